@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// inRank are the variables of a rank with that place.
+// inRank returns the variables of a rank with that place.
 func inRank(place string) []string {
 	return []string{"SLURMD_NODENAME=n7", "BRINGUPD_RANK=5", "BRINGUPD_LOCAL_RANK=1", "BRINGUPD_LOCAL_RANKS=4", "BRINGUPD_BINDING=" + place}
 }
@@ -76,8 +76,8 @@ func TestCheckBindingRefuses(t *testing.T) {
 	}
 }
 
-// For real: every rank of a world of one a core starts "check --bind" from a thread
-// that was made ready for it, and says that it is where it should be.
+// TestCheckBindingOfRealRanks lets every rank of a real world with one rank per core start "check
+// --bind" from a thread that was bound for it, and verifies that the check passes.
 func TestCheckBindingOfRealRanks(t *testing.T) {
 	node, err := affinity.DiscoverNode("/", gpu.Topology{}, func(string) (string, bool) { return "", false })
 	if err != nil {
@@ -85,7 +85,7 @@ func TestCheckBindingOfRealRanks(t *testing.T) {
 	}
 	cores := node.CountSlots(affinity.PerCore)
 	for i, place := range node.AssignRanks(cores, affinity.ResourceKinds{CPU: true, Memory: true}) {
-		place.Mems = node.Mems // more than Assign, on a machine of one NUMA node
+		place.Mems = node.Mems // a superset of the assigned place, on a machine of one NUMA node
 		check := program(t, "check", "--bind")
 		check.Env = append(check.Env, fmt.Sprintf("BRINGUPD_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANKS=%d", cores))
 		check.Env = append(check.Env, place.Environ(func(name string) bool { return os.Getenv(name) != "" })...)
@@ -96,13 +96,13 @@ func TestCheckBindingOfRealRanks(t *testing.T) {
 	}
 }
 
-// startedOn is what a command says that is started by a thread which is bound so.
+// startedOn returns the output of a command that is started by a thread bound to place.
 func startedOn(t *testing.T, place affinity.Affinity, command *exec.Cmd) (said string, err error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with us
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		restore, skipped, failed := place.BindThread()
 		if failed != nil || len(skipped) > 0 {
 			t.Errorf("it can't be bound: %v, %v", skipped, failed)

@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
-// nothingElse has none of the checks that depend on the machine of the test.
+// nothingElse disables all checks that depend on the machine that runs the test.
 var nothingElse = []string{"check", "--gpu-check=off", "--check=host.*=off", "--check=net.*=off"}
 
 func checkArgs(args ...string) []string { return append(append([]string{}, nothingElse...), args...) }
@@ -79,13 +79,13 @@ func TestCheckAsJSON(t *testing.T) {
 	}
 }
 
-// A recording is for somebody who was not there: nothing that they need is missing, and nothing
-// else is in it.
+// TestCheckRecords verifies that a recording contains everything that a person who was not there
+// needs, and nothing else.
 func TestCheckRecords(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
-	// In a process of its own: the process that asks for GPUs is let go of by the end of the program
-	// alone.
+	// This runs in a separate process: the process that queries GPUs is released only by the end of
+	// the program.
 	command := program(t, "check", "--nvml=/nonexistent/libnvidia-ml.so.1", "--check=host.*=off", "--check=net.*=off",
 		"--active-check=echo hunter2; exit 1", "--record=r.json")
 	command.Env = append(command.Env, "SLURMD_NODENAME=n7", "CUDA_PROFILE=hunter2")
@@ -120,11 +120,11 @@ func TestCheckRecords(t *testing.T) {
 	}
 }
 
-// A file that is made for jobs will do.
+// TestCheckReadsTheFileOfAJob verifies that check accepts the configuration file of a job.
 func TestCheckReadsTheFileOfAJob(t *testing.T) {
 	config := file(t, "job.yaml", "framework: ray\nray-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
 	got := call(t, nil, checkArgs("--config="+config)...)
-	// flags outrank the list of the file
+	// Flags take precedence over the list of the file.
 	if got.code != 2 || !strings.Contains(got.out, "active.exit-2") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}

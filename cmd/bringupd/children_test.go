@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// pipe is one whose ends are closed with the test at the latest.
+// pipe returns a pipe whose ends are closed at the end of the test at the latest.
 func pipe(t *testing.T) (out, in *os.File) {
 	t.Helper()
 	out, in, err := os.Pipe()

@@ -12,11 +12,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// scontrol is Slurm's own client, for job 17.
+// scontrol is the identity that uses Slurm's own client, for job 17.
 var scontrol = roles.Identity{Launcher: roles.LauncherSlurm, Job: "17"}.NewRequeuer(runLauncherProgram)
 
-// playScontrol puts a program of that name first in PATH: it notes how it is
-// called, and then does what the shell lines say. It returns what was noted.
+// playScontrol puts a program of that name first in PATH: it records its arguments and then runs
+// the shell lines. The returned function returns the recorded arguments.
 func playScontrol(t *testing.T, lines string) (called func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func TestScontrolExcludes(t *testing.T) {
 	}
 }
 
-// What scontrol says is the error, on one line.
+// TestScontrolRefuses verifies that scontrol's message is the error, on one line.
 func TestScontrolRefuses(t *testing.T) {
 	playScontrol(t, "echo Only batch jobs are accepted or processed for job $2; echo and more >&2; exit 1")
 	err := scontrol.RequeueJob(bounded(t, time.Minute))
@@ -81,7 +81,8 @@ func TestScontrolRefuses(t *testing.T) {
 	}
 }
 
-// Slurm signals all processes of a job that it ends: scontrol is run once more.
+// TestScontrolIsRunAgain verifies that scontrol is run once more after a signal: Slurm signals all
+// processes of a job that it ends.
 func TestScontrolIsRunAgain(t *testing.T) {
 	again := filepath.Join(t.TempDir(), "again")
 	called := playScontrol(t, "[ -e "+again+" ] || { touch "+again+"; kill -TERM $$; }")
@@ -113,7 +114,7 @@ func TestScontrolIsMissing(t *testing.T) {
 	}
 }
 
-// A scontrol in the working directory is not meant.
+// TestScontrolIsElsewhere verifies that a scontrol in the working directory is not used.
 func TestScontrolIsElsewhere(t *testing.T) {
 	called := playScontrol(t, "")
 	dir, _, _ := strings.Cut(os.Getenv("PATH"), ":")

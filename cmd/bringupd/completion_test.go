@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// script is what a shell completes by.
+// script returns the completion script of a shell.
 func script(t *testing.T, shell string) string {
 	t.Helper()
 	got := call(t, nil, "completion", shell)
@@ -21,8 +21,8 @@ func script(t *testing.T, shell string) string {
 	return got.out
 }
 
-// askBash returns what a real bash offers for a line, whose words are parted as
-// it parts them: the cursor is at the end of the last one.
+// askBash returns the completions that a real bash offers for a line, split into words as bash
+// does; the cursor is at the end of the last word.
 func askBash(t *testing.T, script string, words ...string) []string {
 	t.Helper()
 	program := script + "\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _bringupd; printf '%s\\n' \"${COMPREPLY[@]}\""
@@ -50,7 +50,7 @@ func TestBashCompletes(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		line string // words with blanks between; the last one, which may be empty, is completed
+		line string // words separated by blanks; the last one, which may be empty, is completed
 		want string
 	}{
 		{"bringupd sim", "simulate"},
@@ -99,8 +99,8 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-// Each shell that there is takes its script, and each script has every flag
-// and subcommand.
+// TestCompletionScripts verifies that each installed shell accepts its script, and that each script
+// has every flag and subcommand.
 func TestCompletionScripts(t *testing.T) {
 	app := (&invocation{}).newApp()
 	for _, shell := range supportedShells {

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// The manual page and docs/cli.md are what the program itself says.
+// TestDocs verifies that the manual page and docs/cli.md equal the text that the program generates.
 func TestDocs(t *testing.T) {
 	app := (&invocation{}).newApp()
 	for path, text := range map[string]string{"../../docs/cli.md": markdown(app), "../../docs/bringupd.1": manual(app)} {
@@ -31,7 +31,7 @@ func TestDocs(t *testing.T) {
 const about = "bringupd brings a cluster up inside a batch allocation, one daemon a node, started by a single srun, and runs a " +
 	"driver on it when every node is proven ready. Where no subcommand is named, run is meant."
 
-// described are a subcommand's flags that --help shows.
+// described returns a subcommand's flags that --help shows.
 func described(command *cli.Command) (all setting.List) {
 	for _, flag := range command.Flags {
 		if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
@@ -41,7 +41,7 @@ func described(command *cli.Command) (all setting.List) {
 	return all
 }
 
-// sameAsRun tells whether run has the flag, too, and says the same of it.
+// sameAsRun reports whether run has the flag, too, with the same description.
 func sameAsRun(s *setting.Setting) bool {
 	of := newOptions().daemonSettings().FindSetting(s.Name)
 	return of != nil && !of.Hidden && of.Usage == s.Usage
@@ -51,7 +51,7 @@ func meaning(s *setting.Setting) string {
 	return strings.ReplaceAll(s.Usage+s.DefaultText(), setting.NonBreakingSpace, " ")
 }
 
-// markdown is docs/cli.md.
+// markdown returns docs/cli.md.
 func markdown(app *cli.App) string {
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
 	var b strings.Builder
@@ -84,7 +84,7 @@ func markdown(app *cli.App) string {
 	return b.String() + "\n## Exit codes\n\n" + codeTable()
 }
 
-// sharedFlags names the flags of a subcommand that are run's as well.
+// sharedFlags names the flags of a subcommand that run has, too.
 func sharedFlags(flags setting.List, show func(name string) string) string {
 	var names []string
 	for _, s := range flags {
@@ -97,7 +97,7 @@ func sharedFlags(flags setting.List, show func(name string) string) string {
 
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// manual is the manual page, in the macros of man(7).
+// manual returns the manual page, in the macros of man(7).
 func manual(app *cli.App) string {
 	var b strings.Builder
 	b.WriteString(`.\" Written by go test ./cmd/bringupd -run Docs -update: change the program, not this file.` + "\n")
@@ -144,8 +144,8 @@ func manual(app *cli.App) string {
 	return b.String()
 }
 
-// roff is a text that is shown as it is: a dash is one that can be copied, and
-// no line begins with a request.
+// roff escapes a text so that it is shown unchanged: a dash can be copied, and no line begins with
+// a request.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, setting.NonBreakingSpace, `\ `, "…", `\&...`).Replace(text)
 	lines := strings.Split(text, "\n")

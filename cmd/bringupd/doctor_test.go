@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
 )
 
-// doctorArgs have nothing looked at that depends on the machine of the test.
+// doctorArgs disables everything that depends on the machine that runs the test.
 func doctorArgs(args ...string) []string {
 	quiet := []string{"doctor", "--gpu-check=off"}
 	for _, id := range []string{"host.*", "net.*", "node.*", "left.*", "ports.given", "share.*"} {
@@ -39,8 +39,8 @@ func TestDoctorAlone(t *testing.T) {
 	untouched(t)
 }
 
-// Tasks that are not one a node are told of once, and end all with the code of
-// a wrong launch.
+// TestDoctorOfAWrongLaunch verifies that a launch with a number of tasks per node other than one is
+// reported once and ends all tasks with the code of a wrong launch.
 func TestDoctorOfAWrongLaunch(t *testing.T) {
 	step := func(rank string) []string {
 		return []string{

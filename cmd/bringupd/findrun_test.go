@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// endedRun makes the run directory of an ended run, by the name of job, in
-// bringupd-logs of a new directory. Its driver's log has the directory's path.
+// endedRun creates the run directory of an ended run, named after job, in bringupd-logs of a new
+// directory. Its driver's log contains the directory's path.
 func endedRun(t *testing.T, job string) string {
 	t.Helper()
 	made := runDir(t, 2, -1)
@@ -28,8 +28,8 @@ func endedRun(t *testing.T, job string) string {
 	return dir
 }
 
-// TestWhichRun has all subcommands that are about a run find the same one. Each
-// says where it is: those that want a live run when they refuse it.
+// TestWhichRun verifies that all subcommands that inspect a run find the same one. Each prints its
+// path: those that need a live run do so in the refusal.
 func TestWhichRun(t *testing.T) {
 	one, other := endedRun(t, "4711.0"), endedRun(t, "4712.0")
 	logs := filepath.Dir(one)
@@ -70,7 +70,7 @@ func TestWhichRun(t *testing.T) {
 	refused(t, call(t, newest, "stop"), 64, "cannot tell which run to stop")
 }
 
-// TestNodeOrRun has one argument that may mean a node, or a run.
+// TestNodeOrRun passes one argument that may be a node or a run.
 func TestNodeOrRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -90,7 +90,7 @@ func TestNodeOrRun(t *testing.T) {
 		{"n0", "worker n0"},
 		{"n0 4711.0", "worker n0"},
 		{"n0 " + dir, "worker n0"},
-		{"0", "worker n0"}, // and not the host of that name
+		{"0", "worker n0"}, // not the host of that name
 		{"1", "worker 0"},
 		{"1 --raw 4711.0", "worker 0"},
 		{"1 4711.0 --raw", "worker 0"},
@@ -98,7 +98,7 @@ func TestNodeOrRun(t *testing.T) {
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			if err := os.Mkdir("n0", 0o700); err != nil { // no run
+			if err := os.Mkdir("n0", 0o700); err != nil { // not a run
 				t.Fatal(err)
 			}
 			if got := call(t, []string{logs}, append([]string{"logs"}, strings.Fields(tc.args)...)...); got.code != 0 || !strings.Contains(got.out, tc.want) {

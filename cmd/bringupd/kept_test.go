@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// keep makes a log of a framework's own in a run directory.
+// keep creates a framework's own log in a run directory.
 func keep(t *testing.T, dir, service, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, signal.LogsDir, service+".d", name)
@@ -22,8 +22,8 @@ func keep(t *testing.T, dir, service, name, text string) string {
 	return path
 }
 
-// TestLogsKept has the logs that a framework has written itself shown: which nodes have
-// any, which a node has, and one.
+// TestLogsKept shows logs that a framework has written itself: the nodes that have any, the logs of
+// a node, and one log.
 func TestLogsKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -88,7 +88,7 @@ func TestLogsKept(t *testing.T) {
 	refused(t, call(t, nil, "logs", "ray", "head", endedRun(t, "4713.0")), 1, "there is none of rank 0 in")
 }
 
-// TestLogsKeptFollow has a log followed from before it is there until the run is over.
+// TestLogsKeptFollow follows a log from before it exists until the run is over.
 func TestLogsKeptFollow(t *testing.T) {
 	dir := runDir(t, 2, -1)
 	follow := program(t, "logs", "-f", "ray", "1", "raylet", dir)

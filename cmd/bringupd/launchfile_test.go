@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What a launcher's variable names is read where it is a file, and never waited for.
+// TestReadLaunchFile verifies that the path in a launcher's variable is read if it is a regular
+// file, and never waited for.
 func TestReadLaunchFile(t *testing.T) {
 	dir := t.TempDir()
 	file, fifo, huge := filepath.Join(dir, "hosts"), filepath.Join(dir, "fifo"), filepath.Join(dir, "huge")
@@ -35,8 +36,8 @@ func TestReadLaunchFile(t *testing.T) {
 	}
 }
 
-// A file that the user names may be a pipe: it is read to its end, and a signal ends the wait for
-// that.
+// TestReadPipes verifies that a pipe that the user names is read to its end, and that a signal ends
+// the wait for it.
 func TestReadPipes(t *testing.T) {
 	for _, args := range [][]string{{"hosts", "--dry-run", "--hostfile=PIPE"}, {"check", "--config=PIPE"}, {"run", "--config=PIPE"}} {
 		t.Run(args[0], func(t *testing.T) {
@@ -53,7 +54,7 @@ func TestReadPipes(t *testing.T) {
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
 			}
-			open, err := os.OpenFile(pipe, os.O_WRONLY, 0) // it waits until the program reads
+			open, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits until the program reads
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +69,8 @@ func TestReadPipes(t *testing.T) {
 	}
 }
 
-// What a shell opens for <(...) is a file for a list of hosts.
+// TestReadProcessSubstitution verifies that the pipe that a shell opens for <(...) is accepted as a
+// file with a list of hosts.
 func TestReadProcessSubstitution(t *testing.T) {
 	ours, theirs, err := os.Pipe()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestAttachRun has attach become the command that it prints: a shell by srun, which
-// is played by a script.
+// TestAttachRun verifies that attach executes the command that it prints: a shell started by srun,
+// which a script simulates.
 func TestAttachRun(t *testing.T) {
 	dir := runDir(t, 2, -1)
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
@@ -43,7 +43,8 @@ func TestAttachRun(t *testing.T) {
 	refused(t, call(t, nil, "attach", "--run", "1", dir), 64, "cannot run srun", "PATH")
 }
 
-// What a record says of a host and of a job is quoted for a shell, and obeyed by no terminal.
+// TestAttachQuotes verifies that the host and the job in a record are quoted for a shell, and that
+// they contain no terminal control sequences.
 func TestAttachQuotes(t *testing.T) {
 	dir := runDir(t, 2, -1)
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
@@ -64,8 +65,8 @@ func TestAttachQuotes(t *testing.T) {
 	}
 }
 
-// terminal returns both ends of a new terminal: what is written to it can be read
-// from its master.
+// terminal returns both ends of a new terminal: text written to the slave can be read from the
+// master.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -87,8 +88,8 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// TestLogsRaw has a log with what moves a cursor shown on a terminal: as text, and as
-// it is where that is asked for.
+// TestLogsRaw shows a log with cursor movements on a terminal: escaped by default, and unchanged
+// with the option.
 func TestLogsRaw(t *testing.T) {
 	dir := endedRun(t, "4711.0")
 	writeFile(t, filepath.Join(dir, signal.LogsDir, "driver.log"), "\x1b[2Jgone\a\n")
@@ -104,7 +105,7 @@ func TestLogsRaw(t *testing.T) {
 			if err := slave.Close(); err != nil {
 				t.Fatal(err)
 			}
-			shown, _ := io.ReadAll(master) // which ends with an error, as the other end is closed
+			shown, _ := io.ReadAll(master) // ends with an error, because the other end is closed
 			if code != 0 || !strings.Contains(string(shown), "gone") || strings.Contains(string(shown), "\x1b[2J") != tc.raw || strings.Contains(string(shown), "\a") != tc.raw {
 				t.Errorf("with %v it ended with %d, and shows %q", tc.flags, code, shown)
 			}
@@ -112,8 +113,8 @@ func TestLogsRaw(t *testing.T) {
 	}
 }
 
-// TestLogsOfSilentDriver checks that the log of a driver that printed nothing, and so has no file,
-// is shown as empty, and that the log of a program that the run does not have is an error.
+// TestLogsOfSilentDriver verifies that the log of a driver that printed nothing, and therefore has
+// no file, is shown as empty, and that the log of a program that the run does not have is an error.
 func TestLogsOfSilentDriver(t *testing.T) {
 	for _, tc := range []struct {
 		name, word string
@@ -139,11 +140,11 @@ func TestLogsOfSilentDriver(t *testing.T) {
 	}
 }
 
-// TestLogsOfRanks has the logs of a world's ranks told from those of nodes with the same
-// numbers.
+// TestLogsOfRanks verifies that the logs of a world's ranks are distinguished from those of nodes
+// with the same numbers.
 func TestLogsOfRanks(t *testing.T) {
 	dir := endedRun(t, "4711.0")
-	// a world has none
+	// A world has no driver log.
 	if err := os.Remove(filepath.Join(dir, signal.LogsDir, "driver.log")); err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// mainVariable has the test's binary be the program: cli has a flag that is
-// global, so that one process can't run two of them side by side.
+// mainVariable makes the test's binary run the program: cli has a global flag, so one process
+// cannot run two calls in parallel.
 const mainVariable = "BRINGUPD_TEST_MAIN"
 
 func TestMain(m *testing.M) {
-	asksForGPUs := len(os.Args) > 1 && os.Args[1] == gpu.ChildCommand // a call has started us
+	asksForGPUs := len(os.Args) > 1 && os.Args[1] == gpu.ChildCommand // a call has started this process
 	if asksForGPUs || os.Getenv(mainVariable) != "" {
 		_ = os.Unsetenv(mainVariable)
 		main()
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// program is a call of the program as a process of its own.
+// program returns a call of the program in a separate process.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -38,14 +38,14 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return command
 }
 
-// said is what one call of the program came to.
+// said is the outcome of one call of the program.
 type said struct {
 	code     int
 	out, err string
 }
 
-// call runs the program in a directory of its own, in an environment without a
-// launcher but for what env says: NAME=VALUE.
+// call runs the program in a directory of its own, in an environment without a launcher, apart from
+// env: NAME=VALUE.
 func call(t *testing.T, env []string, args ...string) said {
 	t.Helper()
 	forget(t)
@@ -59,8 +59,8 @@ func call(t *testing.T, env []string, args ...string) said {
 	return said{code: code, out: content(t, files.Out.Name()), err: content(t, files.Err.Name())}
 }
 
-// forget empties what the environment of the test may tell: an empty variable
-// counts as none.
+// forget clears the launchers' variables of the test's environment: an empty variable counts as
+// unset.
 func forget(t *testing.T) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
@@ -91,8 +91,7 @@ func content(t *testing.T, path string) string {
 	return string(data)
 }
 
-// file makes a file and returns its name, which is relative to the test's
-// directory from then on.
+// file creates a file and returns its name, relative to the test's directory from then on.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -102,8 +101,8 @@ func file(t *testing.T, name, text string) string {
 	return name
 }
 
-// refused checks that a call ended with a code and one sentence that begins as
-// all errors do and has these parts, and that nothing else happened.
+// refused checks that a call ended with a code and one sentence, which begins like all errors and
+// has these parts, and had no other effect.
 func refused(t *testing.T, got said, code int, parts ...string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(got.err), "\n")

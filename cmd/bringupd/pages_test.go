@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write anew what is written from the program")
 
-// The README's table of exit codes is the program's.
+// TestREADME verifies that the README's table of exit codes matches the program.
 func TestREADME(t *testing.T) {
 	const (
 		path  = "../../README.md"
@@ -53,7 +53,8 @@ func codeTable() string {
 	return b.String()
 }
 
-// Every link in the pages leads somewhere, and the README to every page.
+// TestLinks verifies that every link in the pages has a target, and that the README links every
+// page.
 func TestLinks(t *testing.T) {
 	const root = "../.."
 	pages, err := filepath.Glob(root + "/docs/*.md")
@@ -88,7 +89,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Every row of what is protected names its tests, and there are such tests.
+// TestSecurityRows verifies that every row of the table of protections names its tests, and that
+// these exist.
 func TestSecurityRows(t *testing.T) {
 	const root = "../.."
 	there := make(map[string]bool)
@@ -133,7 +135,7 @@ func contents(t *testing.T, path string) string {
 	return string(data)
 }
 
-// anchors are what a page's headings are linked by.
+// anchors returns the anchors of a page's headings.
 func anchors(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
@@ -144,14 +146,15 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// Every flag that the pages name is one of the program's, or of another one's.
+// TestFlagsInPages verifies that every flag that the pages name exists in this program or in
+// another known one.
 func TestFlagsInPages(t *testing.T) {
-	// Slurm's
+	// Slurm's flags.
 	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " +
 		"mem mem-per-cpu mem-per-gpu parsable pty gres container-image account partition time output job-name exclusive gpus-per-node mpi " +
 		"ntasks cpu-bind gpu-bind mem-bind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
-		"ppn map-by tasks-per-node rs tasks " + // other launchers'
+		"ppn map-by tasks-per-node rs tasks " + // other launchers' flags
 		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
 		"master nproc " + // torchrun's --master_addr and --nproc_per_node
 		"strip-components ignore-missing purge")
@@ -160,7 +163,7 @@ func TestFlagsInPages(t *testing.T) {
 			known = append(known, flag.Names()...)
 		}
 	}
-	pages, err := filepath.Glob("../../docs/[^d]*.md") // not development.md: Go's flags are others
+	pages, err := filepath.Glob("../../docs/[^d]*.md") // not development.md, which names Go's flags
 	if err != nil {
 		t.Fatal(err)
 	}

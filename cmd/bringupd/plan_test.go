@@ -51,7 +51,8 @@ func TestDryRunOfSpares(t *testing.T) {
 	}
 }
 
-// What --dry-run prints says the same when it is given as --config.
+// TestDryRunRoundTrip verifies that the output of --dry-run, passed as --config, yields the same
+// output.
 func TestDryRunRoundTrip(t *testing.T) {
 	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}", "--ray-head-args=--b", "--ray-head-args=: #",
 		"--setup-cmd=a\nb # c", "--interface=yes", "--sandbox-cmd=null", "--sandbox-ready=exec:true", "--sandbox-require=2",

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// A rank is the process that the launcher has started, and no other.
+// TestRank verifies that a rank is the process that the launcher has started, and no other.
 func TestRank(t *testing.T) {
 	forget(t)
 	command := program(t, "rank", "--env=A=1", "--env=B=2", "--", "sh", "-c", `echo $$ "$PPID" "$BRINGUPD_RANK/$BRINGUPD_RANKS" "$RANK" "$LOCAL_RANK" "$MASTER_ADDR" "$PMIX_RANK" "$A$B"; exit 3`)
@@ -26,8 +26,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// A task of a job that an mpirun or a torchrun has submitted is srun's: it has inherited the
-// variables of those, and shares no world with them.
+// TestRankInsideSubmittedJob verifies that a task of a job that an mpirun or a torchrun has
+// submitted belongs to srun: it has inherited their variables, but is not in their world.
 func TestRankInsideSubmittedJob(t *testing.T) {
 	forget(t)
 	command := program(t, "rank", "--bind=none", "--", "sh", "-c", `echo "$BRINGUPD_RANK/$BRINGUPD_RANKS $RANK/$WORLD_SIZE $MASTER_ADDR $PMIX_RANK $OMPI_COMM_WORLD_RANK$TORCHELASTIC_RUN_ID"`)
@@ -75,8 +75,8 @@ func TestRankRefused(t *testing.T) {
 	}
 }
 
-// For real: a task that its launcher has started as it is takes its share of this machine,
-// and one that was bound to a CPU stays there.
+// TestRankIsBound verifies with real tasks that a task takes its share of this machine, and that
+// one that the launcher has bound to a CPU stays there.
 func TestRankIsBound(t *testing.T) {
 	forget(t)
 	var first affinity.Affinity // of one CPU
@@ -93,11 +93,11 @@ func TestRankIsBound(t *testing.T) {
 	_, withGPU := shared("4,5")
 	for _, tc := range []struct {
 		name   string
-		from   affinity.Affinity // where the launcher has put it
+		from   affinity.Affinity // set by the launcher
 		locals int
 		env    string
 		args   []string
-		says   string // of its place
+		says   string // description of its place
 	}{
 		{"its share", affinity.Affinity{}, cores, "", nil, share.String() + "\n"},
 		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},

@@ -216,7 +216,7 @@ func TestRefusesLaunch(t *testing.T) {
 	}
 }
 
-// untouched checks that nothing was made in the test's directory.
+// untouched checks that nothing was created in the test's directory.
 func untouched(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir(".")

@@ -10,7 +10,7 @@ import (
 
 const recordedRuns = "../../pkg/inspect/timeline/testdata/runs"
 
-// recordedRun is a recorded run directory, and a log directory with it.
+// recordedRun returns a recorded run directory and a log directory that contains it.
 func recordedRun(t *testing.T, name string) (dir, logs string) {
 	t.Helper()
 	logs = t.TempDir()

@@ -21,8 +21,8 @@ func TestMetricsAreForThisMachine(t *testing.T) {
 	}
 }
 
-// What a service manager wants to be told is told by the daemon, and by none of
-// its children.
+// TestNotifySocketIsTaken verifies that the daemon notifies the service manager, and that none of
+// its children can.
 func TestNotifySocketIsTaken(t *testing.T) {
 	t.Setenv(sdnotify.SocketVariable, "/run/notify")
 	l := &localCmd{invocation: &invocation{notifySocket: takeNotifySocket()}, opts: newOptions(), nodeCount: 2}
@@ -47,7 +47,7 @@ func TestNotifySocketIsTaken(t *testing.T) {
 	}
 }
 
-// Where standard error is for programs, a refusal is, too.
+// TestRefusalAsJSON verifies that a refusal is JSON if standard error is.
 func TestRefusalAsJSON(t *testing.T) {
 	for _, tc := range []struct {
 		name string

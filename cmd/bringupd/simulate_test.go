@@ -43,7 +43,7 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
-// figures parses what --json has written.
+// figures parses the output of --json.
 func figures(t *testing.T, text string) (report simulate.Report) {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -54,13 +54,13 @@ func figures(t *testing.T, text string) (report simulate.Report) {
 	return report
 }
 
-// Text, table and JSON of a run say the same.
+// TestSimulateTells verifies that the text, the table and the JSON of a run agree.
 func TestSimulateTells(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		args  []string
 		nodes []int
-		text  func(simulate.Report) string // nil: JSON alone
+		text  func(simulate.Report) string // nil: JSON only
 	}{
 		{"text", []string{"--nodes=3", "--json=out.json"}, []int{3}, simulate.Report.Text},
 		{"a table of one", []string{"--nodes=2", "--table", "--json=out.json"}, []int{2}, simulate.Report.Table},
@@ -119,7 +119,7 @@ func TestSimulateKeeps(t *testing.T) {
 	}
 }
 
-// A job that fails has its code, its cause, and what was seen until then.
+// TestSimulateFails verifies that a failed job has its code, its cause and the results until then.
 func TestSimulateFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")

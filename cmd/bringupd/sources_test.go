@@ -8,8 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// printed is the configuration that --dry-run prints: the values and where they
-// come from.
+// printed returns the configuration that --dry-run prints: the values and their origins.
 func printed(t *testing.T, got said) (values map[string]any, origins map[string]string) {
 	t.Helper()
 	if got.code != 0 {
@@ -114,8 +113,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestOnThisRankAlone has a variable say what differs from rank to rank: a daemon's
-// own children have it, or the shell that started all of them.
+// TestOnThisRankAlone verifies that variables that identify one node are not used if they are
+// inherited: a daemon's own children have them, or the shell that started all daemons.
 func TestOnThisRankAlone(t *testing.T) {
 	env := []string{"BRINGUPD_RANK=0", "BRINGUPD_NNODES=1", "BRINGUPD_LAUNCHED_LOCALLY=1", "BRINGUPD_LAUNCHED_OF=1", "BRINGUPD_JOB_ID=x"}
 	got := call(t, env, "--dry-run", "--gpu-check=off", "--log-dir=/logs")

@@ -19,9 +19,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// runDir makes the run directory of a job of size nodes in a new log directory,
-// as after a few seconds: all have joined but rank late, if there is one; all are
-// checked, and a service is to come up.
+// runDir creates the run directory of a job of size nodes in a new log directory, as of a few
+// seconds after its start: all nodes have joined, except for late if it is not negative; all are
+// checked, and a service has yet to become ready.
 func runDir(t testing.TB, size, late int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "logs", "4711.0")
@@ -84,7 +84,7 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
-// quiet has nothing changed in the run directory for a while.
+// quiet sets the time of the last change in the run directory to since before now.
 func quiet(t testing.TB, dir string, since time.Duration) {
 	t.Helper()
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
@@ -159,8 +159,7 @@ func TestStatusCommand(t *testing.T) {
 	refused(t, call(t, nil, "status", "--", "ls"), 64, "driver")
 }
 
-// TestStatusWatch watches a run until it is over. What does not change is told
-// once.
+// TestStatusWatch watches a run until it is over. A line that does not change is printed once.
 func TestStatusWatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -185,7 +184,7 @@ func TestStatusWatch(t *testing.T) {
 		}
 	}
 	shows("1/2 ready")
-	touch(t, dir, signal.ControlDir, "0000.beat.000004") // is no news
+	touch(t, dir, signal.ControlDir, "0000.beat.000004") // a heartbeat is not a change
 	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: 1, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
 	shows("rank 1  node0001  check")
 	ends(t, dir, 7)
@@ -198,7 +197,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// TestStatusEndsBySignal has somebody give up watching.
+// TestStatusEndsBySignal ends the watch with a signal.
 func TestStatusEndsBySignal(t *testing.T) {
 	forget(t)
 	out, err := os.CreateTemp(t.TempDir(), "out")
@@ -239,7 +238,7 @@ func TestFlagsFirst(t *testing.T) {
 	}
 }
 
-// BenchmarkStatus is one look at a run of 4096 nodes, of which one is late.
+// BenchmarkStatus measures one status of a run of 4096 nodes, one of which is late.
 func BenchmarkStatus(b *testing.B) {
 	s := &statusCmd{runPath: runDir(b, 4096, 17)}
 	for b.Loop() {

@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
-// What this machine has is what pkg/ranks/affinity finds.
+// TestTopologyHere verifies that the output for this machine matches pkg/ranks/affinity.
 func TestTopologyHere(t *testing.T) {
 	got := call(t, nil, "topology", "--json", "--ranks-per-node=core", "--bind=cpu")
 	var l ranks.Layout

@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 )
 
-// FuzzSetting gives one of all  setting.List a value, and what it shows once more.
+// FuzzSetting sets one of all settings to any value, and then to the resulting text.
 func FuzzSetting(f *testing.F) {
 	give := func(name, value string) (shown any, err error) {
 		s := newOptions().daemonSettings().FindSetting(name)

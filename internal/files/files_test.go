@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A named pipe is read to its end, and not waited for after the end of the context.
+// TestReadPipe verifies that a named pipe is read to its end, and not waited for after the end of
+// the context.
 func TestReadPipe(t *testing.T) {
 	pipe, other := filepath.Join(t.TempDir(), "pipe"), filepath.Join(t.TempDir(), "other")
 	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), syscall.Mkfifo(other, 0o600)); err != nil {
@@ -29,7 +30,7 @@ func TestReadPipe(t *testing.T) {
 	if text, err := ReadLimited(ctx, pipe, 10); !errors.Is(err, late) || !strings.Contains(err.Error(), pipe+" has no end yet") {
 		t.Errorf("read %q, %v", text, err)
 	}
-	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that the read that was left behind ends
+	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that the abandoned read ends
 	if err := errors.Join(err, end.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestReadPipe(t *testing.T) {
 	}
 }
 
-// What is larger than wanted is refused.
+// TestReadTooMuch verifies that a file above the size limit is refused.
 func TestReadTooMuch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
@@ -55,7 +56,8 @@ func TestReadTooMuch(t *testing.T) {
 	}
 }
 
-// A file has the mode that is wanted, whatever is there before and whatever the umask.
+// TestReplace verifies that a file has the requested mode, whatever existed before and whatever the
+// umask.
 func TestReplace(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	dir := t.TempDir()
@@ -88,7 +90,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// A link or a pipe that a stranger has put into a shared directory is not written through.
+// TestReplaceStrangersLink verifies that a link or a pipe that another user has put into a shared
+// directory is not written through.
 func TestReplaceStrangersLink(t *testing.T) {
 	users.Need(t)
 	dir := users.Project(t)

@@ -17,7 +17,7 @@ func bySeparateNames(nodes []int) string {
 	return strings.Join(names, "+")
 }
 
-// told is some nodes with these traits: "x.cuda=12.8".
+// told returns a group of nodes with these traits: "x.cuda=12.8".
 func told(nodes []int, traits ...string) NodeGroup {
 	g := NodeGroup{Ranks: nodes}
 	for _, t := range traits {
@@ -39,7 +39,7 @@ func TestCompare(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		groups []NodeGroup
-		want   []string // "VERDICT id odd ranks: observed; expected …"
+		want   []string // "VERDICT id odd nodes: observed; expected …"
 	}{
 		{"no nodes", nil, nil},
 		{"nothing told", []NodeGroup{{Ranks: upTo(0, 3)}}, nil},
@@ -107,10 +107,11 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Each kind by one odd node of four, by nodes that are half and half, and by nodes that are alike.
+// TestCompareKinds tests each kind with one odd node of four, with two equal halves, and with equal
+// nodes.
 func TestCompareKinds(t *testing.T) {
 	for _, tc := range []struct {
-		id, usual, odd string // usual: empty where it is not told
+		id, usual, odd string // usual: empty if it is unknown
 		strict         bool
 		want           string // of the odd one
 	}{
@@ -173,8 +174,8 @@ func TestCompareKinds(t *testing.T) {
 	}
 }
 
-// Where most nodes tell what a normal node does not, they are the odd ones still; a node of which
-// nothing is known is not taken for a normal one.
+// TestCompareWithNormal verifies that, if most nodes have a trait that a normal node does not have,
+// they are the odd ones nevertheless; a node without any traits does not count as normal.
 func TestCompareWithNormal(t *testing.T) {
 	found := CompareNodes([]NodeGroup{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
 	if len(found) != 1 || !slices.Equal(found[0].NodeIndices, []int{0, 1, 2}) || found[0].Expected != "longer ago, as on 1 other node" {
@@ -185,7 +186,7 @@ func TestCompareWithNormal(t *testing.T) {
 	}
 }
 
-// However many nodes differ, and in whatever, what is said stays short.
+// TestCompareStaysShort verifies that the text stays short, however many nodes and traits differ.
 func TestCompareStaysShort(t *testing.T) {
 	var groups []NodeGroup
 	for nodeIndex := range 4096 {
@@ -203,7 +204,7 @@ func TestCompareStaysShort(t *testing.T) {
 	}
 }
 
-// The order of groups, of ranks and of traits says nothing.
+// TestCompareKnowsNoOrder verifies that the order of groups, nodes and traits does not matter.
 func TestCompareKnowsNoOrder(t *testing.T) {
 	groups := []NodeGroup{
 		told([]int{5, 0, 1}, "x.gpu_model=H100", "x.cuda=12.8", "x.fabric=a"),
@@ -244,7 +245,7 @@ func TestFingerprint(t *testing.T) {
 	if got := hashAttributes(nil); got != 0 {
 		t.Errorf("no traits: %d", got)
 	}
-	// Daemons of different versions meet in one job.
+	// The value must not change: daemons of different versions may run in one job.
 	if once := int64(179334930743967); one != once {
 		t.Errorf("it was %d once, and is %d", once, one)
 	}

@@ -43,7 +43,8 @@ func TestDrainLine(t *testing.T) {
 	}
 }
 
-// A shell takes the line for one command of four words, whatever was observed.
+// TestDrainLineInShell verifies that a shell parses the line as one command of four words, whatever
+// was observed.
 func TestDrainLineInShell(t *testing.T) {
 	var all strings.Builder
 	for r := rune(1); r < 128; r++ {

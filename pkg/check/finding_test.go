@@ -24,7 +24,7 @@ func TestDeviceString(t *testing.T) {
 	}
 }
 
-// Others read these names: they never change.
+// TestFindingAsJSON verifies the JSON names, which other programs read: they never change.
 func TestFindingAsJSON(t *testing.T) {
 	data, err := json.Marshal(Finding{
 		ID: "gpu.remap", Device: &Device{Index: 2, UUID: "GPU-1", Bus: "0000:3b:00.0"}, Verdict: Fail,

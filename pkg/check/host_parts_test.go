@@ -56,7 +56,8 @@ func TestDisk(t *testing.T) {
 	}
 }
 
-// TestTempDirIsNamed: who has set the directory that cannot be used is told by which setting (N3).
+// TestTempDirIsNamed verifies that an unusable temporary directory is reported with the setting
+// that names it (N3).
 func TestTempDirIsNamed(t *testing.T) {
 	for _, tc := range []struct{ variable, dir, want string }{
 		{"/scratch/login", "", "TMPDIR=/scratch/login: a byte could not be written: no such file or directory"},
@@ -72,7 +73,8 @@ func TestTempDirIsNamed(t *testing.T) {
 	}
 }
 
-// TestTasks compares the processes and threads that are left with what the services need (N4).
+// TestTasks compares the number of further processes and threads allowed with the number that the
+// services need (N4).
 func TestTasks(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -92,7 +94,7 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// only is the one finding of a check, which lacks nothing.
+// only returns the only finding of a check, which must be complete.
 func only(t *testing.T, all []Finding) Finding {
 	t.Helper()
 	if len(all) != 1 {
@@ -226,7 +228,7 @@ func TestJudgeShare(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		share ShareFacts
-		want  []string // ! where strict fails
+		want  []string // ! marks a failure in strict mode
 	}{
 		{"nothing is known", ShareFacts{}, nil},
 		{"all is well", ShareFacts{Space: room, Offset: offset(300 * time.Millisecond)},
@@ -282,8 +284,8 @@ func TestHostTraits(t *testing.T) {
 	}
 }
 
-// What GPUs need of their host is told of nodes with GPUs alone, and that it is not there is told,
-// too.
+// TestGPUHostTraits verifies that the host requirements of GPUs are traits of nodes with GPUs only,
+// and that an unmet requirement is a trait, too.
 func TestGPUHostTraits(t *testing.T) {
 	const driver, module, old = "sys/module/nvidia/version", "sys/module/nvidia_peermem/version", "sys/kernel/mm/memory_peers/nv_mem/version"
 	const channel, other = "dev/nvidia-caps-imex-channels/channel0", "dev/nvidia-caps-imex-channels/channel7"

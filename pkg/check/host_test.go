@@ -15,7 +15,7 @@ import (
 
 var hostIDs = []string{idIB, idIBErrors, idShm, idDisk, idLimits, idStep}
 
-// Where all is well, each check has one finding.
+// TestLook verifies that each check has one finding on a host without problems.
 func TestLook(t *testing.T) {
 	files := cards(card{}, card{})
 	files["sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"] = "0\n"
@@ -35,8 +35,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// The machine of the test itself: nothing is known of how it is, but each check
-// says something whole, and leaves nothing.
+// TestLookHere inspects the machine that runs the test: its state is unknown, but each check must
+// return complete findings and leave nothing behind.
 func TestLookHere(t *testing.T) {
 	dir := t.TempDir()
 	seen := make(map[string]bool)
@@ -55,8 +55,8 @@ func TestLookHere(t *testing.T) {
 	}
 }
 
-// A disk that hangs is told of after 2 s, then by each look for as long as it
-// hangs, without one more goroutine; and what it answers at last counts.
+// TestLookAtWhatHangs verifies that a disk that hangs is reported after 2 s and then by each later
+// inspection while it hangs, without additional goroutines, and that its final answer counts.
 func TestLookAtWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -126,7 +126,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
-// Eight cards, as a node with eight GPUs has.
+// BenchmarkLookEightCards inspects eight network cards, as in a node with eight GPUs.
 func BenchmarkLookEightCards(b *testing.B) {
 	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
 	for b.Loop() {

@@ -16,8 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const gib = 1 << 30
 
-// node is a machine as a test would have it. Its zero value has plenty of
-// everything.
+// node is a machine defined by a test. Its zero value has plenty of every resource.
 type node struct {
 	space  map[string]signal.Space // by path
 	files  uint64                  // the hard limit; 0: many
@@ -55,7 +54,7 @@ func (n node) ResourceLimit(resource int) (unix.Rlimit, error) {
 	}
 }
 
-// found is what one check of a host finds.
+// found returns the findings of one check of a host.
 func found(h *Host, id string) []Finding {
 	for _, p := range h.listChecks() {
 		if p.id == id {
@@ -67,8 +66,8 @@ func found(h *Host, id string) []Finding {
 	return nil
 }
 
-// tree makes files and, where the content begins with "-> ", links below a
-// directory of the test's own, and returns that.
+// tree creates files and, if the content begins with "-> ", links below a temporary directory, and
+// returns that directory.
 func tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -76,7 +75,7 @@ func tree(t testing.TB, files map[string]string) string {
 	return root
 }
 
-// grow makes files and links in a tree, or makes them anew.
+// grow creates or replaces files and links in a tree.
 func grow(t testing.TB, root string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -100,7 +99,7 @@ func cutArrow(content string) (target string, isLink bool) {
 	return "", false
 }
 
-// complete complains of a finding that lacks what people need.
+// complete reports an error if a finding lacks a required text.
 func complete(t *testing.T, f Finding) {
 	t.Helper()
 	if f.ID == "" || f.Observed == "" || f.Source == "" {

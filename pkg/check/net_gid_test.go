@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An Ethernet port's table: the link-local address and an IPv4 one, with a GID of each version
+// An Ethernet port's table: the link-local address and an IPv4 one, with a GID of each version for
 // each.
 const (
 	local = "fe80:0000:0000:0000:a288:c2ff:fe3b:506a"
@@ -20,7 +20,7 @@ const (
 	zero  = "0000:0000:0000:0000:0000:0000:0000:0000"
 )
 
-// table is the port's of a card that has these GIDs, by index: "v2 ADDRESS"; or none.
+// table returns the port's GID table of a card with these GIDs, by index: "v2 ADDRESS", or none.
 func table(card int, gids ...string) map[string]string {
 	files := make(map[string]string)
 	port := fmt.Sprintf("sys/class/infiniband/mlx5_%d/ports/1", card)
@@ -36,7 +36,7 @@ func table(card int, gids ...string) map[string]string {
 	return files
 }
 
-// refused is a file that the kernel answers EINVAL for, whatever machine it is: the loopback has no
+// refused is a file for which the kernel returns EINVAL on every machine: the loopback has no
 // speed.
 const refused = "-> /sys/class/net/lo/speed"
 
@@ -100,7 +100,7 @@ func TestGIDs(t *testing.T) {
 			h := &Host{Root: tree(t, files), TempDir: t.TempDir(), system: node{}, Environ: strings.Fields(tc.env)}
 			var got []string
 			for _, f := range h.Inspect(t.Context(), nil) {
-				if f.ID == idIB && f.Class == ClassUser { // that a port is down is the node's
+				if f.ID == idIB && f.Class == ClassUser { // a port that is down is the node's problem
 					complete(t, f)
 					if f.Verdict != Warn || !f.Strict || path.Base(f.Source) != "1" {
 						t.Errorf("got %+v", f)
@@ -121,7 +121,7 @@ func TestGIDs(t *testing.T) {
 	}
 }
 
-// A table that can't be read is not one that is empty.
+// TestGIDUnread verifies that an unreadable table is distinguished from an empty one.
 func TestGIDUnread(t *testing.T) {
 	h := &Host{Root: tree(t, cards(card{layer: "Ethernet"})), Environ: []string{"NCCL_IB_HCA=mlx5_0", "NCCL_IB_GID_INDEX=3"}}
 	if f := only(t, found(h, idIB)); f.Verdict != Unknown {

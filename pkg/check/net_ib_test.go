@@ -16,7 +16,7 @@ type card struct {
 	state, phys, rate            string // empty: ACTIVE, LinkUp, 400
 	virtual                      bool   // a virtual function of another
 	port                         string // empty: 1
-	lacks                        string // the file that is not there
+	lacks                        string // the file that is missing
 	model, firmware              string // empty: MT4129, 28.39.1002
 }
 
@@ -70,9 +70,9 @@ func TestIB(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		cards []card
-		env   string   // of the driver; several by blanks
-		nodes int      // of the job; 0: not known
-		want  []string // verdict, ! where strict fails, device, observed
+		env   string   // of the driver; separated by blanks
+		nodes int      // of the job; 0: unknown
+		want  []string // verdict, ! marks a failure in strict mode, device, observed
 	}{
 		{"none", nil, all, 4, []string{"SKIP  there are no RDMA network cards"}},
 		{"eight", eight(card{}), "", 4, []string{"PASS  8x400 Gb/s active"}},
@@ -83,7 +83,7 @@ func TestIB(t *testing.T) {
 		{"virtual functions don't count", append(eight(card{}), with(down, func(c *card) { c.virtual = true })), "", 4, []string{"PASS  8x400 Gb/s active"}},
 		{"active is what counts", pair(card{phys: "6: LinkErrorRecovery"}), all, 4, []string{"PASS  2x400 Gb/s active"}},
 
-		// What nobody names.
+		// Ports that the job does not name.
 		{"one is in INIT", pair(initial), "", 4, []string{"WARN! mlx5_1 INIT, LinkUp"}},
 		{"one is Polling", pair(down), "", 4, []string{"WARN! mlx5_1 DOWN, Polling"}},
 		{"one is Disabled", pair(disabled), "", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
@@ -102,7 +102,7 @@ func TestIB(t *testing.T) {
 		{"a state that nobody knows", pair(card{state: "up"}), "", 4,
 			[]string{"UNKNOWN mlx5_1 it could not be read: cannot understand the state \"up\" and the physical state \"LinkUp\""}},
 
-		// What the job names.
+		// Ports that the job names.
 		{"all well", pair(card{}), all, 4, []string{"PASS  2x400 Gb/s active"}},
 		{"a named one is in INIT", pair(initial), all, 4, []string{"WAIT mlx5_1 INIT, LinkUp"}},
 		{"a named one is ARMED", pair(card{state: "3: ARMED"}), all, 4, []string{"WAIT mlx5_1 ARMED, LinkUp"}},
@@ -148,7 +148,7 @@ func TestIB(t *testing.T) {
 					strict = "!"
 				}
 				line := fmt.Sprintf("%s%s %s %s", f.Verdict, strict, device, f.Observed)
-				// its words are the system's
+				// The rest of the text is the operating system's.
 				if slices.Contains(tc.want, fmt.Sprintf("%s %s", f.Verdict, device)) {
 					line = fmt.Sprintf("%s %s", f.Verdict, device)
 				}
@@ -161,7 +161,7 @@ func TestIB(t *testing.T) {
 	}
 }
 
-// That nothing can be read is not that there is nothing.
+// TestIBUnread verifies that an unreadable directory is distinguished from a node without cards.
 func TestIBUnread(t *testing.T) {
 	h := &Host{Root: tree(t, map[string]string{"sys/class/infiniband": "no directory\n"}), TempDir: t.TempDir(), system: node{}}
 	if f := only(t, found(h, idIB)); f.Verdict != Unknown {
@@ -172,7 +172,7 @@ func TestIBUnread(t *testing.T) {
 	}
 }
 
-// A cable that is missing must not hold the gate until the deadline.
+// TestIBPatience verifies that a missing cable does not block the gate until the deadline.
 func TestIBPatience(t *testing.T) {
 	for phys, want := range map[string]bool{"2: Polling": true, "5: LinkUp": false} {
 		state := "1: DOWN"
@@ -186,8 +186,8 @@ func TestIBPatience(t *testing.T) {
 	}
 }
 
-// Nodes that are alike have the same traits, in whatever order and by whatever names their cards
-// come, and however much they have worked. What is told by them is told by a look.
+// TestNICTraits verifies that equal nodes have equal traits, regardless of the order and names of
+// their cards and of their counters. The traits are available after an inspection.
 func TestNICTraits(t *testing.T) {
 	down := card{state: "1: DOWN", phys: "2: Polling", rate: "10 Gb/sec (4X SDR)"}
 	field := card{model: "MT41692", firmware: "32.38.1002", board: "MT_1", rate: "200 Gb/sec (4X HDR)"}
@@ -234,7 +234,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// TestLinks: the ports of a card are counted together, or not at all.
+// TestLinks verifies that the ports of a card are counted together, or not at all.
 func TestLinks(t *testing.T) {
 	const ports = "sys/class/infiniband/mlx5_0/ports/"
 	counted := func(port, downs, recoveries string) map[string]string {
@@ -243,7 +243,7 @@ func TestLinks(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
 		first, second     map[string]string // ports
-		downs, recoveries int               // -1: not known
+		downs, recoveries int               // -1: unknown
 	}{
 		{"no card", nil, nil, -1, -1},
 		{"one port", counted("1", "7\n", "0\n"), nil, 7, 0},
@@ -290,7 +290,7 @@ func TestIBErrors(t *testing.T) {
 			grow(t, h.Root, tc.before)
 			found(h, idIBErrors)
 			grow(t, h.Root, tc.now)
-			for range 2 { // what was seen once is still told of at the next look
+			for range 2 { // the next inspection reports an earlier observation, too
 				got := found(h, idIBErrors)
 				if len(got) != 1 || got[0].Verdict != tc.want {
 					t.Fatalf("got %+v, want %s", got, tc.want)

@@ -111,7 +111,7 @@ func TestPolicyJudges(t *testing.T) {
 	}
 }
 
-// finding is what the policy looks at.
+// finding is the part of a finding that the policy uses.
 type finding struct {
 	id      string
 	verdict Verdict

@@ -32,7 +32,7 @@ func golden(t *testing.T, name, got string) {
 
 func gpu(i int) *Device { return &Device{Index: i, Bus: "0000:3b:00.0"} }
 
-// sick is a node with one finding of each kind.
+// sick returns the report of a node with one finding of each kind.
 func sick() Report {
 	findings := []Finding{
 		{ID: "gpu.count", Verdict: Pass, Observed: "8 GPUs"},
@@ -55,7 +55,7 @@ func healthy() Report {
 	}}
 }
 
-// hostile is a report whose every text has come from somebody else.
+// hostile returns a report all of whose texts come from another user.
 func hostile() Report {
 	const text = "a\nFAIL b\x1b[2J\rc\u202ed\x00\xff\u2028e"
 	f := Finding{ID: text, Device: &Device{Name: text}, Verdict: Fail, Observed: text, Expected: text, Hint: text, ChangedBy: text, Class: ClassNode, Lines: []string{text}}
@@ -86,7 +86,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A colour is never the only sign.
+// TestColourSaysNothingMore verifies that no information is conveyed by colour alone.
 func TestColourSaysNothingMore(t *testing.T) {
 	bare := sick().FormatText(TextStyle{Verbose: true})
 	coloured := sick().FormatText(TextStyle{Verbose: true, Colour: true})

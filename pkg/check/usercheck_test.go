@@ -15,10 +15,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
-// activeOf is these commands with a Supervisor of the test's own.
+// activeOf returns active checks with these commands and a Supervisor of the test's own.
 func activeOf(t *testing.T, commands ...string) ActiveChecks {
 	t.Helper()
 	super, err := process.NewSupervisor(nil)
@@ -74,7 +74,8 @@ func TestActiveExits(t *testing.T) {
 	}
 }
 
-// What a command leaves running is ended with it, wherever it hides.
+// TestActiveHangIsKilled verifies that all processes that a command leaves running are ended with
+// it, wherever they hide.
 func TestActiveHangIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -105,8 +106,8 @@ func TestActiveLeavesNothing(t *testing.T) {
 	gone(t, a.Dir)
 }
 
-// gone waits for the end of the process whose number is in the directory: one
-// whose start was given up is ended a moment later.
+// gone waits for the end of the process whose PID is in the directory: a process whose start was
+// abandoned is ended a moment later.
 func gone(t *testing.T, dir string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "pid"))
@@ -118,7 +119,7 @@ func gone(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		// Where nobody reaps what has lost its parent, a zombie is left.
+		// If no process reaps orphans, a zombie is left.
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
@@ -165,7 +166,7 @@ func TestActiveNotRun(t *testing.T) {
 	}
 }
 
-// brokenStarter starts nothing.
+// brokenStarter is a starter whose starts fail.
 type brokenStarter struct{}
 
 func (brokenStarter) Start(context.Context, process.Spec) (*process.Child, error) {
@@ -199,7 +200,7 @@ func TestActiveIDs(t *testing.T) {
 	}
 }
 
-// diagnosed is what dcgmi diag prints of tests with these results.
+// diagnosed returns the output of dcgmi diag for tests with these results.
 func diagnosed(results ...string) string {
 	text := "Successfully ran diagnostic for group.\n" +
 		"| Diagnostic                | Result                                         |\n" +
@@ -213,7 +214,8 @@ func diagnosed(results ...string) string {
 	return text
 }
 
-// The shipped script makes of dcgmi's exit codes those of an active check.
+// TestDCGM verifies that the shipped script converts dcgmi's exit codes to those of an active
+// check.
 func TestDCGM(t *testing.T) {
 	script, err := filepath.Abs("../../deploy/checks/dcgm.sh")
 	if err != nil {
@@ -223,7 +225,7 @@ func TestDCGM(t *testing.T) {
 		name, args string
 		said       string // by dcgmi
 		code       int    // of dcgmi
-		asked      string // of dcgmi
+		asked      string // arguments of dcgmi
 		verdict    Verdict
 		observed   string
 	}{

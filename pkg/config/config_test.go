@@ -86,7 +86,8 @@ func TestGraces(t *testing.T) {
 	}
 }
 
-// A name that the log directory has for itself is no run's.
+// TestReservedNames verifies that a name that the log directory uses itself is refused as a run's
+// name.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{signal.LatestLink, signal.HistoryDir, signal.BadNodesDir} {
 		if roles.CheckRunName(name) == nil {

@@ -66,7 +66,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// What the flags may be parsed into can be compared.
+// TestDigestOfAll verifies that every type of flag value can be compared.
 func TestDigestOfAll(t *testing.T) {
 	for _, one := range []framework.Framework{framework.None{HeadReady: new(health.Probe)}, ray.Cluster{HeadArgs: []string{"x"}}} {
 		c := Config{Framework: one, CheckPolicy: check.DefaultConfig(), Sandbox: Sandbox{Ready: new(health.Probe)}, Times: DefaultTimeouts()}
@@ -76,12 +76,12 @@ func TestDigestOfAll(t *testing.T) {
 	}
 }
 
-// TestDigestHasEveryField changes each field of the configuration that is not
-// marked, one after the other: the digest must change with it. Marked are those
-// which may differ from node to node, and no others.
+// TestDigestHasEveryField changes each unmarked field of the configuration, one after the other,
+// and verifies that the digest changes with it. Only fields that may differ from node to node are
+// marked.
 func TestDigestHasEveryField(t *testing.T) {
 	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "TempDir", "Environ", "FirstStart", "Output"}
-	// What another value is of a field that is no plain one.
+	// Other values for fields that are not of a basic type.
 	others := map[string]any{
 		"Driver": []string{"x"}, "World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
 	}
@@ -107,7 +107,7 @@ func TestDigestHasEveryField(t *testing.T) {
 				visit(value, name)
 				continue
 			}
-			// to be set also where it is not exported
+			// This makes the value settable even if it is not exported.
 			value = reflect.NewAt(value.Type(), value.Addr().UnsafePointer()).Elem()
 			changed := other(name, value.Kind())
 			if changed == nil {
@@ -131,8 +131,8 @@ func TestDigestHasEveryField(t *testing.T) {
 	}
 }
 
-// Two values are written alike where they are alike, and what can't be compared
-// is refused.
+// TestSpelled verifies that two values are encoded alike exactly if they are equal, and that values
+// that cannot be compared are refused.
 func TestSpelled(t *testing.T) {
 	type inner struct{ a, b string }
 	type outer struct {

@@ -10,15 +10,15 @@ import (
 	"github.com/bringupd/bringupd/test/pipe"
 )
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
-// TestLateReader has a reader come back: it gets every line in order, and is
-// told how many were too many to keep.
+// TestLateReader verifies that a reader that resumes gets all lines in order, and the number of
+// lines that were dropped.
 func TestLateReader(t *testing.T) {
 	from, to := pipe.Unread(t)
 	v := newConsole(Config{Output: to})
-	const lines = 2<<20/64 + 7 // 1 MiB of them is kept, and as much at most is being written
+	const lines = 2<<20/64 + 7 // 1 MiB of them is kept, and at most the same amount is being written
 	var said []string
 	for at := range lines {
 		said = append(said, line64(at))
@@ -43,14 +43,14 @@ func TestLateReader(t *testing.T) {
 	}
 }
 
-// line64 is a line of 64 bytes, which tells which it is.
+// line64 returns a line of 64 bytes that contains its number.
 func line64(at int) string {
 	text := []byte(strings.Repeat(".", 63) + "\n")
 	copy(text, "line "+time.Duration(at).String())
 	return string(text)
 }
 
-// TestReaderGone has nobody left to read: the end does not wait for anybody.
+// TestReaderGone verifies that the end does not wait if no reader is left.
 func TestReaderGone(t *testing.T) {
 	from, to := pipe.Unread(t)
 	_ = from.Close()

@@ -20,20 +20,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// fault is something that is wrong with a node, as its checks find it.
+// fault is a problem of a node in the form in which the node's checks report it.
 type fault struct {
 	name   string
-	device bool // it is evidence against its node, whatever the others are like
+	device bool // evidence against the node itself, whatever the other nodes report
 	found  []check.Finding
 }
 
-// faults are found by the checks themselves where that takes no hardware. The mode is the strictest
-// that a user may ask for: what would only be a warning otherwise is a fault as well.
+// faults returns faults. Where no hardware is needed, the checks themselves produce the findings.
+// The mode is the strictest that a user can configure, so findings that are otherwise warnings
+// count as failures too.
 func faults(t *testing.T) (all []fault) {
 	t.Helper()
 	add := func(name string, device bool, found []check.Finding) {
 		found = slices.Clone(found)
-		for i := range found { // it was waited for in vain
+		for i := range found { // the wait for it has timed out
 			if found[i].Verdict == check.Wait {
 				found[i].Verdict = check.Fail
 			}
@@ -115,9 +116,10 @@ func faults(t *testing.T) (all []fault) {
 	return all
 }
 
-// TestBlame injects faults. One of the environment on all nodes is the launch's: no node is blamed,
-// nothing is requeued or drained. On one node of four it is that node's. A fault of a device is its
-// node's, on however many nodes (N2, N3).
+// TestBlame injects faults. An environment fault that occurs on all nodes is attributed to the
+// launch: no node is blamed, and nothing is requeued or drained. On one node of four it is
+// attributed to that node. A device fault is attributed to its node, on however many nodes it
+// occurs (N2, N3).
 func TestBlame(t *testing.T) {
 	t.Parallel()
 	all := faults(t)
@@ -128,7 +130,7 @@ func TestBlame(t *testing.T) {
 	for i, f := range all {
 		on := []int{2}
 		if i%4 == 0 {
-			on = []int{0} // the head's own
+			on = []int{0} // the head's node
 		}
 		t.Run(f.name+"/on one node", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, size, on, on, 75) }) })
 		everywhere, bad, code := []int{0, 1, 2, 3}, []int(nil), 65
@@ -142,7 +144,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// inject runs a job with the fault on some nodes and sees which are blamed.
+// inject runs a job with the fault on some nodes and checks which nodes are blamed.
 func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 	t.Helper()
 	by := &launcher{}
@@ -166,8 +168,8 @@ func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 	}
 }
 
-// TestSameFindingElsewhere: a job that was started anew without the node that failed a check, and
-// fails the same one on another node, stops with 65 (N2).
+// TestSameFindingElsewhere verifies that a job stops with code 65 if it was restarted without the
+// node that failed a check and then fails the same check on another node (N2).
 func TestSameFindingElsewhere(t *testing.T) {
 	t.Parallel()
 	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: "TMPDIR=/scratch/x: no such file or directory"}
@@ -199,13 +201,14 @@ func TestSameFindingElsewhere(t *testing.T) {
 	}
 }
 
-// TestEvidenceComesLater: a node that passes its checks a while after another has failed one shows
-// that it is that node, and a node that never says anything is waited for no longer than that.
+// TestEvidenceComesLater verifies that a node that passes its checks some time after another node
+// has failed one is evidence against the failed node, and that the wait for a node that never
+// reports is bounded.
 func TestEvidenceComesLater(t *testing.T) {
 	t.Parallel()
 	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: "no such file or directory"}
 	for name, tc := range map[string]struct {
-		after time.Duration // of all others
+		after time.Duration // after all other nodes
 		code  int
 	}{
 		"in time": {20 * time.Second, 75},

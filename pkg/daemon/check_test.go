@@ -25,12 +25,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// looks are checks that say what the test wants.
+// looks is a fake of the node checks that returns the findings set by the test.
 type looks struct {
 	policy check.Policy
 	found  []check.Finding
 	traits []check.Attribute
-	// waits has the checks say that they wait until it is closed; nil: they don't.
+	// If waits is not nil, the checks report that they wait until it is closed.
 	waits chan struct{}
 }
 
@@ -53,7 +53,7 @@ func (l *looks) ApplyPolicy(findings []check.Finding) []check.Finding {
 }
 func (*looks) MaxDuration() time.Duration { return 30 * time.Second }
 
-// looked gives every node checks that find nothing wrong.
+// looked gives every node checks that find no problem; change may modify them.
 func (j *job) looked(change func(nodeIndex int, l *looks)) *job {
 	return j.all(func(c *deps.Config) {
 		l := &looks{
@@ -154,7 +154,7 @@ func TestSpareForUnfitNode(t *testing.T) {
 	})
 }
 
-// TestGateWaits has one node not ready yet: the gate waits for it.
+// TestGateWaits verifies that the gate waits for a node that is not ready yet.
 func TestGateWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ready := make(chan struct{})
@@ -172,7 +172,7 @@ func TestGateWaits(t *testing.T) {
 	})
 }
 
-// TestEndWhileWaiting has a stop find all nodes waiting.
+// TestEndWhileWaiting verifies that a stop ends the job while all nodes wait.
 func TestEndWhileWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
@@ -223,8 +223,8 @@ func TestNodesDiffer(t *testing.T) {
 	}
 }
 
-// TestNobodyIsOdd has as many nodes of one kind as of another: the head tells of
-// it, and its node is no worse than the other.
+// TestNobodyIsOdd verifies that, if two kinds of node are equally frequent, the head reports the
+// difference and does not treat the nodes of the other kind as worse than its own.
 func TestNobodyIsOdd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").looked(func(nodeIndex int, l *looks) {
@@ -243,7 +243,7 @@ func TestNobodyIsOdd(t *testing.T) {
 	})
 }
 
-// TestSpareForOddNode has the job do without the node that differs.
+// TestSpareForOddNode verifies that a spare replaces the node that differs from the others.
 func TestSpareForOddNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(nodeIndex int, l *looks) {
@@ -252,11 +252,11 @@ func TestSpareForOddNode(t *testing.T) {
 			}
 		})
 		j.start().expect(0, 0, 0, 0)
-		j.chose([]int{0, 3, 2}, 1) // the last one has moved up
+		j.chose([]int{0, 3, 2}, 1) // the last node takes the place of the dropped one
 	})
 }
 
-// TestWarningsAreToldOnce has the head tell what many nodes' checks have found.
+// TestWarningsAreToldOnce verifies that the head reports a warning of many nodes' checks once.
 func TestWarningsAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 4, "exit 0").looked(func(nodeIndex int, l *looks) {
@@ -271,7 +271,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 	})
 }
 
-// card is the GPUs of a node, and what befalls them.
+// card is a fake of a node's GPU monitor whose events and errors the test sets.
 type card struct {
 	events  chan gpu.ClassifiedEvent
 	started atomic.Bool
@@ -286,7 +286,7 @@ func (c *card) Topology() gpu.Topology { return c.topology }
 func (c *card) Devices() ([]history.Device, []string) {
 	devices := slices.Clone(c.devices)
 	for i := range devices {
-		if !c.started.Load() { // nothing has been counted
+		if !c.started.Load() { // no counters have been read
 			devices[i].Counters = nil
 		}
 	}
@@ -358,7 +358,8 @@ func TestFatalXid(t *testing.T) {
 	}
 }
 
-// TestXidOfApplication ends nothing, and is told when the driver has failed.
+// TestXidOfApplication verifies that the Xid of an application does not end the job and is reported
+// if the driver has failed.
 func TestXidOfApplication(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
@@ -383,8 +384,8 @@ func TestXidOfApplication(t *testing.T) {
 	})
 }
 
-// TestUnfitGPU: a node with a GPU that is not fit for another job is noted, and
-// the command that drains it told, though the job goes on and ends otherwise.
+// TestUnfitGPU verifies that a node with a GPU that is not fit for another job is recorded and the
+// command that drains it is printed, although the job continues and ends for another reason.
 func TestUnfitGPU(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -403,7 +404,7 @@ func TestUnfitGPU(t *testing.T) {
 				j.all(func(c *deps.Config) { c.Identity.Launcher = roles.LauncherSlurm })
 				cards := j.carded()
 				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-				for i := range 2 * mostEvents { // more than are told
+				for i := range 2 * mostEvents { // more than are reported
 					cards[tc.rank].events <- xid(i, gpu.EffectApp)
 				}
 				unfit := xid(64, gpu.EffectWarn)
@@ -430,7 +431,7 @@ func TestUnfitGPU(t *testing.T) {
 	}
 }
 
-// TestNothingIsKeptOfNoGPUs has no node make a file of what it doesn't know.
+// TestNothingIsKeptOfNoGPUs verifies that a node writes no file about GPUs that it cannot read.
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "")
@@ -442,10 +443,10 @@ func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	})
 }
 
-// mostEvents is how many events a node of a small job tells of.
+// mostEvents is the maximum number of events that a node of a small job reports.
 const mostEvents = 16
 
-// TestManyEvents does not have a GPU that repeats itself fill the run directory.
+// TestManyEvents verifies that a GPU that repeats its events does not fill the run directory.
 func TestManyEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exec sleep 300")
@@ -469,12 +470,12 @@ func TestManyEvents(t *testing.T) {
 	})
 }
 
-// TestUnreadableEvents: the head's mount does not give it what befell a node, and
-// the failure of that node is not kept waiting by it.
+// TestUnreadableEvents verifies that event records of a node that the head cannot read do not delay
+// the failure of that node.
 func TestUnreadableEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exec sleep 300")
-		// for so long a record is asked for
+		// The head retries the read of a record for this long.
 		j.all(func(c *deps.Config) { c.Times.Peer = 10 * time.Minute })
 		cards := j.carded()
 		asked := new(signal.CallMeter)
@@ -489,7 +490,7 @@ func TestUnreadableEvents(t *testing.T) {
 			j.share.WriteFile(path, pasts)
 		}
 		before := asked.CallStats().Retries
-		cards[0].events <- xid(13, gpu.EffectApp) // has the head look
+		cards[0].events <- xid(13, gpu.EffectApp) // makes the head list the events
 		j.until("that the head asks again for what it does not get", func() bool { return asked.CallStats().Retries > before })
 		cards[1].events <- xid(79, gpu.EffectFatal)
 		j.expect(75, 75)

@@ -16,10 +16,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// childVariable has this binary be one daemon of a test's job, as told there.
+// childVariable is the environment variable that makes this binary run one daemon of a test's job;
+// its value is the childOrder.
 const childVariable = "BRINGUPD_TEST_DAEMON"
 
-// childOrder is what such a daemon is told.
+// childOrder is the configuration of such a daemon.
 type childOrder struct {
 	Rank, Size      int
 	Role            roles.Role
@@ -29,7 +30,7 @@ type childOrder struct {
 	Times           config.Timeouts
 }
 
-// childDaemon is the life of such a daemon; it returns its exit code.
+// childDaemon runs such a daemon and returns its exit code.
 func childDaemon(text string) int {
 	signals := Signals()
 	var t childOrder
@@ -49,15 +50,14 @@ func childDaemon(text string) int {
 	}}, t.Role).Code
 }
 
-// child is a daemon of a job that is a process of its own.
+// child is a daemon of a job that runs as its own process.
 type child struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// launch starts the daemon of a rank as a process of its own, which says what it
-// has to say to stderr.
+// launch starts the daemon of a node as its own process, with stderr as its standard error.
 func (j *job) launch(nodeIndex int, stderr *os.File) *child {
 	j.t.Helper()
 	cfg := j.configs[nodeIndex]
@@ -83,7 +83,7 @@ func (j *job) launch(nodeIndex int, stderr *os.File) *child {
 		defer j.mu.Unlock()
 		j.codes[nodeIndex] = code
 	})
-	j.t.Cleanup(func() { // before the job's own, which waits for its daemons
+	j.t.Cleanup(func() { // before the job's own cleanup, which waits for its daemons
 		_ = c.cmd.Process.Kill()
 		<-c.ended
 	})
@@ -97,7 +97,7 @@ func (c *child) signal(sig syscall.Signal) {
 	}
 }
 
-// wait waits for its end.
+// wait waits until the process has exited.
 func (c *child) wait() {
 	c.t.Helper()
 	select {

@@ -12,16 +12,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// endsWithDriver is a context whose end comes with the driver's: who waits for both
-// hears of the driver's first.
+// endsWithDriver is a context that ends together with the driver: code that waits for both observes
+// the driver's end first.
 type endsWithDriver struct{ context.Context }
 
 var errElsewhere = errors.New("the run ends for a reason of its own")
 
 func (endsWithDriver) Err() error { return errElsewhere }
 
-// TestDriverEndsAsTheRunDoes has a driver end as the run does: one that is well
-// has ended the job, one that is not may have died of it.
+// TestDriverEndsAsTheRunDoes ends the driver and the run at the same time. A driver that exits with
+// 0 has ended the job; one that fails may have failed because of the end of the run.
 func TestDriverEndsAsTheRunDoes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -43,7 +43,7 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 	}
 }
 
-// aHead is a head that has made its run directory, and does nothing by itself.
+// aHead returns a head that has created its run directory and has no background tasks.
 func aHead(t *testing.T, driver string) *head {
 	t.Helper()
 	n, err := newNode(t.Context(), newJob(t, 1, driver).ready(0), roles.RoleHead)
@@ -63,7 +63,7 @@ func aHead(t *testing.T, driver string) *head {
 	return h
 }
 
-// TestLagging has the end come before a start, and while it is under way.
+// TestLagging ends the run before a start and while a start is in progress.
 func TestLagging(t *testing.T) {
 	t.Parallel()
 	end := errors.New("the end")

@@ -13,7 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
+// TestUnfitBefore verifies that a node that an earlier attempt has found unfit stays a spare until
+// the end.
 func TestUnfitBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *deps.Config) {
@@ -28,8 +29,8 @@ func TestUnfitBefore(t *testing.T) {
 	})
 }
 
-// TestNotBack has the head give up soon where nobody is missing but nodes that an earlier
-// attempt has lost, and wait for all others.
+// TestNotBack verifies that the head gives up soon if only nodes are missing that an earlier
+// attempt has lost, and waits for all others.
 func TestNotBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -60,7 +61,7 @@ func TestNotBack(t *testing.T) {
 	}
 }
 
-// TestRestartsBeforeARequeue has the job requeued only when there is no other attempt.
+// TestRestartsBeforeARequeue verifies that the job is requeued only if no attempt is left.
 func TestRestartsBeforeARequeue(t *testing.T) {
 	for _, tc := range []struct {
 		name          string

@@ -66,7 +66,7 @@ func TestEnding(t *testing.T) {
 			if end.Code != tc.code || end.Requested != tc.gentle || end.Orderly || end.Reason != tc.cause.Message || !slices.Equal(end.BadNodes, tc.nodes) {
 				t.Errorf("it ends with %+v", end)
 			}
-			// What a peer makes of the published end is the same.
+			// A peer derives the same outcome from the published end.
 			told := lifecycle.OutcomeOfAbort(record.Abort{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes})
 			if diff := cmp.Diff(end, told, cmp.AllowUnexported(lifecycle.Outcome{})); diff != "" {
 				t.Error(diff)
@@ -75,7 +75,7 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// Services have their whole grace but where the run has failed.
+// TestFailed verifies that services get their whole grace period unless the run has failed.
 func TestFailed(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -95,8 +95,8 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// What services have left in the private directory is kept where the run ends by
-// this node, and on the head whoever it ends by.
+// TestEvidenceIsKept verifies that files that services left in the private directory are kept on
+// the node that ends the run, and always on the head.
 func TestEvidenceIsKept(t *testing.T) {
 	blamed := endedBy(cause(1, health.ServiceDied, "driver", "it died"))
 	for _, tc := range []struct {

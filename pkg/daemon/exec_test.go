@@ -26,7 +26,7 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// outside opens the job's run directory as somebody does who is none of it.
+// outside opens the job's run directory as a process that does not belong to the job.
 func (j *job) outside() (*signal.Dir, record.Job) {
 	j.t.Helper()
 	j.untilNamed(signal.ControlDir, signal.NameGateOpen)
@@ -37,7 +37,7 @@ func (j *job) outside() (*signal.Dir, record.Job) {
 	return dir, about
 }
 
-// answer is what a request has come to.
+// answer is the outcome of a request.
 type answer struct {
 	nodes     []request.ExecResult
 	err       error
@@ -51,7 +51,7 @@ func (a answer) codes() (codes []int) {
 	return codes
 }
 
-// exec has nodes run a line, until ctx ends.
+// exec runs a line of shell on nodes, until ctx ends.
 func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	j.t.Helper()
 	dir, about := j.outside()
@@ -77,7 +77,7 @@ func TestExec(t *testing.T) {
 		const size = 4
 		for _, mode := range []config.LinkMode{config.LinkAuto, config.LinkOff} {
 			j := newJob(t, size, "").all(func(c *deps.Config) { c.Lifeline = mode }).start()
-			// before it nobody knows the hosts of the team
+			// Before the gate opens, the hosts of the membership are unknown.
 			j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 			for _, tc := range []struct {
 				name, nodes, line string
@@ -115,8 +115,8 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// TestExecMany has many callers at once, of whom none is to be lost. A hundred are
-// on the testbed: it is alone there.
+// TestExecMany runs many callers at once, none of which may be lost. The testbed, where the test
+// runs alone, uses a hundred.
 func TestExecMany(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, callers = 2, 40
@@ -141,7 +141,7 @@ func TestExecMany(t *testing.T) {
 	})
 }
 
-// TestExecOutput has more output than goes into a few records.
+// TestExecOutput runs a command with more output than fits into a few records.
 func TestExecOutput(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "").start()
@@ -159,7 +159,7 @@ func TestExecOutput(t *testing.T) {
 	})
 }
 
-// TestExecStream has output that comes before the command's end.
+// TestExecStream verifies that output arrives before the command's end.
 func TestExecStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "").start()
@@ -176,7 +176,7 @@ func TestExecStream(t *testing.T) {
 	})
 }
 
-// waker does something when a line has come.
+// waker calls a function when a line has arrived.
 type waker struct {
 	bytes.Buffer
 	line string
@@ -191,8 +191,7 @@ func (w *waker) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// ask publishes a request as nobody does who is waiting for the answer, and returns
-// what its names begin with.
+// ask publishes a request without waiting for the answer, and returns the prefix of its names.
 func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string) {
 	t.Helper()
 	id = fmt.Sprintf("%016x", rand.Uint64())
@@ -253,7 +252,7 @@ func TestExecForeign(t *testing.T) {
 	})
 }
 
-// TestExecUnsafeDirectory has a directory in which others could plant names.
+// TestExecUnsafeDirectory uses a directory in which other users could create names.
 func TestExecUnsafeDirectory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 1, "").start()
@@ -269,8 +268,8 @@ func TestExecUnsafeDirectory(t *testing.T) {
 	})
 }
 
-// TestExecCallerGone has a command whose caller gives no sign of life once it has
-// begun.
+// TestExecCallerGone verifies that a command ends if its caller stops its heartbeats after the
+// command has begun.
 func TestExecCallerGone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		place := t.TempDir()
@@ -294,12 +293,12 @@ func TestExecCallerGone(t *testing.T) {
 			}
 		}
 		silent := func() {}
-		// One that beats by files, if at all.
+		// The first caller sends its heartbeats, if any, by files.
 		id := ask(t, dir, line("files"), "all")
 		call(t, dir, id)
 		untilBoth("files.began", func() { _ = dir.WriteNamedHeartbeat(context.Background(), signal.ExecDir, id+".beat") })
 		untilBoth("files.ended", silent)
-		// One that has held a connection, and is seen to go by its end.
+		// The second caller has a connection, whose end shows that the caller is gone.
 		id = ask(t, dir, line("guest"), "all")
 		var raw peerlink.ClientID
 		_, _ = hex.Decode(raw[:], []byte(id))
@@ -313,8 +312,8 @@ func TestExecCallerGone(t *testing.T) {
 	})
 }
 
-// A job may be asked for commands for months: those that have ended are none of
-// the node's children any more.
+// TestExecIsForgotten verifies that a node keeps no child entry of a command that has ended: a job
+// may receive commands for months.
 func TestExecIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		h := aHead(t, "unused")
@@ -335,7 +334,7 @@ func TestExecIsForgotten(t *testing.T) {
 	})
 }
 
-// TestExecCanceled has somebody who has seen enough.
+// TestExecCanceled cancels a request because the caller has seen enough.
 func TestExecCanceled(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, "").start()
@@ -357,7 +356,7 @@ func TestExecCanceled(t *testing.T) {
 	})
 }
 
-// TestExecRunEnds has the run end while a command runs: the nodes tell so.
+// TestExecRunEnds verifies that the nodes report the end of a run that ends while a command runs.
 func TestExecRunEnds(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -392,7 +391,7 @@ func TestExecRunEnds(t *testing.T) {
 	}
 }
 
-// TestExecNoAnswer has nodes that hang, and a head that does not look.
+// TestExecNoAnswer sends a request to nodes and a head that do not answer.
 func TestExecNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "").start()
@@ -410,7 +409,7 @@ func TestExecNoAnswer(t *testing.T) {
 	})
 }
 
-// TestExecHangs has a node that takes part in the run and never answers.
+// TestExecHangs sends a request to a node that takes part in the run and never answers.
 func TestExecHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "").start()
@@ -418,8 +417,8 @@ func TestExecHangs(t *testing.T) {
 		began := filepath.Join(t.TempDir(), "began")
 		times := request.DefaultTimeouts
 		times.AfterCancel = 200 * time.Millisecond
-		// The command heeds no TERM: who waits for it is sent away, and the node's
-		// grace for it ends it.
+		// The command ignores SIGTERM: the caller stops waiting, and the node's grace period ends the
+		// command.
 		order := request.ExecRequest{Argv: service.ShellCommand("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		go func() {

@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// listing is what a look at Nodes shows where these names are there.
+// listing returns a listing of [signal.NodesDir] that shows these names.
 func listing(t *testing.T, names ...string) signal.Listing {
 	t.Helper()
 	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0", Access: signal.Access{NoHints: true}}, record.Job{})

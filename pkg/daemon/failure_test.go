@@ -21,14 +21,12 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// only is a shell line that does what one rank is to do, and otherwise stays.
+// only returns a line of shell that runs a command on one node and then sleeps.
 func only(rank, what string) string {
 	return `[ "$BRINGUPD_NODE_RANK" = ` + rank + ` ] && { ` + what + `; }; exec sleep 300`
 }
 
-// TestFirstCause has one thing fail on one node: all daemons return the same
-// code, and the result blames who failed.
-// neverReady is a framework whose worker on one rank does not become ready.
+// neverReady is a framework whose worker on one node does not become ready.
 type neverReady struct {
 	Rank int
 	framework.None
@@ -42,6 +40,8 @@ func (f neverReady) WorkerService(self framework.Node, head framework.Endpoint) 
 	return service, err
 }
 
+// TestFirstCause lets one failure occur on one node: all daemons return the same code, and the
+// result blames that node.
 func TestFirstCause(t *testing.T) {
 	t.Parallel()
 	const size = 3
@@ -53,7 +53,7 @@ func TestFirstCause(t *testing.T) {
 		code   int
 		phase  record.Phase
 		line   string // among the last lines in the cause
-		opened bool   // the gate was
+		opened bool   // the gate was opened
 	}{
 		{
 			name: "the setup of a worker", rank: 1, kind: health.SetupFailed, code: 77, phase: "check", line: "no disk",
@@ -151,7 +151,7 @@ func TestFirstCause(t *testing.T) {
 func TestTwoFailuresOneVerdict(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 4
-		// Both at once, of kinds that have different codes.
+		// Both failures occur at once, and their kinds have different codes.
 		j := newJob(t, size, "exec sleep 300").all(func(c *deps.Config) {
 			c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
 		})
@@ -171,8 +171,8 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 	})
 }
 
-// TestPartsFailTogether ends a daemon while two of its parts are at work: each
-// of them comes back with the same failure.
+// TestPartsFailTogether ends a daemon while two of its parts are active: each of them returns the
+// same failure.
 func TestPartsFailTogether(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -205,8 +205,8 @@ func TestPartsFailTogether(t *testing.T) {
 	}
 }
 
-// TestPartsDoNotWaitForGraces has one part fail while another's child is
-// deaf to TERM: the failure is told before that child's grace is over.
+// TestPartsDoNotWaitForGraces lets one part fail while another's child ignores SIGTERM: the failure
+// is reported before that child's grace period is over.
 func TestPartsDoNotWaitForGraces(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
@@ -245,8 +245,8 @@ func TestUnlikeConfigurations(t *testing.T) {
 				if cause := j.blames(1, tc.kind, tc.code); cause.Phase != "join" {
 					t.Errorf("the phase of the cause is %q", cause.Phase)
 				}
-				// It stays for the end, as everybody does: a task that leaves with
-				// a code has the rest of the step killed.
+				// It stays until the end, like all daemons: srun kills the rest of the step after a task exits
+				// with a nonzero code.
 				if !j.has(signal.NodesDir, signal.NodeName(1, 3, record.StateDone)) {
 					t.Error("the one that is unlike has not waited for the end")
 				}
@@ -255,12 +255,13 @@ func TestUnlikeConfigurations(t *testing.T) {
 	}
 }
 
-// TestLogDirectoryOfNoUse fails before there is a run directory.
+// TestLogDirectoryOfNoUse verifies that an unusable log directory is refused before a run directory
+// exists.
 func TestLogDirectoryOfNoUse(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, path string
-		there      *memory.File // nil: nothing
+		there      *memory.File // nil: nothing exists there
 		says       string
 	}{
 		{"its parent is missing", mountPoint + "/no/logs", nil, "its parent /share/no does not exist"},
@@ -282,7 +283,7 @@ func TestLogDirectoryOfNoUse(t *testing.T) {
 	}
 }
 
-// openDir is a directory that everybody may write to.
+// openDir returns a directory that every user can write to.
 func openDir() *memory.File {
 	dir := memory.NewDir(nil)
 	dir.Kind |= 0o777
@@ -301,8 +302,8 @@ func TestSecondRunOfOneName(t *testing.T) {
 	})
 }
 
-// A second daemon of a rank takes no part: what the first one has told stays, and
-// the job goes on.
+// TestSecondOfARank verifies that a second daemon of a node does not take part: the records of the
+// first daemon stay, and the job continues.
 func TestSecondOfARank(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []config.LinkMode{config.LinkOff, config.LinkAuto} {

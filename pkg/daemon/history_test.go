@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// devicesOf are a node's two GPUs, of which the second was throttled for so many of 100 looks.
+// devicesOf returns a node's two GPUs; the second was throttled in slowed of 100 polls.
 func devicesOf(host string, slowed int) []history.Device {
 	return []history.Device{
 		{ID: "GPU-" + host + "-0", Index: 0, Bus: "0000:1b:00.0", Counters: &history.Counters{Polls: 100}},
@@ -23,7 +23,7 @@ func devicesOf(host string, slowed int) []history.Device {
 	}
 }
 
-// events are what the result tells of, a line each.
+// events returns the GPU events in the result, one per line.
 func (j *job) events() (told string) {
 	for _, e := range j.result().Events {
 		told += e.Message + "\n"
@@ -31,8 +31,8 @@ func (j *job) events() (told string) {
 	return told
 }
 
-// TestHistory goes through three jobs on the same two nodes: a GPU of n0 is throttled in two of
-// them, and one of n1 has errors of its memory in the first and the last.
+// TestHistory runs three jobs on the same two nodes: a GPU of n0 is throttled in two of them, and
+// one of n1 has memory errors in the first and the last.
 func TestHistory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		share := memory.NewShare(mountPoint)
@@ -78,7 +78,8 @@ func TestHistory(t *testing.T) {
 		for _, want := range []string{
 			"(n0): GPU 0 (0000:1b:00.0): it is another one than in run 2.0: GPU-another, which was GPU-n0-0",
 			"(n1): GPU 0 (0000:1b:00.0): gpu.ecc_unc: 5 errors, and in run 1.0 of ",
-			// once more, for the end of the second job may have been too late for its own bad nodes
+			// The line appears once more, because the end of the second job may have been too late for its
+			// own list of bad nodes.
 			evidence,
 		} {
 			if !strings.Contains(told, want) {
@@ -96,7 +97,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryThatCannotBeKept costs a job nothing.
+// TestHistoryThatCannotBeKept verifies that a history that cannot be written does not affect the
+// job.
 func TestHistoryThatCannotBeKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0")
@@ -110,7 +112,7 @@ func TestHistoryThatCannotBeKept(t *testing.T) {
 	})
 }
 
-// TestNoHistoryOfNoGPUs has nodes without GPUs make nothing.
+// TestNoHistoryOfNoGPUs verifies that nodes without GPUs write no history.
 func TestNoHistoryOfNoGPUs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0")

@@ -25,8 +25,7 @@ func TestJobOfManySizes(t *testing.T) {
 		t.Run(fmt.Sprintf("%d nodes", size), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
-				// Thirty-two daemons under the race detector may keep each other
-				// from their beats.
+				// With the race detector, thirty-two daemons can delay each other's heartbeats.
 				j.all(func(c *deps.Config) { c.Times.Peer = 10 * time.Second })
 				j.start().expect(everyone(0, size)...)
 				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
@@ -79,7 +78,7 @@ func TestDriverCodes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 2, tc.line).start()
-				// The workers' end is orderly: the head is the one that tells.
+				// The workers' end is orderly: only the head reports the code.
 				j.expect(tc.code, 0)
 				if result := j.result(); result.Code != tc.code || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
 					t.Errorf("the result is %+v", result)
@@ -92,16 +91,16 @@ func TestDriverCodes(t *testing.T) {
 	}
 }
 
-// TestDriverLeavesSomebody has a driver whose output is kept open by another: how
-// it has ended is known before that ends, and what comes of it is passed on.
+// TestDriverLeavesSomebody runs a driver whose output another process keeps open: the driver's
+// outcome is known before that process ends, and its later output is still passed on.
 func TestDriverLeavesSomebody(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, leaves string
 		code         int
 		out          string
-		service      bool // dies when the driver has
-		daemon       bool // does
+		service      bool // dies after the driver
+		daemon       bool // dies after the driver
 	}{
 		{name: "and a service dies", leaves: "sleep 300", service: true},
 		{name: "and a daemon dies", leaves: "sleep 300", daemon: true},
@@ -170,7 +169,7 @@ func TestDriverThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestEverything has all that a node can run, and looks at it from the driver.
+// TestEverything runs all services that a node can have and inspects them from the driver.
 func TestEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -207,8 +206,8 @@ func TestEverything(t *testing.T) {
 
 func TestServiceTellsOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		// The services' output goes to their logs, never to the driver's output.
-		// The driver ends only when all have spoken.
+		// The services' output goes to their logs, never to the driver's output. The driver ends only
+		// after all services have written their output.
 		marks := t.TempDir()
 		j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
 			c.Framework = framework.None{
@@ -241,7 +240,7 @@ func probe(t *testing.T, text string) *health.Probe {
 	return &p
 }
 
-// counts is a probe for as many files.
+// counts returns a probe that succeeds when that many files match the pattern.
 func counts(t *testing.T, files int, pattern string) *health.Probe {
 	t.Helper()
 	enough := filepath.Dir(pattern) + "-enough-" + strings.Trim(filepath.Base(pattern), ".*")

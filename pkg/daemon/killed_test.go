@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// TestKilledDaemonLeavesNoDirectory kills a daemon outright: its guard removes
-// the private directory, which the daemon can't any more.
+// TestKilledDaemonLeavesNoDirectory kills a daemon with SIGKILL: its guard removes the private
+// directory, which the daemon can no longer do.
 func TestKilledDaemonLeavesNoDirectory(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()

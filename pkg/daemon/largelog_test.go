@@ -7,8 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 )
 
-// TestLargeLog has a driver print more than is usual: people are told once, and
-// all of it is kept.
+// TestLargeLog runs a driver that prints more than is usual: the job logs this once, and all output
+// is kept.
 func TestLargeLog(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

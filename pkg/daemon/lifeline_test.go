@@ -28,7 +28,7 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// network is one whose connections the test may cut or refuse.
+// network is a network whose connections the test may cut or refuse.
 type network struct {
 	peerlink.Network
 	refuses atomic.Bool
@@ -37,7 +37,7 @@ type network struct {
 	conns []net.Conn // guarded by mu
 }
 
-// network is a way to the job's network.
+// network returns a network, with connections of its own, that leads to the job's network.
 func (j *job) network() *network { return &network{Network: j.net.Host("wire")} }
 
 func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
@@ -54,14 +54,14 @@ func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// count is how many connections there are, or were, since the last cut.
+// count returns the number of connections that were opened since the last cut.
 func (n *network) count() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.conns)
 }
 
-// cut resets all connections that there are.
+// cut resets all open connections and returns their number.
 func (n *network) cut() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,8 +73,8 @@ func (n *network) cut() int {
 	return len(n.conns)
 }
 
-// A daemon that nobody can connect to is heard by its beat files, and the log
-// says so.
+// TestNoLifelineCanBeHeld verifies that a daemon that cannot get a peer link is observed by its
+// heartbeat files, and that the log says so.
 func TestNoLifelineCanBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -103,7 +103,7 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 	}
 }
 
-// It says so once, however long that lasts.
+// TestNoLifelineIsToldOnce verifies that this is logged once, however long it lasts.
 func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
@@ -119,8 +119,8 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	})
 }
 
-// A node that has no lifeline, of many, and begins to miss the head goes on looking
-// often, right after it was up too.
+// TestWhoMissesTheHeadGoesOnLooking verifies that a node without a peer link, one of many, polls
+// often as soon as it misses heartbeats of the head, even right after it has slowed its polling.
 func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1024
@@ -152,7 +152,8 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 	})
 }
 
-// A connection that breaks is made anew, and nobody dies.
+// TestALifelineBreaks verifies that a broken connection is established again and that no node is
+// declared lost.
 func TestALifelineBreaks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		mark := t.TempDir() + "/over"
@@ -173,8 +174,9 @@ func TestALifelineBreaks(t *testing.T) {
 	})
 }
 
-// A firewall that begins to reject resets what there is and refuses what comes,
-// as the host of a head that has died does: the beat files tell that nobody has.
+// TestAFirewallBeginsToReject verifies that no node is declared lost if a firewall resets the
+// existing connections and refuses new ones. The host of a dead head behaves in the same way, but
+// here the heartbeat files show that all daemons live.
 func TestAFirewallBeginsToReject(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		mark := t.TempDir() + "/over"
@@ -188,7 +190,7 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		net.refuses.Store(true)
 		net.cut()
-		// A peer timeout is eight beats, and five that are missed are the end.
+		// The peer timeout is eight heartbeat intervals, and five missed heartbeats end the run.
 		for _, beat := range []struct{ sub, name string }{
 			{signal.ControlDir, "0000.beat.000010"}, {signal.NodesDir, "0001.beat.000010"}, {signal.NodesDir, "0002.beat.000010"},
 		} {
@@ -203,16 +205,16 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 	})
 }
 
-// A head that dies before a worker holds its lifeline: what its host does with
-// calls tells so, where its beats have stopped. A head that beats is alive,
-// whatever becomes of calls.
+// TestTheHeadDiesBeforeTheFirstLifeline lets the head die before a worker has a peer link. If its
+// heartbeats have stopped, the way in which its host handles connection attempts shows the kind of
+// loss. A head that sends heartbeats is alive, whatever happens to connection attempts.
 func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
-		takes   bool // one call, and ends it
-		refuses bool // the later ones; or they are not answered
-		lives   bool // for a while, beside a firewall
+		takes   bool // accepts one connection and closes it
+		refuses bool // refuses later connections; otherwise they get no answer
+		lives   bool // for a while, behind a firewall
 		dies    bool
 		kind    health.Kind
 		says    string
@@ -260,8 +262,9 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 	}
 }
 
-// The kernel of a head that dies before it has read all that was said to it resets
-// the lifeline, as a firewall may: that its beats have stopped tells which it was.
+// TestTheHeadsLifelineIsReset verifies that a reset peer link counts as the head's death if its
+// heartbeats have stopped. A kernel resets the connection if the head dies before it has read all
+// data, but so may a firewall.
 func TestTheHeadsLifelineIsReset(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "")
@@ -293,7 +296,7 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 	})
 }
 
-// tiedPeers is told of a worker that holds its lifeline: its first beat says so.
+// tiedPeers is notified when a worker's peer link is established, by its first heartbeat.
 type tiedPeers chan struct{}
 
 func (tiedPeers) WorkerConnected(int)                  {}
@@ -301,17 +304,17 @@ func (p tiedPeers) WorkerHeartbeat(int, bool)          { ctxutil.NotifyChannel(p
 func (tiedPeers) WorkerNotified(int)                   {}
 func (tiedPeers) WorkerGone(int, peerlink.CloseReason) {}
 
-// early is a network on which a worker never gets a connection.
+// early is a network on which a worker never gets a lasting connection.
 type early struct {
 	takes   bool
-	refuses chan struct{} // closed when calls are refused
+	refuses chan struct{} // closed when connections are to be refused
 
 	mu      sync.Mutex
 	calls   int           // guarded by mu
-	refused chan struct{} // closed when one was
+	refused chan struct{} // closed when a connection was refused
 }
 
-// await returns when a call was refused.
+// await waits until a connection was refused.
 func (e *early) await(t *testing.T) {
 	t.Helper()
 	select {
@@ -348,7 +351,8 @@ func (e *early) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 }
 
-// Who plays a worker can end its lifeline in every way; each is another loss.
+// TestAWorkersLifelineEnds ends a worker's peer link in every way that a test can simulate; each
+// way is another kind of loss.
 func TestAWorkersLifelineEnds(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -377,7 +381,8 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 				if !strings.Contains(cause.Message, tc.what) {
 					t.Errorf("the head says %q", cause.Message)
 				}
-				// Or what has died of it before it was told of would seem to be the cause.
+				// Otherwise a process that died because of the loss, before the loss was recorded, would seem
+				// to be the cause.
 				if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < peerlink.ReconnectTimeout {
 					t.Errorf("it is told to have happened %s before it was told of", cause.RecordDelay)
 				}
@@ -392,8 +397,8 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 	}
 }
 
-// Of daemons that die at once each is told of and stayed away from, and the end
-// does not wait for any of them.
+// TestSeveralWorkersDieAtOnce verifies that all daemons that die at once are recorded and avoided
+// later, and that the end of the run does not wait for any of them.
 func TestSeveralWorkersDieAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 5
@@ -427,7 +432,8 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 	})
 }
 
-// Who is lost when the verdict is drawn already is in the result all the same.
+// TestAWorkerDiesAfterAnother verifies that a worker that is lost after the verdict was reached is
+// in the result nevertheless.
 func TestAWorkerDiesAfterAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 4
@@ -449,8 +455,8 @@ func TestAWorkerDiesAfterAnother(t *testing.T) {
 	})
 }
 
-// A driver that fails of the loss of a node may see it before the head does: the
-// loss is the cause.
+// TestDriverFailsOfALoss verifies that the loss of a node is the cause even if the driver, which
+// fails because of it, notices it before the head.
 func TestDriverFailsOfALoss(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -482,14 +488,14 @@ func TestDriverFailsOfALoss(t *testing.T) {
 	}
 }
 
-// playedLine is the lifeline of a worker that the test plays.
+// playedLine is the peer link of a worker that the test simulates.
 type playedLine struct {
 	net    *network
 	sick   atomic.Bool
 	worker *peerlink.Worker
 	close  func()
-	// freeze has the worker give no beat any more, and waits until it has withheld
-	// one: the last that it gave would be an answer to what the head asks next.
+	// freeze stops the worker's heartbeats and waits until one has been withheld: the last one that it
+	// sent could otherwise answer the head's next request.
 	freeze func()
 }
 
@@ -533,7 +539,7 @@ func (j *job) playLine(p *peer, nodeIndex int) *playedLine {
 	return l
 }
 
-// connected hears that there is a connection.
+// connected closes a channel at the first connection.
 type connected struct {
 	once sync.Once
 	up   chan struct{}
@@ -545,7 +551,8 @@ func (c *connected) RunEnded(int)                  {}
 func (c *connected) HeadGone(peerlink.CloseReason) {}
 func (c *connected) DuplicateDaemon(string)        {}
 
-// A second daemon of a rank is sent away, and the job does not hear of it.
+// TestASecondDaemonOfARank verifies that a second daemon of a node is refused, and that the job
+// does not notice it.
 func TestASecondDaemonOfARank(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		mark := t.TempDir() + "/over"
@@ -566,7 +573,7 @@ func TestASecondDaemonOfARank(t *testing.T) {
 	})
 }
 
-// touch makes the file that a driver waits for.
+// touch creates the file that a driver waits for.
 func touch(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -574,8 +581,8 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// Strangers at the lifelines' port are turned away and counted, and the job is
-// none the worse for them.
+// TestStrangersAtTheLifelinesPort verifies that connections of other programs to the peer links'
+// port are refused and counted, and do not disturb the job.
 func TestStrangersAtTheLifelinesPort(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		mark := t.TempDir() + "/over"
@@ -592,7 +599,7 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 				t.Fatal(err)
 			}
 			switch i % 3 {
-			case 0: // says nothing
+			case 0: // sends nothing
 				t.Cleanup(func() { _ = conn.Close() })
 			case 1:
 				_, _ = conn.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 128)))
@@ -623,14 +630,14 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 	})
 }
 
-// A service that dies while a peer is missed, or a rank that loses a connection, has
-// died of that, most likely: the verdict waits until it is known.
+// TestDeathsOfALoss verifies that the verdict waits while a peer is missed: a service that dies
+// meanwhile, or a rank that loses a connection, has probably failed because of the missing peer.
 func TestDeathsOfALoss(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		ranks bool // or a service
-		kills bool // or the silence comes to an end
+		ranks bool // otherwise a service
+		kills bool // otherwise the silence ends
 		kind  health.Kind
 		code  int
 	}{
@@ -656,9 +663,9 @@ func TestDeathsOfALoss(t *testing.T) {
 				line := j.playLine(p, 1)
 				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 				p.silence()
-				line.sick.Store(true) // it speaks, and its sign is none
+				line.sick.Store(true) // it sends heartbeats, but reports its file system as unresponsive
 				beats := health.HeadHeartbeatTiming(6*time.Second, 1)
-				// until it is missed, and not yet lost
+				// Wait until the peer is missed, but not yet declared lost.
 				ctxutil.SleepContext(bounded(t), beats.HeartbeatInterval*(peerlink.MaxLateHeartbeats+1))
 				touch(t, mark+".2")
 				if !tc.kills {
@@ -676,11 +683,11 @@ func TestDeathsOfALoss(t *testing.T) {
 	}
 }
 
-// Beats by files are rare while the lifelines are well, and not any more when
-// one has ended, which is told of later: until then a verdict waits.
+// TestCalm verifies that heartbeat files are rare while the peer links are healthy, and no longer
+// rare when one has ended. The end is reported later: until then a verdict waits.
 func TestCalm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		// nobody is told of an end before that
+		// With this interval, no callback reports an end during the test.
 		cfg := peerlink.Config{Key: make([]byte, peerlink.KeySize), Nodes: 2, HeartbeatInterval: ceiling}
 		net := new(memory.Net)
 		listener, err := net.Host("n0").Listen()
@@ -722,13 +729,13 @@ func TestCalm(t *testing.T) {
 	})
 }
 
-// No word of the head's is waited for where its host has closed the lifeline, or
-// it has said goodbye: one that broke may be back.
+// TestBereft verifies that a worker no longer waits for the head if the head's host has closed the
+// peer link or the head has said goodbye; a link that broke may come back.
 func TestBereft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		story    func(*peerlink.Liveness) // nil: there is no lifeline
+		story    func(*peerlink.Liveness) // nil: there is no peer link
 		forsaken bool
 		want     bool
 	}{
@@ -761,7 +768,7 @@ func TestBereft(t *testing.T) {
 	}
 }
 
-// nobody heeds what a head's lifelines tell.
+// nobody ignores all events of a head's peer links.
 type nobody struct{}
 
 func (nobody) WorkerConnected(int)                  {}

@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// The head's own mount is back a moment before those of the others, of which one
-// has left by then.
+// TestTheHeadCouldNotLook simulates hanging mounts. The head's own mount recovers a moment before
+// those of the others, one of which has left by then.
 func TestTheHeadCouldNotLook(t *testing.T) {
 	const peer = 10 * time.Second
 	tempo := health.HeadHeartbeatTiming(peer, 3)
@@ -58,8 +58,8 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	}
 }
 
-// TestKindOfLoss checks what the silence of a worker is taken for. A host that has said goodbye
-// answered, so it is not lost.
+// TestKindOfLoss verifies how the silence of a worker is classified. A host that has said goodbye
+// has answered, so it is not lost.
 func TestKindOfLoss(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -90,8 +90,8 @@ func TestKindOfLoss(t *testing.T) {
 	}
 }
 
-// Who looks for losses, because the driver has failed, may do so at any moment: where
-// one is known, the run has ended.
+// TestALossIsKnownWithTheEnd verifies that, once a loss is known, the run has ended. After a
+// failure of the driver, another goroutine may check for losses at any moment.
 func TestALossIsKnownWithTheEnd(t *testing.T) {
 	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied, LostNodes: []int{1}}}
 	for range 2000 {

@@ -38,26 +38,26 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == "why" { // as a head asks its own program
+	if len(os.Args) == 4 && os.Args[1] == "why" { // as a head starts its own program
 		fmt.Println("asked of", os.Args[3])
 		os.Exit(0)
 	}
 	if text := os.Getenv(childVariable); text != "" {
 		os.Exit(childDaemon(text))
 	}
-	// A daemon's guard is this binary again, and one under the race detector
-	// sleeps for a second before it ends.
+	// A daemon's guard is this binary again, and with the race detector it sleeps for a second before
+	// it exits.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	// With Go 1.26, goroutines of one bubble that receive from timers at the same time corrupt the
 	// race detector's memory: they share the bubble's race context. One processor avoids this.
 	runtime.GOMAXPROCS(1)
-	// Jobs of processes spend most of their time waiting, which takes no processor.
+	// Jobs of processes spend most of their time waiting, which needs no processor.
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(m)
 }
 
-// takesSeconds leaves a test that waits for seconds out of make quick.
+// takesSeconds excludes a test that waits for seconds from "make quick".
 func takesSeconds(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -65,17 +65,17 @@ func takesSeconds(t *testing.T) {
 	}
 }
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 var errCeiling = errors.New("the ceiling of the test")
 
-// job is one job whose daemons all run in the test's own process.
+// job is a job whose daemons all run in the test's own process.
 type job struct {
 	t       *testing.T
 	share   *memory.Share // nil: the log directory is on the machine's disk
 	net     *memory.Net
-	supers  []*fakechild.Supervisor // of the daemons, where children are goroutines
+	supers  []*fakechild.Supervisor // one per daemon, if children are goroutines
 	logDir  string
 	tempDir string
 	size    int
@@ -83,34 +83,34 @@ type job struct {
 	signals []chan os.Signal
 	roles   []roles.Role
 	out     *os.File // the driver's standard output
-	errs    *os.File // what all daemons say
+	errs    *os.File // the standard error of all daemons
 
 	running sync.WaitGroup
 	mu      sync.Mutex
 	codes   map[int]int // by index, of the daemons that have ended; guarded by mu
 }
 
-// inBubble runs a test, beside others, in a bubble of testing/synctest, where all waits take
-// simulated time.
+// inBubble runs a test in parallel with others, in a bubble of testing/synctest, where all waits
+// take simulated time.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// mountPoint is where jobs in bubbles have their share.
+// mountPoint is the path of the shared file system of jobs in bubbles.
 const mountPoint = "/share"
 
-// newJob is a job of size nodes in a bubble: its share and its network are in memory, and its
-// children are goroutines. It runs line by the test's shell as its driver; without a line it has
-// none.
+// newJob returns a job of size nodes in a bubble: its shared file system and its network are in
+// memory, and its children are goroutines. The driver is line, run by the test's shell; if line is
+// empty, the job has no driver.
 func newJob(t *testing.T, size int, line string) *job {
 	t.Helper()
 	j := &job{t: t, size: size, logDir: mountPoint + "/logs", share: memory.NewShare(mountPoint), net: new(memory.Net)}
 	j.share.Clock, j.share.Latency = time.Now, 100*time.Microsecond
 	j.furnish(line)
-	// The path is too long for a socket, so that the daemons open none: a wait for the kernel
-	// would keep the time of the bubble from advancing.
+	// The path is too long for a socket, so the daemons open none: a wait in the kernel would stop the
+	// bubble's time.
 	j.tempDir = filepath.Join(j.tempDir, strings.Repeat("no-sockets-", 10))
 	if err := os.Mkdir(j.tempDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -118,11 +118,12 @@ func newJob(t *testing.T, size int, line string) *job {
 	return j.all(func(c *deps.Config) { c.TempDir = j.tempDir })
 }
 
-// newRealJob is a job whose daemons have a directory for their share, TCP and processes.
+// newRealJob returns a job whose daemons use a directory as their shared file system, TCP and
+// processes.
 func newRealJob(t *testing.T, size int, line string) *job {
 	t.Helper()
 	j := &job{t: t, size: size, logDir: filepath.Join(t.TempDir(), "logs")}
-	// A disk that links of other tests keep busy does not answer for seconds.
+	// A disk that is busy with links of other tests may not answer for seconds.
 	return j.furnish(line).all(func(c *deps.Config) { c.Times.Peer = 20 * time.Second })
 }
 
@@ -137,7 +138,7 @@ func (j *job) furnish(line string) *job {
 	return j
 }
 
-// add is one more daemon.
+// add adds a daemon.
 func (j *job) add(nodeIndex int, role roles.Role, line string) {
 	signals := make(chan os.Signal, 4)
 	cfg := deps.Config{Config: config.Config{
@@ -164,7 +165,7 @@ func (j *job) add(nodeIndex int, role roles.Role, line string) {
 	j.roles = append(j.roles, role)
 }
 
-// through has an access lead to the job's share.
+// through directs an access to the job's shared file system.
 func (j *job) through(access signal.Access) signal.Access {
 	if _, is := access.FS.(*memory.Client); is || j.share == nil {
 		return access
@@ -180,7 +181,7 @@ func (j *job) through(access signal.Access) signal.Access {
 	return access
 }
 
-// programs are what children that are goroutines run.
+// programs returns the programs that children run if they are goroutines.
 func (j *job) programs() map[string]fakechild.Program {
 	shell := fakechild.Shell{Stat: func(path string) (fs.FileInfo, error) {
 		if strings.HasPrefix(path, mountPoint+"/") {
@@ -215,7 +216,7 @@ func tempFile(t *testing.T) *os.File {
 	return file
 }
 
-// all changes what every daemon is told.
+// all changes the configuration of every daemon.
 func (j *job) all(change func(*deps.Config)) *job {
 	for i := range j.configs {
 		change(&j.configs[i])
@@ -223,8 +224,8 @@ func (j *job) all(change func(*deps.Config)) *job {
 	return j
 }
 
-// way is a daemon's way to the share: before each of its calls ask is asked, and
-// none is made or counted where that returns an error.
+// way is a daemon's access to the shared file system. It calls ask before each call; if ask returns
+// an error, the call is neither made nor counted.
 type way struct {
 	meter *signal.CallMeter
 	ask   func(op signal.Op, path string) error
@@ -241,20 +242,20 @@ func (w way) EndCall(op signal.Op, path string, entered time.Time) {
 	w.meter.EndCall(op, path, entered)
 }
 
-// asking is the file system by that way, and of a job in a bubble its share.
+// asking returns the file system with such an access; for a job in a bubble it is the job's own.
 func asking(ask func(op signal.Op, path string) error) signal.Access {
 	meter := new(signal.CallMeter)
 	way := way{meter, ask}
 	return signal.Access{Meter: meter, FS: asked{signal.NewDiskFS(way), way}}
 }
 
-// asked is the file system by a way that can lead elsewhere.
+// asked is a file system whose access can be directed elsewhere.
 type asked struct {
 	signal.SharedFS
 	way way
 }
 
-// ready is what a daemon is told that is to start.
+// ready returns the configuration of a daemon that is about to start.
 func (j *job) ready(i int) deps.Config {
 	j.t.Helper()
 	j.configs[i].Access = j.through(j.configs[i].Access)
@@ -269,7 +270,7 @@ func (j *job) ready(i int) deps.Config {
 	return cfg
 }
 
-// start starts the daemons, those of except aside.
+// start starts all daemons but those in except.
 func (j *job) start(except ...int) *job {
 	j.t.Helper()
 	for i := range j.configs {
@@ -287,8 +288,8 @@ func (j *job) start(except ...int) *job {
 	return j
 }
 
-// wait returns the codes of the daemons, -1 of those that were not started,
-// when all have ended.
+// wait waits until all daemons have ended and returns their codes, -1 for those that were not
+// started.
 func (j *job) wait() []int {
 	j.t.Helper()
 	ended := make(chan struct{})
@@ -324,13 +325,13 @@ func (j *job) expect(want ...int) {
 	}
 }
 
-// everyone is the same code for each of n daemons.
+// everyone returns the same code for each of n daemons.
 func everyone(code, n int) []int { return slices.Repeat([]int{code}, n) }
 
-// run is the job's run directory.
+// run returns the job's run directory.
 func (j *job) run() string { return filepath.Join(j.logDir, j.configs[0].Identity.RunName()) }
 
-// read returns what a file in the log directory has.
+// read returns the contents of a file in the log directory.
 func (j *job) read(path string) ([]byte, error) {
 	if j.share != nil {
 		return j.share.ReadFile(path)
@@ -338,7 +339,7 @@ func (j *job) read(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// exists tells whether there is anything that has that path in the log directory.
+// exists reports whether a path exists in the log directory.
 func (j *job) exists(path string) bool {
 	if j.share != nil {
 		return j.share.Has(path)
@@ -347,13 +348,13 @@ func (j *job) exists(path string) bool {
 	return err == nil
 }
 
-// daemonEvents are those that a daemon has told of.
+// daemonEvents returns the event log of a daemon.
 func (j *job) daemonEvents(nodeIndex int) string {
 	events, _ := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", nodeIndex, j.size)))
 	return string(events)
 }
 
-// names are those in a part of the run directory.
+// names returns the names in a part of the run directory.
 func (j *job) names(sub string) []string {
 	if j.share != nil {
 		return j.share.ReadDir(filepath.Join(j.run(), sub))
@@ -366,7 +367,7 @@ func (j *job) names(sub string) []string {
 	return names
 }
 
-// has tells whether a name is in the run directory.
+// has reports whether a name is in the run directory.
 func (j *job) has(sub, name string) bool { return slices.Contains(j.names(sub), name) }
 
 // until waits for a condition.
@@ -385,13 +386,13 @@ func (j *job) untilNamed(sub, name string) {
 	j.until(sub+"/"+name, func() bool { return j.has(sub, name) })
 }
 
-// untilFile waits for a file that a child makes.
+// untilFile waits for a file that a child creates.
 func (j *job) untilFile(path string) {
 	j.t.Helper()
 	j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
 }
 
-// untilGone waits until a child has told its process in a file, and has ended.
+// untilGone waits until a child has written its process ID to a file and has ended.
 func (j *job) untilGone(path string) {
 	j.t.Helper()
 	j.untilFile(path)
@@ -431,7 +432,7 @@ func (j *job) blames(nodeIndex int, kind health.Kind, code int) record.Failure {
 	return *result.Cause
 }
 
-// contents is what a file of the test has.
+// contents returns the contents of a file of the test.
 func (j *job) contents(file *os.File) string {
 	j.t.Helper()
 	data, err := os.ReadFile(file.Name())
@@ -443,13 +444,14 @@ func (j *job) contents(file *os.File) string {
 
 func (j *job) said() string { return j.contents(j.errs) }
 
-// lingering is how long what nobody waits for may take to end after a daemon's return.
+// lingering is the time within which activities that a daemon does not wait for must end after its
+// return.
 const lingering = 10 * time.Second
 
-// tidy checks, when the test is over, that the job has left nothing.
+// tidy checks, after the test, that the job has left nothing behind.
 func (j *job) tidy() {
 	for _, signals := range j.signals {
-		// For a test that has failed before its job's end.
+		// For a test that has failed before the end of its job.
 		signals <- os.Interrupt
 		signals <- os.Interrupt
 	}
@@ -484,8 +486,8 @@ func (j *job) tidy() {
 	}
 }
 
-// processes are the children of this job that run, and the guards of its daemons
-// that hold its directory in their environment.
+// processes returns the running children of this job and the guards of its daemons, which have its
+// directory in their environment.
 func (j *job) processes() (left []string) {
 	for _, super := range j.supers {
 		left = append(left, super.Left()...)
@@ -505,7 +507,7 @@ func (j *job) processes() (left []string) {
 	return left
 }
 
-// bare is a node that does nothing by itself, with this run directory.
+// bare returns a node with this run directory and no background tasks.
 func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 	t.Helper()
 	if cfg.Access.Meter == nil {
@@ -529,7 +531,7 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 	return n
 }
 
-// bareHead is a head that does nothing by itself.
+// bareHead returns a head without background tasks.
 func bareHead(t *testing.T, cfg deps.Config, dir *signal.Dir) *head {
 	t.Helper()
 	h := newHead(bare(t, cfg, dir))
@@ -540,7 +542,7 @@ func bareHead(t *testing.T, cfg deps.Config, dir *signal.Dir) *head {
 	return h
 }
 
-// settled makes the team the ranks, for good.
+// settled makes these nodes the final membership.
 func settled(h *head, nodes ...int) {
 	rec := &record.Team{}
 	for _, nodeIndex := range nodes {

@@ -13,13 +13,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// examples is where the client is.
+// examples returns the directory of the client.
 func examples() string {
 	path, _ := filepath.Abs("../../examples")
 	return path
 }
 
-// inMeeting is a line of Python in which each rank has joined its node's meeting.
+// inMeeting returns a line of shell that runs Python code in which each rank has joined its node's
+// rendezvous.
 func inMeeting(line string) string {
 	return `PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=` + examples() + ` exec python3 -c '
 import bringupd_kv, os
@@ -28,7 +29,7 @@ with bringupd_kv.Client() as meeting:
     ` + line + "'"
 }
 
-// Ranks meet by the peer links.
+// TestRanksMeet lets ranks exchange data through the peer links.
 func TestRanksMeet(t *testing.T) {
 	j := newRealWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
 	j.start().expect(everyone(0, 3)...)
@@ -38,15 +39,15 @@ func TestRanksMeet(t *testing.T) {
 	}
 }
 
-// TestRanksWithoutLinks refuses ranks that exchange data where a node has no peer link: the first
-// that does names what is missing, and others end with the job.
+// TestRanksWithoutLinks verifies that ranks that exchange data are refused if a node has no peer
+// link: the first that does so names what is missing, and the others end with the job.
 func TestRanksWithoutLinks(t *testing.T) {
 	t.Parallel()
 	const put = `meeting.put("k", "v")`
 	for _, tc := range []struct {
 		name string
 		mode config.LinkMode
-		by   int // the rank that asks, whose node ends the job
+		by   int // the rank that makes the request; its node ends the job
 		asks string
 		what string
 	}{
@@ -61,7 +62,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 			j := newRealWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
 			j.all(func(c *deps.Config) {
 				c.Lifeline, c.Network = tc.mode, firewall
-				c.Times.Peer = 6 * time.Second // a missing peer link is reported after that
+				c.Times.Peer = 6 * time.Second // a missing peer link is reported after this time
 			})
 			j.start().expect(everyone(65, 2)...)
 			cause := j.blames(tc.by, health.Launch, 65)
@@ -72,7 +73,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 	}
 }
 
-// A Python program is told why it waits in vain.
+// TestPythonIsToldWhy verifies that a Python program receives the reason why it waits in vain.
 func TestPythonIsToldWhy(t *testing.T) {
 	j := newRealWorld(t, 2, 1, `[ "$BRINGUPD_RANK" = 1 ] && exit 0; `+inMeeting(`
     try:

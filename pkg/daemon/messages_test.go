@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// cause is a failure of rank, as its record has it.
+// cause returns a failure record of a node.
 func cause(nodeIndex int, kind health.Kind, phase record.Phase, what string, change ...func(*record.Failure)) record.Failure {
 	rec := health.NewFailure(kind, "%s", what).Failure
 	rec.Header = record.Header{Version: 1, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
@@ -35,12 +35,12 @@ func lost(nodes ...int) func(*record.Failure) {
 	return func(f *record.Failure) { f.LostNodes = nodes }
 }
 
-// endedBy is the end that a cause makes.
+// endedBy returns the outcome that follows from a cause.
 func endedBy(first record.Failure) lifecycle.Outcome {
 	return *lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: first}}, func(nodeIndex int) string { return fmt.Sprintf("n%d", nodeIndex) }))
 }
 
-// ownLog keeps what is written to a node's own log.
+// ownLog collects what is written to a node's own log.
 type ownLog struct{ strings.Builder }
 
 func (*ownLog) Sync() error { return nil }
@@ -80,7 +80,7 @@ func TestSpeakIsTheLast(t *testing.T) {
 	}
 }
 
-// spoken is a line of standard error where that is JSON.
+// spoken is a line of standard error in JSON format.
 type spoken struct {
 	Level     string
 	Daemon    string
@@ -108,8 +108,8 @@ func lastRecord(t *testing.T, said string) spoken {
 	return all[len(all)-1]
 }
 
-// TestJobsLastWords ends real jobs: whatever else is said, each daemon ends with
-// its last words, and the result has the same.
+// TestJobsLastWords ends real jobs: each daemon prints its final message last, and the result
+// contains the same.
 func TestJobsLastWords(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -163,8 +163,8 @@ func TestJobsLastWords(t *testing.T) {
 	})
 }
 
-// TestWhoSpeaksForTheHead has a worker that wrote the result say all that the
-// head would, and the others a line.
+// TestWhoSpeaksForTheHead verifies that a worker that wrote the result prints the head's complete
+// final message, and the others one line.
 func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
@@ -191,7 +191,8 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	}
 }
 
-// TestConsequencesGoIntoTheResult follows what a verdict has besides the cause.
+// TestConsequencesGoIntoTheResult verifies that the result lists the consequences of a verdict
+// besides its cause.
 func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *record.Failure) { f.Lines = []string{"a line"} })
@@ -203,8 +204,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 	}
 }
 
-// TestLastWordsWithoutARun has nobody but the workers: each says for itself why
-// it ends.
+// TestLastWordsWithoutARun starts only workers: each prints its own reason for its end.
 func TestLastWordsWithoutARun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })

@@ -18,7 +18,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// An outage that outlasts the peer timeout is told of once, and its end once.
+// TestOutagesAreToldOnce verifies that an outage that exceeds the peer timeout is logged once, and
+// its end once.
 func TestOutagesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +33,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			name string
 			does func()
 			wait time.Duration
-			want string // what is said at the end of the wait; empty: nothing
+			want string // logged at the end of the wait; empty: nothing
 		}{
 			{"well", func() {}, time.Minute, ""},
 			{"sick before the job runs", func() { h.peerLinks.RecordHeartbeat(1, true) }, 2 * cfg.Times.Peer, ""},
@@ -60,14 +61,14 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	})
 }
 
-// A node that neither the share nor another node has answered is cut off, for as
-// long as both were silent.
+// TestUnanswered verifies that a node that gets no answer from the shared file system or from any
+// other node counts as cut off for as long as both were silent.
 func TestUnanswered(t *testing.T) {
 	t.Parallel()
 	tempo := health.WorkerHeartbeatTiming(10*time.Second, 2)
 	for _, tc := range []struct {
 		name    string
-		unheard time.Duration // 0: there is no lifeline
+		unheard time.Duration // 0: there is no peer link
 		kind    health.Kind
 		says    string
 	}{

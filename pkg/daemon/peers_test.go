@@ -25,13 +25,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// peer is a peer played by the test: it writes what a daemon would, and falls
-// silent as a daemon does whose node hangs.
+// peer is a peer simulated by the test: it writes what a daemon would write, and can fall silent
+// like a daemon whose node hangs.
 type peer struct {
 	t   *testing.T
 	dir *signal.Dir
 	sub string
-	// silence ends its pulse, and waits for that.
+	// silence stops its heartbeats and waits until they have stopped.
 	silence func()
 }
 
@@ -47,7 +47,7 @@ func (j *job) placeOf(nodeIndex int) signal.Location {
 	return signal.Location{LogDir: j.logDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: nodeIndex, Size: j.size, Host: "n" + strconv.Itoa(nodeIndex), Access: j.through(signal.Access{})}
 }
 
-// playWorker joins as rank and beats.
+// playWorker joins as a node and sends heartbeats.
 func (j *job) playWorker(nodeIndex int) *peer {
 	j.t.Helper()
 	dir, job, err := signal.NewFinder(j.placeOf(nodeIndex)).AwaitRun(bounded(j.t))
@@ -60,7 +60,8 @@ func (j *job) playWorker(nodeIndex int) *peer {
 	return p
 }
 
-// playHead makes the run directory and beats. It offers lifelines there.
+// playHead creates the run directory and sends heartbeats. It offers peer links at the given
+// addresses.
 func (j *job) playHead(lifeline ...string) *peer {
 	j.t.Helper()
 	dir, err := signal.CreateRun(bounded(j.t), j.placeOf(0), record.Job{
@@ -122,7 +123,7 @@ func TestSilentWorker(t *testing.T) {
 					played = append(played, j.playWorker(nodeIndex))
 				}
 				j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-				// Longer than a peer may be silent: beats alone keep it alive.
+				// This is longer than a peer may be silent: heartbeats alone keep a peer alive.
 				time.Sleep(j.configs[0].Times.Peer)
 				if j.has(signal.ControlDir, signal.AbortName(0, size)) {
 					t.Fatal("the run was aborted though all peers beat")
@@ -141,7 +142,7 @@ func TestSilentWorker(t *testing.T) {
 				}
 				j.expect(want...)
 				cause := j.blames(0, health.PeerLost, 76)
-				// Of several that fall silent, the first ones are enough for the end.
+				// If several fall silent, the first losses are enough to end the run.
 				if len(cause.LostNodes) == 0 || slices.ContainsFunc(cause.LostNodes, func(nodeIndex int) bool { return !slices.Contains(tc.silent, nodeIndex) }) {
 					t.Errorf("lost are %v, of %v that are silent", cause.LostNodes, tc.silent)
 				}
@@ -155,8 +156,9 @@ func TestSilentWorker(t *testing.T) {
 	}
 }
 
-// The peers fall silent and the head's own beats are refused: it can't tell who of
-// them lives, and blames the share, whoever's last beat was the first.
+// TestPeersAreSilentAndNothingCanBeWritten lets the peers fall silent while the head's own
+// heartbeats are refused: it cannot determine which peers live, and blames the shared file system,
+// whichever heartbeat was the first to stop.
 func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -172,7 +174,7 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 		first, second := j.playWorker(1), j.playWorker(2)
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
 		first.silence()
-		time.Sleep(time.Second) // or the head's own beats would be overdue before theirs
+		time.Sleep(time.Second) // otherwise the head's own heartbeats would be overdue before theirs
 		second.silence()
 		refuses.Store(true)
 		j.expect(66, -1, -1)
@@ -213,8 +215,8 @@ func TestSilentHead(t *testing.T) {
 	})
 }
 
-// TestWorkerLosesTheHead has a worker give up a head that is well: the head
-// takes its word, and all end alike.
+// TestWorkerLosesTheHead lets a worker declare a healthy head lost: the head accepts this, and all
+// daemons end alike.
 func TestWorkerLosesTheHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -230,14 +232,14 @@ func TestWorkerLosesTheHead(t *testing.T) {
 	})
 }
 
-// TestAWorkersAbort has a peer abort the run for a hang of its own share: while
-// the head is heard its word counts, which may be another one.
+// TestAWorkersAbort lets a peer abort the run because its own file system hangs. While the head is
+// observed, its record decides, which may differ.
 func TestAWorkersAbort(t *testing.T) {
 	t.Parallel()
 	const size = 3
 	for _, tc := range []struct {
 		name string
-		does func(head *peer) // what the head does when the abort was seen
+		does func(head *peer) // what the head does after the abort was seen
 		code int
 	}{
 		{"and the head's own", func(head *peer) {
@@ -261,7 +263,7 @@ func TestAWorkersAbort(t *testing.T) {
 				cause.NodeIndex = 2
 				p.publish(signal.AbortName(2, size), &record.Abort{Code: 66, Outcome: string(health.ShareUnusable), Cause: cause})
 				seen := meter.CallStats().ByKind[signal.OpList.String()]
-				// The first may have been under way.
+				// The first poll may have been in progress.
 				j.until("two more looks", func() bool { return meter.CallStats().ByKind[signal.OpList.String()] >= seen+2 })
 				tc.does(head)
 				j.expect(-1, tc.code, -1)
@@ -270,8 +272,8 @@ func TestAWorkersAbort(t *testing.T) {
 	}
 }
 
-// TestAHeadThatIsLostIsNotWaitedFor has a peer be told to end, and the head fall
-// silent: its driver's grace, however long it is, is nothing to stay for.
+// TestAHeadThatIsLostIsNotWaitedFor lets a peer be ended by a signal and the head fall silent: the
+// worker does not stay for the grace period of the head's driver, however long it is.
 func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -289,8 +291,8 @@ func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestTwoLoseTheHead has a peer abort the run for the loss of the head, and this
-// node's lifeline broken: its beats, which may be old ones, are not waited for.
+// TestTwoLoseTheHead lets a peer abort the run because the head is lost while this node's peer link
+// is broken: the node does not wait for heartbeats of the head, which may be old.
 func TestTwoLoseTheHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -313,14 +315,14 @@ func TestTwoLoseTheHead(t *testing.T) {
 	})
 }
 
-// TestTheFarewellIsNotLookedFor has a worker be done long before the head: it looks
-// for the end of that rarely, and leaves when the lifeline tells of it.
+// TestTheFarewellIsNotLookedFor lets a worker finish long before the head: it polls rarely for the
+// head's end, and leaves when the peer link reports it.
 func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, rarely = 3, 50 * time.Millisecond
 		done := signal.NodeName(1, size, record.StateDone)
 		var mu sync.Mutex
-		var looks []time.Time // since it is done
+		var looks []time.Time // since the worker finished
 		j := newJob(t, size, "exit 0")
 		j.configs[1].Access = asking(func(op signal.Op, path string) error {
 			if op == signal.OpList && filepath.Base(path) == signal.ControlDir && j.has(signal.NodesDir, done) {
@@ -338,7 +340,8 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 		cause := health.NewFailure(health.DaemonDied, "the daemon of rank 2 has died").Failure
 		head.publish(signal.AbortName(0, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.untilNamed(signal.NodesDir, done)
-		// Its record may be seen a few looks before it knows that itself, and that the head hears it.
+		// Its record may be visible a few polls before the worker knows that it is finished and connected
+		// to the head.
 		j.until("three rare looks of a worker that is done", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
@@ -349,7 +352,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 			return rare >= 3
 		})
 		mu.Lock()
-		if len(looks) > 9 { // the pace of who expects something has three such pauses after twelve
+		if len(looks) > 9 { // the pace of a worker that expects a record has three such pauses after twelve polls
 			t.Errorf("a worker that is done has made %d looks until they were rare", len(looks))
 		}
 		mu.Unlock()
@@ -361,7 +364,8 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	})
 }
 
-// A tug costs every worker a look: none is for what workers do not look for.
+// TestTug verifies that names that workers do not wait for cause no notification, because each
+// notification costs every worker a poll.
 func TestTug(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -383,11 +387,11 @@ func TestTug(t *testing.T) {
 			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
 		}
 	}
-	new(lifecycle.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a lifeline
+	new(lifecycle.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a peer link
 }
 
-// TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
-// runs there: Slurm may kill its step when the first daemon exits with a code.
+// TestTheHeadWaitsForWhoIsNotDone lets a worker fail that needs time to end its processes: Slurm
+// may kill its step when the first daemon exits with a nonzero code.
 func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
@@ -413,7 +417,7 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	})
 }
 
-// playLines is playHead, with lifelines, which die closes without a goodbye.
+// playLines is like playHead, with peer links; die closes them without a goodbye message.
 func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
 	listener, port := j.listen()
@@ -432,19 +436,20 @@ func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	return head, lines, die
 }
 
-// playedLines are the head's ends of the lifelines where the test plays it.
+// playedLines is the head's side of the peer links if the test simulates the head.
 type playedLines struct {
 	*peerlink.Head
 	ranks hearing
 }
 
-// heard is how many workers were: one speaks when it has noted itself that it is connected.
+// heard returns the number of workers that have sent a heartbeat: a worker sends one after it has
+// noted that it is connected.
 func (l *playedLines) heard() (count int) {
 	l.ranks.Range(func(any, any) bool { count++; return true })
 	return count
 }
 
-// hearing has the ranks that were heard.
+// hearing is the set of nodes that have sent a heartbeat.
 type hearing struct {
 	nobody
 	sync.Map
@@ -452,7 +457,7 @@ type hearing struct {
 
 func (h *hearing) WorkerHeartbeat(nodeIndex int, _ bool) { h.Store(nodeIndex, true) }
 
-// listen takes a port for the lifelines of a head that the test plays.
+// listen opens a port for the peer links of a head that the test simulates.
 func (j *job) listen() (listener net.Listener, port string) {
 	j.t.Helper()
 	listener, err := j.net.Host("played head").Listen()
@@ -463,8 +468,7 @@ func (j *job) listen() (listener net.Listener, port string) {
 	return listener, port
 }
 
-// TestUnreadableAbort has the run end by a record that never can be read: no
-// daemon may wait for it.
+// TestUnreadableAbort ends the run by a record that can never be read: no daemon may wait for it.
 func TestUnreadableAbort(t *testing.T) {
 	t.Parallel()
 	const size = 2
@@ -504,7 +508,7 @@ func TestUnreadableAbort(t *testing.T) {
 	}
 }
 
-// TestNobodyCame is a job of which one task never started.
+// TestNobodyCame runs a job of which one task never started.
 func TestNobodyCame(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -523,8 +527,7 @@ func TestNoHead(t *testing.T) {
 	})
 }
 
-// TestWorkerLostInDrain has a worker die after the driver's end: the code is
-// the driver's.
+// TestWorkerLostInDrain lets a worker die after the driver's end: the job's code is the driver's.
 func TestWorkerLostInDrain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -543,8 +546,8 @@ func TestWorkerLostInDrain(t *testing.T) {
 	})
 }
 
-// TestDrainEndsServices has services that take time to end: the head leaves
-// when the workers' have.
+// TestDrainEndsServices runs services that need time to end: the head leaves after the workers'
+// services have ended.
 func TestDrainEndsServices(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
@@ -561,7 +564,7 @@ func TestDrainEndsServices(t *testing.T) {
 	})
 }
 
-// TestNewerHead has a head whose records this daemon can't read.
+// TestNewerHead runs with a head whose records this daemon cannot read.
 func TestNewerHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0")
@@ -574,8 +577,8 @@ func TestNewerHead(t *testing.T) {
 	})
 }
 
-// TestHeadLeavesLast has a worker that takes its time to end: the head waits
-// for it, as the step is over for the launcher when the head's task is.
+// TestHeadLeavesLast runs a worker that needs time to end: the head waits for it, because the step
+// ends for the launcher with the head's task.
 func TestHeadLeavesLast(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
@@ -591,8 +594,8 @@ func TestHeadLeavesLast(t *testing.T) {
 	})
 }
 
-// TestWorkerStaysForTheEnd has a head that takes its time to end an aborted
-// run: the first task that leaves with a code ends the step.
+// TestWorkerStaysForTheEnd runs a head that needs time to end an aborted run: the first task that
+// exits with a nonzero code ends the step, so the worker stays.
 func TestWorkerStaysForTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 2
@@ -612,9 +615,9 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 	})
 }
 
-// A worker that was told to end serves the driver while that saves its work, also
-// where the share is silent for as long as a peer may be; one that has failed has
-// nothing to stay for.
+// TestTheEndIsAwaitedOnASilentShare verifies how long a worker stays for the end. If it was asked
+// to end, it serves the driver while that saves its work, even if the shared file system is silent
+// for as long as a peer may be; if it has failed, it has no reason to stay.
 func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 	t.Parallel()
 	times := config.DefaultTimeouts()

@@ -18,8 +18,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestProgress has the head tell who is missing, and why where that is known.
-// Nobody but the head says so, and never on standard output.
+// TestProgress verifies that the head reports which nodes are missing, and the reason if it is
+// known. No other daemon does so, and standard output stays free of it.
 func TestProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		waits := make(chan struct{})
@@ -31,7 +31,7 @@ func TestProgress(t *testing.T) {
 		j.all(func(c *deps.Config) { c.Times.Join = ceiling })
 		j.start(3)
 		const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
-		// What a node waits for is in its timeline, which is written now and then.
+		// The condition that a node waits for is in its event log, which is written from time to time.
 		j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), want) })
 		close(waits)
 		j.start(0, 1, 2)
@@ -45,8 +45,8 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// TestHeadAtRest looks once a second, for three of its rests, at the beats of a head
-// all of whose lifelines are well.
+// TestHeadAtRest checks the heartbeats of a head whose peer links are all healthy, once a second,
+// for three of its longest heartbeat intervals.
 func TestHeadAtRest(t *testing.T) {
 	t.Parallel()
 	for _, peer := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {

@@ -19,13 +19,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// launcher is a roles.Requeuer that notes what it is asked.
+// launcher is a roles.Requeuer that records its requests.
 type launcher struct {
 	mu       sync.Mutex
 	requeued int      // guarded by mu
 	excluded []string // guarded by mu
 	refuses  error
-	asked    func() // at each request for a new start
+	asked    func() // called at each requeue request
 }
 
 var _ roles.Requeuer = (*launcher)(nil)
@@ -47,7 +47,7 @@ func (l *launcher) ExcludeHosts(_ context.Context, hosts []string) error {
 	return l.refuses
 }
 
-// requeued has all daemons of a job of Slurm's ask the launcher for a new start.
+// requeued makes all daemons of a Slurm job ask the launcher to requeue it.
 func (j *job) requeued(by *launcher) *job {
 	return j.all(func(c *deps.Config) {
 		c.Identity.Launcher = roles.LauncherSlurm
@@ -55,13 +55,13 @@ func (j *job) requeued(by *launcher) *job {
 	})
 }
 
-// badNodes are what the run has written down to stay away from.
+// badNodes returns the nodes that the run has recorded as bad.
 func (j *job) badNodes() string {
 	data, _ := j.read(filepath.Join(j.logDir, signal.BadNodesDir, j.configs[0].Identity.RunName()))
 	return string(data)
 }
 
-// failsCheck has one node fail its check: it has no place for temporaries.
+// failsCheck makes one node fail its check, because it has no directory for temporary files.
 func failsCheck(c *deps.Config) {
 	c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	if c.Identity.NodeIndex == 1 {
@@ -82,7 +82,7 @@ func TestRequeue(t *testing.T) {
 		requeued int
 		excluded []string
 		bad      string
-		why      string // in the result; empty: nothing was to be decided
+		why      string // in the result; empty: no decision was needed
 		says     string
 	}{
 		{
@@ -115,7 +115,7 @@ func TestRequeue(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				by := &launcher{refuses: tc.refuses}
 				j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
-				by.asked = func() { // the last thing: the launcher ends what is left
+				by.asked = func() { // the last step: the launcher then ends what is left
 					if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
 						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.ControlDir), j.badNodes())
 					}
@@ -149,7 +149,8 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// Where the head is lost, the one worker that has written the result asks.
+// TestRequeueWithoutHead verifies that, if the head is lost, the one worker that has written the
+// result requests the requeue.
 func TestRequeueWithoutHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		by := &launcher{}
@@ -167,7 +168,7 @@ func TestRequeueWithoutHead(t *testing.T) {
 	})
 }
 
-// Who has told the job to end decides whether it comes again.
+// TestRequeueNotWhereTold verifies that the origin of the end decides whether the job is requeued.
 func TestRequeueNotWhereTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		by := &launcher{}
@@ -182,7 +183,8 @@ func TestRequeueNotWhereTold(t *testing.T) {
 	})
 }
 
-// A job that is cancelled while it ends by a failure does not come again.
+// TestRequeueNotWhereToldMeanwhile verifies that a job that is cancelled while it ends because of a
+// failure is not requeued.
 func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		by := &launcher{}

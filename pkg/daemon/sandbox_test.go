@@ -23,7 +23,7 @@ func TestSandboxRequired(t *testing.T) {
 	const size = 3
 	for _, tc := range []struct {
 		name, require string
-		dies          string // the rank whose sandbox ends
+		dies          string // the node whose sandbox ends
 		early         bool   // before it is ready
 		code          int
 	}{
@@ -71,8 +71,8 @@ func TestSandboxRequired(t *testing.T) {
 	}
 }
 
-// TestGateDoesNotWaitForMoreSandboxes has a sandbox that takes for ever where
-// the gate needs but the other one.
+// TestGateDoesNotWaitForMoreSandboxes runs one sandbox that never becomes ready while the gate
+// needs only the other one.
 func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -84,7 +84,7 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				// Whoever asks first is told that the sandbox is ready; the slow one comes second.
+				// The first probe finds the sandbox ready; the slow node probes second.
 				claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
 				j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
 					c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
@@ -118,8 +118,8 @@ func TestSandboxNeverReady(t *testing.T) {
 	})
 }
 
-// newSteps is a job of size nodes whose sandboxes are a step of their own: the
-// daemons from size on.
+// newSteps returns a job of size nodes whose sandboxes are a separate step: the daemons with index
+// size and above.
 func newSteps(t *testing.T, size int, line, sandbox string) *job {
 	t.Helper()
 	j := newJob(t, size, line).all(func(c *deps.Config) {
@@ -129,7 +129,7 @@ func newSteps(t *testing.T, size int, line, sandbox string) *job {
 		j.add(size-1-nodeIndex, roles.RoleSandbox, "")
 		cfg := &j.configs[size+nodeIndex]
 		cfg.Sandbox = config.Sandbox{Command: sandbox, Require: require(t, "all")}
-		// Another step, and the nodes in another order.
+		// The sandboxes are another step, with the nodes in another order.
 		cfg.Identity.Step = "1"
 		cfg.Identity.NodeIndex = nodeIndex
 	}
@@ -158,8 +158,8 @@ func TestSandboxStepDies(t *testing.T) {
 	})
 }
 
-// TestSandboxStepRecordsOnce has a sandbox's daemon fail twice: the record of
-// the first failure stays.
+// TestSandboxStepRecordsOnce lets a sandbox's daemon fail twice: the record of the first failure
+// stays.
 func TestSandboxStepRecordsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
@@ -180,8 +180,8 @@ func TestSandboxStepRecordsOnce(t *testing.T) {
 	})
 }
 
-// TestSandboxStepOutlivesTheDriver has all steps told to end: the sandboxes are
-// there until the driver has saved its work.
+// TestSandboxStepOutlivesTheDriver sends all steps the signal to end: the sandboxes stay until the
+// driver has saved its work.
 func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
@@ -202,8 +202,8 @@ func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 	})
 }
 
-// TestSandboxStepNeverStarts checks that a step of sandboxes that is never created ends the job by
-// its own deadline, which does not follow that of the checks (J11).
+// TestSandboxStepNeverStarts verifies that a step of sandboxes that is never created ends the job
+// by its own deadline, which is independent of that of the checks (J11).
 func TestSandboxStepNeverStarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
@@ -222,7 +222,7 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 	})
 }
 
-// TestSandboxStepWithoutARun has nobody to serve.
+// TestSandboxStepWithoutARun runs a step of sandboxes without a run to serve.
 func TestSandboxStepWithoutARun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })
@@ -231,14 +231,14 @@ func TestSandboxStepWithoutARun(t *testing.T) {
 	})
 }
 
-// TestSandboxStepSilent has one sandbox fail and the daemon of the other fall
-// silent: neither alone ends the job.
+// TestSandboxStepSilent lets one sandbox fail and the daemon of the other fall silent: neither
+// alone ends the job.
 func TestSandboxStepSilent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
 		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
 		j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
-		j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
+		j.start(3) // without daemons 2 and 3, which serve nodes 1 and 0
 		dir, _, err := signal.NewFinder(j.placeOf(0)).AwaitRun(bounded(t))
 		if err != nil {
 			t.Fatal(err)
@@ -258,8 +258,8 @@ func TestSandboxStepSilent(t *testing.T) {
 	})
 }
 
-// TestSandboxStepLosesTheHead has a sandbox's daemon lose the head: it bears
-// the rank of another daemon, whose names it may not write.
+// TestSandboxStepLosesTheHead lets a sandbox's daemon lose the head: the daemon has the node index
+// of another daemon, whose names it must not write.
 func TestSandboxStepLosesTheHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newSteps(t, 1, "exit 0", "exec sleep 300")

@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// What the head tells at the end is what each daemon has counted.
+// TestShareStats verifies that the head reports at the end what each daemon has counted.
 func TestShareStats(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, "true").all(func(c *deps.Config) { c.ShareStats = true })

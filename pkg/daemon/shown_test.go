@@ -18,11 +18,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
-// waitsFor is a line of shell that ends when a file is there.
+// waitsFor returns a line of shell that ends when a file exists.
 func waitsFor(path string) string { return "while ! [ -e " + path + " ]; do sleep 0.02; done" }
 
-// Each daemon has a file as long as it lives, which tells of an open gate; the
-// head's endpoint tells the same.
+// TestMetricsOfAJob verifies that each daemon has a metrics file for its lifetime, which shows the
+// open gate, and that the head's endpoint serves the same metrics.
 func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
@@ -72,7 +72,8 @@ func TestMetricsOfAJob(t *testing.T) {
 	}
 }
 
-// A daemon that can't show itself does its work.
+// TestMetricsThatCannotBeShown verifies that a daemon that cannot publish its metrics works
+// nevertheless.
 func TestMetricsThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,7 +98,7 @@ func TestMetricsThatCannotBeShown(t *testing.T) {
 	}
 }
 
-// managed is a service manager's socket that gathers what comes.
+// managed returns a service manager's socket that collects the messages sent to it.
 func managed(t *testing.T) (socket string, heard func() []string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "notify")
@@ -108,7 +109,7 @@ func managed(t *testing.T) (socket string, heard func() []string) {
 	t.Cleanup(func() { _ = conn.Close() })
 	var messages []string
 	return socket, func() []string {
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)) // what was sent is there
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)) // all messages sent before are queued already
 		for data := make([]byte, 4096); ; {
 			n, err := conn.Read(data)
 			if err != nil {
@@ -119,8 +120,8 @@ func managed(t *testing.T) (socket string, heard func() []string) {
 	}
 }
 
-// The manager hears of the gate, or of a node that is up, once, and of the end;
-// children hear nothing of the manager.
+// TestNotify verifies that the service manager is notified once of the gate, or of a node that is
+// up, and of the end; children do not see the manager's socket.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	head, ofHead := managed(t)
@@ -153,7 +154,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// A job that fails before its gate is never ready.
+// TestNotifyOfAFailure verifies that a job that fails before its gate is never reported as ready.
 func TestNotifyOfAFailure(t *testing.T) {
 	t.Parallel()
 	socket, heard := managed(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
-// saving is a driver that takes a moment to save its work at TERM.
+// saving returns a driver that takes a moment to save its work at SIGTERM.
 func saving(marks string, code string) string {
 	return "trap 'sleep 0.7; touch " + marks + "/saved; exit " + code + "' TERM; touch " + marks + "/running; while :; do sleep 0.05; done"
 }
@@ -61,7 +61,7 @@ func TestSignals(t *testing.T) {
 				if err != nil {
 					t.Fatalf("the driver was not let to save its work: %v", err)
 				}
-				// The services are there for as long as the driver.
+				// The services run as long as the driver.
 				ended, err := os.Stat(filepath.Join(marks, "ended.1"))
 				if err != nil || ended.ModTime().Before(saved.ModTime()) {
 					t.Errorf("the services ended before the driver had saved its work, or by force: %v", err)
@@ -71,7 +71,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestSignalAtAnyTime ends a job that is still coming up.
+// TestSignalAtAnyTime ends a job that is still starting.
 func TestSignalAtAnyTime(t *testing.T) {
 	t.Parallel()
 	t.Run("before the nodes have met", func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestSignalAtAnyTime(t *testing.T) {
 	})
 }
 
-// A launcher tells the others to end as soon as one daemon is killed, as srun does by
-// --kill-on-bad-exit: who was killed is the cause, not the signal.
+// TestALauncherEndsTheOthers simulates a launcher that signals the others as soon as one daemon is
+// killed, as srun does with --kill-on-bad-exit: the killed daemon is the cause, not the signal.
 func TestALauncherEndsTheOthers(t *testing.T) {
 	t.Parallel()
 	const size = 3
@@ -162,9 +162,9 @@ func TestSecondSignal(t *testing.T) {
 	})
 }
 
-// TestServicesOutliveTheDriver has Slurm signal all processes of the services,
-// too, as it may: they end before their daemons know why, and nobody blames
-// them. Those that bear it are there until the driver has saved its work.
+// TestServicesOutliveTheDriver lets Slurm signal the services' processes too, which it may do: they
+// end before their daemons know the reason, and are not blamed. Services that ignore the signal run
+// until the driver has saved its work.
 func TestServicesOutliveTheDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
@@ -199,7 +199,7 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 	})
 }
 
-// pidIn is the process that a child has written to a file.
+// pidIn returns the process ID that a child has written to a file.
 func (j *job) pidIn(path string) int {
 	j.t.Helper()
 	data, err := os.ReadFile(path)
@@ -213,8 +213,8 @@ func (j *job) pidIn(path string) int {
 	return pid
 }
 
-// TestWorkerWithoutAHeadHasNoGrace has the head die in the driver's grace, for
-// whose end a worker waits.
+// TestWorkerWithoutAHeadHasNoGrace lets the head die during the driver's grace period, whose end a
+// worker waits for.
 func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Times.DriverGrace = time.Hour })
@@ -228,8 +228,8 @@ func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 	})
 }
 
-// TestSignalsThatBelongTogether has TERM with a CONT cut a grace that would
-// outlast Slurm's patience.
+// TestSignalsThatBelongTogether verifies that SIGTERM together with SIGCONT shortens a grace period
+// that would exceed the time after which Slurm kills.
 func TestSignalsThatBelongTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
@@ -255,7 +255,7 @@ func TestSignalsForTheDriver(t *testing.T) {
 			}
 		}).start()
 		j.untilFile(filepath.Join(marks, "running"))
-		j.signals[1] <- syscall.SIGUSR1 // where there is no driver
+		j.signals[1] <- syscall.SIGUSR1 // a node without a driver
 		j.signals[0] <- syscall.SIGUSR1
 		j.expect(6, 0)
 		if _, err := os.Stat(filepath.Join(marks, "passed")); err == nil {
@@ -264,8 +264,8 @@ func TestSignalsForTheDriver(t *testing.T) {
 	})
 }
 
-// stop asks for the end as a stranger does, once the link tells of the run: it is
-// made beside all else, and perhaps after it.
+// stop requests the end from outside the job, as soon as the link to the run exists. The daemon
+// creates that link concurrently with other tasks, so it may appear late.
 func (j *job) stop() {
 	j.t.Helper()
 	j.until("the link to the run", func() bool {
@@ -324,7 +324,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestDriverAndNodeEndTogether has the driver die of what a node dies of.
+// TestDriverAndNodeEndTogether lets the driver and a node die of the same cause.
 func TestDriverAndNodeEndTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "").all(func(c *deps.Config) { c.Driver = service.ShellCommand("exec sleep 300") }).start()
@@ -337,7 +337,7 @@ func TestDriverAndNodeEndTogether(t *testing.T) {
 	})
 }
 
-// TestChildDeafToTerm has everything ignore TERM: nothing may outlive the job.
+// TestChildDeafToTerm runs children that all ignore SIGTERM: no process may outlive the job.
 func TestChildDeafToTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()

@@ -23,21 +23,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// spared is a job of size nodes of which the driver gets as the bounds say.
+// spared returns a job of size nodes; bounds limit the number of nodes that the driver gets.
 func spared(t *testing.T, size int, bounds membership.NodeRange, line string) *job {
 	t.Helper()
 	return newJob(t, size, line).all(func(c *deps.Config) { c.Team = bounds })
 }
 
-// onLaunch is a shell line that does what one node is to do, by its rank in the
-// launch, and then what all are.
+// onLaunch returns a line of shell that runs one command on a single node, chosen by its index in
+// the launch, and then another command on all nodes.
 func onLaunch(nodeIndex int, what, then string) string {
 	return fmt.Sprintf(`[ "$BRINGUPD_LAUNCH_RANK" = %d ] && { %s; }; %s`, nodeIndex, what, then)
 }
 
 const tellsTeam = `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"`
 
-// marked is a framework whose workers are up when they have marked that they run.
+// marked is a framework whose workers are up when they have created a file that shows that they
+// run.
 type marked struct {
 	Marks string
 	framework.None
@@ -56,7 +57,7 @@ func (f marked) WorkerService(self framework.Node, head framework.Endpoint) (*fr
 	return service, err
 }
 
-// chose checks whom the driver got, and whom it did without.
+// chose checks which nodes the driver got and which were dropped.
 func (j *job) chose(team []int, dropped ...int) record.Result {
 	j.t.Helper()
 	result := j.result()
@@ -76,7 +77,7 @@ func (j *job) chose(team []int, dropped ...int) record.Result {
 	return result
 }
 
-// starts counts the files that marked services have made, by name.
+// starts counts the files that such services have created, by name.
 func starts(t *testing.T, marks string) string {
 	t.Helper()
 	entries, err := os.ReadDir(marks)
@@ -90,8 +91,8 @@ func starts(t *testing.T, marks string) string {
 	return strings.Join(names, " ")
 }
 
-// marking is a service that leaves a file for each start: its node, its place
-// and its team's size.
+// marking is a service that creates a file for each start: its launch index, its node index and the
+// size of its membership.
 func marking(marks string) string {
 	return "touch " + marks + "/$BRINGUPD_LAUNCH_RANK-as-$BRINGUPD_NODE_RANK-of-$BRINGUPD_NODE_COUNT; exec sleep 300"
 }
@@ -100,7 +101,7 @@ func TestSparesStandBy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
 		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 1}, tellsTeam).all(func(c *deps.Config) {
-			// or the driver may end before that
+			// Otherwise the driver may end before the workers have started.
 			c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 			c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
 		})
@@ -122,8 +123,8 @@ func TestSparesStandBy(t *testing.T) {
 	})
 }
 
-// TestNodesDropped has one node fail before the gate: the driver runs on the
-// others, and no daemon tells a code of its own.
+// TestNodesDropped lets one node fail before the gate: the driver runs on the others, and no daemon
+// exits with a code of its own.
 func TestNodesDropped(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -157,7 +158,7 @@ func TestNodesDropped(t *testing.T) {
 		{
 			name: "one whose service does not start", size: 4, bounds: membership.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
 			change: func(t *testing.T, c *deps.Config, marks string) {
-				// The spare comes last, so that the team is known.
+				// The spare joins last, so that the membership is known.
 				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
 				c.Framework = neverReady{1, framework.None{
 					WorkerCommand: onLaunch(1, "touch "+marks+"/1-as-1-of-3; exit 5", marking(marks)),
@@ -187,7 +188,7 @@ func TestNodesDropped(t *testing.T) {
 					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
 				}}
 			},
-			// All that still run are told anew how many they are.
+			// All nodes that still run are informed of the new size.
 			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "died before it was ready",
 			started: "0-as-0-of-2 0-as-0-of-3 2-as-1-of-2 2-as-2-of-3",
 		},
@@ -195,7 +196,7 @@ func TestNodesDropped(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
-				// The driver takes longer than a node that failed would wait for an end.
+				// The driver takes longer than a failed node would wait for an end.
 				j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *deps.Config) {
 					c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 					tc.change(t, c, marks)
@@ -219,7 +220,7 @@ func TestNodesDropped(t *testing.T) {
 	}
 }
 
-// TestTooFewLeft ends the job, with the cause that was the first.
+// TestTooFewLeft verifies that too few remaining nodes end the job, with the first cause.
 func TestTooFewLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 3}, "exit 0").all(func(c *deps.Config) {
@@ -234,7 +235,7 @@ func TestTooFewLeft(t *testing.T) {
 	})
 }
 
-// TestHeadIsNeeded: whatever spares there are.
+// TestHeadIsNeeded verifies that the loss of the head ends the job, however many spares there are.
 func TestHeadIsNeeded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *deps.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
@@ -243,7 +244,8 @@ func TestHeadIsNeeded(t *testing.T) {
 	})
 }
 
-// TestUnlikeConfigurationOfSpare is a mistake that no other node makes good.
+// TestUnlikeConfigurationOfSpare verifies that a spare with a different configuration is a mistake
+// that no other node can compensate.
 func TestUnlikeConfigurationOfSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, "exit 0")
@@ -254,17 +256,18 @@ func TestUnlikeConfigurationOfSpare(t *testing.T) {
 	})
 }
 
-// waits is a driver that goes on until a file is there.
+// waits returns a driver that runs until a file exists.
 func waits(file string) string {
 	return "until test -e " + file + "; do sleep 0.05; done; " + tellsTeam
 }
 
-// TestDeathOfSpare ends nothing; that of a member ends the job.
+// TestDeathOfSpare verifies that the death of a spare ends nothing and that of a member ends the
+// job.
 func TestDeathOfSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
 		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, waits(file)).all(func(c *deps.Config) {
-			c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
+			c.Setup = onLaunch(2, "sleep 1", "true") // it becomes the spare
 			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 		}).start()
 		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
@@ -291,8 +294,8 @@ func TestDeathOfMemberAfterGate(t *testing.T) {
 	})
 }
 
-// TestSilentSpare has a spare's mount hang for good, under way: the job goes on,
-// and names it.
+// TestSilentSpare lets the mount of a spare hang permanently during the job: the job continues and
+// names the spare.
 func TestSilentSpare(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "enough")
@@ -322,8 +325,8 @@ func TestSilentSpare(t *testing.T) {
 	})
 }
 
-// TestSpareWithoutALifeline is heard by its beat files alone, and may be silent
-// for longer than a member: then it is dropped, and the job goes on.
+// TestSpareWithoutALifeline verifies that a spare that only has heartbeat files may be silent for
+// longer than a member: then it is dropped, and the job continues.
 func TestSpareWithoutALifeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 3

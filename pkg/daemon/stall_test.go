@@ -16,14 +16,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// mount is one daemon's way to the share, which can be made to hang.
+// mount is one daemon's access to the shared file system, which the test can block.
 type mount struct {
 	mu      sync.Mutex
-	blocked chan struct{} // closed when it goes on; nil where it does not hang
+	blocked chan struct{} // closed when the mount recovers; nil if it does not hang
 	refuses bool
 }
 
-// stop has it hang, or refuse every call.
+// stop makes it hang, or refuse every call.
 func (m *mount) stop(refuses bool) {
 	if !refuses {
 		m.stall()
@@ -34,7 +34,7 @@ func (m *mount) stop(refuses bool) {
 	m.refuses = true
 }
 
-// pass is asked before each call.
+// pass is called before each call.
 func (m *mount) pass(signal.Op, string) error {
 	m.mu.Lock()
 	blocked, refuses := m.blocked, m.refuses
@@ -66,8 +66,8 @@ func (m *mount) release() {
 	m.refuses = false
 }
 
-// mounted is a job of three nodes with a service each, whose mounts can hang.
-// The driver is one that saves its work at TERM.
+// mounted returns a job of three nodes with a service each, whose mounts can hang. The driver saves
+// its work at SIGTERM.
 func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks string) {
 	t.Helper()
 	marks = t.TempDir()
@@ -81,7 +81,7 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 		mounts = append(mounts, m)
 		c.Access = asking(m.pass)
 	})
-	t.Cleanup(func() { // before the job's own, which reads what was left
+	t.Cleanup(func() { // before the job's own cleanup, which reads the remaining files
 		for i, m := range mounts {
 			m.release()
 			j.configs[i].Access.Meter.AwaitIdle(bounded(t))
@@ -90,9 +90,9 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 	return j, mounts, marks
 }
 
-// allRunning waits until the driver runs, and every worker's last call into the
-// share is over that the gate has to do with: one that hangs in it says so in
-// other words.
+// allRunning waits until the driver runs and every worker has finished its last file operation that
+// belongs to the gate: a worker that hangs in such an operation reports the hang in different
+// terms.
 func (j *job) allRunning(marks string) {
 	j.t.Helper()
 	j.untilFile(filepath.Join(marks, "running"))
@@ -105,7 +105,7 @@ func (j *job) allRunning(marks string) {
 
 const stalled = "the share has not answered"
 
-// One mount that hangs: its node ends by itself, the others name it.
+// TestAMountStalls lets one mount hang: its node ends by itself, and the others name it.
 func TestAMountStalls(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -141,8 +141,9 @@ func TestAMountStalls(t *testing.T) {
 	}
 }
 
-// Once the job runs, a share that is gone costs records alone, while the lifelines
-// are well: for a while or until the end, of one node or of all.
+// TestAMissingShareIsOutwaited verifies that, once the job runs, a missing shared file system costs
+// only records while the peer links are healthy: for a while or until the end, on one node or on
+// all.
 func TestAMissingShareIsOutwaited(t *testing.T) {
 	t.Parallel()
 	const peer = 4 * time.Second
@@ -175,7 +176,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 					mounts[nodeIndex].stop(tc.refuses)
 				}
 				time.Sleep(2 * peer)
-				// A worker whose lifeline is well looks rarely.
+				// A worker whose peer link is healthy polls rarely.
 				j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
 				if ended := j.ended(); len(ended) > 0 {
 					t.Fatalf("these daemons have ended for want of a share: %v", ended)
@@ -196,8 +197,9 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 	}
 }
 
-// A share that stays away is not outwaited for ever, nor is one that hides whether
-// a peer lives: then all end by one code, and the one that is lost is named.
+// TestAMissingShareIsNotOutwaited verifies that a file system that stays away is not tolerated for
+// ever, nor one that hides whether a peer lives: then all daemons end with one code, and the lost
+// one is named.
 func TestAMissingShareIsNotOutwaited(t *testing.T) {
 	t.Parallel()
 	const peer = 2 * time.Second
@@ -260,8 +262,8 @@ func (j *job) name(nodeIndex int) string {
 	return n.nodeName(nodeIndex)
 }
 
-// All mounts hang at once: nobody blames a peer, all children end, and what was
-// to be written is written if the share comes back in time.
+// TestAllMountsStall lets all mounts hang at once: no peer is blamed, all children end, and pending
+// records are written if the file system recovers in time.
 func TestAllMountsStall(t *testing.T) {
 	t.Parallel()
 	for _, returns := range []bool{false, true} {
@@ -295,7 +297,8 @@ func TestAllMountsStall(t *testing.T) {
 	}
 }
 
-// A hang that is over before the peer timeout is no reason to end.
+// TestAMountStallsForAWhile verifies that a hang shorter than the peer timeout does not end the
+// run.
 func TestAMountStallsForAWhile(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j, mounts, marks := mounted(t, 6*time.Second)
@@ -308,22 +311,22 @@ func TestAMountStallsForAWhile(t *testing.T) {
 		for _, m := range mounts {
 			m.release()
 		}
-		time.Sleep(3 * time.Second) // for whoever would take a peer for lost now
+		time.Sleep(3 * time.Second) // time for a daemon to declare a peer lost wrongly
 		j.signals[0] <- syscall.SIGTERM
 		j.expect(143, 143, 143)
 		j.blames(0, health.Terminated, 143)
 	})
 }
 
-// A worker that learns by its lifeline that the run has failed, while its share
-// only seems silent, reads the reason when the share answers, and not later than
-// the share may be silent.
+// TestTheReasonIsReadAfterASilence lets a worker receive over its peer link that the run has failed
+// while its shared file system seems silent: it reads the reason when the file system answers, but
+// waits no longer than the file system may be silent.
 func TestTheReasonIsReadAfterASilence(t *testing.T) {
 	t.Parallel()
 	const peer, unread = 4 * time.Second, "the share does not tell why"
 	for _, tc := range []struct {
 		name  string
-		after time.Duration // from the head's word to the share's answer
+		after time.Duration // from the head's message to the file system's answer
 		reads bool
 	}{
 		{"at once", 0, true},
@@ -350,13 +353,13 @@ func TestTheReasonIsReadAfterASilence(t *testing.T) {
 	}
 }
 
-// Who is told to end does so though the share hangs: long before the peer
-// timeout, and with the driver's grace.
+// TestSignalWhileMountsStall verifies that a signal ends the run although the file system hangs:
+// long before the peer timeout, and with the driver's grace period.
 func TestSignalWhileMountsStall(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		known bool // the hang lasts for a while when the signal comes
+		known bool // the hang has lasted for a while when the signal arrives
 	}{{"that has just begun", false}, {"that is known", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -387,8 +390,7 @@ func TestSignalWhileMountsStall(t *testing.T) {
 				j.expect(143, 143, 143)
 				took := time.Since(began)
 				t.Logf("the driver had saved its work %s after TERM, all daemons had ended after %s", saved, took)
-				// Who waited for the share would do so until it has been silent
-				// for the peer timeout.
+				// A daemon that waited for the file system would do so for the whole peer timeout.
 				if silent := time.Since(hung); silent > peer {
 					t.Errorf("all daemons had ended %s after the hang began: they waited for the share", silent)
 				}

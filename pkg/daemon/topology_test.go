@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestChildrenAndFrameworksAreToldOfTheTopology has a node learn where its GPUs
-// sit: what a daemon around ours has told us of other GPUs is replaced.
+// TestChildrenAndFrameworksAreToldOfTheTopology verifies that children receive the topology of a
+// node's GPUs, and that values of other GPUs, which an outer daemon has set, are replaced.
 func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 	dir, err := signal.CreateRun(bounded(t), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, record.Job{})
 	if err != nil {

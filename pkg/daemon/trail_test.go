@@ -15,12 +15,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// told are the events of a rank, each as its word and what it is about.
+// told returns the events of a node, each as its name and its subject.
 func told(run *timeline.Run, nodeIndex int) []string {
 	var all []string
 	for _, e := range run.Events {
 		if e.Rank == nodeIndex {
-			// a kind of node is its own number
+			// For some records the suffix is the node index.
 			name, _, _ := strings.Cut(e.Record+string(e.State)+string(e.EndedPhase)+e.Child, ".1")
 			all = append(all, strings.TrimSpace(string(e.Name)+" "+name))
 		}
@@ -28,8 +28,8 @@ func told(run *timeline.Run, nodeIndex int) []string {
 	return all
 }
 
-// A reader learns from the events who has published what, who has seen it, and
-// what has run.
+// TestEventsTellOfAJob verifies that the events show which node has published a record, which has
+// seen it, and what has run.
 func TestEventsTellOfAJob(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, "exit 3")
@@ -79,7 +79,7 @@ func TestEventsTellOfAJob(t *testing.T) {
 	})
 }
 
-// The driver goes on with the trace that the job is in, and the events tell.
+// TestTraceOfAJob verifies that the driver continues the job's trace and that the events name it.
 func TestTraceOfAJob(t *testing.T) {
 	t.Parallel()
 	const outer = "4bf92f3577b34da6a3ce929d0e0e4736"

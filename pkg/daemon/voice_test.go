@@ -17,9 +17,9 @@ import (
 	"github.com/bringupd/bringupd/test/pipe"
 )
 
-// TestNobodyReadsStandardError tells a job to end whose daemons' standard error
-// is a pipe that is full and stays so: the driver is told, the abort is
-// published, everybody ends, and the daemon's log has what was not read.
+// TestNobodyReadsStandardError ends a job whose daemons' standard error is a pipe that is full and
+// stays full: the driver is signalled, the abort is published, all daemons end, and the daemon's
+// log contains the lines that were not read.
 func TestNobodyReadsStandardError(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	}
 }
 
-// log is a daemon's own log.
+// log returns a daemon's own log.
 func (j *job) log(nodeIndex int) string {
 	j.t.Helper()
 	data, err := os.ReadFile(filepath.Join(j.run(), signal.LogsDir, signal.LogName("daemon", nodeIndex, j.size)))
@@ -53,7 +53,8 @@ func (j *job) log(nodeIndex int) string {
 	return string(data)
 }
 
-// TestNobodyReadsARefusal has a daemon that can't join end all the same.
+// TestNobodyReadsARefusal verifies that a daemon that cannot join ends although its standard error
+// is full.
 func TestNobodyReadsARefusal(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
@@ -74,7 +75,8 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsASandbox has the daemon of a sandbox heed TERM.
+// TestNobodyReadsASandbox verifies that the daemon of a sandbox reacts to SIGTERM although its
+// standard error is full.
 func TestNobodyReadsASandbox(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()

@@ -23,7 +23,7 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
-// newWorld is a job of so many nodes that run a line each in so many ranks.
+// newWorld returns a job of size nodes that run a line of shell in perNode ranks each.
 func newWorld(t *testing.T, size, perNode int, line string) *job {
 	t.Helper()
 	return newJob(t, size, line).ranks(perNode)
@@ -35,7 +35,7 @@ func newRealWorld(t *testing.T, size, perNode int, line string) *job {
 	return newRealJob(t, size, line).ranks(perNode)
 }
 
-// ranks has each node run so many.
+// ranks sets the number of ranks per node.
 func (j *job) ranks(perNode int) *job {
 	return j.all(func(c *deps.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
@@ -43,7 +43,8 @@ func (j *job) ranks(perNode int) *job {
 	})
 }
 
-// onRank is a shell line that does what one rank is to do, and then what all are.
+// onRank returns a line of shell that runs one command in a single rank and then another in all
+// ranks.
 func onRank(rank int, what, then string) string {
 	return fmt.Sprintf(`[ "$BRINGUPD_RANK" = %d ] && { %s; }; %s`, rank, what, then)
 }
@@ -84,7 +85,7 @@ func TestWorldsOfManySizes(t *testing.T) {
 	}
 }
 
-// TestRankFails has a rank fail: it is named, its code is the job's, and all others end.
+// TestRankFails lets a rank fail: it is named, its code is the job's, and all others end.
 func TestRankFails(t *testing.T) {
 	t.Parallel()
 	const nodes, perNode = 3, 2
@@ -125,8 +126,8 @@ func TestRankFails(t *testing.T) {
 	}
 }
 
-// TestTheCauseAmongRanks has a rank that lost another be gone before that, on the
-// same node and on another one.
+// TestTheCauseAmongRanks lets a rank report a lost connection to another that died before it, on
+// the same node or on another one.
 func TestTheCauseAmongRanks(t *testing.T) {
 	t.Parallel()
 	const loses = "until [ -e %s ]; do sleep 0.01; done; echo 'ConnectionResetError: [Errno 104] Connection reset by peer' >&2; exit 1"
@@ -138,7 +139,7 @@ func TestTheCauseAmongRanks(t *testing.T) {
 		{"on the same node, by itself", "touch %s; sleep 0.05; exit 7", 3, 7},
 		{"on another node", "touch %s; sleep 0.3; exit 7", 5, 7},
 		{"on the head's node", "touch %s; sleep 0.5; exit 7", 0, 7},
-		{"nowhere", "touch %s; exec sleep 300", 3, 1}, // it was the one beside it
+		{"nowhere", "touch %s; exec sleep 300", 3, 1}, // the rank beside it is the cause
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -231,7 +232,8 @@ func TestSignalsForRanks(t *testing.T) {
 	}
 }
 
-// TestWorldWithoutLifelines has nodes see the gate and each other's ends by the share.
+// TestWorldWithoutLifelines verifies that nodes observe the gate and each other's ends through the
+// shared file system.
 func TestWorldWithoutLifelines(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
@@ -260,8 +262,7 @@ func TestAProgramThatOneNodeLacks(t *testing.T) {
 	j.blames(1, health.NotFound, 127)
 }
 
-// TestRanksAreBound has two ranks of a node share its CPUs, and one that is to be bound
-// to nothing have them all.
+// TestRanksAreBound lets two ranks of a node share its CPUs, and gives an unbound rank all of them.
 func TestRanksAreBound(t *testing.T) {
 	t.Parallel()
 	const tells = `echo "$BRINGUPD_LOCAL_RANK $(grep Cpus_allowed_list /proc/self/status)"; bringupd_binding=$BRINGUPD_BINDING; echo "$BRINGUPD_LOCAL_RANK ${bringupd_binding:+has a place}"`
@@ -288,7 +289,8 @@ func TestRanksAreBound(t *testing.T) {
 	}
 }
 
-// TestWhatRanksPrint has it passed on as was asked for, and standard input given to one.
+// TestWhatRanksPrint verifies that the ranks' output is passed on in the configured form and that
+// one rank receives standard input.
 func TestWhatRanksPrint(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -334,7 +336,7 @@ func TestWhatRanksPrint(t *testing.T) {
 	}
 }
 
-// TestTooManyRanks has a node refuse more ranks than it has cores.
+// TestTooManyRanks verifies that a node refuses more ranks than it has cores.
 func TestTooManyRanks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *deps.Config) { c.World.Oversubscribe = false })
@@ -345,7 +347,7 @@ func TestTooManyRanks(t *testing.T) {
 	})
 }
 
-// TestWorldOfATeam has a world be as large as the team: spares run no ranks.
+// TestWorldOfATeam verifies that a world is as large as the membership: spares run no ranks.
 func TestWorldOfATeam(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *deps.Config) {
@@ -360,8 +362,8 @@ func TestWorldOfATeam(t *testing.T) {
 	})
 }
 
-// TestRanksThatHang has the run end when no rank does anything any more, and not before
-// the last one has stopped to.
+// TestRanksThatHang verifies that the run ends when no rank is active any more, and not before the
+// last one has stopped.
 func TestRanksThatHang(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()

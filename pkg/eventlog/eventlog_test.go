@@ -15,8 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// A probe that never says the same twice fills no timeline, and what it says is
-// cut short.
+// TestProbesAreToldOfWhenTheyChange verifies that a probe whose answer always changes does not fill
+// the event log, and that long answers are truncated.
 func TestProbesAreToldOfWhenTheyChange(t *testing.T) {
 	trail := New()
 	lines := &kept{}
@@ -50,8 +50,8 @@ type kept struct{ strings.Builder }
 
 func (*kept) Close() error { return nil }
 
-// What no part of the sequence leaves ends with what comes next, and a phase
-// that comes again counts on.
+// TestPhasesLast verifies that a phase that is never left ends when the next one begins, and that
+// the time of a repeated phase accumulates.
 func TestPhasesLast(t *testing.T) {
 	var s phaseHistory
 	begin := time.Now()
@@ -72,8 +72,9 @@ func TestPhasesLast(t *testing.T) {
 	}
 }
 
-// What is on disk stays as it is, down to the order of its fields. Of the fences of a long job the
-// first are told of, and then those that were slow or failed, which are bounded, too.
+// TestFewFencesAreToldOf verifies that the format on disk does not change, down to the order of the
+// fields. Of the fences of a long job only the first ones are recorded, and later those that were
+// slow or failed, up to a limit.
 func TestFewFencesAreToldOf(t *testing.T) {
 	for _, tc := range []struct {
 		what   string
@@ -128,7 +129,7 @@ func TestEventsOnDisk(t *testing.T) {
 	}
 }
 
-// The documentation has a row for each event, and none for another.
+// TestEventsAreDocumented verifies that the documentation has a row for each event, and no others.
 func TestEventsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/run-directory.md")
 	if err != nil {

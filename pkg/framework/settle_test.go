@@ -16,9 +16,9 @@ func TestSettle(t *testing.T) {
 		name   string
 		settle time.Duration
 		within time.Duration
-		// look is what is seen at a time since the start.
+		// look is the result of a check at a time since the start.
 		look  func(since time.Duration) error
-		took  time.Duration // at least, and less than a pace more
+		took  time.Duration // minimum; the maximum is one pause longer
 		fails bool
 	}{
 		{"well at once, no settling", 0, time.Minute, func(time.Duration) error { return nil }, 0, false},
@@ -70,7 +70,8 @@ func TestSettleTellsWhoIsMissing(t *testing.T) {
 	})
 }
 
-// A look that never comes back by itself is cut short, and the next one made.
+// TestSettleBoundsALook verifies that a check that never returns is cancelled and the next one
+// made.
 func TestSettleBoundsALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errOver)
@@ -89,7 +90,7 @@ func TestSettleBoundsALook(t *testing.T) {
 	})
 }
 
-// Who ends the wait need not wait for a look.
+// TestSettleEndsWithItsContext verifies that the end of the wait does not wait for a check.
 func TestSettleEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -92,7 +92,7 @@ func kill9(sig syscall.Signal) int {
 	select {}
 }
 
-// hang is deaf to what can be ignored, and tells what it waits for.
+// hang ignores all signals that can be ignored, and reports the call that it waits for.
 func hang() int {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	fmt.Fprintln(os.Stderr, "waiting for nvmlDeviceGetRemappedRows of GPU 3")
@@ -175,7 +175,8 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
-// The libcuda of a driver that was named is in the same folder.
+// TestCUDALibrary verifies that the libcuda of a configured driver library is expected in the same
+// folder.
 func TestCUDALibrary(t *testing.T) {
 	dir := t.TempDir()
 	if got := cudaLibraryPath(filepath.Join(dir, "libnvidia-ml.so.1")); got != "" {
@@ -209,7 +210,7 @@ func TestChildThatHangs(t *testing.T) {
 	for _, helper := range []string{"hang", "closed, then hang"} {
 		t.Run(helper, func(t *testing.T) {
 			child := helperChild(helper)
-			child.Timeout = 700 * time.Millisecond // it must get as far as to say something
+			child.Timeout = 700 * time.Millisecond // long enough for its first message
 			facts, err := child.Probe(t.Context())
 			if err != nil || facts.Init != DriverUnresponsive || !strings.Contains(facts.Detail, "700ms") {
 				t.Fatalf("got %+v, %v", facts, err)
@@ -230,8 +231,8 @@ func TestChildThatHangs(t *testing.T) {
 	})
 }
 
-// noneLeft expects that no child stays, dead or alive: where a machine is so slow
-// that one was left, its exit is taken in a moment.
+// noneLeft verifies that no child stays, dead or alive. On a slow machine a child may remain for a
+// moment until it is reaped.
 func noneLeft(t *testing.T) {
 	t.Helper()
 	until(t, "end of what was left", func() bool {
@@ -239,8 +240,8 @@ func noneLeft(t *testing.T) {
 	})
 }
 
-// A look that is given up goes on: the driver may be attaching a GPU in it, which a KILL would
-// leave in need of a reset.
+// TestGivenUpChildGoesOn verifies that a child whose answer is no longer awaited continues: the
+// NVIDIA driver may be attaching a GPU in it, which SIGKILL would leave in need of a reset.
 func TestGivenUpChildGoesOn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	child := Child{Env: helperEnv("slow driver", watchPID+"="+file), Timeout: ceiling}
@@ -267,7 +268,7 @@ func TestGivenUpChildGoesOn(t *testing.T) {
 	}
 }
 
-// slowDriver attaches GPUs for some seconds, and says so.
+// slowDriver attaches GPUs for some seconds and reports its progress.
 type slowDriver struct{ deviceLibrary }
 
 func (slowDriver) inspectGPUs(tell func(message)) Facts {
@@ -278,9 +279,11 @@ func (slowDriver) inspectGPUs(tell func(message)) Facts {
 	return Facts{Version: FactsVersion, Init: Success}
 }
 
-// As long as GPUs come, they are waited for; once none comes any more, not for long.
+// TestDeadlineGrows verifies that the deadline is extended while further GPUs are attached, and that
+// it expires soon after the last one.
 func TestDeadlineGrows(t *testing.T) {
-	// less than the slow one takes in all, and far more than between two words
+	// Less than the total time of the slow driver, and far more than the time between two of its
+	// messages.
 	const limit = 3 * time.Second
 	for _, tc := range []struct {
 		helper string
@@ -290,7 +293,7 @@ func TestDeadlineGrows(t *testing.T) {
 		child := helperChild(tc.helper)
 		child.Timeout = limit
 		session := child.NewSession()
-		// The machine may take long to start the child: that is not what is looked at.
+		// The machine may need long to start the child, which is not the subject of this test.
 		_, _ = session.ensureChild(t.Context())
 		last := Progress{}
 		facts, err := session.Probe(t.Context(), func(p Progress) { last = p })
@@ -302,7 +305,7 @@ func TestDeadlineGrows(t *testing.T) {
 	}
 }
 
-// stuckDriver attaches four GPUs, and says for ever how many those are.
+// stuckDriver attaches four GPUs and then repeats the same progress for ever.
 type stuckDriver struct{ deviceLibrary }
 
 func (stuckDriver) inspectGPUs(tell func(message)) Facts {
@@ -312,7 +315,8 @@ func (stuckDriver) inspectGPUs(tell func(message)) Facts {
 	}
 }
 
-// A session starts one child for all that it is asked, and another where that has died.
+// TestSessionKeepsItsChild verifies that a session starts one child for all requests, and another
+// one if that has died.
 func TestSessionKeepsItsChild(t *testing.T) {
 	session := helperChild("counting driver").NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
@@ -328,7 +332,7 @@ func TestSessionKeepsItsChild(t *testing.T) {
 	}
 }
 
-// countingDriver tells how often it was asked.
+// countingDriver reports how often it was called.
 type countingDriver struct {
 	deviceLibrary
 	asked int
@@ -379,8 +383,8 @@ func TestChildCommandLine(t *testing.T) {
 	}
 }
 
-// tellDescriptors prints as its detail which files it has beside its streams
-// once it has asked.
+// tellDescriptors reports in its detail which files it has open, besides its streams, after the
+// request.
 func tellDescriptors() int {
 	ChildMain("/nonexistent", strings.NewReader(""), io.Discard)
 	entries, _ := os.ReadDir("/proc/self/fd")
@@ -436,8 +440,8 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	}
 }
 
-// beParent probes with a child that takes a while, and is killed meanwhile. What becomes of one
-// that hangs is looked at where no minutes pass.
+// beParent probes with a child that takes a while; the parent is killed meanwhile. A child that
+// hangs is covered by a test that does not take minutes.
 func beParent() int {
 	os.Unsetenv(childEnvVariable)
 	_, _ = helperChild("slow driver").Probe(context.Background())
@@ -509,8 +513,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// A fork that hangs, as its program's file system does, does not keep the daemon
-// from its end. The lock that all forks take stands for the file system.
+// TestProbeEndsWithoutItsFork verifies that a fork that hangs, because its program's file system
+// does, does not prevent the daemon's end. The lock that all forks take simulates the file system.
 func TestProbeEndsWithoutItsFork(t *testing.T) {
 	syscall.ForkLock.Lock()
 	ctx, cancel := context.WithCancelCause(t.Context())

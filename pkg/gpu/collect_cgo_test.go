@@ -22,10 +22,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// The functions that the mock can't have: see inspector.fabric.
+// unmocked are the functions that the mock cannot have: see inspector.fabric.
 var unmocked = []string{"nvmlDeviceGetGpuFabricInfoV"}
 
-// mockDGX is go-nvml's mock of a machine, with answers for all that we ask.
+// mockDGX returns go-nvml's mock of a machine, with answers for all queries.
 func mockDGX() *dgxa100.Server {
 	server := dgxa100.New()
 	without(server)
@@ -35,7 +35,7 @@ func mockDGX() *dgxa100.Server {
 	return server
 }
 
-// wholly sets what the mock leaves out.
+// wholly sets the functions that the mock leaves out.
 func wholly(d *dgxa100.Device, index int) {
 	const ok = nvml.SUCCESS
 	d.GetPciInfoFunc = func() (p nvml.PciInfo, ret nvml.Return) {
@@ -129,7 +129,7 @@ func collectBelow(root string, server nvml.Interface) Facts {
 	return c.collectFacts(func(Progress) {})
 }
 
-// withHandles makes the server one of so many GPUs, whose handles are had or not.
+// withHandles sets the number of GPUs and the result of each handle query.
 func withHandles(server *dgxa100.Server, handles ...nvml.Return) *dgxa100.Server {
 	server.DeviceGetCountFunc = func() (int, nvml.Return) { return len(handles), nvml.SUCCESS }
 	server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
@@ -141,7 +141,7 @@ func withHandles(server *dgxa100.Server, handles ...nvml.Return) *dgxa100.Server
 	return server
 }
 
-// without makes the library one that lacks functions.
+// without removes functions from the library.
 func without(server *dgxa100.Server, functions ...string) {
 	server.LookupSymbolFunc = func(symbol string) error {
 		if slices.Contains(functions, symbol) || slices.Contains(unmocked, symbol) {
@@ -204,7 +204,7 @@ func TestCollectFromMock(t *testing.T) {
 	}
 }
 
-// codes are those that a driver in trouble gives, and our names for them.
+// codes are the return codes of a driver in trouble, with this package's names for them.
 var codes = map[nvml.Return]NVMLReturn{
 	3: NotSupported, 9: DriverNotLoaded, 12: LibraryNotFound, 15: GPUIsLost, 16: ResetRequired, 17: OperatingSystem,
 	18: LibRMVersionMismatch, 27: "NOT_READY", 999: UnknownError, 12345: "CODE_12345",
@@ -214,7 +214,7 @@ func TestInitThatFails(t *testing.T) {
 	for code, want := range codes {
 		server := mockDGX()
 		server.InitFunc = func() nvml.Return { return code }
-		server.LookupSymbolFunc = nil // panics, as all else would end the process
+		server.LookupSymbolFunc = nil // panics, because any other call would end the process
 		server.ShutdownFunc = nil
 		if diff := cmp.Diff(Facts{Version: FactsVersion, Init: want}, collectFrom(server)); diff != "" {
 			t.Errorf("%d: %s", code, diff)
@@ -253,7 +253,8 @@ func TestCountThatFails(t *testing.T) {
 	}
 }
 
-// Each reading fails by itself, with its own reason and without a value.
+// TestReadingThatFails verifies that each reading fails individually, with its own reason and
+// without a value.
 func TestReadingThatFails(t *testing.T) {
 	for code, want := range codes {
 		fail := map[string]func(*dgxa100.Device){
@@ -339,8 +340,8 @@ func failCounters(code nvml.Return) func(*dgxa100.Device) {
 	}
 }
 
-// No function is called that was not looked up: a mock without any symbol but
-// those that every driver has panics otherwise.
+// TestLibraryWithoutFunctions verifies that only functions that were looked up are called: a mock
+// with only those symbols that every driver has panics otherwise.
 func TestLibraryWithoutFunctions(t *testing.T) {
 	server := mockDGX()
 	server.LookupSymbolFunc = func(symbol string) error {
@@ -394,8 +395,8 @@ func TestSlicedGPU(t *testing.T) {
 	}
 }
 
-// Without a driver NVML is not there, and asking must harm nobody: go-nvml's
-// Shutdown would end this process.
+// TestRealLibrary verifies that a query on a machine without NVML is harmless: go-nvml's Shutdown
+// would end this process.
 func TestRealLibrary(t *testing.T) {
 	facts := openLibrary("/nonexistent/libnvidia-ml.so.1").inspectGPUs(func(message) {})
 	if facts.Init != LibraryNotFound || facts.Library != "/nonexistent/libnvidia-ml.so.1" ||
@@ -404,8 +405,8 @@ func TestRealLibrary(t *testing.T) {
 	}
 }
 
-// What is lacking is asked for in its older form, where it has one: the newer one
-// panics if it is called.
+// TestCollectFromOlderDriver verifies that a missing function is replaced by its older form, if
+// there is one: the newer one panics if it is called.
 func TestCollectFromOlderDriver(t *testing.T) {
 	server := mockDGX()
 	without(server, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetGspFirmwareVersion", "nvmlDeviceGetSramEccErrorStatus",
@@ -429,11 +430,11 @@ func TestCollectFromOlderDriver(t *testing.T) {
 	}
 }
 
-// The forms of a question, from the newest to the oldest, as those of the fabric.
+// TestOlderForms tries the forms of a query from the newest to the oldest, as for the fabric.
 func TestOlderForms(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		says [3]NVMLReturn // where it is not Success: why not; the last may not be asked
+		says [3]NVMLReturn // the reason if not Success; the last form may be unused
 		want Reading[int]
 	}{
 		{"the newest", [3]NVMLReturn{Success}, newReading(0)},
@@ -520,7 +521,8 @@ func TestLinksEndAtTheLast(t *testing.T) {
 	}
 }
 
-// One look at the clocks that fails does not undo the others.
+// TestClocksOfSeveralLooks verifies that one failed query of the clocks does not invalidate the
+// others.
 func TestClocksOfSeveralLooks(t *testing.T) {
 	server := mockDGX()
 	looks := []nvml.Return{nvml.SUCCESS, nvml.ERROR_UNKNOWN, nvml.SUCCESS}
@@ -600,8 +602,8 @@ func TestClocksAreLookedAtOverTime(t *testing.T) {
 	})
 }
 
-// A GPU that hangs is named, with the call, and the others' facts are there. It is not asked again
-// as long as it hangs.
+// TestGPUThatHangs verifies that a GPU that hangs is named with the call, that the other GPUs'
+// facts are complete, and that the GPU is not queried again while it hangs.
 func TestGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := mockDGX()
@@ -635,7 +637,8 @@ func TestGPUThatHangs(t *testing.T) {
 	})
 }
 
-// A driver without persistence mode attaches one GPU after the other, however many ask.
+// TestGPUsThatComeSlowly covers a driver without persistence mode, which attaches one GPU after the
+// other, however many callers there are.
 func TestGPUsThatComeSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := mockDGX()
@@ -708,7 +711,7 @@ func TestWhatADriverHangsIn(t *testing.T) {
 	})
 }
 
-// What is told of GPUs goes into records that others read.
+// TestFactsAreSmall verifies that the facts about GPUs are small enough for records.
 func TestFactsAreSmall(t *testing.T) {
 	server := withHandles(mockDGX(), make([]nvml.Return, 16)...)
 	for _, one := range server.Devices {

@@ -12,7 +12,7 @@ func TestJudge(t *testing.T) {
 		event Event
 		want  Effect
 		next  NextJobFitness
-		says  string // in the action or the meaning
+		says  string // contained in the action or the meaning
 	}{
 		"off the bus":                       {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
 		"a page fault":                      {Event{Kind: KindXid, Xid: 31}, EffectApp, NextFit, "page fault"},
@@ -61,8 +61,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What the table says of a number is what an event of it is, but that what asks is a warning until
-// the driver has told more.
+// TestJudgeEveryXid verifies that an event gets the values of its row in the table, except that
+// EffectAsk is a warning until the driver has reported more.
 func TestJudgeEveryXid(t *testing.T) {
 	for xid, row := range BuiltinXidTable().rows {
 		want := row
@@ -156,7 +156,8 @@ func TestDedup(t *testing.T) {
 	}
 }
 
-// A thousand a second for a day are told some 150 times, and all are counted.
+// TestDedupOfAFlood verifies that a thousand events per second for a day are reported about 150
+// times, and that all are counted.
 func TestDedupOfAFlood(t *testing.T) {
 	const day, each = 24 * time.Hour, 10 * time.Millisecond
 	begin := time.Unix(1_800_000_000, 0)
@@ -183,7 +184,7 @@ func TestDedupOfAFlood(t *testing.T) {
 	}
 }
 
-// What a broken watch makes up must not fill the memory.
+// TestDedupIsBounded verifies that the invalid events of a broken watch do not exhaust the memory.
 func TestDedupIsBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	var d RepeatFilter

@@ -9,14 +9,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 // helperVariable makes the test binary one of the helpers.
 const helperVariable = "GPU_TEST_HELPER"
 
-// helpers are what the test binary can be instead, by name. Each file of tests
-// adds its own before the tests begin.
+// helpers are the programs that the test binary can run instead of the tests, by name. Each test
+// file registers its own before the tests begin.
 var helpers = map[string]func() int{}
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(helper())
 }
 
-// helperEnv is the environment that makes a helper of the test binary.
+// helperEnv returns the environment that makes the test binary a helper.
 func helperEnv(name string, more ...string) []string {
 	return append(append(os.Environ(), helperVariable+"="+name), more...)
 }

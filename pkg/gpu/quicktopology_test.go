@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// driverTells is a GPU as the kernel module tells of it.
+// driverTells adds a GPU in the format in which the kernel module reports it.
 func (m machine) driverTells(bus, uuid string, minor int, more string) {
 	m.write("proc/driver/nvidia/gpus/"+bus+"/information", fmt.Sprintf("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 101\nGPU UUID: \t %s\n"+
 		"Video BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t 570.86.15\n%s", uuid, bus, minor, more))
@@ -19,7 +19,8 @@ const (
 	secondUUID = "GPU-e953c3c5-dba7-029e-ce44-7b51417131df"
 )
 
-// It sees what NVML's facts come to; the numbers of the device files are not those of the GPUs.
+// TestGlance verifies that the result equals that of NVML's facts; the numbers of the device files
+// differ from those of the GPUs.
 func TestGlance(t *testing.T) {
 	m := newMachine(t)
 	m.device("pci0000:15/0000:15:01.0/0000:1b:00.0", 0, "0-3")

@@ -77,7 +77,7 @@ func BenchmarkPresent(b *testing.B) {
 	}
 }
 
-// TestSlots: what has fallen off the bus still has its name there.
+// TestSlots verifies that a GPU that has fallen off the bus still has its slot's name.
 func TestSlots(t *testing.T) {
 	root := t.TempDir()
 	for bus, config := range map[string]string{

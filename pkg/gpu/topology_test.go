@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// machine is a sysfs of the tests' own.
+// machine is a sysfs created by the tests.
 type machine struct {
 	tb   testing.TB
 	root string
@@ -30,7 +30,7 @@ func (m machine) write(name, text string) {
 	}
 }
 
-// link makes a relative link, as sysfs has them.
+// link creates a relative link, as in sysfs.
 func (m machine) link(name, to string) {
 	m.tb.Helper()
 	if err := os.MkdirAll(filepath.Join(m.root, filepath.Dir(name)), 0o755); err != nil {
@@ -45,7 +45,7 @@ func (m machine) link(name, to string) {
 	}
 }
 
-// device makes a PCI device by its way below sys/devices.
+// device creates a PCI device, given its path below sys/devices.
 func (m machine) device(way string, numa int, cpus string) {
 	at := "sys/devices/" + way
 	m.write(at+"/numa_node", fmt.Sprint(numa))
@@ -53,7 +53,7 @@ func (m machine) device(way string, numa int, cpus string) {
 	m.link("sys/bus/pci/devices/"+filepath.Base(way), at)
 }
 
-// nic makes one that is a device of the class, below it.
+// nic creates a PCI device with a device of the given class below it.
 func (m machine) nic(class, name, way, below string) {
 	at := "sys/devices/" + way + below + "/" + class + "/" + name
 	m.write(at+"/uevent", "")
@@ -75,8 +75,8 @@ func inFabric(f Facts, cluster string, clique uint32) Facts {
 	return f
 }
 
-// dgx is like a DGX H100: eight GPUs, each behind a switch with a network card;
-// one more card for storage a socket, and a plain Ethernet port.
+// dgxMachine returns a machine like a DGX H100: eight GPUs, each behind a switch with a network
+// card, one more card per socket for storage, and a plain Ethernet port.
 func dgxMachine(tb testing.TB) (machine, Facts) {
 	m := newMachine(tb)
 	var buses []string
@@ -172,7 +172,8 @@ func TestTopologizePlainMachines(t *testing.T) {
 	})
 }
 
-// Nobody could look, and there are none: a program must be able to tell.
+// TestTopologyWithoutGPUs verifies that a program can distinguish an unknown topology from a node
+// without GPUs.
 func TestTopologyWithoutGPUs(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -257,7 +258,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// The form is what programs read: see docs/gpu.md.
+// TestTopologyJSON verifies the format, which programs read: see docs/gpu.md.
 func TestTopologyJSON(t *testing.T) {
 	top := Topology{Version: TopologyVersion, Domain: &NVLinkDomain{"6e2a", 7}, GPUs: []Locality{{
 		UUID: "GPU-0", Bus: "0000:1b:00.0", CPUs: "0-55", NICs: []NIC{{"mlx5_0", "0000:18:00.0", SeveralSwitches}}, Domain: &NVLinkDomain{"6e2a", 7}}}}

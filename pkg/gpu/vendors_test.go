@@ -10,7 +10,8 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-// TestOthers has GPUs of AMD and Intel found, and named as their libraries name them (N1).
+// TestOthers verifies that GPUs of AMD and Intel are found and have the names that their libraries
+// use (N1).
 func TestOthers(t *testing.T) {
 	eight := "0,1,2,3,4,5,6,7"
 	twelve := "0,1,2,3,4,5,6,7,8,9,10,11"
@@ -28,7 +29,7 @@ func TestOthers(t *testing.T) {
 		change func(t *testing.T, root string)
 		env    []string
 		want   string // the names of the units
-		whys   int    // how many GPUs cannot be used
+		whys   int    // number of GPUs that cannot be used
 		wrong  string
 	}{
 		"MI250":                     {node: zoo.MI250, want: eight},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// visibleTopology has GPUs of UUIDs GPU-10, GPU-11, …; change is of each.
+// visibleTopology returns n GPUs with UUIDs GPU-10, GPU-11, …; change is applied to each.
 func visibleTopology(n int, change func(i int, g *Locality)) (t Topology) {
 	t.GPUs = []Locality{}
 	for i := range n {
@@ -102,7 +102,8 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// An instance's UUIDs, the model and a GPU that can't be had come from the facts.
+// TestTopologizeTellsWhatGPUsAre verifies that the UUIDs of instances, the model and a GPU that
+// cannot be used are taken from the facts.
 func TestTopologizeTellsWhatGPUsAre(t *testing.T) {
 	f := factsOf("0000:01:00.0", "0000:02:00.0")
 	f.GPUs[0].Name, f.GPUs[0].MIG = newReading("A100"), newReading(ModeState{Current: true})

@@ -21,8 +21,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// fakeEvents is NVML, as the watch sees it: it can't be asked for more. What it
-// says may be changed at any time.
+// fakeEvents is NVML with only the functions that the watch uses. Its answers may be changed at any
+// time.
 type fakeEvents struct {
 	nvml.Interface
 	nvml.ExtendedInterface
@@ -30,9 +30,9 @@ type fakeEvents struct {
 	init, count, create nvml.Return
 	missing             []string
 	gpus                []*fakeEventGPU
-	fails               nvml.Return   // each wait, at once
-	sets                int           // of events, that are not freed
-	longest             time.Duration // that a wait was to last
+	fails               nvml.Return   // result of each wait, at once
+	sets                int           // event sets that are not freed
+	longest             time.Duration // longest timeout of a wait
 }
 
 func newFakeEvents(gpus int) *fakeEvents {
@@ -74,12 +74,12 @@ func (f *fakeEvents) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	return &fakeEventSet{fake: f}, f.create
 }
 
-// happens has the driver tell an event of a GPU.
+// happens makes the driver report an event of a GPU.
 func (f *fakeEvents) happens(gpu int, kind, data uint64) {
 	f.gpus[gpu].events <- nvml.EventData{Device: f.gpus[gpu], EventType: kind, EventData: data}
 }
 
-// fakeEventSet is of the GPU that was registered with it.
+// fakeEventSet belongs to the GPU that was registered with it.
 type fakeEventSet struct {
 	fake *fakeEvents
 	gpu  *fakeEventGPU
@@ -119,10 +119,10 @@ type fakeEventGPU struct {
 	supported, only        uint64
 	registered             uint64
 	recovery, asked        int
-	links, c2c             int // that are active
+	links, c2c             int // number of active ones
 	reasons                uint64
 	events                 chan nvml.EventData
-	hangs                  time.Duration // each wait, before anything else
+	hangs                  time.Duration // before each wait
 }
 
 func (g *fakeEventGPU) GetNvLinkState(link int) (nvml.EnableState, nvml.Return) {
@@ -193,7 +193,7 @@ func (f *fakeEvents) set(change func()) {
 	change()
 }
 
-// heard are the lines that a watch has told so far.
+// heard is the list of messages that a watch has sent so far.
 type heard struct {
 	sync.Mutex
 	begin time.Time
@@ -221,7 +221,7 @@ func (h *heard) events() (events []Event) {
 	return events
 }
 
-// watchingFirst tells whether no event came before it was said how many GPUs are watched.
+// watchingFirst reports whether the number of watched GPUs was sent before any event.
 func (h *heard) watchingFirst() bool {
 	for _, line := range h.lines {
 		if line.Watching != nil || line.Event != nil {
@@ -231,7 +231,7 @@ func (h *heard) watchingFirst() bool {
 	return false
 }
 
-// last is when the last event was told.
+// last returns the time of the last event.
 func (h *heard) last() (at time.Duration) {
 	for i, line := range h.lines {
 		if line.Event != nil {
@@ -241,8 +241,7 @@ func (h *heard) last() (at time.Duration) {
 	return at
 }
 
-// watched runs the watch over the fake while during runs, and returns how it
-// ended.
+// watched runs the watch with the fake while during runs, and returns how it ended.
 func watched(t *testing.T, f *fakeEvents, during func(h *heard)) (told *heard, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -273,7 +272,7 @@ func TestWatchLoop(t *testing.T) {
 		before func(f *fakeEvents)
 		during func(f *fakeEvents)
 		want   []Event
-		told   time.Duration // at the latest, for the last
+		told   time.Duration // latest time of the last event
 	}{
 		"nothing": {during: func(*fakeEvents) { time.Sleep(time.Hour) }},
 		"an Xid": {
@@ -302,7 +301,7 @@ func TestWatchLoop(t *testing.T) {
 			want: []Event{xid(173), as(gpu1, func(e *Event) { e.Kind, e.Detail = KindC2C, "1 of 2 are active" })},
 			told: time.Second,
 		},
-		"links go without a word": { // no job may end for what the driver thinks nothing of
+		"links go without a word": { // no job may end because of an event that the driver does not report
 			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].links = 16 }) },
 		},
 		"a call that hangs": {
@@ -440,12 +439,13 @@ func TestWatchLoop(t *testing.T) {
 	}
 }
 
-// The parent starts the job's driver once it hears how many are watched: all must be registered.
+// TestWatchRegistersFirst verifies that all GPUs are registered before the number of watched GPUs
+// is sent: the parent starts the job's driver then.
 func TestWatchRegistersFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(4)
 		f.gpus[1].supported = xidEventMask // an older driver
-		f.gpus[2].only = xidEventMask      // says that it can, and can't
+		f.gpus[2].only = xidEventMask      // claims support, but fails
 		f.gpus[3].register = nvml.ERROR_GPU_IS_LOST
 		var registered []uint64
 		ctx, cancel := context.WithCancel(t.Context())
@@ -470,7 +470,8 @@ func TestWatchRegistersFirst(t *testing.T) {
 	})
 }
 
-// A GPU that can't be registered in time is said to be unwatched, and the others are watched.
+// TestWatchDoesNotWaitForAGPU verifies that a GPU that cannot be registered in time is reported as
+// unwatched, and that the others are watched.
 func TestWatchDoesNotWaitForAGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(3)
@@ -500,7 +501,8 @@ func TestWatchDoesNotWaitForAGPU(t *testing.T) {
 	})
 }
 
-// A watch after another that died tells what the GPUs ask for by now.
+// TestWatchResumes verifies that a watch that follows one that died reports the recovery actions
+// that the GPUs require by now.
 func TestWatchResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(2)
@@ -559,8 +561,8 @@ func TestWatchCannotBegin(t *testing.T) {
 	}
 }
 
-// A wait that fails at once must not take the node's time, and one that fails for ever must not
-// look like a watch. The GPU is looked at all the same.
+// TestWatchGivesUp verifies that a wait that fails at once does not use up CPU time, and that a
+// watch whose waits always fail is not reported as working. The GPU is polled nevertheless.
 func TestWatchGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(1)
@@ -580,7 +582,8 @@ func TestWatchGivesUp(t *testing.T) {
 	})
 }
 
-// A GPU that fails a thousand times a second is looked at as often as any.
+// TestWatchUnderAFlood verifies that a GPU with a thousand failures per second is polled as often
+// as any other.
 func TestWatchUnderAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(1)
@@ -600,7 +603,8 @@ func TestWatchUnderAFlood(t *testing.T) {
 	})
 }
 
-// While nothing happens the parent hears that the driver answers.
+// TestWatchBeats verifies that, without events, the parent receives heartbeats as long as the
+// driver answers.
 func TestWatchBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, err := watched(t, newFakeEvents(1), func(*heard) { time.Sleep(time.Hour) })
@@ -618,7 +622,8 @@ func TestWatchBeats(t *testing.T) {
 	})
 }
 
-// The child ends with its standard input, also where the driver hangs.
+// TestChildEndsWithItsInput verifies that the child ends with its standard input, even if the
+// driver hangs.
 func TestChildEndsWithItsInput(t *testing.T) {
 	for name, hangs := range map[string]bool{"the driver answers": false, "the driver hangs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -649,7 +654,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	}
 }
 
-// hangingEvents is a library that does not give the handle of a GPU until release.
+// hangingEvents is a library that does not return the handle of a GPU until release.
 type hangingEvents struct {
 	*fakeEvents
 	gpu     int
@@ -688,7 +693,8 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 	}
 }
 
-// A watch that can't be is told of by its answer; the child can still be asked.
+// TestWatchThatCannotBe verifies that a watch that is impossible is reported in the answer, and
+// that the child still answers other requests.
 func TestWatchThatCannotBe(t *testing.T) {
 	f := newFakeEvents(1)
 	f.init = nvml.ERROR_DRIVER_NOT_LOADED
@@ -713,7 +719,7 @@ func TestWatchThatCannotBe(t *testing.T) {
 	}
 }
 
-// A child that nobody listens to goes on with nothing.
+// TestChildEndsUnheard verifies that a child whose output is no longer read ends.
 func TestChildEndsUnheard(t *testing.T) {
 	in, parent := io.Pipe()
 	defer parent.Close()
@@ -725,7 +731,7 @@ func TestChildEndsUnheard(t *testing.T) {
 	}
 }
 
-// One child answers one question after the other, and both at a time.
+// TestChildAnswersAll verifies that one child answers requests in sequence and concurrently.
 func TestChildAnswersAll(t *testing.T) {
 	in, parent := io.Pipe()
 	answers, out := io.Pipe()

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// watchPID names the file that gets the number of a child.
+// watchPID is the environment variable with the name of the file for the child's PID.
 const watchPID = "GPU_TEST_WATCH_PID"
 
 const (
@@ -27,7 +27,7 @@ const (
 	sayXid31 = `{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":31,"gpu":3,"uuid":"GPU-3"}}`
 )
 
-// watchChildren are what the child may be.
+// watchChildren are the programs that the child may run.
 var watchChildren = map[string]func() int{
 	"tells": func() int {
 		fmt.Println("libnvidia-ml: welcome")
@@ -104,8 +104,8 @@ var watchChildren = map[string]func() int{
 	"of tomorrow": func() int { fmt.Println(`{"v":2,"watching":8}`); return forever() },
 }
 
-// again is a watch that says something and meets its end. Where it was asked to resume it tells
-// another event, and lives.
+// again is a watch that sends a message and ends. If it is asked to resume, it sends another event
+// and continues to run.
 func again(says string, end func() int) int {
 	for questions := bufio.NewScanner(os.Stdin); questions.Scan(); {
 		q, _ := decodeMessage(questions.Bytes())
@@ -133,7 +133,7 @@ func init() {
 
 func forever() int {
 	for {
-		time.Sleep(time.Hour) // not select: that would be a deadlock
+		time.Sleep(time.Hour) // a select would be a deadlock
 	}
 }
 
@@ -143,15 +143,15 @@ func untilUnheard() int {
 	return 0
 }
 
-// watchOf is a Child that is one of those above. The file gets its number.
+// watchOf returns a Child that runs one of these programs, and the file for its PID.
 func watchOf(t *testing.T, play string) (w Child, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "pid")
 	return Child{Env: helperEnv("a watch that "+play, watchPID+"="+file), Timeout: ceiling}, file
 }
 
-// checkGone fails where the child stays. One that was killed is waited for in the
-// background after a moment, which passes on a busy machine.
+// checkGone fails if the child still runs. A killed child is reaped in the background, which may
+// take a moment on a busy machine.
 func checkGone(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -169,7 +169,7 @@ func checkGone(t *testing.T, file string) {
 	}
 }
 
-// ran is what a watch told until its end, or until one of the events was enough.
+// ran contains the messages of a watch until its end, or until enough.
 type ran struct {
 	ready  int
 	events []Event
@@ -177,8 +177,7 @@ type ran struct {
 	err    error
 }
 
-// run runs a watch. It ends it once enough says so, which is asked after each
-// thing that is told.
+// run runs a watch and ends it as soon as enough, which is called after each message, returns true.
 func run(t *testing.T, w Child, enough func(*ran) bool) (r ran) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
@@ -257,14 +256,15 @@ func TestWatchFails(t *testing.T) {
 			if strings.Contains(r.err.Error(), "\x1b") {
 				t.Errorf("%q is for terminals", r.err)
 			}
-			if name != "hangs" { // it may not have got so far
+			if name != "hangs" { // it may not have progressed that far
 				checkGone(t, file)
 			}
 		})
 	}
 }
 
-// A watch that dies, or gives up, is begun anew, and asked for what was missed.
+// TestWatchBeginsAgain verifies that a watch that has died or given up is restarted and asked for
+// missed events.
 func TestWatchBeginsAgain(t *testing.T) {
 	for name, says := range map[string]string{
 		"dies later": "exit code 3: the end", "is killed": "SIGKILL", "gives up later": "all GPUs are lost",
@@ -285,7 +285,8 @@ func TestWatchBeginsAgain(t *testing.T) {
 	}
 }
 
-// A hundred thousand of one event are one, and do not hide the other.
+// TestWatchBearsAFlood verifies that a hundred thousand equal events are reported as one and do not
+// hide another one.
 func TestWatchBearsAFlood(t *testing.T) {
 	w, file := watchOf(t, "floods")
 	r := run(t, w, func(r *ran) bool { return len(r.events) > 0 && r.events[len(r.events)-1].Xid == 79 })
@@ -345,7 +346,7 @@ func TestWatchCannotStart(t *testing.T) {
 	}
 }
 
-// What would start itself without end must not.
+// TestWatchStartsNoOther verifies that a watch does not start itself recursively.
 func TestWatchStartsNoOther(t *testing.T) {
 	t.Setenv(childEnvVariable, "1")
 	w, _ := watchOf(t, "tells")

@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// policy is what we have settled on for each Xid, apart from the file.
+// policy lists the chosen classification of each Xid, independently of the file.
 var policy = map[Effect]map[NextJobFitness][]int{
 	EffectFatal: {NextUnfit: {79, 46, 62, 95, 110, 119, 120, 136, 140, 143, 158, 48, 54, 151, 167, 175}},
 	EffectAsk: {
@@ -56,8 +56,8 @@ func TestXids(t *testing.T) {
 	}
 }
 
-// TestXidsOfTheDriver: nverror.h of open-gpu-kernel-modules 595.45.04 names no number that is
-// neither in the table nor in its list of those that no GPU of the catalogue has.
+// TestXidsOfTheDriver verifies that every number in nverror.h of open-gpu-kernel-modules 595.45.04
+// is in the table or in its list of those that do not occur on any GPU of the catalogue.
 func TestXidsOfTheDriver(t *testing.T) {
 	unused := []int{16, 19, 20, 21, 22, 23, 27, 28, 29, 30, 33, 34, 35, 36, 81, 91}
 	named := []int{13, 14, 16, 19, 20, 21, 22, 23, 31, 32, 47, 48, 58, 65, 92, 93, 94, 95, 108, 110}
@@ -73,7 +73,7 @@ func TestXidsOfTheDriver(t *testing.T) {
 	}
 }
 
-// The file is for people, who look a number up in it.
+// TestXidsAreInOrder verifies the order of the file, in which people look numbers up.
 func TestXidsAreInOrder(t *testing.T) {
 	last := 0
 	for line := range strings.Lines(string(xidTableData)) {

@@ -10,7 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// unfit is a node that has failed and passed checks: "host.disk FAIL environment, gpu.count PASS".
+// unfit returns the failure of a node with failed and passed checks: "host.disk FAIL environment,
+// gpu.count PASS".
 func unfit(kind Kind, node int, checks string) ObservedFailure {
 	type found struct {
 		ID      string `json:"id"`
@@ -33,7 +34,8 @@ func unfit(kind Kind, node int, checks string) ObservedFailure {
 	return o
 }
 
-// TestWeigh tells what a failed check of the environment is evidence of, by the other records.
+// TestWeigh verifies how a failed environment check is classified in the light of the other
+// records.
 func TestWeigh(t *testing.T) {
 	const disk = "host.disk FAIL environment"
 	for _, tc := range []struct {
@@ -42,7 +44,7 @@ func TestWeigh(t *testing.T) {
 		passed   []int
 		earlier  []record.Failure
 		want     string
-		waits    time.Duration // of four nodes
+		waits    time.Duration // for a job of four nodes
 	}{
 		{"the others pass", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{0, 1, 3}, nil, "check", 0},
 		{"one other passes", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{3}, nil, "check", 0},

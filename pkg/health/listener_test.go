@@ -42,7 +42,8 @@ func TestListenersNone(t *testing.T) {
 	}
 }
 
-// TestListenersBoth: by IPv4 and IPv6 apart, and not the connections of the same port.
+// TestListenersBoth verifies that listeners for IPv4 and IPv6 are distinguished and that
+// connections of the same port are not counted.
 func TestListenersBoth(t *testing.T) {
 	four := listen(t, "127.0.0.1:0")
 	port := portOf(four)
@@ -72,7 +73,7 @@ func TestListenerString(t *testing.T) {
 	}
 }
 
-// fakeProc writes a /proc with one socket of another user's, and one held by two processes.
+// fakeProc writes a /proc with one socket of another user and one held by two processes.
 func fakeProc(t *testing.T, tcp, tcp6 string) string {
 	t.Helper()
 	proc := t.TempDir()

@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-var tempo = HeadHeartbeatTiming(16*time.Second, 1) // beat 2s, silent 10s, look 1.6s
+var tempo = HeadHeartbeatTiming(16*time.Second, 1) // heartbeat 2s, silence 10s, poll 1.6s
 
 func TestTempo(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		for _, size := range []int{1, 5, 8, 16, 70, 256, 4096} {
 			head, worker := HeadHeartbeatTiming(timeout, size), WorkerHeartbeatTiming(timeout, size)
-			// A death is seen by the head within the time: by the latest beat
-			// and one look that comes late.
+			// The head must detect a death within this time: the latest heartbeat and one late poll.
 			if worst := head.SilenceTimeout + 2*head.MaxPollInterval; worst > timeout {
 				t.Errorf("%d nodes: within %s a death may take the head %s to see", size, timeout, worst)
 			}
@@ -24,7 +23,7 @@ func TestTempo(t *testing.T) {
 			if worst := head.SilenceTimeout + 2*head.MaxPollInterval + worker.MaxPollInterval; few && worst > timeout {
 				t.Errorf("%d nodes: within %s a death may take %s to end all", size, timeout, worst)
 			}
-			// A look is up to a quarter sooner.
+			// A poll comes up to a quarter earlier.
 			calls := 1/worker.HeartbeatInterval.Seconds() + 3/(0.875*worker.MaxPollInterval.Seconds())
 			if most := 0.5 * 10 / timeout.Seconds(); size >= 70 && calls > most {
 				t.Errorf("%d nodes: each makes %.2f calls a second, want %.2f", size, calls, most)
@@ -33,7 +32,7 @@ func TestTempo(t *testing.T) {
 	}
 }
 
-// seen is one look, after a pause.
+// seen is one poll and the pause before it.
 type seen struct {
 	after time.Duration
 	beats map[int]int64
@@ -51,7 +50,7 @@ func TestLiveness(t *testing.T) {
 		name   string
 		looks  []seen
 		silent []int
-		quiet  time.Duration // of rank 1
+		quiet  time.Duration // of node 1
 	}{
 		{"no look yet", nil, nil, 0},
 		{"a first look", steady(1, beats{1: 1}), nil, 0},
@@ -101,7 +100,7 @@ func TestHear(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		rank   int
-		heard  time.Duration // after the first look
+		heard  time.Duration // after the first poll
 		silent []int
 	}{
 		{"lately", 1, 5 * time.Second, nil},
@@ -126,7 +125,8 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// Who is heard is looked at seldom: what lies between two looks counts.
+// TestHeardIsNotExcused verifies that a peer that is observed by other means and rarely polled gets
+// no excuse: signs of life between two polls count.
 func TestHeardIsNotExcused(t *testing.T) {
 	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	l, now := NewLiveness(tempo), time.Now()
@@ -143,14 +143,15 @@ func TestHeardIsNotExcused(t *testing.T) {
 	}
 }
 
-// A share that hangs for all is back for one before the others: of the time in
-// which we could not look we hold nothing against who says that it can't, once.
+// TestSickWhileWeAreBlind verifies the excuse after a hang of the shared file system for all nodes,
+// if it ends for one node before the others: time in which this node could not poll does not count
+// against a peer that reports a hang, once.
 func TestSickWhileWeAreBlind(t *testing.T) {
 	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name   string
-		gap    time.Duration // before the last look but one
-		after  time.Duration // before the last
+		gap    time.Duration // before the last poll but one
+		after  time.Duration // before the last poll
 		excuse bool
 		quiet  time.Duration
 		silent []int

@@ -38,14 +38,15 @@ func kinds(t *testing.T) []Kind {
 	return all
 }
 
-// The codes are a contract with those who requeue jobs by them.
+// TestOutcomeOf verifies the exit codes, which are a contract with scripts that requeue jobs by
+// them.
 func TestOutcomeOf(t *testing.T) {
 	codes := map[Kind]int{
 		Usage: 64, Launch: 65, ShareUnusable: 66, Internal: 70, CheckFailed: 75, PeerLost: 76, Aborted: 76,
 		SandboxDied: 77, ServiceDied: 77, SetupFailed: 77, DeadlinePassed: 124, JobDeadlinePassed: 124, NotExecutable: 126, NotFound: 127,
 		Interrupted: 130, Terminated: 143, DaemonDied: 76, HostLost: 76, HostHangs: 76, CutOff: 76, NotReturned: 76, RequeuesExhausted: 69,
 		CheckUser: 65, CheckEnvironment: 65, NodesDiffer: 75, GPUFailed: 75,
-		RankFailed: 0, RankAborted: 0, // TestOutcomeBy has theirs
+		RankFailed: 0, RankAborted: 0, // see TestOutcomeBy
 	}
 	declared := kinds(t)
 	if len(declared) != len(codes) {
@@ -95,7 +96,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The code of a world is that of the rank that failed first, as a shell has it.
+// TestOutcomeBy verifies that the code of a world is that of the rank that failed first, as a shell
+// reports it.
 func TestOutcomeBy(t *testing.T) {
 	died := func(exit process.Exit) record.Failure {
 		return NewRankExitFailure(record.WorldRank{Number: 12}, "n3", exit, nil).Failure

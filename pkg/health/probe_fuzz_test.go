@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// allocated returns how many bytes f allocates, with what runs beside it.
+// allocated returns the number of bytes that the process allocates while f runs.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -44,7 +44,7 @@ func FuzzParseProbe(f *testing.F) {
 	})
 }
 
-// FuzzSplitWords splits whatever line, and what it came to once more.
+// FuzzSplitWords splits any line, and then the result once more.
 func FuzzSplitWords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		words, err := splitCommandLine(line)

@@ -41,7 +41,8 @@ func TestTryExec(t *testing.T) {
 	}
 }
 
-// TestTryExecLeavesNothing: whatever a command has started in its group ends with the look.
+// TestTryExecLeavesNothing verifies that all processes that a command has started in its group end
+// with the probe.
 func TestTryExecLeavesNothing(t *testing.T) {
 	noLeaks(t)
 	for _, tc := range []struct{ name, script, says string }{
@@ -80,7 +81,7 @@ func readPID(t *testing.T, path string) int {
 	return 0
 }
 
-// waitGone waits until a process has ended. As an orphan it may stay a zombie, if nobody reaps it
+// waitGone waits until a process has ended. An orphan may stay a zombie if no process reaps it
 // here.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
@@ -97,8 +98,8 @@ func waitGone(t *testing.T, pid int) {
 	t.Errorf("process %d lives on: %s", pid, stat)
 }
 
-// TestTryExecEscaped: a child that has left the group holds the output open; the look ends all the
-// same.
+// TestTryExecEscaped verifies that a probe ends even if a child that has left the group keeps the
+// output open.
 func TestTryExecEscaped(t *testing.T) {
 	noLeaks(t)
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -139,8 +140,8 @@ func TestTryFile(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: a look that the kernel doesn't come back from ends at its deadline, and no second
-// one is sent after it.
+// TestOneAtATime verifies that an attempt that blocks in the kernel ends at its deadline and that
+// no second attempt is made meanwhile.
 func TestOneAtATime(t *testing.T) {
 	noLeaks(t)
 	once := make(singleCall, 1)

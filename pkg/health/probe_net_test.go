@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// soon bounds a look that is meant to get no answer.
+// soon bounds an attempt that is expected to get no answer.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -27,7 +27,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// mustSee fails the test unless err says each part of says; says "" is for ready.
+// mustSee fails the test unless err contains says; an empty says means that err must be nil.
 func mustSee(t *testing.T, err error, says string) {
 	t.Helper()
 	switch {
@@ -117,8 +117,9 @@ func TestTryHTTP(t *testing.T) {
 	}
 }
 
-// tryAnswered tries a probe of a server that answers. A look has two seconds, which a busy machine
-// may need for a handshake, so one without an answer is repeated, as a wait for readiness does.
+// tryAnswered tries a probe of a server that answers. An attempt has two seconds, which a busy
+// machine may need for a handshake, so an attempt without an answer is repeated, as in a wait for
+// readiness.
 func tryAnswered(t *testing.T, probe string) (err error) {
 	t.Helper()
 	for range 10 {
@@ -129,8 +130,8 @@ func tryAnswered(t *testing.T, probe string) (err error) {
 	return err
 }
 
-// TestTryHTTPAsksNoProxy: a proxy of the environment must not answer for a service. The environment
-// is read once in a process's life, hence a process of its own.
+// TestTryHTTPAsksNoProxy verifies that a proxy set in the environment does not answer for a
+// service. The environment is read once per process, so the test uses a separate process.
 func TestTryHTTPAsksNoProxy(t *testing.T) {
 	if os.Getenv("http_proxy") == "http://127.0.0.1:1" {
 		mustSee(t, parse(t, "http://no-such-host.invalid/").Try(t.Context()), "cannot find the address of no-such-host.invalid")
@@ -185,7 +186,8 @@ func serveGRPC(t *testing.T, server *grpc.Server, address string) string {
 	return l.Addr().String()
 }
 
-// TestTrySilent asks a server that accepts and never answers. TCP sees no more than the accepting.
+// TestTrySilent probes a server that accepts and never answers. A TCP probe only sees the accepted
+// connection.
 func TestTrySilent(t *testing.T) {
 	noLeaks(t)
 	l := listen(t, "127.0.0.1:0")
@@ -202,7 +204,7 @@ func TestTrySilent(t *testing.T) {
 	}
 }
 
-// TestTryHangingUp asks a server that closes each connection at once.
+// TestTryHangingUp probes a server that closes each connection at once.
 func TestTryHangingUp(t *testing.T) {
 	noLeaks(t)
 	l := listen(t, "127.0.0.1:0")

@@ -11,14 +11,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// noLeaks fails the test where a goroutine outlives it.
+// noLeaks fails the test if a goroutine outlives it.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }
 
-// parse is ParseProbe of what is known to be right.
+// parse parses a valid probe.
 func parse(t *testing.T, s string) Probe {
 	t.Helper()
 	p, err := ParseProbe(s)
@@ -28,7 +28,7 @@ func parse(t *testing.T, s string) Probe {
 	return p
 }
 
-// listen opens a listener that lives as long as the test.
+// listen opens a listener that is closed at the end of the test.
 func listen(t *testing.T, address string) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -41,7 +41,7 @@ func listen(t *testing.T, address string) *net.TCPListener {
 
 func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
-// unusedPort returns a port on which nobody listened a moment ago.
+// unusedPort returns a port that had no listener a moment ago.
 func unusedPort(t *testing.T) int {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
@@ -57,7 +57,7 @@ func TestParseProbe(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		in   string
-		port int // 0: asks no port of this node
+		port int // 0: the probe uses no port of this node
 	}{
 		{"tcp:6379", 6379},
 		{"tcp://127.0.0.1:6379", 6379},

@@ -21,7 +21,8 @@ import (
 
 var errNotYet = errors.New("not yet")
 
-// after returns a look that is ready from the n-th on, and takes its time for each.
+// after returns a probe function that succeeds from the n-th call on; each call has the given
+// duration.
 func after(n int, takes time.Duration, times *[]time.Time) func(context.Context) error {
 	return func(ctx context.Context) error {
 		*times = append(*times, time.Now())
@@ -41,7 +42,7 @@ func TestWaitReadyPace(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		takes       time.Duration
-		first, last time.Duration // between the beginnings of looks
+		first, last time.Duration // between the starts of attempts
 	}{
 		{name: "quick looks", first: 10 * time.Millisecond, last: 500 * time.Millisecond},
 		{name: "looks of a second", takes: time.Second, first: 2 * time.Second, last: 2 * time.Second},
@@ -106,7 +107,7 @@ func TestWaitReadyCutShort(t *testing.T) {
 	})
 }
 
-// lateContext is one whose end is told later than its deadline passes.
+// lateContext is a context that ends some time after its deadline.
 type lateContext struct {
 	context.Context
 	deadline time.Time
@@ -114,8 +115,8 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestWaitReadyCutShortEarly: what has the deadline of a context may notice it before the context
-// does.
+// TestWaitReadyCutShortEarly verifies the error if an operation with a context's deadline notices
+// it before the context does.
 func TestWaitReadyCutShortEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deadline := time.Now().Add(time.Minute)
@@ -148,7 +149,7 @@ func TestWaitReadyDied(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() { close(died) })
 		start := time.Now()
 		err := WaitReady(t.Context(), func(ctx context.Context) error {
-			<-ctx.Done() // a look that would last for ever
+			<-ctx.Done() // an attempt that would last for ever
 			return errNotYet
 		}, WaitOptions{ChildExited: died})
 		mustSee(t, err, "after 3s and 1 look: the process has ended")
@@ -158,7 +159,8 @@ func TestWaitReadyDied(t *testing.T) {
 	})
 }
 
-// TestWaitReadyDiedAnswering: somebody else has answered, just as the child died.
+// TestWaitReadyDiedAnswering verifies that an answer from another process does not count if the
+// child has just died.
 func TestWaitReadyDiedAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		died := make(chan struct{})
@@ -197,7 +199,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestListenElsewhere is no test: it is the process that the tests below start to listen.
+// TestListenElsewhere is not a test: the tests below start it as a process that listens.
 func TestListenElsewhere(t *testing.T) {
 	address := os.Getenv("HEALTH_TEST_LISTEN")
 	if address == "" {
@@ -205,7 +207,7 @@ func TestListenElsewhere(t *testing.T) {
 	}
 	network := "tcp"
 	if strings.HasPrefix(address, "0.0.0.0:") {
-		network = "tcp4" // or it is on all of IPv6, too
+		network = "tcp4" // otherwise it listens on all of IPv6, too
 	}
 	var config net.ListenConfig
 	if os.Getenv("HEALTH_TEST_REUSEPORT") != "" {
@@ -229,7 +231,7 @@ func TestListenElsewhere(t *testing.T) {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
 }
 
-// listener starts a process that listens, and returns its pid and its port.
+// listener starts a process that listens, and returns its PID and its port.
 func listener(t *testing.T, address string) (pid, port int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestListenElsewhere$")
@@ -237,12 +239,12 @@ func listener(t *testing.T, address string) (pid, port int) {
 	return listenerBy(t, cmd, filepath.Join(t.TempDir(), "port"), address)
 }
 
-// listenerBy is listener with a command that runs TestListenElsewhere, and a file of its user's for
-// the port.
+// listenerBy is like listener, but with a command that runs TestListenElsewhere and a file, owned
+// by that command's user, for the port.
 func listenerBy(t *testing.T, cmd *exec.Cmd, file, address string) (pid, port int) {
 	t.Helper()
 	cmd.Env = append(cmd.Env, "HEALTH_TEST_LISTEN="+address, "HEALTH_TEST_FILE="+file,
-		"GORACE=atexit_sleep_ms=0") // or a test binary with the race detector takes a second to end
+		"GORACE=atexit_sleep_ms=0") // otherwise a test binary with the race detector takes a second to end
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +275,7 @@ func TestWaitReadyOwner(t *testing.T) {
 	}
 }
 
-// TestWaitReadyComesUp waits for a port that is opened in the middle of the wait.
+// TestWaitReadyComesUp waits for a port that is opened during the wait.
 func TestWaitReadyComesUp(t *testing.T) {
 	noLeaks(t)
 	port := unusedPort(t)

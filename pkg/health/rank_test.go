@@ -32,7 +32,7 @@ func TestRankSentences(t *testing.T) {
 	}
 }
 
-// onNode is a failure of the rank of a world of four ranks a node, seen at ms.
+// onNode returns a failure of a rank in a world of four ranks per node, observed at ms.
 func onNode(rank, ms int, f *Failure) ObservedFailure {
 	o := ObservedFailure{Failure: f.Failure, ObservedAt: at(ms)}
 	o.NodeIndex, o.Host, o.SeenAt = rank/4, hostOf(rank/4), time.Time{}
@@ -88,7 +88,7 @@ var decisionsOnRanks = []decision{
 	{"a rank hung until the deadline, and another lost it", []ObservedFailure{exited(1, 50, 1, reset), observed(DeadlinePassed, 0, 40)}, 1, nil},
 }
 
-// drawRank makes a failure of kinds of a rank one of any sort.
+// drawRank replaces the failure of a kind that concerns a rank by a random one.
 func drawRank(random *rand.Rand, o ObservedFailure) ObservedFailure {
 	switch random.IntN(4) {
 	case 0:
@@ -105,7 +105,8 @@ func drawRank(random *rand.Rand, o ObservedFailure) ObservedFailure {
 	return o
 }
 
-// Whatever follows from a rank's death, and whenever its record comes, hides none.
+// TestDecideKeepsTheRank verifies that no consequence of a rank's death hides it, whenever its
+// record arrives.
 func TestDecideKeepsTheRank(t *testing.T) {
 	for _, cause := range []ObservedFailure{
 		died(12, 50, syscall.SIGSEGV), died(12, 50, syscall.SIGKILL), died(12, 50, syscall.SIGABRT, "free(): invalid pointer"),
@@ -155,7 +156,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// A record of every node of a large job is judged in no time.
+// TestDecideOnManyRanks verifies that a record of every node of a large job is processed quickly.
 func TestDecideOnManyRanks(t *testing.T) {
 	var failures []ObservedFailure
 	long := strings.Repeat("x", 200)

@@ -47,8 +47,8 @@ func TestDecideRequeue(t *testing.T) {
 	}
 }
 
-// Only the codes that the table says yes to are tried again, and a job that
-// has given up is none of them.
+// TestDecideRequeueByTheTable verifies that only the codes marked in the table are retried, and
+// that the code of a job that has given up is not among them.
 func TestDecideRequeueByTheTable(t *testing.T) {
 	for _, outcome := range OutcomeTable() {
 		got := DecideRequeue(outcome, RequeuePolicy{Enabled: true, MaxRequeues: 1})

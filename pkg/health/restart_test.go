@@ -16,7 +16,7 @@ func TestDecideRestart(t *testing.T) {
 		kind   Kind
 		policy RestartPolicy
 		again  bool
-		why    string // a part of it
+		why    string // a part of the reason
 	}{
 		{"nobody asks", PeerLost, RestartPolicy{Nodes: 4, MinNodes: 4}, false, ""},
 		{"a peer is lost", PeerLost, RestartPolicy{MaxRestarts: most, Nodes: 4, MinNodes: 4}, true, "peer-lost (76): attempt 2 of at most 4 follows"},

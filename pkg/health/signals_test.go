@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// notice is a signal at a time since the first.
+// notice is a signal and its time since the first.
 type notice struct {
 	sig syscall.Signal
 	at  time.Duration

@@ -9,11 +9,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// What programs print, as people have reported it.
+// TestSymptomatic checks error messages of programs from real bug reports.
 func TestSymptomatic(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		looks bool // like a consequence
+		looks bool // resembles a consequence
 		lines string
 	}{
 		{"gloo", true, gloo},

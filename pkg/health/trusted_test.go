@@ -73,7 +73,7 @@ func TestTrustedUsers(t *testing.T) {
 	}
 }
 
-// Rows of the kernel's tables: the ends of connections as it writes them.
+// Rows of the kernel's socket tables: the ends of connections in its format.
 const (
 	localhost7123 = "0100007F:1BD3"
 	localhost5000 = "0100007F:1388"
@@ -89,7 +89,8 @@ func row(local, remote, state, user, inode string) string {
 	return "   0: " + local + " " + remote + " " + state + " 00000000:00000000 00:00000000 00000000 " + user + " 0 " + inode + " 1 0 100 0 0 10 0\n"
 }
 
-// A connection is judged by the user who has accepted it, and by all who listen on its port.
+// TestTrustedConnection verifies that a connection is judged by the user that has accepted it and
+// by all users that listen on its port.
 func TestTrustedConnection(t *testing.T) {
 	users := trustedUsers{ownUser: 1000, subordinate: [][2]int{{100000, 65536}}, overflowUser: -1, descendantUsers: func() []int { return nil }}
 	here := row(localhost5000, localhost7123, stateEstablished, "1000", "90")
@@ -99,7 +100,7 @@ func TestTrustedConnection(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		tcp, tcp6 string
-		unseen    bool // whether the other end is not on this node
+		unseen    bool // the other end is not on this node
 		says      string
 	}{
 		{name: "accepted by this user", tcp: listener("1000") + accepted("1000") + here},
@@ -134,7 +135,8 @@ func TestTrustedConnection(t *testing.T) {
 	}
 }
 
-// Inside a user namespace a listener of an unknown user is refused, and the reason is given.
+// TestTrustedUnknown verifies that a listener of an unknown user is refused inside a user
+// namespace, and that the reason is given.
 func TestTrustedUnknown(t *testing.T) {
 	users := trustedUsers{ownUser: 0, overflowUser: 65534, descendantUsers: func() []int { return nil }}
 	err := users.refusalError(ListeningSocket{Address: "0.0.0.0", Port: 7123, User: "nobody", userID: 65534})

@@ -13,9 +13,9 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// TestWaitElsewhere is no test: it is the job of the tests below. It waits, as its user, for a
-// probe of a port on which it listens itself at the address that it is told, if any, and prints how
-// the wait has ended.
+// TestWaitElsewhere is not a test: it is the job of the tests below. It waits, as its user, for a
+// probe of a port on which it listens itself at the given address, if any, and prints the outcome
+// of the wait.
 func TestWaitElsewhere(t *testing.T) {
 	probe := os.Getenv("HEALTH_TEST_PROBE")
 	if probe == "" {
@@ -34,8 +34,8 @@ func TestWaitElsewhere(t *testing.T) {
 	fmt.Printf("the wait ended: %v.\n", err)
 }
 
-// TestFlickerElsewhere is no test: it is a stranger who opens a port, accepts, and closes it, all
-// the time.
+// TestFlickerElsewhere is not a test: it is another user's process that keeps opening a port,
+// accepting, and closing it.
 func TestFlickerElsewhere(t *testing.T) {
 	address := os.Getenv("HEALTH_TEST_FLICKER")
 	for address != "" {
@@ -48,13 +48,13 @@ func TestFlickerElsewhere(t *testing.T) {
 	}
 }
 
-// waitAs runs TestWaitElsewhere as the job's user, by a command that runs it, and returns how its
-// wait has ended. program is a public copy of this test.
+// waitAs runs TestWaitElsewhere as the job's user, by a command that runs it, and returns the
+// outcome of its wait. program is a public copy of this test.
 func waitAs(t *testing.T, program, service, probe string, command ...string) string {
 	t.Helper()
 	command = append(command, program, "-test.run=^TestWaitElsewhere$")
 	cmd := users.Job.Command(t.Context(), users.Job.Dir(t), command[0], command[1:]...)
-	if command[0] == "unshare" && command[1] == "--mount" { // it becomes the job's user by itself
+	if command[0] == "unshare" && command[1] == "--mount" { // it changes to the job's user by itself
 		cmd.SysProcAttr.Credential = nil
 	}
 	cmd.Env = append(cmd.Env, "HEALTH_TEST_PROBE="+probe, "HEALTH_TEST_SERVICE="+service, "GORACE=atexit_sleep_ms=0")
@@ -67,7 +67,7 @@ func waitAs(t *testing.T, program, service, probe string, command ...string) str
 	return said
 }
 
-// listenerAs starts a listener of a user's, and returns its port and the file that has what it
+// listenerAs starts a listener of another user, and returns its port and the file with the data it
 // receives.
 func listenerAs(t *testing.T, program string, user users.User, address string, env ...string) (port int, received string) {
 	t.Helper()
@@ -79,8 +79,8 @@ func listenerAs(t *testing.T, program string, user users.User, address string, e
 	return port, file + ".received"
 }
 
-// A stranger who listens on the service's port, on whatever address, is never taken for the
-// service, and receives nothing.
+// TestWaitReadyStranger verifies that another user's listener on the service's port, on any
+// address, is never taken for the service and receives no data.
 func TestWaitReadyStranger(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, os.Args[0])
@@ -114,8 +114,8 @@ func TestWaitReadyStranger(t *testing.T) {
 	}
 }
 
-// A stranger who opens and closes the port all the time may be met by a look, but not between two
-// looks at who listens.
+// TestWaitReadyFlicker verifies that a port that another user keeps opening and closing may be hit
+// by an attempt, but that the check of the listeners afterwards still detects it.
 func TestWaitReadyFlicker(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, os.Args[0])
@@ -135,8 +135,9 @@ func TestWaitReadyFlicker(t *testing.T) {
 	}
 }
 
-// What Dial takes for granted of the kernel: while one user listens, another cannot listen on the
-// same port, but on an address that the first does not serve. Go sets SO_REUSEADDR.
+// TestTwoUsersListen verifies what Dial assumes about the kernel: while one user listens, another
+// user cannot listen on the same port, except on an address that the first does not serve. Go sets
+// SO_REUSEADDR.
 func TestTwoUsersListen(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, os.Args[0])
@@ -162,7 +163,7 @@ func TestTwoUsersListen(t *testing.T) {
 				second := users.Job.Command(t.Context(), dir, program, "-test.run=^TestListenElsewhere$")
 				second.Env = append(second.Env, "GORACE=atexit_sleep_ms=0", "HEALTH_TEST_REUSEPORT="+reuse,
 					fmt.Sprintf("HEALTH_TEST_LISTEN=%s:%d", tc.second, port), "HEALTH_TEST_FILE="+filepath.Join(dir, "port"))
-				out, err := second.CombinedOutput() // its input is empty: it ends
+				out, err := second.CombinedOutput() // its input is empty, so it ends
 				if (err == nil) != tc.both || err != nil && !strings.Contains(string(out), "address already in use") {
 					t.Errorf("%v: %s", err, out)
 				}
@@ -171,7 +172,8 @@ func TestTwoUsersListen(t *testing.T) {
 	}
 }
 
-// Root, and the user's subordinate ids, listen for the service: engines of containers do.
+// TestWaitReadyContainer verifies that root and the user's subordinate IDs may listen for the
+// service, as container engines do.
 func TestWaitReadyContainer(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, os.Args[0])

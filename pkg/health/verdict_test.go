@@ -12,20 +12,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// began is when the observer's clock starts in these tests.
+// began is the start of the observer's clock in these tests.
 var began = time.Now()
 
-// at is a time of the observer's, in milliseconds.
+// at returns a time of the observer, in milliseconds.
 func at(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 
-// observed is a failure that rank has recorded and the observer has seen at ms.
+// observed returns a failure that a node has recorded and the observer has seen at ms.
 func observed(kind Kind, node, ms int) ObservedFailure {
 	rec := record.Failure{Kind: kind, Message: fmt.Sprintf("%s on %d at %d ms", kind, node, ms)}
 	rec.NodeIndex, rec.Host = node, hostOf(node)
 	return ObservedFailure{Failure: rec, ObservedAt: at(ms)}
 }
 
-// missing is the loss of ranks that rank by has recorded.
+// missing returns the loss of nodes, recorded by node by.
 func missing(kind Kind, by, ms int, nodes ...int) ObservedFailure {
 	o := observed(kind, by, ms)
 	o.LostNodes = nodes
@@ -34,7 +34,7 @@ func missing(kind Kind, by, ms int, nodes ...int) ObservedFailure {
 
 func lost(by, ms int, nodes ...int) ObservedFailure { return missing(PeerLost, by, ms, nodes...) }
 
-// aged is a failure that had happened as many ms before its record was written.
+// aged returns a failure that happened ms milliseconds before its record was written.
 func aged(ms int, o ObservedFailure) ObservedFailure {
 	o.RecordDelay = time.Duration(ms) * time.Millisecond
 	return o
@@ -48,10 +48,10 @@ func shuffled(random *rand.Rand, failures []ObservedFailure) []ObservedFailure {
 	return other
 }
 
-// decision is a verdict that is wanted.
+// decision is an expected verdict.
 type decision struct {
 	name     string
-	failures []ObservedFailure // the cause first, then the others by blame
+	failures []ObservedFailure // the cause first, then the others in order of blame
 	code     int
 	bad      []string
 }
@@ -139,19 +139,18 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// reported is a failure with pkg/gpu's event.
+// reported returns a failure with an event of pkg/gpu.
 func reported(event string, of ObservedFailure) ObservedFailure {
 	of.Report = json.RawMessage(event)
 	return of
 }
 
-// records are all that a verdict tells of, in its order.
+// records returns all records of a verdict, in its order.
 func records(v Verdict) []record.Failure {
 	return append([]record.Failure{v.Cause}, v.Consequences...)
 }
 
-// draw makes up to nine failures of a job of five nodes, of any kinds, within a
-// moment or two.
+// draw returns up to nine failures of any kinds in a job of five nodes, at nearly the same time.
 func draw(random *rand.Rand, all []Kind) []ObservedFailure {
 	var failures []ObservedFailure
 	for range 1 + random.IntN(9) {
@@ -169,8 +168,9 @@ func draw(random *rand.Rand, all []Kind) []ObservedFailure {
 	return failures
 }
 
-// Whatever failed, in whatever order it was seen and is told: the verdict is
-// one, no consequence is it where there is a cause, and nothing is forgotten.
+// TestDecideProperty verifies for any failures, in any order of observation and reporting, that
+// there is one verdict, that a consequence is never the verdict if a cause is known, and that no
+// failure is lost.
 func TestDecideProperty(t *testing.T) {
 	all := kinds(t)
 	for seed := range uint64(2000) {
@@ -200,8 +200,8 @@ func TestDecideProperty(t *testing.T) {
 	}
 }
 
-// A clock that the observer's begins at another time, or that runs in another
-// zone, changes nothing.
+// TestDecideKnowsNoDate verifies that a clock with another start or another time zone changes
+// nothing.
 func TestDecideKnowsNoDate(t *testing.T) {
 	all := kinds(t)
 	for seed := range uint64(300) {
@@ -211,7 +211,7 @@ func TestDecideKnowsNoDate(t *testing.T) {
 		by := time.Duration(random.Int64N(int64(time.Hour)))
 		for i := range failures {
 			failures[i].ObservedAt = failures[i].ObservedAt.Add(by)
-			// the writers' clocks are anything
+			// The writers' clocks are arbitrary.
 			failures[i].WrittenAt = began.Add(time.Duration(random.Int64()))
 		}
 		later := DecideVerdict(failures, hostOf)
@@ -221,8 +221,8 @@ func TestDecideKnowsNoDate(t *testing.T) {
 	}
 }
 
-// What follows from a cause, and comes later, never hides it: what dies on
-// other nodes, losses, deadlines, aborts, and the end that a launcher makes.
+// TestDecideKeepsTheCause verifies that later consequences never hide the cause: deaths on other
+// nodes, losses, deadlines, aborts, and the end that a launcher causes.
 func TestDecideKeepsTheCause(t *testing.T) {
 	const victim, killed = 3, 4
 	causes := []ObservedFailure{
@@ -240,13 +240,13 @@ func TestDecideKeepsTheCause(t *testing.T) {
 					failures = append(failures, []ObservedFailure{
 						observed(ServiceDied, others[random.IntN(3)], later),
 						missing(DaemonDied, 0, later, 1+random.IntN(2)),
-						missing(DaemonDied, 0, 1, victim), // seen before the record was read
+						missing(DaemonDied, 0, 1, victim), // observed before the record was read
 						lost(2, later, 0),
 						observed(DeadlinePassed, 1, random.IntN(50)),
 						observed(Terminated, random.IntN(3), random.IntN(50)),
 						observed(Aborted, 5, random.IntN(50)),
 					}[random.IntN(7)])
-					if IsPeerLoss(cause.Kind) && cause.NodeIndex == 0 { // then the other is no victim
+					if IsPeerLoss(cause.Kind) && cause.NodeIndex == 0 { // the other node is then not a victim
 						failures = slices.DeleteFunc(failures, func(o ObservedFailure) bool { return slices.Contains(o.LostNodes, victim) })
 					}
 				}
@@ -282,7 +282,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// Where the launcher tells no hosts, those of the lost are known when the result is written.
+// TestWithAccused verifies that, if the launcher provides no host names, those of lost nodes are
+// known when the result is written.
 func TestWithAccused(t *testing.T) {
 	lost := record.Failure{Kind: DaemonDied, LostNodes: []int{1, 2, 3}}
 	unknown := func(node int) string { return map[int]string{1: "n1", 2: "n2"}[node] }

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// TestTether gives an order and signals through a pipe, and hears what comes back.
+// TestTether sends an order and signals through a pipe and reads the answers.
 func TestTether(t *testing.T) {
 	var stderr bytes.Buffer
 	order := DaemonSpec{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/", Env: []string{"A=b\nc"}, Mark: "mark 7"}

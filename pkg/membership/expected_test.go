@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// listing is what a look at Nodes shows where these names are there.
+// listing returns a listing of [signal.NodesDir] that shows these names.
 func listing(names ...string) signal.Listing {
 	shown := signal.DirSnapshot{Names: names}
 	return shown.ParseListing(8)
@@ -38,7 +38,8 @@ func TestExpected(t *testing.T) {
 	}
 }
 
-// A dead peer that an old listing does not show is not born anew by the next.
+// TestExpectedInAnOldListing verifies that a dead peer that an old listing does not show does not
+// count as new in the next listing.
 func TestExpectedInAnOldListing(t *testing.T) {
 	r := NewMembership(8, NodeRange{}, true)
 	_ = r.ExpectedPeers(listing("0001.joined", "0001.beat.000007"))

@@ -10,7 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// What was excused stands in the verdict once, however many fail after it.
+// TestExcusedFailuresAreToldOnce verifies that an excused failure is in the verdict once, however
+// many failures follow.
 func TestExcusedFailuresAreToldOnce(t *testing.T) {
 	const size, needed = 8, 3
 	r := NewMembership(size, NodeRange{Min: needed, Max: 3}, true)
@@ -35,8 +36,9 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 	}
 }
 
-// A listing may be older than the one before: who was seen to have joined is
-// waited for at the end though it is not in the newest one, nor is its failure.
+// TestAbsent verifies the handling of a listing that is older than the one before: the head waits
+// at the end for a node that was seen to have joined, although neither the node nor its failure is
+// in the newest listing.
 func TestAbsent(t *testing.T) {
 	const size = 4
 	joined := func(nodes ...int) signal.Listing {

@@ -68,7 +68,7 @@ func TestChoose(t *testing.T) {
 		gone       []int
 		patient    bool
 		settled    bool
-		team       []int // the present one
+		team       []int // the present membership
 		want       []int
 		impossible bool
 	}{

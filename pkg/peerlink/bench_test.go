@@ -16,16 +16,17 @@ import (
 	"time"
 )
 
-// The bench's workers are a process of their own, as what they cost is another matter. One of them
-// answers for all: worker 1 nudges back when the last has been nudged.
+// benchBeat is the heartbeat interval of the benchmarks. Their workers run in a separate process,
+// so that their cost is not counted. One of them answers for all: worker 1 sends a notification
+// back when the last worker has received one.
 const benchBeat = 1250 * time.Millisecond
 
 func benchConfig(size int) Config {
 	return Config{Key: testKey, Nodes: size, HeartbeatInterval: benchBeat}
 }
 
-// BenchmarkHead holds many workers and nudges them all, b.N times. It says what the head costs
-// while nothing happens: memory by worker, the kernel's own not counted, and CPU.
+// BenchmarkHead connects many workers and notifies them all, b.N times. It reports the head's costs
+// while it is idle: memory per worker, without the kernel's, and CPU time.
 func BenchmarkHead(b *testing.B) {
 	for _, workers := range []int{64, 1024, 4096} {
 		b.Run(strconv.Itoa(workers), func(b *testing.B) { benchHead(b, workers) })
@@ -67,9 +68,9 @@ func benchHead(b *testing.B, workers int) {
 	stop()
 }
 
-// BenchmarkLinks makes all links of a job, of which both ends are in this process. It reports, for
-// each link, the memory of both ends (heap and stacks; not the kernel's) once they are idle, and
-// the CPU time that both ends took to make it.
+// BenchmarkLinks makes all links of a job, with both ends in this process. For each link it reports
+// the memory of both ends (heap and stacks, without the kernel's) once they are idle, and the CPU
+// time that both ends needed to connect.
 func BenchmarkLinks(b *testing.B) {
 	for _, workers := range []int{64, 1024, 4096} {
 		b.Run(strconv.Itoa(workers), func(b *testing.B) {
@@ -105,11 +106,11 @@ func benchLinks(b *testing.B, workers int) {
 	}
 }
 
-// inUse returns what the heap and the stacks take.
+// inUse returns the memory in use by the heap and the stacks.
 func inUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // the second one shrinks stacks that the first has found large
+	runtime.GC() // the second one shrinks stacks that the first has found to be large
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
 }
@@ -130,7 +131,7 @@ func (p *benchPeers) WorkerHeartbeat(int, bool)   { p.heard.Add(1) }
 func (p *benchPeers) WorkerNotified(int)          { p.answers <- struct{}{} }
 func (p *benchPeers) WorkerGone(int, CloseReason) { p.gone.Add(1) }
 
-// helpMany is all the workers: "workers 4096 127.0.0.1:1234".
+// helpMany simulates all the workers: "workers 4096 127.0.0.1:1234".
 func helpMany(ctx context.Context, what string) int {
 	fields := strings.Fields(what)
 	size, err := strconv.Atoi(fields[1])

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// visitors notes what the head's side tells of guests.
+// visitors records the events of guests on the head's side.
 type visitors chan string
 
 func (v visitors) ClientActive(id ClientID, look bool) {
@@ -90,8 +90,8 @@ func isLetIn(g *Client) bool {
 	return g.link.Load() != nil
 }
 
-// A head that receives no guests turns them away, as it does all that have no
-// worker's rank.
+// TestGuestTurnedAway verifies that a head that accepts no guests rejects them, as it rejects every
+// client without a worker's index.
 func TestGuestTurnedAway(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(context.Background())

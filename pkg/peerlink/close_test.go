@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpState is what the kernel says of a link's connection.
+// tcpState returns the kernel's state of a link's connection.
 func tcpState(l *link) (state uint8) {
 	_ = l.rawConn.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
@@ -17,8 +17,8 @@ func tcpState(l *link) (state uint8) {
 	return state
 }
 
-// A connection that was broken is never taken for one that a kernel has closed,
-// nor the other way round, whoever meets the kernel's error first: it is told
+// TestHowItEnds verifies that a broken connection is never mistaken for one that a kernel has
+// closed, or vice versa, regardless of which call gets the kernel's error: the kernel returns it
 // once, to a read or to a write.
 func TestHowItEnds(t *testing.T) {
 	const closeWait, closed = 8, 7
@@ -26,7 +26,7 @@ func TestHowItEnds(t *testing.T) {
 		name  string
 		end   func(conn net.Conn)
 		state uint8  // to wait for
-		sends []bool // frames sent then; true: wait until the answer to it is here
+		sends []bool // frames to send then; true: wait until the answer has arrived
 		want  CloseReason
 	}{
 		{"closed", func(c net.Conn) { _ = c.Close() }, closeWait, nil, Closed},

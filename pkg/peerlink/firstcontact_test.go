@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// answers is a network on which each call to an address is answered as the next of its answers
-// says; the last one is everybody's who comes later.
+// answers is a network on which each call to an address gets the next of its answers; the last
+// answer serves all later calls.
 type answers struct {
 	dials atomic.Int64
 
@@ -35,7 +35,7 @@ func (a *answers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return next(ctx)
 }
 
-// What becomes of a call.
+// refuses refuses a call. It and the following functions are the reactions to a call.
 func refuses(context.Context) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
 func away(context.Context) (net.Conn, error)    { return nil, syscall.EHOSTUNREACH }
 func unknown(context.Context) (net.Conn, error) {
@@ -47,7 +47,7 @@ func dark(ctx context.Context) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-// takes takes the call, and its side does that.
+// takes returns a reaction that accepts the call and runs do on the accepting side.
 func takes(do func(far *memoryConn)) reaction {
 	return func(context.Context) (net.Conn, error) {
 		near, far := newMemoryPair()
@@ -63,8 +63,8 @@ func says(what string) reaction {
 	})
 }
 
-// A head that has died before a worker's first connection: its kernel has taken a call by then, and
-// refuses the next. Nobody else is taken for that.
+// TestNeverConnectedToOneThatDies detects a head that has died before a worker's first connection:
+// its kernel has accepted a call by then, and refuses the next. No other state is mistaken for it.
 func TestNeverConnectedToOneThatDies(t *testing.T) {
 	cut := takes(func(far *memoryConn) { _ = far.Close() })
 	reset := takes(func(far *memoryConn) { resetConn(far) })
@@ -93,7 +93,7 @@ func TestNeverConnectedToOneThatDies(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network := &answers{given: map[string][]reaction{"first": tc.first, "second": tc.second}}
 				cfg := testConfig()
-				cfg.Jitter = func() float64 { return 0.5 } // each pause is as long as is meant
+				cfg.Jitter = func() float64 { return 0.5 } // each pause has its nominal length
 				w := startWorker(t, cfg, 1, network, "first", "second")
 				if tc.want != nil {
 					if took := took(t, w.news.news, "refused"); took > tc.within {
@@ -111,7 +111,8 @@ func TestNeverConnectedToOneThatDies(t *testing.T) {
 	}
 }
 
-// Who was connected knows more of a later end than that somebody has taken its call.
+// TestConnectedAtLast verifies that, once a worker was connected, a later end is classified by that
+// connection, and no longer by an accepted call.
 func TestConnectedAtLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &memory{}
@@ -127,7 +128,7 @@ func TestConnectedAtLast(t *testing.T) {
 		h := runHead(t, testConfig(), listener)
 		w := startWorker(t, testConfig(), 1, dialler{network, first}, "head")
 		w.news.wait(t, "connected", 1)
-		network.last().lose() // a firewall begins to reject: it resets what there is
+		network.last().lose() // a firewall begins to reject: it resets existing connections
 		network.dark.Store(true)
 		h.stop()
 		network.dark.Store(false)
@@ -137,7 +138,7 @@ func TestConnectedAtLast(t *testing.T) {
 	})
 }
 
-// dialler is a network whose calls are made in another way.
+// dialler is a network whose calls are made by a function.
 type dialler struct {
 	*memory
 	dial func(ctx context.Context, address string) (net.Conn, error)

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// script is a connection from which only said can be read, and which keeps what is written.
+// script is a connection from which only said can be read, and which records what is written.
 type script struct {
-	net.Conn // nil: nobody calls the rest
+	net.Conn // nil: the other methods are not called
 	said     []byte
-	pace     int // how much a read returns at most, and no other read returns anything; 0: all
+	pace     int // maximum length of a read, with every other read empty; 0: no limit
 	dry      bool
 	written  []byte
-	then     func(written []byte) []byte // what is said after something was written; may be nil
+	then     func(written []byte) []byte // appends to said after a write; may be nil
 	closed   bool
 }
 
@@ -47,8 +47,8 @@ func (s *script) SetDeadline(time.Time) error      { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 func (s *script) Close() error                     { s.closed = true; return nil }
 
-// FuzzExamine plays a stranger to the head, that may have the key, and then says this as its claim,
-// or an altered one.
+// FuzzExamine simulates an unknown client of the head, which may have the key and then sends this
+// claim or an altered one.
 func FuzzExamine(f *testing.F) {
 	whole := newClaim(3, identity{1, 2})
 	f.Add([]byte(preface), false, 0)
@@ -96,7 +96,7 @@ func FuzzExamine(f *testing.F) {
 	})
 }
 
-// FuzzIntroduce plays a head that does not have the key, which no worker believes.
+// FuzzIntroduce simulates a head without the key, which no worker may accept.
 func FuzzIntroduce(f *testing.F) {
 	f.Add(append([]byte(preface), make([]byte, messageSize+verdictSize+tagSize)...))
 	f.Add(append([]byte(preface), bytes.Repeat([]byte{verdictDuplicate}, messageSize+verdictSize+tagSize)...))
@@ -113,7 +113,7 @@ func FuzzIntroduce(f *testing.F) {
 	})
 }
 
-// FuzzFrames plays a peer that has proven itself.
+// FuzzFrames simulates a peer that has authenticated itself.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("bbsnbg"))
 	f.Add([]byte("bbx"))
@@ -150,8 +150,9 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzRecords changes records on their way: at a byte some are left out, and others are put in.
-// Only what was sent, and only what was sent before that, is ever read.
+// FuzzRecords changes records in transit: at some byte, bytes are removed and others are inserted.
+// The receiver must only read bytes that were sent, and only those that were sent before that
+// point.
 func FuzzRecords(f *testing.F) {
 	long := bytes.Repeat([]byte("much "), 7000)
 	f.Add([]byte("one two"), 3, 0, 0, []byte(nil), 0, 0)

@@ -16,7 +16,7 @@ import (
 	"github.com/flynn/noise"
 )
 
-// recorder is a connection of which all that is written is kept.
+// recorder is a connection that records all that is written.
 type recorder struct {
 	net.Conn
 	written []byte
@@ -27,8 +27,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Conn.Write(p)
 }
 
-// recording returns what a worker of that rank says to the head at the address, and which is let
-// in. The head of a recording has no worker of that rank.
+// recording returns the bytes that a worker with that index sends to the head at the address until
+// it is accepted. The head of a recording has no worker with that index.
 func recording(t *testing.T, key []byte, node int, address string) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -55,7 +55,7 @@ func hearMessage(conn net.Conn, message []byte) error {
 	return err
 }
 
-// call plays a worker up to its claim.
+// call simulates a worker up to its claim.
 func call(t *testing.T, conn net.Conn, key []byte) (sealed *secureConn) {
 	t.Helper()
 	state, err := newHandshake(key, true)
@@ -75,7 +75,8 @@ func call(t *testing.T, conn net.Conn, key []byte) (sealed *secureConn) {
 	return &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
 }
 
-// Connections that are none of ours are dropped and counted, and ours do not notice.
+// TestStrangers verifies that connections of other programs are dropped and counted, and do not
+// affect the job's.
 func TestStrangers(t *testing.T) {
 	other := startHead(t, Config{Key: otherKey, Nodes: 4, HeartbeatInterval: time.Second})
 	ofOther := recording(t, otherKey, 2, other.address)
@@ -157,7 +158,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A side without a whole key connects to no one: the library would leave out the proof.
+// TestNoKey verifies that a side without a complete key does not connect: the library would omit
+// the authentication.
 func TestNoKey(t *testing.T) {
 	for _, key := range [][]byte{nil, {}, make([]byte, KeySize-1), make([]byte, KeySize+1)} {
 		near, far := newMemoryPair()
@@ -174,7 +176,7 @@ func TestNoKey(t *testing.T) {
 	}
 }
 
-// Half-open connections in any number take no place from ours.
+// TestFlood verifies that half-open connections, in any number, do not displace the job's.
 func TestFlood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -208,7 +210,8 @@ func TestFlood(t *testing.T) {
 	expect(t, "worker", w.news.news, "connected", "nudged")
 }
 
-// Nobody has more than its two seconds, however it spends them.
+// TestSlowStrangers verifies that every unauthenticated connection is closed after two seconds,
+// however slowly it sends.
 func TestSlowStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -256,8 +259,8 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// Both sides' keys are new each time: a recording of one connection is of no use in another, nor is
-// the run's key for reading it.
+// TestFreshKeys verifies that both sides' keys are new each time: a recording of one connection
+// cannot be replayed on another, nor decrypted with the run's key.
 func TestFreshKeys(t *testing.T) {
 	seen := map[[32]byte]string{}
 	for _, when := range []string{"at first", "again"} {
@@ -285,7 +288,7 @@ func TestFreshKeys(t *testing.T) {
 	}
 }
 
-// answerTo returns what a head answers to a worker, without the preface.
+// answerTo returns a head's answer to a worker, without the preface.
 func answerTo(t *testing.T, address string) []byte {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -300,7 +303,7 @@ func answerTo(t *testing.T, address string) []byte {
 	return read.read[len(preface):]
 }
 
-// readRecorder is a connection of which all that is read is kept.
+// readRecorder is a connection that records all that is read.
 type readRecorder struct {
 	net.Conn
 	read []byte
@@ -312,7 +315,7 @@ func (r *readRecorder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A head that does not know the key is not believed, whatever it says.
+// TestFalseHead verifies that a head without the key is rejected, whatever it sends.
 func TestFalseHead(t *testing.T) {
 	recorded := answerTo(t, startHead(t, slowConfig()).address)
 	for _, tc := range []struct {
@@ -349,7 +352,7 @@ func TestFalseHead(t *testing.T) {
 			defer listener.Close()
 			_, port, _ := net.SplitHostPort(listener.Addr().String())
 			w := startWorker(t, slowConfig(), 1, TCP{}, net.JoinHostPort("127.0.0.1", port))
-			for tries := range 3 { // it comes again
+			for tries := range 3 { // it connects again
 				_ = listener.(*net.TCPListener).SetDeadline(time.Now().Add(ceiling))
 				conn, err := listener.Accept()
 				if err != nil {
@@ -370,7 +373,7 @@ func TestFalseHead(t *testing.T) {
 	}
 }
 
-// Whoever knows the key and breaks the protocol is broken, not obeyed.
+// TestUnknownFrame verifies that a peer that has the key and violates the protocol is disconnected.
 func TestUnknownFrame(t *testing.T) {
 	h, w := meet(t)
 	conn := w.headSlot.link.Load().conn

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A worker that is asked answers at once, and not by its next beat.
+// TestAsk verifies that a worker answers a request at once, and not with its next heartbeat.
 func TestAsk(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *memory, h *aHead, _ *aWorker) {
 		before := h.news.count("1 heard")
@@ -20,8 +20,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// Who comes while the head ends is let go at once, or the end would wait for as long as a stranger
-// may take.
+// TestStrangerAtTheEnd verifies that a connection that arrives while the head ends is closed at
+// once; otherwise the end would wait for the whole handshake timeout.
 func TestStrangerAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener, _ := (&memory{}).Listen()
@@ -38,7 +38,7 @@ func TestStrangerAtTheEnd(t *testing.T) {
 	})
 }
 
-// Who had a place that another connection has taken is not waited for.
+// TestReplaced verifies that the head does not wait for a connection that another one has replaced.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s slot

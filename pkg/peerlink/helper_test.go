@@ -12,10 +12,10 @@ import (
 )
 
 // helperVariable makes the test binary one of the helpers: a head, a worker of the head at the
-// address, or many.
+// address, or many workers.
 const helperVariable = "LIFELINE_TEST_HELPER"
 
-// help runs a helper until it is killed or its standard input ends. It says at which port it
+// help runs a helper until it is killed or its standard input ends. It prints the port on which it
 // listens.
 func help(what string) int {
 	ctx := untilInputEnds()
@@ -36,7 +36,7 @@ func help(what string) int {
 	return 0
 }
 
-// helper is a process of its own that is one side.
+// helper is a separate process that is one side of a link.
 type helper struct {
 	cmd     *exec.Cmd
 	address string // of a head
@@ -47,7 +47,7 @@ func startHelper(t testing.TB, what string) *helper {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), helperVariable+"="+what)
 	cmd.Stderr = os.Stderr
-	// A pipe that nobody writes to: it ends with us.
+	// A pipe without a writer, which closes when this process ends.
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func startHelper(t testing.TB, what string) *helper {
 	return h
 }
 
-// kill kills the process, if it is still there, and waits for its end.
+// kill kills the process if it still runs, and waits for its end.
 func (h *helper) kill() {
 	_ = h.cmd.Process.Kill()
 	_ = h.cmd.Wait()

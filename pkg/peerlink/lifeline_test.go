@@ -77,7 +77,8 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// Who is connected hears by which code the run ends, and so does who comes later.
+// TestOver verifies that connected workers receive the code of the run's end, and that workers that
+// connect later receive it, too.
 func TestOver(t *testing.T) {
 	h, w := meet(t)
 	h.SendExitCode(frameGoodbyeAsCode)
@@ -89,11 +90,11 @@ func TestOver(t *testing.T) {
 	expect(t, "worker", late.news.news, "connected", "over by 103")
 }
 
-// A code may look like any frame.
+// frameGoodbyeAsCode is an exit code with the value of a frame type.
 const frameGoodbyeAsCode = int(frameGoodbye)
 
-// A daemon that is killed, whatever it was doing: its kernel resets the connection where something
-// had come that was not read yet.
+// TestKilled covers a daemon that is killed in any state: its kernel resets the connection if data
+// has arrived that was not read yet.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -106,8 +107,8 @@ func TestKilled(t *testing.T) {
 		how := h.news.waitAny(t, "1 closed", "1 broken")
 		expect(t, "head", h.news.news, "1 connected", how)
 	})
-	// A kernel takes its time to kill a process, in which this one reads nothing: the head is to send
-	// it nothing.
+	// Killing a process takes the kernel some time, in which the process reads nothing: the head must
+	// not send it data then.
 	t.Run("the worker, which was not read from for a beat", func(t *testing.T) {
 		h := startHead(t, slowConfig())
 		w := startHelper(t, h.address)
@@ -115,7 +116,7 @@ func TestKilled(t *testing.T) {
 		l := h.slots[1].link.Load()
 		beat := slowConfig().HeartbeatInterval
 		until(t, "the worker is killed a beat after its last", func() bool {
-			if quiet := l.silentFor(); quiet < beat/5 || quiet > beat/2 { // it reads our answer
+			if quiet := l.silentFor(); quiet < beat/5 || quiet > beat/2 { // it is about to read our answer
 				return false
 			}
 			_ = w.cmd.Process.Signal(syscall.SIGSTOP)
@@ -139,14 +140,15 @@ func TestKilled(t *testing.T) {
 		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		w.news.wait(t, "heard", 2)
 		h.kill()
-		// closed, where this machine is too busy to look in time
+		// It is "closed" if this machine is too busy to check in time.
 		how := w.news.waitAny(t, "refused", "closed")
 		w.stop()
 		expect(t, "worker", w.news.news, "connected", how)
 	})
 }
 
-// A daemon that is stopped is silent, and its kernel answers. One that goes on was never gone.
+// TestStopped verifies that a stopped daemon counts as silent while its kernel answers, and that
+// one that continues was never gone.
 func TestStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -176,8 +178,8 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// silent waits until nothing has come for long, and the evidence says that the peer's kernel is
-// well.
+// silent waits until nothing has arrived for long and the evidence shows that the peer's kernel
+// works.
 func silent(t *testing.T, l *link, evidence func(int) TCPState, node int) {
 	t.Helper()
 	until(t, "the peer is silent and its kernel is well", func() bool {
@@ -186,7 +188,7 @@ func silent(t *testing.T, l *link, evidence func(int) TCPState, node int) {
 	})
 }
 
-// onlyLost returns the news without what is no loss.
+// onlyLost returns the news that report losses.
 func onlyLost(n *news) *news {
 	lost := newNews()
 	for _, one := range n.all() {
@@ -197,7 +199,7 @@ func onlyLost(n *news) *news {
 	return lost
 }
 
-// slowNews takes its time over a loss, in which nothing else may happen.
+// slowNews handles a loss slowly; nothing else may happen meanwhile.
 type slowNews struct{ workerNews }
 
 func (n slowNews) HeadGone(how CloseReason) {

@@ -17,7 +17,7 @@ func TestSigns(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		story func(*Liveness)
-		quiet time.Duration // -1: it can't be heard
+		quiet time.Duration // -1: it cannot be observed
 		well  bool
 	}{
 		{"never connected", func(s *Liveness) { run(s, beat) }, -1, false},

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 const testBeat = 50 * time.Millisecond
@@ -25,7 +25,7 @@ var testKey, otherKey = []byte("0123456789abcdef0123456789abcdef"), make([]byte,
 
 func testConfig() Config { return Config{Key: testKey, Nodes: 4, HeartbeatInterval: testBeat} }
 
-// slowConfig is for real sockets: it leaves those who are late on a busy machine two seconds.
+// slowConfig is for real sockets: it allows delays of two seconds on a busy machine.
 func slowConfig() Config {
 	cfg := testConfig()
 	cfg.HeartbeatInterval = 500 * time.Millisecond
@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// news is what one side was told of, in order.
+// news is the list of events that one side has received, in order.
 type news struct {
 	mu   sync.Mutex
 	told []string
-	more chan struct{} // closed at the next
+	more chan struct{} // closed at the next event
 }
 
 func newNews() *news { return &news{more: make(chan struct{})} }
@@ -56,7 +56,7 @@ func (n *news) add(format string, args ...any) {
 	n.more = make(chan struct{})
 }
 
-// all returns what was told but for the beats.
+// all returns all events but heartbeats.
 func (n *news) all() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,7 +75,7 @@ func (n *news) count(what string) int {
 	return count
 }
 
-// wait returns when what was told times times.
+// wait waits until an event has occurred the given number of times.
 func (n *news) wait(t testing.TB, what string, times int) {
 	t.Helper()
 	late := time.After(ceiling)
@@ -94,7 +94,7 @@ func (n *news) wait(t testing.TB, what string, times int) {
 	}
 }
 
-// headNews is what a head's side is told of.
+// headNews records the events of a head's side.
 type headNews struct{ *news }
 
 func (n headNews) WorkerConnected(node int) { n.add("%d connected", node) }
@@ -108,7 +108,7 @@ func (n headNews) WorkerHeartbeat(node int, shareSick bool) {
 func (n headNews) WorkerNotified(node int)              { n.add("%d nudged", node) }
 func (n headNews) WorkerGone(node int, how CloseReason) { n.add("%d %s", node, how) }
 
-// workerNews is what a worker's side is told of.
+// workerNews records the events of a worker's side.
 type workerNews struct{ *news }
 
 func (n workerNews) HeadConnected() { n.add("connected") }
@@ -123,7 +123,7 @@ func (n workerNews) RunEnded(code int)             { n.add("over by %d", code) }
 func (n workerNews) HeadGone(how CloseReason)      { n.add("%s", how) }
 func (n workerNews) DuplicateDaemon(reason string) { n.add("rejected") }
 
-// waitAny returns the first of what that was told.
+// waitAny returns the first of the given events that occurs.
 func (n *news) waitAny(t testing.TB, what ...string) string {
 	t.Helper()
 	var found string
@@ -137,7 +137,7 @@ func (n *news) waitAny(t testing.TB, what ...string) string {
 	return found
 }
 
-// until returns when holds is true.
+// until waits until holds is true.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for late := time.Now().Add(ceiling); !holds(); time.Sleep(time.Millisecond) {
@@ -152,7 +152,7 @@ type aHead struct {
 	*Head
 	news    headNews
 	address string
-	stop    func() // and waits
+	stop    func() // and waits for its end
 }
 
 func startHead(t testing.TB, cfg Config) *aHead {
@@ -174,7 +174,7 @@ func runHead(t testing.TB, cfg Config, listener net.Listener) *aHead {
 	return h
 }
 
-// run runs f until the function that it returns is called, or the test ends.
+// run runs f until the returned function is called or the test ends.
 func run(t testing.TB, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -194,7 +194,7 @@ func run(t testing.TB, f func(context.Context)) (stop func()) {
 type aWorker struct {
 	*Worker
 	news workerNews
-	stop func() // and waits
+	stop func() // and waits for its end
 	done chan struct{}
 }
 
@@ -212,7 +212,7 @@ func startWorker(t testing.TB, cfg Config, node int, network Network, addresses 
 
 var testSuite = noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashSHA256)
 
-// sealedPair returns the two ends of a connection as they are after a handshake.
+// sealedPair returns the two ends of a connection in their state after a handshake.
 func sealedPair(near, far net.Conn) (*secureConn, *secureConn) {
 	key := func(first byte) *noise.CipherState {
 		return noise.UnsafeNewCipherState(testSuite, [KeySize]byte{first}, 0)

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// memory is a network in memory, with one listener at a time. What nobody listens for is refused.
+// memory is a network in memory, with one listener at a time. Calls to other addresses are refused.
 type memory struct {
 	mu     sync.Mutex
 	listen *memoryListener
 	dials  atomic.Int64
-	dark   atomic.Bool // dials are not answered
-	apart  atomic.Bool // there is no way to the head
+	dark   atomic.Bool // dials get no answer
+	apart  atomic.Bool // the head cannot be reached
 	conns  []*memoryConn
 }
 
@@ -92,16 +92,16 @@ func (l *memoryListener) Close() error {
 
 func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// memoryConn is one end of a connection, which can be reset and lose all that is written. It has no
-// lock that a goroutine waits at for another: synctest's clock would stand still.
+// memoryConn is one end of a connection, which can be reset and can lose all written data. It has
+// no lock that a goroutine waits at for another: synctest's clock would stand still.
 type memoryConn struct {
-	net.Conn // nil: nobody calls the rest
+	net.Conn // nil: the other methods are not called
 	other    *memoryConn
 	come     chan byte
 	gone     chan struct{} // closed with this end
 	once     sync.Once
 	reset    atomic.Bool // closing it resets the connection
-	lost     atomic.Bool // what is written goes nowhere, and so does the end
+	lost     atomic.Bool // written data and the end are lost
 	deadline atomic.Int64
 }
 
@@ -112,7 +112,7 @@ func newMemoryPair() (*memoryConn, *memoryConn) {
 	return near, far
 }
 
-// deaf is a network whose connections fail once the head's answer has come.
+// deaf is a network whose connections fail once the head's answer has arrived.
 type deaf struct{ *memory }
 
 func (d deaf) Dial(ctx context.Context, address string) (net.Conn, error) {
@@ -130,7 +130,7 @@ type deafConn struct {
 
 func (c *deafConn) Read(p []byte) (int, error) {
 	if c.left--; c.left < 0 {
-		<-c.come // the head has said more
+		<-c.come // the head has sent more
 		return 0, syscall.ETIMEDOUT
 	}
 	return c.memoryConn.Read(p)
@@ -180,7 +180,7 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		case <-end:
 			select {
-			case p[0] = <-c.come: // what came before it
+			case p[0] = <-c.come: // data that arrived before it
 				return 1, nil
 			default:
 			}
@@ -211,7 +211,7 @@ func (c *memoryConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lose makes both ends lose what is written, and the other's end.
+// lose makes both ends lose written data and the other's end.
 func (c *memoryConn) lose() {
 	c.lost.Store(true)
 	c.other.lost.Store(true)

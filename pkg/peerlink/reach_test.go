@@ -29,7 +29,8 @@ func (c *endingConn) SetDeadline(time.Time) error {
 	return net.ErrClosed
 }
 
-// A call that fails at the moment at which the job ends is aborted twice.
+// TestReachAtTheEnd verifies the result of a call that fails at the moment of the job's end, when
+// two causes abort it.
 func TestReachAtTheEnd(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// inMemory runs test with a head and a worker that are connected, on a clock of their own.
+// inMemory runs test with a connected head and worker, with a simulated clock.
 func inMemory(t *testing.T, test func(t *testing.T, network *memory, h *aHead, w *aWorker)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &memory{}
@@ -26,7 +26,7 @@ func inMemory(t *testing.T, test func(t *testing.T, network *memory, h *aHead, w
 	})
 }
 
-// took returns how long it takes until the news comes.
+// took returns the time until the event occurs.
 func took(t *testing.T, n *news, what string) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -37,7 +37,7 @@ func took(t *testing.T, n *news, what string) time.Duration {
 func TestEnds(t *testing.T) {
 	t.Run("closed in order, and nobody listens", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
-			_ = network.listen.Close() // first, or the worker may come back while the head ends
+			_ = network.listen.Close() // first, otherwise the worker may come back while the head ends
 			h.stop()
 			if took := took(t, w.news.news, "refused"); took > time.Millisecond {
 				t.Errorf("it took %v", took)
@@ -124,7 +124,8 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// An end that is no death must not look like one to the other side: that would be told after 30 ms.
+// TestEndsThatAreNoDeath verifies that an end that is not a death does not look like one to the
+// other side: a death would be reported after 30 ms.
 func TestEndsThatAreNoDeath(t *testing.T) {
 	t.Run("the head does not understand a frame", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
@@ -161,10 +162,11 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 	})
 }
 
-// Many resets at once, over real sockets: each worker is back before anybody is told.
+// TestReset resets many connections at once, over real sockets: each worker is back before a loss
+// is reported.
 func TestReset(t *testing.T) {
 	cfg := testConfig()
-	cfg.HeartbeatInterval = 5 * time.Second // and so 20 for those who come back on a busy machine
+	cfg.HeartbeatInterval = 5 * time.Second // so a worker has 20 s to come back on a busy machine
 	h := startHead(t, cfg)
 	w := startWorker(t, cfg, 1, TCP{}, h.address)
 	for times := range 20 {
@@ -224,7 +226,8 @@ func TestSecondDaemon(t *testing.T) {
 	})
 }
 
-// A worker that can't reach the head from the start tells of nothing, and tries on, calmly.
+// TestNeverConnected verifies that a worker that cannot reach the head from the start reports no
+// event and keeps trying at a slow pace.
 func TestNeverConnected(t *testing.T) {
 	for _, dark := range []bool{false, true} {
 		t.Run(strconv.FormatBool(dark), func(t *testing.T) {
@@ -246,7 +249,7 @@ func TestNeverConnected(t *testing.T) {
 	}
 }
 
-// The addresses that can't be the head's are passed over.
+// TestAddresses verifies that addresses that cannot be the head's are skipped.
 func TestAddresses(t *testing.T) {
 	stranger, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -272,7 +275,7 @@ func TestAddresses(t *testing.T) {
 	expect(t, "worker", w.news.news, "connected", "connected")
 }
 
-// Both kinds of addresses, as far as this machine has them.
+// TestAddressFamilies uses both kinds of address, as far as this machine has them.
 func TestAddressFamilies(t *testing.T) {
 	loopback, err := net.InterfaceByName("lo")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/bringupd/bringupd/test/proxy"
 )
 
-// tampering is one way of changing the records of one direction, from the first that it is given
-// on.
+// tampering is one way to change the records of one direction, from the first read after its
+// creation.
 type tampering struct {
 	name string
 	do   func(record []byte, kept *[]byte) (instead []byte, stop bool)
@@ -67,7 +67,7 @@ var tamperings = []tampering{
 	{"a record ends early", func(record []byte, _ *[]byte) ([]byte, bool) { return record[:len(record)-1], true }},
 }
 
-// of returns the tampering for one direction of the connections that there are now.
+// of returns the tampering for one direction of the existing connections.
 func (a tampering) of(toHead bool, used *atomic.Int64) proxy.Tamper {
 	var mu sync.Mutex
 	var kept []byte
@@ -82,8 +82,9 @@ func (a tampering) of(toHead bool, used *atomic.Int64) proxy.Tamper {
 	}
 }
 
-// Whoever changes what is sent over a lifeline ends the connection and nothing else: no frame that
-// was not sent is heard by either side, and once they are left alone they are connected again.
+// TestManInTheMiddle verifies that changing data on a peer link ends the connection and has no
+// other effect: neither side receives a frame that was not sent, and once the changes stop they
+// connect again.
 func TestManInTheMiddle(t *testing.T) {
 	for _, toHead := range []bool{true, false} {
 		for _, tc := range tamperings {
@@ -129,8 +130,8 @@ func TestManInTheMiddle(t *testing.T) {
 	}
 }
 
-// Of a stream beside the lifeline each side reads what the other one sent, up to where somebody
-// changed it.
+// TestManInTheMiddleOfAStream verifies that each side of a stream beside the peer link reads what
+// the other one sent, up to the first change.
 func TestManInTheMiddleOfAStream(t *testing.T) {
 	for _, toHead := range []bool{true, false} {
 		for _, tc := range tamperings {
@@ -163,7 +164,7 @@ func TestManInTheMiddleOfAStream(t *testing.T) {
 				var passed atomic.Int64
 				tamper := tc.of(toHead, &used)
 				middle.Set(func(direction bool, record []byte) ([]byte, bool) {
-					if direction == toHead && passed.Add(1) <= 2 { // the first ones are left alone
+					if direction == toHead && passed.Add(1) <= 2 { // the first ones are not changed
 						return record, false
 					}
 					return tamper(direction, record)
@@ -209,7 +210,7 @@ func mustListen(t *testing.T) net.Listener {
 	return listener
 }
 
-// counted is a connection that counts the calls, and lets a write pass as many bytes as there is
+// counted is a connection that counts the calls and lets a write pass as many bytes as there is
 // room for.
 type counted struct {
 	*script
@@ -226,7 +227,8 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// A message is one record and one write, and larger ones are as few as possible.
+// TestRecordSizes verifies that a message is one record and one write, and that larger messages use
+// as few as possible.
 func TestRecordSizes(t *testing.T) {
 	for _, tc := range []struct{ size, writes int }{{1, 1}, {100, 1}, {maxPayload, 1}, {maxPayload + 1, 2}, {5 * maxPayload, 5}} {
 		wire := &counted{script: new(script), room: 1 << 20}
@@ -248,8 +250,8 @@ func TestRecordSizes(t *testing.T) {
 	}
 }
 
-// A frame that does not fit into the kernel's buffer is dropped, but for one that has begun: the
-// next one that fits is heard.
+// TestFramesThatDoNotFit verifies that a frame that does not fit into the kernel's buffer is
+// dropped unless it has begun, and that the next one that fits is received.
 func TestFramesThatDoNotFit(t *testing.T) {
 	const record = recordHeaderSize + 1 + tagSize
 	for room := range 2*record + 1 {
@@ -272,7 +274,8 @@ func TestFramesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// After a write that has ended within a record nothing more can be written.
+// TestWriteThatFails verifies that, after a write that has ended within a record, nothing more can
+// be written.
 func TestWriteThatFails(t *testing.T) {
 	wire := &counted{script: new(script), room: maxRecord + 10}
 	theirs, _ := sealedPair(wire, wire)
@@ -286,7 +289,7 @@ func TestWriteThatFails(t *testing.T) {
 	}
 }
 
-// Many write to one connection at a time.
+// TestConcurrentWrites lets many goroutines write to one connection.
 func TestConcurrentWrites(t *testing.T) {
 	near, far := net.Pipe()
 	ours, theirs := sealedPair(near, far)

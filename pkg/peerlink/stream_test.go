@@ -63,7 +63,7 @@ func TestSummonedForACommand(t *testing.T) {
 		}
 	})
 	run(t, w.Run)
-	// The worker is told first, and what the head sends before it is told is lost.
+	// The worker is notified first; heartbeats that the head sends before that are lost.
 	peers.wait(t, "2 connected", 1)
 	for _, nobody := range []int{-1, 0, 1, 4} {
 		h.RequestStream(nobody)

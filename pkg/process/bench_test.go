@@ -17,7 +17,7 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
-// With pipes, as a child has them.
+// BenchmarkExecOutput measures a start with pipes for the output, as children have them.
 func BenchmarkExecOutput(b *testing.B) {
 	for b.Loop() {
 		if _, err := exec.Command("/bin/true").CombinedOutput(); err != nil {
@@ -49,7 +49,8 @@ func BenchmarkStartStop(b *testing.B) {
 	}
 }
 
-// The first child, with the guard's start beside it, and the end of both.
+// BenchmarkFirstChild measures the first child, including the guard's concurrent start, and the end
+// of both.
 func BenchmarkFirstChild(b *testing.B) {
 	for b.Loop() {
 		s, err := NewSupervisor(roles.JobVariables())

@@ -18,7 +18,7 @@ func TestUnawaited(t *testing.T) {
 		name    string
 		all     []procStat
 		before  map[processID]bool
-		ended   int // how many are to be remembered
+		ended   int // number of processes to remember
 		nobodys []int
 	}{
 		{"it has just ended: somebody may be about to wait", []procStat{zombie}, nil, 1, nil},
@@ -37,15 +37,15 @@ func TestUnawaited(t *testing.T) {
 	}
 }
 
-// Censuses come soon after a start, then ever more slowly, and are neither put off nor made dear by
-// many starts.
+// TestRepeat verifies that scans follow soon after a start, then less and less often, and that many
+// starts neither delay them nor make them expensive.
 func TestRepeat(t *testing.T) {
-	const minute = time.Minute - minScanInterval/2 // not when one is due
+	const minute = time.Minute - minScanInterval/2 // so that no scan is due at the end
 	for _, tc := range []struct {
 		name   string
 		starts time.Duration // between two starts; 0: none
-		took   time.Duration // by each census
-		want   int           // censuses within a minute
+		took   time.Duration // duration of each scan
+		want   int           // scans within a minute
 	}{
 		{"no start", 0, 0, 9},
 		{"starts all the time", 300 * time.Millisecond, 0, 59},

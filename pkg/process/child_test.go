@@ -102,7 +102,8 @@ func TestWasAsked(t *testing.T) {
 	}
 }
 
-// Who is reaped by another part of the program has an end that nobody knows.
+// TestTakeExitOfAStranger verifies that the exit of a process that another part of the program has
+// reaped is unknown.
 func TestTakeExitOfAStranger(t *testing.T) {
 	stranger, err := os.FindProcess(os.Getppid())
 	if err != nil {
@@ -117,7 +118,8 @@ func TestSignalReachesTheGroup(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell(`trap 'echo parent; exit 7' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while :; do wait; done`))
 	until(t, "ready", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
-	// The outer shell's trap may not be set when the inner one is ready, but it came first.
+	// The outer shell's trap may not be set yet when the inner shell is ready, but the outer shell ran
+	// first.
 	if err := c.Signal(unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,8 @@ func TestSignalReachesTheGroup(t *testing.T) {
 	})
 }
 
-// An end that came before our Stop is not one that we asked for, though nobody had noticed it.
+// TestCrashBeforeStop verifies that an exit before Stop does not count as requested, even if it was
+// not noticed before.
 func TestCrashBeforeStop(t *testing.T) {
 	s := newSupervisor(t)
 	for range 20 {
@@ -155,8 +158,8 @@ func TestChildIsItsOwnSession(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A child's signals are as ours were when we were started: what nohup ignores stays so, and nothing
-// else is.
+// TestSignalsAreDefaultInChildren verifies that a child has the signal dispositions that this
+// process had at its start: a signal that nohup ignores stays ignored, and no other one is.
 func TestSignalsAreDefaultInChildren(t *testing.T) {
 	ours, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -167,8 +170,8 @@ func TestSignalsAreDefaultInChildren(t *testing.T) {
 	c := start(t, s, shell("grep -E 'Sig(Ign|Blk)' /proc/self/status"))
 	finished(t, c)
 	theirs := strings.Join(c.LastLines(), "\n")
-	// 32 and 33 are the C library's own: what make starts by posix_spawn has
-	// them ignored, and Go leaves them as they are.
+	// Signals 32 and 33 are reserved for the C library: processes that make starts with posix_spawn
+	// have them ignored, and Go does not change them.
 	const own = 1<<31 | 1<<32
 	if got := signalMask(t, theirs, "SigIgn") &^ own; got != ignored&^own {
 		t.Errorf("it ignores %x, want %x", got, ignored)

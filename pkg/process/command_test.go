@@ -57,15 +57,16 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A command that takes too long is ended with all its group, and so is what one leaves behind that
-// has ended; a member that holds the output without being in the group is not waited for.
+// TestCommandEndsItsGroup verifies that a command that exceeds its time limit is ended with its
+// whole group, as are processes that a command leaves behind; a process outside the group that
+// keeps the output open is not waited for.
 func TestCommandEndsItsGroup(t *testing.T) {
 	errLate := errors.New("too late")
 	for _, tc := range []struct {
 		name, script string
 		limit        time.Duration
 		want         error
-		left         bool // whoever is in another group
+		left         bool // processes in another group stay
 	}{
 		{"in time", "sleep 1000 & echo $!", time.Minute, nil, false},
 		{"too late", "sleep 1000 & echo $!; wait", time.Second, errLate, false},

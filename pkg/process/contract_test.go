@@ -7,7 +7,7 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild/childtest"
 )
 
-// TestContract has real children do what those of tests in bubbles do.
+// TestContract verifies that real children behave like the children of tests in bubbles.
 func TestContract(t *testing.T) {
 	childtest.Contract(t, func(t *testing.T, test func(*testing.T, process.Starter)) {
 		t.Parallel()

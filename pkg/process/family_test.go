@@ -9,7 +9,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// The children of the table: number 100, which started at 1000, is of the daemon with the pid 50.
+// TestFamily classifies the processes of a table. The child has PID 100, started at 1000, and its
+// daemon has PID 50.
 func TestFamily(t *testing.T) {
 	const mark = "cafe.1"
 	ours := familySession{sid: 100, start: 1000}
@@ -22,7 +23,7 @@ func TestFamily(t *testing.T) {
 		mark  string
 		all   []procStat
 		alive []int
-		lives []int // the sessions it lives in
+		lives []int // the sessions that its processes live in
 	}{
 		{"the child", ours, mark, []procStat{daemon, child}, []int{100}, []int{100}},
 		{"in its session, its parent gone", ours, mark,

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An onlooker finds those who have left their session and lost their parent, and tells two families
-// apart.
+// TestOnlooker verifies that processes are found that have left their session and lost their
+// parent, and that two families are distinguished.
 func TestOnlooker(t *testing.T) {
 	s, o := newSupervisor(t), NewFamilyScanner()
 	for _, tc := range strays {
 		if strings.Contains(tc.name, "child has gone") || strings.Contains(tc.name, "child gone") {
-			continue // its family is ended, not looked at
+			continue // its family is ended, not inspected
 		}
 		t.Run(tc.name, func(t *testing.T) {
 			arg := nap()
@@ -43,7 +43,8 @@ func TestOnlooker(t *testing.T) {
 	}
 }
 
-// The time of what a child has waited for is told, and one that is gone has no family.
+// TestOnlookerUsed verifies that the CPU time of processes that a child has waited for is counted,
+// and that an ended child has no family.
 func TestOnlookerUsed(t *testing.T) {
 	s, o := newSupervisor(t), NewFamilyScanner()
 	c := start(t, s, shell("sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'; sleep 3600"))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// raiseVariable has the helper raise the limit before it starts its child.
+// raiseVariable makes the helper raise the limit before it starts its child.
 const raiseVariable = "PROCESS_TEST_RAISE"
 
 // tellFiles prints the limit of open files that a child of this process has.
@@ -31,7 +31,7 @@ func tellFiles() int {
 func TestRaiseFiles(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		limits string // that the daemon is started with: soft, hard
+		limits string // soft and hard limit at the daemon's start
 		raise  string
 		want   string
 	}{

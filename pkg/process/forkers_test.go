@@ -13,13 +13,14 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// The kernel sends the parent-death signal when the thread that forked ends: here all end that the
+// TestForkersKeepTheirThreads verifies that a child survives the end of other threads. The kernel
+// sends the parent-death signal when the thread that forked ends; here all threads end that the
 // runtime may end.
 func TestForkersKeepTheirThreads(t *testing.T) {
 	f := newForkThreads()
 	defer f.wg.Wait()
 	defer f.shutDown()
-	// Side by side, and within a call into the kernel, so that each has a thread to itself.
+	// The goroutines run concurrently and inside a system call, so that each has a thread of its own.
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func TestForkersKeepTheirThreads(t *testing.T) {
 	for range 100 {
 		locked.Add(1)
 		go func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			locked.Done()
 			<-gate
 		}()
@@ -69,7 +70,7 @@ func threads(t *testing.T) int {
 	return len(list)
 }
 
-// A job that hangs holds up no other.
+// TestForkersSideBySide verifies that a job that hangs does not block others.
 func TestForkersSideBySide(t *testing.T) {
 	f := newForkThreads()
 	defer f.wg.Wait()

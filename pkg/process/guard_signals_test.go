@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReached has a real guard, and checks that a signal to it is told once to the daemon that got
-// the same one (J12).
+// TestReached sends signals to a real guard and verifies that each is reported once to the daemon
+// if it received the same one (J12).
 func TestReached(t *testing.T) {
 	t.Parallel()
-	const alone = 20 * time.Millisecond // for what nobody sends
+	const alone = 20 * time.Millisecond // the wait for a signal that is not sent
 	s := newSupervisor(t)
 	c := start(t, s, Spec{Name: "driver", Argv: []string{"/bin/sleep", "300"}})
 	t.Cleanup(func() { c.Stop(context.Background(), 0, unix.SIGKILL) })
@@ -49,15 +49,15 @@ func TestReached(t *testing.T) {
 	}
 }
 
-// TestGuardSignals checks which signals of the daemon are those that a guard got before, after, or
-// long ago.
+// TestGuardSignals verifies which signals of the daemon match those that a guard received before,
+// after, or long ago.
 func TestGuardSignals(t *testing.T) {
 	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {
-		guardSignals []time.Duration // when the guard gets USR1, after the start
-		asks         []time.Duration // when the daemon gets it
+		guardSignals []time.Duration // when the guard receives SIGUSR1, after the start
+		asks         []time.Duration // when the daemon receives it
 		want         []bool
-		waits        time.Duration // of the last ask
+		waits        time.Duration // of the last query
 	}{
 		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, maxSignalSkew},
 		"the guard first":                 {[]time.Duration{0}, []time.Duration{300 * time.Millisecond}, []bool{true}, 0},

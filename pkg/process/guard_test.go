@@ -27,8 +27,8 @@ type stray struct {
 	sleepers int
 }
 
-// strays are scripts whose %s is a nap, and the number of sleepers each makes. All go on, and wait,
-// once they are made.
+// strays are scripts, whose %s is the argument of sleep, with the number of sleeping processes that
+// each creates. All scripts run until they are ended.
 var strays = []stray{
 	{"the child alone", `exec sleep %[1]s`, 1},
 	{"in its group", `sleep %[1]s & sleep %[1]s & wait`, 2},
@@ -95,13 +95,13 @@ func newDaemon(t *testing.T, script string) *daemon {
 	return d
 }
 
-// guarded waits for the guard's code to run.
+// guarded waits until the guard's code runs, and returns its PID.
 func (d *daemon) guarded(t *testing.T) int {
 	t.Helper()
 	return guardOf(t, d.mark)
 }
 
-// guardOf waits for the code of the one guard of a mark to run.
+// guardOf waits until the code of the only guard of a mark runs, and returns its PID.
 func guardOf(t *testing.T, mark string) int {
 	t.Helper()
 	pid := 0
@@ -154,8 +154,8 @@ func TestWaysForADaemonToEnd(t *testing.T) {
 	}
 }
 
-// What a daemon that is killed has made for itself goes, and what a link in it
-// leads to stays.
+// TestTheDaemonsDirectoryGoes verifies that the files of a killed daemon are removed, and that the
+// target of a link among them stays.
 func TestTheDaemonsDirectoryGoes(t *testing.T) {
 	own, other := filepath.Join(t.TempDir(), "own dir"), filepath.Join(t.TempDir(), "other")
 	for _, dir := range []string{own, other} {
@@ -183,7 +183,8 @@ func TestTheDaemonsDirectoryGoes(t *testing.T) {
 	}
 }
 
-// The kernel, or a scancel, may end the daemon before its guard's code has run.
+// TestDaemonKilledAtOnce covers a daemon that is killed, by the kernel or scancel, before its
+// guard's code has run.
 func TestDaemonKilledAtOnce(t *testing.T) {
 	for range 10 {
 		arg := nap()
@@ -198,7 +199,8 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 	}
 }
 
-// Who starts nothing needs no guard, whatever else there is to remove.
+// TestGuardComesWithTheFirstChild verifies that a daemon without children has no guard, even if it
+// has files to remove.
 func TestGuardComesWithTheFirstChild(t *testing.T) {
 	s := newSupervisor(t)
 	s.OwnPath(t.TempDir())
@@ -210,8 +212,9 @@ func TestGuardComesWithTheFirstChild(t *testing.T) {
 	finished(t, c)
 }
 
-// The guard runs when this package initialises. It must not pay for the many packages that need one
-// of these: Go initialises them later, as long as this one needs none.
+// TestGuardStartsEarly verifies the order of initialisation. The guard runs when this package
+// initialises, and should not wait for the many packages that import one of the listed ones: Go
+// initialises them later as long as this package does not import those.
 func TestGuardStartsEarly(t *testing.T) {
 	needed, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -264,7 +267,8 @@ func TestGuardIsDeafToRequests(t *testing.T) {
 	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
 }
 
-// The kernel ends the child itself, at once, without the guard.
+// TestChildDiesWithoutTheGuard verifies that the kernel itself ends the child at once, without the
+// guard.
 func TestChildDiesWithoutTheGuard(t *testing.T) {
 	arg := nap()
 	killNaps(t, arg)
@@ -283,7 +287,8 @@ func TestChildDiesWithoutTheGuard(t *testing.T) {
 	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
 }
 
-// The end of the pipe may not come with the daemon's death: a fork that hangs in its exec holds it.
+// TestGuardNoticesWithoutThePipe covers a pipe that does not close with the daemon's death, because
+// a fork that hangs in its exec holds it open.
 func TestGuardNoticesWithoutThePipe(t *testing.T) {
 	arg, stranger := nap(), nap()
 	killNaps(t, arg)
@@ -298,11 +303,11 @@ func TestGuardNoticesWithoutThePipe(t *testing.T) {
 	sleepers(t, stranger, 1)
 }
 
-// What a census has seen is found though nothing of it is known any more: no environment, no
-// parent, no session's leader.
+// TestCensus verifies that a process seen by a scan is found later even if nothing identifies it
+// any more: no environment, no parent, no session leader.
 func TestCensus(t *testing.T) {
 	takesSeconds(t)
-	// sh ends when it goes on, its sleep stays
+	// The shell ends when it continues, its sleep stays.
 	script := `(env -i setsid sh -c 'sleep %[1]s & kill -STOP $$'); :`
 	t.Run("and Stop", func(t *testing.T) {
 		s := newSupervisor(t)
@@ -332,7 +337,8 @@ func TestCensus(t *testing.T) {
 	})
 }
 
-// orphan lets the shell go on that began the session of the nap, and waits until it has ended.
+// orphan lets the shell continue that began the session of the sleeping process, and waits until it
+// has ended.
 func orphan(t *testing.T, arg string) {
 	t.Helper()
 	leader := 0
@@ -357,7 +363,8 @@ func orphan(t *testing.T, arg string) {
 	})
 }
 
-// A guard that is stopped takes no lines; when its pipe is full the daemon replaces it.
+// TestGuardThatDoesNotRead verifies that a stopped guard, which reads no lines, is replaced when
+// its pipe is full.
 func TestGuardThatDoesNotRead(t *testing.T) {
 	takesSeconds(t)
 	s, err := NewSupervisor(roles.JobVariables())
@@ -381,8 +388,8 @@ func TestGuardThatDoesNotRead(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A daemon may be the child of another daemon: who ends the outer one's child ends the inner one's
-// children.
+// TestDaemonWithinADaemon verifies that, if a daemon is the child of another daemon, ending that
+// child also ends the inner daemon's children.
 func TestDaemonWithinADaemon(t *testing.T) {
 	arg := nap()
 	killNaps(t, arg)
@@ -439,7 +446,8 @@ func TestGuardState(t *testing.T) {
 	}
 }
 
-// The guard learns when a child has ended: its number may be another session's later.
+// TestGuardLearnsOfAnEnd verifies that the guard is informed of a child's end: its number may be
+// another session's later.
 func TestGuardLearnsOfAnEnd(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell("exit 0"))

@@ -17,12 +17,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// nobody is a user that has no processes of its own.
+// nobody is a user without processes of its own.
 const nobody = 65534
 
-// hidePlace is what the first process of a name space of processes is run for: it mounts /proc
-// anew, with its first argument as the option, and runs the helper "hidden" with the rest as a user
-// who is not to see everything. It stays a stranger to that.
+// hidePlace is the first process of a PID namespace: it mounts /proc again, with its first argument
+// as the option, and runs the helper "hidden" with the other arguments as a user that cannot see
+// all processes. It belongs to another user for that helper.
 func hidePlace() int {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot keep mounts apart:", err)
@@ -54,10 +54,10 @@ func hidePlace() int {
 	return 0
 }
 
-// privileged is a set-uid setpriv, which runs another program as whom it is told.
+// privileged is a set-uid setpriv, which runs another program as the given user.
 const privileged = "/mnt/setpriv"
 
-// setUID makes it, on a mount of its own.
+// setUID creates the set-uid program, on a mount of its own.
 func setUID() error {
 	if err := unix.Mount("tmpfs", filepath.Dir(privileged), "tmpfs", 0, ""); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs: %v", err)
@@ -76,7 +76,7 @@ func setUID() error {
 	return os.Chmod(privileged, 0o755|os.ModeSetuid)
 }
 
-// hiddenLife is a daemon, without privileges, whose children leave strays behind.
+// hiddenLife is a daemon without privileges whose children leave strays behind.
 func hiddenLife() int {
 	_, err := os.ReadFile("/proc/1/stat")
 	if word := os.Args[1]; word == "seen" && !os.IsPermission(err) || word == "unseen" && !os.IsNotExist(err) {
@@ -88,10 +88,10 @@ func hiddenLife() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	s.cancelScans() // only we count
+	s.cancelScans() // only this function scans
 	s.scanLoops.Wait()
-	// The second is hidden itself, until it has given up its privileges; what knows its stray is that
-	// then.
+	// The second child is itself hidden until it has dropped its privileges; its stray is recognised
+	// by the child that is visible then.
 	drops := Spec{Name: "set-uid", Env: childEnv(), Argv: []string{privileged, "sh", "-p", "-c",
 		fmt.Sprintf("sleep 0.2; exec env -i setpriv --reuid=%d sh -c 'setsid sleep 302 & exec sleep 303'", nobody)}}
 	err = errors.Join(endsAll(s, shell("setsid sleep 300 & sleep 301 & exit 0"), 0), endsAll(s, drops, 128+int(unix.SIGTERM)))
@@ -104,14 +104,14 @@ func hiddenLife() int {
 	return 0
 }
 
-// endsAll starts a child, waits until a census has found its stray, and ends both.
+// endsAll starts a child, waits until a scan has found its stray, and ends both.
 func endsAll(s *Supervisor, spec Spec, status int) error {
 	c, err := s.Start(context.Background(), spec)
 	if err != nil {
 		return err
 	}
 	if c.hidden {
-		c.start -= 5 // the fork took its time
+		c.start -= 5 // simulates the time that a fork takes
 	}
 	if status == 0 {
 		<-c.Ended()
@@ -128,7 +128,8 @@ func endsAll(s *Supervisor, spec Spec, status int) error {
 	return nil
 }
 
-// Where /proc hides strangers, they are none of ours, and ours are found nonetheless.
+// TestHiddenStrangers verifies that, if /proc hides other users' processes, none of them is taken
+// for one of this daemon, and its own are found nevertheless.
 func TestHiddenStrangers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("to mount /proc takes root")

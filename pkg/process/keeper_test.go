@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A proxy that is killed leaves ranks in sessions of their own, whose environment and parent tell
-// nothing.
+// TestKeeperEndsWhatHides covers a killed proxy that leaves ranks in sessions of their own, which
+// neither their environment nor their parent identifies.
 func TestKeeperEndsWhatHides(t *testing.T) {
 	s := newSupervisor(t)
 	for name, tc := range map[string]struct {
 		script string
 		code   int
-		within time.Duration // from its end to that of the others
+		within time.Duration // from the child's end to that of the others
 	}{
 		"killed":     {`(exec env -i setsid sleep 1000) & echo $! > "$FILE"; sleep 0.2; kill -9 $$`, 137, time.Second},
 		"daemonizes": {`(setsid sleep 1000 &) ; pgrep -n -x sleep > "$FILE"; exit 3`, 3, time.Second},
@@ -54,7 +54,7 @@ func TestTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	var found []TreeProcess
-	// The third is a shell, too, until it has executed sleep.
+	// The third process is a shell, too, until it has executed sleep.
 	complete := func() bool { return len(found) == 3 && found[2].Name == "sleep" }
 	for end := time.Now().Add(30 * time.Second); !complete() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		found = ProcessTree(child.PID())

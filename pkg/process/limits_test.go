@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The limit of the cgroup that leaves least counts, less what is in use, in both versions.
+// TestLackOfTasks verifies that the cgroup that leaves the fewest tasks counts, less those in use,
+// in both cgroup versions.
 func TestLackOfTasks(t *testing.T) {
 	const (
 		v2      = "0::/a/b\n"

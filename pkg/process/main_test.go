@@ -22,7 +22,7 @@ import (
 	"github.com/bringupd/bringupd/test/twin"
 )
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 // helperVariable makes the test binary one of the helpers.
@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// takesSeconds leaves a test that waits for seconds out of make quick.
+// takesSeconds excludes a test that waits for seconds from "make quick".
 func takesSeconds(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -67,14 +67,14 @@ func takesSeconds(t *testing.T) {
 	}
 }
 
-// ownVariable has the stand-in daemon own its value, a directory.
+// ownVariable makes the stand-in daemon own its value, a directory.
 const ownVariable = "PROCESS_TEST_OWN"
 
-// holdVariable makes the stand-in daemon leave its end of the guard's pipe to a stranger, who
-// sleeps for its value.
+// holdVariable makes the stand-in daemon leave its end of the guard's pipe to an unrelated process,
+// which sleeps for its value.
 const holdVariable = "PROCESS_TEST_HOLD"
 
-// holdPipe does what a fork does whose exec hangs.
+// holdPipe simulates a fork whose exec hangs.
 func holdPipe(s *Supervisor) error {
 	fd, err := unix.FcntlInt(uintptr(s.guardLink.pipeFD), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -85,8 +85,8 @@ func holdPipe(s *Supervisor) error {
 	return stranger.Start()
 }
 
-// standIn is a daemon: it starts one child that runs its argument as a shell script, says who it
-// is, and waits for the word that tells how to end.
+// standIn is a daemon: it starts one child that runs its argument as a shell script, prints its
+// identity, and waits for the command that says how to end.
 func standIn() int {
 	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
@@ -125,7 +125,7 @@ func standIn() int {
 	return 0
 }
 
-// blob returns what the helper of that name prints to one of its streams.
+// blob returns the text that the helper of that name prints to one of its streams.
 func blob(stream, size int) []byte {
 	out := make([]byte, size)
 	source := rand.NewChaCha8([32]byte{byte(stream)})
@@ -148,7 +148,7 @@ func writeBlobs() int {
 	return 0
 }
 
-// writeLines prints that many lines to each stream, in pieces that end anywhere.
+// writeLines prints the given number of lines to each stream, in pieces that may end anywhere.
 func writeLines() int {
 	count, _ := strconv.Atoi(os.Args[1])
 	done := make(chan struct{}, 2)
@@ -171,8 +171,8 @@ func writeLines() int {
 	return 0
 }
 
-// childEnv is an environment for children: what the tests run with, less what makes a helper of a
-// test binary.
+// childEnv returns an environment for children: that of the tests, without the variable that makes
+// a test binary a helper.
 func childEnv(more ...string) []string {
 	env := os.Environ()
 	env = append(env, helperVariable+"=")
@@ -222,7 +222,7 @@ func start(t testing.TB, s *Supervisor, spec Spec) *Child {
 	return c
 }
 
-// finished waits for the child's own end.
+// finished waits for the end of the child itself.
 func finished(t testing.TB, c *Child) Exit {
 	t.Helper()
 	if !ctxutil.AwaitDoneFor(c.Done(), ceiling) {
@@ -231,7 +231,7 @@ func finished(t testing.TB, c *Child) Exit {
 	return c.Exit()
 }
 
-// until waits for a condition; saw says what there was instead.
+// until waits for a condition; on failure it prints the observed value instead.
 func until(t testing.TB, what string, condition func() (ok bool, saw any)) {
 	t.Helper()
 	deadline := time.Now().Add(ceiling)
@@ -247,13 +247,14 @@ func until(t testing.TB, what string, condition func() (ok bool, saw any)) {
 	}
 }
 
-// nap returns an argument for sleep that no other process has, by which those who sleep are found.
+// nap returns an argument for sleep that no other process has and by which sleeping processes are
+// found.
 func nap() string {
 	return fmt.Sprintf("3600.%d%09d", os.Getpid(), rand.IntN(1e9))
 }
 
-// naps returns the processes that live and have arg in their command line as a whole argument or in
-// a script.
+// naps returns the live processes that have arg in their command line, as a whole argument or in a
+// script.
 func naps(t testing.TB, arg string) []procStat {
 	t.Helper()
 	all, err := newProcScanner(0).scanProcesses()
@@ -293,7 +294,7 @@ func noneLeft(t testing.TB, arg string) {
 	})
 }
 
-// guards returns the pids of the guards of the daemon whose marks begin with mark.
+// guards returns the PIDs of the guards of the daemon whose marks begin with mark.
 func guards(t testing.TB, mark string) []int {
 	t.Helper()
 	var pids []int
@@ -306,7 +307,7 @@ func guards(t testing.TB, mark string) []int {
 	return pids
 }
 
-// killNaps is for the end of a test that has failed.
+// killNaps kills the sleeping processes at the end of a test that has failed.
 func killNaps(t testing.TB, arg string) {
 	t.Cleanup(func() {
 		for _, p := range naps(t, arg) {

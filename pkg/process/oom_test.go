@@ -17,7 +17,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// What Slurm 23.11 makes of version 2, with one limit a job, and of version 1 in the hybrid layout.
+// Cgroups as Slurm 23.11 creates them in version 2, with one limit per job, and in version 1 in the
+// hybrid layout.
 const (
 	groupsV2 = "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_0\n"
 	mountsV2 = "24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n" +
@@ -162,7 +163,8 @@ func TestOOMCounts(t *testing.T) {
 	}
 }
 
-// Memory that ran out explains an end that nobody asked for, and no other.
+// TestOOMOfAChild verifies that a lack of memory explains an exit that was not requested, and no
+// other.
 func TestOOMOfAChild(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -210,9 +212,9 @@ func TestSignalName(t *testing.T) {
 	}
 }
 
-// TestRealOOM has the kernel end a child for want of memory, in a cgroup of this machine's own
-// version that has a limit. Who may not make one has the recorded trees alone; root may, and CI
-// runs as root.
+// TestRealOOM makes the kernel kill a child for lack of memory, in a cgroup of this machine's own
+// version that has a limit. Without the permission to create one, only the recorded trees are
+// tested; root has it, and CI runs as root.
 func TestRealOOM(t *testing.T) {
 	group := findMemoryGroup("/")
 	if len(group.levels) == 0 {
@@ -250,7 +252,7 @@ func TestRealOOM(t *testing.T) {
 	}
 }
 
-// boundedGroup makes a cgroup with a limit for the time of a test.
+// boundedGroup creates a cgroup with a limit for the duration of a test.
 func boundedGroup(t *testing.T, group memoryGroup, limit int) string {
 	t.Helper()
 	top := group.levels[len(group.levels)-1]
@@ -276,7 +278,7 @@ func boundedGroup(t *testing.T, group memoryGroup, limit int) string {
 	return dir
 }
 
-// unprivileged ends a test that takes root: it fails where that is who runs it.
+// unprivileged skips a test that requires root; if root runs the test, it fails instead.
 func unprivileged(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -285,7 +287,7 @@ func unprivileged(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// tellExit is a daemon that starts one child and tells how that ended.
+// tellExit is a daemon that starts one child and prints how it ended.
 func tellExit() int {
 	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A process that forks twice, begins a session and clears its environment, all before the first
-// census, ends with its daemon: at once if the daemon closes, and by the guard if the daemon is
-// killed after a census.
+// TestOrphansEnd verifies that a process that forks twice, begins a session and clears its
+// environment, all before the first scan, ends with its daemon: at once if the daemon closes, and
+// by the guard if the daemon is killed after a scan.
 func TestOrphansEnd(t *testing.T) {
 	takesSeconds(t)
 	for name, end := range map[string]func(d *daemon) error{
@@ -20,7 +20,7 @@ func TestOrphansEnd(t *testing.T) {
 			return err
 		},
 		"kill": func(d *daemon) error {
-			time.Sleep(3 * minScanInterval) // a census is not seen from outside
+			time.Sleep(3 * minScanInterval) // scans are not visible from outside
 			return d.cmd.Process.Kill()
 		},
 	} {
@@ -50,8 +50,8 @@ func TestOrphansEnd(t *testing.T) {
 	}
 }
 
-// Orphans that end are reaped while their daemon lives, and the ends of its own children stay
-// known.
+// TestOrphansAreReaped verifies that orphans that end are reaped while their daemon lives, and that
+// the exits of its own children stay known.
 func TestOrphansAreReaped(t *testing.T) {
 	takesSeconds(t)
 	d := newDaemon(t, fmt.Sprintf(`for i in 1 2 3; do (env -i setsid sleep 0.1 &); done; exec sleep %s`, nap()))

@@ -17,14 +17,14 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// buffer is a Log, and a pass-through, that keeps what it gets. With hold it does not take anything
-// until that is closed.
+// buffer is a log or pass-through that keeps its data. If hold is set, it accepts no data until
+// hold is closed.
 type buffer struct {
 	hold chan struct{}
 
 	mu   sync.Mutex
 	all  bytes.Buffer
-	torn bool // whether a Write ended within a line
+	torn bool // a Write ended within a line
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
@@ -69,7 +69,7 @@ func TestOutputThroughAFile(t *testing.T) {
 			}
 			from, to := os.NewFile(uintptr(ends[0]), "from"), os.NewFile(uintptr(ends[1]), "to")
 			defer from.Close()
-			// After NewFile, as another process would do it.
+			// This happens after NewFile, as another process would do it.
 			if err := unix.SetNonblock(ends[1], nonblocking); err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestOutputThroughAFile(t *testing.T) {
 				<-c.Done()
 				to.Close()
 			}()
-			// The pipe is full, and something has found it full, before anything is read.
+			// The pipe is full, and a write has failed because of it, before any data is read.
 			until(t, "full pipe", func() (bool, any) {
 				n, err := unix.IoctlGetInt(int(from.Fd()), unix.TIOCINQ)
 				return n == 64<<10, []any{n, err}
@@ -95,7 +95,8 @@ func TestOutputThroughAFile(t *testing.T) {
 	}
 }
 
-// What passes through is there at once, without waiting for the end of a line.
+// TestOutputPassesAtOnce verifies that output is passed through at once, without waiting for the
+// end of a line.
 func TestOutputPassesAtOnce(t *testing.T) {
 	s := newSupervisor(t)
 	stdout := &buffer{}
@@ -109,7 +110,7 @@ func TestOutputPassesAtOnce(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A line that is not finished yet takes the place of the oldest one.
+// TestUnfinishedLineCounts verifies that an unfinished line replaces the oldest one.
 func TestUnfinishedLineCounts(t *testing.T) {
 	s := newSupervisor(t)
 	spec := shell("printf '1\\n2\\n3'; exec sleep " + nap())
@@ -121,7 +122,8 @@ func TestUnfinishedLineCounts(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A child whose output nobody reads any more ends as it would without us: by SIGPIPE.
+// TestOutputThatNobodyReads verifies that a child whose output is no longer read ends as it would
+// without the daemon: by SIGPIPE.
 func TestOutputThatNobodyReads(t *testing.T) {
 	s := newSupervisor(t)
 	from, to, err := os.Pipe()
@@ -217,7 +219,8 @@ func TestLogKeepsLongLines(t *testing.T) {
 	}
 }
 
-// The other stream's lines begin lines of their own, also within a long one.
+// TestLogMarksWhatCameBetween verifies that the other stream's lines begin new lines, also within a
+// long one.
 func TestLogMarksWhatCameBetween(t *testing.T) {
 	log := &buffer{}
 	o := newChildOutput(Spec{Log: log})
@@ -254,8 +257,8 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 	}
 }
 
-// A child has ended when it has, whoever keeps its output open; and what comes of that later is
-// passed on nonetheless.
+// TestGrandchildHoldsBackNoEnd verifies that a child's end is reported at once, even if another
+// process keeps its output open, and that later output is passed on nevertheless.
 func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	s := newSupervisor(t)
 	s.timeouts.outputDrain = 2 * ceiling
@@ -284,8 +287,8 @@ func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	}
 }
 
-// What a child printed before its end is among its last lines, also where its output was being
-// taken slowly; one that nobody takes holds up nobody.
+// TestLastLinesAfterTheEnd verifies that text printed before a child's end is among its last lines
+// even if its output was read slowly; output that is not read blocks nothing.
 func TestLastLinesAfterTheEnd(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken %v", taken), func(t *testing.T) {
@@ -325,7 +328,8 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// What a child leaves behind does not die of a closed pipe, when nobody listens any more.
+// TestGrandchildMayPrintAfterDone verifies that a process that a child leaves behind is not killed
+// by a closed pipe when its output is no longer read.
 func TestGrandchildMayPrintAfterDone(t *testing.T) {
 	s := newSupervisor(t)
 	s.timeouts.outputDrain = 10 * time.Millisecond
@@ -346,7 +350,8 @@ func TestGrandchildMayPrintAfterDone(t *testing.T) {
 	}
 }
 
-// A grandchild that goes on printing does not keep the child from being done.
+// TestGrandchildPrintsOn verifies that a grandchild that continues to print does not prevent the
+// child from being done.
 func TestGrandchildPrintsOn(t *testing.T) {
 	takesSeconds(t)
 	s := newSupervisor(t)
@@ -357,8 +362,8 @@ func TestGrandchildPrintsOn(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// All that a child printed before its end passes, though our own output was not being taken at that
-// time.
+// TestSlowTakerGetsAll verifies that all output that a child printed before its end is passed
+// through, although this process's own output was blocked at that time.
 func TestSlowTakerGetsAll(t *testing.T) {
 	s := newSupervisor(t)
 	s.timeouts.outputDrain = 10 * time.Millisecond

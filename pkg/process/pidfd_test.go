@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// One that is no child of ours is known to have ended, and not before it has.
+// TestAwaitGone verifies that the end of a process that is not a child is detected, and not before
+// it ends.
 func TestAwaitGone(t *testing.T) {
 	shell := exec.Command("/bin/sh", "-c", "sleep 1000 & echo $!; read line")
 	out, err := shell.StdoutPipe()
@@ -59,7 +60,7 @@ func TestAwaitGone(t *testing.T) {
 		t.Error("its end is not known")
 	}
 	_ = in.Close()
-	_ = shell.Wait() // nobody has its number any more
+	_ = shell.Wait() // its PID is no longer in use
 	if err := AwaitProcessEnd(t.Context(), 1<<22+1); err != nil {
 		t.Errorf("of a number that no process has: %v", err)
 	}

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// narrowed has a child begin on the first of the CPUs that this process may run on, alone.
+// narrowed binds the calling thread to the first of the CPUs that this process may use, and with it
+// the children that it forks.
 func narrowed() (undo func(), err error) {
 	var all, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

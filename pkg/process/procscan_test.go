@@ -29,9 +29,9 @@ func serveMount() int {
 	return 0
 }
 
-// lockMemory is a process that, once it is told, waits for its first argument, a file that does not
-// answer, in the two ways that together keep everybody from its memory: one thread reads what is
-// mapped, another wants to map more.
+// lockMemory is a process that, on request, waits for its first argument, a file that does not
+// answer, in the two ways that together block all access to its memory: one thread reads mapped
+// data, another requests a new mapping.
 func lockMemory() int {
 	file, err := os.Open(os.Args[1])
 	if err != nil {
@@ -64,7 +64,7 @@ func lockMemory() int {
 	return 0
 }
 
-// company is a helper that runs beside the test until its end.
+// company is a helper process that runs until the end of the test.
 type company struct {
 	pid int
 	in  io.Writer
@@ -96,8 +96,8 @@ func accompany(t *testing.T, name string, args ...string) company {
 	return c
 }
 
-// mountOf mounts a folder with one executable file of that content, and returns who serves the
-// mount, and its path.
+// mountOf mounts a folder with one executable file of that content, and returns the process that
+// serves the mount, and its path.
 func mountOf(t *testing.T, content []byte) (server company, at string) {
 	t.Helper()
 	folder, at := t.TempDir(), t.TempDir()
@@ -121,15 +121,17 @@ func (c company) tell(t *testing.T, line string) {
 	c.answer(t)
 }
 
-// looking is how many goroutines look into an environment: each that hangs holds a thread.
+// looking returns the number of goroutines that read an environment: each that hangs blocks a
+// thread.
 func looking() int {
 	var stacks bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
 	return strings.Count(stacks.String(), "os.ReadFile(")
 }
 
-// An environment that does not answer costs one thread as long as that lasts, however often
-// families are looked at, and all that don't answer together no more than the bound.
+// TestLooksThatHang verifies that an environment that does not answer blocks one thread for that
+// time, however often families are inspected, and that all such environments together block at most
+// the maximum.
 func TestLooksThatHang(t *testing.T) {
 	takesSeconds(t)
 	if err := hostile.Available(); err != nil {
@@ -138,7 +140,7 @@ func TestLooksThatHang(t *testing.T) {
 	s := newSupervisor(t)
 	mount, at := mountOf(t, make([]byte, 1<<20))
 	s.scanner.maxHung = 2
-	s.cancelScans() // only we look
+	s.cancelScans() // only this test scans
 	s.scanLoops.Wait()
 	arg := nap()
 	killNaps(t, arg)
@@ -147,7 +149,7 @@ func TestLooksThatHang(t *testing.T) {
 	for range 3 {
 		locked = append(locked, accompany(t, "locked", filepath.Join(at, "file")))
 	}
-	t.Cleanup(func() { fmt.Fprintln(mount.in, "{}") }) // or they would not end
+	t.Cleanup(func() { fmt.Fprintln(mount.in, "{}") }) // otherwise they would not end
 	mount.tell(t, `{"unread": true}`)
 	for i, want := range []int{1, 2, 2} {
 		fmt.Fprintln(locked[i].in)
@@ -178,7 +180,8 @@ func TestLooksThatHang(t *testing.T) {
 	_ = marked.Wait()
 }
 
-// Whoever has the number of one that is known to be too old is looked at.
+// TestElders verifies that a process is inspected if it has the PID of an earlier one that is known
+// to be too old.
 func TestElders(t *testing.T) {
 	cmd := exec.Command("sleep", nap())
 	if err := cmd.Start(); err != nil {

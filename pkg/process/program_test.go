@@ -54,8 +54,8 @@ func TestStartErrors(t *testing.T) {
 		argv []string
 		dir  string
 		path string
-		want error  // nil: none of the two
-		says string // a part of the message that a caller relies on; none: it starts
+		want error  // nil: neither of the two
+		says string // a part of the message that a caller relies on; empty: it starts
 	}{
 		{"fine", []string{dir + "/ok"}, "", "", nil, ""},
 		{"from its directory", []string{"./ok"}, dir, "", nil, ""},
@@ -110,8 +110,8 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// A start that hangs ends with its context, holds up no other, and leaves no child behind when it
-// comes through.
+// TestStartThatHangs verifies that a start that hangs ends with its context, does not block others,
+// and leaves no child behind when it completes.
 func TestStartThatHangs(t *testing.T) {
 	s := newSupervisor(t)
 	release := make(chan struct{})
@@ -137,7 +137,7 @@ func TestStartThatHangs(t *testing.T) {
 	}
 }
 
-// The same where the context ends while the fork is under way.
+// TestStartThatIsGivenUp verifies the same if the context ends during the fork.
 func TestStartThatIsGivenUp(t *testing.T) {
 	s := newSupervisor(t)
 	for i := range 20 {
@@ -153,7 +153,7 @@ func TestStartThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// giveUp is a daemon that, once it is told, gives up the start of its first argument, and goes on.
+// giveUp is a daemon that, on request, abandons the start of its first argument and continues.
 func giveUp() int {
 	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
@@ -173,13 +173,13 @@ func giveUp() int {
 	if _, err := s.Start(ctx, Spec{Name: "script", Argv: os.Args[1:], Env: childEnv()}); err == nil {
 		return 1
 	}
-	runtime.GC() // which stops all threads of Go for a moment
+	runtime.GC() // stops all threads of Go for a moment
 	fmt.Println("lives")
 	return 0
 }
 
-// An interpreter on a file system that hangs is waited for before the fork, which would hold up the
-// whole daemon.
+// TestInterpreterThatHangs verifies that the wait for an interpreter on a file system that hangs
+// happens before the fork, which would block the whole daemon.
 func TestInterpreterThatHangs(t *testing.T) {
 	if err := hostile.Available(); err != nil {
 		t.Skip(err)

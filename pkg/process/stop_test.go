@@ -40,7 +40,7 @@ func TestStopEndsAll(t *testing.T) {
 	}
 }
 
-// words returns the last lines, less what the shell says of its commands.
+// words returns the last lines without the shell's own messages.
 func words(c *Child) string {
 	lines := slices.DeleteFunc(c.LastLines(), func(line string) bool { return line == "Terminated" })
 	return strings.Join(lines, " ")
@@ -99,7 +99,8 @@ func TestStopLadder(t *testing.T) {
 	}
 }
 
-// Who saves its work after the child has gone can print for as long as it may live.
+// TestStopListensThroughTheGrace verifies that a process that saves its work after the child has
+// ended can print until its own deadline.
 func TestStopListensThroughTheGrace(t *testing.T) {
 	takesSeconds(t)
 	s := newSupervisor(t)
@@ -112,12 +113,13 @@ func TestStopListensThroughTheGrace(t *testing.T) {
 	}
 }
 
-// Who got the signal with the group does not get it again once the child has gone.
+// TestStopAsksOnce verifies that a process that received the signal with its group does not receive
+// it again after the child has ended.
 func TestStopAsksOnce(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell(`sh -c 'n=0; trap "n=\$((n+1))" TERM; echo ready; i=0; while [ $i -lt 50 ]; do sleep 0.01; i=$((i+1)); done; echo $n' & wait`))
 	ready(t, c)
-	time.Sleep(30 * time.Millisecond) // started well before it is asked: the clock of that has 10 ms
+	time.Sleep(30 * time.Millisecond) // started well before the signal: process start times have a resolution of 10 ms
 	c.Stop(t.Context(), time.Hour, unix.SIGTERM)
 	if lines := words(c); lines != "ready 1" {
 		t.Errorf("%q, want that it was asked once", lines)
@@ -154,8 +156,8 @@ func TestStopLeavesOtherChildren(t *testing.T) {
 	other.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// A driver's last act may be to submit the next job, with its environment, which may start on this
-// node at once.
+// TestStopLeavesTheNextJob covers a driver whose last action is to submit the next job, with its
+// environment; that job may start on this node at once.
 func TestStopLeavesTheNextJob(t *testing.T) {
 	takesSeconds(t)
 	s := newSupervisor(t)
@@ -175,7 +177,8 @@ func TestStopLeavesTheNextJob(t *testing.T) {
 	sleepers(t, next, 1)
 }
 
-// Who has the number of one that is gone gets no signal that was meant for that.
+// TestSignalExactly verifies that a process with the PID of an ended one does not receive a signal
+// meant for that one.
 func TestSignalExactly(t *testing.T) {
 	stranger := exec.Command("sleep", nap())
 	if err := stranger.Start(); err != nil {

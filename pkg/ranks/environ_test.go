@@ -54,7 +54,8 @@ func TestEnvironPrecedence(t *testing.T) {
 	}
 }
 
-// TestHoldPort has the kernel give the port to nobody, and a server that asks for it.
+// TestHoldPort verifies that the kernel assigns the held port to no other socket, but to a server
+// that requests it.
 func TestHoldPort(t *testing.T) {
 	port, release, err := HoldPort()
 	if err != nil {

@@ -15,7 +15,7 @@ func TestFindNodeLauncher(t *testing.T) {
 		{"torchrun --nnodes=2 --node-rank=0 --master-addr=n0 train.py", "", "", ""},
 		{"torchrun --nnodes 2 train.py", "", "", ""},
 		{"torchrun --rdzv_endpoint=n0:1 train.py", "", "", ""},
-		// which is the script's
+		// This option belongs to the script.
 		{"torchrun train.py --nnodes=2", "torchrun", "", "python train.py --nnodes=2"},
 		{"python -m torch.distributed.run --nproc-per-node=2 train.py", "python -m torch.distributed.run", "2", "python train.py"},
 		{"python3.11 -u -X faulthandler -m torch.distributed.launch train.py", "python3.11 -m torch.distributed.launch", "", "python train.py"},
@@ -35,7 +35,7 @@ func TestFindNodeLauncher(t *testing.T) {
 		{"ft_launcher --nproc-per-node=8 train.py", "ft_launcher", "8", "python train.py"},
 		{"rrun -n 4 ./app", "rrun", "4", ""},
 		{"rrun ./app", "", "", ""},
-		{"rrun ./app -n 4", "", "", ""}, // which is the app's
+		{"rrun ./app -n 4", "", "", ""}, // the option belongs to the application
 		{"rrun --slurm -n 4 ./app", "", "", ""},
 		{"./torchrunner train.py", "", "", ""},
 		{"", "", "", ""},

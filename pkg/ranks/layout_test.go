@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// twoGPUs is a node with a bit of everything.
+// twoGPUs returns a node with some of every kind of device.
 func twoGPUs() affinity.Node {
 	n := affinity.Node{
 		CPUs: affinity.IDSet{0, 1, 2, 3}, Mems: affinity.IDSet{0, 1},

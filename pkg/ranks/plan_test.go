@@ -123,7 +123,7 @@ func TestUneven(t *testing.T) {
 	}
 }
 
-// says tells whether an error says something; none is expected where that is empty.
+// says reports whether an error contains a text; if the text is empty, the error must be nil.
 func says(err error, text string) bool {
 	if text == "" {
 		return err == nil

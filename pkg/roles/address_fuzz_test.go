@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzLocalAddress looks for an address where the environment tells whatever
-// interface and launching host. No resolver is asked for a name.
+// FuzzLocalAddress determines an address in an environment that names any interface and launching
+// host. No resolver is used.
 func FuzzLocalAddress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, launch, ifname string, size uint8) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -23,9 +23,8 @@ func FuzzLocalAddress(f *testing.F) {
 	})
 }
 
-// FuzzChooseAddress chooses among the interfaces of whatever text: a line each,
-// of the name and the addresses; "!" says that it is down and "*" that it is a
-// loopback interface.
+// FuzzChooseAddress chooses among interfaces described by any text: one line each, with the name
+// and the addresses; "!" means that it is down and "*" that it is a loopback interface.
 func FuzzChooseAddress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, sources, ifname string, loopback bool) {
 		var found []netInterface
@@ -55,7 +54,7 @@ func parsed(texts []string) (all []netip.Addr) {
 	return all
 }
 
-// checkChosen holds the choice of an address to what peers can reach.
+// checkChosen verifies that peers can reach the chosen address.
 func checkChosen(t *testing.T, addr netip.Addr, err error, loopback bool) {
 	t.Helper()
 	switch {

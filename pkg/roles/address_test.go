@@ -113,13 +113,13 @@ func TestLocalAddressHere(t *testing.T) {
 	if err != nil || !local.IsLoopback() {
 		t.Errorf("a local run has address %v, %v", local, err)
 	}
-	// Whether this machine has a network is its own affair; a loopback address is never the answer.
+	// This machine may or may not have a network; a loopback address is never the answer.
 	peers, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
 	if err == nil && !peers.IsGlobalUnicast() {
 		t.Errorf("a run of four nodes has address %v", peers)
 	}
 	if err == nil {
-		// Towards an address of its own a host sends from that address.
+		// Towards one of its own addresses a host sends from that address.
 		again, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.String()}, "")
 		if err != nil || again != peers {
 			t.Errorf("towards %v the address is %v, %v", peers, again, err)

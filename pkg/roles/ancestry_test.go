@@ -10,21 +10,21 @@ import (
 	"testing"
 )
 
-// level is one launch of several within each other: what it adds to the environment of its
-// processes, and the processes between those and what has called it, the nearest first.
+// level is one launch of several nested ones: the variables that it adds to the environment of its
+// processes, and the processes between those and its caller, the nearest first.
 type level struct {
 	title     string
 	add       func(t *testing.T, vars map[string]string, rank, ranks, task int)
 	processes []string
 }
 
-// told sets the variables by which a starter tells a rank.
+// told sets the variables in which a starter passes a rank.
 func (s rankStarter) told(vars map[string]string, rank, ranks int) {
 	vars[s.variableNames.rank[0]], vars[s.variableNames.rankCount[0]] = strconv.Itoa(rank), strconv.Itoa(ranks)
 	vars[s.variableNames.localRank[0]] = "0"
 }
 
-// recordedLevel adds what a real launcher has told a process, with another rank.
+// recordedLevel adds the variables that a real launcher has set for a process, with another rank.
 func recordedLevel(s rankStarter, file string, processes ...string) level {
 	var real map[string]string
 	return level{s.displayName, func(t *testing.T, vars map[string]string, rank, ranks, task int) {
@@ -44,7 +44,7 @@ func recordedLevel(s rankStarter, file string, processes ...string) level {
 	}, processes}
 }
 
-// levels are the launchers that may be nested, with the processes that were seen of real ones.
+// levels are the launchers that may be nested, with the process names that real ones have.
 var levels = []level{
 	recordedLevel(openMPIStarter, "openmpi-5.0.11/rank1", "/opt/openmpi/bin/prterun -n 4 ./app"),
 	recordedLevel(hydraStarter, "mpich-5.0.2/rank1", "/opt/mpich/bin/hydra_pmi_proxy --control-port n1:33385", "/opt/mpich/bin/mpirun -n 4 ./app"),
@@ -72,8 +72,8 @@ var levels = []level{
 	}, []string{"bringupd --ranks-per-node=4 -- ./app"}},
 }
 
-// nest returns the environment and the ancestry of a process below launches within each other.
-// Those before submitted are in another job, whose processes are not seen.
+// nest returns the environment and the ancestry of a process below nested launches. The first
+// submitted launches are in another job, whose processes are not visible.
 func nest(t *testing.T, launches []level, submitted int) (vars map[string]string, seen []Ancestor) {
 	t.Helper()
 	vars = map[string]string{"PATH": "/bin", "OMPI_MCA_btl": "tcp", "PMIX_MCA_gds": "hash"}
@@ -89,15 +89,15 @@ func nest(t *testing.T, launches []level, submitted int) (vars map[string]string
 		for _, argv := range slices.Backward(l.processes) {
 			add(argv)
 		}
-		add("/bin/bash ./job.sh") // the task, which calls what is inside
+		add("/bin/bash ./job.sh") // the task, which calls the inner launch
 		l.add(t, vars, at, 10+at, pid)
 	}
 	slices.Reverse(up)
 	return vars, up
 }
 
-// Four launches within each other, of every kind, and in jobs that one of them has submitted: a
-// rank is that of the innermost one, whose variables alone are left.
+// TestNestedLaunches nests four launches of every kind, also in jobs that one of them has
+// submitted: a rank belongs to the innermost launch, and only that launch's variables remain.
 func TestNestedLaunches(t *testing.T) {
 	const deep = 4
 	var launches []level
@@ -133,7 +133,8 @@ func TestNestedLaunches(t *testing.T) {
 				delete(vars, name)
 			}
 			for _, s := range allStarters {
-				// What bringupd rank sets itself is replaced, and a rank of ours is told what torchrun would.
+				// The variables that bringupd sets for its ranks replace these, and its ranks get the variables
+				// of torchrun.
 				replaced := s.displayName == worldStarter.displayName || s.displayName == plainStarter.displayName || s.displayName == torchrunStarter.displayName && inner.title == worldStarter.displayName
 				if s.displayName != inner.title && s.taskVariables == nil && !replaced && s.hasStarted(fromMap(vars)) {
 					t.Fatalf("%s: the variables of %s are left", what, s.displayName)
@@ -215,8 +216,8 @@ func TestStartedAsByAncestry(t *testing.T) {
 	}
 }
 
-// What a job's MPI would read of the launch that has submitted the job is taken away, and what its
-// own launcher tells stays.
+// TestOuterVariables verifies that variables of the launch that has submitted a job, which the
+// job's MPI would read, are removed, and that those of the job's own launcher stay.
 func TestOuterVariables(t *testing.T) {
 	const step = "SLURM_JOB_ID=17 SLURM_STEP_ID=2 SLURM_PROCID=0 SLURM_NTASKS=4 "
 	for _, tc := range []struct{ name, environ, gone string }{
@@ -234,7 +235,8 @@ func TestOuterVariables(t *testing.T) {
 	}
 }
 
-// A daemon is of the job that has started it, whatever has submitted that job.
+// TestIdentifyByAncestry verifies that a daemon belongs to the job that has started it, whatever
+// has submitted that job.
 func TestIdentifyByAncestry(t *testing.T) {
 	step := change(recorded(t, "step-rank1"), "SLURM_TASK_PID=40")
 	outer := map[string]map[string]string{
@@ -255,7 +257,7 @@ func TestIdentifyByAncestry(t *testing.T) {
 		if err != nil || id.Launcher != LauncherSlurm || id.NodeIndex != 1 || id.Size != 3 {
 			t.Errorf("%s around srun: got %+v, %v", name, id, err)
 		}
-		// A task has submitted the job, too, so that the number of its step is left.
+		// A task has submitted the job, too, so the number of its step is left.
 		batch := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"slurmstepd: [1.batch]", "", ""}}}
 		_, err = IdentifyDaemon(within(vars, change(recorded(t, "batch-shell"), "SLURM_STEP_ID=0")), "n1", Overrides{JobID: "a", Ancestry: func() []Ancestor { return batch }})
 		if name != "torchrun" && (err == nil || !strings.Contains(err.Error(), "cannot start in the batch shell of job")) {

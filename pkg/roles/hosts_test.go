@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestHosts has "bringupd hosts" outrank what the environment tells on the other side.
+// TestHosts verifies that the arguments that "bringupd hosts" passes to the remote side take
+// precedence over the variables of the environment there.
 func TestHosts(t *testing.T) {
 	env := Environment(func(name string) (string, bool) {
 		value, set := map[string]string{

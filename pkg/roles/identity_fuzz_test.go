@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzIdentify asks who it is in an environment of whatever lines NAME=VALUE,
-// with and without flags.
+// FuzzIdentify identifies a daemon in an environment of any lines NAME=VALUE, with and without
+// flags.
 func FuzzIdentify(f *testing.F) {
 	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.env"))
 	if err != nil || len(files) == 0 {
@@ -30,7 +30,7 @@ func FuzzIdentify(f *testing.F) {
 			vars[name] = value
 		}
 		want := Overrides{JobID: job, Local: given&4 != 0}
-		if given&8 != 0 { // a launcher's file holds whatever the environment does
+		if given&8 != 0 { // a launcher's file has the same contents as the environment
 			want.ReadFile = func(string) ([]byte, error) { return []byte(text), nil }
 		}
 		if given&1 != 0 || want.Local {
@@ -56,7 +56,7 @@ func FuzzIdentify(f *testing.F) {
 	})
 }
 
-// checkIdentity holds an identity to what its fields promise.
+// checkIdentity verifies the documented properties of an identity's fields.
 func checkIdentity(t *testing.T, id Identity) {
 	t.Helper()
 	if id.Size < 1 || id.Size > maxNodes || id.NodeIndex < 0 || id.NodeIndex >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// fromMap is the environment of these variables alone.
+// fromMap returns an environment with these variables only.
 func fromMap(vars map[string]string) Environment {
 	return func(name string) (string, bool) {
 		value, set := vars[name]
@@ -25,7 +25,8 @@ func recorded(t *testing.T, name string) map[string]string {
 	return environmentOf(t, "slurm-22.05/"+name)
 }
 
-// environmentOf reads what a launcher tells a process: see testdata/README.md for where it is from.
+// environmentOf reads the environment that a launcher passes to a process: see testdata/README.md
+// for its source.
 func environmentOf(t *testing.T, name string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".env"))
@@ -40,7 +41,7 @@ func environmentOf(t *testing.T, name string) map[string]string {
 	return vars
 }
 
-// change copies vars with "NAME=value" set and "NAME" unset.
+// change returns a copy of vars with "NAME=value" set and "NAME" unset.
 func change(vars map[string]string, changes ...string) map[string]string {
 	vars = maps.Clone(vars)
 	for _, c := range changes {
@@ -125,8 +126,8 @@ func TestIdentifySixtyNodes(t *testing.T) {
 	}
 }
 
-// TestKeyShared holds the key to what real launches had in common: all their tasks, and nobody
-// else.
+// TestKeyShared verifies that the key is the same for all tasks of a real launch, and different
+// from those of all others.
 func TestKeyShared(t *testing.T) {
 	launches := map[string][]string{
 		"step":          {"step-rank0", "step-rank1", "step-rank2"},
@@ -186,7 +187,7 @@ func TestIdentifyMistakes(t *testing.T) {
 		env  map[string]string
 		want Overrides
 		host string
-		says []string // parts of the problem or the mend
+		says []string // parts of the problem or of the fix
 	}{
 		{name: "batch shell", env: recorded(t, "batch-shell"),
 			says: []string{"the batch shell of job 1:", "srun --nodes=3 --ntasks=3 --ntasks-per-node=1 bringupd", "bringupd local"}},
@@ -325,7 +326,8 @@ func TestSlurmWinsOverRank(t *testing.T) {
 	}
 }
 
-// TestOwnPlace: a list that has another node in this rank's place tells of no rank.
+// TestOwnPlace verifies that a host list with another node at this rank's position is not used for
+// any rank.
 func TestOwnPlace(t *testing.T) {
 	id, err := IdentifyDaemon(fromMap(change(recorded(t, "step-rank1"), "SLURMD_NODENAME=n3")), "", Overrides{})
 	if err != nil {
@@ -347,8 +349,8 @@ func TestHostFallback(t *testing.T) {
 	}
 }
 
-// TestArbitraryOrder: a rank that happens to be where the list has it knows no more than the others
-// do.
+// TestArbitraryOrder verifies that a rank whose position in the list is right by chance does not
+// trust the list either.
 func TestArbitraryOrder(t *testing.T) {
 	id, err := IdentifyDaemon(fromMap(change(recorded(t, "arbitrary-rank0"), "SLURM_PROCID=2")), "", Overrides{})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A batch shell, a prolog or a login node has a part of a launcher's variables, or none.
+// TestOutsideOfALaunch verifies that a batch shell, a prolog or a login node, which has only some
+// of a launcher's variables or none, is not a task of a launch.
 func TestOutsideOfALaunch(t *testing.T) {
 	type answers struct {
 		dir, node string
@@ -38,7 +39,8 @@ func TestOutsideOfALaunch(t *testing.T) {
 	}
 }
 
-// Of a job that an mpirun has submitted, one task speaks.
+// TestIsFirstByAncestry verifies that, in a job that an mpirun has submitted, exactly one task is
+// the first.
 func TestIsFirstByAncestry(t *testing.T) {
 	for node, want := range []bool{true, false} {
 		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", node)))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// files are a launcher's, by their text.
+// files returns a function that reads a launcher's files from a text.
 func files(text string) func(string) ([]byte, error) {
 	return func(path string) ([]byte, error) {
 		if text == "" {
@@ -19,8 +19,8 @@ func files(text string) func(string) ([]byte, error) {
 	}
 }
 
-// TestLaunchers holds what each launcher's daemons find out to what all daemons of a launch must
-// agree on.
+// TestLaunchers verifies that the daemons of each launcher derive the same facts for everything
+// that all daemons of a launch must agree on.
 func TestLaunchers(t *testing.T) {
 	hosts := []string{"n1", "n2", "n3"}
 	for _, tc := range []struct {
@@ -72,7 +72,7 @@ func TestLaunchers(t *testing.T) {
 	}
 }
 
-// TestGridEngine has its tasks told their ranks by the job's script.
+// TestGridEngine verifies tasks that get their ranks from the job's script.
 func TestGridEngine(t *testing.T) {
 	for node := range 3 {
 		env := environmentOf(t, fmt.Sprintf("gridengine-8.1.9/task-rank%d", node))
@@ -91,14 +91,15 @@ func TestGridEngine(t *testing.T) {
 	}
 }
 
-// A task on the first host, which is not told PBS_NODEFILE, finds the file where PBS has it.
+// TestPBSNodeFile verifies that a task on the first host without PBS_NODEFILE finds the file at its
+// usual place.
 func TestPBSNodeFile(t *testing.T) {
 	const aux = "aux/0.pbs01"
 	for _, tc := range []struct {
 		name, file string
 		change     []string
 		files      map[string]string
-		want       int // nodes; 0: an error that names the file's place, of which says is a part
+		want       int // number of nodes; 0: an error that contains the file's path and says
 		says       string
 	}{
 		{"PBS's usual place", "task-rank0", nil, map[string]string{"/var/spool/pbs/" + aux: "n1\nn2\n"}, 2, ""},
@@ -142,8 +143,8 @@ func TestPBSKinds(t *testing.T) {
 	}
 }
 
-// Whatever starts processes within another's comes first, and a shell of a batch system leaves it
-// to who says more.
+// TestInnermostLauncher verifies that a launcher that starts processes inside another one takes
+// precedence, and that a shell of a batch system yields to a launcher with more information.
 func TestInnermostLauncher(t *testing.T) {
 	step := recorded(t, "step-rank1")
 	with := func(name string, more ...map[string]string) map[string]string {
@@ -260,7 +261,7 @@ func TestLaunchersMistakes(t *testing.T) {
 	}
 }
 
-// TestWords holds each launcher's words to what their readers make of them.
+// TestWords verifies that each launcher has all phrases that messages are composed of.
 func TestWords(t *testing.T) {
 	for _, l := range allLaunchers {
 		w := l.commandHints("17-4")

@@ -2,7 +2,7 @@ package roles
 
 import "testing"
 
-// TestGrantedMemory checks how much memory Slurm says that a step may use on its node (R3).
+// TestGrantedMemory verifies how much memory, according to Slurm, a step may use on its node (R3).
 func TestGrantedMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		environ []string

@@ -14,9 +14,9 @@ func TestRankNamed(t *testing.T) {
 	}{
 		{"0", 0, ""},
 		{"n6", 6, ""},
-		{"7", 7, ""}, // and not the host of that name, which has a rank too
+		{"7", 7, ""}, // not the host of that name, which has a rank too
 		{"1", 1, ""},
-		{"99", 7, ""}, // which is no rank
+		{"99", 7, ""}, // 99 is not a rank
 		{"007", 7, ""},
 		{"two", -1, "two has 2 daemons: give the rank, one of [3 4]"},
 		{"", -1, "give a rank of 0 to 7, or a host"},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// allocated returns how many bytes f allocates, with what runs beside it.
+// allocated returns the number of bytes that the process allocates while f runs.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -22,7 +22,7 @@ func FuzzExpandNodeList(f *testing.F) {
 		var names []string
 		var err error
 		took := allocated(func() { names, err = ExpandNodeList(list, limit) })
-		// A name is made of at most as many pieces as it has bytes.
+		// A name consists of at most as many parts as it has bytes.
 		most := uint64(64<<10 + 256*len(list))
 		for _, name := range names {
 			most += uint64(64 + 4*len(name)*len(name))
@@ -51,14 +51,14 @@ func FuzzExpandNodeList(f *testing.F) {
 	})
 }
 
-// FuzzCompactNodeList compacts hosts of whatever names, with a blank between.
+// FuzzCompactNodeList compacts hosts of any names, separated by blanks.
 func FuzzCompactNodeList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		hosts := strings.Split(text, " ")
 		list := CompactNodeList(hosts)
 		for _, host := range hosts {
 			if names, err := ExpandNodeList(host, 1); host != "" && (err != nil || names[0] != host) {
-				return // it is no name of a host
+				return // it is not a host name
 			}
 		}
 		hosts = slices.DeleteFunc(hosts, func(host string) bool { return host == "" })

@@ -10,7 +10,7 @@ import (
 func TestExpandNodeList(t *testing.T) {
 	for _, tc := range []struct {
 		in   string
-		want string // names with blanks between
+		want string // names, separated by blanks
 	}{
 		{"n1", "n1"},
 		{"n1,n2", "n1 n2"},
@@ -118,7 +118,7 @@ func TestCompactNodeList(t *testing.T) {
 	}
 }
 
-// checkRoundTrip compacts hosts, shuffled, and expands them again.
+// checkRoundTrip compacts shuffled hosts and expands them again.
 func checkRoundTrip(t *testing.T, hosts []string) {
 	t.Helper()
 	if len(hosts) == 0 {

@@ -11,7 +11,7 @@ func TestShortfalls(t *testing.T) {
 		name       string
 		environ    string
 		cpus, node int
-		want       string // what is seen and what mends it, one after the other
+		want       string // the problem, followed by its fix
 	}{
 		{"all of a node", step + "SLURM_JOB_GPUS=0,1 SLURM_STEP_GPUS=0,1", 8, 8, ""},
 		{"no step", "SLURM_JOB_ID=17 SLURM_JOB_GPUS=0", 1, 8, ""},
@@ -36,11 +36,12 @@ func TestShortfalls(t *testing.T) {
 	}
 }
 
-// A heterogeneous job as a Slurm 22.05 told its steps.
+// TestShortfallsOfComponents checks environments that Slurm 22.05 passed to the steps of a
+// heterogeneous job.
 func TestShortfallsOfComponents(t *testing.T) {
 	for name, want := range map[string]string{
 		"het-one-group-rank0": "the job has 3 nodes in 2 components, and this step has 2 of them; add --het-group=0,1 to srun",
-		"het-one-group-rank1": "", // which its first node has told
+		"het-one-group-rank1": "", // its first node has reported it
 		"het-step-rank0":      "",
 		"het-batch-rank0":     "",
 		"step-rank0":          "",

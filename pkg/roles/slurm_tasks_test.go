@@ -40,7 +40,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// As a Slurm 22.05 told its tasks.
+// TestSlurmSplitsGPUs checks environments that Slurm 22.05 passed to its tasks.
 func TestSlurmSplitsGPUs(t *testing.T) {
 	for _, tc := range []struct {
 		asked, told string

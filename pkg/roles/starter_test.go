@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What launchers tell the processes that they start one a rank, as their sources and
-// manuals have it.
+// TestStartedAs checks the variables that launchers set for processes that they start once per
+// rank, according to their sources and manuals.
 func TestStartedAs(t *testing.T) {
 	step := []string{
 		"SLURM_JOB_ID=17", "SLURM_STEP_ID=2", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
@@ -19,7 +19,7 @@ func TestStartedAs(t *testing.T) {
 	inStep := ours(StartedRank{Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3, MasterHost: "n2", MasterPort: 27313})
 	split := inStep
 	split.CPUs, split.OwnGPUs = 8, true
-	// What of it is seen among the ancestors.
+	// The names of the launchers' processes among the ancestors.
 	programs := map[string]string{"srun": "slurmstepd: [17.2]", "Open MPI's mpirun": "orted", "MPICH's mpiexec": "hydra_pmi_proxy", "flux run": "flux-shell", "torchrun": "torchrun"}
 	for _, tc := range []struct {
 		name    string
@@ -78,7 +78,7 @@ func TestStartedAs(t *testing.T) {
 	}
 }
 
-// Two steps of a job, and two attempts, meet at ports of their own.
+// TestMasterPort verifies that two steps of a job, and two attempts, use different ports.
 func TestMasterPort(t *testing.T) {
 	seen := make(map[int]string)
 	for _, more := range []string{"SLURM_STEP_ID=0", "SLURM_STEP_ID=1", "SLURM_STEP_ID=0 SLURM_RESTART_COUNT=1"} {
@@ -91,14 +91,14 @@ func TestMasterPort(t *testing.T) {
 	}
 }
 
-// A step has no nodes without tasks, as srun itself has none.
+// TestTaskNodes verifies the nodes of a step that has no nodes without tasks, as with srun itself.
 func TestTaskNodes(t *testing.T) {
 	const step = "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[4-7] SLURM_JOB_NODELIST=n[4-7] SLURM_NNODES=4 SLURM_NODEID="
 	for _, tc := range []struct {
 		name    string
 		environ string
 		task    Task
-		want    map[string]string // empty: untouched
+		want    map[string]string // empty: unchanged
 	}{
 		{"one rank on the first node", step + "0", Task{RankCount: 1, TasksPerNode: []int{1, 0, 0, 0}, LocalRanks: []int{0}}, map[string]string{
 			"SLURM_NODELIST": "n4", "SLURM_STEP_NODELIST": "n4", "SLURM_NNODES": "1", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
@@ -128,8 +128,8 @@ func TestTaskNodes(t *testing.T) {
 	}
 }
 
-// The variables of each launcher's one process reach no rank of a world, and what users
-// have set for all of theirs does.
+// TestTaskVariables verifies that variables which a launcher sets for its single process do not
+// reach the ranks of a world, and that variables which users have set for all ranks do.
 func TestTaskVariables(t *testing.T) {
 	task := Task{Rank: 5, RankCount: 7, LocalRank: 1, TasksPerNode: []int{2, 2, 2, 1}, LocalRanks: []int{4, 5}}
 	step := "SLURM_JOB_ID=17 SLURM_STEP_ID=0 "
@@ -171,7 +171,8 @@ func TestTaskVariables(t *testing.T) {
 	}
 }
 
-// An mpirun in a step of Slurm's finds the nodes by the step's variables.
+// TestSlotVariables verifies that an mpirun in a Slurm step finds the nodes by the step's
+// variables.
 func TestSlotVariables(t *testing.T) {
 	step := EnvironmentOf([]string{"SLURM_JOBID=17", "SLURM_JOB_ID=17"})
 	large := SlotVariables(EnvironmentOf([]string{"SLURM_JOBID=17", "SLURM_NNODES=8"}), []string{"n1"}, 4)
@@ -200,7 +201,7 @@ func TestSlotVariables(t *testing.T) {
 	}
 }
 
-// What a real Slurm 22.05 told its tasks.
+// TestStartedAsRecorded checks environments that a real Slurm 22.05 passed to its tasks.
 func TestStartedAsRecorded(t *testing.T) {
 	for name, want := range map[string]StartedRank{
 		"crowded-rank4":   {Rank: 4, RankCount: 12, LocalRank: 4, LocalCount: 8, NodeIndex: 0, NodeCount: 3, CPUs: 8, MasterHost: "n1"},
@@ -223,7 +224,8 @@ func TestStartedAsRecorded(t *testing.T) {
 	}
 }
 
-// An mpirun that a daemon's driver starts sees nothing of the one that has started the daemon.
+// TestPMIVariables verifies that an mpirun started by a daemon's driver sees no variables of the
+// one that has started the daemon.
 func TestPMIVariables(t *testing.T) {
 	for _, tc := range []struct{ name, environ, gone string }{
 		{"under Open MPI's", "OMPI_COMM_WORLD_RANK=1 OMPI_UNIVERSE_SIZE=3 OMPI_MCA_orte_hnp_uri=x OMPI_MCA_btl=tcp PMIX_RANK=1 PMIX_MCA_gds=hash PATH=/bin",

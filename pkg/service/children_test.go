@@ -25,7 +25,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// children are those of a node with a run directory of its own.
+// children returns the children of a node with a run directory of its own.
 func children(t *testing.T) *Children {
 	t.Helper()
 	super, err := process.NewSupervisor(nil)
@@ -37,8 +37,8 @@ func children(t *testing.T) *Children {
 	return NewChildren(Config{Starter: super.AsStarter(), EventLog: eventlog.New(), Log: zap.NewNop()}, life)
 }
 
-// A signal that comes when the driver runs, and its start has not returned yet, is
-// given to it when it has.
+// TestSignalBeforeTheDriverIsAdopted verifies that a signal that arrives when the driver runs, but
+// its start has not returned yet, is forwarded afterwards.
 func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
 	t.Parallel()
 	c, marks := children(t), t.TempDir()
@@ -60,7 +60,8 @@ func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
 	untilThere(t, heard)
 }
 
-// Each rank gets a signal once, also one that is being started while others run.
+// TestSignalsReachAllRanks verifies that each rank receives a signal once, also a rank that is
+// being started while others run.
 func TestSignalsReachAllRanks(t *testing.T) {
 	t.Parallel()
 	c, marks := children(t), t.TempDir()
@@ -87,7 +88,7 @@ func TestSignalsReachAllRanks(t *testing.T) {
 	}
 }
 
-// sharedStep is a supervisor in a step whose launcher signals all processes, or the daemon alone.
+// sharedStep is a supervisor in a step whose launcher signals all processes, or only the daemon.
 type sharedStep struct {
 	process.Starter
 	all bool
@@ -96,13 +97,13 @@ type sharedStep struct {
 // SignalReachedGuard implements process.Starter.
 func (s sharedStep) SignalReachedGuard(context.Context, syscall.Signal) bool { return s.all }
 
-// TestSignalsOfALauncher checks that a child gets a signal once, whether the launcher has sent it
-// to all processes or to the daemon alone (J12).
+// TestSignalsOfALauncher verifies that a child receives a signal once, whether the launcher has
+// sent it to all processes or only to the daemon (J12).
 func TestSignalsOfALauncher(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		sig  syscall.Signal
-		all  bool // the launcher signals all
+		all  bool // the launcher signals all processes
 		want string
 	}{
 		"to all":           {syscall.SIGUSR1, true, "USR2\n"},
@@ -124,13 +125,13 @@ func TestSignalsOfALauncher(t *testing.T) {
 				untilHolds(t, heard, strings.TrimSuffix(tc.want, "USR2\n"))
 			}
 			c.cfg.SharedSignals = false
-			c.ForwardSignal(syscall.SIGUSR2) // by then what was passed on has arrived
+			c.ForwardSignal(syscall.SIGUSR2) // by then, forwarded signals have arrived
 			untilHolds(t, heard, tc.want)
 		})
 	}
 }
 
-// All that a rank prints at full speed is in its log.
+// TestLogHasAllOfARank verifies that all output that a rank prints at full speed is in its log.
 func TestLogHasAllOfARank(t *testing.T) {
 	t.Parallel()
 	const row = "0123456789012345678901234567890123456789"
@@ -174,7 +175,7 @@ func TestLogHasAllOfARank(t *testing.T) {
 	}
 }
 
-// TestServiceWithoutProgram checks that the failure of a service whose program is missing has the
+// TestServiceWithoutProgram verifies that the failure of a service whose program is missing has the
 // code of a shell, so that the advice can name the reason.
 func TestServiceWithoutProgram(t *testing.T) {
 	dir := t.TempDir()
@@ -198,7 +199,7 @@ func TestServiceWithoutProgram(t *testing.T) {
 	}
 }
 
-// TestDriverEnd checks what is known of a driver that has ended.
+// TestDriverEnd verifies what is recorded about a driver that has ended.
 func TestDriverEnd(t *testing.T) {
 	for _, tc := range []struct {
 		script, exit string
@@ -234,7 +235,7 @@ func TestLogNames(t *testing.T) {
 	}
 }
 
-// untilHolds waits until a file holds a text.
+// untilHolds waits until a file contains a text.
 func untilHolds(t *testing.T, path, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
@@ -248,7 +249,7 @@ func untilHolds(t *testing.T, path, text string) {
 	}
 }
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 func untilThere(t *testing.T, path string) {
@@ -293,7 +294,8 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// A service is dead when a process is that it can't do without, even where its own goes on.
+// TestVital verifies that a service counts as dead when one of its vital processes ends, even if
+// its main process continues.
 func TestVital(t *testing.T) {
 	t.Parallel()
 	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
@@ -346,13 +348,14 @@ func TestVital(t *testing.T) {
 	c.StopSelected(0, func(string) bool { return true })
 }
 
-// A service that the driver itself has ended is no failure if the driver ends well soon after, and
-// is one with the driver's command named if it does not.
+// TestStoppedByDriver verifies that a service that the driver itself has ended is not a failure if
+// the driver succeeds soon after, and is one, with the driver's command in its message, if the
+// driver does not.
 func TestStoppedByDriver(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name, ending string // what the driver does once it has ended the service
-		says         string // empty: no failure is told
+		name, ending string // what the driver does after it has ended the service
+		says         string // empty: no failure is reported
 	}{
 		{"and ends well", "exit 0", ""},
 		{"and fails", "exit 3", `the worker of rank 0 (n0) has ended: the driver has run "sh -c `},
@@ -390,7 +393,7 @@ func TestStoppedByDriver(t *testing.T) {
 			if !ctxutil.AwaitDoneFor(driver.Ended(), ceiling) {
 				t.Fatal("the driver does not end")
 			}
-			tasks.Wait() // the service's end has been judged then
+			tasks.Wait() // the service's end has been classified then
 			var told *health.Failure
 			select {
 			case told = <-dead:

@@ -12,14 +12,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Logs of a service's own are kept when the run fails by this node, or when that is wanted:
-// at the end, or while it runs.
+// TestEvidence verifies that a service's own logs are kept if this node ends the run with a
+// failure, or if this is configured: at the end, or during the run.
 func TestEvidence(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		keep    framework.ServiceLogs
 		failed  bool
-		running bool // it is kept before the end
+		running bool // the logs are kept before the end
 		ended   bool // and at the end
 	}{
 		{"nobody wants them", framework.ServiceLogs{}, false, false, false},

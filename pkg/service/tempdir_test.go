@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// guarded lets in who has its file.
+// guarded admits clients that have its file.
 type guarded struct {
 	framework.None
 	err error
@@ -57,7 +57,7 @@ func TestAdmit(t *testing.T) {
 			if tc.file {
 				want = map[string]string{"KEY": key}
 			}
-			for range 2 { // each service of a node asks for it
+			for range 2 { // each service of a node requests it
 				env, err := p.WriteCredentials(tc.of, framework.Node{TempDir: dir}, []byte("secret"))
 				if diff := cmp.Diff(want, env); diff != "" || !errors.Is(err, tc.err) {
 					t.Errorf("%v\n%s", err, diff)
@@ -78,10 +78,11 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// What is kept of a node's directory has no secret in it, wherever that was put.
+// TestKeepWithoutSecrets verifies that the kept part of a node's directory contains no secret,
+// wherever the secret was stored.
 func TestKeepWithoutSecrets(t *testing.T) {
 	in := t.TempDir()
-	// another daemon's
+	// Another daemon's directory.
 	if err := os.Mkdir(filepath.Join(in, keysDirName([]byte("secret"))), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +101,8 @@ func TestKeepWithoutSecrets(t *testing.T) {
 	}
 }
 
-// What a program passes on to another node is found there, under the same path; two daemons of a
-// host do not meet.
+// TestAdmitElsewhere verifies that files which a program passes on to another node are found there
+// under the same path, and that two daemons of a host do not collide.
 func TestAdmitElsewhere(t *testing.T) {
 	in := t.TempDir()
 	keys := map[string]bool{}
@@ -127,8 +128,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// The directory of keys may be there, if another daemon of this user's has made it. One that a
-// stranger may have made is refused: programs of other nodes would find the stranger's keys.
+// TestKeysOfAStranger verifies that the directory of keys may exist if another daemon of the same
+// user has made it. A directory that another user may have made is refused: programs of other nodes
+// would find that user's keys.
 func TestKeysOfAStranger(t *testing.T) {
 	for name, plant := range map[string]func(dir string) error{
 		"another user's": func(dir string) error {
@@ -152,7 +154,8 @@ func TestKeysOfAStranger(t *testing.T) {
 	}
 }
 
-// A directory for temporary files that others could replace is told of.
+// TestTempDirOfAProject verifies that a directory for temporary files whose entries other users
+// could replace is reported.
 func TestTempDirOfAProject(t *testing.T) {
 	users.Need(t)
 	for dir, warns := range map[string]bool{t.TempDir(): false, users.Project(t): true} {

@@ -18,14 +18,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// A service goes on with the process that was started ahead of its time, unless that
-// is of no use any more.
+// TestWarm verifies that a service uses the process that was started in advance, unless it cannot
+// be used any more.
 func TestWarm(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		warm string // the command that waits for its order; empty: none
-		env  string // what it is told besides, ahead of its time
-		want string // who does the work
+		env  string // additional environment of the process started in advance
+		want string // the process that does the work
 	}{
 		{"it waits", "read order; echo $$ >ahead", "", "ahead"},
 		{"it was told something else", "read order || exit; echo $$ >ahead", "X=1", "begun"},
@@ -77,8 +77,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// Each start looks who has the service's ports, and says who has, also after one that failed in
-// passing.
+// TestPortTakenBetweenStarts verifies that each start checks for other processes on the service's
+// ports and names them, also after a start that failed temporarily.
 func TestPortTakenBetweenStarts(t *testing.T) {
 	c := children(t)
 	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})

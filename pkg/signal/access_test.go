@@ -57,7 +57,7 @@ func TestDiskRead(t *testing.T) {
 	}{
 		{"empty", 0}, {"small", 6}, {"largest", maxRecordSize}, {"too-large", -1},
 		{"link", -1}, {"directory", -1}, {"missing", -1},
-		{"fifo", 0}, // nobody writes to it, and nobody waits
+		{"fifo", 0}, // it has no writer, and the read does not wait for one
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := plain.ReadFile(path(tc.name))
@@ -68,7 +68,7 @@ func TestDiskRead(t *testing.T) {
 	}
 }
 
-// What the disk tells of itself is the kernel's word.
+// TestDiskTells verifies that the properties of the disk are those that the kernel reports.
 func TestDiskTells(t *testing.T) {
 	dir := t.TempDir()
 	kind, err := plain.FileSystemOf(dir)
@@ -127,8 +127,8 @@ func TestDiskWriteMode(t *testing.T) {
 	}
 }
 
-// A network file system may say only at the close that it did not take what was
-// written.
+// TestDiskClose verifies that an error at close is returned: a network file system may report only
+// then that data was not written.
 func TestDiskClose(t *testing.T) {
 	failed := errors.New("failed")
 	for _, tc := range []struct {
@@ -185,7 +185,7 @@ func TestDiskChangeUnknown(t *testing.T) {
 	}
 }
 
-// What passes is asked for again, after pauses that grow; nothing else is.
+// TestAgain verifies that operations are repeated after temporary errors only, with growing pauses.
 func TestAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -281,8 +281,8 @@ func TestWriteWhole(t *testing.T) {
 	}
 }
 
-// inVain answers every kind of change and the first writing with an error once,
-// though the changes are made where that is EIO.
+// inVain returns a file system in which the first change of each kind and the first write fail once
+// with an error; if it is EIO, the changes are made nevertheless.
 func inVain(answer error) *faulty {
 	asked := make(map[string]bool)
 	first := func(what string) bool {
@@ -376,7 +376,7 @@ func TestClaim(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		fs     *faulty
-		there  bool // by another
+		there  bool // made by another process
 		err    error
 		theirs bool
 	}{

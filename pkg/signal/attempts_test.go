@@ -9,7 +9,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestNewest has the newest attempt of a launch found, and none of another's.
+// TestNewest verifies that the newest attempt of a launch is found, and no attempt of another
+// launch.
 func TestNewest(t *testing.T) {
 	ctx, p := within(t), newPlace(t)
 	make := func(run, key string) *Dir {
@@ -39,7 +40,7 @@ func TestNewest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// a job's own output
+	// A file with the job's own output.
 	if err := os.WriteFile(filepath.Join(p.LogDir, p.Run+"-a8"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestNewest(t *testing.T) {
 		t.Errorf("it shows %v and %v", begun.NodeNames, begun.ControlNames)
 	}
 	publishResult(second, 2)
-	make(p.Run+"-a10", p.Key) // not in the order of the alphabet
+	make(p.Run+"-a10", p.Key) // not in alphabetical order
 	newest(10, false)
 	results, err := p.PreviousResults(ctx, 10)
 	if err != nil || len(results) != 2 || results[0].NextAttempt != 1 || results[1].NextAttempt != 2 {
@@ -71,8 +72,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// The names of a run's attempts are recognised if the run's own name contains what else they are
-// made of.
+// TestAttemptOf verifies that the names of a run's attempts are recognised even if the run's own
+// name contains the parts of such names.
 func TestAttemptOf(t *testing.T) {
 	for _, tc := range []struct {
 		run, name string

@@ -16,7 +16,7 @@ func TestNoteBadNodes(t *testing.T) {
 	again := p
 	again.Run += "-r1"
 	for _, d := range []*Dir{create(t, p), create(t, again)} {
-		for _, hosts := range [][]string{{"n3", "n1"}, {"n7"}} { // the second is of no consequence
+		for _, hosts := range [][]string{{"n3", "n1"}, {"n7"}} { // the second list has no effect
 			path, err := d.RecordBadNodes(within(t), hosts)
 			if err != nil || path != filepath.Join(p.LogDir, "bad-nodes", d.Name()) {
 				t.Errorf("it is at %s: %v", path, err)
@@ -49,8 +49,8 @@ func TestNoteBadNodesRefused(t *testing.T) {
 	}
 }
 
-// A directory that others could write to, or that is a link to one, is not used: a stranger may
-// have made it.
+// TestNoteBadNodesElsewhere verifies that a directory that other users can write to, or a link to
+// one, is not used: another user may have made it.
 func TestNoteBadNodesElsewhere(t *testing.T) {
 	for name, make := range map[string]func(dir, elsewhere string) error{
 		"a link":       func(dir, elsewhere string) error { return os.Symlink(elsewhere, dir) },
@@ -74,7 +74,8 @@ func TestNoteBadNodesElsewhere(t *testing.T) {
 	}
 }
 
-// A share that answers wrongly in passing is asked again.
+// TestNoteBadNodesAsksAgain verifies that a call is repeated after a temporary error of the shared
+// file system.
 func TestNoteBadNodesAsksAgain(t *testing.T) {
 	d := create(t, newPlace(t))
 	refused := make(map[NameChange]bool)

@@ -36,8 +36,8 @@ func BenchmarkBeat(b *testing.B) {
 	}
 }
 
-// BenchmarkFind is a worker's way into a run whose head has made it, in a log directory
-// that has so many older ones.
+// BenchmarkFind measures how long a worker takes to find a run that its head has made, in a log
+// directory with many older runs.
 func BenchmarkFind(b *testing.B) {
 	for _, runs := range []int{0, 1000, 10000} {
 		b.Run(strconv.Itoa(runs), func(b *testing.B) {
@@ -56,8 +56,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkList1024 is one look of the head of 1024 nodes, each of which has
-// joined, is up and beats, and what it asks of the listing.
+// BenchmarkList1024 measures one poll of the head of 1024 nodes, each of which has joined, is up
+// and sends heartbeats, and the head's queries of the listing.
 func BenchmarkList1024(b *testing.B) {
 	const size = 1024
 	p := newPlace(b)
@@ -81,8 +81,8 @@ func BenchmarkList1024(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchToSeen is the time from the moment before a record's rename to
-// the wake-up of who waits for it.
+// BenchmarkWatchToSeen measures the time from just before a record's rename to the wake-up of a
+// goroutine that waits for it.
 func BenchmarkWatchToSeen(b *testing.B) {
 	for _, tc := range []struct {
 		name   string

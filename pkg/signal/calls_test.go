@@ -38,7 +38,7 @@ func TestGuarded(t *testing.T) {
 				if errors.As(err, &stall) != (tc.after > 0) || stall != nil && stall.Elapsed != tc.after {
 					t.Errorf("got %#v, want a stall of %s", stall, tc.after)
 				}
-				time.Sleep(2 * time.Hour) // for the call given up
+				time.Sleep(2 * time.Hour) // until the abandoned call has ended
 			})
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// noLinks is a share without hard links, on which a rename is lost.
+// noLinks is a file system without hard links that loses a rename.
 type noLinks struct{ SharedFS }
 
 func (s noLinks) ChangeName(how NameChange, from, to string) error {
@@ -26,7 +26,7 @@ func (s noLinks) ChangeName(how NameChange, from, to string) error {
 	return s.SharedFS.ChangeName(how, from, to)
 }
 
-// overwriting is a share whose links take names that are taken.
+// overwriting is a file system whose links replace existing names.
 type overwriting struct{ SharedFS }
 
 func (s overwriting) ChangeName(how NameChange, from, to string) error {
@@ -113,14 +113,14 @@ func TestEndlessRuns(t *testing.T) {
 		p.Run = run
 		return create(t, p)
 	}
-	make("1.0") // is under way
+	make("1.0") // in progress
 	age(make("2.0").Path())
 	ended := make("3.0")
 	if err := os.WriteFile(filepath.Join(ended.Path(), NameResult), []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	age(ended.Path())
-	quiet := make("4.0") // is under way, and only its log shows it
+	quiet := make("4.0") // in progress, visible only by its log
 	age(quiet.Path())
 	log := filepath.Join(quiet.Path(), LogsDir, "head.log")
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
@@ -134,9 +134,9 @@ func TestEndlessRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	age(other)
-	age(make("5.0").Path()) // somebody else's
+	age(make("5.0").Path()) // another user's run
 	p.FS = foreign{plain, "5.0"}
-	beats := make("6.0") // is under way, and only its beats show it
+	beats := make("6.0") // in progress, visible only by its heartbeats
 	age(beats.Path())
 	now := time.Now()
 	if err := os.Chtimes(filepath.Join(beats.Path(), NodesDir), now, now); err != nil {
@@ -152,7 +152,8 @@ func TestEndlessRuns(t *testing.T) {
 	}
 }
 
-// A run that does not answer ends the search, with what was found before.
+// TestEndlessRunsStall verifies that a run that does not answer ends the search, which returns the
+// runs found before.
 func TestEndlessRunsStall(t *testing.T) {
 	p := newPlace(t)
 	old := time.Now().Add(-48 * time.Hour)

@@ -33,7 +33,7 @@ func TestOffsetOf(t *testing.T) {
 	}
 }
 
-// The server's clock is learned from the first record alone.
+// TestOffset verifies that the offset of the server's clock is derived from the first record only.
 func TestOffset(t *testing.T) {
 	p := newPlace(t)
 	ahead := time.Hour
@@ -56,7 +56,8 @@ func TestOffset(t *testing.T) {
 	}
 }
 
-// So it is where the first record is claimed, also by a server that is behind.
+// TestOffsetOfAClaim verifies the same for a first record that is claimed, also with a server whose
+// clock is behind.
 func TestOffsetOfAClaim(t *testing.T) {
 	p := newPlace(t)
 	behind := 2 * time.Hour
@@ -76,7 +77,8 @@ func TestOffsetOfAClaim(t *testing.T) {
 	}
 }
 
-// A share that does not tell has its record all the same, and is not asked again.
+// TestOffsetUnknown verifies that a record is published even if the file system does not return its
+// time, and that the time is not requested again.
 func TestOffsetUnknown(t *testing.T) {
 	p := newPlace(t)
 	looks := 0

@@ -64,8 +64,8 @@ func TestOpenExisting(t *testing.T) {
 	}
 }
 
-// Errors of a share that go away by themselves are waited out by who asks from
-// outside, too.
+// TestOpenExistingAsksAgain verifies that temporary errors of the shared file system are tolerated
+// for callers outside the job, too.
 func TestOpenExistingAsksAgain(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
@@ -101,7 +101,8 @@ func workingDirectory(t *testing.T) string {
 	return dir
 }
 
-// A record that is there and can't be read is not called missing.
+// TestOpenExistingOfANewerVersion verifies that an existing record that cannot be read is not
+// reported as missing.
 func TestOpenExistingOfANewerVersion(t *testing.T) {
 	p := newPlace(t)
 	p.LogDir = filepath.Join(p.LogDir, "deeper")
@@ -144,7 +145,7 @@ func TestPublishOnce(t *testing.T) {
 			switch {
 			case err == nil:
 				won.Add(1)
-				winner = node // of one goroutine alone, or the race detector tells
+				winner = node // only one goroutine writes this, or the race detector reports it
 			case !errors.Is(err, ErrAlreadyPublished):
 				t.Error(err)
 			}

@@ -16,7 +16,7 @@ import (
 
 func TestFinderWaitsForTheHead(t *testing.T) {
 	p := newPlace(t)
-	p.LogDir = filepath.Join(p.LogDir, "deeper") // which the worker makes, as it is first
+	p.LogDir = filepath.Join(p.LogDir, "deeper") // the worker makes it, because it is the first
 	worker := p
 	worker.NodeIndex, worker.Host = 1, "n1"
 	looked := make(chan struct{})
@@ -53,7 +53,7 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	}
 }
 
-// Errors of a share that go away by themselves are waited out.
+// TestFinderLooksAgain verifies that temporary errors of the shared file system are tolerated.
 func TestFinderLooksAgain(t *testing.T) {
 	p := newPlace(t)
 	create(t, p)
@@ -120,7 +120,7 @@ func TestStepFinder(t *testing.T) {
 	put(t, filepath.Join(p.LogDir, "123.out"), "Slurm's own output")
 	mkdir(t, filepath.Join(p.LogDir, "123.results"), dirMode)
 	put(t, filepath.Join(p.LogDir, "123"), "")
-	p.Run = "123.out" // what doesn't count must not count
+	p.Run = "123.out" // names that must not count
 	wanted := step("123.5", true)
 	for _, tc := range []struct {
 		name    string

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exchange gives two directories each other's name.
+// exchange exchanges the names of two directories.
 func exchange(t *testing.T, a, b string) {
 	t.Helper()
 	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
@@ -21,7 +21,7 @@ func exchange(t *testing.T, a, b string) {
 	}
 }
 
-// lure makes a tree that looks like a run's, in which everybody can read and write.
+// lure makes a tree that resembles a run's, and that every user can read and write.
 func lure(t *testing.T, dir, run string) {
 	t.Helper()
 	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" + LogsDir, run + "/" + EventsDir, BadNodesDir, HistoryDir} {
@@ -32,7 +32,7 @@ func lure(t *testing.T, dir, run string) {
 	}
 }
 
-// tree returns the paths of all that is in a directory.
+// tree returns the paths of all entries below a directory.
 func tree(t *testing.T, dir string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -45,8 +45,8 @@ func tree(t *testing.T, dir string) (paths []string) {
 	return paths
 }
 
-// A directory that gets the name of the log directory once that is verified receives nothing and is
-// asked nothing.
+// TestLogDirectoryIsExchanged verifies that a directory that takes the name of the log directory
+// after its verification is neither written nor read.
 func TestLogDirectoryIsExchanged(t *testing.T) {
 	p := newPlace(t)
 	p.Access = p.withDefaults()
@@ -77,7 +77,7 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// All is where the log directory is now, and is read from there.
+	// All records are written to and read from the original directory under its new name.
 	if shown, err := head.ListNames(within(t), NodesDir); err != nil || !slices.Contains(shown, NodeName(1, 4, record.StateJoined)) {
 		t.Errorf("nodes: %v, %v", shown, err)
 	}
@@ -99,8 +99,8 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	}
 }
 
-// Another node that opens the path meanwhile refuses the stranger's directory, and reads none of
-// its records.
+// TestStrangersLogDirectory verifies that another node that opens the path meanwhile refuses the
+// other user's directory and reads none of its records.
 func TestStrangersLogDirectory(t *testing.T) {
 	p := newPlace(t)
 	head := create(t, p)
@@ -119,13 +119,13 @@ func TestStrangersLogDirectory(t *testing.T) {
 	}
 }
 
-// A descriptor that the server or the mount does not know any more is replaced, once the directory
-// is verified again.
+// TestHeldDirectoryIsStale verifies that a descriptor that has become stale on the server or the
+// mount is replaced after the directory has been verified again.
 func TestHeldDirectoryIsStale(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		err   error
-		fails int // how many calls
+		fails int // number of failing calls
 		theirs,
 		well bool
 	}{
@@ -171,7 +171,8 @@ func TestHeldDirectoryIsStale(t *testing.T) {
 	}
 }
 
-// A temporary never has a name that somebody can know before, and is never a file that is there.
+// TestDraftsAreNew verifies that a temporary file has an unpredictable name and is never an
+// existing file.
 func TestDraftsAreNew(t *testing.T) {
 	p := newPlace(t)
 	var drafts []string

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// left is what there is of a host, as the newest so many files have it.
+// left returns the texts of the newest files of a host, at most most of them.
 func left(t *testing.T, p HostHistory, most int) []string {
 	t.Helper()
 	data, err := p.ReadRecent(within(t), most)
@@ -27,8 +27,8 @@ func left(t *testing.T, p HostHistory, most int) []string {
 	return all
 }
 
-// TestPast: each run of a host leaves one file, the first time it does; the newest are read, and
-// kept.
+// TestPast verifies that each run of a host leaves one file, its first, and that the newest files
+// are read and kept.
 func TestPast(t *testing.T) {
 	p := newPlace(t)
 	p.NodeIndex = 3
@@ -40,7 +40,7 @@ func TestPast(t *testing.T) {
 	}
 	const runs = maxHistoryFiles + 3
 	for n := range runs {
-		p.Run = fmt.Sprintf("%d.0", 900+n*37%runs) // as on a new cluster, whose numbers start again
+		p.Run = fmt.Sprintf("%d.0", 900+n*37%runs) // as on a new cluster, whose job numbers restart
 		d := create(t, p)
 		if err := d.HostHistory().SaveRecord(within(t), []byte(p.Run)); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// TestPastOfHostsWithoutAName writes nothing elsewhere.
+// TestPastOfHostsWithoutAName verifies that such hosts write to no other directory.
 func TestPastOfHostsWithoutAName(t *testing.T) {
 	p := newPlace(t)
 	for _, host := range []string{"", "..", ".", ".n0", "../n0", "a/b", "n\x00"} {
@@ -87,8 +87,8 @@ func TestPastOfHostsWithoutAName(t *testing.T) {
 	}
 }
 
-// TestPastThatIsNotOurs: a folder in which others could plant files is neither read nor written,
-// and a link not followed.
+// TestPastThatIsNotOurs verifies that a folder in which other users could create files is neither
+// read nor written, and that a link is not followed.
 func TestPastThatIsNotOurs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plant func(history, host, elsewhere string) error
@@ -130,7 +130,8 @@ func TestPastThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestPastFilesThatAreNotOurs are left out, and the others read.
+// TestPastFilesThatAreNotOurs verifies that files of other users are skipped, and that the others
+// are read.
 func TestPastFilesThatAreNotOurs(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
@@ -155,8 +156,8 @@ func TestPastFilesThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// TestPastOnASickShare: a share that is full takes nothing and keeps no half of it; one that hangs
-// is given up.
+// TestPastOnASickShare verifies that no partial file is left on a full file system, and that an
+// operation that hangs is abandoned.
 func TestPastOnASickShare(t *testing.T) {
 	d := create(t, newPlace(t))
 	d.access.FS = &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}

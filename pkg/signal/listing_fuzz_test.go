@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// FuzzListing lists names with a slash between them, and compares the listing
-// with one that takes every name apart for every question.
+// FuzzListing lists names, separated by slashes, and compares the listing with one that parses
+// every name again for every query.
 func FuzzListing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, someSize uint16) {
 		size := int(someSize)
@@ -45,7 +45,7 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
-// checkState compares what the listing answers about a state with its names.
+// checkState compares the listing's answers about a state with its names.
 func checkState(t *testing.T, l Listing, state record.State, size int) {
 	t.Helper()
 	want, beats := make(map[int]bool), make(map[int]int64)
@@ -71,7 +71,7 @@ func checkState(t *testing.T, l Listing, state record.State, size int) {
 	}
 }
 
-// rising tells whether ranks are in order, each once.
+// rising reports whether the nodes are in ascending order without duplicates.
 func rising(nodes []int) bool {
 	for i, node := range nodes {
 		if node < 0 || i > 0 && node <= nodes[i-1] {

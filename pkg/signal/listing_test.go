@@ -135,7 +135,8 @@ func TestListingShowsNothing(t *testing.T) {
 	}
 }
 
-// Callers append to what they get, sort it and swap in it.
+// TestListingAnswersAreTheCallers verifies that callers may append to the returned slices, sort
+// them and change their elements.
 func TestListingAnswersAreTheCallers(t *testing.T) {
 	names := []string{"0001.up", "0000.up", "0001.beat.000002", "abort.0001"}
 	l := newListing(names, 2, 1, time.Now())
@@ -155,8 +156,8 @@ func TestListingAnswersAreTheCallers(t *testing.T) {
 	}
 }
 
-// nodesNames are the names in Nodes of a run of size nodes, each of which has
-// joined, is up and beats, in an order that tells nothing.
+// nodesNames returns the names in [NodesDir] of a run of size nodes, each of which has joined, is
+// up and sends heartbeats, in random order.
 func nodesNames(size int) []string {
 	var names []string
 	for node := range size {
@@ -166,8 +167,8 @@ func nodesNames(size int) []string {
 	return names
 }
 
-// BenchmarkListing is what becomes of the names that a look has shown: the
-// listing, and the questions that the head asks of Nodes, or a worker of Control.
+// BenchmarkListing measures the processing of the names that a poll has shown: the listing itself
+// and the queries of the head for [NodesDir], or of a worker for [ControlDir].
 func BenchmarkListing(b *testing.B) {
 	for _, size := range []int{1024, 4096} {
 		b.Run("head-"+strconv.Itoa(size), func(b *testing.B) {

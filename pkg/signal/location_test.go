@@ -15,14 +15,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// obstacle is something that is wrong with the log directory or with what has
-// the run directory's name in it.
+// obstacle is a problem with the log directory or with the entry that has the run directory's name.
 type obstacle struct {
 	name string
-	// lay lays it; base is an empty directory and the place one in base/logs,
-	// which is not there. It returns the path that the error must name.
+	// lay creates the obstacle; base is an empty directory, and the location is base/logs, which does
+	// not exist. It returns the path that the error must name.
 	lay func(t *testing.T, base string, p *Location) string
-	// head tells that only the head meets it: a worker goes on looking.
+	// head means that only the head is affected: a worker continues to poll.
 	head bool
 }
 
@@ -50,7 +49,7 @@ func point(t *testing.T, path, target string) string {
 	return path
 }
 
-// run lays a run directory with that job record, and returns its path.
+// run creates a run directory with that job record, and returns its path.
 func run(t *testing.T, p *Location, job string) string {
 	t.Helper()
 	path := mkdir(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), dirMode)
@@ -58,8 +57,8 @@ func run(t *testing.T, p *Location, job string) string {
 	return path
 }
 
-// disown gives a directory to somebody else. Who can't has no such directory,
-// and takes one of root's.
+// disown gives a directory to another user. Without the permission to do so, it returns a directory
+// of root instead.
 func disown(t *testing.T, path string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -123,8 +122,8 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// mended checks that an error says where, who, what was seen and what to do, in
-// words of its own.
+// mended checks that an error states the path, the owner, what was found and what to do, in its own
+// words.
 func mended(t *testing.T, err error, path string, seen map[string]string) *DirError {
 	t.Helper()
 	var refused *DirError
@@ -174,7 +173,8 @@ func TestMakesTheLastPartOfTheLogDirectory(t *testing.T) {
 	}
 }
 
-// Some servers answer "permission denied" to a mkdir of what is there.
+// TestServerThatRefusesToMakeWhatIsThere simulates servers that answer "permission denied" to a
+// mkdir of an existing directory.
 func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
 	for _, answer := range []error{syscall.EACCES, syscall.EROFS, syscall.EPERM} {
 		t.Run(answer.Error(), func(t *testing.T) {
@@ -193,11 +193,11 @@ func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
 	}
 }
 
-// mountsChild says that the test binary runs in a namespace of its own.
+// mountsChild is set if the test binary runs in a mount namespace of its own.
 const mountsChild = "SIGNAL_TEST_MOUNTS"
 
-// TestMounts runs itself in a mount namespace of its own: what it mounts is
-// nobody else's, and is gone with it.
+// TestMounts runs itself in a mount namespace of its own: its mounts are invisible outside and
+// disappear with it.
 func TestMounts(t *testing.T) {
 	if os.Getenv(mountsChild) == "" {
 		inNamespace(t)
@@ -226,7 +226,7 @@ func inNamespace(t *testing.T) {
 	}
 }
 
-// mounted returns a place in a file system of its own.
+// mounted returns a location in a file system of its own.
 func mounted(t *testing.T, options string) Location {
 	t.Helper()
 	p := newPlace(t)
@@ -235,7 +235,7 @@ func mounted(t *testing.T, options string) Location {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The place keeps its directory open.
+		// The location keeps its directory open.
 		if err := syscall.Unmount(p.LogDir, syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -294,7 +294,7 @@ func testFull(t *testing.T) {
 			t.Errorf("left %v", left)
 		}
 	})
-	// A beat has no content: it lives on.
+	// A heartbeat has no content, so heartbeats continue.
 	t.Run("beat", func(t *testing.T) {
 		for range 3 {
 			if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil {
@@ -323,7 +323,8 @@ func testNoInodes(t *testing.T) {
 	}
 }
 
-// What stalls is given up, by every call. Time passes only while all calls hang.
+// TestStalledShare verifies that every call abandons an operation that hangs. Time passes only
+// while all calls hang.
 func TestStalledShare(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -357,7 +358,7 @@ func TestStalledShare(t *testing.T) {
 			p := newPlace(t)
 			synctest.Test(t, func(t *testing.T) {
 				stall := make(chan struct{})
-				defer synctest.Wait() // for the calls that were given up
+				defer synctest.Wait() // for the abandoned calls
 				defer close(stall)
 				hang := func() error { <-stall; return errors.New("stalled") }
 				fs := &faulty{}

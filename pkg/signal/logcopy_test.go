@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// aRound changes the files and has what is new kept.
+// aRound changes the files and then copies their new contents.
 type aRound struct {
 	do     func(t *testing.T, dir string)
 	limits CopyLimits
@@ -89,7 +89,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// A share that takes nothing for a while costs a log that was not too long nothing.
+// TestKeeperOfAFullShare verifies that a temporarily full file system loses no part of a log that
+// was not too long.
 func TestKeeperOfAFullShare(t *testing.T) {
 	share := &full{SharedFS: plain}
 	d, from := emptyDir(t, Access{FS: share}), t.TempDir()
@@ -111,7 +112,8 @@ func TestKeeperOfAFullShare(t *testing.T) {
 	}
 }
 
-// A share that hangs holds up one round, and none that comes after it begins another.
+// TestKeeperOfAShareThatHangs verifies that a hanging file system blocks one round, and that no
+// other round begins meanwhile.
 func TestKeeperOfAShareThatHangs(t *testing.T) {
 	share := &full{SharedFS: plain, hang: make(chan struct{})}
 	d, from := emptyDir(t, Access{FS: share}), t.TempDir()
@@ -139,7 +141,7 @@ func TestKeeperErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		from string
-		logs string // what is there in place of the directory; empty: nothing
+		logs string // path that exists in place of the directory; empty: none
 		want error
 	}{
 		{"never made", filepath.Join(from, "missing"), "", nil},
@@ -156,7 +158,7 @@ func TestKeeperErrors(t *testing.T) {
 			}
 		})
 	}
-	// One that can't be read keeps no other from being kept.
+	// An unreadable file does not prevent the copy of others.
 	d, locked := emptyDir(t, Access{}), filepath.Join(from, "0.log")
 	must(t, os.WriteFile(locked, []byte("x"), 0o600))
 	keeper := d.LogCopier(from, "x.d")
@@ -170,7 +172,7 @@ func TestKeeperErrors(t *testing.T) {
 	if got := contents(t, filepath.Join(d.path, LogsDir, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
 		t.Errorf("kept %v: %v", got, err)
 	}
-	// What is enough for a share is not added to, but at the end.
+	// Once the limit per run is reached, only the last round copies more.
 	keeper.bytesCopied = maxCopiedBytes
 	appends("a.log", "two\n")(t, from)
 	if err := keeper.CopyNew(t.Context(), all); err == nil || !strings.Contains(err.Error(), "cannot copy more") {
@@ -183,7 +185,7 @@ func TestKeeperErrors(t *testing.T) {
 	}
 }
 
-// full is a share that takes nothing while it is full, and hangs until it is let go.
+// full is a file system that accepts no data while it is full, and hangs until it is released.
 type full struct {
 	SharedFS
 	is    atomic.Bool
@@ -202,7 +204,7 @@ func (f *full) OpenAppend(path string) (io.WriteCloser, error) {
 	return f.SharedFS.OpenAppend(path)
 }
 
-// emptyDir is a run directory in which nothing is but the place for logs.
+// emptyDir returns a run directory that contains only the directory for logs.
 func emptyDir(t *testing.T, access Access) *Dir {
 	t.Helper()
 	d := &Dir{path: t.TempDir(), access: access.withDefaults()}
@@ -212,7 +214,7 @@ func emptyDir(t *testing.T, access Access) *Dir {
 
 func nothing(*testing.T, string) {}
 
-// appends returns what appends texts to files.
+// appends returns a function that appends texts to files.
 func appends(pairs ...string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
@@ -227,7 +229,7 @@ func appends(pairs ...string) func(*testing.T, string) {
 	}
 }
 
-// contents are those of the files in a directory, by name.
+// contents returns the contents of the files in a directory, by name.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slowOpening is a share that opens a log when it is let.
+// slowOpening is a file system in which opening a log blocks until the test allows it.
 type slowOpening struct {
 	SharedFS
 	asked, let chan struct{}
@@ -31,8 +31,8 @@ func (f *openFile) Close() error {
 	return nil
 }
 
-// TestLogFileClosesAfterAWriteThatHung has a share hang while a child's log is
-// opened, and the log closed meanwhile: nothing stays open.
+// TestLogFileClosesAfterAWriteThatHung lets the file system hang while a child's log is opened, and
+// closes the log meanwhile: no file stays open.
 func TestLogFileClosesAfterAWriteThatHung(t *testing.T) {
 	share := &slowOpening{asked: make(chan struct{}), let: make(chan struct{})}
 	file := &LogFile{access: Access{FS: share}.withDefaults(), path: "/logs/driver.log"}
@@ -58,7 +58,7 @@ func TestLogFileClosesAfterAWriteThatHung(t *testing.T) {
 	}
 }
 
-// stale is a share that has forgotten the first handle of a file.
+// stale is a file system in which the first handle of a file becomes stale.
 type stale struct {
 	SharedFS
 	opened []*staleFile
@@ -84,8 +84,8 @@ func (f *staleFile) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// TestLogFileIsOpenedAnew has a share forget the handle, as it does for good: a
-// line is not lost by it, nor the handle kept.
+// TestLogFileIsOpenedAnew verifies that a permanently stale handle is replaced and that no line is
+// lost.
 func TestLogFileIsOpenedAnew(t *testing.T) {
 	share := new(stale)
 	file := &LogFile{access: Access{FS: share}.withDefaults(), path: "/logs/daemon-0000.log"}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 var errCeiling = errors.New("the ceiling of the test")
@@ -33,7 +33,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// newPlace returns a place in a log directory of the test's own.
+// newPlace returns a location in a log directory of the test's own.
 func newPlace(t testing.TB) Location {
 	t.Helper()
 	logs := filepath.Join(t.TempDir(), "logs")
@@ -59,7 +59,7 @@ func publish(t testing.TB, d *Dir, sub, name string, rec record.Record) {
 	}
 }
 
-// watching runs a watch for as long as the test.
+// watching runs a watch until the end of the test.
 func watching(t testing.TB, w *Watch) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +74,7 @@ func watching(t testing.TB, w *Watch) {
 	})
 }
 
-// names lists as any program would, temporaries included.
+// names lists a directory without the package, temporary files included.
 func names(t testing.TB, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(path)
@@ -88,25 +88,25 @@ func names(t testing.TB, path string) []string {
 	return all
 }
 
-// plain is the disk, by a meter that nobody reads.
+// plain is the disk, with a meter that is not read.
 var plain = NewDiskFS(new(CallMeter)).(diskFS)
 
-// before is asked before each call, which is not made where it returns an error.
+// before is called before each file operation; if it returns an error, the operation is not made.
 type before func(op Op, path string) error
 
 func (b before) BeginCall(op Op, path string) (time.Time, error) { return time.Now(), b(op, path) }
 
 func (b before) EndCall(Op, string, time.Time) {}
 
-// errWritten is the answer of an onWrite that has written the file itself.
+// errWritten is returned by an onWrite that has written the file itself.
 var errWritten = errors.New("written")
 
-// faulty is a disk of which a test may answer calls itself.
+// faulty is a disk some of whose operations a test may replace.
 type faulty struct {
 	lists    atomic.Int64
-	onList   func(path string) ([]string, error) // nil, nil asks the disk
-	onLook   func(path string) error             // as onList
-	onRead   func(path string) error             // as onList
+	onList   func(path string) ([]string, error) // nil, nil uses the disk
+	onLook   func(path string) error             // like onList
+	onRead   func(path string) error             // like onList
 	onWrite  func(path string, data []byte) error
 	onChange func(how NameChange, from, to string) error // instead of the disk
 }
@@ -124,7 +124,7 @@ func (f *faulty) ListDir(path string, vet func(FileAttributes) error) ([]string,
 }
 
 func (f *faulty) HoldDir(path string, vet func(FileAttributes) error) ([]string, error) {
-	return f.ListDir(path, vet) // each call of the test's disk goes by path
+	return f.ListDir(path, vet) // every operation on the test's disk uses a path
 }
 
 func (f *faulty) Stat(path string) (FileAttributes, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Each call is counted by the kind that the kernel knows it as.
+// TestMeterCounts verifies that each call is counted by the kind of its system call.
 func TestMeterCounts(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -70,8 +70,9 @@ func TestMeterCounts(t *testing.T) {
 	}
 }
 
-// What is to outlive a crash of the server is synced before its name appears, and
-// the name afterwards; and nothing is named before it is closed.
+// TestMeterOrder verifies that files that must survive a crash of the server are synced before
+// their name appears, and the directory afterwards; and that no file is renamed before it is
+// closed.
 func TestMeterOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -103,8 +104,8 @@ func TestMeterOrder(t *testing.T) {
 	}
 }
 
-// What a worker asks from its start until it has joined: the first look finds
-// the directory, and the first record tells the server's clock.
+// TestMeterOfAJoin verifies the calls of a worker from its start until it has joined: the first
+// poll finds the directory, and the first record yields the server's clock.
 func TestMeterOfAJoin(t *testing.T) {
 	p := newPlace(t)
 	create(t, p)
@@ -151,7 +152,8 @@ func TestMeterSilence(t *testing.T) {
 	})
 }
 
-// Of several things that are asked for, the silence is that of the first.
+// TestMeterSilenceOfTheOldest verifies that, of several calls in progress, the oldest determines
+// the silence.
 func TestMeterSilenceOfTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(CallMeter)
@@ -170,7 +172,7 @@ func TestMeterSilenceOfTheOldest(t *testing.T) {
 	})
 }
 
-// What each kind of call has come to adds up to what all have.
+// TestMeterSpentAddsUp verifies that the counts of all kinds of call add up to the totals.
 func TestMeterSpentAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(CallMeter)

@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// FuzzNames makes names and takes them apart again.
+// FuzzNames builds names and parses them again.
 func FuzzNames(f *testing.F) {
 	states := []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateSandboxFailed, record.StateHeartbeat, record.StateSandboxHeartbeat, record.StateDone}
 	f.Fuzz(func(t *testing.T, someRank, someSize uint32, someState uint8, count int64) {

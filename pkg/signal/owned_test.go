@@ -11,16 +11,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// order is a record that somebody asks by.
+// order is a record that contains a request.
 type order struct {
 	record.Header
 	Argv []string `json:"argv"`
 }
 
-// foreign is a share on which some names belong to somebody else.
+// foreign is a file system on which some names belong to another user.
 type foreign struct {
 	SharedFS
-	theirs string // what their paths end with
+	theirs string // suffix of their paths
 }
 
 func (s foreign) Stat(path string) (FileAttributes, error) {
@@ -40,13 +40,13 @@ func (s foreign) disown(path string, facts FileAttributes) FileAttributes {
 	return facts
 }
 
-// What somebody asks for is believed where it is a whole record of this attempt
-// in a file of the user's own that nobody else can write to.
+// TestReadOwned verifies that a request is accepted if it is a complete record of this attempt, in
+// a file that belongs to the user and that no other user can write to.
 func TestReadOwned(t *testing.T) {
 	p := newPlace(t)
 	p.FS = foreign{plain, "theirs"}
 	d := create(t, p)
-	for range 2 { // the second one's is there
+	for range 2 { // the second call finds it
 		if err := d.EnsureSubdir(within(t), ExecDir); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,8 @@ func TestReadOwned(t *testing.T) {
 	}
 }
 
-// A pulse is one name, which counts up; it is taken away at the end.
+// TestBeatAs verifies that a heartbeat is a single name with a counter, and that it is removed at
+// the end.
 func TestBeatAs(t *testing.T) {
 	d := create(t, newPlace(t))
 	if err := d.EnsureSubdir(within(t), ExecDir); err != nil {

@@ -16,7 +16,7 @@ func TestPaceNext(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		waited, look time.Duration
-		most         time.Duration // and three quarters of it are the least
+		most         time.Duration // three quarters of it are the minimum
 	}{
 		{"the first look", 0, 0, 2 * time.Millisecond},
 		{"a wait that has hardly begun", 4 * time.Millisecond, 0, 2 * time.Millisecond},
@@ -43,8 +43,8 @@ func TestPaceNext(t *testing.T) {
 	}
 }
 
-// A wait of whatever length costs few looks, and sees a change late by no more
-// than its part of it.
+// TestPaceCostOfAWait verifies that a wait of any length needs few polls, and that a change is
+// detected after a delay proportional to the time waited so far.
 func TestPaceCostOfAWait(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

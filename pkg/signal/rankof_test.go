@@ -9,8 +9,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestRankOf finds a node by its host: where the guess is right, where it isn't,
-// and where the node joins while it is looked for.
+// TestRankOf finds a node by its host: if the guess is right, if it is wrong, and if the node joins
+// during the search.
 func TestRankOf(t *testing.T) {
 	d := create(t, newPlace(t))
 	join := func(node int, host string) {

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// reading opens a folder of a fresh directory that has these files.
+// reading opens a folder of a new directory with these files.
 func reading(t *testing.T, files map[string]string) (*Reader, *DirSnapshot, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -131,7 +131,8 @@ func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	}
 }
 
-// Files has what is a file, and the owner's, and no link to one.
+// TestReaderLooksAtFiles verifies that regular files of the owner are listed, but no links to
+// files.
 func TestReaderLooksAtFiles(t *testing.T) {
 	_, _, dir := reading(t, map[string]string{"a": "text", "theirs": ""})
 	must(t, os.Mkdir(filepath.Join(dir, "b"), 0o700))
@@ -148,7 +149,8 @@ func TestReaderLooksAtFiles(t *testing.T) {
 	}
 }
 
-// A share that does not answer holds nobody longer than the context.
+// TestReaderGivesUp verifies that a file system that does not answer blocks a reader no longer than
+// its context allows.
 func TestReaderGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -165,7 +167,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// What a share does not know for a moment is asked for again.
+// TestReaderAsksAgain verifies that a file that is temporarily unknown is requested again.
 func TestReaderAsksAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
 	made := make(chan error, 1)
@@ -197,7 +199,7 @@ func TestReadFrom(t *testing.T) {
 		name   string
 		offset int64
 		want   string
-		says   string // where it is refused
+		says   string // the error if it is refused
 	}{
 		{"driver.log", 0, "0123", ""},
 		{"driver.log", 8, "89", ""},

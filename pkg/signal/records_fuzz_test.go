@@ -14,14 +14,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// allRecords has an empty record of every type.
+// allRecords returns an empty record of every type.
 func allRecords() []record.Record {
 	return []record.Record{
 		&record.Job{}, &record.Joined{}, &record.Mark{}, &record.Head{}, &record.Failure{}, &record.Abort{}, &record.OrderlyEnd{}, &record.Done{}, &record.Result{},
 	}
 }
 
-// fullRecords has a record of every type in which nothing is left out.
+// fullRecords returns a record of every type with all fields set.
 func fullRecords() []record.Record {
 	asked := record.CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: record.SlowCall{Op: "list", Path: "/share", Took: time.Second}}
 	cause := record.Failure{
@@ -46,7 +46,7 @@ func fullRecords() []record.Record {
 	}
 }
 
-// allocated returns how many bytes f allocates, with what runs beside it.
+// allocated returns the number of bytes that the process allocates while f runs.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -55,7 +55,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// asJSON is a record as JSON, without what every writer puts in anew.
+// asJSON returns a record as JSON without the fields that every writer sets again.
 func asJSON(t *testing.T, rec record.Record) string {
 	t.Helper()
 	h := rec.RecordHeader()
@@ -69,7 +69,7 @@ func asJSON(t *testing.T, rec record.Record) string {
 	return string(text)
 }
 
-// checkDecoded holds a record that decoding data has filled to what records promise.
+// checkDecoded verifies the documented properties of a record decoded from data.
 func checkDecoded(t *testing.T, data []byte, nonce string, rec record.Record) {
 	t.Helper()
 	h := *rec.RecordHeader()
@@ -86,7 +86,7 @@ func checkDecoded(t *testing.T, data []byte, nonce string, rec record.Record) {
 	want := asJSON(t, rec)
 	again, err := (&Dir{nonce: "ours", host: "n1"}).encodeRecord(rec)
 	if len(want) >= maxRecordSize/2 {
-		return // what is no text takes more room than it came in
+		return // invalid UTF-8 becomes longer than its source
 	}
 	if err != nil {
 		t.Fatalf("can't be published again: %v", err)
@@ -114,7 +114,7 @@ func FuzzDecode(f *testing.F) {
 				errs[i] = decodeRecord(data, nonce, rec)
 			}
 		})
-		// The error of a time that is none has each of its bytes 24 times.
+		// The error of an invalid time contains each of its bytes 24 times.
 		if most := uint64(64<<10 + 1024*len(data)); took > most {
 			t.Errorf("%d bytes make %d, and %d is the most", len(data), took, most)
 		}
@@ -124,7 +124,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// checkDecode holds to its promises what decoding data into an empty rec came to.
+// checkDecode verifies the documented properties of the result of decoding data into an empty rec.
 func checkDecode(t *testing.T, data []byte, nonce string, rec record.Record, err error) {
 	t.Helper()
 	switch {
@@ -134,7 +134,7 @@ func checkDecode(t *testing.T, data []byte, nonce string, rec record.Record, err
 		if !reflect.ValueOf(rec).Elem().IsZero() {
 			t.Errorf("what is absent has left %+v", rec)
 		}
-		// It may become whole, but only by growing or by being another's.
+		// The file may become complete, but only by growing or as another attempt's record.
 		if len(data) > 0 && data[len(data)-1] == '\n' && nonce == "" {
 			t.Errorf("%q is whole and anybody's, and yet absent", data)
 		}
@@ -143,7 +143,7 @@ func checkDecode(t *testing.T, data []byte, nonce string, rec record.Record, err
 	}
 }
 
-// FuzzReadRecord reads files of any size: data, and more zeros behind it.
+// FuzzReadRecord reads files of any size: data, followed by zeros.
 func FuzzReadRecord(f *testing.F) {
 	d := create(f, newPlace(f))
 	d.nonce = "ours"

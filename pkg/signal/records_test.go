@@ -79,14 +79,14 @@ func TestEncode(t *testing.T) {
 	if err := decodeRecord(data, "ours", &again); err != nil {
 		t.Fatal(err)
 	}
-	rec.WrittenAt = again.WrittenAt // the monotonic part is gone
+	rec.WrittenAt = again.WrittenAt // without the monotonic part
 	if !reflect.DeepEqual(&again, rec) || again.NodeIndex != 3 || again.Host != "n3" || again.Version != record.FormatVersion {
 		t.Errorf("wrote %+v, read %+v", rec, again)
 	}
 }
 
-// The largest records that there are: the last lines of a child that printed no
-// text, and the hosts of a very large job.
+// TestEncodeLargest encodes the largest records: the last lines of a child that printed binary
+// data, and the hosts of a very large job.
 func TestEncodeLargest(t *testing.T) {
 	d := &Dir{nonce: randomTag(), host: "n0"}
 	cause := record.Failure{Kind: "service", Message: "it died"}

@@ -45,8 +45,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// Daemons of one attempt have the same secrets, another for each purpose; those of another attempt
-// have others.
+// TestSecret verifies that daemons of one attempt have the same secrets, a different one for each
+// purpose, and that those of another attempt differ.
 func TestSecret(t *testing.T) {
 	p, other := newPlace(t), newPlace(t)
 	d, stranger := create(t, p), create(t, other)
@@ -64,7 +64,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// A leftover of another launch has the name; the peers find the right one.
+// TestCreateOnATakenName verifies that peers find the right directory if one that another launch
+// has left has the name.
 func TestCreateOnATakenName(t *testing.T) {
 	for _, tc := range []struct{ name, job string }{
 		{"of another launch", `{"v":1,"nonce":"theirs","key":"other","size":4}` + "\n"},
@@ -87,7 +88,8 @@ func TestCreateOnATakenName(t *testing.T) {
 	}
 }
 
-// Of several heads of one launch, which there should not be, one wins.
+// TestCreateByMany verifies that exactly one of several heads of one launch, which should not
+// exist, succeeds.
 func TestCreateByMany(t *testing.T) {
 	p := newPlace(t)
 	var made atomic.Int64
@@ -155,11 +157,12 @@ func TestCreateBelievesTheListing(t *testing.T) {
 	}
 }
 
-// The nonce is a secret, and the log directory may be anybody's to list.
+// TestNoNameTellsTheNonce verifies that no name reveals the nonce, which is a secret: every user
+// may be able to list the log directory.
 func TestNoNameTellsTheNonce(t *testing.T) {
 	p := newPlace(t)
 	p.LogDir = filepath.Join(p.LogDir, "deeper")
-	// takes the name, so that another is drawn
+	// This takes the name, so that another one is chosen.
 	run(t, &p, `{"v":1,"nonce":"theirs","key":"other","size":4}`+"\n")
 	var seen []string
 	p.FS = &faulty{
@@ -193,7 +196,7 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	}
 }
 
-// Of a run directory that can't be inspected it is known why.
+// TestInspect verifies that the reason is known if a run directory cannot be inspected.
 func TestInspect(t *testing.T) {
 	d := create(t, newPlace(t))
 	put(t, d.path+"-file", "")
@@ -245,7 +248,7 @@ func TestRead(t *testing.T) {
 		name   string
 		file   string
 		what   string
-		absent bool // it waits until it has no more time
+		absent bool // the read waits until its deadline
 		bad    bool
 	}{
 		{name: "ours", file: "0002.failed", what: "of now"},
@@ -272,7 +275,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What a listing shows and this client doesn't know yet is read a little later.
+// TestReadAgain verifies that a file that a listing shows, but that this client does not know yet,
+// is read a little later.
 func TestReadAgain(t *testing.T) {
 	p := newPlace(t)
 	answers := []error{syscall.ENOENT, syscall.ESTALE, syscall.EIO, nil}
@@ -288,8 +292,8 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
-// A record whose answer was lost is there: the name alone, which is what can still
-// be told where a record can't, does not take its place.
+// TestLostAnswer verifies that a record whose answer was lost is not replaced by an empty mark of
+// the same name. The mark is the fallback if a record cannot be written.
 func TestLostAnswer(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -337,12 +341,13 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// Renames and looks that answer "no such file", each as often as one of few would
-// meet it on a share that says so in passing, lose no record and make none up.
+// TestNoSuchFileInPassing verifies that temporary answers "no such file" to renames and lookups
+// neither lose a record nor create one. Each occurs as often as one of a few clients would observe
+// it.
 func TestNoSuchFileInPassing(t *testing.T) {
 	const often = 3
 	for name, works := range map[string]bool{"and the rename has worked": true, "and nothing is done": false} {
-		for _, hidden := range []bool{false, true} { // the new name, to the looks
+		for _, hidden := range []bool{false, true} { // whether lookups miss the new name
 			t.Run(fmt.Sprintf("%s, hidden: %v", name, hidden), func(t *testing.T) {
 				p := newPlace(t)
 				renames, looks := 0, 0
@@ -407,7 +412,7 @@ func TestBeat(t *testing.T) {
 	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003.sandbox-beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
-	// Somebody has cleaned up: the pulse goes on.
+	// Another process has removed the file: the heartbeats continue.
 	if err := os.Remove(filepath.Join(nodes, "0000.beat.000003")); err != nil {
 		t.Fatal(err)
 	}
@@ -417,13 +422,13 @@ func TestBeat(t *testing.T) {
 	}
 }
 
-// A rename whose answer passes is asked for once more, so that no old name stays;
-// where that is in vain, too, the beat comes under a name of its own.
+// TestBeatTriesTwice verifies that a rename that fails temporarily is tried once more, so that no
+// old name stays; if that fails, too, the heartbeat gets a new name of its own.
 func TestBeatTriesTwice(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		answers []error // of the renames
-		made    bool    // though answered so
+		made    bool    // although the answer was an error
 		want    []string
 	}{
 		{"at once", nil, false, []string{"0000.beat.000002"}},
@@ -461,7 +466,7 @@ func TestBeatTriesTwice(t *testing.T) {
 			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, tc.want) || asked > 2 {
 				t.Errorf("there is %v after %d renames, want %v after two at most", got, asked, tc.want)
 			}
-			// What has worked is gone on with.
+			// The next heartbeat continues from the name that was written.
 			if err := d.WriteHeartbeat(within(t), NodesDir, record.StateHeartbeat); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), NodesDir)), "0000.beat.000003") {
 				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), NodesDir)), err)
 			}
@@ -469,17 +474,18 @@ func TestBeatTriesTwice(t *testing.T) {
 	}
 }
 
-// A beat whose time is over as it begins takes nothing from the next one.
+// TestBeatAfterItsTime verifies that a heartbeat whose deadline has passed when it begins does not
+// affect the next one.
 func TestBeatAfterItsTime(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		alive int // how often its time is not over yet when that is asked
+		alive int // number of checks that still find the deadline in the future
 	}{{"over before", 0}, {"over as it begins", 1}} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			p.Meter = new(CallMeter)
 			d := create(t, p)
-			for range 64 { // which of two channels that are ready is taken is a matter of luck
+			for range 64 { // select chooses at random between two channels that are ready
 				over, cancel := context.WithCancel(within(t))
 				cancel()
 				err := d.WriteHeartbeat(&ending{over, tc.alive}, NodesDir, record.StateHeartbeat)
@@ -499,7 +505,7 @@ func TestBeatAfterItsTime(t *testing.T) {
 	}
 }
 
-// ending is a context that is over, and has not been for the first questions.
+// ending is a context that has ended, but reports so only after the first queries.
 type ending struct {
 	context.Context
 	alive int
@@ -512,8 +518,8 @@ func (e *ending) Err() error {
 	return e.Context.Err()
 }
 
-// TestNothingHalfWritten publishes, lists and reads by many at once: what a
-// listing shows can be read, whole, at once.
+// TestNothingHalfWritten publishes, lists and reads concurrently: a file that a listing shows can
+// be read at once and completely.
 func TestNothingHalfWritten(t *testing.T) {
 	const writers, records, readers = 16, 40, 4
 	d := create(t, newPlace(t))

@@ -8,7 +8,8 @@ import (
 	"github.com/bringupd/bringupd/test/twin"
 )
 
-// TestTwin has daemons of the same run and node be told of each other if both run on one host.
+// TestTwin verifies that daemons of the same run and node detect each other if both run on one
+// host.
 func TestTwin(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -21,16 +21,17 @@ func shows(name string) func(Listing) bool {
 	return func(l Listing) bool { return l.HasName(name) }
 }
 
-// memory is a run directory whose listings a test makes up: no real waiting.
+// memory returns a run directory whose listings a test provides, without real waits.
 func memory(onList func(path string) ([]string, error)) *Dir {
 	return &Dir{path: "/logs/123.0", access: Access{FS: &faulty{onList: onList}}.withDefaults()}
 }
 
-// Many waits are served by the looks of one: each name is waited for by four.
+// TestWatchServesManyWaits verifies that the polls of one watch serve many waits: four goroutines
+// wait for each name.
 func TestWatchServesManyWaits(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		local bool // the kernel gives hints
+		local bool // the kernel sends notifications
 	}{{"polled", false}, {"hinted", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			const waits = 64
@@ -59,7 +60,7 @@ func TestWatchServesManyWaits(t *testing.T) {
 			}
 			waiting.Wait()
 			lists := fs.lists.Load() - before
-			// One more may be under way.
+			// One more poll may be in progress.
 			if looks := int64(w.LastListing().Polls); served.Load() != waits || lists > looks+1 {
 				t.Errorf("%d waits were served by %d looks that cost %d listings", served.Load(), looks, lists)
 			}
@@ -84,8 +85,8 @@ func TestWatchAnswersFromTheLastLook(t *testing.T) {
 	}
 }
 
-// A nudge makes the next look come at once, and a new wait makes it come as
-// soon as after the first one.
+// TestWatchNudge verifies that a notification causes a poll at once, and that a new wait has the
+// same short first pause as the first one.
 func TestWatchNudge(t *testing.T) {
 	const fast = 10 * time.Millisecond
 	for _, tc := range []struct {
@@ -141,7 +142,7 @@ func TestWatchWaitEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		list func(string) ([]string, error)
-		says []string // besides the cause
+		says []string // in addition to the cause
 	}{
 		{"what it waits for does not come", func(string) ([]string, error) { return []string{"0001.up"}, nil }, nil},
 		{"the last look failed", func(string) ([]string, error) { return nil, syscall.ESTALE }, []string{syscall.ESTALE.Error(), "/logs/123.0/nodes"}},
@@ -172,8 +173,8 @@ func TestWatchWaitEnds(t *testing.T) {
 	}
 }
 
-// A share that stalls is silent; the watch ends with its context, and goes on
-// where the share does.
+// TestWatchStall verifies that a file system that hangs counts as silent; the watch ends with its
+// context, and continues when the file system does.
 func TestWatchStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
@@ -219,7 +220,8 @@ func TestWatchEndsWhileTheShareHangs(t *testing.T) {
 	})
 }
 
-// Errors pass: the wait goes on, is not woken by them, and the silence counts.
+// TestWatchRecovers verifies that a wait continues after temporary errors, is not woken by them,
+// and that they count as silence.
 func TestWatchRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, asked := 0, 0
@@ -240,7 +242,8 @@ func TestWatchRecovers(t *testing.T) {
 	})
 }
 
-// A thousand nudges in a moment don't make a thousand looks.
+// TestWatchBearsManyNudges verifies that a thousand notifications at once do not cause a thousand
+// polls.
 func TestWatchBearsManyNudges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const look = 10 * time.Millisecond
@@ -250,27 +253,27 @@ func TestWatchBearsManyNudges(t *testing.T) {
 			time.Sleep(look)
 			return []string{"0001.up"}, nil
 		}).NewWatch(NodesDir, HeadPace)
-		t.Cleanup(func() { time.Sleep(look) }) // for the look that is given up
+		t.Cleanup(func() { time.Sleep(look) }) // for the abandoned poll
 		watching(t, w)
 		for range 1000 {
 			w.NotifyChange()
 			time.Sleep(time.Millisecond)
 		}
-		// Of the pause, which is as long as a look, up to a quarter is left out at random.
+		// The pause is as long as a poll, less a random part of up to a quarter.
 		if most := int64(time.Second/(look+look*3/4)) + 1; looks.Load() > most {
 			t.Errorf("%d looks of %s in a second, want %d at most", looks.Load(), look, most)
 		}
 	})
 }
 
-// However rare the looks have become, one that shows nothing new is not the last
-// for long: after a nudge the listing may be an old one, and a look that fails
-// says little of the share.
+// TestWatchLooksAgainSoon verifies that a poll without news is soon followed by another one,
+// however rare polls have become: after a notification the listing may be old, and a failed poll
+// proves little about the file system.
 func TestWatchLooksAgainSoon(t *testing.T) {
 	const rare, soon = time.Minute, time.Second
 	for _, tc := range []struct {
 		name  string
-		first func() ([]string, error) // what the first look shows that comes after a long time
+		first func() ([]string, error) // result of the first poll that comes after a long time
 		nudge bool
 	}{
 		{"an old listing after a nudge", func() ([]string, error) { return []string{NameJob}, nil }, true},
@@ -312,13 +315,14 @@ func TestWatchLooksAgainSoon(t *testing.T) {
 	}
 }
 
-// A share that refuses looks for a while, each after a hang, is silent for as long
-// as that and hardly longer, and is asked no more often than while a job comes up.
+// TestWatchFindsTheShareAgain verifies that a file system that fails polls for a while, each after
+// a hang, counts as silent for about that time, and is not polled more often than during a job's
+// start.
 func TestWatchFindsTheShareAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		hang  time.Duration // of each look
-		looks int64         // that fail
+		hang  time.Duration // of each poll
+		looks int64         // number of failing polls
 		most  time.Duration // of the silence
 	}{
 		{"refused at once", 0, 300, 300 * time.Second},
@@ -372,7 +376,7 @@ func TestWatchRelax(t *testing.T) {
 			t.Errorf("%d looks in an hour, one a second at least", got)
 		}
 		w.SlowDown(time.Minute)
-		time.Sleep(time.Minute) // for the pause under way
+		time.Sleep(time.Minute) // for the pause in progress
 		before := looks.Load()
 		time.Sleep(time.Hour)
 		if got := looks.Load() - before; got < 60 || got > 81 {
@@ -381,8 +385,8 @@ func TestWatchRelax(t *testing.T) {
 	})
 }
 
-// A shorter pace counts from now on: the pause that has begun by the longer one
-// is ended by it.
+// TestWatchRelaxWakesThePause verifies that a faster pace applies at once: it ends a longer pause
+// that has begun.
 func TestWatchRelaxWakesThePause(t *testing.T) {
 	const shorter = time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -404,15 +408,14 @@ func TestWatchRelaxWakesThePause(t *testing.T) {
 	})
 }
 
-// TestWatchRelaxAfterANudge has a watch of one of many be nudged, and relaxed before
-// the look that the nudge asks for, or while an older one is under way: what it
-// was told of is seen all the same.
+// TestWatchRelaxAfterANudge notifies the watch of one of many nodes and relaxes its pace before the
+// resulting poll, or while an older poll is in progress: the change is detected nevertheless.
 func TestWatchRelaxAfterANudge(t *testing.T) {
 	const most = 300 * time.Millisecond
 	for _, tc := range []struct {
 		name  string
-		slow  time.Duration // how long each look takes
-		after time.Duration // from a look's begin until the nudge
+		slow  time.Duration // duration of each poll
+		after time.Duration // from the start of a poll to the notification
 	}{
 		{"before the next look", 0, time.Millisecond},
 		{"while a look is under way", 20 * time.Millisecond, 10 * time.Millisecond},
@@ -466,7 +469,7 @@ func TestHint(t *testing.T) {
 			}
 			publish(t, d, NodesDir, "0001."+tc.name, &record.Mark{})
 			if tc.hints {
-				// The kernel tells in order: one record, one hint.
+				// The kernel sends notifications in order: one record, one notification.
 				select {
 				case <-hints:
 				case <-within(t).Done():

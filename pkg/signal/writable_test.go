@@ -9,8 +9,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// A directory above the log directory in which others can rename is told of where descriptors do
-// not help.
+// TestExposure verifies that a directory above the log directory in which other users can rename
+// entries is reported if file descriptors do not protect against this.
 func TestExposure(t *testing.T) {
 	users.Need(t)
 	for _, tc := range []struct {
@@ -41,7 +41,7 @@ func TestExposure(t *testing.T) {
 			if (seen == "") != (tc.seen == "") || !strings.HasPrefix(seen, tc.seen) || !strings.Contains(mend, tc.mend) {
 				t.Errorf("%q: %q", seen, mend)
 			}
-			// A file system of the kernel's own is reached by descriptor.
+			// The kernel's own file systems are accessed through descriptors.
 			if found := ExposureOf(filepath.Join(team, "logs")); found != (Exposure{}) {
 				t.Errorf("%+v", found)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 )
 
-// few is a job that is soon over.
+// few returns the configuration of a short job.
 func few(nodes int) Config {
 	return Config{Nodes: nodes, JoinTimeout: 30 * time.Second, Peer: 10 * time.Second, Program: "test"}
 }
@@ -91,7 +91,7 @@ func TestDelay(t *testing.T) {
 		}
 		sum += more
 	}
-	// Of ten thousand draws the mean is within a hundredth, seldom two.
+	// The mean of ten thousand random values is accurate to one hundredth, rarely to two.
 	if mean := sum / draws; mean < 900*time.Microsecond || mean > 1100*time.Microsecond {
 		t.Errorf("calls take %s more on average, want about 1ms", mean)
 	}
@@ -103,7 +103,7 @@ func TestQueue(t *testing.T) {
 		name string
 		rate int
 		at   []time.Duration // of each call
-		want []time.Duration // that it waits
+		want []time.Duration // delay of each call
 	}{
 		{"no bound", 0, []time.Duration{0, 0}, []time.Duration{0, 0}},
 		{"one after the other", 100, []time.Duration{0, 0, 0}, []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond}},

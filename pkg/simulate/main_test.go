@@ -9,5 +9,5 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second

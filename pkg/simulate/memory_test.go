@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-// connected are both ends of a connection in memory.
+// connected returns both ends of a connection in memory.
 func connected(t *testing.T, m *memoryNetwork) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := m.Listen()
@@ -36,7 +36,7 @@ func connected(t *testing.T, m *memoryNetwork) (ours, theirs net.Conn) {
 	return ours, <-accepted
 }
 
-// How a connection ends for one side, by what the other has done.
+// TestMemoryEnds verifies how a connection ends for one side, depending on the other side's action.
 func TestMemoryEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -69,7 +69,8 @@ func TestMemoryEnds(t *testing.T) {
 	}
 }
 
-// Who is called may not be there, or not any more, or not answer.
+// TestMemoryDial covers a called address that does not exist yet, no longer exists, or does not
+// answer.
 func TestMemoryDial(t *testing.T) {
 	m := new(memoryNetwork)
 	l, err := m.Listen()

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// numbers are those from 1 to n, the largest first.
+// numbers returns the numbers from n down to 1.
 func numbers(n int64) (all []int64) {
 	for ; n > 0; n-- {
 		all = append(all, n)

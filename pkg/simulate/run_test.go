@@ -19,7 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// simulated runs one job, bounded.
+// simulated runs one job with a time limit.
 func simulated(t *testing.T, room *ScratchDir, cfg Config) (JobResult, string) {
 	t.Helper()
 	if err := cfg.Validate(); err != nil {
@@ -69,7 +69,7 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// plausible checks what must hold for every job that went well.
+// plausible checks the conditions that hold for every successful job.
 func plausible(t *testing.T, cfg Config, run JobResult) {
 	t.Helper()
 	workers := int64(cfg.Nodes - 1)
@@ -101,7 +101,8 @@ func plausible(t *testing.T, cfg Config, run JobResult) {
 	if w := run.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0 || w.Fence.Max > run.Gate+w.Met || w.Calls.Calls > run.Whole.Calls-run.ToGate.Calls) {
 		t.Errorf("ranks that meet: %+v", w)
 	}
-	// Each worker reads the job and the plan of ranks, the latter before or after the gate's count.
+	// Each worker reads the job and the plan of ranks, the latter before or after the calls up to the
+	// gate are counted.
 	if w := run.World; w != nil && run.ToGate.ByKind["read"]+w.Calls.ByKind["read"] < 2*workers {
 		t.Errorf("ranks that meet: %+v after %+v", w, run.ToGate)
 	}
@@ -116,7 +117,8 @@ func plausible(t *testing.T, cfg Config, run JobResult) {
 	}
 }
 
-// What ranks tell each other takes no call into the share; looks come with time.
+// TestCallsDoNotGrowWithRanks verifies that data exchanged by ranks causes no file operations; the
+// number of polls depends on the time.
 func TestCallsDoNotGrowWithRanks(t *testing.T) {
 	calls := func(ranks int) map[string]int64 {
 		cfg := few(4)
@@ -131,7 +133,7 @@ func TestCallsDoNotGrowWithRanks(t *testing.T) {
 		return run.Whole.ByKind
 	}
 	few, many := calls(1), calls(16)
-	for kind, n := range many { // what waits to be written together differs
+	for kind, n := range many { // the batching of writes differs
 		if n > few[kind]+few[kind]/2+4 {
 			t.Errorf("%d times %s with 16 ranks a node, and %d times with one", n, kind, few[kind])
 		}
@@ -141,19 +143,18 @@ func TestCallsDoNotGrowWithRanks(t *testing.T) {
 	}
 }
 
-// What is added to a call is in the times, and not in the numbers.
+// TestLatencyCounts verifies that added latency changes the times and not the numbers of calls.
 func TestLatencyCounts(t *testing.T) {
 	cfg := few(3)
 	cfg.Latency = 20 * time.Millisecond
 	run, _ := simulated(t, newRoom(t), cfg)
-	// The head alone makes a dozen calls one after the other before a worker
-	// can see anything.
+	// The head alone makes a dozen consecutive calls before a worker can see anything.
 	if run.Gate < 12*cfg.Latency {
 		t.Errorf("the gate was open after %s, with %s added to each call", run.Gate, cfg.Latency)
 	}
 }
 
-// A death ends the job, and all but the dead tell the same.
+// TestDeath verifies that a death ends the job and that all other nodes report the same.
 func TestDeath(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -175,8 +176,8 @@ func TestDeath(t *testing.T) {
 			room := newRoom(t)
 			cfg := few(4)
 			cfg.Peer, cfg.Death, cfg.LinkMode = 2*time.Second, tc.who, tc.lifeline
-			// While the gate opens there is something for the victim to read, and
-			// its kernel breaks the connection instead of closing it.
+			// While the gate opens, the victim has unread data, so its kernel resets the connection instead
+			// of closing it.
 			cfg.Steady = 500 * time.Millisecond
 			if tc.memory {
 				scarce(t, uint64(filesPerNode*cfg.Nodes+otherFiles))
@@ -204,7 +205,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// scarce has this process open few files for the time of a test.
+// scarce limits this process's open files for the duration of a test.
 func scarce(t *testing.T, files uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -247,7 +248,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// Who does not end as a death calls for is told of.
+// TestJudged verifies that nodes that do not end as the death requires are reported.
 func TestJudged(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -271,7 +272,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// Several jobs in one room are several jobs.
+// TestSameRoom verifies that several jobs in one scratch directory are independent.
 func TestSameRoom(t *testing.T) {
 	room := newRoom(t)
 	for range 2 {
@@ -309,7 +310,7 @@ func TestFailures(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			room := newRoom(t)
 			cfg := few(3)
-			cfg.Peer = 2 * time.Second // what is lost is not waited for longer
+			cfg.Peer = 2 * time.Second // a lost node is not waited for longer than this
 			tc.spoil(t, room, &cfg)
 			run, _ := simulated(t, room, cfg)
 			f := run.Failure
@@ -320,7 +321,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Wherever it is interrupted, the daemons leave, and the room can be removed.
+// TestInterrupted verifies that, wherever a simulation is interrupted, the daemons end and the
+// scratch directory can be removed.
 func TestInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -376,7 +378,7 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
-// counted are a daemon's calls of two kinds.
+// counted returns a daemon's calls of two kinds.
 func counted(open, read int64) callCounts {
 	return callCounts{{Op: signal.OpOpen, Calls: open}, {Op: signal.OpRead, Calls: read}}
 }
@@ -426,7 +428,7 @@ func TestCounts(t *testing.T) {
 	if got := c.peakRate(0, time.Second); got != 40 {
 		t.Errorf("four calls within a moment are %d a second in the busiest tenth", got)
 	}
-	// What comes later than expected is not lost.
+	// Calls that occur later than expected are counted, too.
 	c.began = time.Now().Add(-time.Hour)
 	c.countCall()
 	if got := c.bins[len(c.bins)-1].Load(); got != 1 {

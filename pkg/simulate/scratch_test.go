@@ -25,7 +25,7 @@ func TestOpenRoom(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, dir string
-		noDir     bool   // the argument is to blame
+		noDir     bool   // the argument is the error's reason
 		want      string // part of the error; empty: none
 	}{
 		{"a directory", t.TempDir(), false, ""},
@@ -58,7 +58,7 @@ func TestOpenRoom(t *testing.T) {
 	}
 }
 
-// names are those in a directory.
+// names returns the names in a directory.
 func names(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -71,7 +71,7 @@ func names(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// newRoom is a room in an empty directory.
+// newRoom returns a scratch directory in an empty directory.
 func newRoom(t *testing.T) *ScratchDir {
 	t.Helper()
 	room, err := MakeScratchDir(t.Context(), t.TempDir(), "here")
@@ -81,8 +81,8 @@ func newRoom(t *testing.T) *ScratchDir {
 	return room
 }
 
-// Of what is beside the room, nothing is touched, and neither is what a link in
-// it points at.
+// TestRemove verifies that neither entries beside the scratch directory nor the targets of links in
+// it are changed.
 func TestRemove(t *testing.T) {
 	room := newRoom(t)
 	beside := filepath.Join(filepath.Dir(room.Path()), "beside")
@@ -107,8 +107,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Daemons may have calls under way when they have ended: what these make goes,
-// too.
+// TestRemoveLateNames verifies that files created by calls that were in progress when their daemons
+// ended are removed, too.
 func TestRemoveLateNames(t *testing.T) {
 	room := newRoom(t)
 	var late sync.WaitGroup

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// BenchmarkShards tells whether the names of 4096 nodes are better off in one
-// directory or in several: each node writes a file and renames it (joined),
-// makes one (up), and makes and renames one (a beat), and then the head lists
-// them all. TMPDIR says where, which should be a share.
+// BenchmarkShards compares one directory with several directories for the names of 4096 nodes: each
+// node writes a file and renames it (joined), creates one (up), and creates and renames one (a
+// heartbeat); then the head lists them all. TMPDIR is the location, which should be on a shared
+// file system.
 func BenchmarkShards(b *testing.B) {
 	const nodes = 4096
 	for _, shards := range []int{1, 8, 64} {
@@ -59,11 +59,10 @@ func makeShards(b *testing.B, top string, shards int) (dirs []string) {
 	return dirs
 }
 
-// atOnce is how many calls are under way at the same time: about as many as a
-// metadata server has threads.
+// atOnce is the number of concurrent calls: about the number of a metadata server's threads.
 const atOnce = 64
 
-// makeNames has every node make its names.
+// makeNames creates the names of every node.
 func makeNames(b *testing.B, dirs []string, nodes int) {
 	record := make([]byte, 300)
 	var all errgroup.Group

@@ -10,8 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// What is added to a call is counted as its own time, and so is its wait for a
-// slot; who is dead makes none, and none is counted.
+// TestWay verifies that the added latency and the wait for a slot count as the call's own time, and
+// that a dead daemon makes no calls and none are counted.
 func TestWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sample is a report in which no figure is zero, or like another.
+// sample returns a report in which all figures are different and not zero.
 func sample() Report {
 	spread := func(n int64) Percentiles[int64] { return Percentiles[int64]{n, n + 1, n + 2, n + 3} }
 	return Report{
@@ -122,7 +122,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// What JSON carries is all that the text is made of.
+// TestTextAndJSONAgree verifies that the text can be made from the JSON.
 func TestTextAndJSONAgree(t *testing.T) {
 	reports := map[string]Report{"a run that went well": sample()}
 	failed := sample()
@@ -145,7 +145,8 @@ func TestTextAndJSONAgree(t *testing.T) {
 	}
 }
 
-// Every figure of the JSON is in the text, but for those that are told why.
+// TestTextShowsAll verifies that every figure of the JSON is in the text, except for those with a
+// listed reason.
 func TestTextShowsAll(t *testing.T) {
 	untold := map[string]string{
 		".Version": "of the form, and no figure",
@@ -170,7 +171,7 @@ func TestTextShowsAll(t *testing.T) {
 	})
 }
 
-// eachLeaf visits what has no parts: maps aside, whose values can't be set.
+// eachLeaf visits all values without parts, except in maps, whose values cannot be set.
 func eachLeaf(v reflect.Value, path string, visit func(path string, leaf reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -189,7 +190,7 @@ func eachLeaf(v reflect.Value, path string, visit func(path string, leaf reflect
 	}
 }
 
-// change makes a value another one, by far.
+// change changes a value considerably.
 func change(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -201,7 +202,7 @@ func change(v reflect.Value) {
 	}
 }
 
-// A run that failed before the gate has no figures of the gate.
+// TestTextOfFailure verifies that a run that failed before the gate shows no figures of the gate.
 func TestTextOfFailure(t *testing.T) {
 	r := sample()
 	r.Runs[0] = JobResult{

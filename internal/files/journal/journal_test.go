@@ -19,7 +19,7 @@ type sink struct {
 	closed int          // guarded by mu
 	hang   chan struct{}
 	fails  error
-	room   int // what is taken all the same; guarded by mu
+	room   int // number of bytes accepted nevertheless; guarded by mu
 	lost   error
 }
 
@@ -98,8 +98,8 @@ func TestJournalGathers(t *testing.T) {
 	})
 }
 
-// What must not be late is offered at once, again and again in the same memory,
-// and closing the file may tell that it was lost after all.
+// TestJournalEager verifies that urgent lines are written at once, repeatedly from the same memory,
+// and that an error at close is returned, which may report lost data.
 func TestJournalEager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{lost: errors.New("lost")}
@@ -143,7 +143,8 @@ func TestJournalNeverOpened(t *testing.T) {
 	closeJournal(t, j)
 }
 
-// A share that hangs makes nobody wait, and what it can't take is counted.
+// TestJournalHangingFile verifies that a file system that hangs does not block writers, and that
+// lines that cannot be kept are counted.
 func TestJournalHangingFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{hang: make(chan struct{})}
@@ -169,7 +170,8 @@ func TestJournalHangingFile(t *testing.T) {
 	})
 }
 
-// Who has patience waits for a file that is slow, and nothing is lost.
+// TestJournalWaitsForSlowFile verifies that a journal with patience waits for a slow file and loses
+// nothing.
 func TestJournalWaitsForSlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &slowFile{}
@@ -194,8 +196,8 @@ func (s *slowFile) Write(data []byte) (int, error) {
 	return s.sink.Write(data)
 }
 
-// A file that hangs holds who has patience up once for as long, and then tells how
-// many lines are missing, the torn one too.
+// TestJournalPatienceEnds verifies that a file that hangs blocks a writer with patience once for
+// that time, and that the number of missing lines is reported afterwards, including the torn one.
 func TestJournalPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{hang: make(chan struct{})}
@@ -236,8 +238,8 @@ func TestJournalDropsWhatIsTooLong(t *testing.T) {
 	})
 }
 
-// What a share refuses is kept, as far as a journal keeps anything, and stands
-// where it belongs once it is taken.
+// TestJournalKeepsWhatIsRefused verifies that lines whose write failed are kept within the
+// journal's limits and are in the right place once they are written.
 func TestJournalKeepsWhatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{fails: errors.New("full")}
@@ -266,7 +268,7 @@ func TestJournalKeepsWhatIsRefused(t *testing.T) {
 	})
 }
 
-// Half a line that was taken is gone on with.
+// TestJournalGoesOnInTheMiddleOfALine verifies that a partially written line is continued.
 func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := New(), &sink{fails: errors.New("full"), room: 3}

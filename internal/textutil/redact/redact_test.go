@@ -33,12 +33,12 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// FuzzRedact hides a secret behind whatever else a command has.
+// FuzzRedact verifies that a secret after any other text of a command is hidden.
 func FuzzRedact(f *testing.F) {
 	const value = "s3cr3t"
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if strings.Contains(before+after, value) || strings.HasSuffix(before, "\\") {
-			return // it is there for another reason, or what follows is escaped
+			return // the text contains it for another reason, or the next character is escaped
 		}
 		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
 			line := before + " " + fmt.Sprintf(form, value) + " " + after

@@ -12,7 +12,7 @@ import (
 // readFile reads a configuration file of a test.
 func readFile(_, path string) ([]byte, error) { return os.ReadFile(path) }
 
-// allocated returns how many bytes f allocates, with what runs beside it.
+// allocated returns the number of bytes that the process allocates while f runs.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -21,7 +21,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// examples are settings of all kinds.
+// examples returns settings of all kinds.
 func examples() List {
 	var (
 		text, word string

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSources has several sources give one setting: the best one counts, and the others may be
-// wrong.
+// TestSources sets one setting by several sources: the one with the highest precedence counts, and
+// the others may be invalid.
 func TestSources(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "some.yaml")
 	if err := os.WriteFile(path, []byte("number: 3\ndriver: [a, b]\n"), 0o600); err != nil {
@@ -49,7 +49,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestRemoved gives a removed setting by each source: it is refused with its replacement, and
+// TestRemoved sets a removed setting by each source: it is refused with its replacement, and
 // neither suggested nor documented as a key.
 func TestRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "some.yaml")

@@ -56,7 +56,8 @@ func TestPassedOn(t *testing.T) {
 	}
 }
 
-// Lines that ranks print alike are shown once, each rank's in their order.
+// TestMergesIdenticalLines verifies that lines that all ranks print are shown once, in the order of
+// each rank.
 func TestMergesIdenticalLines(t *testing.T) {
 	for name, test := range map[string]struct {
 		tag   bool
@@ -109,9 +110,9 @@ func TestColorsEndWithTheLine(t *testing.T) {
 	}
 }
 
-// TestNothingIsMixedOrLost has all ranks print at once, into a pipe that is read without a pause.
-// The clock of the bubble stands still meanwhile, so that a busy machine makes no slow reader of
-// it.
+// TestNothingIsMixedOrLost lets all ranks print at once into a pipe that is read without a pause.
+// The clock of the bubble stands still meanwhile, so the reader does not count as slow on a busy
+// machine.
 func TestNothingIsMixedOrLost(t *testing.T) {
 	synctest.Test(t, testNothingIsMixedOrLost)
 }
@@ -156,7 +157,7 @@ func testNothingIsMixedOrLost(t *testing.T) {
 	}
 }
 
-// gated takes nothing before it is opened.
+// gated is a writer that blocks until it is opened.
 type gated struct {
 	open chan struct{}
 	bytes.Buffer

@@ -25,7 +25,7 @@ import (
 	"github.com/bringupd/bringupd/test/twin"
 )
 
-// world is a launch of two nodes, whose daemons are played.
+// world is a launch of two nodes whose daemons the test simulates.
 type world struct {
 	*supervisor
 	t       *testing.T
@@ -33,7 +33,7 @@ type world struct {
 	start   time.Time
 
 	mu    sync.Mutex
-	taken []string // the attempts, with when they began
+	taken []string // the attempts, each with its start time
 	said  []string
 }
 
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, node int, play func(w *world, cfg deps.Config) lifec
 	return w
 }
 
-// live is the launch's life; the code must be that.
+// live runs all attempts of the launch and checks its code.
 func (w *world) live(code int) {
 	w.t.Helper()
 	if got := w.runAttempts(w.t.Context(), roles.RoleAuto); got != code {
@@ -77,14 +77,15 @@ func (w *world) expectTaken(want ...string) {
 	}
 }
 
-// lost is the end of an attempt by the loss of a rank, which another one follows.
+// lost returns the end of an attempt by the loss of a node; another attempt follows.
 func lost(cfg deps.Config, node int) lifecycle.Exit {
 	f := health.NewFailure(health.DaemonDied, "rank %d has died", node)
 	f.LostNodes = []int{node}
 	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
 }
 
-// make makes an attempt's directory, as the head does, and ends it where next is not negative.
+// make creates an attempt's directory, as the head does, and writes its result unless next is
+// negative.
 func (w *world) make(attempt, next int) *signal.Dir {
 	w.t.Helper()
 	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), record.Job{})
@@ -99,7 +100,7 @@ func (w *world) make(attempt, next int) *signal.Dir {
 	return dir
 }
 
-// joined publishes that a daemon of a rank, the process pid of this host, has joined.
+// joined publishes that a daemon of a node, the process pid of this host, has joined.
 func (w *world) joined(dir *signal.Dir, node, pid int) {
 	w.t.Helper()
 	err := dir.ForNode(node).PublishRecord(w.t.Context(), signal.NodesDir, signal.NodeName(node, 2, record.StateJoined), &record.Joined{PID: pid}, false)
@@ -108,8 +109,8 @@ func (w *world) joined(dir *signal.Dir, node, pid int) {
 	}
 }
 
-// TestHead has the head make one attempt after the other, later each time, and at once
-// again where the gate was open for long.
+// TestHead verifies that the head makes one attempt after the other, each after a longer pause, and
+// without a pause if the gate was open for a long time.
 func TestHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {
@@ -130,7 +131,7 @@ func TestHead(t *testing.T) {
 	})
 }
 
-// TestWorker has a worker wait for the directory of each attempt.
+// TestWorker verifies that a worker waits for the directory of each attempt.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, func(w *world, cfg deps.Config) lifecycle.Exit {
@@ -147,7 +148,7 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-// TestHeadIsNotBack has a worker leave with the verdict's code where the head was lost.
+// TestHeadIsNotBack verifies that a worker leaves with the verdict's code if the head was lost.
 func TestHeadIsNotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, func(_ *world, cfg deps.Config) lifecycle.Exit { return lost(cfg, 0) })
@@ -161,15 +162,15 @@ func TestHeadIsNotBack(t *testing.T) {
 	})
 }
 
-// TestToldToEnd has a signal between two attempts end the job: a worker at once, and the
-// head by an attempt that ends at once, because the others wait for it.
+// TestToldToEnd verifies that a signal between two attempts ends the job: a worker leaves at once,
+// and the head makes an attempt that ends at once, because the others wait for it.
 func TestToldToEnd(t *testing.T) {
 	for node, want := range [][]string{{"0 at 0s", "1 at 1s", "2 at 2s"}, {"0 at 0s"}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, node, func(w *world, cfg deps.Config) lifecycle.Exit {
 				if cfg.Identity.Attempt == 2 {
 					told := []os.Signal{<-cfg.Signals}
-					w.signals <- syscall.SIGCONT // what comes later is heard, too
+					w.signals <- syscall.SIGCONT // later signals are received, too
 					told = append(told, <-cfg.Signals)
 					if !slices.Equal(told, []os.Signal{syscall.SIGTERM, syscall.SIGCONT}) {
 						w.t.Errorf("it was told %v", told)
@@ -185,8 +186,8 @@ func TestToldToEnd(t *testing.T) {
 	}
 }
 
-// TestToldAfterTheDecision has a head that is told to end when it has decided on another
-// attempt end that one for all who wait for it.
+// TestToldAfterTheDecision verifies that a head that is signalled after it has decided on another
+// attempt ends that attempt for all daemons that wait for it.
 func TestToldAfterTheDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
@@ -202,7 +203,7 @@ func TestToldAfterTheDecision(t *testing.T) {
 	})
 }
 
-// TestStartedAnew has daemons that were started anew find their attempt.
+// TestStartedAnew verifies that restarted daemons find their attempt.
 func TestStartedAnew(t *testing.T) {
 	other := twin.Start(t)
 	for _, tc := range []struct {
@@ -258,7 +259,7 @@ func TestStartedAnew(t *testing.T) {
 				w.relaunches = tc.relaunches
 				tc.before(w)
 				w.live(tc.code)
-				for i := range w.taken { // looks are a second apart at most
+				for i := range w.taken { // polls are at most a second apart
 					if i < len(tc.taken) && tc.taken[i] == "1 at 7s" {
 						w.taken[i] = strings.Replace(w.taken[i], " 8s", " 7s", 1)
 					}
@@ -275,7 +276,7 @@ func TestStartedAnew(t *testing.T) {
 	}
 }
 
-// TestRecall has a head that was started anew know whom earlier attempts have found unfit.
+// TestRecall verifies that a restarted head knows which nodes earlier attempts have found unfit.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {

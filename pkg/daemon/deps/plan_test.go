@@ -21,7 +21,7 @@ func TestPlan(t *testing.T) {
 		name   string
 		size   int
 		change func(*testing.T, *Config)
-		steps  []string // in this order, what the lines say
+		steps  []string // parts of the lines, in this order
 	}{
 		{
 			"a driver alone", 4, func(_ *testing.T, c *Config) { c.Driver = []string{"python", "train.py"} },

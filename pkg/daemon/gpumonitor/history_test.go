@@ -21,17 +21,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// pair is a node's two GPUs.
+// pair is a fake of a node's two GPUs.
 type pair struct {
 	devices []history.Device
-	long    time.Duration // for how long the run lives
+	long    time.Duration // the run's duration
 	counts  bool
 }
 
 func (*pair) Watch(context.Context, func(int), func(gpu.ClassifiedEvent)) error { return nil }
 func (*pair) Topology() gpu.Topology                                            { return gpu.Topology{} }
 
-// Devices tells of what was counted from the second time on: the first is before any watch.
+// Devices returns the devices with their counters, except at the first call: no watch has begun
+// then.
 func (p *pair) Devices() ([]history.Device, []string) {
 	devices := slices.Clone(p.devices)
 	for i := range devices {
@@ -43,7 +44,8 @@ func (p *pair) Devices() ([]history.Device, []string) {
 	return devices, nil
 }
 
-// shelf is what runs leave, the newest first; hangs and full are of a share.
+// shelf keeps the records of runs, the newest first. If hangs is set, reads block; if full is set,
+// writes fail.
 type shelf struct {
 	texts       [][]byte
 	hangs, full bool
@@ -65,8 +67,8 @@ func (s *shelf) SaveRecord(_ context.Context, data []byte) error {
 	return nil
 }
 
-// lives is a run on a node with the GPUs and that past, and returns what the head is told.
-// Something befalls the node while the run lives.
+// lives simulates a run on a node with these GPUs and this history, and returns the head's
+// messages. The given events occur during the run.
 func lives(t *testing.T, run string, gpus *pair, past *shelf, found []check.Finding, befalls ...gpu.ClassifiedEvent) (told []string) {
 	t.Helper()
 	gpus.counts = false
@@ -81,7 +83,7 @@ func lives(t *testing.T, run string, gpus *pair, past *shelf, found []check.Find
 		CancelRun:  func(error) { end() },
 	})
 	c.OnEvent = func(rec record.Event) { told = append(told, rec.Message) }
-	c.AwaitReports(time.Minute) // for nothing
+	c.AwaitReports(time.Minute) // returns at once: there are no reports
 	c.StartHistory(run, found)
 	synctest.Wait()
 	for _, event := range befalls {
@@ -131,7 +133,7 @@ func TestPastOfTwoRuns(t *testing.T) {
 	})
 }
 
-// TestLongRun: what matters is told while the run lives, once, and at its end.
+// TestLongRun verifies that important changes are reported once during the run and at its end.
 func TestLongRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gpus := &pair{devices: []history.Device{
@@ -150,8 +152,8 @@ func TestLongRun(t *testing.T) {
 	})
 }
 
-// TestLinkDown: a link that goes down while the run lives is told of once and at its end, and is
-// suspicious the second time.
+// TestLinkDown verifies that a link that goes down during the run is reported once and at the run's
+// end, and is suspicious the second time.
 func TestLinkDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		card := history.Device{ID: "506b:4b03:00c0:ffee", Name: "mlx5_3", Index: -1, Bus: "0000:18:00.0", Counters: new(history.Counters)}
@@ -160,14 +162,14 @@ func TestLinkDown(t *testing.T) {
 		lives(t, "1.0", gpus, past, nil)
 		gpus.long = 2*counterInterval + 1
 		const down, suspect = "n1: mlx5_3: its link went down 3 times", "n1: mlx5_3: link down: 3 times, and in run 1.0 of 2000-01-01: 3 times; drain the node, and test the device"
-		// What the first run's end has shown is told as the second begins.
+		// The finding at the first run's end is reported when the second begins.
 		if diff := cmp.Diff([]string{down, suspect, down}, lives(t, "2.0", gpus, past, nil)); diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-// TestPastThatHangs costs the history, and nobody waits for it.
+// TestPastThatHangs verifies that a hang loses only the history and delays nothing else.
 func TestPastThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0", Counters: &history.Counters{Polls: 10, SlowedPolls: 10}}}}

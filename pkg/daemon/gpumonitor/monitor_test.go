@@ -27,7 +27,7 @@ func testTopology() gpu.Topology {
 	}}
 }
 
-// testCards are the cards of a node whose private directory is returned, too.
+// testCards returns the GPU monitor of a node and the node's private directory.
 func testCards(t *testing.T) (*Monitor, string) {
 	private := t.TempDir()
 	return New(Config{
@@ -35,7 +35,7 @@ func testCards(t *testing.T) (*Monitor, string) {
 	}), private
 }
 
-// told are the variables that are not empty.
+// told returns the variables that are not empty.
 func told(c *Monitor) map[string]string {
 	told := map[string]string{}
 	for name, value := range c.TopologyEnv() {
@@ -91,7 +91,8 @@ func TestTopologyFile(t *testing.T) {
 	}
 }
 
-// A disk that is full costs the file, not what else is known.
+// TestTopologyWithoutItsFile verifies that a full disk prevents the topology file only, and not the
+// other variables.
 func TestTopologyWithoutItsFile(t *testing.T) {
 	c, private := testCards(t)
 	if err := os.Remove(private); err != nil {
@@ -119,7 +120,8 @@ func TestNVLinkDomain(t *testing.T) {
 	}
 }
 
-// What is started in the meantime sees one or the other.
+// TestLearningWhileChildrenStart verifies that a child that starts meanwhile sees the complete old
+// or the complete new variables.
 func TestLearningWhileChildrenStart(t *testing.T) {
 	c, _ := testCards(t)
 	done := make(chan struct{})
@@ -135,8 +137,8 @@ func TestLearningWhileChildrenStart(t *testing.T) {
 	<-done
 }
 
-// TestEventsThatLeaveAGPUUnfit: the first one has a name of its own, and is told however many came
-// before it.
+// TestEventsThatLeaveAGPUUnfit verifies that the first such event has a name of its own and is
+// reported, however many other events came before it.
 func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	var told, ends []string
 	var own []record.Event
@@ -165,8 +167,8 @@ func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	}
 }
 
-// TestEventsOf holds the share to what it can bear when the driver goes wrong on
-// all GPUs at once.
+// TestEventsOf verifies that the number of events stays within the limit for the shared file system
+// if the NVIDIA driver reports errors on all GPUs at once.
 func TestEventsOf(t *testing.T) {
 	for size, want := range map[int]int{1: 16, 64: 16, 65: 15, 256: 4, 512: 2, 4096: 2} {
 		if got := nodeEventLimit(size); got != want {

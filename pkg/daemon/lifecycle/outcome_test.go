@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestBearable has a result of very many consequences stay a record.
+// TestBearable verifies that a result with very many consequences stays small enough for a record.
 func TestBearable(t *testing.T) {
 	many := slices.Repeat([]record.Failure{{Header: record.Header{NodeIndex: 7}, Kind: health.ServiceDied}}, 4096)
 	for i := range many {

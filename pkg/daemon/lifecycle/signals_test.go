@@ -14,7 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// TestHeedLaunchFailed has the launcher's words be the cause, whatever signal comes behind them.
+// TestHeedLaunchFailed verifies that the launcher's message is the cause, whatever signal follows
+// it.
 func TestHeedLaunchFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal)
@@ -31,16 +32,16 @@ func TestHeedLaunchFailed(t *testing.T) {
 	})
 }
 
-// notice is a signal at a time since the first.
+// notice is a signal and its time since the first.
 type notice struct {
 	sig syscall.Signal
 	at  time.Duration
 }
 
-// TestHeed has the graces end when the notices say so.
+// TestHeed verifies that the grace periods end at the times that the notices require.
 func TestHeed(t *testing.T) {
 	const byTERM, bySlurm = "rank 0 (n0) was told to end by SIGTERM", "Slurm ended the job: rank 0 (n0) got SIGTERM"
-	// for two signals at once are told in any order
+	// Two simultaneous signals may be received in any order.
 	const hurried = 6*time.Second + 50*time.Millisecond
 	for _, tc := range []struct {
 		name        string

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ceiling = 30 * time.Second
 
-// told is a source that tells the same until it is changed.
+// told is a source of metrics that returns the same text until it is changed.
 type told struct{ now atomic.Pointer[string] }
 
 func (s *told) source() []byte { return []byte(*s.now.Load()) }
@@ -72,7 +72,7 @@ func until(t *testing.T, what string, reached func() bool) {
 	}
 }
 
-// shows tells whether the file has exactly this text.
+// shows returns a condition that holds if the file has exactly this text.
 func shows(path, text string) func() bool {
 	return func() bool {
 		data, err := os.ReadFile(path)
@@ -80,8 +80,8 @@ func shows(path, text string) func() bool {
 	}
 }
 
-// A file is there from the start, follows what its daemon tells, may be read by
-// others, and is gone with the daemon.
+// TestFileLivesWithItsDaemon verifies that the file exists from the start, follows its daemon's
+// metrics, is readable for other users, and is removed with the daemon.
 func TestFileLivesWithItsDaemon(t *testing.T) {
 	dir := t.TempDir()
 	source := tells("down\n")
@@ -103,7 +103,7 @@ func TestFileLivesWithItsDaemon(t *testing.T) {
 	}
 }
 
-// Who reads a file while it is written sees it whole.
+// TestFileIsSeenWhole verifies that a reader sees a complete file while it is rewritten.
 func TestFileIsSeenWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.prom")
@@ -135,7 +135,8 @@ func TestFileIsSeenWhole(t *testing.T) {
 	}
 }
 
-// A directory that can't be written is told of once, and used when it can.
+// TestFileThatCannotBeWritten verifies that an unwritable directory is logged once, and is used as
+// soon as it is writable.
 func TestFileThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
 	source := tells("up\n")
@@ -160,7 +161,7 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// hanging is a source that does not answer: as slow as a file system can be.
+// hanging is a source that does not answer, like a file system that hangs.
 type hanging struct{ end chan struct{} }
 
 func (s *hanging) source() []byte {
@@ -239,7 +240,8 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// Idle connections, in any number, are bounded, and keep nobody from the metrics.
+// TestEndpointWithIdleConnections verifies that idle connections, in any number, are bounded and do
+// not block other clients.
 func TestEndpointWithIdleConnections(t *testing.T) {
 	e, err := StartEndpoint("127.0.0.1:0", tells("up\n").source)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// peerTimeout is short, so that little happens until a death is noticed: each
-// beat and each look is several steps.
+// peerTimeout is short, so that few steps occur until a death is noticed: each heartbeat and each
+// poll is several steps.
 const peerTimeout = 2 * time.Second
 
 // times are the deadlines of all daemons.
@@ -34,7 +34,7 @@ var times = config.Timeouts{
 	Peer: peerTimeout, Settle: 0, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 }
 
-// services is a framework whose services are up as soon as they are wanted.
+// services is a framework whose services are up as soon as they are started.
 type services struct{}
 
 func (services) Name() string      { return "services" }
@@ -54,18 +54,18 @@ type attempt struct {
 	size    int
 	needed  int
 	daemons []*running
-	changed chan struct{} // buffered by one: somebody has returned or crashed
+	changed chan struct{} // buffered by one: a daemon has returned or crashed
 
-	// These are guarded by the share's lock.
-	run     string // the run directory, once it is there
+	// The following fields are guarded by the lock of the shared file system.
+	run     string // the run directory, once it exists
 	nonce   string
 	jobFile *file
-	shown   time.Duration // when that was
-	asked   time.Duration // when the end was asked for; 0: it was not
-	opened  time.Duration // when the gate was seen open; 0: it was not
+	shown   time.Duration // when the run directory appeared
+	asked   time.Duration // when the end was requested; 0: not requested
+	opened  time.Duration // when the gate was seen open; 0: never
 	judged  time.Duration // when the head had its verdict; 0: it had none
-	ended   time.Duration // when an end was published; 0: none was
-	over    bool          // the head has told that it has done all that it will do
+	ended   time.Duration // when an end was published; 0: never
+	over    bool          // the head has published that it is finished
 }
 
 // running is one daemon.
@@ -75,14 +75,14 @@ type running struct {
 	signals chan os.Signal
 	leave   context.CancelFunc
 
-	// These are guarded by the share's lock.
+	// The following fields are guarded by the lock of the shared file system.
 	born      time.Duration // when it started
-	termed    time.Duration // when it was first told to end by a signal; 0: it was not
-	signalled int           // how often it was: a second signal ends every wait
-	returned  time.Duration // 0: it has not
+	termed    time.Duration // when it received its first signal; 0: none
+	signalled int           // number of signals: a second signal ends every wait
+	returned  time.Duration // 0: still running
 	code      int
 	left      bool // an end was published when it returned
-	last      bool // the head had told before that it has done all it will do
+	last      bool // the head had published before that it was finished
 }
 
 func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
@@ -105,7 +105,7 @@ func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
 	return a
 }
 
-// happen needs the share's lock.
+// happen makes the fault occur. The caller must hold the lock of the shared file system.
 func (d *running) happen(f fault) {
 	switch f.What {
 	case crash:
@@ -127,7 +127,7 @@ func (d *running) happen(f fault) {
 	}
 }
 
-// happenAt has a fault happen at a time of its own, where the daemon runs then.
+// happenAt makes a fault occur at a given time if the daemon runs then.
 func (d *running) happenAt(at time.Duration, f fault) {
 	d.world.pause(at)
 	d.world.Lock()
@@ -138,7 +138,7 @@ func (d *running) happenAt(at time.Duration, f fault) {
 	}
 }
 
-// get needs the share's lock.
+// get sends the daemon a signal. The caller must hold the lock of the shared file system.
 func (d *running) get(sig syscall.Signal) {
 	if d.termed == 0 {
 		d.termed = d.world.Now()
@@ -158,7 +158,7 @@ func (a *attempt) stir() {
 	}
 }
 
-// name is how the test speaks of a daemon.
+// name returns the daemon's name in messages of the test.
 func (c *client) name() string {
 	if c == nil {
 		return "somebody"
@@ -177,7 +177,7 @@ func (a *attempt) joinedPath(node int) string {
 	return a.path(signal.NodesDir, signal.NodeName(node, a.size, record.StateJoined))
 }
 
-// appeared learns of a name that has become visible.
+// appeared is called when a name has become visible.
 func (a *attempt) appeared(p string, f *file) {
 	s := spotOf(p)
 	if s.sub == "" && s.name == "" && f.Kind.IsDir() {
@@ -201,7 +201,7 @@ func (a *attempt) appeared(p string, f *file) {
 	}
 }
 
-// begins learns of what is about to be written.
+// begins is called before a file is written.
 func (a *attempt) begins(c *client, p string) {
 	if c.rank == 0 && strings.Contains(p, "/."+signal.AbortName(0, a.size)+".") {
 		a.world.Lock()
@@ -212,7 +212,7 @@ func (a *attempt) begins(c *client, p string) {
 	}
 }
 
-// identity is who a rank is. Attempts differ as requeues do.
+// identity returns the identity of a node. Attempts differ as requeues do.
 func (a *attempt) identity(node int) roles.Identity {
 	id := roles.Identity{
 		Launcher: roles.LauncherSlurm, NodeIndex: node, Size: a.size, Job: "17", Step: "0", Restart: a.number,
@@ -226,7 +226,7 @@ func (a *attempt) identity(node int) roles.Identity {
 }
 
 func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config {
-	// What a pause is shortened by comes from the seed, too.
+	// The jitter of pauses comes from the seed, too.
 	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
 	mode := config.LinkAuto
 	if a.world.weather.Off {
@@ -244,7 +244,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config 
 	}}
 }
 
-// start starts all daemons, and what ends them if nothing else does.
+// start starts all daemons, and the tasks that end them if no other event does.
 func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 	for node, d := range a.daemons {
 		ctx, leave := context.WithCancel(context.Background())
@@ -279,12 +279,12 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 	}
 }
 
-// strange is a rank that this attempt does not have.
+// strange is a node index that this attempt does not have.
 const strange = 42
 
-// stray writes what a daemon of another attempt may have left, or writes late:
-// by the path, which says nothing of the attempt where somebody has removed its
-// directory, and another one has taken the name.
+// stray writes records that a daemon of another attempt may have left or writes late. It uses the
+// path only, which does not identify the attempt if another user has removed its directory and
+// another attempt has taken the name.
 func (a *attempt) stray() {
 	time.Sleep(a.plan.Start + a.plan.After/2)
 	a.world.Lock()
@@ -301,7 +301,7 @@ func (a *attempt) stray() {
 	a.world.note(nil, "leaves records of another attempt in", a.run, nil)
 }
 
-// encoded is a record as it is in its file.
+// encoded returns a record in its file format.
 func encoded(record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -310,7 +310,7 @@ func encoded(record any) []byte {
 	return append(data, '\n')
 }
 
-// finish asks for the end when it is time.
+// finish requests the end at the planned time.
 func (a *attempt) finish() {
 	time.Sleep(a.plan.Start + a.plan.After)
 	switch a.plan.End {
@@ -331,7 +331,7 @@ func (a *attempt) finish() {
 	}
 }
 
-// stop asks for the orderly end as soon as there is something to be stopped.
+// stop requests the orderly end as soon as there is a run to stop.
 func (a *attempt) stop() {
 	tick := time.NewTicker(17*time.Millisecond + time.Nanosecond)
 	defer tick.Stop()
@@ -353,7 +353,7 @@ func (a *attempt) stop() {
 	}
 }
 
-// settled tells whether every daemon has returned or crashed.
+// settled reports whether every daemon has returned or crashed.
 func (a *attempt) settled() bool {
 	a.world.Lock()
 	defer a.world.Unlock()
@@ -365,7 +365,7 @@ func (a *attempt) settled() bool {
 	return true
 }
 
-// await waits for that until the deadline.
+// await waits until the attempt is settled, or until the deadline.
 func (a *attempt) await(deadline <-chan time.Time) {
 	for !a.settled() {
 		select {

@@ -1,8 +1,7 @@
-// Package schedules goes through the protocol of the daemons in thousands of
-// interleavings: real daemons, on a share in memory of which every call takes
-// steps at random times, by mounts that lie, with crashes, stalls, signals and
-// restarts in between. After every step, and at the end, the invariants of the
-// run directory are checked. It has tests only.
+// Package schedules runs the protocol of the daemons in thousands of interleavings: real daemons
+// use a shared file system in memory, in which each call takes steps at random times, through
+// mounts that return stale data, with crashes, stalls, signals and restarts in between. It checks
+// the invariants of the run directory after every step and at the end. The package has tests only.
 //
 //	go test ./pkg/daemon/schedules -schedules=100000           # more than CI does
 //	go test ./pkg/daemon/schedules -run=TestSchedules -seed=7  # one again
@@ -35,14 +34,15 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// A process of ours that has ended is waited for.
+	// The tests wait for child processes, which would sleep for a second at exit with the race
+	// detector.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	goleak.VerifyTestMain(m)
 }
 
-// TestSchedules goes through the schedules in processes of their own, one a
-// processor: on one processor the goroutines of a schedule take turns in an
-// order that is nearly always the same, and a panic ends one process only.
+// TestSchedules runs the schedules in separate processes, one per processor: on one processor the
+// goroutines of a schedule run in an order that is nearly always the same, and a panic ends one
+// process only.
 func TestSchedules(t *testing.T) {
 	first, count := asked()
 	switch {
@@ -65,7 +65,7 @@ func TestSchedules(t *testing.T) {
 	all.Wait()
 }
 
-// known are schedules that were bad once, and by what.
+// known are schedules that were bad once, with the reason.
 var known = []struct {
 	what        string
 	seed, shift uint64
@@ -97,9 +97,9 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// asked is what the flags ask for. CI goes through the same each time: one in some
-// ten thousand that are drawn shows what two or three faults at once do to the
-// protocol, which is to be looked for on its own and keeps no other change back.
+// asked returns what the flags request. CI runs the same schedules each time: one in about ten
+// thousand random schedules shows how two or three simultaneous faults affect the protocol. Such a
+// case needs separate work and must not block other changes.
 func asked() (first uint64, count int) {
 	first, count = *seedFlag, *countFlag
 	switch {
@@ -121,7 +121,7 @@ func asked() (first uint64, count int) {
 	return first, count
 }
 
-// goThroughAside goes through schedules in another process.
+// goThroughAside runs schedules in another process.
 func goThroughAside(t *testing.T, first uint64, count int, shift uint64) {
 	t.Helper()
 	said := filepath.Join(t.TempDir(), "said")
@@ -143,15 +143,14 @@ func goThroughAside(t *testing.T, first uint64, count int, shift uint64) {
 	}
 }
 
-// detectorDied tells whether it is the race detector itself that has failed, as it
-// does now and then in a bubble of testing/synctest (https://go.dev/issue/78156):
-// by a check of its own, or by a fault in its code, which is not Go's. It has found
-// no race then, and the schedules are as good as before.
+// detectorDied reports whether the race detector itself has failed, as it sometimes does in a
+// bubble of testing/synctest (https://go.dev/issue/78156): by a check of its own, or by a fault in
+// its code, which is not Go code. It has found no race in that case, and the schedules are valid.
 func detectorDied(out string) bool {
 	return strings.Contains(out, "ThreadSanitizer: CHECK failed") || strings.Contains(out, "SIGSEGV: segmentation violation\nPC=")
 }
 
-// tail is the end of a text, and its beginning where it is much longer.
+// tail returns the end of a text, and its beginning if it is much longer.
 func tail(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -159,10 +158,10 @@ func tail(text string, most int) string {
 	return text[:most/2] + "\n…\n" + text[len(text)-most/2:]
 }
 
-// tooLong is how long a schedule never takes, which takes milliseconds.
+// tooLong is a time that no schedule takes: each takes milliseconds.
 const tooLong = 2 * time.Minute
 
-// fewBad is how many bad schedules are told of before a process gives up.
+// fewBad is the number of bad schedules after which a process stops.
 const fewBad = 3
 
 func goThrough(t *testing.T, first uint64, count int) {
@@ -174,7 +173,7 @@ func goThrough(t *testing.T, first uint64, count int) {
 	stage := stage{t: t, tempDir: t.TempDir(), said: said}
 	bad := 0
 	for seed := first; seed < first+uint64(count) && bad < fewBad; seed++ {
-		// In a bubble that waits for something that is outside of it, time stands still.
+		// Time stands still in a bubble that waits for an event outside of it.
 		watchdog := time.AfterFunc(tooLong, func() { panic(fmt.Sprintf("schedule %d hangs", seed)) })
 		v := stage.play(planOf(seed, *shiftFlag))
 		watchdog.Stop()
@@ -188,7 +187,7 @@ func goThrough(t *testing.T, first uint64, count int) {
 	}
 }
 
-// trace shows a schedule, and the simplest that is bad like it where it is bad.
+// trace prints a schedule and, if it is bad, the simplest schedule that is bad in the same way.
 func trace(t *testing.T, seed uint64) {
 	runtime.GOMAXPROCS(1)
 	stage := stage{t: t, tempDir: t.TempDir(), said: os.Stderr, tracing: true}

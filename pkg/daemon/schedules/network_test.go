@@ -6,10 +6,10 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// weather is what becomes of what the daemons of a schedule send each other.
+// weather describes the network between the daemons of a schedule.
 type weather struct {
-	Off     bool          // no lifelines: beat files alone
-	Latency time.Duration // mean of a parcel's way
+	Off     bool          // no peer links: heartbeat files only
+	Latency time.Duration // mean latency of a message
 }
 
 // connect puts the daemons of an attempt on the network.
@@ -20,9 +20,8 @@ func (w *world) connect(a *attempt) {
 	}
 }
 
-// newNet returns the network of a world: each arrival is a step at an instant of
-// its own, and what a machine that is cut off sends, or is sent, arrives when it
-// is back.
+// newNet returns the network of a world: each arrival is a step at an instant of its own, and
+// messages from or to a machine that is cut off arrive when it is connected again.
 func (w *world) newNet(mean time.Duration) *memory.Net {
 	return &memory.Net{
 		Travel: func(from, to *memory.Host, what memory.Parcel) time.Duration {
@@ -50,10 +49,11 @@ func (w *world) newNet(mean time.Duration) *memory.Net {
 	}
 }
 
-// parting is a time in which a machine is cut off the network, but not the share.
+// parting is a period in which a machine is cut off from the network, but not from the shared file
+// system.
 type parting struct{ from, until time.Duration }
 
-// since returns for how long it has been going on; 0: it is over, or never was.
+// since returns how long the period has lasted; 0: it is over or has never begun.
 func (p parting) since(now time.Duration) time.Duration {
 	if now >= p.until {
 		return 0
@@ -61,7 +61,7 @@ func (p parting) since(now time.Duration) time.Duration {
 	return now - p.from + 1
 }
 
-// part needs the share's lock.
+// part cuts the machine off. The caller must hold the lock of the shared file system.
 func (d *running) part(span time.Duration) {
 	w := d.world
 	w.note(nil, "cuts off the network for "+span.String()+" the machine of", d.name(), nil)
@@ -76,8 +76,8 @@ func (d *running) part(span time.Duration) {
 	}
 }
 
-// cutConnections breaks what lifelines the daemon has. It needs the share's lock,
-// which the network must not meet.
+// cutConnections breaks the daemon's peer links. The caller must hold the lock of the shared file
+// system, which the network must not take.
 func (d *running) cutConnections() {
 	d.world.note(nil, "breaks the connections of", d.name(), nil)
 	d.machine.disturbed = true

@@ -11,11 +11,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// slack is for the steps that a detection takes, beside its deadlines.
+// slack is the time for the steps of a detection, in addition to its deadlines.
 const slack = time.Second
 
-// check holds an attempt that is over to what must be true of it then. It
-// needs the share's lock.
+// check verifies all conditions that must hold for an attempt that is over. The caller must hold
+// the lock of the shared file system.
 func (a *attempt) check() {
 	for _, d := range a.daemons {
 		if d.returned == 0 && !d.crashed {
@@ -39,20 +39,19 @@ func (a *attempt) check() {
 	}
 }
 
-// sick tells whether any node's mount has hung for long.
+// sick reports whether any node's mount has hung for long.
 func (a *attempt) sick() bool {
 	return slices.ContainsFunc(a.daemons, func(d *running) bool { return d.machine.sick })
 }
 
-// outsider tells whether a daemon has ended before it knew of the run: nobody
-// could tell it a code, and it could tell nobody. One whose name had not
-// appeared when it was told to end is between the two.
+// outsider reports whether a daemon ended before it knew of the run: no code could be sent to it or
+// received from it. It also covers a daemon whose name had not appeared when it was signalled.
 func (d *running) outsider() bool {
 	return !d.met || d.termed > 0 && (d.told == 0 || d.termed < d.told)
 }
 
-// survivors are the daemons that have returned, took part, and could read and
-// write all the time.
+// survivors returns the daemons that have returned, took part, and could read and write all the
+// time.
 func (a *attempt) survivors() (took []*running) {
 	for _, d := range a.daemons {
 		if !d.crashed && !d.machine.sick && (d.rank == 0 || !d.outsider()) {
@@ -62,8 +61,7 @@ func (a *attempt) survivors() (took []*running) {
 	return took
 }
 
-// mustBeUp: the gate opens when every node of the team is up in its place, and
-// not before.
+// mustBeUp verifies that the gate opens only when every node of the membership is up in its place.
 func (a *attempt) mustBeUp() {
 	team := a.team()
 	if len(team) < a.needed || team[0].NodeIndex != 0 { // at least the head is needed
@@ -78,7 +76,7 @@ func (a *attempt) mustBeUp() {
 
 func (a *attempt) spares() bool { return a.needed < a.size }
 
-// team is the newest that was published, all nodes where none is to be.
+// team returns the newest published membership, or all nodes if none is expected.
 func (a *attempt) team() (members []record.Member) {
 	if !a.spares() {
 		for node := range a.size {
@@ -92,31 +90,31 @@ func (a *attempt) team() (members []record.Member) {
 	return members
 }
 
-// needs tells whether a daemon's end is the job's: the head's always is.
+// needs reports whether a daemon's end ends the job: the head's always does.
 func (a *attempt) needs(d *running) bool {
 	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m record.Member) bool { return m.NodeIndex == d.rank })
 }
 
-// doesWithout tells whether a daemon's end is nobody's: the gate was opened for
-// a team that it is not in.
+// doesWithout reports whether a daemon's end has no effect: the gate was opened for a membership
+// without it.
 func (a *attempt) doesWithout(d *running) bool { return a.opened > 0 && !a.needs(d) }
 
-// stoodAside tells whether a daemon may have left with 0 because it could not
-// hear of the end: the job had gone on without it, and then the head was gone, or
-// it was told to end by itself.
+// stoodAside reports whether a daemon may have left with 0 because it could not learn of the end:
+// the job had continued without it, and then the head was gone or this daemon alone was signalled.
 func (a *attempt) stoodAside(d *running) bool {
 	head := a.daemons[0]
 	return a.spares() && d.rank != 0 && d.code == 0 && (head.crashed || head.machine.sick || d.termed > 0)
 }
 
-// mustHaveResult: over is the last that the head tells, where its mount lets it.
+// mustHaveResult verifies that the result exists when the head publishes that it is finished, which
+// is its last record, unless its mount prevents it.
 func (a *attempt) mustHaveResult() {
 	if !a.daemons[0].machine.sick && a.world.Find(a.path("", signal.NameResult)) == nil {
 		a.world.broke(11, nil, "sees that the head is done, and there is no result")
 	}
 }
 
-// mustBeLast: the head leaves after all others that know of the end.
+// mustBeLast verifies that the head leaves after all others that know of the end.
 func (a *attempt) mustBeLast(head *running) {
 	if head.signalled > 1 {
 		return
@@ -129,14 +127,14 @@ func (a *attempt) mustBeLast(head *running) {
 	}
 }
 
-// checkLeaving is rule 13: no worker leaves before the end is published.
+// checkLeaving verifies rule 13: no worker leaves before the end is published.
 func (a *attempt) checkLeaving() {
 	head := a.daemons[0]
 	for _, d := range a.survivors() {
 		switch {
 		case a.stoodAside(d):
 		case d.code == 0 && !a.world.weather.Off && head.machine.sick && head.code == 0:
-			// A head that can't write its orderly end tells of it over the lifelines.
+			// A head that cannot write its orderly end sends it over the peer links.
 		case d.rank != 0 && !d.left:
 			a.world.broke(13, d.client, "returned %d before any end was published", d.code)
 		case d.rank != 0 && d.code != 0 && !d.last && d.signalled < 2 && !head.crashed && !head.machine.sick:
@@ -154,7 +152,7 @@ func (a *attempt) checkLeaving() {
 	}
 }
 
-// checkCodes is rule 12: the job has one code.
+// checkCodes verifies rule 12: the job has one code.
 func (a *attempt) checkCodes() {
 	control := a.published()
 	var codes []int
@@ -163,13 +161,12 @@ func (a *attempt) checkCodes() {
 			codes = append(codes, d.code)
 		}
 	}
-	// A head that nobody heard of for so long may come back and end the run
-	// in its own way, while the others end it in theirs. Where there is none,
-	// somebody whose mount hung may.
+	// A head that was silent for so long may come back and end the run in its own way, while the
+	// others end it in theirs. If the head has crashed, another daemon whose mount hung may do so.
 	head := a.daemons[0]
 	back := head.machine.sick || head.crashed && a.sick()
-	// The end that a head has published in its last moments may be missing in
-	// listings for a while, and a lifeline tells of its death before.
+	// The end that a head has published in its last moments may be missing in listings for a while,
+	// and a peer link reports its death earlier.
 	back = back || head.crashed && !a.world.weather.Off && a.ended > 0 && head.died > a.ended && head.died < a.ended+staleMost
 	if !back && slices.Contains(control, signal.NameOrderlyEnd) && a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
 		a.world.broke(12, nil, "sees two ends: %v", control)
@@ -192,7 +189,7 @@ func (a *attempt) checkCodes() {
 	}
 }
 
-// published are the names in the run's control.
+// published returns the names in the run's control directory.
 func (a *attempt) published() (names []string) {
 	if dir := a.world.Find(a.path(signal.ControlDir, "")); a.run != "" && dir != nil {
 		for name := range dir.Live {
@@ -203,7 +200,7 @@ func (a *attempt) published() (names []string) {
 	return names
 }
 
-// abortedBy tells whether one of those has published an abort.
+// abortedBy reports whether a daemon selected by one has published an abort.
 func (a *attempt) abortedBy(control []string, one func(*running) bool) bool {
 	return slices.ContainsFunc(a.daemons, func(d *running) bool {
 		return one(d) && slices.Contains(control, signal.AbortName(d.rank, a.size))
@@ -214,7 +211,7 @@ func aborts(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, "abort.") })
 }
 
-// read returns a record of the run, its zero value where it is not there.
+// read returns a record of the run, its zero value if the record does not exist.
 func read[T any](a *attempt, sub, name string) (record T) {
 	if f := a.world.Find(a.path(sub, name)); f != nil {
 		_ = json.Unmarshal(f.Data, &record)
@@ -222,20 +219,20 @@ func read[T any](a *attempt, sub, name string) (record T) {
 	return record
 }
 
-// checkCause is rule 11: the end with a cause names what has happened.
+// checkCause verifies rule 11: an end with a cause names what has happened.
 func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
 	if want := health.OutcomeOfKind(cause.Kind).Code; want != code {
 		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
 	}
 	blamed, ended := false, a.ended
 	if cause.NodeIndex == 0 && a.daemons[0].machine.sick {
-		ended = max(ended, a.judged) // of an end that others have made it did not know
+		ended = max(ended, a.judged) // it did not know of an end that others have published
 	}
 	switch kind := cause.Kind; kind {
 	case health.PeerLost, health.DaemonDied, health.HostLost, health.HostHangs, health.CutOff:
 		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool {
 			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick ||
-				// The head's share and a peer's network: which of two it was nobody can tell.
+				// The head's mount and a peer's network are both disturbed: the two cannot be distinguished.
 				cause.NodeIndex == 0 && a.daemons[0].machine.sick && d.machine.disturbed
 		})
 	case health.ShareUnusable:
@@ -264,7 +261,7 @@ func (a *attempt) ranks(are func(*running) bool) (nodes []int) {
 	return nodes
 }
 
-// checkResult: what the head leaves behind says how it ended.
+// checkResult verifies that the result of the head says how the run ended.
 func (a *attempt) checkResult(head *running) {
 	a.mustBeLast(head)
 	control := a.published()
@@ -284,7 +281,7 @@ func (a *attempt) checkResult(head *running) {
 	}
 }
 
-// checkVerdict: no consequence is blamed where a cause was known.
+// checkVerdict verifies that no consequence is blamed if a cause was known.
 func (a *attempt) checkVerdict(head *running, cause *record.Failure) {
 	if kind := cause.Kind; kind != health.PeerLost && kind != health.Terminated {
 		return
@@ -299,8 +296,8 @@ func (a *attempt) checkVerdict(head *running, cause *record.Failure) {
 	}
 }
 
-// checkClaim: where the head has died without a word, those who took it for
-// lost leave one result.
+// checkClaim verifies that, if the head has died without publishing an end, the daemons that
+// declared it lost leave one result.
 func (a *attempt) checkClaim() {
 	control, took := a.published(), slices.DeleteFunc(a.survivors(), a.stoodAside)
 	if len(took) == 0 || slices.Contains(control, signal.NameOrderlyEnd) || slices.Contains(control, signal.AbortName(0, a.size)) {
@@ -314,16 +311,16 @@ func (a *attempt) checkClaim() {
 	a.checkCause(result.Cause, result.Code, signal.NameResult)
 }
 
-// leaving is how long the end of a daemon may take from the published end on:
-// the graces, and the last words.
+// leaving is the maximum duration of a daemon's end after the published end: the grace periods and
+// the final messages.
 const leaving = 6 * time.Second
 
-// bringUp is how long it may take from the last daemon's start to the open
-// gate, where a second look is a second later.
+// bringUp is the maximum time from the last daemon's start to the open gate, if a second poll is a
+// second later.
 const bringUp = 4 * time.Second
 
-// checkPace is rule 9: a death ends the job in time, nobody is long in
-// following, and the gate opens if it can.
+// checkPace verifies rule 9: a death ends the job in time, all daemons follow soon, and the gate
+// opens if it can.
 func (a *attempt) checkPace() {
 	var last time.Duration
 	for _, d := range a.daemons {
@@ -342,35 +339,34 @@ func (a *attempt) checkPace() {
 	}
 }
 
-// witnessed tells whether somebody was there to notice a death, and free to, who
-// had joined for that long when it came.
+// witnessed reports whether there was another daemon that could notice a death and had joined at
+// least the given time before it.
 func (a *attempt) witnessed(dead *running, joined time.Duration) bool {
 	return dead.told > 0 && slices.ContainsFunc(a.daemons, func(d *running) bool {
 		return a.needs(d) && (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told+joined < dead.died
 	})
 }
 
-// heard tells whether a death must have been heard by a lifeline: by somebody who
-// held one then, with nothing that was wrong with the network.
+// heard reports whether a peer link must have reported a death: another daemon had one at that
+// time, and the network was not disturbed.
 func (a *attempt) heard(dead *running) bool {
 	if a.world.weather.Off || !a.witnessed(dead, connecting) || dead.died < dead.told+connecting || a.ended > 0 && a.ended < dead.died {
 		return false
 	}
 	return !slices.ContainsFunc(a.daemons, func(d *running) bool {
-		// One that dies next may have been about to publish the end.
+		// A daemon that dies next may have been about to publish the end.
 		return d.machine.disturbed || d != dead && d.crashed && d.died >= dead.died
 	})
 }
 
-// prompt is how long it may take from a death that a lifeline tells of to the
-// published end: a few dozen calls of the slowest share.
+// prompt is the maximum time from a death that a peer link reports to the published end: a few
+// dozen calls of the slowest file system.
 const prompt = time.Second
 
-// connecting is how long it may take until a lifeline is held after a node has
-// joined.
+// connecting is the maximum time from the join of a node to its peer link.
 const connecting = 500 * time.Millisecond
 
-// checkLeftovers: who has returned has taken its temporaries along.
+// checkLeftovers verifies that a daemon that has returned has removed its temporary files.
 func (a *attempt) checkLeftovers() {
 	for _, d := range a.daemons {
 		if !d.crashed && !d.machine.sick && len(d.temporaries) > 0 {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// plan is what a seed makes of a schedule: who lies, what happens to whom, and
-// when. The times of all steps follow from the seed, too.
+// plan is the schedule that follows from a seed: how the mounts misbehave, which faults occur on
+// which node, and when. The times of all steps follow from the seed, too.
 type plan struct {
 	Seed     uint64
-	Shift    uint64 // the steps are drawn as those of the seed that is so much higher
+	Shift    uint64 // the steps are drawn as for seed+Shift
 	Size     int
-	Needed   int    // by the driver; the others are spares
-	Moods    []mood // of each node's mount
+	Needed   int    // number of nodes that the driver needs; the others are spares
+	Moods    []mood // one per node's mount
 	Weather  weather
 	Leftover string // what another launch has left under the run's name: "", run, torn or file
 	Attempts []attemptPlan
@@ -23,43 +23,43 @@ type plan struct {
 // attemptPlan is one launch of the daemons.
 type attemptPlan struct {
 	Start  time.Duration   // from the beginning of the schedule
-	Late   []time.Duration // how much later each rank starts
+	Late   []time.Duration // delay of each node's start
 	Faults []fault
 	End    string        // stop, leave, or cancel
-	After  time.Duration // from its start to that
+	After  time.Duration // from the attempt's start to its end
 	Stray  bool          // records of another attempt appear in its run
 }
 
-// fault is what happens to one daemon, with one of its own steps.
+// fault is a fault that occurs on one daemon, at one of its own steps.
 type fault struct {
 	Rank int
-	Step int           // 0: at a time of its own
+	Step int           // 0: at the time At
 	At   time.Duration // from the start of the attempt
 	What string
-	For  time.Duration // how long a stall takes
+	For  time.Duration // duration of a stall
 }
 
-// What happens to a daemon.
+// The kinds of fault of a daemon.
 const (
-	crash     = "crash"     // it is gone, and what it was about to do is not done
-	term      = "term"      // it gets TERM
-	interrupt = "interrupt" // it gets INT
-	stall     = "stall"     // its node's mount answers nobody for a while
-	cut       = "cut"       // its lifelines break, and can be made again
-	parted    = "part"      // its node is cut off the network for a while, but not off the share
+	crash     = "crash"     // it is killed, and its next step is not made
+	term      = "term"      // it receives SIGTERM
+	interrupt = "interrupt" // it receives SIGINT
+	stall     = "stall"     // its node's mount does not answer for a while
+	cut       = "cut"       // its peer links break, and can be established again
+	parted    = "part"      // its node is cut off from the network for a while, but not from the shared file system
 )
 
-// harmless is how long a mount may answer nobody without anybody noticing.
+// harmless is the time for which a mount may hang without being noticed.
 const harmless = 300 * time.Millisecond
 
-// The ways in which an attempt ends that nothing else has ended.
+// The ways in which an attempt ends if no fault has ended it.
 const (
-	endStop   = "stop"   // somebody outside asks for the orderly end
-	endLeave  = "leave"  // the head is told to leave
-	endCancel = "cancel" // all daemons get TERM, as by scancel
+	endStop   = "stop"   // another process requests the orderly end
+	endLeave  = "leave"  // the head is asked to leave
+	endCancel = "cancel" // all daemons receive SIGTERM, as by scancel
 )
 
-// most is how many nodes there are at most.
+// most is the maximum number of nodes.
 const most = 5
 
 func planOf(seed, shift uint64) plan {
@@ -83,7 +83,7 @@ func planOf(seed, shift uint64) plan {
 	return p
 }
 
-// belate has some of the mounts show what was, and not yet what is.
+// belate makes some of the mounts show an old state.
 func (p *plan) belate(r *rand.Rand) {
 	for i := range p.Moods {
 		p.Moods[i].Late = []time.Duration{0, 0, lateMost / 10, lateMost}[r.IntN(4)]
@@ -91,14 +91,14 @@ func (p *plan) belate(r *rand.Rand) {
 	}
 }
 
-// disturb adds what happens on the network.
+// disturb adds the network's latency and faults.
 func (p *plan) disturb(r *rand.Rand) {
 	p.Weather = weather{
 		Off:     r.IntN(5) == 0,
 		Latency: []time.Duration{20 * time.Microsecond, 200 * time.Microsecond, 2 * time.Millisecond}[r.IntN(3)],
 	}
 	for i := range p.Attempts {
-		// With lifelines a daemon makes few steps once the gate is open.
+		// With peer links a daemon makes few steps once the gate is open.
 		if r.IntN(4) == 0 {
 			at := time.Second/2 + upTo(r, 4*time.Second)
 			p.Attempts[i].After = at + upTo(r, 4*time.Second)
@@ -139,18 +139,17 @@ func moodOf(r *rand.Rand) mood {
 	return m
 }
 
-// staleMost is how old a listing may be: it must not make a peer that lives
-// look dead.
+// staleMost is the maximum age of a listing: an old listing must not make a living peer look dead.
 const staleMost = peerTimeout / 10
 
-// backMost is how old a listing may be between two that are not.
+// backMost is the age of a single old listing between two current ones.
 const backMost = peerTimeout
 
-// lateMost is how late a record may come after its name.
+// lateMost is the maximum delay of a record after its name.
 const lateMost = peerTimeout / 4
 
-// strays says whether records of another attempt may appear in a run: daemons
-// do not yet take an abort and a failure of another nonce for absent.
+// strays enables records of another attempt in a run: daemons do not yet ignore an abort and a
+// failure with another nonce.
 const strays = false
 
 func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
@@ -162,9 +161,9 @@ func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
 		a.Late = append(a.Late, upTo(r, longest))
 	}
 	switch r.IntN(10) {
-	case 0: // the head dies, and a worker is told to end
+	case 0: // the head dies, and a worker is interrupted
 		a.Faults = []fault{{Rank: 0, Step: 1 + r.IntN(60), What: crash}, {Rank: size - 1, Step: 1 + r.IntN(60), What: interrupt}}
-	case 1: // a worker's mount hangs for about as long as its peers have patience, as the end comes
+	case 1: // a worker's mount hangs for about the peer timeout, while the run ends
 		a.Faults = []fault{{Rank: size - 1, Step: 1 + r.IntN(80), What: stall, For: peerTimeout/2 + upTo(r, 2*peerTimeout)}}
 		a.After = upTo(r, 2*time.Second)
 	default:
@@ -175,7 +174,7 @@ func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
 	return a
 }
 
-// faultOf favours the head, and the steps of the bring-up.
+// faultOf draws a fault. It prefers the head and the steps of the bring-up.
 func faultOf(r *rand.Rand, size int) fault {
 	f := fault{Rank: max(0, r.IntN(size+2)-2), Step: 1 + r.IntN([]int{25, 60, 400}[r.IntN(3)])}
 	f.What = []string{crash, crash, crash, crash, crash, term, term, interrupt, stall, stall}[r.IntN(10)]
@@ -189,7 +188,7 @@ func upTo(r *rand.Rand, longest time.Duration) time.Duration {
 	return 1 + time.Duration(r.Int64N(int64(longest)))
 }
 
-// simpler are plans with one thing less in each, the largest things first.
+// simpler returns plans that each have one element less, the largest elements first.
 func (p plan) simpler() (all []plan) {
 	for i := range p.Attempts {
 		if len(p.Attempts) > 1 {
@@ -241,7 +240,7 @@ func (p plan) simpler() (all []plan) {
 	return all
 }
 
-// simpler are moods with one lie less.
+// simpler returns moods with one kind of misbehaviour less each.
 func (m mood) simpler() (all []mood) {
 	for _, change := range []func(*mood){
 		func(m *mood) { *m = mood{Latency: m.Latency} },

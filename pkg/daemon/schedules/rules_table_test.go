@@ -11,14 +11,14 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// The rules must see what breaks them: each row is done to a run of three
-// nodes whose head has made its directory, and which rank 1 has found.
+// TestRules verifies that the rules detect violations: each row is applied to a run of three nodes
+// whose head has created its directory, which node 1 has found.
 func TestRules(t *testing.T) {
 	const run = logDir + "/17.0"
 	rows := []struct {
 		name string
 		do   func(head, worker *client)
-		rule int // 0: none is broken
+		rule int // 0: no violation
 	}{
 		{"a record is renamed into place", func(_, worker *client) {
 			worker.publish(run+"/nodes/", "0001.joined", worker.record(1))
@@ -116,7 +116,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// makeRun makes a run directory as the head does.
+// makeRun creates a run directory as the head does.
 func (c *client) makeRun(run string) {
 	hidden := logDir + "/.new-1"
 	_ = c.ChangeName(signal.MakeDir, "", logDir)
@@ -139,7 +139,7 @@ func (c *client) publish(dir, name string, data []byte) {
 	_ = c.ChangeName(signal.RenamePath, dir+"."+name+".tmp", dir+name)
 }
 
-// record is one of this attempt.
+// record returns a record of this attempt.
 func (c *client) record(node int) []byte {
 	return encoded(record.Joined{
 		Header: record.Header{Version: record.FormatVersion, Nonce: c.attempt.nonce, NodeIndex: node}, JobNonce: c.attempt.nonce,

@@ -11,8 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// breach is a rule that was broken, by the number of the invariant that it
-// stands for in the design.
+// breach is the violation of a rule; a rule has the number of the invariant that it checks.
 type breach struct {
 	rule int
 	at   time.Duration
@@ -24,14 +23,14 @@ func (b breach) String() string {
 	return fmt.Sprintf("rule %d, step %d at %v: %s", b.rule, b.step, b.at, b.what)
 }
 
-// broke notes a breach; c is who has made the step.
+// broke records a violation; c has made the step.
 func (w *world) broke(rule int, c *client, format string, args ...any) {
 	what := c.name() + " " + fmt.Sprintf(format, args...)
 	w.breaches = append(w.breaches, breach{rule, w.Now(), w.steps, what})
 }
 
-// spot is a path, taken apart: logDir/run/sub/name. The files and directories
-// in the run directory itself have no sub.
+// spot is a path, split into parts: logDir/run/sub/name. The files and directories in the run
+// directory itself have no sub.
 type spot struct{ run, sub, name string }
 
 func spotOf(p string) spot {
@@ -44,7 +43,7 @@ func spotOf(p string) spot {
 	return spot{run, sub, name}
 }
 
-// runOf is the directory of the run that p lies in, nil where it is in none.
+// runOf returns the run directory that contains p, or nil if p is in none.
 func (w *world) runOf(p string) *file {
 	if s := spotOf(p); s.run != "" && (s.sub != "" || s.name != "") {
 		return w.Find(logDir + "/" + s.run)
@@ -52,15 +51,15 @@ func (w *world) runOf(p string) *file {
 	return nil
 }
 
-// own tells whether p lies in a run that this attempt's head has made.
+// own reports whether p is in a run that this attempt's head has made.
 func (c *client) own(p string) bool {
 	run := c.world.runOf(p)
 	return run != nil && maker(run) != nil && maker(run).attempt == c.attempt
 }
 
-// mustHaveSeen is rule 3: no name is opened or looked at before a listing has
-// shown it. A run directory is made whole, so that its parts are shown with it;
-// the log directory is made by whoever comes first; one's own names are known.
+// mustHaveSeen checks rule 3: no name is opened or inspected before a listing has shown it. A run
+// directory appears complete, so its parts are shown with it; the log directory is made by the
+// first daemon that needs it; a daemon knows its own names.
 func (w *world) mustHaveSeen(c *client, what, p string) {
 	m, s := c.machine, spotOf(p)
 	switch {
@@ -82,8 +81,8 @@ func isPart(name string) bool {
 	return false
 }
 
-// mayList is rule 6, that only the head lists what has names of every node, which a
-// run directory itself has not, and rule 7 besides.
+// mayList checks rule 6: only the head lists directories with names of every node, to which a run
+// directory itself does not belong. It also checks rule 7.
 func (w *world) mayList(c *client, p string) {
 	s := spotOf(p)
 	if p == logDir+"/"+signal.BadNodesDir {
@@ -98,22 +97,22 @@ func (w *world) mayList(c *client, p string) {
 	}
 }
 
-// mayRead is rule 7: of another attempt only the job is read, to tell it from
-// one's own.
+// mayRead checks rule 7: of another attempt only the job record is read, to distinguish it from the
+// own one.
 func (w *world) mayRead(c *client, p string) {
 	if s := spotOf(p); !c.own(p) && (s.sub != signal.ControlDir || s.name != signal.NameJob) {
 		w.broke(7, c, "reads %s, which is of another attempt", p)
 	}
 }
 
-// mustBeWhole is rule 2 for the reader.
+// mustBeWhole checks rule 2 for the reader.
 func (w *world) mustBeWhole(c *client, p string, f *file) {
 	if f.Open {
 		w.broke(2, c, "reads %s, of which only %d bytes are there yet", p, len(f.Data))
 	}
 }
 
-// mayCreate is rule 2 for a name that is not renamed into place, and rule 5.
+// mayCreate checks rule 2 for a name that is not renamed into place, and rule 5.
 func (w *world) mayCreate(c *client, p string, empty bool) {
 	w.mustOwn(c, "makes", p)
 	old := w.Find(p)
@@ -131,7 +130,7 @@ func isBeat(p string) bool {
 	return strings.Contains(path.Base(p), "."+string(record.StateHeartbeat)+".")
 }
 
-// mayExtend: what is appended to is no record.
+// mayExtend checks that only logs are appended to, and never records.
 func (w *world) mayExtend(c *client, p string) {
 	w.mustOwn(c, "appends to", p)
 	if s := spotOf(p); s.sub != signal.LogsDir && s.sub != signal.EventsDir {
@@ -142,8 +141,8 @@ func (w *world) mayExtend(c *client, p string) {
 	}
 }
 
-// mayRename is rule 2: nothing is renamed away but beats, and nothing over
-// another name.
+// mayRename checks rule 2: only heartbeats are renamed away, and no file is renamed over another
+// name.
 func (w *world) mayRename(c *client, from, to string, f *file) {
 	counts := isBeat(from) && isBeat(to) && path.Dir(from) == path.Dir(to)
 	if !hidden(from) && !counts {
@@ -164,7 +163,7 @@ func (w *world) mayRename(c *client, from, to string, f *file) {
 	w.mustBeRecord(c, from, to, f)
 }
 
-// mayLink is rule 2 for what the first of several writers links into place.
+// mayLink checks rule 2 for a file that the first of several writers links into place.
 func (w *world) mayLink(c *client, from, to string, f *file) {
 	w.mustOwn(c, "links", to)
 	if maker(f) != c {
@@ -173,7 +172,7 @@ func (w *world) mayLink(c *client, from, to string, f *file) {
 	w.mustBeRecord(c, from, to, f)
 }
 
-// mayRemove: what was visible stays.
+// mayRemove checks that visible names are not removed.
 func (w *world) mayRemove(c *client, p string) {
 	if !hidden(p) {
 		w.broke(2, c, "removes %s", p)
@@ -181,7 +180,7 @@ func (w *world) mayRemove(c *client, p string) {
 	w.mustOwn(c, "removes", p)
 }
 
-// mustBeTree: a run directory appears with all that the others look for.
+// mustBeTree checks that a run directory appears with all parts that other daemons need.
 func (w *world) mustBeTree(c *client, to string, f *file) {
 	for _, part := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
 		if e := f.Live[part]; e == nil || !e.File.Kind.IsDir() {
@@ -195,8 +194,8 @@ func (w *world) mustBeTree(c *client, to string, f *file) {
 	}
 }
 
-// mustBeRecord: what appears in control and nodes, and as a result, is whole,
-// is its writer's, and is of this attempt.
+// mustBeRecord checks that a record that appears in control or nodes, or as the result, is
+// complete, belongs to its writer, and is of this attempt.
 func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	s := spotOf(to)
 	if !hidden(from) || hidden(to) || s.sub != signal.ControlDir && s.sub != signal.NodesDir && s.name != signal.NameResult {
@@ -219,8 +218,8 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	}
 }
 
-// mustOwn is rule 5, that each name has one writer, and rule 7, that nobody
-// writes into another attempt's run.
+// mustOwn checks rule 5, that each name has one writer, and rule 7, that no daemon writes into
+// another attempt's run.
 func (w *world) mustOwn(c *client, what, p string) {
 	s := spotOf(p)
 	if s.run == signal.BadNodesDir {
@@ -235,8 +234,8 @@ func (w *world) mustOwn(c *client, what, p string) {
 	}
 }
 
-// mustNameRun is rule 5 for the list of bad nodes: like the result, it is
-// written by whoever is first, and bears the run's name.
+// mustNameRun checks rule 5 for the list of bad nodes: like the result, it is written by the first
+// daemon that can, and it has the run's name.
 func (w *world) mustNameRun(c *client, what, p string) {
 	s, run := spotOf(p), path.Base(c.attempt.run)
 	name := strings.TrimPrefix(s.name, ".")
@@ -245,13 +244,13 @@ func (w *world) mustNameRun(c *client, what, p string) {
 	}
 }
 
-// writtenBy tells whether a rank may write there.
+// writtenBy reports whether a node may write the path.
 func (s spot) writtenBy(node, size int) bool {
 	head, name := node == 0, s.name
-	if draft, is := strings.CutPrefix(name, "."); is { // ends with a dot and what makes it unique
+	if draft, is := strings.CutPrefix(name, "."); is { // a draft ends with a dot and a unique suffix
 		name = strings.TrimSuffix(draft, path.Ext(draft))
 	}
-	bearing := strings.TrimSuffix(signal.NodeName(node, size, "."), ".") // 0007.
+	bearing := strings.TrimSuffix(signal.NodeName(node, size, "."), ".") // for example 0007.
 	switch s.sub {
 	case "":
 		return head || strings.HasPrefix(name, signal.NameResult)

@@ -17,14 +17,14 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// longest bounds a schedule, counted from the last thing that is planned.
+// longest bounds a schedule, counted from the last planned event.
 const longest = time.Minute
 
-// lingering is how long what nobody waits for may take to end after a daemon's
+// lingering is the time within which activities that a daemon does not wait for must end after its
 // return.
 const lingering = 10 * time.Second
 
-// verdict is what became of a schedule.
+// verdict is the outcome of a schedule.
 type verdict struct {
 	plan     plan
 	breaches []breach
@@ -34,21 +34,21 @@ type verdict struct {
 	ended    time.Duration
 }
 
-// bad tells whether a rule was broken.
+// bad reports whether a rule was broken.
 func (v verdict) bad() bool { return len(v.breaches) > 0 }
 
-// rule is the first that was broken.
+// rule returns the first rule that was broken.
 func (v verdict) rule() int { return v.breaches[0].rule }
 
-// stage is where schedules are gone through, one after the other.
+// stage runs schedules, one after the other.
 type stage struct {
 	t       *testing.T
 	tempDir string   // node-local, for all nodes
-	said    *os.File // what the daemons say
+	said    *os.File // the daemons' standard error
 	tracing bool
 }
 
-// play goes through a schedule.
+// play runs a schedule.
 func (s stage) play(p plan) (v verdict) {
 	if s.said != os.Stderr {
 		_ = s.said.Truncate(0)
@@ -87,7 +87,7 @@ func (s stage) play(p plan) (v verdict) {
 	return v
 }
 
-// close ends the share for good and judges what has become of the attempts.
+// close ends the shared file system and checks the outcome of the attempts.
 func (w *world) close(p plan, attempts []*attempt) verdict {
 	w.Lock()
 	defer w.Unlock()
@@ -98,7 +98,7 @@ func (w *world) close(p plan, attempts []*attempt) verdict {
 	return verdict{plan: p, breaches: w.breaches, steps: w.steps, sum: w.sum, trace: w.trace, ended: w.Now()}
 }
 
-// shrink returns the simplest schedule that it finds to be bad like that one.
+// shrink returns the simplest schedule found that is bad in the same way.
 func (s stage) shrink(v verdict) verdict {
 	const enough = 300
 	for played := 0; played < enough; {
@@ -117,7 +117,7 @@ func (s stage) shrink(v verdict) verdict {
 	return v
 }
 
-// tearDown ends what has crashed, and what hangs.
+// tearDown ends daemons that have crashed or hang.
 func (a *attempt) tearDown() {
 	for range 2 {
 		for _, d := range a.daemons {
@@ -133,7 +133,7 @@ func (a *attempt) tearDown() {
 	}
 }
 
-// furnish makes the share as the daemons find it.
+// furnish creates the initial contents of the shared file system.
 func (w *world) furnish(p plan) {
 	if p.Leftover == "" {
 		return
@@ -172,7 +172,7 @@ func (w *world) furnish(p plan) {
 	}
 }
 
-// String tells a failed schedule so that it can be understood.
+// String describes a failed schedule in full.
 func (v verdict) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", v.plan)

@@ -10,23 +10,23 @@ import (
 	"github.com/bringupd/bringupd/test/memory"
 )
 
-// machine is a node as a client of the share: what it believes of it outlives
-// the daemons that run there.
+// machine is a node as a client of the shared file system: its cached state outlives the daemons
+// that run on it.
 type machine struct {
 	number int
 	mood   mood
 	shown  map[string]bool // the paths that a listing has shown
-	// the paths that were asked for in vain, and until when that is the answer
+	// The paths whose lookup failed, and the time until which that answer is cached.
 	absent map[string]time.Duration
-	// changed and viewed tell of each directory when a name in it was last
-	// changed from here, and what time's state the newest listing has shown.
+	// For each directory, changed is the time of the last change of a name from this machine, and
+	// viewed is the time whose state the newest listing has shown.
 	changed   map[*file]time.Duration
 	viewed    map[*file]time.Duration
-	back      map[part]bool // the newest listing went back
-	stalled   time.Duration // until when its mount answers nobody
-	sick      bool          // that was for longer than others don't notice
-	parted    parting       // the last one
-	disturbed bool          // something has become of its network
+	back      map[part]bool // the newest listing was old
+	stalled   time.Duration // time until which its mount does not answer
+	sick      bool          // it hung for longer than can pass unnoticed
+	parted    parting       // the latest one
+	disturbed bool          // its network was disturbed
 }
 
 func newMachine(number int, m mood) *machine {
@@ -36,30 +36,30 @@ func newMachine(number int, m mood) *machine {
 	}
 }
 
-// part is one of those that a listing of a directory comes in.
+// part is one of the parts in which a listing of a directory is returned.
 type part struct {
 	dir    *file
 	number uint64
 }
 
-// mood is how a machine's mount lies.
+// mood describes how a machine's mount misbehaves.
 type mood struct {
 	Latency time.Duration // mean of a step
-	Absent  time.Duration // for how long a name that was missed is missing
-	Stale   time.Duration // how old a listing may be
+	Absent  time.Duration // how long a failed lookup is cached
+	Stale   time.Duration // maximum age of a listing
 	Jumps   bool          // a listing may be older than the one before
-	// of a thousand listings, so many are as old as backMost, and the next is not
+	// Number of listings per thousand that are as old as backMost; the next one is not.
 	Back int
-	// for how long a record of which the name is shown may be missing, or cut short
+	// How long a record may be missing or truncated after its name is shown.
 	Late    time.Duration
 	Torn    bool // a listing takes two steps, between which names change
-	Passing int  // of a thousand looks and reads, so many fail in passing
-	Refuse  int  // of a thousand writes and changes, so many fail in passing
-	// of a thousand renames, the answer of so many is lost and the second one is no
+	Passing int  // number of inspections and reads per thousand that fail temporarily
+	Refuse  int  // number of writes and changes per thousand that fail temporarily
+	// Number of renames per thousand whose answer is lost, so that the repeated one fails.
 	Lost int
 }
 
-// client is one daemon's access to the share.
+// client is one daemon's access to the shared file system.
 type client struct {
 	*memory.Client
 	world   *world
@@ -67,22 +67,22 @@ type client struct {
 	attempt *attempt
 	rank    int
 
-	// All of these are guarded by the share's lock.
+	// The following fields are guarded by the lock of the shared file system.
 	steps   int
-	happens []happening // what comes with a step of this client's, by its number
-	crashed bool        // nothing that it asks for has any effect, or an answer
-	// it has returned: its process is no more, and nothing that is under way is done
+	happens []happening // events at this client's steps, by step number
+	crashed bool        // its calls have no effect and get no answer
+	// It has returned: its process has ended, and calls in progress have no effect.
 	gone        bool
 	died        time.Duration            // when it crashed
 	met         bool                     // it has read the attempt's job
-	told        time.Duration            // when its name appeared as joined; 0: it did not
+	told        time.Duration            // when its name appeared as joined; 0: never
 	made        map[string]bool          // the paths that it has made
-	knows       map[string]time.Duration // the paths that it has read, and when it had last
-	temporaries map[string]bool          // those of them that are there for now
-	came        bool                     // it has asked for the log directory to be made
+	knows       map[string]time.Duration // the paths that it has read, and when it did so last
+	temporaries map[string]bool          // its temporary paths that exist
+	came        bool                     // it has requested the creation of the log directory
 }
 
-// happening is what comes with a client's step.
+// happening is an event at a client's step.
 type happening struct {
 	step int
 	what func()
@@ -90,7 +90,7 @@ type happening struct {
 
 var _ memory.Policy = (*client)(nil)
 
-// errDown is what a call is answered when the schedule is torn down.
+// errDown is the error of all calls after the schedule is torn down.
 var errDown error = syscall.EIO
 
 func (c *client) number() int {
@@ -100,21 +100,20 @@ func (c *client) number() int {
 	return c.attempt.number<<8 | c.rank
 }
 
-// draw is a number at random that depends on the seed, on what is done and when,
-// and on nothing that differs when the schedule is gone through again.
+// draw returns a pseudo-random number that depends on the seed, the operation and its time, and on
+// nothing that differs when the schedule is run again.
 func (c *client) draw(what, p string) uint64 {
 	h := mix(c.world.seed ^ hash(what, uint64(c.number())))
 	h = mix(h ^ uint64(c.world.Now()))
 	return mix(h ^ hash(plainName(p), 0))
 }
 
-// chance draws whether something happens that does so many times of a thousand.
+// chance reports true in the given number of a thousand cases.
 func (c *client) chance(ofThousand int, what, p string) bool {
 	return ofThousand > 0 && int(c.draw("chance of "+what, p)%1000) < ofThousand
 }
 
-// delay is how long a step takes: its mean mostly, and ten times as much now
-// and then.
+// delay returns the duration of a step: usually about its mean, and sometimes ten times as long.
 func (c *client) delay(what, p string) time.Duration {
 	h := c.draw(what, p)
 	mean := uint64(c.machine.mood.Latency)
@@ -124,8 +123,8 @@ func (c *client) delay(what, p string) time.Duration {
 	return time.Duration(1 + h%(2*mean))
 }
 
-// Step implements memory.Policy: it waits for the step's time and makes it, if the daemon lives to
-// see it.
+// Step implements memory.Policy: it waits for the step's time and makes the step if the daemon has
+// not crashed by then.
 func (c *client) Step(step memory.Step, p string, effect func() error) error {
 	what := string(step)
 	w := c.world
@@ -148,7 +147,7 @@ func (c *client) Step(step memory.Step, p string, effect func() error) error {
 	return err
 }
 
-// alive tells whether the client's next step is made, after what comes with it.
+// alive runs the events of the client's next step and reports whether the step is made.
 func (c *client) alive(what, p string) bool {
 	if c.world.down() || c.crashed || c.gone {
 		return false
@@ -165,7 +164,7 @@ func (c *client) alive(what, p string) bool {
 	return !c.crashed
 }
 
-// passing is an error that goes away by itself, or none.
+// passing returns a temporary error or nil.
 func (c *client) passing(p string) error {
 	if !c.chance(c.machine.mood.Passing, "a passing error", p) {
 		return nil
@@ -173,7 +172,7 @@ func (c *client) passing(p string) error {
 	return []error{syscall.ESTALE, syscall.EIO, syscall.ENOENT}[c.draw("which error", p)%3]
 }
 
-// refused is an error of a write or a change that goes away by itself, or none.
+// refused returns a temporary error of a write or a change, or nil.
 func (c *client) refused(what, p string) error {
 	if !c.chance(c.machine.mood.Refuse, "refusing to "+what, p) {
 		return nil
@@ -181,7 +180,8 @@ func (c *client) refused(what, p string) error {
 	return []error{syscall.ESTALE, syscall.EIO}[c.draw("which error", p)%2]
 }
 
-// Resolve implements memory.Policy: what has a path, as this client's machine believes it.
+// Resolve implements memory.Policy: it returns the error that the client's machine, with its cached
+// state, gets for a path.
 func (c *client) Resolve(what memory.Step, p string, f *file) error {
 	if what == memory.Read {
 		c.world.mayRead(c, p)
@@ -218,8 +218,8 @@ func (c *client) View(dir *file, p string, number int) (names []string, more boo
 	return c.view(dir, p, uint64(number), uint64(parts)), number+1 < parts
 }
 
-// view returns the names of a part of a directory, as they were at a time that
-// this machine's mount makes of now.
+// view returns the names of a part of a directory, as they were at the time that this machine's
+// mount takes for the present.
 func (c *client) view(dir *file, p string, number, parts uint64) (names []string) {
 	m, now := c.machine, c.world.Now()
 	at := now
@@ -255,8 +255,8 @@ func (c *client) Content(p string, f *file) (data []byte, whole bool) {
 	return append(data, f.Data...), true
 }
 
-// late tells whether a record of another machine's is not all there yet for this
-// one, which knows its name: half of those of the last while are.
+// late reports whether another machine's record is not completely visible on this one, which knows
+// its name. This applies to half of the recent records.
 func (c *client) late(p string, f *file) bool {
 	most := uint64(c.machine.mood.Late)
 	if most == 0 || len(f.Data) == 0 || maker(f) != nil && maker(f).machine == c.machine {
@@ -266,7 +266,7 @@ func (c *client) late(p string, f *file) bool {
 	return h>>63 == 0 && c.world.Now() < f.Born+time.Duration(h%most)
 }
 
-// maker is who has made a file, nil where that is no client.
+// maker returns the client that has made a file, nil if it was not a client.
 func maker(f *file) *client {
 	if f.Maker == nil {
 		return nil
@@ -274,7 +274,8 @@ func maker(f *file) *client {
 	return f.Maker.Policy.(*client)
 }
 
-// Reply implements memory.Policy: the way back of an answer, on which the daemon can crash, too.
+// Reply implements memory.Policy: it simulates the way of an answer, during which the daemon can
+// crash, too.
 func (c *client) Reply(what memory.Step, p string, whole bool) {
 	if c.chance(250, "a slow reply", p) {
 		_ = c.Step("reply", p, func() error { return nil })
@@ -301,7 +302,7 @@ func (c *client) Refuse(what memory.Step, from, p string) error {
 	return nil
 }
 
-// Cut implements memory.Policy: two parts, of which the first may be empty.
+// Cut implements memory.Policy: it returns two parts, the first of which may be empty.
 func (c *client) Cut(p string, data []byte) [][]byte {
 	cut := int(c.draw("where to cut", p) % uint64(len(data)))
 	return [][]byte{data[:cut], data[cut:]}
@@ -365,7 +366,7 @@ func (c *client) Happened(what memory.Step, from, p string, dir, f *file, fresh 
 	return nil
 }
 
-// change notes that this machine has changed a name: it knows of that one.
+// change records that this machine has changed a name: it knows that name.
 func (c *client) change(dir *file, p string) {
 	c.machine.changed[dir] = c.world.Now()
 	delete(c.machine.absent, p)
@@ -375,5 +376,5 @@ func (c *client) change(dir *file, p string) {
 	}
 }
 
-// hidden tells whether no reader looks at that path.
+// hidden reports whether readers ignore the path.
 func hidden(p string) bool { return strings.Contains(p, "/.") }

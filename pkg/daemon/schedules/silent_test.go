@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// The network drops all that is sent, once the looks have become rare because
-// the lifelines were well: who hears nothing looks again, and the end of the
-// head, whatever it is, is followed in time.
+// TestLifelinesFallSilent lets the network drop all messages after polls have become rare because
+// the peer links were healthy: a daemon that receives nothing polls again, and every daemon follows
+// the head's end, of whatever kind, in time.
 func TestLifelinesFallSilent(t *testing.T) {
-	const calm = 30 * time.Second // until the pauses are as long as they get
+	const calm = 30 * time.Second // until the pauses have reached their maximum
 	for _, tc := range []struct {
 		name   string
 		faults []fault

@@ -3,8 +3,8 @@
 package schedules
 
 const (
-	// usual is how many schedules CI goes through under the race detector, which
-	// sees more where goroutines run side by side.
+	// usual is the number of schedules that CI runs with the race detector, which finds more if
+	// goroutines run in parallel.
 	usual      = 1_000
 	processors = "2"
 )

@@ -3,8 +3,8 @@
 package schedules
 
 const (
-	// usual is how many schedules CI goes through.
+	// usual is the number of schedules that CI runs.
 	usual = 10_000
-	// processors are those of a process that goes through schedules.
+	// processors is the GOMAXPROCS of a process that runs schedules.
 	processors = "1"
 )

@@ -13,30 +13,29 @@ const (
 	logDir     = mountPoint + "/logs"
 )
 
-// world is a file system as its server has it: what is there, what was there a
-// while ago, and who made it. All that happens to it happens in steps, one at a
-// time, each at an instant of its own.
+// world is a file system as its server sees it: its present contents, its earlier contents, and the
+// maker of each file. All changes are steps, one at a time, each at an instant of its own.
 type world struct {
 	seed uint64
 	over chan struct{} // closed when the schedule is torn down
 
 	weather weather
 	net     *memory.Net
-	hosts   map[*memory.Host]*running // complete before anybody starts
+	hosts   map[*memory.Host]*running // complete before any daemon starts
 
-	// The share's lock guards what follows, too.
+	// The lock of the shared file system guards the following fields, too.
 	*memory.Share
-	steps    int      // made so far
-	sum      uint64   // of all steps so far: what tells two interleavings apart
-	trace    []step   // kept where somebody wants to read it
-	tracing  bool     // somebody does
-	breaches []breach // of the rules
+	steps    int      // number of steps so far
+	sum      uint64   // of all steps so far; distinguishes two interleavings
+	trace    []step   // kept if tracing is set
+	tracing  bool     // the trace is wanted
+	breaches []breach // violations of the rules
 }
 
-// step is one that was made.
+// step is a step that was made.
 type step struct {
 	at   time.Duration
-	who  *client // nil: somebody outside the job
+	who  *client // nil: a process outside the job
 	what string
 	path string
 	err  error
@@ -52,7 +51,7 @@ func newWorld(p plan) *world {
 	return w
 }
 
-// pause waits for so long, or until the schedule is torn down.
+// pause waits for a duration, or until the schedule is torn down.
 func (w *world) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -62,7 +61,7 @@ func (w *world) pause(d time.Duration) {
 	}
 }
 
-// down tells whether the schedule is torn down.
+// down reports whether the schedule is torn down.
 func (w *world) down() bool {
 	select {
 	case <-w.over:
@@ -72,7 +71,7 @@ func (w *world) down() bool {
 	}
 }
 
-// note takes a step down.
+// note records a step.
 func (w *world) note(c *client, what, p string, err error) {
 	w.steps++
 	w.sum = mix(w.sum ^ uint64(w.Now()))
@@ -82,7 +81,7 @@ func (w *world) note(c *client, what, p string, err error) {
 	}
 }
 
-// mix spreads a number's bits over all of it (splitmix64's last lines).
+// mix spreads a number's bits over all of it (the last lines of splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
@@ -90,7 +89,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// hash is FNV-1a's.
+// hash is FNV-1a.
 func hash(s string, salt uint64) uint64 {
 	h := 14695981039346656037 ^ salt
 	for i := range len(s) {
@@ -99,8 +98,8 @@ func hash(s string, salt uint64) uint64 {
 	return h
 }
 
-// plainName is the last part of a path without what is drawn anew at every
-// run: a nonce comes after a - or a +, or after .result.json.
+// plainName returns the last element of a path without its random parts: a nonce follows a - or a
+// +, or .result.json.
 func plainName(p string) string {
 	name := path.Base(p)
 	if at := strings.IndexAny(name, "-+"); at >= 0 {

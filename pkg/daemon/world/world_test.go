@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// here is the first node of a world of so many ranks a node, with so many slots each.
+// here returns the first node of a world with this number of ranks and slots per node.
 func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	t.Helper()
 	local, all := make([]int, len(hosts)), make([]int, len(hosts))
@@ -75,7 +75,8 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
-// What has a slot is bound to it alone, and who comes after its end has it again.
+// TestSlotsAreTakenAndGivenBack verifies that a rank with a slot is bound to it alone, and that the
+// slot is free for another rank after its end.
 func TestSlotsAreTakenAndGivenBack(t *testing.T) {
 	n := here(t, []string{"n0"}, 1, 3)
 	taken := func(want ...int) {
@@ -96,7 +97,7 @@ func TestSlotsAreTakenAndGivenBack(t *testing.T) {
 	taken(0, -1, -1)
 	first := crew(1, 2)
 	taken(0, 1, 2)
-	crew(3) // there is no slot, and it is not bound
+	crew(3) // no slot is free, so the rank is not bound
 	taken(0, 1, 2)
 	n.freeSlots(first, "first")
 	taken(0, -1, -1)
@@ -120,8 +121,9 @@ func TestSpawnedFits(t *testing.T) {
 	}
 }
 
-// A rank that has an MPI and says nothing is told of after four seconds, once for all of the node,
-// and one that has spoken never.
+// TestLone verifies that a rank that has loaded an MPI library and does not connect is reported
+// after four seconds, once for all ranks of the node, and that a rank that has connected is never
+// reported.
 func TestLone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, logs := observer.New(zap.WarnLevel)
@@ -150,7 +152,8 @@ func TestLone(t *testing.T) {
 	})
 }
 
-// A program that is over before it was told of is told of by its end, where it had an MPI.
+// TestLoneEnds verifies that a program with an MPI library that ends before it is reported is
+// reported at its end.
 func TestLoneEnds(t *testing.T) {
 	said, logs := observer.New(zap.WarnLevel)
 	n := here(t, []string{"n0"}, 2, 2)
@@ -171,8 +174,8 @@ func TestLoneEnds(t *testing.T) {
 	}
 }
 
-// Open MPI's ranks yield where there are more of them than cores, and do without shared memory
-// where daemons share a machine.
+// TestHints verifies that Open MPI's ranks yield if there are more ranks than cores, and do not use
+// shared memory if daemons share a machine.
 func TestHints(t *testing.T) {
 	n := here(t, []string{"n0"}, 2, 2)
 	if got := n.servers.openMPIHints(64); !reflect.DeepEqual(got, map[string]string{"JSM_JSRUN_PORT": "1"}) {

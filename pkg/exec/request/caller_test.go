@@ -12,11 +12,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// ceiling bounds every wait: far above what any takes.
+// ceiling limits every wait, far above its usual duration.
 const ceiling = 20 * time.Second
 
-// TestNodeIsLost has one of two nodes be lost while the run, which has spares, goes
-// on: before the other one has answered, and after.
+// TestNodeIsLost loses one of two nodes while the run, which has spares, continues: before the
+// other node has answered, and after.
 func TestNodeIsLost(t *testing.T) {
 	t.Parallel()
 	for name, lostFirst := range map[string]bool{"before the other answers": true, "after the other has answered": false} {
@@ -73,7 +73,7 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			for _, step := range steps {
 				step()
-				time.Sleep(10 * time.Millisecond) // so that mostly a look comes between them
+				time.Sleep(10 * time.Millisecond) // so that usually a poll comes between them
 			}
 			got := <-answer
 			want := []ExecResult{

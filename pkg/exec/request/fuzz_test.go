@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzRequestsShown takes apart whatever names somebody has put into exec/ or control/: what it
-// returns as a request's is there under exactly these names.
+// FuzzRequestsShown parses any names in exec/ or control/: everything that it returns for a request
+// exists under exactly these names.
 func FuzzRequestsShown(f *testing.F) {
 	f.Add("", "0123456789abcdef.request\n0123456789abcdef.beat.000003\n0123456789ABCDEF.request\n.0123456789abcdef.taken.17")
 	f.Add(callPrefix, "call.0123456789abcdef\ncall.call.0123456789abcdef\ncall.\njob")
@@ -19,7 +19,7 @@ func FuzzRequestsShown(f *testing.F) {
 				t.Errorf("%q is no id", id)
 			}
 			for _, name := range what.fileNames(id) {
-				// A name without anything behind its id has no dot.
+				// A name that consists of the ID alone has no dot.
 				if plain := strings.TrimSuffix(name, "."); !slices.Contains(names, kind+name) && !slices.Contains(names, kind+plain) {
 					t.Errorf("%q is in none of %q", kind+name, names)
 				}

@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// team is one of which some are absent, and that can be asked for nothing.
+// team is a membership without the absent nodes; it accepts no requests.
 type team struct{ absent []int }
 
 func (team) SelectNodes([]string) ([]int, error) { return nil, errors.New("no node is named") }
@@ -28,8 +28,8 @@ func (team) OutputPrefix(int) string             { return "" }
 func (m team) AbsentNodes() []int                { return m.absent }
 func (team) NotifyWorker(int)                    {}
 
-// newHead returns the head's side of a run of so many nodes, and waits for what it
-// has begun.
+// newHead returns the head's side of a run of size nodes, and a function that waits for its
+// goroutines.
 func newHead(t *testing.T, size int, absent ...int) (h *Head, wait func()) {
 	t.Helper()
 	dir := newRun(t, size)
@@ -47,8 +47,8 @@ func newHead(t *testing.T, size int, absent ...int) (h *Head, wait func()) {
 	return NewHead(NewNode(daemon), team{absent}), tasks.Wait
 }
 
-// Who waits for a command is told which nodes will not answer any more, once it
-// waits for no other: the job goes on without them.
+// TestTellLost verifies that a caller is informed of the nodes that will not answer any more, once
+// it waits for no others: the job continues without them.
 func TestTellLost(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -90,8 +90,8 @@ func TestTellLost(t *testing.T) {
 	}
 }
 
-// A node may have told its end right before it was lost, when the head's listing does
-// not show it yet: that end and the output in it stay.
+// TestLostKeepsWhatWasTold verifies that an end that a node has reported right before it was lost
+// is kept with its output, even if the head's listing does not show it yet.
 func TestLostKeepsWhatWasTold(t *testing.T) {
 	t.Parallel()
 	h, wait := newHead(t, 3, 1, 2)
@@ -112,8 +112,8 @@ func TestLostKeepsWhatWasTold(t *testing.T) {
 	}
 }
 
-// A caller may have gone before the head has come to the end of the look that made it
-// answer, or before the answer is written: it is removed nevertheless.
+// TestNothingStaysOfWhoLeavesAtOnce verifies that an answer is removed even if its caller leaves
+// before the head has finished the poll that caused the answer, or before the answer is written.
 func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, read := range []bool{true, false} {
@@ -153,8 +153,8 @@ func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
 	}
 }
 
-// A job may run for months and be asked for something every minute: what is over
-// is forgotten when no listing can show it any more, and not before.
+// TestRequestsAreForgotten verifies that a finished request is forgotten when no listing can show
+// it any more, and not before: a job may run for months with a request every minute.
 func TestRequestsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, wait := newHead(t, 1)
@@ -174,7 +174,7 @@ func TestRequestsAreForgotten(t *testing.T) {
 			id := newRequestID()
 			raw, _ := id.decode()
 			h.ClientActive(raw, true)
-			// It names no node, and so it is refused.
+			// It names no node, so it is refused.
 			if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, id.fileName(requestSuffix), &requestRecord{}, false); err != nil {
 				t.Fatal(err)
 			}
@@ -202,14 +202,14 @@ func TestRequestsAreForgotten(t *testing.T) {
 	})
 }
 
-// What was announced is looked for soon, and the less often the longer it does not
-// come; what is carried out, now and then.
+// TestPauseBetweenLooks verifies that the head polls soon for an announced request, and less often
+// the longer it does not appear; requests in progress are polled occasionally.
 func TestPauseBetweenLooks(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		taken bool
-		since []time.Duration // was announced
+		since []time.Duration // time since each announcement
 		want  time.Duration
 	}{
 		{"nothing", false, nil, noPollDue},

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// TestCanceled has orders be read in another order than they were given.
+// TestCanceled reads orders in another order than they were given.
 func TestCanceled(t *testing.T) {
 	t.Parallel()
 	one, other := newRequestID(), newRequestID()
@@ -52,7 +52,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// An order for the daemon's own program names no path that others could have written.
+// TestOwnProgram verifies that an order for the daemon's own program contains no path that other
+// users could have written.
 func TestOwnProgram(t *testing.T) {
 	for _, tc := range []struct {
 		order startRecord

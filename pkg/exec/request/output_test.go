@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// said has a command say all that and end, and returns the records that its output
-// came in, the last of which was not published.
+// said runs a command that writes output and ends, and returns the records of its output; the last
+// one was not published.
 func said(t *testing.T, o *outputBuffer, say func(), publish func([]piece) error) (records [][]piece) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -26,7 +26,7 @@ func said(t *testing.T, o *outputBuffer, say func(), publish func([]piece) error
 
 func published([]piece) error { return nil }
 
-// What came on one stream is one piece until something comes on the other.
+// TestOutputKept verifies that consecutive output of one stream is a single piece.
 func TestOutputKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutputBuffer()
@@ -49,7 +49,7 @@ func TestOutputKept(t *testing.T) {
 	})
 }
 
-// No record has more than it may, and nothing is lost of what is passed on.
+// TestOutputCut verifies that no record exceeds its limit and that no accepted output is lost.
 func TestOutputCut(t *testing.T) {
 	t.Parallel()
 	o := newOutputBuffer()
@@ -76,8 +76,8 @@ func TestOutputCut(t *testing.T) {
 	}
 }
 
-// Who writes is held up while nobody takes it, and no longer: not once the command is
-// not wanted any more, nor when the share has refused some.
+// TestOutputDropped verifies that a writer blocks while its output is not read, but no longer than
+// necessary: not after the command was cancelled, nor after a record could not be written.
 func TestOutputDropped(t *testing.T) {
 	t.Parallel()
 	t.Run("not wanted", func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestOutputBounded(t *testing.T) {
 	}
 }
 
-// What a command says soon after its start is passed on soon, and later what comes in
-// a while together.
+// TestOutputPace verifies that a command's first output is published soon, and later output in
+// larger intervals.
 func TestOutputPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutputBuffer()

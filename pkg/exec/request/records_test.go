@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// newRun makes the run directory of a job of so many nodes, as its head sees it.
+// newRun creates the run directory of a job of size nodes, for its head.
 func newRun(t *testing.T, size int) *signal.Dir {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
@@ -87,7 +87,7 @@ func TestLately(t *testing.T) {
 		{0, "2", true, 2},
 		{time.Second, "2", false, 2},
 		{0, "3", true, 3},
-		{maxListingAge, "1", false, 3}, // it is shown, however late
+		{maxListingAge, "1", false, 3}, // a listing still shows it, however late
 		{time.Second, "4", true, 2},
 		{2 * maxListingAge, "2", true, 1}, // forgotten
 	} {

@@ -21,7 +21,7 @@ func TestDaskScheduler(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		dask      Cluster
-		want      []string // PORT is one that is free
+		want      []string // PORT stands for a free port
 		dashboard string
 	}{
 		{

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// With the same secret all nodes have the same certificate, and let each other in,
-// as server and as client, and nobody with another secret or none.
+// TestDaskCertificate verifies that all nodes derive the same certificate from the same secret and
+// accept each other, as server and as client, and that peers with another secret or without one are
+// rejected.
 func TestDaskCertificate(t *testing.T) {
 	config := func(secret string) *tls.Config {
 		credentials, err := Cluster{}.NodeCredentials(testNode(0), []byte(secret))
@@ -45,7 +46,7 @@ func TestDaskCertificate(t *testing.T) {
 				done <- server.Handshake()
 				_ = there.Close()
 			}()
-			_ = tls.Client(here, tc.client).Handshake() // what counts is who is let in
+			_ = tls.Client(here, tc.client).Handshake() // only the server's decision matters
 			_ = here.Close()
 			if err := <-done; (err == nil) != tc.in {
 				t.Errorf("it is let in: %v", err)

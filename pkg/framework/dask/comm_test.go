@@ -18,9 +18,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// recorded is what the scheduler of distributed 2026.8.0 has answered: "greeting",
-// or an operation's name. It had two nodes with two workers each, of a thread and a
-// GPU, and knows no operation "none".
+// recorded returns a recorded answer of the scheduler of distributed 2026.8.0: "greeting", or the
+// name of an operation. It had two nodes with two workers each, with one thread and one GPU per
+// worker, and does not know the operation "none".
 func recorded(t testing.TB, what string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "dask-2026.8.0-"+what+".bin"))
@@ -30,8 +30,8 @@ func recorded(t testing.TB, what string) []byte {
 	return b
 }
 
-// scheduler answers as the recorded one did, with TLS by a certificate, and returns
-// its address and the directory that the certificate is in.
+// scheduler answers like the recorded one, with TLS if guarded, and returns its address and the
+// directory of the certificate.
 func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, dir string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,7 +75,7 @@ func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, 
 	return address, dir
 }
 
-// heard is what a scheduler is told.
+// heard returns a message that a scheduler receives.
 func heard(t *testing.T, conn net.Conn) map[string]any {
 	message, err := receiveMessage(conn)
 	said := map[string]any{}
@@ -98,7 +98,7 @@ func TestDaskReadyAndFleet(t *testing.T) {
 		dask    Cluster
 		node    func(*framework.Node)
 		members []framework.Member
-		// What the errors say, empty where there are none.
+		// Expected parts of the errors; empty: no error.
 		head, worker, fleet string
 	}{
 		{name: "all are counted", answers: well},
@@ -180,13 +180,14 @@ func TestDaskReceive(t *testing.T) {
 	}
 }
 
-// The bytes are those of Python's msgpack 1.2.4, where it can write them.
+// TestDaskWorkersOf decodes answers of a scheduler. The bytes are those of Python's msgpack 1.2.4,
+// if it can write them.
 func TestDaskWorkersOf(t *testing.T) {
 	const scheduler = "\x82\xa4type\xa9Scheduler\xa7workers"
 	none := map[string]float64{}
 	for _, tc := range []struct {
 		name, answer string
-		want         []workerInfo // nil: it is refused
+		want         []workerInfo // nil: refused
 	}{
 		{"none", scheduler + "\x80", []workerInfo{}},
 		{"whole", scheduler + "\x81\xa1a\x84\xa4name\xa1b\xa6status\xa7running\xa8nthreads\xcd\x01\x00\xa9resources\x81\xa3GPU\xcb@\x00\x00\x00\x00\x00\x00\x00",
@@ -217,7 +218,7 @@ func TestDaskWorkersOf(t *testing.T) {
 	}
 }
 
-// FuzzDaskReplies reads whatever a scheduler may answer.
+// FuzzDaskReplies parses any answer of a scheduler.
 func FuzzDaskReplies(f *testing.F) {
 	for _, what := range []string{"greeting", "identity", "ncores", "none"} {
 		f.Add(recorded(f, what))

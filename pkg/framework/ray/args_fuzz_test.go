@@ -8,8 +8,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// FuzzRayArgv makes command lines with whatever arguments of the user, one a
-// line, and asks for the ports of those that are taken.
+// FuzzRayArgv builds command lines with any arguments of the user, one per line, and determines the
+// ports of those that are accepted.
 func FuzzRayArgv(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, head bool) {
 		node := framework.Node{RunName: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
@@ -46,7 +46,7 @@ func FuzzRayArgv(f *testing.F) {
 	})
 }
 
-// checkFlags holds a command line to what the daemon must know of it.
+// checkFlags verifies that a command line contains everything that the daemon must know.
 func checkFlags(t *testing.T, head bool, flags framework.Arguments) {
 	t.Helper()
 	times := make(map[string]int)

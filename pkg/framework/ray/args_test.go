@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// placeOf are the flags that tell a head from a worker.
+// placeOf returns the flags that differ between a head and a worker.
 func placeOf(head bool) framework.Arguments {
 	if head {
 		return framework.Arguments{"--head", "--port=6379", "--ray-client-server-port=40001", "--include-dashboard=false"}
@@ -96,7 +96,8 @@ func TestRayArgvRefuses(t *testing.T) {
 	}
 }
 
-// 107 bytes are all that a socket's name may have; this is Ray's longest one.
+// TestRaySocketsFit verifies that Ray's longest socket name stays within 107 bytes, the maximum for
+// a socket's path.
 func TestRaySocketsFit(t *testing.T) {
 	longest := "/" + strings.Repeat("x", 40)
 	if err := checkSocketPath(longest); err != nil {

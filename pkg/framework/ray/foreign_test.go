@@ -9,11 +9,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// Who is told of an open cluster did not ask for one.
+// TestRayOpen verifies the warning about a cluster that does not require the configured token.
+// There is no warning if no token is configured.
 func TestRayOpen(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
-		asked, given string // the token that the GCS asks for, and what the head has
+		asked, given string // the token that the GCS requires, and the head's token
 		open         bool
 	}{
 		{"it asks for the token", "0123", "0123", false},

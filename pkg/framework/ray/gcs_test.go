@@ -17,14 +17,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fakeGCS answers as a real one has, by method.
+// fakeGCS returns recorded answers of a real GCS, by method.
 type fakeGCS struct {
 	replies map[string][]byte
-	token   string // asked for where it is set
-	silent  bool   // takes calls and never answers
+	token   string // required if not empty
+	silent  bool   // accepts calls and never answers
 }
 
-// rawCodec passes messages on as the bytes that they are.
+// rawCodec passes messages through as bytes.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
@@ -46,7 +46,7 @@ func (f fakeGCS) serve(t *testing.T) string {
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		// it may be stopped before it serves
+		// It may be stopped before it serves.
 		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
@@ -94,7 +94,7 @@ func dialed(t *testing.T, address, token string) *gcsClient {
 }
 
 func TestGCSClient(t *testing.T) {
-	// Runs last, when server and client are closed.
+	// This runs last, after server and client are closed.
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	gcs := dialed(t, recordedGCS(t, "alive").serve(t), "")
 	if err := gcs.checkHealth(t.Context()); err != nil {

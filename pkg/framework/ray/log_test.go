@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// withLogs makes a node's temporary directory that has the logs of a session.
+// withLogs creates a node's temporary directory with the logs of a session.
 func withLogs(t *testing.T, session string, logs ...string) string {
 	t.Helper()
 	temp := t.TempDir()
@@ -38,7 +38,7 @@ func TestRaySigns(t *testing.T) {
 	tests := []struct {
 		name string
 		logs []string
-		want []string // begins each sign
+		want []string // the beginning of each finding
 	}{
 		{"no logs", nil, nil},
 		{"a raylet whose port is taken", []string{"raylet.err"}, []string{"raylet.err: Check failed: server_ Failed to start the grpc server. The specified port is 27001."}},
@@ -69,7 +69,7 @@ func TestRaySignsWithoutASession(t *testing.T) {
 	}
 }
 
-// A log may be long, and what counts is at its end.
+// TestLastPart verifies that the end of a long log is read, which contains the reason.
 func TestLastPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(path, []byte(strings.Repeat("x", 1<<20)+"\nOSError: it is full\n"), 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// TestMemoryFlags checks that Ray offers no more memory than the job may use on its node (R3).
+// TestMemoryFlags verifies that Ray offers no more memory than the job may use on its node (R3).
 func TestMemoryFlags(t *testing.T) {
 	const mib = 1 << 20
 	for name, tc := range map[string]struct {

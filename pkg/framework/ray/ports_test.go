@@ -86,7 +86,8 @@ func TestAloneOnHost(t *testing.T) {
 	}
 }
 
-// All ports of a node are in the block, each another, and the workers' are the last thousand.
+// TestPortBlock verifies that all ports of a node are distinct and within its block, and that the
+// workers' ports are the last thousand.
 func TestPortBlock(t *testing.T) {
 	for _, tc := range []struct {
 		name string

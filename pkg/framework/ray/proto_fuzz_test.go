@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// allocated returns how many bytes f allocates, with what runs beside it.
+// allocated returns the number of bytes that the process allocates while f runs.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -32,7 +32,7 @@ func FuzzRayReplies(f *testing.F) {
 			_, _ = parseSession(reply)
 			_, _ = parseHealth(reply)
 		})
-		// A node of two bytes makes one of some hundred, in a slice that grows.
+		// A node entry of two bytes takes some hundred bytes in a growing slice.
 		if most := uint64(64<<10 + 1024*len(reply)); took > most {
 			t.Errorf("%d bytes make %d, and %d is the most", len(reply), took, most)
 		}
@@ -51,11 +51,11 @@ func FuzzRayReplies(f *testing.F) {
 	})
 }
 
-// checkEntry holds what is known of a node to what a message can show.
+// checkEntry verifies that a node's entry can be printed in a message.
 func checkEntry(t *testing.T, node tableEntry) {
 	t.Helper()
 	for _, text := range []string{node.Name, node.Host, node.Address, node.DeathReason} {
-		// Each byte that is no text becomes three.
+		// Each invalid byte becomes three.
 		if !utf8.ValidString(text) || len(text) > 4<<10 {
 			t.Errorf("%d bytes of text: %q", len(text), text)
 		}

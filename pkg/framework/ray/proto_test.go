@@ -92,7 +92,8 @@ func TestParseHealth(t *testing.T) {
 	}
 }
 
-// A connection that is cut must never look like a smaller cluster.
+// TestParseNodesReplyThatIsCutOff verifies that a truncated reply never looks like a smaller
+// cluster.
 func TestParseNodesReplyThatIsCutOff(t *testing.T) {
 	whole := recorded(t, "alive")
 	all, err := parseNodesReply(whole)
@@ -109,7 +110,7 @@ func TestParseNodesReplyThatIsCutOff(t *testing.T) {
 			t.Errorf("%d of %d bytes give %d nodes", n, len(whole), len(nodes))
 		}
 	}
-	// Only a cut between two fields can't be seen; gRPC itself knows the length.
+	// Only a cut between two fields cannot be detected; gRPC itself knows the length.
 	if silent > len(all)+1 {
 		t.Errorf("%d cuts went unnoticed", silent)
 	}

@@ -103,8 +103,9 @@ func TestRayHasNoWorkerOnTheHead(t *testing.T) {
 	}
 }
 
-// A head turns Ray's authentication on where it finds a token, a worker only
-// when it is told; without that it would be denied for a quarter of an hour.
+// TestRayTellsAllOfAuthentication verifies that workers get the authentication mode. A head turns
+// Ray's authentication on if it finds a token, a worker only if it is configured; without that its
+// connection would be refused for a quarter of an hour.
 func TestRayTellsAllOfAuthentication(t *testing.T) {
 	node := testNode(t, 0)
 	node.Environ = append(node.Environ, "RAY_AUTH_TOKEN=0123")
@@ -122,7 +123,8 @@ func TestRayTellsAllOfAuthentication(t *testing.T) {
 	}
 }
 
-// Without a word of the user's the run has a token of its own, which is in no command line.
+// TestRayCredentials verifies that, unless the user sets a token, the run has one of its own, which
+// is in no command line.
 func TestRayCredentials(t *testing.T) {
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	const token = "3031323334353637383961626364656630313233343536373839616263646566"
@@ -243,8 +245,8 @@ func TestRayFleetAsksTheGCS(t *testing.T) {
 	}
 }
 
-// What the command line tells Ray to offer, the node table must show, and a
-// failure that only Ray's logs explain is understood.
+// TestRayServiceLooksAndClassifies verifies that the node table must show the resources given on
+// the command line, and that a failure that only Ray's logs explain is recognised.
 func TestRayServiceLooksAndClassifies(t *testing.T) {
 	raylet := portOf(t, &fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}})
 	fake := recordedGCS(t, "alive")
@@ -297,7 +299,7 @@ func TestRayServiceLooksAndClassifies(t *testing.T) {
 	}
 }
 
-// shortDir is a directory that Ray's sockets fit in.
+// shortDir returns a directory with a path short enough for Ray's sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bu-")
@@ -308,7 +310,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// A look ends with its context, whoever is asked.
+// TestRayLooksAreBounded verifies that every check ends with its context, whatever server it uses.
 func TestRayLooksAreBounded(t *testing.T) {
 	node := testNode(t, 0)
 	node.TempDir = withLogs(t, "session_1")

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
-// tableOf is the answer of a GCS with these nodes.
+// tableOf returns the reply of a GCS with these nodes.
 func tableOf(t *testing.T, nodes ...*gcs.GcsNodeInfo) []byte {
 	t.Helper()
 	return marshalled(t, &gcs.GetAllNodeInfoReply{NodeInfoList: nodes})
@@ -30,7 +30,7 @@ func marshalled(t *testing.T, message proto.Message) []byte {
 	return b
 }
 
-// portOf is the port that a server has, or that nobody has where it is nil.
+// portOf returns the port of a server, or an unused port if server is nil.
 func portOf(t *testing.T, server *fakeGCS) int32 {
 	t.Helper()
 	address := "127.0.0.1:1"
@@ -104,7 +104,8 @@ func TestRayReady(t *testing.T) {
 	}
 }
 
-// Before Ray has made its session nobody is asked.
+// TestRayReadyBeforeTheSession verifies that no server is contacted before Ray has created its
+// session.
 func TestRayReadyBeforeTheSession(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

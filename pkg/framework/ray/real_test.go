@@ -26,7 +26,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// realRay starts services of a Ray that is installed, as the daemon would.
+// realRay starts services of an installed Ray, as the daemon would.
 type realRay struct {
 	t   *testing.T
 	ray Cluster
@@ -42,7 +42,7 @@ func newRealRay(t *testing.T) realRay {
 }
 
 func (r realRay) node(rank int) framework.Node {
-	// Not t.TempDir(): Ray's sockets must have short names.
+	// t.TempDir() cannot be used: Ray's sockets need short paths.
 	temp, err := os.MkdirTemp("", "bu-")
 	if err != nil {
 		r.t.Fatal(err)
@@ -57,12 +57,12 @@ func (r realRay) node(rank int) framework.Node {
 	}
 }
 
-// realChild is a service that runs.
+// realChild is a running service.
 type realChild struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	output *lockedBuffer
-	ended  chan struct{} // closed when it has
+	ended  chan struct{} // closed when it has ended
 }
 
 func (r realRay) start(service *framework.Service) *realChild {
@@ -87,7 +87,7 @@ func (r realRay) start(service *framework.Service) *realChild {
 
 func (c *realChild) signal(sig syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, sig) }
 
-// until waits until look returns nil, and returns how long it took.
+// until waits until look returns nil, and returns the time that it took.
 func (c *realChild) until(within time.Duration, look func(context.Context) error) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
@@ -107,7 +107,7 @@ func (c *realChild) until(within time.Duration, look func(context.Context) error
 	}
 }
 
-// stop asks for the end and returns how long it took.
+// stop requests the end and returns the time that it took.
 func (c *realChild) stop(within time.Duration) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
@@ -120,9 +120,9 @@ func (c *realChild) stop(within time.Duration) time.Duration {
 	return time.Since(begin)
 }
 
-// driver fails unless the cluster that it is told of has three nodes, tasks are
-// spared what the driver itself is told by the launcher, nodes can be sorted by
-// the largest numbers that there may be, and work can be kept in a domain.
+// driver is a program that fails unless its cluster has three nodes, tasks do not see the driver's
+// launcher variables, nodes can be sorted by the largest possible numbers, and work can be confined
+// to an NVLink domain.
 const driver = `
 import os, ray
 ray.init(log_to_driver=False)
@@ -155,8 +155,8 @@ func (r realRay) drive(self framework.Node, endpoint framework.Endpoint) {
 	}
 }
 
-// wantLogs waits until those processes of a node have a log that should, and fails where
-// another has.
+// wantLogs waits until the processes of a node that should have a log have one, and fails if
+// another process has one.
 func (r realRay) wantLogs(node framework.Node, want map[string]bool) {
 	r.t.Helper()
 	for name, is := range want {
@@ -171,7 +171,7 @@ func (r realRay) wantLogs(node framework.Node, want map[string]bool) {
 	}
 }
 
-// living returns the entries of a node that the node table takes for alive.
+// living returns the entries of a node that are alive according to the node table.
 func (r realRay) living(endpoint framework.Endpoint, name string) (alive []tableEntry) {
 	r.t.Helper()
 	err := withGCSClient(endpoint.Address, "", func(gcs *gcsClient) error {
@@ -202,8 +202,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// With BRINGUPD_TEST_RAY_RECORD=VERSION the answers of the GCS become the
-// testdata of the tests that need no Ray.
+// record saves an answer of the GCS as testdata for the tests that need no Ray, if
+// BRINGUPD_TEST_RAY_RECORD=VERSION is set.
 func record(t *testing.T, endpoint framework.Endpoint, name, method string, request proto.Message) {
 	version := os.Getenv("BRINGUPD_TEST_RAY_RECORD")
 	if version == "" {
@@ -254,8 +254,8 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	record(t, endpoint, "nokey", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("nothing")})
 	record(t, endpoint, "health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
 
-	// A worker that is killed and starts again is there twice, until the GCS finds the earlier one
-	// dead.
+	// A worker that is killed and restarted is listed twice until the GCS detects that the earlier one
+	// is dead.
 	workers[1].signal(syscall.SIGKILL)
 	<-workers[1].ended
 	again, err := r.ray.WorkerService(r.node(2), endpoint)
@@ -285,7 +285,8 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	t.Logf("the head ended after %s", head.stop(20*time.Second))
 }
 
-// A port that somebody else holds is what a start must survive and explain.
+// TestRealRayTellsOfATakenPort verifies that a start detects and explains a port that another
+// process holds.
 func TestRealRayTellsOfATakenPort(t *testing.T) {
 	r := newRealRay(t)
 	held, err := net.Listen("tcp", ":0")

@@ -71,7 +71,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// What nobody would use is not started, and what the node does not wait for comes later.
+// TestOrder verifies that unused components are not started, and that components the node does not
+// wait for start later.
 func TestOrder(t *testing.T) {
 	later := []string{"start_log_monitor", "start_monitor"}
 	for _, tc := range []struct {
@@ -110,7 +111,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// fakeRay is what startScript uses of Ray: a command that starts a GCS and then sends it the token.
+// fakeRay contains the parts of Ray that startScript uses: a command that starts a GCS and then
+// sends it the token.
 var fakeRay = map[string]string{
 	"ray":                        "from ray.scripts.scripts import main\nmain()\n",
 	"ray.d/__init__.py":          "",
@@ -150,8 +152,8 @@ class Node:
 `,
 }
 
-// ray start sends the token to its own GCS alone: to no stranger who has the port, and to nobody if
-// the GCS has ended.
+// TestStartTellsNoStranger verifies that ray start sends the token to its own GCS only: never to
+// another user's process that has the port, and to no process if the GCS has ended.
 func TestStartTellsNoStranger(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

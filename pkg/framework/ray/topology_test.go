@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// rankAt is the number of a node with that rank and that place in Slurm's topology.
+// rankAt returns the number of a node with that rank and that position in Slurm's topology.
 func rankAt(address, pattern string, rank int) float64 {
 	env := roles.EnvironmentOf([]string{"SLURM_TOPOLOGY_ADDR=" + address, "SLURM_TOPOLOGY_ADDR_PATTERN=" + pattern})
 	return topoRank(roles.TopologyBlock(env), rank)
@@ -42,8 +42,8 @@ func TestTopoRank(t *testing.T) {
 	}
 }
 
-// No two nodes may have the same number, and none of them 0: Ray would lose it.
-// A block's nodes are not torn apart by the order of the ranks.
+// TestTopoRankIsItsOwn verifies that all nodes have different numbers, and that none is 0, which
+// Ray would lose. The order of the ranks does not separate the nodes of a block.
 func TestTopoRankIsItsOwn(t *testing.T) {
 	owner := map[float64]int{}
 	for rank := range 5000 {

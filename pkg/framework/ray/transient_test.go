@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// The last lines of starts that failed, as Ray 2.60.0 wrote them.
+// TestRayTransient checks the last lines of failed starts, as Ray 2.60.0 printed them.
 func TestRayTransient(t *testing.T) {
 	tests := []struct {
 		file string
@@ -35,7 +35,7 @@ func TestRayTransient(t *testing.T) {
 		{"client-port-taken", 1, true},
 		{"dashboard-port-taken", 1, true},
 		{"raylet-timeout", 1, true},
-		// It says nothing here; Ray's own logs do.
+		// It prints nothing here; Ray's own logs contain the reason.
 		{"agent-port-taken", 1, false},
 	}
 	for _, tc := range tests {

@@ -55,7 +55,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// A worker is told the same ahead of its time as later on.
+// TestTuningIsKnownAhead verifies that a worker started in advance gets the same settings as a
+// later one.
 func TestTuningIsKnownAhead(t *testing.T) {
 	head, worker := testNode(t, 0), testNode(t, 1)
 	head.Size, worker.Size = 64, 64

@@ -16,7 +16,7 @@ import (
 
 const strangersToken = "0123456789abcdef"
 
-// TestGCSElsewhere is no test: it is a server that notes the token that it receives.
+// TestGCSElsewhere is not a test: it is a server that records the token that it receives.
 func TestGCSElsewhere(t *testing.T) {
 	dir := os.Getenv("RAY_TEST_GCS")
 	if dir == "" {
@@ -31,7 +31,7 @@ func TestGCSElsewhere(t *testing.T) {
 		return os.WriteFile(filepath.Join(dir, "token"), []byte(strings.Join(md.Get("authorization"), " ")), 0o600)
 	}))
 	go func() { _ = server.Serve(listener) }()
-	// Renamed, so that it is whole.
+	// The file is renamed into place, so that it is complete.
 	if err := os.WriteFile(filepath.Join(dir, "address-"), []byte(listener.Addr().String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestGCSElsewhere(t *testing.T) {
 	time.Sleep(time.Minute) // it is killed when the test ends
 }
 
-// TestLookElsewhere is no test: it looks, as the job's user, whether the GCS is up.
+// TestLookElsewhere is not a test: it checks, as the job's user, whether the GCS is up.
 func TestLookElsewhere(t *testing.T) {
 	address := os.Getenv("RAY_TEST_LOOK")
 	if address == "" {
@@ -51,8 +51,8 @@ func TestLookElsewhere(t *testing.T) {
 	t.Log(err)
 }
 
-// The cluster's token is sent to a server of the job's user, and never to a stranger who has the
-// head's port.
+// TestRayTokenForStrangers verifies that the cluster's token is sent to a server of the job's user,
+// and never to another user's server that has the head's port.
 func TestRayTokenForStrangers(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, os.Args[0])

@@ -9,10 +9,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// uuid is that of GPU i, as CUDA has it.
+// uuid returns the UUID of GPU i in CUDA's format.
 func uuid(i int) string { return fmt.Sprintf("fa4e000%d-0000-0000-0000-000000000000", i) }
 
-// wanting is a job that needs n GPUs, all of which NVLink joins.
+// wanting returns the expectation of a job that needs n GPUs, all connected by NVLink.
 func wanting(n int, change ...func(*Expectation)) Expectation {
 	w := Expectation{NeedsGPUs: true, Driver: "570.86.15"}
 	for i := range n {
@@ -27,7 +27,7 @@ func wanting(n int, change ...func(*Expectation)) Expectation {
 	return w
 }
 
-// healthy is a node of n devices.
+// healthy returns the facts of a node with n devices.
 func healthy(n int, change ...func(*Facts)) Facts {
 	f := Facts{
 		Init: newResult(0), Driver: newReading(Result{}, 12080), Count: newReading(Result{}, n), Loaded: "/usr/lib/libcuda.so.570.86.15",
@@ -42,7 +42,7 @@ func healthy(n int, change ...func(*Facts)) Facts {
 	return f
 }
 
-// failing is a node where cuInit returns that.
+// failing returns the facts of a node on which cuInit returns the code.
 func failing(code ResultCode, change ...func(*Facts)) Facts {
 	return healthy(0, slices.Insert(change, 0, func(f *Facts) { f.Init, f.Count = newResult(code), Reading[int]{} })...)
 }
@@ -68,7 +68,7 @@ func cutUp(w *Expectation)   { w.Partitioned = true }
 func rack(w *Expectation)    { w.MultiNodeFabric = true }
 func nowhere(w *Expectation) { w.NVLinkPairs = nil }
 
-// written is a finding in short: id, verdict, class, device, what was seen.
+// written returns a short form of a finding: ID, verdict, class, device and observation.
 func written(f check.Finding) string {
 	parts := []string{f.ID, string(f.Verdict)}
 	if f.Class != "" {
@@ -83,7 +83,7 @@ func written(f check.Finding) string {
 	return strings.Join(append(parts, f.Observed), " ")
 }
 
-// A failing cuInit is one finding: what it says, and of what the hint speaks.
+// TestInit verifies that a failing cuInit is one finding, with its text and a part of its hint.
 func TestInit(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -132,7 +132,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// Each answer has a sentence, and something to do.
+// TestAnswers verifies that each result code has a sentence and an advice.
 func TestAnswers(t *testing.T) {
 	for code, m := range knownResults {
 		switch {
@@ -144,14 +144,14 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// After cuInit: what CUDA shows, by what NVML shows.
+// TestShown compares CUDA's devices after cuInit with those of NVML.
 func TestShown(t *testing.T) {
 	lost := func(f *Facts) { f.Devices[1].UUID = Reading[string]{Reason: Result{Code: 999}} }
 	for _, tc := range []struct {
 		name  string
 		facts Facts
 		want  Expectation
-		says  []string // of the devices and the peers
+		says  []string // about the devices and the peers
 	}{
 		{"healthy", healthy(2), wanting(2), []string{"cuda.devices PASS 2 devices", "cuda.peers PASS 1 pair"}},
 		{"more than the job's", healthy(3), wanting(1), []string{"cuda.devices PASS 3 devices", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
@@ -191,7 +191,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// A node without GPUs, and no job that needs any, is nobody's concern.
+// TestNoGPU verifies that a node without GPUs is no problem for a job that needs none.
 func TestNoGPU(t *testing.T) {
 	got := CheckFacts(failing(100), Expectation{})
 	if len(got) != 1 || got[0].ID != "cuda.init" || got[0].Verdict != check.Skip || got[0].Hint != "" {
@@ -199,7 +199,7 @@ func TestNoGPU(t *testing.T) {
 	}
 }
 
-// The findings have no other ids.
+// TestIDs verifies that the findings have no other IDs.
 func TestIDs(t *testing.T) {
 	for _, f := range CheckFacts(healthy(2), wanting(3)) {
 		if !slices.Contains(CheckIDs(), f.ID) {

@@ -19,7 +19,7 @@ import (
 	"github.com/bringupd/bringupd/test/standin"
 )
 
-// whole is a library that lacks nothing; TestMain removes its folder.
+// whole is a library that has all functions; TestMain removes its folder.
 var whole = sync.OnceValues(func() (standin.Fake, error) {
 	var err error
 	if buildDir, err = os.MkdirTemp("", "cuda-*"); err != nil {
@@ -28,7 +28,7 @@ var whole = sync.OnceValues(func() (standin.Fake, error) {
 	return fake.Build(buildDir)
 })
 
-// saying returns a library that says that of this host.
+// saying returns a library that reports these lines about this host.
 func saying(t *testing.T, lines ...string) standin.Fake {
 	t.Helper()
 	host, err := os.Hostname()
@@ -57,7 +57,7 @@ func lacking(t *testing.T, functions ...string) standin.Fake {
 	return f
 }
 
-// looking is a process that looks at the library.
+// looking returns a process that inspects the library.
 func looking(t *testing.T, f standin.Fake, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], f.Library, t.TempDir())
@@ -65,7 +65,7 @@ func looking(t *testing.T, f standin.Fake, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// look returns what a process has seen.
+// look returns the facts that such a process has found.
 func look(t *testing.T, f standin.Fake, env ...string) Facts {
 	t.Helper()
 	cmd := looking(t, f, env...)
@@ -82,7 +82,7 @@ func look(t *testing.T, f standin.Fake, env ...string) Facts {
 	return facts
 }
 
-// Eight H100 with nothing wrong: every question is answered.
+// TestHealthy verifies that all queries are answered for eight H100 without faults.
 func TestHealthy(t *testing.T) {
 	f := saying(t)
 	facts := look(t, f)
@@ -108,7 +108,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// What the library says arrives at the facts.
+// TestTold verifies that the library's answers reach the facts.
 func TestTold(t *testing.T) {
 	begins := func(code ResultCode, name string) func(Facts) bool {
 		return func(f Facts) bool {
@@ -153,8 +153,8 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// A library that lacks what newer ones have answers the rest; a file that is no libcuda ends
-// nothing.
+// TestLacking verifies that a library without newer functions answers the other queries, and that a
+// file that is not a libcuda is an error and no crash.
 func TestLacking(t *testing.T) {
 	t.Run("of an old driver", func(t *testing.T) {
 		t.Parallel()
@@ -184,7 +184,7 @@ func TestLacking(t *testing.T) {
 	})
 }
 
-// What the process inherits is seen as CUDA sees it.
+// TestVisible verifies that the process sees inherited variables in the same way as CUDA.
 func TestVisible(t *testing.T) {
 	for _, value := range []string{"", "0,1"} {
 		if facts := look(t, saying(t), "CUDA_VISIBLE_DEVICES="+value); facts.VisibleDevices == nil || *facts.VisibleDevices != value {
@@ -193,7 +193,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// A crash ends the process that looks, and it has said nothing.
+// TestCrash verifies that a crash of the inspecting process is reported as such, without facts.
 func TestCrash(t *testing.T) {
 	out, err := looking(t, saying(t, "crash cuInit")).Output()
 	if err == nil || len(out) > 0 {
@@ -201,7 +201,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A call that does not return is named while it lasts.
+// TestHang verifies that a call that does not return is named while it lasts.
 func TestHang(t *testing.T) {
 	for _, function := range []string{"cuInit", "cuDeviceGetName"} {
 		t.Run(function, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// to itself
+	// A link to itself.
 	if err := os.Symlink("nvidia-cap30", filepath.Join(root, "dev/nvidia-caps/nvidia-cap30")); err != nil {
 		t.Fatal(err)
 	}

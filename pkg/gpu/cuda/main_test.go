@@ -8,11 +8,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// lookVariable makes the test binary a process that looks once, at the library and below the root
-// of its arguments.
+// lookVariable makes the test binary a process that inspects once the library and the root
+// directory in its arguments.
 const lookVariable = "CUDA_TEST_LOOK"
 
-// buildDir is where a library is built that many tests load; empty: nowhere.
+// buildDir is the folder of a library that many tests load; empty: none.
 var buildDir string
 
 func TestMain(m *testing.M) {

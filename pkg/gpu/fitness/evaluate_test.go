@@ -19,15 +19,15 @@ import (
 
 var update = flag.Bool("update", false, "write the findings in testdata anew")
 
-// report is facts, what was expected of them, and what is to come of it.
+// report consists of facts, the expectation and the expected findings.
 type report struct {
 	name   string // of the golden file
-	facts  string // of testdata/facts; name where empty
+	facts  string // of testdata/facts; empty: name
 	change func(*gpu.Facts)
 	want   func(*Expectation)
-	// says are the findings that are neither Pass nor Skip: "gpu.remap 2 FAIL".
+	// says lists the findings that are neither Pass nor Skip: "gpu.remap 2 FAIL".
 	says string
-	// fault is what was planted, where the table of docs/gpu-zoo.md has it.
+	// fault describes the injected fault if the table of docs/gpu-zoo.md lists it.
 	fault string
 }
 
@@ -75,7 +75,7 @@ func mask(set, clear uint32) func(*gpu.GPU) {
 	return fabric(func(f *gpu.Fabric) { m := *f.Mask&^clear | set; f.Mask = &m })
 }
 
-// withheld has the process use none of the GPUs that are not NVIDIA's.
+// withheld denies the process all GPUs of other vendors.
 func withheld(f *gpu.Facts) {
 	for i := range f.OtherGPUs {
 		f.OtherGPUs[i].Reason = gpu.NoPermission
@@ -90,7 +90,7 @@ func initOf(why gpu.NVMLReturn) func(*gpu.Facts) {
 	return func(f *gpu.Facts) { *f = gpu.Facts{Version: 1, Init: why, Library: "libnvidia-ml.so.1"} }
 }
 
-// pair changes what NVML says of two GPUs.
+// pair changes NVML's status of the connection between two GPUs.
 func pair(status int, ends ...int) func(*gpu.Facts) {
 	return func(f *gpu.Facts) {
 		for i, p := range f.Pairs {
@@ -122,7 +122,7 @@ func procs(used uint64, list ...gpu.Process) func(*gpu.Facts) {
 	})
 }
 
-// slots puts eight GPUs on the bus, those of the h100; one of them has fallen off it.
+// slots puts the eight GPUs of the h100 on the bus; one of them has fallen off it.
 func slots(id, fallen string) func(*gpu.Facts) {
 	return func(f *gpu.Facts) {
 		for _, bus := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
@@ -135,7 +135,7 @@ func slots(id, fallen string) func(*gpu.Facts) {
 	}
 }
 
-// onEach is the same finding of each of n GPUs.
+// onEach returns the same finding for each of n GPUs.
 func onEach(id string, n int, verdict string) string {
 	var all []string
 	for i := range n {
@@ -151,7 +151,7 @@ const (
 	gpu2 = "GPU-5d1e0a02-1c5a-4b52-9d3e-7a60c41f0002"
 )
 
-// reports has each row of what is checked, good and bad.
+// reports returns all test cases, good and bad.
 func reports(t *testing.T) []report {
 	sram := func(s gpu.SRAMErrors) func(*gpu.Facts) { return one(2, func(g *gpu.GPU) { g.SRAM = read(s) }) }
 	remap := func(r gpu.RemappedRows) func(*gpu.Facts) { return one(2, func(g *gpu.GPU) { g.Remapped = read(r) }) }
@@ -374,7 +374,8 @@ func reports(t *testing.T) []report {
 	}
 }
 
-// scene returns what is evaluated, and what comes of it unchanged, where that is another report's.
+// scene returns the facts and the expectation, and, if the facts are another report's, the findings
+// of the unchanged ones.
 func (r report) scene(t *testing.T) (f gpu.Facts, want Expectation, usual []check.Finding) {
 	t.Helper()
 	file := r.facts
@@ -397,8 +398,8 @@ func (r report) scene(t *testing.T) (f gpu.Facts, want Expectation, usual []chec
 	return f, want, usual
 }
 
-// TestReports evaluates each report. What is said of a changed one is compared
-// but for what is said of the unchanged one as well.
+// TestReports evaluates each report. The findings of a changed one are compared without those that
+// the unchanged one has, too.
 func TestReports(t *testing.T) {
 	names := make(map[string]bool)
 	for _, r := range reports(t) {
@@ -420,7 +421,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// The limits of retired pages are the vendor's: as many are too many.
+// TestRetiredPages verifies the vendor's limits of retired pages: reaching a limit is too many.
 func TestRetiredPages(t *testing.T) {
 	for _, tc := range []struct {
 		single, double int
@@ -444,7 +445,7 @@ func TestRetiredPages(t *testing.T) {
 	}
 }
 
-// summary names the findings that tell of something.
+// summary names the findings that are neither Pass nor Skip.
 func summary(findings []check.Finding) string {
 	var parts []string
 	for _, f := range findings {
@@ -463,7 +464,7 @@ func summary(findings []check.Finding) string {
 
 var verdicts = []check.Verdict{check.Pass, check.Skip, check.Warn, check.Unknown, check.Wait, check.Fail}
 
-// wantComplete tells whether findings say all that they should.
+// wantComplete checks that findings have all required texts.
 func wantComplete(t *testing.T, findings []check.Finding) {
 	t.Helper()
 	passed := make(map[string]int)
@@ -484,7 +485,7 @@ func wantComplete(t *testing.T, findings []check.Finding) {
 	}
 }
 
-// golden compares findings with those of testdata/findings, one a line.
+// golden compares findings with those of testdata/findings, one per line.
 func golden(t *testing.T, name string, findings []check.Finding) {
 	t.Helper()
 	var text bytes.Buffer

@@ -43,8 +43,8 @@ func TestParseExpected(t *testing.T) {
 	}
 }
 
-// TestTraits looks that equal nodes have equal traits, whatever the order of
-// their GPUs and whatever is not theirs alone.
+// TestTraits verifies that equal nodes have equal traits, regardless of the order of their GPUs and
+// of values that identify one node.
 func TestTraits(t *testing.T) {
 	for name, want := range map[string][]check.Attribute{
 		"h100": {{ID: "x.gpu_model", Value: "NVIDIA H100 80GB HBM3"}, {ID: "x.gpu_count", Value: "8"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
@@ -85,7 +85,7 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-// TestPCIeTrait: fewer lanes tell of a node only where the GPU does not rest.
+// TestPCIeTrait verifies that fewer PCIe lanes are a trait of a node only if the GPU is not idle.
 func TestPCIeTrait(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -106,7 +106,8 @@ func TestPCIeTrait(t *testing.T) {
 	}
 }
 
-// TestIdle: an idle GPU that is hot or thirsty is out of the ordinary, and only an idle one.
+// TestIdle verifies that an idle GPU with high temperature or power is reported, and a busy one is
+// not.
 func TestIdle(t *testing.T) {
 	power := func(draw, limit int) gpu.Reading[gpu.Power] {
 		return read(gpu.Power{Draw: draw * 1000, Limit: limit * 1000, Default: limit * 1000})
@@ -135,7 +136,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestTraitsOfTheJob: nodes are compared by what the job has of them.
+// TestTraitsOfTheJob verifies that nodes are compared by the GPUs that the job uses.
 func TestTraitsOfTheJob(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
@@ -158,7 +159,7 @@ func TestTraitsOfTheJob(t *testing.T) {
 	}
 }
 
-// TestConcerns: what befalls the GPUs of others ends no job, nor what was so
+// TestConcerns verifies that events of GPUs of other jobs do not end a job, nor faults that existed
 // before it began.
 func TestConcerns(t *testing.T) {
 	f := load(t, "h100-lost")

@@ -11,13 +11,12 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-// others are the nodes on which nothing shows NVIDIA.
+// others are the nodes without any sign of an NVIDIA GPU.
 var others = map[string]zoo.Node{"mi250": zoo.MI250, "mi300x": zoo.MI300X, "max1550": zoo.Max1550}
 
-// load returns the facts of testdata/facts. Those of the healthy machines of
-// TestZoo are made after what others have published, which is named there; the
-// rest by hand, after nvml.h and the reports of others, until somebody records
-// some on hardware.
+// load returns the facts of testdata/facts. Those of the healthy machines of TestZoo follow
+// publications, which are named there; the others were written by hand, after nvml.h and reports of
+// users, until some are recorded on hardware.
 func load(t testing.TB, name string) gpu.Facts {
 	t.Helper()
 	if node, other := others[name]; other {
@@ -36,7 +35,7 @@ func load(t testing.TB, name string) gpu.Facts {
 	return f
 }
 
-// fixtures are the names of all of them.
+// fixtures returns the names of all files in testdata/facts.
 func fixtures(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "facts", "*.json"))
@@ -51,8 +50,8 @@ func fixtures(t testing.TB) []string {
 	return names
 }
 
-// read is the reading of that value.
+// read returns a reading with that value.
 func read[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
 
-// unread is a reading of none.
+// unread returns a reading without a value.
 func unread[T any](why gpu.NVMLReturn) gpu.Reading[T] { return gpu.Reading[T]{Reason: why} }

@@ -10,26 +10,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// asks has the readings of a GPU that a check needs, by the names of the fields.
+// asks lists the readings of a GPU that a check needs, by field name.
 var asks = map[string][]string{
 	"gpu.recovery": {"Recovery"}, "gpu.remap": {"Remapped"}, "gpu.ecc_unc": {"DRAM", "SRAM"}, "gpu.ecc_corr": {"ECC", "DRAM", "SRAM"},
 	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.c2c": {"C2C"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"ClockReasons"}, "gpu.persistence": {"Persistence"},
 	"gpu.mig": {"MIG"}, "gpu.compute_mode": {"ComputeMode"}, "gpu.busy": {"Processes", "Memory"},
 }
 
-// needs are those that it needs of this GPU.
+// needs returns the readings that a check needs of this GPU.
 func needs(id string, g gpu.GPU) []string {
 	switch {
 	case id == "gpu.busy" && g.MIG.OrZero().Current:
-		return nil // its instances are asked
+		return nil // its instances are queried instead
 	case id == "gpu.busy" && g.Numa.Value != nil:
 		return []string{"Processes"} // the memory is the kernel's
 	}
 	return asks[id]
 }
 
-// TestUnread takes one answer away after the other, and looks that the checks
-// that need it do not pass.
+// TestUnread removes one reading after the other and verifies that the checks that need it do not
+// pass.
 func TestUnread(t *testing.T) {
 	for _, file := range []string{"h100", "v100", "gb200"} {
 		usual := EvaluateFacts(load(t, file), Expectation{Count: 8})
@@ -54,7 +54,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// take takes the answer in that field away.
+// take removes the reading in that field.
 func take(g *gpu.GPU, field string, why gpu.NVMLReturn) {
 	reading := reflect.ValueOf(g).Elem().FieldByName(field)
 	reading.SetZero()
@@ -82,7 +82,7 @@ func wantUnread(t *testing.T, id, field string, why gpu.NVMLReturn, findings []c
 	}
 }
 
-// TestUnreadLinks is the same for NVLinks and what they lead to.
+// TestUnreadLinks does the same for NVLinks and their remote ends.
 func TestUnreadLinks(t *testing.T) {
 	for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError} {
 		f := load(t, "h100")
@@ -94,7 +94,7 @@ func TestUnreadLinks(t *testing.T) {
 	}
 }
 
-// TestUnreadInstance is the same for the instances of a GPU that is cut up.
+// TestUnreadInstance does the same for the MIG instances of a GPU.
 func TestUnreadInstance(t *testing.T) {
 	for _, why := range []gpu.NVMLReturn{"", gpu.NotSupported, "TIMEOUT", gpu.NoPermission} {
 		for _, change := range []func(*gpu.MIGInstance){
@@ -108,8 +108,8 @@ func TestUnreadInstance(t *testing.T) {
 	}
 }
 
-// FuzzEvaluate: whatever was seen, the findings say all that they should, the
-// same each time, and a check passes only where all that it needs was read.
+// FuzzEvaluate verifies for any facts that the findings are complete and reproducible, and that a
+// check passes only if all readings that it needs exist.
 func FuzzEvaluate(f *testing.F) {
 	for _, name := range fixtures(f) {
 		text, err := json.Marshal(load(f, name))
@@ -152,7 +152,7 @@ func FuzzEvaluate(f *testing.F) {
 	})
 }
 
-// wantRead looks that all was read that a check needs.
+// wantRead checks that all readings that a check needs exist.
 func wantRead(t *testing.T, id string, gpus []gpu.GPU) {
 	t.Helper()
 	for _, g := range gpus {
@@ -170,7 +170,7 @@ func wantRead(t *testing.T, id string, gpus []gpu.GPU) {
 	}
 }
 
-// TestLost: a GPU that is lost while it is asked says so in any answer.
+// TestLost verifies that a GPU that is lost during the queries is detected by any reading.
 func TestLost(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[gpu.GPU]()) {
 		if field.Anonymous || field.Type.Kind() != reflect.Struct {

@@ -13,16 +13,16 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-// machine is a healthy one, whose facts are those that somebody has published. What the publication
-// does not tell is as on a driver without the function, and numbers that name one piece of hardware
-// are replaced.
+// machine is a healthy machine whose facts have been published. Values that the publication does
+// not contain are set as on a driver without the function, and numbers that identify a piece of
+// hardware are replaced.
 type machine struct {
-	name   string // for people
+	name   string // display name
 	facts  string // of testdata/facts
 	source string
 	change func(*gpu.Facts)
 	want   func(*Expectation)
-	says   string // beyond Pass and Skip
+	says   string // besides Pass and Skip
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	gls      = "thamada/gls@e20f22d gls/%s_smi.py"
 )
 
-// machines are the healthy ones.
+// machines returns the healthy machines.
 func machines(t *testing.T) []machine {
 	return []machine{
 		{name: "DGX A100, 8 GPUs", facts: "dgx-a100", want: expect(8), source: "go-nvml@2f9e261 pkg/nvml/mock/dgxa100; links: NVIDIA/nccl#1505"},
@@ -61,8 +61,8 @@ func machines(t *testing.T) []machine {
 	}
 }
 
-// TestZoo holds healthy machines to pass, and docs/gpu-zoo.md to what comes of them and of the sick
-// ones: those reports that name a fault.
+// TestZoo verifies that healthy machines pass, and that docs/gpu-zoo.md lists their results and
+// those of the faulty ones: the reports that name a fault.
 func TestZoo(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`<!-- Written by go test ./pkg/gpu/fitness -run Zoo -update: change the program, not this file. -->
@@ -112,7 +112,7 @@ They pass with ` + "`--gpu-check=auto` and with `require`" + `, but for warnings
 	}
 }
 
-// TestClasses holds docs/checks.md to the classes of what is found.
+// TestClasses compares docs/checks.md with the classes of the findings.
 func TestClasses(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/checks.md")
 	if err != nil {
@@ -129,7 +129,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// outcome evaluates a healthy machine in both modes, and tells of its findings in two cells of a
+// outcome evaluates a healthy machine in both modes and returns its findings as two cells of a
 // table.
 func (m machine) outcome(t *testing.T) (cells string) {
 	t.Helper()
@@ -169,8 +169,8 @@ func (m machine) outcome(t *testing.T) (cells string) {
 	return cells
 }
 
-// sick has a row of a table for each thing that is wrong and was not so before. GPUs of which the
-// same is said share one; of many rows there are two.
+// sick returns a row of a table for each problem that the usual findings do not have. GPUs with the
+// same problem share a row; of many rows only two are returned.
 func sick(findings, usual []check.Finding) (rows []string) {
 	type row struct{ verdict, class, said string }
 	where := make(map[row][]string)

@@ -11,7 +11,7 @@ import (
 
 func number(n int) gpu.Reading[int] { return gpu.Reading[int]{Value: &n} }
 
-// tally is one with the counts of replays, rows and recoveries; -1: that can't be read.
+// tally returns counters with these numbers of replays, rows and recoveries; -1: unreadable.
 func tally(looks, slowed, replays, rows, recoveries int) gpu.WatchCounters {
 	t := gpu.WatchCounters{UUID: "GPU-a", Polls: looks, SlowedPolls: slowed, Replays: number(replays), Remapped: number(rows), Recoveries: number(recoveries)}
 	for _, r := range []*gpu.Reading[int]{&t.Replays, &t.Remapped, &t.Recoveries} {
@@ -24,9 +24,9 @@ func tally(looks, slowed, replays, rows, recoveries int) gpu.WatchCounters {
 
 func TestCourses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		tallies []gpu.WatchCounters // one a minute
+		tallies []gpu.WatchCounters // one per minute
 		looks   [2]int
-		grown   [3]int // -1: not known
+		grown   [3]int // -1: unknown
 		told    string
 	}{
 		"one":                         {[]gpu.WatchCounters{tally(1, 0, 5, 2, 0)}, [2]int{1, 0}, [3]int{0, 0, 0}, ""},
@@ -61,8 +61,8 @@ func TestCourses(t *testing.T) {
 
 func TestLinks(t *testing.T) {
 	for name, tc := range map[string]struct {
-		counts [][2]int // downs and recoveries, one look a minute; -1: that can't be read
-		grown  [2]int   // -1: not known
+		counts [][2]int // link downs and recoveries, one poll per minute; -1: unreadable
+		grown  [2]int   // -1: unknown
 		told   string
 	}{
 		"one":                        {[][2]int{{7, 2}}, [2]int{0, 0}, ""},
@@ -102,7 +102,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestWithCourses: the rows are those at the end of the run, where they could be read then.
+// TestWithCourses verifies that the number of rows is that at the end of the run if it was readable
+// then.
 func TestWithCourses(t *testing.T) {
 	var c CounterSet
 	c.AddGPUCounters([]gpu.WatchCounters{tally(1, 0, 0, 9, 0)}, day)

@@ -15,7 +15,7 @@ import (
 
 var day = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
-// card is a GPU with so many rows replaced; -1: that can't be read.
+// card returns a GPU with that many remapped rows; -1: unreadable.
 func card(id, bus string, rows int) Device {
 	d := Device{ID: "GPU-" + id, Index: int(bus[0] - '0'), Bus: bus, RemappedRows: gpu.Reading[int]{Value: &rows}}
 	if rows < 0 {
@@ -26,7 +26,7 @@ func card(id, bus string, rows int) Device {
 
 func nic(guid, bus string) Device { return Device{ID: guid, Name: "mlx5_0", Index: -1, Bus: bus} }
 
-// encoded is what the runs leave, the newest first.
+// encoded returns the encoded records of runs, the newest first.
 func encoded(t *testing.T, records ...Record) (texts [][]byte) {
 	t.Helper()
 	for _, r := range records {
@@ -80,8 +80,8 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// TestRead: a run that has ended beside another knows best what it has seen itself, and what is no
-// record is passed over.
+// TestRead verifies that the record of a run that has overlapped another takes precedence for its
+// own observations, and that invalid records are skipped.
 func TestRead(t *testing.T) {
 	old := Record{}.NextRecord("1.0", day, []Device{card("a", "0:", 1), card("b", "1:", 1)}, nil, []Suspicion{{Run: "1.0", Device: "GPU-a", Kind: "xid 79"}})
 	one := old.NextRecord("2.0", day, []Device{card("a", "0:", 2)}, nil, []Suspicion{{Run: "2.0", Device: "GPU-a", Kind: "lost"}})
@@ -107,7 +107,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadCleans: nothing that a terminal obeys comes out of a file.
+// TestReadCleans verifies that the texts of a file contain no terminal control sequences.
 func TestReadCleans(t *testing.T) {
 	d := card("a", "0:", 0)
 	d.Run = "\x1b[31m1.0"
@@ -118,7 +118,7 @@ func TestReadCleans(t *testing.T) {
 	}
 }
 
-// TestBounded: a record stays small, however long a node lives.
+// TestBounded verifies that a record stays small, however long a node is in use.
 func TestBounded(t *testing.T) {
 	var r Record
 	for n := range 3 * maxDevices {
@@ -133,9 +133,9 @@ func TestBounded(t *testing.T) {
 	if len(r.Runs) != suspicionWindow || len(r.Devices) != maxDevices || len(r.Suspicions) != suspicionWindow || len(r.Devices[0].Findings) != maxEntries {
 		t.Errorf("%d runs, %d devices, %d suspicions, %d findings", len(r.Runs), len(r.Devices), len(r.Suspicions), len(r.Devices[0].Findings))
 	}
-	const pastBytes = 256 << 10 // pkg/signal's
+	const pastBytes = 256 << 10 // the limit in pkg/signal
 	for i := range r.Devices[maxDevices/2:] {
-		r.Devices[i].Findings = nil // as of the cards of 32 GPUs that are well
+		r.Devices[i].Findings = nil // as for 32 healthy GPUs
 	}
 	if text := encoded(t, r)[0]; len(text) > pastBytes {
 		t.Errorf("it has %d bytes", len(text))

@@ -20,7 +20,7 @@ func event(xid int, uuid string, effect gpu.Effect, next gpu.NextJobFitness) gpu
 	return gpu.ClassifiedEvent{Event: gpu.Event{Kind: gpu.KindXid, Xid: xid, UUID: uuid}, EventVerdict: gpu.EventVerdict{Effect: effect, Next: next}}
 }
 
-// kinds are what makes which devices suspicious.
+// kinds returns the suspicious devices with the kind and text of each suspicion.
 func kinds(found []Suspicion) (all []string) {
 	for _, s := range found {
 		all = append(all, s.Device+" "+s.Kind+": "+s.What)
@@ -84,11 +84,12 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// TestThrottled: a GPU is suspicious for heat where another one of the node is cooler.
+// TestThrottled verifies that a throttled GPU is suspicious only if another one of the node is
+// cooler.
 func TestThrottled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		looks int
-		parts []int // of 100 looks, a GPU each
+		parts []int // of 100 polls, per GPU
 		want  []string
 	}{
 		"none":             {100, []int{0, 5, 10}, nil},
@@ -118,13 +119,14 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
-// TestAgain: the second suspicion of the same kind on the same device counts, within ten runs.
+// TestAgain verifies that a second suspicion of the same kind on the same device counts if it
+// occurs within ten runs.
 func TestAgain(t *testing.T) {
 	devices := []Device{card("a", "0:", 0), card("b", "1:", 0)}
 	now := []Suspicion{{Run: "99.0", At: day, Device: "GPU-a", Kind: "gpu.remap", What: "513 rows"}}
 	for name, tc := range map[string]struct {
 		was   Suspicion
-		since int // runs
+		since int // in runs
 		want  string
 	}{
 		"the run before":  {Suspicion{Device: "GPU-a", Kind: "gpu.remap", What: "512 rows"}, 0, "gpu.remap: 513 rows, and in run 1.0 of 2026-11-20: 512 rows"},
@@ -150,7 +152,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestLate: what the end of the last run has shown is told once more when the next one begins.
+// TestLate verifies that a finding at the end of the last run is reported once more when the next
+// one begins.
 func TestLate(t *testing.T) {
 	devices := []Device{card("a", "0:", 0)}
 	suspicion := func(run, kind string) []Suspicion { return []Suspicion{{Run: run, Device: "GPU-a", Kind: kind}} }

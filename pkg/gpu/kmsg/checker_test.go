@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// some judges a few Xids, and has all others for a program's own.
+// some classifies a few Xids and treats all others as caused by a program.
 func some(xid int, severity string) (meaning, action string, bad bool) {
 	switch xid {
 	case 79:
@@ -32,7 +32,7 @@ func at(kind Kind, number int, bus, severity string, count int, age time.Duratio
 	return CountedEvent{Event{Kind: kind, Number: number, Bus: bus, Severity: severity, Since: uptime - age}, count}
 }
 
-// TestJudge has what is told of each device: "*" where strict makes a failure of it.
+// TestJudge verifies the findings of each device: "*" marks those that are failures in strict mode.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	words := at(KindSXid, 20034, gpuA, Fatal, 4, time.Hour)
@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// said is what findings say, each of which must have what people need.
+// said returns the texts of findings, each of which must be complete.
 func said(t *testing.T, found []check.Finding) (all []string) {
 	t.Helper()
 	for _, f := range found {

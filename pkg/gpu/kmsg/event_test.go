@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The lines are those of logs that people have shown.
+// TestRecognise uses lines of published logs.
 func TestRecognise(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -117,7 +117,8 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
-// A user gives processes their names, and the kernel writes those into its log.
+// TestNamesOfProcesses verifies that process names, which users choose and the kernel writes into
+// its log, cannot forge events.
 func TestNamesOfProcesses(t *testing.T) {
 	t.Parallel()
 	const bus = "0000:3b:00.0"
@@ -148,7 +149,7 @@ func TestNamesOfProcesses(t *testing.T) {
 
 var busForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// FuzzRecord takes whatever line for one of the log's.
+// FuzzRecord parses any line as one of the log.
 func FuzzRecord(f *testing.F) {
 	f.Add("4,1,2,c;NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:01): 94, pid=7194, name=a, Contained: CE User Channel (0x9)")
 	f.Add(`4,1,2,-;NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: (PCI ID: 10de:26b5) installed in this system has\x0aNVRM: fallen off the bus`)

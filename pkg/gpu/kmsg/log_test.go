@@ -30,7 +30,7 @@ var (
 	seenPCIe = CountedEvent{Event{Kind: KindAER, Bus: "0000:00:02.0", Severity: Corrected, Detail: "pcieport: Data Link Layer", Since: 7 * time.Second}, 1}
 )
 
-// answers are a log's, one a read.
+// answers is a log that returns one text or error per read.
 type answers struct {
 	texts []any // a string or an error
 	end   error
@@ -86,7 +86,7 @@ func errOr(text string) error {
 	return errors.New(text)
 }
 
-// A log that grows faster than it is read has no end.
+// TestReadIsBounded verifies that reading ends if the log grows faster than it is read.
 func TestReadIsBounded(t *testing.T) {
 	t.Parallel()
 	reads := 0
@@ -110,12 +110,12 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// unprivileged calls f without the capabilities of root, if it has them.
+// unprivileged calls f without the capabilities of root.
 func unprivileged(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // which ends with this goroutine
+		runtime.LockOSThread() // the thread ends with this goroutine
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var none [2]unix.CapUserData
 		err := unix.Capset(&header, &none[0])
@@ -145,7 +145,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// pipe is a root with a pipe in the place of the kernel's log.
+// pipe returns a root directory with a pipe in place of the kernel's log.
 func pipe(t *testing.T) (root string, write *os.File) {
 	t.Helper()
 	root = empty(t)
@@ -160,7 +160,7 @@ func pipe(t *testing.T) (root string, write *os.File) {
 	return root, write
 }
 
-const soon = 10 * time.Second // far longer than anything here takes
+const soon = 10 * time.Second // far longer than any step here takes
 
 func TestFollow(t *testing.T) {
 	t.Parallel()
@@ -206,8 +206,8 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// TestMachine reads this machine's own log where it may, follows it, and writes to it where it may.
-// Where it may not it must be refused, in words.
+// TestMachine reads this machine's own log if that is permitted, follows it, and writes to it if
+// that is permitted. Otherwise it expects an error with a text.
 func TestMachine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -247,7 +247,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// awaitMine writes a line until it is told: who follows may just have begun.
+// awaitMine writes a line until it arrives: the follower may have just begun.
 func awaitMine(t *testing.T, write io.Writer, mine string, came <-chan logRecord) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); time.Now().Before(deadline); {

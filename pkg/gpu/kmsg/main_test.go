@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// standing is a root with a file in the place of the kernel's log.
+// standing returns a root directory with a file in place of the kernel's log.
 func standing(t *testing.T, text string) (root string) {
 	t.Helper()
 	root = empty(t)
@@ -20,7 +20,7 @@ func standing(t *testing.T, text string) (root string) {
 	return root
 }
 
-// empty is a root without a log.
+// empty returns a root directory without a log.
 func empty(t *testing.T) (root string) {
 	t.Helper()
 	root = t.TempDir()

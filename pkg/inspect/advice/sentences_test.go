@@ -26,15 +26,15 @@ var update = flag.Bool("update", false, "write what the last words are into test
 type plight struct {
 	name     string
 	end      ending
-	launcher roles.Launcher // Slurm where empty
+	launcher roles.Launcher // empty: Slurm
 	before   bool           // the gate never opened
-	at       record.Phase   // the phase that the head had entered last; that of the cause if empty
+	at       record.Phase   // the phase that the head entered last; empty: the cause's
 	left     []string
 	events   []record.Event
 	ownLogs  string // of the framework
 	world    bool   // of ranks
-	driver   string // train.py if empty
-	oom      bool   // the kernel ended processes of the driver
+	driver   string // empty: train.py
+	oom      bool   // the kernel killed processes of the driver
 	silent   bool   // the driver printed nothing
 }
 
@@ -44,10 +44,10 @@ func reported(findings ...check.Finding) func(*record.Failure) {
 	}
 }
 
-// at is a moment by the wall clock of whoever tells.
+// at is the wall-clock time of all records.
 var at = time.Date(2026, 11, 21, 3, 12, 44, 0, time.UTC)
 
-// cause is a failure of rank, as its record has it.
+// cause returns a failure record of a node.
 func cause(node int, kind health.Kind, phase record.Phase, what string, change ...func(*record.Failure)) record.Failure {
 	rec := record.Failure{
 		Header: record.Header{Version: 1, Nonce: "nonce", NodeIndex: node, Host: fmt.Sprintf("n%d", node), WrittenAt: at},
@@ -63,7 +63,7 @@ func lost(nodes ...int) func(*record.Failure) {
 	return func(f *record.Failure) { f.LostNodes = nodes }
 }
 
-// died is a child's end; code is its exit code where no signal ended it.
+// died sets a child's end; code is its exit code if no signal ended it.
 func died(child, log, exit, sig string, code int, lines ...string) func(*record.Failure) {
 	return func(f *record.Failure) {
 		f.Child, f.Log, f.ExitText, f.Signal, f.Code, f.Lines = child, log, exit, sig, code, lines
@@ -74,7 +74,7 @@ func ofWorld(number int, gpus string) func(*record.Failure) {
 	return func(f *record.Failure) { f.WorldRank = &record.WorldRank{Number: number, GPUs: gpus} }
 }
 
-// consequencesOfRanks are failures of ranks of the world, each on a node of its number.
+// consequencesOfRanks returns failures of ranks of the world, each on the node with its number.
 func consequencesOfRanks(numbers ...int) (records []record.Failure) {
 	for _, number := range numbers {
 		records = append(records, cause(number, health.RankFailed, "driver", "it failed, too", ofWorld(number, "")))
@@ -96,16 +96,16 @@ func consequences(kind health.Kind, phase record.Phase, nodes ...int) (records [
 	return records
 }
 
-// ending is how a job has ended.
+// ending describes how a job has ended.
 type ending struct {
 	code         int
 	word, why    string
-	cause        *record.Failure // nil where nothing failed
+	cause        *record.Failure // nil if nothing failed
 	nodes        []string
 	consequences []record.Failure
 }
 
-// endedBy is the end that a cause makes, with what failed besides.
+// endedBy returns the end that follows from a cause, with other failures.
 func endedBy(first record.Failure, more ...record.Failure) ending {
 	v := health.DecideVerdict([]health.ObservedFailure{{Failure: first}}, func(node int) string { return fmt.Sprintf("n%d", node) })
 	return ending{code: v.Code, word: v.Name, why: v.Cause.Message, cause: &v.Cause, nodes: v.BadNodes, consequences: more}
@@ -350,7 +350,7 @@ func signalledBy(name string) record.Failure {
 	return cause(0, kind, "driver", "rank 0 (n0) was told to end by "+name, func(f *record.Failure) { f.Signal = name })
 }
 
-// tells is the account that a rank gives of a plight.
+// tells returns a node's summary of the end.
 func (p plight) tells(node int) *Summary {
 	const size = 64
 	end := p.end
@@ -394,8 +394,8 @@ func (p plight) startedBy() roles.Launcher {
 	return roles.LauncherSlurm
 }
 
-// words are the last words of the head, of the node that it is about, and of one
-// that has nothing to do with it.
+// words returns the final messages of the head, of the node that the cause concerns, and of an
+// unrelated node.
 func (p plight) words() string {
 	var b strings.Builder
 	block := func(who string, lines []string) {
@@ -435,8 +435,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestLastWordsOfEveryKind has the files and the kinds agree: what is added to
-// one has its words.
+// TestLastWordsOfEveryKind verifies that the files match the kinds of failure: every kind has its
+// texts.
 func TestLastWordsOfEveryKind(t *testing.T) {
 	told := make(map[health.Kind]bool)
 	names := make(map[string]bool)
@@ -462,7 +462,7 @@ func TestLastWordsOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestLastWordsAreLines has every line stand alone, whatever children print.
+// TestLastWordsAreLines verifies that every line is complete, whatever children print.
 func TestLastWordsAreLines(t *testing.T) {
 	for _, p := range plights {
 		for _, node := range []int{0, 2, 40} {

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestPrinter checks which words name something that a run of a plan has.
+// TestPrinter verifies which words name a program of a run with a given plan.
 func TestPrinter(t *testing.T) {
 	withDriver, withRanks := &record.Plan{Driver: "train.py"}, &record.Plan{Driver: "train.py", HasRanks: true}
 	for _, tc := range []struct {
@@ -34,7 +34,7 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// TestWantedBy has words mean logs by their names.
+// TestWantedBy verifies which logs a word selects, by their names.
 func TestWantedBy(t *testing.T) {
 	names := []string{"driver.log", "head.log", "daemon-0000.log", "worker-0000.log", "worker-0001.log", "rank-0000.log", "rank-0001.log"}
 	for _, tc := range []struct {

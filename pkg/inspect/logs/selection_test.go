@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRankOf has the directories of a framework's logs told from all else beside them.
+// TestRankOf verifies that the directories of a framework's logs are distinguished from all other
+// entries.
 func TestRankOf(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -33,7 +34,7 @@ func TestRankOf(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	// of two services
+	// These belong to two services.
 	names := []string{"raylet.out", "raylet.err", "gcs_server.out", "raylet.out.1", "raylet.err", "bad\x1b[2J"}
 	for _, tc := range []struct {
 		name, word, want string

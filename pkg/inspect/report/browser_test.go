@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// saved is a sample's page as a file.
+// saved writes a sample's page to a file.
 func saved(t *testing.T, v *View) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
@@ -44,7 +44,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// explains checks the banner, and how soon it is there.
+// explains checks the banner and the time until it is shown.
 func (b *browser) explains(size int) {
 	b.t.Helper()
 	banner := eval[string](b, `document.getElementById('banner').innerText`)
@@ -56,7 +56,7 @@ func (b *browser) explains(size int) {
 	b.t.Logf("first paint of %d nodes after %.0f ms", size, eval[float64](b, `performance.getEntriesByName('first-contentful-paint')[0].startTime`))
 }
 
-// isTheme checks the theme by how light the background is, and the switch.
+// isTheme checks the theme, by the brightness of the background, and the switch.
 func (b *browser) isTheme(dark bool) {
 	b.t.Helper()
 	const isDark = `(() => { const [r] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number); return r < 128; })()`
@@ -70,7 +70,7 @@ func (b *browser) isTheme(dark bool) {
 	b.click("#theme")
 }
 
-// unhacked checks that no line of a log has become more than text.
+// unhacked checks that every line of a log is shown as text only.
 func (b *browser) unhacked() {
 	b.t.Helper()
 	if eval[bool](b, `'hacked' in window || document.images.length > 0 || document.scripts.length !== 2`) {
@@ -101,7 +101,7 @@ func (b *browser) showsNode(size int) {
 	b.shoot(fmt.Sprintf("%d-node", size), false)
 }
 
-// goesByKeys walks with the keys from the node that is shown.
+// goesByKeys moves with the keys from the node that is shown.
 func (b *browser) goesByKeys() {
 	b.t.Helper()
 	const shown = `document.querySelector('#drawer h2').innerText`
@@ -122,7 +122,7 @@ func (b *browser) goesByKeys() {
 	b.press("Escape")
 }
 
-// fitsPhone checks that nothing but tables is wider than a phone.
+// fitsPhone checks that only tables are wider than a phone.
 func (b *browser) fitsPhone(path string, size int) {
 	b.t.Helper()
 	b.load(path, 390, 844, false)
@@ -138,7 +138,7 @@ func (b *browser) fitsPhone(path string, size int) {
 	b.shoot(fmt.Sprintf("%d-phone-node", size), false)
 }
 
-// prints checks that a page on paper is light, whole, and has no buttons.
+// prints checks that a printed page is light and complete, and has no buttons.
 func (b *browser) prints(path string, size int) {
 	b.t.Helper()
 	b.load(path, 800, 1100, true)
@@ -156,8 +156,8 @@ func (b *browser) prints(path string, size int) {
 	b.call("Emulation.setEmulatedMedia", map[string]any{"media": ""}, nil)
 }
 
-// TestShoot takes pictures of pages that are files already, for who works on
-// the page: BRINGUPD_TEST_SHOOT=a.html,b.html BRINGUPD_TEST_SHOTS=folder.
+// TestShoot takes screenshots of existing pages, for work on the page:
+// BRINGUPD_TEST_SHOOT=a.html,b.html BRINGUPD_TEST_SHOTS=folder.
 func TestShoot(t *testing.T) {
 	files := os.Getenv("BRINGUPD_TEST_SHOOT")
 	if files == "" {

@@ -18,7 +18,7 @@ import (
 func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 	for _, one := range []struct {
 		name string
-		took []time.Duration // of rank 0 on
+		took []time.Duration // of node 0 onwards
 		slow []int
 	}{
 		{"all alike", []time.Duration{time.Second, time.Second, time.Second, 1900 * time.Millisecond}, nil},
@@ -56,7 +56,8 @@ func TestPhasesByNearestRank(t *testing.T) {
 	}
 }
 
-// The sample's slow check is what all waited for; then its service.
+// TestCriticalPath verifies the critical path: all nodes wait for the sample's slow check, then for
+// that node's service.
 func TestCriticalPath(t *testing.T) {
 	v := look(8, false)
 	var said []string
@@ -85,7 +86,8 @@ func TestTheFailedComeFirst(t *testing.T) {
 	}
 }
 
-// An arrow never points back in time: what was seen had been written.
+// TestArrowsPointForward verifies that an arrow never points back in time: a record is written
+// before it is seen.
 func TestArrowsPointForward(t *testing.T) {
 	run := sample(4, false)
 	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "drain", time.Hour), event(eventlog.RecordSeen, 2, "drain", time.Hour-time.Second), event(eventlog.RecordSeen, 1, "never-written", time.Hour))
@@ -129,7 +131,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// A long driver leaves room for what came before it.
+// TestScaleSqueezesTheDriver verifies that a long driver leaves room for the phases before it.
 func TestScaleSqueezesTheDriver(t *testing.T) {
 	v := look(4, true)
 	s := newTimeScale(v)
@@ -149,7 +151,7 @@ func TestScaleSqueezesTheDriver(t *testing.T) {
 	}
 }
 
-// The names of variables are told, and what they hold is not.
+// TestSecretsAreNotTold verifies that the names of variables are shown, but not their values.
 func TestSecretsAreNotTold(t *testing.T) {
 	for _, format := range []Format{FormatHTML, FormatJSON, FormatText, FormatMarkdown} {
 		var b strings.Builder

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// browserWait is how long a browser may take for anything on a busy machine.
+// browserWait limits every operation of a browser on a busy machine.
 const browserWait = 90 * time.Second
 
-// browser is a headless Chromium that is spoken to through two pipes, in its
-// DevTools protocol: no port, no driver.
+// browser is a headless Chromium, controlled through two pipes with its DevTools protocol, without
+// a port or a driver.
 type browser struct {
 	t       *testing.T
 	to      *os.File
@@ -83,7 +83,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// listen hands answers to who waits for them, until the browser is gone.
+// listen passes answers to the waiting callers until the browser has ended.
 func (b *browser) listen(from *os.File) {
 	defer close(b.gone)
 	messages := bufio.NewReader(from)
@@ -107,7 +107,7 @@ func (b *browser) listen(from *os.File) {
 	}
 }
 
-// call asks the browser for something, and takes its answer apart.
+// call sends a request to the browser and parses its answer.
 func (b *browser) call(method string, params, result any) {
 	b.t.Helper()
 	if err := b.ask(method, params, result); err != nil {
@@ -151,7 +151,7 @@ func (b *browser) ask(method string, params, result any) error {
 	}
 }
 
-// open makes a page to work with, and has it tell of all that it does.
+// open opens a page to work with and enables its events.
 func (b *browser) open() {
 	b.t.Helper()
 	var target struct{ TargetID string }
@@ -185,7 +185,7 @@ func (b *browser) size(width, height int) {
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 }
 
-// eval returns what an expression is in the page.
+// eval returns the value of an expression in the page.
 func eval[T any](b *browser, expression string) (value T) {
 	b.t.Helper()
 	var result struct {
@@ -213,7 +213,7 @@ func (b *browser) until(what, condition string) {
 	}
 }
 
-// click moves the mouse there and clicks, as a hand would.
+// click moves the mouse to an element and clicks.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	at := eval[[]float64](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, selector))
@@ -235,8 +235,7 @@ func (b *browser) press(keys ...string) {
 	}
 }
 
-// complaints are the console's errors and warnings, and what the page asked of
-// a network.
+// complaints returns the console's errors and warnings, and the page's network requests.
 func (b *browser) complaints() (all []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -254,7 +253,7 @@ func (b *browser) complaints() (all []string) {
 	return all
 }
 
-// shoot takes a picture, where BRINGUPD_TEST_SHOTS says where to put it.
+// shoot takes a screenshot if BRINGUPD_TEST_SHOTS names a folder.
 func (b *browser) shoot(name string, whole bool) {
 	b.t.Helper()
 	dir := os.Getenv("BRINGUPD_TEST_SHOTS")

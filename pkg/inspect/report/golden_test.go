@@ -20,14 +20,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// recordings are the run directories that pkg/inspect/timeline has recorded.
+// recordings is the directory of the run directories recorded by pkg/inspect/timeline.
 const recordings = "../timeline/testdata/runs"
 
-// inFull are those of which all formats are kept: what differs shows there.
+// inFull are those of which all formats are compared: they cover the differences.
 var inFull = []string{"good", "service-77", "peer-76", "running", "cut-off"}
 
-// recorded reads a recording as it was a minute after it began.
-// Where it lies, and when git has put it there, shows nowhere.
+// recorded reads a recording as of one minute after its begin. Its path and the file times set by
+// git must not appear in the output.
 func recorded(t *testing.T, name string) (*timeline.Run, []LogTail) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -64,7 +64,7 @@ func recorded(t *testing.T, name string) (*timeline.Run, []LogTail) {
 	return run, logs
 }
 
-// names are the recordings.
+// names returns the names of the recordings.
 func names(t *testing.T) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(recordings)

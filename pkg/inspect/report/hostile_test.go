@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// evil is what no reader may obey.
+// evil is a text that no reader may execute.
 const evil = "</pre></script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;owned\x07\x1b[2J\x1b[31m" +
 	"\r\x00\x08\u202egnirts\u2028`` ``` [x](javascript:alert(3)) | <b> {{.}}"
 
@@ -117,7 +117,7 @@ func TestCleanLeavesTextAlone(t *testing.T) {
 	}
 }
 
-// What a broken directory gives is a page all the same.
+// TestPageOfHardlyAnything verifies that a damaged directory yields a page nevertheless.
 func TestPageOfHardlyAnything(t *testing.T) {
 	at := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for _, one := range []struct {

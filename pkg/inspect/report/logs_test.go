@@ -12,7 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Of a long log the end is shown; what is no file is told of, and not waited for.
+// TestReadLogsShowsTheEnds verifies that the end of a long log is shown, and that an entry that is
+// not a regular file is reported without waiting for it.
 func TestReadLogsShowsTheEnds(t *testing.T) {
 	run := sample(200, true)
 	run.Path = t.TempDir()

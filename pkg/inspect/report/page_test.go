@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// look is the view of a sample.
+// look returns the view of a sample.
 func look(size int, fails bool) *View {
 	run := sample(size, fails)
 	return NewView(run, sampleLogs(run), time.Time{})
@@ -40,7 +40,8 @@ func TestPageOfManyNodesIsSmall(t *testing.T) {
 	t.Logf("%d bytes", len(page))
 }
 
-// A run whose driver says nothing for hours still goes on: its beats move.
+// TestRunsWhileItsBeatsMove verifies that a run whose driver prints nothing for hours counts as
+// running while its heartbeats change.
 func TestRunsWhileItsBeatsMove(t *testing.T) {
 	run, logs := recorded(t, "running")
 	run.ReadAt = run.ReadAt.Add(3 * time.Hour)

@@ -19,8 +19,8 @@ func mark(at time.Duration) timeline.RecordTime {
 	return timeline.RecordTime{Exists: true, At: dawn.Add(at)}
 }
 
-// sample is a run as it might have been: the node before the last is slow in
-// its check, and where it fails, the last one's service dies under the driver.
+// sample returns a plausible run: the last node but one is slow in its check, and, if fails is set,
+// the last node's service dies while the driver runs.
 func sample(size int, fails bool) *timeline.Run {
 	random := rand.New(rand.NewPCG(1, uint64(size)))
 	wobble := func(d time.Duration) time.Duration { return d + time.Duration(random.Int64N(int64(d)/2)) }
@@ -156,7 +156,7 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *recor
 	return r
 }
 
-// sampleLogs are the ends of the logs that ReadLogs would find.
+// sampleLogs returns the ends of the logs that ReadLogs would find.
 func sampleLogs(run *timeline.Run) (logs []LogTail) {
 	size := len(run.Nodes)
 	add := func(name string, node int, lines ...string) {

@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
 
-// simulated is the view of a run of so many real daemons in this process.
+// simulated returns the view of a run with this number of real daemons in this process.
 func simulated(t *testing.T, nodes int) *View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -45,7 +45,8 @@ func simulated(t *testing.T, nodes int) *View {
 	return NewView(run, ReadLogs(ctx, run), touched)
 }
 
-// Real run directories of all sizes make pages that are small and soon there.
+// TestSimulatedPagesInABrowser verifies that real run directories of all sizes yield pages that are
+// small and load quickly.
 func TestSimulatedPagesInABrowser(t *testing.T) {
 	b := startBrowser(t)
 	for _, size := range []int{4, 128, 1024} {
@@ -66,7 +67,7 @@ func TestSimulatedPagesInABrowser(t *testing.T) {
 			b.until("a node is shown", `!document.getElementById('drawer').hidden`)
 			shown := eval[string](b, `document.getElementById('drawer').innerText`)
 			for _, want := range []string{"join", "workers", "driver", "phase join is over"} {
-				// Of many nodes not all logs are in the page.
+				// With many nodes, the page does not contain all logs.
 				if !strings.Contains(shown, want) && (size <= MaxFullRows || want != "phase join is over") {
 					t.Errorf("the node does not show %q:\n%s", want, shown)
 				}
@@ -80,7 +81,7 @@ func TestSimulatedPagesInABrowser(t *testing.T) {
 	}
 }
 
-// paints is how long the first paint took, each of some times, in milliseconds.
+// paints returns the times of the first paint, in milliseconds.
 func (b *browser) paints(path string, times int) (took []float64) {
 	b.t.Helper()
 	for range times {

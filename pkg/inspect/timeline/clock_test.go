@@ -43,8 +43,8 @@ func TestReckon(t *testing.T) {
 	}
 }
 
-// Whatever the clocks and the delays are, the true offset is no farther from
-// what is reckoned than the residual, and nothing is seen before it was written.
+// TestReckonHoldsTheTrueOffset verifies for any clocks and delays that the estimate differs from
+// the true offset by at most the residual, and that no record is seen before it was written.
 func TestReckonHoldsTheTrueOffset(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {

@@ -18,8 +18,8 @@ func TestConditions(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		make func(run *Run)
-		want string // what is so, besides Created
-		says string // of that, or of Running
+		want string // conditions that are true, besides Created
+		says string // text of that condition, or of Running
 	}{
 		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
 		{"it is up", func(run *Run) { run.Control.Go = open }, ConditionRunning, "2 of 2 nodes are ready, and the gate is open"},

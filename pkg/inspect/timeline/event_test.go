@@ -80,7 +80,8 @@ func TestDecodeTrail(t *testing.T) {
 	}
 }
 
-// A wall clock that is set while the daemon runs moves none of its events.
+// TestEventsAreTimedByTheMonotonicClock verifies that setting the wall clock while the daemon runs
+// does not change the times of its events.
 func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
 	var text bytes.Buffer
 	for i := range 9 {
@@ -97,8 +98,8 @@ func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
 	}
 }
 
-// What the daemons have written in the recorded runs is what the documentation
-// says that they write, field by field.
+// TestFieldsAreDocumented compares the events in the recorded runs with the documentation, field by
+// field.
 func TestFieldsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/run-directory.md")
 	if err != nil {
@@ -122,7 +123,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 			var event map[string]json.RawMessage
 			var word string
 			if json.Unmarshal(line, &event) != nil || json.Unmarshal(event["event"], &word) != nil {
-				continue // it is cut off
+				continue // it is truncated
 			}
 			seen[word] = true
 			for field := range event {

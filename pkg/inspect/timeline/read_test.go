@@ -17,14 +17,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Each recording, its exit code, and what it is about.
+// TestRecordings reads each recording and checks its exit code and its contents.
 func TestRecordings(t *testing.T) {
 	want := map[string]struct {
 		code   int // -1: it has not ended
 		kind   record.Kind
-		rank   int // of the first cause; -1 where there is none
+		rank   int // of the first cause; -1: none
 		gate   bool
-		events []string // some that it must have
+		events []string // some events that it must have
 	}{
 		"good":            {code: 0, rank: -1, gate: true, events: []string{"published", "saw", "reached", "probe", "start", "exit", "end"}},
 		"driver-3":        {code: 3, rank: -1, gate: true, events: []string{"exit"}},
@@ -99,8 +99,7 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// causal fails the test where a node sees something before the head has begun
-// to write it.
+// causal fails the test if a node sees a record before the head has begun to write it.
 func causal(t *testing.T, run *Run) {
 	t.Helper()
 	began := make(map[string]time.Time)
@@ -152,7 +151,8 @@ func TestGoodRun(t *testing.T) {
 	}
 }
 
-// A quick look knows when each node came into its states, by the head's word.
+// TestQuickLookTellsTimes verifies that a quick read knows when each node reached its states, from
+// the head's records.
 func TestQuickLookTellsTimes(t *testing.T) {
 	run := read(t, "good", DepthQuick)
 	if len(run.Events) > 0 || run.Nodes[1].Joined != nil {
@@ -167,7 +167,7 @@ func TestQuickLookTellsTimes(t *testing.T) {
 	}
 }
 
-// A clock that is an hour off is put right.
+// TestClockOff verifies that a clock that is wrong by an hour is corrected.
 func TestClockOff(t *testing.T) {
 	dir, _ := recorded(t, "good")
 	before, err := Read(t.Context(), dir, Options{Depth: DepthFull})
@@ -189,7 +189,7 @@ func TestClockOff(t *testing.T) {
 	}
 }
 
-// shift sets all times in a file of JSON lines ahead.
+// shift adds a duration to all times in a file of JSON lines.
 func shift(t *testing.T, path string, by time.Duration) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -218,7 +218,8 @@ func shift(t *testing.T, path string, by time.Duration) {
 	}
 }
 
-// Nothing that somebody plants in a run directory is followed, or breaks it.
+// TestPlantedFiles verifies that entries that another user has put into a run directory are not
+// followed and cause no failure.
 func TestPlantedFiles(t *testing.T) {
 	dir, _ := recorded(t, "good")
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -265,7 +266,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// Whatever is missing of a run directory, the rest is shown.
+// TestWithoutSomething verifies that, if any part of a run directory is missing, the rest is shown.
 func TestWithoutSomething(t *testing.T) {
 	for _, name := range []string{"control/job", "control/go", "nodes", "events", "logs", "result.json", "nodes/0002.joined", "events/0000.jsonl"} {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +287,7 @@ func TestWithoutSomething(t *testing.T) {
 	}
 }
 
-// many makes a run directory of so many nodes, all of them up.
+// many creates a run directory of size nodes, all of them up.
 func many(t testing.TB, size int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "1.0")
@@ -351,7 +352,7 @@ func TestReadRefusesWhatIsNoRun(t *testing.T) {
 	}
 }
 
-// Whatever is in a run directory, reading it ends, and shows something.
+// FuzzRead verifies that reading any run directory ends and shows something.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"v":1,"nonce":"a","size":4}`+"\n"), []byte("{}\n"), []byte(""), []byte(`{"dropped":1}`+"\n"), "0001.failed")
 	f.Add([]byte(`{"v":1,"nonce":"a","size":-1,"hosts":"n[0-99999]"}`+"\n"), []byte("\n"), []byte("x"), []byte(""), "9999.beat.1")
@@ -369,7 +370,7 @@ func FuzzRead(f *testing.F) {
 		write(t, filepath.Join(dir, "result.json"), string(result))
 		write(t, filepath.Join(dir, "events/0000.jsonl"), string(events))
 		write(t, filepath.Join(dir, "events/0001.jsonl"), string(events))
-		// not all are names
+		// The data may be an invalid name.
 		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), record, 0o600)
 		for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
 			run, err := Read(t.Context(), dir, Options{Depth: depth})

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// recorded returns a copy of a run directory that test/cmd/runs has recorded,
-// and a moment shortly after the last that it knows of. No time of the copy is
-// the file system's: git keeps none.
+// recorded returns a copy of a run directory that test/cmd/runs has recorded, and a time shortly
+// after its last event. The copy does not use file times: git does not keep them.
 func recorded(t testing.TB, name string) (dir string, now time.Time) {
 	t.Helper()
 	from, dir := filepath.Join("testdata", "runs", name), filepath.Join(t.TempDir(), name)
@@ -41,7 +40,7 @@ func recorded(t testing.TB, name string) (dir string, now time.Time) {
 	return dir, now.Add(3 * time.Second)
 }
 
-// recordings are the names of all of them.
+// recordings returns the names of all recorded runs.
 func recordings(t testing.TB) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join("testdata", "runs"))

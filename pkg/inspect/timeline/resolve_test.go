@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// logs makes a log directory with these runs, the first being the oldest.
+// logs creates a log directory with these runs, the oldest first.
 func logs(t *testing.T, runs ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestResolve(t *testing.T) {
 	link(t, ".9.0", filepath.Join(hidden, signal.LatestLink))
 	dangling := logs(t, "1.0", "2.0")
 	link(t, "9.0", filepath.Join(dangling, signal.LatestLink))
-	if err := os.Mkdir(filepath.Join(dir, "bad-nodes"), 0o700); err != nil { // the newest, and no run
+	if err := os.Mkdir(filepath.Join(dir, "bad-nodes"), 0o700); err != nil { // the newest entry, which is not a run
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, arg, logDir, want string }{

@@ -20,8 +20,8 @@ import (
 
 var updateStatus = flag.Bool("update-status", false, "write the golden files of status anew")
 
-// TestStatusGolden compares the status of each recorded run, as text and as
-// JSON, with what it was.
+// TestStatusGolden compares the status of each recorded run, as text and as JSON, with the golden
+// files.
 func TestStatusGolden(t *testing.T) {
 	for _, name := range recordings(t) {
 		t.Run(name, func(t *testing.T) {
@@ -63,13 +63,12 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// The head of all runs here began at begin, and they are looked at 42 s later.
+// begin is the start of the head in all runs here, which are inspected 42 s later.
 var begin = time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
 
 const age = 42 * time.Second
 
-// made is a run of size nodes of which all have reached states, each a second
-// after the one before.
+// made returns a run of size nodes, all of which have reached these states, one second apart.
 func made(size int, states ...record.State) *Run {
 	run := &Run{Path: "/logs/4711.0", Name: "4711.0", Job: &record.Job{Size: size, Plan: &record.Plan{
 		Framework: "ray", Phases: []record.Phase{"join", "check", "sandbox", "head", "workers", "driver"}, NodesNeeded: size, SandboxQuorum: "all", Driver: "train.py",
@@ -84,7 +83,7 @@ func made(size int, states ...record.State) *Run {
 	return run
 }
 
-// only has a node in these states alone.
+// only sets the states of a node.
 func only(run *Run, node int, states ...record.State) {
 	run.Nodes[node].States = nil
 	for i, word := range states {
@@ -105,7 +104,7 @@ func open(run *Run) *Run {
 	return run
 }
 
-// inStep has the sandboxes of a run, whose services are not asked for, be those of another step.
+// inStep moves the sandboxes of a run without services to another step.
 func inStep(run *Run) *Run {
 	run.Job.SandboxStep = true
 	run.Job.Plan.Phases = []record.Phase{"join", "check", "sandbox", "driver"}
@@ -123,7 +122,7 @@ func TestStatus(t *testing.T) {
 		name   string
 		run    func() *Run
 		code   int
-		silent time.Duration // nothing has changed for it
+		silent time.Duration // time without changes
 		want   []string      // parts of the text
 		not    []string
 	}{
@@ -289,7 +288,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusIsInert has everything in a run say what would harm a terminal.
+// TestStatusIsInert puts terminal control sequences into all texts of a run.
 func TestStatusIsInert(t *testing.T) {
 	evil := "\x1b[2J\x1b]0;pwned\a<script>alert(1)</script>\r\n\u202eforged\x00\xff\u2028line "
 	evil += strings.Repeat("A", 10<<20)
@@ -392,7 +391,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// The JSON is documented: a field that comes or goes is to be documented, too.
+// TestStatusJSONIsDocumented verifies that the documentation lists exactly the fields of the JSON.
 func TestStatusJSONIsDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/status.md")
 	if err != nil {

@@ -170,7 +170,7 @@ func TestVigil(t *testing.T) {
 	joins, serves := []UnmetStep{{record.PhaseJoin, []int{3}}}, []UnmetStep{{record.PhaseWorkers, []int{3, 4}}}
 	var v ReminderSchedule
 	var told []string
-	for s := range 3601 { // an hour of joining, which nobody ends
+	for s := range 3601 { // an hour of joining, without an end
 		if waited, due := v.CheckDue(joins, start.Add(time.Duration(s)*time.Second)); due {
 			told = append(told, waited.String())
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestSandboxesAwait checks until when the gate waits for the sandboxes of another step, and what
-// its failure says (J11).
+// TestSandboxesAwait verifies how long the gate waits for the sandboxes of another step, and the
+// message of its failure (J11).
 func TestSandboxesAwait(t *testing.T) {
 	type appearance struct {
 		name string
@@ -25,7 +25,7 @@ func TestSandboxesAwait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		seen   []appearance
 		within time.Duration // until the wait ends
-		says   []string      // of its failure; none: there is none
+		says   []string      // parts of its failure; empty: it does not fail
 	}{
 		"no daemon appears": {nil, 70 * time.Second, []string{
 			"the sandbox of all, and after 1m10s that of ranks 0-1 is not ready (--sandbox-timeout=1m)",

@@ -17,12 +17,12 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/recording.json anew")
 
-// secrets are what must be in no recording of the node below.
+// secrets must not appear in any recording of the node below.
 var secrets = []string{"SERIAL", "4711", "4712", "4713", "alice", "n7", "hunter2", "0xbeef"}
 
 func reading[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
 
-// node is one with a GPU that others use, and what was found there.
+// node returns the facts and findings of a node with a GPU that other users use.
 func node() (gpu.Facts, check.Report) {
 	of := func(procs ...gpu.Process) gpu.Reading[[]gpu.Process] { return reading(procs) }
 	g := gpu.GPU{Handle: gpu.Success, UUID: reading("GPU-a"), Bus: reading("0000:3b:00.0")}
@@ -46,7 +46,8 @@ func node() (gpu.Facts, check.Report) {
 	}
 }
 
-// TestForm holds the form to what is in testdata: recordings of older versions are to be read, too.
+// TestForm compares the format with that in testdata: recordings of older versions must stay
+// readable.
 func TestForm(t *testing.T) {
 	facts, report := node()
 	before, _ := json.Marshal(facts)

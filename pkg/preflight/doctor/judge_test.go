@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// well is a launch on four nodes with which nothing is wrong.
+// well returns a launch on four nodes without problems.
 func well() launchState {
 	c := launchState{
 		Target: Target{
@@ -83,8 +83,8 @@ func TestAllIsWell(t *testing.T) {
 	}
 }
 
-// Each thing that may be wrong is found, by the right line, with the odd nodes
-// and what to do.
+// TestPlantedFaults verifies that each possible problem is found by the right line, with the odd
+// nodes and the advice.
 func TestPlantedFaults(t *testing.T) {
 	span := func(d time.Duration) *time.Duration { return &d }
 	for _, tc := range []struct {
@@ -138,7 +138,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"a name that can't be resolved", func(c *launchState) { c.Facts[2].OwnName = DNSResult{Host: "n2", Err: "no such host"} }, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
 		{"no address", func(c *launchState) { c.Facts[2].AddressErr = "cannot find the address" }, "node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
 		{"two nodes with one name", func(c *launchState) {
-			c.Facts[3].Hostname = c.Facts[1].Hostname // which is one more thing to tell of it
+			c.Facts[3].Hostname = c.Facts[1].Hostname // an additional problem of that node
 			c.Policy.Rules = []check.Rule{{Pattern: "node.name", Effect: check.EffectOff}}
 		}, "node.twins", check.Fail, []string{"n1", "n3"}, "n[1,3] have the host name n1.site", 2},
 		{"two nodes with one address", func(c *launchState) { c.Facts[3].Address = c.Facts[1].Address }, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
@@ -225,7 +225,8 @@ func TestRulesApply(t *testing.T) {
 	}
 }
 
-// Alone, nothing is said of what can't be seen.
+// TestAlone verifies that, with a single node, nothing is reported that a single node cannot
+// determine.
 func TestAlone(t *testing.T) {
 	c := well()
 	c.AloneReason = &roles.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …, or on this machine alone with: bringupd local", InShell: true}
@@ -247,7 +248,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// What differs from node to node is one line, that names who says what.
+// TestMergeNamesEach verifies that a difference between nodes is reported in one line that names
+// the nodes of each value.
 func TestMergeNamesEach(t *testing.T) {
 	c := well()
 	for i := range c.Facts {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// machine is a root with processes of our own in its /proc.
+// machine returns a root directory whose /proc contains processes of this user.
 func machine(t *testing.T, processes ...userProcess) string {
 	t.Helper()
 	root := t.TempDir()

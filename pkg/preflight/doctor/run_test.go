@@ -24,10 +24,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// ceiling is for what ends much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 2 * time.Minute
 
-// checks are a node's own, which find one thing.
+// checks is a node's checks that return one finding.
 type checks struct{ found check.Finding }
 
 func (c checks) AwaitReady(context.Context, func(check.Report)) check.Report {
@@ -46,7 +46,7 @@ func (n names) LookupHost(_ context.Context, host string) ([]string, error) {
 	return nil, &net.DNSError{Err: "no such host", Name: host}
 }
 
-// dialer is a network in which names mean what a node's own resolver says.
+// dialer is a network in which names are resolved by a node's own resolver.
 type dialer struct{ names }
 
 func (dialer) Listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
@@ -63,8 +63,8 @@ func (d dialer) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return dial.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 }
 
-// launch is three nodes in one process, with a share, names and programs of
-// their own.
+// launch returns three nodes in one process, with a shared file system, names and programs of their
+// own.
 func launch(t *testing.T) []Config {
 	t.Helper()
 	logs := filepath.Join(t.TempDir(), "logs")
@@ -79,7 +79,7 @@ func launch(t *testing.T) []Config {
 		hosts = append(hosts, fmt.Sprint("n", node))
 		known[hosts[node]] = []string{"127.0.0.1"}
 	}
-	temp, err := os.MkdirTemp("/tmp", "d-") // Ray wants a short name
+	temp, err := os.MkdirTemp("/tmp", "d-") // Ray needs a short path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func launch(t *testing.T) []Config {
 	return nodes
 }
 
-// examine runs all nodes and returns the report, and how each of them ended.
+// examine runs all nodes and returns the report and each node's exit code.
 func examine(t *testing.T, nodes []Config) (report Report, codes []int, errs []error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), ceiling, errors.New("the ceiling of the test"))
@@ -122,7 +122,7 @@ func examine(t *testing.T, nodes []Config) (report Report, codes []int, errs []e
 	return report, codes, errs
 }
 
-// tells fails the test unless the report has that line, about those nodes.
+// tells fails the test unless the report has that line about those nodes.
 func tells(t *testing.T, r Report, id string, verdict check.Verdict, says string, nodes ...string) {
 	t.Helper()
 	for _, f := range r.Findings {
@@ -165,7 +165,8 @@ func TestFindsPlantedFaults(t *testing.T) {
 		nodes[i].Framework = ray.Cluster{Port: port}
 	}
 	nodes[1].Environ = []string{"PATH=/nowhere"}
-	// The measurement is accurate to the time of an exchange; half a second more is a busy machine.
+	// The measurement is accurate to the duration of an exchange; another half second allows for a
+	// busy machine.
 	nodes[1].Now = func() time.Time { return time.Now().Add(-time.Hour - 500*time.Millisecond) }
 	elsewhere := names{"n0": {"127.0.0.2"}, "n2": {"127.0.0.1"}}
 	nodes[2].Resolver, nodes[2].Network = elsewhere, dialer{elsewhere}
@@ -182,8 +183,8 @@ func TestFindsPlantedFaults(t *testing.T) {
 	tells(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
 }
 
-// A node whose log directory is not the others' is named by the head, and says
-// so itself.
+// TestShareOfItsOwn verifies that a node whose log directory differs from that of the others is
+// named by the head, and reports the difference itself.
 func TestShareOfItsOwn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -204,7 +205,8 @@ func TestShareOfItsOwn(t *testing.T) {
 	}
 }
 
-// What one node tells damaged is no reason to tell nothing of the others.
+// TestDamagedFacts verifies that invalid data of one node does not suppress the results of the
+// others.
 func TestDamagedFacts(t *testing.T) {
 	d := &examiner{Config: launch(t)[0], began: time.Now()}
 	d.Now = time.Now
@@ -224,7 +226,8 @@ func TestDamagedFacts(t *testing.T) {
 	}
 }
 
-// A log directory that nobody can use is one line of the report.
+// TestUnusableLogDirectory verifies that a log directory that no node can use is one line of the
+// report.
 func TestUnusableLogDirectory(t *testing.T) {
 	nodes := launch(t)[:1]
 	nodes[0].Identity.Size, nodes[0].LogDir = 1, filepath.Join(t.TempDir(), "missing", "logs")
@@ -236,8 +239,8 @@ func TestUnusableLogDirectory(t *testing.T) {
 	tells(t, report, "framework", check.Pass, "ray 2.9.0")
 }
 
-// late is a share that hides, in a directory of the run, what begins so until some other name of
-// the run is there.
+// late is a file system that hides, in a directory of the run, names with a prefix until another
+// name of the run exists.
 type late struct {
 	signal.SharedFS
 	sub, hides, until string
@@ -251,13 +254,14 @@ func (l late) ListDir(path string, vet func(signal.FileAttributes) error) ([]str
 	}), err
 }
 
-// Whoever is told to end leaves nothing, and lets nobody wait.
+// TestInterrupted verifies that an interrupted run leaves nothing behind and that no node waits for
+// it.
 func TestInterrupted(t *testing.T) {
 	disk := signal.NewDiskFS(new(signal.CallMeter))
 	const drain, done = signal.ControlDir + "/" + signal.NameOrderlyEnd, signal.NodesDir + "/0001." + string(record.StateDone)
 	for _, tc := range []struct {
 		name   string
-		shares []signal.SharedFS // of the nodes that come
+		shares []signal.SharedFS // of the nodes that join
 	}{
 		{"one never comes", []signal.SharedFS{nil, nil}},
 		{"one has joined and was not seen yet", []signal.SharedFS{late{disk, signal.NodesDir, "0001.", drain}, nil}},
@@ -308,7 +312,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A signal while the report is written keeps nobody from hearing of the end.
+// TestInterruptedReport verifies that, after a signal while the report is written, all nodes are
+// still informed of the end.
 func TestInterruptedReport(t *testing.T) {
 	nodes := launch(t)
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -333,7 +338,8 @@ func TestInterruptedReport(t *testing.T) {
 	}
 }
 
-// A tool that hangs is given up, and one that fails is told of by its words.
+// TestTool verifies that a tool that hangs is abandoned, and that one that fails is reported with
+// its message.
 func TestTool(t *testing.T) {
 	d := &examiner{Config: launch(t)[0]}
 	bin := filepath.Join(t.TempDir(), "bin")
@@ -365,7 +371,7 @@ func TestTool(t *testing.T) {
 	}
 }
 
-// A stranger at the head's port is not the head.
+// TestCallOfAStranger verifies that another program at the head's port is not taken for the head.
 func TestCallOfAStranger(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, peerlink.KeySize)
 	d := &examiner{Config: Config{Env: Env{Network: dialer{}, Now: time.Now}}}
@@ -411,7 +417,8 @@ func TestCallOfAStranger(t *testing.T) {
 	}
 }
 
-// Idle connections of strangers, in any number, keep no node from reaching the head.
+// TestStrangersAtTheHead verifies that idle connections of other programs, in any number, do not
+// prevent a node from reaching the head.
 func TestStrangersAtTheHead(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, peerlink.KeySize)
 	d := &examiner{Config: Config{Env: Env{Network: dialer{}, Now: time.Now}}}

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// script is a part that shows one thing after the other; the last one stays.
+// script is a check that returns one result after the other; the last one stays.
 type script struct {
 	shows [][]check.Finding
 	looks int
@@ -29,7 +29,7 @@ func (s *script) Attributes() []check.Attribute {
 	return []check.Attribute{{ID: "x.kernel", Value: "6.1"}, {ID: "x.driver", Value: "570"}}
 }
 
-// within is a configuration of checks that wait for so long.
+// within returns a configuration whose checks wait for this long.
 func within(d time.Duration) Config { return Config{Config: check.Config{Timeout: d}} }
 
 func finding(id string, v check.Verdict) check.Finding { return check.Finding{ID: id, Verdict: v} }
@@ -57,7 +57,7 @@ func TestAwait(t *testing.T) {
 		other  *script
 		policy check.Policy
 		want   map[string]check.Verdict
-		looks  int // at part; the other part is looked at once where it waits for nothing
+		looks  int // of the script; the other check runs once unless it waits
 	}{
 		{"all is well", one(pass), nil, check.Policy{}, map[string]check.Verdict{"gpu.fabric": pass}, 1},
 		{"what becomes ready", one(wait, wait, pass), nil, check.Policy{}, map[string]check.Verdict{"gpu.fabric": pass}, 3},
@@ -104,7 +104,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// A wait that is worth a moment only ends before the others.
+// TestPatience verifies that a wait with a short limit ends before the others.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := finding("gpu.busy", check.Wait)

@@ -15,8 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
-// Whoever waits for a node must outwait a look that began when the time was up
-// and finds that the driver hangs: else nobody says that it does.
+// TestLongest verifies that the maximum duration covers an inspection that begins at the deadline
+// and finds that the driver hangs: otherwise this would not be reported.
 func TestLongest(t *testing.T) {
 	for mode, want := range map[check.GPUMode]time.Duration{
 		check.ModeAuto: time.Minute + gpu.DefaultProbeTimeout,
@@ -34,7 +34,7 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-// Nobody tells a daemon where /sys is: it must look at its own machine then, not nowhere.
+// TestRoot verifies that a daemon without a configured root inspects its own machine.
 func TestRoot(t *testing.T) {
 	checks, err := nodecheck.New(nodecheck.Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1})
 	if err != nil {
@@ -45,8 +45,8 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// What the kernel says is looked at where there is a GPU, or the driver of one, and judged by the
-// table of Xids.
+// TestKernel verifies that the kernel log is read if there is a GPU or a GPU driver, and evaluated
+// with the table of Xids.
 func TestKernel(t *testing.T) {
 	const xids = "4,0,1,-;NVRM: Xid (PCI:0000:3b:00): 13, pid=1, name=a, Graphics Exception\n" +
 		"4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)\n" +
@@ -74,7 +74,7 @@ func TestKernel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Nobody waits for the driver, which does not answer: the context is over.
+			// The context has ended, so the check does not wait for the driver, which does not answer.
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			var said []string
@@ -90,7 +90,8 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// What the driver's environment names must be up, unless there is no other node to talk to.
+// TestEnvironIsHeeded verifies that network cards named in the driver's environment must be up,
+// unless there is no other node.
 func TestEnvironIsHeeded(t *testing.T) {
 	root := t.TempDir()
 	port := filepath.Join(root, "sys/class/infiniband/mlx5_0/ports/1")

@@ -16,13 +16,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 )
 
-// having is the report of a node with so many GPUs.
+// having returns the report of a node with this number of GPUs.
 func having(gpus string, found ...check.Finding) check.Report {
 	return check.Report{Version: check.ReportVersion, Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: gpus}}, Findings: found}
 }
 
-// TestComparison sets nodes side by side of which the head is one, and one of each
-// other kind is read.
+// TestComparison compares nodes, one of which is the head; one report of each other kind is read.
 func TestComparison(t *testing.T) {
 	eight, seven, none := having("8"), having("7"), having("0")
 	warned := having("8", check.Finding{ID: "host.disk", Verdict: check.Warn, Observed: "little is left"})
@@ -37,12 +36,12 @@ func TestComparison(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name    string
-		reports []check.Report // by rank; the first is the head's own
-		unread  error          // of whom is not the head
+		reports []check.Report // by node; the first is the head's own
+		unread  error          // for all nodes but the head
 		policy  func([]check.Finding) []check.Finding
 		lost    []int // nil: no difference that matters
 		gpus    bool
-		read    int // how many ranks were read
+		read    int // number of reports that were read
 		says    string
 	}{
 		{"all alike", []check.Report{eight, eight, eight}, nil, strict, nil, true, 0, ""},
@@ -97,7 +96,7 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestComparisonThatIsCutShort ends with the cause of its context.
+// TestComparisonThatIsCutShort verifies that a comparison ends with the cause of its context.
 func TestComparisonThatIsCutShort(t *testing.T) {
 	errOver := errors.New("the run is over")
 	ctx, end := context.WithCancelCause(t.Context())

@@ -17,11 +17,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
-// twoGPUs is a Driver of a node with two that are well, until both are lost.
+// twoGPUs is a Driver of a node with two healthy GPUs, until both are lost.
 type twoGPUs struct{ closed bool }
 
 func (*twoGPUs) Probe(_ context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
-	tell(gpu.Progress{Total: 2}) // at once: nobody need hear of it
+	tell(gpu.Progress{Total: 2}) // at once, even if it is not reported
 	time.Sleep(progressDelay)
 	tell(gpu.Progress{Initialised: 1, Total: 2, SlowCalls: "nvmlDeviceGetHandleByIndex_v2 of GPU 1"})
 	return gpu.Facts{
@@ -43,7 +43,8 @@ func (two *twoGPUs) Close(context.Context) error {
 	return nil
 }
 
-// On a node that several jobs share, the end of a GPU ends the job that has it.
+// TestWatchOfOthers verifies that, on a node shared by several jobs, the loss of a GPU ends the job
+// that uses it.
 func TestWatchOfOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		want    fitness.Expectation
@@ -72,7 +73,8 @@ func TestWatchOfOthers(t *testing.T) {
 	}
 }
 
-// A driver that attaches GPUs slowly is waited for, and it is told how far it has got.
+// TestGPUsThatComeSlowly verifies that a driver that attaches GPUs slowly is waited for, and that
+// its progress is reported.
 func TestGPUsThatComeSlowly(t *testing.T) {
 	g := &GPUs{Prober: &twoGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir(), Table: gpu.BuiltinXidTable()}
 	node := &Checks{Config: Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}}, nodeChecks: []nodeCheck{g}, gpus: g}
@@ -90,7 +92,8 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 	}
 }
 
-// A look that is given up is waited for a while: what it waits for must not be cut short.
+// TestLookGivenUp verifies that an inspection is waited for after its context has ended: the driver
+// call in it must not be interrupted.
 func TestLookGivenUp(t *testing.T) {
 	driver := &neverGPUs{}
 	g := &GPUs{Prober: driver, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
@@ -101,7 +104,7 @@ func TestLookGivenUp(t *testing.T) {
 	}
 }
 
-// neverGPUs never answer.
+// neverGPUs is a Driver that never answers.
 type neverGPUs struct{ twoGPUs }
 
 func (*neverGPUs) Probe(ctx context.Context, _ func(gpu.Progress)) (gpu.Facts, error) {
@@ -109,8 +112,8 @@ func (*neverGPUs) Probe(ctx context.Context, _ func(gpu.Progress)) (gpu.Facts, e
 	return gpu.Facts{}, context.Cause(ctx)
 }
 
-// A node without any sign of a GPU, and a job that has not asked for one, cost nothing: nobody is
-// asked.
+// TestNoGPU verifies that, on a node without any sign of a GPU, for a job that has not requested
+// one, no driver is queried.
 func TestNoGPU(t *testing.T) {
 	checks, err := New(Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, GrantedGPUs: -1, Root: t.TempDir(), TempDir: t.TempDir()})
 	if err != nil {
@@ -136,7 +139,7 @@ func TestNoGPU(t *testing.T) {
 	}
 }
 
-// untouchable is a driver that nobody may ask.
+// untouchable is a Driver that must not be queried.
 type untouchable struct{ *testing.T }
 
 func (u untouchable) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error) {
@@ -151,8 +154,8 @@ func (u untouchable) Watch(context.Context, func(int), func(gpu.Event), func([]g
 
 func (u untouchable) Close(context.Context) error { return nil }
 
-// CUDA's driver is asked once a look, as soon as all GPUs have come, and what it says counts where
-// the job has some.
+// TestCUDAIsAsked verifies that CUDA's driver is queried once per inspection, after all GPUs are
+// attached, and that its answer counts if the job uses GPUs.
 func TestCUDAIsAsked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		want  fitness.Expectation
@@ -183,7 +186,7 @@ func TestCUDAIsAsked(t *testing.T) {
 	}
 }
 
-// comingGPUs answer once CUDA's driver was asked.
+// comingGPUs is a Driver that answers after CUDA's driver was queried.
 type comingGPUs struct {
 	silentGPUs
 	cuda     chan struct{}

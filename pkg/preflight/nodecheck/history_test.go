@@ -20,7 +20,7 @@ import (
 
 func some[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
 
-// countedGPUs is a Driver of a node with one that answers and one that is lost, which counts.
+// countedGPUs is a Driver with counters, of a node with a GPU that answers and one that is lost.
 type countedGPUs struct{ twoGPUs }
 
 func (*countedGPUs) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error) {
@@ -45,7 +45,8 @@ func (*countedGPUs) Watch(_ context.Context, ready func(int), _ func(gpu.Event),
 	return nil
 }
 
-// seenGPUs are those, looked at, with one network card of which all is known.
+// seenGPUs returns these GPUs after an inspection, with one network card all of whose data is
+// known.
 func seenGPUs(t *testing.T) *GPUs {
 	t.Helper()
 	root := t.TempDir()
@@ -101,8 +102,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDeadCard: a card whose firmware does not answer is waited for once, and is still a device of
-// the node.
+// TestDeadCard verifies that a card whose firmware does not answer is waited for once, and still
+// counts as a device of the node.
 func TestDeadCard(t *testing.T) {
 	t.Parallel()
 	g := seenGPUs(t)
@@ -123,7 +124,7 @@ func TestDeadCard(t *testing.T) {
 	if waited := time.Since(began); waited < linkReadTimeout || waited > 5*linkReadTimeout {
 		t.Errorf("it waits for %v", waited)
 	}
-	file, err := os.OpenFile(silent, os.O_WRONLY, 0) // who asks is let go of
+	file, err := os.OpenFile(silent, os.O_WRONLY, 0) // releases the readers
 	if err == nil {
 		err = file.Close()
 	}
@@ -132,7 +133,8 @@ func TestDeadCard(t *testing.T) {
 	}
 }
 
-// TestPastByHand: what jobs have left is compared with what there is, and nothing is left.
+// TestPastByHand verifies that the records of jobs are compared with the present devices, and that
+// no new record is written.
 func TestPastByHand(t *testing.T) {
 	g := seenGPUs(t)
 	warned := check.Finding{ID: "gpu.remap", Device: &check.Device{UUID: "GPU-a"}, Verdict: check.Warn, Class: check.ClassNode, Observed: "600 rows"}

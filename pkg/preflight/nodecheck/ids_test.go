@@ -31,7 +31,7 @@ func TestMeans(t *testing.T) {
 	}
 }
 
-// TestDocumented holds docs/checks.md to the checks that there are.
+// TestDocumented compares docs/checks.md with the existing checks.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/checks.md")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/kmsg"
 )
 
-// known is a reading of that value.
+// known returns a reading with that value.
 func known[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
 
 func TestKernelEvent(t *testing.T) {
@@ -49,7 +49,8 @@ func TestKernelEvent(t *testing.T) {
 	}
 }
 
-// TestHearsay: what both sides say is told once, unless the second has worse to say.
+// TestHearsay verifies that an event reported by both sources is reported once, unless the second
+// one is more severe.
 func TestHearsay(t *testing.T) {
 	type said struct {
 		kernel bool
@@ -87,7 +88,8 @@ func TestHearsay(t *testing.T) {
 	}
 }
 
-// TestWatchHearsTheKernel: an Xid that NVML is silent about, with its severity.
+// TestWatchHearsTheKernel verifies that an Xid that only the kernel reports is passed on with its
+// severity.
 func TestWatchHearsTheKernel(t *testing.T) {
 	root := t.TempDir()
 	log := filepath.Join(root, "dev/kmsg")
@@ -118,7 +120,7 @@ func TestWatchHearsTheKernel(t *testing.T) {
 	}
 }
 
-// silentGPUs are two whose driver tells of nothing.
+// silentGPUs is a Driver of two GPUs that reports no events.
 type silentGPUs struct{ twoGPUs }
 
 func (*silentGPUs) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/bringupd/bringupd/test/zoo"
 )
 
-// TestOtherVendors: a node with GPUs of AMD or Intel passes as Slurm grants it, without NVML being
-// asked, and its GPUs are told apart (N1).
+// TestOtherVendors verifies that a node with GPUs of AMD or Intel passes with the number that Slurm
+// grants, without NVML, and that its GPUs are distinguished (N1).
 func TestOtherVendors(t *testing.T) {
 	for _, node := range zoo.All {
 		for _, mode := range []check.GPUMode{check.ModeAuto, check.ModeRequire, check.ModeStrict} {

@@ -31,7 +31,7 @@ func TestShare(t *testing.T) {
 			if got := verdicts(check.Report{Findings: found}); len(got) != len(tc.want) || got["host.clock"] != tc.want["host.clock"] {
 				t.Fatalf("got %+v", found)
 			}
-			// A machine of the tests may have little room; it was asked for, at least.
+			// A test machine may have little free space; the check has at least determined it.
 			got := found[0]
 			if tc.want["host.share"] == check.Unknown && (got.Verdict != check.Unknown || !strings.Contains(got.Observed, tc.says)) || got.ID != "host.share" {
 				t.Errorf("got %+v", got)
@@ -43,7 +43,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// What does not answer in time is told of.
+// TestShareIsSilent verifies that a file system that does not answer in time is reported.
 func TestShareIsSilent(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// manager is a real socket that messages come to.
+// manager returns a real socket that receives the messages.
 func manager(t *testing.T, name string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -50,7 +50,8 @@ func TestNotifyNobody(t *testing.T) {
 	}
 }
 
-// A manager that takes nothing keeps nobody waiting for long.
+// TestNotifyOneThatHangs verifies that a manager that reads no messages delays the caller only
+// briefly.
 func TestNotifyOneThatHangs(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager(t, socket)

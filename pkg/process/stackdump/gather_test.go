@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// script puts a program in C's or Python's place.
+// script creates a script in place of a program.
 func script(t *testing.T, dir, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o700); err != nil {
@@ -22,7 +22,7 @@ func script(t *testing.T, dir, name, text string) {
 	}
 }
 
-// named is a program that sleeps, under another name.
+// named creates a program that sleeps, under another name.
 func named(t *testing.T, dir, name string) string {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
@@ -40,17 +40,17 @@ func named(t *testing.T, dir, name string) string {
 	return path
 }
 
-// Debuggers are played by scripts: what they print, and what becomes of those that fail, hang, or
-// leave the process stopped.
+// TestGather uses scripts in place of debuggers: it checks their output and the handling of those
+// that fail, hang, or leave the process stopped.
 func TestGather(t *testing.T) {
 	const python = `[{"thread_name": "MainThread", "os_thread_id": 1, "frames": [{"name": "load", "filename": "/t.py", "line": 3}]}]`
 	loads := []Frame{{Func: "load", File: "/t.py", Line: 3}}
 	for _, tc := range []struct {
 		name            string
-		program         string // what the process is called
+		program         string // the name of the process
 		debugger, plays string
 		state           string
-		want            []Frame // nil: what the kernel tells
+		want            []Frame // nil: the kernel's information
 		problem         string
 	}{
 		{"Python", "python3.11", "py-spy", "echo '" + python + "'", "S", loads, ""},
@@ -87,7 +87,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// untilRuns waits until a process has become the program.
+// untilRuns waits until a process has executed the program.
 func untilRuns(t *testing.T, pid int, program string) {
 	t.Helper()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
@@ -101,7 +101,7 @@ func untilRuns(t *testing.T, pid int, program string) {
 	}
 }
 
-// One that is stopped stays so, whatever was done to see its stack.
+// TestGatherStopped verifies that a stopped process stays stopped after its stack was read.
 func TestGatherStopped(t *testing.T) {
 	dir := t.TempDir()
 	script(t, dir, "gdb", "exit 1")

@@ -18,10 +18,10 @@ func TestVigil(t *testing.T) {
 		name       string
 		timeout    time.Duration
 		outputOnly bool
-		// by the one rank; less than none: /proc can't be read
+		// By the only rank; negative: /proc cannot be read.
 		used    func(at time.Duration) time.Duration
 		printed func(at time.Duration) int64
-		want    []event // of ten minutes
+		want    []event // within ten minutes
 	}{
 		{"works", time.Minute, false, func(at time.Duration) time.Duration { return at }, nil, nil},
 		{"does nothing from the beginning", time.Minute, false, nil, nil, []event{{65 * time.Second, true}}},
@@ -68,7 +68,8 @@ func TestVigil(t *testing.T) {
 	}
 }
 
-// Real processes: one sleeps, then one that spins beside it is work.
+// TestSampler samples real processes: one sleeps, then another that spins beside it counts as
+// activity.
 func TestSampler(t *testing.T) {
 	asleep, spins := begin(t, "sleep", "3600"), begin(t, "sh", "-c", "sh -c 'while :; do :; done'; :")
 	sampler := NewCPUSampler()

@@ -6,8 +6,8 @@ import (
 )
 
 func TestIdle(t *testing.T) {
-	// A story is told by one sample every two seconds for a minute; it returns what two ranks have
-	// used and printed.
+	// A story describes one sample every two seconds for a minute; it returns the CPU time and output
+	// of two ranks.
 	type story func(second int) (one, other Usage)
 	constant := func(int) (Usage, Usage) { return Usage{time.Hour, 7}, Usage{0, 0} }
 	share := func(perSecond time.Duration) story {
@@ -56,7 +56,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// What begins or ends does something, and of a time in which we did not look nothing is known.
+// TestIdleChanges verifies that ranks that begin or end count as active, and that nothing is
+// assumed about a period without samples.
 func TestIdleChanges(t *testing.T) {
 	began := time.Now()
 	at := func(second int) time.Time { return began.Add(time.Duration(second) * time.Second) }

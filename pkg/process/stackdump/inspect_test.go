@@ -14,8 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// begin starts a program that is killed with all of its session at the test's end. What it reads
-// never comes.
+// begin starts a program that is killed with its whole session at the test's end. Its standard
+// input never contains data.
 func begin(t *testing.T, argv ...string) int {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -33,7 +33,7 @@ func begin(t *testing.T, argv ...string) int {
 	return cmd.Process.Pid
 }
 
-// compiled returns a program of a source in C.
+// compiled compiles a C source and returns the program.
 func compiled(t *testing.T, source string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func compiled(t *testing.T, source string) string {
 	return program
 }
 
-// waitsInVfork has its parent wait in D state, as it would for a disk.
+// waitsInVfork makes its parent wait in D state, as it would for a disk.
 const waitsInVfork = `#include <unistd.h>
 int main(void) { if (vfork() == 0) { sleep(3600); _exit(0); } return 0; }`
 
@@ -66,13 +66,13 @@ int main(int argc, char **argv) {
 	return 2;
 }`
 
-// Real processes are each seen in what they do.
+// TestLook verifies that real processes are inspected correctly.
 func TestLook(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		start func(t *testing.T) int
-		want  Process // without what no two have the same
-		on    string  // what On has in it
+		want  Process // without the fields that differ between processes
+		on    string  // contained in On
 	}{
 		{"asleep", func(t *testing.T) int { return begin(t, "sleep", "3600") }, Process{State: "S", Call: "clock_nanosleep"}, ""},
 		{"reads a pipe", func(t *testing.T) int { return begin(t, "cat") }, Process{State: "S", Call: "read"}, "a pipe"},
@@ -124,7 +124,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A process that has run a moment ago is told from one that has not for a while.
+// TestStill verifies that a process that ran a moment ago is distinguished from one that has not
+// run for a while.
 func TestStill(t *testing.T) {
 	asleep, spins := begin(t, "sleep", "3600"), begin(t, "sh", "-c", "while :; do :; done")
 	deadline := time.Now().Add(ceiling)
@@ -140,7 +141,8 @@ func TestStill(t *testing.T) {
 	}
 }
 
-// A file of /proc that hangs, as those of a process may whose file system hangs, is left behind.
+// TestLookHangs verifies that a file in /proc that hangs, as may happen if the process's file
+// system hangs, is abandoned.
 func TestLookHangs(t *testing.T) {
 	dir := t.TempDir()
 	task := filepath.Join(dir, "7", "task", "7")
@@ -150,7 +152,7 @@ func TestLookHangs(t *testing.T) {
 	var hung []string
 	for _, name := range []string{"syscall", "wchan"} {
 		path := filepath.Join(task, name)
-		if err := unix.Mkfifo(path, 0o600); err != nil { // to open it waits for who writes
+		if err := unix.Mkfifo(path, 0o600); err != nil { // opening it waits for a writer
 			t.Fatal(err)
 		}
 		hung = append(hung, path)
@@ -164,7 +166,7 @@ func TestLookHangs(t *testing.T) {
 	if got.State != "D" || got.Name != "python3" || !strings.Contains(got.Problem, "hangs") {
 		t.Errorf("it is seen as %+v", got)
 	}
-	for _, path := range hung { // lets go of who was left behind
+	for _, path := range hung { // releases the abandoned readers
 		file, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -223,7 +225,8 @@ func TestSocketIn(t *testing.T) {
 	}
 }
 
-// The process of a family that tells most is shown: here each child is a shell.
+// TestNodeLook verifies that the most informative process of a family is shown: here each child is
+// a shell.
 func TestNodeLook(t *testing.T) {
 	stopped := begin(t, "sh", "-c", "sleep 3600 & kill -STOP $!; wait")
 	children := []Child{
@@ -321,7 +324,8 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// Where Yama keeps the number of the call from us, the kernel's function that waits tells it.
+// TestCallByWchan verifies that, if Yama hides the number of the system call, the name of the
+// kernel function that waits identifies it.
 func TestCallByWchan(t *testing.T) {
 	for wchan, want := range map[string]string{"futex_do_wait": "futex", "hrtimer_nanosleep": "nanosleep", "anon_pipe_read": "read", "rpc_wait_bit": ""} {
 		dir := t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 60 * time.Second
 
 func TestMain(m *testing.M) {

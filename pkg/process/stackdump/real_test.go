@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Real debuggers read the stacks of real programs. BRINGUPD_TEST_PYSPY is where py-spy is.
+// TestRealStacks reads the stacks of real programs with real debuggers. BRINGUPD_TEST_PYSPY is the
+// path of py-spy.
 func TestRealStacks(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -41,7 +42,7 @@ int main(void) { step(); return 0; }`
 	for _, tc := range []struct {
 		name string
 		argv []string
-		want []string // that the picture may say: a line of Python's that spins is one of two
+		want []string // alternatives: a Python loop that spins is on one of two lines
 	}{
 		{"Python in a system call", []string{python, program, "load"}, []string{"in read at planted.py:3"}},
 		{"Python in its library", []string{python, program, "join"}, []string{"in Thread.join at planted.py:10"}},

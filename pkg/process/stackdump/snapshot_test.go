@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// aSeen is a rank that does something, on node rank/8.
+// aSeen returns the report of a rank on node rank/8.
 func aSeen(rank int, process Process, more ...func(*ChildReport)) ChildReport {
 	seen := ChildReport{
 		Child: fmt.Sprintf("rank %d", rank), Node: rank / 8, Host: fmt.Sprintf("n%d", rank/8), PID: 100 + rank,
@@ -36,7 +36,8 @@ var (
 	reads     = []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}, {Func: "main", File: "/home/me/train.py", Line: 200}}
 )
 
-// Where a host has several nodes, requests call them ranks. Nothing else here does.
+// TestNodesOfOneHost verifies the names of nodes that share a host: requests call them ranks, and
+// all other text calls them nodes.
 func TestNodesOfOneHost(t *testing.T) {
 	seen := []ChildReport{aSeen(5, inCall("read", ""), func(s *ChildReport) { s.Node, s.Host = 1, "rank 1" }), {Node: 0, Host: "rank 0", Problem: "cannot see"}}
 	p := NewRunSnapshot("demo", 3, seen, []UnreachableNode{{Node: 2, Host: "rank 2"}})
@@ -65,7 +66,7 @@ func TestText(t *testing.T) {
 		name   string
 		seen   []ChildReport
 		silent []UnreachableNode
-		want   string // empty: no more than a screen
+		want   string // empty: at most a screen
 	}{
 		{"one rank reads, all others wait for it", deadlock, nil, `run demo: 8 nodes; 64 ranks
 rank 17 on n2: in read at data.py:88 (/data/shard-17)
@@ -140,7 +141,7 @@ nothing runs that could be seen
 	}
 }
 
-// All that was seen is in the data, in the order of nodes.
+// TestPictureIsWhole verifies that the data contains all reports, in the order of the nodes.
 func TestPictureIsWhole(t *testing.T) {
 	var seen []ChildReport
 	for rank := range 100 {

@@ -15,8 +15,9 @@ import (
 
 var all = ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
 
-// Whatever the node and however many its ranks: places are within what is allowed, disjoint, of
-// whole cores, near, and leave nothing near unused.
+// TestPlacesOfAllNodes verifies, for every node and any number of ranks, that the places are within
+// the allowed resources, disjoint, of whole cores and near, and that no near resource is left
+// unused.
 func TestPlacesOfAllNodes(t *testing.T) {
 	for _, name := range fixtures(t) {
 		n := known(t, name)
@@ -54,7 +55,7 @@ func judge(t *testing.T, n Node, places []Affinity) {
 	if places[0].Note != "" {
 		wanted = n.CPUs
 	}
-	// A core is near where one of its hyperthreads is.
+	// A core is near if one of its hyperthreads is.
 	if missing := wanted.subtract(used); len(missing) > 0 {
 		t.Errorf("nobody has %v", missing)
 	}
@@ -70,7 +71,7 @@ func judgeCores(t *testing.T, cores []Core, p Affinity) {
 	}
 }
 
-// judgeMems follows the CPUs to their nodes, by the list of each node.
+// judgeMems derives the NUMA nodes of the CPUs from the list of each node.
 func judgeMems(t *testing.T, n Node, p Affinity) {
 	var own, allowed IDSet
 	for _, node := range n.NUMA {
@@ -106,7 +107,8 @@ func judgeGPUs(t *testing.T, n Node, places []Affinity) {
 	}
 }
 
-// judgeEven compares ranks that are near the same, but where each has a package or a NUMA node.
+// judgeEven compares ranks that are near the same resources, unless each has a package or a NUMA
+// node.
 func judgeEven(t *testing.T, n Node, places []Affinity, gpus [][]GPU) {
 	for _, group := range groupByCPUs(nearOf(n, gpus)) {
 		least, most := len(n.CPUs), 0
@@ -115,7 +117,7 @@ func judgeEven(t *testing.T, n Node, places []Affinity, gpus [][]GPU) {
 			threads = max(threads, len(n.Cores[0].CPUs))
 			least, most = min(least, len(places[i].CPUs)), max(most, len(places[i].CPUs))
 		}
-		// A core of which a part is allowed counts as one.
+		// A core of which only a part is allowed counts as one core.
 		if most-least > 2*threads && len(group) != n.CountSlots(PerNUMA) {
 			t.Errorf("ranks %v have from %d to %d CPUs", group, least, most)
 		}
@@ -156,15 +158,15 @@ func TestAssign(t *testing.T) {
 		{"dgx-h100", 2, "auto", []string{
 			"CPUs 0-55,112-167, memory 0, GPU 0,1,2,3, mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1",
 			"CPUs 56-111,168-223, memory 1, GPU 4,5,6,7, mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"}},
-		{"dgx-h100", 3, "auto", []string{ // they do not divide the GPUs: one each
+		{"dgx-h100", 3, "auto", []string{ // they do not divide the GPUs evenly: one each
 			"CPUs 0-17,112-129, memory 0, GPU 0, mlx5_0:1", "CPUs 18-36,130-148, memory 0, GPU 1, mlx5_3:1", "CPUs 37-55,149-167, memory 0, GPU 2, mlx5_4:1"}},
-		{"dgx-h100", 1, "auto", []string{ // all GPUs, and the cards that are near one
+		{"dgx-h100", 1, "auto", []string{ // all GPUs, and the network cards that are near one
 			"CPUs 0-223, GPU 0,1,2,3,4,5,6,7, mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"}},
 		{"gb200", 4, "auto", []string{ // and not the GPUs' own memory
 			"CPUs 0-35, memory 0, GPU 0, mlx5_0:1,mlx5_1:1", "CPUs 36-71, memory 0, GPU 1, mlx5_0:1,mlx5_1:1",
 			"CPUs 72-107, memory 1, GPU 2, mlx5_2:1,mlx5_3:1", "CPUs 108-143, memory 1, GPU 3, mlx5_2:1,mlx5_3:1"}},
 		{"gb200", 1, "memory", []string{"not bound"}},
-		{"cgroup-cut", 2, "auto", []string{ // the second GPU's CPUs are not the job's
+		{"cgroup-cut", 2, "auto", []string{ // the second GPU's CPUs do not belong to the job
 			"CPUs 4-6,36-38, GPU 1", "CPUs 7-10,39-41, GPU 2"}},
 		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; no CPUs of its own: this node has 8 ranks, and 7 cores that they may use",
 			"GPU 2; no CPUs of its own: this node has 8 ranks, and 7 cores that they may use"}, 4)},
@@ -203,8 +205,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Nodes and packages that are not alike: each rank has its own where there are as many, and as many
-// cores otherwise.
+// TestSplitOfUnlikeParts splits NUMA nodes and packages of different size: each rank gets its own
+// if there are as many as ranks, and otherwise all ranks get the same number of cores.
 func TestSplitOfUnlikeParts(t *testing.T) {
 	var cores []Core
 	for i := range 16 {
@@ -221,8 +223,8 @@ func TestSplitOfUnlikeParts(t *testing.T) {
 	}
 }
 
-// TestAssignOthers gives each rank a GPU of AMD's or Intel's, near its CPUs, by the variable of the
-// vendor (N1).
+// TestAssignOthers gives each rank a GPU of AMD or Intel near its CPUs, through the vendor's
+// environment variable (N1).
 func TestAssignOthers(t *testing.T) {
 	for _, tc := range []struct {
 		node  zoo.Node

@@ -12,7 +12,8 @@ import (
 
 func unset(string) (string, bool) { return "", false }
 
-// This machine itself: what a rank may use is what the kernel says of us.
+// TestDiscoverHere inspects this machine: a rank may use the resources that the kernel reports for
+// this process.
 func TestDiscoverHere(t *testing.T) {
 	n, err := DiscoverNode("/", gpu.Topology{}, unset)
 	if err != nil {
@@ -29,7 +30,7 @@ func TestDiscover(t *testing.T) {
 	for _, tc := range []struct {
 		name, node string
 		change     func(f *fixture)
-		says       string // the error; empty: it is as well
+		says       string // the error; empty: no error
 	}{
 		{"no NUMA nodes", "this-machine", func(f *fixture) { f.remove(nodeDir) }, ""},
 		{"no topology of the cores", "this-machine", func(f *fixture) { f.remove(cpuDir + "/cpu0/topology"); f.remove(cpuDir + "/cpu1/topology") }, ""},
@@ -63,7 +64,7 @@ func (f *fixture) remove(name string) {
 	}
 }
 
-// Cards without a link are nobody's.
+// TestCardThatIsDown verifies that network cards without a link are assigned to no rank.
 func TestCardThatIsDown(t *testing.T) {
 	f := load(t, "dgx-h100")
 	f.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN")

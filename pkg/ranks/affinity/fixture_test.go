@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// fixture is a node of testdata as a tree: see the README there.
+// fixture is a node of testdata as a file tree: see the README there.
 type fixture struct {
 	t     *testing.T
 	root  string
@@ -55,7 +55,7 @@ func load(t *testing.T, name string) *fixture {
 	return f
 }
 
-// nodes are what Discover has made of the fixtures: some are of hundreds of files.
+// nodes caches the results of Discover for the fixtures, some of which have hundreds of files.
 var nodes = map[string]Node{}
 
 func known(t *testing.T, name string) Node {
@@ -68,7 +68,7 @@ func known(t *testing.T, name string) Node {
 	return n
 }
 
-// discovered is what Discover makes of it.
+// discovered returns the result of Discover for the fixture.
 func (f *fixture) discovered() Node {
 	f.t.Helper()
 	n, err := f.discover()

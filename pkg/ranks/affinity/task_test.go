@@ -24,11 +24,11 @@ func TestTaskPlace(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		task   LaunchedTask
-		own    string // the launcher has bound it to
+		own    string // the CPUs that the launcher has bound it to
 		env    string // CUDA_VISIBLE_DEVICES
 		kinds  ResourceKinds
 		policy bool
-		want   string // the place in words, and its note
+		want   string // the place as text, and its note
 		far    string
 	}{
 		{"its share, as by Assign", of(5), "0-223", "", all, false, "CPUs 70-83,182-195, memory 1, GPU 5, mlx5_9:1", ""},
@@ -65,8 +65,8 @@ func TestTaskPlace(t *testing.T) {
 	}
 }
 
-// All tasks of a node, each of which finds it for itself, have together what a daemon would give
-// its ranks.
+// TestTasksHaveWhatRanksHave verifies that all tasks of a node, each of which determines its place
+// for itself, together get the places that a daemon would assign to its ranks.
 func TestTasksHaveWhatRanksHave(t *testing.T) {
 	for _, name := range fixtures(t) {
 		n := known(t, name)
@@ -86,8 +86,8 @@ func TestTasksHaveWhatRanksHave(t *testing.T) {
 	}
 }
 
-// On this machine: a thread that was bound finds all CPUs that it could have, and stays where it
-// was.
+// TestFindBehindABinding verifies on this machine that a bound thread finds all CPUs that it could
+// use, and stays bound as before.
 func TestFindBehindABinding(t *testing.T) {
 	locked(func() {
 		free, err := DiscoverForTask(gpu.Topology{}, os.LookupEnv)

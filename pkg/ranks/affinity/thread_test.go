@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperVariable has the test's binary say where it is.
+// helperVariable makes the test's binary print its affinity.
 const helperVariable = "BINDING_TEST_HELPER"
 
 func helper() bool {
@@ -29,7 +29,7 @@ func helper() bool {
 	return true
 }
 
-// born is what a child says that this thread forks.
+// born returns the output of a child that this thread forks.
 func born(t *testing.T, p Affinity) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -46,7 +46,7 @@ func born(t *testing.T, p Affinity) string {
 	return string(out)
 }
 
-// locked runs something on a thread of its own, which is not used again.
+// locked runs a function on a thread of its own, which is not used again.
 func locked(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -57,8 +57,8 @@ func locked(do func()) {
 	<-done
 }
 
-// All of it on this machine: a thread is bound, what it forks is where it should be, and the thread
-// is as it was.
+// TestPrepareIsInherited verifies on this machine that a thread is bound, that the processes it
+// forks have the right affinity, and that the thread's own is restored.
 func TestPrepareIsInherited(t *testing.T) {
 	locked(func() {
 		before, err := threadAffinity(0)
@@ -79,7 +79,7 @@ func TestPrepareIsInherited(t *testing.T) {
 		if err := restore(); err != nil {
 			t.Error(err)
 		}
-		// And now the place is one where the child is not.
+		// After the restore, the affinity of the child differs from p.
 		got := born(t, p)
 		for _, part := range []string{
 			fmt.Sprintf("cpus %v, memory 0 , ", before), "CPUs " + before[:len(before)-1].String() + ", which are not its own: these are " + p.CPUs.String(),
@@ -105,7 +105,8 @@ func TestPrepareOfNothing(t *testing.T) {
 	})
 }
 
-// What the kernel would be silent about is an error, and the thread is as it was.
+// TestPrepareFails verifies that places that the kernel would ignore silently are errors, and that
+// the thread's affinity is restored.
 func TestPrepareFails(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -140,7 +141,7 @@ func TestMemoryIsSkipped(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		err  error
-		says string // empty: it is an error
+		says string // empty: only an error is required
 	}{
 		{fmt.Errorf("x: %w", unix.EPERM), "memory is not bound: the system does not permit it, as in most containers (EPERM)"},
 		{fmt.Errorf("x: %w", unix.ENOSYS), "memory is not bound: the kernel knows no NUMA nodes (ENOSYS)"},
@@ -152,7 +153,8 @@ func TestMemoryIsSkipped(t *testing.T) {
 	}
 }
 
-// What can't be read back is an error, and no difference.
+// TestDifferencesOfAProcessThatHasEnded verifies that an affinity that cannot be read is an error
+// and not a difference.
 func TestDifferencesOfAProcessThatHasEnded(t *testing.T) {
 	child := exec.Command("/bin/true")
 	if err := child.Run(); err != nil {
@@ -169,7 +171,8 @@ func TestDifferencesOfAProcessThatHasEnded(t *testing.T) {
 	}
 }
 
-// A kernel thread has no memory, and a process that has narrowed itself is where it should be.
+// TestDifferencesOfOthers verifies that a kernel thread has no memory policy, and that a process
+// that has restricted itself further has the right place.
 func TestDifferencesOfOthers(t *testing.T) {
 	own, err := threadAffinity(0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 const empty = "int main(void) { return 0; }"
 
-// TestPrograms looks at programs that find their MPI in each way that the linker knows.
+// TestPrograms inspects programs that find their MPI in each way that the linker supports.
 func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
 	at := func(path string) string { return filepath.Join(dir, path) }
@@ -72,8 +72,8 @@ func TestUnknownPrograms(t *testing.T) {
 	}
 }
 
-// venv makes a virtual environment whose mpi4py has these extensions, each with the libmpi that it
-// needs, and returns its Python.
+// venv creates a virtual environment whose mpi4py has these extensions, each with the libmpi that
+// it needs, and returns its Python.
 func venv(t *testing.T, dir string, libmpi string, extensions map[string]string) string {
 	t.Helper()
 	python := compiled(t, filepath.Join(dir, "base/bin/python3.11"), empty)
@@ -103,12 +103,12 @@ const (
 	forOne     = "MPI.cpython-311-x86_64-linux-gnu.so"
 )
 
-// TestPythons looks at the mpi4py of environments.
+// TestPythons inspects the mpi4py of environments.
 func TestPythons(t *testing.T) {
 	wheel := map[string]string{forOpenMPI: "libmpi.so.40", forMPICH: "libmpi.so.12"}
 	others := t.TempDir()
 	compiled(t, filepath.Join(others, "libmpi.so.12"), intel)
-	// or one of this machine's is found before
+	// Otherwise a library of this machine is found first.
 	if err := os.Symlink("libmpi.so.12", filepath.Join(others, "libmpi.so")); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestPythons(t *testing.T) {
 		libmpi     string // in the environment
 		extensions map[string]string
 		environ    string
-		extension  string // that is looked at
+		extension  string // the one that is inspected
 		kind       Kind
 		missing    string
 	}{
@@ -188,7 +188,7 @@ func TestParseCache(t *testing.T) {
 	if diff := cmp.Diff(want, parseCache(append([]byte("an older form of it"), text...))); diff != "" {
 		t.Error(diff)
 	}
-	for at := range text { // cut off or garbage: no panic
+	for at := range text { // truncated data or garbage must not cause a panic
 		parseCache(text[:at])
 	}
 }

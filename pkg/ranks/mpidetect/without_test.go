@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Only what is known to use no PMIx is taken for that. All else may use it.
+// TestWithoutPMIx verifies that only programs that are known not to use PMIx are classified so. All
+// others may use it.
 func TestWithoutPMIx(t *testing.T) {
 	dir := t.TempDir()
 	at := func(path string) string { return filepath.Join(dir, path) }
@@ -33,7 +34,7 @@ func TestWithoutPMIx(t *testing.T) {
 		without bool
 	}{
 		"a program without an MPI": {[]string{"plain"}, nil, true},
-		// its C library has dlopen in it
+		// Its C library contains dlopen.
 		"linked statically":                      {[]string{"static"}, nil, false},
 		"stripped":                               {[]string{"stripped"}, nil, false},
 		"it may start others, as env does":       {[]string{"execs"}, nil, false},
@@ -58,11 +59,11 @@ func TestWithoutPMIx(t *testing.T) {
 	}
 }
 
-// A Python is judged by the MPIs that it could load. This machine may have one where the linker
-// finds it, so that the search begins in a root without any.
+// TestPythonsWithoutPMIx verifies that a Python is classified by the MPIs that it could load. This
+// machine may have one where the linker finds it, so the search begins in a root without any.
 func TestPythonsWithoutPMIx(t *testing.T) {
 	for name, tc := range map[string]struct {
-		files map[string]string // in the environment, by what they are
+		files map[string]string // in the environment, by their kind
 		finds bool
 	}{
 		"bare":                           {nil, false},

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A job's name shows a part of it to people, and 192 secret bits to nobody.
+// TestNames verifies that a job's name contains a readable part, and 192 secret bits that are not
+// shown.
 func TestNames(t *testing.T) {
 	var secret [24]byte
 	for i := range secret {
@@ -37,7 +38,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What cannot be placed is refused at once, however much it is.
+// TestSpawnIsBounded verifies that a request that cannot be placed is refused at once, however
+// large it is.
 func TestSpawnIsBounded(t *testing.T) {
 	m := raise(t, 2, 1, 4)
 	m.head.cfg.Oversubscribe = true
@@ -58,7 +60,7 @@ func TestSpawnIsBounded(t *testing.T) {
 	}
 }
 
-// The shares are those that come of giving out one slot after the other.
+// TestShare verifies that the shares equal those of a distribution slot by slot.
 func TestShare(t *testing.T) {
 	for range 2000 {
 		free := make([]int, 1+rand.IntN(6))
@@ -78,8 +80,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// What is published is bounded, in entries and in bytes, and there is room again after it was
-// taken back.
+// TestPublishIsBounded verifies that published data is bounded, in entries and in bytes, and that
+// the space is free again after entries are unpublished.
 func TestPublishIsBounded(t *testing.T) {
 	m := raise(t, 1, 1, 1)
 	by := ProcID{"w", 0}
@@ -95,7 +97,8 @@ func TestPublishIsBounded(t *testing.T) {
 	fails(t, m.head.publishEntries(make([]Entry, maxPublished+1)), NoSpace, "")
 }
 
-// A fence that names the same job many times is no more work than one that names it once.
+// TestGroupIsBounded verifies that a fence that names the same job many times needs no more work
+// than one that names it once.
 func TestGroupIsBounded(t *testing.T) {
 	m := raise(t, 1, 1, 1)
 	job := &Job{Name: "large", Hosts: []string{"n0"}, Nodes: make([]int, 1<<18)}

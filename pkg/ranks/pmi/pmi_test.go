@@ -14,17 +14,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
-// team is a head and nodes that reach each other at once.
+// team is a head and nodes with direct calls between them.
 type team struct {
 	t     *testing.T
 	head  *Head
 	nodes []*Node
-	told  [][]string // of each node, what its server was asked
-	fail  string     // which of that fails
+	told  [][]string // requests to each node's server
+	fail  string     // the request that fails
 	mu    sync.Mutex
 }
 
-// member is one node's way to the others, and its server.
+// member is one node's access to the others, and its server.
 type member struct {
 	*team
 	node int
@@ -66,8 +66,8 @@ func (s server) FetchModex(_ context.Context, of ProcID) ([]byte, error) {
 func (s server) NotifyRanks(_ context.Context, e Event) error { return s.note("tell %d", e.Code) }
 func (s server) RemoveJob(_ context.Context, j string) error  { return s.note("remove %s", j) }
 
-// raise makes a team of some nodes, the first of which have a rank each, that has so many slots on
-// each.
+// raise creates a head and nodes; the first ranks nodes have a rank each, and each node has the
+// given number of slots.
 func raise(t *testing.T, nodes, ranks, slots int) *team {
 	world := &Job{Name: "w", UniverseSize: nodes * slots}
 	m := &team{t: t, told: make([][]string, nodes)}
@@ -227,7 +227,7 @@ func TestModexAndNotify(t *testing.T) {
 	fails(t, err, NotFound, "cannot meet who")
 }
 
-// broken is a meeting that another's death ends.
+// broken is a rendezvous that the death of another process ends.
 type broken struct{ member }
 
 func (broken) GatherGroup(context.Context, string, rendezvous.Group, []byte, bool) ([]byte, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
-// FuzzSocket has a node read whatever a program sends by its socket: what it answers can be read,
-// its end follows that of the connection, and nothing is kept of a program that has gone.
+// FuzzSocket lets a node read any data that a program sends to its socket: its answers can be
+// parsed, it ends after the connection does, and it keeps no state of a program that has gone.
 func FuzzSocket(f *testing.F) {
 	f.Add([]byte(`{"id":1,"op":"hello","rank":0}` + "\n" + `{"id":2,"op":"put","key":"a","value":"dmFsdWU="}` + "\n" + `{"id":3,"op":"commit"}` + "\n"))
 	f.Add([]byte(`{"id":1,"op":"get","key":"never","timeout":1e300}` + "\n" + `{"id":1,"op":"get","key":"\u0000","timeout":-1}` + "\n"))

@@ -88,7 +88,7 @@ func TestCallAndOrder(t *testing.T) {
 
 func TestOrderOutlivesItsConnection(t *testing.T) {
 	s := raise(t, 2, 1, false)
-	_, err := s.nodes[1].CallHead(t.Context(), "hello", nil) // there is a connection
+	_, err := s.nodes[1].CallHead(t.Context(), "hello", nil) // makes a connection
 	must(t, err)
 	for i := range 50 {
 		s.head.mu.Lock()

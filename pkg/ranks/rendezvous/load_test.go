@@ -8,8 +8,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
-// Programs that put without commit, or wait for more and more, are refused once that is too much
-// for the node.
+// TestProgramsAreBounded verifies that programs that put without a commit, or wait for more and
+// more, are refused above the node's limits.
 func TestProgramsAreBounded(t *testing.T) {
 	s := raise(t, 1, 1, false)
 	n, program := s.nodes[0], s.rank(0)
@@ -37,7 +37,7 @@ func TestProgramsAreBounded(t *testing.T) {
 	})
 }
 
-// A program that has gone has put nothing.
+// TestLoadIsGivenBack verifies that the data of a program that has gone no longer counts.
 func TestLoadIsGivenBack(t *testing.T) {
 	s := raise(t, 1, 1, false)
 	n := s.nodes[0]

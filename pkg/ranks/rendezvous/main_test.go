@@ -21,11 +21,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = time.Minute
 
-// stage is a world whose nodes meet by connections in memory or through the lifelines' port, and
-// programs by real sockets.
+// stage is a world whose nodes use connections in memory or through the peer links' port, and whose
+// programs use real sockets.
 type stage struct {
 	t     testing.TB
 	head  *Head
@@ -37,7 +37,7 @@ type stage struct {
 	aborted []string
 }
 
-// raise makes a world of some nodes with some ranks each.
+// raise creates a world of the given number of nodes and ranks per node.
 func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,7 +92,7 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	return s
 }
 
-// echo answers with who it is and what was asked; what is asked to wait waits for ever.
+// echo answers with its name and the request; the request "wait" never returns.
 func echo(who string) Handler {
 	return func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 		switch name {
@@ -106,8 +106,8 @@ func echo(who string) Handler {
 	}
 }
 
-// callers returns how nodes connect through the lifelines' port on this machine, where the hall
-// serves them until ctx ends.
+// callers returns functions by which nodes connect through the peer links' port on this machine,
+// where hall serves them until ctx ends.
 func callers(ctx context.Context, t testing.TB, nodes int, hall *LazyHead, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
 	t.Helper()
 	listener, err := peerlink.TCP{}.Listen()
@@ -140,7 +140,7 @@ func (s *stage) dial(node int, rank *int) *client.Client {
 	return c
 }
 
-// heard returns how many events the first node was sent.
+// heard returns the number of events that the first node has received.
 func (s *stage) heard() int {
 	s.nodes[0].mu.Lock()
 	defer s.nodes[0].mu.Unlock()
@@ -164,7 +164,7 @@ func want(t testing.TB, err error, words ...string) {
 	}
 }
 
-// until waits for a condition, and shows what was seen where it never holds.
+// until waits for a condition and reports the observed value if it does not hold in time.
 func until(t testing.TB, what string, holds func() (bool, any)) {
 	t.Helper()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {

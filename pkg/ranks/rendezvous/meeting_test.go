@@ -91,7 +91,7 @@ func TestFenceNamesTheMissing(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	for rank, c := range s.all() { // who has stopped to wait comes again, and goes on
+	for rank, c := range s.all() { // a rank that has stopped waiting enters again and continues
 		ranks.Go(func() {
 			if err := c.AwaitFence(t.Context(), "start", false, ceiling); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
@@ -156,7 +156,8 @@ func TestAbortIsToldToAll(t *testing.T) {
 	}
 }
 
-// What can't be kept is told to all who wait for anything, and to who comes later.
+// TestOverflow verifies that data that cannot be stored is an error for all clients that wait for
+// anything, and for later ones.
 func TestOverflow(t *testing.T) {
 	s := raise(t, 3, 1, false)
 	all := s.all()
@@ -181,7 +182,8 @@ func TestOverflow(t *testing.T) {
 	want(t, s.nodes[1].commitValues("1", "a test", map[string][]byte{"more": nil}), "cannot put more than 100,000 keys")
 }
 
-// A watcher that is slow to read misses nothing, and who does not watch is sent nothing.
+// TestWatchMissesNothing verifies that a watcher that reads slowly misses no event, and that a
+// client without a watch receives none.
 func TestWatchMissesNothing(t *testing.T) {
 	s := raise(t, 2, 64, false)
 	watcher := s.rank(0)
@@ -208,8 +210,8 @@ func TestWatchMissesNothing(t *testing.T) {
 	}
 }
 
-// A node whose socket can't be made runs its ranks all the same, and the others are told when these
-// end.
+// TestJoinWithoutASocket verifies that a node whose socket cannot be created runs its ranks
+// nevertheless, and that the others are informed when these end.
 func TestJoinWithoutASocket(t *testing.T) {
 	for name, private := range map[string]func() (string, error){
 		"its path is too long": func() (string, error) { return t.TempDir() + strings.Repeat("/long", 30), nil },
@@ -276,7 +278,8 @@ func TestRefusals(t *testing.T) {
 	want(t, bare.dial(0, nil).AwaitFence(ctx, "f", false, 0), "cannot fence: this run has no ranks")
 }
 
-// TestRefused has a node that has no link refuse whatever takes the others, and serve the rest.
+// TestRefused verifies that a node without a peer link refuses requests that need the other nodes,
+// and serves the rest.
 func TestRefused(t *testing.T) {
 	s := raise(t, 1, 2, false)
 	var mu sync.Mutex
@@ -313,7 +316,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestUsed tells the use of the meeting from what nodes tell by themselves.
+// TestUsed verifies that use of the rendezvous by programs is distinguished from messages that
+// nodes send by themselves.
 func TestUsed(t *testing.T) {
 	s := raise(t, 2, 1, false)
 	c := s.rank(1)
@@ -333,8 +337,9 @@ func TestUsed(t *testing.T) {
 	}
 }
 
-// A fence of 64 ranks on 8 nodes, by the programs' real sockets and the lifelines' port: from the
-// first entering until all have left. All ranks and nodes have this machine.
+// BenchmarkFence measures a fence of 64 ranks on 8 nodes, over the programs' real sockets and the
+// peer links' port, from the first entry until all have left. All ranks and nodes run on this
+// machine.
 func BenchmarkFence(b *testing.B) {
 	s := raise(b, 8, 8, true)
 	all := s.all()

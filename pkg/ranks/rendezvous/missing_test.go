@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// People are told after 15 s, 30 s, 1 min and then each minute who is missing in a fence, and the
-// first three times what they do, by one node of those that wait.
+// TestWarnings verifies that missing ranks of a fence are reported after 15 s, 30 s, 1 min and then
+// every minute, the first three times with what they do, by one of the waiting nodes.
 func TestWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := []NodeRanks{{0, "n0", []int{0, 1}}, {1, "n1", []int{2, 3}}, {2, "n2", []int{4}}}

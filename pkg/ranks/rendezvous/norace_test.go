@@ -2,5 +2,5 @@
 
 package rendezvous
 
-// usual is how many schedules of each carrier TestSchedules goes through.
+// usual is the number of schedules that TestSchedules runs for each transport.
 const usual = 200

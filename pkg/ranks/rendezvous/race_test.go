@@ -2,6 +2,7 @@
 
 package rendezvous
 
-// usual is how many schedules of each carrier TestSchedules goes through: few, as the race detector
-// itself fails in about one bubble of testing/synctest in a thousand (https://go.dev/issue/78156).
+// usual is the number of schedules that TestSchedules runs for each transport. It is small, because
+// the race detector itself fails in about one of a thousand bubbles of testing/synctest
+// (https://go.dev/issue/78156).
 const usual = 3

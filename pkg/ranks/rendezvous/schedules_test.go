@@ -27,8 +27,9 @@ var (
 	seedFlag      = flag.Uint64("seed", 0, "the only schedule that TestSchedules goes through")
 )
 
-// Whatever the order, and whatever breaks: nobody leaves a fence before all have entered it, what
-// was put is got, and who will never come is named to all who wait.
+// TestSchedules verifies for random orders and failures that no rank leaves a fence before all have
+// entered it, that stored data is returned, and that all waiting ranks are informed of ranks that
+// will never arrive.
 func TestSchedules(t *testing.T) {
 	first, last := uint64(1), uint64(*schedulesFlag)
 	if *seedFlag > 0 {
@@ -39,10 +40,10 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// rounds is how often the ranks of a schedule meet.
+// rounds is the number of fences in a schedule.
 const rounds = 4
 
-// late is when a schedule hangs.
+// late is the time after which a schedule counts as hanging.
 const late = time.Hour
 
 // drama is one schedule.
@@ -53,7 +54,8 @@ type drama struct {
 	nodes []*Node
 	world Layout
 
-	// Who ends, in which round, in place of entering its fence; with its node where lost. -1: nobody.
+	// The rank that ends instead of entering its fence, and the round in which it does; with its node
+	// if lost is set. -1: none.
 	victim, round int
 	lost          bool
 	stopNode      context.CancelFunc
@@ -74,7 +76,7 @@ func play(t *testing.T, seed uint64) {
 	ranks := 0
 	for node := range 2 + d.draw(3) {
 		place := NodeRanks{Node: node, Host: fmt.Sprintf("n%d", node)}
-		for range d.draw(4) { // also none
+		for range d.draw(4) { // possibly none
 			place.Ranks = append(place.Ranks, ranks)
 			ranks++
 		}
@@ -113,7 +115,7 @@ func play(t *testing.T, seed uint64) {
 	}
 }
 
-// byConnections has nodes meet by connections that break.
+// byConnections connects nodes by connections that break.
 func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func(int) func(context.Context) (io.ReadWriteCloser, error) {
 	breaks := d.draw(2) == 0
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
@@ -131,7 +133,7 @@ func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func
 	}
 }
 
-// rank is what a rank does.
+// rank runs one rank.
 func (d *drama) rank(ctx context.Context, rank int, door door) {
 	ours, theirs := net.Pipe()
 	door.guests <- theirs
@@ -172,13 +174,13 @@ func (d *drama) end(rank int) {
 	d.head.MarkNodeLost(node, "it is over")
 }
 
-// doomed tells whether an error is what must come of the victim.
+// doomed reports whether an error is the expected consequence of the victim's end.
 func (d *drama) doomed(rank, round int, err error) bool {
-	mate := d.lost && d.world.nodeOfRank(rank) == d.world.nodeOfRank(d.victim) // its own node is gone
+	mate := d.lost && d.world.nodeOfRank(rank) == d.world.nodeOfRank(d.victim) // its own node has ended
 	return d.victim >= 0 && (round >= d.round || d.lost) && (mate || strings.Contains(err.Error(), "it is over") || d.lost && strings.Contains(err.Error(), "its node is lost"))
 }
 
-// fence enters a round's fence, sometimes more than once, and tells whether all have come.
+// fence enters a round's fence, sometimes more than once, and reports whether all have entered.
 func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bool {
 	d.mu.Lock()
 	d.entered[round]++
@@ -204,7 +206,7 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 	return err == nil
 }
 
-// get gets what another has put in a round.
+// get gets data that another rank has put in a round.
 func (d *drama) get(ctx context.Context, c *client.Client, rank, round int) {
 	owner := d.draw(len(d.world.nodeByRank))
 	value, from, err := c.GetValue(ctx, fmt.Sprint("key-", round), fmt.Sprint(owner), late)
@@ -216,7 +218,7 @@ func (d *drama) get(ctx context.Context, c *client.Client, rank, round int) {
 	}
 }
 
-// door is where programs come in, in memory.
+// door is a listener for programs, in memory.
 type door struct {
 	guests chan net.Conn
 	closed chan struct{}
@@ -232,7 +234,7 @@ func (d door) Accept() (net.Conn, error) {
 }
 
 func (d door) Close() error {
-	defer func() { _ = recover() }() // twice
+	defer func() { _ = recover() }() // closed twice
 	close(d.closed)
 	return nil
 }

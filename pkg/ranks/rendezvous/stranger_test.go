@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// Another user is not let in even where the socket can be reached, and its connections, which stay
-// open in any number, keep nobody else out.
+// TestStrangerAtTheSocket verifies that another user is rejected even if the socket can be reached,
+// and that its open connections, in any number, do not block other clients.
 func TestStrangerAtTheSocket(t *testing.T) {
 	users.Need(t)
 	s := raise(t, 1, 1, false)

@@ -32,7 +32,7 @@ func TestEquip(t *testing.T) {
 	set := s.nodes[0].PrepareDriver(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
 	for name, want := range map[string]string{
 		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
-		// what somebody has set stays
+		// Values that the user has set stay.
 		"HYDRA_LAUNCHER": "", "OMPI_MCA_plm": "", jobVariable: "none", SocketVariable: s.nodes[0].SocketPath(),
 	} {
 		if set[name] != want {
@@ -58,7 +58,8 @@ func TestEquip(t *testing.T) {
 	}
 }
 
-// In a job of Slurm's an mpirun finds the nodes by what Slurm tells another job anew.
+// TestEquipInSlurm verifies that, in a Slurm job, an mpirun finds the nodes through variables that
+// Slurm sets again for another job.
 func TestEquipInSlurm(t *testing.T) {
 	s := raise(t)
 	d := DriverInfo{Program: "/bin/bringupd", Hosts: []string{"n0", "n1", "n4"}, Slots: 2}
@@ -73,7 +74,8 @@ func TestEquipInSlurm(t *testing.T) {
 		}
 	}
 
-	// A run in a job that this driver submits sets its own, but for what somebody has changed.
+	// A run in a job that this driver submits sets its own variables, except those that the user has
+	// changed.
 	inherited := process.WithEnv(append(job, "BRINGUPD_RUN=17.0"), set)
 	inherited = process.WithEnv(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18", "HYDRA_LAUNCHER": "ssh"})
 	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/opt/bringupd", Hosts: []string{"n5"}, Slots: 4}, inherited)
@@ -86,7 +88,7 @@ func TestEquipInSlurm(t *testing.T) {
 		}
 	}
 
-	// On one machine without a job Hydra needs no file, which a job would inherit.
+	// On one machine without a job Hydra needs no host file, which a submitted job would inherit.
 	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/bin/bringupd", Hosts: []string{"vm", "vm"}, Slots: 2}, []string{"HYDRA_HOST_FILE=mine"})
 	if _, is := set["HYDRA_HOST_FILE"]; is || set["I_MPI_HYDRA_HOST_FILE"] != "" {
 		t.Errorf("on one machine Hydra is told %q", set)

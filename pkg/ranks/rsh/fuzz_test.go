@@ -6,23 +6,23 @@ import (
 	"testing"
 )
 
-// FuzzAsked reads requests of programs: whatever they send, a request has at most the bytes that
-// are accepted.
+// FuzzAsked reads requests of programs: whatever they send, a request does not exceed the accepted
+// size.
 func FuzzAsked(f *testing.F) {
 	f.Add([]byte(`{"host":"n1","command":"true"}` + "\n"))
 	f.Add([]byte(`{"here":true}` + "\n" + `more`))
 	f.Add([]byte("{\n"))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		r, err := readRequest(bytes.NewReader(sent))
-		// What is no text becomes a character of three bytes.
+		// An invalid byte becomes a character of three bytes.
 		if err == nil && len(r.Host)+len(r.Command) > 3*maxRequestSize {
 			t.Errorf("a request of %d bytes", len(r.Host)+len(r.Command))
 		}
 	})
 }
 
-// FuzzAgent has an agent read answers that no daemon sends: it passes on no more than it was sent,
-// and ends.
+// FuzzAgent lets an agent read answers that no daemon sends: it forwards no more data than it
+// received, and ends.
 func FuzzAgent(f *testing.F) {
 	f.Add([]byte("o\x00\x00\x00\x03abcx\x00\x00\x00\x0a{\"code\":3}"))
 	f.Add([]byte("e\xff\xff\xff\xff"))

@@ -22,17 +22,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ceiling is for waits that end much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 20 * time.Second
 
-// stage is a run of three nodes, n0 to n2, whose nodes reach the head in memory; n3 holds no
-// lifeline.
+// stage is a run of nodes n0 to n2, which reach the head in memory, and of n3, which has no peer
+// link.
 type stage struct {
 	t        testing.TB
 	exchange *Broker
 	nodes    []*Node
 	ctx      context.Context
-	deaf     bool // those who are summoned do not hear it
+	deaf     bool // nodes that should connect are not notified
 }
 
 func (s *stage) Hosts() ([]int, []string) {
@@ -70,7 +70,7 @@ func raise(t testing.TB) *stage {
 		dir := t.TempDir()
 		daemon := Daemon{PrivateDir: func() (string, error) { return dir, nil }, Background: background, Log: zap.NewNop()}
 		daemon.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
-			// of keepers
+			// The environment of keepers.
 			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...)
 			child, err := super.AsStarter().Start(ctx, spec)
 			return child, func() { child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM) }, err
@@ -88,7 +88,7 @@ func raise(t testing.TB) *stage {
 	return s
 }
 
-// pair returns the ends of a connection that a kernel keeps.
+// pair returns the two ends of a connection in the kernel.
 func pair(t testing.TB) (Conn, Conn) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
@@ -98,14 +98,14 @@ func pair(t testing.TB) (Conn, Conn) {
 	return os.NewFile(uintptr(fds[0]), "one"), os.NewFile(uintptr(fds[1]), "other")
 }
 
-// said is what came of a command.
+// said is the outcome of a command.
 type said struct {
 	code     int
 	out, err string
 	why      string
 }
 
-// call has an agent on a node run a command.
+// call lets an agent on a node run a command.
 func (s *stage) call(ctx context.Context, from int, host, command string) (got said) {
 	var out, err bytes.Buffer
 	code, failed := Agent{Socket: s.nodes[from].SocketPath(), Out: &out, Err: &err}.Run(ctx, host, command)
@@ -116,7 +116,7 @@ func (s *stage) call(ctx context.Context, from int, host, command string) (got s
 	return got
 }
 
-// file waits for a file, and returns what is in it.
+// file waits for a file and returns its contents.
 func file(t testing.TB, path string) string {
 	t.Helper()
 	for end := time.Now().Add(ceiling); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

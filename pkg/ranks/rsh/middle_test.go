@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/test/proxy"
 )
 
-// A user on the path between the nodes and the head neither reads a command nor has another one run
-// in its place.
+// TestManInTheMiddle verifies that an attacker on the path between the nodes and the head can
+// neither read a command nor have another one executed in its place.
 func TestManInTheMiddle(t *testing.T) {
 	s := raise(t)
 	listener, err := peerlink.TCP{}.Listen()

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 )
 
-// tree is processes, each as its pid, its parent's and its name.
+// tree returns processes, each given as its PID, its parent's PID and its name.
 func tree(rows ...any) (all []process.TreeProcess) {
 	for at := 0; at < len(rows); at += 3 {
 		all = append(all, process.TreeProcess{PID: rows[at].(int), Parent: rows[at+1].(int), Name: rows[at+2].(string)})
@@ -87,7 +87,8 @@ func TestWatchWaits(t *testing.T) {
 	}
 }
 
-// An srun is reported for the rank that has started it, and not at all if none of these has.
+// TestSrunsOfRanks verifies that an srun is reported for the rank that has started it, and not at
+// all if no rank has.
 func TestSrunsOfRanks(t *testing.T) {
 	all := tree(10, 1, "bringupd", 11, 10, "python", 12, 10, "python", 13, 12, "mpirun", 14, 13, "srun", 15, 10, "srun")
 	waits := SrunWaits(all, map[int]string{11: "rank 0 on n0", 12: "rank 1 on n0"}, RankAdvice)
@@ -102,8 +103,8 @@ func TestSrunsOfRanks(t *testing.T) {
 	}
 }
 
-// A driver with an MPI that no launcher has started is told of --ranks=1, and a rank of its mpirun
-// is not.
+// TestSingleton verifies that a driver with an MPI that was started without a launcher gets the
+// advice to use --ranks=1, and that a rank of its mpirun does not.
 func TestSingleton(t *testing.T) {
 	alone := &mpidetect.LoadedMPI{PID: 7, MPIs: []string{"/nowhere/libmpi.so.40"}, Environ: []string{"SLURM_PROCID=0"}}
 	waits := singletonWait(alone, 3)

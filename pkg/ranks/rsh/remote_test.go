@@ -77,7 +77,7 @@ func TestEndsWithItsAgent(t *testing.T) {
 	}
 }
 
-// lives tells whether a process runs, and is not one that init has still to take.
+// lives reports whether a process runs and is not a zombie that init will reap.
 func lives(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")
@@ -97,7 +97,7 @@ func TestLostNode(t *testing.T) {
 	s.exchange.CloseNodeConns(1)
 	call.Wait()
 	const want = "what it ran on n1 by bringupd rsh was killed or cut off"
-	// the caller may have heard of it first
+	// The caller may be notified first.
 	if told := s.exchange.DescribeBroken(t.Context()); told != want {
 		t.Errorf("told %q, want %q", told, want)
 	}
@@ -112,7 +112,7 @@ func TestSilentNode(t *testing.T) {
 	if err == nil || conn != nil || len(s.exchange.waiting[1]) > 0 {
 		t.Errorf("%v, %v came of it, and %d wait", conn, err, len(s.exchange.waiting[1]))
 	}
-	s.nodes[1].HandleConnRequest() // nobody waits for it any more
+	s.nodes[1].HandleConnRequest() // no goroutine waits for it any more
 	s.deaf = false
 	if got := s.call(t.Context(), 0, "n1", "exit 3"); got.code != 3 {
 		t.Errorf("then it said %+v", got)

@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// Another user runs nothing even where the socket can be reached, and its connections, which stay
-// open in any number, keep nobody else out.
+// TestStrangerAtTheSocket verifies that another user can run no command even if the socket can be
+// reached, and that its open connections, in any number, do not block other clients.
 func TestStrangerAtTheSocket(t *testing.T) {
 	users.Need(t)
 	s := raise(t)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// logDir is an empty log directory.
+// logDir returns an empty log directory.
 func logDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "logs")
@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// leave makes a run that is over since so long; without a result where result is false.
+// leave creates a run that ended the given time ago; if result is false, it has no result.
 func leave(t *testing.T, logs, name string, ago time.Duration, result bool) string {
 	t.Helper()
 	dir := filepath.Join(logs, name)
@@ -57,7 +57,7 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 	return dir
 }
 
-// begin makes a run that is under way.
+// begin creates a run in progress.
 func begin(t *testing.T, logs, name string) *signal.Dir {
 	t.Helper()
 	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, record.Job{})
@@ -65,7 +65,7 @@ func begin(t *testing.T, logs, name string) *signal.Dir {
 	return dir
 }
 
-// heard is what a prune has said of each run.
+// heard maps each run to the message that prune printed about it.
 type heard map[string]string
 
 func (h heard) say(run, what string) { h[run] = what }
@@ -97,7 +97,7 @@ func TestJudgement(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(logs, signal.BadNodesDir, "old.0"), nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(logs, "slurm-7.out"), nil, 0o600))
 	must(t, os.Symlink("old.0", filepath.Join(logs, signal.LatestLink)))
-	// A link in an old run is removed, and what it points at is not.
+	// A link in an old run is removed, but not its target.
 	must(t, os.Symlink(elsewhere, filepath.Join(logs, "old.0", "link")))
 	must(t, os.Rename(leave(t, logs, "half.0", 40*day, true), filepath.Join(logs, hiddenPrefix+"half.0-X")))
 
@@ -133,11 +133,12 @@ func TestJudgement(t *testing.T) {
 	}
 }
 
-// TestOthers has a log directory that others may write to, and, for root, the run of another user.
+// TestOthers uses a log directory that other users may write to and, as root, the run of another
+// user.
 func TestOthers(t *testing.T) {
 	logs, said := logDir(t), heard{}
 	theirs := leave(t, logs, "theirs.0", 40*day, true)
-	mode := os.FileMode(0o750) // where nothing can be given away, this is as strange
+	mode := os.FileMode(0o750) // without permission to change the owner, this counts as foreign, too
 	if os.Geteuid() == 0 {
 		must(t, os.Chown(theirs, 1234, 1234))
 		mode = 0o700
@@ -153,7 +154,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestMany removes 10,000 old runs beside a live one, by two at once.
+// TestMany removes 10,000 old runs beside a live one, with two concurrent calls.
 func TestMany(t *testing.T) {
 	const runs = 10_000
 	logs := logDir(t)
@@ -203,7 +204,7 @@ func TestMany(t *testing.T) {
 	t.Logf("%d runs of 5 names beside a live one, by two at once: %s, %d calls into the share", runs, took.Round(time.Millisecond), meter.CallStats().Calls)
 }
 
-// TestEndsEarly leaves off when it is told to, and the next one goes on.
+// TestEndsEarly verifies that a cancelled call stops early and that the next one continues.
 func TestEndsEarly(t *testing.T) {
 	logs := logDir(t)
 	for i := range 5 {

@@ -8,7 +8,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// A rank that puts without end is refused; what it has put can still be replaced.
+// TestPutsAreBounded verifies that a rank that puts more and more keys is refused, and that it can
+// still replace existing ones.
 func TestPutsAreBounded(t *testing.T) {
 	space := newHall().open(job(0), func(aborted) {}, nil)[0]
 	var says strings.Builder
@@ -32,7 +33,8 @@ func TestPutsAreBounded(t *testing.T) {
 	}
 }
 
-// A spawn that is too large is refused, and the rank is served on.
+// TestSpawnsAreBounded verifies that a spawn that is too large is refused, and that the rank is
+// still served.
 func TestSpawnsAreBounded(t *testing.T) {
 	line := "arg1=" + strings.Repeat("a", 100_000) + "\n"
 	block := "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=%d\n%sendcmd\n"

@@ -21,12 +21,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// client is a rank's connection to its PMI server, as MPICH has one. One goroutine at a time may
-// use it. It is of no more use once a call has ended with its context.
+// client is a rank's connection to its PMI server, like MPICH's. Only one goroutine at a time may
+// use it. It cannot be used after a call has ended with its context.
 type client struct {
 	rank, size int
 	spawned    bool
-	name       string // of the key-value space, as of init
+	name       string // of the key-value space, returned by init
 
 	conn  io.ReadWriteCloser
 	lines *bufio.Scanner
@@ -35,7 +35,7 @@ type client struct {
 // over returns the client of a connection.
 func over(conn io.ReadWriteCloser) *client { return &client{conn: conn, lines: newLineScanner(conn)} }
 
-// dial connects to the server by the descriptor that the environment names.
+// dial connects to the server through the descriptor named in the environment.
 func dial(environ func(name string) string) (*client, error) {
 	fd, fdErr := strconv.Atoi(environ("PMI_FD"))
 	rank, rankErr := strconv.Atoi(environ("PMI_RANK"))
@@ -88,7 +88,7 @@ func (c *client) universe(ctx context.Context) (int, error) {
 	return strconv.Atoi(m.fields["size"])
 }
 
-// spawn starts a job, which finds preput in its key-value space.
+// spawn starts a job, whose key-value space contains preput.
 func (c *client) spawn(ctx context.Context, commands []pmi.Command, preput map[string]string) error {
 	var b strings.Builder
 	numbered := func(kind string, pairs map[string]string) {
@@ -114,7 +114,7 @@ func (c *client) spawn(ctx context.Context, commands []pmi.Command, preput map[s
 	return err
 }
 
-// abort asks that all ranks be ended, this one too; there is no answer.
+// abort requests the end of all ranks, including this one; there is no answer.
 func (c *client) abort(code int, message string) error {
 	_, err := io.WriteString(c.conn, formatLine("abort", "exitcode", strconv.Itoa(code), "message", message))
 	return err
@@ -150,7 +150,7 @@ func (c *client) exchange(ctx context.Context, lines, answer string) (message, e
 	return m, nil
 }
 
-// causeOr returns the cause of the end of ctx, or err while it has not ended.
+// causeOr returns the cause of the end of ctx, or err if it has not ended.
 func causeOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -158,7 +158,7 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// TestDescriptor serves a rank by the descriptor and the environment that a launcher gives it.
+// TestDescriptor serves a rank through the descriptor and the environment that a launcher provides.
 func TestDescriptor(t *testing.T) {
 	ours, theirs, err := NewConnPair()
 	if err != nil {

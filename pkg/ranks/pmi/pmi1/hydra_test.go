@@ -17,13 +17,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// asRank is the first argument of this test's program where it is to be a rank.
+// asRank is the first argument of this test's program when it runs as a rank.
 const asRank = "rank"
 
 const (
 	abortCode = 42
-	// preput is a key that spawned ranks find, as that of MPI's port. Without one Intel's mpiexec
-	// spawns none.
+	// preput is a key for spawned ranks, such as MPI's port. Without one, Intel's mpiexec spawns no
+	// ranks.
 	preput = "bringupd-test-parent"
 )
 
@@ -40,7 +40,7 @@ func init() {
 	os.Exit(0)
 }
 
-// rank is the part of one rank of the clients' own test.
+// rank runs one rank of the client's own test.
 func rank(ctx context.Context, does string) error {
 	c, err := dial(os.Getenv)
 	if err != nil {
@@ -83,11 +83,11 @@ func rank(ctx context.Context, does string) error {
 			return err
 		}
 	}
-	_, err = io.Copy(io.Discard, c.conn) // all ranks are to be ended
+	_, err = io.Copy(io.Discard, c.conn) // all ranks will be ended
 	return errors.Join(err, errors.New("cannot wait for the end: the server has gone"))
 }
 
-// TestRealHydra holds the client of these tests to the servers of others: the mpiexecs of MPICH 4
+// TestRealHydra tests the client of these tests with other servers: the mpiexec programs of MPICH 4
 // and 5 and of Intel.
 func TestRealHydra(t *testing.T) {
 	all := map[string]string{debian: "mpiexec.hydra"}

@@ -53,7 +53,8 @@ func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 	})
 }
 
-// talk is what a rank 1 of 3 on two nodes says to its server in one go, and what it hears.
+// talk sends the commands of rank 1 of 3 on two nodes to its server at once, and returns the
+// answers.
 func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting SessionState, aborts []aborted) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestRefusedRank has a rank refused where its node cannot reach the others: it never has come up.
+// TestRefusedRank verifies that a rank whose node cannot reach the others is refused and does not
+// count as started.
 func TestRefusedRank(t *testing.T) {
 	space := New(Config{
 		Job: job(0, 0), Peers: newHall(), Log: zap.NewNop(),
@@ -176,7 +178,8 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// A rank that dies in a barrier has left at once; the others wait on, as who decides will end them.
+// TestDeathInABarrier verifies that the end of a rank that dies in a barrier is seen at once, and
+// that the others still wait: another component ends them.
 func TestDeathInABarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, last := range []bool{false, true} {
@@ -189,7 +192,7 @@ func TestDeathInABarrier(t *testing.T) {
 				enter(1, others)
 				synctest.Wait()
 			}
-			enter(0, died) // with rank 1 before it, this has the nodes meet
+			enter(0, died) // with rank 1 before it, this completes the node's part
 			synctest.Wait()
 			w.ranks[0].close()
 			if err := <-died; err == nil {
@@ -224,7 +227,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := serve(ctx, t, newHall(), job(0, 1))
 		ended := make(chan error)
-		go func() { ended <- w.ranks[0].barrier(t.Context()) }() // its node's last: the nodes meet
+		go func() { ended <- w.ranks[0].barrier(t.Context()) }() // the last of its node: the nodes synchronise
 		time.Sleep(time.Hour)
 		cancel()
 		w.serving.Wait()
@@ -420,8 +423,8 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// FuzzServe has a rank say anything: the server ends with it, and every line it answers is one that
-// clients can read.
+// FuzzServe lets a rank send anything: the server ends with it, and clients can parse every line of
+// its answers.
 func FuzzServe(f *testing.F) {
 	f.Add("cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=put kvsname=job key=K value=V\ncmd=barrier_in\ncmd=finalize\n")
 	f.Add("mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\narg1=\nendcmd\nmcmd=spawn\nnprocs=3\nexecname=y\ninfo_key_0=wd\ninfo_val_0=/\nendcmd\n")
@@ -435,7 +438,7 @@ func FuzzServe(f *testing.F) {
 		lines := newLineScanner(&conn.heard)
 		for lines.Scan() {
 			if strings.HasPrefix(lines.Text(), "cmd=put_ranks2hosts") {
-				return // is not of that form
+				return // does not have that form
 			}
 			if m, err := parseMessage(lines.Text()); err != nil || m.fields["rc"] == "" {
 				t.Errorf("it answers %q: %v", lines.Text(), err)
@@ -444,7 +447,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// script is a connection to a rank whose words are known beforehand.
+// script is a connection to a rank whose commands are given.
 type script struct {
 	io.Reader
 	heard bytes.Buffer

@@ -17,16 +17,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hall is where the nodes of a test meet: Peers of them all, in memory.
+// hall connects the nodes of a test: it implements Peers for all of them, in memory.
 type hall struct {
 	spawn func(hall *hall, s pmi.SpawnRequest) (string, error)
 
 	mu        sync.Mutex
-	nodes     map[string]int // of each job, on how many nodes it has ranks
+	nodes     map[string]int // number of nodes with ranks of each job
 	meetings  map[string]*meeting
 	published map[string]pmi.Entry
-	spoil     func([]byte) []byte // what a meeting returns, made of what it should
-	unmapped  bool                // jobs have no process mapping, as large and uneven ones
+	spoil     func([]byte) []byte // changes the result of a fence
+	unmapped  bool                // jobs have no process mapping, like large and uneven ones
 }
 
 type meeting struct {
@@ -109,13 +109,13 @@ func (h *hall) SpawnJob(_ context.Context, s pmi.SpawnRequest) (string, error) {
 	return h.spawn(h, s)
 }
 
-// aborted is what Config.Abort was told.
+// aborted holds the arguments of Config.Abort.
 type aborted struct {
 	rank, code int
 	words      string
 }
 
-// open makes the spaces of a job, one a node that has ranks of it.
+// open creates the servers of a job, one per node that has ranks of it.
 func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[int]*Server {
 	spaces := make(map[int]*Server)
 	for _, node := range job.Nodes {
@@ -142,10 +142,10 @@ type world struct {
 	entered []int
 	aborts  chan aborted
 	serving sync.WaitGroup
-	parting []SessionState // valid once serving is over
+	parting []SessionState // valid after serving has ended
 }
 
-// job returns one whose ranks are on these nodes.
+// job returns a job whose ranks are on these nodes.
 func job(nodes ...int) *pmi.Job {
 	hosts := make([]string, slices.Max(nodes)+1)
 	for i := range hosts {
@@ -154,7 +154,7 @@ func job(nodes ...int) *pmi.Job {
 	return &pmi.Job{Name: "job", Hosts: hosts, Nodes: nodes, UniverseSize: 16}
 }
 
-// serve starts a job whose ranks have begun to speak; all of them are to be closed by who asked.
+// serve starts a job whose ranks have sent their first command; the caller must close all of them.
 func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
 	t.Helper()
 	w := &world{hall: h, aborts: make(chan aborted, 8), parting: make([]SessionState, len(job.Nodes))}
@@ -176,7 +176,7 @@ func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
 	return w
 }
 
-// each has every rank do something, all at once.
+// each runs do for every rank, concurrently.
 func (w *world) each(t *testing.T, do func(rank int, c *client) error) {
 	t.Helper()
 	errs := make([]error, len(w.ranks))
@@ -192,7 +192,7 @@ func (w *world) each(t *testing.T, do func(rank int, c *client) error) {
 	}
 }
 
-// end closes all ranks, and returns how they have parted.
+// end closes all ranks and returns the final states of their sessions.
 func (w *world) end() []SessionState {
 	for _, c := range w.ranks {
 		c.close()

@@ -21,13 +21,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// ceiling is for what ends much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = 2 * time.Minute
 
 // flavour is an MPI whose programs are run.
 type flavour struct {
 	name   string
-	python string // with mpi4py for it; empty for C alone
+	python string // with mpi4py for it; empty: C only
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 	intel  = "Intel MPI"
 )
 
-// flavours are those that this machine must have: none is left out.
+// flavours returns the MPIs that this machine must have: none is skipped.
 func flavours(t *testing.T) []flavour {
 	t.Helper()
 	list := []flavour{{name: debian}}
@@ -50,7 +50,7 @@ func flavours(t *testing.T) []flavour {
 	return list
 }
 
-// compiled returns the test's C program, made for Debian's MPICH.
+// compiled returns the test's C program, compiled for Debian's MPICH.
 func compiled(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "ring")
@@ -60,11 +60,11 @@ func compiled(t *testing.T) string {
 	return binary
 }
 
-// launch is programs that are started as ranks, as a launcher would.
+// launch is a set of programs that are started as ranks, as by a launcher.
 type launch struct {
 	t *testing.T
-	// no two jobs may have had the same: MPICH 5 names its shared memory by it, and a killed one
-	// leaves that behind
+	// The name must be unique: MPICH 5 names its shared memory after it, and a killed job leaves that
+	// behind.
 	name string
 	hall *hall
 	ctx  context.Context
@@ -74,13 +74,13 @@ type launch struct {
 	mu     sync.Mutex
 	jobs   int
 	spaces []*Server
-	left   []string // in shared memory, before it was swept
+	left   []string // in shared memory, before the cleanup
 	said   map[pmi.ProcID]*strings.Builder
 	codes  map[pmi.ProcID]int // 128 + n for a signal
 	parts  map[pmi.ProcID]SessionState
 }
 
-// abortion is that a rank has asked for the end.
+// abortion is the cause of an end that a rank has requested.
 type abortion aborted
 
 func (a abortion) Error() string {
@@ -113,7 +113,7 @@ func launchedIn(t *testing.T, h *hall, nodes []int, argv ...string) *launch {
 	return l
 }
 
-// swept returns what was left and is no more.
+// swept returns the leftovers that have been removed.
 func (l *launch) swept() []string {
 	return slices.DeleteFunc(slices.Clone(l.left), func(path string) bool {
 		_, err := os.Stat(path)
@@ -121,7 +121,7 @@ func (l *launch) swept() []string {
 	})
 }
 
-// spawn places the new ranks on both nodes by turns.
+// spawn places the new ranks on both nodes in turn.
 func (l *launch) spawn(s pmi.SpawnRequest) (string, error) {
 	l.mu.Lock()
 	l.jobs++
@@ -185,8 +185,8 @@ func (l *launch) rank(space *Server, job *pmi.Job, rank int, command pmi.Command
 	return nil
 }
 
-// wanted fails where ranks have said or done anything but what was expected of them: all must have
-// said that, and finalized.
+// wanted verifies that the given number of ranks have printed the text, and that all ranks have
+// exited with 0 and finalized.
 func (l *launch) wanted(words string, ranks int) {
 	l.t.Helper()
 	count := 0
@@ -214,7 +214,7 @@ func (l *launch) show() {
 // twoByTwo are the nodes of the ranks.
 var twoByTwo = []int{0, 0, 1, 1}
 
-// program is what is run to do something.
+// program returns the command line that performs an action.
 func (f flavour) program(t *testing.T, does ...string) []string {
 	if f.python == "" {
 		return append([]string{compiled(t)}, does...)
@@ -232,7 +232,7 @@ func TestRealRing(t *testing.T) {
 	}
 }
 
-// Ranks in turns on nodes, whose numbers do not begin with 0.
+// TestRealPlaces places ranks on nodes in turn, with numbers that do not begin with 0.
 func TestRealPlaces(t *testing.T) {
 	for _, f := range flavours(t) {
 		t.Run(f.name, func(t *testing.T) {
@@ -242,7 +242,8 @@ func TestRealPlaces(t *testing.T) {
 	}
 }
 
-// Without a mapping ranks find out by themselves that all of them share this machine.
+// TestRealWithoutMapping verifies that ranks without a mapping detect by themselves that all of
+// them share this machine.
 func TestRealWithoutMapping(t *testing.T) {
 	for _, f := range flavours(t) {
 		t.Run(f.name, func(t *testing.T) {
@@ -280,7 +281,7 @@ func TestRealPublish(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			nodes := twoByTwo
 			if f.name == intel {
-				// it crashes when it connects to another node, under its own mpiexec too
+				// It crashes when it connects to another node, under its own mpiexec too.
 				nodes = []int{0, 0, 0, 0}
 			}
 			launched(t, nodes, f.program(t, "publish")...).wanted("met by name", 2)
@@ -291,13 +292,13 @@ func TestRealPublish(t *testing.T) {
 func TestRealSpawn(t *testing.T) {
 	for _, f := range flavours(t) {
 		if f.name == debian {
-			continue // spawns nothing, under its own mpiexec too
+			continue // spawns no ranks, under its own mpiexec too
 		}
 		t.Run(f.name, func(t *testing.T) {
 			launched(t, []int{0}, f.program(t, "spawn")...).wanted("children 0 1 2 of 3", 1)
 		})
 		if f.name == intel {
-			// crashes when it spawns more than once or more than one command, under its own mpiexec too
+			// It crashes when it spawns more than once or more than one command, under its own mpiexec too.
 			continue
 		}
 		t.Run(f.name+", two commands, one after the other", func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// refusal is what becomes of a question that a child passes on.
+// refusal returns the error of a request that a child forwards.
 func refusal(t *testing.T, op byte, fields func(*frame)) error {
 	t.Helper()
 	f := make(frame, 0)
@@ -31,7 +31,8 @@ func refusal(t *testing.T, op byte, fields func(*frame)) error {
 	return err
 }
 
-// All that ranks send has bounds, and what has more is refused by the error of PMIx's standard.
+// TestQuestionsAreBounded verifies that all data of ranks is bounded, and that more is refused with
+// the error code of the PMIx standard.
 func TestQuestionsAreBounded(t *testing.T) {
 	who := pmi.ProcID{Job: "w"}
 	manyInfos := func(f *frame) {
@@ -113,8 +114,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// Infos that count for all commands of a spawn are looked at once, not for each of them: 65,536 for
-// 4,096 commands would take a node minutes.
+// TestSpawnWithManyInfos verifies that infos that apply to all commands of a spawn are processed
+// once, not for each command: 65,536 for 4,096 commands would take a node minutes.
 func TestSpawnWithManyInfos(t *testing.T) {
 	var f frame
 	f.addProc(pmi.ProcID{Job: "w"})
@@ -137,7 +138,7 @@ func TestSpawnWithManyInfos(t *testing.T) {
 	}
 }
 
-// An abort's words are cut to what a log has room for.
+// TestLastWordsAreBounded verifies that the message of an abort is truncated to the limit of a log.
 func TestLastWordsAreBounded(t *testing.T) {
 	var heard string
 	s := &Server{Handlers: Handlers{AbortJob: func(_ pmi.ProcID, _ int, words string) { heard = words }}}
@@ -150,8 +151,8 @@ func TestLastWordsAreBounded(t *testing.T) {
 	}
 }
 
-// Questions that nobody answers are refused once there are too many, and a child that takes in no
-// answer ends.
+// TestQuestionsThatWaitAreBounded verifies that further requests are refused once too many have no
+// answer, and that a child that reads no answers is ended.
 func TestQuestionsThatWaitAreBounded(t *testing.T) {
 	s := &Server{frames: make(chan frame), clients: make(map[pmi.ProcID]*clientState)}
 	s.ctx, s.stop = context.WithCancel(t.Context())
@@ -163,7 +164,7 @@ func TestQuestionsThatWaitAreBounded(t *testing.T) {
 		return &frameReader{rest: f}
 	}
 	s.Peers = silent{}
-	// Most of the questions and of the refusals that fit are there before, without their goroutines.
+	// Most of the requests and of the refusals that fit are sent in advance, without their goroutines.
 	const room = 100
 	for range maxRequests - room {
 		if !s.requestQuota.Reserve(0, maxRequests, 0) || !s.refusalQuota.Reserve(0, maxRequests, 0) {
@@ -186,7 +187,7 @@ func TestQuestionsThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// silent are peers that never answer.
+// silent is a Peers that never answers.
 type silent struct{ Peers }
 
 func (silent) LookupEntries(ctx context.Context, _ []string, _ bool) ([]pmi.Entry, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// decoder is a process that reads orders and answers as the child does, with the sanitizers of
-// addresses and of undefined behaviour.
+// decoder is a process that parses orders and answers like the child, with the sanitizers for
+// addresses and undefined behaviour.
 type decoder struct {
 	program string
 	child   *exec.Cmd
@@ -25,7 +25,7 @@ type decoder struct {
 
 func buildDecoder(f *testing.F) *decoder {
 	f.Helper()
-	const variable = "BRINGUPD_TEST_DECODER" // workers of the fuzzer find what was built before them
+	const variable = "BRINGUPD_TEST_DECODER" // workers of the fuzzer find the binary that was built before
 	d := &decoder{program: os.Getenv(variable)}
 	f.Cleanup(d.end)
 	if d.program != "" {
@@ -49,7 +49,7 @@ func (d *decoder) end() {
 	}
 }
 
-// reads has the decoder read a frame, and fails if that ends it.
+// reads lets the decoder read a frame, and fails if the decoder ends.
 func (d *decoder) reads(t *testing.T, frame []byte) {
 	t.Helper()
 	var err error
@@ -75,8 +75,8 @@ func (d *decoder) reads(t *testing.T, frame []byte) {
 	}
 }
 
-// FuzzChild has the child's C read what no daemon sends: it must end with each, and touch no memory
-// that is not its own.
+// FuzzChild lets the child's C code read data that no daemon sends: it must handle each frame and
+// access no foreign memory.
 func FuzzChild(f *testing.F) {
 	job := &pmi.Job{
 		Name: "w", Hosts: []string{"n0", "n1"}, Nodes: []int{0, 1, 1}, Apps: []int{0, 0, 1}, UniverseSize: 4, Parent: &pmi.ProcID{Job: "v", Rank: 1},
@@ -86,7 +86,7 @@ func FuzzChild(f *testing.F) {
 	add.addNumber(2)
 	add.addAttributes(jobAttributes(job, 1, "/tmp"))
 	f.Add([]byte(*add))
-	for at := 0; at < len(*add); at += 41 { // cut off
+	for at := 0; at < len(*add); at += 41 { // truncated
 		f.Add([]byte(slices.Clone((*add)[:at])))
 	}
 	nested := newFrame(doInit, 2)

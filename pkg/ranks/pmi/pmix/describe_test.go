@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// valueOf returns the value of a key, or nil if it is not told.
+// valueOf returns the value of a key, or nil if it is missing.
 func valueOf(infos []attribute, key string) any {
 	at := slices.IndexFunc(infos, func(i attribute) bool { return i.key == key })
 	if at < 0 {
@@ -19,13 +19,13 @@ func valueOf(infos []attribute, key string) any {
 	return infos[at].value
 }
 
-// On every placement of a spawn, a library that counts by the node map finds each rank's node, its
-// host and its local peers.
+// TestNodeIDs verifies, for every placement of a spawn, that a library that counts by the node map
+// finds each rank's node, its host and its local peers.
 func TestNodeIDs(t *testing.T) {
 	for nodes := 2; nodes <= 4; nodes++ {
 		for ranks := 1; ranks <= 3; ranks++ {
 			placement := make([]int, ranks)
-			for { // each way to give every rank a node
+			for { // each way to assign nodes to the ranks
 				t.Run(fmt.Sprint(nodes, " nodes, ranks on ", placement), func(t *testing.T) { checkNodeIDs(t, nodes, placement) })
 				at := 0
 				for ; at < ranks && placement[at] == nodes-1; at++ {

@@ -21,7 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 )
 
-// Faults of testdata/fake.c, by their numbers there.
+// The faults of testdata/fake.c, with their numbers there.
 const (
 	emptyAnswer = iota
 	old
@@ -34,7 +34,7 @@ const (
 	listens
 )
 
-// fake is a libpmix with a fault.
+// fake returns a libpmix with a fault.
 func fake(t *testing.T, fault int) pmix.Library {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "libpmix.so.2")
@@ -47,7 +47,7 @@ func fake(t *testing.T, fault int) pmix.Library {
 
 func start(ctx context.Context, t *testing.T, library pmix.Library) (*pmix.Server, error) {
 	s, err := pmix.Start(ctx, pmix.Config{
-		// The race detector lets a program wait for a second at its end.
+		// The race detector makes a program sleep for a second at its end.
 		Library: library, Environ: append(os.Environ(), "GORACE=atexit_sleep_ms=0"), Host: "n0", Dir: t.TempDir(), Log: zaptest.NewLogger(t),
 	})
 	if err == nil {
@@ -95,7 +95,7 @@ func TestLibraryThatHangs(t *testing.T) {
 	}
 }
 
-// TestStartIsCanceled checks that the error names the cause, also if the child is seen to end
+// TestStartIsCanceled verifies that the error names the cause, even if the child's end is noticed
 // first.
 func TestStartIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -149,7 +149,7 @@ func TestLibraryThatPrints(t *testing.T) {
 	}
 }
 
-// TestRankThatDied has nobody wait for what a rank that has died would have committed.
+// TestRankThatDied verifies that no process waits for data that a dead rank would have committed.
 func TestRankThatDied(t *testing.T) {
 	s, err := start(t.Context(), t, fake(t, prints))
 	if err != nil {
@@ -180,7 +180,7 @@ func TestRankThatDied(t *testing.T) {
 	}
 }
 
-// nobody is who has no other nodes.
+// nobody is a Peers without other nodes.
 type nobody struct{}
 
 func (nobody) SpawnJob(context.Context, pmi.SpawnRequest) (string, error) {
@@ -188,7 +188,7 @@ func (nobody) SpawnJob(context.Context, pmi.SpawnRequest) (string, error) {
 }
 func (nobody) NotifyNodes(context.Context, pmi.Event) error { return nil }
 
-// TestOrphan has a child end whose library hangs, and whose daemon is no more.
+// TestOrphan verifies that a child whose library hangs ends after its daemon.
 func TestOrphan(t *testing.T) {
 	orders, ours, err := os.Pipe()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// tree makes empty files below a directory; one with => in its name is a link.
+// tree creates empty files below a directory; a name with => is a link.
 func tree(t *testing.T, names ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -31,9 +31,9 @@ func TestFind(t *testing.T) {
 	const debian = "usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so.2"
 	for name, tc := range map[string]struct {
 		files   []string
-		program string   // below the root, where it has a slash
-		environ []string // what begins with @ is below the root
-		want    string   // empty: nothing
+		program string   // below the root if it contains a slash
+		environ []string // paths that begin with @ are below the root
+		want    string   // empty: not found
 		prefix  string
 	}{
 		"a wheel's beside the driver's python": {

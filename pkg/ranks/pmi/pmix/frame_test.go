@@ -10,12 +10,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// written is a frame as it travels.
+// written returns a frame in its transfer format.
 func written(f *frame) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(*f))), *f...)
 }
 
-// asks are what a child may say, as it says it.
+// asks returns all messages that a child may send.
 func asks() map[string]*frame {
 	key := func(f *frame, name string, required byte, value string) {
 		f.addText(name)
@@ -115,7 +115,7 @@ func TestQuery(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key  string
 		with requestAttributes
-		want any // nil: not known
+		want any // nil: unknown
 	}{
 		"all jobs":      {"pmix.qry.ns", nil, "w,w-1"},
 		"own size":      {"pmix.job.size", nil, 3},
@@ -152,7 +152,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// FuzzFrame reads what no child says: it must end, and without much memory.
+// FuzzFrame reads data that no child sends: reading must end, without much memory.
 func FuzzFrame(f *testing.F) {
 	for _, ask := range asks() {
 		f.Add(written(ask))

@@ -44,7 +44,8 @@ func TestGroupOfUnknownKind(t *testing.T) {
 	}
 }
 
-// TestRefusedRank has a rank that connects refused where its node cannot reach the others.
+// TestRefusedRank verifies that a rank that connects is refused if its node cannot reach the
+// others.
 func TestRefusedRank(t *testing.T) {
 	who := pmi.ProcID{Job: "j", Rank: 3}
 	s := &Server{Handlers: Handlers{AwaitLink: func(_ context.Context, by pmi.ProcID) error {

@@ -21,7 +21,7 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// strangerCommand has the test binary greet an address, and print what it hears.
+// strangerCommand makes the test binary connect to an address and print what it receives.
 const strangerCommand = "greet"
 
 func greet(address string) int {
@@ -37,7 +37,7 @@ func greet(address string) int {
 	return 0
 }
 
-// served is a child that runs as the job's user, and its conversation.
+// served is a child that runs as the job's user, and the connection to it.
 type served struct {
 	*exec.Cmd
 	t    *testing.T
@@ -47,7 +47,7 @@ type served struct {
 	id   uint32
 }
 
-// serveAs starts a child of a program as the job's user, by a library that all users can read.
+// serveAs starts a program's child as the job's user, with a library that all users can read.
 func serveAs(t *testing.T, program string, library pmix.Library, env ...string) *served {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -76,7 +76,7 @@ func serveAs(t *testing.T, program string, library pmix.Library, env ...string) 
 	return s
 }
 
-// order sends an order, and returns the status and the bytes of its answer.
+// order sends an order and returns the status and the data of its answer.
 func (s *served) order(op byte, fields []byte) (status int32, data []byte) {
 	s.t.Helper()
 	s.id++
@@ -102,20 +102,20 @@ func (s *served) order(op byte, fields []byte) (status int32, data []byte) {
 	}
 }
 
-// text is a text as frames have it.
+// text encodes a text for a frame.
 func text(s string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...)
 }
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// public is a library where all users can read it.
+// public returns a copy of a library that all users can read.
 func public(t *testing.T, library pmix.Library) pmix.Library {
 	t.Helper()
 	return pmix.Library{Path: users.Public(t, library.Path), Prefix: library.Prefix}
 }
 
-// testProgram is the test binary where all users can run it.
+// testProgram returns a copy of the test binary that all users can execute.
 func testProgram(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -125,8 +125,8 @@ func testProgram(t *testing.T) string {
 	return users.Public(t, self)
 }
 
-// A connection of another user is closed before it can speak, and neither ends nor delays the
-// listener: the job's user is served at any time.
+// TestOtherUsersCannotConnect verifies that another user's connection is closed before it can send
+// data, and neither ends nor delays the listener: the job's user is served at any time.
 func TestOtherUsersCannotConnect(t *testing.T) {
 	users.Need(t)
 	program := testProgram(t)
@@ -152,8 +152,8 @@ func TestOtherUsersCannotConnect(t *testing.T) {
 	if got := hears(users.Stranger); strings.HasPrefix(got, "welcome") {
 		t.Errorf("another user hears %q", got)
 	}
-	// This process is root, which is another user, too. A flood that is never read or closed by its
-	// sender does not exhaust the server: it keeps no descriptor of them.
+	// This process is root, which is another user, too. A flood of connections that their sender never
+	// reads or closes does not exhaust the server: it keeps no descriptor of them.
 	for range 3000 {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -170,9 +170,10 @@ func TestOtherUsersCannotConnect(t *testing.T) {
 	}
 }
 
-// A child reads an order that is cut off anywhere, or nested, as broken: it goes on.
+// TestBrokenOrders verifies that a child treats a truncated or deeply nested order as invalid and
+// continues.
 func TestBrokenOrders(t *testing.T) {
-	// arrays of one info
+	// Arrays of one info each.
 	nested := bytes.Repeat(bytes.Join([][]byte{number(1), text("k"), number(39)}, nil), 1_000_000)
 	node := bytes.Join([][]byte{text("w"), number(1), number(1), text("pmix.nmap"), number(0xfff0)}, nil)
 	ranks := bytes.Join([][]byte{text("w"), number(1), number(1), text("pmix.pmap"), number(0xfff1)}, nil)

@@ -10,7 +10,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix/child"
 )
 
-// TestMain makes the server's child, or a stranger, of the test binary if that was started as one.
+// TestMain runs the test binary as the server's child or as another user's client if it was started
+// as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == pmix.ChildCommand {
 		os.Exit(child.ServePMIx(os.Args[2][len("--pmix="):], os.Stdin, os.Stdout, os.Stderr))

@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// TestRealClients has plain clients of each library served by each.
+// TestRealClients runs plain clients of each library with the server of each library.
 func TestRealClients(t *testing.T) {
 	program := built(t, "client.c", "gcc", "-O1")
 	libs := libraries(t)
@@ -31,8 +31,8 @@ func TestRealClients(t *testing.T) {
 	}
 }
 
-// TestRealGroups has clients make groups, served by the library that they have: versions 4 and 5
-// tell their servers of groups in different ways.
+// TestRealGroups lets clients create groups, with the server of their own library: versions 4 and 5
+// notify their servers of groups in different ways.
 func TestRealGroups(t *testing.T) {
 	program := built(t, "client.c", "gcc", "-O1")
 	for version, library := range libraries(t) {
@@ -92,7 +92,7 @@ func scenarios(t *testing.T, program string, server, client pmix.Library) {
 	})
 }
 
-// prefixed is what a library needs to find its own files.
+// prefixed returns the environment that a library needs to find its own files.
 func prefixed(l pmix.Library) []string {
 	if l.Prefix == "" {
 		return nil
@@ -109,7 +109,7 @@ func (t *team) heard(times int, what string) {
 	}
 }
 
-// TestRealOpenMPI has ranks of an Open MPI of each line, on two nodes.
+// TestRealOpenMPI runs ranks of Open MPI, of each version line, on two nodes.
 func TestRealOpenMPI(t *testing.T) {
 	libs := libraries(t)
 	program := built(t, "../../pmi1/testdata/ring.c", "mpicc.openmpi")
@@ -117,8 +117,8 @@ func TestRealOpenMPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Both nodes are one machine here, which version 4 knows by its name, and would share memory with
-	// ranks of the other.
+	// Both nodes are the same machine here. Version 4 recognises it by its name, and would share
+	// memory with ranks of the other node.
 	four := []string{"JSM_JSRUN_PORT=1", "OMPI_MCA_btl=^vader"}
 	for _, by := range []string{"4", "5"} {
 		for _, tc := range []struct {
@@ -153,7 +153,7 @@ func TestRealOpenMPI(t *testing.T) {
 	}
 }
 
-// TestLayout holds what is declared here to the headers of a version.
+// TestLayout compares the declarations here with the headers of a version.
 func TestLayout(t *testing.T) {
 	header := needs(t, "the layout", "/usr/lib/*/pmix2/include/pmix_server.h")
 	check := exec.Command("gcc", "-std=gnu11", "-fsyntax-only", "-Wno-deprecated-declarations", "-I"+filepath.Dir(header), "testdata/layout.c")
@@ -163,8 +163,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestRealStranger has another user connect to the server of a job's user by a real libpmix, with
-// all that a rank is told and with the uid of the job's user, which libpmix believes.
+// TestRealStranger lets another user connect to the server of a job's user with a real libpmix,
+// with all data that a rank receives and with the UID of the job's user, which libpmix accepts.
 func TestRealStranger(t *testing.T) {
 	users.Need(t)
 	program := testProgram(t)
@@ -225,7 +225,7 @@ func TestRealStranger(t *testing.T) {
 	}
 }
 
-// agree agrees to all that clients ask.
+// agree answers all requests of clients with success.
 func (s *served) agree() {
 	for {
 		var length uint32
@@ -243,8 +243,8 @@ func (s *served) agree() {
 	}
 }
 
-// TestRealSecret has the ranks of an Open MPI of each line run, and looks meanwhile for the secret
-// in the job's name in all that another user can see.
+// TestRealSecret runs ranks of Open MPI, of each version line, and meanwhile searches everything
+// that another user can see for the secret in the job's name.
 func TestRealSecret(t *testing.T) {
 	users.Need(t)
 	libs := libraries(t)

