@@ -31,7 +31,7 @@ class Client:
     def __init__(self, path=None, rank=None):
         path = path or os.environ.get("BRINGUPD_SOCKET")
         if not path:
-            raise MeetingError("cannot find a place to meet: BRINGUPD_SOCKET is not set; the ranks of a world have it (bringupd --ranks-per-node)")
+            raise MeetingError("cannot use the key-value store of this run: BRINGUPD_SOCKET is not set; it is set for ranks (bringupd --ranks-per-node)")
         if rank is None and os.environ.get("BRINGUPD_RANK"):
             rank = int(os.environ["BRINGUPD_RANK"])
         self._last = 0
@@ -97,7 +97,7 @@ class Client:
     def _hear(self):
         line = self._lines.readline()
         if not line:
-            raise MeetingError("cannot hear this node's meeting any more: the run is over", gone=True)
+            raise MeetingError("cannot read from this node's key-value store any longer: the run is over", gone=True)
         answer = json.loads(line)
         if "error" in answer:
             raise MeetingError(answer["error"], answer.get("late", False), answer.get("gone", False), answer.get("refused", False))

@@ -27,10 +27,10 @@ func TestCheckBinding(t *testing.T) {
 		says        []string
 	}{
 		{"it is where it should be", `{"cpus":"0-8191"}`, "", 0, []string{"PASS rank 5 (1 of 4 on n7): CPUs 0-8191\n"}},
-		{"nothing is bound", `{"note":"no CPUs of its own"}`, "", 0, []string{"PASS rank 5 (1 of 4 on n7): not bound\n  it has no CPUs of its own\n"}},
-		{"other CPUs", `{"cpus":"8000"}`, "", 75, []string{"FAIL rank 5 ", "\n  it may run on CPUs ", ", which are not its own: these are 8000\n"}},
-		{"other memory", `{"mems":"0"}`, "", 75, []string{"\n  its memory policy is default, and should be bind:0\n"}},
-		{"another GPU", `{"gpus":["1"]}`, "CUDA_VISIBLE_DEVICES=0", 75, []string{"\n  CUDA_VISIBLE_DEVICES is 0, and its own GPUs are 1\n"}},
+		{"nothing is bound", `{"note":"no CPUs of its own"}`, "", 0, []string{"PASS rank 5 (1 of 4 on n7): not bound\n  note: no CPUs of its own\n"}},
+		{"other CPUs", `{"cpus":"8000"}`, "", 75, []string{"FAIL rank 5 ", "\n  it may also run on CPUs ", "; its own CPUs are 8000\n"}},
+		{"other memory", `{"mems":"0"}`, "", 75, []string{"\n  its memory policy is default; expected bind:0\n"}},
+		{"another GPU", `{"gpus":["1"]}`, "CUDA_VISIBLE_DEVICES=0", 75, []string{"\n  CUDA_VISIBLE_DEVICES is 0; its own GPUs are 1\n"}},
 		{"its GPU", `{"gpus":["1"]}`, "CUDA_VISIBLE_DEVICES=1", 0, []string{"PASS"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestCheckBindingRefuses(t *testing.T) {
 		name, says string
 		env        []string
 	}{
-		{"no rank", "BRINGUPD_RANK is not set; run it inside a rank, as in: srun bringupd", nil},
+		{"no rank", "BRINGUPD_RANK is not set; run it inside a rank, for example: srun bringupd", nil},
 		{"no place", "BRINGUPD_BINDING is not set", inRank("")},
 		{"a strange place", "cannot read BRINGUPD_BINDING=x", inRank("x")},
 		{"a strange rank", "cannot read BRINGUPD_RANK=x: it should be a number", append(inRank("{}"), "BRINGUPD_RANK=x")},

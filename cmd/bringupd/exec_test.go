@@ -34,11 +34,11 @@ func TestExecConclude(t *testing.T) {
 		{"a node is lost", []request.ExecResult{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
 		{"the run was stopped, and the command with it", []request.ExecResult{node(0, 143)}, nil, 143, "bringupd: n0: exit code 143\n"},
 		{"the run has ended, and one says nothing of it", []request.ExecResult{node(0, 1), silent}, request.ErrRunOver, 76,
-			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended meanwhile\n"},
+			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended in the meantime\n"},
 		{"the run has ended before anybody began", nil, request.ErrRunOver, 76,
-			"bringupd: cannot run it: the run has ended meanwhile; see whether the run lives, or has exec at all: its bringupd may be older\n"},
+			"bringupd: cannot run it: the run has ended in the meantime; see whether the run lives, or has exec at all: its bringupd may be older\n"},
 		{"nobody has looked at it", nil, request.ErrNoAnswer, 76,
-			"bringupd: cannot run it: the run's head does not answer; see whether the run lives, or has exec at all: its bringupd may be older\n"},
+			"bringupd: cannot run it: the run's head does not respond; see whether the run lives, or has exec at all: its bringupd may be older\n"},
 		{"who reads has gone", []request.ExecResult{silent}, unix.EPIPE, 141, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func TestLogsKept(t *testing.T) {
 		code int
 		says string
 	}{
-		{"ray 1 raylet", 64, "may be raylet.err, raylet.out"},
+		{"ray 1 raylet", 64, "one of these names: raylet.err, raylet.out"},
 		{"ray 1 -f", 64, "cannot follow a list"},
 		{"ray 7", 64, `no node "7"`},
 		{"ray 1 " + filepath.Dir(secret), 64, "cannot find a run"},

@@ -62,12 +62,12 @@ func TestRankRefused(t *testing.T) {
 		{"a rank that can't be", []string{"RANK=2", "WORLD_SIZE=2"}, []string{"rank", "--", "true"}, 65, "the rank is 2 of 2"},
 		{"without an app", task, []string{"rank"}, 64, "behind --"},
 		{"an app that is not behind --", task, []string{"rank", "true"}, 64, "has no arguments"},
-		{"torchrun in every rank", task, []string{"rank", "--", "torchrun", "train.py"}, 64, "cannot run torchrun as each of the ranks"},
+		{"torchrun in every rank", task, []string{"rank", "--", "torchrun", "train.py"}, 64, "cannot run torchrun in each rank"},
 		{"torchrun, which is allowed", task, []string{"rank", "--allow-launcher", "--", "/no-such/torchrun", "train.py"}, 127, "cannot start rank 1"},
 		{"an app that is not there", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
 		{"an app that is none", task, []string{"rank", "--", plain}, 126, "not executable"},
 		{"a GPU that is not there", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...), []string{"rank", "--", "true"}, 65, "give --bind=none"},
-		{"nobody tells of the node, and that matters", task, []string{"rank", "--bind-strict", "--", "true"}, 75, "does not tell how many ranks are there"},
+		{"nobody tells of the node, and that matters", task, []string{"rank", "--bind-strict", "--", "true"}, 75, "does not report how many ranks run on it"},
 		{"a variable without a value", task, []string{"rank", "--env=A", "--", "true"}, 64, "NAME=VALUE"},
 		{"a variable of bringupd's own", task, []string{"rank", "--env=BRINGUPD_RANK=0", "--", "true"}, 64, "bringupd's own"},
 	} {
@@ -101,7 +101,7 @@ func TestRankIsBound(t *testing.T) {
 	}{
 		{"its share", affinity.Affinity{}, cores, "", nil, share.String() + "\n"},
 		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
-		{"where the launcher has bound it", first, cores, "", []string{"--bind-strict"}, first.String() + "\n  it has the CPUs that srun has bound it to\n"},
+		{"where the launcher has bound it", first, cores, "", []string{"--bind-strict"}, first.String() + "\n  note: CPUs are those that srun bound it to\n"},
 		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
 		{"a GPU of those that the launcher shows", affinity.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
 		{"nothing", affinity.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},

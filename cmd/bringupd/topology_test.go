@@ -39,9 +39,9 @@ func TestTopologyRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no unit", []string{"--ranks-per-node=socket"}, "cannot use --ranks-per-node=socket: give a number from 1 on, or one of gpu, numa, core"},
-		{"no kind", []string{"--bind=cpus"}, "cannot use --bind=cpus: give auto, none, or some of cpu,memory,network,gpu"},
-		{"more than any node has", []string{"--ranks-per-node=100000"}, "cannot share this node among 100000 ranks: give at most 8192"},
+		{"no unit", []string{"--ranks-per-node=socket"}, "cannot use --ranks-per-node=socket: give a number of at least 1, or one of gpu, numa, core"},
+		{"no kind", []string{"--bind=cpus"}, "cannot use --bind=cpus: give auto, none, or a list of cpu,memory,network,gpu"},
+		{"more than any node has", []string{"--ranks-per-node=100000"}, "cannot divide this node among 100000 ranks: give at most 8192"},
 		{"a driver", []string{"--", "x"}, "cannot take a driver: bringupd topology runs none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

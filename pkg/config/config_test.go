@@ -43,8 +43,8 @@ func TestValidate(t *testing.T) {
 		{"torchrun beside workers", func(c *Config) { c.Driver, c.Framework = torchrun, framework.None{WorkerCommand: "x"} }, ""},
 		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
 		{"torchrun that knows the other nodes", func(c *Config) { c.Driver = append([]string{"torchrun", "--nnodes=4"}, torchrun[1:]...) }, ""},
-		{"torchrun in each rank", func(c *Config) { c.Driver, c.World.PerNode = torchrun, "1" }, "as each of the ranks"},
-		{"torchrun in each rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "2", 1 }, "as each of the ranks"},
+		{"torchrun in each rank", func(c *Config) { c.Driver, c.World.PerNode = torchrun, "1" }, "in each rank"},
+		{"torchrun in each rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "2", 1 }, "in each rank"},
 		{"torchrun in the one rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "1", 1 }, ""},
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {

@@ -260,7 +260,7 @@ func TestExecUnsafeDirectory(t *testing.T) {
 		id := ask(t, dir, "true", "all")
 		j.share.Change(filepath.Join(j.run(), signal.ExecDir), func(f *memory.File) { f.Kind |= 0o722 })
 		call(t, dir, id)
-		j.until("a word of it", func() bool { return strings.Contains(j.said(), "others could plant files there") })
+		j.until("a word of it", func() bool { return strings.Contains(j.said(), "other users could create files there") })
 		j.share.Change(filepath.Join(j.run(), signal.ExecDir), func(f *memory.File) { f.Kind &^= fs.ModePerm })
 		j.untilNamed(signal.ExecDir, id+".0000.end")
 		j.dismiss()

@@ -266,7 +266,7 @@ func TestLogDirectoryOfNoUse(t *testing.T) {
 	}{
 		{"its parent is missing", mountPoint + "/no/logs", nil, "its parent /share/no does not exist"},
 		{"it is a file", mountPoint + "/file", new(memory.File), "not a directory"},
-		{"others can write to it", mountPoint + "/open", openDir(), "others"},
+		{"others can write to it", mountPoint + "/open", openDir(), "other users"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

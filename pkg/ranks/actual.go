@@ -70,8 +70,8 @@ func bindingFromEnv(lookup func(string) (string, bool)) (b ActualBinding, err er
 
 // missingVariableError returns the error for an environment that lacks a variable.
 func missingVariableError(variable string) error {
-	return fmt.Errorf("cannot tell where this process should be: %s is not set; "+
-		"run it inside a rank, as in: srun bringupd --ranks-per-node=gpu -- bringupd check --bind", variable)
+	return fmt.Errorf("cannot check the binding of this process: %s is not set; "+
+		"run it inside a rank, for example: srun bringupd --ranks-per-node=gpu -- bringupd check --bind", variable)
 }
 
 // FormatText returns the result as text for users: a line with PASS, FAIL or UNKNOWN, then one line
@@ -89,7 +89,7 @@ func (b ActualBinding) FormatText() string {
 		lines = append(lines, b.ReadError)
 	}
 	if b.Place.Note != "" {
-		lines = append(lines, "it has "+b.Place.Note)
+		lines = append(lines, "note: "+b.Place.Note)
 	}
 	return strings.Join(lines, "\n  ") + "\n"
 }

@@ -21,7 +21,7 @@ func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds affinity.Resource
 		restore, _, err = place.BindThread()
 	}
 	if err != nil {
-		return place, nil, nil, &roles.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it nevertheless"}
+		return place, nil, nil, &roles.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it without binding"}
 	}
 	read, err := place.CompareProcess(os.Getpid())
 	if err != nil && !errors.Is(err, affinity.ErrUnavailable) {

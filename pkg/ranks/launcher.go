@@ -171,16 +171,16 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 		perNode = "N"
 	}
 	// Suggest corrections.
-	mend := fmt.Sprintf("leave it out, as ranks have the variables that it sets: bringupd --ranks-per-node=%s -- %s", perNode, program)
+	mend := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd --ranks-per-node=%s -- %s", perNode, program)
 	if l.Name != "rrun" {
-		mend += "; or run it once on each node, with its flags for several nodes: bringupd --ranks-per-node=1 -- sh -c " +
+		mend += "; or run it once per node with its multi-node flags: bringupd --ranks-per-node=1 -- sh -c " +
 			`'exec ` + l.Name + spanningFlags(l.Name) + ` …'`
 	}
-	mend += "; --allow-launcher runs it as it is"
+	mend += "; or give --allow-launcher to run it unchanged"
 	if ranked {
-		return fmt.Errorf("cannot run %s as each of the ranks: it starts processes on its own node alone, so each would be a world of its own; %s", l.Name, mend)
+		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank would be a separate world; %s", l.Name, mend)
 	}
-	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes on the head's node alone, and the other nodes would have no work; %s", l.Name, nodes, mend)
+	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, and the other nodes would be idle; %s", l.Name, nodes, mend)
 }
 
 // spanningFlags returns the flags with which a launcher finds its other nodes, from the variables

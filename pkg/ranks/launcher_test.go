@@ -53,8 +53,8 @@ func TestCheckCommand(t *testing.T) {
 		ranked bool
 		says   []string
 	}{
-		{true, []string{"cannot run torchrun as each of the ranks", "bringupd --ranks-per-node=2 -- python train.py --lr 1", "--node_rank=$GROUP_RANK", "--allow-launcher"}},
-		{false, []string{"cannot run torchrun as the driver of 4 nodes", "the other nodes would have no work", "bringupd --ranks-per-node=2 -- python train.py --lr 1"}},
+		{true, []string{"cannot run torchrun in each rank", "bringupd --ranks-per-node=2 -- python train.py --lr 1", "--node_rank=$GROUP_RANK", "--allow-launcher"}},
+		{false, []string{"cannot run torchrun as the driver of 4 nodes", "the other nodes would be idle", "bringupd --ranks-per-node=2 -- python train.py --lr 1"}},
 	} {
 		err := CheckCommand(argv, 4, tc.ranked)
 		for _, want := range tc.says {

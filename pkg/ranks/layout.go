@@ -39,10 +39,10 @@ func PlanLayout(node affinity.Node, perNode string, kinds affinity.ResourceKinds
 	}
 	count, err := LayoutRequest{PerNode: perNode, Oversubscribe: true}.NodeRanks(slots)
 	if err != nil {
-		return Layout{}, fmt.Errorf("cannot share out this node: %v", err)
+		return Layout{}, fmt.Errorf("cannot divide this node among ranks: %v", err)
 	}
 	if count > maxLayoutRanks {
-		return Layout{}, fmt.Errorf("cannot share this node among %d ranks: give at most %d", count, maxLayoutRanks)
+		return Layout{}, fmt.Errorf("cannot divide this node among %d ranks: give at most %d", count, maxLayoutRanks)
 	}
 	return Layout{Version: LayoutVersion, Node: node, PerNode: perNode, Bind: kinds.String(), Ranks: node.AssignRanks(count, kinds)}, nil
 }
@@ -93,7 +93,7 @@ func (l Layout) writeDevices(b *strings.Builder) {
 	for _, g := range l.GPUs {
 		at := fmt.Sprintf("NUMA %d, near CPUs %v", g.NUMA, g.CPUs)
 		if g.IsFar {
-			at = "near none of the allowed CPUs, or nobody knows"
+			at = "near none of the allowed CPUs, or unknown"
 		}
 		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID), strings.Join(append([]string{at}, g.NICs...), ", "))
 	}
@@ -118,6 +118,6 @@ func (l Layout) writeNotes(b *strings.Builder) {
 		}
 	}
 	for _, note := range notes {
-		fmt.Fprintf(b, "  each has %s\n", note)
+		fmt.Fprintf(b, "  note: %s\n", note)
 	}
 }

@@ -37,7 +37,7 @@ func TestLayout(t *testing.T) {
   NUMA 1: CPUs 2-3, no memory
   NUMA 2-3: memory without CPUs
   GPU 0: 0000:1b:00.0 GPU-a, NUMA 0, near CPUs 0-1, mlx5_0:1
-  GPU 1: 0000:9b:00.0 GPU-b, near none of the allowed CPUs, or nobody knows
+  GPU 1: 0000:9b:00.0 GPU-b, near none of the allowed CPUs, or unknown
   mlx5_0: 0000:1c:00.0, NUMA 0, ports with a link: 1-2
   mlx5_1: 0000:9c:00.0, NUMA 1, no link
 2 ranks (--ranks-per-node=gpu --bind=auto):
@@ -48,7 +48,7 @@ func TestLayout(t *testing.T) {
 		t.Errorf("it is\n%s", got)
 	}
 	l, err = PlanLayout(twoGPUs(), "5", affinity.ResourceKinds{CPU: true})
-	if err != nil || !strings.HasSuffix(l.FormatText(), "\n  each has no CPUs of its own: this node has 5 ranks, and 4 cores that they may use\n") {
+	if err != nil || !strings.HasSuffix(l.FormatText(), "\n  note: ranks are not bound to CPUs: this node has 5 ranks, but only 4 usable cores\n") {
 		t.Errorf("%v\n%s", err, l.FormatText())
 	}
 	l.GPUs = nil

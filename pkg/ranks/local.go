@@ -250,7 +250,7 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 			case since.IsZero():
 				since = time.Now()
 			case time.Since(since) >= wait:
-				c.Log.Warn(fmt.Sprintf("of the ranks on %s the first ended %s ago, and still there: %s",
+				c.Log.Warn(fmt.Sprintf("the first rank on %s ended %s ago, but these still run: %s",
 					c.Node, textutil.BriefDuration(time.Since(since)), textutil.FormatRanks(c.remainingRanks(exits))))
 				wait *= 2
 			}
@@ -280,5 +280,5 @@ func WorldExitCode(failed []record.RankExit, all int) (code int, why string) {
 		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)
 	}
 	first := failed[0]
-	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.ExitText)
+	return first.Code, fmt.Sprintf("all ranks have ended; %d failed, rank %d first: %s", len(failed), first.Rank, first.ExitText)
 }

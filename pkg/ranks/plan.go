@@ -51,10 +51,10 @@ func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	switch {
 	case left == 0:
 	case w.PerNode != "":
-		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s makes %d of them on %d %s; give more nodes, or more ranks a node",
+		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s allows only %d on %d %s; use more nodes, or more ranks per node",
 			w.Total, w.PerNode, w.Total-left, len(slots), textutil.PluralForm(len(slots), "node"))
 	case !w.Oversubscribe:
-		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share, or more nodes",
+		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share them, or use more nodes",
 			w.Total, len(slots), textutil.PluralForm(len(slots), "node"), w.Total-left)
 	}
 	// Oversubscribe: distribute the remaining ranks evenly.
@@ -222,7 +222,7 @@ func (p Plan) DescribeUneven(hosts func(nodes []int) string) string {
 	for _, n := range slices.Backward(counts) {
 		parts = append(parts, fmt.Sprintf("%s: %d %s", hosts(by[n]), n, textutil.PluralForm(n, "rank")))
 	}
-	return "the nodes have not as many ranks each: " + strings.Join(parts, "; ")
+	return "nodes have different numbers of ranks: " + strings.Join(parts, "; ")
 }
 
 // FailedExits returns the exits with a code other than 0.

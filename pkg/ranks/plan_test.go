@@ -18,7 +18,7 @@ func TestHere(t *testing.T) {
 	}{
 		{"a number", LayoutRequest{PerNode: "4"}, NodeSlots{Cores: 8}, 4, ""},
 		{"as many as cores", LayoutRequest{PerNode: "8"}, NodeSlots{Cores: 8}, 8, ""},
-		{"more than cores", LayoutRequest{PerNode: "9"}, NodeSlots{Cores: 8}, 0, "it has 8 cores for the job, and --ranks-per-node=9 is 9 ranks: give --oversubscribe"},
+		{"more than cores", LayoutRequest{PerNode: "9"}, NodeSlots{Cores: 8}, 0, "it has 8 cores for the job, and --ranks-per-node=9 means 9 ranks: give --oversubscribe"},
 		{"more than cores, allowed", LayoutRequest{PerNode: "9", Oversubscribe: true}, NodeSlots{Cores: 8}, 9, ""},
 		{"more than GPUs", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8, OwnGPUs: true}, 0, "it has 4 GPUs"},
 		{"more than GPUs that are not bound", LayoutRequest{PerNode: "5"}, NodeSlots{GPUs: 4, Cores: 8}, 5, ""},
@@ -83,7 +83,7 @@ func TestMakePlan(t *testing.T) {
 		{"more in all, shared", LayoutRequest{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},
 		{"both, and they agree", LayoutRequest{PerNode: "2", Total: 4}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
 		{"both, and the last node has fewer", LayoutRequest{PerNode: "2", Total: 3}, []int{2, 2}, "0.0 0.1 1.0", ""},
-		{"both, and there is no room", LayoutRequest{PerNode: "2", Total: 5, Oversubscribe: true}, []int{2, 2}, "", "makes 4 of them on 2 nodes"},
+		{"both, and there is no room", LayoutRequest{PerNode: "2", Total: 5, Oversubscribe: true}, []int{2, 2}, "", "allows only 4 on 2 nodes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := MakePlan(tc.wish, tc.slots)
@@ -114,7 +114,7 @@ func TestUneven(t *testing.T) {
 	hosts := func(nodes []int) string { return fmt.Sprint(nodes) }
 	for want, slots := range map[string][]int{
 		"": {2, 2, 2},
-		"the nodes have not as many ranks each: [0 2]: 4 ranks; [1]: 3 ranks": {4, 3, 4},
+		"nodes have different numbers of ranks: [0 2]: 4 ranks; [1]: 3 ranks": {4, 3, 4},
 	} {
 		p, err := MakePlan(LayoutRequest{PerNode: PerGPU}, slots)
 		if got := p.DescribeUneven(hosts); got != want || err != nil {

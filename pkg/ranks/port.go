@@ -16,7 +16,7 @@ func HoldPort() (port int, release func(), err error) {
 	for range 3 {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			return 0, nil, fmt.Errorf("cannot hold a port for the ranks: %v", err)
+			return 0, nil, fmt.Errorf("cannot reserve a port for the ranks: %v", err)
 		}
 		release := func() { _ = unix.Close(fd) }
 		if port, err = bindAnyPort(fd); err == nil && port != defaultTorchPort {
@@ -24,10 +24,10 @@ func HoldPort() (port int, release func(), err error) {
 		}
 		release()
 		if err != nil {
-			return 0, nil, fmt.Errorf("cannot hold a port for the ranks: %v", err)
+			return 0, nil, fmt.Errorf("cannot reserve a port for the ranks: %v", err)
 		}
 	}
-	return 0, nil, fmt.Errorf("cannot hold a port for the ranks: the kernel gives none but %d", defaultTorchPort)
+	return 0, nil, fmt.Errorf("cannot reserve a port for the ranks: the kernel offers only %d", defaultTorchPort)
 }
 
 // bindAnyPort binds a socket to a port that the kernel selects, and returns the port.

@@ -52,7 +52,7 @@ func ValidatePerNode(text string) (string, error) {
 		return text, nil
 	}
 	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > maxRanks {
-		return "", fmt.Errorf("give a number from 1 on, or one of %s, %s, %s", PerGPU, PerNUMA, PerCore)
+		return "", fmt.Errorf("give a number of at least 1, or one of %s, %s, %s", PerGPU, PerNUMA, PerCore)
 	}
 	return text, nil
 }
@@ -91,7 +91,7 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 		return max(most, 1), nil
 	case PerGPU:
 		if s.GPUs == 0 {
-			return 0, fmt.Errorf("it has no GPU for the job, and --ranks-per-node=%s is a rank for each: give a number, or ask the launcher for GPUs", PerGPU)
+			return 0, fmt.Errorf("it has no GPU for the job, and --ranks-per-node=%s needs one per rank: give a number, or request GPUs from the launcher", PerGPU)
 		}
 		return s.GPUs, nil
 	case PerNUMA:
@@ -106,7 +106,7 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 	}
 	mend := "give --oversubscribe to let them share"
 	if what == "GPU" {
-		mend += ", or --bind without gpu where they need none"
+		mend += ", or --bind without gpu if they need no GPU"
 	}
-	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s is %d ranks: %s", most, textutil.PluralForm(most, what), w.PerNode, asked, mend)
+	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s means %d ranks: %s", most, textutil.PluralForm(most, what), w.PerNode, asked, mend)
 }

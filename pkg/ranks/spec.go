@@ -73,7 +73,7 @@ func (c *LocalRanks) bindBeforeStart(place affinity.Affinity) func() (undo func(
 		}
 		return func() {
 			if err := restore(); err != nil {
-				c.logOnce(fmt.Sprintf("what is started next may be bound as a rank was: %v", err))
+				c.logOnce(fmt.Sprintf("cannot undo a rank's binding in this daemon; processes started next may have the same binding: %v", err))
 			}
 		}, nil
 	}
@@ -102,7 +102,7 @@ func (c *LocalRanks) verifyBinding(rank Rank, child process.Handle, place affini
 	if len(differences) == 0 {
 		return nil
 	}
-	what := fmt.Sprintf("rank %d on %s is not where it should be: %s", rank.Rank, c.Node, strings.Join(differences, "; "))
+	what := fmt.Sprintf("rank %d on %s is not bound as planned: %s", rank.Rank, c.Node, strings.Join(differences, "; "))
 	if c.StrictBinding {
 		return health.NewFailure(health.CheckFailed, "%s", what)
 	}

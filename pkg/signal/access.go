@@ -247,7 +247,7 @@ func (d diskFS) ReadFile(path string) (data []byte, err error) {
 	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
 		data, err = meteredCall(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecordSize+1)) })
 		if err == nil && len(data) > maxRecordSize {
-			err = errors.New("it is larger than any record")
+			err = errors.New("it is too large for a record")
 		}
 		return err
 	})

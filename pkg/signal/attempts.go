@@ -99,7 +99,7 @@ func (p Location) ownsAttempt(ctx context.Context, begun *AttemptInfo) (bool, er
 	case err == errOtherAttempt:
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("cannot tell whose run %s is: %w", begun.name, err)
+		return false, fmt.Errorf("cannot determine which launch the run %s belongs to: %w", begun.name, err)
 	}
 	begun.Dir = d
 	return job.Key == p.Key && job.Size == p.Size, nil

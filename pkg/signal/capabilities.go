@@ -49,7 +49,7 @@ func (d *Dir) tryLink(first, second, name string) string {
 	}
 	err := d.access.FS.ChangeName(MakeLink, second, name)
 	if !errors.Is(err, os.ErrExist) {
-		return fmt.Sprintf("a name that is taken can be given to another file (%v)", err)
+		return fmt.Sprintf("a hard link can replace an existing name (%v)", err)
 	}
 	return ""
 }
@@ -64,7 +64,7 @@ func (d *Dir) tryRename(first, second string) string {
 	case err != nil && !isTransient(err):
 		return bareErrno(err).Error()
 	case err == nil && string(data) != filepath.Base(first):
-		return "the name has the content of before"
+		return "after a rename, the name still has the old content"
 	}
 	return ""
 }

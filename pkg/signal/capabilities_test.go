@@ -40,7 +40,7 @@ func TestTryWhereLinksOverwrite(t *testing.T) {
 	p := newPlace(t)
 	p.FS = overwriting{NewDiskFS(new(CallMeter)).(diskFS)}
 	got, err := create(t, p).TestCapabilities(within(t))
-	if err != nil || !strings.Contains(got.Link, "a name that is taken") {
+	if err != nil || !strings.Contains(got.Link, "a hard link can replace") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -18,7 +18,7 @@ func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)
 	}
 	if len(data) >= maxRecordSize {
-		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are read", len(data), maxRecordSize-1)
+		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are accepted", len(data), maxRecordSize-1)
 	}
 	return append(data, '\n'), nil
 }
@@ -37,7 +37,7 @@ func decodeRecord(data []byte, nonce string, rec record.Record) error {
 	}
 	switch {
 	case h.Version > record.FormatVersion:
-		return fmt.Errorf("cannot read a record of version %d: this bringupd knows %d; run one version on all nodes", h.Version, record.FormatVersion)
+		return fmt.Errorf("cannot read a record of version %d: this bringupd supports %d; run the same version on all nodes", h.Version, record.FormatVersion)
 	case h.Version < 1 || h.Nonce == "":
 		return errors.New("cannot read a record: it has no header")
 	case nonce != "" && h.Nonce != nonce:

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrAlreadyPublished reports that another process has published the record before.
-var ErrAlreadyPublished = errors.New("the record is there already")
+var ErrAlreadyPublished = errors.New("the record already exists")
 
 var (
 	// errAbsent reports that a record does not exist yet, is incomplete, or belongs to another
@@ -40,7 +40,7 @@ type DuplicateDaemonError struct {
 }
 
 func (e *DuplicateDaemonError) Error() string {
-	return fmt.Sprintf("cannot take part in run %s as node %d: process %d on %s does already; start one daemon on each host",
+	return fmt.Sprintf("cannot take part in run %s as node %d: process %d on %s already does; start one daemon per host",
 		e.Run, e.Rank, e.PID, e.Host)
 }
 
@@ -55,9 +55,9 @@ type StallError struct {
 
 func (e *StallError) Error() string {
 	if e.Elapsed == 0 {
-		return fmt.Sprintf("cannot %s %s: no time was left for it (%v)", e.Op, e.Path, e.Cause)
+		return fmt.Sprintf("cannot %s %s: no time was left (%v)", e.Op, e.Path, e.Cause)
 	}
-	return fmt.Sprintf("cannot %s %s: the share has not answered for %s (%v)",
+	return fmt.Sprintf("cannot %s %s: the shared filesystem has not responded for %s (%v)",
 		e.Op, e.Path, e.Elapsed.Round(time.Millisecond), e.Cause)
 }
 

@@ -57,7 +57,7 @@ func (p Location) openExistingRun(ctx context.Context) (*Dir, record.Job, error)
 	return d, job, err
 }
 
-const outsideRemedy = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
+const outsideRemedy = "give <log-dir>/<job>.<step>, or a log directory that contains a run"
 
 // UpdateLatestLink makes the log directory's link point to this run. No daemon follows it.
 func (d *Dir) UpdateLatestLink(ctx context.Context) error {
@@ -65,7 +65,7 @@ func (d *Dir) UpdateLatestLink(ctx context.Context) error {
 	path, temporary := filepath.Join(parent, LatestLink), filepath.Join(parent, "."+LatestLink+"-"+randomTag())
 	return guardedDo(ctx, d.access.Meter, "link", path, func() error {
 		if _, err := d.access.FS.ReadLink(path); errors.Is(err, syscall.EINVAL) {
-			return fmt.Errorf("cannot link %s: something that is not a link has that name", path)
+			return fmt.Errorf("cannot create the link %s: a file or directory with this name exists", path)
 		}
 		err := d.access.FS.ChangeName(MakeSymlink, d.name, temporary)
 		if err == nil {
@@ -73,7 +73,7 @@ func (d *Dir) UpdateLatestLink(ctx context.Context) error {
 		}
 		if err != nil {
 			_ = d.access.FS.ChangeName(RemoveTree, "", temporary)
-			return fmt.Errorf("cannot link %s: %v", path, bareErrno(err))
+			return fmt.Errorf("cannot create the link %s: %v", path, bareErrno(err))
 		}
 		return nil
 	})
@@ -135,13 +135,13 @@ func (a Access) readOwnedFile(path string) (file ownedFile, err error) {
 func (d *Dir) decodeOwned(file ownedFile, path string, rec record.Record) (err error) {
 	switch mode := file.attributes.Mode; {
 	case !mode.IsRegular():
-		err = errors.New("it is no file")
+		err = errors.New("it is not a regular file")
 	case file.attributes.Owner != os.Geteuid():
 		err = fmt.Errorf("it belongs to %s, and the run to %s", describeUser(file.attributes.Owner), describeUser(os.Geteuid()))
 	case mode.Perm()&0o022 != 0:
-		err = fmt.Errorf("its mode is %04o: others could have written it", mode.Perm())
+		err = fmt.Errorf("its mode is %04o: other users could have written it", mode.Perm())
 	case len(file.data) > maxRecordSize:
-		err = errors.New("it is larger than any record")
+		err = errors.New("it is too large for a record")
 	default:
 		err = decodeRecord(file.data, d.nonce, rec)
 	}

@@ -68,7 +68,7 @@ type Space struct {
 // QuerySpace returns the size and the free space of the shared file system. It is one call with the
 // same result on all nodes, so only the head makes it.
 func (d *Dir) QuerySpace(ctx context.Context) (Space, error) {
-	return guardedCall(ctx, d.access.Meter, "ask for the space of", d.path, func() (Space, error) { return d.access.FS.SpaceOf(d.path) })
+	return guardedCall(ctx, d.access.Meter, "query the free space of", d.path, func() (Space, error) { return d.access.FS.SpaceOf(d.path) })
 }
 
 // SpaceOf returns the size and the free space of the file system of a path.

@@ -106,7 +106,7 @@ func (f *Finder) waitError(ctx context.Context) error {
 	if f.lastErr == nil {
 		return cause
 	}
-	return fmt.Errorf("%w (the last look at %s: %v)", cause, f.location.LogDir, bareErrno(f.lastErr))
+	return fmt.Errorf("%w (last error of %s: %v)", cause, f.location.LogDir, bareErrno(f.lastErr))
 }
 
 // HasWaited reports whether the run directory was missing at the first poll.

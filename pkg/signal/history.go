@@ -54,7 +54,7 @@ func newHostHistory(logDir, host string, via Access) HostHistory {
 // checkHostName returns an error if the host cannot be the name of a directory.
 func (p HostHistory) checkHostName() error {
 	if p.host == "" || p.host[0] == '.' || strings.ContainsAny(p.host, "/\x00") {
-		return fmt.Errorf("cannot keep a history of the host %q: give it a name that a file can have", p.host)
+		return fmt.Errorf("cannot keep a history of the host %q: the name is not valid for a directory", p.host)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (p HostHistory) SaveRecord(ctx context.Context, data []byte) error {
 		return err
 	}
 	if len(data) > maxHistoryFileSize {
-		return fmt.Errorf("cannot keep %d bytes in %s: at most %d are read", len(data), p.hostDir, maxHistoryFileSize)
+		return fmt.Errorf("cannot keep %d bytes in %s: at most %d are accepted", len(data), p.hostDir, maxHistoryFileSize)
 	}
 	err := guardedDo(ctx, p.access.Meter, "publish", p.hostDir, func() error {
 		names, err := p.listFiles(true)

@@ -82,7 +82,7 @@ func (p Location) checkOwner(path string, facts FileAttributes) error {
 	}
 	if mode := facts.Mode.Perm(); mode&0o022 != 0 {
 		return p.newDirError(path, "run chmod go-w on it, or give another --log-dir",
-			"its mode is %04o: others could plant files there", mode)
+			"its mode is %04o: other users could create files there", mode)
 	}
 	return nil
 }
@@ -90,12 +90,12 @@ func (p Location) checkOwner(path string, facts FileAttributes) error {
 func (p Location) explainMkdir(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return p.newDirError(p.LogDir, "make it, or see whether the file system is mounted on this node",
+		return p.newDirError(p.LogDir, "create it, or check that the filesystem is mounted on this node",
 			"its parent %s does not exist", filepath.Dir(p.LogDir))
 	case errors.Is(err, syscall.ENOTDIR):
 		return p.newDirError(p.LogDir, "give a directory with --log-dir", "its parent %s is not a directory", filepath.Dir(p.LogDir))
 	default:
-		return p.newDirError(p.LogDir, remedyFor(err), "cannot make it: %v", bareErrno(err))
+		return p.newDirError(p.LogDir, remedyFor(err), "cannot create it: %v", bareErrno(err))
 	}
 }
 
@@ -119,7 +119,7 @@ func (p Location) explainOpen(err error) error {
 
 // unreadableError returns the error for a directory that this node cannot read.
 func (p Location) unreadableError(path string, err error) error {
-	return p.newDirError(path, "see whether the file system is well on this node", "cannot read it: %v", bareErrno(err))
+	return p.newDirError(path, "check the filesystem on this node", "cannot read it: %v", bareErrno(err))
 }
 
 // explainNameTaken describes what has the name of the run directory.
@@ -129,7 +129,7 @@ func (p Location) explainNameTaken(ctx context.Context, path string) error {
 	if err == nil {
 		what = "it is a symbolic link to " + target
 	}
-	return p.newDirError(path, "remove it, or give another --log-dir", "%s, where the run directory is to be", what)
+	return p.newDirError(path, "remove it, or give another --log-dir", "%s, but the run directory must be created there", what)
 }
 
 const writableRemedy = "give a --log-dir that you can read and write"

@@ -80,7 +80,7 @@ func (k *LogCopier) CopyNew(ctx context.Context, limits CopyLimits) error {
 	select {
 	case k.roundSlot <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("cannot copy %s: the copying before has not ended: %w", k.source, context.Cause(ctx))
+		return fmt.Errorf("cannot copy %s: the previous copy has not ended: %w", k.source, context.Cause(ctx))
 	}
 	// The separate meter ensures that a local disk that hangs is not reported as an unresponsive
 	// shared file system.
@@ -112,7 +112,7 @@ func (k *LogCopier) copyFiles(ctx context.Context, limits CopyLimits) error {
 		case left <= 0:
 			return unread
 		case k.bytesCopied >= maxCopiedBytes && !limits.IsLast:
-			return fmt.Errorf("cannot copy more of %s: %d bytes of it are in %s, which is as much as a share is for", k.source, k.bytesCopied, k.destination)
+			return fmt.Errorf("cannot copy more of %s: %d bytes are already in %s, the maximum on a shared filesystem", k.source, k.bytesCopied, k.destination)
 		}
 		in, err := k.openFile(file.path)
 		if err != nil {

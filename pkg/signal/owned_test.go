@@ -68,7 +68,7 @@ func TestReadOwned(t *testing.T) {
 		{"ours", "", false},
 		{"theirs", "it belongs to", false},
 		{"open", "its mode is 0620", false},
-		{"directory", "it is no file", false},
+		{"directory", "it is not a regular file", false},
 		{"link", "too many levels of symbolic links", false},
 		{"short", "no such record", true},
 		{"missing", "cannot read", true},

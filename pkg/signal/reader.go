@@ -52,7 +52,7 @@ func LastChangeTime(ctx context.Context, path string) (last time.Time, err error
 		dir := filepath.Join(path, sub)
 		facts, err := guardedCall(ctx, share.Meter, "look at", dir, func() (FileAttributes, error) { return share.FS.Stat(dir) })
 		if err != nil {
-			return last, fmt.Errorf("cannot look at %s: %w", dir, bareErrno(err))
+			return last, fmt.Errorf("cannot stat %s: %w", dir, bareErrno(err))
 		}
 		if facts.ModTime.After(last) {
 			last = facts.ModTime
@@ -132,7 +132,7 @@ func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, most i
 
 func (f *DirSnapshot) readOwnedRange(name string, offset, most int64) ([]byte, FileAttributes, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
-		return nil, FileAttributes{}, errors.New("it is not a name in the directory")
+		return nil, FileAttributes{}, errors.New("it is not the name of a file in the directory")
 	}
 	data, facts, err := f.reader.access.FS.ReadRange(filepath.Join(f.path, name), offset, most)
 	switch {
@@ -150,10 +150,10 @@ func (f *DirSnapshot) readOwnedRange(name string, offset, most int64) ([]byte, F
 }
 
 // errTruncated reports that the end of a record is missing.
-var errTruncated = errors.New("it is cut off: its writer is at it, or was ended")
+var errTruncated = errors.New("it is incomplete: it is being written, or its writer was killed")
 
 // errOtherAttempt reports that a record belongs to another attempt.
-var errOtherAttempt = errors.New("it is of another attempt")
+var errOtherAttempt = errors.New("it belongs to another attempt")
 
 // ReadRecord reads a record of the attempt with the given nonce (of any attempt if it is empty),
 // and returns its modification time by the server's clock. An empty file is a valid mark: rec is
@@ -166,7 +166,7 @@ func (f *DirSnapshot) ReadRecord(ctx context.Context, name, nonce string, rec re
 	path := filepath.Join(f.path, name)
 	switch data := content.Data; {
 	case content.Tail != nil:
-		return content.ModTime, fmt.Errorf("cannot use %s: it is larger than any record", path)
+		return content.ModTime, fmt.Errorf("cannot use %s: it is too large for a record", path)
 	case data[len(data)-1] != '\n':
 		return content.ModTime, fmt.Errorf("cannot use %s: %w", path, errTruncated)
 	}

@@ -35,7 +35,7 @@ func TestReaderRefusesWhatIsNoFileOfTheOwner(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o700))
 	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	for name, want := range map[string]string{
-		"link": "symbolic link", "dir": "not a file", "pipe": "not a file", "../fine": "not a name", "none": "no such file",
+		"link": "symbolic link", "dir": "not a file", "pipe": "not a file", "../fine": "not the name of a file", "none": "no such file",
 	} {
 		if _, err := folder.ReadFile(t.Context(), name, 100); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is read: %v", name, err)
@@ -85,8 +85,8 @@ func TestReaderRecords(t *testing.T) {
 		{"whole", "a", nil, ""},
 		{"whole", "", nil, ""},
 		{"whole", "b", errOtherAttempt, "another attempt"},
-		{"cut", "a", errTruncated, "cut off"},
-		{"unended", "a", errTruncated, "cut off"},
+		{"cut", "a", errTruncated, "incomplete"},
+		{"unended", "a", errTruncated, "incomplete"},
 		{"mark", "a", nil, ""},
 		{"new", "a", nil, "version 9"},
 		{"text", "a", nil, "cannot"},
@@ -209,8 +209,8 @@ func TestReadFrom(t *testing.T) {
 		{"fifo", 0, "", "it is not a file"},
 		{"link", 0, "", "it is a symbolic link"},
 		{"missing", 0, "", syscall.ENOENT.Error()},
-		{".hidden", 0, "", "it is not a name"},
-		{"../logs/driver.log", 0, "", "it is not a name"},
+		{".hidden", 0, "", "it is not the name of a file"},
+		{"../logs/driver.log", 0, "", "it is not the name of a file"},
 	} {
 		data, err := folder.ReadRange(within(t), tc.name, tc.offset, 4)
 		if string(data) != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {

@@ -143,9 +143,9 @@ func (p Location) refuseExistingRun(ctx context.Context) error {
 	case errors.As(err, &refused), IsStalled(err):
 		return err
 	case err != nil:
-		return p.newDirError(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
+		return p.newDirError(p.LogDir, mend, "it already contains a run of the same name, which cannot be identified: %v", err)
 	case job.Key == p.Key:
-		return cmp.Or(d.duplicateError(job.Header, job.PID), p.newDirError(p.LogDir, mend, "a run of the same name, %s, has been there before", p.Run))
+		return cmp.Or(d.duplicateError(job.Header, job.PID), p.newDirError(p.LogDir, mend, "it already contains a run of the same name, %s", p.Run))
 	default:
 		return nil
 	}
@@ -185,9 +185,9 @@ func (p Location) explainBuild(path string, err error) error {
 		return err
 	case isNameTaken(err):
 		return p.newDirError(p.LogDir, "give another --job-id, or another --log-dir",
-			"another run has made %s at the same moment", filepath.Base(path))
+			"another run created %s at the same time", filepath.Base(path))
 	default:
-		return p.newDirError(p.LogDir, remedyFor(err), "cannot make the run directory in it: %v", bareErrno(err))
+		return p.newDirError(p.LogDir, remedyFor(err), "cannot create the run directory in it: %v", bareErrno(err))
 	}
 }
 
@@ -332,7 +332,7 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Recor
 		}
 		d.access.Meter.countRetry()
 		if !ctxutil.SleepContext(ctx, HeadPace.nextPause(time.Since(begin), 0, d.access.Jitter())) {
-			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
+			return fmt.Errorf("cannot read %s: a listing shows it, but this node's mount has not returned it for %s: %w",
 				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
 		}
 	}

@@ -30,7 +30,7 @@ type Exposure struct {
 // CheckExposure returns the exposure of the run directory. It is also empty if the file system does
 // not answer before ctx ends.
 func (d *Dir) CheckExposure(ctx context.Context) Exposure {
-	found, _ := guardedCall(ctx, d.access.Meter, "look above", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
+	found, _ := guardedCall(ctx, d.access.Meter, "check the parents of", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
 	return found
 }
 
@@ -52,7 +52,7 @@ func ExposureOf(path string) Exposure {
 	}
 	found := ExposureAbove(path)
 	if found.Reason != "" {
-		found.Reason += fmt.Sprintf(", and could replace the log directory, as %s goes by path", mount.FSType)
+		found.Reason += fmt.Sprintf(", and could replace the log directory, because %s finds files by path", mount.FSType)
 		found.Remedy += ", or give another --log-dir"
 	}
 	return found
@@ -72,12 +72,12 @@ func ExposureAbove(path string) Exposure {
 		case mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
 			return Exposure{
 				Reason: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s)", dir, mode.Perm(), describeUser(owner)),
-				Remedy: "run chmod +t " + dir + " (or have its owner do so)",
+				Remedy: "run chmod +t " + dir + " (or ask its owner to)",
 			}
 		case owner != 0 && owner != os.Geteuid() && owner != unknown:
 			return Exposure{
 				Reason: fmt.Sprintf("%s, who owns %s, can rename what is in it", describeUser(owner), dir),
-				Remedy: "use directories below your own or root's",
+				Remedy: "use a directory whose parents belong to you or root",
 			}
 		}
 		if dir == filepath.Dir(dir) {

@@ -24,7 +24,7 @@ func TestExposure(t *testing.T) {
 		{"a project's", 0o775 | os.ModeSetgid, 0, "other users can rename what is in DIR/team (mode 0775", "chmod +t DIR/team", 0o755},
 		{"a project's, sticky", 0o775 | os.ModeSetgid | os.ModeSticky, 0, "", "", 0o755},
 		{"anybody's", 0o777, 0, "other users can rename what is in DIR/team", "chmod +t DIR/team", 0o755},
-		{"another user's", 0o755, 64102, "uid 64102, who owns DIR/team", "below your own or root's", 0o755},
+		{"another user's", 0o755, 64102, "uid 64102, who owns DIR/team", "belong to you or root", 0o755},
 		{"a parent of its parent is anybody's", 0o755, 0, "other users can rename what is in DIR (", "chmod +t DIR ", 0o777},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -61,17 +61,17 @@ func (c Config) Validate() error {
 		return err
 	}
 	if c.Ranks < 0 || c.Ranks > maxRanks || c.Fences < 0 || c.Fences > maxFences || c.Ranks > 0 && c.Fences == 0 {
-		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, maxRanks, maxFences)
+		return fmt.Errorf("cannot simulate %d ranks per node with %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, maxRanks, maxFences)
 	}
 	if c.Ranks > 0 && c.Nodes > 1 && c.LinkMode == config.LinkOff {
-		return errors.New("cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks")
+		return errors.New("cannot simulate ranks without peer links: leave out --lifeline=off or --ranks")
 	}
 	if values := c.Nodes * c.Ranks * c.Fences; values > client.MaxKeys {
-		return fmt.Errorf("cannot simulate %d nodes of %d ranks in %d fences: they put %s values, and a world keeps at most %s; give fewer --fences",
+		return fmt.Errorf("cannot simulate %d nodes of %d ranks with %d fences: they put %s values, and at most %s are possible; give fewer --fences",
 			c.Nodes, c.Ranks, c.Fences, textutil.GroupThousands(values), textutil.GroupThousands(client.MaxKeys))
 	}
 	if c.Rate < 0 {
-		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)
+		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls per second, or 0 for no limit", c.Rate)
 	}
 	// The durations have limits, too.
 	for _, row := range []struct {
@@ -170,7 +170,7 @@ func openFileLimit() uint64 {
 func checkFilesNeeded(nodes int, files uint64) error {
 	if need := uint64(filesPerNode*nodes + otherFiles); need > files {
 		return fmt.Errorf("cannot simulate %d nodes in one process: they open up to %d files, and this shell allows %d: "+
-			"give at most %d nodes, or raise what it allows (ulimit -n)",
+			"give at most %d nodes, or raise this limit (ulimit -n)",
 			nodes, need, files, max(0, int(files)-otherFiles)/filesPerNode)
 	}
 	return nil

@@ -21,13 +21,13 @@ func TestValidate(t *testing.T) {
 		want   string // part of the error; empty: none
 	}{
 		{"as it is", func(*Config) {}, ""},
-		{"more values than are kept", func(c *Config) { c.Nodes, c.Ranks, c.Fences = 1024, 32, 4 }, "cannot simulate 1024 nodes of 32 ranks in 4 fences: they put 131,072 values, and a world keeps at most 100,000"},
+		{"more values than are kept", func(c *Config) { c.Nodes, c.Ranks, c.Fences = 1024, 32, 4 }, "cannot simulate 1024 nodes of 32 ranks with 4 fences: they put 131,072 values, and at most 100,000 are possible"},
 		{"the most", func(c *Config) {
 			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MaxNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
 		}, ""},
 		{"ranks without lifelines", func(c *Config) {
 			c.Nodes, c.Ranks, c.Fences, c.LinkMode = 2, 1, 1, config.LinkOff
-		}, "cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks"},
+		}, "cannot simulate ranks without peer links: leave out --lifeline=off or --ranks"},
 		{"no nodes", func(c *Config) { c.Nodes = 0 }, "cannot simulate 0 nodes: give a number of 1 to 16384"},
 		{"too many nodes", func(c *Config) { c.Nodes = MaxNodes + 1 }, "cannot simulate 16385 nodes"},
 		{"a call from the past", func(c *Config) { c.Latency = -1 }, "cannot use --op-latency=-1ns: give a time of 0s to 1s"},
@@ -38,7 +38,7 @@ func TestValidate(t *testing.T) {
 		{"a server that asks", func(c *Config) { c.Rate = -1 }, "cannot use --server-rate=-1"},
 		{"a worker's death", func(c *Config) { c.Death = WorkerDies }, ""},
 		{"a death of nobody's", func(c *Config) { c.Death = "all" }, `cannot simulate the death of "all": give worker or head`},
-		{"a death that nobody notices", func(c *Config) { c.Nodes, c.Death = 1, HeadDies }, "cannot simulate a death with one node: nobody is left"},
+		{"a death that nobody notices", func(c *Config) { c.Nodes, c.Death = 1, HeadDies }, "cannot simulate a death with one node: no other node is left"},
 		{"a peer timeout that no job may have", func(c *Config) { c.Peer = time.Millisecond }, "cannot use --peer-timeout=1ms: give at least 1s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

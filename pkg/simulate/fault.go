@@ -26,7 +26,7 @@ func (c Config) validateDeath() error {
 		return fmt.Errorf("cannot simulate the death of %q: give %s or %s", c.Death, WorkerDies, HeadDies)
 	}
 	if c.Nodes < 2 {
-		return errors.New("cannot simulate a death with one node: nobody is left to notice it")
+		return errors.New("cannot simulate a death with one node: no other node is left to detect it")
 	}
 	return nil
 }

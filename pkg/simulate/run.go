@@ -32,12 +32,12 @@ import (
 func SimulateJob(ctx context.Context, room *ScratchDir, cfg Config) (run JobResult, share string, err error) {
 	local, err := os.MkdirTemp("", "bringupd-simulate-")
 	if err != nil {
-		return JobResult{}, "", fmt.Errorf("cannot make a directory for the daemons' private files: %v", err)
+		return JobResult{}, "", fmt.Errorf("cannot create a directory for the daemons' private files: %v", err)
 	}
 	defer func() { _ = os.RemoveAll(local) }()
 	said, err := os.Create(filepath.Join(local, "said"))
 	if err != nil {
-		return JobResult{}, "", fmt.Errorf("cannot keep what the daemons say: %v", err)
+		return JobResult{}, "", fmt.Errorf("cannot create a file for the daemons' output: %v", err)
 	}
 	defer func() { _ = said.Close() }()
 	j := newSimulatedJob(room, cfg, said)
@@ -221,7 +221,7 @@ func (j *simulatedJob) countCalls() []callCounts {
 }
 
 // errEndedEarly reports that a daemon ended before it was requested to.
-var errEndedEarly = errors.New("a daemon has ended unasked")
+var errEndedEarly = errors.New("a daemon ended unexpectedly")
 
 // runToEnd runs the job to its end.
 func (j *simulatedJob) runToEnd(ctx context.Context) JobResult {
@@ -245,12 +245,12 @@ func (j *simulatedJob) runToEnd(ctx context.Context) JobResult {
 	case err == nil && j.faultTarget != nil:
 		death = j.killAndMeasure(ctx, leave)
 	case err == nil:
-		j.reportProgress("the end")
+		j.reportProgress("ending")
 		leaveHead()
 	case errors.Is(err, errEndedEarly):
-		j.reportProgress("a daemon has ended unasked: waiting for the others")
+		j.reportProgress("a daemon ended unexpectedly: waiting for the others")
 	default:
-		j.reportProgress("interrupted: all daemons leave")
+		j.reportProgress("interrupted: ending all daemons")
 	}
 	// Wait for all daemons and for their last calls.
 	j.awaitEnds(ctx, leave, func() bool { return len(j.endedDaemons) == len(j.daemons) })
@@ -300,7 +300,7 @@ func (j *simulatedJob) measureSteady(ctx context.Context) (*SteadyLoad, error) {
 			return nil, err
 		}
 	}
-	j.reportProgress("the gate was open after " + textutil.MeasuredDuration(j.gate.at))
+	j.reportProgress("the gate opened after " + textutil.MeasuredDuration(j.gate.at))
 	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
@@ -490,7 +490,7 @@ func (j *simulatedJob) explainFailure(run *JobResult) (share string) {
 	}
 	// Without a cause in the result, search the daemons' output.
 	run.Failure.Word = outcomeWord(run.Failure.Code)
-	run.Failure.Why = "it left no cause"
+	run.Failure.Why = "no cause was recorded"
 	if said, err := os.ReadFile(j.outputFile.Name()); err == nil {
 		if why, told := findFirstError(said); told {
 			run.Failure.Why = why

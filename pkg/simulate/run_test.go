@@ -150,7 +150,7 @@ func TestLatencyCounts(t *testing.T) {
 	run, _ := simulated(t, newRoom(t), cfg)
 	// The head alone makes a dozen consecutive calls before a worker can see anything.
 	if run.Gate < 12*cfg.Latency {
-		t.Errorf("the gate was open after %s, with %s added to each call", run.Gate, cfg.Latency)
+		t.Errorf("the gate opened after %s, with %s added to each call", run.Gate, cfg.Latency)
 	}
 }
 
@@ -305,7 +305,7 @@ func TestFailures(t *testing.T) {
 		}, 66, "share", "its mode is 0777"},
 		{"it takes longer than they wait", func(_ *testing.T, _ *ScratchDir, cfg *Config) {
 			cfg.JoinTimeout, cfg.Latency = time.Second, 900*time.Millisecond
-		}, 66, "share", "the share has not answered for "},
+		}, 66, "share", "the shared filesystem has not responded for "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			room := newRoom(t)
@@ -327,7 +327,7 @@ func TestInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}
-	for _, when := range []string{"bringing up", "the gate was open", "staying up"} {
+	for _, when := range []string{"bringing up", "the gate opened", "staying up"} {
 		t.Run(when, func(t *testing.T) {
 			room := newRoom(t)
 			cfg := few(4)

@@ -26,7 +26,7 @@ type ScratchDir struct {
 const scratchDirTimeout = 30 * time.Second
 
 // errTimeOver is the cause of contexts whose time in this package is over.
-var errTimeOver = errors.New("the time for it is over")
+var errTimeOver = errors.New("the timeout expired")
 
 // MakeScratchDir creates a directory with a unique name in dir, an absolute path. It returns a
 // *signal.DirError or a *signal.StallError if dir cannot be used, and an error that wraps
@@ -34,14 +34,14 @@ var errTimeOver = errors.New("the time for it is over")
 func MakeScratchDir(ctx context.Context, dir, host string) (*ScratchDir, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scratchDirTimeout, errTimeOver)
 	defer cancel()
-	path, err := callWithDeadline(ctx, "make a directory in", dir, func() (string, error) {
+	path, err := callWithDeadline(ctx, "create a directory in", dir, func() (string, error) {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return "", notDirectoryError(dir, err)
 		}
 		path, err := os.MkdirTemp(dir, "bringupd-simulate-")
 		if err != nil {
 			return "", &signal.DirError{
-				Path: dir, Host: host, Problem: fmt.Sprintf("cannot make a directory in it: %v", stripPath(err)),
+				Path: dir, Host: host, Problem: fmt.Sprintf("cannot create a directory in it: %v", stripPath(err)),
 				Remedy: "give a --dir that you can write to",
 			}
 		}
@@ -54,7 +54,7 @@ func MakeScratchDir(ctx context.Context, dir, host string) (*ScratchDir, error) 
 }
 
 // ErrNotDirectory reports that --dir is not a directory.
-var ErrNotDirectory = errors.New("give a directory that is there, on the share that is meant")
+var ErrNotDirectory = errors.New("give an existing directory on the shared filesystem that you want to measure")
 
 // notDirectoryError returns an error that wraps ErrNotDirectory. err is nil if dir exists, but is
 // no directory.
@@ -89,14 +89,14 @@ func (r *ScratchDir) Remove(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, errLateNames) || !ctxutil.SleepContext(ctx, lateCallPause) {
-			return fmt.Errorf("cannot remove %s: %w; it is left to you", r.path, err)
+			return fmt.Errorf("cannot remove %s: %w; remove it yourself", r.path, err)
 		}
 	}
 }
 
 // errLateNames reports that a name appeared while all were removed, due to a daemon's call that was
 // still in progress when the daemon ended.
-var errLateNames = errors.New("there are still names that appear in it")
+var errLateNames = errors.New("files are still being created in it")
 
 // lateCallPause is the time for such late calls to complete.
 const lateCallPause = 100 * time.Millisecond

@@ -30,9 +30,9 @@ func TestOpenRoom(t *testing.T) {
 	}{
 		{"a directory", t.TempDir(), false, ""},
 		{"a link to one", link, false, ""},
-		{"nothing there", filepath.Join(dir, "none"), true, "cannot use --dir=" + filepath.Join(dir, "none") + ": no such file or directory: give a directory"},
-		{"a file", file, true, "it is not a directory: give a directory"},
-		{"one that nobody can write to", "/proc", false, "cannot use the directory /proc on here: cannot make a directory in it: "},
+		{"nothing there", filepath.Join(dir, "none"), true, "cannot use --dir=" + filepath.Join(dir, "none") + ": no such file or directory: give an existing directory"},
+		{"a file", file, true, "it is not a directory: give an existing directory"},
+		{"one that nobody can write to", "/proc", false, "cannot use the directory /proc on here: cannot create a directory in it: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			room, err := MakeScratchDir(t.Context(), tc.dir, "here")
@@ -136,7 +136,7 @@ func TestRemoveGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTimeOver)
 	err := room.Remove(ctx)
-	if !errors.Is(err, errTimeOver) || !strings.Contains(err.Error(), room.Path()) || !strings.Contains(err.Error(), "is left to you") {
+	if !errors.Is(err, errTimeOver) || !strings.Contains(err.Error(), room.Path()) || !strings.Contains(err.Error(), "remove it yourself") {
 		t.Errorf("got %v", err)
 	}
 }

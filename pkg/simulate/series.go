@@ -29,7 +29,7 @@ func (s Series) Run(ctx context.Context) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	s.Logf("simulating in %s%s", room.Path(), map[bool]string{true: ", which is kept"}[s.Keep])
+	s.Logf("simulating in %s%s", room.Path(), map[bool]string{true: " (kept)"}[s.Keep])
 	report = Report{
 		Version: ReportVersion, Program: s.Program, Host: host, Cores: runtime.GOMAXPROCS(0), Dir: s.Dir,
 		Latency: s.Latency, Jitter: s.Jitter, Rate: s.Rate, Skew: s.Skew, Peer: s.Peer,

@@ -62,7 +62,7 @@ func templateCells(name string, what any) (rows [][]string) {
 func formatCallTable(run JobResult) string {
 	rows := templateCells("calls", run)
 	// The columns of the workers share a heading, and must be wide enough for it.
-	const heading = "a worker, until up"
+	const heading = "worker, until up"
 	widths := columnWidths(rows)
 	worker := widths[1] + widths[2] + widths[3] + widths[4] + 3*len(columnGap)
 	if missing := len(heading) - worker; missing > 0 {
@@ -98,11 +98,11 @@ func columnWidths(rows [][]string) []int {
 }
 
 // tableLegend explains the columns of the table.
-const tableLegend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
-	"Cores is which part of this machine's they took to the gate.\n"
+const tableLegend = "Calls count until the gate opens: per worker (p50, most), of the head, of all. Steady is calls per second of one worker, and of the head.\n" +
+	"Cores is the part of this machine's cores used until the gate opened.\n"
 
 // worldLegend explains the columns for ranks.
-const worldLegend = "All met is from the gate until the last rank had left the last fence, and reads and writes are those of all nodes meanwhile.\n"
+const worldLegend = "All met is the time from the gate until the last rank left the last fence; reads and writes are those of all nodes in that time.\n"
 
 // markdownTable returns the table with one row per run in Markdown. All cells are aligned to the
 // right.
@@ -143,12 +143,12 @@ func (r Report) formatNotes() string {
 		}
 	}
 	noteWhere(func(run JobResult) bool { return run.Machine.Busy+run.Machine.Others > maxCrowdFraction },
-		"This machine's processors were all busy: its nodes waited for them more than for the share. Real nodes have their own.")
+		"This machine's processors were all busy: its nodes waited for them more than for the shared filesystem. Real nodes have their own.")
 	noteWhere(func(run JobResult) bool { return run.Machine.Others > maxOthersFraction },
-		"Others used this machine at the same time: repeat it when they don't.")
+		"Other programs used this machine at the same time: repeat the simulation when it is idle.")
 	noteWhere(func(run JobResult) bool { return run.Lifelines == transportMemory },
-		"Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).")
-	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
-		"its busiest %s.\n", textutil.MeasuredDuration(peakWidth))
+		"Peer links were simulated in memory: this shell allows too few open files for all connections (ulimit -n).")
+	fmt.Fprintf(&b, "Times count from the start of the simulation. p50 and p99 are by nearest rank, over the nodes. The most calls per second are ten times those of "+
+		"the busiest %s.\n", textutil.MeasuredDuration(peakWidth))
 	return b.String()
 }

@@ -43,31 +43,31 @@ func sample() Report {
 }
 
 func TestText(t *testing.T) {
-	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
+	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
 
   gate open     1.93 s after the start
   nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
-  ranks         8 a node: all had left 4 fences, with a put each, 1.40 s after the gate
+  ranks         8 per node: all had left 4 fences, with a put each, 1.40 s after the gate
                 a fence took p50 110 ms, p99 620 ms, at most 650 ms (at least 11 ms)
-                meanwhile all nodes made 31,234 calls into the share, of which 1,023 were reads, and 1,024 writes
-  steady state  0.49 calls a second of a worker, 15 of the head, 521 of all, over 28.00 s
-  end           13.70 s from the head's wish until the last daemon had gone
-  death         of rank 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 a second
+                in that time all nodes made 31,234 calls to the shared filesystem: 1,023 reads, 1,024 writes
+  steady state  calls per second: 0.49 per worker, 15 of the head, 521 of all nodes, over 28.00 s
+  end           13.70 s from the head's start of the shutdown until the last daemon had ended
+  death         of rank 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 per second
                 111 ms of processors: 22 % of 64 cores
   first cause   daemon-died: rank 512 (n0512) was killed
-  lifelines     loopback TCP
-  memory        109 MiB at most, of it Go's heap 44 MiB; 10,646 goroutines; all daemons together
-  processors    777 ms to the gate: 37 % of 64 cores; others used 11 %
+  peer links    loopback TCP
+  memory        109 MiB at most, 44 MiB of it Go heap; 10,646 goroutines; for all daemons together
+  processors    777 ms to the gate: 37 % of 64 cores; other programs used 11 %
 
-  calls             a worker, until up     the head    all nodes   all nodes
+  calls               worker, until up     the head    all nodes   all nodes
                     min  p50  p99  max  to the gate  to the gate  to the end
   all, until up      21   22   23   24
   all, to the gate   26   27   28   29           63       28,123      56,789
   open                6    7    8    9           17        8,101      16,202
 
-The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
+The metadata server will see 28,123 calls in 1.93 s, at most 48,770 per second; then 521 per second; at the end 13,423 calls in 13.70 s, at most 3,395 per second.
 
-Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of its busiest 100 ms.
+Times count from the start of the simulation. p50 and p99 are by nearest rank, over the nodes. The most calls per second are ten times those of the busiest 100 ms.
 `
 	if diff := cmp.Diff(want, sample().Text()); diff != "" {
 		t.Error(diff)
@@ -79,18 +79,18 @@ func TestTable(t *testing.T) {
 	r.Runs = append(r.Runs, JobResult{Nodes: 4096, Lifelines: transportNone, Failure: &Failure{
 		Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
 	}})
-	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
+	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
 
-| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |    lifelines |  memory | goroutines | cores | ranks | all met | fence p50 | fence p99 | reads | writes | death p50 | death p99 |  last | death cores |
+| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |   peer links |  memory | goroutines | cores | ranks | all met | fence p50 | fence p99 | reads | writes | death p50 | death p99 |  last | death cores |
 |------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|-------------:|--------:|-----------:|------:|------:|--------:|----------:|----------:|------:|-------:|----------:|----------:|------:|------------:|
 | 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | loopback TCP | 109 MiB |     10,646 |  37 % |     8 |  1.40 s |    110 ms |    620 ms | 1,023 |  1,024 |     32 ms |     43 ms | 54 ms |        22 % |
 | 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |     8 |       - |         - |         - |     - |      - |         - |         - |     - |           - |
 
 4,096 nodes:
-  IT FAILED with 66 (share): cannot meet 3 of 4096 nodes
-  The daemons did not end alike: 4,095 with 66, 1 with 76
+  FAILED with exit code 66 (share): cannot meet 3 of 4096 nodes
+  The daemons ended with different exit codes: 4,095 with 66, 1 with 76
 
-1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
+1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 per second; then 521 per second; at the end 13,423 calls in 13.70 s, at most 3,395 per second.
 
 `
 	if diff := cmp.Diff(want+tableLegend+worldLegend+r.formatNotes(), r.Table()); diff != "" {
@@ -99,7 +99,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	const crowd, guests = "processors were all busy", "Others used this machine"
+	const crowd, guests = "processors were all busy", "Other programs used this machine"
 	for _, tc := range []struct {
 		name         string
 		busy, others float64
@@ -209,19 +209,19 @@ func TestTextOfFailure(t *testing.T) {
 		Nodes: 3, Lifelines: transportMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
 		Whole: CallTotals{17, map[string]int64{"open": 17}}, Machine: MachineUse{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
 	}
-	const want = `  IT FAILED with 66 (share): cannot meet 1 of 3 nodes
+	const want = `  FAILED with exit code 66 (share): cannot meet 1 of 3 nodes
 
-  lifelines     memory
-  memory        20 MiB at most, of it Go's heap 1 MiB; 40 goroutines; all daemons together
+  peer links    memory
+  memory        20 MiB at most, 1 MiB of it Go heap; 40 goroutines; for all daemons together
 
-  calls             a worker, until up     the head    all nodes   all nodes
+  calls               worker, until up     the head    all nodes   all nodes
                     min  p50  p99  max  to the gate  to the gate  to the end
   all, until up       0    0    0    0
   all, to the gate    -    -    -    -            -            -          17
   open                0    0    0    0            -            -          17
 
-Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).
-Times are`
+Peer links were simulated in memory: this shell allows too few open files for all connections (ulimit -n).
+Times count`
 	if got := r.Text(); !strings.Contains(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}

@@ -55,7 +55,7 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 // TestMPIRunBinds checks that ranks of an mpirun that binds them keep its binding, and that
 // otherwise they divide the CPUs of this machine among themselves.
 func TestMPIRunBinds(t *testing.T) {
-	for to, note := range map[string]string{"core": "the CPUs that Open MPI's mpirun has bound it to", "none": ""} {
+	for to, note := range map[string]string{"core": "CPUs are those that Open MPI's mpirun bound it to", "none": ""} {
 		t.Run(to, func(t *testing.T) {
 			mpirun := exec.CommandContext(t.Context(), "mpirun", "--allow-run-as-root", "--host", "localhost:2", "--bind-to", to, "-n", "2",
 				program, "rank", "--bind=cpu", "--", "sh", "-c", `echo "$BRINGUPD_BINDING"`)

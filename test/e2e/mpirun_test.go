@@ -133,7 +133,7 @@ func TestOwnMPIRunIsKilled(t *testing.T) {
 				killed := time.Now()
 				kill(t, victim(t, bed), syscall.SIGKILL)
 				code := j.wait()
-				told := strings.Contains(j.stderr.String(), "the driver has ended with 0, but what it ran on n")
+				told := strings.Contains(j.stderr.String(), " that it ran on n")
 				if (code == 0) != (m.blind && told && name != "launcher") || name == "launcher" && code != 128+int(syscall.SIGKILL) {
 					t.Errorf("the job ended with %d\n%s", code, &j.stderr)
 				}
@@ -283,7 +283,7 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 			l.flags = append(l.flags, "--driver-grace=1s")
 			j := bed.start(t, l)
 			eventually(t, func() string {
-				if said := j.stderr.String(); !strings.Contains(said, " waits for an srun that has had no step") || !strings.Contains(said, "--overlap") {
+				if said := j.stderr.String(); !strings.Contains(said, " waits for an srun that has waited for its step") || !strings.Contains(said, "--overlap") {
 					return "not told: " + said
 				}
 				return ""
@@ -320,7 +320,7 @@ func TestRsh(t *testing.T) {
 	if want := strings.Repeat("n1\n3\n", 4); j.stdout.String() != want {
 		t.Errorf("it said %q, not %q", &j.stdout, want)
 	}
-	if want := "cannot run a command on nowhere: it is none of this run's nodes: n[0-2]"; !strings.Contains(j.stderr.String(), want) {
+	if want := "cannot run a command on nowhere: it is not one of this run's nodes: n[0-2]"; !strings.Contains(j.stderr.String(), want) {
 		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
 	}
 }

@@ -245,7 +245,7 @@ func TestMPISpawnsTooMany(t *testing.T) {
 	m := mpis[0]
 	j := bed.run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"}, driver: []string{m.build(t), "spawn"}})
 	j.wantCode(health.OutcomeOfKind(health.Launch).Code)
-	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.Message, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give --slots-per-node=N with a higher number, or --oversubscribe") {
+	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.Message, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give a higher --slots-per-node=N, or --oversubscribe") {
 		t.Errorf("the cause is %+v", cause)
 	}
 }

@@ -96,7 +96,7 @@ func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 		return
 	}
 	for rank := range size {
-		if !j.says(rank, "has not answered") {
+		if !j.says(rank, "has not answered") && !j.says(rank, "has not responded") {
 			j.t.Errorf("rank %d does not say that the share has not answered", rank)
 		}
 		if j.says(rank, " lost") {

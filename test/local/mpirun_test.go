@@ -58,8 +58,8 @@ func TestDriverWithMPI(t *testing.T) {
 			if err := job.Run(); err != nil {
 				t.Fatalf("%v\n%s", err, said.String())
 			}
-			const words = "no launcher of it has started that process: it is a world of 1"
-			if want := 1 - min(len(launcher), 1); strings.Count(said.String(), words) != want || strings.Count(said.String(), "with --ranks=1 it spawns ranks on all 3 nodes") != want {
+			const words = "but no MPI launcher started it: it is a world of 1 rank"
+			if want := 1 - min(len(launcher), 1); strings.Count(said.String(), words) != want || strings.Count(said.String(), "with --ranks=1 it can spawn ranks on all 3 nodes") != want {
 				t.Errorf("it was told of %d times, not %d\n%s", strings.Count(said.String(), words), want, said.String())
 			}
 		})

@@ -234,10 +234,10 @@ func TestStartedAnew(t *testing.T) {
 		}, false, 65, nil, "start each rank once"},
 		{"a second daemon of a rank on its host", 1, func(w *world) {
 			w.joined(w.make(0, -1), 1, other)
-		}, false, 65, nil, "start one daemon on each host"},
+		}, false, 65, nil, "start one daemon per host"},
 		{"a second head on its host", 0, func(w *world) {
 			w.joined(w.make(0, -1), 0, other)
-		}, true, 65, nil, "start one daemon on each host"},
+		}, true, 65, nil, "start one daemon per host"},
 		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 are gone"},
 		{"a head of a name that was used", 0, func(w *world) {
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})

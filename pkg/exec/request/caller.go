@@ -29,13 +29,13 @@ type ExecResult struct {
 // Errors of [Client.Execute].
 var (
 	// ErrRefused reports that the head has refused the request.
-	ErrRefused = errors.New("the run refuses")
+	ErrRefused = errors.New("the run refused the request")
 	// ErrNoAnswer reports that the head has not answered in time.
-	ErrNoAnswer = errors.New("the run's head does not answer")
+	ErrNoAnswer = errors.New("the run's head does not respond")
 	// ErrRunOver reports that the run has ended before all nodes have answered.
-	ErrRunOver = errors.New("the run has ended meanwhile")
+	ErrRunOver = errors.New("the run has ended in the meantime")
 	// ErrCancelTimeout reports that not all nodes have answered in time after a cancellation.
-	ErrCancelTimeout = errors.New("not all nodes have told that the command has ended there")
+	ErrCancelTimeout = errors.New("not all nodes have reported that the command has ended there")
 	errAllAnswered   = errors.New("all nodes have answered")
 )
 
@@ -157,7 +157,7 @@ func (c *Client) makeRequest(ctx context.Context, tasks *errgroup.Group) (err er
 
 // publishRequest writes the request, and announces it in the control directory.
 func (c *Client) publishRequest(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, publishTimeout, errors.New("the share does not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, publishTimeout, errors.New("the shared filesystem does not respond"))
 	defer cancel()
 	err := c.dir.EnsureSubdir(ctx, signal.ExecDir)
 	if err == nil {

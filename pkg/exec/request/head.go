@@ -163,7 +163,7 @@ func (h *Head) HandleRequests(ctx context.Context) {
 			h.handlePoll(ctx, shown)
 		case err.Error() != refused && ctx.Err() == nil:
 			refused = err.Error()
-			h.Log.Warn("cannot take requests from outside", zap.Error(err))
+			h.Log.Warn("cannot read requests of other bringupd commands", zap.Error(err))
 		}
 	}
 }
@@ -293,14 +293,14 @@ func (h *Head) answerRequest(q *activeRequest, order ExecRequest, err error) {
 	case h.RunCtx.Err() != nil:
 		err = errors.New("the run is ending")
 	case len(order.Argv) == 0:
-		err = errors.New("there is no command")
+		err = errors.New("no command was given")
 	default:
 		nodes, err = h.team.SelectNodes(order.Nodes)
 	}
 	var answer acceptedRecord
 	if err != nil {
 		nodes, answer.Refused = nil, err.Error()
-		h.Log.Warn("a request from outside is refused", zap.String("request", string(q.id)), zap.Error(err))
+		h.Log.Warn("a request of another bringupd command is refused", zap.String("request", string(q.id)), zap.Error(err))
 	}
 	// Publish the answer.
 	q.unanswered = make(map[int]bool)

@@ -48,7 +48,7 @@ func (d Daemon) withFileTimeout(ctx context.Context) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, d.FileTimeout, errDeadline)
 }
 
-var errDeadline = errors.New("the deadline passed")
+var errDeadline = errors.New("the timeout expired")
 
 // Node is the side of every node: it runs commands, and publishes their output.
 type Node struct {
@@ -107,7 +107,7 @@ func (n *Node) handleStartOrder(ctx context.Context, id requestID) {
 	defer cancel()
 	var command startRecord
 	if err := n.Dir.ReadRecord(ctx, signal.ControlDir, id.orderName(""), &command); err != nil {
-		n.Log.Debug("cannot read what to do for somebody outside", zap.Error(err))
+		n.Log.Debug("cannot read a request of another bringupd command", zap.Error(err))
 		return
 	}
 	if _, ours := slices.BinarySearch(command.Nodes, n.NodeIndex); ours {

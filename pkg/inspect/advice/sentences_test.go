@@ -125,7 +125,7 @@ var plights = []plight{
 	},
 	{
 		name: "ranks-failed", world: true,
-		end: ending{word: health.DriverOutcomeName, code: 1, why: "all ranks have ended, 3 of them not well, and rank 1 first: exit code 1"},
+		end: ending{word: health.DriverOutcomeName, code: 1, why: "all ranks have ended; 3 failed, rank 1 first: exit code 1"},
 	},
 	{name: "driver-failed", end: ending{word: health.DriverOutcomeName, code: 3, why: "the driver has ended: exit code 3"}},
 	{

@@ -183,7 +183,7 @@ func chooseName(names []string, word string) (string, error) {
 	for i, name := range names {
 		names[i] = textutil.SingleLine(name, maxNameLength)
 	}
-	return "", &SelectionError{fmt.Sprintf("cannot tell which log %s is: give more of its name, which may be %s", textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
+	return "", &SelectionError{fmt.Sprintf("cannot select a log by %s: it matches several; give a longer part of one of these names: %s", textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
 }
 
 // writeAligned writes rows with aligned columns.

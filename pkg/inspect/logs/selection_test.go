@@ -44,7 +44,7 @@ func TestChoose(t *testing.T) {
 		{"a name that others begin with", "raylet.out", "raylet.out", nil},
 		{"a beginning", "gcs", "gcs_server.out", nil},
 		{"one of nothing", "monitor", "", nil},
-		{"one of several", "raylet", "", []string{"cannot tell which log raylet is", "may be raylet.err, raylet.out, raylet.out.1"}},
+		{"one of several", "raylet", "", []string{"cannot select a log by raylet", "one of these names: raylet.err, raylet.out, raylet.out.1"}},
 		{"one of all", "", "", []string{"bad\ufffd[2J, gcs_server.out"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,12 +22,12 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 	case l.run.Result != nil, len(l.run.Control.Aborts) > 0:
 		return l.endedBanner(v, verdict)
 	case verdict != nil:
-		b.Title = sanitizeSentence(verdict.Reason) + ": the run was being ended, and has left no result"
+		b.Title = sanitizeSentence(verdict.Reason) + ": the run was ending, and wrote no result"
 		b.setCode(verdict.Code, "")
 	case hasUnreadableResult(l.run):
-		b.Title = "the run has ended, but its result can't be read: the directory is cut off"
+		b.Title = "the run has ended, but its result cannot be read: the directory is incomplete"
 	case !l.isAlive:
-		b.Title = "the run has left no result, and its daemons give no sign"
+		b.Title = "the run wrote no result, and its daemons show no activity"
 	default:
 		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: l.describeProgress(v)}
 	}
@@ -44,14 +44,14 @@ func (b *Banner) setCode(code int, word string) {
 // package health.
 func describeCode(code int, word string) string {
 	if word == health.DriverOutcomeName || word == "" && code < 64 {
-		return "the driver's own code"
+		return "the driver's exit code"
 	}
 	if word == health.RankOutcome.Name {
-		return "the rank's own code"
+		return "the rank's exit code"
 	}
 	for _, o := range health.OutcomeTable() {
 		if o.Code == code && (word == "" || word == o.Name) {
-			return fmt.Sprintf("%s; another try: %s", o.Meaning, o.Requeue)
+			return fmt.Sprintf("%s; requeue: %s", o.Meaning, o.Requeue)
 		}
 	}
 	return ""
@@ -77,10 +77,10 @@ func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 		return nodeName(e.NodeIndex, sanitizeLine(e.Host, 80)) + ": " + formatEvent(e)
 	})
 	b.Notes = mapSlice(r.Dropped, func(d record.DroppedNode) string {
-		return fmt.Sprintf("done without %s: %s", nodeName(d.NodeIndex, sanitizeLine(d.Host, 80)), sanitizeSentence(d.Reason))
+		return fmt.Sprintf("completed without %s: %s", nodeName(d.NodeIndex, sanitizeLine(d.Host, 80)), sanitizeSentence(d.Reason))
 	})
 	if r.Requeue != nil {
-		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+sanitizeSentence(r.Requeue.Reason))
+		b.Notes = append(b.Notes, map[bool]string{true: "to be requeued: ", false: "not requeued: "}[r.Requeue.Wanted]+sanitizeSentence(r.Requeue.Reason))
 	}
 	// If nothing else failed, show the last log lines of the driver.
 	at := slices.IndexFunc(v.Logs, func(log LogTail) bool { return log.Name == "driver.log" })
@@ -120,9 +120,9 @@ func (l viewBuilder) otherFailures(cause record.Failure) (rest []record.Failure)
 func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	if b.Tone != SeverityNeutral {
 		if !v.Begin.IsZero() {
-			b.Notes = append(b.Notes, fmt.Sprintf("the last sign of any node came %s before this page was made; it was: %s", textutil.BriefDuration(l.quietFor), l.describeProgress(v)))
+			b.Notes = append(b.Notes, fmt.Sprintf("the last activity of any node was %s before this report was made; progress then: %s", textutil.BriefDuration(l.quietFor), l.describeProgress(v)))
 		}
-		b.Notes = append(b.Notes, "the page shows what is there: the daemons may have been killed, or the directory cut off or copied while they ran")
+		b.Notes = append(b.Notes, "the report shows what the directory contains: the daemons may have been killed, or the directory may be incomplete or a copy made while they ran")
 		b.Advice = l.defaultAdvice(v)
 	}
 	// If nodes have recorded failures, the first one is the title.
@@ -139,7 +139,7 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 func (l viewBuilder) describeProgress(v *View) string {
 	goal, n := l.furthestGoal(), 0
 	if v.Gate > 0 {
-		return fmt.Sprintf("the gate was opened after %s; the driver runs on %s", textutil.BriefDuration(v.Gate), formatCount(v.Size, "node"))
+		return fmt.Sprintf("the gate opened after %s; the driver runs on %s", textutil.BriefDuration(v.Gate), formatCount(v.Size, "node"))
 	}
 	if goal < 0 {
 		return fmt.Sprintf("none of %s has joined", formatCount(v.Size, "node"))
@@ -168,9 +168,9 @@ func (l viewBuilder) describeProgress(v *View) string {
 // defaultAdvice returns the advice for a run that has left no result.
 func (l viewBuilder) defaultAdvice(v *View) (advice []string) {
 	if len(v.Logs) > 0 {
-		advice = append(advice, "read the ends of the logs below, the head's first")
+		advice = append(advice, "read the ends of the logs below, starting with the head's")
 	}
-	return append(advice, "ask the launcher how the job ended (sacct -j JOB), for nobody here was left to write it down")
+	return append(advice, "ask the launcher how the job ended (sacct -j JOB): no daemon was left to record it")
 }
 
 // keyFigures returns the key figures at the top of the report.
@@ -182,9 +182,9 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		f.Tone = SeverityAttention
 	}
 	if goal := l.furthestGoal(); goal >= 0 {
-		f.Note = "“" + string(goalStates[goal]) + "” is what they came to"
+		f.Note = "state “" + string(goalStates[goal]) + "” reached"
 		if v.Gate == 0 {
-			f = Fact{Name: "nodes " + string(goalStates[goal]), Value: f.Value, Note: "no node came further", Tone: SeverityAttention}
+			f = Fact{Name: "nodes " + string(goalStates[goal]), Value: f.Value, Note: "no node got further", Tone: SeverityAttention}
 		}
 	}
 	facts = append(facts, f)
@@ -198,17 +198,17 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	}
 	facts = append(facts, gate)
 	// Duration of the run, as far as it is known.
-	all := Fact{Name: "in all", Value: textutil.BriefDuration(max(v.End, v.Last))}
+	all := Fact{Name: "total", Value: textutil.BriefDuration(max(v.End, v.Last))}
 	switch {
 	case l.isAlive:
 		all.Name = "so far"
 	case v.End == 0:
-		all = Fact{Name: "until the last sign", Value: textutil.BriefDuration(v.Last), Note: "no end was written"}
+		all = Fact{Name: "until the last activity", Value: textutil.BriefDuration(v.Last), Note: "no end was recorded"}
 	}
 	facts = append(facts, all)
 	slow := countMatching(v.Nodes, func(n NodeRow) bool { return len(n.Slow) > 0 })
-	return append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "above twice the median"},
-		Fact{Name: "began", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
+	return append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "more than twice the median"},
+		Fact{Name: "started", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }
 
 // longestStep returns the longest step before the gate.

@@ -255,13 +255,13 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, Severity) {
 	switch {
 	case slices.ContainsFunc(l.run.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == node.Rank }):
-		return "done without", SeverityAttention
+		return "dropped", SeverityAttention
 	case node.OwnFailure() != nil:
 		return "failed", SeverityBad
 	case l.run.IsLost(node.Rank):
 		return "lost", SeverityBad
 	case reached < 0:
-		return "no sign", map[bool]Severity{true: SeverityBad, false: SeverityNeutral}[l.run.HasEnded()]
+		return "not seen", map[bool]Severity{true: SeverityBad, false: SeverityNeutral}[l.run.HasEnded()]
 	case reached < goal && l.run.HasEnded():
 		return "only " + string(goalStates[reached]), SeverityAttention
 	case node.HasReached(record.StateDone):

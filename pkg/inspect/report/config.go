@@ -28,12 +28,12 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		add("nodes", fmt.Sprint(job.Size))
 		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))
 		add("head's addresses", strings.Join(job.Addresses, ", "))
-		add("lifeline", cmp.Or(strings.Join(job.LinkAddresses, ", "), "none: beats are files"))
-		add("share", job.FileSystem)
+		add("peer link", cmp.Or(strings.Join(job.LinkAddresses, ", "), "none: heartbeats are files"))
+		add("shared filesystem", job.FileSystem)
 		add("version", job.ProgramVersion)
 		add("configuration", job.ConfigDigest+" (digest, the same on all nodes)")
 		if job.SandboxStep {
-			add("sandboxes", "in a step of their own")
+			add("sandboxes", "in a separate step")
 		}
 	}
 	// Different versions on the nodes may be a mistake, so they are highlighted.
@@ -77,6 +77,6 @@ func (l viewBuilder) describeClocks() string {
 	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })
 	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
 	name := func(n timeline.Node) string { return nodeName(n.Rank, sanitizeLine(n.Host, 80)) }
-	return fmt.Sprintf("those of %d of %d workers are corrected, by at most %s (%s); what is left is within ± %s (%s)",
+	return fmt.Sprintf("corrected for %d of %d workers, by at most %s (%s); the remaining error is within ± %s (%s)",
 		len(known), l.run.Size()-1, textutil.BriefDuration(far.Clock.Offset.Abs()), name(far), textutil.BriefDuration(worst.Clock.Residual), name(worst))
 }

@@ -107,7 +107,7 @@ func TestCleanLeavesTextAlone(t *testing.T) {
 		{"one that never ends", "before\x1b]0;title", "before"},
 		{"no UTF-8", "a\xffb", "a\ufffdb"},
 		{"long", strings.Repeat("x", 50), strings.Repeat("x", 40) + "…"},
-		{"very long", strings.Repeat("x", 500), strings.Repeat("x", 40) + "… (500 bytes in all)"},
+		{"very long", strings.Repeat("x", 500), strings.Repeat("x", 40) + "… (500 bytes in total)"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			if got := sanitizeLine(one.text, 40); got != one.want {

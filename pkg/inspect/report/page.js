@@ -31,7 +31,7 @@
         el('td', { class: 'n' }, from), el('td', { class: 'n' }, took),
         el('td', { class: times ? 'mind' : / failed/.test(cls) ? 'bad' : 'mute' }, / failed/.test(cls) ? 'failed' : / open/.test(cls) ? 'no end' : / cut/.test(cls) ? 'cut short' : times));
     });
-    if (!rows.length) return el('p', { class: 'mute' }, 'It has left no timeline.');
+    if (!rows.length) return el('p', { class: 'mute' }, 'It has no recorded timeline.');
     const head = el('tr', {}, ...['phase', '', 'from', 'took', ''].map((h, i) => el('th', i === 2 || i === 3 ? { class: 'n' } : {}, h)));
     return el('div', { class: 'scroll' }, el('table', { class: 'lanes' }, el('thead', {}, head), el('tbody', {}, ...rows)));
   }
@@ -53,7 +53,7 @@
       log.open = i === 0;
       parts.push(log);
     });
-    if (!said.length) parts.push(el('p', { class: 'mute' }, 'Its logs are not in this page: logs/ of the run directory has them.'));
+    if (!said.length) parts.push(el('p', { class: 'mute' }, 'Its logs are not in this page: see logs/ in the run directory.'));
     return parts;
   }
 
@@ -79,7 +79,7 @@
       n.slow ? el('span', { class: 'mind' }, '▲ slow: ' + n.slow.join(', ')) : '', el('span', { class: 'push' }), close);
     const facts = el('dl', { class: 'config' }, ...(n.a || []).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]));
     drawer.replaceChildren(el('div', { class: 'inner' }, bar, el('div', { class: 'cols' },
-      el('div', {}, lanes(n), list('Checks that did not pass', n.c), list('What befell it', n.b), el('h3', {}, 'The node'), facts),
+      el('div', {}, lanes(n), list('Checks that did not pass', n.c), list('Events', n.b), el('h3', {}, 'The node'), facts),
       el('div', {}, ...words(n)))));
     drawer.hidden = false;
     drawer.scrollTop = 0;

@@ -170,7 +170,7 @@ func (l LogTail) Note() string {
 	case l.Error != "":
 		return l.Error
 	case l.Cut:
-		return fmt.Sprintf("the end of %s bytes", textutil.GroupThousands(l.Size))
+		return fmt.Sprintf("the last part of %s bytes", textutil.GroupThousands(l.Size))
 	case l.Size == 0:
 		return "empty"
 	default:

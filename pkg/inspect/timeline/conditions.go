@@ -31,7 +31,7 @@ const (
 // listConditions returns all conditions, whether they are true or false.
 func (v *statusView) listConditions(s Status) []Condition {
 	all := []Condition{
-		metCondition(ConditionCreated, "run-made", "the run directory is there", v.start),
+		metCondition(ConditionCreated, "run-made", "the run directory exists", v.start),
 		{Type: ConditionRunning}, {Type: ConditionRestarting}, {Type: ConditionSucceeded}, {Type: ConditionFailed},
 	}
 	// At most one of the conditions after the first is true, depending on the state.
@@ -40,7 +40,7 @@ func (v *statusView) listConditions(s Status) []Condition {
 	case s.State == StateUp:
 		all[1] = metCondition(ConditionRunning, "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes), v.run.Control.Go.At)
 		if s.DriverCode != nil {
-			all[1].Reason, all[1].Message = "look", fmt.Sprintf("the driver has ended with code %d, and all else stays for a look", *s.DriverCode)
+			all[1].Reason, all[1].Message = "look", fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection", *s.DriverCode)
 		}
 	case s.State == StateBringingUp:
 		all[1].Message = "the gate is not open yet"

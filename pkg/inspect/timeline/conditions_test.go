@@ -24,7 +24,7 @@ func TestConditions(t *testing.T) {
 		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
 		{"it is up", func(run *Run) { run.Control.Go = open }, ConditionRunning, "2 of 2 nodes are ready, and the gate is open"},
 		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.LingerRecord = open, &record.OrderlyEnd{Code: 3} }, ConditionRunning,
-			"the driver has ended with code 3, and all else stays for a look"},
+			"the driver has ended with code 3, and everything else stays up for inspection"},
 		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
 		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, ConditionSucceeded, "n1 is lost"},
 		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, ConditionFailed, "code 76: n1 is lost"},
@@ -32,7 +32,7 @@ func TestConditions(t *testing.T) {
 		{"it fails, and another attempt will follow", func(run *Run) {
 			run.Control.Aborts = []record.Abort{{Code: 76, Outcome: "peer-lost", NextAttempt: 1, Cause: record.Failure{Message: "n1 is lost"}}}
 		}, ConditionRestarting, "attempt 1 follows: n1 is lost"},
-		{"it is over, and its result can't be read", func(run *Run) { run.Control.Over = open }, "", ""},
+		{"it is over, and its result cannot be read", func(run *Run) { run.Control.Over = open }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run := &Run{Nodes: make([]Node, 2), Job: &record.Job{}}

@@ -11,7 +11,7 @@ import (
 )
 
 // errEmptyRecord reports that a record has no content.
-var errEmptyRecord = errors.New("there is nothing in it")
+var errEmptyRecord = errors.New("it is empty")
 
 // recordPointer constrains a type to be a pointer to T that implements signal.Record.
 type recordPointer[T any] interface {
@@ -83,5 +83,5 @@ func (r *runReader) readMembership(control *signal.DirSnapshot, newest int) {
 			return
 		}
 	}
-	r.noteProblem(errors.New("the team can't be read: who is in it is not known"))
+	r.noteProblem(errors.New("cannot read the team record: the members are unknown"))
 }

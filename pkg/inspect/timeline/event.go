@@ -105,13 +105,13 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 	}
 	// Describe what is missing.
 	if damaged > 0 {
-		t.problems = append(t.problems, fmt.Sprintf("%d lines of events/%s are no events", damaged, name))
+		t.problems = append(t.problems, fmt.Sprintf("%d lines of events/%s are not events", damaged, name))
 	}
 	if more {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s is large: a part of it is left out", name))
+		t.problems = append(t.problems, fmt.Sprintf("events/%s is large: part of it is not shown", name))
 	}
 	if newer > eventlog.FormatVersion {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s is of version %d, and this bringupd knows %d: what is new in it is not shown", name, newer, eventlog.FormatVersion))
+		t.problems = append(t.problems, fmt.Sprintf("events/%s has version %d, and this bringupd supports %d: newer content is not shown", name, newer, eventlog.FormatVersion))
 	}
 	t.normalizeTimes()
 	return t

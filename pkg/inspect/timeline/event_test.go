@@ -57,10 +57,10 @@ func TestDecodeTrail(t *testing.T) {
 	}{
 		{"whole", signal.FileContent{Data: []byte(good)}, 3, nil},
 		{"cut off", signal.FileContent{Data: []byte(good + `{"at":"20`)}, 3, nil},
-		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are no events"}},
-		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"a part of it is left out"}},
+		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are not events"}},
+		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"part of it is not shown"}},
 		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", maxLineLength+1) + "\n" + good)}, 3, []string{"1 lines"}},
-		{"newer", signal.FileContent{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"is of version 2"}},
+		{"newer", signal.FileContent{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"has version 2"}},
 		{"nothing", signal.FileContent{}, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

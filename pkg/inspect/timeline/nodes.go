@@ -147,7 +147,7 @@ func (r *runReader) keepCheckReport(f nodeRecordFile, data json.RawMessage) {
 		return
 	}
 	if report.Version > check.ReportVersion && len(r.Problems) < maxProblems {
-		r.Problems = append(r.Problems, fmt.Sprintf("what the checks say in %s is of version %d, and this bringupd knows %d", f.name, report.Version, check.ReportVersion))
+		r.Problems = append(r.Problems, fmt.Sprintf("the check results in %s have version %d, and this bringupd supports %d", f.name, report.Version, check.ReportVersion))
 	}
 	if f.node.Check == nil || f.state != record.StateChecked {
 		f.node.Check = report

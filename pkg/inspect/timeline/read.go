@@ -87,7 +87,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	// All times are converted at the end, because the clock offsets depend on all records.
 	r.convertTimes()
 	if r.unlistedProblems > 0 {
-		r.Problems = append(r.Problems, fmt.Sprintf("and %d more things can't be read", r.unlistedProblems))
+		r.Problems = append(r.Problems, fmt.Sprintf("%d more records cannot be read", r.unlistedProblems))
 	}
 	return r.Run, nil
 }
@@ -143,7 +143,7 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 // readJob reads the job record, on which the evaluation of all other records depends.
 func (r *runReader) readJob(control *signal.DirSnapshot) {
 	if !slices.Contains(control.Names, signal.NameJob) {
-		r.noteProblem(errors.New("there is no job record: the head may never have come so far"))
+		r.noteProblem(errors.New("there is no job record: the head may never have started the run"))
 		return
 	}
 	job, at, err := readAttemptRecord[record.Job](r, control, signal.NameJob)
@@ -171,7 +171,7 @@ func (r *runReader) createNodes(names []string) {
 	}
 	// A damaged record may contain any size.
 	if size < 0 || size > maxNodes {
-		r.noteProblem(fmt.Errorf("the run says that it has %d nodes, of which %d are shown at most", size, maxNodes))
+		r.noteProblem(fmt.Errorf("the job record says %d nodes, of which at most %d are shown", size, maxNodes))
 		size = min(max(size, 0), maxNodes)
 	}
 	r.Nodes = make([]Node, size)

@@ -245,7 +245,7 @@ func TestPlantedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf("%+v", run.Problems)
-		for _, want := range []string{"nodes/0001.failed: it is a symbolic link", "abort.0002: it is a symbolic link", "0003.failed: it is of another attempt"} {
+		for _, want := range []string{"nodes/0001.failed: it is a symbolic link", "abort.0002: it is a symbolic link", "0003.failed: it belongs to another attempt"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the problems lack %q: %s", want, text)
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // pathAdvice ends the error messages with advice.
-const pathAdvice = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
+const pathAdvice = "give <log-dir>/<job>.<step>, or a log directory that contains a run"
 
 // FindRun returns the run directory that a user means by arg. It may be a run directory, a log
 // directory or its link "latest" (both mean the newest run), or the name of a run in logDir. An
@@ -48,7 +48,7 @@ func runAtOrBelow(ctx context.Context, path string) (string, error) {
 	case err == nil:
 		return findNewestRun(ctx, path, folder)
 	case !isLink && errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("cannot find a run at %s: there is nothing of that name: %s", path, pathAdvice)
+		return "", fmt.Errorf("cannot find a run at %s: it does not exist: %s", path, pathAdvice)
 	default:
 		return "", err
 	}
@@ -90,7 +90,7 @@ func findNewestRun(ctx context.Context, logDir string, folder *signal.DirSnapsho
 	}
 	at := slices.IndexFunc(byAge, there)
 	if at < 0 {
-		return "", fmt.Errorf("cannot find a run in %s: there is none in it: %s", logDir, pathAdvice)
+		return "", fmt.Errorf("cannot find a run in %s: it contains no run: %s", logDir, pathAdvice)
 	}
 	return filepath.Join(logDir, byAge[at]), nil
 }

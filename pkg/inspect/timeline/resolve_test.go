@@ -71,7 +71,7 @@ func TestResolve(t *testing.T) {
 			}
 		})
 	}
-	for name, arg := range map[string]string{"nothing of that name": dir + "/9.0", "none in it": t.TempDir()} {
+	for name, arg := range map[string]string{"it does not exist": dir + "/9.0", "it contains no run": t.TempDir()} {
 		if got, err := FindRun(t.Context(), arg, "/nowhere"); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), pathAdvice) {
 			t.Errorf("%s is %q: %v", arg, got, err)
 		}

@@ -23,7 +23,7 @@ func (v *statusView) gateWaits() (waits []GateWait) {
 		case len(lack.Nodes) > 0:
 			continue // each node lacks an earlier step
 		case lack.Step != record.PhaseHead:
-			wait.What = textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength) + " has not counted all nodes yet"
+			wait.What = textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength) + " does not report all nodes yet"
 		}
 		waits = append(waits, wait)
 	}
@@ -38,17 +38,17 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	case StateFinished, StateFailed:
 		return "nothing: the run is over", nil
 	case StateEnding:
-		return "the nodes end what they run, and the head writes the result", nil
+		return "the nodes end their processes, and the head writes the result", nil
 	case StateUp:
 		if look := v.run.Control.LingerRecord; look != nil {
 			end := look.WrittenAt.Add(look.InspectTime)
-			return "all else ends (--clean-after), or sooner by bringupd stop " + s.Path, &end
+			return "everything else ends (--clean-after), or earlier with bringupd stop " + s.Path, &end
 		}
 		if v.plan.HasRanks {
-			return "the end of the last rank ends the job, or the first that fails", nil
+			return "the job ends when all ranks have ended, or when one fails", nil
 		}
 		if v.hasStep(string(record.PhaseDriver)) {
-			return "the driver's end ends the job", nil
+			return "the job ends when the driver ends", nil
 		}
 		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
 	}
@@ -57,7 +57,7 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
 	case s.Waits[0].Step == string(record.PhaseWorkers) && len(s.Waits[0].Ranks) == 0:
-		return "the gate opens, when it has", nil
+		return "the gate opens when it does", nil
 	}
 	return v.describeFirstDeadline(s.Waits)
 }
@@ -78,7 +78,7 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 	words, who := gate.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
 	if v.need < len(v.nodes) && step != string(record.PhaseHead) {
-		what = "who is late is dropped: the job waits until "
+		what = "late nodes are dropped: the job waits until "
 	}
 	what += strings.ReplaceAll(words.Condition, "%s", who) + " (" + words.TimeoutFlags + ")"
 	if first.IsZero() {

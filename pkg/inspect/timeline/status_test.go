@@ -159,7 +159,7 @@ func TestStatus(t *testing.T) {
 			run.Nodes[0].SandboxHeartbeat = 3
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
-		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray has not counted all nodes yet\n"}, nil},
+		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray does not report all nodes yet\n"}, nil},
 		{"one sandbox is enough", func() *Run {
 			run := up(2)
 			run.Job.Plan.SandboxQuorum = "any"
@@ -174,23 +174,23 @@ func TestStatus(t *testing.T) {
 			return run
 		}, 2, 0, []string{
 			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… rank 2  n2  workers",
-			"- rank 1  n1  dropped  dropped          its GPU is lost\n", "who is late is dropped: the job waits until the service is up on n2",
+			"- rank 1  n1  dropped  dropped          its GPU is lost\n", "late nodes are dropped: the job waits until the service is up on n2",
 		}, nil},
 		{"up", func() *Run { return open(up(4)) }, 0, 0, []string{
-			"UP  4711.0  4/4 ready, for 00:37, the gate opened after 5s: the driver train.py runs\n", "next: the driver's end ends the job\n",
+			"UP  4711.0  4/4 ready, for 00:37, the gate opened after 5s: the driver train.py runs\n", "next: the job ends when the driver ends\n",
 		}, []string{"…"}},
 		{"up with a world", func() *Run {
 			run := open(up(4))
 			run.Job.Plan.HasRanks = true
 			return run
-		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
+		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the job ends when all ranks have ended, or when one fails\n"}, nil},
 		{"up for a look", func() *Run {
 			run := open(up(4))
 			run.Control.LingerRecord = &record.OrderlyEnd{Header: record.Header{WrittenAt: begin.Add(40 * time.Second)}, Code: 3, InspectTime: 10 * time.Minute}
 			return run
 		}, 0, 0, []string{
 			"the gate opened after 5s: the driver train.py has ended with code 3\n",
-			"next: all else ends (--clean-after), or sooner by bringupd stop /logs/4711.0: in 09:58\n",
+			"next: everything else ends (--clean-after), or earlier with bringupd stop /logs/4711.0: in 09:58\n",
 		}, []string{"runs"}},
 		{"up without a driver", func() *Run {
 			run := open(up(2))

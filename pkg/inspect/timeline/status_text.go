@@ -78,7 +78,7 @@ func (s Status) textLines(style TextStyle) []string {
 	}
 	var text strings.Builder
 	if err := parsedStatusTemplate().Execute(&text, of); err != nil {
-		return []string{"cannot tell of the run: " + err.Error()} // an error in the template
+		return []string{"cannot show the run: " + err.Error()} // an error in the template
 	}
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	for i, line := range lines {

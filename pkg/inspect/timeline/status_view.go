@@ -311,7 +311,7 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 		s.Mark = markFailed
 		s.Step, s.What = n.describeFailure()
 	case n.step == stepLost:
-		s.Mark, s.What = markLost, "no sign of it any more"
+		s.Mark, s.What = markLost, "it shows no activity any more"
 	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
 		s.Mark, s.What = markLeftover, sanitizeText("left running: "+n.Done.LeftProcesses[0])
 	case n.step == stepDropped:
@@ -341,7 +341,7 @@ func (n *nodeView) waitReason() string {
 func (n *nodeView) describeFailure() (step, what string) {
 	failed := n.OwnFailure()
 	if failed == nil {
-		return n.step, "it has failed; its record can't be read"
+		return n.step, "it has failed; its record cannot be read"
 	}
 	return cmp.Or(sanitizeText(string(failed.Phase)), n.step), sanitizeText(failed.Message)
 }

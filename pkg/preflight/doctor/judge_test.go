@@ -110,7 +110,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, last by n2", 1},
 		{"an MPI that the linker does not find", func(c *launchState) {
 			c.Facts[1].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", Missing: "libmpi.so.40"}}
-		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which is not found", 2},
+		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which was not found", 2},
 		{"Open MPI without a libpmix", func(c *launchState) {
 			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40", PMI: []string{mpidetect.PMIx}}}, NoPMIxReason: "cannot find it"}
 		}, "mpi", check.Fail, []string{"n2"}, "which speaks PMIx alone: cannot find it", 2},

@@ -79,7 +79,7 @@ func (c *cpuClocks) measureDelay(processor int) (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join(string(c.root), "self", "task", strconv.Itoa(unix.Gettid()), "sched"))
 	at := parseLastRun(string(text))
 	if err == nil && at == 0 {
-		err = errors.New("the kernel does not tell when a thread last ran")
+		err = errors.New("the kernel does not report when a thread last ran")
 	}
 	return time.Since(clockZero) - at, err
 }

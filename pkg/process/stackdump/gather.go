@@ -47,7 +47,7 @@ type stackReader struct {
 
 // newStackReader returns a gatherer with a timeout for all stacks. The caller must call close.
 func newStackReader(ctx context.Context) *stackReader {
-	ctx, cancel := context.WithTimeoutCause(ctx, allStacksTimeout, fmt.Errorf("the node's stacks have taken %s", allStacksTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, allStacksTimeout, fmt.Errorf("reading the stacks of this node took longer than %s", allStacksTimeout))
 	return &stackReader{ctx: ctx, cancel: cancel, slots: make(chan struct{}, max(2, runtime.NumCPU()/2)), root: "/proc", searchPath: os.Getenv("PATH"), timeout: stackTimeout}
 }
 
@@ -72,11 +72,11 @@ func (g *stackReader) readStack(p Process) *Stack {
 	var err error
 	switch python := g.isPython(ctx, p.PID); {
 	case p.State == stateStuck || p.State == stateTraced: // a debugger would hang, too
-		err = errors.New("no debugger gets at a process in this state")
+		err = errors.New("a debugger cannot attach to a process in this state")
 	case python && process.CheckProgram(stackByPySpy, env) == nil:
 		stack, err = g.readByPySpy(ctx, env, p.PID, thread)
 	case python:
-		err = errors.New("py-spy is not installed here: pip install py-spy, into the environment that the job runs in")
+		err = errors.New("py-spy is not installed here: run pip install py-spy in the job's environment")
 	case process.CheckProgram(stackByGDB, env) == nil:
 		stack, err = g.readByGDB(ctx, env, p, thread)
 	default:
@@ -158,7 +158,7 @@ func runDebugger(ctx context.Context, env []string, argv ...string) (string, err
 		if said != "" {
 			said = ": " + said
 		}
-		return "", fmt.Errorf("cannot read the stack by %s: %v%s", argv[0], err, said)
+		return "", fmt.Errorf("cannot read the stack with %s: %v%s", argv[0], err, said)
 	}
 	return out.String(), nil
 }

@@ -36,7 +36,7 @@ func FormatChildren(children []Child) string {
 // ParseChildren parses the value of the variable.
 func ParseChildren(value string) (children []Child, err error) {
 	if err = json.Unmarshal([]byte(value), &children); err != nil {
-		err = fmt.Errorf("cannot read %s, by which a daemon tells its children: %v", ChildrenVariable, err)
+		err = fmt.Errorf("cannot read %s, which lists the daemon's child processes: %v", ChildrenVariable, err)
 	}
 	return children, err
 }
@@ -186,7 +186,7 @@ func (root inspector) inspectChild(ctx context.Context, child Child, family []me
 		return seen
 	}
 	if len(family) == 0 {
-		seen.Problem = fmt.Sprintf("cannot see process %d: it has just ended, or is hidden", child.PID)
+		seen.Problem = fmt.Sprintf("cannot see process %d: it has just ended, or it is hidden", child.PID)
 		return seen
 	}
 	var candidates []candidate

@@ -217,7 +217,7 @@ func (p Process) describeState() string {
 	case p.State == stateTraced:
 		return "stopped by a debugger"
 	case p.State == stateZombie:
-		return "ended, with threads that go on"
+		return "ended, but some of its threads still run"
 	case p.State == stateStuck:
 		return "stuck in the kernel" + cmp.Or(in, " in "+cmp.Or(p.Wchan, "an unknown call"))
 	case p.isBusy():

@@ -114,11 +114,11 @@ rank 4 on n0: stuck in the kernel in rpc_wait
     processor: none; printed last 42 s ago; pid 7 python3; permission denied
 `},
 		{"nothing, and nodes without an answer", []ChildReport{{Node: 1, Host: "n1", Problem: "cannot see"}},
-			[]UnreachableNode{{Node: 3, Host: "n3", Reason: "it has not answered\x1b[2J in time"}, {Node: 4, Reason: "lost"}}, `run demo: 8 nodes, of which 6 told
+			[]UnreachableNode{{Node: 3, Host: "n3", Reason: "it has not answered\x1b[2J in time"}, {Node: 4, Reason: "lost"}}, `run demo: 8 nodes, of which 6 answered
 n3: no answer: it has not answered in time
 node 4: no answer: lost
 n1: cannot see
-nothing runs that could be seen
+no running processes were found
 `},
 		{"a thousand ranks, each few of which do something else", crowd, slices.Repeat([]UnreachableNode{{Node: 1, Reason: "lost"}}, 90), ""},
 		{"a thousand ranks of every third number", slices.DeleteFunc(slices.Clone(crowd), func(s ChildReport) bool { return len(s.Child)%3 == 0 }), nil, ""},

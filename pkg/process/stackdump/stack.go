@@ -119,7 +119,7 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 		return nil, err
 	}
 	if len(threads) == 0 {
-		return nil, errors.New("there are no threads of Python")
+		return nil, errors.New("no Python threads were found")
 	}
 	// Select the thread.
 	shown := threads[0]
@@ -165,7 +165,7 @@ func parseGDB(text string, thread int) (*Stack, error) {
 		stack.Frames = append(stack.Frames, f)
 	}
 	if len(stack.Frames) == 0 {
-		return nil, errors.New("there is no stack of the thread in what gdb printed")
+		return nil, errors.New("gdb printed no stack of the thread")
 	}
 	return stack, nil
 }

@@ -50,7 +50,7 @@ func (p RunSnapshot) FormatText() string {
 		}
 	}
 	if len(p.Groups) == 0 {
-		b.WriteString("nothing runs that could be seen\n")
+		b.WriteString("no running processes were found\n")
 	}
 	return b.String()
 }
@@ -65,7 +65,7 @@ func (p RunSnapshot) describeCounts() string {
 	}
 	words := fmt.Sprintf("%d %s", p.Nodes, textutil.PluralForm(p.Nodes, "node"))
 	if answered < p.Nodes {
-		words += fmt.Sprintf(", of which %d told", answered)
+		words += fmt.Sprintf(", of which %d answered", answered)
 	}
 	if ranks > 0 {
 		words += fmt.Sprintf("; %d %s", ranks, textutil.PluralForm(ranks, rankKind))

@@ -80,11 +80,11 @@ func (p Affinity) DescribeConflicts(lookup func(name string) (value string, set 
 	value, set := lookup(variable)
 	own := strings.Join(p.GPUs, ",")
 	if !set {
-		return []string{fmt.Sprintf("%s is not set: it would use all GPUs, and its own are %s", variable, own)}
+		return []string{fmt.Sprintf("%s is not set, so it would use all GPUs; its own GPUs are %s", variable, own)}
 	}
 	for name := range strings.SplitSeq(value, ",") {
 		if !slices.Contains(p.GPUs, name) {
-			return []string{fmt.Sprintf("%s is %s, and its own GPUs are %s", variable, textutil.TruncateText(value, 80), own)}
+			return []string{fmt.Sprintf("%s is %s; its own GPUs are %s", variable, textutil.TruncateText(value, 80), own)}
 		}
 	}
 	return nil

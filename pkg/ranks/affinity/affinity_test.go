@@ -30,7 +30,7 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "all", "cpu,", "cpu,none", "CPU"} {
-		if _, err := ParseKinds(text); err == nil || !strings.Contains(err.Error(), "give auto, none, or some of cpu,memory,network,gpu") {
+		if _, err := ParseKinds(text); err == nil || !strings.Contains(err.Error(), "give auto, none, or a list of cpu,memory,network,gpu") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestMisled(t *testing.T) {
 		says        string
 	}{
 		{"its own", "2,3", true, ""}, {"fewer", "3", true, ""}, {"turned round", "3,2", true, ""},
-		{"another's", "2,4", true, "CUDA_VISIBLE_DEVICES is 2,4, and its own GPUs are 2,3"}, {"all", "", false, "is not set"},
+		{"another's", "2,4", true, "CUDA_VISIBLE_DEVICES is 2,4; its own GPUs are 2,3"}, {"all", "", false, "is not set"},
 	} {
 		got := strings.Join(p.DescribeConflicts(func(string) (string, bool) { return tc.value, tc.set }), "; ")
 		if !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {

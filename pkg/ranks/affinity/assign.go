@@ -87,8 +87,8 @@ func (n Node) cpusNear(gpus []GPU) (cpus IDSet) {
 
 // Formats of [Affinity.Note] for CPUs that could not be bound as requested.
 const (
-	noteNoCores = "no CPUs of its own: this node has %d ranks, and %d cores that they may use"
-	noteNotNear = "CPUs that may be far from its GPU: there are fewer cores near some GPUs than ranks that use these"
+	noteNoCores = "ranks are not bound to CPUs: this node has %d ranks, but only %d usable cores"
+	noteNotNear = "CPUs may be far from the rank's GPU: some GPUs have fewer cores nearby than ranks"
 )
 
 // divideCores divides the cores among the ranks, so that each rank has whole cores of its own, if

@@ -31,7 +31,7 @@ func judge(t *testing.T, n Node, places []Affinity) {
 	cores := n.allowedCores()
 	if len(places) > len(cores) {
 		for _, p := range places {
-			if len(p.CPUs) > 0 || len(p.Mems) > 0 || !strings.Contains(p.Note, "no CPUs of its own") {
+			if len(p.CPUs) > 0 || len(p.Mems) > 0 || !strings.Contains(p.Note, "ranks are not bound to CPUs") {
 				t.Fatalf("it has %+v", p)
 			}
 		}
@@ -168,8 +168,8 @@ func TestAssign(t *testing.T) {
 		{"gb200", 1, "memory", []string{"not bound"}},
 		{"cgroup-cut", 2, "auto", []string{ // the second GPU's CPUs do not belong to the job
 			"CPUs 4-6,36-38, GPU 1", "CPUs 7-10,39-41, GPU 2"}},
-		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; no CPUs of its own: this node has 8 ranks, and 7 cores that they may use",
-			"GPU 2; no CPUs of its own: this node has 8 ranks, and 7 cores that they may use"}, 4)},
+		{"cgroup-cut", 8, "auto", slices.Repeat([]string{"GPU 1; ranks are not bound to CPUs: this node has 8 ranks, but only 7 usable cores",
+			"GPU 2; ranks are not bound to CPUs: this node has 8 ranks, but only 7 usable cores"}, 4)},
 		{"numa-unknown", 4, "auto", []string{ // too few are left for those that are near all
 			"CPUs 0-3, memory 0, GPU 0; " + noteNotNear, "CPUs 4-7, memory 0, GPU 1; " + noteNotNear,
 			"CPUs 8-11, memory 1, GPU 2; " + noteNotNear, "CPUs 12-15, memory 1, GPU 3; " + noteNotNear}},

@@ -19,10 +19,10 @@ func (p Affinity) CompareProcess(pid int) (differences []string, err error) {
 	if len(p.CPUs) > 0 {
 		cpus, e := threadAffinity(pid)
 		if e != nil {
-			return nil, fmt.Errorf("cannot read back the CPUs of process %d: %w", pid, e)
+			return nil, fmt.Errorf("cannot read the CPU affinity of process %d: %w", pid, e)
 		}
 		if outside := cpus.subtract(p.CPUs); len(outside) > 0 {
-			differences = append(differences, fmt.Sprintf("it may run on CPUs %v, which are not its own: these are %v", outside, p.CPUs))
+			differences = append(differences, fmt.Sprintf("it may also run on CPUs %v; its own CPUs are %v", outside, p.CPUs))
 		}
 	}
 	if len(p.Mems) == 0 {
@@ -49,7 +49,7 @@ const maxAreasRead = 16
 func (p Affinity) compareMemoryPolicy(pid int) (difference string, err error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/numa_maps", pid))
 	if err != nil {
-		return "", fmt.Errorf("cannot read back the memory policy of process %d: %w", pid, err)
+		return "", fmt.Errorf("cannot read the memory policy of process %d: %w", pid, err)
 	}
 	defer file.Close()
 	// The binding is correct if one of the first areas has the expected policy.
@@ -69,11 +69,11 @@ func (p Affinity) compareMemoryPolicy(pid int) (difference string, err error) {
 	}
 	switch {
 	case seen != "":
-		return fmt.Sprintf("its memory policy is %s, and should be bind:%v", seen, p.Mems), nil
+		return fmt.Sprintf("its memory policy is %s; expected bind:%v", seen, p.Mems), nil
 	case errors.Is(lines.Err(), unix.ESRCH), lines.Err() == nil:
-		return "", fmt.Errorf("cannot read back the memory policy of process %d: it has ended", pid)
+		return "", fmt.Errorf("cannot read the memory policy of process %d: it has ended", pid)
 	}
-	return "", fmt.Errorf("cannot read back the memory policy of process %d: %w", pid, lines.Err())
+	return "", fmt.Errorf("cannot read the memory policy of process %d: %w", pid, lines.Err())
 }
 
 // isBoundTo reports whether a policy binds memory to exactly these nodes. The kernel writes it as

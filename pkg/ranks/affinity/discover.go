@@ -34,14 +34,14 @@ func DiscoverNode(root string, gpus gpu.Topology, lookup func(name string) (valu
 	n := Node{NUMA: sys.readNUMANodes(), GPUs: []GPU{}, NICs: append([]gpu.RDMADevice{}, gpu.FindRDMADevices(root)...)}
 	var err error
 	if n.Cores, err = sys.readCores(n.NUMA); err != nil {
-		return Node{}, fmt.Errorf("cannot find out the processors of this node: %w", err)
+		return Node{}, fmt.Errorf("cannot read the CPU topology of this node: %w", err)
 	}
 	if n.CPUs, n.Mems, err = sys.readAllowed(); err != nil {
-		return Node{}, fmt.Errorf("cannot find out what this process may use: %w", err)
+		return Node{}, fmt.Errorf("cannot read the CPUs and memory nodes that this process may use: %w", err)
 	}
 	// CPUs that are offline may be in the list of allowed CPUs.
 	if n.CPUs = n.CPUs.intersect(cpusOfCores(n.Cores)); len(n.CPUs) == 0 {
-		return Node{}, fmt.Errorf("cannot find out what this process may use: none of the CPUs that /%s lists is online", statusFile)
+		return Node{}, fmt.Errorf("cannot find usable CPUs: none of the CPUs listed in /%s is online", statusFile)
 	}
 	units, err := gpus.VisibleUnits(lookup)
 	if err != nil {

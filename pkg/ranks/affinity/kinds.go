@@ -26,7 +26,7 @@ func ParseKinds(text string) (ResourceKinds, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		kind := k.fieldByName(strings.TrimSpace(word))
 		if kind == nil {
-			return ResourceKinds{}, fmt.Errorf("give auto, none, or some of cpu,memory,network,gpu: %q is none of these", word)
+			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,memory,network,gpu: %q is not valid", word)
 		}
 		*kind = true
 	}

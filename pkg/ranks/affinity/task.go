@@ -34,7 +34,7 @@ func DiscoverForTask(gpus gpu.Topology, lookup func(name string) (value string, 
 	defer runtime.UnlockOSThread()
 	own, err := threadAffinity(0)
 	if err != nil {
-		return f, fmt.Errorf("cannot find out what this process may use: %w", err)
+		return f, fmt.Errorf("cannot read the CPU affinity of this process: %w", err)
 	}
 	every := make(IDSet, maxID+1)
 	for cpu := range every {
@@ -43,7 +43,7 @@ func DiscoverForTask(gpus gpu.Topology, lookup func(name string) (value string, 
 	// Remove a binding by the launcher while the node is discovered, to find all CPUs of the cpuset.
 	// the kernel ignores CPUs that are not in the cpuset
 	if err := setThreadAffinity(every); err != nil {
-		return f, fmt.Errorf("cannot find out what this process could use: %w", err)
+		return f, fmt.Errorf("cannot widen the CPU affinity of this process to find its cpuset: %w", err)
 	}
 	f.Node, err = DiscoverNode("/", gpus, lookup)
 	if err := errors.Join(err, setThreadAffinity(own)); err != nil {
@@ -56,9 +56,9 @@ func DiscoverForTask(gpus gpu.Topology, lookup func(name string) (value string, 
 
 // Formats of [Affinity.Note] for resources that were not divided among the tasks.
 const (
-	noteBound      = "the CPUs that %s has bound it to"
-	noteSharedNear = "CPUs in common with others that are near the same: %s shows each its own GPUs alone"
-	noteSharedNode = "what its node has, in common with others: %s does not tell how many ranks are there"
+	noteBound      = "CPUs are those that %s bound it to"
+	noteSharedNear = "CPUs are shared with other ranks near the same GPUs: %s shows each rank only its own GPUs"
+	noteSharedNode = "ranks share all CPUs and devices of the node: %s does not report how many ranks run on it"
 )
 
 // TaskAffinity returns the binding of the task. If the launcher has bound the task, or gives it
@@ -80,7 +80,7 @@ func (t LaunchedTask) TaskAffinity(f VisibleNode, k ResourceKinds) (p Affinity, 
 		return n.AssignRanks(t.LocalCount, k)[t.Local], nil
 	case !known && !bound && !own:
 		p.Note = fmt.Sprintf(noteSharedNode, t.Launcher)
-		return p, []string{"it has " + p.Note}
+		return p, []string{p.Note}
 	case !own && known:
 		gpus = n.divideGPUs(t.LocalCount)[t.Local]
 	case !own:
@@ -117,7 +117,7 @@ func (t LaunchedTask) describeFarGPUs(f VisibleNode, gpus []GPU) (differences []
 	for _, g := range gpus {
 		for _, there := range f.GPUs {
 			if there.Name == g.Name && g.IsFar && !there.IsFar {
-				differences = append(differences, fmt.Sprintf("%s has bound it to CPUs %v, and its GPU %s is near CPUs %v", t.Launcher, f.BoundCPUs, g.Name, there.CPUs))
+				differences = append(differences, fmt.Sprintf("%s bound it to CPUs %v, but its GPU %s is near CPUs %v", t.Launcher, f.BoundCPUs, g.Name, there.CPUs))
 			}
 		}
 	}

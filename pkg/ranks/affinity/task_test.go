@@ -32,21 +32,21 @@ func TestTaskPlace(t *testing.T) {
 		far    string
 	}{
 		{"its share, as by Assign", of(5), "0-223", "", all, false, "CPUs 70-83,182-195, memory 1, GPU 5, mlx5_9:1", ""},
-		{"by where the launcher has bound it", of(5), onSocket1, "", all, false, "CPUs 56-69,168-181, memory 1, GPU 5, mlx5_9:1; the CPUs that srun has bound it to", ""},
-		{"far from its GPU", of(5), onSocket0, "", all, false, "CPUs 0-13,112-125, memory 0, GPU 5, mlx5_9:1; the CPUs that srun has bound it to",
-			"srun has bound it to CPUs 0-13,112-125, and its GPU 5 is near CPUs 56-111,168-223"},
+		{"by where the launcher has bound it", of(5), onSocket1, "", all, false, "CPUs 56-69,168-181, memory 1, GPU 5, mlx5_9:1; CPUs are those that srun bound it to", ""},
+		{"far from its GPU", of(5), onSocket0, "", all, false, "CPUs 0-13,112-125, memory 0, GPU 5, mlx5_9:1; CPUs are those that srun bound it to",
+			"srun bound it to CPUs 0-13,112-125, but its GPU 5 is near CPUs 56-111,168-223"},
 		{"far, which nobody wants to know", of(5), onSocket0, "", ResourceKinds{Memory: true, GPU: true}, false, "memory 0, GPU 5", ""},
-		{"what somebody has chosen of memory stays", of(5), onSocket1, "", all, true, "CPUs 56-69,168-181, GPU 5, mlx5_9:1; the CPUs that srun has bound it to", ""},
-		{"bound, and GPUs of its own", ownGPUs, onSocket1, "4,5", all, false, "CPUs 56-69,168-181, memory 1, GPU 4,5, mlx5_6:1,mlx5_9:1; the CPUs that srun has bound it to", ""},
+		{"what somebody has chosen of memory stays", of(5), onSocket1, "", all, true, "CPUs 56-69,168-181, GPU 5, mlx5_9:1; CPUs are those that srun bound it to", ""},
+		{"bound, and GPUs of its own", ownGPUs, onSocket1, "4,5", all, false, "CPUs 56-69,168-181, memory 1, GPU 4,5, mlx5_6:1,mlx5_9:1; CPUs are those that srun bound it to", ""},
 		{"GPUs of its own", ownGPUs, "0-223", "4,5", all, false,
-			"CPUs 56-111,168-223, memory 1, GPU 4,5, mlx5_6:1,mlx5_9:1; CPUs in common with others that are near the same: srun shows each its own GPUs alone", ""},
+			"CPUs 56-111,168-223, memory 1, GPU 4,5, mlx5_6:1,mlx5_9:1; CPUs are shared with other ranks near the same GPUs: srun shows each rank only its own GPUs", ""},
 		{"no GPUs of its own", ownGPUs, "0-223", "NoDevFiles", all, false, "CPUs 70-83,182-195, memory 1, mlx5_6:1,mlx5_7:1,mlx5_8:1,mlx5_9:1,mlx5_10:1,mlx5_11:1", ""},
 		{"all that the job has, where that is no cpuset", LaunchedTask{Launcher: "srun", Local: 1, LocalCount: 2, NodeCPUs: 28}, onSocket1, "", ResourceKinds{CPU: true}, false, "CPUs 63-69,175-181", ""},
-		{"among nobody knows how many", lost, "0-223", "", all, false, "not bound; what its node has, in common with others: flux run does not tell how many ranks are there",
-			"it has what its node has, in common with others: flux run does not tell how many ranks are there"},
-		{"the same, bound", lost, onSocket1, "", all, false, "CPUs 56-69,168-181, memory 1, mlx5_6:1,mlx5_7:1,mlx5_8:1,mlx5_9:1,mlx5_10:1,mlx5_11:1; the CPUs that flux run has bound it to", ""},
+		{"among nobody knows how many", lost, "0-223", "", all, false, "not bound; ranks share all CPUs and devices of the node: flux run does not report how many ranks run on it",
+			"ranks share all CPUs and devices of the node: flux run does not report how many ranks run on it"},
+		{"the same, bound", lost, onSocket1, "", all, false, "CPUs 56-69,168-181, memory 1, mlx5_6:1,mlx5_7:1,mlx5_8:1,mlx5_9:1,mlx5_10:1,mlx5_11:1; CPUs are those that flux run bound it to", ""},
 		{"the same, with GPUs of its own", lostOwn, "0-223", "7", ResourceKinds{CPU: true, GPU: true}, false,
-			"CPUs 56-111,168-223, GPU 7; CPUs in common with others that are near the same: flux run shows each its own GPUs alone", ""},
+			"CPUs 56-111,168-223, GPU 7; CPUs are shared with other ranks near the same GPUs: flux run shows each rank only its own GPUs", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			delete(f.env, "CUDA_VISIBLE_DEVICES")

@@ -47,7 +47,7 @@ func (p Affinity) bindThreadCPUs() (undo func() error, err error) {
 		return nil, err
 	}
 	if now, err := threadAffinity(0); err != nil || !slices.Equal(now, p.CPUs) {
-		return nil, errors.Join(fmt.Errorf("cannot bind to CPUs %v: the kernel has made it %v; the cpuset lacks the others, or they are offline", p.CPUs, now), err, undo())
+		return nil, errors.Join(fmt.Errorf("cannot bind to CPUs %v: the kernel allowed only %v; the other CPUs are offline or not in the cpuset", p.CPUs, now), err, undo())
 	}
 	return undo, nil
 }
@@ -124,7 +124,7 @@ func (p Affinity) bindThreadMemory() (undo func() error, skipped string, err err
 		return skipIfUnavailable(err)
 	}
 	if outside := p.Mems.subtract(allowed.nodeSet()); len(outside) > 0 {
-		return noRestore, fmt.Sprintf("memory is not bound to %v: this process may not use %v, but %v", p.Mems, outside, allowed.nodeSet()), nil
+		return noRestore, fmt.Sprintf("memory is not bound to NUMA nodes %v: this process may not use %v, only %v", p.Mems, outside, allowed.nodeSet()), nil
 	}
 	if err := setMemoryPolicy(bindPolicy(p.Mems)); err != nil {
 		return skipIfUnavailable(err)
@@ -152,7 +152,7 @@ func wrapUnavailable(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: the system does not permit it, as in most containers (EPERM)", ErrUnavailable)
 	case errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("%w: the kernel knows no NUMA nodes (ENOSYS)", ErrUnavailable)
+		return fmt.Errorf("%w: the kernel does not support NUMA (ENOSYS)", ErrUnavailable)
 	}
 	return err
 }

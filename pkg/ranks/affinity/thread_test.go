@@ -82,8 +82,8 @@ func TestPrepareIsInherited(t *testing.T) {
 		// After the restore, the affinity of the child differs from p.
 		got := born(t, p)
 		for _, part := range []string{
-			fmt.Sprintf("cpus %v, memory 0 , ", before), "CPUs " + before[:len(before)-1].String() + ", which are not its own: these are " + p.CPUs.String(),
-			"its memory policy is default, and should be bind:0",
+			fmt.Sprintf("cpus %v, memory 0 , ", before), "CPUs " + before[:len(before)-1].String() + "; its own CPUs are " + p.CPUs.String(),
+			"its memory policy is default; expected bind:0",
 		} {
 			if !strings.Contains(got, part) {
 				t.Errorf("%q is missing in %s", part, got)
@@ -113,7 +113,7 @@ func TestPrepareFails(t *testing.T) {
 		cpus func(own IDSet) IDSet
 		says string
 	}{
-		{"some CPUs are not there", func(own IDSet) IDSet { return own.union(IDSet{4000}) }, "the kernel has made it "},
+		{"some CPUs are not there", func(own IDSet) IDSet { return own.union(IDSet{4000}) }, "the kernel allowed only "},
 		{"none is", func(IDSet) IDSet { return IDSet{4000} }, "sched_setaffinity: invalid argument"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestPrepareFails(t *testing.T) {
 func TestMemoryIsSkipped(t *testing.T) {
 	locked(func() {
 		restore, skipped, err := Affinity{Mems: IDSet{0, 700}}.BindThread()
-		if err != nil || len(skipped) != 1 || !strings.Contains(skipped[0], "not bound to 0,700: this process may not use 700, but 0") || restore() != nil {
+		if err != nil || len(skipped) != 1 || !strings.Contains(skipped[0], "not bound to NUMA nodes 0,700: this process may not use 700, only 0") || restore() != nil {
 			t.Errorf("%q, %v", skipped, err)
 		}
 	})
@@ -144,7 +144,7 @@ func TestMemoryIsSkipped(t *testing.T) {
 		says string // empty: only an error is required
 	}{
 		{fmt.Errorf("x: %w", unix.EPERM), "memory is not bound: the system does not permit it, as in most containers (EPERM)"},
-		{fmt.Errorf("x: %w", unix.ENOSYS), "memory is not bound: the kernel knows no NUMA nodes (ENOSYS)"},
+		{fmt.Errorf("x: %w", unix.ENOSYS), "memory is not bound: the kernel does not support NUMA (ENOSYS)"},
 		{fmt.Errorf("x: %w", unix.EINVAL), ""},
 	} {
 		if _, skipped, err := skipIfUnavailable(tc.err); skipped != tc.says || (err == nil) != (tc.says != "") {
@@ -162,7 +162,7 @@ func TestDifferencesOfAProcessThatHasEnded(t *testing.T) {
 	}
 	for _, p := range []Affinity{{CPUs: IDSet{0}}, {Mems: IDSet{0}}} {
 		differences, err := p.CompareProcess(child.Process.Pid)
-		if len(differences) > 0 || err == nil || !strings.HasPrefix(err.Error(), "cannot read back ") || !errors.Is(err, unix.ESRCH) && !errors.Is(err, os.ErrNotExist) {
+		if len(differences) > 0 || err == nil || !strings.HasPrefix(err.Error(), "cannot read the ") || !errors.Is(err, unix.ESRCH) && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v: %q, %v", p, differences, err)
 		}
 	}

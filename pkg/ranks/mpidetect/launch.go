@@ -24,12 +24,12 @@ func IsLauncher(argv []string) bool {
 // The error suggests a correction. ranks is the number of ranks, 0 if unknown.
 func CheckRankCommand(argv []string, ranks int) error {
 	if IsLauncher(argv) {
-		return fmt.Errorf("cannot run %s as each of the ranks: each would start a world of its own; leave it out, as ranks are served MPI without it, "+
-			"or leave --ranks and --ranks-per-node out, and it is the driver, which runs once", filepath.Base(argv[0]))
+		return fmt.Errorf("cannot run %s in each rank: each would start a separate world; leave it out, because bringupd starts MPI ranks itself, "+
+			"or leave out --ranks and --ranks-per-node to run it once, as the driver", filepath.Base(argv[0]))
 	}
 	if at := slices.Index(argv, "mpi4py.futures"); at > 0 && argv[at-1] == "-m" && ranks == 1 {
-		return fmt.Errorf("cannot give mpi4py.futures a pool: it makes one of the ranks that there are, and 1 leaves none to work; use --ranks-per-node=N, " +
-			"or run the script without -m mpi4py.futures: its MPIPoolExecutor spawns workers on all nodes")
+		return fmt.Errorf("cannot run mpi4py.futures with 1 rank: its workers are the other ranks; use --ranks-per-node=N, " +
+			"or run the script without -m mpi4py.futures: then its MPIPoolExecutor spawns workers on all nodes")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ var (
 func (l *linker) identifyLibrary(path string) (Library, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return Library{}, fmt.Errorf("cannot tell which MPI %s is: %v", path, err)
+		return Library{}, fmt.Errorf("cannot determine which MPI %s is: %v", path, err)
 	}
 	defer f.Close()
 	lib := Library{Kind: Other, Path: path}

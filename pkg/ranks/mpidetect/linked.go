@@ -31,13 +31,13 @@ type LinkedMPI struct {
 func (l LinkedMPI) String() string {
 	switch {
 	case l.Missing != "":
-		return fmt.Sprintf("%s needs %s, which is not found", l.describeProgram(), l.Missing)
+		return fmt.Sprintf("%s needs %s, which was not found", l.describeProgram(), l.Missing)
 	case l.MPI != nil:
 		return fmt.Sprintf("%s loads %s (%s)", l.describeProgram(), l.MPI, l.MPI.Path)
 	case l.Python != "":
 		return l.Python + " has no mpi4py"
 	}
-	return l.Program + " is linked with no MPI"
+	return l.Program + " is not linked with an MPI"
 }
 
 // describeProgram returns the name of the program in the description.
@@ -55,7 +55,7 @@ func (l LinkedMPI) describeProgram() string {
 func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error) {
 	file, err := process.ResolveProgram(argv[0], environ)
 	if err != nil {
-		return LinkedMPI{}, fmt.Errorf("cannot tell which MPI %s is linked with: %v", argv[0], err)
+		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s is linked with: %v", argv[0], err)
 	}
 	name := filepath.Base(argv[0])
 	if program := scriptInterpreter(file, environ); isPython(filepath.Base(program)) && !isPython(name) {
@@ -66,7 +66,7 @@ func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error
 		return l.detectPython(ctx, file, environ)
 	}
 	if !isELF(file) {
-		return LinkedMPI{}, fmt.Errorf("cannot tell which MPI %s is linked with: it is a script, which may start anything", file)
+		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s is linked with: it is a script, which may start any program", file)
 	}
 	return l.detectLinked(file)
 }
@@ -86,7 +86,7 @@ func (l *linker) detectLinked(file string) (linked LinkedMPI, err error) {
 	})
 	switch {
 	case err != nil:
-		return linked, fmt.Errorf("cannot tell which MPI %s is linked with: %v", file, err)
+		return linked, fmt.Errorf("cannot determine which MPI %s is linked with: %v", file, err)
 	case at == "" && linked.Missing == "" && hasStaticMPI(file):
 		at = file
 	case at == "":

@@ -64,9 +64,9 @@ func TestUnknownPrograms(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "script"), "#!/bin/sh\nmpirun x\n")
 	write(t, filepath.Join(dir, "broken"), "\x7fELF and no more")
-	for name, want := range map[string]string{"script": "it is a script, which may start anything", "broken": "linked with: ", "absent": "not found"} {
+	for name, want := range map[string]string{"script": "it is a script, which may start any program", "broken": "linked with: ", "absent": "not found"} {
 		_, err := DetectLinked(t.Context(), []string{name}, []string{"PATH=" + dir})
-		if err == nil || !strings.HasPrefix(err.Error(), "cannot tell which MPI ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "cannot determine which MPI ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

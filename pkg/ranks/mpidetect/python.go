@@ -32,7 +32,7 @@ func (l *linker) detectPython(ctx context.Context, file string, environ []string
 	if !isELF(file) { // for example a script of pyenv
 		told, err := queryExecutable(ctx, file, environ)
 		if err != nil {
-			return LinkedMPI{}, fmt.Errorf("cannot tell which MPI %s would load: it is a script, which has not told its Python: %v", file, err)
+			return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s would load: it is a script, and running it did not show its Python: %v", file, err)
 		}
 		file = told
 	}
@@ -44,7 +44,7 @@ func (l *linker) detectPython(ctx context.Context, file string, environ []string
 	}
 	extension, libmpi := l.mpi4pyExtension(p, dir)
 	if extension == "" {
-		return LinkedMPI{}, fmt.Errorf("cannot tell which MPI %s would load: %s has no extension MPI.*.so", file, dir)
+		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s would load: %s has no extension MPI.*.so", file, dir)
 	}
 	if libmpi != "" {
 		l.preloaded, _ = openObject(libmpi) // loaded by its path; ignored if it cannot be read
@@ -56,7 +56,7 @@ func (l *linker) detectPython(ctx context.Context, file string, environ []string
 
 // queryExecutable runs a Python to determine its executable.
 func queryExecutable(ctx context.Context, file string, environ []string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pythonTimeout, fmt.Errorf("there was no answer within %s", pythonTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, pythonTimeout, fmt.Errorf("it did not answer within %s", pythonTimeout))
 	defer cancel()
 	said := &process.HeadBuffer{MaxBytes: 4096}
 	err := process.Command{Argv: []string{file, "-I", "-S", "-c", "import sys; print(sys.executable)"}, Env: environ, Stdout: said, Stderr: said}.Run(ctx)
@@ -65,7 +65,7 @@ func queryExecutable(ctx context.Context, file string, environ []string) (string
 	case err != nil:
 		return "", err
 	case !isELF(told):
-		return "", fmt.Errorf("it says %q", told)
+		return "", fmt.Errorf("it printed %q", told)
 	}
 	return told, nil
 }

@@ -30,8 +30,8 @@ func ExplainSingleton(f RankMPI) (reason, mend string) {
 			return reason, mend
 		}
 	}
-	return "nothing that bringupd knows of keeps it from them",
-		"see whether it has called MPI_Init, and whether all ranks use one MPI: bringupd doctor -- COMMAND"
+	return "no known cause was found",
+		"check that it calls MPI_Init, and that all ranks use the same MPI: bringupd doctor -- COMMAND"
 }
 
 // detectSeveralMPIs detects that several MPIs are loaded. Then the MPI that is initialised may
@@ -40,12 +40,12 @@ func (f *RankMPI) detectSeveralMPIs() (reason, mend string) {
 	if len(f.MPIs) < 2 {
 		return "", ""
 	}
-	what := "it has several MPIs loaded at once: " + strings.Join(f.MPIs, " and ")
+	what := "it has loaded several MPI libraries: " + strings.Join(f.MPIs, " and ")
 	if f.Extension != "" {
 		return what + "; mpi4py (" + filepath.Base(f.Extension) + ") was built for one of them",
-			"load the one that mpi4py was built for, or install mpi4py anew for the other: pip install --no-binary=mpi4py --force-reinstall mpi4py"
+			"load the one that mpi4py was built for, or reinstall mpi4py for the other: pip install --no-binary=mpi4py --force-reinstall mpi4py"
 	}
-	return what, "build the program and its libraries with one of them"
+	return what, "build the program and its libraries with the same MPI"
 }
 
 // lacksVariable reports whether the process does not have a variable that it was given.
@@ -60,13 +60,13 @@ func (f *RankMPI) lacksVariable(name string) bool {
 func (f *RankMPI) detectScrubbedEnv() (reason, mend string) {
 	for _, name := range []string{"PMI_FD", "PMI_RANK", "PMIX_RANK"} {
 		if f.lacksVariable(name) && f.usesVariable(name) {
-			return "what has started it has taken " + name + " from its environment, as sudo, env -i and some containers do",
-				"have that keep PMI_* and PMIX_*, or start bringupd within it"
+			return "the program that started it removed " + name + " from its environment, as sudo, env -i and some containers do",
+				"make that program keep PMI_* and PMIX_*, or start bringupd inside it"
 		}
 	}
 	if f.PMIDescriptorClosed && f.usesVariable("PMI_FD") {
-		return "what has started it has closed the descriptor of PMI_FD, as sudo and some containers do",
-			"have that keep it (sudo -C, podman's --preserve-fds), or start bringupd within it"
+		return "the program that started it closed the file descriptor PMI_FD, as sudo and some containers do",
+			"make that program keep it open (sudo -C, podman's --preserve-fds), or start bringupd inside it"
 	}
 	return "", ""
 }
@@ -101,7 +101,7 @@ func (f *RankMPI) detectSwitches() (reason, mend string) {
 	for _, s := range serverSwitches {
 		value, _ := process.LookupEnv(f.Environ, s.name)
 		if value != "" && value != f.GivenEnv[s.name] && !strings.HasPrefix(value, "^") && slices.Contains(s.kinds, f.MPI.Kind) {
-			return fmt.Sprintf("%s=%s has %s look for another server, or for none", s.name, value, f.MPI.Kind), "unset " + s.name
+			return fmt.Sprintf("%s=%s makes %s use another server or none", s.name, value, f.MPI.Kind), "unset " + s.name
 		}
 	}
 	return "", ""
@@ -114,11 +114,11 @@ func (f *RankMPI) detectContainer() (reason, mend string) {
 	}
 	dir, _ := process.LookupEnv(f.Environ, "PMIX_SERVER_TMPDIR")
 	if f.PMIxDirHidden {
-		return "it is in a container, where the directory of its PMIx server, " + dir + ", is not there",
-			"mount it at the same place (--bind or --volume " + dir + "), or start bringupd within the container"
+		return "it is in a container, where the directory of its PMIx server, " + dir + ", does not exist",
+			"mount it at the same path (--bind or --volume " + dir + "), or start bringupd inside the container"
 	}
-	return "it is in a container, which may keep it from its PMIx server's port on 127.0.0.1",
-		"let the container have the network of the node (--network=host), or start bringupd within it"
+	return "it is in a container, where it may not reach its PMIx server's port on 127.0.0.1",
+		"give the container the node's network (--network=host), or start bringupd inside it"
 }
 
 // detectNoServer detects that the node does not serve PMIx, or that the MPI finds no sign of it,
@@ -128,18 +128,18 @@ func (f *RankMPI) detectNoServer() (reason, mend string) {
 		return "", ""
 	}
 	if f.NoPMIxReason == PMIxDisabled {
-		return "Open MPI speaks PMIx alone, and " + PMIxDisabled, "leave --pmix=off out"
+		return "Open MPI supports only PMIx, and " + PMIxDisabled, "leave out --pmix=off"
 	}
 	if strings.HasPrefix(f.NoPMIxReason, UnneededPrefix) {
-		return "Open MPI speaks PMIx alone, which is not served: " + f.NoPMIxReason, "give --pmix=on"
+		return "Open MPI supports only PMIx, which is not served: " + f.NoPMIxReason, "give --pmix=on"
 	}
 	if f.NoPMIxReason != "" {
-		return "Open MPI speaks PMIx alone, and there is none: " + f.NoPMIxReason,
-			"give a libpmix.so.2 by --pmix, install Debian's libpmix2 or Fedora's pmix, or load a module that has it"
+		return "Open MPI supports only PMIx, and this node cannot serve it: " + f.NoPMIxReason,
+			"give the path of a libpmix.so.2 with --pmix, install Debian's libpmix2 or Fedora's pmix, or load a module with it"
 	}
 	_, hinted := process.LookupEnv(f.Environ, "JSM_JSRUN_PORT")
 	if f.MPI.MajorVersion() == "4" && !hinted {
-		return "Open MPI 4 found no sign of a launcher that it knows", "have what starts it keep JSM_JSRUN_PORT=1"
+		return "Open MPI 4 did not recognise its launcher", "keep JSM_JSRUN_PORT=1 in its environment"
 	}
 	return "", ""
 }
@@ -149,8 +149,8 @@ func (f *RankMPI) detectForeignPMI() (reason, mend string) {
 	for _, file := range f.PMIs {
 		stem, _, _ := strings.Cut(filepath.Base(file), ".so")
 		if stem == "libpmi" || stem == "libpmi2" {
-			return "it speaks to its launcher by " + file + ", which may know that launcher alone",
-				"use an MPI that has PMI-1 within itself, as MPICH has by default"
+			return "it uses the PMI library " + file + ", which may support only the launcher that it belongs to",
+				"use an MPI with built-in PMI-1, such as MPICH's default build"
 		}
 	}
 	return "", ""

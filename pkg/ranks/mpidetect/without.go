@@ -11,7 +11,7 @@ import (
 
 // UnneededPrefix is the prefix of the reason why a program is not served PMIx because it is known
 // not to use it.
-const UnneededPrefix = "the program is taken for one that uses no PMIx: "
+const UnneededPrefix = "the program seems not to use PMIx: "
 
 // loaderFunctions are functions with which a program loads libraries or starts programs that its
 // file does not name.

@@ -50,7 +50,7 @@ func TestSpawnIsBounded(t *testing.T) {
 	began := time.Now()
 	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: math.MaxInt32}), NoSpace, "cannot place 2147483647 ranks: at most 1048576 are accepted")
 	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: -1}), BadParam, "cannot place -1 ranks")
-	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: MaxRanks}), NoSpace, "cannot spawn: with these the run has 1048577 ranks")
+	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: MaxRanks}), NoSpace, "cannot spawn: the run would have 1048577 ranks")
 	fails(t, spawn(slices.Repeat([]Command{{Argv: []string{"a"}, Ranks: 1}}, MaxCommands+1)...), NoSpace, "at most 4096 are accepted")
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %s", took)

@@ -98,7 +98,7 @@ func NewHead(cfg HeadConfig) *Head {
 func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 	var q request
 	if err := json.Unmarshal(data, &q); err != nil {
-		return nil, fmt.Errorf("cannot read what node %d asks: %w", node, err)
+		return nil, fmt.Errorf("cannot decode a request of node %d: %w", node, err)
 	}
 	a, err := h.executeCall(ctx, node, name, q)
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *Head) executeCall(ctx context.Context, node int, name string, q request
 	case opEnded:
 		err = h.recordJobEnd(ctx, q.Proc.Job, node)
 	default:
-		err = fmt.Errorf("cannot do %q: %w", name, NotSupported)
+		err = fmt.Errorf("cannot execute %q: %w", name, NotSupported)
 	}
 	return a, err
 }
@@ -159,7 +159,7 @@ func (h *Head) publishEntries(entries []Entry) error {
 	size := h.publishedSize
 	for _, e := range entries {
 		if was, known := h.published[e.Key]; known {
-			return fmt.Errorf("cannot publish %s: %v has: %w", textutil.SingleLine(e.Key, 80), was.Publisher, Duplicate)
+			return fmt.Errorf("cannot publish %s: %v has published it: %w", textutil.SingleLine(e.Key, 80), was.Publisher, Duplicate)
 		}
 		size += e.byteSize()
 	}
@@ -239,7 +239,7 @@ func (h *Head) fetchModex(ctx context.Context, q request) ([]byte, error) {
 	job := h.jobs[q.Proc.Job]
 	h.mu.Unlock()
 	if job == nil || q.Proc.Rank < 0 || q.Proc.Rank >= len(job.Nodes) {
-		return nil, fmt.Errorf("cannot ask for what %v has: %w", q.Proc, NotFound)
+		return nil, fmt.Errorf("cannot get the data of %v: %w", q.Proc, NotFound)
 	}
 	a, err := h.callNode(ctx, job.Nodes[q.Proc.Rank], opModex, q)
 	return a.Data, err
@@ -260,7 +260,7 @@ func decodeResponse(data []byte, err error) (a response, _ error) {
 		return a, err
 	}
 	if err := json.Unmarshal(data, &a); err != nil {
-		return a, fmt.Errorf("cannot read an answer: %w", err)
+		return a, fmt.Errorf("cannot decode a response: %w", err)
 	}
 	if a.Status != 0 {
 		return a, remoteError{a.Text, a.Status}
@@ -353,13 +353,13 @@ func (h *Head) placeJob(s SpawnRequest) (*Job, error) {
 			alive += n
 		}
 		if alive > MaxRanks {
-			return nil, fmt.Errorf("cannot spawn: with these the run has %d ranks, and at most %d are accepted: %w", alive, MaxRanks, NoSpace)
+			return nil, fmt.Errorf("cannot spawn: the run would have %d ranks, and at most %d are accepted: %w", alive, MaxRanks, NoSpace)
 		}
 		job.Nodes = append(job.Nodes, nodes...)
 		job.Apps = append(job.Apps, slices.Repeat([]int{app}, len(nodes))...)
 	}
 	if len(job.Nodes) == 0 {
-		return nil, fmt.Errorf("cannot spawn nothing: %w", BadParam)
+		return nil, fmt.Errorf("cannot spawn: no ranks were requested: %w", BadParam)
 	}
 	h.usedSlots, h.nextRank, h.spawnCount = used, h.nextRank+len(job.Nodes), h.spawnCount+1
 	h.jobs[job.Name], h.liveRanks[job.Name] = job, len(job.Nodes)

@@ -61,7 +61,7 @@ func NewNode(meet Transport, place int, server Server) *Node {
 func (n *Node) HandleOrder(ctx context.Context, _ int, name string, data []byte) ([]byte, error) {
 	var q request
 	if err := json.Unmarshal(data, &q); err != nil {
-		return nil, fmt.Errorf("cannot read what the head orders: %w", err)
+		return nil, fmt.Errorf("cannot decode an order of the head: %w", err)
 	}
 	var a response
 	var err error
@@ -78,7 +78,7 @@ func (n *Node) HandleOrder(ctx context.Context, _ int, name string, data []byte)
 	case opRemove:
 		err = n.removeJob(ctx, q.Proc.Job)
 	default:
-		err = fmt.Errorf("cannot do %q: %w", name, NotSupported)
+		err = fmt.Errorf("cannot execute %q: %w", name, NotSupported)
 	}
 	if err != nil {
 		a = response{Status: StatusOf(err), Text: err.Error()}
@@ -119,7 +119,7 @@ func (n *Node) resolveGroup(of []ProcID) (rendezvous.Group, error) {
 	for _, p := range of {
 		job := n.jobs[p.Job]
 		if job == nil || p.Rank < AllRanks || p.Rank >= len(job.Nodes) {
-			return rendezvous.Group{}, fmt.Errorf("cannot meet %v: it is not known: %w", p, NotFound)
+			return rendezvous.Group{}, fmt.Errorf("cannot find %v for a collective operation: %w", p, NotFound)
 		}
 		first, last := p.Rank, p.Rank
 		if p.Rank == AllRanks {
@@ -204,7 +204,7 @@ func (n *Node) NotifyNodes(ctx context.Context, event Event) error {
 // SpawnJob starts a new job and returns its name once its ranks have been started.
 func (n *Node) SpawnJob(ctx context.Context, s SpawnRequest) (string, error) {
 	if len(s.Commands) == 0 {
-		return "", fmt.Errorf("cannot spawn nothing: %w", BadParam)
+		return "", fmt.Errorf("cannot spawn: no commands were given: %w", BadParam)
 	}
 	a, err := n.callHead(ctx, opSpawn, request{Spawn: &s})
 	return a.Job, err

@@ -156,8 +156,8 @@ const (
 // Error returns a description of the status.
 func (s Status) Error() string {
 	words := map[Status]string{
-		Failed: "it failed", TimedOut: "it took too long", Unreachable: "a peer can't be reached", BadParam: "a bad parameter",
-		NotFound: "not found", NotSupported: "not supported", NoSpace: "out of resources", Duplicate: "there is one of that name already", Aborted: "a process was aborted", Ended: "the job has ended",
+		Failed: "failed", TimedOut: "timed out", Unreachable: "a peer is unreachable", BadParam: "invalid parameter",
+		NotFound: "not found", NotSupported: "not supported", NoSpace: "out of resources", Duplicate: "the name already exists", Aborted: "a process was aborted", Ended: "the job has ended",
 	}
 	if w := words[s]; w != "" {
 		return w

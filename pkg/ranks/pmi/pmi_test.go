@@ -120,7 +120,7 @@ func TestSpawn(t *testing.T) {
 		t.Errorf("gathered %q, %v", got, err)
 	}
 	_, err = m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 2}}})
-	fails(t, err, NoSpace, "cannot place 2 ranks: 1 slot is free of 6 on 3 nodes: give --slots-per-node")
+	fails(t, err, NoSpace, "cannot place 2 ranks: 1 slot is free of 6 on 3 nodes: give a higher --slots-per-node")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("over"))
 	if err := m.head.AwaitSpawnedJobs(ctx); err == nil || err.Error() != "over" {
@@ -142,9 +142,9 @@ func TestSpawnFails(t *testing.T) {
 		_, err := m.nodes[1].SpawnJob(t.Context(), SpawnRequest{Requester: ProcID{"w", 1}, Commands: commands})
 		return err
 	}
-	fails(t, spawn(), BadParam, "cannot spawn nothing")
-	fails(t, spawn(Command{Argv: []string{"a"}}), BadParam, "cannot spawn nothing")
-	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: 1, Info: map[string]string{"host": "n1,nope"}}), BadParam, "cannot spawn on nope: the nodes are n0, n1")
+	fails(t, spawn(), BadParam, "cannot spawn: no commands were given")
+	fails(t, spawn(Command{Argv: []string{"a"}}), BadParam, "cannot spawn: no ranks were requested")
+	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: 1, Info: map[string]string{"host": "n1,nope"}}), BadParam, "cannot spawn on nope: it is not a node of this run; the nodes are n0, n1")
 	m.fail = "start"
 	fails(t, spawn(Command{Argv: []string{"a", "b"}, Ranks: 4}), Failed, "cannot spawn a b: no luck")
 	m.fail = ""
@@ -224,7 +224,7 @@ func TestModexAndNotify(t *testing.T) {
 		}
 	}
 	_, err = m.nodes[0].GatherProcs(t.Context(), Fence, []ProcID{{"who", AllRanks}}, nil)
-	fails(t, err, NotFound, "cannot meet who")
+	fails(t, err, NotFound, "cannot find who")
 }
 
 // broken is a rendezvous that the death of another process ends.

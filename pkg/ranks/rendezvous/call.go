@@ -50,7 +50,7 @@ func (h *Head) AddRanks(places []NodeRanks) {
 // requires h.mu.
 func (h *Head) executeCallLocked(from requestID, m *message) {
 	if h.calls == nil {
-		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot do %q: the head offers nothing yet", m.Name)})
+		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot execute %q: the head is not ready yet", m.Name)})
 		return
 	}
 	do := h.calls.handle

@@ -43,12 +43,12 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 	case len(n.self.Ranks) == 0 && len(n.layout().nodeByRank) == 0:
 		return 0, nil, errors.New("cannot fence: this run has no ranks; start it with --ranks or --ranks-per-node")
 	case rank < 0:
-		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)
+		return 0, nil, fmt.Errorf("cannot fence: only ranks can enter a fence, and %s is not set here", client.RankVariable)
 	}
 	n.activateLocked() // open a connection: the head may query this node for missing ranks
 	f := n.ensureFenceLocked(name, n.initialGroup)
 	if _, twice := f.waiting[rank]; twice {
-		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s waits in it already", name, rank, n.self.Host)
+		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s is already waiting in it", name, rank, n.self.Host)
 	}
 	if gen, owed := f.interrupted[rank]; owed { // continue the wait that timed out
 		delete(f.interrupted, rank)
@@ -94,7 +94,7 @@ func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
 	missing := f.missingRanks(f.Local, gen)
 	for _, rank := range missing {
 		if words, over := n.endedRanks[rank]; over {
-			n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will never come: %s", rank, n.self.Host, words))
+			n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will not arrive: %s", rank, n.self.Host, words))
 			return
 		}
 	}
@@ -129,7 +129,7 @@ func (n *Node) finishRoundLocked(name string, gen int, failed string, data ...by
 	if m.data = data; failed != "" {
 		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
 	} else if n.watcherCount > 0 {
-		n.publishEventLocked(client.Event{Kind: "fence", Subject: name, Detail: "all have entered"})
+		n.publishEventLocked(client.Event{Kind: "fence", Subject: name, Detail: "all ranks have entered"})
 	}
 	close(m.done)
 	if n.cfg.OnRoundEnd != nil {
@@ -159,7 +159,7 @@ func (n *Node) awaitRound(ctx context.Context, name string, rank, gen int, m *fe
 		return cause
 	}
 	words, _ := n.queryMissing(fenceID{name, gen, f.Ranks}.missingRequest())
-	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, words)
+	return fmt.Errorf("cannot pass the fence %s in time: missing: %s", name, words)
 }
 
 // PendingWaits returns what the programs of this node wait for, in the order of their ranks. It
@@ -233,7 +233,7 @@ func (n *Node) warnOverdueFences(ctx context.Context) {
 			if told[m] <= maxDiagnoses && n.cfg.DescribeRanks != nil {
 				words += "\n" + n.cfg.DescribeRanks(ctx, ranks)
 			}
-			n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s", id.name, m.started.Format(time.TimeOnly), words))
+			n.cfg.Log.Warn(fmt.Sprintf("ranks have been waiting in the fence %s since %s; missing: %s", id.name, m.started.Format(time.TimeOnly), words))
 		}
 		maps.DeleteFunc(told, func(m *fenceRound, _ int) bool { return ctxutil.AwaitDoneFor(m.done, 0) })
 	}

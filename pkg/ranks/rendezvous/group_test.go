@@ -65,7 +65,7 @@ func TestGatherFailsWithARankThatHasEnded(t *testing.T) {
 	s := raise(t, 2, 2, false)
 	s.nodes[1].ReportRankEnd(2, "exit code 3")
 	_, err := s.nodes[0].GatherGroup(t.Context(), "f", Group{"0,2", []int{0}}, nil, false)
-	want(t, err, "cannot pass the fence f of 0,2: rank 2 on n1 will never come: exit code 3")
+	want(t, err, "cannot pass the fence f of 0,2: rank 2 on n1 will not arrive: exit code 3")
 }
 
 func TestCallAndOrder(t *testing.T) {

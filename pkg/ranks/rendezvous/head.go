@@ -282,7 +282,7 @@ func (h *Head) dispatchLocked(from requestID, m *message) {
 	case kindOrderDone:
 		h.completeOrderLocked(from.node, m)
 	default:
-		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot do %q: the head does not know it", m.Kind)})
+		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot execute %q: the head does not support it", m.Kind)})
 		return
 	}
 	h.answerLocked(from, &message{})
@@ -308,7 +308,7 @@ func (h *Head) enterFenceLocked(from requestID, m *message) {
 		g.keys = append(g.keys, m.Entries[i].valueKey)
 	}
 	if g.data = append(g.data, m.data...); len(g.data) > maxDataSize && g.failure == "" {
-		h.releaseFenceLocked(g, &message{Error: fmt.Sprintf("the nodes bring more than the %d GiB that are accepted", maxDataSize>>30)})
+		h.releaseFenceLocked(g, &message{Error: fmt.Sprintf("the data of all nodes exceeds %d GiB, the maximum", maxDataSize>>30)})
 	}
 	h.fencedNodes[from.node] = true
 	h.settleFenceLocked(id, g, from)
@@ -375,7 +375,7 @@ func (h *Head) fenceFailureLocked(id fenceID, g *pendingFence) string {
 	for _, rank := range slices.Sorted(maps.Keys(h.endedRanks)) {
 		end, place := h.endedRanks[rank], h.layout.nodeOfRank(rank)
 		if _, here := g.arrivals[place.Node]; !here && g.members.hasRank(rank) && end.fenceCounts[id.name] < id.round {
-			return fmt.Sprintf("rank %d on %s will never come: %s", rank, place.Host, end.description)
+			return fmt.Sprintf("rank %d on %s will not arrive: %s", rank, place.Host, end.description)
 		}
 	}
 	return ""
@@ -387,7 +387,7 @@ func (h *Head) failStoreLocked(e *entry) {
 	if h.storeErr != nil {
 		return
 	}
-	h.storeErr = fmt.Errorf("cannot keep %s of %s: there are %s keys already, the most that is accepted",
+	h.storeErr = fmt.Errorf("cannot store %s of %s: the store already has %s keys, the maximum",
 		e.Key, h.layout.describeOwner(e.Owner), textutil.GroupThousands(client.MaxKeys))
 	h.log.Warn(h.storeErr.Error())
 	h.failHopelessLocked()
@@ -419,7 +419,7 @@ func (h *Head) storeEntriesLocked(entries []entry) {
 func (h *Head) answerStoredLocked(to requestID, at valueKey) {
 	owners := h.keyOwners[at.Key]
 	if at.Owner == "" && len(owners) > 1 {
-		h.answerLocked(to, &message{Invalid: true, Error: fmt.Sprintf("cannot tell whose %s is meant: both %s and %s have put it; name the owner",
+		h.answerLocked(to, &message{Invalid: true, Error: fmt.Sprintf("cannot get %s without an owner: both %s and %s have put it; name one of them",
 			at.Key, h.layout.describeOwner(owners[0]), h.layout.describeOwner(owners[1]))})
 		return
 	}
@@ -477,7 +477,7 @@ func (h *Head) getFailureLocked(at valueKey) string {
 		}
 		why = end.description
 	}
-	return fmt.Sprintf("%s has not put it and never will: %s", h.layout.describeOwner(at.Owner), why)
+	return fmt.Sprintf("%s has not put it and cannot any more: %s", h.layout.describeOwner(at.Owner), why)
 }
 
 // MarkNodeLost records that a node and its ranks are lost, and fails what waits for them.

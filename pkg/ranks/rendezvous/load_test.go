@@ -18,14 +18,14 @@ func TestProgramsAreBounded(t *testing.T) {
 		t.Fatal("a load that is empty takes nothing")
 	}
 	must(t, program.PutValue(ctx, "a", []byte("abc")))
-	want(t, program.PutValue(ctx, "b", []byte("d")), "cannot put b: ", "or 1 GiB without commit, the most that is accepted")
+	want(t, program.PutValue(ctx, "b", []byte("d")), "cannot put b: ", "or 1 GiB without commit, the maximum")
 	must(t, program.PutValue(ctx, "a", []byte("xyz")))
 	must(t, program.CommitValues(ctx))
 	must(t, program.PutValue(ctx, "b", []byte("d")))
 
 	n.waitQuota.items = maxWaits
 	_, _, err := program.GetValue(ctx, "never", "", ceiling)
-	want(t, err, "cannot wait for more: the programs of a node wait for 65,536 things")
+	want(t, err, "cannot wait: the programs of this node already have 65,536 waits")
 	n.waitQuota.Release(1, 0)
 	if _, _, err := program.GetValue(ctx, "a", "", ceiling); err != nil {
 		t.Error(err)

@@ -48,7 +48,7 @@ func TestPutIsTheCallersUntilCommit(t *testing.T) {
 	_, _, err := b.GetValue(t.Context(), "k", "0", 50*time.Millisecond)
 	want(t, err, "cannot get k in time: rank 0 on n0 has not put it")
 	_, _, err = b.GetValue(t.Context(), "k", "", 50*time.Millisecond)
-	want(t, err, "nobody has put it; not in any fence yet: rank 0 on n0, rank 1 on n1")
+	want(t, err, "no program has put it; not yet in any fence: rank 0 on n0, rank 1 on n1")
 	must(t, a.CommitValues(t.Context()))
 	value, _, err := b.GetValue(t.Context(), "k", "0", ceiling)
 	if string(value) != "v" || err != nil {
@@ -75,7 +75,7 @@ func TestFenceMakesVisible(t *testing.T) {
 			}
 			ranks.Wait()
 			_, _, err := s.rank(0).GetValue(t.Context(), "card", "", ceiling)
-			want(t, err, "both rank ", " have put it; name the owner")
+			want(t, err, "both rank ", " have put it; name one of them")
 		})
 	}
 }
@@ -87,7 +87,7 @@ func TestFenceNamesTheMissing(t *testing.T) {
 		c := s.rank(rank)
 		ranks.Go(func() {
 			err := c.AwaitFence(t.Context(), "start", false, 300*time.Millisecond)
-			want(t, err, "cannot pass the fence start in time: missing are ranks 2-3 on n1, rank 5 on n2")
+			want(t, err, "cannot pass the fence start in time: missing: ranks 2-3 on n1, rank 5 on n2")
 		})
 	}
 	ranks.Wait()
@@ -107,13 +107,13 @@ func TestFenceFailsWithARankThatHasEnded(t *testing.T) {
 	for _, rank := range []int{0, 1, 2, 4, 5} {
 		c := s.rank(rank)
 		ranks.Go(func() {
-			want(t, c.AwaitFence(t.Context(), "", false, ceiling), "rank 3 on n1 will never come: exit code 0")
+			want(t, c.AwaitFence(t.Context(), "", false, ceiling), "rank 3 on n1 will not arrive: exit code 0")
 		})
 	}
 	s.nodes[1].ReportRankEnd(3, "exit code 0")
 	ranks.Wait()
 	_, _, err := s.rank(0).GetValue(t.Context(), "k", "3", ceiling)
-	want(t, err, "cannot get k: rank 3 on n1 has not put it and never will: exit code 0")
+	want(t, err, "cannot get k: rank 3 on n1 has not put it and cannot any more: exit code 0")
 }
 
 func TestNodeLost(t *testing.T) {
@@ -121,11 +121,11 @@ func TestNodeLost(t *testing.T) {
 	a, b := s.rank(0), s.rank(1)
 	var ranks sync.WaitGroup
 	ranks.Go(func() {
-		want(t, a.AwaitFence(t.Context(), "f", false, ceiling), "rank 2 on n2 will never come: n2 is lost: silent")
+		want(t, a.AwaitFence(t.Context(), "f", false, ceiling), "rank 2 on n2 will not arrive: n2 is lost: silent")
 	})
 	ranks.Go(func() {
 		_, _, err := b.GetValue(t.Context(), "k", "2", ceiling)
-		want(t, err, "rank 2 on n2 has not put it and never will: its node is lost")
+		want(t, err, "rank 2 on n2 has not put it and cannot any more: its node is lost")
 	})
 	s.head.MarkNodeLost(2, "silent")
 	ranks.Wait()
@@ -164,7 +164,7 @@ func TestOverflow(t *testing.T) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		_, _, err := all[0].GetValue(t.Context(), "last", "1", ceiling)
-		want(t, err, "cannot get last: cannot keep ", "there are 100,000 keys already")
+		want(t, err, "cannot get last: cannot store ", "the store already has 100,000 keys")
 	})
 	for rank, keys := range []int{1, client.MaxKeys, 1} {
 		values := make(map[string][]byte, keys)
@@ -173,12 +173,12 @@ func TestOverflow(t *testing.T) {
 		}
 		must(t, s.nodes[rank].commitValues(fmt.Sprint(rank), "a test", values))
 		waiting.Go(func() {
-			want(t, all[rank].AwaitFence(t.Context(), "f", false, ceiling), "there are 100,000 keys already, the most that is accepted")
+			want(t, all[rank].AwaitFence(t.Context(), "f", false, ceiling), "the store already has 100,000 keys, the maximum")
 		})
 	}
 	waiting.Wait()
 	_, _, err := all[0].GetValue(t.Context(), "more", "", ceiling)
-	want(t, err, "there are 100,000 keys already")
+	want(t, err, "the store already has 100,000 keys")
 	want(t, s.nodes[1].commitValues("1", "a test", map[string][]byte{"more": nil}), "cannot put more than 100,000 keys")
 }
 
@@ -234,7 +234,7 @@ func TestJoinWithoutASocket(t *testing.T) {
 				t.Errorf("the path is %q, and the log says %v", path, logs.All())
 			}
 			n.ReportRankEnd(1, "exit code 0")
-			want(t, s.rank(0).AwaitFence(t.Context(), "f", false, ceiling), "rank 1 on n1 will never come: exit code 0")
+			want(t, s.rank(0).AwaitFence(t.Context(), "f", false, ceiling), "rank 1 on n1 will not arrive: exit code 0")
 		})
 	}
 }
@@ -251,13 +251,13 @@ func TestRefusals(t *testing.T) {
 	must(t, c.CommitValues(ctx))
 	must(t, c.PutValue(ctx, "k", []byte("again")))
 	want(t, c.CommitValues(ctx), "it has two writers, rank 0 on n0 (process ", "and rank 0 on n0 (process ")
-	want(t, program.AwaitFence(ctx, "f", false, 0), "only a rank enters one, and BRINGUPD_RANK is not set here")
+	want(t, program.AwaitFence(ctx, "f", false, 0), "only ranks can enter a fence, and BRINGUPD_RANK is not set here")
 	want(t, c.AbortJob(ctx, 0, ""), "cannot abort with code 0: 1 to 255 are accepted")
 	_, _, err := c.GetValue(ctx, "k", "17", 0)
 	want(t, err, `cannot get k of "17"`)
 	wrong := 5
 	_, err = client.DialAsRank(ctx, s.paths[0], &wrong)
-	want(t, err, "cannot be rank 5: it is not one of n0")
+	want(t, err, "cannot connect as rank 5: it is not a rank of n0")
 
 	waiting := s.rank(1)
 	var fence sync.WaitGroup
@@ -270,7 +270,7 @@ func TestRefusals(t *testing.T) {
 	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0], client.Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
 		t.Errorf("waiting: %+v", waits[0])
 	}
-	want(t, s.rank(1).AwaitFence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 waits in it already")
+	want(t, s.rank(1).AwaitFence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 is already waiting in it")
 	must(t, c.AwaitFence(ctx, "twice", false, ceiling))
 	fence.Wait()
 

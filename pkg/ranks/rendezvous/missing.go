@@ -115,9 +115,9 @@ func (h *Head) describeAbsentLocked(at valueKey) string {
 		}
 	}
 	if words := h.layout.describeRanks(never); words != "" {
-		return "nobody has put it; not in any fence yet: " + words
+		return "no program has put it; not yet in any fence: " + words
 	}
-	return "nobody has put it"
+	return "no program has put it"
 }
 
 // ownerRank returns the rank that an owner's name denotes; -1 if it is not a rank.

@@ -49,7 +49,7 @@ func TestWarnings(t *testing.T) {
 		var at []string
 		for i, entry := range logs.All() {
 			at = append(at, entry.Time.Sub(began).Round(5*time.Second).String())
-			if looked := strings.HasSuffix(entry.Message, "; missing are rank 3 on n1\nrank 3: asleep"); looked != (i < maxDiagnoses) {
+			if looked := strings.HasSuffix(entry.Message, "; missing: rank 3 on n1\nrank 3: asleep"); looked != (i < maxDiagnoses) {
 				t.Errorf("%s", entry.Message)
 			}
 		}

@@ -390,7 +390,7 @@ func (n *Node) commitValues(owner, writer string, values map[string][]byte) erro
 // has passed. rank is the rank that makes the request, -1 for another program.
 func (n *Node) awaitValue(ctx context.Context, at valueKey, rank int) getResult {
 	if at.Owner != "" && n.layout().nodeOfOwner(at.Owner) == nil {
-		return getResult{err: invalidRequestError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number, or n and a node's", at.Key, at.Owner))}
+		return getResult{err: invalidRequestError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number (3), or n and a node's number (n3)", at.Key, at.Owner))}
 	}
 	n.mu.Lock()
 	// Use the value if it was committed on this node or received before.
@@ -440,7 +440,7 @@ func (n *Node) queryMissing(question *message) (words string, ranks []int) {
 	if m, err := n.requestHead(ctx, question); err == nil {
 		return m.Text, m.Ranks
 	}
-	return "not known now: the head does not answer", nil
+	return "unknown, because the head does not respond", nil
 }
 
 // AbortJob ends the job on behalf of a rank, with an exit code from 1 to 255. rank is -1 for
@@ -496,7 +496,7 @@ func (n *Node) ReportRankEnd(rank int, words string) {
 	for name, f := range n.fences {
 		for gen, m := range f.openRounds {
 			if slices.Contains(f.Local, rank) && f.entryCounts[rank] < gen && !m.arrivalSent {
-				n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will never come: %s", rank, n.self.Host, words))
+				n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will not arrive: %s", rank, n.self.Host, words))
 			}
 		}
 	}

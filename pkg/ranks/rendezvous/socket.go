@@ -34,12 +34,12 @@ const maxSocketPath = 107
 func ListenLocal(dir, name string) (net.Listener, error) {
 	path := filepath.Join(dir, name)
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("cannot make the socket %q: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
+		return nil, fmt.Errorf("cannot create the socket %q: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
 			name, path, len(path), maxSocketPath)
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the socket %q: %w", name, err)
+		return nil, fmt.Errorf("cannot create the socket %q: %w", name, err)
 	}
 	return listener, nil
 }
@@ -110,7 +110,7 @@ func (n *Node) serveProgram(ctx context.Context, conn net.Conn) {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		g.sendResponse(client.Response{Error: fmt.Sprintf("cannot read a request of over %d bytes: values may have %d", maxLineSize, client.MaxValueSize)})
+		g.sendResponse(client.Response{Error: fmt.Sprintf("cannot read a request of more than %d bytes: a value may have at most %d", maxLineSize, client.MaxValueSize)})
 		// unread input could otherwise cause the answer to be lost
 		_, _ = io.CopyN(io.Discard, conn, 64<<20)
 	}
@@ -136,7 +136,7 @@ func AuthenticatePeer(conn net.Conn) (pid int32, err error) {
 		return 0, failed
 	}
 	if int(peer.Uid) != os.Geteuid() {
-		return 0, fmt.Errorf("cannot let in user %d: the run is of user %d", peer.Uid, os.Geteuid())
+		return 0, fmt.Errorf("cannot accept a connection of user %d: the run belongs to user %d", peer.Uid, os.Geteuid())
 	}
 	return peer.Pid, nil
 }
@@ -205,7 +205,7 @@ func (g *programConn) handleRequest(ctx context.Context, ask client.Request) err
 			return client.Response{Waits: g.node.PendingWaits()}, nil
 		})
 	default:
-		return fmt.Errorf("cannot do %q: hello, put, commit, get, fence, abort, watch and waits are known", ask.Op)
+		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, watch and waits", ask.Op)
 	}
 	g.sendResponse(client.Response{ID: ask.ID})
 	return nil
@@ -218,7 +218,7 @@ func (g *programConn) setRank(rank *int) error {
 		return nil
 	}
 	if !slices.Contains(g.node.self.Ranks, *rank) {
-		return fmt.Errorf("cannot be rank %d: it is not one of %s", *rank, g.node.self.Host)
+		return fmt.Errorf("cannot connect as rank %d: it is not a rank of %s", *rank, g.node.self.Host)
 	}
 	g.rank = *rank
 	return nil
@@ -240,7 +240,7 @@ func (g *programConn) stageValue(ask client.Request) error {
 		delete(g.staged, ask.Key)
 	}
 	if !g.node.putQuota.Reserve(len(ask.Value), client.MaxKeys, maxDataSize) {
-		return fmt.Errorf("cannot put %s: the programs of a node have put %s keys or %d GiB without commit, the most that is accepted",
+		return fmt.Errorf("cannot put %s: the programs of this node have put %s keys or %d GiB without commit, the maximum",
 			ask.Key, textutil.GroupThousands(client.MaxKeys), maxDataSize>>30)
 	}
 	g.staged[ask.Key] = ask.Value
@@ -269,7 +269,7 @@ func (g *programConn) takeStaged() map[string][]byte {
 // enterFence enters the program's rank into a fence, and answers when the fence is released.
 func (g *programConn) enterFence(ctx context.Context, ask client.Request) error {
 	if err := validateKey(ask.Name); ask.Name != "" && err != nil {
-		return errors.New(strings.Replace(err.Error(), "key", "fence's name", 1))
+		return errors.New(strings.Replace(err.Error(), "key", "fence name", 1))
 	}
 	rank, name := g.rank, "fence"
 	if ask.Name != "" {
@@ -290,7 +290,7 @@ const maxWaits = 1 << 16
 // startTask runs a task on its own goroutine. It returns an error if too many are waiting.
 func (g *programConn) startTask(task func()) error {
 	if !g.node.waitQuota.Reserve(0, maxWaits, 0) {
-		return fmt.Errorf("cannot wait for more: the programs of a node wait for %s things, the most that is accepted", textutil.GroupThousands(maxWaits))
+		return fmt.Errorf("cannot wait: the programs of this node already have %s waits, the maximum", textutil.GroupThousands(maxWaits))
 	}
 	g.tasks.Go(func() {
 		defer g.node.waitQuota.Release(1, 0)

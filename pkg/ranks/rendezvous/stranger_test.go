@@ -34,7 +34,7 @@ func TestStrangerAtTheSocket(t *testing.T) {
 	for _, conn := range conns {
 		_ = conn.SetDeadline(time.Now().Add(ceiling))
 		said, err := io.ReadAll(conn)
-		if err != nil || !strings.Contains(string(said), "cannot let in user 64102") {
+		if err != nil || !strings.Contains(string(said), "cannot accept a connection of user 64102") {
 			t.Fatalf("the stranger is told %q, and then: %v", said, err)
 		}
 		_ = conn.Close()

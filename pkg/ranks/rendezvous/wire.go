@@ -122,7 +122,7 @@ func readMessage(from io.Reader) (*message, error) {
 	}
 	header, size := binary.BigEndian.Uint32(lengths[:]), binary.BigEndian.Uint32(lengths[4:])
 	if header > maxHeaderSize || size > maxDataSize {
-		return nil, fmt.Errorf("cannot read a message of %d and %d bytes", header, size)
+		return nil, fmt.Errorf("cannot read a message: its header of %d bytes or its data of %d bytes is too large", header, size)
 	}
 	frame := make([]byte, int(header)+int(size))
 	if _, err := io.ReadFull(from, frame); err != nil {
@@ -137,12 +137,12 @@ func readMessage(from io.Reader) (*message, error) {
 	for i := range m.Entries {
 		e := &m.Entries[i]
 		if e.Size < 0 || e.Size > len(data) {
-			return nil, fmt.Errorf("cannot read a message: %s has %d bytes of %d", e.Key, e.Size, len(data))
+			return nil, fmt.Errorf("cannot read a message: the size of %s is %d bytes, but %d are left", e.Key, e.Size, len(data))
 		}
 		e.value, data = data[:e.Size:e.Size], data[e.Size:]
 	}
 	if m.Size != len(data) {
-		return nil, fmt.Errorf("cannot read a message: its data has %d bytes of %d", len(data), m.Size)
+		return nil, fmt.Errorf("cannot read a message: its data has %d bytes instead of %d", len(data), m.Size)
 	}
 	m.data = data
 	return m, nil

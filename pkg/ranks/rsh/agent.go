@@ -22,12 +22,12 @@ type Agent struct {
 // the reason.
 func (a Agent) Run(ctx context.Context, host, command string) (code int, err error) {
 	if a.Socket == "" {
-		return NoCode, fmt.Errorf("cannot run a command on %s: %s is not set; it is for programs that a run's driver starts", host, SocketVariable)
+		return NoCode, fmt.Errorf("cannot run a command on %s: %s is not set; bringupd rsh works only in programs that a run's driver starts", host, SocketVariable)
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", a.Socket)
 	if err != nil {
-		return NoCode, fmt.Errorf("cannot run a command on %s: the daemon of this node does not answer: %v", host, err)
+		return NoCode, fmt.Errorf("cannot run a command on %s: the daemon of this node does not respond: %v", host, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -39,7 +39,7 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 	case ctx.Err() != nil:
 		return NoCode, context.Cause(ctx)
 	case err != nil:
-		return NoCode, fmt.Errorf("cannot tell how the command on %s has ended (%v): its node is lost, or the run is over", host, err)
+		return NoCode, fmt.Errorf("cannot determine how the command on %s ended (%v): its node is lost, or the run is over", host, err)
 	case ended.Failed != "":
 		return ended.Code, errors.New(ended.Failed)
 	}

@@ -112,9 +112,9 @@ func (x *Broker) DescribeBroken(ctx context.Context) string {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("what it ran on %s by bringupd rsh was killed or cut off", hosts[0])
+		return fmt.Sprintf("a command that it ran on %s with bringupd rsh was killed or disconnected", hosts[0])
 	default:
-		return fmt.Sprintf("what it ran on %s and %d more by bringupd rsh was killed or cut off", hosts[0], len(hosts)-1)
+		return fmt.Sprintf("commands that it ran on %s and %d more with bringupd rsh were killed or disconnected", hosts[0], len(hosts)-1)
 	}
 }
 
@@ -129,7 +129,7 @@ const (
 	linkRetryInterval = 10 * time.Millisecond
 )
 
-var errNoAnswer = errors.New("it does not answer its lifeline")
+var errNoAnswer = errors.New("it does not respond on its peer link")
 
 // requestConn asks a node for a connection until it arrives, and returns it.
 func (x *Broker) requestConn(ctx context.Context, rank int) (Conn, error) {

@@ -53,7 +53,7 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 		err = os.WriteFile(hydras, []byte(formatHostfile(d.Hosts, d.Slots, "%s:%d\n")), 0o600)
 	}
 	if err != nil {
-		n.Log.Warn(fmt.Sprintf("the driver has no %s, and its mpirun is told no nodes: %v", HostfileVariable, err))
+		n.Log.Warn(fmt.Sprintf("cannot set %s for the driver, so mpirun in it does not know the run's nodes: %v", HostfileVariable, err))
 		return nil
 	}
 	set := map[string]string{HostfileVariable: ours, SocketVariable: n.SocketPath()}

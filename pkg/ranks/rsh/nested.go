@@ -83,8 +83,8 @@ func ReportWaits(ctx context.Context, look func() []EndlessWait, tell func(words
 // Advice for an srun that waits.
 const (
 	overlapAdvice = "give --overlap to that srun (SLURM_OVERLAP=1), or to the one that starts bringupd; "
-	driverAdvice  = overlapAdvice + "an mpirun needs no srun with --mpirun=auto"
-	RankAdvice    = overlapAdvice + "leave out an mpirun: ranks are served MPI without it, and start more by MPI_Comm_spawn"
+	driverAdvice  = overlapAdvice + "with --mpirun=auto, mpirun needs no srun"
+	RankAdvice    = overlapAdvice + "leave out mpirun: bringupd starts MPI ranks itself, and ranks can start more with MPI_Comm_spawn"
 )
 
 // SrunWaits returns a [EndlessWait] for each srun process among all that has no step and is a
@@ -102,8 +102,8 @@ func SrunWaits(all []process.TreeProcess, owners map[int]string, mend string) (w
 		}
 		if owner := owners[at]; owner != "" {
 			waits = append(waits, EndlessWait{p.PID, func(waited time.Duration) string {
-				return fmt.Sprintf("%s waits for an srun that has had no step for %s (process %d): this run's own step has what it asks for, "+
-					"and nothing comes free before the run ends; %s", owner, waited.Round(time.Second), p.PID, mend)
+				return fmt.Sprintf("%s waits for an srun that has waited for its step for %s (process %d): this run's own step holds the resources, "+
+					"and releases them only when the run ends; %s", owner, waited.Round(time.Second), p.PID, mend)
 			}})
 		}
 	}
@@ -137,7 +137,7 @@ func singletonWait(loaded *mpidetect.LoadedMPI, nodes int) []EndlessWait {
 		if err != nil {
 			library.Kind = "an MPI"
 		}
-		return fmt.Sprintf("the driver (process %d) has %s loaded, and no launcher of it has started that process: it is a world of 1, "+
-			"whose MPI_Comm_spawn or MPIPoolExecutor may wait without an end; with --ranks=1 it spawns ranks on all %d nodes", loaded.PID, library, nodes)
+		return fmt.Sprintf("the driver (process %d) has loaded %s, but no MPI launcher started it: it is a world of 1 rank, "+
+			"and MPI_Comm_spawn or MPIPoolExecutor may hang; with --ranks=1 it can spawn ranks on all %d nodes", loaded.PID, library, nodes)
 	}}}
 }

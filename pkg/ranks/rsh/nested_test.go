@@ -96,7 +96,7 @@ func TestSrunsOfRanks(t *testing.T) {
 		t.Fatalf("got %+v", waits)
 	}
 	words := waits[0].Message(4 * time.Second)
-	for _, part := range []string{"rank 1 on n0 waits for an srun that has had no step for 4s (process 14)", "leave out an mpirun", "--overlap"} {
+	for _, part := range []string{"rank 1 on n0 waits for an srun that has waited for its step for 4s (process 14)", "leave out mpirun", "--overlap"} {
 		if !strings.Contains(words, part) {
 			t.Errorf("%q is missing in: %s", part, words)
 		}
@@ -111,7 +111,7 @@ func TestSingleton(t *testing.T) {
 	if len(waits) != 1 || waits[0].PID != 0 {
 		t.Fatalf("got %+v", waits)
 	}
-	if words := waits[0].Message(0); !strings.Contains(words, "the driver (process 7) has an MPI loaded") || !strings.Contains(words, "with --ranks=1 it spawns ranks on all 3 nodes") {
+	if words := waits[0].Message(0); !strings.Contains(words, "the driver (process 7) has loaded an MPI") || !strings.Contains(words, "with --ranks=1 it can spawn ranks on all 3 nodes") {
 		t.Error(words)
 	}
 	for _, launched := range []string{"PMIX_RANK=0", "PMI_RANK=0", "OMPI_COMM_WORLD_RANK=0"} {

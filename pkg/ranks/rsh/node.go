@@ -106,7 +106,7 @@ func (n *Node) handleAgent(ctx context.Context, conn net.Conn) {
 }
 
 // errNoPeerLink is the reason for a refusal on a node without a peer link.
-var errNoPeerLink = errors.New("bringupd rsh goes by lifelines, and this node has none: see --lifeline, and whether nodes reach the head's ports")
+var errNoPeerLink = errors.New("bringupd rsh needs a peer link to the head, and this node has none: check --lifeline, and that the node reaches the head's ports")
 
 // forwardToHead sends an agent's request to the head, and forwards what comes back.
 func (n *Node) forwardToHead(ctx context.Context, agent Conn, r request) {

@@ -28,7 +28,7 @@ func TestRuns(t *testing.T) {
 		{"by a signal", 0, "n1", "kill -9 $$", said{code: 128 + 9}},
 		{"nothing in", 0, "n1", "cat", said{}},
 		{"a socket of its own", 0, "n1", `[ "$` + SocketVariable + `" = "` + s.nodes[1].SocketPath() + `" ] && echo so`, said{out: "so\n"}},
-		{"nobody's host", 0, "n9", "true", said{code: NoCode, why: "cannot run a command on n9: it is none of this run's nodes: n0,n1.site,n2,n3"}},
+		{"nobody's host", 0, "n9", "true", said{code: NoCode, why: "cannot run a command on n9: it is not one of this run's nodes: n0,n1.site,n2,n3"}},
 		{"no lifeline", 0, "n3", "true", said{code: NoCode, why: "cannot run a command on n3: n3 holds no lifeline"}},
 		{"from where there is none", 3, "n1", "true", said{code: NoCode, why: "cannot run a command on n1: " + errNoPeerLink.Error()}},
 	} {
@@ -96,7 +96,7 @@ func TestLostNode(t *testing.T) {
 	file(t, path)
 	s.exchange.CloseNodeConns(1)
 	call.Wait()
-	const want = "what it ran on n1 by bringupd rsh was killed or cut off"
+	const want = "a command that it ran on n1 with bringupd rsh was killed or disconnected"
 	// The caller may be notified first.
 	if told := s.exchange.DescribeBroken(t.Context()); told != want {
 		t.Errorf("told %q, want %q", told, want)
@@ -137,8 +137,8 @@ func TestRunOver(t *testing.T) {
 
 func TestNoSocket(t *testing.T) {
 	for socket, want := range map[string]string{
-		"":          "cannot run a command on n1: BRINGUPD_RSH_SOCKET is not set; it is for programs that a run's driver starts",
-		"/dev/null": "cannot run a command on n1: the daemon of this node does not answer",
+		"":          "cannot run a command on n1: BRINGUPD_RSH_SOCKET is not set; bringupd rsh works only in programs that a run's driver starts",
+		"/dev/null": "cannot run a command on n1: the daemon of this node does not respond",
 	} {
 		code, err := Agent{Socket: socket}.Run(t.Context(), "n1", "true")
 		if code != NoCode || err == nil || !strings.HasPrefix(err.Error(), want) {

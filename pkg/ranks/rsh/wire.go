@@ -66,7 +66,7 @@ func writeRequest(conn io.Writer, r request) error {
 func readRequest(conn io.Reader) (r request, err error) {
 	line, err := bufio.NewReader(io.LimitReader(conn, maxRequestSize)).ReadBytes('\n')
 	if err != nil {
-		return r, fmt.Errorf("cannot read what to run: %v", err)
+		return r, fmt.Errorf("cannot read the request: %v", err)
 	}
 	return r, json.Unmarshal(line, &r)
 }

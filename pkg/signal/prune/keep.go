@@ -25,7 +25,7 @@ type KeepPolicy struct {
 
 const day = 24 * time.Hour
 
-var errKeepPolicy = errors.New("give a number of runs, or a time with its unit, as in 20, 30d or 36h")
+var errKeepPolicy = errors.New("give a number of runs, or an age with its unit: 20, 30d or 36h")
 
 // ParseKeepPolicy parses "20" (runs), "30d" or "36h". An empty text is the zero Keep.
 func ParseKeepPolicy(text string) (KeepPolicy, error) {
@@ -72,7 +72,7 @@ func (k KeepPolicy) RemovesRuns() bool { return k != KeepPolicy{} }
 // backgroundTimeout is the timeout for removing old runs during a job.
 const backgroundTimeout = 5 * time.Minute
 
-var errBackgroundTimeout = errors.New("the time for it is over: the next run goes on")
+var errBackgroundTimeout = errors.New("the time limit was reached: the next run continues")
 
 // BackgroundTask returns a task that removes old runs beside the head's own run directory dir:
 // those with a result that are not kept. It logs one line. If the file system hangs, the task is

@@ -145,7 +145,7 @@ func (p *pruner) prepareLogDir() ([]string, error) {
 	case err != nil:
 		return nil, err
 	case !hasOwnUser(info) || info.Mode()&0o022 != 0:
-		return nil, errors.New("it is not yours alone to write to")
+		return nil, errors.New("it is not yours, or other users can write to it")
 	}
 	if p.serverNow, err = p.serverTime(); err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	case info.Mode().IsRegular():
 		return run, false // for example Slurm's own output
 	case !info.IsDir() || info.Mode().Perm() != runDirMode || !hasOwnUser(info):
-		return strange("it is no directory of yours with mode 0700, as runs are")
+		return strange("it is not a directory of yours with mode 0700, as run directories are")
 	case name == historyDir:
 		return run, false
 	}
@@ -214,7 +214,7 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	}
 	defer func() { _ = dir.Close() }()
 	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
-		return strange("it has changed meanwhile")
+		return strange("it has changed in the meantime")
 	}
 	job, err := p.readJob(dir)
 	if err != nil || job.Run != name || job.Nonce == "" {
@@ -236,7 +236,7 @@ const historyDir = "history"
 func (p *pruner) readJob(dir *os.Root) (job record.Job, err error) {
 	name := path.Join(signal.ControlDir, signal.NameJob)
 	if info, err := p.lstatName(dir, name); err != nil || !info.Mode().IsRegular() || info.Size() > maxJobSize {
-		return job, cmp.Or(err, errors.New("no file"))
+		return job, cmp.Or(err, errors.New("it is not a regular file"))
 	}
 	file, err := meteredCall(p, signal.OpOpen, func() (*os.File, error) { return dir.Open(name) })
 	if err != nil {
@@ -262,7 +262,7 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 	case !errors.Is(err, fs.ErrNotExist):
 		return at, err.Error(), false
 	case !p.IncludeLost:
-		return at, "it has no result: it may be under way", false
+		return at, "it has no result: it may still be running", false
 	}
 	// Without a result, the newest change counts. Each record and each heartbeat is a rename, which
 	// changes its directory.
@@ -352,7 +352,7 @@ func (p *pruner) removeHidden(ctx context.Context, name string) {
 	}
 	info, err := p.lstatName(p.root, name)
 	if err == nil && (!info.IsDir() || !hasOwnUser(info)) {
-		err = errors.New("it is no directory of yours")
+		err = errors.New("it is not a directory of yours")
 	}
 	if err == nil {
 		err = p.removeTree(ctx, p.root, name)

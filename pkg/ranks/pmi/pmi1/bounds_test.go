@@ -38,7 +38,7 @@ func TestPutsAreBounded(t *testing.T) {
 func TestSpawnsAreBounded(t *testing.T) {
 	line := "arg1=" + strings.Repeat("a", 100_000) + "\n"
 	block := "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=%d\n%sendcmd\n"
-	refused := strings.ReplaceAll(fmt.Sprintf("cmd=spawn_result rc=-1 msg=a spawn may have at most %d bytes and %d commands\n", pmi.MaxSpawnSize, pmi.MaxCommands), " ", "_")
+	refused := strings.ReplaceAll(fmt.Sprintf("cmd=spawn_result rc=-1 msg=a spawn request may have at most %d bytes and %d commands\n", pmi.MaxSpawnSize, pmi.MaxCommands), " ", "_")
 	refused = strings.Replace(strings.Replace(refused, "_rc", " rc", 1), "_msg", " msg", 1)
 	for name, says := range map[string]string{
 		"bytes":         fmt.Sprintf(block, 1, strings.Repeat(line, pmi.MaxSpawnSize/100_000+1)),

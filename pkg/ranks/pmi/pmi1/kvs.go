@@ -148,7 +148,7 @@ func (s *Server) joinBarrier(ctx context.Context, rank int) (*barrier, error) {
 	defer s.mu.Unlock()
 	b := s.barrier
 	if b.entered[rank] {
-		return nil, fmt.Errorf("cannot enter a barrier of %s: rank %d is in it, by another connection", pmi.PublicName(s.cfg.Job.Name), rank)
+		return nil, fmt.Errorf("cannot enter a barrier of %s: rank %d has already entered it on another connection", pmi.PublicName(s.cfg.Job.Name), rank)
 	}
 	b.entered[rank] = true
 	if len(b.entered) == s.localCount {

@@ -97,16 +97,16 @@ func TestCommands(t *testing.T) {
 		{name: "no space", says: "cmd=get key=PMI_process_mapping\n", hears: "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,1))\n"},
 		{name: "put and get", says: "cmd=put kvsname=job key=K value=a=b \\ c\ncmd=get kvsname=job key=K\n",
 			hears: "cmd=put_result rc=0 msg=success\ncmd=get_result rc=0 msg=success value=a=b \\ c\n"},
-		{name: "put elsewhere", says: "cmd=put kvsname=other key=K value=1\n", hears: "cmd=put_result rc=-1 msg=this_is_not_job\n"},
+		{name: "put elsewhere", says: "cmd=put kvsname=other key=K value=1\n", hears: "cmd=put_result rc=-1 msg=the_key-value_space_is_not_job\n"},
 		{name: "long value", says: "cmd=put kvsname=job key=K value=" + strings.Repeat("v", 1025) + "\n", hears: "cmd=put_result rc=-1 msg=a_value_must_have_at_most_1024_bytes\n"},
 		{name: "long key", says: "cmd=put kvsname=job key=" + strings.Repeat("k", 65) + " value=1\n", hears: "cmd=put_result rc=-1 msg=a_key_must_have_1_to_64_bytes\n"},
 		{name: "hosts of Intel MPI", says: "cmd=get_ranks2hosts\n", hears: "cmd=put_ranks2hosts 24 2\n5 host0 0,1, 5 host2 2, "},
 		{name: "not published", says: "cmd=lookup_name service=s\n", hears: "cmd=lookup_result rc=-1 msg=not_found\n"},
 		{name: "published", says: "cmd=publish_name service=s port=tag#0$d x\ncmd=publish_name service=s port=t\ncmd=lookup_name service=s\n" +
 			"cmd=unpublish_name service=s\ncmd=unpublish_name service=s\n",
-			hears: "cmd=publish_result rc=0 info=ok\ncmd=publish_result rc=-1 msg=there_is_one_of_that_name_already\ncmd=lookup_result rc=0 info=ok port=tag#0$d x\n" +
+			hears: "cmd=publish_result rc=0 info=ok\ncmd=publish_result rc=-1 msg=the_name_already_exists\ncmd=lookup_result rc=0 info=ok port=tag#0$d x\n" +
 				"cmd=unpublish_result rc=0 info=ok\ncmd=unpublish_result rc=-1 msg=not_found\n"},
-		{name: "unknown", says: "cmd=tea  milk=no\n", hears: "cmd=tea_result rc=-1 msg=it_is_not_known\n"},
+		{name: "unknown", says: "cmd=tea  milk=no\n", hears: "cmd=tea_result rc=-1 msg=unknown_command\n"},
 		{name: "no command", says: "milk=no\ncmd=get_maxes\n"},
 		{name: "half a line", says: "cmd=init pmi_version=1"},
 		{name: "finalize", says: "cmd=finalize\n", hears: "cmd=finalize_ack rc=0\n", parting: SessionState{Finalized: true}},
@@ -301,7 +301,7 @@ func TestSpawn(t *testing.T) {
 		},
 		{
 			name: "none of them", says: "mcmd=spawn\nnprocs=0\nexecname=a\ntotspawns=1\nendcmd\n",
-			hears: "cmd=spawn_result rc=-1 msg=cannot_spawn_command_1_of_1:_execname=\"a\"_nprocs=\"0\"_is_no_command_and_a_number_above_0\n",
+			hears: "cmd=spawn_result rc=-1 msg=cannot_spawn_command_1_of_1:_execname=\"a\"_and_nprocs=\"0\"_must_be_a_command_and_a_number_above_0\n",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -84,7 +84,7 @@ func (v *rankConn) readRequests(ctx context.Context, requests chan<- request) {
 	for lines.Scan() {
 		r, err := nextRequest(lines)
 		if err != nil {
-			v.log.Error("cannot serve this rank any more", zap.Error(err))
+			v.log.Error("cannot serve PMI to this rank any longer", zap.Error(err))
 			return
 		}
 		if r.command == "abort" {
@@ -98,7 +98,7 @@ func (v *rankConn) readRequests(ctx context.Context, requests chan<- request) {
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		v.log.Error("cannot serve this rank any more: it has sent a line that is longer than any of PMI-1 may be")
+		v.log.Error("cannot serve PMI to this rank any longer: it sent a line that is longer than PMI-1 permits")
 	}
 }
 
@@ -151,8 +151,8 @@ func (v *rankConn) handleRequest(ctx context.Context, r request) string {
 	if answer := commandHandlers[r.command]; answer != nil {
 		return answer(v, ctx, r.message)
 	}
-	v.log.Warn("an MPI rank asks its PMI server for what that does not know", zap.String("command", textutil.SingleLine(r.command, 80)))
-	return failureResponse(joinWords(r.command)+"_result", "it is not known")
+	v.log.Warn("unknown PMI command from an MPI rank", zap.String("command", textutil.SingleLine(r.command, 80)))
+	return failureResponse(joinWords(r.command)+"_result", "unknown command")
 }
 
 // failureResponse returns a response that reports a failure with its reason.
@@ -171,7 +171,7 @@ func (v *rankConn) handleInit(ctx context.Context, m message) string {
 	refusal := formatLine("response_to_init",
 		"rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
 	if asked := m.fields["pmi_version"]; asked != version {
-		v.log.Error("cannot speak another PMI than 1 to this rank; has it lost MPIR_CVAR_PMI_VERSION=1?", zap.String("asked", textutil.SingleLine(asked, 80)))
+		v.log.Error("cannot serve this rank: only PMI version 1 is supported; check that MPIR_CVAR_PMI_VERSION=1 is in its environment", zap.String("asked", textutil.SingleLine(asked, 80)))
 		return refusal
 	}
 	if v.cfg.AwaitLink != nil && v.cfg.AwaitLink(ctx, v.rank) != nil { // the daemon logs the reason
@@ -214,7 +214,7 @@ func (v *rankConn) handlePut(_ context.Context, m message) string {
 	key, value := m.fields["key"], m.fields["value"]
 	switch {
 	case !v.isOwnSpace(m):
-		return failureResponse("put_result", "this is not "+pmi.PublicName(v.cfg.Job.Name))
+		return failureResponse("put_result", "the key-value space is not "+pmi.PublicName(v.cfg.Job.Name))
 	case key == "" || len(key) > maxKeyLength:
 		return failureResponse("put_result", "a key must have 1 to "+strconv.Itoa(maxKeyLength)+" bytes")
 	case len(value) > maxValueLength:

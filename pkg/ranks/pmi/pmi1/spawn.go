@@ -26,7 +26,7 @@ const (
 const maxSpawnExcess = 8
 
 // errSpawnTooLong means that a spawn exceeds the limits. It was read to its end and discarded.
-var errSpawnTooLong = fmt.Errorf("a spawn may have at most %d bytes and %d commands", pmi.MaxSpawnSize, pmi.MaxCommands)
+var errSpawnTooLong = fmt.Errorf("a spawn request may have at most %d bytes and %d commands", pmi.MaxSpawnSize, pmi.MaxCommands)
 
 // readSpawn reads the blocks of a spawn whose first line has been scanned. Each block contains the
 // number of blocks. A spawn that exceeds the limits is read to its end and discarded, so that the
@@ -50,7 +50,7 @@ func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
 			return blocks, nil
 		}
 		if !lines.Scan() || lines.Text() != spawnStart {
-			return nil, fmt.Errorf("cannot read a spawn: after %d of its blocks comes %q instead of %q", read, textutil.SingleLine(lines.Text(), 80), spawnStart)
+			return nil, fmt.Errorf("cannot parse a spawn request: after %d blocks it has %q instead of %q", read, textutil.SingleLine(lines.Text(), 80), spawnStart)
 		}
 	}
 }
@@ -65,14 +65,14 @@ func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 			return block, nil
 		}
 		if *left -= len(line) + pairOverhead; *left < -maxSpawnExcess*pmi.MaxSpawnSize {
-			return block, fmt.Errorf("cannot read a spawn: it has more than %d bytes", pmi.MaxSpawnSize)
+			return block, fmt.Errorf("cannot parse a spawn request: it has more than %d bytes", pmi.MaxSpawnSize)
 		}
 		key, value, _ := strings.Cut(line, "=")
 		if *left >= 0 || key == "totspawns" {
 			block.fields[key] = value
 		}
 	}
-	return block, errors.New("cannot read a spawn: it ends amidst a block")
+	return block, errors.New("cannot parse a spawn request: it ends within a block")
 }
 
 // newSpawnRequest converts the blocks of a spawn to a pmi.SpawnRequest.
@@ -94,7 +94,7 @@ func newCommand(fields map[string]string) (pmi.Command, error) {
 	name := fields["execname"]
 	ranks, err := strconv.Atoi(fields["nprocs"])
 	if err != nil || ranks < 1 || name == "" {
-		return pmi.Command{}, fmt.Errorf("execname=%q nprocs=%q is no command and a number above 0", name, fields["nprocs"])
+		return pmi.Command{}, fmt.Errorf("execname=%q and nprocs=%q must be a command and a number above 0", name, fields["nprocs"])
 	}
 	info := numberedPairs(fields, "info_key_", "info_val_")
 	c := pmi.Command{Argv: []string{name}, Ranks: ranks, Info: info, Dir: info["wdir"]}

@@ -22,7 +22,7 @@ func (s *Server) RemoveSharedMemory() error {
 	for _, kind := range []string{"shm", "vci"} {
 		path := filepath.Join(sharedMemoryDir, fmt.Sprintf("mpich_%s_%x_%d", kind, name.Sum32(), number))
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("cannot remove what a killed MPI rank has left: %v", err))
+			errs = append(errs, fmt.Errorf("cannot remove shared memory of a killed MPI rank: %v", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -39,15 +39,15 @@ func decodeValues(data []byte, nodes int) (map[string]string, error) {
 	for at := 0; at < len(data); frames++ {
 		body, err := readFrameBody(data[at:])
 		if err != nil {
-			return nil, fmt.Errorf("cannot read what nodes gave at a barrier, at byte %d of %d: %v", at, len(data), err)
+			return nil, fmt.Errorf("cannot decode the nodes' data at a barrier, at byte %d of %d: %v", at, len(data), err)
 		}
 		if !addValues(values, body) {
-			return nil, fmt.Errorf("cannot read what nodes gave at a barrier, in the %d bytes from %d on: keys and values do not fit them", len(body), at)
+			return nil, fmt.Errorf("cannot decode the nodes' data at a barrier: keys and values do not fit the %d bytes from %d on", len(body), at)
 		}
 		at += headerSize + len(body)
 	}
 	if frames != nodes {
-		return nil, fmt.Errorf("cannot complete a barrier: it has what %d nodes gave, and the job is on %d", frames, nodes)
+		return nil, fmt.Errorf("cannot complete a barrier: it has the data of %d nodes, and the job has %d", frames, nodes)
 	}
 	return values, nil
 }
@@ -55,7 +55,7 @@ func decodeValues(data []byte, nodes int) (map[string]string, error) {
 // readFrameBody returns the body of the first frame in data.
 func readFrameBody(data []byte) ([]byte, error) {
 	if len(data) < headerSize || string(data[:len(frameMark)]) != frameMark {
-		return nil, fmt.Errorf("%q begins no frame of %q", data[:min(len(data), headerSize)], frameMark)
+		return nil, fmt.Errorf("%q is not the start of a frame, %q", data[:min(len(data), headerSize)], frameMark)
 	}
 	size, sum := binary.BigEndian.Uint32(data[len(frameMark):]), binary.BigEndian.Uint32(data[len(frameMark)+4:])
 	if uint64(size) > uint64(len(data)-headerSize) {
@@ -63,7 +63,7 @@ func readFrameBody(data []byte) ([]byte, error) {
 	}
 	body := data[headerSize:][:size]
 	if crc32.ChecksumIEEE(body) != sum {
-		return nil, fmt.Errorf("a frame of %d bytes is not what was sent: its checksum differs", size)
+		return nil, fmt.Errorf("a frame of %d bytes is corrupt: its checksum is wrong", size)
 	}
 	return body, nil
 }

@@ -69,7 +69,7 @@ func TestUnfitLibraries(t *testing.T) {
 		"no file":       {pmix.Library{Path: "/nonexistent/libpmix.so.2"}, "No such file"},
 		"no library":    {pmix.Library{Path: text}, "cannot load"},
 		"no libpmix":    {fake(t, emptyAnswer), "it has no PMIx_"},
-		"an old one":    {fake(t, old), "it is PMIx 2.2.5, of old, and versions from 3 on are accepted"},
+		"an old one":    {fake(t, old), "it is PMIx 2.2.5, of old, and version 3 or later is required"},
 		"it refuses":    {fake(t, refuses), "PMIx status -31"},
 		"it aborts":     {fake(t, aborts), "signal: aborted"},
 		"it just exits": {fake(t, exits), "it won't be"},

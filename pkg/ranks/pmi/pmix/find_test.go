@@ -93,7 +93,7 @@ func TestFindAsked(t *testing.T) {
 	if got, err := FindLibrary(file, "app", nil); got != (Library{Path: file}) || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := FindLibrary(filepath.Dir(file), "app", nil); err == nil || !strings.Contains(err.Error(), "it is no file") {
+	if _, err := FindLibrary(filepath.Dir(file), "app", nil); err == nil || !strings.Contains(err.Error(), "there is no such file") {
 		t.Errorf("a directory: %v", err)
 	}
 }

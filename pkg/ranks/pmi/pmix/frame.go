@@ -145,7 +145,7 @@ type attribute struct {
 }
 
 // errMalformed means that a frame is malformed, or that a list in it is too long.
-var errMalformed = fmt.Errorf("cannot read what the PMIx server says: a frame is broken: %w", pmi.BadParam)
+var errMalformed = fmt.Errorf("cannot read a message of the PMIx server: it is malformed: %w", pmi.BadParam)
 
 // frameReader decodes the fields of a frame. If a field is missing, it returns the zero value and
 // sets [frameReader.malformed].

@@ -19,7 +19,7 @@ func (s *Server) SetHandlers(clients Handlers) { s.Handlers = clients }
 // other jobs may communicate with it.
 func (s *Server) AddJob(ctx context.Context, job *pmi.Job) error {
 	if job.Name == "" || len(job.Name) > maxNamespaceLength {
-		return fmt.Errorf("cannot serve PMIx to a job %q: its name should have 1 to %d bytes: %w",
+		return fmt.Errorf("cannot serve PMIx to a job %q: its name must have 1 to %d bytes: %w",
 			textutil.SingleLine(pmi.PublicName(job.Name), 80), maxNamespaceLength, pmi.BadParam)
 	}
 	local := job.LocalRanks(s.Node)
@@ -93,7 +93,7 @@ func (s *Server) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) 
 	c := s.clients[of]
 	s.mu.Unlock()
 	if c == nil {
-		return nil, fmt.Errorf("cannot tell what %v has committed: it does not run on %s: %w", of, s.cfg.Host, pmi.NotFound)
+		return nil, fmt.Errorf("cannot get the data that %v has committed: it does not run on %s: %w", of, s.cfg.Host, pmi.NotFound)
 	}
 	ctx, stop := withEither(ctx, c.lifeCtx)
 	defer stop()
@@ -131,7 +131,7 @@ func (s *Server) notifyEnd(ctx context.Context, to pmi.ProcID, what pmi.Status, 
 	about := append([]attribute{{"pmix.evproc", typeProc, to}, {"pmix.evnondef", typeBool, true}}, more...)
 	packed, err := s.requestChild(ctx, doPack, func(f *frame) { f.addAttributes(about) })
 	if err != nil {
-		return fmt.Errorf("cannot tell what became of %v: %w", to, err)
+		return fmt.Errorf("cannot report the end of %v: %w", to, err)
 	}
 	e := pmi.Event{Code: int(what), Source: to, Range: rangeSession, Count: len(about), Info: packed}
 	for _, tell := range tell {

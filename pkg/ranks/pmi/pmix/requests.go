@@ -57,7 +57,7 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 	case upNotify:
 		e := pmi.Event{Code: r.readSigned(), Source: r.readProc(), Range: int(r.readByte()), Count: int(r.readNumber()), Info: r.readBytes()}
 		if len(e.Info) > maxEventSize {
-			return nil, fmt.Errorf("cannot tell of an event by %d bytes: at most %d are accepted: %w", len(e.Info), maxEventSize, pmi.NoSpace)
+			return nil, fmt.Errorf("cannot send an event of %d bytes: at most %d are accepted: %w", len(e.Info), maxEventSize, pmi.NoSpace)
 		}
 		return func(ctx context.Context, _ *frame) error { return s.Jobs.NotifyNodes(ctx, e) }, nil
 	case upGroup:
@@ -68,7 +68,7 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 		by, with := r.readProc(), r.readAttributes()
 		return func(context.Context, *frame) error { return s.printMessages(by, with) }, nil
 	}
-	return nil, fmt.Errorf("cannot do %d: %w", op, pmi.NotSupported)
+	return nil, fmt.Errorf("cannot execute operation %d: %w", op, pmi.NotSupported)
 }
 
 // answerSuccess answers a request with success and no data.
@@ -129,7 +129,7 @@ func (s *Server) decodeCollective(op byte, r *frameReader) func(context.Context,
 	// The attribute is set if a rank of this node ended before it entered.
 	if text, _ := with.lookupKey("pmix.loc.col.st"); text != "" && text != "0" {
 		status, _ := strconv.Atoi(text)
-		return answerError(fmt.Errorf("cannot meet: %w", pmi.Status(status)))
+		return answerError(fmt.Errorf("cannot complete a collective operation: %w", pmi.Status(status)))
 	}
 	return withTimeout(with, func(ctx context.Context, f *frame) error {
 		all, err := s.Peers.GatherProcs(ctx, kind, of, data)
@@ -202,7 +202,7 @@ var supportedAttributes = []string{"pmix.timeout", "pmix.host", "pmix.wdir", "pm
 // commands. The error is NotSupported if a required attribute is not supported.
 func decodeSpawn(r *frameReader) (s pmi.SpawnRequest, all requestAttributes, err error) {
 	if len(r.rest) > pmi.MaxSpawnSize {
-		return s, nil, fmt.Errorf("cannot spawn by %d bytes: at most %d are accepted: %w", len(r.rest), pmi.MaxSpawnSize, pmi.NoSpace)
+		return s, nil, fmt.Errorf("cannot read a spawn request of %d bytes: at most %d are accepted: %w", len(r.rest), pmi.MaxSpawnSize, pmi.NoSpace)
 	}
 	// Attributes of the whole spawn apply to each command.
 	s.Requester, all = r.readProc(), r.readAttributes()
@@ -233,7 +233,7 @@ func collectAttributes(infos requestAttributes, into map[string]string) (err err
 		if slices.Contains(supportedAttributes, i.key) {
 			into[strings.TrimPrefix(i.key, "pmix.")] = i.value
 		} else if i.required {
-			err = fmt.Errorf("cannot heed %s in a spawn: %w", textutil.SingleLine(i.key, 80), pmi.NotSupported)
+			err = fmt.Errorf("cannot apply %s in a spawn: %w", textutil.SingleLine(i.key, 80), pmi.NotSupported)
 		}
 	}
 	return err
@@ -247,7 +247,7 @@ func (s *Server) decodeQuery(r *frameReader) func(context.Context, *frame) error
 	for range r.readCount(maxQueriedKeys) {
 		keys, with := r.readTexts(), r.readAttributes()
 		if asked += len(keys); asked > maxQueriedKeys {
-			return answerError(fmt.Errorf("cannot tell %d things: at most %d are accepted: %w", asked, maxQueriedKeys, pmi.NoSpace))
+			return answerError(fmt.Errorf("cannot answer a query for %d keys: at most %d are accepted: %w", asked, maxQueriedKeys, pmi.NoSpace))
 		}
 		for _, key := range keys {
 			if i, known := s.queryValue(key, by, with); known {
@@ -259,7 +259,7 @@ func (s *Server) decodeQuery(r *frameReader) func(context.Context, *frame) error
 	}
 	return func(_ context.Context, f *frame) error {
 		if len(found) == 0 {
-			return fmt.Errorf("cannot tell %s: %w", textutil.SingleLine(unknown, 80), pmi.NotSupported)
+			return fmt.Errorf("cannot answer a query for %s: %w", textutil.SingleLine(unknown, 80), pmi.NotSupported)
 		}
 		f.addAttributes(found)
 		return nil

@@ -171,7 +171,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	})
 	if err != nil {
 		s.Stop()
-		return nil, fmt.Errorf("cannot start a PMIx server by %s: %w", cfg.Library.Path, err)
+		return nil, fmt.Errorf("cannot start a PMIx server with %s: %w", cfg.Library.Path, err)
 	}
 	s.version, _, _ = strings.Cut(string(version), " (")
 	s.version, _, _ = strings.Cut(s.version, ",")
@@ -257,7 +257,7 @@ func (s *Server) handleFrame(op byte, id uint32, r *frameReader) error {
 	if load.Reserve(size, maxRequests, maxRequestBytes) {
 		answer, err = s.decodeRequest(op, r)
 	} else if size, load = 0, &s.refusalQuota; load.Reserve(size, maxRequests, 0) {
-		err = fmt.Errorf("cannot take in more than %d questions of %d GiB at once: %w", maxRequests, maxRequestBytes>>30, pmi.NoSpace)
+		err = fmt.Errorf("cannot accept more than %d requests and %d GiB at once: %w", maxRequests, maxRequestBytes>>30, pmi.NoSpace)
 	} else {
 		return errTooManyRequests
 	}
@@ -281,7 +281,7 @@ const (
 )
 
 // errTooManyRequests means that the child does not even accept the refusals.
-var errTooManyRequests = fmt.Errorf("cannot serve ranks that ask for %d things at once", 2*maxRequests)
+var errTooManyRequests = fmt.Errorf("cannot serve ranks that have %d requests pending at once", 2*maxRequests)
 
 // answerRequest answers a request and sends the result to the child.
 func (s *Server) answerRequest(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {
@@ -335,7 +335,7 @@ func (s *Server) writeFrames() {
 // sendFrame passes a frame to the child. It blocks until the frame is accepted or ctx ends.
 func (s *Server) sendFrame(ctx context.Context, f frame) error {
 	if len(f) > maxFrameSize {
-		return fmt.Errorf("cannot have the PMIx server do with %d bytes at once: %w", len(f), pmi.NoSpace)
+		return fmt.Errorf("cannot send %d bytes to the PMIx server at once: %w", len(f), pmi.NoSpace)
 	}
 	select {
 	case s.frames <- f:

@@ -97,17 +97,17 @@ type responseQueue struct {
 }
 
 // ErrNoSocket is returned if the program was not started by a daemon that serves a rendezvous.
-var ErrNoSocket = errors.New("cannot find a place to meet: " + roles.RendezvousVariable + " is not set; the ranks of a world have it (--ranks-per-node), and commands of bringupd exec in one")
+var ErrNoSocket = errors.New("cannot use the key-value store of this run: " + roles.RendezvousVariable + " is not set; it is set for ranks (--ranks-per-node), and for commands of bringupd exec in a run with ranks")
 
 // Kinds of errors that this package returns; test for them with errors.Is. Any other error means
 // that the request was invalid.
 var (
 	// ErrTimeout means that the deadline of a request has passed. The error's text names the missing
 	// ranks.
-	ErrTimeout = errors.New("the deadline passed")
+	ErrTimeout = errors.New("the timeout expired")
 	// ErrUnavailable means that the wait can never succeed because a rank or the run has ended. The
 	// error's text names the rank.
-	ErrUnavailable = errors.New("it will never be")
+	ErrUnavailable = errors.New("it cannot happen any more")
 	// ErrNoPeerLink means that the node has no peer link. The error's text describes the remedy.
 	ErrNoPeerLink = errors.New("there is no peer link")
 )
@@ -131,7 +131,7 @@ func Dial(ctx context.Context) (*Client, error) {
 	if text := os.Getenv(RankVariable); text != "" {
 		number, err := strconv.Atoi(text)
 		if err != nil {
-			return nil, fmt.Errorf("cannot tell which rank this is: %s=%s is not a number", RankVariable, text)
+			return nil, fmt.Errorf("cannot determine the rank of this process: %s=%s is not a number", RankVariable, text)
 		}
 		rank = &number
 	}
@@ -143,7 +143,7 @@ func DialAsRank(ctx context.Context, path string, rank *int) (*Client, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot reach this node's meeting: %w", err)
+		return nil, fmt.Errorf("cannot connect to this node's key-value store: %w", err)
 	}
 	return NewClient(ctx, conn, rank)
 }
@@ -300,7 +300,7 @@ func (c *Client) sendRequest(ask Request) (uint64, error) {
 	}
 	if err != nil {
 		delete(c.queues, ask.ID)
-		return 0, fmt.Errorf("cannot ask this node's meeting: %w", err)
+		return 0, fmt.Errorf("cannot send a request to this node's key-value store: %w", err)
 	}
 	return ask.ID, nil
 }
@@ -320,7 +320,7 @@ func (c *Client) readResponses() {
 	for {
 		var answer Response
 		if err := decoder.Decode(&answer); err != nil {
-			c.failAll(waitError{fmt.Sprintf("cannot hear this node's meeting any more: %v", err), ErrUnavailable})
+			c.failAll(waitError{fmt.Sprintf("cannot read from this node's key-value store any longer: %v", err), ErrUnavailable})
 			return
 		}
 		c.mu.Lock()

@@ -198,9 +198,9 @@ const char *guard_port(void) {
 	int pair[2];
 	own_uid = geteuid();
 	if (dlsym(RTLD_DEFAULT, "accept") != (void *)guarded_accept || dlsym(RTLD_DEFAULT, "accept4") != (void *)guarded_accept4)
-		return "this program does not export its own accept: build it by make build";
+		return "this program does not export its own accept: build it with make build";
 	if (!is_mapped())
-		return "this user namespace does not map this user, who cannot be told from others";
+		return "this user namespace does not map this user, so that connections of other users cannot be detected";
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
 		return strerror(errno);
 	close(pair[1]);

@@ -218,7 +218,7 @@ static bool take_frame(frame *f) {
 		return false;
 	length = ntohl(length);
 	if (length > longest_frame) {
-		fprintf(stderr, "cannot read what the daemon says: %u bytes at once\n", length);
+		fprintf(stderr, "cannot read a message of the daemon: %u bytes are too many\n", length);
 		return false;
 	}
 	free(f->bytes);
@@ -868,7 +868,7 @@ int serve_pmix(const char *path, int in, int out) {
 	crash_plainly();
 	pthread_t watcher;
 	if (!take_pipes(in, out) || pthread_create(&watcher, NULL, watch_daemon, NULL) != 0) {
-		perror("cannot serve PMIx by standard input and output");
+		perror("cannot serve PMIx on standard input and output");
 		return CHILD_UNFIT;
 	}
 	const char *unguarded = guard_port();
@@ -887,7 +887,7 @@ int serve_pmix(const char *path, int in, int out) {
 		return CHILD_UNFIT;
 	}
 	if (sscanf(PMIx_Get_version(), "%*[^0-9]%d", &major) != 1 || major < 3) {
-		fprintf(stderr, "cannot use %s as a PMIx server: it is %.80s, and versions from 3 on are accepted\n", path, PMIx_Get_version());
+		fprintf(stderr, "cannot use %s as a PMIx server: it is %.80s, and version 3 or later is required\n", path, PMIx_Get_version());
 		return CHILD_UNFIT;
 	}
 	fill_module();

@@ -12,6 +12,6 @@ import (
 
 // ServePMIx reports that this build cannot serve PMIx.
 func ServePMIx(_ string, _, _ *os.File, errs io.Writer) int {
-	fmt.Fprintln(errs, "cannot serve PMIx: this bringupd was built without C (make build has it)")
+	fmt.Fprintln(errs, "cannot serve PMIx: this bringupd was built without cgo (make build includes it)")
 	return 3
 }
