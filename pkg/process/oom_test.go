@@ -220,11 +220,11 @@ func TestRealOOM(t *testing.T) {
 	if len(group.levels) == 0 {
 		t.Fatal("cannot find the memory cgroup of this process")
 	}
-	const limit = 64 << 20
+	const limit = 256 << 20
 	dir := boundedGroup(t, group, limit)
 	for _, tc := range []struct{ name, script, says string }{
-		{"the child itself", "exec dd if=/dev/zero of=/dev/null bs=512M count=1", "killed by SIGKILL: the kernel has ended 1 process of this cgroup"},
-		{"a child's child", "dd if=/dev/zero of=/dev/null bs=512M count=1", "exit code 137, as of a process killed by SIGKILL: the kernel has ended 1 process"},
+		{"the child itself", "exec dd if=/dev/zero of=/dev/null bs=1G count=1", "killed by SIGKILL: the kernel has ended 1 process of this cgroup"},
+		{"a child's child", "dd if=/dev/zero of=/dev/null bs=1G count=1", "exit code 137, as of a process killed by SIGKILL: the kernel has ended 1 process"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			self, err := os.Executable()
