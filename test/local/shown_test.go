@@ -38,7 +38,7 @@ func TestFirstCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "\n## Try it\n")
+	_, section, _ := strings.Cut(string(text), "\n**This machine**")
 	_, line, _ := strings.Cut(section, "\n    ")
 	line, _, _ = strings.Cut(line, "\n")
 	if !strings.HasPrefix(line, "go run ./cmd/bringupd local ") {
