@@ -165,8 +165,8 @@ const symptomDelay = 300 * time.Millisecond
 // neither passed their checks nor failed.
 func UndecidedUntil(failures []ObservedFailure, passed []int, size int) time.Time {
 	ordered := sortByPrecedence(failures)
-	if len(ordered) > 0 && (Kind(ordered[0].Kind) == CheckEnvironment || Kind(ordered[0].Kind) == CheckFailed) {
-		return evidenceDeadline(Kind(ordered[0].Kind), failures, passed, size)
+	if len(ordered) > 0 && (ordered[0].Kind == CheckEnvironment || ordered[0].Kind == CheckFailed) {
+		return evidenceDeadline(ordered[0].Kind, failures, passed, size)
 	}
 	if len(ordered) == 0 || !hasSymptom(ordered[0].Failure) {
 		return time.Time{}

@@ -10,8 +10,8 @@ import (
 
 const variable = "BRINGUPD_TEST_TWIN"
 
-// Main, in a process that Start has started, waits for the end of standard input and exits. In
-// other processes it does nothing. TestMain must call it first.
+// Main waits for the end of standard input and exits if the process was started by Start. In other
+// processes it does nothing. TestMain must call it first.
 func Main() {
 	if os.Getenv(variable) != "" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
