@@ -37,7 +37,7 @@ func TestCheckTells(t *testing.T) {
 		{"it warns", []string{"--active-check=exit 1"}, 1, "WARN n7: none of 1 checks failed, 1 warning (", []string{"WARN     active.exit"}, []string{"scontrol"}},
 		{"it fails", []string{"--active-check=echo 12 GB/s; exit 2", "--active-check=true"}, 2, "FAIL n7: 1 of 2 checks failed (",
 			[]string{"FAIL     active.echo  12 GB/s\n", "  1 passed\n"}, []string{"\x1b", "scontrol"}},
-		{"it can't tell", []string{"--active-check=exit 3"}, 3, "UNKNOWN n7: none of 1 checks failed, 1 not known (", nil, []string{"scontrol"}},
+		{"it can't tell", []string{"--active-check=exit 3"}, 3, "UNKNOWN n7: none of 1 checks failed, 1 unknown (", nil, []string{"scontrol"}},
 		{"a failure is only told of", []string{"--active-check=exit 2", "--check=active.*=warn"}, 1, "WARN n7: ", []string{"by: active.*=warn"}, []string{"scontrol"}},
 		{"it is off", []string{"--active-check=touch ran", "--check=active.touch=off"}, 0, "PASS n7: 0 passed (", nil, nil},
 	} {

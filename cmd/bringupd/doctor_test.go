@@ -99,7 +99,7 @@ func TestDoctorOfRanks(t *testing.T) {
 			t.Errorf("rank %d: %v: %s%s", node, err, &outs[node], &errs[node])
 		}
 	}
-	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reached at ") {
+	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reachable at ") {
 		t.Errorf("the head says: %s%s", out, &errs[0])
 	}
 	for node := 1; node < size; node++ {

@@ -90,7 +90,7 @@ func (l *localCmd) checkNameUnused(cfg deps.Config) error {
 	}
 	return &signal.DirError{
 		Path: cfg.LogDir, Host: cfg.Identity.Host,
-		Problem: fmt.Sprintf("a run of the same name, %s, has been there before", l.opts.overrides.JobID),
+		Problem: fmt.Sprintf("a run of the same name, %s, already exists", l.opts.overrides.JobID),
 		Remedy:  "give another --job-id, or another --log-dir",
 	}
 }

@@ -28,7 +28,7 @@ func TestTopologyHere(t *testing.T) {
 		t.Errorf("it is %+v", got)
 	}
 	got = call(t, nil, "topology", "--nvml=/nonexistent/libnvidia-ml.so.1", "--ranks-per-node=1")
-	if got.code != 0 || !strings.Contains(got.out, "no GPUs: NVML can't be asked for GPUs: ") || !strings.Contains(got.out, "\n1 rank (--ranks-per-node=1 --bind=auto):\n") {
+	if got.code != 0 || !strings.Contains(got.out, "no GPUs: cannot query NVML for GPUs: ") || !strings.Contains(got.out, "\n1 rank (--ranks-per-node=1 --bind=auto):\n") {
 		t.Errorf("it is %+v", got)
 	}
 }
@@ -48,5 +48,5 @@ func TestTopologyRefuses(t *testing.T) {
 			refused(t, call(t, nil, append([]string{"topology"}, tc.args...)...), 64, tc.says)
 		})
 	}
-	refused(t, call(t, []string{"CUDA_VISIBLE_DEVICES=0-3"}, "topology"), 64, "cannot read CUDA_VISIBLE_DEVICES=0-3")
+	refused(t, call(t, []string{"CUDA_VISIBLE_DEVICES=0-3"}, "topology"), 64, "cannot use CUDA_VISIBLE_DEVICES=0-3")
 }

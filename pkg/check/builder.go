@@ -40,6 +40,6 @@ func (s *FindingBuilder) AddFailure(by Class, observed, expected, hint string) *
 
 // addUnreadable adds a finding that the check could not read its data.
 func (s *FindingBuilder) addUnreadable(err error) {
-	s.AddFinding(Unknown, ClassEnvironment, fmt.Sprintf("it could not be read: %v", err), "",
-		"see whether the path is there and readable for the job's user, in the container too")
+	s.AddFinding(Unknown, ClassEnvironment, fmt.Sprintf("cannot be read: %v", err), "",
+		"check that the path exists and that the job's user can read it, also inside the container")
 }

@@ -89,39 +89,39 @@ const (
 	severityFailure                           // a failure in all modes
 )
 
-const oneModelHint = "ask for one model, as by --gres=gpu:MODEL:N or --constraint"
+const oneModelHint = "request one GPU model, for example with --gres=gpu:MODEL:N or --constraint"
 
 // attributeRules lists the compared attributes in the order of the report. Differences in the last
 // boot or in the version of this program are not faults of a node, so strict mode does not turn
 // them into failures.
 var attributeRules = []attributeRule{
 	{AttrGPUModel, "GPU model", severityFailure, ClassUser, oneModelHint, nil, ""},
-	{AttrGPUCount, "number of GPUs", severityFailure, ClassNode, "look at the nodes with fewer; --gpus-per-node has each of them checked for its number", nil, ""},
-	{AttrCUDA, "CUDA's major version", severityFailure, ClassNode, "have the same driver on all nodes", majorVersion, ""},
-	{AttrCUDA, "CUDA version", severityStrict, ClassNode, "have the same driver on all nodes", nil, ""},
-	{AttrDriver, "driver", severityStrict, ClassNode, "have the same driver on all nodes", nil, ""},
-	{AttrVBIOS, "VBIOS", severityStrict, ClassNode, "have the same VBIOS on all GPUs", nil, ""},
-	{AttrGSP, "GSP firmware", severityStrict, ClassNode, "have the same driver on all nodes", nil, ""},
+	{AttrGPUCount, "number of GPUs", severityFailure, ClassNode, "inspect the nodes with fewer GPUs; with --gpus-per-node each node's count is checked", nil, ""},
+	{AttrCUDA, "CUDA major version", severityFailure, ClassNode, "install the same NVIDIA driver on all nodes", majorVersion, ""},
+	{AttrCUDA, "CUDA version", severityStrict, ClassNode, "install the same NVIDIA driver on all nodes", nil, ""},
+	{AttrDriver, "NVIDIA driver", severityStrict, ClassNode, "install the same NVIDIA driver on all nodes", nil, ""},
+	{AttrVBIOS, "VBIOS", severityStrict, ClassNode, "install the same VBIOS on all GPUs", nil, ""},
+	{AttrGSP, "GSP firmware", severityStrict, ClassNode, "install the same NVIDIA driver on all nodes", nil, ""},
 	{AttrMemory, "GPU memory", severityStrict, ClassUser, oneModelHint, nil, ""},
-	{AttrNVLink, "active NVLinks of a GPU", severityStrict, ClassNode, "reset its GPUs, or power the node off and on: nvidia-smi nvlink --status", nil, ""},
-	{AttrPCIe, "PCIe link of the GPUs", severityStrict, ClassNode, "compare slots, risers and the firmware's settings of PCIe: lspci -vv, LnkCap", nil, ""},
-	{AttrPowerLimit, "power limit of the GPUs", severityStrict, ClassNode, "set it on all nodes when they boot: nvidia-smi --power-limit", nil, ""},
-	{AttrAppClocks, "application clocks", severityStrict, ClassNode, "take back what somebody has set: nvidia-smi --reset-applications-clocks", nil, ""},
+	{AttrNVLink, "active NVLinks per GPU", severityStrict, ClassNode, "reset the node's GPUs, or power-cycle it; see nvidia-smi nvlink --status", nil, ""},
+	{AttrPCIe, "PCIe link of the GPUs", severityStrict, ClassNode, "compare slots, risers and the PCIe settings of the firmware (lspci -vv, LnkCap)", nil, ""},
+	{AttrPowerLimit, "power limit of the GPUs", severityStrict, ClassNode, "set it on all nodes at boot: nvidia-smi --power-limit", nil, ""},
+	{AttrAppClocks, "application clocks", severityStrict, ClassNode, "reset the clocks: nvidia-smi --reset-applications-clocks", nil, ""},
 	{AttrPersistence, "persistence mode", severityStrict, ClassNode, "run nvidia-persistenced on all nodes", nil, ""},
-	{AttrECC, "ECC mode", severityStrict, ClassNode, "set it on all nodes, and reset the GPUs: nvidia-smi --ecc-config=1", nil, ""},
+	{AttrECC, "ECC mode", severityStrict, ClassNode, "set it on all nodes and reset the GPUs: nvidia-smi --ecc-config=1", nil, ""},
 	{AttrMIG, "MIG mode", severityStrict, ClassNode, "set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1", nil, ""},
-	{AttrGPUIdle, "GPUs that are hot or draw much at idle", severityStrict, ClassNode, "see to what runs there, and to fans and cooling: nvidia-smi", nil, "none"},
-	{AttrPeerMem, "nvidia_peermem", severityStrict, ClassNode, "load it on all nodes when they boot: modprobe nvidia_peermem", nil, ""},
-	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex and /dev/nvidia-caps-imex-channels, which a reboot empties", nil, ""},
-	{AttrNICs, "RDMA cards", severityStrict, ClassNode, "see lspci and dmesg: a card that has left the bus may be back once the node is powered off and on", nil, ""},
-	{AttrNICRate, "active ports of the RDMA cards", severityStrict, ClassNode, "see to cable, transceiver and switch port: ibstat, mlxlink", nil, ""},
+	{AttrGPUIdle, "idle GPUs that are hot or draw much power", severityStrict, ClassNode, "check what runs there (nvidia-smi), and the fans and the cooling", nil, "none"},
+	{AttrPeerMem, "nvidia_peermem", severityStrict, ClassNode, "load it on all nodes at boot: modprobe nvidia_peermem", nil, ""},
+	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex and /dev/nvidia-caps-imex-channels, which is empty after a reboot", nil, ""},
+	{AttrNICs, "RDMA NICs", severityStrict, ClassNode, "see lspci and dmesg: a NIC that is missing from the bus may return after a power cycle", nil, ""},
+	{AttrNICRate, "active ports of the RDMA NICs", severityStrict, ClassNode, "check cable, transceiver and switch port (ibstat, mlxlink)", nil, ""},
 	{AttrGIDs, "index of the RoCE v2 GIDs (IPv4) of the RDMA ports", severityStrict, ClassNode,
-		"see whether each port's interface has its IPv4 address: show_gids; where the order differs, leave NCCL_IB_GID_INDEX out", nil, ""},
-	{AttrNICFirmware, "firmware of the RDMA cards", severityStrict, ClassNode, "have the same firmware on all cards of a kind", nil, ""},
-	{AttrCPU, "processors", severityStrict, ClassUser, "ask for one kind of nodes, as by --constraint", nil, ""},
-	{AttrKernel, "kernel", severityStrict, ClassNode, "have the same kernel on all nodes", nil, ""},
-	{AttrUptime, "last boot", severityWarning, ClassNode, "see why it was rebooted, and whether what is set by hand is set again: journalctl --boot=-1", nil, "longer ago"},
-	{AttrBringupd, "version of bringupd", severityWarning, ClassUser, "start one file that all nodes see", nil, ""},
+		"check that each port's interface has its IPv4 address (show_gids); if the order differs, unset NCCL_IB_GID_INDEX", nil, ""},
+	{AttrNICFirmware, "firmware of the RDMA NICs", severityStrict, ClassNode, "install the same firmware on all NICs of a model", nil, ""},
+	{AttrCPU, "processors", severityStrict, ClassUser, "request one node type, for example with --constraint", nil, ""},
+	{AttrKernel, "kernel", severityStrict, ClassNode, "boot the same kernel on all nodes", nil, ""},
+	{AttrUptime, "last boot", severityWarning, ClassNode, "find out why it rebooted (journalctl --boot=-1), and check that manual settings are restored", nil, "more than an hour ago"},
+	{AttrBringupd, "version of bringupd", severityWarning, ClassUser, "use the same bringupd on all nodes", nil, ""},
 }
 
 // majorVersion returns the major version: 12 of 12.8.
@@ -292,8 +292,8 @@ func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
 	if len(odd) == 0 {
 		return nil
 	}
-	k := attributeRule{AttrFabric, "NVLink domain", severityStrict, ClassNode, "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack", nil, ""}
+	k := attributeRule{AttrFabric, "NVLink domain", severityStrict, ClassNode, "check that IMEX and the fabric manager run there, and that the nodes are in one rack", nil, ""}
 	f := k.valuesFinding(odd, hosts)
-	f.Expected = "one shared with others" + otherNodesSuffix(size-len(f.NodeIndices))
+	f.Expected = "one shared with other nodes" + otherNodesSuffix(size-len(f.NodeIndices))
 	return []Finding{f}
 }

@@ -55,11 +55,11 @@ func TestCompare(t *testing.T) {
 		{"two of two", []NodeGroup{told([]int{0}, a100), told([]int{1}, h100)},
 			[]string{"FAIL x.gpu_model []: GPU model: A100 on n0 (rank 0); H100 on n1 (rank 1); expected the same on all nodes"}},
 		{"most, and two others", []NodeGroup{told([]int{4}, "x.driver=1"), told(upTo(0, 2), "x.driver=2"), told([]int{3, 5}, "x.driver=3")},
-			[]string{"WARN x.driver [3 4 5]: driver: 3 on n3+n5 (ranks 3,5); 1 on n4 (rank 4); expected 2, as on 3 other nodes"}},
+			[]string{"WARN x.driver [3 4 5]: NVIDIA driver: 3 on n3+n5 (ranks 3,5); 1 on n4 (rank 4); expected 2, as on 3 other nodes"}},
 		{"fewer GPUs", []NodeGroup{told([]int{0, 1}, "x.gpu_count=8"), told([]int{2}, "x.gpu_count=7")},
 			[]string{"FAIL x.gpu_count [2]: number of GPUs: 7 on n2 (rank 2); expected 8, as on 2 other nodes"}},
-		{"CUDA's major version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
-			[]string{"FAIL x.cuda [3]: CUDA's major version: 13 on n3 (rank 3); expected 12, as on 3 other nodes"}},
+		{"CUDA major version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
+			[]string{"FAIL x.cuda [3]: CUDA major version: 13 on n3 (rank 3); expected 12, as on 3 other nodes"}},
 		{"CUDA's minor version", []NodeGroup{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2")},
 			[]string{"WARN x.cuda [2]: CUDA version: 12.2 on n2 (rank 2); expected 12.8, as on 2 other nodes"}},
 		{"what only warns", []NodeGroup{
@@ -80,14 +80,14 @@ func TestCompare(t *testing.T) {
 		{"two domains", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2, 3}, h100, "x.fabric=b")}, nil},
 		{"a domain for each", []NodeGroup{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b"), told([]int{2}, h100, "x.fabric=c")}, nil},
 		{"one that is alone", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b")},
-			[]string{"WARN x.fabric [2]: NVLink domain: one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+			[]string{"WARN x.fabric [2]: NVLink domain: one of its own on n2 (rank 2); expected one shared with other nodes, as on 2 other nodes"}},
 		{"one without", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=")},
-			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with other nodes, as on 2 other nodes"}},
 		{"one without the trait", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100)},
-			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with other nodes, as on 2 other nodes"}},
 		{"one without GPUs", []NodeGroup{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, "x.kernel=6")}, nil},
 		{"one alone, one without", []NodeGroup{told([]int{1, 3}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b"), told([]int{0}, h100)},
-			[]string{"WARN x.fabric [0 2]: NVLink domain: none on n0 (rank 0); one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+			[]string{"WARN x.fabric [0 2]: NVLink domain: none on n0 (rank 0); one of its own on n2 (rank 2); expected one shared with other nodes, as on 2 other nodes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
@@ -116,29 +116,29 @@ func TestCompareKinds(t *testing.T) {
 		want           string // of the odd one
 	}{
 		{"x.cuda", "12.8", "12.4", true, "CUDA version: 12.4 on n2 (rank 2); expected 12.8, as on 3 other nodes"},
-		{"x.driver", "570", "550", true, "driver: 550 on n2 (rank 2); expected 570, as on 3 other nodes"},
+		{"x.driver", "570", "550", true, "NVIDIA driver: 550 on n2 (rank 2); expected 570, as on 3 other nodes"},
 		{"x.vbios", "96.00.74", "96.00.30", true, "VBIOS: 96.00.30 on n2 (rank 2); expected 96.00.74, as on 3 other nodes"},
 		{"x.gsp", "570", "550", true, "GSP firmware: 550 on n2 (rank 2); expected 570, as on 3 other nodes"},
 		{"x.memory", "80 GiB", "94 GiB", true, "GPU memory: 94 GiB on n2 (rank 2); expected 80 GiB, as on 3 other nodes"},
-		{"x.nvlink", "18", "17", true, "active NVLinks of a GPU: 17 on n2 (rank 2); expected 18, as on 3 other nodes"},
+		{"x.nvlink", "18", "17", true, "active NVLinks per GPU: 17 on n2 (rank 2); expected 18, as on 3 other nodes"},
 		{"x.pcie", "x16 Gen5", "x16 Gen4", true, "PCIe link of the GPUs: x16 Gen4 on n2 (rank 2); expected x16 Gen5, as on 3 other nodes"},
 		{"x.power_limit", "700 W", "500 W", true, "power limit of the GPUs: 500 W on n2 (rank 2); expected 700 W, as on 3 other nodes"},
 		{"x.app_clocks", "1980 MHz", "1200 MHz", true, "application clocks: 1200 MHz on n2 (rank 2); expected 1980 MHz, as on 3 other nodes"},
 		{"x.persistence", "on", "off", true, "persistence mode: off on n2 (rank 2); expected on, as on 3 other nodes"},
 		{"x.ecc", "on", "off", true, "ECC mode: off on n2 (rank 2); expected on, as on 3 other nodes"},
 		{"x.mig", "off", "on", true, "MIG mode: on on n2 (rank 2); expected off, as on 3 other nodes"},
-		{"x.gpu_idle", "", "one above 60 C", true, "GPUs that are hot or draw much at idle: one above 60 C on n2 (rank 2); expected none, as on 3 other nodes"},
+		{"x.gpu_idle", "", "one above 60 C", true, "idle GPUs that are hot or draw much power: one above 60 C on n2 (rank 2); expected none, as on 3 other nodes"},
 		{"x.peermem", "loaded", "none", true, "nvidia_peermem: none on n2 (rank 2); expected loaded, as on 3 other nodes"},
 		{"x.imex", "channels and service", "service", true, "IMEX: service on n2 (rank 2); expected channels and service, as on 3 other nodes"},
-		{"x.nics", "8 MT4129", "7 MT4129", true, "RDMA cards: 7 MT4129 on n2 (rank 2); expected 8 MT4129, as on 3 other nodes"},
+		{"x.nics", "8 MT4129", "7 MT4129", true, "RDMA NICs: 7 MT4129 on n2 (rank 2); expected 8 MT4129, as on 3 other nodes"},
 		{"x.nic_rate", "8x400 Gb/s", "7x400 Gb/s, 1x200 Gb/s", true,
-			"active ports of the RDMA cards: 7x400 Gb/s, 1x200 Gb/s on n2 (rank 2); expected 8x400 Gb/s, as on 3 other nodes"},
+			"active ports of the RDMA NICs: 7x400 Gb/s, 1x200 Gb/s on n2 (rank 2); expected 8x400 Gb/s, as on 3 other nodes"},
 		{"x.gids", "8 at 3", "7 at 3, 1 with none", true,
 			"index of the RoCE v2 GIDs (IPv4) of the RDMA ports: 7 at 3, 1 with none on n2 (rank 2); expected 8 at 3, as on 3 other nodes"},
-		{"x.nic_fw", "MT4129 28.39", "MT4129 28.40", true, "firmware of the RDMA cards: MT4129 28.40 on n2 (rank 2); expected MT4129 28.39, as on 3 other nodes"},
+		{"x.nic_fw", "MT4129 28.39", "MT4129 28.40", true, "firmware of the RDMA NICs: MT4129 28.40 on n2 (rank 2); expected MT4129 28.39, as on 3 other nodes"},
 		{"x.cpu", "64 EPYC", "63 EPYC", true, "processors: 63 EPYC on n2 (rank 2); expected 64 EPYC, as on 3 other nodes"},
 		{"x.kernel", "6.8", "6.5", true, "kernel: 6.5 on n2 (rank 2); expected 6.8, as on 3 other nodes"},
-		{"x.uptime", "", "within the hour", false, "last boot: within the hour on n2 (rank 2); expected longer ago, as on 3 other nodes"},
+		{"x.uptime", "", "within the hour", false, "last boot: within the hour on n2 (rank 2); expected more than an hour ago, as on 3 other nodes"},
 		{"x.bringupd", "1.1", "1.0", false, "version of bringupd: 1.0 on n2 (rank 2); expected 1.1, as on 3 other nodes"},
 	} {
 		t.Run(tc.id, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestCompareKinds(t *testing.T) {
 // they are the odd ones nevertheless; a node without any traits does not count as normal.
 func TestCompareWithNormal(t *testing.T) {
 	found := CompareNodes([]NodeGroup{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
-	if len(found) != 1 || !slices.Equal(found[0].NodeIndices, []int{0, 1, 2}) || found[0].Expected != "longer ago, as on 1 other node" {
+	if len(found) != 1 || !slices.Equal(found[0].NodeIndices, []int{0, 1, 2}) || found[0].Expected != "more than an hour ago, as on 1 other node" {
 		t.Errorf("got %+v", found)
 	}
 	if found := CompareNodes([]NodeGroup{told([]int{0, 1}, "x.uptime=within the hour"), {Ranks: []int{2}}}, bySeparateNames); found != nil {

@@ -138,9 +138,9 @@ func (h *Host) awaitFindings(ctx context.Context, p hostCheck) []Finding {
 	if p.id == idDisk { // the job chooses the directory, which may be on a shared file system
 		by = ClassEnvironment
 	}
-	silent.AddFinding(Wait, by, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.startedAt).Round(time.Second/10)),
-		fmt.Sprintf("an answer within %s", answerTimeout),
-		"drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs").MaxWait = slowAnswerTimeout
+	silent.AddFinding(Wait, by, fmt.Sprintf("the kernel has not responded for %s", time.Since(q.startedAt).Round(time.Second/10)),
+		fmt.Sprintf("a response within %s", answerTimeout),
+		"drain the node and see the kernel log (dmesg): the disk, the mount or the device hangs").MaxWait = slowAnswerTimeout
 	return silent.Findings
 }
 

@@ -34,7 +34,7 @@ func (h *Host) checkLimits(s *FindingBuilder) {
 		s.addUnreadable(filesErr)
 	case files.Max < minOpenFiles:
 		s.AddWarning(ClassEnvironment, "at most "+formatFileLimit(files.Max)+" open files", strconv.Itoa(minOpenFiles),
-			"raise LimitNOFILE of slurmd's unit, or the limit where the job is submitted, which Slurm carries along (PropagateResourceLimits)")
+			"raise LimitNOFILE in slurmd's unit, or the limit of the submitting shell, which Slurm propagates (PropagateResourceLimits)")
 	}
 	s.Template.Source = "RLIMIT_MEMLOCK"
 	switch {
@@ -42,7 +42,7 @@ func (h *Host) checkLimits(s *FindingBuilder) {
 		s.addUnreadable(lockedErr)
 	case locked.Cur != unix.RLIM_INFINITY && len(cards) > 0:
 		s.AddWarning(ClassEnvironment, formatMemlockLimit(locked.Cur)+" of locked memory", "unlimited, for RDMA",
-			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; ulimit -l unlimited in a container")
+			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; in a container, ulimit -l unlimited")
 	}
 	s.Template.Source = "pids.max, RLIMIT_NPROC"
 	if lack, mend := (process.Limits{Tasks: h.Tasks, Purpose: "the services need"}).FindShortage(h.hostPath("")); lack != "" {
@@ -50,14 +50,14 @@ func (h *Host) checkLimits(s *FindingBuilder) {
 	}
 	s.Template.Source = limitsSource
 	if len(s.Findings) == 0 {
-		s.AddPass(fmt.Sprintf("%s open files, %s of locked memory", formatFileLimit(files.Max), formatMemlockLimit(locked.Cur)))
+		s.AddPass(fmt.Sprintf("%s open files, %s locked memory", formatFileLimit(files.Max), formatMemlockLimit(locked.Cur)))
 	}
 }
 
 // formatFileLimit formats a number of open files for "N open files".
 func formatFileLimit(n uint64) string {
 	if n == unix.RLIM_INFINITY {
-		return "any number of"
+		return "unlimited"
 	}
 	return strconv.FormatUint(n, 10)
 }
@@ -65,7 +65,7 @@ func formatFileLimit(n uint64) string {
 // formatMemlockLimit formats an amount of locked memory in bytes.
 func formatMemlockLimit(n uint64) string {
 	if n == unix.RLIM_INFINITY {
-		return "any amount"
+		return "unlimited"
 	}
 	return textutil.FormatSize(n)
 }

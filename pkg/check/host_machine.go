@@ -155,7 +155,7 @@ func (h *Host) readNICAttributes(ports []rdmaPort) []Attribute {
 	var models, firmware []string
 	for _, device := range devices {
 		kind, _ := readTrimmed(h.hostPath(ibClass), device, "hca_type")
-		models = append(models, cmp.Or(kind, "of no known model"))
+		models = append(models, cmp.Or(kind, "unknown model"))
 		if version, err := readTrimmed(h.hostPath(ibClass), device, "fw_ver"); err == nil && version != "" {
 			firmware = append(firmware, strings.TrimSpace(kind+" "+version))
 		}

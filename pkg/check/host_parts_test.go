@@ -60,10 +60,10 @@ func TestDisk(t *testing.T) {
 // that names it (N3).
 func TestTempDirIsNamed(t *testing.T) {
 	for _, tc := range []struct{ variable, dir, want string }{
-		{"/scratch/login", "", "TMPDIR=/scratch/login: a byte could not be written: no such file or directory"},
-		{"/scratch/login", "/scratch/login", "TMPDIR=/scratch/login: a byte could not be written: no such file or directory"},
-		{"/tmp", "/scratch/x", "--temp-dir=/scratch/x: a byte could not be written: no such file or directory"},
-		{"", "", "a byte could not be written: no such file or directory"},
+		{"/scratch/login", "", "TMPDIR=/scratch/login: a test write failed: no such file or directory"},
+		{"/scratch/login", "/scratch/login", "TMPDIR=/scratch/login: a test write failed: no such file or directory"},
+		{"/tmp", "/scratch/x", "--temp-dir=/scratch/x: a test write failed: no such file or directory"},
+		{"", "", "a test write failed: no such file or directory"},
 	} {
 		t.Setenv("TMPDIR", tc.variable)
 		h := &Host{TempDir: tc.dir, system: node{prove: func(string) error { return syscall.ENOENT }}}
@@ -195,15 +195,15 @@ func TestLimits(t *testing.T) {
 		rdma bool
 		want []string
 	}{
-		{"all is well", node{}, true, []string{"PASS 1048576 open files, any amount of locked memory"}},
+		{"all is well", node{}, true, []string{"PASS 1048576 open files, unlimited locked memory"}},
 		{"few files", node{files: 4096}, true, []string{"WARN at most 4096 open files"}},
-		{"just enough files", node{files: 8192}, false, []string{"PASS 8192 open files, any amount of locked memory"}},
-		{"any number of files", node{files: unix.RLIM_INFINITY}, false, []string{"PASS any number of open files, any amount of locked memory"}},
+		{"just enough files", node{files: 8192}, false, []string{"PASS 8192 open files, unlimited locked memory"}},
+		{"unlimited files", node{files: unix.RLIM_INFINITY}, false, []string{"PASS unlimited open files, unlimited locked memory"}},
 		{"memory can't be locked", node{locked: 8 << 20}, true, []string{"WARN 8.0 MiB of locked memory"}},
-		{"memory need not be locked", node{locked: 8 << 20}, false, []string{"PASS 1048576 open files, 8.0 MiB of locked memory"}},
+		{"memory need not be locked", node{locked: 8 << 20}, false, []string{"PASS 1048576 open files, 8.0 MiB locked memory"}},
 		{"both", node{files: 1024, locked: 64 << 10}, true, []string{"WARN at most 1024 open files", "WARN 64 KiB of locked memory"}},
 		{"can't be asked", node{err: syscall.EPERM}, true,
-			[]string{"UNKNOWN it could not be read: operation not permitted", "UNKNOWN it could not be read: operation not permitted"}},
+			[]string{"UNKNOWN cannot be read: operation not permitted", "UNKNOWN cannot be read: operation not permitted"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &Host{Root: tree(t, nil), system: tc.node}
@@ -232,15 +232,15 @@ func TestJudgeShare(t *testing.T) {
 	}{
 		{"nothing is known", ShareFacts{}, nil},
 		{"all is well", ShareFacts{Space: room, Offset: offset(300 * time.Millisecond)},
-			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the share's clock"}},
+			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the shared filesystem's clock"}},
 		{"another user can replace it", ShareFacts{Exposure: signal.Exposure{Reason: "seen", Remedy: "mend"}}, []string{"WARN seen"}},
 		{"nearly full", ShareFacts{Space: &signal.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
 		{"no inodes", ShareFacts{Space: &signal.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
-		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO}, []string{"UNKNOWN it could not be read: input/output error"}},
-		{"just right", ShareFacts{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the share's clock"}},
-		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the share's clock"}},
-		{"ahead", ShareFacts{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the share's clock"}},
-		{"an hour behind", ShareFacts{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the share's clock"}},
+		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO}, []string{"UNKNOWN cannot be read: input/output error"}},
+		{"just right", ShareFacts{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the shared filesystem's clock"}},
+		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the shared filesystem's clock"}},
+		{"ahead", ShareFacts{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the shared filesystem's clock"}},
+		{"an hour behind", ShareFacts{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the shared filesystem's clock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.share.Path = "/scratch/me"

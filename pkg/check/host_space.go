@@ -32,12 +32,12 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 	space, err := h.system.FreeSpace(s.Template.Source)
 	wrong := h.system.TestWrite(s.Template.Source)
 	observed, verdict := classifySpace(space)
-	expected := fmt.Sprintf("%s and %.0f %% free, and a byte can be written", textutil.FormatSize(minFreeSpace), 100*lowFreeFraction)
-	const room = "remove what earlier jobs left there, or drain the node"
+	expected := fmt.Sprintf("%s and %.0f %% free, and writable", textutil.FormatSize(minFreeSpace), 100*lowFreeFraction)
+	const room = "remove files of earlier jobs there, or drain the node"
 	switch {
 	case wrong != nil:
 		why, hint := writeErrorText(wrong)
-		s.AddFailure(ClassEnvironment, fmt.Sprintf("%sa byte could not be written: %s", h.tempDirSetting(), why), expected, hint)
+		s.AddFailure(ClassEnvironment, fmt.Sprintf("%sa test write failed: %s", h.tempDirSetting(), why), expected, hint)
 	case err != nil:
 		s.addUnreadable(err)
 	case verdict == Fail:
@@ -94,17 +94,17 @@ func writeErrorText(err error) (why, hint string) {
 	}
 	switch number {
 	case syscall.EROFS:
-		return why, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
+		return why, "drain the node: the kernel remounts a filesystem read-only after disk errors (dmesg)"
 	case syscall.ENOENT, syscall.ENOTDIR:
-		return why, "give a directory that is on every node: --temp-dir, or TMPDIR; if other nodes have it, its disk is not mounted there"
+		return why, "use a directory that exists on every node (--temp-dir or TMPDIR); if it exists on other nodes, its disk is not mounted on this one"
 	case syscall.EACCES, syscall.EPERM:
-		return why, "give a directory that you can write to: --temp-dir, or TMPDIR"
+		return why, "use a directory that you can write to (--temp-dir or TMPDIR)"
 	case syscall.EDQUOT:
-		return why, "free some of your quota there"
+		return why, "your quota there is used up: delete files"
 	case syscall.ENOSPC:
-		return why, "remove what earlier jobs left there, or drain the node"
+		return why, "remove files of earlier jobs there, or drain the node"
 	default:
-		return why, "drain the node and look at the kernel's log (dmesg)"
+		return why, "drain the node and see the kernel log (dmesg)"
 	}
 }
 
@@ -125,8 +125,8 @@ const (
 // checkShm checks the size and the free space of /dev/shm.
 func (h *Host) checkShm(s *FindingBuilder) {
 	const (
-		enlarge = "enlarge it: mount -o remount,size=..., or what the container's runtime has for it (--shm-size)"
-		leaving = "remove what earlier jobs left there, in an epilog"
+		enlarge = "enlarge it: mount -o remount,size=..., or the container runtime's option (--shm-size)"
+		leaving = "remove files of earlier jobs there, for example in an epilog"
 	)
 	// Collect the sizes: of /dev/shm, of the memory and of the object store.
 	space, err := h.system.FreeSpace(s.Template.Source)
@@ -134,25 +134,25 @@ func (h *Host) checkShm(s *FindingBuilder) {
 	used := space.Size - min(space.Free, space.Size)
 	observed := fmt.Sprintf("%s, %s free", textutil.FormatSize(space.Size), textutil.FormatSize(space.Free))
 	if memory > 0 {
-		observed += fmt.Sprintf(", of %s of memory", textutil.FormatSize(memory))
+		observed += fmt.Sprintf("; the node has %s of memory", textutil.FormatSize(memory))
 	}
 	// The object store is a requirement; the other limits only give warnings.
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		const mount = "mount it, or have the container's runtime do so"
-		if f := s.AddWarning(ClassEnvironment, "it is not there", "a tmpfs", mount); store > 0 {
+		const mount = "mount it, or let the container runtime mount it"
+		if f := s.AddWarning(ClassEnvironment, "not mounted", "a tmpfs", mount); store > 0 {
 			f.Verdict = Fail
 		}
 	case err != nil:
 		s.addUnreadable(err)
 	case space.Size < store:
-		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" for the object store", "give a smaller object store, or "+enlarge)
+		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" for the object store", "use a smaller object store, or "+enlarge)
 	case space.Free < store:
 		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" free for the object store", leaving)
 	case fractionOf(used, space.Size) > maxShmUsed && space.Size > 0:
 		s.AddWarning(ClassEnvironment, observed, fmt.Sprintf("less than %.0f %% used before the job", 100*maxShmUsed), leaving)
 	case float64(space.Size) < minShmFraction*float64(memory):
-		s.AddWarning(ClassEnvironment, observed, fmt.Sprintf("%.0f %% of the memory", 100*minShmFraction), enlarge)
+		s.AddWarning(ClassEnvironment, observed, fmt.Sprintf("at least %.0f %% of the memory", 100*minShmFraction), enlarge)
 	default:
 		s.AddPass(observed)
 	}
@@ -187,7 +187,7 @@ func CheckShare(share ShareFacts) []Finding {
 	s := FindingBuilder{Template: Finding{ID: idShare, Source: share.Path}}
 	share.checkSpace(&s)
 	if share.Exposure.Reason != "" {
-		s.AddWarning(ClassUser, share.Exposure.Reason, "directories above that only you and root can change", share.Exposure.Remedy)
+		s.AddWarning(ClassUser, share.Exposure.Reason, "parent directories that only you and root can change", share.Exposure.Remedy)
 	}
 	s.Template.ID = idClock
 	share.checkClock(&s)
@@ -211,7 +211,7 @@ func (share ShareFacts) checkSpace(s *FindingBuilder) {
 		return
 	}
 	s.AddWarning(ClassUser, observed, fmt.Sprintf("%s and %d inodes free", textutil.FormatSize(minFreeSpace), minFreeInodes),
-		"free space there, or give another --log-dir").Strict = true
+		"free space there, or use another --log-dir").Strict = true
 }
 
 // checkClock checks the offset between this node's clock and the server's.
@@ -221,13 +221,13 @@ func (share ShareFacts) checkClock(s *FindingBuilder) {
 	}
 	apart := share.Offset.Abs()
 	if apart <= clockWarnOffset {
-		s.AddPass(fmt.Sprintf("within %s of the share's clock", clockWarnOffset))
+		s.AddPass(fmt.Sprintf("within %s of the shared filesystem's clock", clockWarnOffset))
 		return
 	}
 	way := "behind"
 	if *share.Offset < 0 {
 		way = "ahead of"
 	}
-	s.AddWarning(ClassEnvironment, fmt.Sprintf("%s %s the share's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", clockWarnOffset),
-		"see whether chronyd or ntpd runs on the node; times in its logs are off by as much").Strict = apart > clockFailOffset
+	s.AddWarning(ClassEnvironment, fmt.Sprintf("%s %s the shared filesystem's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", clockWarnOffset),
+		"check that chronyd or ntpd runs on the node; timestamps in its logs are wrong by this much").Strict = apart > clockFailOffset
 }

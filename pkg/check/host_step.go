@@ -24,9 +24,9 @@ func (h *Host) checkStep(s *FindingBuilder) {
 	switch {
 	case len(s.Findings) > 0:
 	case !roles.IsSlurmJob(env):
-		s.AddSkip("this is no job of Slurm's")
+		s.AddSkip("not a Slurm job")
 	default:
-		s.AddPass("the step has what its job has")
+		s.AddPass("the step has all resources of its job")
 	}
 }
 

@@ -95,7 +95,7 @@ func (h *Host) checkGIDIndex(s *FindingBuilder, p rdmaPort) {
 	case err != nil:
 		s.addUnreadable(err)
 	case !address.IsValid():
-		s.AddWarning(ClassUser, fmt.Sprintf("it has no GID at index %d", index), fmt.Sprintf("one, for NCCL_IB_GID_INDEX=%d", index),
-			"leave NCCL_IB_GID_INDEX out: since 2.21 NCCL finds it itself; or see whether the port's interface has an address: show_gids").Strict = true
+		s.AddWarning(ClassUser, fmt.Sprintf("no GID at index %d", index), fmt.Sprintf("a GID there, because NCCL_IB_GID_INDEX=%d", index),
+			"unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), or check that the port's interface has an address (show_gids)").Strict = true
 	}
 }

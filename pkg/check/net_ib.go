@@ -94,7 +94,7 @@ func (h *Host) checkIB(s *FindingBuilder) {
 	}
 	s.attributes = h.readNICAttributes(ports)
 	if len(ports) == 0 {
-		s.AddSkip("there are no RDMA network cards")
+		s.AddSkip("no RDMA NICs")
 		return
 	}
 	// Check each port. Its findings name the port.
@@ -111,10 +111,10 @@ func (h *Host) checkIB(s *FindingBuilder) {
 	switch {
 	case len(s.Findings) > 0:
 	case len(rates) == 0:
-		s.AddWarning(ClassEnvironment, fmt.Sprintf("none of %d %s is active", down, textutil.PluralForm(down, "port")), "one that is, where the job computes over it",
-			"see whether they should have cables, and a subnet manager; --check "+idIB+"=off where not")
+		s.AddWarning(ClassEnvironment, fmt.Sprintf("none of %d %s is active", down, textutil.PluralForm(down, "port")), "an active port, if the job uses RDMA",
+			"check cables and the subnet manager; if no port is meant to be up, use --check "+idIB+"=off")
 	case down > 0:
-		s.AddPass(fmt.Sprintf("%s active, %d down with no like that is up", formatCounts(rates, "x"), down))
+		s.AddPass(fmt.Sprintf("%s active, %d down with no comparable port up", formatCounts(rates, "x"), down))
 	default:
 		s.AddPass(formatCounts(rates, "x") + " active")
 	}
@@ -265,7 +265,7 @@ func readPort(dir string, number int) rdmaPort {
 	p.state, p.phys = parseState(read("state")), parseState(read("phys_state"))
 	p.rate = parseRate(read("rate"))
 	if p.err == nil && (p.state.number == 0 || p.phys.number == 0) {
-		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.state.name, p.phys.name)
+		p.err = fmt.Errorf("cannot parse the state %q and the physical state %q", p.state.name, p.phys.name)
 	}
 	// Values that a card does not report are empty, as they are for all cards of its model.
 	board, _ := readTrimmed(dir, "board_id")
@@ -301,7 +301,7 @@ func (p rdmaPort) checkState(s *FindingBuilder, ports []rdmaPort) {
 	observed, expected := fmt.Sprintf("%s, %s", p.state.name, p.phys.name), "ACTIVE, LinkUp"
 	verdict := Warn
 	if p.requiredBy != "" {
-		verdict, expected = Fail, expected+", for "+p.requiredBy+" names it"
+		verdict, expected = Fail, expected+", because "+p.requiredBy+" names it"
 	}
 	var fastest rdmaPort // the first one, if several are equally fast
 	for _, other := range ports {
@@ -316,19 +316,19 @@ func (p rdmaPort) checkState(s *FindingBuilder, ports []rdmaPort) {
 		s.addUnreadable(p.err)
 	case p.isActive() && (p.rate >= fastest.rate || management): // no problem
 	case p.isActive():
-		s.AddFinding(verdict, ClassEnvironment, formatRate(p.rate), fmt.Sprintf("%s as %s", formatRate(fastest.rate), fastest.name),
-			"see to cable and transceiver: a worn one makes a link come up slower, and the slowest link sets the pace of all nodes").Strict = p.requiredBy == ""
+		s.AddFinding(verdict, ClassEnvironment, formatRate(p.rate), fmt.Sprintf("%s, as on %s", formatRate(fastest.rate), fastest.name),
+			"check cable and transceiver: a worn one reduces the link speed, and the slowest link slows down all nodes").Strict = p.requiredBy == ""
 	case p.requiredBy == "" && fastest.name != "":
-		s.AddWarning(ClassEnvironment, observed, expected+" as "+fastest.name,
-			"see whether it should have a cable, and to the switch port; ibportstate and mlxlink tell more").Strict = true
+		s.AddWarning(ClassEnvironment, observed, expected+", as on "+fastest.name,
+			"check whether it should have a cable, and check the switch port (ibportstate, mlxlink)").Strict = true
 	case p.requiredBy == "": // down with no comparable port up; a port that never had a cable looks the same
 	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
-		s.AddFinding(Wait, ClassEnvironment, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
+		s.AddFinding(Wait, ClassEnvironment, observed, expected, "check that the subnet manager runs and reaches this port (sminfo, ibdiagnet)")
 	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
 		s.AddFinding(Wait, ClassEnvironment, observed, expected,
-			"the other side does not answer: see to cable, transceiver and switch port").MaxWait = linkTrainingTimeout
+			"no signal from the other end: check cable, transceiver and switch port").MaxWait = linkTrainingTimeout
 	default:
-		s.AddFailure(ClassEnvironment, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
+		s.AddFailure(ClassEnvironment, observed, expected, "drain the node; check the NIC, its cable and the switch port (ibportstate, mlxlink)")
 	}
 }
 
@@ -393,8 +393,8 @@ func (h *Host) checkIBErrors(s *FindingBuilder) {
 				h.errorBaselines[path] = count
 			} else if more := count - first; more > 0 {
 				s.Template.Source, s.Template.Device = path, &Device{Index: -1, Name: p.device}
-				s.AddWarning(ClassEnvironment, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
-					"the link goes up and down: see to cable, transceiver and switch port before a long run")
+				s.AddWarning(ClassEnvironment, fmt.Sprintf("%s has increased by %d since the first reading", name, more), "none",
+					"the link is unstable: check cable, transceiver and switch port before a long run")
 			}
 		}
 	}
@@ -402,8 +402,8 @@ func (h *Host) checkIBErrors(s *FindingBuilder) {
 	s.Template.Source, s.Template.Device = source, nil
 	switch {
 	case !counted:
-		s.AddSkip("there are no counters of errors")
+		s.AddSkip("no error counters")
 	case len(s.Findings) == 0:
-		s.AddPass("no link has gone down since the first look")
+		s.AddPass("no link has gone down since the first reading")
 	}
 }

@@ -74,7 +74,7 @@ func TestIB(t *testing.T) {
 		nodes int      // of the job; 0: unknown
 		want  []string // verdict, ! marks a failure in strict mode, device, observed
 	}{
-		{"none", nil, all, 4, []string{"SKIP  there are no RDMA network cards"}},
+		{"none", nil, all, 4, []string{"SKIP  no RDMA NICs"}},
 		{"eight", eight(card{}), "", 4, []string{"PASS  8x400 Gb/s active"}},
 		{"eight and two for storage", append(eight(card{}), storage, storage), "", 4, []string{"PASS  8x400 Gb/s, 2x200 Gb/s active"}},
 		{"eight and one for management", append(eight(card{}), ethernet), "", 4, []string{"PASS  8x400 Gb/s, 1x25 Gb/s active"}},
@@ -91,16 +91,16 @@ func TestIB(t *testing.T) {
 		{"one is slower", pair(slow), "", 4, []string{"WARN! mlx5_1 200 Gb/s"}},
 		{"the first is slower", []card{slow, {}}, "", 4, []string{"WARN! mlx5_0 200 Gb/s"}},
 		{"the storage is down, and nothing like it is up", append(pair(card{}), with(disabled, func(c *card) { c.board = "MT_1" })), "", 4,
-			[]string{"PASS  2x400 Gb/s active, 1 down with no like that is up"}},
+			[]string{"PASS  2x400 Gb/s active, 1 down with no comparable port up"}},
 		{"no second port of a card has a cable", []card{{}, with(down, second), {}, with(down, second)}, "", 4,
-			[]string{"PASS  2x400 Gb/s active, 2 down with no like that is up"}},
+			[]string{"PASS  2x400 Gb/s active, 2 down with no comparable port up"}},
 		{"one second port of a card is down", []card{{}, {function: "1"}, {}, with(disabled, second)}, "", 4, []string{"WARN! mlx5_3 DOWN, Disabled"}},
-		{"a device's second port has no cable", dual, "", 4, []string{"PASS  1x400 Gb/s active, 1 down with no like that is up"}},
+		{"a device's second port has no cable", dual, "", 4, []string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
 		{"all are down", []card{disabled, down}, "", 4, []string{"WARN  none of 2 ports is active"}},
 		{"all are in INIT", []card{initial, initial}, "", 4, []string{"WARN  none of 2 ports is active"}},
 		{"no state to read", pair(card{lacks: "state"}), "", 4, []string{"UNKNOWN mlx5_1"}},
 		{"a state that nobody knows", pair(card{state: "up"}), "", 4,
-			[]string{"UNKNOWN mlx5_1 it could not be read: cannot understand the state \"up\" and the physical state \"LinkUp\""}},
+			[]string{"UNKNOWN mlx5_1 cannot be read: cannot parse the state \"up\" and the physical state \"LinkUp\""}},
 
 		// Ports that the job names.
 		{"all well", pair(card{}), all, 4, []string{"PASS  2x400 Gb/s active"}},
@@ -121,7 +121,7 @@ func TestIB(t *testing.T) {
 		{"a named port with its rail and plane", pair(disabled), hca + "=mlx5_1:1:0:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"a named card with its rail", pair(disabled), hca + "=mlx5_1::0", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"another port is named", pair(disabled), hca + "=mlx5_1:2", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
-		{"a card of two ports is named", dual, hca + "=mlx4_0", 4, []string{"PASS  1x400 Gb/s active, 1 down with no like that is up"}},
+		{"a card of two ports is named", dual, hca + "=mlx4_0", 4, []string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
 		{"the second port of two is named", dual, hca + "=mlx4_0:2", 4, []string{"FAIL mlx4_0 port 2 DOWN, Disabled"}},
 		{"a card that is not there", []card{{}}, hca + "=mlx5_0,mlx5_9", 4, []string{"PASS  1x400 Gb/s active"}},
 		{"UCX names it", pair(disabled), ucx + "eth0,mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},

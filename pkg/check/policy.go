@@ -56,9 +56,9 @@ func ParseRule(s string) (Rule, error) {
 	_, malformed := path.Match(pattern, "")
 	switch {
 	case !found || pattern == "" || strings.ContainsFunc(pattern, isInvalidIDRune):
-		return Rule{}, errors.New("give ID=fail, ID=warn or ID=off, with an id that \"bringupd check --verbose\" shows, or a pattern of ids as in net.*=off")
+		return Rule{}, errors.New("give ID=fail, ID=warn or ID=off; ID is a check id as listed by \"bringupd check --verbose\", or a pattern such as net.*")
 	case malformed != nil:
-		return Rule{}, fmt.Errorf("give a pattern as the shell has them for files, as in net.* or gpu.[bp]*: %q is none", pattern)
+		return Rule{}, fmt.Errorf("%q is not a valid pattern; give a shell pattern such as net.* or gpu.[bp]*", pattern)
 	case !slices.Contains([]Effect{EffectFail, EffectWarn, EffectOff}, rule.Effect):
 		return Rule{}, fmt.Errorf("give %s=fail, %s=warn or %s=off", pattern, pattern, pattern)
 	}

@@ -53,7 +53,7 @@ func (r Report) summaryText() string {
 		for _, more := range []struct {
 			verdict Verdict
 			words   string
-		}{{Warn, textutil.PluralForm(counts[Warn], "warning")}, {Wait, "not ready yet"}, {Unknown, "not known"}} {
+		}{{Warn, textutil.PluralForm(counts[Warn], "warning")}, {Wait, "not ready yet"}, {Unknown, "unknown"}} {
 			if n := counts[more.verdict]; n > 0 {
 				said += fmt.Sprintf(", %d %s", n, more.words)
 			}

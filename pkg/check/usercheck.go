@@ -37,7 +37,7 @@ const (
 	activeGracePeriod = 2 * time.Second // between SIGTERM and SIGKILL, after a timeout
 )
 
-var errActiveTimeout = errors.New("its time is over")
+var errActiveTimeout = errors.New("timed out")
 
 // Run runs the commands one after the other and returns one finding for each of them. If the node
 // is not fit, because it has failed another check, Run starts no command and reports each of them
@@ -49,7 +49,7 @@ func (a ActiveChecks) Run(ctx context.Context, fit bool) []Finding {
 		switch {
 		case a.Policy.IsOff(id):
 		case !fit:
-			s.AddSkip("not run: the node has failed another check")
+			s.AddSkip("not run: the node failed another check")
 		default:
 			a.runCommand(ctx, &s, a.ActiveCommands[i])
 		}
@@ -108,7 +108,7 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 		Name: s.Template.ID, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTailLines,
 	})
 	if err != nil && ctx.Err() == nil {
-		s.AddFinding(Unknown, "", sanitizeLine(err.Error()), "", "see that the node has /bin/sh and lets processes start")
+		s.AddFinding(Unknown, "", sanitizeLine(err.Error()), "", "check that /bin/sh exists on the node and that new processes can start there")
 		return
 	}
 	s.Template.Source = "--active-check"
@@ -132,8 +132,8 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 	case ctx.Err() != nil:
 		f = s.AddFinding(Unknown, ClassEnvironment, interruptedText(ctx), exitSuccess, "")
 	default:
-		f = s.AddFailure(ClassEnvironment, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitSuccess,
-			"see what it waits for, or give it more by --active-check-timeout")
+		f = s.AddFailure(ClassEnvironment, fmt.Sprintf("timed out after %s and was killed", time.Since(began).Round(time.Second/10)), exitSuccess,
+			"find out what it waits for, or raise --active-check-timeout")
 	}
 	// Keep the output lines unless the finding already contains them.
 	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || sanitizeLine(lines[0]) != f.Observed) {
@@ -146,7 +146,7 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 
 // interruptedText describes a command that was interrupted because ctx ended.
 func interruptedText(ctx context.Context) string {
-	return fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
+	return fmt.Sprintf("interrupted before it finished: %v", context.Cause(ctx))
 }
 
 const exitSuccess = "exit code 0"
@@ -163,13 +163,13 @@ func (s *FindingBuilder) addExitFinding(exit process.Exit, said string) *Finding
 	case 1, 2, 3:
 		return s.AddFinding([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], ClassEnvironment, observed, exitSuccess, "")
 	case 126, 127:
-		return s.AddFinding(Unknown, ClassEnvironment, exit.String()+": the shell can't execute it", exitSuccess,
-			"see that the command is there on all nodes, and executable: give its whole path")
+		return s.AddFinding(Unknown, ClassEnvironment, exit.String()+": the shell cannot execute it", exitSuccess,
+			"check that the command exists on all nodes and is executable; give its full path")
 	}
 	if said != "" {
 		observed = exit.String() + ": " + said
 	}
-	return s.AddFailure(ClassEnvironment, observed, exitSuccess, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
+	return s.AddFailure(ClassEnvironment, observed, exitSuccess, "if this is not a failure, let the command exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown)")
 }
 
 // firstLine returns the first line that is not blank, or an empty string.

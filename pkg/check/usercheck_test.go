@@ -53,8 +53,8 @@ func TestActiveExits(t *testing.T) {
 		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", ClassEnvironment, ""},
 		{"another code", "echo err; exit 226", Fail, "exit code 226: err", ClassEnvironment, "err"},
 		{"killed by a signal", "kill -SEGV $$", Fail, "killed by SIGSEGV", ClassEnvironment, ""},
-		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell can't execute it", ClassEnvironment, "/bin/sh: 1: /nowhere/at/all: not found"},
-		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell can't execute it", ClassEnvironment, "/bin/sh: 1: /etc/passwd: Permission denied"},
+		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell cannot execute it", ClassEnvironment, "/bin/sh: 1: /nowhere/at/all: not found"},
+		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell cannot execute it", ClassEnvironment, "/bin/sh: 1: /etc/passwd: Permission denied"},
 		{"control characters", `printf 'a\033[2Jb\n'`, Pass, "a\ufffd[2Jb", "", ""},
 		{"the last lines", "seq 1 99; exit 2", Fail, "1", ClassEnvironment, "90|91|92|93|94|95|96|97|98|99"},
 		{"the caller's environment and directory", `[ "$GIVEN" = yes ] && touch x && echo "$GIVEN"`, Pass, "yes", "", ""},
@@ -90,7 +90,7 @@ func TestActiveHangIsKilled(t *testing.T) {
 			a := activeOf(t, command)
 			a.ActiveTimeout = 2 * time.Second
 			got := a.Run(t.Context(), true)
-			if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "had not ended after ") || got[0].Hint == "" {
+			if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "timed out after ") || got[0].Hint == "" {
 				t.Errorf("got %+v", got)
 			}
 			gone(t, a.Dir)
@@ -144,7 +144,7 @@ func TestActiveIsInterrupted(t *testing.T) {
 		}
 	}
 	cancel(errors.New("the job is over"))
-	if f := <-got; len(f) != 1 || f[0].Verdict != Unknown || f[0].Observed != "ended before it was done: the job is over" {
+	if f := <-got; len(f) != 1 || f[0].Verdict != Unknown || f[0].Observed != "interrupted before it finished: the job is over" {
 		t.Errorf("got %+v", f)
 	}
 	gone(t, a.Dir)

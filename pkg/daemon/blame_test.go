@@ -50,7 +50,7 @@ func faults(t *testing.T) (all []fault) {
 		add(name, device, gpufitness.EvaluateFacts(gpu.Facts{Version: gpu.FactsVersion, Init: why}, eight))
 	}
 	nvml("a container without NVIDIA's library", false, gpu.LibraryNotFound)
-	nvml("NVIDIA's driver is not loaded", false, gpu.DriverNotLoaded)
+	nvml("the NVIDIA driver is not loaded", false, gpu.DriverNotLoaded)
 	nvml("the library of another driver", false, gpu.LibRMVersionMismatch)
 	nvml("a cgroup without the device files", false, gpu.OperatingSystem)
 	nvml("device files of another group", false, gpu.NoPermission)
@@ -112,7 +112,7 @@ func faults(t *testing.T) (all []fault) {
 		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail, Class: check.ClassEnvironment, Observed: observed}})
 	}
 	command("a test with a wrong flag", "exit code 2: unknown flag --leest")
-	command("a test that hangs", "had not ended after 2m, and was killed")
+	command("a test that hangs", "timed out after 2m and was killed")
 	return all
 }
 

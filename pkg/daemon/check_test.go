@@ -163,7 +163,7 @@ func TestGateWaits(t *testing.T) {
 				l.waits = ready
 			}
 		}).all(func(c *deps.Config) { c.Verbose = true }).start()
-		j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
+		j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for checks that are not ready yet") })
 		if j.has(signal.ControlDir, signal.NameGateOpen) {
 			t.Error("the gate was opened")
 		}
@@ -265,7 +265,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 			}
 		}).start()
 		j.expect(0, 0, 0, 0)
-		if said := j.said(); strings.Count(said, "a check warns: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1-3") {
+		if said := j.said(); strings.Count(said, "check warning: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1-3") {
 			t.Errorf("the warning is not told once, of ranks 1, 2 and 3:\n%s", said)
 		}
 	})

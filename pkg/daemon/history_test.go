@@ -59,7 +59,7 @@ func TestHistory(t *testing.T) {
 		}
 		second, _ := job("2", "exit 0", "", 80)
 		second.start().expect(0, 0)
-		const evidence = "throttled: 80 % of the run (80 of 100 looks), and in run 1.0 of "
+		const evidence = "throttled: 80 % of the run (80 of 100 readings); also in run 1.0 of "
 		if bad, told := second.badNodes(), second.events(); bad != "n0\n" || !strings.Contains(told, evidence) {
 			t.Errorf("the second time the bad nodes are %q, and it is told: %s", bad, told)
 		}
@@ -76,8 +76,8 @@ func TestHistory(t *testing.T) {
 		third.expect(0, 0)
 		told := third.events()
 		for _, want := range []string{
-			"(n0): GPU 0 (0000:1b:00.0): it is another one than in run 2.0: GPU-another, which was GPU-n0-0",
-			"(n1): GPU 0 (0000:1b:00.0): gpu.ecc_unc: 5 errors, and in run 1.0 of ",
+			"(n0): GPU 0 (0000:1b:00.0): replaced since run 2.0: now GPU-another, was GPU-n0-0",
+			"(n1): GPU 0 (0000:1b:00.0): gpu.ecc_unc: 5 errors; also in run 1.0 of ",
 			// The line appears once more, because the end of the second job may have been too late for its
 			// own list of bad nodes.
 			evidence,

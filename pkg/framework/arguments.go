@@ -25,7 +25,7 @@ func ParseArguments(program string, args, switches []string, example string) (Ar
 		flag := args[i]
 		name, _, hasValue := strings.Cut(flag, "=")
 		if !strings.HasPrefix(name, "-") || strings.Trim(name, "-") == "" {
-			return nil, fmt.Errorf("cannot pass %q to %s: it takes flags only, as in %s", flag, program, example)
+			return nil, fmt.Errorf("cannot pass %q to %s: only flags are accepted, such as %s", flag, program, example)
 		}
 		if !hasValue && !slices.Contains(switches, name) {
 			if i++; i == len(args) {
@@ -69,7 +69,7 @@ func (a Arguments) PortValue(name string, otherwise int) (int, error) {
 	}
 	number, err := strconv.Atoi(value)
 	if err != nil || number < 0 || number > math.MaxUint16 {
-		return 0, fmt.Errorf("cannot use %s=%s: a port is a number of 0 to 65535", name, value)
+		return 0, fmt.Errorf("cannot use %s=%s: a port is a number from 0 to 65535", name, value)
 	}
 	return number, nil
 }

@@ -32,10 +32,10 @@ func (None) Name() string { return "none" }
 // OwnFlags returns the settings for the commands and their probes.
 func (n *None) OwnFlags() []Flag {
 	return []Flag{
-		{Name: "head-cmd", Placeholder: "COMMAND", Target: &n.HeadCommand, Usage: "shell command of the head's service"},
-		{Name: "head-ready", Placeholder: "PROBE", Target: &n.HeadReady, Usage: "probe that proves it ready: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
-		{Name: "worker-cmd", Placeholder: "COMMAND", Target: &n.WorkerCommand, Usage: "shell command of every node's service"},
-		{Name: "worker-ready", Placeholder: "PROBE", Target: &n.WorkerReady, Usage: "probe that proves it ready"},
+		{Name: "head-cmd", Placeholder: "COMMAND", Target: &n.HeadCommand, Usage: "shell command that starts the head's service"},
+		{Name: "head-ready", Placeholder: "PROBE", Target: &n.HeadReady, Usage: "readiness probe of the head's service: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
+		{Name: "worker-cmd", Placeholder: "COMMAND", Target: &n.WorkerCommand, Usage: "shell command that starts each node's service"},
+		{Name: "worker-ready", Placeholder: "PROBE", Target: &n.WorkerReady, Usage: "readiness probe of each node's service"},
 	}
 }
 
@@ -43,9 +43,9 @@ func (n *None) OwnFlags() []Flag {
 func (n *None) ValidateSettings() error {
 	switch {
 	case n.HeadReady != nil && n.HeadCommand == "":
-		return errors.New("cannot use --head-ready without the head's service: give --head-cmd")
+		return errors.New("cannot use --head-ready without --head-cmd")
 	case n.WorkerReady != nil && n.WorkerCommand == "":
-		return errors.New("cannot use --worker-ready without the workers' service: give --worker-cmd")
+		return errors.New("cannot use --worker-ready without --worker-cmd")
 	}
 	return nil
 }

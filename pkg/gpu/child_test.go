@@ -113,11 +113,11 @@ func TestWhatBecomesOfAChild(t *testing.T) {
 	}{
 		{"answer", DriverNotLoaded, nil},
 		{"chatter", DriverNotLoaded, nil},
-		{"older", ProbeDied, []string{"version 2", "version 1"}},
-		{"nothing", ProbeDied, []string{"no answer"}},
-		{"garbage", ProbeDied, []string{"no answer", "this is no JSON"}},
-		{"half", ProbeDied, []string{"no answer", `"init":"SUCC`}},
-		{"null", ProbeDied, []string{"no answer", "null"}},
+		{"older", ProbeDied, []string{"version 2", "expected 1"}},
+		{"nothing", ProbeDied, []string{"no response"}},
+		{"garbage", ProbeDied, []string{"no response", "this is no JSON"}},
+		{"half", ProbeDied, []string{"no response", `"init":"SUCC`}},
+		{"null", ProbeDied, []string{"no response", "null"}},
 		{"much", ProbeDied, []string{"more than 4 MiB"}},
 		{"loader", ProbeDied, []string{"exit code 127", "undefined symbol: nvmlFoo"}},
 		{"panic", ProbeDied, []string{"exit code 2", "panic: as a bug would"}},
@@ -150,8 +150,8 @@ func TestCUDA(t *testing.T) {
 		detail string
 	}{
 		{"CUDA", ceiling, 802, ""},
-		{"answer", ceiling, cuda.ProbeDied, "another answer"},
-		{"nothing", ceiling, cuda.ProbeDied, "no answer"},
+		{"answer", ceiling, cuda.ProbeDied, "an unexpected response"},
+		{"nothing", ceiling, cuda.ProbeDied, "no response"},
 		{"segv", ceiling, cuda.ProbeDied, "SIGSEGV"},
 		{"killed", ceiling, cuda.ProbeDied, "SIGKILL"},
 		{"hang", 700 * time.Millisecond, cuda.Unresponsive, "within 700ms"},

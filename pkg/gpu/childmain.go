@@ -49,7 +49,7 @@ func ChildMain(library string, in io.Reader, out io.Writer) int {
 	return serveRequests(openLibrary(library), in, out)
 }
 
-var errInputEnded = errors.New("nobody listens any more: standard input has ended")
+var errInputEnded = errors.New("standard input was closed")
 
 // serveRequests answers the requests in in until in ends or out fails, and returns the exit code.
 // Each request has a goroutine of its own.
@@ -114,6 +114,6 @@ func answerRequest(ctx context.Context, d deviceLibrary, text []byte, tell func(
 		}
 		return nil
 	default:
-		return fmt.Errorf("nobody can answer %q", text)
+		return fmt.Errorf("cannot answer the unknown request %q", text)
 	}
 }

@@ -45,7 +45,7 @@ func (c Child) queryCUDA(ctx context.Context) (cuda.Facts, error) {
 		return cuda.Facts{Init: cuda.Result{Code: cuda.Unresponsive}, Detail: detail}, nil
 	default:
 		d.killOrAbandon()
-		return cuda.Facts{Init: cuda.Result{Code: cuda.ProbeDied}, Detail: cmp.Or(detail, "it gave another answer")}, nil
+		return cuda.Facts{Init: cuda.Result{Code: cuda.ProbeDied}, Detail: cmp.Or(detail, "it gave an unexpected response")}, nil
 	}
 }
 

@@ -30,9 +30,9 @@ const (
 )
 
 var (
-	errTimeout       = errors.New("no answer from the driver")
-	errLineTooLong   = fmt.Errorf("it printed more than %d MiB in one line", maxLineBytes>>20)
-	errForeignOutput = errors.New("what it prints is no answer")
+	errTimeout       = errors.New("no response from the NVIDIA driver")
+	errLineTooLong   = fmt.Errorf("it printed a line of more than %d MiB", maxLineBytes>>20)
+	errForeignOutput = errors.New("its output is not a valid response")
 )
 
 // runningChild is a running child that answers several requests concurrently. Goroutines of
@@ -91,7 +91,7 @@ func (p *restartableTimer) restart(lasts time.Duration) {
 // killed.
 func (c Child) startChild(ctx context.Context) (*runningChild, error) {
 	if os.Getenv(childEnvVariable) != "" {
-		return nil, fmt.Errorf("it was to start another: this program has no subcommand %s", ChildCommand)
+		return nil, fmt.Errorf("cannot start it from another child process: there is no subcommand %s", ChildCommand)
 	}
 	limited, cancel := context.WithTimeout(ctx, forkTimeout)
 	defer cancel()
@@ -106,9 +106,9 @@ func (c Child) startChild(ctx context.Context) (*runningChild, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, ctxutil.ErrAbandoned):
-		return nil, fmt.Errorf("it could not be started within %v: the file system of %s may hang", forkTimeout, c.programPath())
+		return nil, fmt.Errorf("cannot start it within %v: the filesystem of %s may hang", forkTimeout, c.programPath())
 	default:
-		return nil, fmt.Errorf("it cannot be started: %w", err)
+		return nil, fmt.Errorf("cannot start it: %w", err)
 	}
 }
 
@@ -273,10 +273,10 @@ func (d *runningChild) outputAfter(separator string) string {
 // closed.
 func (d *runningChild) describeExit() string {
 	if d.processState == nil {
-		return "has ended in a way that nobody knows" + d.outputAfter(": ")
+		return "ended with an unknown status" + d.outputAfter(": ")
 	}
 	if status := d.processState.Sys().(syscall.WaitStatus); status.Signaled() {
-		return "was ended by signal " + unix.SignalName(status.Signal()) + d.outputAfter(": ")
+		return "was killed by signal " + unix.SignalName(status.Signal()) + d.outputAfter(": ")
 	}
 	return fmt.Sprintf("ended with exit code %d%s", d.processState.ExitCode(), d.outputAfter(": "))
 }
@@ -290,7 +290,7 @@ func (d *runningChild) failureReason(err error) (why NVMLReturn, detail string) 
 	case errors.Is(err, errTimeout):
 		return DriverUnresponsive, err.Error() + d.outputAfter("; ")
 	case errors.Is(err, io.EOF) && d.processState != nil && d.processState.Success():
-		return ProbeDied, "it gave no answer" + d.outputAfter(": ")
+		return ProbeDied, "it gave no response" + d.outputAfter(": ")
 	case errors.Is(err, io.EOF):
 		return ProbeDied, "it " + d.describeExit()
 	default:

@@ -90,31 +90,31 @@ func (t XidTable) eventVerdict(e Event) EventVerdict {
 		return t.xidVerdict(e)
 	case KindSXid:
 		if e.Severity == severityFatal {
-			return EventVerdict{EffectWarn, NextUnfit, "drain the node, and reset its GPUs and NVSwitches together, or reboot it", "an NVSwitch has met a fatal error"}
+			return EventVerdict{EffectWarn, NextUnfit, "drain the node, and reset all its GPUs and NVSwitches together, or reboot it", "an NVSwitch had a fatal error"}
 		}
-		return EventVerdict{EffectWarn, NextFit, "nothing", "an NVSwitch has met an error"}
+		return EventVerdict{EffectWarn, NextFit, "nothing", "an NVSwitch had an error"}
 	case KindRecovery:
 		return recoveryVerdict(e.Recovery)
 	case KindLost:
 		if e.Detail == string(ResetRequired) {
-			return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU", "the GPU does no more until it is reset"}
+			return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU", "the GPU is unusable until it is reset"}
 		}
-		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reboot it; if it comes back, have the GPU's seat and power looked at", "the GPU is lost"}
+		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reboot it; if it recurs, check the GPU's seating and power", "the GPU is lost"}
 	case KindLink:
-		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested", "NVLinks that were active have gone down"}
+		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPUs of the fabric; if it recurs, test the link and its peer", "NVLinks that were active have gone down"}
 	case KindC2C:
-		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU; if it comes back, replace the GPU (RMA)", "the link to the CPU (C2C) has gone down"}
+		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU; if it recurs, replace the GPU (RMA)", "the link to the CPU (C2C) has gone down"}
 	case KindUnwatched:
-		return EventVerdict{EffectWarn, NextFit, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
+		return EventVerdict{EffectWarn, NextFit, "a failure of this GPU is now noticed only if the job's program fails", "cannot watch the events of this GPU"}
 	case KindSilent:
 		if e.GPU >= 0 {
-			return EventVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the driver does not answer about this GPU: it may hang"}
+			return EventVerdict{EffectWarn, NextFit, "check whether nvidia-smi responds on the node: if not, reboot it", "the NVIDIA driver does not respond for this GPU: it may hang"}
 		}
-		return EventVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
+		return EventVerdict{EffectWarn, NextFit, "check whether nvidia-smi responds on the node: if not, reboot it", "the GPU watcher no longer responds: the NVIDIA driver may hang"}
 	case KindRestarted:
-		return EventVerdict{EffectWarn, NextFit, "nothing", "the watch of the GPUs has ended, and begins anew"}
+		return EventVerdict{EffectWarn, NextFit, "nothing", "the GPU watcher ended and is restarted"}
 	default:
-		return EventVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
+		return EventVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of an unknown kind: %s", e.Kind)}
 	}
 }
 
@@ -140,12 +140,12 @@ func (t XidTable) xidVerdict(e Event) EventVerdict {
 // 5.)
 func recoveryVerdict(recovery int) EventVerdict {
 	if recovery == 0 {
-		return EventVerdict{EffectIgnore, NextFit, "nothing", "the GPU asks for nothing"}
+		return EventVerdict{EffectIgnore, NextFit, "nothing", "the GPU requests no action"}
 	}
 	if known, ok := RecoveryActions[recovery]; ok {
 		return EventVerdict{known.JobEffect, NextUnfit, known.Action, known.Meaning}
 	}
-	return EventVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
+	return EventVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU requests the recovery action %d", recovery)}
 }
 
 // String returns one line for a log or a terminal: which GPU, what happened, and what to do.
@@ -171,7 +171,7 @@ func (j ClassifiedEvent) String() string {
 		fmt.Fprintf(&b, " (%s)", j.Detail)
 	}
 	if j.Count > 1 {
-		fmt.Fprintf(&b, ", %d times more", j.Count)
+		fmt.Fprintf(&b, ", repeated %d times", j.Count)
 	}
 	if j.Action != "" && j.Action != "nothing" {
 		fmt.Fprintf(&b, "; %s", j.Action)

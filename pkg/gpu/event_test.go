@@ -16,11 +16,11 @@ func TestJudge(t *testing.T) {
 	}{
 		"off the bus":                       {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
 		"a page fault":                      {Event{Kind: KindXid, Xid: 31}, EffectApp, NextFit, "page fault"},
-		"no remapping":                      {Event{Kind: KindXid, Xid: 64}, EffectWarn, NextUnfit, "when the job has ended"},
+		"no remapping":                      {Event{Kind: KindXid, Xid: 64}, EffectWarn, NextUnfit, "after the job"},
 		"an unknown Xid":                    {Event{Kind: KindXid, Xid: 4711}, EffectWarn, NextFit, "4711"},
 		"old NVLink, and nothing asked for": {Event{Kind: KindXid, Xid: 74}, EffectWarn, NextUnfit, "NVLink"},
 		"old NVLink, and a reset asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 1}, EffectFatal, NextUnfit, "reset the GPU"},
-		"old NVLink, and a drain asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 4}, EffectWarn, NextUnfit, "when the job has ended"},
+		"old NVLink, and a drain asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 4}, EffectWarn, NextUnfit, "after the job"},
 		"NVLink, and nothing asked for":     {Event{Kind: KindXid, Xid: 145}, EffectWarn, NextFit, "RLW"},
 		"NVLink, and a reset asked for":     {Event{Kind: KindXid, Xid: 145, Recovery: 1}, EffectFatal, NextUnfit, "reset the GPU"},
 		"NVLink, nonfatal, reset asked":     {Event{Kind: KindXid, Xid: 145, Severity: severityNonfatal, Recovery: 1}, EffectWarn, NextUnfit, "RLW"},
@@ -45,10 +45,10 @@ func TestJudge(t *testing.T) {
 		"lost until a reset":                {Event{Kind: KindLost, Detail: string(ResetRequired)}, EffectFatal, NextUnfit, "reset"},
 		"links down":                        {Event{Kind: KindLink, Detail: "link 3"}, EffectFatal, NextUnfit, "NVLinks"},
 		"C2C down":                          {Event{Kind: KindC2C}, EffectFatal, NextUnfit, "C2C"},
-		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "can't be watched"},
+		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "cannot watch"},
 		"silent":                            {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
-		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "about this GPU"},
-		"begins anew":                       {Event{Kind: KindRestarted, GPU: -1}, EffectWarn, NextFit, "begins anew"},
+		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "for this GPU"},
+		"begins anew":                       {Event{Kind: KindRestarted, GPU: -1}, EffectWarn, NextFit, "is restarted"},
 		"an NVSwitch, fatal":                {Event{Kind: KindSXid, Xid: 20034, GPU: -1, Severity: severityFatal}, EffectWarn, NextUnfit, "NVSwitch"},
 		"an NVSwitch, nonfatal":             {Event{Kind: KindSXid, Xid: 12028, GPU: -1, Severity: severityNonfatal}, EffectWarn, NextFit, "NVSwitch"},
 		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
@@ -93,7 +93,7 @@ func TestReadJudged(t *testing.T) {
 			t.Errorf("%q is read as %+v", record, got)
 		}
 	}
-	want := "gpu.xid GPU 3 (0000:5d:00.0): Xid 64: a broken part of the GPU's memory could not be taken out of use"
+	want := "gpu.xid GPU 3 (0000:5d:00.0): Xid 64: a defective part of the GPU's memory could not be retired or remapped"
 	if got := told.ToFinding().OneLine(); got != want {
 		t.Errorf("it is found as\n%s\n%s", got, want)
 	}
@@ -106,27 +106,27 @@ func TestJudgedString(t *testing.T) {
 	}{
 		"an Xid": {
 			Event{Kind: KindXid, Xid: 46, GPU: 3, Bus: "0000:3b:00.0"},
-			"GPU 3 (0000:3b:00.0): Xid 46: the GPU stopped answering, and the driver gave up waiting; drain the node, and reset the GPU",
+			"GPU 3 (0000:3b:00.0): Xid 46: the GPU stopped responding to the driver (timeout); drain the node, and reset the GPU",
 		},
 		"of nobody": {
 			Event{Kind: KindXid, Xid: 14, GPU: -1, Count: 7},
-			"an unknown GPU: Xid 14: an error that was injected for a test, 7 times more",
+			"an unknown GPU: Xid 14: an error that was injected for a test, repeated 7 times",
 		},
 		"links": {
 			Event{Kind: KindLink, GPU: 3, Detail: "links 2 and 5"},
-			"GPU 3: NVLinks that were active have gone down (links 2 and 5); drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested",
+			"GPU 3: NVLinks that were active have gone down (links 2 and 5); drain the node, and reset the GPUs of the fabric; if it recurs, test the link and its peer",
 		},
 		"an NVSwitch": {
 			Event{Kind: KindSXid, Xid: 12028, GPU: -1, Bus: "0000:c1:00.0", Detail: "Link 32"},
-			"NVSwitch 0000:c1:00.0: SXid 12028: an NVSwitch has met an error (Link 32)",
+			"NVSwitch 0000:c1:00.0: SXid 12028: an NVSwitch had an error (Link 32)",
 		},
 		"the watch": {
 			Event{Kind: KindRestarted, GPU: -1, Detail: "the child ended with exit code 3"},
-			"the watch of the GPUs has ended, and begins anew (the child ended with exit code 3)",
+			"the GPU watcher ended and is restarted (the child ended with exit code 3)",
 		},
 		"lost": {
 			Event{Kind: KindLost, Detail: "RESET_REQUIRED"},
-			"GPU 0: the GPU does no more until it is reset (RESET_REQUIRED); drain the node, and reset the GPU",
+			"GPU 0: the GPU is unusable until it is reset (RESET_REQUIRED); drain the node, and reset the GPU",
 		},
 	} {
 		if got := BuiltinXidTable().ClassifyEvent(c.event).String(); got != c.want {

@@ -48,7 +48,7 @@ func (why NVMLReturn) IsUnavailable() bool {
 }
 
 // DisplayText returns the result as text, "not asked" if there is none.
-func (why NVMLReturn) DisplayText() string { return cmp.Or(string(why), "not asked") }
+func (why NVMLReturn) DisplayText() string { return cmp.Or(string(why), "not queried") }
 
 // Reading is the result of one query: a value, or the reason why there is none. So zero is never
 // mistaken for a failed query. The zero Reading was not queried.

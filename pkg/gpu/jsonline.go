@@ -85,8 +85,8 @@ const (
 )
 
 var (
-	errInvalidMessage = errors.New("no line of the GPUs' child")
-	errOtherVersion   = fmt.Errorf("%w: another bringupd", errInvalidMessage)
+	errInvalidMessage = errors.New("invalid message from the GPU child process")
+	errOtherVersion   = fmt.Errorf("%w: it has another version of bringupd", errInvalidMessage)
 )
 
 // decodeMessage parses and validates a line. All of its errors wrap errInvalidMessage. The texts
@@ -115,17 +115,17 @@ func decodeMessage(text []byte) (message, error) {
 	// Reject other versions, and values that are impossible.
 	switch e := l.Event; {
 	case l.Version != protocolVersion:
-		return message{}, fmt.Errorf("%w, with lines of version %d where this one has version %d", errOtherVersion, l.Version, protocolVersion)
+		return message{}, fmt.Errorf("%w (protocol version %d, expected %d)", errOtherVersion, l.Version, protocolVersion)
 	case parts != 1:
-		return message{}, fmt.Errorf("%w: it has %d parts and not one", errInvalidMessage, parts)
+		return message{}, fmt.Errorf("%w: it has %d parts, expected 1", errInvalidMessage, parts)
 	case l.Number < 0:
-		return message{}, fmt.Errorf("%w: no question has the number %d", errInvalidMessage, l.Number)
+		return message{}, fmt.Errorf("%w: request number %d", errInvalidMessage, l.Number)
 	case l.Facts != nil && (l.Facts.Version != FactsVersion || l.Facts.Init == ""):
-		return message{}, fmt.Errorf("%w, with facts of version %d where this one has version %d", errOtherVersion, l.Facts.Version, FactsVersion)
+		return message{}, fmt.Errorf("%w (facts version %d, expected %d)", errOtherVersion, l.Facts.Version, FactsVersion)
 	case l.Watching != nil && (*l.Watching < 0 || *l.Watching > maxGPUs):
-		return message{}, fmt.Errorf("%w: nobody watches %d GPUs", errInvalidMessage, *l.Watching)
+		return message{}, fmt.Errorf("%w: it watches %d GPUs", errInvalidMessage, *l.Watching)
 	case e != nil && (e.Kind == "" || e.Xid < 0 || e.GPU < -1 || e.GPU > maxGPUs || e.Recovery < 0 || e.Count < 0):
-		return message{}, fmt.Errorf("%w: no such event", errInvalidMessage)
+		return message{}, fmt.Errorf("%w: invalid event", errInvalidMessage)
 	}
 	return l, nil
 }

@@ -12,7 +12,7 @@ import (
 func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err error) {
 	if c.Library == "" && len(FindNVIDIASigns("/")) == 0 {
 		if t = BuildTopology("/", NonNVIDIAFacts("/")); t.GPUs == nil {
-			why = "there is no sign of an NVIDIA GPU, or of its driver, nor of one of AMD or Intel"
+			why = "no sign of an NVIDIA GPU or driver, or of an AMD or Intel GPU"
 		}
 		return t, why, nil
 	}
@@ -21,7 +21,7 @@ func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err e
 	case err != nil:
 		return t, "", err
 	case facts.Init != Success:
-		return t, strings.TrimSuffix(fmt.Sprintf("NVML can't be asked for GPUs: %s: %s", facts.Init, facts.Detail), ": "), nil
+		return t, strings.TrimSuffix(fmt.Sprintf("cannot query NVML for GPUs: %s: %s", facts.Init, facts.Detail), ": "), nil
 	case len(facts.GPUs) == 0:
 		why = "NVML shows no GPU"
 	}

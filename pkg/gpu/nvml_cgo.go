@@ -53,9 +53,9 @@ func (d nvmlLibrary) watchEvents(ctx context.Context, what request, tell func(me
 	case Success:
 		return watchGPUs(ctx, d.collector, what, tell)
 	case LibraryNotFound:
-		return fmt.Errorf("NVML can't be used: %s: %s", ret, d.loadError())
+		return fmt.Errorf("cannot use NVML: %s: %s", ret, d.loadError())
 	default:
-		return fmt.Errorf("NVML can't be used: %s", ret)
+		return fmt.Errorf("cannot use NVML: %s", ret)
 	}
 }
 

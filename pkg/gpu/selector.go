@@ -43,11 +43,11 @@ func ParseVisibleDevices(value string) ([]Selector, error) {
 		s, err := parseSelector(strings.TrimSpace(entry))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("cannot read %s=%s: %v", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), err)
+			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), err)
 		case s.UUID == "" && s.Index < 0:
 			return visible, nil
 		case slices.Contains(visible, s):
-			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), s)
+			return nil, fmt.Errorf("cannot use %s=%s: it lists %s twice, so CUDA would show no GPU at all", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), s)
 		}
 		visible = append(visible, s)
 	}
@@ -57,20 +57,20 @@ func ParseVisibleDevices(value string) ([]Selector, error) {
 func parseSelector(entry string) (Selector, error) {
 	if id := strings.ToUpper(entry); strings.HasPrefix(id, "GPU-") || strings.HasPrefix(id, "MIG-") {
 		if len(id) == len("GPU-") {
-			return Selector{}, fmt.Errorf("%q should go on with a UUID", entry)
+			return Selector{}, fmt.Errorf("the UUID after %q is missing", entry)
 		}
 		return Selector{Index: -1, UUID: entry}, nil
 	}
 	index, err := strconv.Atoi(entry)
 	switch {
 	case entry == "":
-		return Selector{}, fmt.Errorf("there is an empty entry between two commas")
+		return Selector{}, fmt.Errorf("it has an empty entry between two commas")
 	case err == nil && index >= -1:
 		return Selector{Index: index}, nil
 	case strings.Trim(entry, "0123456789-") == "":
-		return Selector{}, fmt.Errorf("%q is no index, and CUDA knows no ranges: list each one, as in 0,1,2,3", entry)
+		return Selector{}, fmt.Errorf("%q is not an index; CUDA does not accept ranges: list them as 0,1,2,3", entry)
 	default:
-		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", textutil.TruncateText(entry, maxShownText))
+		return Selector{}, fmt.Errorf("%q is not an index or a UUID (GPU-… or MIG-…)", textutil.TruncateText(entry, maxShownText))
 	}
 }
 

@@ -24,20 +24,20 @@ func TestParseVisible(t *testing.T) {
 		{value: full, want: []Selector{uuid(full)}},
 		{value: "GPU-5d1e,1", want: []Selector{uuid("GPU-5d1e"), {Index: 1}}},
 		{value: "MIG-GPU-5d1e/7/0", want: []Selector{uuid("MIG-GPU-5d1e/7/0")}},
-		{value: "0-3", err: "CUDA knows no ranges"},
-		{value: "-2", err: "CUDA knows no ranges"},
-		{value: "99999999999999999999", err: "is no index"},
+		{value: "0-3", err: "CUDA does not accept ranges"},
+		{value: "-2", err: "CUDA does not accept ranges"},
+		{value: "99999999999999999999", err: "is not an index"},
 		{value: "0,,1", err: "empty entry"},
 		{value: "0,", err: "empty entry"},
-		{value: "1,1", err: "has 1 twice"},
-		{value: "GPU-", err: "should go on with a UUID"},
-		{value: "all", err: `"all" should be an index`},
-		{value: strings.Repeat("x", 9999), err: "should be an index"},
+		{value: "1,1", err: "lists 1 twice"},
+		{value: "GPU-", err: "is missing"},
+		{value: "all", err: `"all" is not an index`},
+		{value: strings.Repeat("x", 9999), err: "is not an index"},
 	} {
 		got, err := ParseVisibleDevices(tc.value)
 		switch {
 		case tc.err != "":
-			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 || !strings.HasPrefix(err.Error(), "cannot read CUDA_VISIBLE_DEVICES=") {
+			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 || !strings.HasPrefix(err.Error(), "cannot use CUDA_VISIBLE_DEVICES=") {
 				t.Errorf("%.20q: error %v", tc.value, err)
 			}
 		case err != nil || got == nil || !slices.Equal(got, tc.want):

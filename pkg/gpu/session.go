@@ -32,7 +32,7 @@ type Session struct {
 	closed  bool // guarded by mu
 }
 
-var errSessionClosed = errors.New("it is no longer needed")
+var errSessionClosed = errors.New("it was closed")
 
 // ensureChild returns the running child, or starts one. It returns errSessionClosed after Close.
 func (s *Session) ensureChild(ctx context.Context) (*runningChild, error) {

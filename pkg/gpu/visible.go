@@ -59,7 +59,7 @@ func checkDuplicates(units []Unit, value string) error {
 			key = unit.UUID
 		}
 		if seen[key] {
-			return fmt.Errorf("cannot use %s=%s: it has GPU %s twice, and CUDA would show no GPU at all",
+			return fmt.Errorf("cannot use %s=%s: it lists GPU %s twice, so CUDA would show no GPU at all",
 				VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), unit.Name)
 		}
 		seen[key] = true
@@ -114,7 +114,7 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	case s.UUID == "" && s.Index < len(counted):
 		return counted[s.Index].assignableUnits(s.Index, false), nil
 	case s.UUID == "":
-		return nil, fmt.Errorf("there is no GPU %d, but %d %s", s.Index, len(counted), textutil.PluralForm(len(counted), "GPU"))
+		return nil, fmt.Errorf("there is no GPU %d, only %d %s", s.Index, len(counted), textutil.PluralForm(len(counted), "GPU"))
 	}
 	var found []Unit
 	matches := 0
@@ -124,11 +124,11 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	}
 	switch matches {
 	case 0:
-		return nil, fmt.Errorf("no GPU here is called %s", textutil.TruncateText(s.UUID, maxShownText))
+		return nil, fmt.Errorf("no GPU of this node has the UUID %s", textutil.TruncateText(s.UUID, maxShownText))
 	case 1:
 		return found, nil
 	}
-	return nil, fmt.Errorf("%d are called %s…: give more of the UUID", matches, textutil.TruncateText(s.UUID, maxShownText))
+	return nil, fmt.Errorf("%d GPUs have a UUID that begins with %s: give more of the UUID", matches, textutil.TruncateText(s.UUID, maxShownText))
 }
 
 // matchSelector returns the units of a GPU that the UUID in an entry, or its prefix, selects, and

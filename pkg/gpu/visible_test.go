@@ -60,12 +60,12 @@ func TestVisible(t *testing.T) {
 		{"cut into none yet", visibleTopology(1, func(_ int, g *Locality) { g.Instances = []string{} }), "", ""},
 		{"several models", visibleTopology(2, func(i int, g *Locality) { g.Model = fmt.Sprint(i) }), "", "0=GPU-10 1=GPU-11"},
 		{"several models by the bus", visibleTopology(2, func(i int, g *Locality) { g.Model = fmt.Sprint(i) }), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "0=0 1=1"},
-		{"an index too far", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=2", "cannot use CUDA_VISIBLE_DEVICES=2: there is no GPU 2, but 2 GPUs"},
-		{"a strange UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-2", "cannot use CUDA_VISIBLE_DEVICES=GPU-2: no GPU here is called GPU-2"},
-		{"too little of a UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-1", "2 are called GPU-1…: give more"},
-		{"too little of an instance's", visibleTopology(2, cut), "CUDA_VISIBLE_DEVICES=MIG-a", "2 are called MIG-a…: give more"},
-		{"twice", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0,GPU-10", "cannot use CUDA_VISIBLE_DEVICES=0,GPU-10: it has GPU GPU-10 twice"},
-		{"no list", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0-1", "CUDA knows no ranges"},
+		{"an index too far", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=2", "cannot use CUDA_VISIBLE_DEVICES=2: there is no GPU 2, only 2 GPUs"},
+		{"a strange UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-2", "cannot use CUDA_VISIBLE_DEVICES=GPU-2: no GPU of this node has the UUID GPU-2"},
+		{"too little of a UUID", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=GPU-1", "2 GPUs have a UUID that begins with GPU-1: give more"},
+		{"too little of an instance's", visibleTopology(2, cut), "CUDA_VISIBLE_DEVICES=MIG-a", "2 GPUs have a UUID that begins with MIG-a: give more"},
+		{"twice", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0,GPU-10", "cannot use CUDA_VISIBLE_DEVICES=0,GPU-10: it lists GPU GPU-10 twice"},
+		{"no list", visibleTopology(2, alike), "CUDA_VISIBLE_DEVICES=0-1", "CUDA does not accept ranges"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			name, value, _ := strings.Cut(tc.env, "=")

@@ -89,11 +89,11 @@ type watchedGPU struct {
 // events until the context ends. It returns an error if it cannot continue.
 func watchGPUs(ctx context.Context, c *collector, what request, tell func(message)) error {
 	if missing := missingFunctions(c.lib); len(missing) > 0 {
-		return fmt.Errorf("the library lacks %s: its driver is too old", strings.Join(missing, ", "))
+		return fmt.Errorf("the NVML library lacks %s: the NVIDIA driver is too old", strings.Join(missing, ", "))
 	}
 	count, ret := c.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return fmt.Errorf("the GPUs can't be counted: %s", returnName(ret))
+		return fmt.Errorf("cannot count the GPUs: %s", returnName(ret))
 	}
 	w := &watcher{collector: c, send: tell, resumed: what == requestResume}
 	for i := range count {
@@ -289,7 +289,7 @@ func (g *watchedGPU) run(ctx context.Context) {
 			if failed++; failed < maxFailedWaits {
 				ctxutil.SleepContext(ctx, min(minFailPause<<(failed-1), maxFailPause))
 			} else {
-				sendEvent(g.send, g.newEvent(KindUnwatched, fmt.Sprintf("%d waits in a row have returned %s", failed, returnName(ret))))
+				sendEvent(g.send, g.newEvent(KindUnwatched, fmt.Sprintf("%d consecutive waits returned %s", failed, returnName(ret))))
 				g.unregisterEvents()
 			}
 		}

@@ -574,7 +574,7 @@ func TestWatchGivesUp(t *testing.T) {
 		})
 		gpu0 := Event{GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"}
 		unwatched, recovery := gpu0, gpu0
-		unwatched.Kind, unwatched.Detail = KindUnwatched, "12 waits in a row have returned UNKNOWN"
+		unwatched.Kind, unwatched.Detail = KindUnwatched, "12 consecutive waits returned UNKNOWN"
 		recovery.Kind, recovery.Recovery = KindRecovery, 1
 		if diff := cmp.Diff([]Event{unwatched, recovery}, told.events()); diff != "" || err != nil {
 			t.Error(diff, err)
@@ -673,7 +673,7 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 		asked []byte
 		says  string
 	}{
-		"no question": {[]byte("look\n"), "no line"},
+		"no question": {[]byte("look\n"), "invalid message"},
 		"another's":   {message{Request: "sing"}.encodeLine(), "sing"},
 		"of tomorrow": {[]byte(`{"v":2,"ask":"look"}` + "\n"), "version 2"},
 	} {

@@ -57,7 +57,7 @@ var watchChildren = map[string]func() int{
 		})
 	},
 	"gives up": func() int {
-		fmt.Println(`{"v":1,"ended":"the library lacks nvmlEventSetCreate: its driver is too old"}`)
+		fmt.Println(`{"v":1,"ended":"the NVML library lacks nvmlEventSetCreate: the NVIDIA driver is too old"}`)
 		return untilUnheard()
 	},
 	"gives up later": func() int { return again(`{"v":1,"ended":"all GPUs are lost"}`, untilUnheard) },
@@ -231,14 +231,14 @@ func TestWatchFails(t *testing.T) {
 		events int
 		says   []string
 	}{
-		"hangs":            {300 * time.Millisecond, -1, 0, []string{"no answer", "300ms", "it may hang"}},
-		"mumbles":          {2 * time.Second, -1, 0, []string{"no answer", "it may hang"}},
+		"hangs":            {300 * time.Millisecond, -1, 0, []string{"no response", "300ms", "it may hang"}},
+		"mumbles":          {2 * time.Second, -1, 0, []string{"no response", "it may hang"}},
 		"dies":             {0, -1, 0, []string{"exit code 127", "undefined symbol: nvmlEventSetCreate"}},
-		"gives up":         {0, -1, 0, []string{"its driver is too old"}},
+		"gives up":         {0, -1, 0, []string{"driver is too old"}},
 		"half a line":      {0, -1, 0, []string{"exit code 0", sayReady[:10]}},
-		"garbage":          {0, -1, 0, []string{"no answer", "gar bbb"}},
+		"garbage":          {0, -1, 0, []string{"not a valid response", "gar bbb"}},
 		"one endless line": {0, -1, 0, []string{"more than 4 MiB"}},
-		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no answer", "version 2"}},
+		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no response", "version 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -76,7 +76,7 @@ func (t XidTable) lookUpXid(xid int, severity string) EventVerdict {
 		return EventVerdict{
 			Effect:  EffectWarn,
 			Next:    NextFit,
-			Action:  "look it up in " + xidCatalogue,
+			Action:  "see " + xidCatalogue,
 			Meaning: fmt.Sprintf("Xid %d is not in the table", xid),
 		}
 	}
@@ -109,10 +109,10 @@ func (t XidTable) WithOverrides(data []byte) (XidTable, error) {
 		}
 		xid, verdict, err := parseXidLine(text, rows)
 		if err == nil && first[xid] != 0 {
-			err = fmt.Errorf("line %d has Xid %d already: give it once", first[xid], xid)
+			err = fmt.Errorf("line %d already has Xid %d: list it once", first[xid], xid)
 		}
 		if err != nil {
-			return XidTable{}, fmt.Errorf("cannot take line %d of the Xid policy: %w", number, err)
+			return XidTable{}, fmt.Errorf("cannot use line %d of the Xid policy: %w", number, err)
 		}
 		rows[xid], first[xid] = verdict, number
 	}
@@ -123,13 +123,13 @@ func (t XidTable) WithOverrides(data []byte) (XidTable, error) {
 // name
 const maxXid = 65535
 
-var errXidFormat = errors.New("give a number, a verdict, fit or unfit and, if you like, an action and a meaning, with tabs between")
+var errXidFormat = errors.New("give a number, a verdict, fit or unfit, and optionally an action and a meaning, separated by tabs")
 
 // parseXidLine parses one line of a table. Action and meaning are optional; if they are missing,
 // those in was are kept.
 func parseXidLine(text string, was map[int]EventVerdict) (xid int, verdict EventVerdict, err error) {
 	if !utf8.ValidString(text) {
-		return 0, verdict, errors.New("give UTF-8 text")
+		return 0, verdict, errors.New("it is not valid UTF-8")
 	}
 	fields := strings.Split(text, "\t")
 	if len(fields) < 3 || len(fields) > 5 {
@@ -138,23 +138,23 @@ func parseXidLine(text string, was map[int]EventVerdict) (xid int, verdict Event
 	for i := range fields {
 		fields[i] = strings.TrimSpace(fields[i])
 		if strings.ContainsFunc(fields[i], func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return 0, verdict, fmt.Errorf("%.40q has characters that can't be shown: give plain text", fields[i])
+			return 0, verdict, fmt.Errorf("%.40q has non-printable characters: give plain text", fields[i])
 		}
 	}
 	// The first three fields are required: number, effect and fitness.
 	xid, err = strconv.Atoi(fields[0])
 	if err != nil || xid < 1 || xid > maxXid || strconv.Itoa(xid) != fields[0] {
-		return 0, verdict, fmt.Errorf("%.40q is no Xid: give a whole number of 1 to %d", fields[0], maxXid)
+		return 0, verdict, fmt.Errorf("%.40q is not an Xid: give an integer from 1 to %d", fields[0], maxXid)
 	}
 	verdict = was[xid]
 	switch verdict.Effect = Effect(fields[1]); verdict.Effect {
 	case EffectFatal, EffectAsk, EffectApp, EffectWarn, EffectIgnore:
 	default:
-		return 0, verdict, fmt.Errorf("%.40q is no verdict: give %s, %s, %s, %s or %s",
+		return 0, verdict, fmt.Errorf("%.40q is not a verdict: give %s, %s, %s, %s or %s",
 			fields[1], EffectFatal, EffectAsk, EffectApp, EffectWarn, EffectIgnore)
 	}
 	if verdict.Next = NextJobFitness(fields[2]); verdict.Next != NextFit && verdict.Next != NextUnfit {
-		return 0, verdict, fmt.Errorf("%.40q does not say whether the GPU is fit for the next job: %w", fields[2], errXidFormat)
+		return 0, verdict, fmt.Errorf("%.40q is neither fit nor unfit: %w", fields[2], errXidFormat)
 	}
 	// The action and the meaning are optional.
 	if len(fields) > 3 && fields[3] != "" {

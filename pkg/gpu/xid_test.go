@@ -158,16 +158,16 @@ func TestOverlayRefuses(t *testing.T) {
 		"no tabs":       {"79 warn", []string{"line 1", "79 warn", "tabs"}},
 		"a word only":   {"# x\n79", []string{"line 2", "tabs"}},
 		"too much":      {"79\twarn\tfit\ta\tb\tc", []string{"6 fields", "tabs"}},
-		"an old file":   {"79\twarn\tpower it off\tit is off the bus", []string{"power it off", "fit for the next job", "fit or unfit", "action"}},
+		"an old file":   {"79\twarn\tpower it off\tit is off the bus", []string{"power it off", "neither fit nor unfit", "fit or unfit", "action"}},
 		"an old line":   {"79\twarn", []string{"2 fields", "fit or unfit"}},
 		"unfit, FIT":    {"79\twarn\tFIT", []string{"FIT", "fit or unfit"}},
-		"no number":     {"XID79\twarn\tfit", []string{"XID79", "whole number of 1 to 65535"}},
-		"a range":       {"144-150\twarn\tfit", []string{"144-150", "whole number"}},
-		"zero":          {"0\twarn\tfit", []string{"whole number"}},
-		"too large":     {"70000\twarn\tfit", []string{"whole number"}},
-		"another form":  {"079\twarn\tfit", []string{"whole number"}},
+		"no number":     {"XID79\twarn\tfit", []string{"XID79", "integer from 1 to 65535"}},
+		"a range":       {"144-150\twarn\tfit", []string{"144-150", "integer"}},
+		"zero":          {"0\twarn\tfit", []string{"integer"}},
+		"too large":     {"70000\twarn\tfit", []string{"integer"}},
+		"another form":  {"079\twarn\tfit", []string{"integer"}},
 		"no verdict":    {"79\tWARN\tfit", []string{"WARN", "fatal, ask, app, warn or ignore"}},
-		"twice":         {"79\twarn\tfit\n80\twarn\tfit\n79\tfatal\tunfit", []string{"line 3", "line 1 has Xid 79"}},
+		"twice":         {"79\twarn\tfit\n80\twarn\tfit\n79\tfatal\tunfit", []string{"line 3", "line 1 already has Xid 79"}},
 		"not text":      {"79\twarn\tfit\t\xff", []string{"UTF-8"}},
 		"for terminals": {"79\twarn\tfit\t\x1b[2J", []string{"plain text"}},
 	} {
@@ -176,7 +176,7 @@ func TestOverlayRefuses(t *testing.T) {
 			t.Errorf("%s: is taken", name)
 			continue
 		}
-		for _, word := range append(c.says, "cannot take line") {
+		for _, word := range append(c.says, "cannot use line") {
 			if !strings.Contains(err.Error(), word) {
 				t.Errorf("%s: %q does not say %q", name, err, word)
 			}

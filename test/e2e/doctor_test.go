@@ -69,7 +69,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j, report := bed.examine(t, nil, launch{nodes: 4, flags: []string{"--ray-port=6379", "--check=host.shm=off"}})
 	j.wantCode(0)
-	finds(t, report, "share.seen", check.Pass, "all 4 nodes see and write")
+	finds(t, report, "share.seen", check.Pass, "all 4 nodes can read and write")
 	finds(t, report, "share.inotify", check.Pass, "inotify")
 	finds(t, report, "framework", check.Pass, "ray 2.9.0 (all 4 nodes)")
 	finds(t, report, "head.name", check.Pass, "n0")
@@ -90,11 +90,11 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	t.Cleanup(func() { bed.onNode(t, 1, "umount", "/etc/hosts") })
 	j, report := bed.examine(t, []int{1}, launch{nodes: 4, flags: []string{"--ray-port=" + slurmdPort}})
 	j.wantCode(2)
-	finds(t, report, "ports", check.Fail, "Ray's GCS can't have "+slurmdPort, "n0")
+	finds(t, report, "ports", check.Fail, "Ray's GCS cannot use port "+slurmdPort, "n0")
 	finds(t, report, "framework", check.Fail, "not found in PATH", "n1")
-	finds(t, report, "head.name", check.Fail, "leads to "+bed.Address(2)+", where the head is not", "n1")
+	finds(t, report, "head.name", check.Fail, "resolves to "+bed.Address(2)+", but the head does not respond there", "n1")
 	finds(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
-	finds(t, report, "node.name", check.Warn, "the kernel calls it elsewhere, and Slurm n3", "n3")
+	finds(t, report, "node.name", check.Warn, "the kernel's host name is elsewhere, but Slurm calls the node n3", "n3")
 	finds(t, report, "share.seen", check.Pass, "all 4 nodes")
 }
 
@@ -113,7 +113,7 @@ func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 	t.Cleanup(func() { bed.onNode(t, 2, "umount", logs) })
 	j, report := bed.examine(t, nil, launch{nodes: 4, logs: logs, flags: []string{"--join-timeout=5s"}})
 	j.wantCode(66)
-	finds(t, report, "share.seen", check.Fail, "1 of 4 nodes were not seen in "+logs, "n2")
+	finds(t, report, "share.seen", check.Fail, "1 of 4 nodes did not appear in "+logs, "n2")
 	if !strings.Contains(j.stderr.String(), "on n2: the head's run ") {
 		t.Errorf("n2 says nothing of it: %s", &j.stderr)
 	}

@@ -226,9 +226,9 @@ func TestSlowGPUs(t *testing.T) {
 	must(t, fake.Answer("n2", "gpu * attach 4"))
 	must(t, fake.Answer("n1", "gpu 6 slow nvmlDeviceGetSerial 45"))
 	j := bed.start(t, l)
-	j.traced(2, "check-waits", "gpu.nvml: 1 of 8 GPUs have come; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU ")
-	j.traced(1, "check-waits", "gpu.nvml: 8 of 8 GPUs have come; waiting for nvmlDeviceGetSerial of GPU 6")
-	j.traced(2, "check-waits", "gpu.nvml: 7 of 8 GPUs have come")
+	j.traced(2, "check-waits", "gpu.nvml: 1 of 8 GPUs are initialised; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU ")
+	j.traced(1, "check-waits", "gpu.nvml: 8 of 8 GPUs are initialised; waiting for nvmlDeviceGetSerial of GPU 6")
+	j.traced(2, "check-waits", "gpu.nvml: 7 of 8 GPUs are initialised")
 	j.traced(1, "watch", `"gpus":8`)
 	j.traced(2, "watch", `"gpus":8`)
 	bed.find(t, 0, "sleep", "1007")
@@ -268,7 +268,7 @@ func TestSuspiciousTwice(t *testing.T) {
 			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.BadNodes, want, result.Events)
 		}
 		if i == 1 && !slices.ContainsFunc(result.Events, func(e record.Event) bool {
-			return strings.Contains(e.Message, "gpu.ecc_unc: uncorrectable errors of DRAM: 2, and in run")
+			return strings.Contains(e.Message, "gpu.ecc_unc: uncorrectable DRAM errors: 2; also in run")
 		}) {
 			t.Errorf("the evidence is not among %+v", result.Events)
 		}
@@ -307,7 +307,7 @@ func TestWatchThatDies(t *testing.T) {
 	must(t, syscall.Kill(bed.find(t, 2, program, "gpu-child"), syscall.SIGKILL))
 	must(t, fake.Add("n2", "gpu 4 recovery 2"))
 	j.blames(health.GPUFailed, 2, "n2", "GPU 4", "reboot")
-	j.traced(2, "begins anew", "SIGKILL")
+	j.traced(2, "is restarted", "SIGKILL")
 }
 
 // TestCUDAMismatch checks a node on which NVML works and CUDA does not.

@@ -115,10 +115,10 @@ func TestPastOfTwoRuns(t *testing.T) {
 		told := lives(t, "2.0", gpus, past, found("2 errors"), gpu.BuiltinXidTable().ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: 31, GPU: 1, UUID: "GPU-b"}), lost)
 		today := time.Now().Format(time.DateOnly)
 		want := []string{
-			"n1: GPU 0 (0000:1b:00.0): gpu.ecc_unc: 2 errors, and in run 1.0 of " + today + ": 1 error; drain the node, and test the device",
+			"n1: GPU 0 (0000:1b:00.0): gpu.ecc_unc: 2 errors; also in run 1.0 of " + today + ": 1 error; drain the node, and test the device",
 			"n1: GPU 1: Xid 31: ",
-			"n1: GPU 0 (0000:1b:00.0): throttled 20 % of the run (2 of 10 looks)",
-			"n1: GPU 1 (0000:9b:00.0): xid 79: 1 time, and in run 1.0 of " + today + ": 1 time; drain the node, and test the device",
+			"n1: GPU 0 (0000:1b:00.0): throttled 20 % of the run (2 of 10 readings)",
+			"n1: GPU 1 (0000:9b:00.0): xid 79: 1 time; also in run 1.0 of " + today + ": 1 time; drain the node, and test the device",
 		}
 		if len(told) > 1 {
 			told[1] = strings.Join(strings.SplitAfter(told[1], ": ")[:3], "")
@@ -145,8 +145,8 @@ func TestLongRun(t *testing.T) {
 		lives(t, "1.0", gpus, past, nil)
 		gpus.long = 5*counterInterval + 1
 		told := lives(t, "2.0", gpus, past, nil)
-		const throttled = "n1: GPU 1 (0000:9b:00.0): throttled 100 % of the run (60 of 60 looks)"
-		if len(told) != 3 || told[0] != throttled || told[2] != throttled || !strings.Contains(told[1], ", and in run 1.0 of ") {
+		const throttled = "n1: GPU 1 (0000:9b:00.0): throttled 100 % of the run (60 of 60 readings)"
+		if len(told) != 3 || told[0] != throttled || told[2] != throttled || !strings.Contains(told[1], "; also in run 1.0 of ") {
 			t.Errorf("it tells %q", told)
 		}
 	})
@@ -161,7 +161,7 @@ func TestLinkDown(t *testing.T) {
 		gpus, past := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0"}, card}}, &shelf{}
 		lives(t, "1.0", gpus, past, nil)
 		gpus.long = 2*counterInterval + 1
-		const down, suspect = "n1: mlx5_3: its link went down 3 times", "n1: mlx5_3: link down: 3 times, and in run 1.0 of 2000-01-01: 3 times; drain the node, and test the device"
+		const down, suspect = "n1: mlx5_3: link went down 3 times", "n1: mlx5_3: link down: 3 times; also in run 1.0 of 2000-01-01: 3 times; drain the node, and test the device"
 		// The finding at the first run's end is reported when the second begins.
 		if diff := cmp.Diff([]string{down, suspect, down}, lives(t, "2.0", gpus, past, nil)); diff != "" {
 			t.Error(diff)
@@ -175,7 +175,7 @@ func TestPastThatHangs(t *testing.T) {
 		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0", Counters: &history.Counters{Polls: 10, SlowedPolls: 10}}}}
 		past := &shelf{hangs: true}
 		told := lives(t, "1.0", gpus, past, nil)
-		if diff := cmp.Diff([]string{"n1: GPU 0 (0000:1b:00.0): throttled 100 % of the run (10 of 10 looks)"}, told); diff != "" {
+		if diff := cmp.Diff([]string{"n1: GPU 0 (0000:1b:00.0): throttled 100 % of the run (10 of 10 readings)"}, told); diff != "" {
 			t.Error(diff)
 		}
 		if len(past.texts) > 0 {

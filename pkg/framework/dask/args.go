@@ -32,18 +32,18 @@ var valuelessFlags = []string{
 
 // reservedFlags are flags that the daemon sets, with the settings to use instead.
 var reservedFlags = map[string]string{
-	"--host":            "give --interface to bringupd",
-	"--interface":       "give --interface to bringupd",
-	"--port":            "give --dask-port",
-	"--protocol":        "give --dask-tls",
-	"--tls-ca-file":     "each run has a certificate of its own; give --dask-tls=off to have none",
-	"--tls-cert":        "each run has a certificate of its own; give --dask-tls=off to have none",
-	"--tls-key":         "each run has a certificate of its own; give --dask-tls=off to have none",
-	"--jupyter":         "who reaches its pages could run code, and no certificate guards them",
-	"--scheduler-file":  "workers and the driver are told the scheduler's address",
-	"--name":            "workers are counted by the names that bringupd gives them",
-	"--listen-address":  "give --interface to bringupd",
-	"--contact-address": "give --interface to bringupd",
+	"--host":            "use bringupd's --interface",
+	"--interface":       "use bringupd's --interface",
+	"--port":            "use --dask-port",
+	"--protocol":        "use --dask-tls",
+	"--tls-ca-file":     "bringupd makes a certificate for each run; use --dask-tls=off to run without TLS",
+	"--tls-cert":        "bringupd makes a certificate for each run; use --dask-tls=off to run without TLS",
+	"--tls-key":         "bringupd makes a certificate for each run; use --dask-tls=off to run without TLS",
+	"--jupyter":         "anyone who can connect to its pages could run code, and the pages do not use TLS",
+	"--scheduler-file":  "workers and the driver get the scheduler's address from bringupd",
+	"--name":            "bringupd identifies workers by the names that it sets",
+	"--listen-address":  "use bringupd's --interface",
+	"--contact-address": "use bringupd's --interface",
 	"--version":         "run dask --version yourself",
 	"--help":            "run dask worker --help yourself",
 	"-h":                "run dask worker --help yourself",
@@ -135,7 +135,7 @@ func (d Cluster) workersPerNode() (int, error) {
 	}
 	n, err := strconv.Atoi(given)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("cannot pass --nworkers=%s to dask worker: its workers are counted, and a number from 1 on is accepted", given)
+		return 0, fmt.Errorf("cannot pass --nworkers=%s to dask worker: give a number of 1 or more, because bringupd counts the workers", given)
 	}
 	return n, nil
 }

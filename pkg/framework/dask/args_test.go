@@ -155,13 +155,13 @@ func TestDaskRefuses(t *testing.T) {
 		says string
 	}{
 		{"the name", []string{"--name=a"}, "cannot pass --name to dask "},
-		{"the address", []string{"--listen-address", "tcp://0.0.0.0:1"}, "give --interface"},
-		{"the port", []string{"--port=1"}, "give --dask-port"},
-		{"another way to speak", []string{"--protocol", "tcp"}, "give --dask-tls"},
-		{"another certificate", []string{"--tls-cert=/x"}, "give --dask-tls=off"},
+		{"the address", []string{"--listen-address", "tcp://0.0.0.0:1"}, "use bringupd's --interface"},
+		{"the port", []string{"--port=1"}, "use --dask-port"},
+		{"another way to speak", []string{"--protocol", "tcp"}, "use --dask-tls"},
+		{"another certificate", []string{"--tls-cert=/x"}, "use --dask-tls=off"},
 		{"a notebook", []string{"--jupyter"}, "run code"},
 		{"help", []string{"-h"}, "yourself"},
-		{"no flag", []string{"tcp://h:1"}, "takes flags only"},
+		{"no flag", []string{"tcp://h:1"}, "only flags are accepted"},
 		{"a flag without its value", []string{"--nthreads"}, "has no value"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func clientTLSConfig(text []byte) (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(text) {
-		return nil, errors.New("it has none")
+		return nil, errors.New("it contains no certificate")
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: certificateName, MinVersion: tls.VersionTLS12}, nil
 }

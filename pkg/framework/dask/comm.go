@@ -33,7 +33,7 @@ func requestInfo(ctx context.Context, address string, config *tls.Config, op str
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask the Dask scheduler at %s: %w", address, err)
+		return nil, fmt.Errorf("cannot query the Dask scheduler at %s: %w", address, err)
 	}
 	return answer, nil
 }
@@ -78,7 +78,7 @@ func receiveMessage(from io.Reader) ([]byte, error) {
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxResponseBytes {
-		return nil, fmt.Errorf("it answers with %d bytes, which is no message of Dask's", n)
+		return nil, fmt.Errorf("its response of %d bytes is not a Dask message", n)
 	}
 	// The buffer grows while data arrives, because the length may come from an attacker.
 	message, err := io.ReadAll(io.LimitReader(from, int64(n)))
@@ -103,5 +103,5 @@ func firstFrame(message []byte) ([]byte, error) {
 			}
 		}
 	}
-	return nil, errors.New("its answer is no message of Dask's")
+	return nil, errors.New("its response is not a Dask message")
 }

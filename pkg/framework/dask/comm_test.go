@@ -103,24 +103,24 @@ func TestDaskReadyAndFleet(t *testing.T) {
 	}{
 		{name: "all are counted", answers: well},
 		{name: "without TLS", answers: well, dask: Cluster{TLS: tlsOff}},
-		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 }, worker: "the worker job.0-1-0 has nthreads 1, wanted 2"},
-		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 }, worker: "the worker job.0-1-0 has GPU 1, wanted 2"},
+		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 }, worker: "the worker job.0-1-0 has nthreads 1, expected 2"},
+		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 }, worker: "the worker job.0-1-0 has GPU 1, expected 2"},
 		{
 			name: "another run's", answers: well, node: func(n *framework.Node) { n.RunName = "job.1" },
-			worker: "the worker job.1-1-0 is not among the scheduler's workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
+			worker: "the worker job.1-1-0 is not in the scheduler's list of workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
 		},
-		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not among"},
-		{name: "one is too many", answers: well, members: members[:1], fleet: "is none of this job's workers"},
+		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not in the scheduler's list"},
+		{name: "one is too many", answers: well, members: members[:1], fleet: "is not a worker of this job"},
 		{name: "nobody works on a dedicated head", answers: well, dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
 		{
 			name: "nobody yet", answers: map[string][]byte{"identity": frameMessage([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
-			worker: "counts no worker of 127.0.0.1 yet", fleet: "rank 0 (n0): its worker job.0-0-0",
+			worker: "does not list a worker of 127.0.0.1 yet", fleet: "rank 0 (n0): its worker job.0-0-0",
 		},
 		{
 			name: "no scheduler", answers: map[string][]byte{"identity": recorded(t, "none"), "ncores": recorded(t, "none")},
-			head: "cannot understand", worker: "cannot understand", fleet: "cannot understand",
+			head: "cannot parse", worker: "cannot parse", fleet: "cannot parse",
 		},
-		{name: "no answer", answers: map[string][]byte{"identity": {1}, "ncores": {}}, head: "cannot ask", worker: "cannot ask", fleet: "cannot ask"},
+		{name: "no answer", answers: map[string][]byte{"identity": {1}, "ncores": {}}, head: "cannot query", worker: "cannot query", fleet: "cannot query"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -56,7 +56,7 @@ func New() *Cluster { return &Cluster{Program: "dask", Port: 8786, TLS: tlsAuto}
 func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		ReplaceableNodes: true, VersionCommand: []string{d.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("dask, version "),
-		ProgramFlag: "--dask", FreePortAdvice: "with --framework=dask --dask-port=0 takes one that is free",
+		ProgramFlag: "--dask", FreePortAdvice: "with --framework=dask, --dask-port=0 picks a free port",
 	}
 }
 
@@ -64,11 +64,11 @@ func (d Cluster) Traits() framework.Traits {
 // arguments.
 func (d *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "dask", Placeholder: "PROGRAM", Target: &d.Program, Usage: "the dask program"},
-		{Name: "dask-port", Target: &d.Port, Max: math.MaxUint16, Usage: "the scheduler's port; 0 takes one that is free"},
-		{Name: "dask-tls", Target: &d.TLS, AcceptedWords: []string{tlsAuto, tlsOff}, Usage: "who is let in: auto (who has the certificate of this run) or off (anybody who reaches a port)"},
-		{Name: "dask-scheduler-args", Placeholder: "ARG", Target: &d.SchedulerArgs, Usage: "one more argument of dask scheduler (repeat for more)"},
-		{Name: "dask-worker-args", Placeholder: "ARG", Target: &d.WorkerArgs, Usage: "one more argument of dask worker (repeat for more)"},
+		{Name: "dask", Placeholder: "PROGRAM", Target: &d.Program, Usage: "path of the dask program"},
+		{Name: "dask-port", Target: &d.Port, Max: math.MaxUint16, Usage: "port of the Dask scheduler; 0 picks a free one"},
+		{Name: "dask-tls", Target: &d.TLS, AcceptedWords: []string{tlsAuto, tlsOff}, Usage: "TLS between clients, scheduler and workers: auto (only clients with this run's certificate) or off (anyone who can connect)"},
+		{Name: "dask-scheduler-args", Placeholder: "ARG", Target: &d.SchedulerArgs, Usage: "extra argument for dask scheduler (repeatable)"},
+		{Name: "dask-worker-args", Placeholder: "ARG", Target: &d.WorkerArgs, Usage: "extra argument for dask worker (repeatable)"},
 	}
 }
 
@@ -191,7 +191,7 @@ func checkOwnWorkers(ctx context.Context, address string, node framework.Node, w
 		return responseError(address, err)
 	}
 	if !here {
-		return fmt.Errorf("the scheduler at %s counts no worker of %s yet", address, node.Address)
+		return fmt.Errorf("the scheduler at %s does not list a worker of %s yet", address, node.Address)
 	}
 	workers, err := fetchWorkers(ctx, address, node)
 	if err != nil {
@@ -218,7 +218,7 @@ func fetchWorkers(ctx context.Context, address string, node framework.Node) ([]w
 }
 
 func responseError(address string, err error) error {
-	return fmt.Errorf("cannot understand the Dask scheduler at %s: %v", address, err)
+	return fmt.Errorf("cannot parse the response of the Dask scheduler at %s: %v", address, err)
 }
 
 // schedulerTLSConfig returns the TLS configuration for the scheduler at an address, or nil without

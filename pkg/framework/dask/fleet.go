@@ -68,7 +68,7 @@ func compareMembers(attempt string, members []framework.Member, perNode int, cou
 	}
 	for _, w := range counted {
 		if !ours[w.Name] {
-			gaps = append(gaps, fmt.Sprintf("%s (%s) is none of this job's workers", w.Name, w.Address))
+			gaps = append(gaps, fmt.Sprintf("%s (%s) is not a worker of this job", w.Name, w.Address))
 		}
 	}
 	return gapsError(gaps)
@@ -86,18 +86,18 @@ func gapsError(gaps []string) error {
 func workerGap(want workerInfo, counted []workerInfo) string {
 	at := slices.IndexFunc(counted, func(w workerInfo) bool { return w.Name == want.Name })
 	if at < 0 {
-		return "is not among the scheduler's workers"
+		return "is not in the scheduler's list of workers"
 	}
 	has := counted[at]
 	if has.Status != "running" {
 		return "is " + has.Status + ", not running"
 	}
 	if want.Threads > 0 && has.Threads != want.Threads {
-		return fmt.Sprintf("has nthreads %d, wanted %d", has.Threads, want.Threads)
+		return fmt.Sprintf("has nthreads %d, expected %d", has.Threads, want.Threads)
 	}
 	for name, amount := range want.Resources {
 		if !(has.Resources[name] >= amount) {
-			return fmt.Sprintf("has %s %g, wanted %g", name, has.Resources[name], amount)
+			return fmt.Sprintf("has %s %g, expected %g", name, has.Resources[name], amount)
 		}
 	}
 	return ""
@@ -126,7 +126,7 @@ func parseWorkers(answer []byte) ([]workerInfo, error) {
 		return nil, err
 	}
 	if kind != "Scheduler" || !listed {
-		return nil, errors.New("its identity is not that of a scheduler with workers")
+		return nil, errors.New("its identity is not that of a Dask scheduler")
 	}
 	slices.SortFunc(workers, func(a, b workerInfo) int { return strings.Compare(a.Name+a.Address, b.Name+b.Address) })
 	return workers, nil

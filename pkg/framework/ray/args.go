@@ -79,10 +79,10 @@ func mergeResources(ours map[string]float64, extra framework.Arguments) (string,
 		var theirs map[string]float64
 		err := json.Unmarshal([]byte(given), &theirs)
 		if err == nil && theirs == nil {
-			err = errors.New("null is none")
+			err = errors.New("null is not an object")
 		}
 		if err != nil {
-			return "", fmt.Errorf(`cannot read --resources=%s: %v; a JSON object of names and amounts is accepted, as in {"disk": 2}`, given, err)
+			return "", fmt.Errorf(`cannot parse --resources=%s: %v; give a JSON object of names and amounts, such as {"disk": 2}`, given, err)
 		}
 		maps.Copy(ours, theirs)
 	}
@@ -103,14 +103,14 @@ func parseFlags(args []string) (framework.Arguments, error) {
 
 // reservedFlags are flags that the daemon sets, with the settings to use instead.
 var reservedFlags = map[string]string{
-	"--head":            "the first rank is the head",
-	"--block":           "it is always given",
+	"--head":            "bringupd chooses the head",
+	"--block":           "bringupd always sets it",
 	"--help":            "run ray start --help yourself",
-	"--address":         "workers are told the head's address",
-	"--port":            "give --ray-port",
-	"--node-name":       "nodes are counted by the names that bringupd gives them",
-	"--node-ip-address": "give --interface",
-	"--temp-dir":        "give --temp-dir to bringupd",
+	"--address":         "workers get the head's address from bringupd",
+	"--port":            "use --ray-port",
+	"--node-name":       "bringupd identifies nodes by the names that it sets",
+	"--node-ip-address": "use bringupd's --interface",
+	"--temp-dir":        "use bringupd's --temp-dir",
 }
 
 // headOnlyFlags are refused by Ray itself for workers.
@@ -132,7 +132,7 @@ func rejectFlags(extra framework.Arguments, head bool) error {
 	}
 	for _, name := range headOnlyFlags {
 		if extra.HasFlag(name) {
-			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray takes it for the head only", name)
+			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray accepts it for the head only", name)
 		}
 	}
 	return nil
@@ -143,7 +143,7 @@ func rejectFlags(extra framework.Arguments, head bool) error {
 func checkSocketPath(dir string) error {
 	const longest, below = 107, "/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9"
 	if limit := longest - len(below); len(dir) > limit {
-		return fmt.Errorf("cannot use %s for Ray's sockets: it is %d bytes long, and %d at most are accepted; give a shorter --temp-dir", dir, len(dir), limit)
+		return fmt.Errorf("cannot use %s for Ray's sockets: the path has %d bytes, and at most %d are accepted; give a shorter --temp-dir", dir, len(dir), limit)
 	}
 	return nil
 }

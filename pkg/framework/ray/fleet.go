@@ -36,7 +36,7 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		if alive := aliveEntries(byName[name]); len(alive) > 0 {
-			gaps = append(gaps, fmt.Sprintf("%s (%s, %s) is none of this job's nodes", cmp.Or(name, "a node without a name"), alive[0].Host, alive[0].Address))
+			gaps = append(gaps, fmt.Sprintf("%s (%s, %s) is not a node of this job", cmp.Or(name, "an unnamed node"), alive[0].Host, alive[0].Address))
 		}
 	}
 	if len(gaps) == 0 {
@@ -55,15 +55,15 @@ func nodeGap(member expectedNode, entries []tableEntry) string {
 		return "is not in Ray's node table"
 	case len(alive) == 0:
 		last := slices.MaxFunc(entries, compareNameAndStart)
-		return "is DEAD in Ray's node table: " + cmp.Or(last.DeathReason, "no reason is given")
+		return "is DEAD in Ray's node table: " + cmp.Or(last.DeathReason, "no reason given")
 	case len(alive) > 1:
 		// Work of the driver could go to either of them.
-		return fmt.Sprintf("is %d times in Ray's node table: an earlier start of it has not been found dead yet", len(alive))
+		return fmt.Sprintf("is %d times in Ray's node table: Ray has not yet detected the death of an earlier start", len(alive))
 	}
 	var short []string
 	for _, name := range slices.Sorted(maps.Keys(member.MinResources)) {
 		if has, want := alive[0].Resources[name], member.MinResources[name]; !(has >= want) {
-			short = append(short, fmt.Sprintf("%s %g, wanted %g", name, has, want))
+			short = append(short, fmt.Sprintf("%s %g, expected %g", name, has, want))
 		}
 	}
 	if len(short) > 0 {

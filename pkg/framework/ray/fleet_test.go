@@ -35,20 +35,20 @@ func TestRayFleet(t *testing.T) {
 		},
 		{
 			"one dead without a reason", members, []tableEntry{full[0], {Name: "job.0-1"}, full[2]},
-			"rank 1 (n1) is DEAD in Ray's node table: no reason is given",
+			"rank 1 (n1) is DEAD in Ray's node table: no reason given",
 		},
 		{"one dead and back", members, append([]tableEntry{{Name: "job.0-1"}}, full...), ""},
 		{
 			"one there twice", members, append([]tableEntry{alive("job.0-1", 8)}, full...),
-			"rank 1 (n1) is 2 times in Ray's node table: an earlier start of it has not been found dead yet",
+			"rank 1 (n1) is 2 times in Ray's node table: Ray has not yet detected the death of an earlier start",
 		},
-		{"a GPU short", members, []tableEntry{full[0], full[1], alive("job.0-2", 7)}, "rank 2 (n2) has GPU 7, wanted 8"},
+		{"a GPU short", members, []tableEntry{full[0], full[1], alive("job.0-2", 7)}, "rank 2 (n2) has GPU 7, expected 8"},
 		{
 			"no GPU at all", members[:1], []tableEntry{{Name: "job.0-0", Alive: true}},
-			"rank 0 (n0) has GPU 0, wanted 8",
+			"rank 0 (n0) has GPU 0, expected 8",
 		},
-		{"a stranger", members, append([]tableEntry{alive("other", 8)}, full...), "other (h, 192.0.2.9) is none of this job's nodes"},
-		{"a stranger without a name", members, append([]tableEntry{alive("", 8)}, full...), "a node without a name (h, 192.0.2.9) is none of this job's nodes"},
+		{"a stranger", members, append([]tableEntry{alive("other", 8)}, full...), "other (h, 192.0.2.9) is not a node of this job"},
+		{"a stranger without a name", members, append([]tableEntry{alive("", 8)}, full...), "an unnamed node (h, 192.0.2.9) is not a node of this job"},
 		{"a dead stranger", members, append([]tableEntry{{Name: "other"}}, full...), ""},
 		{
 			"several at once", members, []tableEntry{full[1], {Name: "job.0-2", DeathReason: "lost"}},

@@ -17,6 +17,6 @@ func (r Cluster) WarnIfOpen(ctx context.Context, head framework.Node, endpoint f
 		return err
 	})
 	if err == nil {
-		tell("everybody who reaches Ray at " + endpoint.Address + " can run programs as you: this Ray asks for no token, which Ray 2.52 and later do")
+		tell("anyone who can connect to Ray at " + endpoint.Address + " can run programs as you: this version of Ray does not check tokens (2.52 and later do)")
 	}
 }

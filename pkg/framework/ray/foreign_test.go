@@ -33,7 +33,7 @@ func TestRayOpen(t *testing.T) {
 			defer cancel()
 			said := ""
 			Cluster{}.WarnIfOpen(ctx, node, framework.Endpoint{Address: address}, func(sentence string) { said += sentence })
-			if open := strings.HasPrefix(said, "everybody who reaches Ray at "+address); open != tc.open || !open && said != "" {
+			if open := strings.HasPrefix(said, "anyone who can connect to Ray at "+address); open != tc.open || !open && said != "" {
 				t.Errorf("it says %q", said)
 			}
 		})

@@ -31,7 +31,7 @@ const (
 
 // errGCSDenied is wrapped by the errors of calls that were refused because of a missing or wrong
 // token. Another call would not help.
-var errGCSDenied = errors.New("the GCS denies it")
+var errGCSDenied = errors.New("access denied by the GCS")
 
 // gcsClient is a client of Ray's GCS, which runs on the head.
 type gcsClient struct {
@@ -80,7 +80,7 @@ func withGCSClient(address, token string, ask func(*gcsClient) error) error {
 // checkHealth returns nil if the server at the address answers its health check with SERVING. That
 // proves that it is a Ray server, but not that it belongs to this run.
 func (c *gcsClient) checkHealth(ctx context.Context) error {
-	_, err := callAndParse(ctx, c, "cannot see Ray at %s in health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
+	_, err := callAndParse(ctx, c, "cannot verify that Ray at %s is healthy", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
 	return err
 }
 

@@ -55,10 +55,10 @@ func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
 			continue
 		}
 		if other, taken := holder[number]; taken {
-			return nil, fmt.Errorf("cannot give port %d to both %s and %s (on a worker too Ray keeps 10001 and 8265 for itself): give another one", number, other, known.name)
+			return nil, fmt.Errorf("cannot use port %d for both %s and %s: choose another one (Ray reserves 10001 and 8265, also on workers)", number, other, known.name)
 		}
 		if low > 0 && low <= number && number <= high {
-			return nil, fmt.Errorf("cannot give port %d to %s: it is one of the worker processes', %d to %d", number, known.name, low, high)
+			return nil, fmt.Errorf("cannot use port %d for %s: it is in the range of the worker processes, %d to %d", number, known.name, low, high)
 		}
 		holder[number] = known.name
 		if !known.ofHead || flags.HasFlag("--head") && (known.name != dashboardPortFlag || hasDashboard(flags)) {
@@ -120,8 +120,8 @@ func checkPortsReserved(base int, host string, given [2]int, reserved [][2]int) 
 	}
 	for port := base; port < base+portBlockSize; port++ {
 		if taken(port) {
-			return fmt.Errorf("cannot use --ray-ports=%d: port %d of %s may be given to any connection: the kernel gives those from %d to %d (net.ipv4.ip_local_port_range); "+
-				"give a block of %d ports outside of that range, or have it kept free (net.ipv4.ip_local_reserved_ports)", base, port, host, given[0], given[1], portBlockSize)
+			return fmt.Errorf("cannot use --ray-ports=%d: port %d on %s is in the ephemeral range, %d to %d (net.ipv4.ip_local_port_range); "+
+				"choose a block of %d ports outside that range, or reserve the block (net.ipv4.ip_local_reserved_ports)", base, port, host, given[0], given[1], portBlockSize)
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func checkPortsReserved(base int, host string, given [2]int, reserved [][2]int) 
 // checkSharedHost returns an error if every raylet of the host would need the same fixed port.
 func (r Cluster) checkSharedHost(flags framework.Arguments) error {
 	if r.Ports > 0 {
-		return fmt.Errorf("cannot use --ray-ports=%d for several nodes on one host: leave it out, and the kernel picks", r.Ports)
+		return fmt.Errorf("cannot use --ray-ports=%d for several nodes on one host: omit it, and the kernel picks free ports", r.Ports)
 	}
 	perNode := []string{"--min-worker-port", "--max-worker-port"}
 	for _, known := range portFlags {
@@ -140,7 +140,7 @@ func (r Cluster) checkSharedHost(flags framework.Arguments) error {
 	}
 	for _, name := range perNode {
 		if number, err := flags.PortValue(name, 0); err != nil || number != 0 {
-			return fmt.Errorf("cannot use %s=%d for several nodes on one host: leave it out, and the kernel picks", name, number)
+			return fmt.Errorf("cannot use %s=%d for several nodes on one host: omit it, and the kernel picks free ports", name, number)
 		}
 	}
 	return nil

@@ -143,7 +143,7 @@ func TestKeptFree(t *testing.T) {
 	}{
 		{"below", 7000, usual, nil, ""},
 		{"up to the first", 32768 - 1010, usual, nil, ""},
-		{"one too far", 32768 - 1009, usual, nil, "port 32768 of n1 may be given"},
+		{"one too far", 32768 - 1009, usual, nil, "port 32768 on n1 is in the ephemeral range"},
 		{"above", 61000, usual, nil, ""},
 		{"within", 40000, usual, nil, "port 40000"},
 		{"kept free", 40000, usual, [][2]int{{39000, 40499}, {40500, 42000}}, ""},

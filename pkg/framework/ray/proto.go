@@ -55,7 +55,7 @@ func parseSession(b []byte) (string, error) {
 	var reply gcs.InternalKVGetReply
 	err := parseReply(b, &reply)
 	if err == nil && len(reply.Value) == 0 {
-		err = errors.New("it has none")
+		err = errors.New("it has no session yet")
 	}
 	return string(reply.Value), err
 }
@@ -135,10 +135,10 @@ func shortenText(text string) string {
 
 // deathReasons are Ray's terms for the reasons of a node's death.
 var deathReasons = map[int32]string{
-	1: "ended as asked",
-	2: "ended unexpectedly",
+	1: "terminated as requested",
+	2: "terminated unexpectedly",
 	3: "preempted by the autoscaler",
-	4: "idle, ended by the autoscaler",
+	4: "idle, terminated by the autoscaler",
 }
 
 func formatDeathReason(death *gcs.NodeDeathInfo) string {
@@ -156,7 +156,7 @@ func parseHealth(b []byte) (state grpc_health_v1.HealthCheckResponse_ServingStat
 		return 0, err
 	}
 	if reply.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		err = fmt.Errorf("it answers with state %d, and 1 (SERVING) is wanted", reply.Status)
+		err = fmt.Errorf("its health state is %d, expected 1 (SERVING)", reply.Status)
 	}
 	return reply.Status, err
 }

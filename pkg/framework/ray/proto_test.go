@@ -27,8 +27,8 @@ func TestParseNodesReply(t *testing.T) {
 			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7, "slurm_managed_ray_cluster": 1},
 		}
 	}
-	const asked = `ended as asked: received SIGTERM`
-	const lost = "ended unexpectedly: health check failed due to missing too many heartbeats"
+	const asked = `terminated as requested: received SIGTERM`
+	const lost = "terminated unexpectedly: health check failed due to missing too many heartbeats"
 	tests := []struct {
 		name string
 		want []tableEntry

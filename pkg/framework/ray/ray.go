@@ -54,7 +54,7 @@ const minTasks = 128
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		ReplaceableNodes: true, VersionCommand: []string{r.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks,
-		ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray --ray-port=0 takes one that is free", LogsProgram: "Ray's own logs",
+		ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", LogsProgram: "Ray's own logs",
 	}
 }
 
@@ -66,14 +66,14 @@ func New() *Cluster {
 // OwnFlags returns the settings for Ray's program, the head's port, and additional arguments.
 func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "ray", Placeholder: "PROGRAM", Target: &r.Program, Usage: "the ray program"},
-		{Name: "ray-port", Target: &r.Port, Max: math.MaxUint16, Usage: "the head's port; 0 takes one that is free"},
-		{Name: "ray-ports", Target: &r.Ports, Max: math.MaxUint16 - portBlockSize + 1, Usage: "the first of 1010 ports that all of Ray has on each node, see docs/ray.md; 0 leaves them to the kernel"},
-		{Name: "ray-tuning", Target: &r.Tuning, AcceptedWords: []string{tuningAuto, tuningOff}, Usage: "settings for many nodes, see docs/ray.md: auto or off; what you set yourself wins"},
-		{Name: "ray-auth", Target: &r.Auth, AcceptedWords: []string{authAuto, authOwn, authOff}, Usage: "who is let in: auto (who has the token of this run), own (what RAY_AUTH_MODE says), off (anybody)"},
-		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs, Usage: "when Ray's own logs are copied to the run directory: failure (from the nodes that it is about), end (of every run), or each DURATION besides, as 60s"},
-		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs, Usage: "one more argument of the head's ray start (repeat for more)"},
-		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs, Usage: "one more argument of the workers' ray start (repeat for more)"},
+		{Name: "ray", Placeholder: "PROGRAM", Target: &r.Program, Usage: "path of the ray program"},
+		{Name: "ray-port", Target: &r.Port, Max: math.MaxUint16, Usage: "port of the Ray head (GCS); 0 picks a free one"},
+		{Name: "ray-ports", Target: &r.Ports, Max: math.MaxUint16 - portBlockSize + 1, Usage: "first of the 1010 ports that Ray uses on each node, see docs/ray.md; 0: the kernel picks them"},
+		{Name: "ray-tuning", Target: &r.Tuning, AcceptedWords: []string{tuningAuto, tuningOff}, Usage: "Ray settings for large clusters, see docs/ray.md: auto or off; your own settings take precedence"},
+		{Name: "ray-auth", Target: &r.Auth, AcceptedWords: []string{authAuto, authOwn, authOff}, Usage: "who may connect to Ray: auto (only holders of this run's token), own (as set by RAY_AUTH_MODE), off (anyone)"},
+		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs, Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes concerned), end (of every run), or also at an interval, such as 60s"},
+		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs, Usage: "extra argument for the head's ray start (repeatable)"},
+		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs, Usage: "extra argument for the workers' ray start (repeatable)"},
 	}
 }
 
@@ -82,7 +82,7 @@ func (r *Cluster) OwnFlags() []framework.Flag {
 func (r *Cluster) ValidateSettings() error {
 	every, err := time.ParseDuration(r.Logs)
 	if r.Logs != logsFailure && r.Logs != logsEnd && (err != nil || every < time.Second) {
-		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of a second or more, as 60s", r.Logs, logsFailure, logsEnd)
+		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of at least a second, such as 60s", r.Logs, logsFailure, logsEnd)
 	}
 	for _, of := range []struct {
 		args []string

@@ -37,7 +37,7 @@ func (l readinessCheck) checkHead(ctx context.Context) error {
 			return err
 		}
 		if theirs != ours {
-			return fmt.Errorf("cannot take Ray's GCS at %s for this attempt's: its session is %s, and %s was started", l.gcsAddress, theirs, ours)
+			return fmt.Errorf("cannot use Ray's GCS at %s: its session is %s, but this attempt started %s", l.gcsAddress, theirs, ours)
 		}
 		return l.checkNode(ctx, gcs)
 	})
@@ -80,10 +80,10 @@ func (l readinessCheck) checkNode(ctx context.Context, gcs *gcsClient) error {
 func latestSession(tempDir string) (string, error) {
 	target, err := os.Readlink(filepath.Join(tempDir, "session_latest"))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", errors.New("ray start has not made its session yet")
+		return "", errors.New("ray start has not created its session yet")
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot read which session of Ray is the latest: %v", err)
+		return "", fmt.Errorf("cannot read Ray's latest session: %v", err)
 	}
 	return filepath.Base(target), nil
 }

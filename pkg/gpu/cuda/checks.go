@@ -60,10 +60,10 @@ func checkInit(f Facts, want Expectation) check.Finding {
 	}
 	m, known := knownResults[f.Init.Code]
 	if !known {
-		m = resultMeaning{verdict: check.Fail, class: check.ClassEnvironment, observed: "cuInit fails", refine: addDeviceDetails,
-			hint: "look it up in NVIDIA's documentation of CUresult, and look into dmesg for NVRM lines"}
+		m = resultMeaning{verdict: check.Fail, class: check.ClassEnvironment, observed: "cuInit failed", refine: addDeviceDetails,
+			hint: "see NVIDIA's documentation of CUresult, and dmesg for NVRM lines"}
 	}
-	finding.Verdict, finding.Class, finding.Hint, finding.Expected = m.verdict, m.class, m.hint, "SUCCESS"
+	finding.Verdict, finding.Class, finding.Hint, finding.Expected = m.verdict, m.class, m.hint, "cuInit succeeds"
 	finding.Observed = fmt.Sprintf("%s: %s", m.observed, f.Init)
 	if f.Detail != "" {
 		finding.Observed += ": " + textutil.SingleLine(f.Detail, maxForeignText)
@@ -78,7 +78,7 @@ func checkInit(f Facts, want Expectation) check.Finding {
 func formatVersion(r Reading[int]) string {
 	number, ok := r.Get()
 	if !ok {
-		return "of an unknown version (" + r.Reason.String() + ")"
+		return "version unknown (" + r.Reason.String() + ")"
 	}
 	return fmt.Sprintf("%d.%d", number/1000, number%1000/10)
 }
@@ -99,15 +99,15 @@ func checkDevices(f Facts, want Expectation) []check.Finding {
 	at, unread := f.ordinalsByUUID()
 	switch {
 	case !counted:
-		e.AddFinding(check.Unknown, check.ClassNode, "devices can't be counted: "+f.Count.Reason.String(), "", hintReset)
+		e.AddFinding(check.Unknown, check.ClassNode, "cannot count the devices: "+f.Count.Reason.String(), "", hintReset)
 	case want.Partitioned && count > 0:
-		e.AddPass(fmt.Sprintf("%d %s: under MIG a process has one instance at most", count, textutil.PluralForm(count, "device")))
+		e.AddPass(fmt.Sprintf("%d %s; under MIG a process sees at most one instance", count, textutil.PluralForm(count, "device")))
 	case len(unread) > 0:
-		e.AddFinding(check.Unknown, check.ClassNode, "which GPUs they are can't be read: "+textutil.JoinLimited(unread, maxListed, ", "), "", hintReset)
+		e.AddFinding(check.Unknown, check.ClassNode, "cannot read the UUIDs: "+textutil.JoinLimited(unread, maxListed, ", "), "", hintReset)
 	default:
 		for _, gpu := range want.GPUs {
 			if _, shows := at[cudaUUID(gpu.UUID)]; gpu.UUID != "" && !shows {
-				e.addMissingGPU("NVML shows it, and CUDA does not").Device = &gpu
+				e.addMissingGPU("visible in NVML but not in CUDA").Device = &gpu
 			}
 		}
 	}
@@ -125,10 +125,10 @@ func checkDevices(f Facts, want Expectation) []check.Finding {
 func (e *cudaCheck) addMissingGPU(observed string) *check.Finding {
 	if visible := e.facts.VisibleDevices; visible != nil {
 		return e.AddFailure(check.ClassUser, fmt.Sprintf("%s; CUDA_VISIBLE_DEVICES is %q", observed, textutil.TruncateText(*visible, 80)), "",
-			"list each GPU in CUDA_VISIBLE_DEVICES as CUDA counts them, or by UUID (nvidia-smi -L): it shows none behind an entry that it can't find")
+			"use CUDA's indices or UUIDs (nvidia-smi -L) in CUDA_VISIBLE_DEVICES: CUDA ignores all entries after an invalid one")
 	}
 	return e.AddFailure(check.ClassEnvironment, observed, "",
-		"see that the job's cgroup or container has the /dev/nvidia* of this GPU, and run nvidia-smi -q for whether it needs a reset; look into dmesg for NVRM lines")
+		"check that the job's cgroup or container has the /dev/nvidia* file of this GPU; see nvidia-smi -q for a needed reset, and dmesg for NVRM lines")
 }
 
 // checkPeers reports GPUs that are connected by NVLink, according to NVML, but cannot access each
@@ -157,16 +157,16 @@ func checkPeers(f Facts, want Expectation) []check.Finding {
 	}
 	// Report both lists. A pair without access is only a warning, unless the checks are strict.
 	if len(apart) > 0 {
-		e.AddWarning(check.ClassNode, "joined by NVLink, and can't use each other's memory: "+textutil.JoinLimited(apart, maxListed, "; "), "all pairs that NVLink joins",
-			"compare nvidia-smi topo -p2p rw, and restart nvidia-fabricmanager or reboot; in a virtual machine, see that it has whole NVLink partitions: NCCL would go through the host's memory without a word").Strict = true
+		e.AddWarning(check.ClassNode, "connected by NVLink, but without access to each other's memory: "+textutil.JoinLimited(apart, maxListed, "; "), "access for all pairs connected by NVLink",
+			"check nvidia-smi topo -p2p rw, and restart nvidia-fabricmanager or reboot; a virtual machine needs whole NVLink partitions: NCCL would silently use host memory").Strict = true
 	}
 	if len(unread) > 0 {
-		e.AddFinding(check.Unknown, check.ClassNode, "whether GPUs reach each other can't be read: "+textutil.JoinLimited(unread, maxListed, "; "), "", hintReset)
+		e.AddFinding(check.Unknown, check.ClassNode, "cannot read the peer access of GPUs: "+textutil.JoinLimited(unread, maxListed, "; "), "", hintReset)
 	}
 	switch {
 	case len(e.Findings) > 0:
 	case asked == 0:
-		e.AddSkip("CUDA shows no GPUs that NVLink joins")
+		e.AddSkip("CUDA shows no GPUs connected by NVLink")
 	default:
 		e.AddPass(fmt.Sprintf("%d %s", asked, textutil.PluralForm(asked, "pair")))
 	}
@@ -181,12 +181,12 @@ func (e *cudaCheck) checkIMEXChannel() {
 	if !e.expected.MultiNodeFabric || opened > 0 {
 		return
 	}
-	observed := "there is no IMEX channel"
+	observed := "no IMEX channel"
 	if all > 0 {
 		observed = fmt.Sprintf("none of %d IMEX %s can be opened", all, textutil.PluralForm(all, "channel"))
 	}
-	e.AddWarning(check.ClassNode, observed+": GPUs of other nodes can't be reached over NVLink", imexChannelDir+"/channel0",
-		"make a channel on each node (NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex), bring it into the container, and see that nvidia-imex runs: NCCL would go over the network").Strict = true
+	e.AddWarning(check.ClassNode, observed+": GPUs of other nodes cannot be reached over NVLink", imexChannelDir+"/channel0",
+		"create a channel on each node (NVreg_CreateImexChannel0=1, or Slurm's switch/nvidia_imex), mount it into the container, and check that nvidia-imex runs: otherwise NCCL uses the network").Strict = true
 }
 
 // maxListed is the maximum number of pairs or devices that a finding names.

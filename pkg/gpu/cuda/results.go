@@ -19,11 +19,11 @@ type resultMeaning struct {
 }
 
 const (
-	hintMPS = "see that nvidia-cuda-mps-control runs, for this user, and that CUDA_MPS_PIPE_DIRECTORY is its own; or unset the variable and take " +
-		"the GPUs out of EXCLUSIVE_PROCESS (nvidia-smi -c 0)"
-	hintReset  = "drain the node, look into dmesg for NVRM lines, and reset the GPUs (nvidia-smi --gpu-reset) or reboot"
-	hintReload = "look into dmesg for NVRM and nvidia-uvm lines and, with no program on the GPUs, reload the module (modprobe -r nvidia_uvm, modprobe " +
-		"nvidia_uvm), as is needed after a suspend, or reboot; where dmesg has \"request_free_mem_region() err -34\", set options nvidia_uvm uvm_disable_hmm=1"
+	hintMPS = "check that nvidia-cuda-mps-control runs for this user with the same CUDA_MPS_PIPE_DIRECTORY; or unset the variable and switch " +
+		"the GPUs from EXCLUSIVE_PROCESS to DEFAULT (nvidia-smi -c 0)"
+	hintReset  = "drain the node, see dmesg for NVRM lines, and reset the GPUs (nvidia-smi --gpu-reset) or reboot"
+	hintReload = "see dmesg for NVRM and nvidia-uvm lines; with no program on the GPUs, reload the module (modprobe -r nvidia_uvm, modprobe " +
+		"nvidia_uvm; needed after a suspend) or reboot; if dmesg has \"request_free_mem_region() err -34\", set options nvidia_uvm uvm_disable_hmm=1"
 )
 
 // knownResults maps the known results of cuInit to their interpretation. Numbers, names and
@@ -31,69 +31,70 @@ const (
 // cuInit never returns (of launches, modules, streams) are left out. 35 is missing on purpose:
 // INSUFFICIENT_DRIVER is a result of the runtime (cudaError_t) and never of the driver.
 var knownResults = map[ResultCode]resultMeaning{
-	LibraryNotFound: {"LIBRARY_NOT_FOUND", check.Fail, check.ClassEnvironment, "CUDA's libcuda.so.1 can't be loaded, though NVML's library can",
-		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility (with utility alone there is nvidia-smi, and no CUDA), or run it with --nv; " +
-			"on the node itself, install the CUDA part of NVIDIA's driver", nil},
-	FunctionNotFound: {"FUNCTION_NOT_FOUND", check.Fail, check.ClassEnvironment, "the libcuda.so.1 that is loaded has no cuInit", hintDriverLibrary, addLibraryDetails},
-	NoCgo:            {"NO_CGO", check.Skip, "", "this bringupd was built without cgo, so it can't ask CUDA's driver", "", nil},
-	Unresponsive: {"DRIVER_UNRESPONSIVE", check.Fail, check.ClassNode, "CUDA's driver does not answer",
-		"drain and reboot the node: who asks a wedged driver can't even be killed", nil},
-	ProbeDied: {"PROBE_DIED", check.Unknown, check.ClassEnvironment, "the process that asked CUDA's driver has died",
-		"run a small CUDA program on the node (nvidia-smi asks NVML only): if it dies too, the driver or its libraries are broken", addLibraryDetails},
+	LibraryNotFound: {"LIBRARY_NOT_FOUND", check.Fail, check.ClassEnvironment, "cannot load CUDA's libcuda.so.1, although NVML's library can be loaded",
+		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility (utility alone gives nvidia-smi without CUDA), or run it with --nv; " +
+			"on the node itself, install the CUDA part of the NVIDIA driver", nil},
+	FunctionNotFound: {"FUNCTION_NOT_FOUND", check.Fail, check.ClassEnvironment, "the loaded libcuda.so.1 has no cuInit", hintDriverLibrary, addLibraryDetails},
+	NoCgo:            {"NO_CGO", check.Skip, "", "this bringupd was built without cgo and cannot query CUDA", "", nil},
+	Unresponsive: {"DRIVER_UNRESPONSIVE", check.Fail, check.ClassNode, "the CUDA driver does not respond",
+		"drain and reboot the node: processes that use a hung driver cannot be killed", nil},
+	ProbeDied: {"PROBE_DIED", check.Unknown, check.ClassEnvironment, "the process that queried the CUDA driver died",
+		"run a small CUDA program on the node (nvidia-smi uses only NVML): if it crashes too, the NVIDIA driver or its libraries are broken", addLibraryDetails},
 	0: {name: "SUCCESS"},
 
 	// cuda.h describes it as "memory or other resources". CUDA reserves as many addresses as all GPUs
 	// and the host have memory, so a limit of the address space is sufficient to cause it
 	// (NVIDIA/cuda-python pull request 2458 has measurements).
-	2: {"OUT_OF_MEMORY", check.Fail, check.ClassEnvironment, "cuInit gets no memory",
-		"lift the limit of addresses (ulimit -v unlimited), and see how much memory the job's cgroup has left: it is the host's that is short, not a GPU's", nil},
-	3: {"NOT_INITIALIZED", check.Fail, check.ClassEnvironment, "CUDA's driver can't begin", hintReload, addDeviceDetails},
-	34: {"STUB_LIBRARY", check.Fail, check.ClassEnvironment, "the libcuda.so.1 that is loaded is the toolkit's stub, which is there to link with only",
-		"take the toolkit's lib64/stubs out of LD_LIBRARY_PATH", addLibraryDetails},
-	36: {"CALL_REQUIRES_NEWER_DRIVER", check.Fail, check.ClassEnvironment, "NVIDIA's driver is too old for this libcuda", hintDriverLibrary, addLibraryDetails},
-	46: {"DEVICE_UNAVAILABLE", check.Fail, check.ClassEnvironment, "a GPU is not to be had now: in exclusive or prohibited mode, or another job's",
-		"see who uses it (nvidia-smi), and set its compute mode to DEFAULT (nvidia-smi -c 0)", nil},
+	2: {"OUT_OF_MEMORY", check.Fail, check.ClassEnvironment, "cuInit ran out of memory",
+		"raise the address space limit (ulimit -v unlimited), and check the free memory of the job's cgroup: host memory is short, not GPU memory", nil},
+	3: {"NOT_INITIALIZED", check.Fail, check.ClassEnvironment, "the CUDA driver cannot start", hintReload, addDeviceDetails},
+	34: {"STUB_LIBRARY", check.Fail, check.ClassEnvironment, "the loaded libcuda.so.1 is the toolkit's stub, which is only for linking",
+		"remove the toolkit's lib64/stubs from LD_LIBRARY_PATH", addLibraryDetails},
+	36: {"CALL_REQUIRES_NEWER_DRIVER", check.Fail, check.ClassEnvironment, "the NVIDIA driver is too old for this libcuda", hintDriverLibrary, addLibraryDetails},
+	46: {"DEVICE_UNAVAILABLE", check.Fail, check.ClassEnvironment, "a GPU is not available: in exclusive or prohibited mode, or in use by another job",
+		"find the processes that use it (nvidia-smi), and set its compute mode to DEFAULT (nvidia-smi -c 0)", nil},
 	100: {"NO_DEVICE", check.Fail, check.ClassEnvironment, "CUDA finds no GPU",
-		"see that the job's cgroup or container has the /dev/nvidia0 and so on of its GPUs, and run nvidia-smi -q for one that needs a reset, or is cut up (MIG) and has no instance",
+		"check that the job's cgroup or container has the device files of its GPUs (/dev/nvidia0 …), and see nvidia-smi -q for a GPU that needs a reset or has MIG but no instance",
 		addVisibilityDetails},
-	101: {"INVALID_DEVICE", check.Fail, check.ClassEnvironment, "a GPU that CUDA looks for is not there, or can't be used",
-		"run nvidia-smi -q, and look into dmesg for NVRM lines of one that needs a reset", addVisibilityDetails},
+	101: {"INVALID_DEVICE", check.Fail, check.ClassEnvironment, "a GPU that CUDA needs is missing or cannot be used",
+		"see nvidia-smi -q and the NVRM lines in dmesg for a GPU that needs a reset", addVisibilityDetails},
 	102: {"DEVICE_NOT_LICENSED", check.Fail, check.ClassEnvironment, "a virtual GPU has no license",
-		"see nvidia-smi -q for its license, and the service nvidia-gridd", nil},
-	214: {"ECC_UNCORRECTABLE", check.Fail, check.ClassNode, "a GPU has met an uncorrectable memory error", hintReset, nil},
-	220: {"NVLINK_UNCORRECTABLE", check.Fail, check.ClassNode, "a GPU has met an uncorrectable NVLink error", hintReset, nil},
+		"check its license (nvidia-smi -q) and the service nvidia-gridd", nil},
+	214: {"ECC_UNCORRECTABLE", check.Fail, check.ClassNode, "a GPU had an uncorrectable memory error", hintReset, nil},
+	220: {"NVLINK_UNCORRECTABLE", check.Fail, check.ClassNode, "a GPU had an uncorrectable NVLink error", hintReset, nil},
 	// A seccomp profile of a container that refuses a system call also causes it
 	// (abetlen/llama-cpp-python issue 645).
-	304: {"OPERATING_SYSTEM", check.Fail, check.ClassEnvironment, "the operating system refuses CUDA's driver a call",
-		"in a container, see its seccomp profile and its capabilities; look into dmesg, and at the limits of the job (ulimit -a)", addDeviceDetails},
+	304: {"OPERATING_SYSTEM", check.Fail, check.ClassEnvironment,
+		"the operating system rejected a system call of the CUDA driver",
+		"in a container, check its seccomp profile and capabilities; see dmesg and the job's limits (ulimit -a)", addDeviceDetails},
 	// A container that has lost its devices when systemd was reloaded causes it, for example
 	// (ollama/ollama issue 11373).
-	800: {"NOT_PERMITTED", check.Fail, check.ClassEnvironment, "CUDA's driver is not permitted to use the GPUs",
-		"see whether the job's cgroup or container still has the /dev/nvidia* devices, and start it again: a reload of systemd may take them away", addDeviceDetails},
-	801: {"NOT_SUPPORTED", check.Fail, check.ClassEnvironment, "CUDA's driver does not support this system, or its GPUs",
-		"see in dmesg whether the driver supports these GPUs: newer ones need its open kernel modules; a virtual GPU needs a profile for compute", nil},
+	800: {"NOT_PERMITTED", check.Fail, check.ClassEnvironment, "the CUDA driver has no permission to use the GPUs",
+		"check whether the job's cgroup or container still has the /dev/nvidia* devices, and restart it: a systemd reload may remove them", addDeviceDetails},
+	801: {"NOT_SUPPORTED", check.Fail, check.ClassEnvironment, "the CUDA driver does not support this system or its GPUs",
+		"see dmesg for whether the driver supports these GPUs: newer ones need the open kernel modules; a virtual GPU needs a compute profile", nil},
 	// Sources: jax-ml/jax pull request 34113 and pytorch/pytorch issue 35710. In
 	// huggingface/huggingface_hub issue 4134 a node waits forever while nvidia-smi works.
-	802: {"SYSTEM_NOT_READY", check.Wait, check.ClassEnvironment, "the node's NVSwitches are not set up, and CUDA waits for that",
-		"see that nvidia-fabricmanager runs, in the driver's own version (systemctl status nvidia-fabricmanager; nvidia-smi -q shows the state as Fabric)", nil},
-	803: {"SYSTEM_DRIVER_MISMATCH", check.Fail, check.ClassEnvironment, "libcuda is of another version than the driver that is loaded, and does not fit it",
-		hintDriverLibrary + "; after an update of the driver, reboot the node", addLibraryDetails},
+	802: {"SYSTEM_NOT_READY", check.Wait, check.ClassEnvironment, "CUDA waits for the initialisation of the node's NVSwitches",
+		"check that nvidia-fabricmanager runs in the same version as the driver (systemctl status nvidia-fabricmanager; Fabric in nvidia-smi -q)", nil},
+	803: {"SYSTEM_DRIVER_MISMATCH", check.Fail, check.ClassEnvironment, "the version of libcuda does not match the loaded NVIDIA driver",
+		hintDriverLibrary + "; after a driver update, reboot the node", addLibraryDetails},
 	// According to NVIDIA's guide to CUDA compatibility, the package is for data center GPUs and a few
 	// others.
-	804: {"COMPAT_NOT_SUPPORTED_ON_DEVICE", check.Fail, check.ClassEnvironment, "the libcuda that is loaded is of a forward compatibility package, which these GPUs don't support",
-		hintDriverLibrary + "; or have the node's driver updated", addLibraryDetails},
-	805: {"MPS_CONNECTION_FAILED", check.Fail, check.ClassEnvironment, "MPS is asked for, and its daemon can't be reached", hintMPS, nil},
-	806: {"MPS_RPC_FAILURE", check.Fail, check.ClassEnvironment, "the MPS server does not answer as it should", hintMPS, nil},
-	807: {"MPS_SERVER_NOT_READY", check.Wait, check.ClassEnvironment, "the MPS server takes no clients yet", hintMPS, nil},
-	808: {"MPS_MAX_CLIENTS_REACHED", check.Fail, check.ClassEnvironment, "the MPS server has as many clients as it can have", hintMPS, nil},
-	809: {"MPS_MAX_CONNECTIONS_REACHED", check.Fail, check.ClassEnvironment, "the MPS server has as many connections as it can have", hintMPS, nil},
-	810: {"MPS_CLIENT_TERMINATED", check.Fail, check.ClassEnvironment, "the MPS server has ended its clients", hintMPS, nil},
-	999: {"UNKNOWN", check.Fail, check.ClassEnvironment, "CUDA's driver can't begin, and does not know why", hintReload, addDeviceDetails},
+	804: {"COMPAT_NOT_SUPPORTED_ON_DEVICE", check.Fail, check.ClassEnvironment, "the loaded libcuda is from a forward compatibility package, which these GPUs do not support",
+		hintDriverLibrary + "; or update the node's NVIDIA driver", addLibraryDetails},
+	805: {"MPS_CONNECTION_FAILED", check.Fail, check.ClassEnvironment, "MPS is requested, but its daemon cannot be reached", hintMPS, nil},
+	806: {"MPS_RPC_FAILURE", check.Fail, check.ClassEnvironment, "the MPS server gave an invalid response", hintMPS, nil},
+	807: {"MPS_SERVER_NOT_READY", check.Wait, check.ClassEnvironment, "the MPS server does not accept clients yet", hintMPS, nil},
+	808: {"MPS_MAX_CLIENTS_REACHED", check.Fail, check.ClassEnvironment, "the MPS server has reached its maximum number of clients", hintMPS, nil},
+	809: {"MPS_MAX_CONNECTIONS_REACHED", check.Fail, check.ClassEnvironment, "the MPS server has reached its maximum number of connections", hintMPS, nil},
+	810: {"MPS_CLIENT_TERMINATED", check.Fail, check.ClassEnvironment, "the MPS server terminated its clients", hintMPS, nil},
+	999: {"UNKNOWN", check.Fail, check.ClassEnvironment, "the CUDA driver cannot start, for an unknown reason", hintReload, addDeviceDetails},
 }
 
 // hintDriverLibrary is the hint for a libcuda that does not belong to the loaded driver.
-const hintDriverLibrary = "use the libcuda.so.1 of the driver that is loaded: take what has another one (a compat folder, as /usr/local/cuda/compat) out of " +
-	"LD_LIBRARY_PATH and /etc/ld.so.conf.d, and let the container's runtime bring it in"
+const hintDriverLibrary = "use the libcuda.so.1 of the loaded NVIDIA driver: remove directories with another one (such as /usr/local/cuda/compat) from " +
+	"LD_LIBRARY_PATH and /etc/ld.so.conf.d, and let the container runtime mount it"
 
 // newResult returns an Result with this package's name for the code, or CODE_<number> if it is
 // unknown.
@@ -108,10 +109,10 @@ func newResult(code ResultCode) Result {
 // driver that it should match.
 func addLibraryDetails(f *check.Finding, facts Facts, want Expectation) {
 	if facts.Loaded != "" {
-		f.Observed += "; it is " + facts.Loaded
+		f.Observed += "; loaded: " + facts.Loaded
 	}
 	if want.Driver != "" {
-		f.Observed += "; the driver is " + want.Driver
+		f.Observed += "; NVIDIA driver: " + want.Driver
 	}
 }
 
@@ -121,12 +122,12 @@ func addVisibilityDetails(f *check.Finding, facts Facts, want Expectation) {
 	if facts.VisibleDevices != nil {
 		f.Class = check.ClassUser
 		f.Observed += fmt.Sprintf("; CUDA_VISIBLE_DEVICES is %q", textutil.TruncateText(*facts.VisibleDevices, 80))
-		f.Hint = "list GPUs in CUDA_VISIBLE_DEVICES that this job has (nvidia-smi -L), or unset it"
+		f.Hint = "list only GPUs of this job in CUDA_VISIBLE_DEVICES (nvidia-smi -L), or unset it"
 		return
 	}
 	if opened, all := facts.countOpened(capsDir); want.Partitioned && opened == 0 {
-		f.Observed += fmt.Sprintf("; GPUs are cut up (MIG), and none of %d files in %s can be opened", all, capsDir)
-		f.Hint = "let the job's cgroup or container use the files in " + capsDir + " of its instances (NVIDIA's runtime and Slurm's AutoDetect=nvml do)"
+		f.Observed += fmt.Sprintf("; the GPUs use MIG, but none of %d files in %s can be opened", all, capsDir)
+		f.Hint = "give the job's cgroup or container access to its instances' files in " + capsDir + " (NVIDIA's runtime and Slurm's AutoDetect=nvml do)"
 		return
 	}
 	addDeviceDetails(f, facts, want)
@@ -141,16 +142,16 @@ func addDeviceDetails(f *check.Finding, facts Facts, _ Expectation) {
 	case file.Reason == "":
 		return
 	case facts.UVMLoaded != nil && !*facts.UVMLoaded:
-		f.Observed += "; the kernel's module nvidia_uvm is not loaded"
-		f.Hint = "load it (modprobe nvidia_uvm; nvidia-modprobe -u -c 0 makes its device file too), and have it loaded at each boot"
+		f.Observed += "; the kernel module nvidia_uvm is not loaded"
+		f.Hint = "load it now and at each boot (modprobe nvidia_uvm; nvidia-modprobe -u -c 0 also creates its device file)"
 	case file.Reason == "ENOENT":
-		f.Observed += "; there is no " + uvmPath
-		f.Hint = "on the node, make it (nvidia-modprobe -u -c 0); in a container, have it brought in by NVIDIA's runtime, or --nv"
+		f.Observed += "; " + uvmPath + " does not exist"
+		f.Hint = "on the node, create it (nvidia-modprobe -u -c 0); in a container, mount it with NVIDIA's runtime or --nv"
 	case file.Reason == "EPERM" || file.Reason == "EACCES":
-		f.Observed += fmt.Sprintf("; %s can't be opened: %s", uvmPath, file.Reason)
-		f.Hint = "let the job use it: EPERM is a cgroup's (cgroup_allowed_devices_file of Slurm, --device of a container), EACCES the mode of the file (666)"
+		f.Observed += fmt.Sprintf("; cannot open %s: %s", uvmPath, file.Reason)
+		f.Hint = "give the job access: EPERM comes from a cgroup (Slurm's cgroup_allowed_devices_file, a container's --device), EACCES from the file mode (use 666)"
 	default:
-		f.Observed += fmt.Sprintf("; %s can't be opened: %s", uvmPath, file.Reason)
-		f.Hint = "make it again (nvidia-modprobe -u -c 0), in the container too: it is not that of the module that is loaded"
+		f.Observed += fmt.Sprintf("; cannot open %s: %s", uvmPath, file.Reason)
+		f.Hint = "create it again (nvidia-modprobe -u -c 0), also in the container: it does not belong to the loaded module"
 	}
 }

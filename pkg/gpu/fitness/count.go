@@ -18,13 +18,13 @@ const (
 
 // lostHints are the hints for a GPU without a handle, or one that is lost during the inspection.
 var lostHints = map[gpu.NVMLReturn]string{
-	gpu.GPUIsLost:          "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
+	gpu.GPUIsLost:          "drain the node: the GPU has fallen off the bus; a reboot may help for a while, a permanent fix needs a power cycle or a new card",
 	gpu.ResetRequired:      hintReset,
-	gpu.UnknownError:       "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
-	"INSUFFICIENT_POWER":   "drain the node and look at the power cables of this GPU",
-	"IRQ_ISSUE":            "drain the node: the GPU's interrupts do not arrive, see dmesg",
-	gpu.DriverUnresponsive: "drain and reboot the node: who asks this GPU can't even be killed, so the job step may not end before that either",
-	"CORRUPTED_INFOROM":    "drain the node: the GPU's own configuration memory is corrupted, see nvidia-smi and the vendor's return process",
+	gpu.UnknownError:       "drain the node, see dmesg for NVRM lines of this GPU, and reboot",
+	"INSUFFICIENT_POWER":   "drain the node and check the power cables of this GPU",
+	"IRQ_ISSUE":            "drain the node: the GPU's interrupts are not delivered, see dmesg",
+	gpu.DriverUnresponsive: "drain and reboot the node: processes that access this GPU cannot be killed, so the job step may hang until the reboot",
+	"CORRUPTED_INFOROM":    "drain the node: the GPU's InfoROM is corrupted, see nvidia-smi and the vendor's RMA process",
 }
 
 // countFindings returns the findings on whether the job has all GPUs that it should have.
@@ -41,17 +41,17 @@ func (s evaluation) countFindings() []check.Finding {
 func (e *gpuCheck) checkCount() {
 	counted, ok := e.facts.Count.Get()
 	if !ok {
-		e.addNodeFinding(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Reason.DisplayText(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
+		e.addNodeFinding(check.Unknown, "cannot count the GPUs: "+e.facts.Count.Reason.DisplayText(), "run nvidia-smi on the node, and see dmesg for NVRM lines")
 		return
 	}
-	e.addFindingIf(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)),
+	e.addFindingIf(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, but %d were checked", counted, len(e.facts.GPUs)),
 		"run \"bringupd check\" on the node again")
 	e.reportLostGPUs()
 	e.reportFallenGPUs()
 	e.reportMissingGPUs()
 	e.reportShortage()
 	e.addFindingIf(e.hasAmbiguousIndex, check.Warn,
-		fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", gpu.VisibleDevicesVariable, len(modelNames(e.gpus))),
+		fmt.Sprintf("%s has indices, which are ambiguous with %d GPU models (CUDA numbers the fastest GPU first): all GPUs are checked", gpu.VisibleDevicesVariable, len(modelNames(e.gpus))),
 		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", withExpected("CUDA_DEVICE_ORDER=PCI_BUS_ID"), blameVisibleList)
 }
 
@@ -66,12 +66,12 @@ func (e *gpuCheck) addCountPassed() {
 	case want > 0:
 		f := e.AddFinding(check.Pass, "", fmt.Sprintf("%d of %d", min(e.usableUnits, want), want), fmt.Sprintf("%d (%s)", want, e.want.countSourceText()), "")
 		if e.permittedUnits > want {
-			f.Observed += fmt.Sprintf(", and NVML shows %d", e.permittedUnits)
+			f.Observed += fmt.Sprintf("; NVML shows %d", e.permittedUnits)
 		}
 	case e.usableUnits == 0:
-		e.AddSkip("the driver shows no GPU, and none is expected")
+		e.AddSkip("the NVIDIA driver shows no GPU, and none is expected")
 	default:
-		e.AddPass(fmt.Sprintf("%d, and nobody says how many there should be", e.usableUnits))
+		e.AddPass(fmt.Sprintf("%d; the expected number is not known", e.usableUnits))
 	}
 }
 
@@ -82,16 +82,16 @@ func (e *gpuCheck) reportLostGPUs() {
 		if !lost {
 			continue
 		}
-		observed := "does not answer: " + why.DisplayText()
+		observed := "does not respond: " + why.DisplayText()
 		if g.Hangs != "" {
 			observed += ", in " + textutil.TruncateText(g.Hangs, maxTextLength)
 		}
 		f := e.addNodeFinding(check.Fail, observed, lostHints[why])
-		f.Device, f.Source, f.Expected = findingDevice(g), sourceHandle, "a GPU that answers"
+		f.Device, f.Source, f.Expected = findingDevice(g), sourceHandle, "a GPU that responds"
 		if why == gpu.Uninitialized || why.IsUnavailable() {
 			f.Verdict = check.Unknown // the result shows nothing about the GPU
 		}
-		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")
+		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and see dmesg for NVRM lines of this GPU")
 	}
 }
 
@@ -102,7 +102,7 @@ func (e *gpuCheck) reportFallenGPUs() {
 	needed := e.needsFallenGPU()
 	for _, bus := range e.fallenAddresses() {
 		f := e.addNodeFinding(check.Fail, "has fallen off the bus: its configuration space reads "+gpu.OffBus, lostHints[gpu.GPUIsLost])
-		f.Device, f.Source, f.Expected = &check.Device{Index: -1, Bus: bus}, sourceSlots, "a GPU that answers"
+		f.Device, f.Source, f.Expected = &check.Device{Index: -1, Bus: bus}, sourceSlots, "a GPU that responds"
 		if !needed {
 			f.Verdict = check.Warn
 			f.Observed += "; the job does not use it"
@@ -165,12 +165,12 @@ func (s evaluation) countOnBus() (n int) {
 func (e *gpuCheck) reportMissingGPUs() {
 	for _, selector := range e.missingSelectors {
 		lists := fmt.Sprintf("%s lists %s", gpu.VisibleDevicesVariable, textutil.TruncateText(selector.String(), maxTextLength))
-		f := e.addNodeFinding(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
-			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
-		f.Source, f.Expected, f.Class = gpu.VisibleDevicesVariable, "GPUs that are there", check.ClassEnvironment
+		f := e.addNodeFinding(check.Fail, fmt.Sprintf("%s, which is none of the %d GPUs that NVML shows", lists, len(e.facts.GPUs)),
+			"compare with nvidia-smi -L on the node: a GPU is missing, or the list is from another node")
+		f.Source, f.Expected, f.Class = gpu.VisibleDevicesVariable, "GPUs of this node", check.ClassEnvironment
 		switch {
 		case selector.UUID != "" && e.hasUnreadableUUID:
-			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
+			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID cannot be read"
 		case e.want.Count >= 0 && e.permittedUnits >= e.want.Count && e.want.CountSource != gpu.VisibleDevicesVariable:
 			f.Class = check.ClassUser // the job has as many GPUs as it was granted, so its own list is wrong
 		}
@@ -191,24 +191,24 @@ func (e *gpuCheck) reportShortage() {
 	}
 	// Report the shortage. If no number was granted, the user's request is at fault.
 	f := e.AddFailure(check.ClassEnvironment, fmt.Sprintf("%d of %d", e.usableUnits, least), fmt.Sprintf("%d (%s)", least, e.want.countSourceText()),
-		"drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has")
+		"drain the node and see dmesg and lspci for the missing GPUs, or correct --gpus-per-node")
 	if e.want.Count <= 0 {
 		f.Expected, f.Class = "at least 1", check.ClassUser
-		f.Hint = "ask for GPUs (sbatch --gpus-per-node), or give --gpu-check=auto if the job can do without"
+		f.Hint = "request GPUs (sbatch --gpus-per-node), or use --gpu-check=auto if the job needs none"
 	}
 	// Give a better hint if the cause is known.
 	switch {
 	case e.want.Visible != nil && e.permittedUnits >= least:
 		blameVisibleList(f)
-		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", gpu.VisibleDevicesVariable, len(e.want.Visible), e.permittedUnits)
-		f.Hint = "let " + gpu.VisibleDevicesVariable + " list as many GPUs as the job has, or unset it"
+		f.Observed += fmt.Sprintf(": %s lists %d, but NVML shows %d", gpu.VisibleDevicesVariable, len(e.want.Visible), e.permittedUnits)
+		f.Hint = "let " + gpu.VisibleDevicesVariable + " list all GPUs of the job, or unset it"
 	case e.hiddenCount > 0:
-		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hiddenCount)
-		f.Hint = "ask Slurm for that many GPUs: its cgroup keeps this step from the others"
+		f.Observed += fmt.Sprintf("; %d not accessible to this process", e.hiddenCount)
+		f.Hint = "request that many GPUs from Slurm: its cgroup hides the others from this step"
 	case e.countOnBus() >= least && e.countOnBus() > len(e.facts.GPUs):
 		f.Source = sourceSlots
-		f.Observed += fmt.Sprintf(": the node has %d GPUs on its bus, and this process is shown %d", e.countOnBus(), len(e.facts.GPUs))
-		f.Hint = "let the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step (srun --gpus-per-node: Slurm's cgroup) have them all; " +
-			"if they should, look into dmesg for NVRM lines, and at nvidia-smi -B, for GPUs that the driver has left out"
+		f.Observed += fmt.Sprintf(": the node has %d GPUs on its PCI bus, but this process sees %d", e.countOnBus(), len(e.facts.GPUs))
+		f.Hint = "give the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step (srun --gpus-per-node, Slurm's cgroup) all GPUs; " +
+			"if they have them, see dmesg for NVRM lines and nvidia-smi -B for GPUs that the NVIDIA driver excludes"
 	}
 }

@@ -27,7 +27,7 @@ func EvaluateFacts(f gpu.Facts, want Expectation) []check.Finding {
 	if want.HasNoGPUs() {
 		return append(findings, check.Finding{
 			ID: "gpu.count", Verdict: check.Skip, Source: sourceCount,
-			Observed: fmt.Sprintf("the job has none of the node's %d (%s)", len(f.GPUs), want.countSourceText()),
+			Observed: fmt.Sprintf("the job uses none of the node's %d GPUs (%s)", len(f.GPUs), want.countSourceText()),
 		})
 	}
 	// Check the number of GPUs, then each GPU, then the environment.
@@ -62,22 +62,22 @@ func (r gpuRule) newFindings() check.FindingBuilder {
 // gpuRules are all rules, in the order of their findings.
 var gpuRules = []gpuRule{
 	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", checkRecovery},
-	{"gpu.clocks", "nvmlDeviceGetCurrentClocksEventReasons", "not slowed down by its hardware", checkClocks},
+	{"gpu.clocks", "nvmlDeviceGetCurrentClocksEventReasons", "no hardware slowdown", checkClocks},
 
 	{"gpu.remap", "nvmlDeviceGetRemappedRows", "no failure, nothing pending", checkRemapped},
-	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus", "no uncorrectable error since the last reset", checkUncorrected},
-	{"gpu.ecc_corr", "nvmlDeviceGetEccMode, nvmlDeviceGetTotalEccErrors", "ECC on, and few corrected errors", checkCorrected},
+	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus", "no uncorrectable errors since the last reset", checkUncorrected},
+	{"gpu.ecc_corr", "nvmlDeviceGetEccMode, nvmlDeviceGetTotalEccErrors", "ECC on, few corrected errors", checkCorrected},
 	{"gpu.retired", "nvmlDeviceGetRetiredPages", "fewer than 63 pages, none pending", checkRetired},
 
-	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined, healthy, in the same clique as its siblings", checkFabric},
-	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as its siblings, which it reaches", checkNVLink},
+	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined, healthy, in the same clique as the node's other GPUs", checkFabric},
+	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as the node's other GPUs, and P2P with them", checkNVLink},
 	{"gpu.c2c", "nvmlDeviceGetFieldValues(NVML_FI_DEV_C2C_LINK_COUNT, NVML_FI_DEV_C2C_LINK_GET_STATUS)", "all links to the CPU active", checkC2C},
-	{"gpu.pcie", "nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration", "as many lanes and as fast as its siblings, all of it under load", checkPCIe},
+	{"gpu.pcie", "nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration", "as many lanes and as fast as the node's other GPUs; full width and speed under load", checkPCIe},
 
 	{"gpu.persistence", "nvmlDeviceGetPersistenceMode", "on", checkPersistence},
-	{"gpu.mig", "nvmlDeviceGetMigMode", "as the job needs it, and nothing pending", checkMIG},
+	{"gpu.mig", "nvmlDeviceGetMigMode", "usable by the job, no change pending", checkMIG},
 	{"gpu.compute_mode", "nvmlDeviceGetComputeMode", "default", checkComputeMode},
-	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", checkBusy},
+	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "not in use", checkBusy},
 }
 
 // ListIDs returns the IDs of all checks that EvaluateFacts makes.
@@ -151,8 +151,8 @@ func withExpected(text string) findingOption { return func(f *check.Finding) { f
 
 // Hints that several rules use.
 const (
-	hintReset      = "drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot"
-	hintResetLater = "reset the GPU (nvidia-smi --gpu-reset) or reboot once the job is over"
+	hintReset      = "drain the node, and reset the GPU (nvidia-smi --gpu-reset) or reboot"
+	hintResetLater = "reset the GPU (nvidia-smi --gpu-reset) or reboot after the job"
 )
 
 // readValue returns the value of a reading. If there is none, it returns zero and false, and adds
@@ -173,7 +173,7 @@ func (s evaluation) applyRule(r gpuRule) []check.Finding {
 	// A GPU that does not answer has a finding of gpu.count. Here it is only skipped.
 	for _, g := range s.gpus {
 		if why, lost := g.LossReason(); lost {
-			gaps.addGPU("does not answer ("+why.DisplayText()+")", g.Index)
+			gaps.addGPU("does not respond ("+why.DisplayText()+")", g.Index)
 			continue
 		}
 		e := gpuCheck{evaluation: s, FindingBuilder: r.newFindings(), expected: r.expected, gpu: g}
@@ -205,9 +205,9 @@ func (s evaluation) summaryFinding(r gpuRule, well int, gaps skipReasons) []chec
 	verdict, observed := check.Skip, gaps.formatReasons(all)
 	switch {
 	case all == 0:
-		observed = "no GPU to look at"
+		observed = "no GPU to check"
 	case len(gaps) > 0 && well > 0:
-		observed += fmt.Sprintf("; well: %d of %d", well, all)
+		observed += fmt.Sprintf("; passed: %d of %d", well, all)
 	case len(gaps) == 0 && well < all:
 		return nil
 	case len(gaps) == 0:
@@ -225,11 +225,11 @@ func findingDevice(g gpu.GPU) *check.Device {
 
 // reportUnreadable adds a finding for a query that has failed.
 func (e *gpuCheck) reportUnreadable(u missingReading) {
-	hint := "run nvidia-smi -q on the node: the driver answers this question with an error"
+	hint := "run nvidia-smi -q on the node: the NVIDIA driver returns an error for this query"
 	if u.reason == gpu.NoPermission {
-		hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"
+		hint = "run \"bringupd check\" as a user with permission for this query, or give the container the whole GPU"
 	}
-	e.addNodeFinding(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.name, u.reason.DisplayText()), hint)
+	e.addNodeFinding(check.Unknown, fmt.Sprintf("cannot read %s: %s", u.name, u.reason.DisplayText()), hint)
 }
 
 // skipReasons are the reasons why a check was skipped, in the order in which they were added, each

@@ -177,7 +177,7 @@ func reports(t *testing.T) []report {
 		{name: "geforce", want: expect(1), says: "gpu.persistence 0 WARN"},
 		{name: "mixed", want: expect(3)},
 
-		{name: "no-library", says: "gpu.nvml WARN", fault: "nothing shows a GPU, and some are expected"},
+		{name: "no-library", says: "gpu.nvml WARN", fault: "no sign of a GPU, but some are expected"},
 		{name: "no-library-auto", facts: "no-library", want: idle},
 		{name: "no-library-none", facts: "no-library", want: allOf(none, signs("device file /dev/nvidia0"))},
 		{name: "no-library-require", facts: "no-library", want: allOf(idle, mode(check.ModeRequire)), says: "gpu.nvml FAIL"},
@@ -206,14 +206,14 @@ func reports(t *testing.T) []report {
 		{name: "mismatch-none", facts: "h100", change: initOf(gpu.LibRMVersionMismatch), want: none},
 		{name: "cgroup", facts: "h100", change: initOf(gpu.OperatingSystem), says: "gpu.nvml FAIL", fault: "a cgroup without /dev/nvidiactl"},
 		{name: "cgroup-auto", facts: "h100", change: initOf(gpu.OperatingSystem), want: idle, says: "gpu.nvml WARN"},
-		{name: "init-unknown", facts: "h100", change: initOf(gpu.UnknownError), says: "gpu.nvml FAIL", fault: "the driver fails inside"},
+		{name: "init-unknown", facts: "h100", change: initOf(gpu.UnknownError), says: "gpu.nvml FAIL", fault: "an internal error of the driver"},
 		{name: "init-timeout", facts: "h100", change: initOf("TIMEOUT"), says: "gpu.nvml UNKNOWN"},
-		{name: "probe-died", facts: "h100", change: func(f *gpu.Facts) { initOf(gpu.ProbeDied)(f); f.Detail = "exit status 127" }, says: "gpu.nvml UNKNOWN", fault: "the library kills who asks it"},
+		{name: "probe-died", facts: "h100", change: func(f *gpu.Facts) { initOf(gpu.ProbeDied)(f); f.Detail = "exit status 127" }, says: "gpu.nvml UNKNOWN", fault: "the library crashes its caller"},
 		{name: "no-cgo", facts: "h100", change: initOf(gpu.NoCgo), want: signs("device file /dev/nvidia0"), says: "gpu.nvml UNKNOWN"},
 		{name: "no-cgo-auto", facts: "h100", change: initOf(gpu.NoCgo), want: idle},
 
-		{name: "h100-seven", says: "gpu.count FAIL", fault: "a GPU is gone, on the bus as well"},
-		{name: "fallen", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), says: "gpu.count 0000:df:00.0 FAIL", fault: "a GPU has fallen off the bus, and the driver was loaded anew"},
+		{name: "h100-seven", says: "gpu.count FAIL", fault: "a GPU is missing, also from the bus"},
+		{name: "fallen", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), says: "gpu.count 0000:df:00.0 FAIL", fault: "a GPU has fallen off the bus, and the driver was reloaded"},
 		{name: "fallen-auto", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), want: idle, says: "gpu.count 0000:df:00.0 FAIL"},
 		{name: "fallen-unused", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), want: expect(4), says: "gpu.count 0000:df:00.0 WARN", fault: "the same, where the job has four others"},
 		{name: "fallen-lost", facts: "h100-lost", change: slots("10de:2330", "0000:61:00.0"), says: "gpu.count 3 FAIL"},
@@ -224,15 +224,15 @@ func reports(t *testing.T) []report {
 			f.Slots = append(f.Slots, gpu.PCISlot{Bus: "0000:f0:00.0", ID: "10de:0ffa"})
 		}, says: "gpu.count FAIL"},
 		{name: "slots-unread", facts: "h100-seven", change: slots("", ""), says: "gpu.count FAIL"},
-		{name: "shown-two", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(2)(f) }, says: "gpu.count FAIL", fault: "a container is shown two of eight"},
-		{name: "shown-none", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(0)(f) }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL", fault: "a step that was given none"},
+		{name: "shown-two", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(2)(f) }, says: "gpu.count FAIL", fault: "a container sees two of eight GPUs"},
+		{name: "shown-none", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(0)(f) }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL", fault: "a step without GPUs"},
 		{name: "h100-lost", says: "gpu.count 3 FAIL", fault: "a GPU is lost"},
 		{name: "reset-required", facts: "h100", change: handle(gpu.ResetRequired), says: "gpu.count 3 FAIL", fault: "a GPU must be reset"},
 		{name: "hangs", facts: "h100", change: one(3, func(g *gpu.GPU) {
 			*g = gpu.GPU{Index: 3, Handle: gpu.DriverUnresponsive, Hangs: "nvmlDeviceGetSerial", Bus: g.Bus}
 		}), says: "gpu.count 3 FAIL", fault: "a GPU hangs in a call"},
-		{name: "handle-unknown", facts: "h100", change: handle(gpu.UnknownError), says: "gpu.count 3 FAIL", fault: "a GPU that does not begin"},
-		{name: "lost-late", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Recovery = unread[int](gpu.GPUIsLost) }), says: "gpu.count 3 FAIL", fault: "a GPU is lost while it is asked"},
+		{name: "handle-unknown", facts: "h100", change: handle(gpu.UnknownError), says: "gpu.count 3 FAIL", fault: "a GPU that cannot be initialised"},
+		{name: "lost-late", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Recovery = unread[int](gpu.GPUIsLost) }), says: "gpu.count 3 FAIL", fault: "a GPU is lost during a query"},
 		{name: "no-permission", facts: "h100", change: handle(gpu.NoPermission), want: expect(7)},
 		{name: "no-permission-short", facts: "h100", change: handle(gpu.NoPermission), says: "gpu.count FAIL", fault: "a GPU that this user may not use"},
 		{name: "count-unread", facts: "h100", change: func(f *gpu.Facts) { f.Count = unread[int]("TIMEOUT") }, says: "gpu.count UNKNOWN"},
@@ -253,24 +253,24 @@ func reports(t *testing.T) []report {
 		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), says: "gpu.count WARN", fault: "indices on a node with two models"},
 		{name: "listed-mixed-ordered", facts: "mixed", want: allOf(visible(t, "0,1"), func(e *Expectation) { e.PCIBusOrder = true })},
 
-		{name: "recovery-reset", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for a reset"},
-		{name: "recovery-imex", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for a recovery of the IMEX domain"},
-		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(99) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for something new"},
+		{name: "recovery-reset", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL", fault: "the driver requests a reset"},
+		{name: "recovery-imex", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL", fault: "the driver requests a recovery of the IMEX domain"},
+		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(99) }), says: "gpu.recovery 5 FAIL", fault: "the driver requests an unknown action"},
 		{name: "remap-failed", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL", fault: "no spare rows are left"},
-		{name: "remap-pending", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN", fault: "a row waits to be remapped"},
+		{name: "remap-pending", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN", fault: "a row remapping is pending"},
 		{name: "remap-many", facts: "h100", change: remap(gpu.RemappedRows{Uncorrected: 512}), says: "gpu.remap 2 WARN", fault: "512 rows are remapped"},
 		{name: "remap-some", facts: "h100", change: remap(gpu.RemappedRows{Corrected: 700, Uncorrected: 511})},
-		{name: "sram-uncorrected", facts: "h100", change: sram(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}}), says: "gpu.ecc_unc 2 WARN", fault: "an uncorrectable error of SRAM, contained"},
+		{name: "sram-uncorrected", facts: "h100", change: sram(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}}), says: "gpu.ecc_unc 2 WARN", fault: "a contained uncorrectable SRAM error"},
 		{name: "sram-uncorrected-old", facts: "h100", change: one(2, func(g *gpu.GPU) {
 			g.SRAM, g.Recovery = read(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}, Unknown: true}), unread[int](gpu.NotSupported)
-		}), says: "gpu.ecc_unc 2 FAIL", fault: "the same, and the driver is too old to tell"},
+		}), says: "gpu.ecc_unc 2 FAIL", fault: "the same with an older driver, which does not report containment"},
 		{name: "sram-uncorrected-reset", facts: "h100", change: one(2, func(g *gpu.GPU) {
 			g.SRAM, g.Recovery = read(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Uncorrected: 1}}), read(1)
 		}), says: "gpu.recovery 2 FAIL, gpu.ecc_unc 2 FAIL"},
-		{name: "sram-threshold", facts: "h100", change: sram(gpu.SRAMErrors{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL", fault: "too many errors of SRAM"},
-		{name: "sram-corrected", facts: "h100", change: sram(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of SRAM"},
-		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN", fault: "uncorrectable errors of DRAM"},
-		{name: "dram-corrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of DRAM"},
+		{name: "sram-threshold", facts: "h100", change: sram(gpu.SRAMErrors{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL", fault: "too many SRAM errors"},
+		{name: "sram-corrected", facts: "h100", change: sram(gpu.SRAMErrors{ErrorCounts: gpu.ErrorCounts{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN", fault: "many corrected SRAM errors"},
+		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN", fault: "uncorrectable DRAM errors"},
+		{name: "dram-corrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN", fault: "many corrected DRAM errors"},
 		{name: "dram-corrected-few", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.ErrorCounts{Corrected: 49_999_999}) })},
 		{name: "ecc-off", facts: "h100", change: one(2, func(g *gpu.GPU) { g.ECC = read(gpu.ModeState{Pending: true}) }), says: "gpu.ecc_corr 2 WARN", fault: "ECC is off until a reset"},
 		{name: "v100-retired", says: "gpu.retired 2 FAIL, gpu.retired 5 FAIL, gpu.retired 6 WARN", fault: "retired pages (V100)"},
@@ -280,7 +280,7 @@ func reports(t *testing.T) []report {
 		{name: "fabric-failed", facts: "h100", change: one(1, fabric(func(f *gpu.Fabric) { f.Status = "NOT_READY" })), says: "gpu.fabric 1 FAIL", fault: "a GPU could not join the fabric"},
 		{name: "fabric-bandwidth", facts: "h100", change: one(1, mask(1, 3)), says: "gpu.fabric 1 FAIL", fault: "the fabric has lost bandwidth"},
 		{name: "fabric-recovers", facts: "h100", change: one(1, mask(1<<2, 3<<2)), says: "gpu.fabric 1 WAIT", fault: "routes are being recovered"},
-		{name: "fabric-route", facts: "h100", change: one(1, mask(1<<4, 3<<4)), says: "gpu.fabric 1 FAIL", fault: "a route is unhealthy"},
+		{name: "fabric-route", facts: "h100", change: one(1, mask(1<<4, 3<<4)), says: "gpu.fabric 1 FAIL", fault: "unhealthy route"},
 		{name: "fabric-time-out", facts: "h100", change: one(1, mask(1<<6, 3<<6)), says: "gpu.fabric 1 WAIT"},
 		{name: "fabric-configuration", facts: "h100", change: one(1, mask(5<<8, 15<<8)), says: "gpu.fabric 1 FAIL", fault: "the fabric is wrongly configured"},
 		{name: "fabric-mask-new", facts: "h100", change: one(1, mask(15<<8, 0)), says: "gpu.fabric 1 UNKNOWN"},
@@ -303,30 +303,30 @@ func reports(t *testing.T) []report {
 		{name: "link-gone", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Links = g.Links[:17] }), says: "gpu.nvlink 3 FAIL", fault: "a GPU shows fewer NVLinks"},
 		{name: "bridge-gone", facts: "a100-bridges", change: each(func(g *gpu.GPU) { down(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)(g) }), want: expect(4)},
 		{name: "bridge-loose", facts: "a100-bridges", change: one(0, down(0, 1, 2, 3)), want: expect(4), says: "gpu.nvlink 0 WARN", fault: "a loose bridge"},
-		{name: "p2p-one", facts: "h100", change: pair(5, 3), says: "gpu.nvlink 3 FAIL", fault: "a GPU reaches no sibling"},
-		{name: "p2p-pair", facts: "h100", change: pair(5, 2, 5), says: "gpu.nvlink 2 FAIL, gpu.nvlink 5 FAIL", fault: "two GPUs don't reach each other"},
+		{name: "p2p-one", facts: "h100", change: pair(5, 3), says: "gpu.nvlink 3 FAIL", fault: "no P2P between a GPU and the others"},
+		{name: "p2p-pair", facts: "h100", change: pair(5, 2, 5), says: "gpu.nvlink 2 FAIL, gpu.nvlink 5 FAIL", fault: "no P2P between two GPUs"},
 		{name: "p2p-mesh", facts: "v100", change: pair(5, 0, 3), says: "gpu.nvlink 0 WARN, gpu.nvlink 3 WARN", fault: "the same in a mesh (V100)"},
 		{name: "p2p-bridges", facts: "a100-bridges", change: func(f *gpu.Facts) {
 			for i := range f.Pairs {
 				f.Pairs[i].Status = read(5)
 			}
-		}, want: expect(4), says: "gpu.nvlink 0 WARN, gpu.nvlink 1 WARN, gpu.nvlink 2 WARN, gpu.nvlink 3 WARN", fault: "bridges that carry nothing"},
+		}, want: expect(4), says: "gpu.nvlink 0 WARN, gpu.nvlink 1 WARN, gpu.nvlink 2 WARN, gpu.nvlink 3 WARN", fault: "NVLink bridges without P2P"},
 
 		{name: "p2p-none", facts: "h100", change: func(f *gpu.Facts) {
 			for i := range f.Pairs {
 				f.Pairs[i].Status = read(5)
 			}
-		}, says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL", fault: "no GPU reaches another"},
+		}, says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL", fault: "no P2P between any GPUs"},
 		{name: "link-down-v100", facts: "v100", change: one(0, down(5)), says: "gpu.nvlink 0 FAIL", fault: "an NVLink of a mesh is down (V100)"},
 
 		{name: "hot", facts: "h100", change: slow(0x48, 0x40, 0x41), says: "gpu.clocks 6 WARN", fault: "a hot GPU"},
 		{name: "hot-at-times", facts: "h100", change: slow(0x48, 0x01, 0x48)},
 		{name: "power-brake", facts: "h100", change: slow(0x88, 0x88, 0x88), says: "gpu.clocks 6 WARN", fault: "the power brake is on"},
-		{name: "slow", facts: "h100", change: slow(0x8, 0x8, 0x8), says: "gpu.clocks 6 WARN", fault: "the hardware slows down and gives no reason"},
+		{name: "slow", facts: "h100", change: slow(0x8, 0x8, 0x8), says: "gpu.clocks 6 WARN", fault: "a hardware slowdown without a reason"},
 		{name: "power-cap", facts: "h100", change: slow(0x4, 0x4, 0x5)},
 		{name: "hot-one-look", facts: "h100", change: slow(0x48)},
-		{name: "pcie-x8", facts: "h100", change: pcie(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 5, MaxGen: 5}, 0), says: "gpu.pcie 1 FAIL", fault: "a GPU has half the lanes of its siblings"},
-		{name: "pcie-slow", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 3, MaxGen: 5}, 40), says: "gpu.pcie 1 WARN", fault: "a GPU's link is slower than its siblings'"},
+		{name: "pcie-x8", facts: "h100", change: pcie(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 5, MaxGen: 5}, 0), says: "gpu.pcie 1 FAIL", fault: "a GPU has half the lanes of the node's other GPUs"},
+		{name: "pcie-slow", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 3, MaxGen: 5}, 40), says: "gpu.pcie 1 WARN", fault: "a GPU's link is slower than those of the other GPUs"},
 		{name: "pcie-same-state", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 1, MaxGen: 5}, 0), says: "gpu.pcie 1 WARN"},
 		{name: "pcie-idle", facts: "h100", change: one(1, func(g *gpu.GPU) {
 			g.PCIe, g.State = read(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 5}), read(8)
@@ -336,22 +336,22 @@ func reports(t *testing.T) []report {
 			each(func(g *gpu.GPU) { g.State = gpu.Reading[int]{} })(f)
 		}},
 		{name: "pcie-alike", facts: "h100", change: each(func(g *gpu.GPU) { g.PCIe = read(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 4, MaxGen: 5}) })},
-		{name: "pcie-lone", facts: "l40s-vm", change: one(0, func(g *gpu.GPU) { g.LoadPercent = read(90) }), want: expect(1), says: "gpu.pcie 0 WARN", fault: "a lone GPU has half its lanes under load"},
+		{name: "pcie-lone", facts: "l40s-vm", change: one(0, func(g *gpu.GPU) { g.LoadPercent = read(90) }), want: expect(1), says: "gpu.pcie 0 WARN", fault: "a single GPU has half its lanes under load"},
 		{name: "pcie-scrubs", facts: "a10g-vm", change: one(0, func(g *gpu.GPU) { g.LoadPercent = read(100) }), want: expect(1), says: "gpu.persistence 0 WARN"},
-		{name: "hgx-a100-4", want: expect(4), says: "gpu.remap 1 WARN", fault: "a row of an A100 waits to be remapped (as found: thamada/gls@e20f22d gls/A100SXMx4_smi.py)"},
+		{name: "hgx-a100-4", want: expect(4), says: "gpu.remap 1 WARN", fault: "a row remapping of an A100 is pending (as found: thamada/gls@e20f22d gls/A100SXMx4_smi.py)"},
 		{name: "desktop-4060ti", want: expect(2), says: "gpu.pcie 0 FAIL, gpu.persistence 0 WARN, gpu.persistence 1 WARN", fault: "a desktop whose second slot has four lanes (as found: thamada/gls@e20f22d gls/RTX4060Ti_smi.py)"},
-		{name: "pcie-nothing", facts: "h100", change: pcie(gpu.PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN", fault: "a link that can't be"},
+		{name: "pcie-nothing", facts: "h100", change: pcie(gpu.PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN", fault: "an impossible PCIe link"},
 
 		{name: "persistence-off", facts: "h100", change: one(7, func(g *gpu.GPU) { g.Persistence = read(false) }), says: "gpu.persistence 7 WARN", fault: "persistence mode is off"},
-		{name: "mig-pending", facts: "h100", change: mig(false, true), says: "gpu.mig 0 FAIL", fault: "MIG waits for a reset"},
+		{name: "mig-pending", facts: "h100", change: mig(false, true), says: "gpu.mig 0 FAIL", fault: "a MIG change is pending until a reset"},
 		{name: "mig-empty", facts: "h100", change: mig(true, true), want: expect(7), says: "gpu.mig 0 FAIL", fault: "MIG without an instance"},
 		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *gpu.GPU) { g.ComputeMode = read(2) }), says: "gpu.compute_mode 0 FAIL", fault: "computing is prohibited"},
 		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *gpu.GPU) { g.ComputeMode = read(3) }), says: "gpu.compute_mode 0 WARN", fault: "one process at a time"},
 		{name: "compute-new", facts: "h100", change: one(0, func(g *gpu.GPU) { g.ComputeMode = read(4) }), says: "gpu.compute_mode 0 UNKNOWN"},
-		{name: "busy-process", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), says: "gpu.busy 4 WAIT", fault: "the last job's process"},
+		{name: "busy-process", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), says: "gpu.busy 4 WAIT", fault: "a process of the last job"},
 		{name: "busy-memory", facts: "h100", change: procs(513 * mib), says: "gpu.busy 4 WAIT", fault: "memory without a process"},
 		{name: "busy-little", facts: "h100", change: procs(512 * mib)},
-		{name: "busy-stale", facts: "h100", change: procs(mib, gpu.Process{PID: 4711}), says: "gpu.busy 4 WARN", fault: "a process that is no more"},
+		{name: "busy-stale", facts: "h100", change: procs(mib, gpu.Process{PID: 4711}), says: "gpu.busy 4 WARN", fault: "a process that no longer exists"},
 		{name: "busy-elsewhere", facts: "h100", change: procs(2000*mib, gpu.Process{PID: 4711, Unknown: true}), says: "gpu.busy 4 WAIT", fault: "a process of another container"},
 		{name: "busy-mps", facts: "h100", change: procs(30*mib, gpu.Process{PID: 4711, Used: 30 * mib, Name: "nvidia-cuda-mps"})},
 		{name: "busy-many", facts: "h100", change: procs(mib, gpu.Process{PID: 1, Used: mib, Name: "a"}, gpu.Process{PID: 2, Used: mib, Name: "b"}, gpu.Process{PID: 3, Used: mib, Name: "c"}, gpu.Process{PID: 4, Used: mib, Name: "d"}, gpu.Process{PID: 5, Used: mib, Name: "e"}), says: "gpu.busy 4 WAIT"},

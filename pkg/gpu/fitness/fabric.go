@@ -23,18 +23,18 @@ type fabricField struct {
 // out: it is false on nodes without partitions as well, and a missing partition shows in the value
 // NO_PARTITION of the configuration field.
 var fabricFields = []fabricField{
-	{0, 0x3, check.Fail, []string{1: "less bandwidth than there should be", 2: ""}},
-	{2, 0x3, check.Wait, []string{1: "its routes are being recovered", 2: ""}},
-	{4, 0x3, check.Fail, []string{1: "a route is unhealthy", 2: ""}},
-	{6, 0x3, check.Wait, []string{1: "it recovers from an access that timed out", 2: ""}},
+	{0, 0x3, check.Fail, []string{1: "degraded bandwidth", 2: ""}},
+	{2, 0x3, check.Wait, []string{1: "route recovery in progress", 2: ""}},
+	{4, 0x3, check.Fail, []string{1: "unhealthy route", 2: ""}},
+	{6, 0x3, check.Wait, []string{1: "access timeout recovery in progress", 2: ""}},
 	{8, 0xf, check.Fail, []string{
-		2: "incorrect configuration: SysGUID", 3: "incorrect configuration: serial number of the chassis", 4: "incorrect configuration: no partition",
-		5: "incorrect configuration: too few NVLinks", 6: "incorrect configuration: firmware of the GPU", 7: "incorrect configuration: location",
-		8: "incorrect configuration: state of the GPU",
+		2: "incorrect configuration: SysGUID", 3: "incorrect configuration: chassis serial number", 4: "incorrect configuration: no partition",
+		5: "incorrect configuration: too few NVLinks", 6: "incorrect configuration: GPU firmware", 7: "incorrect configuration: location",
+		8: "incorrect configuration: GPU state",
 	}},
 }
 
-const fabricHint = "look at nvidia-fabricmanager (systemctl status, /var/log/fabricmanager.log), and at the switches"
+const fabricHint = "check nvidia-fabricmanager (systemctl status, /var/log/fabricmanager.log) and the switches"
 
 // checkFabric checks whether the GPU has joined its NVLink fabric. CUDA fails with error 802
 // (system not yet initialized) until the fabric manager is ready. This is a common race after
@@ -44,20 +44,20 @@ func checkFabric(e *gpuCheck) {
 	if !ok {
 		return
 	}
-	const waits = "start nvidia-fabricmanager on the node (on NVL72, see nvidia-imex and the switches too), or see its log for what it waits for"
+	const waits = "start nvidia-fabricmanager on the node, or see its log for what it waits for (on NVL72, also check nvidia-imex and the switches)"
 	switch {
 	case fabric.State == gpu.FabricNotSupported:
 		e.addUnreadable("fabric", gpu.NotSupported)
 	case fabric.State == gpu.FabricNotStarted:
-		e.AddFinding(check.Wait, check.ClassNode, "has not begun to join the fabric", "joined", waits)
+		e.AddFinding(check.Wait, check.ClassNode, "has not started to join the fabric", "joined", waits)
 	case fabric.State == gpu.FabricInProgress:
 		e.AddFinding(check.Wait, check.ClassNode, "is joining the fabric", "joined", waits)
 	case fabric.State != gpu.FabricCompleted:
-		e.addNodeFinding(check.Unknown, fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), fabricHint)
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("unknown state (%d)", fabric.State), fabricHint)
 	case fabric.Status == "":
-		e.addUnreadable("status of the fabric", "")
+		e.addUnreadable("fabric status", "")
 	case fabric.Status != gpu.Success:
-		e.AddFailure(check.ClassNode, fmt.Sprintf("could not join the fabric: %s", fabric.Status), "joined", fabricHint)
+		e.AddFailure(check.ClassNode, fmt.Sprintf("cannot join the fabric: %s", fabric.Status), "joined", fabricHint)
 	default:
 		e.checkFabricHealth(fabric)
 		e.checkClique(fabric)
@@ -78,11 +78,11 @@ func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 	switch summary := *fabric.Summary; summary {
 	case 0, 1: // not supported or healthy
 	case 2:
-		e.AddFailure(check.ClassNode, "unhealthy, without a word why", "healthy", fabricHint)
+		e.AddFailure(check.ClassNode, "unhealthy, no reason given", "healthy", fabricHint)
 	case 3:
 		e.AddWarning(check.ClassNode, "limited capacity", "healthy", fabricHint).Strict = true
 	default:
-		e.addNodeFinding(check.Unknown, fmt.Sprintf("a summary that this bringupd does not know (%d)", summary), fabricHint)
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("unknown health summary (%d)", summary), fabricHint)
 	}
 }
 
@@ -90,7 +90,7 @@ func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 func (e *gpuCheck) checkFabricField(field fabricField, mask uint32) {
 	switch value := mask >> field.shift & field.width; {
 	case int(value) >= len(field.texts):
-		e.AddFinding(check.Unknown, check.ClassNode, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask), "healthy", fabricHint)
+		e.AddFinding(check.Unknown, check.ClassNode, fmt.Sprintf("health mask 0x%x has unknown values", mask), "healthy", fabricHint)
 	case field.texts[value] != "":
 		e.AddFinding(field.verdict, check.ClassNode, field.texts[value], "healthy", fabricHint)
 	}
@@ -109,8 +109,8 @@ func (e *gpuCheck) checkClique(fabric gpu.Fabric) {
 	}
 	for name, n := range members {
 		if n > members[own] || n == members[own] && name < own {
-			e.AddWarning(check.ClassNode, "in "+own, "the clique of most of its siblings",
-				"look at how the fabric manager or the NVLink domain is partitioned: this GPU reaches its siblings over PCIe at best").Strict = true
+			e.AddWarning(check.ClassNode, "in "+own, "the clique of most GPUs of the node",
+				"check the partitions of the fabric manager or the NVLink domain: this GPU reaches the node's other GPUs over PCIe at best").Strict = true
 			return
 		}
 	}

@@ -13,9 +13,9 @@ import (
 func checkRecovery(e *gpuCheck) {
 	action, _ := readValue(e, "recovery action", e.gpu.Recovery)
 	known, ok := gpu.RecoveryActions[action]
-	e.addFindingIf(ok, check.Fail, fmt.Sprintf("the driver asks to %s (%d)", known.Observed, action), known.Hint)
-	e.addFindingIf(!ok && action != 0, check.Fail, fmt.Sprintf("the driver asks for an action that this bringupd does not know (%d)", action),
-		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
+	e.addFindingIf(ok, check.Fail, fmt.Sprintf("the NVIDIA driver requests: %s (%d)", known.Observed, action), known.Hint)
+	e.addFindingIf(!ok && action != 0, check.Fail, fmt.Sprintf("the NVIDIA driver requests an unknown recovery action (%d)", action),
+		"drain the node, and see \"GPU Recovery Action\" in nvidia-smi -q")
 }
 
 // minClockReadings is the minimum number of readings. A reason counts only if all readings have it:
@@ -35,17 +35,17 @@ var clockSlowdowns = []struct {
 	strict bool
 	hint   string
 }{
-	{0x40, "too hot (HW thermal slowdown)", true, "look at the node's fans, its cooling water and its neighbours' temperatures"},
-	{0x80, "power brake (HW power brake slowdown)", true, "look at the node's power supplies: one of them, or the rack, asks the GPUs to take less"},
-	{0x20, "warm (SW thermal slowdown)", false, "look at the node's cooling: the GPU is warm before there is any work"},
-	{hwSlowdown, "the hardware gives no reason (HW slowdown)", false, "look at the GPU's temperature and at the node's power supplies"},
+	{0x40, "too hot (HW thermal slowdown)", true, "check the node's fans, its cooling water and the temperatures of neighbouring nodes"},
+	{0x80, "power brake (HW power brake slowdown)", true, "check the node's power supplies: one of them, or the rack, signals the GPUs to draw less power"},
+	{0x20, "warm (SW thermal slowdown)", false, "check the node's cooling: the GPU is warm without load"},
+	{hwSlowdown, "HW slowdown without a reason", false, "check the GPU's temperature and the node's power supplies"},
 }
 
 // checkClocks adds a warning if a GPU's clocks are reduced in all readings.
 func checkClocks(e *gpuCheck) {
 	looks, ok := readValue(e, "clock reasons", e.gpu.ClockReasons)
 	if ok && len(looks) < minClockReadings {
-		e.addUnreadable(fmt.Sprintf("clock reasons, more than %d times", len(looks)), "")
+		e.addUnreadable(fmt.Sprintf("clock reasons after %d readings", len(looks)), "")
 	}
 	if len(looks) < minClockReadings {
 		return
@@ -63,7 +63,7 @@ func checkClocks(e *gpuCheck) {
 		}
 	}
 	if len(words) > 0 {
-		e.addNodeFinding(check.Warn, fmt.Sprintf("clocks are kept down in %d of %d looks: %s", len(looks), len(looks), strings.Join(words, ", ")),
+		e.addNodeFinding(check.Warn, fmt.Sprintf("clocks are throttled in %d of %d readings: %s", len(looks), len(looks), strings.Join(words, ", ")),
 			strings.Join(hints, "; ")).Strict = strict
 	}
 }
@@ -90,11 +90,11 @@ const (
 // "won't affect future work", and a job cannot reset its GPUs.
 func checkRemapped(e *gpuCheck) {
 	rows, _ := readValue(e, "remapped rows", e.gpu.Remapped)
-	e.addFindingIf(rows.Failed, check.Fail, "rows could not be remapped: no spare rows are left",
-		"drain the node and return the GPU: its memory can't be repaired any more")
-	e.addFindingIf(rows.Pending, check.Warn, "a row is remapped at the next reset", hintResetLater, withStrict)
+	e.addFindingIf(rows.Failed, check.Fail, "row remapping failed: no spare rows are left",
+		"drain the node and replace the GPU (RMA): its memory cannot be repaired any more")
+	e.addFindingIf(rows.Pending, check.Warn, "a row remapping is pending until a reset", hintResetLater, withStrict)
 	e.addFindingIf(rows.Uncorrected >= maxRemappedRows, check.Warn, fmt.Sprintf("%d rows were remapped after uncorrectable errors", rows.Uncorrected),
-		"have the GPU looked at: its spare rows are running out", withExpected(fmt.Sprintf("fewer than %d", maxRemappedRows)))
+		"have the GPU's memory tested: it is running out of spare rows", withExpected(fmt.Sprintf("fewer than %d", maxRemappedRows)))
 }
 
 // checkUncorrected checks for uncorrectable memory errors. DCGM and GCM fail on any. Here an error
@@ -110,13 +110,13 @@ func checkUncorrected(e *gpuCheck) {
 	contained := asked && action == 0
 	some := !sram.ThresholdExceeded && sram.Uncorrected > 0
 	e.addFindingIf(sram.ThresholdExceeded, check.Fail,
-		fmt.Sprintf("the GPU says that its SRAM has had too many uncorrectable errors (%d since the last reset)", sram.Uncorrected),
-		"drain the node and return the GPU")
-	e.addFindingIf(some && !contained, check.Fail, fmt.Sprintf("uncorrectable errors of SRAM: %d", sram.Uncorrected), hintReset+"; return it if they come again")
-	e.addFindingIf(some && contained, check.Warn, fmt.Sprintf("uncorrectable errors of SRAM: %d, contained: the driver asks for nothing", sram.Uncorrected),
-		hintResetLater+"; return the GPU if they come again", withStrict)
-	e.addFindingIf(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable errors of DRAM: %d", dram.Uncorrected),
-		hintResetLater+", so that the row is replaced", withStrict)
+		fmt.Sprintf("the GPU reports that its SRAM has exceeded the threshold of uncorrectable errors (%d since the last reset)", sram.Uncorrected),
+		"drain the node and replace the GPU (RMA)")
+	e.addFindingIf(some && !contained, check.Fail, fmt.Sprintf("uncorrectable SRAM errors: %d", sram.Uncorrected), hintReset+"; replace it (RMA) if they occur again")
+	e.addFindingIf(some && contained, check.Warn, fmt.Sprintf("uncorrectable SRAM errors: %d, contained (the NVIDIA driver requests no action)", sram.Uncorrected),
+		hintResetLater+"; replace the GPU (RMA) if they occur again", withStrict)
+	e.addFindingIf(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable DRAM errors: %d", dram.Uncorrected),
+		hintResetLater+", which remaps the row", withStrict)
 	e.skipIfCountersReset()
 }
 
@@ -125,7 +125,7 @@ func checkUncorrected(e *gpuCheck) {
 // without persistence mode. Our own query has that effect.
 func (e *gpuCheck) skipIfCountersReset() {
 	if on, ok := e.gpu.Persistence.Get(); ok && !on && len(e.Findings)+len(e.missingReadings) == 0 {
-		e.addNotApplicable("without persistence mode its counters begin anew with each use")
+		e.addNotApplicable("the error counters are not meaningful without persistence mode: they reset with each use")
 	}
 }
 
@@ -135,13 +135,13 @@ func checkCorrected(e *gpuCheck) {
 	off := ok && !ecc.Current
 	e.addFindingIf(off && ecc.Pending, check.Warn, "ECC is off until the next reset", hintResetLater, withExpected("ECC on"))
 	e.addFindingIf(off && !ecc.Pending, check.Warn, "ECC is off",
-		"switch ECC on (nvidia-smi -e 1) and reset the GPU: without it errors of memory pass for results", withExpected("ECC on"))
+		"enable ECC (nvidia-smi -e 1) and reset the GPU: without it memory errors silently corrupt results", withExpected("ECC on"))
 	if off {
 		return // no errors are counted without ECC
 	}
 	many := func(where string, errors, most uint64) {
-		e.addFindingIf(errors >= most, check.Warn, fmt.Sprintf("corrected errors of %s: %d", where, errors),
-			"have the GPU's memory looked at when the node is free", withExpected(fmt.Sprintf("fewer than %d since the last reset", most)))
+		e.addFindingIf(errors >= most, check.Warn, fmt.Sprintf("corrected %s errors: %d", where, errors),
+			"have the GPU's memory tested when the node is free", withExpected(fmt.Sprintf("fewer than %d since the last reset", most)))
 	}
 	dram, _ := readValue(e, "DRAM errors", e.gpu.DRAM)
 	many("DRAM", dram.Corrected, maxCorrectedDRAM)
@@ -156,7 +156,7 @@ func checkRetired(e *gpuCheck) {
 	pages, _ := readValue(e, "retired pages", e.gpu.Retired)
 	all := max(pages.SingleBit, 0) + max(pages.DoubleBit, 0)
 	observed := fmt.Sprintf("%d retired pages (%d after double-bit errors)", all, pages.DoubleBit)
-	e.addFindingIf(all >= maxRetiredPages, check.Fail, observed, "drain the node and return the GPU: no more pages can be retired")
-	e.addFindingIf(all >= retiredPagesWarning && all < maxRetiredPages, check.Warn, observed, "have the GPU looked at when the node is free: its memory wears out")
-	e.addFindingIf(pages.Pending, check.Fail, "a page is retired at the next reset, and in use until then", hintReset)
+	e.addFindingIf(all >= maxRetiredPages, check.Fail, observed, "drain the node and replace the GPU (RMA): no more pages can be retired")
+	e.addFindingIf(all >= retiredPagesWarning && all < maxRetiredPages, check.Warn, observed, "have the GPU tested when the node is free: its memory is wearing out")
+	e.addFindingIf(pages.Pending, check.Fail, "a page retirement is pending until a reset", hintReset)
 }

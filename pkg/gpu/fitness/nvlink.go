@@ -38,16 +38,16 @@ func checkNVLink(e *gpuCheck) {
 	siblings := e.nvlinkSiblings(g)
 	most := usualCount(g, siblings, func(one gpu.GPU) int { n, _, _ := countActiveLinks(one); return n })
 	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), formatIndices(down))
-	const hint = "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word"
+	const hint = "drain the node and reset its GPUs or reboot; if a link stays down, check bridge, baseboard or switch: NCCL would silently use PCIe"
 	// A GPU with fewer active links than usual has a fault. If all its siblings have the same number,
 	// the model decides whether inactive links are a fault.
 	switch dead := known && active == 0; {
 	case active < most && (known || len(down) > 0):
 		e.addLinkFault(isSwitchedBoard(g), text, fmt.Sprintf("%d active links", most), hint)
 	case dead && len(siblings) == 0:
-		e.addNotApplicable("no NVLink is active, and the GPU has no sibling here")
+		e.addNotApplicable("no NVLink is active, and there is no other GPU to compare with")
 	case dead && (isSwitchedBoard(g) || isBridgedCard(g)), len(down) > 0 && hasFullBoard(g, siblings):
-		e.addLinkFault(false, text+", on its siblings as well", fmt.Sprintf("%d active links", len(g.Links)), hint)
+		e.addLinkFault(false, text+"; likewise on the other GPUs", fmt.Sprintf("%d active links", len(g.Links)), hint)
 	case dead:
 		e.addUnreadable("NVLinks in use", gpu.NotSupported) // cards without a bridge
 	default:
@@ -103,8 +103,8 @@ func (e *gpuCheck) checkPairs() {
 	most := usualCount(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reachableSiblings(one); return n })
 	if len(broken) > 0 && (own < most || own == 0) {
 		e.addLinkFault(isSwitchedBoard(e.gpu) && !isMeshedBoard(e.gpu),
-			fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(most, 1)),
-			"drain the node, restart nvidia-fabricmanager or reboot, and compare nvidia-smi topo -p2p n: NCCL would go over PCIe without a word")
+			fmt.Sprintf("P2P over NVLink works with %d of %d other GPUs, not with %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(most, 1)),
+			"drain the node, restart nvidia-fabricmanager or reboot, and check nvidia-smi topo -p2p n: NCCL would silently use PCIe")
 	}
 }
 

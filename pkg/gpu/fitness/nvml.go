@@ -25,36 +25,36 @@ type initFailure struct {
 // fault if the job needs no GPU.
 var initFailures = map[gpu.NVMLReturn]initFailure{
 	// explainMissingLibrary may replace this text
-	gpu.LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1",
-		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
-			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"},
-	gpu.DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
-		"load the driver (modprobe nvidia) and look into dmesg for why it isn't, or give --gpu-check=off if the job needs no GPU"},
-	gpu.LibRMVersionMismatch: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
-		"reboot the node after a driver update, or mend the container: its libnvidia-ml.so.1 must be the host's, as the NVIDIA container runtime mounts it"},
-	gpu.OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup keeps this process from /dev/nvidiactl",
-		"let the container or the job step use the /dev/nvidia* devices: ask Slurm for GPUs, or run the container with --gpus or --nv"},
-	gpu.NoPermission: {check.Fail, check.Warn, "this user may not talk to the driver",
+	gpu.LibraryNotFound: {check.Fail, check.Skip, "libnvidia-ml.so.1 not found",
+		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without the NVIDIA driver, " +
+			"choose nodes with GPUs, or drop --gpus-per-node, or use --gpu-check=off"},
+	gpu.DriverNotLoaded: {check.Wait, check.Skip, "the NVIDIA driver is not loaded",
+		"load it (modprobe nvidia), see dmesg for the reason, or use --gpu-check=off if the job needs no GPU"},
+	gpu.LibRMVersionMismatch: {check.Fail, check.Fail, "the version of the NVML library differs from that of the loaded NVIDIA driver",
+		"reboot the node after a driver update; a container must use the host's libnvidia-ml.so.1, which the NVIDIA container runtime mounts"},
+	gpu.OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup denies this process access to /dev/nvidiactl",
+		"give the container or the job step access to the /dev/nvidia* devices: request GPUs from Slurm, or run the container with --gpus or --nv"},
+	gpu.NoPermission: {check.Fail, check.Warn, "this user has no permission to use the NVIDIA driver",
 		"give this user access to /dev/nvidiactl and /dev/nvidia* (NVreg_DeviceFileMode, the group of the device files)"},
-	gpu.NoCgo: {check.Unknown, check.Skip, "this bringupd was built without cgo, so it can't ask for GPUs",
-		"use a bringupd that was built with CGO_ENABLED=1, or give --gpu-check=off"},
-	gpu.DriverUnresponsive: {check.Fail, check.Fail, "the driver does not answer",
-		"drain and reboot the node: who asks a wedged driver can't even be killed, so the job step may not end before that either"},
-	gpu.ProbeDied: {check.Unknown, check.Unknown, "the process that asked NVML has died",
-		"run \"bringupd check\" and nvidia-smi on the node: if they die too, the driver or its library is broken"},
-	gpu.UnknownError: {check.Fail, check.Unknown, "NVML does not begin: UNKNOWN, an internal error of the driver",
-		"look into dmesg for NVRM lines and reboot the node"},
+	gpu.NoCgo: {check.Unknown, check.Skip, "this bringupd was built without cgo and cannot query GPUs",
+		"use a bringupd built with CGO_ENABLED=1, or use --gpu-check=off"},
+	gpu.DriverUnresponsive: {check.Fail, check.Fail, "the NVIDIA driver does not respond",
+		"drain and reboot the node: processes that access a hung driver cannot be killed, so the job step may hang until the reboot"},
+	gpu.ProbeDied: {check.Unknown, check.Unknown, "the process that queried NVML died",
+		"run \"bringupd check\" and nvidia-smi on the node: if they crash too, the NVIDIA driver or its library is broken"},
+	gpu.UnknownError: {check.Fail, check.Unknown, "cannot initialise NVML: UNKNOWN, an internal error of the NVIDIA driver",
+		"see dmesg for NVRM lines and reboot the node"},
 }
 
 // initFailureFinding returns the finding for a failed nvmlInit.
 func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 	a, known := initFailures[f.Init]
 	if !known {
-		a = initFailure{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.DisplayText(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
+		a = initFailure{check.Unknown, check.Unknown, "cannot initialise NVML: " + f.Init.DisplayText(), "see dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
 	// Choose the verdict by whether the job needs GPUs.
 	finding := check.Finding{
-		ID: "gpu.nvml", Verdict: a.verdictOtherwise, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.ClassEnvironment,
+		ID: "gpu.nvml", Verdict: a.verdictOtherwise, Observed: a.observed, Expected: "nvmlInit succeeds", Source: sourceInit, Hint: a.hint, Class: check.ClassEnvironment,
 	}
 	switch {
 	case want.NeedsGPUs():
@@ -69,7 +69,7 @@ func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 	case gpu.LibraryNotFound:
 		explainMissingLibrary(&finding, f, want)
 	case gpu.DriverUnresponsive:
-		finding.ID, finding.Expected, finding.Class = "gpu.driver_unresponsive", "an answer", check.ClassNode
+		finding.ID, finding.Expected, finding.Class = "gpu.driver_unresponsive", "a response", check.ClassNode
 	case gpu.NoCgo:
 		finding.Source = "bringupd"
 		warnIfSigns(&finding, want)
@@ -88,13 +88,13 @@ func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 // AttachingFinding returns the finding for a query that is waiting for the driver to attach the
 // GPUs.
 func AttachingFinding(p gpu.Progress) check.Finding {
-	observed := fmt.Sprintf("%d of %d GPUs have come", p.Initialised, p.Total)
+	observed := fmt.Sprintf("%d of %d GPUs are initialised", p.Initialised, p.Total)
 	if p.SlowCalls != "" {
 		observed += "; waiting for " + textutil.TruncateText(p.SlowCalls, maxTextLength)
 	}
 	return check.Finding{
 		ID: "gpu.nvml", Verdict: check.Wait, Class: check.ClassNode, Source: sourceInit, Observed: observed, Expected: "all GPUs",
-		Hint: "run nvidia-persistenced on the node: without persistence mode the driver attaches one GPU after the other, anew for each job",
+		Hint: "run nvidia-persistenced on the node: without persistence mode the NVIDIA driver initialises the GPUs one by one for each job",
 	}
 }
 
@@ -107,29 +107,29 @@ func warnIfSigns(f *check.Finding, want Expectation) {
 	if f.Verdict == check.Skip {
 		f.Verdict = check.Warn
 	}
-	f.Observed += ", and there are signs of GPUs: " + textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
+	f.Observed += ", but there are signs of GPUs: " + textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
 }
 
 // explainMissingLibrary adds the most likely reason for the missing library to the finding.
 func explainMissingLibrary(f *check.Finding, facts gpu.Facts, want Expectation) {
 	if facts.Library != "" {
-		f.Observed = "there is no " + facts.Library
+		f.Observed = facts.Library + " not found"
 	}
 	warnIfSigns(f, want)
 	switch signs := len(want.Signs) > 0; {
 	case signs && !gpu.HasOnlyPCIDevices(want.Signs):
-		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
+		f.Hint = "the NVIDIA driver is loaded but its library is missing, as in a container: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or use --nv"
 	case signs:
-		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
+		f.Hint = "install and load the NVIDIA driver on this node, or use --gpu-check=off if the job needs no GPU"
 	}
 	if want.Count > 0 {
-		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.countSourceText())
+		f.Observed += fmt.Sprintf("; %d GPUs are expected (%s)", want.Count, want.countSourceText())
 	}
 }
 
 // formatVersions returns the versions of the driver and of CUDA as text.
 func formatVersions(f gpu.Facts) string {
-	text := "driver " + cmp.Or(f.Driver.OrZero(), "of an unknown version")
+	text := "driver " + cmp.Or(f.Driver.OrZero(), "version unknown")
 	if cuda, ok := f.CUDA.Get(); ok {
 		text += ", CUDA " + cuda
 	}

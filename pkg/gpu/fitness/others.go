@@ -35,18 +35,18 @@ func newOtherGPUs(f gpu.Facts, environ []string) (c otherGPUs) {
 func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 	s := check.FindingBuilder{Template: check.Finding{ID: "gpu.nvml", Source: sourceKernel}}
 	if len(f.OtherGPUs) == 0 {
-		s.AddWarning(check.ClassEnvironment, "nothing on this node shows a GPU of NVIDIA, AMD or Intel", fmt.Sprintf("%d GPUs (%s)", want.Count, want.countSourceText()),
-			"GPUs of other vendors are not checked; give --gpu-check=off if the job needs none that bringupd knows")
+		s.AddWarning(check.ClassEnvironment, "no sign of an NVIDIA, AMD or Intel GPU on this node", fmt.Sprintf("%d GPUs (%s)", want.Count, want.countSourceText()),
+			"GPUs of other vendors are not checked; use --gpu-check=off if the job needs none of these")
 		if want.Mode == check.ModeRequire || want.Mode == check.ModeStrict {
 			s.Findings[0].Verdict, s.Findings[0].Expected = check.Fail, "GPUs"
 		}
 		return s.Findings
 	}
 	c := newOtherGPUs(f, want.Environ)
-	s.AddSkip(fmt.Sprintf("no GPU of NVIDIA: %s are counted, and their health is not checked", c.describeModels()))
+	s.AddSkip(fmt.Sprintf("no NVIDIA GPU: %s are counted, but their health is not checked", c.describeModels()))
 	s.Template.ID = "gpu.count"
 	if want.HasNoGPUs() {
-		s.AddSkip(fmt.Sprintf("the job has none of the node's %d (%s)", len(c.gpus), want.countSourceText()))
+		s.AddSkip(fmt.Sprintf("the job uses none of the node's %d GPUs (%s)", len(c.gpus), want.countSourceText()))
 		return s.Findings
 	}
 	c.reportLostGPUs(&s, want)
@@ -86,10 +86,10 @@ func (c otherGPUs) reportLostGPUs(s *check.FindingBuilder, want Expectation) {
 		var f *check.Finding
 		switch o.Reason {
 		case gpu.GPUIsLost:
-			f = s.AddFailure(check.ClassNode, "has fallen off the bus: its configuration space reads "+gpu.OffBus, "a GPU that answers", lostHints[gpu.GPUIsLost])
+			f = s.AddFailure(check.ClassNode, "has fallen off the bus: its configuration space reads "+gpu.OffBus, "a GPU that responds", lostHints[gpu.GPUIsLost])
 		case gpu.DriverNotLoaded:
-			f = s.AddFailure(check.ClassEnvironment, "is on the PCI bus, and its driver does not have it", "a GPU that its driver has",
-				"drain the node, and look into dmesg for what amdgpu, xe or i915 says of this GPU")
+			f = s.AddFailure(check.ClassEnvironment, "is on the PCI bus, but not attached to its driver", "a GPU that is attached to its driver",
+				"drain the node, and see dmesg for messages of amdgpu, xe or i915 about this GPU")
 		default:
 			continue
 		}
@@ -128,13 +128,13 @@ func (c otherGPUs) checkCount(s *check.FindingBuilder, want Expectation) {
 		return
 	}
 	// Report the shortage, with a hint that fits its cause.
-	hint := "compare rocm-smi, amd-smi or xpu-smi on the node with what the job has been granted"
+	hint := "compare rocm-smi, amd-smi or xpu-smi on the node with the GPUs granted to the job"
 	switch {
 	case c.selectorErr != nil:
-		observed, hint = c.selectorErr.Error(), "let the variable list GPUs that this process may use, or unset it"
+		observed, hint = c.selectorErr.Error(), "list only GPUs that this process may use in the variable, or unset it"
 	case hidden > 0:
-		observed += fmt.Sprintf(", and %d that this process may not use", hidden)
-		hint = "let the step and the container use /dev/kfd and /dev/dri/renderD*, which belong to the groups render and video on most systems"
+		observed += fmt.Sprintf("; %d not accessible to this process", hidden)
+		hint = "give the step and the container access to /dev/kfd and /dev/dri/renderD* (on most systems, the groups render and video)"
 	}
 	f := s.AddWarning(check.ClassEnvironment, observed, expected, hint)
 	if want.Mode == check.ModeRequire || want.Mode == check.ModeStrict {

@@ -19,11 +19,11 @@ func checkPCIe(e *gpuCheck) {
 		return
 	}
 	if !isTrained(link) {
-		e.addNodeFinding(check.Unknown, fmt.Sprintf("x%d of x%d, generation %d of %d: no such link exists", link.Width, link.MaxWidth, link.Gen, link.MaxGen),
-			"look at lspci -vv on the node")
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("x%d of x%d, generation %d of %d: not a valid link", link.Width, link.MaxWidth, link.Gen, link.MaxGen),
+			"see lspci -vv on the node")
 		return
 	}
-	const hint = "have the card, its riser and its slot looked at: the link trains to less than it could"
+	const hint = "check the card, its riser and its slot: the link is slower than possible"
 	// Without siblings, compare with the maximum, but only under load.
 	like := e.pcieSiblings()
 	if len(like) == 0 {
@@ -42,10 +42,10 @@ func checkPCIe(e *gpuCheck) {
 		}
 	}
 	e.addFindingIf(link.Width < best.Width, check.Fail, fmt.Sprintf("x%d of x%d lanes", link.Width, link.MaxWidth),
-		"drain the node and power-cycle it; have the card, its riser and its slot looked at if lanes stay away",
-		withExpected(fmt.Sprintf("x%d, as a sibling has", best.Width)))
+		"drain the node and power-cycle it; if lanes are still missing, check the card, its riser and its slot",
+		withExpected(fmt.Sprintf("x%d, as on another GPU of the node", best.Width)))
 	e.addFindingIf(link.Gen < best.Gen, check.Warn, fmt.Sprintf("generation %d of %d", link.Gen, link.MaxGen), hint,
-		withExpected(fmt.Sprintf("generation %d, as a sibling has", best.Gen)), withStrict)
+		withExpected(fmt.Sprintf("generation %d, as on another GPU of the node", best.Gen)), withStrict)
 }
 
 // isTrained reports whether the values of a link are possible.

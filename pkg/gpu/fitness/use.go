@@ -32,7 +32,7 @@ const (
 // switches it on or fails.
 func checkPersistence(e *gpuCheck) {
 	on, ok := readValue(e, "persistence mode", e.gpu.Persistence)
-	e.addFindingIf(ok && !on, check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
+	e.addFindingIf(ok && !on, check.Warn, "off: the NVIDIA driver deinitialises an unused GPU and loses its error counters",
 		"run nvidia-persistenced on the node, or nvidia-smi -pm 1", withStrict)
 }
 
@@ -42,11 +42,11 @@ func checkMIG(e *gpuCheck) {
 	mig, _ := readValue(e, "MIG mode", e.gpu.MIG)
 	switch {
 	case mig.Current != mig.Pending:
-		e.addNodeFinding(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", formatOnOff(mig.Current, true), formatOnOff(mig.Pending, true)),
-			hintReset+", or take the change back with nvidia-smi -mig")
+		e.addNodeFinding(check.Fail, fmt.Sprintf("MIG is %s, but %s after the next reset", formatOnOff(mig.Current, true), formatOnOff(mig.Pending, true)),
+			hintReset+", or revert the change with nvidia-smi -mig")
 	case mig.Current && len(e.gpu.MIGInstances) == 0:
-		e.addNodeFinding(check.Fail, "MIG is on, and there is no instance to use",
-			"make instances (nvidia-smi mig -cgi … -C), or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
+		e.addNodeFinding(check.Fail, "MIG is on, but there are no instances",
+			"create instances (nvidia-smi mig -cgi … -C), or disable MIG (nvidia-smi -mig 0) and reset the GPU")
 	}
 }
 
@@ -56,11 +56,11 @@ func checkComputeMode(e *gpuCheck) {
 	switch mode, _ := readValue(e, "compute mode", e.gpu.ComputeMode); mode {
 	case 0: // default mode
 	case 1, 3:
-		e.addNodeFinding(check.Warn, "exclusive: a second process that opens the GPU, as helpers of Ray and NCCL do, gets an error", hint)
+		e.addNodeFinding(check.Warn, "exclusive: a second process that opens the GPU gets an error, for example helper processes of Ray or NCCL", hint)
 	case 2:
 		e.addNodeFinding(check.Fail, "prohibited: no process can use the GPU", hint)
 	default:
-		e.addNodeFinding(check.Unknown, fmt.Sprintf("a mode that this bringupd does not know (%d)", mode), hint)
+		e.addNodeFinding(check.Unknown, fmt.Sprintf("unknown mode (%d)", mode), hint)
 	}
 }
 
@@ -76,7 +76,7 @@ func checkBusy(e *gpuCheck) {
 	}
 	instances := e.jobInstances(e.gpu)
 	if len(instances) == 0 {
-		e.addNotApplicable("MIG is on, and no instance is known to be the job's")
+		e.addNotApplicable("MIG is on, and the job's instances are not known")
 	}
 	for _, m := range instances {
 		e.checkUse("instance "+textutil.TruncateText(m.UUID, maxTextLength)+": ", m.Processes, m.Memory)
@@ -88,7 +88,7 @@ func checkBusy(e *gpuCheck) {
 // is not a fault.
 func readPrivileged[T any](e *gpuCheck, what string, r gpu.Reading[T]) (value T, ok bool) {
 	if r.Reason == gpu.NoPermission {
-		e.addNotApplicable(what + " are not for this user to see")
+		e.addNotApplicable(what + " cannot be read by this user")
 		return value, false
 	}
 	return readValue(e, what, r)
@@ -104,7 +104,7 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 	// (nvmlDeviceGetMemoryInfo_v2), pages are "not released even after the process terminates", and
 	// the system may use them itself.
 	if _, coherent := e.gpu.Numa.Get(); !coherent {
-		memory, memoryOK = readPrivileged(e, "amounts of memory", filled)
+		memory, memoryOK = readPrivileged(e, "memory sizes", filled)
 	}
 	// Ignore MPS and processes that draw graphics. Then decide whether the GPU is in use.
 	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
@@ -117,17 +117,17 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 	}
 	// Wait for processes to end, unless they may belong to another job or do not exist any more.
 	f := e.addNodeFinding(check.Wait, whose+describeUse(procs, memory, memoryOK),
-		"see who that is with nvidia-smi, and end what the last job has left (the process numbers are the host's, not a container's)")
+		"find the processes with nvidia-smi, and kill what is left of the last job (PIDs are those of the host, not of a container)")
 	f.MaxWait = maxBusyWait
 	switch {
 	case e.want.Visible == nil && e.want.Count > 0 && e.permittedUnits > e.want.Count:
 		f.Verdict, f.MaxWait, f.Class = check.Warn, 0, check.ClassUser
-		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", gpu.VisibleDevicesVariable, e.want.Count, e.permittedUnits)
+		f.Hint = fmt.Sprintf("list the job's GPUs in %s: it has %d of the node's %d, and this one may belong to another job", gpu.VisibleDevicesVariable, e.want.Count, e.permittedUnits)
 	case !full && !alive && memoryOK:
 		// GCM ignores processes that do not exist in /proc. In a container none of them exists, so report
 		// them as a warning.
 		f.Verdict, f.MaxWait = check.Warn, 0
-		f.Observed += "; /proc knows no such process, and little memory is in use"
+		f.Observed += "; not in /proc, and little memory is in use"
 	}
 }
 
@@ -159,7 +159,7 @@ func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 		}
 		used := formatBytes(p.Used)
 		if p.Unknown {
-			used = "an unknown amount"
+			used = "an unknown amount of memory"
 		}
 		users = append(users, user+" with "+used)
 	}
@@ -198,12 +198,12 @@ func checkEnvironment(environ []string) []check.Finding {
 	sheet := gpuRule{id: "gpu.env", source: "environment"}.newFindings()
 	switch {
 	case environ == nil:
-		sheet.AddSkip("not known")
+		sheet.AddSkip("the environment is not known")
 	case len(set) == 0:
-		sheet.AddPass("nothing that slows CUDA down")
+		sheet.AddPass("no variables that slow down CUDA")
 	default:
 		sheet.AddWarning(check.ClassUser, strings.Join(set, ", "), "unset",
-			"unset them, unless the job is to be debugged or profiled: a profiler, a debugger or waits are in all CUDA work with them")
+			"unset them unless you debug or profile the job: they add a profiler, a debugger or waits to all CUDA calls")
 	}
 	return sheet.Findings
 }

@@ -46,13 +46,13 @@ func machines(t *testing.T) []machine {
 		}), source: fmt.Sprintf(gls, "GH200") + "; the memory: nvml.h on nvmlDeviceGetMemoryInfo_v2"},
 		{name: "half an HGX-1, 4 V100 with 4, 4, 5 and 5 of 6 links", facts: "v100-four", want: expect(4), source: fmt.Sprintf(gls, "V100_x8") + ", its first four; links: the matrix of kyumdoctor.tistory.com/74"},
 		{name: "two V100 with 2 of 6 links", facts: "v100-two", want: expect(2), source: fmt.Sprintf(gls, "V100_x8") + ", its first two; links: help.itc.rwth-aachen.de/service/rhr4fjjutttf/article/20919ea3f07f4c9da581532def08c35f"},
-		{name: "one A100 SXM of a board, in a VM", facts: "a100-vm", want: expect(1), source: fmt.Sprintf(captures, "a100") + "; its links are taken to be down, as a lone A100's are in NVIDIA/NVSentinel#1481"},
+		{name: "one A100 SXM of a board, in a VM", facts: "a100-vm", want: expect(1), source: fmt.Sprintf(captures, "a100") + "; its links are assumed to be down, like those of a single A100 in NVIDIA/NVSentinel#1481"},
 		{name: "one H200 of a board, in a VM", facts: "h200-vm", want: expect(1), source: fmt.Sprintf(gls, "H200")},
 		{name: "L40S in a VM, 8 of 16 lanes", facts: "l40s-vm", want: expect(1), source: fmt.Sprintf(captures, "l40s")},
 		{name: "T4 in a VM, 8 of 16 lanes", facts: "t4-vm", want: expect(1), source: fmt.Sprintf(captures, "t4")},
 		{name: "A10G in a VM, with Xorg", facts: "a10g-vm", want: expect(1), source: fmt.Sprintf(telegraf, "a10g"), says: "gpu.persistence 0 WARN"},
-		{name: "L4, at rest with 8 of 16 lanes", facts: "l4", want: expect(1), source: fmt.Sprintf(gls, "L4")},
-		{name: "A100 cut into four, of which another job works on two", facts: "a100-tenants", source: fmt.Sprintf(telegraf, "a100-sxm4-v12") + "; the others' use: XuehaiPan/nvitop#8",
+		{name: "L4, idle with 8 of 16 lanes", facts: "l4", want: expect(1), source: fmt.Sprintf(gls, "L4")},
+		{name: "A100 with four MIG instances, two of them in use by another job", facts: "a100-tenants", source: fmt.Sprintf(telegraf, "a100-sxm4-v12") + "; the others' use: XuehaiPan/nvitop#8",
 			want: visible(t, "MIG-00000000-0000-5000-8000-000000000002,MIG-00000000-0000-5000-8000-000000000003"), says: "gpu.persistence 0 WARN"},
 		{name: zoo.MI250.Name, facts: "mi250", want: expect(zoo.MI250.Count), source: zoo.MI250.Source},
 		{name: zoo.MI300X.Name, facts: "mi300x", want: expect(zoo.MI300X.Count), source: zoo.MI300X.Source},
@@ -67,22 +67,22 @@ func TestZoo(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`<!-- Written by go test ./pkg/gpu/fitness -run Zoo -update: change the program, not this file. -->
 
-# The zoo
+# Recorded GPU nodes
 
-Machines that the checks of [GPUs](checks.md#gpus) are tried on: no GPU is needed for it. What a machine's publication does not
-tell is left out, as on a driver without the function. Numbers of single pieces of hardware are replaced.
+The [GPU checks](checks.md#gpus) are tested with the recorded facts of these machines, without GPUs. Values that a machine's
+publication does not contain are treated as if the NVIDIA driver lacked the function. Serial numbers are replaced.
 
 ## Healthy
 
-They pass with ` + "`--gpu-check=auto` and with `require`" + `, but for warnings about how they are set up.
+They pass with ` + "`--gpu-check=auto` and with `require`" + `, except for warnings about their settings.
 
-| machine | passed, skipped | warnings | facts of |
+| machine | passed, skipped | warnings | source of the facts |
 |---|---|---|---|
 `)
 	for _, m := range machines(t) {
 		t.Run(m.facts, func(t *testing.T) { fmt.Fprintf(&b, "| %s | %s | %s |\n", m.name, m.outcome(t), m.source) })
 	}
-	b.WriteString("\n## Sick\n\nFaults that are planted. A WAIT is looked at again, and fails in the end.\n\n| fault | verdict | where | class | what is said |\n|---|---|---|---|---|\n")
+	b.WriteString("\n## Faulty\n\nInjected faults. A WAIT is checked again, and fails after its timeout.\n\n| fault | verdict | where | class | finding |\n|---|---|---|---|---|\n")
 	planted := 0
 	for _, r := range reports(t) {
 		if r.fault == "" {

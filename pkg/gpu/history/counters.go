@@ -176,7 +176,7 @@ func (c *Counters) SummaryText() string {
 	for _, grown := range []struct {
 		by   *int
 		what string
-	}{{c.Increase.LinkDowns, "its link went down"}, {c.Increase.LinkRecoveries, "its link recovered from errors"}} {
+	}{{c.Increase.LinkDowns, "link went down"}, {c.Increase.LinkRecoveries, "link recovered from errors"}} {
 		if grown.by != nil && *grown.by > 0 {
 			told = append(told, grown.what+" "+formatTimes(*grown.by))
 		}
@@ -184,7 +184,7 @@ func (c *Counters) SummaryText() string {
 	// A few PCIe replays are normal. Only a high rate is reported.
 	if c.Increase.Replays != nil && c.Span >= time.Minute {
 		if rate := float64(*c.Increase.Replays) / c.Span.Minutes(); rate > maxReplayRate {
-			told = append(told, fmt.Sprintf("%.0f PCIe replays a minute", rate))
+			told = append(told, fmt.Sprintf("%.0f PCIe replays per minute", rate))
 		}
 	}
 	return strings.Join(told, ", ")
@@ -192,7 +192,7 @@ func (c *Counters) SummaryText() string {
 
 // slowedText returns how much of the run the GPU was slowed down, as text.
 func (c *Counters) slowedText() string {
-	return fmt.Sprintf("%.0f %% of the run (%d of %d looks)", 100*c.slowedFraction(), c.SlowedPolls, c.Polls)
+	return fmt.Sprintf("%.0f %% of the run (%d of %d readings)", 100*c.slowedFraction(), c.SlowedPolls, c.Polls)
 }
 
 // formatTimes returns "1 time", "2 times" and so on.

@@ -30,13 +30,13 @@ func TestCourses(t *testing.T) {
 		told    string
 	}{
 		"one":                         {[]gpu.WatchCounters{tally(1, 0, 5, 2, 0)}, [2]int{1, 0}, [3]int{0, 0, 0}, ""},
-		"growing":                     {[]gpu.WatchCounters{tally(1, 0, 5, 2, 0), tally(7, 1, 25, 3, 2)}, [2]int{7, 1}, [3]int{20, 1, 2}, "throttled 14 % of the run (1 of 7 looks), 1 remapped row, 2 NVLink recoveries, 20 PCIe replays a minute"},
+		"growing":                     {[]gpu.WatchCounters{tally(1, 0, 5, 2, 0), tally(7, 1, 25, 3, 2)}, [2]int{7, 1}, [3]int{20, 1, 2}, "throttled 14 % of the run (1 of 7 readings), 1 remapped row, 2 NVLink recoveries, 20 PCIe replays per minute"},
 		"replays that are borne":      {[]gpu.WatchCounters{tally(1, 0, 0, 0, 0), tally(7, 0, 8, 0, 0)}, [2]int{7, 0}, [3]int{8, 0, 0}, ""},
 		"a slow look in a short run":  {[]gpu.WatchCounters{tally(5, 1, 0, 0, 0)}, [2]int{5, 1}, [3]int{0, 0, 0}, ""},
 		"a slow look of many":         {[]gpu.WatchCounters{tally(21, 1, 0, 0, 0)}, [2]int{21, 1}, [3]int{0, 0, 0}, ""},
 		"what can't be read":          {[]gpu.WatchCounters{tally(1, 0, -1, -1, -1), tally(2, 0, -1, -1, -1)}, [2]int{2, 0}, [3]int{-1, -1, -1}, ""},
 		"what can be read at times":   {[]gpu.WatchCounters{tally(1, 0, -1, 4, -1), tally(2, 0, 7, -1, 0), tally(3, 0, 9, 6, -1), tally(4, 0, -1, -1, -1)}, [2]int{4, 0}, [3]int{2, 2, 0}, "2 remapped rows"},
-		"a watch that begins anew":    {[]gpu.WatchCounters{tally(4, 3, 0, 0, 0), tally(10, 6, 0, 0, 0), tally(1, 1, 0, 0, 0), tally(5, 2, 0, 0, 0)}, [2]int{15, 8}, [3]int{0, 0, 0}, "throttled 53 % of the run (8 of 15 looks)"},
+		"a watch that begins anew":    {[]gpu.WatchCounters{tally(4, 3, 0, 0, 0), tally(10, 6, 0, 0, 0), tally(1, 1, 0, 0, 0), tally(5, 2, 0, 0, 0)}, [2]int{15, 8}, [3]int{0, 0, 0}, "throttled 53 % of the run (8 of 15 readings)"},
 		"a GPU that was reset":        {[]gpu.WatchCounters{tally(1, 0, 500, 0, 3), tally(2, 0, 4, 0, 1)}, [2]int{2, 0}, [3]int{4, 0, 1}, "1 NVLink recovery"},
 		"one that can't say its name": {[]gpu.WatchCounters{{Polls: 3}}, [2]int{}, [3]int{-1, -1, -1}, ""},
 	} {
@@ -67,12 +67,12 @@ func TestLinks(t *testing.T) {
 	}{
 		"one":                        {[][2]int{{7, 2}}, [2]int{0, 0}, ""},
 		"nothing since":              {[][2]int{{7, 2}, {7, 2}}, [2]int{0, 0}, ""},
-		"down":                       {[][2]int{{7, 2}, {8, 2}}, [2]int{1, 0}, "its link went down 1 time"},
-		"both":                       {[][2]int{{7, 2}, {9, 2}, {10, 4}}, [2]int{3, 2}, "its link went down 3 times, its link recovered from errors 2 times"},
+		"down":                       {[][2]int{{7, 2}, {8, 2}}, [2]int{1, 0}, "link went down 1 time"},
+		"both":                       {[][2]int{{7, 2}, {9, 2}, {10, 4}}, [2]int{3, 2}, "link went down 3 times, link recovered from errors 2 times"},
 		"what can't be read":         {[][2]int{{-1, -1}, {-1, -1}}, [2]int{-1, -1}, ""},
-		"what can be read at times":  {[][2]int{{-1, -1}, {7, -1}, {-1, -1}, {9, 1}, {-1, -1}}, [2]int{2, 0}, "its link went down 2 times"},
+		"what can be read at times":  {[][2]int{{-1, -1}, {7, -1}, {-1, -1}, {9, 1}, {-1, -1}}, [2]int{2, 0}, "link went down 2 times"},
 		"a card that was reset":      {[][2]int{{200, 9}, {0, 0}}, [2]int{0, 0}, ""},
-		"and whose link went down":   {[][2]int{{200, 9}, {1, 0}}, [2]int{1, 0}, "its link went down 1 time"},
+		"and whose link went down":   {[][2]int{{200, 9}, {1, 0}}, [2]int{1, 0}, "link went down 1 time"},
 		"a count that is never read": {[][2]int{{-1, 1}, {-1, 1}}, [2]int{-1, 0}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

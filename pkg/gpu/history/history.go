@@ -208,10 +208,10 @@ func (r Record) Changes(now []Device, slots []string) (news []Change) {
 		rows, told := d.RemappedRows.Get()
 		before, toldBefore := was.RemappedRows.Get()
 		if known && was.Bus != d.Bus {
-			tell(d, "it is in another place than in run %s: it was at %s", was.Run, was.Bus)
+			tell(d, "moved since run %s: it was at %s", was.Run, was.Bus)
 		}
 		if known && told && toldBefore && rows > before {
-			tell(d, "%d %s of its memory were replaced since run %s: %d now", rows-before, textutil.PluralForm(rows-before, "row"), was.Run, rows)
+			tell(d, "%d more memory %s remapped since run %s: now %d", rows-before, textutil.PluralForm(rows-before, "row"), was.Run, rows)
 		}
 	}
 	// Look for devices that have been replaced or removed.
@@ -221,9 +221,9 @@ func (r Record) Changes(now []Device, slots []string) (news []Change) {
 		}
 		switch d, taken := at[was.Bus]; {
 		case taken && d.isGPU() == was.isGPU():
-			tell(d, "it is another one than in run %s: %s, which was %s", was.Run, d.ID, was.ID)
+			tell(d, "replaced since run %s: now %s, was %s", was.Run, d.ID, was.ID)
 		case was.isGPU() && len(slots) > 0 && !slices.Contains(slots, was.Bus):
-			tell(was, "it is gone: it was there in run %s", was.Run)
+			tell(was, "missing: it was present in run %s", was.Run)
 		}
 	}
 	return news

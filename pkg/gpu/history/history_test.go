@@ -47,16 +47,16 @@ func TestNews(t *testing.T) {
 		want  string
 	}{
 		"nothing":                     {before, []string{"0:", "1:"}, ""},
-		"more rows":                   {[]Device{card("a", "0:", 3), card("b", "1:", -1)}, nil, "GPU 0 (0:): 2 rows of its memory were replaced since run 1.0: 3 now"},
+		"more rows":                   {[]Device{card("a", "0:", 3), card("b", "1:", -1)}, nil, "GPU 0 (0:): 2 more memory rows remapped since run 1.0: now 3"},
 		"rows that could not be read": {[]Device{card("a", "0:", -1), card("b", "1:", 7)}, nil, ""},
-		"another GPU":                 {[]Device{card("c", "0:", 0), card("b", "1:", -1)}, []string{"0:", "1:"}, "GPU 0 (0:): it is another one than in run 1.0: GPU-c, which was GPU-a"},
-		"a GPU elsewhere":             {[]Device{card("a", "2:", 1), card("b", "1:", -1)}, []string{"1:", "2:"}, "GPU 2 (2:): it is in another place than in run 1.0: it was at 0:"},
+		"another GPU":                 {[]Device{card("c", "0:", 0), card("b", "1:", -1)}, []string{"0:", "1:"}, "GPU 0 (0:): replaced since run 1.0: now GPU-c, was GPU-a"},
+		"a GPU elsewhere":             {[]Device{card("a", "2:", 1), card("b", "1:", -1)}, []string{"1:", "2:"}, "GPU 2 (2:): moved since run 1.0: it was at 0:"},
 		"two that have changed places": {[]Device{card("b", "0:", -1), card("a", "1:", 1)}, []string{"0:", "1:"},
-			"GPU 0 (0:): it is in another place than in run 1.0: it was at 1:\nGPU 1 (1:): it is in another place than in run 1.0: it was at 0:"},
-		"a GPU that is gone":              {[]Device{card("b", "1:", -1)}, []string{"1:"}, "GPU 0 (0:): it is gone: it was there in run 1.0"},
+			"GPU 0 (0:): moved since run 1.0: it was at 1:\nGPU 1 (1:): moved since run 1.0: it was at 0:"},
+		"a GPU that is gone":              {[]Device{card("b", "1:", -1)}, []string{"1:"}, "GPU 0 (0:): missing: it was present in run 1.0"},
 		"a GPU that another job has":      {[]Device{card("b", "1:", -1)}, []string{"0:", "1:"}, ""},
 		"where nobody tells of the bus":   {[]Device{card("b", "1:", -1)}, nil, ""},
-		"another network card":            {append(before[:2:2], nic("506b:4b03:0:2", "3:")), nil, "mlx5_0: it is another one than in run 1.0: 506b:4b03:0:2, which was 506b:4b03:0:1"},
+		"another network card":            {append(before[:2:2], nic("506b:4b03:0:2", "3:")), nil, "mlx5_0: replaced since run 1.0: now 506b:4b03:0:2, was 506b:4b03:0:1"},
 		"network cards that are not seen": {before[:2], []string{"0:", "1:"}, ""},
 		"a GPU more":                      {append(before[:3:3], card("c", "2:", 0)), nil, ""},
 	} {

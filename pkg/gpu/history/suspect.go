@@ -141,7 +141,7 @@ func (r Record) RepeatedSuspicions(found []Suspicion, devices []Device) (again [
 			continue
 		}
 		was := r.Suspicions[i]
-		again = append(again, Change{Device: devices[d].CheckDevice(), What: fmt.Sprintf("%s: %s, and in run %s of %s: %s",
+		again = append(again, Change{Device: devices[d].CheckDevice(), What: fmt.Sprintf("%s: %s; also in run %s of %s: %s",
 			s.Kind, s.What, was.Run, was.At.Format(time.DateOnly), was.What)})
 	}
 	return again

@@ -129,10 +129,10 @@ func TestAgain(t *testing.T) {
 		since int // in runs
 		want  string
 	}{
-		"the run before":  {Suspicion{Device: "GPU-a", Kind: "gpu.remap", What: "512 rows"}, 0, "gpu.remap: 513 rows, and in run 1.0 of 2026-11-20: 512 rows"},
+		"the run before":  {Suspicion{Device: "GPU-a", Kind: "gpu.remap", What: "512 rows"}, 0, "gpu.remap: 513 rows; also in run 1.0 of 2026-11-20: 512 rows"},
 		"of another kind": {Suspicion{Device: "GPU-a", Kind: "gpu.pcie"}, 0, ""},
 		"another device":  {Suspicion{Device: "GPU-b", Kind: "gpu.remap"}, 0, ""},
-		"nine runs ago":   {Suspicion{Device: "GPU-a", Kind: "gpu.remap", What: "1 row"}, 9, "gpu.remap: 513 rows, and in run 1.0 of 2026-11-20: 1 row"},
+		"nine runs ago":   {Suspicion{Device: "GPU-a", Kind: "gpu.remap", What: "1 row"}, 9, "gpu.remap: 513 rows; also in run 1.0 of 2026-11-20: 1 row"},
 		"ten runs ago":    {Suspicion{Device: "GPU-a", Kind: "gpu.remap"}, 10, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

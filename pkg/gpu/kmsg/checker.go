@@ -43,7 +43,7 @@ func (p *Checker) Inspect(context.Context, func([]check.Finding)) []check.Findin
 	// fact it uses local_clock (kernel/printk/printk.c), which starts together with the monotonic
 	// clock but drifts.
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		sheet.AddSkip(fmt.Sprintf("cannot tell how long ago the kernel has said what it says: %v", err))
+		sheet.AddSkip(fmt.Sprintf("cannot determine the age of kernel messages: %v", err))
 		return sheet.Findings
 	}
 	p.addFindings(&sheet, log, time.Duration(now.Nano()))
@@ -54,9 +54,9 @@ func (p *Checker) Inspect(context.Context, func([]check.Finding)) []check.Findin
 func explainReadError(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return err.Error() + ": it takes CAP_SYSLOG, or kernel.dmesg_restrict=0 and a container that is given it"
+		return err.Error() + ": needs CAP_SYSLOG, or kernel.dmesg_restrict=0, and /dev/kmsg in the container"
 	case errors.Is(err, fs.ErrNotExist):
-		return err.Error() + ": a container has it where it is given it, as by --device=/dev/kmsg"
+		return err.Error() + ": in a container, add it, for example with --device=/dev/kmsg"
 	default:
 		return err.Error()
 	}
@@ -92,7 +92,7 @@ func (p *Checker) addFindings(sheet *check.FindingBuilder, log Log, now time.Dur
 		}
 	}
 	if len(woes) == 0 {
-		sheet.AddPass("nothing that matters " + coverageText(log, now) + lesserEventsText(lesser))
+		sheet.AddPass("no serious errors " + coverageText(log, now) + lesserEventsText(lesser))
 		return
 	}
 	// Report fatal problems first. They fail the check in strict mode.
@@ -111,7 +111,7 @@ func (p *Checker) addFindings(sheet *check.FindingBuilder, log Log, now time.Dur
 		f.Device, f.Strict = &w.device, w.fatal
 	}
 	if more := woes[min(len(woes), maxFindings):]; len(more) > 0 {
-		f := addWarning(sheet, fmt.Sprintf("and %d more, as of %s", len(more), more[0].device), "drain the node, and look at the kernel's log (dmesg)")
+		f := addWarning(sheet, fmt.Sprintf("and %d more, the first on %s", len(more), more[0].device), "drain the node, and see the kernel log (dmesg)")
 		f.Strict = slices.ContainsFunc(more, func(w *problem) bool { return w.fatal })
 	}
 }
@@ -123,7 +123,7 @@ func (log Log) hasEvent(e Event) bool {
 
 // addWarning adds a warning about a past event, which the present job has not caused.
 func addWarning(sheet *check.FindingBuilder, observed, action string) *check.Finding {
-	return sheet.AddWarning(check.ClassNode, observed, "none since boot", "whichever job it was: if nobody has seen to it since, "+action)
+	return sheet.AddWarning(check.ClassNode, observed, "none since boot", "the cause may be another job; unless already fixed, "+action)
 }
 
 // addToProblems adds an event to the problems. There is one problem for each device and kind.
@@ -173,11 +173,11 @@ func (p *Checker) describeEvent(e Event) (what, action string, bad bool) {
 		// or to reboot.
 		return withDetail(fmt.Sprintf("SXid %d", e.Number), e.Detail), "drain the node, and reset all its GPUs and NVSwitches, or reboot it", e.Severity == Fatal
 	default:
-		what = "an uncorrected error of PCIe"
+		what = "an uncorrected PCIe error"
 		if e.Severity == Fatal {
-			what = "a fatal error of PCIe"
+			what = "a fatal PCIe error"
 		}
-		return withDetail(what, e.Detail), "test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)", e.Severity != Corrected
+		return withDetail(what, e.Detail), "test the device, and check its slot, riser and cables (lspci -tv shows the devices behind it)", e.Severity != Corrected
 	}
 }
 
@@ -225,7 +225,7 @@ func coverageText(log Log, now time.Duration) string {
 	if log.Complete {
 		return fmt.Sprintf("since boot (%s)", formatRounded(now))
 	}
-	return "in what is left of the kernel's log, which begins " + formatAge(now-log.Oldest)
+	return "in the kernel log, whose oldest record is from " + formatAge(now-log.Oldest)
 }
 
 // lesserEventsText returns the counts of the events that do not matter, as text.
@@ -236,9 +236,9 @@ func lesserEventsText(lesser []CountedEvent) string {
 		case KindXid:
 			counts[fmt.Sprintf("Xid %d", s.Number)] += s.Count
 		case KindSXid:
-			counts["SXids that were not fatal"] += s.Count
+			counts["non-fatal SXids"] += s.Count
 		default:
-			counts["corrected errors of PCIe"] += s.Count
+			counts["corrected PCIe errors"] += s.Count
 		}
 	}
 	var said []string

@@ -46,13 +46,13 @@ func TestJudge(t *testing.T) {
 		log  Log
 		want []string
 	}{
-		{"nothing", Log{Complete: true}, []string{"PASS nothing that matters since boot (3 days)"}},
+		{"nothing", Log{Complete: true}, []string{"PASS no serious errors since boot (3 days)"}},
 		{"nothing, and what was before is gone", Log{Oldest: uptime - time.Hour},
-			[]string{"PASS nothing that matters in what is left of the kernel's log, which begins 60 min ago"}},
+			[]string{"PASS no serious errors in the kernel log, whose oldest record is from 60 min ago"}},
 		{"nothing that matters", Log{Complete: true, Events: []CountedEvent{
 			at(KindXid, 13, gpuA, "", 2, 0), at(KindXid, 13, gpuB, "", 1, 0), at(KindXid, 145, gpuB, Nonfatal, 1, 0),
 			at(KindAER, 0, gpuA, Corrected, 300, 0), at(KindSXid, 12028, gpuB, Nonfatal, 7, 0)}},
-			[]string{"PASS nothing that matters since boot (3 days); SXids that were not fatal: 7, Xid 13: 3, Xid 145: 1, corrected errors of PCIe: 300"}},
+			[]string{"PASS no serious errors since boot (3 days); Xid 13: 3, Xid 145: 1, corrected PCIe errors: 300, non-fatal SXids: 7"}},
 		{"a GPU", Log{Complete: true, Events: []CountedEvent{at(KindXid, 48, gpuA, "", 1, 3*time.Hour), at(KindXid, 13, gpuA, "", 1, 3*time.Hour)}},
 			[]string{"WARN* GPU 0000:3b:00.0: Xid 48 (a memory error), 3 h ago: reset the GPU"}},
 		{"several of a GPU, the newest first", Log{Events: []CountedEvent{
@@ -66,9 +66,9 @@ func TestJudge(t *testing.T) {
 			[]string{"WARN* NVSwitch 0000:3b:00.0: SXid 20034 (Link 48 LTSSM Fault Up), 4 times, the last 60 min ago: drain the node, and reset all its GPUs and NVSwitches, or reboot it"}},
 		{"PCIe, what is fatal first", Log{Events: []CountedEvent{at(KindAER, 0, gpuA, Nonfatal, 1, time.Hour), at(KindAER, 0, gpuB, Fatal, 1, 2*time.Hour), at(KindAER, 0, "0000:00:01.0", "", 1, 3*time.Hour)}},
 			[]string{
-				"WARN* PCIe 0000:5e:00.0: a fatal error of PCIe, 2 h ago: test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)",
-				"WARN PCIe 0000:3b:00.0: an uncorrected error of PCIe, 60 min ago: test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)",
-				"WARN PCIe 0000:00:01.0: an uncorrected error of PCIe, 3 h ago: test the device, and look at its slot, riser and cables (lspci -tv shows what is behind it)",
+				"WARN* PCIe 0000:5e:00.0: a fatal PCIe error, 2 h ago: test the device, and check its slot, riser and cables (lspci -tv shows the devices behind it)",
+				"WARN PCIe 0000:3b:00.0: an uncorrected PCIe error, 60 min ago: test the device, and check its slot, riser and cables (lspci -tv shows the devices behind it)",
+				"WARN PCIe 0000:00:01.0: an uncorrected PCIe error, 3 h ago: test the device, and check its slot, riser and cables (lspci -tv shows the devices behind it)",
 			}},
 		{"the kernel's clock is ahead", Log{Events: []CountedEvent{at(KindXid, 79, gpuA, "", 1, -time.Hour)}},
 			[]string{"WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), just now: switch it off and on"}},
@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 	sheet := check.FindingBuilder{Template: check.Finding{ID: CheckID, Source: "/dev/kmsg"}}
 	(&Checker{ClassifyXid: some}).addFindings(&sheet, Log{Events: many}, uptime)
 	got := said(t, sheet.Findings)
-	if want := "WARN* and 4 more, as of GPU 0000:08:00.0: drain the node, and look at the kernel's log (dmesg)"; len(got) != maxFindings+1 || got[maxFindings] != want {
+	if want := "WARN* and 4 more, the first on GPU 0000:08:00.0: drain the node, and see the kernel log (dmesg)"; len(got) != maxFindings+1 || got[maxFindings] != want {
 		t.Errorf("of 12 GPUs:\n%s", strings.Join(got, "\n"))
 	}
 }
@@ -104,7 +104,7 @@ func said(t *testing.T, found []check.Finding) (all []string) {
 		}
 		text += " " + f.Observed
 		if wrong {
-			hint, blames := strings.CutPrefix(f.Hint, "whichever job it was: if nobody has seen to it since, ")
+			hint, blames := strings.CutPrefix(f.Hint, "the cause may be another job; unless already fixed, ")
 			if !blames {
 				t.Errorf("%+v blames the job", f)
 			}
@@ -120,16 +120,16 @@ func TestLook(t *testing.T) {
 	for _, tc := range []struct {
 		name, text, want string
 	}{
-		{"well", first, "PASS nothing that matters since boot ("},
+		{"well", first, "PASS no serious errors since boot ("},
 		{"not well", first + fell, "WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), "},
-		{"empty", "", "SKIP cannot read the kernel's log "},
+		{"empty", "", "SKIP cannot read the kernel log "},
 	} {
 		got := said(t, (&Checker{Root: standing(t, tc.text), ClassifyXid: some}).Inspect(t.Context(), nil))
 		if len(got) != 1 || !strings.HasPrefix(got[0], tc.want) {
 			t.Errorf("%s: %q, want %q…", tc.name, got, tc.want)
 		}
 	}
-	if got := said(t, (&Checker{Root: empty(t), ClassifyXid: some}).Inspect(t.Context(), nil)); len(got) != 1 || !strings.HasSuffix(got[0], "no such file or directory: a container has it where it is given it, as by --device=/dev/kmsg") {
+	if got := said(t, (&Checker{Root: empty(t), ClassifyXid: some}).Inspect(t.Context(), nil)); len(got) != 1 || !strings.HasSuffix(got[0], "no such file or directory: in a container, add it, for example with --device=/dev/kmsg") {
 		t.Errorf("without a log: %q", got)
 	}
 }
@@ -142,7 +142,7 @@ func TestLookIsRefused(t *testing.T) {
 	}
 	unprivileged(t, func() {
 		got := said(t, (&Checker{Root: root, ClassifyXid: some}).Inspect(t.Context(), nil))
-		if want := "permission denied: it takes CAP_SYSLOG, or kernel.dmesg_restrict=0 and a container that is given it"; len(got) != 1 || !strings.HasPrefix(got[0], "SKIP ") || !strings.HasSuffix(got[0], want) {
+		if want := "permission denied: needs CAP_SYSLOG, or kernel.dmesg_restrict=0, and /dev/kmsg in the container"; len(got) != 1 || !strings.HasPrefix(got[0], "SKIP ") || !strings.HasSuffix(got[0], want) {
 			t.Errorf("%q, want a SKIP that ends with %q", got, want)
 		}
 	})

@@ -168,7 +168,7 @@ func parseAERNotice(parts []string) (Event, bool) {
 
 // parseAERFirmware returns the event of a PCIe error that the firmware has handled.
 func parseAERFirmware(parts []string) (Event, bool) {
-	return Event{Kind: KindAER, Bus: sysfsAddress(parts[2]), Detail: cleanDetail(parts[1] + ": by the firmware")}, true
+	return Event{Kind: KindAER, Bus: sysfsAddress(parts[2]), Detail: cleanDetail(parts[1] + ": handled by the firmware")}, true
 }
 
 // aerSeverity returns the severity in a message of aer.c.

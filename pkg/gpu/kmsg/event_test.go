@@ -108,7 +108,7 @@ func TestRecognise(t *testing.T) {
 		{"PCIe, without details", "pcieport 0000:00:01.0: AER: Multiple Uncorrectable (Fatal) error message received from 0000:02:00.0 (no details found)",
 			Event{Kind: KindAER, Bus: "0000:02:00.0", Severity: Fatal, Detail: "no details"}},
 		// drivers/pci/pcie/aer.c, pci_print_aer
-		{"PCIe, by the firmware", "nvidia 0000:3b:00.0: AER: aer_uncor_severity: 0x00062030", Event{Kind: KindAER, Bus: "0000:3b:00.0", Detail: "nvidia: by the firmware"}},
+		{"PCIe, by the firmware", "nvidia 0000:3b:00.0: AER: aer_uncor_severity: 0x00062030", Event{Kind: KindAER, Bus: "0000:3b:00.0", Detail: "nvidia: handled by the firmware"}},
 	} {
 		got, is := parseEvent(tc.text)
 		if diff := cmp.Diff(tc.want, got); diff != "" || is != (tc.want != Event{}) {

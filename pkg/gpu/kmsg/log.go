@@ -52,7 +52,7 @@ func ReadLog(root string) (Log, error) {
 	defer func() { _ = file.Close() }()
 	raw, err := file.SyscallConn()
 	if err != nil {
-		return Log{}, fmt.Errorf("cannot read the kernel's log: %w", err)
+		return Log{}, fmt.Errorf("cannot read the kernel log: %w", err)
 	}
 	// Use the raw connection: File.Read would wait for the next record.
 	r := recordReader{read: func(buffer []byte) (n int, err error) {
@@ -64,7 +64,7 @@ func ReadLog(root string) (Log, error) {
 	}}
 	log, err := r.readAll()
 	if err != nil {
-		return Log{}, fmt.Errorf("cannot read the kernel's log %s: %w", file.Name(), err)
+		return Log{}, fmt.Errorf("cannot read the kernel log %s: %w", file.Name(), err)
 	}
 	return log, nil
 }
@@ -89,7 +89,7 @@ func followRecords(ctx context.Context, root string, tell func(logRecord)) error
 	defer func() { _ = file.Close() }()
 	// If a pipe replaces the log, it has no old records.
 	if _, err := file.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, syscall.ESPIPE) {
-		return fmt.Errorf("cannot go to the end of the kernel's log: %w", err)
+		return fmt.Errorf("cannot seek to the end of the kernel log: %w", err)
 	}
 	// The log supports poll: a read waits in Go's poller without blocking a thread, and ends at its
 	// deadline.
@@ -101,7 +101,7 @@ func followRecords(ctx context.Context, root string, tell func(logRecord)) error
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("cannot follow the kernel's log any further: %w", err)
+			return fmt.Errorf("cannot continue to follow the kernel log: %w", err)
 		}
 		for _, record := range records {
 			tell(record)
@@ -116,7 +116,7 @@ func logPath(root string) string { return filepath.Join("/", root, "dev/kmsg") }
 func openLog(root string) (*os.File, error) {
 	file, err := os.OpenFile(logPath(root), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the kernel's log: %w", err)
+		return nil, fmt.Errorf("cannot read the kernel log: %w", err)
 	}
 	return file, nil
 }
@@ -186,7 +186,7 @@ func (r *recordReader) readAll() (log Log, err error) {
 		}
 	}
 	if !any { // a container may have /dev/null or a terminal as its /dev/kmsg
-		return Log{}, errors.New("there is not a single record in it")
+		return Log{}, errors.New("it has no records")
 	}
 	log.Complete = log.Complete && ended && !r.hasGap
 	for _, s := range seen {

@@ -116,5 +116,5 @@ func gpuUseText(facts *gpu.Facts, index int, observed string) string {
 	for _, p := range procs {
 		bytes += p.Used
 	}
-	return fmt.Sprintf("processes: %d, with %s; %s in use", len(procs), textutil.FormatSize(bytes), textutil.FormatSize(g.Memory.OrZero().Used))
+	return fmt.Sprintf("processes: %d, using %s; %s in use in total", len(procs), textutil.FormatSize(bytes), textutil.FormatSize(g.Memory.OrZero().Used))
 }

@@ -19,8 +19,8 @@ var launchChecks = []reportRow{
 	{"share.seen", checkJoined},
 	{"node.answer", func(p *checkContext) { // nodes that have joined but sent no facts
 		if len(p.WithoutFacts) > 0 {
-			p.AddFailure(check.ClassNode, "no facts came from "+p.formatHosts(p.WithoutFacts), "an answer of each node that was seen",
-				"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").NodeIndices = p.WithoutFacts
+			p.AddFailure(check.ClassNode, "no facts received from "+p.formatHosts(p.WithoutFacts), "an answer from each node that has joined",
+				"check whether a GPU driver, a disk or the shared filesystem hangs there; their tasks' messages are on standard error").NodeIndices = p.WithoutFacts
 		}
 	}},
 	{"share.delay", checkRoundTrips},
@@ -45,7 +45,7 @@ func checkLaunch(p *checkContext) {
 		p.AddFailure(check.ClassUser, p.Mistake.Problem, "", ours.Replace(p.Mistake.Fix))
 	case p.AloneReason != nil:
 		mend, _, _ := strings.Cut(p.AloneReason.Fix, ", or on this")
-		p.AddSkip("this node alone: what needs several (the ways between them, whether they share " + p.LogDir + ") is not looked at; " + ours.Replace(mend))
+		p.AddSkip("only this node is checked, not connections to other nodes or whether they share " + p.LogDir + "; " + ours.Replace(mend))
 	case p.Identity.Size == 1:
 		p.AddPass(fmt.Sprintf("%s, one daemon on one node", p.Identity.Launcher))
 	default:
@@ -63,18 +63,18 @@ func checkJoined(p *checkContext) {
 	wrong, isDir := p.ShareErr.(*signal.DirError)
 	switch {
 	case isDir:
-		p.AddFailure(check.ClassUser, fmt.Sprintf("%s can't be used on %s: %s", wrong.Path, wrong.Host, wrong.Problem), "", wrong.Remedy)
+		p.AddFailure(check.ClassUser, fmt.Sprintf("cannot use %s on %s: %s", wrong.Path, wrong.Host, wrong.Problem), "", wrong.Remedy)
 	case p.ShareErr != nil:
-		p.AddFailure(check.ClassUser, p.ShareErr.Error(), "", "give a --log-dir that all nodes share and you can write to")
+		p.AddFailure(check.ClassUser, p.ShareErr.Error(), "", "use a --log-dir that all nodes share and that you can write to")
 	case !p.hasPeers():
-		p.AddPass(where + " can be written; whether other nodes see it is not known")
+		p.AddPass(where + " is writable; not checked whether other nodes share it")
 	case len(p.NotJoined) > 0:
-		p.AddFailure(check.ClassUser, fmt.Sprintf("%d of %d nodes were not seen in %s for %s: %s",
-			len(p.NotJoined), p.Identity.Size, where, p.Waited.Round(time.Second/10), p.formatHosts(p.NotJoined)), "a record of each node",
-			"see whether the same file system is mounted there (findmnt -T "+p.LogDir+
-				"), whether their tasks have started, or give a --log-dir that all nodes share").NodeIndices = p.NotJoined
+		p.AddFailure(check.ClassUser, fmt.Sprintf("%d of %d nodes did not appear in %s within %s: %s",
+			len(p.NotJoined), p.Identity.Size, where, p.Waited.Round(time.Second/10), p.formatHosts(p.NotJoined)), "a record from each node",
+			"check that the same filesystem is mounted there (findmnt -T "+p.LogDir+
+				") and that their tasks have started, or use a --log-dir that all nodes share").NodeIndices = p.NotJoined
 	default:
-		p.AddPass(fmt.Sprintf("all %d nodes see and write %s", p.Identity.Size, where))
+		p.AddPass(fmt.Sprintf("all %d nodes can read and write %s", p.Identity.Size, where))
 	}
 }
 
@@ -91,14 +91,14 @@ func checkRoundTrips(p *checkContext) {
 		return
 	}
 	slowest := slices.MaxFunc(nodes, func(a, b int) int { return cmp.Compare(p.RoundTrips[a], p.RoundTrips[b]) })
-	observed := fmt.Sprintf("a record of the head was answered within %s, last by %s", textutil.RoundedDuration(p.RoundTrips[slowest], time.Minute), p.hostName(slowest))
+	observed := fmt.Sprintf("slowest response to a record of the head: %s, from %s", textutil.RoundedDuration(p.RoundTrips[slowest], time.Minute), p.hostName(slowest))
 	late := slices.DeleteFunc(nodes, func(node int) bool { return p.RoundTrips[node] <= slowRoundTrip })
 	if len(late) == 0 {
 		p.AddPass(observed)
 		return
 	}
-	p.AddWarning(check.ClassNode, observed+"; too late by "+p.formatHosts(late), "an answer within "+slowRoundTrip.String(),
-		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").NodeIndices = late
+	p.AddWarning(check.ClassNode, observed+"; too slow: "+p.formatHosts(late), "at most "+slowRoundTrip.String(),
+		"check the mount's directory caching (acdirmax, actimeo) and the load of its server").NodeIndices = late
 }
 
 // uniqueValueCheck returns a check that fails if several nodes have a value in common that should
@@ -111,8 +111,8 @@ func uniqueValueCheck(what string, of func(Facts) string) func(*checkContext) {
 		values, by := p.groupNodesBy(of)
 		for _, value := range values {
 			if nodes := by[value]; len(nodes) > 1 {
-				p.AddFailure(check.ClassNode, fmt.Sprintf("%s have %s %s", p.formatHosts(nodes), what, value), "one for each node",
-					"frameworks take them for one node: set the host name, or name the interface with --interface").NodeIndices = nodes
+				p.AddFailure(check.ClassNode, fmt.Sprintf("%s share %s %s", p.formatHosts(nodes), what, value), "a different one for each node",
+					"frameworks treat them as one node: set the host name, or select the interface with --interface").NodeIndices = nodes
 			}
 		}
 	}
@@ -163,8 +163,8 @@ func checkClocks(p *checkContext) {
 	// Report the failures before the warnings.
 	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
 		if parts := parts[verdict]; len(parts) > 0 {
-			p.AddFinding(verdict, check.ClassNode, "of the other nodes' clocks "+textutil.JoinLimited(parts, maxListedTexts, "; "),
-				fmt.Sprintf("within %s of them", clockWarnOffset), "see whether chronyd or ntpd runs there: chronyc tracking").NodeIndices = ranks[verdict]
+			p.AddFinding(verdict, check.ClassNode, "clocks differ from those of the other nodes: "+textutil.JoinLimited(parts, maxListedTexts, "; "),
+				fmt.Sprintf("within %s", clockWarnOffset), "check that chronyd or ntpd runs there (chronyc tracking)").NodeIndices = ranks[verdict]
 		}
 	}
 	if len(parts) == 0 {
@@ -215,8 +215,8 @@ func checkFrameworkVersions(p *checkContext) {
 	}
 	slices.Sort(nodes)
 	p.AddFailure(check.ClassUser, tool+": "+strings.Join(parts, "; "),
-		fmt.Sprintf("one version, as %s on %s", versions[0], p.formatHosts(by[versions[0]])),
-		"have all nodes use one environment, on the share or in one container image").NodeIndices = nodes
+		fmt.Sprintf("the same version, such as %s on %s", versions[0], p.formatHosts(by[versions[0]])),
+		"use the same environment on all nodes, on the shared filesystem or in one container image").NodeIndices = nodes
 }
 
 // checkAttributes compares the attributes that should be equal on all nodes. The findings have the
@@ -246,8 +246,8 @@ func checkFileSystems(p *checkContext) {
 	for i, kind := range kinds {
 		kinds[i] = kind + " on " + p.formatHosts(by[kind])
 	}
-	p.AddWarning(check.ClassNode, strings.Join(kinds, "; "), "one file system",
-		"see whether "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
+	p.AddWarning(check.ClassNode, strings.Join(kinds, "; "), "the same filesystem on all nodes",
+		"check that "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
 }
 
 // reportGPUs reports the number and models of the GPUs.
@@ -308,8 +308,8 @@ func checkStaleRuns(p *checkContext) {
 	}
 	var runs, paths []string
 	for _, run := range f.Leftovers.Runs {
-		runs = append(runs, fmt.Sprintf("%s (quiet for %s)", run.Path, strings.TrimSuffix(run.UnchangedFor.Round(time.Hour).String(), "0m0s")))
+		runs = append(runs, fmt.Sprintf("%s (unchanged for %s)", run.Path, strings.TrimSuffix(run.UnchangedFor.Round(time.Hour).String(), "0m0s")))
 		paths = append(paths, run.Path)
 	}
-	p.reportLeftovers("runs without an end", runs, p.Identity.Launcher.JobGoneSign(p.Identity.Job)+": "+removalCommand(paths), "no run without an end in "+p.LogDir)
+	p.reportLeftovers("unfinished runs", runs, p.Identity.Launcher.JobGoneSign(p.Identity.Job)+": "+removalCommand(paths), "no unfinished runs in "+p.LogDir)
 }

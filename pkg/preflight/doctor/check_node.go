@@ -27,9 +27,9 @@ var nodeChecks = []reportRow{
 		switch heard := p.nodeFacts.Share.InotifyWorks; {
 		case heard == nil || !p.hasPeers():
 		case *heard:
-			p.AddPass("inotify tells of what other nodes write")
+			p.AddPass("inotify reports changes made by other nodes")
 		default:
-			p.AddPass("inotify does not tell of what other nodes write: it is looked for")
+			p.AddPass("inotify does not report changes made by other nodes: bringupd polls for them")
 		}
 	}},
 	{"framework", checkFrameworkProgram},
@@ -37,7 +37,7 @@ var nodeChecks = []reportRow{
 	{"left.processes", checkStrayProcesses},
 	{"left.shm", checkSharedMemory},
 	{"left.temp", func(p *checkContext) {
-		p.reportLeftovers("directories of runs", p.nodeFacts.Leftovers.Temp, removalCommand(p.nodeFacts.Leftovers.Temp), "no directory of an earlier run")
+		p.reportLeftovers("directories of earlier runs", p.nodeFacts.Leftovers.Temp, removalCommand(p.nodeFacts.Leftovers.Temp), "no directories of earlier runs")
 	}},
 }
 
@@ -51,22 +51,22 @@ func shortHostName(host string) string {
 // address.
 func checkOwnName(p *checkContext) {
 	f := p.nodeFacts
-	mend := "mend the node's host name, /etc/hosts or the name service (getent hosts " + f.Hostname + ")"
-	own := fmt.Sprintf("its own name, %s, is %s, ", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
+	mend := "fix the node's host name, /etc/hosts or DNS (getent hosts " + f.Hostname + ")"
+	own := fmt.Sprintf("its host name %s resolves to %s, ", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
 	switch launcher := p.Identity.Launcher; {
 	case f.AddressErr != "":
-		p.AddFailure(check.ClassUser, f.AddressErr, "", "name the interface that peers reach the node by: --interface")
+		p.AddFailure(check.ClassUser, f.AddressErr, "", "select the interface for traffic between nodes: --interface")
 	case launcher.Traits().NamesNodes && f.Host != "" && shortHostName(f.Host) != shortHostName(f.Hostname):
-		p.AddWarning(check.ClassNode, fmt.Sprintf("the kernel calls it %s, and %s %s", f.Hostname, launcher.CommandHints("").Title, f.Host),
-			"one name: frameworks tell their peers the kernel's", mend)
+		p.AddWarning(check.ClassNode, fmt.Sprintf("the kernel's host name is %s, but %s calls the node %s", f.Hostname, launcher.CommandHints("").Title, f.Host),
+			"the same name: frameworks announce the kernel's to their peers", mend)
 	case f.OwnName.Err != "":
-		p.AddWarning(check.ClassNode, fmt.Sprintf("its own name, %s, can't be resolved: %s", f.OwnName.Host, f.OwnName.Err), "", mend)
+		p.AddWarning(check.ClassNode, fmt.Sprintf("cannot resolve its host name %s: %s", f.OwnName.Host, f.OwnName.Err), "", mend)
 	case p.onSeparateHosts() && !hasOwnAddress(f.OwnName.Addresses, f.LocalAddresses):
-		p.AddFailure(check.ClassNode, own+"which is none of its addresses", "", mend)
+		p.AddFailure(check.ClassNode, own+"which is not one of its addresses", "", mend)
 	case p.onSeparateHosts() && !slices.ContainsFunc(f.OwnName.Addresses, isReachable):
-		p.AddWarning(check.ClassNode, own+"where no other node reaches it", "an address of the network: what listens by its own name is to be reached", mend)
+		p.AddWarning(check.ClassNode, own+"which other nodes cannot reach", "a network address, so that services bound to the host name are reachable", mend)
 	default:
-		p.AddPass("the node finds itself by its own name")
+		p.AddPass("the host name resolves to this node")
 	}
 }
 
@@ -106,15 +106,15 @@ func checkHeadAddress(p *checkContext) {
 	}
 	at, wrong := p.nodeFacts.reachedHead(false)
 	if at != "" {
-		p.AddPass("the head is reached at " + at)
+		p.AddPass("the head is reachable at " + at)
 		return
 	}
 	var refused []string
 	for _, call := range wrong {
 		refused = append(refused, fmt.Sprintf("%s: %s", hostPart(call.To), call.Err))
 	}
-	p.AddFailure(check.ClassNode, "the head can't be reached at "+strings.Join(refused, "; "), "a connection to any port of the head's",
-		"see the firewall and the routes between the nodes; where the address is of the wrong network, name the right one with --interface")
+	p.AddFailure(check.ClassNode, "cannot reach the head at "+strings.Join(refused, "; "), "a connection to a port of the head",
+		"check the firewall and the routes between the nodes; if the address is on the wrong network, select the right one with --interface")
 }
 
 // checkHeadName checks whether the node can connect to the head by its host name.
@@ -127,20 +127,20 @@ func checkHeadName(p *checkContext) {
 	named, wrong := p.nodeFacts.reachedHead(true)
 	switch {
 	case head.Err != "":
-		p.AddWarning(check.ClassNode, fmt.Sprintf("the head's name, %s, can't be resolved: %s", head.Host, head.Err), "",
-			"have programs use the head's address (BRINGUPD_HEAD_ADDRESS), or mend /etc/hosts or the name service")
+		p.AddWarning(check.ClassNode, fmt.Sprintf("cannot resolve the head's host name %s: %s", head.Host, head.Err), "",
+			"use the head's address in programs (BRINGUPD_HEAD_ADDRESS), or fix /etc/hosts or DNS")
 	case named != "":
-		p.AddPass("the head is reached by its name, " + head.Host)
+		p.AddPass("the head is reachable by its host name, " + head.Host)
 	case at == "":
-		p.AddSkip("the head can't be reached at all")
+		p.AddSkip("the head is not reachable")
 	default:
 		var misled []string
 		for _, call := range wrong {
 			misled = append(misled, call.Err)
 		}
 		p.AddFailure(check.ClassNode,
-			fmt.Sprintf("the head's name, %s, leads to %s, where the head is not: %s", head.Host, strings.Join(head.Addresses, " "), strings.Join(misled, "; ")),
-			"the head, which is at "+at, "mend /etc/hosts or the name service there: getent hosts "+head.Host)
+			fmt.Sprintf("the head's host name %s resolves to %s, but the head does not respond there: %s", head.Host, strings.Join(head.Addresses, " "), strings.Join(misled, "; ")),
+			"the head's address, "+at, "fix /etc/hosts or DNS there: getent hosts "+head.Host)
 	}
 }
 
@@ -159,24 +159,24 @@ func checkFixedPorts(p *checkContext) {
 	for _, port := range p.nodeFacts.Ports {
 		switch {
 		case port.Holder != "":
-			taken = append(taken, fmt.Sprintf("%s can't have %d: %s", port.Name, port.Number, port.Holder))
+			taken = append(taken, fmt.Sprintf("%s cannot use port %d: %s", port.Name, port.Number, port.Holder))
 		case port.Fixed:
 			free = append(free, fmt.Sprintf("%d (%s)", port.Number, port.Name))
 		}
 	}
 	switch {
 	case p.nodeFacts.PortsErr != "":
-		p.AddFailure(check.ClassUser, p.nodeFacts.PortsErr, "", "mend the flags that give the framework its ports")
+		p.AddFailure(check.ClassUser, p.nodeFacts.PortsErr, "", "correct the framework's port flags")
 	case len(taken) > 0:
-		hint := "end what holds it, or give another port"
+		hint := "stop the process that uses it, or choose another port"
 		if free := framework.TraitsOf(p.Framework).FreePortAdvice; free != "" {
 			hint += "; " + free
 		}
-		p.AddFailure(check.ClassUser, strings.Join(taken, "; "), "a port that is free", hint)
+		p.AddFailure(check.ClassUser, strings.Join(taken, "; "), "a free port", hint)
 	case len(free) > 0:
 		p.AddPass("free: " + strings.Join(free, ", "))
 	default:
-		p.AddSkip("no service is to have a fixed port")
+		p.AddSkip("no fixed ports requested")
 	}
 }
 
@@ -189,16 +189,16 @@ func checkEphemeralPorts(p *checkContext) {
 	const where = "net.ipv4.ip_local_port_range"
 	p.Template.Source = where
 	low, high := p.nodeFacts.EphemeralPorts[0], p.nodeFacts.EphemeralPorts[1]
-	observed := fmt.Sprintf("the kernel gives ports %d to %d", low, high)
+	observed := fmt.Sprintf("ephemeral ports: %d to %d", low, high)
 	inside := slices.IndexFunc(p.nodeFacts.Ports, func(p Port) bool { return p.Fixed && low <= p.Number && p.Number <= high })
 	switch {
 	case low == 0: // unknown
 	case inside >= 0:
 		port := p.nodeFacts.Ports[inside]
-		p.AddWarning(check.ClassUser, fmt.Sprintf("%s, and %s is to have %d: a connection may have it when the job starts", observed, port.Name, port.Number),
-			"", "give a port outside of that range, or have it kept free: sysctl net.ipv4.ip_local_reserved_ports")
+		p.AddWarning(check.ClassUser, fmt.Sprintf("%s; %s needs port %d, which a connection may occupy when the job starts", observed, port.Name, port.Number),
+			"", "choose a port outside that range, or reserve it: sysctl net.ipv4.ip_local_reserved_ports")
 	case high-low+1 < minEphemeralPorts:
-		p.AddWarning(check.ClassNode, observed, fmt.Sprintf("at least %d", minEphemeralPorts), "widen "+where+", as to 32768 60999")
+		p.AddWarning(check.ClassNode, observed, fmt.Sprintf("at least %d ports", minEphemeralPorts), "widen "+where+", for example to 32768 60999")
 	default:
 		p.AddPass(observed)
 	}
@@ -212,7 +212,7 @@ const slowRecordTime = time.Second
 func checkRecordTime(p *checkContext) {
 	switch took := p.nodeFacts.Share.RecordTime; {
 	case took > slowRecordTime:
-		p.AddWarning(check.ClassNode, "a record takes "+roundUpDuration(took), slowRecordTime.String(), "see the load of the share's server, and of the network to it")
+		p.AddWarning(check.ClassNode, "writing a record takes "+roundUpDuration(took), slowRecordTime.String(), "check the load of the shared filesystem's server and of the network to it")
 	case took > 0:
 		p.AddPass("a record is written within " + roundUpDuration(took))
 	}
@@ -235,12 +235,12 @@ func roundUpDuration(d time.Duration) string {
 func checkRename(p *checkContext) {
 	switch s := p.nodeFacts.Share; {
 	case s.TrialErr != "":
-		p.AddFailure(check.ClassNode, s.TrialErr, "", "give a --log-dir that every node can write to")
+		p.AddFailure(check.ClassNode, s.TrialErr, "", "use a --log-dir that every node can write to")
 	case s.Trial == nil: // not tested
 	case s.Trial.Rename != "":
-		p.AddFailure(check.ClassUser, "a file could not take another one's name: "+s.Trial.Rename, "an atomic rename", "give a --log-dir on another file system")
+		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.Trial.Rename, "an atomic rename", "use a --log-dir on another filesystem")
 	default:
-		p.AddPass("a file takes another one's name at once")
+		p.AddPass("rename replaces a file atomically")
 	}
 }
 
@@ -249,8 +249,8 @@ func checkHardLinks(p *checkContext) {
 	switch s := p.nodeFacts.Share; {
 	case s.TrialErr != "" || s.Trial == nil: // not tested
 	case s.Trial.Link != "":
-		p.AddWarning(check.ClassUser, "there are no hard links: "+s.Trial.Link, "hard links, by which of two writers one wins",
-			"nothing needs to be done: where the head dies a result may then be written twice")
+		p.AddWarning(check.ClassUser, "hard links do not work: "+s.Trial.Link, "hard links, which decide between concurrent writers",
+			"no action needed; if the head dies, a result may be written twice")
 	default:
 		p.AddPass("hard links work")
 	}
@@ -262,9 +262,9 @@ func checkFrameworkProgram(p *checkContext) {
 	case t == nil: // the framework has no program
 	case t.Missing:
 		p.AddFailure(check.ClassUser, t.Err, t.Name+" on every node",
-			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it where all nodes see it, or give its whole path ("+framework.TraitsOf(p.Framework).ProgramFlag+")")
+			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it on all nodes or on the shared filesystem, or give its full path ("+framework.TraitsOf(p.Framework).ProgramFlag+")")
 	case t.Err != "":
-		p.AddFailure(check.ClassUser, t.Name+": "+t.Err, "its version", "run it there by hand: "+t.Name+" --version").Lines = t.Lines
+		p.AddFailure(check.ClassUser, t.Name+": "+t.Err, "a version", "run it there by hand: "+t.Name+" --version").Lines = t.Lines
 	default:
 		p.AddPass(t.Name + " " + t.Version)
 	}
@@ -281,7 +281,7 @@ func checkStrayProcesses(p *checkContext) {
 		processes = append(processes, fmt.Sprintf("%d (%s%s)", left.PID, left.Command, of))
 		pids = append(pids, fmt.Sprint(left.PID))
 	}
-	p.reportLeftovers("processes that no daemon minds", processes, "kill "+strings.Join(pids[:min(len(pids), maxListedLeftovers)], " "), "no process of an earlier run")
+	p.reportLeftovers("orphaned processes of earlier runs", processes, "kill "+strings.Join(pids[:min(len(pids), maxListedLeftovers)], " "), "no orphaned processes of earlier runs")
 }
 
 // checkSharedMemory reports files in /dev/shm that no process uses.
@@ -292,7 +292,7 @@ func checkSharedMemory(p *checkContext) {
 		size += file.Size
 		paths = append(paths, file.Path)
 	}
-	p.reportLeftovers(fmt.Sprintf("%d MiB of yours that nobody uses", size>>20), paths, removalCommand(paths), "nothing of yours that nobody uses")
+	p.reportLeftovers(fmt.Sprintf("%d MiB in leftover shared memory files", size>>20), paths, removalCommand(paths), "no leftover shared memory")
 }
 
 const maxListedLeftovers = 3 // maximum number of items listed in a finding

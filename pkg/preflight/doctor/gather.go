@@ -75,7 +75,7 @@ const (
 	staleRunAge = 24 * time.Hour
 )
 
-var errCollectTimeout = fmt.Errorf("there was no answer within %s", collectTimeout)
+var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)
 
 // testShare tests the operations that the shared file system supports. On the head it also reads
 // the free space.
@@ -160,7 +160,7 @@ func (d *examiner) plannedPorts(address string) (ports []framework.Port, err err
 // thousands of files first, perhaps from the shared file system.
 const versionTimeout = time.Minute
 
-var errVersionTimeout = fmt.Errorf("it has not told its version within %s", versionTimeout)
+var errVersionTimeout = fmt.Errorf("it did not print its version within %s", versionTimeout)
 
 // readFrameworkVersion runs the framework's program to get its version. It returns nil if the
 // framework has no program.
@@ -191,7 +191,7 @@ func (d *examiner) readFrameworkVersion(ctx context.Context) *FrameworkVersion {
 		t.Missing = errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrNotExecutable)
 	default:
 		if t.Version = asked.ParseVersion(lines); t.Version == "" {
-			t.Err, t.Lines = "it tells no version", lines
+			t.Err, t.Lines = "it printed no version", lines
 		}
 	}
 	return t

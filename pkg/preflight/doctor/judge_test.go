@@ -42,7 +42,7 @@ func well() launchState {
 			Report: &check.Report{
 				Findings: []check.Finding{
 					{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"},
-					{ID: "net.ib", Verdict: check.Skip, Observed: "there are no RDMA network cards"},
+					{ID: "net.ib", Verdict: check.Skip, Observed: "no RDMA NICs"},
 				},
 				Attributes: []check.Attribute{{ID: check.AttrGPUModel, Value: "H100"}, {ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "6.1"}},
 			},
@@ -69,10 +69,10 @@ func TestAllIsWell(t *testing.T) {
 	}
 	text := r.FormatText(check.TextStyle{})
 	for _, want := range []string{
-		"PASS 4 nodes: ", "launch ", "slurm, one daemon on each of 4 nodes", "all 4 nodes see and write /share/logs (nfs)",
-		"answered within 40ms", "4 nodes within 2s of each other", "8 × H100 (all 4 nodes)", "free: 6379 (Ray's GCS)", "ray 2.9.0 (all 4 nodes)",
-		"the head is reached at 10.0.0.1 (all 4 nodes)", "64 GiB (all 4 nodes)", "512 GiB of 1.0 TiB free",
-		"inotify does not tell of what other nodes write: it is looked for on n[1-3]",
+		"PASS 4 nodes: ", "launch ", "slurm, one daemon on each of 4 nodes", "all 4 nodes can read and write /share/logs (nfs)",
+		"a record of the head: 40ms, from n1", "4 nodes within 2s of each other", "8 × H100 (all 4 nodes)", "free: 6379 (Ray's GCS)", "ray 2.9.0 (all 4 nodes)",
+		"the head is reachable at 10.0.0.1 (all 4 nodes)", "64 GiB (all 4 nodes)", "512 GiB of 1.0 TiB free",
+		"inotify does not report changes made by other nodes: bringupd polls for them on n[1-3]",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
@@ -101,19 +101,19 @@ func TestPlantedFaults(t *testing.T) {
 			c.Identity.Size, c.Facts = 1, c.Facts[:1]
 		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
 		{"the share is another one on a node", func(c *launchState) { c.NotJoined, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
-			"share.seen", check.Fail, []string{"n2"}, "1 of 4 nodes were not seen in /share/logs (nfs) for 1s: n2", 66},
+			"share.seen", check.Fail, []string{"n2"}, "1 of 4 nodes did not appear in /share/logs (nfs) within 1s: n2", 66},
 		{"the log directory is unusable", func(c *launchState) {
 			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0", Problem: "its mode is 0777", Remedy: "run chmod"}, c.Facts[:1]
-		}, "share.seen", check.Fail, nil, "/share/logs can't be used on n0: its mode is 0777", 66},
+		}, "share.seen", check.Fail, nil, "cannot use /share/logs on n0: its mode is 0777", 66},
 		{"the share hangs", func(c *launchState) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
-		{"a node says nothing", func(c *launchState) { c.WithoutFacts, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts came from n3", 2},
-		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, last by n2", 1},
+		{"a node says nothing", func(c *launchState) { c.WithoutFacts, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts received from n3", 2},
+		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, from n2", 1},
 		{"an MPI that the linker does not find", func(c *launchState) {
 			c.Facts[1].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", Missing: "libmpi.so.40"}}
 		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which was not found", 2},
 		{"Open MPI without a libpmix", func(c *launchState) {
 			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40", PMI: []string{mpidetect.PMIx}}}, NoPMIxReason: "cannot find it"}
-		}, "mpi", check.Fail, []string{"n2"}, "which speaks PMIx alone: cannot find it", 2},
+		}, "mpi", check.Fail, []string{"n2"}, "which supports only PMIx: cannot find it", 2},
 		{"another MPI on a node", func(c *launchState) {
 			for node := range c.Facts {
 				c.Facts[node].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2", PMI: []string{mpidetect.PMI1}}}}
@@ -128,30 +128,30 @@ func TestPlantedFaults(t *testing.T) {
 		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &signal.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
 		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
 		{"a port that is taken", func(c *launchState) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },
-			"ports", check.Fail, []string{"n0"}, "Ray's GCS can't have 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
+			"ports", check.Fail, []string{"n0"}, "Ray's GCS cannot use port 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
 		{"ports that make no sense", func(c *launchState) { c.Facts[0].PortsErr = "cannot give port 1 to both" }, "ports", check.Fail, []string{"n0"}, "to both", 2},
 		{"a port that the kernel may give away", func(c *launchState) { c.Facts[0].EphemeralPorts = [2]int{1024, 60999} }, "ports.given", check.Warn, []string{"n0"}, "6379", 1},
 		{"few ports", func(c *launchState) { c.Facts[2].EphemeralPorts = [2]int{60000, 60999} }, "ports.given", check.Warn, []string{"n2"}, "60000 to 60999", 1},
-		{"a host with another name", func(c *launchState) { c.Facts[2].Hostname = "localhost" }, "node.name", check.Warn, []string{"n2"}, "the kernel calls it localhost, and Slurm n2", 1},
-		{"a name that leads elsewhere", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"} }, "node.name", check.Fail, []string{"n2"}, "is 10.9.9.9, which is none of its addresses", 2},
-		{"a name that is the loopback's", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"} }, "node.name", check.Warn, []string{"n2"}, "where no other node reaches it", 1},
+		{"a host with another name", func(c *launchState) { c.Facts[2].Hostname = "localhost" }, "node.name", check.Warn, []string{"n2"}, "the kernel's host name is localhost, but Slurm calls the node n2", 1},
+		{"a name that leads elsewhere", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"} }, "node.name", check.Fail, []string{"n2"}, "resolves to 10.9.9.9, which is not one of its addresses", 2},
+		{"a name that is the loopback's", func(c *launchState) { c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"} }, "node.name", check.Warn, []string{"n2"}, "which other nodes cannot reach", 1},
 		{"a name that can't be resolved", func(c *launchState) { c.Facts[2].OwnName = DNSResult{Host: "n2", Err: "no such host"} }, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
 		{"no address", func(c *launchState) { c.Facts[2].AddressErr = "cannot find the address" }, "node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
 		{"two nodes with one name", func(c *launchState) {
 			c.Facts[3].Hostname = c.Facts[1].Hostname // an additional problem of that node
 			c.Policy.Rules = []check.Rule{{Pattern: "node.name", Effect: check.EffectOff}}
-		}, "node.twins", check.Fail, []string{"n1", "n3"}, "n[1,3] have the host name n1.site", 2},
+		}, "node.twins", check.Fail, []string{"n1", "n3"}, "n[1,3] share the host name n1.site", 2},
 		{"two nodes with one address", func(c *launchState) { c.Facts[3].Address = c.Facts[1].Address }, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
 		{"the head's name is unknown", func(c *launchState) {
 			c.Facts[3].HeadName, c.Facts[3].Attempts[1].Err = &DNSResult{Host: "n0", Err: "no such host"}, "no such host"
-		}, "head.name", check.Warn, []string{"n3"}, "n0, can't be resolved: no such host", 1},
+		}, "head.name", check.Warn, []string{"n3"}, "cannot resolve the head's host name n0: no such host", 1},
 		{"the head's name leads elsewhere", func(c *launchState) {
 			c.Facts[3].HeadName.Addresses, c.Facts[3].Attempts[1].Err = []string{"10.9.9.9"}, "connection refused"
-		}, "head.name", check.Fail, []string{"n3"}, "leads to 10.9.9.9, where the head is not: connection refused", 2},
+		}, "head.name", check.Fail, []string{"n3"}, "resolves to 10.9.9.9, but the head does not respond there: connection refused", 2},
 		{"the head can't be reached", func(c *launchState) {
-			c.Facts[1].Attempts[0].Err, c.Facts[1].Attempts[1].Err = "no answer within 5s", "no answer within 5s"
+			c.Facts[1].Attempts[0].Err, c.Facts[1].Attempts[1].Err = "no response within 5s", "no response within 5s"
 		},
-			"head.address", check.Fail, []string{"n1"}, "the head can't be reached at 10.0.0.1: no answer within 5s", 2},
+			"head.address", check.Fail, []string{"n1"}, "cannot reach the head at 10.0.0.1: no response within 5s", 2},
 		{"a clock an hour off", func(c *launchState) { c.Facts[2].Attempts[0].ClockAhead = span(time.Hour) }, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
 		{"the head's clock an hour off", func(c *launchState) {
 			for i := range c.Facts[1:] {
@@ -179,11 +179,11 @@ func TestPlantedFaults(t *testing.T) {
 		{"processes that are left", func(c *launchState) {
 			c.Facts[1].Leftovers.Processes = []Process{{PID: 77, Command: "raylet", Run: "6.0"}}
 		}, "left.processes", check.Warn, []string{"n1"}, "77 (raylet of run 6.0)", 1},
-		{"shared memory that is left", func(c *launchState) { c.Facts[1].Leftovers.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB of yours that nobody uses: /dev/shm/plasma", 1},
+		{"shared memory that is left", func(c *launchState) { c.Facts[1].Leftovers.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB in leftover shared memory files: /dev/shm/plasma", 1},
 		{"directories that are left", func(c *launchState) { c.Facts[1].Leftovers.Temp = []string{"/tmp/bu-1"} }, "left.temp", check.Warn, []string{"n1"}, "/tmp/bu-1", 1},
 		{"runs that are left", func(c *launchState) {
 			c.Facts[0].Leftovers.Runs = []signal.StaleRun{{Path: "/share/logs/6.0", UnchangedFor: 49 * time.Hour}}
-		}, "left.runs", check.Warn, nil, "/share/logs/6.0 (quiet for 49h)", 1},
+		}, "left.runs", check.Warn, nil, "/share/logs/6.0 (unchanged for 49h)", 1},
 		{"a log directory that can't be read", func(c *launchState) { c.Facts[0].Leftovers.RunsErr = "no answer" }, "left.runs", check.Unknown, nil, "no answer", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -232,11 +232,11 @@ func TestAlone(t *testing.T) {
 	c.AloneReason = &roles.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …, or on this machine alone with: bringupd local", InShell: true}
 	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = roles.LauncherLocal, 1, c.Facts[:1], nil
 	r := buildReport(&c)
-	if r.Code != 0 || r.Subject != "n0 alone" {
+	if r.Code != 0 || r.Subject != "n0 only" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
 	}
 	text := r.FormatText(check.TextStyle{})
-	for _, want := range []string{"is not looked at; start it with: srun bringupd doctor …\n", "whether other nodes see it is not known", "ray 2.9.0\n"} {
+	for _, want := range []string{"whether they share /share/logs; start it with: srun bringupd doctor …\n", "not checked whether other nodes share it", "ray 2.9.0\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -256,8 +256,8 @@ func TestMergeNamesEach(t *testing.T) {
 		c.Facts[i].Leftovers.Temp = []string{"/tmp/bu-" + c.Identity.Hosts[i]}
 	}
 	text := buildReport(&c).FormatText(check.TextStyle{})
-	const want = "n0: directories of runs: /tmp/bu-n0; n1: directories of runs: /tmp/bu-n1; n2: directories of runs: /tmp/bu-n2; and 1 more\n" +
-		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and so on\n"
+	const want = "n0: directories of earlier runs: /tmp/bu-n0; n1: directories of earlier runs: /tmp/bu-n1; n2: directories of earlier runs: /tmp/bu-n2; and 1 more\n" +
+		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and more\n"
 	if !strings.Contains(text, want) {
 		t.Errorf("%q is missing in\n%s", want, text)
 	}

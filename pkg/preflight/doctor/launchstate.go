@@ -176,7 +176,7 @@ func (c *launchState) mergeHints(groups [][]check.Finding) string {
 		parts = append(parts, "on "+c.formatHosts(findingRanks(group))+": "+group[0].Hint)
 	}
 	if len(groups) > maxListedTexts {
-		parts = append(parts, "and so on")
+		parts = append(parts, "and more")
 	}
 	return strings.Join(parts, "; ")
 }

@@ -29,7 +29,7 @@ func (d *examiner) detectMPI(ctx context.Context) *MPI {
 	defer cancel()
 	m, err := ctxutil.CallBounded(ctx, 0, func() (*MPI, error) { return findMPI(ctx, d.Driver, d.PMIx, d.Environ), nil })
 	if err != nil {
-		return &MPI{UnknownReason: "cannot tell which MPI the driver has: " + errCollectTimeout.Error()}
+		return &MPI{UnknownReason: "cannot detect the driver's MPI: " + errCollectTimeout.Error()}
 	}
 	return m
 }
@@ -59,12 +59,12 @@ func checkMPI(p *checkContext) {
 	case m.UnknownReason != "":
 		p.AddSkip(m.UnknownReason)
 	case m.Missing != "":
-		p.AddFailure(check.ClassUser, m.String(), "an MPI that the linker finds", "load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
+		p.AddFailure(check.ClassUser, m.String(), "an MPI library that the dynamic linker finds", "load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
 	case m.MPI == nil:
 		p.AddSkip(m.String())
 	case slices.Equal(m.MPI.PMI, []string{mpidetect.PMIx}) && m.NoPMIxReason != "":
-		p.AddFailure(check.ClassUser, m.String()+", which speaks PMIx alone: "+m.NoPMIxReason, "a libpmix to serve it by",
-			"install Debian's libpmix2 or Fedora's pmix, load a module that has it, or name it by --pmix; ranks come up alone without")
+		p.AddFailure(check.ClassUser, m.String()+", which supports only PMIx: "+m.NoPMIxReason, "a libpmix for bringupd's PMIx server",
+			"install libpmix2 (Debian) or pmix (Fedora), load a module with it, or give its path with --pmix; without it, each rank starts as a world of its own")
 	default:
 		p.AddPass(m.String() + m.servedText())
 	}
@@ -72,15 +72,15 @@ func checkMPI(p *checkContext) {
 
 // servedText describes the PMI server of the MPI ranks and the networks that the MPI supports.
 func (m *MPI) servedText() string {
-	by := "; it speaks PMI-1"
+	by := "; it uses PMI-1"
 	switch {
 	case m.MPI.PMI[0] == mpidetect.PMIx:
-		by = strings.TrimSpace("; PMIx is served by " + m.PMIx + " " + m.PMIxVersion)
+		by = strings.TrimSpace("; PMIx server library: " + m.PMIx + " " + m.PMIxVersion)
 	case m.MPI.PMILibrary != "":
-		by = "; it speaks PMI by " + m.MPI.PMILibrary
+		by = "; PMI library: " + m.MPI.PMILibrary
 	}
 	if len(m.MPI.Fabrics) > 0 {
-		by += "; it has " + strings.Join(m.MPI.Fabrics, " and ")
+		by += "; fabrics: " + strings.Join(m.MPI.Fabrics, " and ")
 	}
 	return by
 }
@@ -106,5 +106,5 @@ func compareMPIs(p *checkContext) {
 		}
 	}
 	slices.Sort(odd)
-	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "one MPI", "have all nodes use one environment, on the share or in one container image").NodeIndices = odd
+	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "the same MPI on all nodes", "use the same environment on all nodes, on the shared filesystem or in one container image").NodeIndices = odd
 }

@@ -27,7 +27,7 @@ type Resolver interface {
 // that drops packets never answers.
 const callTimeout = 5 * time.Second
 
-var errCallTimeout = fmt.Errorf("no answer within %s", callTimeout)
+var errCallTimeout = fmt.Errorf("no response within %s", callTimeout)
 
 // secretName is the purpose for which the head and the nodes derive a key from the run's secret.
 const secretName = "doctor"
@@ -55,9 +55,9 @@ func (d *examiner) tryConnect(ctx context.Context, to string, key []byte, byName
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCallTimeout):
 		c.Err = errCallTimeout.Error()
 	case peerlink.IsForeignPeer(err), errors.Is(err, io.EOF): // the head of another run closes the connection
-		c.Err = "somebody else answers there"
+		c.Err = "another service responds there"
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.Err = "it accepts connections and does not answer"
+		c.Err = "it accepts connections but does not respond"
 	case err != nil:
 		c.Err = causeText(err)
 	default:

@@ -126,7 +126,7 @@ func (c *launchState) subjectText() string {
 	case c.hasPeers():
 		return fmt.Sprintf("%d nodes", c.Identity.Size)
 	case c.AloneReason != nil || c.Mistake != nil:
-		return c.hostName(0) + " alone"
+		return c.hostName(0) + " only"
 	default:
 		return c.hostName(0)
 	}

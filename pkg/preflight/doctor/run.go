@@ -100,9 +100,9 @@ const (
 )
 
 var (
-	errJoinTimeout = errors.New("the join timeout is over")
-	errPingTimeout = errors.New("the time for an answer is over")
-	errEndTimeout  = errors.New("the time for the end is over")
+	errJoinTimeout = errors.New("the join timeout expired")
+	errPingTimeout = errors.New("timed out waiting for a response")
+	errEndTimeout  = errors.New("timed out waiting for the end")
 )
 
 // Run examines a launch together with the other nodes. On the head it calls show with the report.
@@ -245,7 +245,7 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	if job.Size != d.Identity.Size {
 		return 0, &roles.LaunchError{
 			Problem: fmt.Sprintf("cannot take part as rank %d of %d (%s): the head examines %d nodes", d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
-			Fix:     "start all ranks by one launch",
+			Fix:     "start all nodes in one launch",
 		}
 	}
 	if err := d.joinAndReport(ctx, dir, job, finder.FileSystem(finding)); err != nil {
@@ -259,10 +259,10 @@ func (d *examiner) headNotFoundError(ctx context.Context, finder *signal.Finder)
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
-	seen := fmt.Sprintf("the head's run %s was not seen there for %s", d.runLocation().Run, time.Since(d.began).Round(time.Second/10))
-	mend := "see whether this is the same file system as on the head, and whether its task has started"
+	seen := fmt.Sprintf("the head's run %s did not appear there within %s", d.runLocation().Run, time.Since(d.began).Round(time.Second/10))
+	mend := "check that this is the same filesystem as on the head, and that the head's task has started"
 	if kind.Name != "" {
-		seen += " (it is on " + kind.Name + ")"
+		seen += " (filesystem: " + kind.Name + ")"
 	}
 	return &signal.DirError{Path: d.LogDir, Host: d.Identity.Host, Problem: seen, Remedy: mend}
 }
@@ -273,7 +273,7 @@ func (d *examiner) awaitEnd(ctx context.Context, dir *signal.Dir) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+2*pingTimeout+d.factsTimeout(), errEndTimeout)
 	defer cancel()
 	if err := dir.AwaitListing(waiting, signal.ControlDir, func(l signal.Listing) bool { return l.HasName(signal.NameOrderlyEnd) }); err != nil {
-		return 0, fmt.Errorf("cannot learn how it has ended on %s: nothing came from the head: %w", d.Identity.Host, err)
+		return 0, fmt.Errorf("cannot get the result on %s: no response from the head: %w", d.Identity.Host, err)
 	}
 	var end record.OrderlyEnd
 	if err := dir.ReadRecord(waiting, signal.ControlDir, signal.NameOrderlyEnd, &end); err != nil {

@@ -139,14 +139,14 @@ func TestExaminesAllNodes(t *testing.T) {
 	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{0, 0, 0}) {
 		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(check.TextStyle{Verbose: true}))
 	}
-	tells(t, report, "share.seen", check.Pass, "all 3 nodes see and write")
-	tells(t, report, "share.delay", check.Pass, "answered within")
-	tells(t, report, "share.inotify", check.Pass, "inotify tells of what other nodes write")
+	tells(t, report, "share.seen", check.Pass, "all 3 nodes can read and write")
+	tells(t, report, "share.delay", check.Pass, "response to a record of the head")
+	tells(t, report, "share.inotify", check.Pass, "inotify reports changes made by other nodes")
 	tells(t, report, "clock", check.Pass, "3 nodes within")
 	tells(t, report, "framework", check.Pass, "ray 2.9.0 (all 3 nodes)")
 	tells(t, report, "head.address", check.Pass, "127.0.0.1")
 	tells(t, report, "head.name", check.Pass, "n0")
-	tells(t, report, "ports", check.Skip, "no service is to have a fixed port")
+	tells(t, report, "ports", check.Skip, "no fixed ports requested")
 	entries, err := os.ReadDir(nodes[0].LogDir)
 	if err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %v, %v", entries, err)
@@ -175,10 +175,10 @@ func TestFindsPlantedFaults(t *testing.T) {
 	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{2, 2, 2}) {
 		t.Fatalf("codes %v, %v\n%s", codes, err, report.FormatText(check.TextStyle{Verbose: true}))
 	}
-	tells(t, report, "ports", check.Fail, fmt.Sprintf("Ray's GCS can't have %d: port %d of ", port, port), "n0")
+	tells(t, report, "ports", check.Fail, fmt.Sprintf("Ray's GCS cannot use port %d: port %d of ", port, port), "n0")
 	tells(t, report, "framework", check.Fail, "not found in PATH", "n1")
 	tells(t, report, "clock", check.Fail, "n1 is 1h0m0.", "n1")
-	tells(t, report, "head.name", check.Fail, "leads to 127.0.0.2, where the head is not", "n2")
+	tells(t, report, "head.name", check.Fail, "resolves to 127.0.0.2, but the head does not respond there", "n2")
 	tells(t, report, "head.address", check.Pass, "127.0.0.1")
 	tells(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
 }
@@ -198,7 +198,7 @@ func TestShareOfItsOwn(t *testing.T) {
 	if !slices.Equal(codes, []int{66, 66, 0}) || errs[0] != nil || errs[1] != nil {
 		t.Fatalf("codes %v, %v\n%s", codes, errs, report.FormatText(check.TextStyle{Verbose: true}))
 	}
-	tells(t, report, "share.seen", check.Fail, "1 of 3 nodes were not seen", "n2")
+	tells(t, report, "share.seen", check.Fail, "1 of 3 nodes did not appear", "n2")
 	tells(t, report, "framework", check.Pass, "ray 2.9.0 (all 2 nodes)")
 	if directory, ok := errors.AsType[*signal.DirError](errs[2]); !ok || directory.Host != "n2" {
 		t.Errorf("the node says %v", errs[2])
@@ -349,7 +349,7 @@ func TestTool(t *testing.T) {
 		lines              []string
 	}{
 		{"it fails", "echo broken >&2; exit 3", "3", []string{"broken"}},
-		{"it tells nothing", "echo hello", "it tells no version", []string{"hello"}},
+		{"it tells nothing", "echo hello", "it printed no version", []string{"hello"}},
 		{"it hangs", "exec sleep 1000", "hanging", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -386,16 +386,16 @@ func TestCallOfAStranger(t *testing.T) {
 				_, _ = io.WriteString(conn, "220 mail is welcome here\r\n")
 				_ = conn.Close()
 			}
-		}, "somebody else answers there"},
+		}, "another service responds there"},
 		{"another run's head", func(ctx context.Context, listener net.Listener) {
 			d.serveTime(ctx, listener, bytes.Repeat([]byte{2}, peerlink.KeySize))
-		}, "somebody else answers there"},
+		}, "another service responds there"},
 		{"a silent one", func(ctx context.Context, listener net.Listener) {
 			if conn, err := listener.Accept(); err == nil {
 				<-ctx.Done()
 				_ = conn.Close()
 			}
-		}, "it accepts connections and does not answer"},
+		}, "it accepts connections but does not respond"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

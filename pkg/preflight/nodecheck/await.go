@@ -121,7 +121,7 @@ func failOverdue(findings []check.Finding, waited, within time.Duration) []check
 		}
 		if f.Verdict == check.Wait && waited >= patience {
 			findings[i].Verdict = check.Fail
-			findings[i].Observed += fmt.Sprintf(" (still, after %s)", waited.Round(time.Second/10))
+			findings[i].Observed += fmt.Sprintf(" (still after %s)", waited.Round(time.Second/10))
 		}
 	}
 	return findings

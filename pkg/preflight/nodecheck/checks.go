@@ -130,11 +130,11 @@ func loadXidTable(path string) (gpu.XidTable, error) {
 	defer cancel()
 	data, err := files.ReadLimited(ctx, path, maxXidTableSize)
 	if err != nil {
-		return table, fmt.Errorf("cannot read the table of Xids: %w", err)
+		return table, fmt.Errorf("cannot read the Xid policy: %w", err)
 	}
 	table, err = table.WithOverrides(data)
 	if err != nil {
-		return table, fmt.Errorf("cannot use the table of Xids %s: %w", path, err)
+		return table, fmt.Errorf("cannot use the Xid policy %s: %w", path, err)
 	}
 	return table, nil
 }
@@ -148,7 +148,7 @@ func xidClassifier(table gpu.XidTable) func(xid int, severity string) (meaning, 
 	}
 }
 
-var errActiveDone = errors.New("the active checks are over")
+var errActiveDone = errors.New("timed out while stopping the active checks")
 
 // runActiveChecks runs the site's own commands with a supervisor of their own.
 func (c *Checks) runActiveChecks(ctx context.Context, fit bool) []check.Finding {

@@ -89,7 +89,7 @@ func differenceFailure(fails []check.Finding) *health.Failure {
 func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]check.NodeGroup, error) {
 	order := slices.SortedFunc(maps.Keys(kinds), func(a, b int64) int { return cmp.Compare(kinds[a][0], kinds[b][0]) })
 	if len(order) > maxComparedKinds {
-		c.Log.Warn("the nodes are of too many kinds to compare them all", zap.Int("kinds", len(order)), zap.Int("compared", maxComparedKinds))
+		c.Log.Warn("too many different kinds of nodes: not all are compared", zap.Int("kinds", len(order)), zap.Int("compared", maxComparedKinds))
 		order = order[:maxComparedKinds]
 	}
 	groups := make([]check.NodeGroup, len(order))
@@ -109,7 +109,7 @@ func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]c
 				return context.Cause(ctx)
 			}
 			if err != nil { // the nodes have passed their own checks, but cannot be compared
-				c.Log.Warn("cannot compare nodes with the others", zap.String("nodes", c.FormatHosts(kinds[kind])), zap.Error(err))
+				c.Log.Warn("cannot compare some nodes with the others", zap.String("nodes", c.FormatHosts(kinds[kind])), zap.Error(err))
 			}
 			return nil
 		})
@@ -133,7 +133,7 @@ func (c *Comparison) logWarnings(groups []check.NodeGroup) {
 	for _, id := range slices.Sorted(maps.Keys(told)) {
 		f := told[id]
 		slices.Sort(f.NodeIndices)
-		c.Log.Warn("a check warns: "+check.FormatSentence([]check.Finding{f}),
+		c.Log.Warn("check warning: "+check.FormatSentence([]check.Finding{f}),
 			zap.String("on", c.FormatHosts(slices.Compact(f.NodeIndices))), zap.String("next", f.Hint))
 	}
 }

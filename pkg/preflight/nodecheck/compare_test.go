@@ -49,8 +49,8 @@ func TestComparison(t *testing.T) {
 		{"one has fewer", []check.Report{eight, eight, seven}, nil, strict, []int{2}, true, 1, ""},
 		{"two have fewer, and one of them is read", []check.Report{eight, eight, eight, seven, seven}, nil, strict, []int{3, 4}, true, 1, ""},
 		{"fewer, where that may be", []check.Report{eight, eight, seven}, nil, lenient, nil, true, 1, "the nodes differ: "},
-		{"one is warned", []check.Report{eight, eight, warned}, nil, strict, nil, true, 1, "a check warns: host.disk"},
-		{"one can't be read", []check.Report{eight, eight, seven}, errRead, strict, nil, true, 1, "cannot compare nodes with the others"},
+		{"one is warned", []check.Report{eight, eight, warned}, nil, strict, nil, true, 1, "check warning: host.disk"},
+		{"one can't be read", []check.Report{eight, eight, seven}, errRead, strict, nil, true, 1, "cannot compare some nodes with the others"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			core, said := observer.New(zap.WarnLevel)

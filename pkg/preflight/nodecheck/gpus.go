@@ -35,7 +35,7 @@ var _ GPUProber = (*gpu.Session)(nil)
 // KillWait).
 const closeTimeout = 20 * time.Second
 
-var errGPUsReleased = errors.New("nobody needs the GPUs any more")
+var errGPUsReleased = errors.New("the GPUs were released")
 
 // GPUs are the GPUs of the node. Before the gate opens, their state is part of the node's checks;
 // while the driver runs, their events are watched.

@@ -84,7 +84,7 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 		report = node.AwaitReady(t.Context(), func(report check.Report) { told = append(told, report.Findings...) })
 	})
 	if len(told) != 1 || told[0].ID != "gpu.nvml" || told[0].Verdict != check.Wait ||
-		told[0].Observed != "1 of 2 GPUs have come; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU 1" {
+		told[0].Observed != "1 of 2 GPUs are initialised; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU 1" {
 		t.Errorf("it tells %+v", told)
 	}
 	if report.Verdict == check.Wait {

@@ -105,7 +105,7 @@ func (p historyCheck) compareDevices(ctx context.Context, found []check.Finding)
 		return nil
 	}
 	finding := check.Finding{ID: history.CheckID, Verdict: check.Skip, Source: signal.HistoryDir}
-	ctx, cancel := context.WithTimeoutCause(ctx, shareTimeout, fmt.Errorf("it does not answer within %v", shareTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, shareTimeout, fmt.Errorf("no response within %v", shareTimeout))
 	defer cancel()
 	// Read the records of earlier runs. Without any, the check is skipped.
 	texts, err := p.ReadRecent(ctx, history.MaxRecords)
@@ -115,7 +115,7 @@ func (p historyCheck) compareDevices(ctx context.Context, found []check.Finding)
 		finding.Observed = err.Error()
 		return []check.Finding{finding}
 	case before.Run == "":
-		finding.Observed = "no run with GPUs has left anything about this node"
+		finding.Observed = "no earlier run with GPUs has a record of this node"
 		return []check.Finding{finding}
 	}
 	// Report changes of the devices, and devices with repeated problems.
@@ -126,14 +126,14 @@ func (p historyCheck) compareDevices(ctx context.Context, found []check.Finding)
 		told = append(told, f)
 	}
 	for _, news := range before.Changes(devices, slots) {
-		tell(news, "see whether somebody has meant it")
+		tell(news, "check whether the change was intended")
 	}
 	devices = history.WithFindings(devices, found)
 	for _, again := range before.RepeatedSuspicions(before.FindSuspicions("", time.Now(), devices), devices) {
 		tell(again, "drain the node, and test the device")
 	}
 	if len(told) == 0 {
-		finding.Verdict, finding.Observed = check.Pass, fmt.Sprintf("nothing is new since run %s of %s", before.Run, before.At.Format(time.DateOnly))
+		finding.Verdict, finding.Observed = check.Pass, fmt.Sprintf("no change since run %s of %s", before.Run, before.At.Format(time.DateOnly))
 		told = append(told, finding)
 	}
 	return told

@@ -94,7 +94,7 @@ func TestDevices(t *testing.T) {
 		}
 		devices, _ = g.Devices()
 	}
-	if course := devices[1].Counters; course == nil || course.Increase.LinkRecoveries != nil || course.SummaryText() != "its link went down 2 times" {
+	if course := devices[1].Counters; course == nil || course.Increase.LinkRecoveries != nil || course.SummaryText() != "link went down 2 times" {
 		t.Errorf("of the link it tells %+v: %s", course, course.SummaryText())
 	}
 	if devices, slots := (&GPUs{Root: g.Root}).Devices(); devices != nil || slots != nil {
@@ -147,12 +147,12 @@ func TestPastByHand(t *testing.T) {
 		mode os.FileMode
 		want []string
 	}{
-		"nothing was left": {nil, 0o700, []string{"SKIP no run with GPUs has left anything about this node"}},
-		"nothing is new":   {was("GPU-a"), 0o700, []string{"PASS nothing is new since run 7.0 of 2026-11-20"}},
-		"another GPU":      {was("GPU-old"), 0o700, []string{"WARN it is another one than in run 7.0: GPU-a, which was GPU-old"}},
+		"nothing was left": {nil, 0o700, []string{"SKIP no earlier run with GPUs has a record of this node"}},
+		"nothing is new":   {was("GPU-a"), 0o700, []string{"PASS no change since run 7.0 of 2026-11-20"}},
+		"another GPU":      {was("GPU-old"), 0o700, []string{"WARN replaced since run 7.0: now GPU-a, was GPU-old"}},
 		"suspected again": {
 			was("GPU-a", history.Suspicion{Run: "7.0", Device: "GPU-a", Kind: "gpu.remap", What: "512 rows"}), 0o700,
-			[]string{"WARN gpu.remap: 600 rows, and in run 7.0 of 0001-01-01: 512 rows"},
+			[]string{"WARN gpu.remap: 600 rows; also in run 7.0 of 0001-01-01: 512 rows"},
 		},
 		"anybody may write there": {was("GPU-old"), 0o777, []string{"SKIP cannot list "}},
 	} {

@@ -26,7 +26,7 @@ func NewWaitLogger(events *eventlog.EventLog, log *zap.Logger) func(check.Report
 			level = zapcore.InfoLevel
 		}
 		told = waits
-		log.Log(level, "waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
+		log.Log(level, "waiting for checks that are not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
 		events.WriteEvent(eventlog.ChecksWaiting, eventlog.Fields{Checks: waits})
 	}
 }

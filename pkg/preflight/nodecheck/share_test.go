@@ -49,7 +49,7 @@ func TestShareIsSilent(t *testing.T) {
 	defer close(silent)
 	ask := func(string) check.ShareFacts { <-silent; return check.ShareFacts{} }
 	found := shareCheck{dir: "/x", timeout: time.Millisecond, readFacts: ask}.Inspect(t.Context(), nil)
-	if len(found) != 1 || found[0].Verdict != check.Unknown || !strings.Contains(found[0].Observed, "it does not answer within 1ms") {
+	if len(found) != 1 || found[0].Verdict != check.Unknown || !strings.Contains(found[0].Observed, "did not respond within 1ms") {
 		t.Errorf("got %+v", found)
 	}
 }
