@@ -19,6 +19,7 @@ func FuzzSetting(f *testing.F) {
 	for _, s := range newOptions().daemonSettings() {
 		f.Add(s.Name, "")
 	}
+	f.Add("nproc-per-node", "4\n")
 	f.Fuzz(func(t *testing.T, name, value string) {
 		s := newOptions().daemonSettings().FindSetting(name)
 		if s == nil {

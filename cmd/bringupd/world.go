@@ -59,7 +59,7 @@ func foreignSettings() (flags setting.List) {
 			instead = "ranks"
 		}
 		flags = append(flags, setting.NewForeign(name, "N", func(value string) string {
-			return fmt.Sprintf("this flag is %s's; give --%s=%s, and the program behind -- without %s", of, instead, value, of)
+			return fmt.Sprintf("this flag is %s's; give --%s=%s, and the program behind -- without %s", of, instead, setting.EscapeLineEnds(value), of)
 		}).ExcludeSources(setting.SourceVariable, setting.SourceFile))
 	}
 	return flags
