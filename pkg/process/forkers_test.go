@@ -53,7 +53,7 @@ func TestForkersKeepTheirThreads(t *testing.T) {
 	locked.Wait()
 	before := threads(t)
 	close(gate)
-	until(t, "end of threads", func() (bool, any) { now := threads(t); return now < before-90, now })
+	until(t, "end of threads", func() (bool, any) { now := threads(t); return now < before-80, []int{before, now} })
 	for _, tid := range tids {
 		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
 			t.Errorf("a thread that forked has ended: %v", err)
