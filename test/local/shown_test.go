@@ -41,7 +41,7 @@ func TestFirstCommand(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "\n**This machine**")
 	_, line, _ := strings.Cut(section, "\n    ")
 	line, _, _ = strings.Cut(line, "\n")
-	if !strings.HasPrefix(line, "go run ./cmd/bringupd local ") {
+	if !strings.HasPrefix(line, "CGO_ENABLED=0 go run ./cmd/bringupd local ") {
 		t.Fatalf("the first command is %q", line)
 	}
 	var errs bytes.Buffer
