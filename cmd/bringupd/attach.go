@@ -50,7 +50,7 @@ func (a *attachCmd) runAttach(args []string) error {
 		return err
 	}
 	if host == "" {
-		return usageErrorf("cannot attach to rank %s: it has not joined yet", who)
+		return usageErrorf("cannot attach to node %s: it has not joined yet", who)
 	}
 	argv := attach(host)
 	if !a.execute {

@@ -153,7 +153,7 @@ func TestCheckRefuses(t *testing.T) {
 			"the removed work of the GPUs", []string{"--active=short"},
 			"cannot use --active=short: this flag was removed: for the GPUs, give --active-check",
 		},
-		{"a policy that is not there", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that is there"},
+		{"a policy that does not exist", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that is there"},
 		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

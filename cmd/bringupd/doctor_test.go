@@ -96,7 +96,7 @@ func TestDoctorOfRanks(t *testing.T) {
 	}
 	for node := range size {
 		if err := ranks[node].Wait(); err != nil {
-			t.Errorf("rank %d: %v: %s%s", node, err, &outs[node], &errs[node])
+			t.Errorf("node %d: %v: %s%s", node, err, &outs[node], &errs[node])
 		}
 	}
 	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reachable at ") {
@@ -104,7 +104,7 @@ func TestDoctorOfRanks(t *testing.T) {
 	}
 	for node := 1; node < size; node++ {
 		if said := outs[node].String() + errs[node].String(); said != "" {
-			t.Errorf("rank %d says: %s", node, said)
+			t.Errorf("node %d says: %s", node, said)
 		}
 	}
 	if left, err := os.ReadDir("logs"); err != nil || len(left) > 0 {

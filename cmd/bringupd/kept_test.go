@@ -48,8 +48,8 @@ func TestLogsKept(t *testing.T) {
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
 	for _, tc := range []struct{ args, want string }{
-		{"ray", "rank 0 (node0000)  2 files  2.0 KiB\nrank 1 (node0001)  3 files  18 bytes\n"},
-		{"ray 4711.0", "rank 0 (node0000)  2 files  2.0 KiB\nrank 1 (node0001)  3 files  18 bytes\n"},
+		{"ray", "node 0 (node0000)  2 files  2.0 KiB\nrank 1 (node0001)  3 files  18 bytes\n"},
+		{"ray 4711.0", "node 0 (node0000)  2 files  2.0 KiB\nrank 1 (node0001)  3 files  18 bytes\n"},
 		{"ray head", "9 bytes  2026-01-02 03:04:00  raylet.out\n2.0 KiB  2026-01-02 03:04:01  gcs_server.out\n"},
 		{"ray 1 4711.0", "9 bytes  2026-01-02 03:04:02  raylet.out\n9 bytes  2026-01-02 03:04:03  raylet.err\n0 bytes  2026-01-02 03:04:04  a\ufffd[2J b\n"},
 		{"ray 0 raylet", "raylet 0\n"},
@@ -74,7 +74,7 @@ func TestLogsKept(t *testing.T) {
 		{"ray 7", 64, `no node "7"`},
 		{"ray 1 " + filepath.Dir(secret), 64, "cannot find a run"},
 		{"ray 1 raylet.out 4711.0 more", 64, "4 arguments"},
-		{"ray 1 gcs", 1, "none of rank 1 named gcs in " + filepath.Join(dir, signal.LogsDir) + "; they come there at the end of a run that fails, or by --ray-logs=end or a duration"},
+		{"ray 1 gcs", 1, "none of node 1 named gcs in " + filepath.Join(dir, signal.LogsDir) + "; they come there at the end of a run that fails, or by --ray-logs=end or a duration"},
 		{"ray 0 link", 70, "it is a symbolic link"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestLogsKept(t *testing.T) {
 		t.Errorf("of a framework that keeps none it shows %+v", got)
 	}
 	refused(t, call(t, nil, "logs", "ray", endedRun(t, "4712.0")), 1, "there is none in")
-	refused(t, call(t, nil, "logs", "ray", "head", endedRun(t, "4713.0")), 1, "there is none of rank 0 in")
+	refused(t, call(t, nil, "logs", "ray", "head", endedRun(t, "4713.0")), 1, "there is none of node 0 in")
 }
 
 // TestLogsKeptFollow follows a log from before it exists until the run is over.

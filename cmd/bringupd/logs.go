@@ -111,10 +111,10 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 	case node == "":
 		shown, err = kept.WriteNodes(ctx, r.streams.Out, run.jobRecord.Size)
 	case file == "":
-		what = fmt.Sprintf(" of rank %d", rank)
+		what = fmt.Sprintf(" of node %d", rank)
 		shown, err = kept.WriteFiles(ctx, r.streams.Out, rank)
 	default:
-		what = fmt.Sprintf(" of rank %d named %s", rank, setting.EscapeLineEnds(file))
+		what = fmt.Sprintf(" of node %d named %s", rank, setting.EscapeLineEnds(file))
 		shown, err = r.newLogPrinter(run).PrintLogs(ctx, kept.SelectFile(rank, file))
 	}
 	if err == nil && shown == 0 {

@@ -42,7 +42,7 @@ func TestNotifySocketIsTaken(t *testing.T) {
 			found = found || entry == sdnotify.SocketVariable+"=/run/notify"
 		}
 		if found != has {
-			t.Errorf("rank %d has the socket: %v", node, found)
+			t.Errorf("node %d has the socket: %v", node, found)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"a peer timeout that no job may have", []string{"--nodes=4", "--dir=.", "--peer-timeout=1ms"}, 64, []string{"cannot use --peer-timeout=1ms: give at least 1s"}},
 		{"a death of nobody's", []string{"--nodes=4", "--dir=.", "--death=heads"}, 64, []string{"cannot use --death=heads: give one of worker, head"}},
 		{"a death that nobody notices", []string{"--nodes=1", "--dir=.", "--death=head"}, 64, []string{"cannot simulate a death with one node"}},
-		{"a directory that is not there", []string{"--nodes=4", "--dir=nowhere"}, 64, []string{"cannot use --dir=", "nowhere: no such file or directory: give an existing directory"}},
+		{"a directory that does not exist", []string{"--nodes=4", "--dir=nowhere"}, 64, []string{"cannot use --dir=", "nowhere: no such file or directory: give an existing directory"}},
 		{"a device", []string{"--nodes=4", "--dir=/dev/null"}, 64, []string{"cannot use --dir=/dev/null: it is not a directory"}},
 		{"a directory that nobody can write to", []string{"--nodes=4", "--dir=/proc"}, 66, []string{"cannot use the directory /proc on ", "give a --dir that you can write to"}},
 		{"JSON into nowhere", []string{"--nodes=4", "--dir=.", "--json=no/where"}, 64, []string{"cannot write --json=no/where: give a file in a directory that is there"}},
@@ -130,7 +130,7 @@ func TestSimulateFails(t *testing.T) {
 	if got.code != 66 || len(report.Runs) != 1 || report.Runs[0].Failure == nil || report.Runs[0].Failure.Word != "share" {
 		t.Errorf("it ended with %d, and says %+v", got.code, report)
 	}
-	if want := report.Table(); got.out != want || !strings.Contains(want, "the shared filesystem has not responded") {
+	if want := report.Table(); got.out != want || !strings.Contains(want, "the shared file system has not responded") {
 		t.Errorf("the JSON says\n%s\nand the screen\n%s", want, got.out)
 	}
 	if left, _ := filepath.Glob("bringupd-*"); len(left) > 0 {

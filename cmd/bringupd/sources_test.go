@@ -119,7 +119,7 @@ func TestOnThisRankAlone(t *testing.T) {
 	env := []string{"BRINGUPD_RANK=0", "BRINGUPD_NNODES=1", "BRINGUPD_LAUNCHED_LOCALLY=1", "BRINGUPD_LAUNCHED_OF=1", "BRINGUPD_JOB_ID=x"}
 	got := call(t, env, "--dry-run", "--gpu-check=off", "--log-dir=/logs")
 	if got.code != 65 || !strings.HasPrefix(got.err, "bringupd: cannot tell which node this is") {
-		t.Errorf("it is rank 0: code %d\n%s%s", got.code, got.out, got.err)
+		t.Errorf("it is node 0: code %d\n%s%s", got.code, got.out, got.err)
 	}
 }
 

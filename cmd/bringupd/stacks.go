@@ -112,7 +112,7 @@ func (a *whyCmd) showSnapshot(picture stackdump.RunSnapshot) error {
 	return err
 }
 
-// newRunSnapshot combines the answers of the nodes, and lists those without an answer.
+// newRunSnapshot combines the answers of the nodes, and lists those without a response.
 func newRunSnapshot(run string, answers []request.ExecResult, told map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
 	var seen []stackdump.ChildReport
 	var silent []stackdump.UnreachableNode

@@ -138,7 +138,7 @@ func TestStatusCommand(t *testing.T) {
 		{"the newest run by a flag", nil, []string{"--log-dir=" + filepath.Dir(up)}, 0, "UP  4711.0"},
 		{"the newest run by a variable", []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(up)}, nil, 0, "UP  4711.0"},
 		{"a run by its name", nil, []string{"4711.0", "--log-dir", filepath.Dir(up)}, 0, "UP  4711.0"},
-		{"all nodes, by the letter, behind the run", nil, []string{up, "-v"}, 0, "✓ rank 3  node0003  ready  ok\n"},
+		{"all nodes, by the letter, behind the run", nil, []string{up, "-v"}, 0, "✓ node 3  node0003  ready  ok\n"},
 		{"watch what is over", nil, []string{failed, "-w"}, 1, "FAILED"},
 		{"JSON", nil, []string{failed, "--json"}, 1, `"state": "failed"`},
 		{"JSON of what is watched", nil, []string{failed, "--json", "--watch"}, 1, `"state":"failed"`},
@@ -186,7 +186,7 @@ func TestStatusWatch(t *testing.T) {
 	shows("1/2 ready")
 	touch(t, dir, signal.ControlDir, "0000.beat.000004") // a heartbeat is not a change
 	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: 1, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
-	shows("rank 1  node0001  check")
+	shows("node 1  node0001  check")
 	ends(t, dir, 7)
 	shows("code 7")
 	if got := <-code; got != 1 {

@@ -46,7 +46,7 @@ func (o *options) worldSettings() setting.List {
 		variablesSetting("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").ExcludeSources(setting.SourceVariable),
 		pmixSetting(&w.PMIx),
 		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
-		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
+		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 when no rank has used CPU time or printed anything for as long; 0: never"),
 		eitherSetting("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
 	)...)...)
 }

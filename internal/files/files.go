@@ -32,7 +32,7 @@ func ReadLimited(ctx context.Context, path string, most int64) ([]byte, error) {
 		return text, err
 	})
 	if errors.Is(err, ctxutil.ErrAbandoned) {
-		return nil, fmt.Errorf("%s has no end yet: %w", path, context.Cause(ctx))
+		return nil, fmt.Errorf("%s is incomplete: %w", path, context.Cause(ctx))
 	}
 	return text, err
 }

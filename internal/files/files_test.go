@@ -27,7 +27,7 @@ func TestReadPipe(t *testing.T) {
 	late := errors.New("it is late")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, late)
 	defer cancel()
-	if text, err := ReadLimited(ctx, pipe, 10); !errors.Is(err, late) || !strings.Contains(err.Error(), pipe+" has no end yet") {
+	if text, err := ReadLimited(ctx, pipe, 10); !errors.Is(err, late) || !strings.Contains(err.Error(), pipe+" is incomplete") {
 		t.Errorf("read %q, %v", text, err)
 	}
 	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that the abandoned read ends

@@ -56,7 +56,7 @@ func ParseRanges(list string, most int) ([]int, error) {
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > most {
-			return nil, fmt.Errorf("cannot read the list %q: %q is no number and no range of them, as in 0-3,8", TruncateText(list, 80), part)
+			return nil, fmt.Errorf("cannot read the list %q: %q is neither a number nor a range, as in 0-3,8", TruncateText(list, 80), part)
 		}
 		for n := from; n <= to; n++ {
 			numbers = append(numbers, n)
@@ -65,9 +65,9 @@ func ParseRanges(list string, most int) ([]int, error) {
 	return slices.Compact(slices.Sorted(slices.Values(numbers))), nil
 }
 
-// FormatRanks formats sorted ranks: "rank 3", "ranks 1-3,7".
-func FormatRanks(ranks []int) string {
-	return PluralForm(len(ranks), "rank") + " " + FormatRanges(ranks)
+// FormatIndices formats sorted indices after a noun: "rank 3", "ranks 1-3,7".
+func FormatIndices(noun string, indices []int) string {
+	return PluralForm(len(indices), noun) + " " + FormatRanges(indices)
 }
 
 // NearestWord returns the known word of which a word is most likely a typing error. It returns an

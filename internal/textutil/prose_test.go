@@ -71,9 +71,9 @@ func TestLists(t *testing.T) {
 		t.Errorf("the parts have become %q", parts)
 	}
 	for want, ranks := range map[string][]int{
-		"rank 3": {3}, "ranks 1,3": {1, 3}, "ranks 1-3,7": {1, 2, 3, 7}, "ranks 0-1": {0, 1}, "ranks ": nil, "ranks 0,2-4,6,9-10": {0, 2, 3, 4, 6, 9, 10},
+		"node 3": {3}, "nodes 1,3": {1, 3}, "nodes 1-3,7": {1, 2, 3, 7}, "nodes 0-1": {0, 1}, "nodes ": nil, "nodes 0,2-4,6,9-10": {0, 2, 3, 4, 6, 9, 10},
 	} {
-		if got := FormatRanks(ranks); got != want {
+		if got := FormatIndices("node", ranks); got != want {
 			t.Errorf("%v is %q, want %q", ranks, got, want)
 		}
 	}

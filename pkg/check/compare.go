@@ -240,13 +240,13 @@ func otherNodesSuffix(others int) string {
 	return fmt.Sprintf(", as on %d %s", others, textutil.PluralForm(others, "other node"))
 }
 
-// formatNodes formats node indices as host names and indices, at most maxListedNodes: "n7 (rank
-// 7)", "n[3,5-7] (ranks 3,5-7)".
+// formatNodes formats node indices as host names and indices, at most maxListedNodes: "n7 (node
+// 7)", "n[3,5-7] (nodes 3,5-7)".
 func formatNodes(nodes []int, hosts func([]int) string) string {
 	told := nodes[:min(len(nodes), maxListedNodes)]
 	said := hosts(told)
-	if !strings.HasPrefix(said, "rank") { // the nodes have names
-		said += fmt.Sprintf(" (%s)", textutil.FormatRanks(told))
+	if !strings.HasPrefix(said, "node") { // the nodes have names
+		said += fmt.Sprintf(" (%s)", textutil.FormatIndices("node", told))
 	}
 	if more := len(nodes) - len(told); more > 0 {
 		said += fmt.Sprintf(" and %d more", more)

@@ -232,15 +232,15 @@ func TestJudgeShare(t *testing.T) {
 	}{
 		{"nothing is known", ShareFacts{}, nil},
 		{"all is well", ShareFacts{Space: room, Offset: offset(300 * time.Millisecond)},
-			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the shared filesystem's clock"}},
+			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the shared file system's clock"}},
 		{"another user can replace it", ShareFacts{Exposure: signal.Exposure{Reason: "seen", Remedy: "mend"}}, []string{"WARN seen"}},
 		{"nearly full", ShareFacts{Space: &signal.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
 		{"no inodes", ShareFacts{Space: &signal.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
 		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO}, []string{"UNKNOWN cannot be read: input/output error"}},
-		{"just right", ShareFacts{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the shared filesystem's clock"}},
-		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the shared filesystem's clock"}},
-		{"ahead", ShareFacts{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the shared filesystem's clock"}},
-		{"an hour behind", ShareFacts{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the shared filesystem's clock"}},
+		{"just right", ShareFacts{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the shared file system's clock"}},
+		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the shared file system's clock"}},
+		{"ahead", ShareFacts{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the shared file system's clock"}},
+		{"an hour behind", ShareFacts{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the shared file system's clock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.share.Path = "/scratch/me"

@@ -94,7 +94,7 @@ func writeErrorText(err error) (why, hint string) {
 	}
 	switch number {
 	case syscall.EROFS:
-		return why, "drain the node: the kernel remounts a filesystem read-only after disk errors (dmesg)"
+		return why, "drain the node: the kernel remounts a file system read-only after disk errors (dmesg)"
 	case syscall.ENOENT, syscall.ENOTDIR:
 		return why, "use a directory that exists on every node (--temp-dir or TMPDIR); if it exists on other nodes, its disk is not mounted on this one"
 	case syscall.EACCES, syscall.EPERM:
@@ -221,13 +221,13 @@ func (share ShareFacts) checkClock(s *FindingBuilder) {
 	}
 	apart := share.Offset.Abs()
 	if apart <= clockWarnOffset {
-		s.AddPass(fmt.Sprintf("within %s of the shared filesystem's clock", clockWarnOffset))
+		s.AddPass(fmt.Sprintf("within %s of the shared file system's clock", clockWarnOffset))
 		return
 	}
 	way := "behind"
 	if *share.Offset < 0 {
 		way = "ahead of"
 	}
-	s.AddWarning(ClassEnvironment, fmt.Sprintf("%s %s the shared filesystem's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", clockWarnOffset),
+	s.AddWarning(ClassEnvironment, fmt.Sprintf("%s %s the shared file system's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", clockWarnOffset),
 		"check that chronyd or ntpd runs on the node; timestamps in its logs are wrong by this much").Strict = apart > clockFailOffset
 }

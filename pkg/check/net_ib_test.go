@@ -123,7 +123,7 @@ func TestIB(t *testing.T) {
 		{"another port is named", pair(disabled), hca + "=mlx5_1:2", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 		{"a card of two ports is named", dual, hca + "=mlx4_0", 4, []string{"PASS  1x400 Gb/s active, 1 down with no comparable port up"}},
 		{"the second port of two is named", dual, hca + "=mlx4_0:2", 4, []string{"FAIL mlx4_0 port 2 DOWN, Disabled"}},
-		{"a card that is not there", []card{{}}, hca + "=mlx5_0,mlx5_9", 4, []string{"PASS  1x400 Gb/s active"}},
+		{"a card that does not exist", []card{{}}, hca + "=mlx5_0,mlx5_9", 4, []string{"PASS  1x400 Gb/s active"}},
 		{"UCX names it", pair(disabled), ucx + "eth0,mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"UCX names the card", pair(disabled), ucx + "mlx5_1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
 		{"UCX does without it", pair(disabled), ucx + "^mlx5_1:1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},

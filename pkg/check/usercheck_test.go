@@ -266,7 +266,7 @@ func TestDCGM(t *testing.T) {
 			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 226",
 		},
 		{
-			"dcgmi is not there", "", "", -1,
+			"dcgmi does not exist", "", "", -1,
 			"", Unknown, "cannot find dcgmi in PATH: install DCGM (datacenter-gpu-manager)",
 		},
 	} {

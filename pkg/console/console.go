@@ -64,7 +64,7 @@ func newConsole(cfg Config) *Console {
 	v.WriteImmediately = true
 	if !cfg.JSON {
 		v.DroppedLine = func(lines int) string {
-			return fmt.Sprintf("bringupd: nobody read, so %d lines are missing here: they are in the daemon's log", lines)
+			return fmt.Sprintf("bringupd: standard error was not read, so %d lines are missing here: they are in the daemon's log", lines)
 		}
 	}
 	v.Open(stderrWriter{v})
@@ -111,7 +111,7 @@ func (v *Console) waitBounded(wait func(ctx context.Context) error) {
 }
 
 // errNotRead is the cause of that context's end.
-var errNotRead = errors.New("nobody has read standard error")
+var errNotRead = errors.New("standard error was not read")
 
 // stderrWriter is the file that a [Console] writes to. Its Write never fails: if the reader has
 // gone, later writes would fail too, so the lines are only counted.

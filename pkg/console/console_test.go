@@ -37,7 +37,7 @@ func TestLateReader(t *testing.T) {
 	_ = to.Close()
 	got := strings.TrimLeft(<-heard, "#")
 	want := strings.Join(said, "")
-	kept, missing, found := strings.Cut(got, "bringupd: nobody read")
+	kept, missing, found := strings.Cut(got, "bringupd: standard error was not read")
 	if !found || !strings.HasPrefix(want, kept) || len(kept) < 1<<20 || !strings.HasPrefix(missing, ", so ") {
 		t.Errorf("got %d bytes in order: %v; then %q", len(kept), strings.HasPrefix(want, kept), missing)
 	}

@@ -79,7 +79,7 @@ func faults(t *testing.T) (all []fault) {
 	add("--gpus-per-node=8 on nodes with four", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), eight))
 	listed := granted
 	listed.Count, listed.CountSource, listed.Visible = 1, gpu.VisibleDevicesVariable, []gpu.Selector{{Index: 7}}
-	add("CUDA_VISIBLE_DEVICES names a GPU that is not there", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), listed))
+	add("CUDA_VISIBLE_DEVICES names a GPU that does not exist", false, gpufitness.EvaluateFacts(four(func(*gpu.GPU) {}), listed))
 	gpus := func(name string, change func(*gpu.GPU)) {
 		add(name, true, gpufitness.EvaluateFacts(four(change), granted))
 	}

@@ -265,8 +265,8 @@ func TestWarningsAreToldOnce(t *testing.T) {
 			}
 		}).start()
 		j.expect(0, 0, 0, 0)
-		if said := j.said(); strings.Count(said, "check warning: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1-3") {
-			t.Errorf("the warning is not told once, of ranks 1, 2 and 3:\n%s", said)
+		if said := j.said(); strings.Count(said, "check warning: host.shm: 64 MiB") != 1 || !strings.Contains(said, "nodes 1-3") {
+			t.Errorf("the warning is not told once, of nodes 1, 2 and 3:\n%s", said)
 		}
 	})
 }
@@ -329,20 +329,20 @@ func xid(number int, effect gpu.Effect) gpu.ClassifiedEvent {
 func TestFatalXid(t *testing.T) {
 	t.Parallel()
 	for _, nodeIndex := range []int{0, 2} {
-		t.Run(fmt.Sprintf("on rank %d", nodeIndex), func(t *testing.T) {
+		t.Run(fmt.Sprintf("on node %d", nodeIndex), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 3, "exec sleep 300")
 				cards := j.carded()
 				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 				for i, card := range cards {
 					if !card.started.Load() {
-						t.Errorf("the gate is open, and nobody watches the GPUs of rank %d", i)
+						t.Errorf("the gate is open, and nobody watches the GPUs of node %d", i)
 					}
 				}
 				cards[nodeIndex].events <- xid(79, gpu.EffectFatal)
 				j.expect(75, 75, 75)
 				cause := j.blames(nodeIndex, health.GPUFailed, 75)
-				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", nodeIndex)} {
+				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("node %d", nodeIndex)} {
 					if !strings.Contains(cause.Message, want) {
 						t.Errorf("the cause lacks %q: %s", want, cause.Message)
 					}

@@ -98,7 +98,7 @@ func (f *nodeChecker) awaitReport(ctx context.Context) (report check.Report, err
 	}
 	// Warnings are only logged here, because the head reports those of all nodes to the user.
 	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
-		f.Log.Info("the checks have found something", zap.String("findings", warned))
+		f.Log.Info("the checks have findings", zap.String("findings", warned))
 	}
 	return report, nil
 }
@@ -130,13 +130,13 @@ func (f *nodeChecker) publishChecked(report check.Report) error {
 	f.report = report
 	data, err := json.Marshal(report)
 	if err != nil {
-		return health.NewFailure(health.Internal, "cannot encode what the checks of %s say: %v", f.nodeName(f.id.NodeIndex), err)
+		return health.NewFailure(health.Internal, "cannot encode the check results of %s: %v", f.nodeName(f.id.NodeIndex), err)
 	}
 	name := signal.CheckedName(f.id.NodeIndex, f.id.Size, report.KindHash())
 	err = f.Publish(signal.NodesDir, name, &record.Checked{Report: data}, false)
 	if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && f.RunCtx.Err() == nil {
 		// The name is sufficient, and a full file system may still accept an empty file.
-		f.Log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
+		f.Log.Warn("cannot publish the check results, only that the checks passed", zap.Error(err))
 		err = f.MarkName(signal.NodesDir, name)
 	}
 	return err
@@ -190,6 +190,6 @@ func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (
 	case cause != nil && !errors.Is(cause, errDeadline):
 		return report, cause
 	default:
-		return report, health.NewFailure(health.ShareUnusable, "cannot read what the checks of %s say: %v", h.nodeName(nodeIndex), err)
+		return report, health.NewFailure(health.ShareUnusable, "cannot read the check results of %s: %v", h.nodeName(nodeIndex), err)
 	}
 }

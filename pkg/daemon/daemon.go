@@ -92,12 +92,12 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}
 	if err := process.RaiseFileLimit(); err != nil {
-		n.Log.Warn("children start with the limit of open files as it was", zap.Error(err))
+		n.Log.Warn("child processes start with the original limit of open files", zap.Error(err))
 	}
 	// Follow the caller's context.
 	n.placement.Slot.Store(n.launchPlace())
 	n.StopCallerWatch = context.AfterFunc(ctx, func() {
-		n.finishWith(&lifecycle.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to leave"})
+		n.finishWith(&lifecycle.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to end"})
 	})
 	return n, nil
 }
@@ -105,7 +105,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 // closeAll ends all remaining tasks and children and waits for them, each for at most a second.
 func (n *node) closeAll() {
 	n.StopCallerWatch()
-	n.telemetry.ReportEnding("the daemon has done its part")
+	n.telemetry.ReportEnding("the daemon has finished")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
@@ -124,7 +124,7 @@ func (n *node) closeAll() {
 	}
 	n.console.Mute()
 	if unread := n.console.Close(); unread > 0 {
-		n.Log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
+		n.Log.Warn("standard error was not read to its end", zap.Int("lines missing there", unread))
 	}
 	// The timeout above may have expired, so the last lines have their own.
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)

@@ -30,7 +30,7 @@ func (h *head) enforceDeadline(ctx context.Context) {
 	defer cancel()
 	began := cmp.Or(h.cfg.FirstStart, h.members.started)
 	if ctxutil.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
-		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the job's time is up: %s (--deadline) have passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
+		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the time limit is reached: %s (--deadline) have passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
 	}
 }
 
@@ -41,7 +41,7 @@ func (h *head) describeUnfinished() string {
 	case last.Phase != record.PhaseDriver:
 		return "the gate was not open: " + gate.FormatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.membership.Count(), h.Events.SinceStart(), h.cfg.Framework.Name(), h.nodeNames, nil)
 	case len(h.cfg.Driver) == 0:
-		return "nobody has stopped it"
+		return "it was not stopped"
 	default:
 		return fmt.Sprintf("the driver had run for %s of them", textutil.FlagDuration(last.Took.Round(time.Second)))
 	}
@@ -56,7 +56,7 @@ func (h *head) keepForInspection(ctx context.Context, err error) error {
 	if h.cfg.After.Clean != config.CleanNone || !ended || end.Name != health.DriverOutcomeName || end.Requested {
 		return err
 	}
-	h.Log.Warn("the driver has ended, and all else stays for a look (--clean=none): bringupd stop ends it sooner",
+	h.Log.Warn("the driver has ended, and everything else stays up for inspection (--clean=none): bringupd stop ends it sooner",
 		zap.String("why", end.Reason), zap.Int("code", end.Code), zap.Duration("for", h.cfg.After.Look), zap.String("run", h.Dir.Path()))
 	h.LogWriteError(h.Publish(signal.ControlDir, signal.NameDriverEnded, &record.OrderlyEnd{Code: end.Code, Reason: end.Reason, InspectTime: h.cfg.After.Look}, false))
 	ctxutil.SleepContext(ctx, h.cfg.After.Look)

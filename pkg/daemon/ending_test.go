@@ -32,7 +32,7 @@ func TestAsFailure(t *testing.T) {
 		{"a failure", own, health.SetupFailed, "the setup"},
 		{"one within another error", fmt.Errorf("%w (the look has not come back)", own), health.SetupFailed, "the setup"},
 		{"a directory of no use", &signal.DirError{Path: "/logs", Host: "n1", Problem: "it is full"}, health.ShareUnusable, "cannot use the directory /logs on n1: it is full"},
-		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", Elapsed: time.Second, Cause: errDeadline}, health.ShareUnusable, "cannot read /logs/x: the shared filesystem has not responded for 1s (the deadline passed)"},
+		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", Elapsed: time.Second, Cause: errDeadline}, health.ShareUnusable, "cannot read /logs/x: the shared file system has not responded for 1s (the deadline passed)"},
 		{"a call that was cut short by a failure", &signal.StallError{Op: "read", Path: "/x", Cause: own}, health.SetupFailed, "the setup"},
 		{"anything else", errors.New("odd"), health.Internal, "odd"},
 	} {

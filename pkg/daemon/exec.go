@@ -68,7 +68,7 @@ func (t requestNodes) OutputPrefix(nodeIndex int) string {
 	id := t.head.id
 	host := id.HostOf(nodeIndex)
 	if host == "" || slices.Index(id.Hosts, host) != nodeIndex || slices.Contains(id.Hosts[nodeIndex+1:], host) {
-		return fmt.Sprintf("rank %d", nodeIndex)
+		return fmt.Sprintf("node %d", nodeIndex)
 	}
 	return host
 }
@@ -102,7 +102,7 @@ func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 			return nil, err
 		}
 		if _, there := slices.BinarySearch(joined, nodeIndex); !there || slices.Contains(absent, nodeIndex) {
-			return nil, fmt.Errorf("%s is not there: it has not joined, or is lost", h.nodeName(nodeIndex))
+			return nil, fmt.Errorf("%s is not available: it has not joined, or is lost", h.nodeName(nodeIndex))
 		}
 		nodes = append(nodes, nodeIndex)
 	}

@@ -35,7 +35,7 @@ type neverReady struct {
 func (f neverReady) WorkerService(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
 	service, err := f.None.WorkerService(self, head)
 	if service != nil && self.LaunchIndex == f.Rank {
-		service.CheckReady = func(context.Context) error { return errors.New("it is not there") }
+		service.CheckReady = func(context.Context) error { return errors.New("it does not exist") }
 	}
 	return service, err
 }
@@ -124,10 +124,10 @@ func TestFirstCause(t *testing.T) {
 				}
 				own := readRecordOf[record.Failure](j, signal.NodesDir, signal.NodeName(tc.rank, size, record.StateFailed))
 				if own.Message != cause.Message || own.NodeIndex != tc.rank {
-					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
+					t.Errorf("node %d has recorded %q of node %d; the result says %q", tc.rank, own.Message, own.NodeIndex, cause.Message)
 				}
 				if own.RecordDelay < 0 || own.RecordDelay != cause.RecordDelay || own.RecordDelay > time.Minute {
-					t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
+					t.Errorf("node %d has recorded that it happened %v before, the result %v", tc.rank, own.RecordDelay, cause.RecordDelay)
 				}
 				if abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(0, size)); abort.Code != tc.code {
 					t.Errorf("the abort says %d", abort.Code)
@@ -140,7 +140,7 @@ func TestFirstCause(t *testing.T) {
 				}
 				for nodeIndex := range size {
 					if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
-						t.Errorf("rank %d has not said that it is done", nodeIndex)
+						t.Errorf("node %d has not said that it is done", nodeIndex)
 					}
 				}
 			})
@@ -327,7 +327,7 @@ func TestSecondOfARank(t *testing.T) {
 				if before == nil || before != after {
 					t.Error("the record of the first is another one")
 				}
-				const says = "cannot take part as rank 1 (n1): another daemon of this rank has joined already; start each rank once"
+				const says = "cannot take part as node 1 (n1): another daemon of this node has joined already; start one daemon per node"
 				if !strings.Contains(j.said(), says) {
 					t.Errorf("nobody says %q: %s", says, j.said())
 				}

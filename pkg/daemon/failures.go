@@ -91,7 +91,7 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 	p.nodeWatch.NotifyChange()
 	switch how {
 	case peerlink.Closed:
-		f := health.NewFailure(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", p.nodeName(nodeIndex))
+		f := health.NewFailure(health.DaemonDied, "the daemon of %s has died: its host has closed the peer link", p.nodeName(nodeIndex))
 		p.markDaemonDead(f, nodeIndex, known.ShareUnresponsive, time.Now().Add(-peerlink.ReconnectTimeout))
 	case peerlink.Goodbye:
 		left := time.Now()
@@ -110,7 +110,7 @@ func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick b
 		return
 	}
 	if sick {
-		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", d.nodeName(nodeIndex))
+		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the shared file system has not responded, and its daemon has ended", d.nodeName(nodeIndex))
 	}
 	now := time.Now()
 	f.RecordDelay = now.Sub(since)
@@ -129,7 +129,7 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sic
 	before := d.nodeWatch.LastListing().Polls
 	_, err := d.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
 	if err == nil || d.toleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
-		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", d.nodeName(nodeIndex))
+		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not record this in the run directory: see its standard error", d.nodeName(nodeIndex))
 		d.markDaemonDead(f, nodeIndex, sick, since)
 	}
 }
@@ -213,11 +213,11 @@ func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state r
 		if errors.Is(err, errDeadline) {
 			kind = health.ShareUnusable
 		}
-		rec = d.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record can't be read: %v", err)
+		rec = d.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record cannot be read: %v", err)
 	}
 	// A failed sandbox matters only if too few are left.
 	if state == record.StateSandboxFailed && !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(l.NodesIn(record.StateSandboxFailed)), d.membership.Count()) {
-		d.Log.Warn("a sandbox is lost that the gate can do without", zap.String("what", rec.Message))
+		d.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
 		return
 	}
 	d.handleFailure(rec, l.PolledAt)
@@ -252,7 +252,7 @@ func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liv
 
 // verifyShareWritable verifies that this node can write to the shared file system.
 func (d *failureTracker) verifyShareWritable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errors.New("all peers are silent and so is the share"))
+	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
 	return d.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
 }
@@ -265,7 +265,7 @@ func (d *failureTracker) declareSandboxesLost(silent []int, liveness *health.Liv
 		return
 	}
 	quiet := liveness.SilenceOf(silent[0]).Round(time.Second / 10)
-	f := health.NewFailure(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", d.nodeName(silent[0]), quiet)
+	f := health.NewFailure(health.SandboxDied, "the sandbox of %s is lost: no heartbeat of its daemon for %s", d.nodeName(silent[0]), quiet)
 	f.Header, f.Phase = d.recordHeader(), d.Events.CurrentPhase()
 	if d.membership.HasSpares() {
 		f.LostNodes = silent // the job may drop these nodes and continue
@@ -297,7 +297,7 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 			}
 		}
 		if l.HasName(signal.NameStop) && d.RunCtx.Err() == nil {
-			d.CancelRun(&lifecycle.Outcome{Orderly: true, Requested: true, Name: "stopped", Reason: "a stop was asked for"})
+			d.CancelRun(&lifecycle.Outcome{Orderly: true, Requested: true, Name: "stopped", Reason: "a stop was requested"})
 		}
 		return false
 	})
@@ -314,7 +314,7 @@ func (d *failureTracker) endByPeerAbort(ctx context.Context, nodeIndex int, at t
 		return false
 	}
 	if err != nil {
-		rec.Cause = d.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
+		rec.Cause = d.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record cannot be read: %v", err)
 	}
 	d.recordFailure(health.ObservedFailure{Failure: rec.Cause, ObservedAt: at})
 	return true
@@ -339,7 +339,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 		return goesOn
 	}
 	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message})
-	d.Log.Warn("a node is dropped, and the job goes on: "+seen.Message, zap.String("kind", string(seen.Kind)))
+	d.Log.Warn("a node is dropped, and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
 	d.nodeWatch.NotifyChange()
 	return true
 }

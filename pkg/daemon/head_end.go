@@ -130,7 +130,7 @@ func (h *head) peerLinkReport() *record.LinkReport {
 	}
 	stats := h.peerLinks.Head.Stats()
 	if len(stats.Rejected) > 0 {
-		h.Log.Warn("strangers came to the port of the lifelines and were turned away", zap.Any("why", stats.Rejected))
+		h.Log.Warn("connections to the port of the peer links were rejected", zap.Any("why", stats.Rejected))
 	}
 	return &record.LinkReport{Reconnects: stats.Reconnects, Rejected: stats.Rejected}
 }
@@ -179,7 +179,7 @@ func (h *head) outcomeAfterStop(end *lifecycle.Outcome, child string) *lifecycle
 }
 
 // notAllDoneMsg is the warning that nodes have not published in time that they are done.
-const notAllDoneMsg = "not all nodes have told that they are done"
+const notAllDoneMsg = "not all nodes have reported their end"
 
 // awaitNodesDone waits until all nodes whose daemons are alive have published that their processes
 // have ended, but not longer than the grace periods of those processes.

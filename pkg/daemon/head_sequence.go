@@ -126,7 +126,7 @@ func (h *head) openRunDirectory() error {
 	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
 	h.telemetry.WatchNodes(h.nodeWatch)
 	h.recordTraceContext()
-	h.Log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
+	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	// Start the background tasks.
 	h.Background(h.nodeWatch.Run)
 	h.requests = request.NewHead(h.commands, requestNodes{h})
@@ -151,10 +151,10 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	}
 	lines, where, err := peerlink.OpenLinks(h.cfg.Network, h.cfg.Times.LinkHeartbeatInterval(), address, h.id.Host)
 	if err != nil && h.cfg.Lifeline == config.LinkOn {
-		return nil, health.NewFailure(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", h.nodeName(0), err)
+		return nil, health.NewFailure(health.Launch, "cannot offer peer links on %s: %v; give --lifeline=auto", h.nodeName(0), err)
 	}
 	if err != nil {
-		h.Log.Warn("cannot offer lifelines: beat files replace them, and a death is noticed later", zap.Error(err))
+		h.Log.Warn("cannot offer peer links: heartbeat files replace them, and failures are detected later", zap.Error(err))
 		return nil, nil
 	}
 	h.peerLinks = lines
@@ -172,7 +172,7 @@ func (h *head) recordTraceContext() {
 // updateLatestLink makes the link "latest" in the log directory point at this run.
 func (h *head) updateLatestLink(ctx context.Context) {
 	if err := h.Dir.UpdateLatestLink(ctx); err != nil && ctx.Err() == nil {
-		h.Log.Warn("cannot point at the newest run", zap.Error(err))
+		h.Log.Warn("cannot update the link to the newest run", zap.Error(err))
 	}
 }
 
@@ -191,7 +191,7 @@ func (h *head) checkDriver(ctx context.Context) error {
 	case !errors.Is(cause, errDeadline):
 		return cause
 	}
-	return health.NewFailure(health.DeadlinePassed, "cannot look at the driver on %s: the file system of %s has not answered for %s; see whether it hangs there",
+	return health.NewFailure(health.DeadlinePassed, "cannot check the driver on %s: the file system of %s has not responded for %s; check whether it hangs there",
 		h.nodeName(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
@@ -402,7 +402,7 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 		return counter.CheckMembers(ctx, self, h.endpoint, members)
 	})
 	if errors.Is(err, errDeadline) {
-		return health.NewFailure(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
+		return health.NewFailure(health.ServiceDied, "%s does not report all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
 	}
 	return err
 }
@@ -418,7 +418,7 @@ func (h *head) awaitState(ctx context.Context, state record.State, within time.D
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
-	return health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be %s, and they neither were nor failed",
+	return health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be %s, which neither happened nor failed",
 		within, h.nodeNames(h.membership.MissingNodes(last, state)), state)
 }
 

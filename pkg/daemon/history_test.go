@@ -63,7 +63,7 @@ func TestHistory(t *testing.T) {
 		if bad, told := second.badNodes(), second.events(); bad != "n0\n" || !strings.Contains(told, evidence) {
 			t.Errorf("the second time the bad nodes are %q, and it is told: %s", bad, told)
 		}
-		if said := second.said(); !strings.Contains(said, "have an admin drain n0, ") {
+		if said := second.said(); !strings.Contains(said, "ask an administrator to drain n0, ") {
 			t.Errorf("nobody says what to do:\n%s", said)
 		}
 		enough := filepath.Join(t.TempDir(), "enough")

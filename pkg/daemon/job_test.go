@@ -37,11 +37,11 @@ func TestJobOfManySizes(t *testing.T) {
 				for nodeIndex := range size {
 					for _, state := range []record.State{record.StateJoined, record.StateDone} {
 						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
-							t.Errorf("rank %d is not %s", nodeIndex, state)
+							t.Errorf("node %d is not %s", nodeIndex, state)
 						}
 					}
 					if j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateFailed)) {
-						t.Errorf("rank %d has failed", nodeIndex)
+						t.Errorf("node %d has failed", nodeIndex)
 					}
 				}
 				for _, name := range []string{signal.NameJob, signal.NameGateOpen, signal.NameOrderlyEnd} {
@@ -151,7 +151,7 @@ func TestDriverThatCannotStart(t *testing.T) {
 		kind         health.Kind
 		code         int
 	}{
-		{"a path that is not there", "/nonexistent/driver", health.NotFound, 127},
+		{"a path that does not exist", "/nonexistent/driver", health.NotFound, 127},
 		{"a name that is not in the path", "no-such-driver-anywhere", health.NotFound, 127},
 		{"a file that is no program", plain, health.NotExecutable, 126},
 		{"a directory", t.TempDir(), health.NotExecutable, 126},
@@ -197,7 +197,7 @@ func TestEverything(t *testing.T) {
 		for nodeIndex := range size {
 			for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateDone} {
 				if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
-					t.Errorf("rank %d is not %s", nodeIndex, state)
+					t.Errorf("node %d is not %s", nodeIndex, state)
 				}
 			}
 		}

@@ -83,7 +83,7 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 		says string
 	}{
 		{config.LinkAuto, 0, "beat files replace it"},
-		{config.LinkOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
+		{config.LinkOn, 65, "cannot keep the peer link: node 1 (n1) could not reach the head"},
 	} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -219,12 +219,12 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 		kind    health.Kind
 		says    string
 	}{
-		{"a call was taken", true, true, false, true, health.DaemonDied, "its host took a call"},
-		{"none was", false, true, false, true, health.DaemonDied, "nobody listens at the port it offered"},
-		{"its host is lost", true, false, false, true, health.PeerLost, "has not seen a beat of it"},
+		{"a call was taken", true, true, false, true, health.DaemonDied, "its host accepted a connection"},
+		{"none was", false, true, false, true, health.DaemonDied, "nothing listens at its port any more"},
+		{"its host is lost", true, false, false, true, health.PeerLost, "has seen no heartbeat of it"},
 		{"a firewall begins to reject", true, true, true, false, "", ""},
 		{"a firewall rejects", false, true, true, false, "", ""},
-		{"it dies after that", true, true, true, true, health.DaemonDied, "nobody listens at the port it offered"},
+		{"it dies after that", true, true, true, true, health.DaemonDied, "nothing listens at its port any more"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 		net.cut()
 		j.expect(-1, 76)
 		abort := readRecordOf[record.Abort](j, signal.ControlDir, signal.AbortName(1, 2))
-		if abort.Cause.Kind != health.DaemonDied || !strings.Contains(abort.Cause.Message, "has reset the lifeline") || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
+		if abort.Cause.Kind != health.DaemonDied || !strings.Contains(abort.Cause.Message, "has reset the peer link") || !slices.Equal(abort.Cause.LostNodes, []int{0}) {
 			t.Errorf("it says %+v", abort)
 		}
 	})
@@ -365,7 +365,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
 		{"its daemon falls silent", func(p *playedLine) { p.freeze() }, health.HostHangs, "hangs"},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
-		{"it leaves, and has not said why", func(p *playedLine) { p.worker.SayGoodbye() }, health.HostHangs, "could not write so"},
+		{"it leaves, and has not said why", func(p *playedLine) { p.worker.SayGoodbye() }, health.HostHangs, "could not record this in the run directory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -447,7 +447,7 @@ func TestAWorkerDiesAfterAnother(t *testing.T) {
 		j.expect(76, -1, -1, 76)
 		result := j.result()
 		if !slices.Equal(result.Cause.LostNodes, []int{1}) || !slices.Equal(result.BadNodes, []string{"n1", "n2"}) {
-			t.Errorf("lost are %v, and bad nodes are %v; rank 1 died, then rank 2", result.Cause.LostNodes, result.BadNodes)
+			t.Errorf("lost are %v, and bad nodes are %v; node 1 died, then node 2", result.Cause.LostNodes, result.BadNodes)
 		}
 		if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].LostNodes, []int{2}) {
 			t.Errorf("the consequences are %+v", result.Consequences)

@@ -181,7 +181,7 @@ func (d *failureTracker) headCutOffFailure(lost []int, since time.Duration) *hea
 		return f
 	}
 	if len(lost) > 1 && d.isEveryPeer(lost) {
-		return d.cutOffFailure(fmt.Sprintf("none of the %d others has answered for %s", len(lost), since))
+		return d.cutOffFailure(fmt.Sprintf("none of the %d others has responded for %s", len(lost), since))
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
 	}
 	switch {
 	case len(sick) == 0 && o.reported:
-		d.Log.Warn("the share answers all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
+		d.Log.Warn("the shared file system responds to all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
 		fallthrough
 	case len(sick) == 0:
 		*o = shareOutageReporter{}
@@ -210,7 +210,7 @@ func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
 		o.since = now
 	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.peerLinks.IsRunning() && d.RunCtx.Err() == nil:
 		o.reported = true
-		d.Log.Warn("the share does not answer "+d.nodeNames(sick)+": the job goes on while every lifeline is well, for no longer than --share-timeout",
+		d.Log.Warn("the shared file system does not respond to "+d.nodeNames(sick)+": the job continues while every peer link is healthy, for at most --share-timeout",
 			zap.Duration("timeout", d.cfg.Times.Share))
 	}
 }

@@ -103,7 +103,7 @@ func TestALossIsKnownWithTheEnd(t *testing.T) {
 		goesOn := d.RunCtx.Err() == nil
 		d.Close()
 		if goesOn {
-			t.Fatal("rank 1 is lost, and the run goes on")
+			t.Fatal("node 1 is lost, and the run goes on")
 		}
 	}
 }

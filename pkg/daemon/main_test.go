@@ -426,7 +426,7 @@ func (j *job) blames(nodeIndex int, kind health.Kind, code int) record.Failure {
 		j.t.Fatalf("the result has no cause: %+v", result)
 	}
 	if got := *result.Cause; got.NodeIndex != nodeIndex || got.Kind != kind || result.Code != code {
-		j.t.Errorf("the result blames rank %d for %q with code %d (%s), not rank %d for %q with %d",
+		j.t.Errorf("the result blames node %d for %q with code %d (%s), not node %d for %q with %d",
 			got.NodeIndex, got.Kind, result.Code, got.Message, nodeIndex, kind, code)
 	}
 	return *result.Cause

@@ -53,7 +53,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 	}{
 		{"switched off", config.LinkOff, 0, put, "this run has no peer links"},
 		{"not made, its own rank", config.LinkAuto, 1, put, "node 1 (n1) could not reach the head at "},
-		{"not made, another's", config.LinkAuto, 0, "meeting.fence()", "node 1 made no peer link to the head within 6s"},
+		{"not made, another's", config.LinkAuto, 0, "meeting.fence()", "node 1 did not establish a peer link to the head within 6s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,7 @@ import (
 const teamPatienceDivisor = 8
 
 // errTeamChanged is the cause of contexts that end because the team has changed.
-var errTeamChanged = errors.New("there is another team")
+var errTeamChanged = errors.New("the team was changed by another head")
 
 // updateTeam publishes a new team if the listing l of Nodes requires one. It ends the run if that
 // fails.
@@ -43,7 +43,7 @@ func (a *membershipManager) updateTeam(l signal.Listing) {
 		return
 	}
 	a.membership.ApplyRecord(record)
-	a.Log.Info("chose the team", zap.Int("generation", record.Generation), zap.String("team", a.nodeNames(a.membership.MemberNodes())))
+	a.Log.Info("selected the team", zap.Int("generation", record.Generation), zap.String("team", a.nodeNames(a.membership.MemberNodes())))
 	a.nodeWatch.NotifyChange() // for tasks that wait for the team
 }
 
@@ -69,7 +69,7 @@ func (a *membershipManager) dropLateNodes(l signal.Listing) {
 		return
 	}
 	if missing := a.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, a.id.Size)); len(missing) > 0 {
-		f := health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be checked, and they neither were nor failed", within, a.nodeNames(missing))
+		f := health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be checked, which neither happened nor failed", within, a.nodeNames(missing))
 		f.LostNodes = missing
 		a.recordLateNodes(f, l.PolledAt)
 	}
@@ -178,7 +178,7 @@ func (a *membershipManager) droppedNodes() []record.DroppedNode {
 // logDroppedNodes logs, at the end of the run, the nodes without which the job has run, and why.
 func (a *membershipManager) logDroppedNodes() {
 	for _, dropped := range a.droppedNodes() {
-		a.Log.Warn("the job did without " + a.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
+		a.Log.Warn("the job ran without " + a.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
 	}
 }
 
@@ -204,7 +204,7 @@ func (a *membershipManager) nodeHosts() []string {
 func (a *membershipManager) hostOfJoined(nodeIndex int) string {
 	joined, err := a.roundTrip.ReadJoined(a.WorkCtx, nodeIndex)
 	if err != nil {
-		a.Log.Warn("cannot read which host a rank is on", zap.Int("of", nodeIndex), zap.Error(err))
+		a.Log.Warn("cannot read the host of a node", zap.Int("of", nodeIndex), zap.Error(err))
 	}
 	return joined.Host
 }
@@ -227,7 +227,7 @@ func (a *membershipManager) shouldGiveUp(missing []int) bool {
 // nodesNotBackFailure returns the failure that the missing nodes, which earlier attempts have lost,
 // have not come back.
 func (a *membershipManager) nodesNotBackFailure(missing []int) *health.Failure {
-	f := health.NewFailure(health.NotReturned, "cannot go on without %s: lost in attempt %d, and not back within %s; give --nnodes=%d:%d to go on with fewer nodes",
+	f := health.NewFailure(health.NotReturned, "cannot go on without %s: lost in attempt %d, and not restarted within %s; give --nnodes=%d:%d to go on with fewer nodes",
 		a.nodeNames(missing), a.id.Attempt, time.Since(a.started).Round(time.Second/10), max(1, a.id.Size-len(missing)), a.id.Size)
 	f.LostNodes = missing
 	return f
@@ -239,11 +239,11 @@ func (a *membershipManager) joinTimeoutFailure(missing []int) *health.Failure {
 	if a.wereLostBefore(missing) && !a.membership.HasSpares() {
 		return a.nodesNotBackFailure(missing)
 	}
-	mend := "see whether their tasks have started, and whether it is the same file system there"
+	mend := "check that their tasks have started, and that they see the same file system"
 	if a.Dir.FileSystem().Local && a.id.Launcher != roles.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", a.Dir.FileSystem().Name)
+		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that all nodes share", a.Dir.FileSystem().Name)
 	}
-	f := health.NewFailure(health.ShareUnusable, "cannot meet %d of %d nodes: %s did not answer through %s within %s: %s",
+	f := health.NewFailure(health.ShareUnusable, "cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
 		len(missing), a.id.Size, a.nodeNames(missing), a.cfg.LogDir, time.Since(a.started).Round(time.Second/10), mend)
 	f.LostNodes = missing
 	return f

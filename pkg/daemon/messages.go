@@ -94,7 +94,7 @@ func (n *node) exitUnjoined(err error) int {
 	outcome := health.OutcomeOfKind(f.Kind)
 	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.Failure})
 	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == health.ShareUnusable {
-		n.Log.Warn("the job may go on without this node, which leaves with 0 for it")
+		n.Log.Warn("the job may continue without this node, which exits with 0 for this reason")
 		return 0
 	}
 	return outcome.Code

@@ -125,11 +125,11 @@ func TestJobsLastWords(t *testing.T) {
 		for _, record := range spokenLines(t, j.said()) {
 			last[record.Daemon] = record
 		}
-		const what = "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
+		const what = "the worker of node 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
 		for daemon, begins := range map[string]string{
 			"bringupd[0 n0]": "bringupd: the job failed with code 77, ",
-			"bringupd[1 n1]": "bringupd: rank 1 (n1) ends with the job, code 77: " + what,
-			"bringupd[2 n2]": "bringupd: rank 2 (n2) has ended the job, code 77: " + what,
+			"bringupd[1 n1]": "bringupd: node 1 (n1) ends with the job, code 77: " + what,
+			"bringupd[2 n2]": "bringupd: node 2 (n2) has ended the job, code 77: " + what,
 		} {
 			got := last[daemon]
 			if len(got.LastWords) == 0 || !strings.HasPrefix(got.LastWords[0], begins) {
@@ -141,8 +141,8 @@ func TestJobsLastWords(t *testing.T) {
 		}
 		head := last["bringupd[0 n0]"].LastWords
 		for _, line := range []string{
-			"  | step 42", "  took down: the driver", "  requeue: no",
-			"  all of it: " + filepath.Join(j.run(), signal.NameResult),
+			"  | step 42", "  also ended: the driver", "  requeue: no",
+			"  details: " + filepath.Join(j.run(), signal.NameResult),
 		} {
 			if !slices.Contains(head, line) {
 				t.Errorf("the head's last words lack %q: %q", line, head)
@@ -166,7 +166,7 @@ func TestJobsLastWords(t *testing.T) {
 // TestWhoSpeaksForTheHead verifies that a worker that wrote the result prints the head's complete
 // final message, and the others one line.
 func TestWhoSpeaksForTheHead(t *testing.T) {
-	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
+	first := cause(2, health.PeerLost, "driver", "the head, node 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
 		n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(2, 3), Output: config.Output{Streams: config.Streams{Err: stderr}}}}, new(signal.Dir))
@@ -181,11 +181,11 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "bringupd: rank 2 (n2) ends with the job, code 76: the head, rank 0 (n0), is lost\n"
+		want := "bringupd: node 2 (n2) ends with the job, code 76: the head, node 0 (n0), is lost\n"
 		if wrote {
-			want = "bringupd: the job failed with code 76: the head, rank 0 (n0), is lost\n"
+			want = "bringupd: the job failed with code 76: the head, node 0 (n0), is lost\n"
 		}
-		if !strings.HasPrefix(string(data), want) || wrote != strings.Contains(string(data), "  where: n0, rank 0 of 3") {
+		if !strings.HasPrefix(string(data), want) || wrote != strings.Contains(string(data), "  where: n0, node 0 of 3") {
 			t.Errorf("it says %q, want %q", data, want)
 		}
 	}
@@ -209,8 +209,8 @@ func TestLastWordsWithoutARun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, "exec sleep 300").all(func(c *deps.Config) { c.Times.Join = time.Second })
 		j.start(0).expect(-1, 66, 66)
-		for _, rank := range []string{"rank 1 (n1)", "rank 2 (n2)"} {
-			if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {
+		for _, rank := range []string{"node 1 (n1)", "node 2 (n2)"} {
+			if want := "bringupd: " + rank + " ends with code 66: cannot find the head"; !strings.Contains(j.said(), want) {
 				t.Errorf("nobody says %q: %s", want, j.said())
 			}
 		}

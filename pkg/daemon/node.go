@@ -65,12 +65,12 @@ func (n *node) reportUp(how string) {
 
 // nodeName returns the name of a node for messages, such as "node 1 (t1)".
 func (n *node) nodeName(nodeIndex int) string {
-	return advice.NodeName(nodeIndex, n.id, n.cfg.World.IsRequested())
+	return advice.NodeName(nodeIndex, n.id)
 }
 
 // nodeNames returns a list of nodes for messages.
 func (n *node) nodeNames(nodes []int) string {
-	return advice.NodeNames(nodes, n.id, n.cfg.World.IsRequested())
+	return advice.NodeNames(nodes, n.id)
 }
 
 // recordHeader returns the header of this node's records.

@@ -40,9 +40,9 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			{"well again", func() { h.peerLinks.RecordHeartbeat(1, false) }, time.Second, ""},
 			{"sick", func() { h.peerLinks.SetRunning(true); h.peerLinks.RecordHeartbeat(1, true) }, 0, ""},
 			{"for half of the peer timeout", func() {}, cfg.Times.Peer / 2, ""},
-			{"for longer than it", func() {}, cfg.Times.Peer/2 + 1, "the share does not answer rank 1: the job goes on"},
+			{"for longer than it", func() {}, cfg.Times.Peer/2 + 1, "the shared file system does not respond to node 1: the job continues"},
 			{"and longer", func() {}, cfg.Times.Peer, ""},
-			{"the share is back", func() { h.peerLinks.RecordHeartbeat(1, false) }, time.Second, "the share answers all nodes again"},
+			{"the share is back", func() { h.peerLinks.RecordHeartbeat(1, false) }, time.Second, "the shared file system responds to all nodes again"},
 			{"and stays", func() {}, time.Second, ""},
 			{"sick once more", func() { h.peerLinks.RecordHeartbeat(1, true) }, 0, ""},
 			{"for long, as the job ends", func() { h.CancelRun(&lifecycle.Outcome{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
@@ -61,7 +61,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	})
 }
 
-// TestUnanswered verifies that a node that gets no answer from the shared file system or from any
+// TestUnanswered verifies that a node that gets no response from the shared file system or from any
 // other node counts as cut off for as long as both were silent.
 func TestUnanswered(t *testing.T) {
 	t.Parallel()
@@ -72,10 +72,10 @@ func TestUnanswered(t *testing.T) {
 		kind    health.Kind
 		says    string
 	}{
-		{"without a lifeline", 0, health.ShareUnusable, "the share has not answered rank 1 (n1) for 20s"},
-		{"heard a moment ago", time.Second, health.ShareUnusable, "the share has not answered rank 1 (n1) for 20s"},
-		{"unheard for less long", 15 * time.Second, health.CutOff, "neither another node nor the share has answered for 15s"},
-		{"unheard for longer", 30 * time.Second, health.CutOff, "neither another node nor the share has answered for 20s"},
+		{"without a lifeline", 0, health.ShareUnusable, "the shared file system has not responded to node 1 (n1) for 20s"},
+		{"heard a moment ago", time.Second, health.ShareUnusable, "the shared file system has not responded to node 1 (n1) for 20s"},
+		{"unheard for less long", 15 * time.Second, health.CutOff, "neither another node nor the shared file system has responded for 15s"},
+		{"unheard for longer", 30 * time.Second, health.CutOff, "neither another node nor the shared file system has responded for 20s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -337,7 +337,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 		j.start(0, 2)
 		j.until("a lifeline", func() bool { return lines.heard() == 1 })
 		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
-		cause := health.NewFailure(health.DaemonDied, "the daemon of rank 2 has died").Failure
+		cause := health.NewFailure(health.DaemonDied, "the daemon of node 2 has died").Failure
 		head.publish(signal.AbortName(0, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.untilNamed(signal.NodesDir, done)
 		// Its record may be visible a few polls before the worker knows that it is finished and connected
@@ -384,7 +384,7 @@ func TestTug(t *testing.T) {
 		r.NodeIndex.Store(int64(tc.rank))
 		r.NotifyPeers(tc.sub, tc.name)
 		if tugs != tc.tugs {
-			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
+			t.Errorf("node %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
 		}
 	}
 	new(lifecycle.Publisher).NotifyPeers(signal.ControlDir, signal.NameGateOpen) // without a peer link
@@ -409,7 +409,7 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 		before := looks()
 		j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
 		if ended := j.ended(); len(ended) > 0 || j.has(signal.ControlDir, signal.NameHeadFinished) {
-			t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.ControlDir))
+			t.Errorf("the head has not waited for node 1: %v has ended, and %v are there", ended, j.names(signal.ControlDir))
 		}
 		p.publish(signal.NodeName(1, size, record.StateDone), &record.Done{})
 		j.untilNamed(signal.ControlDir, signal.NameHeadFinished)

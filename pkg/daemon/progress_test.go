@@ -30,7 +30,7 @@ func TestProgress(t *testing.T) {
 		})
 		j.all(func(c *deps.Config) { c.Times.Join = ceiling })
 		j.start(3)
-		const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
+		const want = "s now, for 2 of 4 nodes: not joined: node 3; checks not passed: node 2 (node 2: waits for gpu.fabric: in progress)"
 		// The condition that a node waits for is in its event log, which is written from time to time.
 		j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), want) })
 		close(waits)

@@ -58,7 +58,7 @@ func (n *node) carryOutRestart(end *lifecycle.Outcome) {
 		n.Log.Warn(end.NextAttempt.Reason)
 		return
 	case end.NextAttempt.Reason != "":
-		n.Log.Warn("there is no other attempt: " + end.NextAttempt.Reason)
+		n.Log.Warn("there is no further attempt: " + end.NextAttempt.Reason)
 	}
 	if end.Requeue == nil {
 		return
@@ -77,7 +77,7 @@ func (n *node) recordBadNodes(hosts []string) {
 	n.LogWriteError(n.CallFileSystem("write", signal.BadNodesDir, n.cfg.Times.Peer, func(ctx context.Context) error {
 		path, err := n.Dir.RecordBadNodes(ctx, hosts)
 		if err == nil {
-			n.Log.Debug("noted the nodes to stay away from", zap.String("in", path), zap.Strings("bad nodes", hosts))
+			n.Log.Debug("recorded the nodes to avoid", zap.String("in", path), zap.Strings("bad nodes", hosts))
 		}
 		return err
 	}))

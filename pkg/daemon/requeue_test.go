@@ -87,11 +87,11 @@ func TestRequeue(t *testing.T) {
 	}{
 		{
 			name: "a node that failed its check", change: failsCheck, code: 75, word: "check", kind: health.CheckFailed,
-			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "started anew for the 1st time",
+			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "requeued for the 1st time",
 		},
 		{
 			name: "as often as it may be", change: func(c *deps.Config) { failsCheck(c); c.Identity.Restart = 3 },
-			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
+			code: 69, word: "gave-up", kind: health.CheckFailed, bad: "n1\n", why: "3 times of at most 3", says: "not requeued",
 		},
 		{
 			name: "the user asks for none", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
@@ -100,11 +100,11 @@ func TestRequeue(t *testing.T) {
 		{
 			name: "what would come again", change: func(c *deps.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "exit 3")}
-			}, code: 77, word: "service", kind: health.ServiceDied, why: "nothing that another try would mend", says: "not started anew",
+			}, code: 77, word: "service", kind: health.ServiceDied, why: "cannot be fixed by another try", says: "not requeued",
 		},
 		{
 			name: "no launcher that could", change: func(c *deps.Config) { failsCheck(c); c.After.Requeue.By = nil },
-			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
+			code: 75, word: "check", kind: health.CheckFailed, bad: "n1\n", why: "only jobs of Slurm", says: "not requeued",
 		},
 		{
 			name: "a launcher that refuses", change: failsCheck, refuses: errors.New("cannot run scontrol: Only batch jobs"),
@@ -121,7 +121,7 @@ func TestRequeue(t *testing.T) {
 					}
 					for nodeIndex := range size {
 						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateDone)) {
-							t.Errorf("rank %d is not done", nodeIndex)
+							t.Errorf("node %d is not done", nodeIndex)
 						}
 					}
 				}
@@ -196,7 +196,7 @@ func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
 		j.untilNamed(signal.ControlDir, signal.AbortName(0, 2))
 		j.signals[0] <- syscall.SIGTERM
 		j.expect(76, -1)
-		if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end meanwhile") {
+		if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end in the meantime") {
 			t.Errorf("the launcher was asked %d times; the bad nodes are %q", by.requeued, j.badNodes())
 		}
 	})

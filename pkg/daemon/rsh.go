@@ -38,7 +38,7 @@ func (t remoteNodes) Address(nodeIndex int) string {
 // RequestConn asks a worker, on its peer link, to connect to the head and receive a command.
 func (t remoteNodes) RequestConn(nodeIndex int) error {
 	if !t.head.peerLinks.IsConnected(nodeIndex) {
-		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(nodeIndex))
+		return fmt.Errorf("%s has no peer link, which bringupd rsh needs: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(nodeIndex))
 	}
 	t.head.peerLinks.Head.RequestStream(nodeIndex)
 	return nil
@@ -49,7 +49,7 @@ func (t remoteNodes) RequestConn(nodeIndex int) error {
 func (h *head) addRemoteEnv(env []string) []string {
 	program, err := os.Executable()
 	if err != nil {
-		h.Log.Warn("the driver's mpirun is told no way to the nodes", zap.Error(err))
+		h.Log.Warn("the driver's mpirun is not told how to reach the nodes", zap.Error(err))
 	}
 	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
 	return process.WithEnv(env, h.remote.PrepareDriver(rsh.DriverInfo{Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet, Argv: h.cfg.Driver}, env))
@@ -71,7 +71,7 @@ func (h *head) slotsPerNode() int {
 	}
 	var err error
 	if h.layout, err = h.cfg.Simulation.NodeResources(h.gpuMonitor.Topology(), roles.EnvironmentOf(h.cfg.Environ)); err != nil {
-		h.Log.Warn("cannot tell how many slots a node has; give --slots-per-node", zap.Error(err))
+		h.Log.Warn("cannot determine the number of slots per node; give --slots-per-node", zap.Error(err))
 	}
 	room, _ := ranks.LayoutRequest{}.NodeRanks(h.rankSlots()) // cannot fail without a requested number
 	return room

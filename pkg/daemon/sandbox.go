@@ -99,7 +99,7 @@ func (w *worker) findSandboxRun() error {
 	finder := signal.NewStepFinder(w.cfg.RunLocation(), w.id.Job, w.id.Restart)
 	dir, job, err := finder.AwaitRun(ctx)
 	if errors.Is(err, errDeadline) {
-		return health.NewFailure(health.ShareUnusable, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
+		return health.NewFailure(health.ShareUnusable, "cannot find the run of this sandbox: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
 			w.nodeName(w.id.NodeIndex), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
 	}
 	if err != nil {

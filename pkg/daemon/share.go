@@ -57,12 +57,12 @@ func (n *node) watchShare(ctx context.Context) {
 		case silence > n.cfg.Times.Peer:
 			if outwaited == 0 {
 				n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{Responsive: new(false)})
-				n.Log.Info("the share does not answer: the job goes on, as every lifeline is well")
+				n.Log.Info("the shared file system does not respond: the job continues, because every peer link is healthy")
 			}
 			outwaited = silence
 		case outwaited > 0:
 			n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{Responsive: new(true)})
-			n.Log.Info("the share answers again", zap.Duration("after", outwaited.Round(time.Second/10)))
+			n.Log.Info("the shared file system responds again", zap.Duration("after", outwaited.Round(time.Second/10)))
 			outwaited = 0
 		}
 	}
@@ -80,10 +80,10 @@ func (n *node) toleratesShareOutage(now time.Time) bool {
 func (n *node) shareTimeoutFailure(silence time.Duration) *health.Failure {
 	if n.linkState != nil {
 		if unheard, ever := n.linkState.TotalSilence(time.Now()); ever && unheard > n.timing.SilenceTimeout {
-			return n.cutOffFailure(fmt.Sprintf("neither another node nor the share has answered for %s", min(unheard, silence).Round(time.Second/10)))
+			return n.cutOffFailure(fmt.Sprintf("neither another node nor the shared file system has responded for %s", min(unheard, silence).Round(time.Second/10)))
 		}
 	}
-	return health.NewFailure(health.ShareUnusable, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
+	return health.NewFailure(health.ShareUnusable, "cannot continue: the shared file system has not responded to %s for %s: check whether %s hangs on that node",
 		n.nodeName(n.id.NodeIndex), silence.Round(time.Second/10), n.Dir.Path())
 }
 
@@ -147,7 +147,7 @@ func (r refusedHeartbeats) duration(beat time.Duration) time.Duration { return t
 
 // writeHeartbeat writes one heartbeat file of this node.
 func (n *node) writeHeartbeat(ctx context.Context, sub string, state record.State) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.timing.SilenceTimeout, errors.New("the peers would miss the beat"))
+	ctx, cancel := context.WithTimeoutCause(ctx, n.timing.SilenceTimeout, errors.New("the peers would miss the heartbeat"))
 	defer cancel()
 	return n.Dir.WriteHeartbeat(ctx, sub, state)
 }

@@ -21,7 +21,7 @@ func TestShareStats(t *testing.T) {
 		for nodeIndex := 1; nodeIndex < 3; nodeIndex++ {
 			done := readRecordOf[record.Done](j, signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateDone))
 			if done.Share == nil || done.Share.ByKind["link"] == 0 {
-				t.Errorf("rank %d tells of the share: %+v", nodeIndex, done.Share)
+				t.Errorf("node %d tells of the share: %+v", nodeIndex, done.Share)
 			}
 		}
 		for _, want := range []string{"all 2", "rename", "the slowest:"} {

@@ -139,14 +139,14 @@ func TestNotify(t *testing.T) {
 	touch(t, marks+"/go")
 	j.expect(0, 0)
 	for nodeIndex, messages := range [][]string{ofHead(), ofWorker()} {
-		ready := fmt.Sprintf("READY=1\nSTATUS=run 17.0, rank %d: %s", nodeIndex, []string{"the gate is open", "up"}[nodeIndex])
-		stopping := fmt.Sprintf("STOPPING=1\nSTATUS=run 17.0, rank %d: ends: the driver has ended", nodeIndex)
+		ready := fmt.Sprintf("READY=1\nSTATUS=run 17.0, node %d: %s", nodeIndex, []string{"the gate is open", "up"}[nodeIndex])
+		stopping := fmt.Sprintf("STOPPING=1\nSTATUS=run 17.0, node %d: ends: the driver has ended", nodeIndex)
 		isReady, isStopping := slices.Index(messages, ready), slices.IndexFunc(messages, func(m string) bool { return strings.HasPrefix(m, stopping) })
-		if messages[0] != fmt.Sprintf("STATUS=run 17.0, rank %d: join", nodeIndex) || isReady < 1 || isStopping < isReady {
-			t.Errorf("rank %d has told %q", nodeIndex, messages)
+		if messages[0] != fmt.Sprintf("STATUS=run 17.0, node %d: join", nodeIndex) || isReady < 1 || isStopping < isReady {
+			t.Errorf("node %d has told %q", nodeIndex, messages)
 		}
 		if text := strings.Join(messages, "\n"); strings.Count(text, "READY=1") != 1 || strings.Count(text, "STOPPING=1") != 1 {
-			t.Errorf("rank %d has told twice: %q", nodeIndex, messages)
+			t.Errorf("node %d has told twice: %q", nodeIndex, messages)
 		}
 	}
 	if strings.Contains(j.contents(j.out), sdnotify.SocketVariable) {

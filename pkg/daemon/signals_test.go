@@ -55,7 +55,7 @@ func TestSignals(t *testing.T) {
 				}
 				j.expect(everyone(tc.code, 3)...)
 				if cause := j.blames(j.result().Cause.NodeIndex, tc.kind, tc.code); len(tc.to) == 1 && cause.NodeIndex != tc.to[0] {
-					t.Errorf("the result blames rank %d, not %d", cause.NodeIndex, tc.to[0])
+					t.Errorf("the result blames node %d, not %d", cause.NodeIndex, tc.to[0])
 				}
 				saved, err := os.Stat(filepath.Join(marks, "saved"))
 				if err != nil {
@@ -180,7 +180,7 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 		j.untilFile(filepath.Join(marks, "running"))
 		for nodeIndex := range 3 {
 			if !fakechild.Kill(j.pidIn(filepath.Join(marks, "mortal."+strconv.Itoa(nodeIndex))), syscall.SIGTERM) {
-				t.Fatalf("the service of rank %d has ended", nodeIndex)
+				t.Fatalf("the service of node %d has ended", nodeIndex)
 			}
 		}
 		for _, signals := range j.signals {

@@ -68,7 +68,7 @@ func (j *job) chose(team []int, dropped ...int) record.Result {
 	for _, d := range result.Dropped {
 		nodes = append(nodes, d.NodeIndex)
 		if d.Reason == "" {
-			j.t.Errorf("rank %d is dropped for no reason", d.NodeIndex)
+			j.t.Errorf("node %d is dropped for no reason", d.NodeIndex)
 		}
 	}
 	if !slices.Equal(nodes, dropped) {
@@ -117,7 +117,7 @@ func TestSparesStandBy(t *testing.T) {
 		}
 		for nodeIndex := range 3 {
 			if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, 3, record.StateDone)) {
-				t.Errorf("rank %d has not said that it is done", nodeIndex)
+				t.Errorf("node %d has not said that it is done", nodeIndex)
 			}
 		}
 	})
@@ -153,7 +153,7 @@ func TestNodesDropped(t *testing.T) {
 		{
 			name: "one whose setup fails", size: 3, bounds: membership.NodeRange{Min: 2, Max: 3}, codes: []int{0, 0, 0},
 			change: func(_ *testing.T, c *deps.Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
-			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of rank 1 (n1) failed",
+			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of node 1 (n1) failed",
 		},
 		{
 			name: "one whose service does not start", size: 4, bounds: membership.NodeRange{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
@@ -178,7 +178,7 @@ func TestNodesDropped(t *testing.T) {
 					Ready:   probe(t, "file:"+marks+".gone"),
 				}
 			},
-			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "the sandbox of rank 1 (n1)",
+			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "the sandbox of node 1 (n1)",
 			started: "0-as-0-of-2 1-as-1-of-2 2-as-1-of-2",
 		},
 		{
@@ -316,7 +316,7 @@ func TestSilentSpare(t *testing.T) {
 		j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, record.StateChecked))
 		spare.stall()
 		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
-		j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job goes on") })
+		j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job continues") })
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

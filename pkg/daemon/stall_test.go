@@ -103,7 +103,7 @@ func (j *job) allRunning(marks string) {
 	}
 }
 
-const stalled = "the share has not answered"
+const stalled = "the shared file system has not responded to"
 
 // TestAMountStalls lets one mount hang: its node ends by itself, and the others name it.
 func TestAMountStalls(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAMountStalls(t *testing.T) {
 				mounts[tc.which].stall()
 				j.expect(tc.codes...)
 				if !strings.Contains(j.said(), stalled+" "+j.name(tc.which)) {
-					t.Errorf("rank %d did not say that its share hangs: %s", tc.which, j.said())
+					t.Errorf("node %d did not say that its share hangs: %s", tc.which, j.said())
 				}
 				j.untilFile(filepath.Join(marks, "saved"))
 				if tc.which == 0 {
@@ -177,7 +177,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 				}
 				time.Sleep(2 * peer)
 				// A worker whose peer link is healthy polls rarely.
-				j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
+				j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
 				if ended := j.ended(); len(ended) > 0 {
 					t.Fatalf("these daemons have ended for want of a share: %v", ended)
 				}
@@ -185,7 +185,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 					for _, nodeIndex := range tc.which {
 						mounts[nodeIndex].release()
 					}
-					j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the share answers all nodes again") })
+					j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the shared file system responds to all nodes again") })
 				}
 				touch(t, over)
 				j.expect(0, 0, 0)
@@ -211,9 +211,9 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 		says  string
 	}{
 		{"when its time is over", 3 * peer, func(*playedLine) {}, []int{66, -1, 66, 66}, stalled},
-		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has died"},
-		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.SayGoodbye() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has ended and could not write so"},
-		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "rank 1 (n1) hangs"},
+		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() }, []int{76, -1, 76, 76}, "the daemon of node 1 (n1) has died"},
+		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.SayGoodbye() }, []int{76, -1, 76, 76}, "the daemon of node 1 (n1) has ended and could not record this in the run directory"},
+		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "node 1 (n1) hangs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 				for _, m := range mounts {
 					m.stall()
 				}
-				j.until("the word of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
+				j.until("the word of it", func() bool { return strings.Contains(j.said(), "the shared file system does not respond") })
 				p.silence()
 				tc.lose(line)
 				j.expect(tc.codes...)
@@ -323,7 +323,7 @@ func TestAMountStallsForAWhile(t *testing.T) {
 // waits no longer than the file system may be silent.
 func TestTheReasonIsReadAfterASilence(t *testing.T) {
 	t.Parallel()
-	const peer, unread = 4 * time.Second, "the share does not tell why"
+	const peer, unread = 4 * time.Second, "and its record cannot be read"
 	for _, tc := range []struct {
 		name  string
 		after time.Duration // from the head's message to the file system's answer
@@ -346,7 +346,7 @@ func TestTheReasonIsReadAfterASilence(t *testing.T) {
 				mounts[1].release()
 				j.expect(143, 143, 143)
 				if read := !strings.Contains(j.said(), unread); read != tc.reads {
-					t.Errorf("rank 1 has read the reason: %v\n%s", read, j.said())
+					t.Errorf("node 1 has read the reason: %v\n%s", read, j.said())
 				}
 			})
 		})

@@ -50,27 +50,27 @@ func TestEventsTellOfAJob(t *testing.T) {
 			got := told(run, nodeIndex)
 			for _, event := range want {
 				if !slices.Contains(got, event) {
-					t.Errorf("rank %d does not tell of %q: %q", nodeIndex, event, got)
+					t.Errorf("node %d does not tell of %q: %q", nodeIndex, event, got)
 				}
 			}
 		}
 		for _, e := range run.Events {
 			if e.Name == eventlog.DaemonEnded && *e.Code != []int{3, 0, 0}[e.Rank] {
-				t.Errorf("rank %d says that it ends with %d", e.Rank, e.Code)
+				t.Errorf("node %d says that it ends with %d", e.Rank, e.Code)
 			}
 			if e.Name == eventlog.ChildExited && (e.Rank != 0 || e.Exit != "exit code 3") {
-				t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
+				t.Errorf("node %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
 			}
 		}
 		for nodeIndex, host := range j.configs[0].Identity.Hosts {
 			raw, err := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", nodeIndex, 3)))
 			if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, nodeIndex, host); err != nil || !strings.Contains(string(raw), end) {
-				t.Errorf("the events of rank %d lack %s: %s, %v", nodeIndex, end, raw, err)
+				t.Errorf("the events of node %d lack %s: %s, %v", nodeIndex, end, raw, err)
 			}
 		}
 		for _, node := range run.Nodes[1:] {
 			if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
-				t.Errorf("the clock of rank %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+				t.Errorf("the clock of node %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
 			}
 		}
 		if run.Job.Hosts != "n[0-2]" {

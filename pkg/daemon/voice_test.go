@@ -36,7 +36,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	j.expect(143, 143)
 	j.blames(0, health.Terminated, 143)
 	log := j.log(0)
-	for _, want := range []string{`"last_words":["bringupd: the job was ended with code 143`, `nobody has read standard error to its end`} {
+	for _, want := range []string{`"last_words":["bringupd: the job was ended with code 143`, `standard error was not read to its end`} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the head's own log lacks %q: %s", want, log)
 		}

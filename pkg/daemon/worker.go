@@ -64,15 +64,15 @@ func (w *worker) joinRun(began time.Time) error {
 	w.prepareLink(job)
 	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {
-		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
+		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
 			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
 	}
 	if job.ConfigDigest != w.cfg.Digest() {
-		mend := "give all ranks the same flags, variables and file"
+		mend := "give all nodes the same flags, environment variables and configuration file"
 		if job.ProgramVersion != w.cfg.Program {
 			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.ProgramVersion)
 		}
-		return health.NewFailure(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.nodeName(w.id.NodeIndex), mend)
+		return health.NewFailure(health.Usage, "cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), mend)
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, _ := w.cfg.Address()
@@ -81,7 +81,7 @@ func (w *worker) joinRun(began time.Time) error {
 		TimeToSeen: seen.Sub(began), TimeToAnswer: time.Since(seen), HasWaited: waited,
 	})
 	if errors.Is(err, signal.ErrAlreadyPublished) {
-		return w.newDuplicateError("another daemon of this rank has joined already")
+		return w.newDuplicateError("another daemon of this node has joined already")
 	}
 	if err != nil {
 		return err
@@ -116,11 +116,11 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
-	mend := "see whether the head's task has started and whether this is the same file system as on the head"
+	mend := "check that the head's task has started, and that this is the same file system as on the head"
 	if kind.Local && w.id.Launcher != roles.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind.Name)
+		mend = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir that all nodes share", kind.Name)
 	}
-	return health.NewFailure(health.ShareUnusable, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
+	return health.NewFailure(health.ShareUnusable, "cannot find the head: %s has not seen run %s in %s for %s: %s",
 		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+pollErrorDetail(last))
 }
 
@@ -184,7 +184,7 @@ func (w *worker) awaitRequiredLink(ctx context.Context) error {
 	if w.cfg.Lifeline != config.LinkOn {
 		return nil
 	}
-	const what, mend = "cannot hold a lifeline", ", or give --lifeline=auto"
+	const what, mend = "cannot keep the peer link", ", or give --lifeline=auto"
 	if w.link == nil {
 		return health.NewFailure(health.Launch, "%s: the head, %s, offers none; %s%s",
 			what, w.nodeName(0), openPortsAdvice, mend)
@@ -193,7 +193,7 @@ func (w *worker) awaitRequiredLink(ctx context.Context) error {
 }
 
 // openPortsAdvice is the advice to the user if a peer link cannot be made.
-const openPortsAdvice = "let the nodes connect to each other's ports"
+const openPortsAdvice = "allow connections between the nodes' ports"
 
 // awaitFirstConnection waits until the peer link is up for the first time, at most for the peer
 // timeout from the first attempt to connect. The message of its failure begins with what, which

@@ -77,7 +77,7 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 }
 
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.
-var errHeadLeft = errors.New("the head has ended in order")
+var errHeadLeft = errors.New("the head has ended normally")
 
 // RunEnded handles the exit code of the run, which the head sends at the end. After an orderly end,
 // this node ends by it, unless the launcher relaunches each failed task: then it needs the record.
@@ -447,13 +447,13 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	// End the children and report to the user.
 	left := w.stopChildren(end)
 	w.copyServiceLogs(end)
-	w.Log.Info("this node is done", zap.String("why", end.Reason), zap.Strings("left", left))
+	w.Log.Info("this node has ended its part", zap.String("why", end.Reason), zap.Strings("left", left))
 	w.printWorkerMessage(end, left)
 	code := end.Code
 	if end.Orderly && !w.id.Launcher.Traits().RelaunchesEachDaemon {
 		code = 0
 	}
-	// Publish that this node is done.
+	// Publish that this node has ended its part.
 	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()

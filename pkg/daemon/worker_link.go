@@ -107,7 +107,7 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 		_, ever := w.link.PeerState(0)
 		if !ever && !said && now.Sub(w.link.started) > w.cfg.Times.Peer {
 			said = true
-			w.Log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
+			w.Log.Warn("cannot establish a peer link to the head: heartbeat files replace it, and failures are detected later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.link.addresses))
 		}
 		if wanted := w.controlPollInterval(now, ever); w.link.IsRunning() && wanted != pace {
@@ -132,7 +132,7 @@ func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 
 // newDuplicateError returns the failure of a daemon that is not the first one of its node.
 func (w *worker) newDuplicateError(why string) *duplicateDaemonError {
-	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start each rank once", w.nodeName(w.id.NodeIndex), why)
+	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start one daemon per node", w.nodeName(w.id.NodeIndex), why)
 	f.Phase = w.Events.CurrentPhase()
 	return &duplicateDaemonError{f}
 }

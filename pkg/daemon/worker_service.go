@@ -84,7 +84,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 		return framework.Node{}, context.Cause(n.RunCtx)
 	}
 	if err != nil {
-		return framework.Node{}, health.NewFailure(health.CheckEnvironment, "cannot make a private directory on %s: %v", n.nodeName(n.id.NodeIndex), err)
+		return framework.Node{}, health.NewFailure(health.CheckEnvironment, "cannot create a private directory on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	self := framework.Node{
 		RunName: n.Dir.Name(), TeamIndex: place.TeamIndex, Size: place.Size, LaunchIndex: n.id.NodeIndex, Host: n.id.Host, Address: address,
@@ -94,7 +94,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 	// Create the credentials that keep other users out of the services.
 	env, err := n.privateDir.WriteCredentials(n.cfg.Framework, self, n.Dir.DeriveSecret(n.cfg.Framework.Name()))
 	if err != nil {
-		return self, health.NewFailure(health.ServiceDied, "cannot keep strangers out of the services of %s: %v", n.nodeName(n.id.NodeIndex), err)
+		return self, health.NewFailure(health.ServiceDied, "cannot close the services to other users on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	self.Environ = process.WithEnv(self.Environ, env)
 	return self, nil

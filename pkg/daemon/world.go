@@ -226,7 +226,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 	if len(without) == 0 {
 		return nil
 	}
-	return health.NewFailure(health.Launch, "%s: %s made no peer link to the head within %s; %s",
+	return health.NewFailure(health.Launch, "%s: %s did not establish a peer link to the head within %s; %s",
 		world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
 }
 
@@ -277,7 +277,7 @@ func (n *node) drainRankOutput() {
 	ctx, cancel := context.WithTimeoutCause(n.GraceCtx, rankOutputTimeout, errDeadline)
 	defer cancel()
 	if err := here.Close(ctx); err != nil {
-		n.Log.Warn("not all that the ranks have printed was passed on: it is in their logs", zap.Error(err))
+		n.Log.Warn("not all output of the ranks was passed on: it is in their logs", zap.Error(err))
 	}
 }
 

@@ -182,7 +182,7 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	for i := range ranks {
 		ranks[i] = first + i
 	}
-	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatRanks(ranks), textutil.JoinLimited(hosts, 16, ", "))
+	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatIndices("rank", ranks), textutil.JoinLimited(hosts, 16, ", "))
 	t.mu.Lock()
 	told := t.spawnCalls < maxSlowFences
 	t.spawnCalls++

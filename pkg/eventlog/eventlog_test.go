@@ -85,7 +85,7 @@ func TestFewFencesAreToldOf(t *testing.T) {
 	}{
 		{"quick ones", 5000, time.Millisecond, nil, maxFences},
 		{"slow ones", 5000, slowFenceTime, nil, maxSlowFences},
-		{"failed ones", 5000, time.Millisecond, errors.New("rank 3 will never come"), maxSlowFences},
+		{"failed ones", 5000, time.Millisecond, errors.New("node 3 will never come"), maxSlowFences},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			trail, said := New(), new(kept)

@@ -91,7 +91,7 @@ func CountCalls(report *record.FileSystemReport, workers []record.CallStats) Cal
 		row(op.String(), func(s record.CallStats) int64 { return s.ByKind[op.String()] })
 	}
 	row("all", func(s record.CallStats) int64 { return s.Calls })
-	row("made again", func(s record.CallStats) int64 { return s.Retries })
+	row("recreated", func(s record.CallStats) int64 { return s.Retries })
 	for _, worker := range workers {
 		if worker.Slowest.Took > a.Slowest.Took {
 			a.Slowest = worker.Slowest
@@ -111,7 +111,7 @@ func (a CallCounts) FormatTable() string {
 	_ = table.Flush() // writes to memory
 	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path, a.Slowest.Took.Round(time.Microsecond))
 	for _, trip := range a.RoundTrips {
-		fmt.Fprintf(&text, "\na record and its answer were seen after %s by way of rank %d", trip.Took.Round(10*time.Microsecond), trip.NodeIndex)
+		fmt.Fprintf(&text, "\nround trip of a record: %s, by node %d", trip.Took.Round(10*time.Microsecond), trip.NodeIndex)
 	}
 	return text.String()
 }

@@ -18,7 +18,7 @@ const (
 	// initialises its GPUs one after the other: more than 25 s were seen with A100s in a virtual
 	// machine (Azure/AgentBaker#2829), and with 8 B200 under confidential computing. There a KILL
 	// during the initialisation left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call to a
-	// GPU's own processor (GSP) without an answer returns after 45 s
+	// GPU's own processor (GSP) without a response returns after 45 s
 	// (NVIDIA/open-gpu-kernel-modules#446).
 	DefaultProbeTimeout = 120 * time.Second
 	// countTimeout is the timeout until the number of GPUs is known, before any is initialised: the

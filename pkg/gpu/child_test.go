@@ -279,8 +279,8 @@ func (slowDriver) inspectGPUs(tell func(message)) Facts {
 	return Facts{Version: FactsVersion, Init: Success}
 }
 
-// TestDeadlineGrows verifies that the deadline is extended while further GPUs are attached, and that
-// it expires soon after the last one.
+// TestDeadlineGrows verifies that the deadline is extended while further GPUs are attached, and
+// that it expires soon after the last one.
 func TestDeadlineGrows(t *testing.T) {
 	// Less than the total time of the slow driver, and far more than the time between two of its
 	// messages.

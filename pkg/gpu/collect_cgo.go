@@ -320,7 +320,7 @@ func (c *collector) hangingCall(gpu int) string {
 
 // reportSlowCalls writes the names of all slow calls as one line, whenever they differ from last.
 // It repeats itself every slowCallInterval until no call is running. The parent keeps the last few
-// lines of a child, so that it can report the slow calls if it kills a child without an answer.
+// lines of a child, so that it can report the slow calls if it kills a child without a response.
 func (c *collector) reportSlowCalls(last string) {
 	if text := c.slowCallNames(); text != "" && text != last {
 		fmt.Fprintf(c.slowCallLog, "waiting for %s\n", text)

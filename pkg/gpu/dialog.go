@@ -56,7 +56,7 @@ type runningChild struct {
 	lastOutput   outputTail              // the last lines in another format; guarded by mu
 	openRequests map[int]*responseStream // open requests by number; guarded by mu
 	nextNumber   int                     // number of the next request; guarded by mu
-	// pendingInspections is the number of inspections without an answer, including those for which no
+	// pendingInspections is the number of inspections without a response, including those for which no
 	// caller waits any more. The driver may be initialising GPUs for them, which must not be
 	// interrupted. Guarded by mu.
 	pendingInspections int
@@ -106,7 +106,7 @@ func (c Child) startChild(ctx context.Context) (*runningChild, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, ctxutil.ErrAbandoned):
-		return nil, fmt.Errorf("cannot start it within %v: the filesystem of %s may hang", forkTimeout, c.programPath())
+		return nil, fmt.Errorf("cannot start it within %v: the file system of %s may hang", forkTimeout, c.programPath())
 	default:
 		return nil, fmt.Errorf("cannot start it: %w", err)
 	}

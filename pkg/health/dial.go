@@ -50,7 +50,7 @@ func (t trustedUsers) checkSockets(proc string, here, there netip.AddrPort) (see
 			s.local == there && s.remote == here || s.local == here && s.remote == there
 	})
 	if err != nil {
-		return false, fmt.Errorf("cannot see who has accepted the connection to %s: %v", there, err)
+		return false, fmt.Errorf("cannot determine which user accepted the connection to %s: %v", there, err)
 	}
 	// Classify the sockets: listeners on the port, the other end, and this end of the connection.
 	var other *socket

@@ -89,9 +89,9 @@ func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earli
 		weighed[i].Kind = CheckUser
 		switch ids := failedEnvironmentChecks(o.Failure); {
 		case !otherNodePassed(o, ids, failures, passed):
-			weighed[i].Message += "; no other node is known to have passed this check, so that the launch is at fault, not the node"
+			weighed[i].Message += "; no other node is known to have passed this check, so the launch is at fault, not the node"
 		case slices.ContainsFunc(earlier(), func(before record.Failure) bool { return isRepeatElsewhere(before, o.Host, ids) }):
-			weighed[i].Message += "; an earlier attempt failed the same check on another node, so that the launch is at fault, not the node"
+			weighed[i].Message += "; an earlier attempt failed the same check on another node, so the launch is at fault, not the node"
 		default:
 			weighed[i].Kind = CheckFailed
 		}

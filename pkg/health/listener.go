@@ -34,7 +34,7 @@ type ListeningSocket struct {
 func (l ListeningSocket) String() string {
 	port := fmt.Sprintf("port %d of %s", l.Port, l.Address)
 	if l.PID == 0 {
-		return fmt.Sprintf("%s is held by a process of user %s that can't be seen from here", port, l.User)
+		return fmt.Sprintf("%s is held by a process of user %s that is not visible here", port, l.User)
 	}
 	return fmt.Sprintf("%s is held by pid %d (%s) of user %s", port, l.PID, l.Command, l.User)
 }
@@ -67,7 +67,7 @@ func findListenerSockets(proc string, ports ...int) (found []ListeningSocket, er
 		return s.state == stateListening && slices.Contains(ports, int(s.local.Port()))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot see who listens on port %d: %v", ports[0], err)
+		return nil, fmt.Errorf("cannot determine which process listens on port %d: %v", ports[0], err)
 	}
 	for _, s := range sockets {
 		found = append(found, s.toListeningSocket())
@@ -154,7 +154,7 @@ func parseSocketAddress(s string) (netip.AddrPort, error) {
 	raw, err := hex.DecodeString(words)
 	port, portErr := strconv.ParseUint(portText, 16, 16)
 	if err != nil || portErr != nil || (len(raw) != 4 && len(raw) != 16) {
-		return netip.AddrPort{}, fmt.Errorf("%q is no socket's address", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is not the address of a socket", s)
 	}
 	for at := 0; at < len(raw); at += 4 {
 		binary.NativeEndian.PutUint32(raw[at:], binary.BigEndian.Uint32(raw[at:]))

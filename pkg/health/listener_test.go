@@ -63,7 +63,7 @@ func TestListenerString(t *testing.T) {
 		{"seen", ListeningSocket{Address: "0.0.0.0", Port: 6379, PID: 4242, Command: "redis-server", User: "bob"},
 			"port 6379 of 0.0.0.0 is held by pid 4242 (redis-server) of user bob"},
 		{"unseen", ListeningSocket{Address: "::1", Port: 6379, User: "1007"},
-			"port 6379 of ::1 is held by a process of user 1007 that can't be seen from here"},
+			"port 6379 of ::1 is held by a process of user 1007 that is not visible here"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tc.l.String(); got != tc.want {

@@ -86,7 +86,7 @@ func TestLiveness(t *testing.T) {
 				t.Errorf("silent: %v, want %v", got, tc.silent)
 			}
 			if got := l.SilenceOf(1); got != tc.quiet {
-				t.Errorf("rank 1 is quiet for %s, want %s", got, tc.quiet)
+				t.Errorf("node 1 is quiet for %s, want %s", got, tc.quiet)
 			}
 			if got := l.SilenceOf(99); got != 0 {
 				t.Errorf("a peer that nobody knows is quiet for %s", got)

@@ -96,14 +96,14 @@ var exitCodeTable = []struct {
 	Outcome
 }{
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
-	{[]Kind{Launch, CheckUser, CheckEnvironment}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, no node has what is asked for, …)", RequeueNo}},
-	{[]Kind{ShareUnusable}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
+	{[]Kind{Launch, CheckUser, CheckEnvironment}, Outcome{65, "launch", "the launch is wrong (tasks and nodes do not match, not under srun, no node meets the requirements, …)", RequeueNo}},
+	{[]Kind{ShareUnusable}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not the user's own, too slow", RequeueNo}},
 	{[]Kind{RequeuesExhausted}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
 	{[]Kind{CheckFailed, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
 	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotReturned, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
 	{[]Kind{SandboxDied, ServiceDied, SetupFailed}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
-	{[]Kind{DeadlinePassed, JobDeadlinePassed}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
+	{[]Kind{DeadlinePassed, JobDeadlinePassed}, Outcome{124, "deadline", "a deadline passed without a known cause", RequeueNo}},
 	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", RequeueNo}},
 	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", RequeueNo}},
 	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueUserDecides}},

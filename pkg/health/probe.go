@@ -46,7 +46,7 @@ type Probe struct {
 func ParseProbe(s string) (Probe, error) {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found {
-		return Probe{}, fmt.Errorf("cannot read probe %q: it has no kind before a colon; %s", s, probeSyntax)
+		return Probe{}, fmt.Errorf("cannot read probe %q: it has no kind followed by a colon; %s", s, probeSyntax)
 	}
 	var p Probe
 	var err error
@@ -66,7 +66,7 @@ func ParseProbe(s string) (Probe, error) {
 		if near := textutil.NearestWord(strings.ToLower(scheme), probeSchemes, 3); near != "" {
 			hint = fmt.Sprintf(" (is it %s?)", near)
 		}
-		return Probe{}, fmt.Errorf("cannot read probe %q: %q is no kind of probe%s; %s", s, scheme, hint, probeSyntax)
+		return Probe{}, fmt.Errorf("cannot read probe %q: %q is not a kind of probe%s; %s", s, scheme, hint, probeSyntax)
 	}
 	if err != nil {
 		return Probe{}, fmt.Errorf("cannot read probe %q: %v", s, err)
@@ -158,10 +158,10 @@ func parseHTTP(s string) (Probe, error) {
 		return Probe{}, err
 	}
 	if u.Hostname() == "" || u.Opaque != "" {
-		return Probe{}, errors.New("it names no host; http://HOST:PORT/PATH was expected")
+		return Probe{}, errors.New("it has no host; http://HOST:PORT/PATH was expected")
 	}
 	if u.User != nil {
-		return Probe{}, errors.New("it has a user name, and probes are written to logs")
+		return Probe{}, errors.New("it contains a user name, and probes are written to logs")
 	}
 	port := map[string]int{"http": 80, "https": 443}[u.Scheme]
 	if u.Port() != "" || strings.HasSuffix(u.Host, ":") {
@@ -191,7 +191,7 @@ func parseExec(rest string) (Probe, error) {
 		return Probe{}, err
 	}
 	if len(argv) == 0 || argv[0] == "" {
-		return Probe{}, errors.New("it names no command; exec:COMMAND ARGUMENT… was expected")
+		return Probe{}, errors.New("it has no command; exec:COMMAND ARGUMENT… was expected")
 	}
 	once := make(singleCall, 1)
 	return Probe{timeout: execTimeout, tryOnce: func(ctx context.Context) error {
@@ -202,12 +202,12 @@ func parseExec(rest string) (Probe, error) {
 func parseFile(rest string) (Probe, error) {
 	path := strings.TrimPrefix(rest, "//")
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
-		return Probe{}, errors.New("file:/PATH was expected, with the path from the root on")
+		return Probe{}, errors.New("file:/PATH was expected, with an absolute path")
 	}
 	path = filepath.Clean(path)
 	once := make(singleCall, 1)
 	return Probe{tryOnce: func(ctx context.Context) error {
-		return once.runBounded(ctx, 0, "the filesystem of "+path, func() error { return tryFile(path) })
+		return once.runBounded(ctx, 0, "the file system of "+path, func() error { return tryFile(path) })
 	}}, nil
 }
 
@@ -217,10 +217,10 @@ func splitAddress(address string) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("%q is not HOST:PORT (an IPv6 address goes in brackets)", address)
 	}
 	if host == "" {
-		return "", 0, errors.New("it names no host (tcp:PORT asks this node)")
+		return "", 0, errors.New("it has no host (tcp:PORT is this node)")
 	}
 	if strings.ContainsAny(host, "/ ?#@") {
-		return "", 0, fmt.Errorf("%q is no host", host)
+		return "", 0, fmt.Errorf("%q is not a host", host)
 	}
 	port, err = parsePort(text)
 	return host, port, err
@@ -229,7 +229,7 @@ func splitAddress(address string) (host string, port int, err error) {
 func parsePort(s string) (int, error) {
 	port, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || port == 0 {
-		return 0, fmt.Errorf("%q is no port; 1 to 65535 is", s)
+		return 0, fmt.Errorf("%q is not a port (1 to 65535)", s)
 	}
 	return int(port), nil
 }

@@ -20,7 +20,7 @@ func splitCommandLine(line string) ([]string, error) {
 	case w.escaped:
 		return nil, errors.New("it ends in a backslash")
 	case w.quote != 0:
-		return nil, fmt.Errorf("its last %c has no end", w.quote)
+		return nil, fmt.Errorf("its last %c is not closed", w.quote)
 	}
 	w.endWord()
 	return w.words, nil
@@ -37,7 +37,7 @@ type wordSplitter struct {
 func (w *wordSplitter) addByte(c byte) error {
 	switch {
 	case c == 0:
-		return errors.New("it has a NUL byte")
+		return errors.New("it contains a NUL byte")
 	case w.escaped:
 		w.escaped = false
 		if w.quote == '"' && strings.IndexByte("\"\\$`", c) < 0 {
@@ -49,7 +49,7 @@ func (w *wordSplitter) addByte(c byte) error {
 	case w.quote != 0 && c == w.quote:
 		w.quote = 0
 	case w.quote == '"' && (c == '$' || c == '`'), w.quote == 0 && strings.IndexByte("$`|&;<>()", c) >= 0:
-		return fmt.Errorf("no shell runs it, so that %q must be quoted by ' or \\, or the line be exec:sh -c '…'", c)
+		return fmt.Errorf("it is not run by a shell: quote %q by ' or \\, or use exec:sh -c '…'", c)
 	case w.quote != 0:
 		w.word.WriteByte(c)
 	case c == '\'' || c == '"':

@@ -22,7 +22,7 @@ func tryGRPC(ctx context.Context, address, service string) error {
 		grpc.WithNoProxy(), grpc.WithUserAgent(probeUserAgent), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHeaderBytes)))
 	if err != nil {
-		return fmt.Errorf("cannot ask %s: %v", address, err)
+		return fmt.Errorf("cannot connect to %s: %v", address, err)
 	}
 	defer conn.Close()
 	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
@@ -38,9 +38,9 @@ func tryGRPC(ctx context.Context, address, service string) error {
 	case code == codes.Unimplemented:
 		return fmt.Errorf("%s answers gRPC, and has no health service (grpc.health.v1)", address)
 	case code == codes.NotFound:
-		return fmt.Errorf("%s has a health service, which knows no %s", address, name)
+		return fmt.Errorf("%s has a health service, which does not know %s", address, name)
 	case code == codes.DeadlineExceeded, code == codes.Canceled:
-		return fmt.Errorf("no answer from %s", address)
+		return fmt.Errorf("no response from %s", address)
 	default:
 		return fmt.Errorf("gRPC %s from %s: %s", code, address, printableExcerpt([]byte(status.Convert(err).Message())))
 	}

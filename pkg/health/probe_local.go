@@ -28,7 +28,7 @@ func (o singleCall) runBounded(ctx context.Context, grace time.Duration, what st
 	select {
 	case o <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("%s still hangs since an earlier look", what)
+		return fmt.Errorf("%s still hangs since an earlier probe", what)
 	}
 	_, err := ctxutil.CallBounded(ctx, grace, func() (struct{}, error) {
 		defer func() { <-o }()
@@ -46,7 +46,7 @@ func tryFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is not there", path)
+		return fmt.Errorf("%s does not exist", path)
 	case err != nil:
 		return fmt.Errorf("cannot look at %s: %v", path, err)
 	case !info.Mode().IsRegular() && !info.IsDir():
@@ -65,7 +65,7 @@ func tryExec(ctx context.Context, argv []string) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil && !ended:
-		err = errors.New("killed, for it had not ended in time")
+		err = errors.New("killed: it did not end in time")
 	case !ended:
 		return fmt.Errorf("cannot run %s: %v", strings.Join(argv, " "), err)
 	}

@@ -46,7 +46,7 @@ func TestTryExec(t *testing.T) {
 func TestTryExecLeavesNothing(t *testing.T) {
 	noLeaks(t)
 	for _, tc := range []struct{ name, script, says string }{
-		{"at the deadline", `sleep 1000 & echo $! > "$1"; wait`, "killed, for it had not ended in time"},
+		{"at the deadline", `sleep 1000 & echo $! > "$1"; wait`, "killed: it did not end in time"},
 		{"deaf to TERM", `trap "" TERM INT HUP; sleep 1000 & echo $! > "$1"; while :; do sleep 1; done`, "killed"},
 		{"left in the background", `sleep 1000 & echo $! > "$1"`, ""},
 		{"after a failure", `sleep 1000 & echo $! > "$1"; exit 2`, "exit status 2"},
@@ -130,7 +130,7 @@ func TestTryFile(t *testing.T) {
 		{"URL", "file://" + plain, ""},
 		{"directory", "file:" + dir, ""},
 		{"link", "file:" + link, ""},
-		{"missing", "file:" + plain + "2", plain + "2 is not there"},
+		{"missing", "file:" + plain + "2", plain + "2 does not exist"},
 		{"pipe", "file:" + pipe, "neither a file nor a directory"},
 		{"below a file", "file:" + plain + "/x", "cannot look at"},
 	} {
@@ -153,7 +153,7 @@ func TestOneAtATime(t *testing.T) {
 		return nil
 	}
 	mustSee(t, once.runBounded(soon(t), 0, "the mount", hang), "the mount hangs")
-	mustSee(t, once.runBounded(soon(t), 0, "the mount", hang), "the mount still hangs since an earlier look")
+	mustSee(t, once.runBounded(soon(t), 0, "the mount", hang), "the mount still hangs since an earlier probe")
 	close(release)
 	if err := once.runBounded(t.Context(), 0, "the mount", func() error { return nil }); err != nil {
 		t.Errorf("after the mount came back: %v", err)

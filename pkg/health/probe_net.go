@@ -64,7 +64,7 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	client := &http.Client{Transport: transport, CheckRedirect: allowSameHostRedirect}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return fmt.Errorf("cannot ask %s: %v", u, err)
+		return fmt.Errorf("cannot connect to %s: %v", u, err)
 	}
 	request.Header.Set("User-Agent", probeUserAgent)
 	response, err := client.Do(request)
@@ -77,7 +77,7 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	}
 	seen := fmt.Sprintf("HTTP %d from %s", response.StatusCode, response.Request.URL)
 	if location := response.Header.Get("Location"); location != "" {
-		return fmt.Errorf("%s, which leads to %s", seen, printableExcerpt([]byte(location)))
+		return fmt.Errorf("%s, redirecting to %s", seen, printableExcerpt([]byte(location)))
 	}
 	// An incomplete body is still useful in the error.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxExcerptBytes))
@@ -107,15 +107,15 @@ func describeProbeError(err error, asked string) error {
 	case errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("connection reset by %s", asked)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("connection closed by %s without an answer", asked)
+		return fmt.Errorf("connection closed by %s without a response", asked)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("no answer from %s", asked)
+		return fmt.Errorf("no response from %s", asked)
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("cannot ask %s: %v", asked, err)
+	return fmt.Errorf("cannot connect to %s: %v", asked, err)
 }
 
 // printableExcerpt makes one short line of foreign text.

@@ -65,7 +65,7 @@ func TestTryTCP(t *testing.T) {
 func TestTryTCPCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	mustSee(t, parse(t, "tcp://"+listen(t, "127.0.0.1:0").Addr().String()).Try(ctx), "no answer from 127.0.0.1:")
+	mustSee(t, parse(t, "tcp://"+listen(t, "127.0.0.1:0").Addr().String()).Try(ctx), "no response from 127.0.0.1:")
 }
 
 func TestTryHTTP(t *testing.T) {
@@ -99,7 +99,7 @@ func TestTryHTTP(t *testing.T) {
 		{"2xx", server.URL + "/ready", ""},
 		{"an answer without end", server.URL + "/endless", ""},
 		{"moved on the same host", server.URL + "/moved", ""},
-		{"moved to another host", server.URL + "/away", "HTTP 302 from " + server.URL + "/away, which leads to " + other.URL},
+		{"moved to another host", server.URL + "/away", "HTTP 302 from " + server.URL + "/away, redirecting to " + other.URL},
 		{"moved in a circle", server.URL + "/round", "HTTP 302 from"},
 		{"not yet", server.URL + "/busy", "HTTP 503 from " + server.URL + "/busy: still [31m loading xxx"},
 		{"no body", server.URL + "/bare", "HTTP 404 from " + server.URL + "/bare"},
@@ -118,12 +118,12 @@ func TestTryHTTP(t *testing.T) {
 }
 
 // tryAnswered tries a probe of a server that answers. An attempt has two seconds, which a busy
-// machine may need for a handshake, so an attempt without an answer is repeated, as in a wait for
+// machine may need for a handshake, so an attempt without a response is repeated, as in a wait for
 // readiness.
 func tryAnswered(t *testing.T, probe string) (err error) {
 	t.Helper()
 	for range 10 {
-		if err = parse(t, probe).Try(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no answer from ") {
+		if err = parse(t, probe).Try(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no response from ") {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func TestTryGRPC(t *testing.T) {
 		{"server with a slash", "grpc://" + address + "/", ""},
 		{"service", "grpc://" + address + "/api.Model", ""},
 		{"not serving", "grpc://" + address + "/loading", `service "loading" of ` + address + " is NOT_SERVING"},
-		{"unknown service", "grpc://" + address + "/none", `knows no service "none"`},
+		{"unknown service", "grpc://" + address + "/none", `does not know service "none"`},
 		{"no health service", "grpc://" + address6, "has no health service"},
 		{"nobody", fmt.Sprintf("grpc://127.0.0.1:%d", unusedPort(t)), "connection refused"},
 	} {
@@ -194,9 +194,9 @@ func TestTrySilent(t *testing.T) {
 	address := l.Addr().String()
 	for _, tc := range []struct{ probe, says string }{
 		{"tcp://" + address, ""},
-		{"http://" + address + "/", "no answer from http://" + address + "/"},
-		{"https://" + address + "/", "no answer from https://" + address + "/"},
-		{"grpc://" + address, "no answer from " + address},
+		{"http://" + address + "/", "no response from http://" + address + "/"},
+		{"https://" + address + "/", "no response from https://" + address + "/"},
+		{"grpc://" + address, "no response from " + address},
 	} {
 		t.Run(tc.probe, func(t *testing.T) {
 			mustSee(t, parse(t, tc.probe).Try(soon(t)), tc.says)
@@ -229,7 +229,7 @@ func TestTryHangingUp(t *testing.T) {
 func TestTryIsBounded(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	start := time.Now()
-	mustSee(t, parse(t, "http://"+l.Addr().String()+"/").Try(t.Context()), "no answer")
+	mustSee(t, parse(t, "http://"+l.Addr().String()+"/").Try(t.Context()), "no response")
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("a look took %v", took)
 	}

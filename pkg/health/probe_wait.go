@@ -93,7 +93,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "look"), cause, seen)
+	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "look"), cause, seen)
 }
 
 // checkListenerUsers returns an error if an untrusted user listens on one of the ports.
@@ -126,7 +126,7 @@ func (w WaitOptions) confirmReady() (final bool, err error) {
 	}
 	// The child may have died during the try, and another process may have answered.
 	if ctxutil.AwaitDoneFor(w.ChildExited, 0) {
-		return false, errors.New("an answer, and the end of the process with it")
+		return false, errors.New("a response, followed by the end of the process")
 	}
 	return true, nil
 }
@@ -140,7 +140,7 @@ func (w WaitOptions) foreignListenerError(found []ListeningSocket) error {
 		case l.PID == 0 && !currentTrustedUsers().includes(l.userID):
 			return currentTrustedUsers().refusalError(l)
 		case l.PID != 0 && !slices.ContainsFunc(l.pids, w.OwnsProcess):
-			return fmt.Errorf("cannot take the answer for the service's own: %s, which is not of its family", l)
+			return fmt.Errorf("cannot accept the response as the service's own: %s, which does not belong to it", l)
 		}
 	}
 	return nil

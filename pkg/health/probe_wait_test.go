@@ -189,7 +189,7 @@ func TestStrangers(t *testing.T) {
 		{name: "a socket handed down to the child", found: []ListeningSocket{shared}},
 		{name: "a stranger", found: []ListeningSocket{stranger}, says: "held by pid 4 (redis) of user bob"},
 		{name: "the child and a stranger", found: []ListeningSocket{owned, stranger}, says: "pid 4"},
-		{name: "another user's", found: []ListeningSocket{unseen}, says: "held by a process of user bob that can't be seen from here, and the job runs as user "},
+		{name: "another user's", found: []ListeningSocket{unseen}, says: "held by a process of user bob that is not visible here, and the job runs as user "},
 		{name: "root's, which forwards a port", found: []ListeningSocket{engine}},
 		{name: "nobody"},
 	} {

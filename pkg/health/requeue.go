@@ -27,17 +27,17 @@ func DecideRequeue(outcome Outcome, policy RequeuePolicy) RequeueDecision {
 	switch {
 	case !policy.Enabled:
 	case policy.EndRequested:
-		again.Reason = what + ": the job was told to end, and who told it decides"
+		again.Reason = what + ": the job was told to end from outside"
 	case outcome.Requeue != RequeueYes && outcome.Requeue != RequeueElsewhere:
-		again.Reason = what + " is nothing that another try would mend"
+		again.Reason = what + " cannot be fixed by another try"
 	case policy.Obstacle != "":
-		again.Reason = what + " would deserve another try, but " + policy.Obstacle
+		again.Reason = what + " justifies another try, but " + policy.Obstacle
 	case policy.Restarts >= policy.MaxRequeues:
 		again.Outcome = OutcomeOfKind(RequeuesExhausted)
-		again.Reason = fmt.Sprintf("%s once more, and the job has been started anew %d times of at most %d", what, policy.Restarts, policy.MaxRequeues)
+		again.Reason = fmt.Sprintf("%s again, and the job has been requeued %d times of at most %d", what, policy.Restarts, policy.MaxRequeues)
 	default:
 		again.Requeue = true
-		again.Reason = fmt.Sprintf("%s: the job is started anew for the %s time of at most %d", what, formatOrdinal(policy.Restarts+1), policy.MaxRequeues)
+		again.Reason = fmt.Sprintf("%s: the job is requeued for the %s time of at most %d", what, formatOrdinal(policy.Restarts+1), policy.MaxRequeues)
 	}
 	return again
 }

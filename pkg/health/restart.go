@@ -34,15 +34,15 @@ func DecideRestart(cause record.Failure, policy RestartPolicy) RestartDecision {
 	case policy.MaxRestarts == 0:
 		return RestartDecision{}
 	case policy.EndRequested:
-		return RestartDecision{Reason: what + ": the job was told to end, and who told it decides"}
+		return RestartDecision{Reason: what + ": the job was told to end from outside"}
 	case outcome.Requeue != RequeueYes && outcome.Requeue != RequeueElsewhere:
-		return RestartDecision{Reason: what + " is nothing that another attempt would mend"}
+		return RestartDecision{Reason: what + " cannot be fixed by another attempt"}
 	case policy.Attempt >= policy.MaxRestarts:
-		return RestartDecision{Reason: fmt.Sprintf("%s once more, in attempt %d of at most %d", what, policy.Attempt+1, policy.MaxRestarts+1)}
+		return RestartDecision{Reason: fmt.Sprintf("%s again, in attempt %d of at most %d", what, policy.Attempt+1, policy.MaxRestarts+1)}
 	case cause.Kind == NotReturned:
-		return RestartDecision{Reason: what + ": nobody has started the daemons anew that are lost"}
+		return RestartDecision{Reason: what + ": the lost daemons were not restarted"}
 	case slices.Contains(policy.UnfitNodes, 0):
-		return RestartDecision{Reason: what + ": something is wrong with the head's own node, which the launch can't do without"}
+		return RestartDecision{Reason: what + ": the head's node has failed, and the launch requires it"}
 	case left < policy.MinNodes:
 		return RestartDecision{Reason: fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d", what, left, policy.Nodes, policy.MinNodes)}
 	default:

@@ -83,7 +83,7 @@ func (t trustedUsers) includes(user int) bool {
 func (t trustedUsers) refusalError(l ListeningSocket) error {
 	if l.userID == t.overflowUser {
 		return fmt.Errorf("cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+
-			"root included: run the service in the namespace of bringupd, or give it another port", l)
+			"including root: run the service in the namespace of bringupd, or give it another port", l)
 	}
 	return fmt.Errorf("cannot trust the service's port: %s, and the job runs as user %s: give the service another port",
 		l, userName(t.ownUser))

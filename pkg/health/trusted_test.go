@@ -122,7 +122,7 @@ func TestTrustedConnection(t *testing.T) {
 			tcp6: row(unspecified6, nobodyThere, stateListening, "1000", "93") + row(mapped7123, mapped5000, stateEstablished, "1000", "94")},
 		{name: "the same of a stranger", tcp: here, tcp6: row(mapped7123, mapped5000, stateEstablished, "1007", "94"), says: "user 1007 has accepted it"},
 		{name: "another connection of a stranger's", tcp: listener("1000") + row(localhost7123, "0100007F:1389", stateEstablished, "1007", "95") + accepted("1000") + here},
-		{name: "no table", tcp: "   0: zz\n" + row("zz", nobodyThere, stateListening, "0", "1"), says: "cannot see who has accepted the connection to 127.0.0.1:7123"},
+		{name: "no table", tcp: "   0: zz\n" + row("zz", nobodyThere, stateListening, "0", "1"), says: "cannot determine which user accepted the connection to 127.0.0.1:7123"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			proc := rootWith(t, map[string]string{"self/net/tcp": tcpHeading + tc.tcp, "self/net/tcp6": tcpHeading + tc.tcp6})
@@ -140,7 +140,7 @@ func TestTrustedConnection(t *testing.T) {
 func TestTrustedUnknown(t *testing.T) {
 	users := trustedUsers{ownUser: 0, overflowUser: 65534, descendantUsers: func() []int { return nil }}
 	err := users.refusalError(ListeningSocket{Address: "0.0.0.0", Port: 7123, User: "nobody", userID: 65534})
-	if text := err.Error(); !strings.Contains(text, "port 7123 of 0.0.0.0") || !strings.Contains(text, "that may be any user, root included") {
+	if text := err.Error(); !strings.Contains(text, "port 7123 of 0.0.0.0") || !strings.Contains(text, "that may be any user, including root") {
 		t.Errorf("it says %q", text)
 	}
 }

@@ -38,7 +38,7 @@ type Verdict struct {
 func DecideVerdict(failures []ObservedFailure, hostOf func(node int) string) Verdict {
 	ordered := sortByPrecedence(failures)
 	if len(ordered) == 0 {
-		unknown := record.Failure{Kind: Internal, Message: "the job failed and no record says why"}
+		unknown := record.Failure{Kind: Internal, Message: "the job failed and no record has the reason"}
 		ordered = append(ordered, rankedFailure{ObservedFailure: ObservedFailure{Failure: unknown}})
 	}
 	first := ordered[0]

@@ -15,7 +15,7 @@ func ParseHosts(list string) ([]string, error) {
 	for _, entry := range splitEntries(list) {
 		user, names := roles.SplitUser(entry)
 		if strings.ContainsAny(user, " \t-@[]") || user == "" && strings.Contains(entry, "@") {
-			return nil, fmt.Errorf("%q is no user of a host, as in me@b", user)
+			return nil, fmt.Errorf("%q is not a user and a host, as in me@b", user)
 		}
 		hosts, err := roles.ExpandNodeList(names, 0)
 		if err != nil {
@@ -51,7 +51,7 @@ func checkUnique(destinations []string) error {
 	for _, destination := range destinations {
 		_, host := roles.SplitUser(destination)
 		if seen[host] {
-			return fmt.Errorf("%s is there twice, and each host has one daemon", host)
+			return fmt.Errorf("%s is listed twice, and each host has one daemon", host)
 		}
 		seen[host] = true
 	}
@@ -77,7 +77,7 @@ func ReadHosts(name, text string) (all []string, slots bool, err error) {
 		// Only slots may follow the host.
 		for _, word := range words[1:] {
 			if key, _, _ := strings.Cut(word, "="); err == nil && key != "slots" && key != "max_slots" && key != "max-slots" {
-				err = fmt.Errorf("%q is neither a comment nor slots=N: give one host a line", word)
+				err = fmt.Errorf("%q is neither a comment nor slots=N: give one host per line", word)
 			}
 			slots = true
 		}

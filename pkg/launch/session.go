@@ -69,7 +69,7 @@ type SSHSession struct {
 func NewSSHSession(order DaemonSpec, stderr io.Writer) (t *SSHSession, stdin *os.File, err error) {
 	line, err := json.Marshal(order)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot write down what a daemon is told: %v", err)
+		return nil, nil, fmt.Errorf("cannot encode a daemon's settings: %v", err)
 	}
 	stdin, to, err := os.Pipe()
 	if err != nil {
@@ -194,7 +194,7 @@ func ReadDaemonSpec(from io.Reader, stderr io.Writer) (*LauncherSession, error) 
 		err = json.Unmarshal(bytes.TrimSpace(line), &t.DaemonSpec)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read what bringupd hosts tells this daemon on its standard input (%v): only it starts this command", err)
+		return nil, fmt.Errorf("cannot read this daemon's settings from standard input (%v): only bringupd hosts starts this command", err)
 	}
 	return t, nil
 }

@@ -77,10 +77,10 @@ func TestReadHosts(t *testing.T) {
 	}{
 		{name: "plain", text: "a\n\n# all\nme@b # mine\nn[1-2]\n", want: "a me@b n1 n2"},
 		{name: "of an mpirun", text: "a slots=8 max_slots=9\nb slots=8\n", want: "a b", slots: true},
-		{name: "twice", text: "a\nb\nme@a\n", err: "cannot use F:3: a is there twice, and each host has one daemon"},
-		{name: "two on a line", text: "a b\n", err: `cannot use F:1: "b" is neither a comment nor slots=N: give one host a line`},
+		{name: "twice", text: "a\nb\nme@a\n", err: "cannot use F:3: a is listed twice, and each host has one daemon"},
+		{name: "two on a line", text: "a b\n", err: `cannot use F:1: "b" is neither a comment nor slots=N: give one host per line`},
 		{name: "an option for ssh", text: "-oProxyCommand=x\n", err: `cannot use F:1: cannot read node list "-oProxyCommand=x"`},
-		{name: "an option for ssh as the user", text: "-x@a\n", err: `cannot use F:1: "-x" is no user`},
+		{name: "an option for ssh as the user", text: "-x@a\n", err: `cannot use F:1: "-x" is not a user`},
 		{name: "a count", text: "a:4\n", err: `cannot use F:1: cannot read node list "a:4"`},
 		{name: "empty", text: "# nobody\n"},
 	} {

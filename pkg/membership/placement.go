@@ -42,7 +42,7 @@ type assignment struct {
 }
 
 // errSlotChanged is the cause of a tenure's context when the node gets another place.
-var errSlotChanged = errors.New("this node's place in the team has changed")
+var errSlotChanged = errors.New("this node's placement in the team has changed")
 
 // AssignSlot runs the node's worker in a place, after ending the one in its present place, if any.
 // It is not safe for concurrent use.

@@ -22,7 +22,7 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 		}}
 		goesOn, _ := r.TolerateFailure(seen, strconv.Itoa)
 		if want := size-node >= needed; goesOn != want {
-			t.Fatalf("without rank %d it goes on: %v", node, goesOn)
+			t.Fatalf("without node %d it goes on: %v", node, goesOn)
 		}
 		if goesOn {
 			continue
@@ -56,6 +56,6 @@ func TestAbsent(t *testing.T) {
 		t.Error("the job can't do without a spare")
 	}
 	if absent := r.AbsentNodes(joined(0, 1)); !slices.Equal(absent, []int{3}) {
-		t.Errorf("absent are %v, where ranks 0 to 2 have joined, and rank 2 has told that it is ill", absent)
+		t.Errorf("absent are %v, where nodes 0 to 2 have joined, and node 2 has told that it is ill", absent)
 	}
 }

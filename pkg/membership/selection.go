@@ -27,7 +27,7 @@ func ParseNodeRange(s string) (NodeRange, error) {
 	least, err := strconv.ParseInt(first, 10, 32)
 	most, err2 := strconv.ParseInt(second, 10, 32)
 	if err != nil || err2 != nil || least < 1 || most < least {
-		return NodeRange{}, errors.New("give a number of nodes, or the least and the most, as in 4:6")
+		return NodeRange{}, errors.New("give a number of nodes, or minimum and maximum, as in 4:6")
 	}
 	return NodeRange{Min: int(least), Max: int(most)}, nil
 }

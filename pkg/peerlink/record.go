@@ -26,7 +26,7 @@ const (
 )
 
 // errForged means that a record was not sent by the other side, or not at this position.
-var errForged = errors.New("cannot decrypt a record: what was sent has been changed on its way")
+var errForged = errors.New("cannot decrypt a record: it was changed in transit")
 
 // recordBuffers is a pool of buffers for one record each.
 var recordBuffers = sync.Pool{New: func() any { return new([maxRecord]byte) }}

@@ -20,12 +20,12 @@ type rejection struct{ reason, message string } // the key in Stats, and the mes
 func (s *rejection) Error() string { return s.message }
 
 var (
-	errWrongProtocol   = &rejection{"garbage", "it does not speak the lifeline's protocol"}
-	errWrongKey        = &rejection{"wrong_key", "it does not know this attempt's key"}
-	errWrongIndex      = &rejection{"wrong_rank", "no worker of this attempt has its rank"}
-	errDuplicateDaemon = &rejection{"second_daemon", "another daemon of this rank is connected already"}
-	errNoProof         = &rejection{"late", "it gave no whole proof in time, or none at all"}
-	errTooManyConns    = &rejection{"crowded_out", "there were too many at once"}
+	errWrongProtocol   = &rejection{"garbage", "it does not speak the peer link's protocol"}
+	errWrongKey        = &rejection{"wrong_key", "it does not have this attempt's key"}
+	errWrongIndex      = &rejection{"wrong_rank", "no worker of this attempt has its node index"}
+	errDuplicateDaemon = &rejection{"second_daemon", "another daemon of this node is connected already"}
+	errNoProof         = &rejection{"late", "it did not complete the handshake in time"}
+	errTooManyConns    = &rejection{"crowded_out", "there were too many at the same time"}
 )
 
 // countRejected counts a rejected connection. An err that is not a stranger counts as errNoProof.

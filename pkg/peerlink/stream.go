@@ -66,7 +66,7 @@ const maxStreamRetryPause = 320 * time.Millisecond
 // dialAny tries the addresses in turn. dropped reports whether a server has accepted the
 // connection, and closed it before the end of the handshake.
 func (c headDialer) dialAny(ctx context.Context, addresses []string) (conn net.Conn, dropped bool, err error) {
-	err = errors.New("the head offers no lifelines")
+	err = errors.New("the head offers no peer links")
 	for _, address := range addresses {
 		proven, took, failed := c.dialAddress(ctx, address)
 		if failed == nil {

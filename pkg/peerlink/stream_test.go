@@ -30,14 +30,14 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 		}
 		got, err := io.ReadAll(conn)
 		if err != nil || len(got) != 1 || int(got[0]) != node {
-			t.Errorf("rank %d was served as %v: %v", node, got, err)
+			t.Errorf("node %d was served as %v: %v", node, got, err)
 		}
 		_ = conn.Close()
 	}
 	for _, wrong := range []int{4, 1<<31 - 1} {
 		if conn, err := DialStream(ctx, RendezvousStream, slowConfig().Key, wrong, TCP{}, []string{listener.Addr().String()}); err == nil {
 			_ = conn.Close()
-			t.Errorf("rank %d was let in", wrong)
+			t.Errorf("node %d was let in", wrong)
 		}
 	}
 }
@@ -72,10 +72,10 @@ func TestSummonedForACommand(t *testing.T) {
 	select {
 	case node := <-came:
 		if node != 2 {
-			t.Errorf("rank %d came", node)
+			t.Errorf("node %d came", node)
 		}
 	case <-time.After(ceiling):
-		t.Error("rank 2 was summoned and did not come")
+		t.Error("node 2 was summoned and did not come")
 	}
 	if conn, err := DialStream(t.Context(), RendezvousStream, slowConfig().Key, 2, TCP{}, where); err == nil {
 		_ = conn.Close()

@@ -83,7 +83,7 @@ func TestReadSelf(t *testing.T) {
 		name, number, want string
 	}{
 		{"its own", "", ""},
-		{"of another namespace", "12345678", "12345678, and it is process "},
+		{"of another namespace", "12345678", "12345678, but it is process "},
 		{"none", "-", "no such file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -175,7 +175,7 @@ func (c *Child) registerStarted() error {
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
 		reapExit(c.process)
 		recordReap(c.pid)
-		return fmt.Errorf("cannot look at it: %v", err)
+		return fmt.Errorf("cannot inspect it: %v", err)
 	}
 	if !c.hidden {
 		c.start = stat.start

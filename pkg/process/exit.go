@@ -77,7 +77,7 @@ func awaitExit(pid int) {
 func reapExit(child *os.Process) Exit {
 	state, err := child.Wait()
 	if err != nil {
-		return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (did another part reap it?): %v", child.Pid, err)}
+		return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (was it reaped elsewhere?): %v", child.Pid, err)}
 	}
 	return ExitFromState(state)
 }

@@ -56,7 +56,7 @@ func init() {
 // parseGuardArgs parses the command line of the guard.
 func parseGuardArgs(argv []string) (guardArgs, error) {
 	if len(argv) != 4 || !strings.HasSuffix(argv[1], ".") {
-		return guardArgs{}, fmt.Errorf("cannot be run by hand: it is started by a daemon")
+		return guardArgs{}, fmt.Errorf("cannot run this by hand: a daemon starts it")
 	}
 	daemon, err := strconv.Atoi(argv[2])
 	since, sinceErr := strconv.ParseUint(argv[3], 10, 64)

@@ -201,7 +201,7 @@ func (g *guardLink) shutDown(ctx context.Context, clean bool) error {
 		return nil
 	}
 	if !clean {
-		return errors.New("the guard stays, to end them")
+		return errors.New("the guard stays to end them")
 	}
 	g.mu.Lock()
 	if g.process != nil {
@@ -209,7 +209,7 @@ func (g *guardLink) shutDown(ctx context.Context, clean bool) error {
 	}
 	g.mu.Unlock()
 	if !ctxutil.AwaitDoneFor(g.done, guardRestartDelay) {
-		return fmt.Errorf("cannot end the guard: it is there %v after SIGKILL", guardRestartDelay)
+		return fmt.Errorf("cannot end the guard: it is alive %v after SIGKILL", guardRestartDelay)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ func (need Limits) FindShortage(root string) (problem, mend string) {
 	if readLimit(unix.RLIMIT_AS, &limit); limit.Cur < need.Memory {
 		return fmt.Sprintf("a process may have %s of address space (RLIMIT_AS), and a daemon needs %s",
 				textutil.FormatSize(limit.Cur), textutil.FormatSize(need.Memory)),
-			"raise ulimit -v, or what the launcher sets it by (h_vmem of Grid Engine, pvmem of PBS): " +
-				"a daemon reserves address space, and not memory"
+			"raise ulimit -v, or the launcher's setting (h_vmem of Grid Engine, pvmem of PBS): " +
+				"a daemon reserves address space, not memory"
 	}
 	return "", ""
 }
@@ -71,7 +71,7 @@ func (need Limits) findTaskShortage(root string) (problem, mend string) {
 			return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), %d are in use, and %s",
 					limit.Cur, used, needs),
 				"raise ulimit -u where the job is submitted, or the limit in /etc/security/limits.conf, " +
-					"or end what else runs there"
+					"or end other processes there"
 		}
 	}
 	return "", ""

@@ -22,7 +22,7 @@ const (
 	maxLineLength = 64 << 10
 	// continuedMark is written to the log after an incomplete line if a line of the other stream
 	// follows.
-	continuedMark = " [bringupd: the line goes on]"
+	continuedMark = " [bringupd: the line continues]"
 	// maxTailLine is the maximum length of a line that is kept for LastLines, in bytes.
 	maxTailLine = 1 << 10
 	// maxPipeContent is how much is still read from a pipe after the deadline: the maximum content of
@@ -161,7 +161,7 @@ func (o *childOutput) finishReaders(stall time.Duration) error {
 			return errors.Join(o.streams[0].err, o.streams[1].err)
 		}
 		if o.piecesPassed.Load() == before {
-			return fmt.Errorf("cannot pass on its last output: none was taken for %v", stall)
+			return fmt.Errorf("cannot pass on its last output: none was accepted for %v", stall)
 		}
 	}
 }
@@ -339,7 +339,7 @@ func WriteRetrying(to io.Writer, b []byte) error {
 		b = b[n:]
 		fds := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLOUT}}
 		if _, err := unix.Poll(fds, 1000); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("cannot wait for its output to be taken: %v", err)
+			return fmt.Errorf("cannot wait for its output to be accepted: %v", err)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		}
 	}
 	if listErr != nil {
-		return all, fmt.Errorf("cannot look at all processes: %v", listErr)
+		return all, fmt.Errorf("cannot inspect all processes: %v", listErr)
 	}
 	return all, nil
 }

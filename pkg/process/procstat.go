@@ -113,7 +113,7 @@ func verifySelf(link string, pid int) (procStat, error) {
 		return procStat{}, err
 	}
 	if number != strconv.Itoa(pid) {
-		return procStat{}, fmt.Errorf("%s says that this is process %s, and it is process %d: mount a proc inside", link, number, pid)
+		return procStat{}, fmt.Errorf("%s reports this process as %s, but it is process %d: mount a proc file system inside", link, number, pid)
 	}
 	return readStat(pid)
 }

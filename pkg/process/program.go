@@ -127,7 +127,7 @@ func inspectProgram(path, dir string) (program, error) {
 // statError returns the error for a file that cannot be inspected.
 func (p program) statError(err error) error {
 	if target, linkErr := os.Readlink(p.file); linkErr == nil && errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s: %w: it is a symbolic link to %s, which is not there", p.file, ErrNotFound, target)
+		return fmt.Errorf("%s: %w: it is a symbolic link to %s, which does not exist", p.file, ErrNotFound, target)
 	}
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%s: %w", p.file, ErrNotFound)
@@ -185,14 +185,14 @@ func (p program) explainError(err error, argv, env []string) error {
 		return p.notExecutableError(p.describeUnknownFormat())
 	case errors.Is(err, syscall.EACCES):
 		return p.notExecutableError("permission denied: its file system may be mounted noexec, or its interpreter " +
-			"or a directory on the way to it may not be executable for this user")
+			"or a directory on its path may not be executable for this user")
 	case errors.Is(err, syscall.E2BIG):
-		return p.notExecutableError(fmt.Sprintf("arguments (%d bytes) and environment (%d bytes) are more than the kernel takes",
+		return p.notExecutableError(fmt.Sprintf("arguments (%d bytes) and environment (%d bytes) exceed the kernel's limit",
 			totalSize(argv), totalSize(env)))
 	case errors.Is(err, syscall.EAGAIN):
 		return fmt.Errorf("no more processes are allowed (ulimit -u, or pids.max of the cgroup)")
 	case errors.Is(err, syscall.EINVAL):
-		return fmt.Errorf("the kernel says %v: an argument or a variable may hold a zero byte", err)
+		return fmt.Errorf("the kernel reports %v: an argument or a variable may contain a zero byte", err)
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return err // caused by the fork, not by the program
 	}
@@ -205,13 +205,13 @@ func (p program) describeMissingFile() string {
 	switch {
 	case strings.HasSuffix(name, "\r"):
 		return fmt.Sprintf("its first line ends in a carriage return, so that the interpreter is %q: "+
-			`save it with Unix line ends, as by: sed -i 's/\r$//' %s`, name, textutil.QuoteShellWord(p.file))
+			`save it with Unix line endings, for example by: sed -i 's/\r$//' %s`, name, textutil.QuoteShellWord(p.file))
 	case name != "":
-		return fmt.Sprintf("its interpreter %s (first line) is not there: name one that this node has", name)
+		return fmt.Sprintf("its interpreter %s (first line) does not exist: use one that this node has", name)
 	case bytes.HasPrefix(p.head, []byte("\x7fELF")):
-		return "the loader that the binary names is not there: it was built for another system"
+		return "the loader that the binary names does not exist: it was built for another system"
 	}
-	return "the kernel does not find it, or not what it needs"
+	return "the kernel does not find it, or a file that it needs"
 }
 
 // elfMachines maps e_machine of an ELF header to the names of the architectures that jobs run on.
@@ -228,10 +228,10 @@ func (p program) describeUnknownFormat() string {
 		return fmt.Sprintf("it is a binary for %s, and this node is %s", name, runtime.GOARCH)
 	}
 	if len(p.head) == 0 {
-		return "it is empty, or can't be read"
+		return "it is empty, or cannot be read"
 	}
-	return `it is no binary, and has no "#!" line that says what runs it: give it one ("#!/bin/sh"), ` +
-		`or name its interpreter before it`
+	return `it is not a binary, and has no "#!" line: add one ("#!/bin/sh"), ` +
+		`or give its interpreter before it`
 }
 
 // totalSize returns the number of bytes that strings occupy in a new process, including terminating

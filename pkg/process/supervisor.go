@@ -70,7 +70,7 @@ type sessionScans struct {
 func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	self, err := verifySelf("/proc/self", os.Getpid())
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the families of children without a /proc of this container's: %v", err)
+		return nil, fmt.Errorf("cannot find the families of children without a /proc of this container: %v", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s := &Supervisor{
@@ -147,7 +147,7 @@ func (s *Supervisor) launchChild(ctx context.Context, c *Child) error {
 			c.Stop(endedContext(), 0, unix.SIGKILL)
 		}
 	}()
-	return fmt.Errorf("%s was not executed within %v (does its file system answer?): %v",
+	return fmt.Errorf("%s was not executed within %v (does its file system respond?): %v",
 		c.spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
 }
 

@@ -168,7 +168,7 @@ func isTermination(sig syscall.Signal) bool {
 // remainingError returns an error that names the remaining processes; nil if there are none.
 func (s *familySweep) remainingError(left []procStat, lookErr error) error {
 	if lookErr != nil {
-		return fmt.Errorf("cannot tell whether all have ended: %v", lookErr)
+		return fmt.Errorf("cannot determine whether all have ended: %v", lookErr)
 	}
 	var errs []error
 	for _, p := range left {
@@ -176,7 +176,7 @@ func (s *familySweep) remainingError(left []procStat, lookErr error) error {
 			errs = append(errs, fmt.Errorf("cannot signal %v: %v", p, err))
 			continue
 		}
-		errs = append(errs, fmt.Errorf("cannot end %v: it is there in spite of SIGKILL", p))
+		errs = append(errs, fmt.Errorf("cannot end %v: still alive after SIGKILL", p))
 	}
 	return errors.Join(errs...)
 }

@@ -251,7 +251,7 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 				since = time.Now()
 			case time.Since(since) >= wait:
 				c.Log.Warn(fmt.Sprintf("the first rank on %s ended %s ago, but these still run: %s",
-					c.Node, textutil.BriefDuration(time.Since(since)), textutil.FormatRanks(c.remainingRanks(exits))))
+					c.Node, textutil.BriefDuration(time.Since(since)), textutil.FormatIndices("rank", c.remainingRanks(exits))))
 				wait *= 2
 			}
 		}

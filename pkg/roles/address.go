@@ -63,18 +63,18 @@ func interfaceAddress(found []netInterface, name string, loopback bool) (netip.A
 	problem := ""
 	switch {
 	case at < 0:
-		problem = "there is none of that name"
+		problem = "there is no interface of this name"
 	case !found[at].up:
 		problem = "it is down"
 	case found[at].loopback && !loopback:
-		problem = "it is a loopback interface, which no other node reaches"
+		problem = "it is a loopback interface, which other nodes cannot reach"
 	default:
 		if addr := bestAddress(found[at].addrs, loopback); addr.IsValid() {
 			return addr, nil
 		}
-		problem = "it has no address that another node could reach"
+		problem = "it has no address that other nodes can reach"
 	}
-	return netip.Addr{}, fmt.Errorf("cannot take the address of interface %q: %s; this node has %s", name, problem, describeInterfaces(found))
+	return netip.Addr{}, fmt.Errorf("cannot use the address of interface %q: %s; this node has %s", name, problem, describeInterfaces(found))
 }
 
 // routedAddress selects the first usable source address; the most specific route comes first. If
@@ -102,7 +102,7 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 	}
 	problem := "no interface has one"
 	if len(candidates) > 1 {
-		problem = "no route tells which of several it is"
+		problem = "there are several, and no route selects one"
 	}
 	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; name its interface with --interface, of %s", problem, describeInterfaces(found))
 }

@@ -40,7 +40,7 @@ func TestNamedAddress(t *testing.T) {
 		{name: "loopback with peers", ifname: "lo", says: "loopback interface"},
 		{name: "loopback alone", ifname: "lo", loopback: true, want: "127.0.0.1"},
 		{name: "down", ifname: "eth1", says: "it is down"},
-		{name: "no address", ifname: "eth2", says: "no address that another node"},
+		{name: "no address", ifname: "eth2", says: "no address that other nodes"},
 		{name: "unknown", ifname: "eth9", says: "docker0 (172.17.0.1), eth1 (down 10.1.0.7), eth2 (no address)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestRoutedAddress(t *testing.T) {
 		{name: "IPv6 route", found: []netInterface{lo, ib0}, sources: "::1 2001:db8:1::7", want: "2001:db8:1::7"},
 		{name: "link-local source", found: []netInterface{lo, eth0}, sources: "fe80::1", want: "10.0.0.7"},
 		{name: "no route, one address", found: []netInterface{lo, eth0, down, bare}, want: "10.0.0.7"},
-		{name: "no route, two addresses", found: []netInterface{lo, eth0, bridge}, says: "no route tells which"},
+		{name: "no route, two addresses", found: []netInterface{lo, eth0, bridge}, says: "no route selects one"},
 		{name: "no network", found: []netInterface{lo, down}, sources: "127.0.0.1", says: "no interface has one"},
 		{name: "no network, alone", found: []netInterface{lo, down}, sources: "127.0.0.1", loopback: true, want: "127.0.0.1"},
 		{name: "network, alone", found: []netInterface{lo, eth0}, sources: "10.0.0.7", loopback: true, want: "10.0.0.7"},

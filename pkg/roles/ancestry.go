@@ -165,9 +165,9 @@ func disagreementError(candidates []rankStarter, env Environment) error {
 		case r.Rank != told.Rank || r.RankCount != told.RankCount:
 			return &LaunchError{
 				Problem: fmt.Sprintf("cannot tell which rank this is: %s says rank %d of %d (%s is set), and %s says rank %d of %d (%s is set); "+
-					"its ancestors in /proc do not show which has started it, and the variables of the other are left from a launch around this one",
+					"its ancestors in /proc do not show which one started it; the other's variables are left from an outer launch",
 					first.displayName, told.Rank, told.RankCount, first.markVariable, c.displayName, r.Rank, r.RankCount, c.markVariable),
-				Fix: fmt.Sprintf("unset the one that does not count, before this start (unset %s, or unset %s), or submit the job without it",
+				Fix: fmt.Sprintf("unset the variables of the outer one before this start (unset %s, or unset %s), or submit the job without it",
 					first.markVariable, c.markVariable),
 			}
 		}

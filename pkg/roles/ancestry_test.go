@@ -199,7 +199,7 @@ func TestStartedAsByAncestry(t *testing.T) {
 			r, err := IdentifyRank(EnvironmentOf(strings.Fields(tc.environ)), tc.ancestry)
 			if tc.by != "" {
 				if err != nil || r.LauncherTitle != tc.by || r.Rank != tc.rank {
-					t.Errorf("got %+v, %v; want rank %d of %s", r, err, tc.rank, tc.by)
+					t.Errorf("got %+v, %v; want node %d of %s", r, err, tc.rank, tc.by)
 				}
 				return
 			}

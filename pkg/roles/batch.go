@@ -116,16 +116,16 @@ func completeIdentity(id Identity, want Overrides, facts ...string) (Identity, e
 // unnamedRunError returns the error for a launcher whose daemons share no name of their launch.
 func unnamedRunError(by, mend string) error {
 	return &LaunchError{
-		Problem: "cannot name the run: " + by + " tells its processes nothing that names their launch, and runs of one name would meet each other",
-		Fix:     "give --job-id=NAME, the same on all ranks and another one for every launch" + mend,
+		Problem: "cannot name the run: " + by + " gives its processes nothing that identifies their launch, and runs of the same name would interfere",
+		Fix:     "give --job-id=NAME, the same on all nodes and different for every launch" + mend,
 	}
 }
 
 // environmentError returns the error for an environment that the launcher alone cannot have made.
 func environmentError(by string, err error) error {
 	return &LaunchError{
-		Problem: fmt.Sprintf("cannot tell which node this is from what %s tells: %v", by, err),
-		Fix:     "let all variables of the launcher through (in a container, and where the environment is cleaned), and let it alone set them",
+		Problem: fmt.Sprintf("cannot tell which node this is from the variables of %s: %v", by, err),
+		Fix:     "let all variables of the launcher through (in a container, and where the environment is cleaned), and let nothing else set them",
 	}
 }
 

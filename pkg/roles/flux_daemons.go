@@ -40,7 +40,7 @@ func fluxHints(job string) CommandHints {
 		ShowNode:      func(nodes string) string { return "flux resource status --include=" + nodes },
 		RunOnEachNode: "flux run --label-io --tasks-per-node=1 -N…",
 		DrainNode:     func(host, reason string) string { return fmt.Sprintf(`flux resource drain %s "%s"`, host, reason) },
-		JobGoneSign:   "once flux jobs shows no such job", NoRequeueReason: "it is a job of Flux's, which starts none anew",
+		JobGoneSign:   "once flux jobs shows no such job", NoRequeueReason: "Flux does not requeue jobs",
 	}
 }
 

@@ -56,7 +56,7 @@ func gridEngineHints(job string) CommandHints {
 		ShowNode:        func(nodes string) string { return "qhost -q -h " + strings.ReplaceAll(spaceSeparated(nodes), " ", ",") },
 		DrainNode:       func(host, _ string) string { return "qmod -d '*@" + host + "'" },
 		JobGoneSign:     "once qstat shows no such job",
-		NoRequeueReason: "Grid Engine lets its managers alone have a job run again (qmod -rj " + job + "), or the job itself where its script ends with code 99",
+		NoRequeueReason: "Grid Engine lets only its managers rerun a job (qmod -rj " + job + "), or the job itself where its script ends with code 99",
 	}
 }
 
@@ -89,7 +89,7 @@ func identifyGridEngine(env Environment, hostname string, want Overrides) (Ident
 		return completeIdentity(id, want)
 	}
 	return Identity{}, &LaunchError{
-		Problem: fmt.Sprintf("cannot tell which of the %s hosts of job %s this is: Grid Engine tells its tasks no rank", cmp.Or(shortenText(env.valueOf("NHOSTS")), "job's"), shortenText(id.Job)),
+		Problem: fmt.Sprintf("cannot tell which of the %s hosts of job %s this is: Grid Engine gives its tasks no rank", cmp.Or(shortenText(env.valueOf("NHOSTS")), "job's"), shortenText(id.Job)),
 		Fix:     "start it with: qrsh -inherit HOST bringupd --rank=I --nnodes=N …, for the I-th host of PE_HOSTFILE from 0 (deploy/gridengine/generic.sge does so)",
 		InShell: want.NodeIndex == nil && want.Size == nil,
 	}

@@ -25,7 +25,7 @@ func hostsHints(string) CommandHints {
 		StartOnNodes: func(n int) string { return fmt.Sprintf("bringupd hosts with %d of them in --hosts", n) },
 		ExcludeNodes: func(string) string { return "leave them out of --hosts" },
 		AttachShell:  func(host string) []string { return []string{"ssh", "--", host} },
-		JobGoneSign:  "once no machine runs a daemon of it", NoRequeueReason: "bringupd hosts starts no job anew",
+		JobGoneSign:  "once no machine runs one of its daemons", NoRequeueReason: "bringupd hosts does not restart jobs",
 	}
 }
 

@@ -209,7 +209,7 @@ func CheckRunName(name string) error {
 	case name == "", len(name) > 128, strings.Trim(name, letters+decimalDigits+"._+-") != "", strings.ContainsAny(name[:1], "._+-"):
 		return errors.New(`use 1 to 128 letters, digits and "._+-", of which the first is a letter or a digit`)
 	case slices.ContainsFunc(reservedNames, func(reserved string) bool { return strings.EqualFold(name, reserved) }):
-		return fmt.Errorf("the log directory has a %s of its own: use any name but %s", strings.ToLower(name), strings.Join(reservedNames, ", "))
+		return fmt.Errorf("the log directory contains its own %s: use any name but %s", strings.ToLower(name), strings.Join(reservedNames, ", "))
 	}
 	return nil
 }

@@ -60,10 +60,10 @@ func FuzzIdentify(f *testing.F) {
 func checkIdentity(t *testing.T, id Identity) {
 	t.Helper()
 	if id.Size < 1 || id.Size > maxNodes || id.NodeIndex < 0 || id.NodeIndex >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
-		t.Errorf("rank %d of %d, %d of %d here", id.NodeIndex, id.Size, id.LocalRank(), id.LocalSize)
+		t.Errorf("node %d of %d, %d of %d here", id.NodeIndex, id.Size, id.LocalRank(), id.LocalSize)
 	}
 	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.NodeIndex] != id.Host) {
-		t.Errorf("%d hosts for %d ranks, and rank %d is on %q", len(id.Hosts), id.Size, id.NodeIndex, id.Host)
+		t.Errorf("%d hosts for %d ranks, and node %d is on %q", len(id.Hosts), id.Size, id.NodeIndex, id.Host)
 	}
 	name := id.RunName()
 	if CheckRunName(name) != nil || filepath.Base(name) != name || len(name) > 200 {
@@ -76,11 +76,11 @@ func checkIdentity(t *testing.T, id Identity) {
 		t.Errorf("%d GPUs, %d CPUs, restart %d", id.GPUs, id.CPUs, id.Restart)
 	}
 	if role, err := id.ElectRole(RoleAuto); err != nil || (role == RoleHead) != (id.NodeIndex == 0) {
-		t.Errorf("rank %d is elected %q: %v", id.NodeIndex, role, err)
+		t.Errorf("node %d is elected %q: %v", id.NodeIndex, role, err)
 	}
 	for _, node := range []int{-1, 0, id.NodeIndex, id.Size - 1, id.Size} {
 		if host := id.HostOf(node); node == id.NodeIndex && host != id.Host || (node < 0 || node >= id.Size) && host != "" {
-			t.Errorf("rank %d of %d is on %q", node, id.Size, host)
+			t.Errorf("node %d of %d is on %q", node, id.Size, host)
 		}
 	}
 }

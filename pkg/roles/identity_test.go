@@ -83,7 +83,7 @@ func TestIdentifyRecorded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if id.Launcher != LauncherSlurm || id.NodeIndex != tc.rank || id.Size != tc.size || id.Host != tc.host {
-				t.Errorf("got %s rank %d of %d on %s, want slurm rank %d of %d on %s", id.Launcher, id.NodeIndex, id.Size, id.Host, tc.rank, tc.size, tc.host)
+				t.Errorf("got %s node %d of %d on %s, want slurm node %d of %d on %s", id.Launcher, id.NodeIndex, id.Size, id.Host, tc.rank, tc.size, tc.host)
 			}
 			if !slices.Equal(id.Hosts, tc.hosts) {
 				t.Errorf("hosts are %q, want %q", id.Hosts, tc.hosts)
@@ -92,7 +92,7 @@ func TestIdentifyRecorded(t *testing.T) {
 				t.Errorf("run name is %q, want %q", id.RunName(), tc.run)
 			}
 			if id.GPUs != tc.gpus || id.CPUs != tc.cpus || id.LocalRank() != 0 || id.LocalSize != 1 {
-				t.Errorf("got %d GPUs, %d CPUs, local rank %d of %d", id.GPUs, id.CPUs, id.LocalRank(), id.LocalSize)
+				t.Errorf("got %d GPUs, %d CPUs, local node %d of %d", id.GPUs, id.CPUs, id.LocalRank(), id.LocalSize)
 			}
 			if id.LaunchAddress != "127.0.0.1" {
 				t.Errorf("launch address is %q", id.LaunchAddress)
@@ -120,7 +120,7 @@ func TestIdentifySixtyNodes(t *testing.T) {
 				t.Errorf("got %+v", id)
 			}
 			if got := id.HostOf(59); got != "w60" {
-				t.Errorf("host of rank 59 is %q", got)
+				t.Errorf("host of node 59 is %q", got)
 			}
 		})
 	}
@@ -357,7 +357,7 @@ func TestArbitraryOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if id.Hosts != nil || id.HostOf(2) != "n3" {
-		t.Errorf("hosts are %q, and rank 2 is on %q", id.Hosts, id.HostOf(2))
+		t.Errorf("hosts are %q, and node 2 is on %q", id.Hosts, id.HostOf(2))
 	}
 }
 

@@ -39,7 +39,7 @@ func kubernetesHints(job string) CommandHints {
 		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job " + job,
 		MemoryUsed:      "kubectl top pod -l job-name=" + job,
 		JobGoneSign:     "once kubectl get job " + job + " finds none",
-		NoRequeueReason: "Kubernetes itself starts failed pods anew, by the Job's backoffLimit",
+		NoRequeueReason: "Kubernetes itself restarts failed pods, by the Job's backoffLimit",
 	}
 }
 
@@ -49,7 +49,7 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 	switch {
 	case index == "":
 		return Identity{}, &LaunchError{
-			Problem: "cannot tell which pod this is: it is in Kubernetes (KUBERNETES_SERVICE_HOST is set), and of no Indexed Job (JOB_COMPLETION_INDEX is not set)",
+			Problem: "cannot tell which pod this is: it runs in Kubernetes (KUBERNETES_SERVICE_HOST is set), but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)",
 			Fix:     "give the Job completionMode: Indexed, as in deploy/kubernetes, or all of --rank, --nnodes and --job-id",
 			InShell: true,
 		}
@@ -57,13 +57,13 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 		return Identity{}, environmentError("Kubernetes", fmt.Errorf("JOB_COMPLETION_INDEX is %q, and should be a whole number of at least 0", shortenText(index)))
 	case want.Size == nil:
 		return Identity{}, &LaunchError{
-			Problem: "cannot tell how many pods the Job has: Kubernetes tells a pod its index alone (JOB_COMPLETION_INDEX=" + index + ")",
-			Fix:     "give --nnodes=N, as many as the Job has completions",
+			Problem: "cannot tell how many pods the Job has: Kubernetes tells a pod only its index (JOB_COMPLETION_INDEX=" + index + ")",
+			Fix:     "give --nnodes=N, the Job's number of completions",
 		}
 	case node < 0 || node >= *want.Size:
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot be pod %d of %d: JOB_COMPLETION_INDEX should be 0 to %d", node, *want.Size, *want.Size-1),
-			Fix:     "give --nnodes=N, as many as the Job has completions",
+			Fix:     "give --nnodes=N, the Job's number of completions",
 		}
 	}
 	id := Identity{Launcher: LauncherKubernetes, NodeIndex: node, Size: *want.Size, Host: hostname}

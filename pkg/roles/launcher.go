@@ -326,7 +326,7 @@ func (e *LaunchError) Error() string { return e.Problem + "; " + e.Fix }
 // driver, and the driver's daemon would join the run as a second process with the same index.
 func nestedError(id Identity) error {
 	return &LaunchError{
-		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, rank %d on %s): this process is a child of that run's daemon",
+		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, node %d on %s): this process is a child of that run's daemon",
 			id.RunName(), RunVariable, id.RunName(), id.NodeIndex, id.Host),
 		Fix: id.Launcher.CommandHints(id.Job).NestedAdvice,
 	}

@@ -230,10 +230,10 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "jsrun, two tasks a host", env: env("lsf-10.1/jsrun-rank1", "JSM_NAMESPACE_LOCAL_RANK=1", "JSM_NAMESPACE_LOCAL_SIZE=2"), says: []string{"jsrun --rs_per_host 1"}},
 
 		{name: "Grid Engine's script", env: env("gridengine-8.1.9/script"), says: []string{"3 hosts of job 23", "qrsh -inherit HOST bringupd --rank=I --nnodes=N"}},
-		{name: "Grid Engine's task on another host than the script's", env: env("gridengine-8.1.9/task-elsewhere"), says: []string{"Grid Engine tells its tasks no rank"}},
+		{name: "Grid Engine's task on another host than the script's", env: env("gridengine-8.1.9/task-elsewhere"), says: []string{"Grid Engine gives its tasks no rank"}},
 		{name: "Grid Engine, a rank beyond", env: env("gridengine-8.1.9/task-rank1"), want: Overrides{NodeIndex: new(3), Size: new(3)}, says: []string{"the rank is 3"}},
 
-		{name: "a Job that is not indexed", env: env("kubernetes/pod-of-no-index"), host: "train-xyz12", says: []string{"of no Indexed Job", "completionMode: Indexed"}},
+		{name: "a Job that is not indexed", env: env("kubernetes/pod-of-no-index"), host: "train-xyz12", says: []string{"not in an Indexed Job", "completionMode: Indexed"}},
 		{name: "a pod without a size", env: env("kubernetes/pod-rank1"), host: "train-1", says: []string{"how many pods", "--nnodes=N"}},
 		{name: "a pod beyond", env: env("kubernetes/pod-rank2"), host: "train-2", want: Overrides{Size: new(2)}, says: []string{"pod 2 of 2", "0 to 1"}},
 		{name: "a pod of another name", env: env("kubernetes/pod-rank1"), host: "node7", want: Overrides{Size: new(2)}, says: []string{`"node7" doesn't end in -1`, "--job-id"}},

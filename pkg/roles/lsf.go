@@ -80,7 +80,7 @@ func lsfHints(job string) CommandHints {
 		RunOnEachNode:   "blaunch",
 		DrainNode:       func(host, reason string) string { return fmt.Sprintf(`badmin hclose -C "%s" %s`, reason, host) },
 		JobGoneSign:     "once bjobs shows no such job",
-		NoRequeueReason: "it is a job of LSF's, which is started anew by hand (brequeue " + quoted + ") or by exit codes of its queue (REQUEUE_EXIT_VALUES)",
+		NoRequeueReason: "it is a job of LSF's, which is requeued by hand (brequeue " + quoted + ") or by exit codes of its queue (REQUEUE_EXIT_VALUES)",
 	}
 }
 

@@ -21,10 +21,10 @@ func FindNode(word string, size int, hostOf func(rank int) string) (int, error) 
 	}
 	switch len(on) {
 	case 0:
-		return 0, fmt.Errorf("there is no node %q: give a rank of 0 to %d, or a host", word, size-1)
+		return 0, fmt.Errorf("there is no node %q: give a number of 0 to %d, or a host", word, size-1)
 	case 1:
 		return on[0], nil
 	default:
-		return 0, fmt.Errorf("%s has %d daemons: give the rank, one of %v", word, len(on), on)
+		return 0, fmt.Errorf("%s has %d daemons: give the number, one of %v", word, len(on), on)
 	}
 }

@@ -42,7 +42,7 @@ func expandNodeList(s string, limit uint64) ([]string, error) {
 			return nil, fmt.Errorf("it names more than %d nodes", limit)
 		}
 		if longest > maxNodeName {
-			return nil, fmt.Errorf("it has a name of %d bytes; %d is the most", longest, maxNodeName)
+			return nil, fmt.Errorf("it has a name of %d bytes; at most %d are accepted", longest, maxNodeName)
 		}
 	}
 	names := make([]string, 0, total)
@@ -216,7 +216,7 @@ func (p *listParser) parseNumber() (n uint64, width int, err error) {
 		return 0, 0, p.positionErrorf("%s where a number was expected", p.describeNext())
 	case width > maxNodeDigits:
 		p.position -= width
-		return 0, 0, p.positionErrorf("a number of %d digits, and %d are the most", width, maxNodeDigits)
+		return 0, 0, p.positionErrorf("a number of %d digits; at most %d are accepted", width, maxNodeDigits)
 	}
 	n, err = strconv.ParseUint(digits, 10, 64)
 	return n, width, err

@@ -40,8 +40,8 @@ func claimIfBothSet(env Environment, rank, size string) claimLevel {
 
 func mpirunHints(title string, nodes func(n int) string) CommandHints {
 	return CommandHints{
-		Title: title, StartOnNodes: nodes, NestedAdvice: nestedNameAdvice, JobGoneSign: "once its mpirun runs no more",
-		NoRequeueReason: "an mpirun started it, which starts no job anew",
+		Title: title, StartOnNodes: nodes, NestedAdvice: nestedNameAdvice, JobGoneSign: "once its mpirun has ended",
+		NoRequeueReason: "an mpirun started it, which cannot restart jobs",
 	}
 }
 

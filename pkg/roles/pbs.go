@@ -61,7 +61,7 @@ func pbsHints(job string) CommandHints {
 		RunOnEachNode:   "pbsdsh --",
 		DrainNode:       func(host, reason string) string { return fmt.Sprintf(`pbsnodes -C "%s" -o %s`, reason, host) },
 		JobGoneSign:     "once qstat shows no such job",
-		NoRequeueReason: "PBS lets its operators alone have a job run again (qrerun " + job + ")",
+		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun " + job + ")",
 	}
 }
 

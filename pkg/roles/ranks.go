@@ -35,11 +35,11 @@ func claimRanks(env Environment, want Overrides) claimLevel {
 const nestedNameAdvice = "give the inner one another --job-id"
 
 // noSlurmReason explains why a job of an unknown launcher cannot be requeued.
-const noSlurmReason = "it is no job of Slurm's, which alone can start one anew"
+const noSlurmReason = "only jobs of Slurm can be requeued"
 
 // plainHints returns the words of a launcher without its own: the user names the runs.
 func plainHints(string) CommandHints {
-	return CommandHints{NestedAdvice: nestedNameAdvice, StartOnNodes: srunOnNodes, JobGoneSign: "once none of its daemons runs any more", NoRequeueReason: noSlurmReason}
+	return CommandHints{NestedAdvice: nestedNameAdvice, StartOnNodes: srunOnNodes, JobGoneSign: "once none of its daemons is running", NoRequeueReason: noSlurmReason}
 }
 
 // identifyRanks uses the flags, or RANK and WORLD_SIZE.
@@ -89,8 +89,8 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 		return Identity{}, rankError(fmt.Errorf("the rank is %d, and should be 0 to %d in a run of %d nodes", rank, size-1, size))
 	case job == "":
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot name the run of rank %d of %d: RANK and WORLD_SIZE tell no job, and runs of one name would meet each other", rank, size),
-			Fix:     "give --job-id=NAME, the same on all ranks and another one for every launch",
+			Problem: fmt.Sprintf("cannot name the run of rank %d of %d: RANK and WORLD_SIZE do not identify the job, and runs of the same name would interfere", rank, size),
+			Fix:     "give --job-id=NAME, the same on all nodes and different for every launch",
 		}
 	}
 	return Identity{

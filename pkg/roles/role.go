@@ -27,7 +27,7 @@ func ParseRole(s string) (Role, error) {
 	if r := Role(strings.ToLower(s)); slices.Contains(allRoles, r) {
 		return r, nil
 	}
-	return "", fmt.Errorf("cannot take role %q: auto, head, worker and sandbox are accepted", s)
+	return "", fmt.Errorf("cannot use role %q: auto, head, worker and sandbox are accepted", s)
 }
 
 // ElectRole returns the role of this node for the requested role. The head is node 0, so all nodes
@@ -45,13 +45,13 @@ func (id Identity) ElectRole(role Role) (Role, error) {
 		return role, nil
 	case RoleHead:
 		return "", &LaunchError{
-			Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.NodeIndex, id.Size, id.Host),
-			Fix:     "give --role=auto to all ranks, or --role=head to rank 0 alone",
+			Problem: fmt.Sprintf("cannot be head as node %d of %d (%s): the head is node 0, and a job has one", id.NodeIndex, id.Size, id.Host),
+			Fix:     "give --role=auto to all nodes, or --role=head to node 0 only",
 		}
 	case RoleWorker:
 		return "", &LaunchError{
-			Problem: fmt.Sprintf("cannot be worker on rank 0 of %d (%s): the head is rank 0, and the job would have none", id.Size, id.Host),
-			Fix:     "give --role=auto to all ranks, or --role=worker to the ranks above 0 alone",
+			Problem: fmt.Sprintf("cannot be worker as node 0 of %d (%s): the head is node 0, and the job would have none", id.Size, id.Host),
+			Fix:     "give --role=auto to all nodes, or --role=worker to the nodes above 0 only",
 		}
 	default:
 		return "", fmt.Errorf("internal error: no role %q", string(role))

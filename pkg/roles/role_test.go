@@ -31,14 +31,14 @@ func TestElect(t *testing.T) {
 		role   Role
 		launch bool // ends in a LaunchError
 	}{
-		{name: "rank 0 is head", rank: 0, asked: RoleAuto, role: RoleHead},
+		{name: "node 0 is head", rank: 0, asked: RoleAuto, role: RoleHead},
 		{name: "another rank is worker", rank: 3, asked: RoleAuto, role: RoleWorker},
 		{name: "nothing asked", rank: 1, asked: "", role: RoleWorker},
-		{name: "head asked of rank 0", rank: 0, asked: RoleHead, role: RoleHead},
+		{name: "head asked of node 0", rank: 0, asked: RoleHead, role: RoleHead},
 		{name: "a second head", rank: 1, asked: RoleHead, launch: true},
 		{name: "worker asked of a worker", rank: 1, asked: RoleWorker, role: RoleWorker},
 		{name: "no head", rank: 0, asked: RoleWorker, launch: true},
-		{name: "sandbox of rank 0", rank: 0, asked: RoleSandbox, role: RoleSandbox},
+		{name: "sandbox of node 0", rank: 0, asked: RoleSandbox, role: RoleSandbox},
 		{name: "sandbox of another", rank: 2, asked: RoleSandbox, role: RoleSandbox},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

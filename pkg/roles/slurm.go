@@ -209,7 +209,7 @@ func identifySlurm(env Environment, hostname string, want Overrides) (Identity, 
 		// srun has not made this environment.
 		err = &LaunchError{
 			Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
-			Fix:     "let srun alone set the SLURM_ variables, and start it with: " + srunCommand(0, ""),
+			Fix:     "let only srun set the SLURM_ variables, and start it with: " + srunCommand(0, ""),
 		}
 	}
 	return id, err

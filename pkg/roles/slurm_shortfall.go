@@ -29,14 +29,14 @@ func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
 			flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
 		}
 		found = append(found, Shortfall{
-			fmt.Sprintf("the job has the GPUs %s here, and this step has none", shortenText(job)), "add " + flag + " to srun",
+			fmt.Sprintf("the job has the GPUs %s here, but this step has none", shortenText(job)), "add " + flag + " to srun",
 		})
 	}
 	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
 	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
 	if asked == "" && cpus > 0 && 2*cpus < nodeCPUs {
 		found = append(found, Shortfall{
-			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was asked for", cpus, nodeCPUs),
+			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was requested", cpus, nodeCPUs),
 			"add --cpus-per-task=N to srun and sbatch, or --exclusive for all",
 		})
 	}
@@ -57,7 +57,7 @@ func findHetShortfall(env Environment) (lack Shortfall, is bool) {
 		return lack, false // an srun of all components does not provide their sizes
 	}
 	return Shortfall{
-		fmt.Sprintf("the job has %d nodes in %d components, and this step has %d of them", nodes, components, step),
+		fmt.Sprintf("the job has %d nodes in %d components, but this step has %d of them", nodes, components, step),
 		"add --het-group=" + strings.Join(groups, ",") + " to srun",
 	}, true
 }

@@ -163,10 +163,10 @@ func (c *Children) openLog(child string) *journal.Journal {
 		log.StallTimeout = logBlockTimeout
 	}
 	log.DroppedLine = func(lines int) string {
-		return fmt.Sprintf("[bringupd: %d lines dropped: the log was not taking them]", lines)
+		return fmt.Sprintf("[bringupd: %d lines dropped: the log could not be written in time]", lines)
 	}
 	log.Open(&sizedLog{LogFile: file, threshold: cmp.Or(c.cfg.LargeLogSize, defaultLargeLog), onLarge: func(size int64) {
-		c.cfg.Log.Warn("a log has become large, and all that is printed goes on to be kept there",
+		c.cfg.Log.Warn("a log has become large; all output is still written to it",
 			zap.String("log", file.Path()), zap.Int64("bytes", size))
 	}})
 	return log
@@ -380,7 +380,7 @@ const boundedCallGrace = 500 * time.Millisecond
 func CallBounded[T any](ctx context.Context, calls func() (T, error)) (T, error) {
 	value, err := ctxutil.CallBounded(ctx, boundedCallGrace, calls)
 	if errors.Is(err, ctxutil.ErrAbandoned) {
-		err = fmt.Errorf("its disk does not answer: %w", context.Cause(ctx))
+		err = fmt.Errorf("its disk does not respond: %w", context.Cause(ctx))
 	}
 	return value, err
 }

@@ -71,7 +71,7 @@ func (c *Children) copyPeriodically(e *serviceLogs) {
 			told = ""
 		case err.Error() != told:
 			told = err.Error()
-			c.cfg.Log.Warn("cannot keep the logs of a service for now: the job goes on", zap.Error(err))
+			c.cfg.Log.Warn("cannot keep the logs of a service at present: the job continues", zap.Error(err))
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (c *Children) StartService(ctx context.Context, service *framework.Service,
 		if attempt >= service.MaxStarts || !f.retryable {
 			return f.Failure
 		}
-		c.cfg.Log.Warn("a start failed in passing: trying again",
+		c.cfg.Log.Warn("a start failed temporarily: trying again",
 			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.Message))
 		if !ctxutil.SleepContext(ctx, time.Duration(attempt)*time.Second) {
 			return cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
@@ -286,7 +286,7 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 		return false
 	}
 	c.stopLogged.Do(func() { // once, not for each process of the service
-		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s by itself: it has %s to end", service.Name(), c.nodeName, driverStopTimeout), zap.String("command", stop))
+		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s: it has %s to end", service.Name(), c.nodeName, driverStopTimeout), zap.String("command", stop))
 	})
 	driver := c.findChild(DriverName)
 	if driver == nil {
@@ -312,7 +312,7 @@ func endReason(seen, stop string) string {
 // describeDeath describes the end of a process that should run as long as the job.
 func describeDeath(exit process.Exit) string {
 	if exit.ShellStatus() == 0 {
-		return "ended with 0, though it should live as long as the job"
+		return "ended with 0, but it must run as long as the job"
 	}
 	return "died: " + exit.String()
 }

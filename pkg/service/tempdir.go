@@ -149,7 +149,7 @@ func checkOwnDirectory(path string) error {
 		return err
 	}
 	if owner := info.Sys().(*syscall.Stat_t).Uid; !info.IsDir() || int(owner) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("cannot put this run's keys into %s: it is there already (%v, owner uid %d) and is no directory of yours alone; see who has made it",
+		return fmt.Errorf("cannot write this run's keys to %s: it exists already (%v, owner uid %d) and is not a private directory of yours; find out who created it",
 			path, info.Mode(), owner)
 	}
 	return nil
@@ -200,7 +200,7 @@ func (p *TempDir) Remove(hurried, keep bool) {
 		return none, err
 	})
 	if err != nil {
-		p.log.Warn("left the temporary directory, which can't be removed", zap.Strings("dirs", dirs), zap.Error(err))
+		p.log.Warn("cannot remove the temporary directory: it stays", zap.Strings("dirs", dirs), zap.Error(err))
 	}
 }
 

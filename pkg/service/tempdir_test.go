@@ -147,7 +147,7 @@ func TestKeysOfAStranger(t *testing.T) {
 			}
 			p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
 			env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: in}, []byte("secret"))
-			if err == nil || env != nil || !strings.Contains(err.Error(), "cannot put this run's keys into "+in) {
+			if err == nil || env != nil || !strings.Contains(err.Error(), "cannot write this run's keys to "+in) {
 				t.Errorf("%v, %v", env, err)
 			}
 		})

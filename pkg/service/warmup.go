@@ -36,7 +36,7 @@ func (c *Children) Prestart(ctx context.Context, service *framework.Service) {
 	defer cancel()
 	w, err := c.startWaiting(ctx, service)
 	if err != nil || w == nil {
-		c.cfg.Log.Debug("cannot start a service ahead of its time", zap.String("service", service.Name), zap.Error(err))
+		c.cfg.Log.Debug("cannot start a service in advance", zap.String("service", service.Name), zap.Error(err))
 		return
 	}
 	c.mu.Lock()

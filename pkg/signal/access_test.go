@@ -213,7 +213,7 @@ func TestAgain(t *testing.T) {
 					t.Errorf("%v after %d tries in %s, want %d in %s", err, tries, time.Since(began), tc.tries, tc.took)
 				}
 				if got := a.Meter.CallStats().Retries; got != int64(tc.tries-1) {
-					t.Errorf("%d were counted as made again", got)
+					t.Errorf("%d were counted as recreated", got)
 				}
 			})
 		})

@@ -110,7 +110,7 @@ func FindStaleRuns(ctx context.Context, p Location, quiet time.Duration) ([]Stal
 	var found []StaleRun
 	for _, name := range names[:min(len(names), maxScannedRuns)] {
 		path := filepath.Join(p.LogDir, name)
-		written, err := guardedCall(ctx, p.Meter, "look into", path, func() (time.Time, error) { return p.lastWriteTime(path) })
+		written, err := guardedCall(ctx, p.Meter, "inspect", path, func() (time.Time, error) { return p.lastWriteTime(path) })
 		if IsStalled(err) {
 			return found, err
 		}

@@ -15,7 +15,7 @@ func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: d.rank, Host: d.host, WrittenAt: time.Now()}
 	data, err := json.Marshal(rec)
 	if err != nil {
-		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)
+		return nil, fmt.Errorf("cannot encode a record of node %d: %v", d.rank, err)
 	}
 	if len(data) >= maxRecordSize {
 		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are accepted", len(data), maxRecordSize-1)

@@ -57,12 +57,21 @@ func (e *StallError) Error() string {
 	if e.Elapsed == 0 {
 		return fmt.Sprintf("cannot %s %s: no time was left (%v)", e.Op, e.Path, e.Cause)
 	}
-	return fmt.Sprintf("cannot %s %s: the shared filesystem has not responded for %s (%v)",
+	return fmt.Sprintf("cannot %s %s: the shared file system has not responded for %s (%v)",
 		e.Op, e.Path, e.Elapsed.Round(time.Millisecond), e.Cause)
 }
 
 // Unwrap returns the reason why the caller stopped waiting.
 func (e *StallError) Unwrap() error { return e.Cause }
+
+// callError returns the error of a failed call, such as "cannot read PATH: …". A StallError says
+// this already.
+func callError(verb, path string, err error) error {
+	if IsStalled(err) {
+		return err
+	}
+	return fmt.Errorf("cannot %s %s: %w", verb, path, bareErrno(err))
+}
 
 // IsStalled reports whether an error is or wraps a *StallError.
 func IsStalled(err error) bool {

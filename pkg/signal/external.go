@@ -36,7 +36,7 @@ func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, reco
 func (p Location) openExistingRun(ctx context.Context) (*Dir, record.Job, error) {
 	var job record.Job
 	p.Access = p.withDefaults()
-	_, err := guardedQuery(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.FS.HoldDir(p.LogDir, p.ownerCheck(p.LogDir)) })
+	_, err := guardedQuery(ctx, p.Access, "inspect", p.LogDir, func() ([]string, error) { return p.FS.HoldDir(p.LogDir, p.ownerCheck(p.LogDir)) })
 	switch err := classifyListError(err); {
 	case errors.Is(err, errAbsent):
 		return nil, job, fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideRemedy)
@@ -114,7 +114,7 @@ func (d *Dir) ReadOwnedRecord(ctx context.Context, sub, name string, rec record.
 	path := filepath.Join(d.path, sub, name)
 	file, err := guardedQuery(ctx, d.access, "read", path, func() (ownedFile, error) { return d.access.readOwnedFile(path) })
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", path, err)
+		return callError("read", path, err)
 	}
 	return d.decodeOwned(file, path, rec)
 }

@@ -113,7 +113,7 @@ func (p HostHistory) ReadRecent(ctx context.Context, most int) ([][]byte, error)
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot list %s: %w", p.hostDir, err)
+			return nil, callError("list", p.hostDir, err)
 		}
 		for _, name := range slices.Backward(names) {
 			if len(left) == most || ctx.Err() != nil {

@@ -34,7 +34,7 @@ func (p Location) newDirError(path, mend, format string, args ...any) error {
 // name might make the client cache that it is missing. If met is set, an earlier call has listed
 // the directory, so neither the mkdir nor the check is repeated.
 func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
-	return guardedCall(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) {
+	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() ([]string, error) {
 		made, list, vet := os.ErrExist, p.FS.ListDir, p.ownerCheck(p.LogDir)
 		if met {
 			vet = nil
@@ -66,7 +66,7 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 
 // logDirFileSystem returns the file system of the log directory.
 func (p Location) logDirFileSystem(ctx context.Context) (FileSystem, error) {
-	return guardedCall(ctx, p.Meter, "look into", p.LogDir, func() (FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
+	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() (FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
 }
 
 // ownerCheck returns a function that returns an error if the directory cannot be trusted.
@@ -90,7 +90,7 @@ func (p Location) checkOwner(path string, facts FileAttributes) error {
 func (p Location) explainMkdir(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return p.newDirError(p.LogDir, "create it, or check that the filesystem is mounted on this node",
+		return p.newDirError(p.LogDir, "create it, or check that the file system is mounted on this node",
 			"its parent %s does not exist", filepath.Dir(p.LogDir))
 	case errors.Is(err, syscall.ENOTDIR):
 		return p.newDirError(p.LogDir, "give a directory with --log-dir", "its parent %s is not a directory", filepath.Dir(p.LogDir))
@@ -119,7 +119,7 @@ func (p Location) explainOpen(err error) error {
 
 // unreadableError returns the error for a directory that this node cannot read.
 func (p Location) unreadableError(path string, err error) error {
-	return p.newDirError(path, "check the filesystem on this node", "cannot read it: %v", bareErrno(err))
+	return p.newDirError(path, "check the file system on this node", "cannot read it: %v", bareErrno(err))
 }
 
 // explainNameTaken describes what has the name of the run directory.

@@ -112,7 +112,7 @@ func (k *LogCopier) copyFiles(ctx context.Context, limits CopyLimits) error {
 		case left <= 0:
 			return unread
 		case k.bytesCopied >= maxCopiedBytes && !limits.IsLast:
-			return fmt.Errorf("cannot copy more of %s: %d bytes are already in %s, the maximum on a shared filesystem", k.source, k.bytesCopied, k.destination)
+			return fmt.Errorf("cannot copy more of %s: %d bytes are already in %s, the maximum on a shared file system", k.source, k.bytesCopied, k.destination)
 		}
 		in, err := k.openFile(file.path)
 		if err != nil {

@@ -125,6 +125,6 @@ func TestLogFile(t *testing.T) {
 		t.Errorf("a log that says nothing was made: %v", got)
 	}
 	if _, err := d.NewLogFile("nowhere", "child.log").Write([]byte("x")); err == nil {
-		t.Error("no error for a directory that is not there")
+		t.Error("no error for a directory that does not exist")
 	}
 }

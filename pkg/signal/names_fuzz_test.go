@@ -23,17 +23,17 @@ func FuzzNames(f *testing.F) {
 			count = 0
 		}
 		if r, s, c, ok := ParseNodeName(name, 0); !ok || r != node || s != state || c != count {
-			t.Errorf("rank %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", node, size, state, count, name, r, s, c, ok)
+			t.Errorf("node %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", node, size, state, count, name, r, s, c, ok)
 		}
 		if r, ok := parseNumbered(name, abortPrefix); ok {
-			t.Errorf("%q is an abort of rank %d, too", name, r)
+			t.Errorf("%q is an abort of node %d, too", name, r)
 		}
 		aborted := AbortName(node, size)
 		if r, ok := parseNumbered(aborted, abortPrefix); !ok || r != node {
-			t.Errorf("the abort of rank %d of %d is %q, which is %d, %t", node, size, aborted, r, ok)
+			t.Errorf("the abort of node %d of %d is %q, which is %d, %t", node, size, aborted, r, ok)
 		}
 		if r, _, _, ok := ParseNodeName(aborted, 0); ok {
-			t.Errorf("%q is a name of rank %d, too", aborted, r)
+			t.Errorf("%q is a name of node %d, too", aborted, r)
 		}
 		if node > 0 && NodeName(node-1, size, state) >= NodeName(node, size, state) {
 			t.Errorf("%q does not sort by rank", name)

@@ -147,7 +147,7 @@ func TestParseLogName(t *testing.T) {
 		{"\u00e4.log", "", 0, false},
 	} {
 		if what, node, ok := ParseLogName(tc.name); ok != tc.ok || ok && (what != tc.what || node != tc.rank) {
-			t.Errorf("%s is of %q, rank %d, %v", tc.name, what, node, ok)
+			t.Errorf("%s is of %q, node %d, %v", tc.name, what, node, ok)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestParseLogName(t *testing.T) {
 func TestParseEventsName(t *testing.T) {
 	for _, kind := range []string{"daemon", "sandbox-daemon"} {
 		if node, got, ok := ParseEventsName(EventsName(kind, 7, 8)); node != 7 || got != kind || !ok {
-			t.Errorf("%s is of rank %d, %q, %v", EventsName(kind, 7, 8), node, got, ok)
+			t.Errorf("%s is of node %d, %q, %v", EventsName(kind, 7, 8), node, got, ok)
 		}
 	}
 	for _, name := range []string{"7.jsonl", "0007", "0007.", "0007..jsonl", "x.jsonl", ""} {

@@ -28,12 +28,12 @@ type Reader struct {
 // OpenReader returns a reader of the directory at path, which must not be a link.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	r := &Reader{path: path, access: Access{}.withDefaults()}
-	facts, err := guardedQuery(ctx, r.access, "look into", path, func() (FileAttributes, error) { return r.access.FS.Stat(path) })
+	facts, err := guardedQuery(ctx, r.access, "inspect", path, func() (FileAttributes, error) { return r.access.FS.Stat(path) })
 	if err == nil && !facts.Mode.IsDir() {
 		err = errNotDir
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, bareErrno(err))
+		return nil, callError("read", path, err)
 	}
 	r.owner = facts.Owner
 	return r, nil
@@ -50,9 +50,9 @@ func LastChangeTime(ctx context.Context, path string) (last time.Time, err error
 	share := Access{}.withDefaults()
 	for _, sub := range []string{ControlDir, NodesDir} {
 		dir := filepath.Join(path, sub)
-		facts, err := guardedCall(ctx, share.Meter, "look at", dir, func() (FileAttributes, error) { return share.FS.Stat(dir) })
+		facts, err := guardedCall(ctx, share.Meter, "inspect", dir, func() (FileAttributes, error) { return share.FS.Stat(dir) })
 		if err != nil {
-			return last, fmt.Errorf("cannot stat %s: %w", dir, bareErrno(err))
+			return last, callError("stat", dir, err)
 		}
 		if facts.ModTime.After(last) {
 			last = facts.ModTime
@@ -73,7 +73,7 @@ func (r *Reader) ListDir(ctx context.Context, sub string) (*DirSnapshot, error) 
 	path := filepath.Join(r.path, sub)
 	names, err := r.access.listNames(ctx, path, r.checkOwner)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list %s: %w", path, bareErrno(err))
+		return nil, callError("list", path, err)
 	}
 	return &DirSnapshot{Names: names, reader: r, path: path}, nil
 }
@@ -111,7 +111,7 @@ func (f *DirSnapshot) ReadFile(ctx context.Context, name string, limit int64) (F
 		return c, err
 	})
 	if err != nil {
-		return content, fmt.Errorf("cannot read %s: %w", path, bareErrno(err))
+		return content, callError("read", path, err)
 	}
 	return content, nil
 }
@@ -125,7 +125,7 @@ func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, most i
 		return data, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", path, err)
+		return nil, callError("read", path, err)
 	}
 	return data, nil
 }
@@ -203,7 +203,7 @@ func (f *DirSnapshot) ListFiles(ctx context.Context) (map[string]FileAttributes,
 // statNames returns the attributes of the directory's names, by name, if the function taken accepts
 // them. Names that have disappeared are skipped.
 func (f *DirSnapshot) statNames(ctx context.Context, taken func(FileAttributes) bool) (map[string]FileAttributes, error) {
-	return guardedCall(ctx, f.reader.access.Meter, "look into", f.path, func() (map[string]FileAttributes, error) {
+	return guardedCall(ctx, f.reader.access.Meter, "inspect", f.path, func() (map[string]FileAttributes, error) {
 		found := make(map[string]FileAttributes)
 		for _, name := range f.Names {
 			if facts, err := f.reader.access.FS.Stat(filepath.Join(f.path, name)); err == nil && taken(facts) {

@@ -60,7 +60,7 @@ func TestPlace(t *testing.T) {
 	team := record.Team{Members: []record.Member{{NodeIndex: 0}, {NodeIndex: 5}, {NodeIndex: 2}}}
 	for node, want := range []int{0, -1, 2, -1, -1, 1} {
 		if got := team.PlaceOf(node); got != want {
-			t.Errorf("rank %d has place %d, not %d", node, got, want)
+			t.Errorf("node %d has place %d, not %d", node, got, want)
 		}
 	}
 }

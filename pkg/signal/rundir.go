@@ -225,7 +225,7 @@ func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 	case err == nil:
 		err = d.decodeOwned(file, path, &job)
 	case !isTransient(err):
-		err = fmt.Errorf("cannot read %s: %w", path, err)
+		err = callError("read", path, err)
 	}
 	if isTransient(err) {
 		return job, errAbsent
@@ -345,7 +345,7 @@ func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.R
 	case isTransient(err):
 		return errAbsent
 	case err != nil:
-		return fmt.Errorf("cannot read %s: %w", path, err)
+		return callError("read", path, err)
 	}
 	if err := decodeRecord(data, d.nonce, rec); err != nil {
 		if errors.Is(err, errAbsent) {

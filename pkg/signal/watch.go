@@ -228,7 +228,7 @@ func (w *Watch) waitError(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	switch {
 	case w.isPolling && time.Since(w.failingSince) > w.pace.MaxPause:
-		return fmt.Errorf("%w (the shared filesystem has not responded to a read of %s for %s)", cause, w.path, time.Since(w.failingSince).Round(time.Millisecond))
+		return fmt.Errorf("%w (the shared file system has not responded to a read of %s for %s)", cause, w.path, time.Since(w.failingSince).Round(time.Millisecond))
 	case w.lastErr != nil:
 		return fmt.Errorf("%w (last error of %s: %v)", cause, w.path, w.lastErr)
 	default:

@@ -146,7 +146,7 @@ func TestWatchWaitEnds(t *testing.T) {
 	}{
 		{"what it waits for does not come", func(string) ([]string, error) { return []string{"0001.up"}, nil }, nil},
 		{"the last look failed", func(string) ([]string, error) { return nil, syscall.ESTALE }, []string{syscall.ESTALE.Error(), "/logs/123.0/nodes"}},
-		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil }, []string{"the shared filesystem has not responded", "/logs/123.0/nodes", "59.99"}},
+		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil }, []string{"the shared file system has not responded", "/logs/123.0/nodes", "59.99"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -198,7 +198,7 @@ func TestDeath(t *testing.T) {
 			nodes := names(t, filepath.Join(dir, signal.NodesDir))
 			for node := range cfg.Nodes {
 				if done := slices.Contains(nodes, signal.NodeName(node, cfg.Nodes, record.StateDone)); done == (node == victim) {
-					t.Errorf("rank %d has told that it is done: %t; all names: %v", node, done, nodes)
+					t.Errorf("node %d has told that it is done: %t; all names: %v", node, done, nodes)
 				}
 			}
 		})
@@ -305,7 +305,7 @@ func TestFailures(t *testing.T) {
 		}, 66, "share", "its mode is 0777"},
 		{"it takes longer than they wait", func(_ *testing.T, _ *ScratchDir, cfg *Config) {
 			cfg.JoinTimeout, cfg.Latency = time.Second, 900*time.Millisecond
-		}, 66, "share", "the shared filesystem has not responded for "},
+		}, 66, "share", "the shared file system has not responded for "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			room := newRoom(t)
@@ -358,14 +358,14 @@ func TestInterrupted(t *testing.T) {
 
 func TestFirstError(t *testing.T) {
 	const (
-		info  = `{"level":"info","msg":"made the run directory"}` + "\n"
+		info  = `{"level":"info","msg":"created the run directory"}` + "\n"
 		warn  = `{"level":"warn","msg":"a sandbox is lost"}` + "\n"
-		cause = `{"level":"error","msg":"cannot meet the head"}` + "\n"
+		cause = `{"level":"error","msg":"cannot reach the head"}` + "\n"
 	)
 	for _, tc := range []struct{ name, said, want string }{
 		{"nothing", "", ""},
-		{"an error between others", info + cause + warn, "cannot meet the head"},
-		{"two errors", cause + `{"level":"error","msg":"another"}` + "\n", "cannot meet the head"},
+		{"an error between others", info + cause + warn, "cannot reach the head"},
+		{"two errors", cause + `{"level":"error","msg":"another"}` + "\n", "cannot reach the head"},
 		{"no error", info + warn, "a sandbox is lost"},
 		{"what is no JSON", "bringupd: cannot read /proc\n", "bringupd: cannot read /proc"},
 		{"cut short", info + `{"level":"err`, `{"level":"err`},
@@ -419,7 +419,7 @@ func TestCounts(t *testing.T) {
 		t.Errorf("all: %+v", got)
 	}
 	if got := sumCounts(all[0]); got.Calls != 3 || got.ByKind["stat"] != 0 {
-		t.Errorf("rank 0: %+v", got)
+		t.Errorf("node 0: %+v", got)
 	}
 	each := callDistribution(all[1:])
 	if each.Calls != (Percentiles[int64]{0, 0, 1, 1}) || len(each.ByKind) != 1 || each.ByKind["stat"].Max != 1 {

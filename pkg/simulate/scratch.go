@@ -54,7 +54,7 @@ func MakeScratchDir(ctx context.Context, dir, host string) (*ScratchDir, error) 
 }
 
 // ErrNotDirectory reports that --dir is not a directory.
-var ErrNotDirectory = errors.New("give an existing directory on the shared filesystem that you want to measure")
+var ErrNotDirectory = errors.New("give an existing directory on the shared file system that you want to measure")
 
 // notDirectoryError returns an error that wraps ErrNotDirectory. err is nil if dir exists, but is
 // no directory.

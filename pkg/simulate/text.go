@@ -143,7 +143,7 @@ func (r Report) formatNotes() string {
 		}
 	}
 	noteWhere(func(run JobResult) bool { return run.Machine.Busy+run.Machine.Others > maxCrowdFraction },
-		"This machine's processors were all busy: its nodes waited for them more than for the shared filesystem. Real nodes have their own.")
+		"This machine's processors were all busy: its nodes waited for them more than for the shared file system. Real nodes have their own.")
 	noteWhere(func(run JobResult) bool { return run.Machine.Others > maxOthersFraction },
 		"Other programs used this machine at the same time: repeat the simulation when it is idle.")
 	noteWhere(func(run JobResult) bool { return run.Lifelines == transportMemory },

@@ -32,7 +32,7 @@ func sample() Report {
 			End:    OrderlyEnd{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
 			Death: &DeathResult{
 				Rank: 512, Took: Percentiles[time.Duration]{21 * time.Millisecond, 32 * time.Millisecond, 43 * time.Millisecond, 54 * time.Millisecond},
-				Kind: "daemon-died", Why: "rank 512 (n0512) was killed", Calls: 23456, Peak: 98760, Processor: 111 * time.Millisecond, Busy: 0.22,
+				Kind: "daemon-died", Why: "node 512 (n0512) was killed", Calls: 23456, Peak: 98760, Processor: 111 * time.Millisecond, Busy: 0.22,
 			},
 			Whole: CallTotals{56789, map[string]int64{"open": 16202}},
 			Machine: MachineUse{
@@ -49,12 +49,12 @@ func TestText(t *testing.T) {
   nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
   ranks         8 per node: all had left 4 fences, with a put each, 1.40 s after the gate
                 a fence took p50 110 ms, p99 620 ms, at most 650 ms (at least 11 ms)
-                in that time all nodes made 31,234 calls to the shared filesystem: 1,023 reads, 1,024 writes
+                in that time all nodes made 31,234 calls to the shared file system: 1,023 reads, 1,024 writes
   steady state  calls per second: 0.49 per worker, 15 of the head, 521 of all nodes, over 28.00 s
   end           13.70 s from the head's start of the shutdown until the last daemon had ended
-  death         of rank 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 per second
+  death         of node 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 per second
                 111 ms of processors: 22 % of 64 cores
-  first cause   daemon-died: rank 512 (n0512) was killed
+  first cause   daemon-died: node 512 (n0512) was killed
   peer links    loopback TCP
   memory        109 MiB at most, 44 MiB of it Go heap; 10,646 goroutines; for all daemons together
   processors    777 ms to the gate: 37 % of 64 cores; other programs used 11 %
@@ -77,7 +77,7 @@ Times count from the start of the simulation. p50 and p99 are by nearest rank, o
 func TestTable(t *testing.T) {
 	r := sample()
 	r.Runs = append(r.Runs, JobResult{Nodes: 4096, Lifelines: transportNone, Failure: &Failure{
-		Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
+		Code: 66, Word: "share", Why: "cannot reach 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
 	}})
 	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
 
@@ -87,7 +87,7 @@ func TestTable(t *testing.T) {
 | 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |     8 |       - |         - |         - |     - |      - |         - |         - |     - |           - |
 
 4,096 nodes:
-  FAILED with exit code 66 (share): cannot meet 3 of 4096 nodes
+  FAILED with exit code 66 (share): cannot reach 3 of 4096 nodes
   The daemons ended with different exit codes: 4,095 with 66, 1 with 76
 
 1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 per second; then 521 per second; at the end 13,423 calls in 13.70 s, at most 3,395 per second.
@@ -126,7 +126,7 @@ func TestNotes(t *testing.T) {
 func TestTextAndJSONAgree(t *testing.T) {
 	reports := map[string]Report{"a run that went well": sample()}
 	failed := sample()
-	failed.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "rank 7 (n0007) is lost"}
+	failed.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "node 7 (n0007) is lost"}
 	reports["one that failed"] = failed
 	for name, report := range reports {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestTextShowsAll(t *testing.T) {
 		".Ranks":   "each run has it",
 	}
 	before := sample()
-	before.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "rank 7 (n0007) is lost"}
+	before.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "node 7 (n0007) is lost"}
 	eachLeaf(reflect.ValueOf(&before).Elem(), "", func(path string, leaf reflect.Value) {
 		was := reflect.New(leaf.Type()).Elem()
 		was.Set(leaf)
@@ -206,10 +206,10 @@ func change(v reflect.Value) {
 func TestTextOfFailure(t *testing.T) {
 	r := sample()
 	r.Runs[0] = JobResult{
-		Nodes: 3, Lifelines: transportMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
+		Nodes: 3, Lifelines: transportMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot reach 1 of 3 nodes", Codes: map[int]int{66: 3}},
 		Whole: CallTotals{17, map[string]int64{"open": 17}}, Machine: MachineUse{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
 	}
-	const want = `  FAILED with exit code 66 (share): cannot meet 1 of 3 nodes
+	const want = `  FAILED with exit code 66 (share): cannot reach 1 of 3 nodes
 
   peer links    memory
   memory        20 MiB at most, 1 MiB of it Go heap; 40 goroutines; for all daemons together

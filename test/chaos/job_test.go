@@ -95,7 +95,7 @@ func summary(s schedule) string {
 		} else {
 			fmt.Fprintf(&b, "; %s later: ", f.After)
 		}
-		fmt.Fprintf(&b, "%s (rank %d)", f.What, f.Rank)
+		fmt.Fprintf(&b, "%s (node %d)", f.What, f.Rank)
 		if f.For > 0 {
 			fmt.Fprintf(&b, " for %s", f.For)
 		}

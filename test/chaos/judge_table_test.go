@@ -53,9 +53,9 @@ func TestJudge(t *testing.T) {
 		{"well", lostTwo, nil, nil},
 		{"driven well", driven, nil, nil},
 		{"never struck", driven, func(_ *expectation, o *seen) { o.Struck = false }, []string{"before the faults"}},
-		{"late", lostTwo, func(_ *expectation, o *seen) { o.Ended[3] = time.Minute }, []string{"rank 3 ended after 1m0s"}},
-		{"never ended", lostTwo, func(_ *expectation, o *seen) { o.Ended[1] = -1 }, []string{"rank 1 has not ended"}},
-		{"a victim that is late", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = time.Minute }, []string{"rank 2 ended"}},
+		{"late", lostTwo, func(_ *expectation, o *seen) { o.Ended[3] = time.Minute }, []string{"node 3 ended after 1m0s"}},
+		{"never ended", lostTwo, func(_ *expectation, o *seen) { o.Ended[1] = -1 }, []string{"node 1 has not ended"}},
+		{"a victim that is late", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = time.Minute }, []string{"node 2 ended"}},
 		{"a victim that takes longer than the others", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = 15 * time.Second }, nil},
 		{"driven, and one leaves late", driven, func(_ *expectation, o *seen) { o.Ended[1] = 6 * time.Second }, []string{"the first has ended 6s before"}},
 		{"srun ended by us", lostTwo, func(_ *expectation, o *seen) { o.Srun, o.Codes = -1, nil }, []string{"srun did not end"}},
@@ -64,11 +64,11 @@ func TestJudge(t *testing.T) {
 		{"torn", lostTwo, func(_ *expectation, o *seen) { o.Torn = []string{"go"} }, []string{"torn: go"}},
 		{"left", lostTwo, func(_ *expectation, o *seen) { o.Left = []string{"sleep"} }, []string{"left: sleep"}},
 		{"a killed daemon's temporaries", lostTwo, func(e *expectation, o *seen) {
-			e.Leaves, o.Left = []int{2}, []string{"rank 2: file /tmp/bu-17"}
+			e.Leaves, o.Left = []int{2}, []string{"node 2: file /tmp/bu-17"}
 		}, nil},
 		{"another's temporaries", lostTwo, func(e *expectation, o *seen) {
-			e.Leaves, o.Left = []int{2}, []string{"rank 3: file /tmp/bu-17"}
-		}, []string{"left: rank 3"}},
+			e.Leaves, o.Left = []int{2}, []string{"node 3: file /tmp/bu-17"}
+		}, []string{"left: node 3"}},
 		{"each for itself", lostTwo, func(e *expectation, o *seen) {
 			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.ShareUnusable}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
 			o.Codes, o.Srun = []int{66, 76, 66, 76}, 76
@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 		}, nil},
 		{"two, of which one is not told of", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2}, []string{"n1", "n2"}
-		}, []string{"does not tell of the ranks [1]"}},
+		}, []string{"does not tell of the nodes [1]"}},
 		{"two, of which one is not avoided", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2, 1}, []string{"n2"}
 		}, []string{"too few bad nodes"}},

@@ -42,9 +42,9 @@ func (t told) byCode() bool { return t.Cause != nil && t.Cause.Kind == health.Ab
 
 func (t told) String() string {
 	if t.Cause == nil {
-		return fmt.Sprintf("%s of rank %d: %d", t.Where, t.By, t.Code)
+		return fmt.Sprintf("%s of node %d: %d", t.Where, t.By, t.Code)
 	}
-	return fmt.Sprintf("%s of rank %d: %d, %s of rank %d, lost %v: %s", t.Where, t.By, t.Code, t.Cause.Kind,
+	return fmt.Sprintf("%s of node %d: %d, %s of node %d, lost %v: %s", t.Where, t.By, t.Code, t.Cause.Kind,
 		t.Cause.NodeIndex, t.Cause.LostNodes, t.Cause.Message)
 }
 
@@ -61,9 +61,9 @@ func judge(e expectation, o seen) (wrong []string) {
 		}
 		switch {
 		case after < 0:
-			complain("rank %d has not ended", rank)
+			complain("node %d has not ended", rank)
 		case after > most:
-			complain("rank %d ended after %s, want at most %s", rank, after.Round(time.Millisecond), most)
+			complain("node %d ended after %s, want at most %s", rank, after.Round(time.Millisecond), most)
 		}
 	}
 	if apart := slices.Max(o.Ended) - slices.Min(o.Ended); e.Apart > 0 && apart > e.Apart {
@@ -81,7 +81,7 @@ func judge(e expectation, o seen) (wrong []string) {
 	}
 	for _, left := range o.Left {
 		excused := func(rank int) bool {
-			return strings.HasPrefix(left, fmt.Sprintf("rank %d: file /tmp/", rank)) && strings.Contains(left, "/bu-")
+			return strings.HasPrefix(left, fmt.Sprintf("node %d: file /tmp/", rank)) && strings.Contains(left, "/bu-")
 		}
 		if !slices.ContainsFunc(e.Leaves, excused) {
 			complain("left: %s", left)

@@ -360,13 +360,13 @@ func TestPlanDrawsAll(t *testing.T) {
 				t.Errorf("seed %d: %+v does not fit", seed, f)
 			}
 			if f.Rank < 0 || f.Rank >= s.Nodes {
-				t.Errorf("seed %d: there is no rank %d", seed, f.Rank)
+				t.Errorf("seed %d: there is no node %d", seed, f.Rank)
 			}
 		}
 		if len(s.Faults) == 2 && named != failDriver {
 			pairs++
 			if s.Faults[0].Rank == s.Faults[1].Rank {
-				t.Errorf("seed %d: both faults strike rank %d", seed, s.Faults[0].Rank)
+				t.Errorf("seed %d: both faults strike node %d", seed, s.Faults[0].Rank)
 			}
 		}
 	}

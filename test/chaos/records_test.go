@@ -244,7 +244,7 @@ func TestReadRun(t *testing.T) {
 
 func TestLastWords(t *testing.T) {
 	const stderr = `srun: error: something
-{"level":"error","daemon":"bringupd[2 n6]","msg":"the head, rank 0 (n4), is lost: rank 2 …","kind":"peer-lost"}
+{"level":"error","daemon":"bringupd[2 n6]","msg":"the head, node 0 (n4), is lost: node 2 …","kind":"peer-lost"}
 {"level":"info","daemon":"bringupd[1 n5]","msg":"well"}
 `
 	got := lastWords(stderr, []int{0, 0, 76, 0})

@@ -29,7 +29,7 @@ func (j *job) strikeAll(ctx context.Context) error {
 			return nil
 		}
 		j.pause(f.After)
-		j.tell("strikes rank %d: %s", f.Rank, f.What)
+		j.tell("strikes node %d: %s", f.Rank, f.What)
 		err := j.strike(ctx, f)
 		nothing := errors.Is(err, errNothing)
 		switch {

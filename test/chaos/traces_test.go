@@ -39,11 +39,11 @@ func (j *job) left(t *testing.T, rank int, before traces) (left []string) {
 	t.Helper()
 	for _, line := range j.traces(t, rank) {
 		if _, was := slices.BinarySearch(before, line); !was {
-			left = append(left, fmt.Sprintf("rank %d: %s", rank, line))
+			left = append(left, fmt.Sprintf("node %d: %s", rank, line))
 		}
 	}
 	for _, p := range lookAt(j.bed).nodes[j.first+rank] {
-		left = append(left, fmt.Sprintf("rank %d: process %v", rank, p))
+		left = append(left, fmt.Sprintf("node %d: process %v", rank, p))
 	}
 	return left
 }

@@ -67,7 +67,7 @@ func TestContained(t *testing.T) {
 			kill(t, bed.daemonOf(t, 1), syscall.SIGKILL)
 			j.wantCode(137)
 			if cause, _, code := causeOf(j, false); cause.Kind != health.DaemonDied || !about(cause, 1) || code != 76 {
-				t.Errorf("the first cause is %+v and the code %d, want that the daemon of rank 1 has died, and 76", cause, code)
+				t.Errorf("the first cause is %+v and the code %d, want that the daemon of node 1 has died, and 76", cause, code)
 			}
 			bed.noneLeft(t)
 		})

@@ -92,7 +92,7 @@ func TestDeaths(t *testing.T) {
 					t.Errorf("standard error lacks %q:\n%s", want, &j.stderr)
 				}
 				if cause.Kind != tc.kind || !about(cause, tc.rank) {
-					t.Errorf("the first cause is %+v, want %s of rank %d\n%s", cause, tc.kind, tc.rank, &j.stderr)
+					t.Errorf("the first cause is %+v, want %s of node %d\n%s", cause, tc.kind, tc.rank, &j.stderr)
 				}
 				if tc.bad != "" && !slices.Equal(bad, []string{tc.bad}) {
 					t.Errorf("the bad nodes are %v, want %s", bad, tc.bad)

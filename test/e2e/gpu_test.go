@@ -57,7 +57,7 @@ func (j *job) blames(kind health.Kind, rank int, says ...string) record.Result {
 	j.wantCode(health.OutcomeOfKind(kind).Code)
 	result := j.result()
 	if result.Cause == nil || result.Cause.Kind != kind || !about(*result.Cause, rank) {
-		j.t.Fatalf("the first cause is %+v, want %s of rank %d\n%s", result.Cause, kind, rank, &j.stderr)
+		j.t.Fatalf("the first cause is %+v, want %s of node %d\n%s", result.Cause, kind, rank, &j.stderr)
 	}
 	for _, want := range says {
 		if !strings.Contains(result.Reason, want) {

@@ -112,7 +112,7 @@ func TestANodeIsLost(t *testing.T) {
 			}
 			cause, bad, code := causeOf(j, tc.node == 0)
 			if code != health.OutcomeOfKind(health.PeerLost).Code || cause.Kind != tc.kind || !slices.Equal(cause.LostNodes, []int{tc.node}) {
-				t.Errorf("the verdict is %d, %+v, want %s of rank %d\n%s", code, cause, tc.kind, tc.node, &j.stderr)
+				t.Errorf("the verdict is %d, %+v, want %s of node %d\n%s", code, cause, tc.kind, tc.node, &j.stderr)
 			}
 			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {
 				t.Errorf("the bad nodes are %v, want %s", bad, bed.Node(tc.node))

@@ -306,7 +306,7 @@ func TestOwnMPIRunNeedsLifelines(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.run(t, launch{nodes: 2, flags: []string{"--lifeline=off"}, driver: []string{program, "rsh", "n1", "true"}})
 	j.wantCode(255)
-	if want := "holds no lifeline, and bringupd rsh goes by those"; !strings.Contains(j.stderr.String(), want) {
+	if want := "has no peer link, which bringupd rsh needs"; !strings.Contains(j.stderr.String(), want) {
 		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
 	}
 }

@@ -169,7 +169,7 @@ func TestRayStartThatFails(t *testing.T) {
 	}
 	result := endOf(t, b, logs)
 	if result.Code != 77 || result.Cause == nil || result.Cause.NodeIndex != 2 || result.Cause.Host != "n2" {
-		t.Fatalf("the result is %+v, want 77 for rank 2 (n2)", result)
+		t.Fatalf("the result is %+v, want 77 for node 2 (n2)", result)
 	}
 	if want := "no such thing as a free raylet"; !slices.Contains(result.Cause.Lines, want) {
 		t.Errorf("the last lines are %q, want %q among them", result.Cause.Lines, want)
@@ -262,7 +262,7 @@ func TestRayDeaths(t *testing.T) {
 				result := j.result()
 				if result.Cause == nil || result.Cause.Kind != health.ServiceDied || result.Cause.NodeIndex != tc.node ||
 					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.Message), "\n"), tc.says) {
-					t.Errorf("the result is %+v, want the service of rank %d, with %q", result, tc.node, tc.says)
+					t.Errorf("the result is %+v, want the service of node %d, with %q", result, tc.node, tc.says)
 				}
 				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.LogsDir, tc.log)) })
 			}

@@ -60,7 +60,7 @@ func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=10s"}, driver: []string{"true"}})
 	j.wantCode(66)
 	if cause := j.result().Cause; cause == nil || len(cause.LostNodes) != 1 || cause.LostNodes[0] != 2 {
-		t.Errorf("the cause is %+v, want rank 2 missing", cause)
+		t.Errorf("the cause is %+v, want node 2 missing", cause)
 	}
 }
 

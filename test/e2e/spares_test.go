@@ -32,7 +32,7 @@ func TestNodeDropped(t *testing.T) {
 	}
 	result := j.result()
 	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
-		!strings.Contains(result.Dropped[0].Reason, "the setup command of rank 1 (n1) failed") {
+		!strings.Contains(result.Dropped[0].Reason, "the setup command of node 1 (n1) failed") {
 		t.Errorf("the result is %+v", result)
 	}
 }

@@ -161,7 +161,7 @@ func starters(t *testing.T) []starter {
 		return []string{"JOB_COMPLETION_INDEX=" + itoa(node), "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT=443"}
 	}
 	return []starter{
-		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine tells its tasks no rank", blind: true, byPath: true},
+		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine gives its tasks no rank", blind: true, byPath: true},
 		mpirun("Open MPI 4", "mpirun.openmpi", "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
 		mpirun("Open MPI 5", openMPI5, "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
 		// By default mpiexec kills all tasks when the first one fails, and no cause would be recorded.
@@ -226,7 +226,7 @@ func (s starter) testEnd(t *testing.T, bed *lane, what string, want int) {
 	j.wantCode(want)
 	var seen string
 	for line := range strings.Lines(j.stdout.String()) {
-		if told, ok := strings.CutPrefix(line, "rank 0 of 4: "); ok {
+		if told, ok := strings.CutPrefix(line, "node 0 of 4: "); ok {
 			// The hosts are in the order of the ranks, which Grid Engine chooses.
 			hosts := strings.Split(strings.TrimSpace(told), ",")
 			slices.Sort(hosts)
@@ -266,7 +266,7 @@ func (s starter) testLoss(t *testing.T, bed *lane) {
 		t.Errorf("the starter ended with %d: %s", code, &j.stderr)
 	}
 	r, host := j.result(), bed.Node(victim)
-	if died := fmt.Sprintf("the daemon of rank %d ", slices.Index(r.Hosts, host)); r.Code != 76 || !strings.HasPrefix(r.Reason, died) {
+	if died := fmt.Sprintf("the daemon of node %d ", slices.Index(r.Hosts, host)); r.Code != 76 || !strings.HasPrefix(r.Reason, died) {
 		t.Errorf("the result is %d, of %v: %s\n%s", r.Code, r.Hosts, r.Reason, &j.stderr)
 	}
 	if !slices.Equal(r.BadNodes, []string{host}) {

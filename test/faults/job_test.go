@@ -320,7 +320,7 @@ func (j *job) awaitSaid(line string, within time.Duration, rank int) {
 		select {
 		case <-news:
 		case <-j.daemons[rank].ended:
-			j.t.Fatalf("rank %d has ended before anybody said %q", rank, line)
+			j.t.Fatalf("node %d has ended before anybody said %q", rank, line)
 		case <-deadline:
 			j.t.Fatalf("after %s nobody has said %q", within, line)
 		}
@@ -428,7 +428,7 @@ func (j *job) allGone() time.Time {
 			case <-d.ended:
 			case <-tick:
 			case <-deadline:
-				j.t.Fatalf("the daemon of rank %d has not ended after %s", rank, ceiling)
+				j.t.Fatalf("the daemon of node %d has not ended after %s", rank, ceiling)
 			}
 		}
 	}
@@ -490,7 +490,7 @@ func (j *job) story() string {
 			}
 		}
 		stderr, _ := os.ReadFile(j.path(fmt.Sprintf("err.%d", rank)))
-		fmt.Fprintf(&b, "--- rank %d %s:\n%s", rank, ended, stderr)
+		fmt.Fprintf(&b, "--- node %d %s:\n%s", rank, ended, stderr)
 	}
 	b.WriteString("--- the share:\n")
 	err := filepath.WalkDir(j.folder, func(path string, entry fs.DirEntry, err error) error {

@@ -30,11 +30,11 @@ func (j *job) common(o outcome) {
 	internal := health.OutcomeOfKind(health.Internal).Code
 	for rank := range size {
 		if o.codes[rank] == internal {
-			j.t.Errorf("rank %d has ended by an internal error", rank)
+			j.t.Errorf("node %d has ended by an internal error", rank)
 		}
 		for _, said := range j.saidBy(rank) {
 			if said.Kind == health.Internal {
-				j.t.Errorf("rank %d tells of an internal error: %s", rank, said.Message)
+				j.t.Errorf("node %d tells of an internal error: %s", rank, said.Message)
 			}
 		}
 	}
@@ -59,10 +59,10 @@ func (j *job) endedBy(o outcome, r row, phase string) {
 	j.common(o)
 	for rank, code := range o.codes {
 		if code != shareCode && code != lostCode {
-			j.t.Errorf("rank %d ended with %d, want %d or %d", rank, code, shareCode, lostCode)
+			j.t.Errorf("node %d ended with %d, want %d or %d", rank, code, shareCode, lostCode)
 		}
 		if code != o.code() && !r.breaks(rank) {
-			j.t.Errorf("rank %d ended with %d, and its mount was well: want %d", rank, code, o.code())
+			j.t.Errorf("node %d ended with %d, and its mount was well: want %d", rank, code, o.code())
 		}
 	}
 	if r.stall != "" {
@@ -70,7 +70,7 @@ func (j *job) endedBy(o outcome, r row, phase string) {
 	}
 	for _, rank := range named(o) {
 		if !r.breaks(rank) {
-			j.t.Errorf("it names rank %d, whose mount was well: %s", rank, o.cause.Message)
+			j.t.Errorf("it names node %d, whose mount was well: %s", rank, o.cause.Message)
 		}
 	}
 	if !slices.ContainsFunc(r.where.ranks(), func(rank int) bool { return j.says(rank, r.says) }) {
@@ -96,11 +96,11 @@ func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 		return
 	}
 	for rank := range size {
-		if !j.says(rank, "has not answered") && !j.says(rank, "has not responded") {
-			j.t.Errorf("rank %d does not say that the share has not answered", rank)
+		if !j.says(rank, "has not responded") {
+			j.t.Errorf("node %d does not say that the shared file system has not responded", rank)
 		}
 		if j.says(rank, " lost") {
-			j.t.Errorf("rank %d blames a peer", rank)
+			j.t.Errorf("node %d blames a peer", rank)
 		}
 	}
 }

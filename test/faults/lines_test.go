@@ -24,7 +24,7 @@ var lined = []story{
 		name: "a worker's daemon is killed, and the driver fails of it", code: 1,
 		happens: func(j *job) { killing(victim)(j); j.letGo() }, judge: losing(victim),
 	},
-	{name: "the share of rank 2 does not answer for 7.5 s", code: 42, happens: outliving(atWorker), judge: wellWith(42)},
+	{name: "the share of node 2 does not answer for 7.5 s", code: 42, happens: outliving(atWorker), judge: wellWith(42)},
 	{name: "the share of the head does not answer for 7.5 s", code: 42, happens: outliving(atHead), judge: wellWith(42)},
 	{name: "no share answers for 7.5 s", code: 42, happens: outliving(atAll), judge: wellWith(42)},
 }
@@ -68,7 +68,7 @@ func losing(ranks ...int) func(j *job, o *outcome) {
 				want = 128 + int(syscall.SIGKILL)
 			}
 			if code != want {
-				j.t.Errorf("rank %d ended with %d, want %d", rank, code, want)
+				j.t.Errorf("node %d ended with %d, want %d", rank, code, want)
 			}
 		}
 		var result record.Result

@@ -52,7 +52,7 @@ func (o outcome) String() string {
 	if o.shared {
 		return fmt.Sprintf("%d: %s", o.code(), o.cause.Kind)
 	}
-	return fmt.Sprintf("%d: %s, told by %s", o.code(), o.cause.Kind, ranksText([]int{o.cause.NodeIndex}))
+	return fmt.Sprintf("%d: %s, reported by %s", o.code(), o.cause.Kind, ranksText([]int{o.cause.NodeIndex}))
 }
 
 func ranksText(ranks []int) string {

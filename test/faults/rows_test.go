@@ -12,7 +12,7 @@ import (
 type where string
 
 const (
-	atWorker where = "rank 2"
+	atWorker where = "node 2"
 	atHead   where = "the head"
 	atAll    where = "all"
 )
@@ -85,8 +85,8 @@ var harmful = []row{
 	{name: "over quota: EDQUOT", knobs: hostile.Knobs{Full: syscall.EDQUOT}, says: "quota exceeded"},
 	{name: "full, which only the close says", knobs: hostile.Knobs{Full: syscall.ENOSPC, FullAtClose: true}, says: "no space left"},
 	{name: "read-only: EROFS", knobs: hostile.Knobs{ReadOnly: true}, says: "read-only"},
-	{name: "nothing answers", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}, says: "has not answered"},
-	{name: "nothing answers, not even a KILL helps", stall: hostile.Held, says: "has not answered"},
+	{name: "nothing answers", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}, says: "has not responded"},
+	{name: "nothing answers, not even a KILL helps", stall: hostile.Held, says: "has not responded"},
 }
 
 // rows returns the rows of the matrix.

@@ -137,11 +137,11 @@ func (j *job) lost(o outcome, rank int) {
 			want = 128 + int(syscall.SIGKILL)
 		}
 		if code != want {
-			j.t.Errorf("rank %d ended with %d, want %d", at, code, want)
+			j.t.Errorf("node %d ended with %d, want %d", at, code, want)
 		}
 	}
 	if !slices.Equal(o.cause.LostNodes, []int{rank}) {
-		j.t.Errorf("%v are lost, want rank %d: %s", o.cause.LostNodes, rank, o.cause.Message)
+		j.t.Errorf("%v are lost, want node %d: %s", o.cause.LostNodes, rank, o.cause.Message)
 	}
 }
 

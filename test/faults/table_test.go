@@ -135,10 +135,10 @@ func TestTable(t *testing.T) {
 	r := newResults("x", []string{"what", "where"}, []string{"one", "two"})
 	r.note("a | all", "two", outcome{codes: [size]int{42}, took: 1e9})
 	rows := []string{"a | all", "b | all"}
-	known := map[string]map[string]string{"a | all": {"one": "76: rank 2 lost (3.1 s)", "two": "old"}}
+	known := map[string]map[string]string{"a | all": {"one": "76: node 2 lost (3.1 s)", "two": "old"}}
 	const want = `| what | where | one | two |
 |---|---|---|---|
-| a | all | 76: rank 2 lost (3.1 s) | 42 (1.0 s) |
+| a | all | 76: node 2 lost (3.1 s) | 42 (1.0 s) |
 | b | all |  |  |
 `
 	text := r.table(rows, known)
@@ -146,7 +146,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("the table is\n%swant\n%s", text, want)
 	}
 	again := parse(text, r.columns, r.titled)
-	if got := again["a | all"]["one"]; got != "76: rank 2 lost (3.1 s)" || timeless(got) != "76: rank 2 lost" {
+	if got := again["a | all"]["one"]; got != "76: node 2 lost (3.1 s)" || timeless(got) != "76: node 2 lost" {
 		t.Errorf("it reads %q of it", got)
 	}
 	if got := timeless(again["a | all"]["two"]); got != "42" {

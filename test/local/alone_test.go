@@ -29,7 +29,7 @@ func TestAlone(t *testing.T) {
 		// Use separate TMPDIRs: two independent processes of Open MPI 4 fail if both create the same
 		// directory at the same time.
 		{"without a hint", "OPENMPI4", "", []string{"sh", "-c", `TMPDIR=$(mktemp -d -p "$BRINGUPD_RUN_DIR") exec "$@"`, "sh", "env", "-u", "JSM_JSRUN_PORT"}, "8", "1", "has Open MPI 4.|not one of 2; the likely reason: Open MPI 4 did not recognise its launcher"},
-		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1", "has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was given; to mend it: leave out --pmix=off"},
+		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1", "has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was given; to fix it: leave out --pmix=off"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -54,7 +54,7 @@ func newPods(t *testing.T, size int, driver string, flags ...string) *pods {
 		p.all.Wait()
 		if t.Failed() {
 			for rank, said := range p.said {
-				t.Logf("rank %d says:\n%s", rank, said)
+				t.Logf("node %d says:\n%s", rank, said)
 			}
 		}
 	})
@@ -167,7 +167,7 @@ func (p *pods) expect(codes ...int) {
 	})
 	for rank, code := range codes {
 		if p.codes[rank] != code {
-			p.t.Errorf("rank %d has ended with %d, not %d", rank, p.codes[rank], code)
+			p.t.Errorf("node %d has ended with %d, not %d", rank, p.codes[rank], code)
 		}
 	}
 	left := (&story{mark: p.mark()}).left()
@@ -201,7 +201,7 @@ func TestWorkerStartedAgainWhileOthersAreWaitedFor(t *testing.T) {
 	p := newPods(t, 3, until(1), "--restarts=3")
 	p.start(0)
 	p.start(2)
-	p.await("rank 2", p.there(0, "nodes/0002.joined"))
+	p.await("node 2", p.there(0, "nodes/0002.joined"))
 	p.kill(2, syscall.SIGKILL)
 	p.await("the end of attempt 0", p.there(0, signal.NameResult))
 	p.start(1)
@@ -279,7 +279,7 @@ func TestRestartsAreUsedUp(t *testing.T) {
 // TestLostForGood checks that a node which its launcher does not restart is soon reported as
 // missing.
 func TestLostForGood(t *testing.T) {
-	for rank, says := range []string{"rank 0 has not come back", "cannot go on without rank 1"} {
+	for rank, says := range []string{"node 0 has not come back", "cannot go on without node 1"} {
 		t.Run(strconv.Itoa(rank), func(t *testing.T) {
 			t.Parallel()
 			p := newPods(t, 2, until(9), "--restarts=3")
@@ -366,7 +366,7 @@ func TestFiftyRestarts(t *testing.T) {
 	if _, err := os.Stat(p.runDir(restarts + 1)); err == nil {
 		t.Error("there is one attempt too many")
 	}
-	t.Logf("open files of rank 1, attempt by attempt: %v", files)
+	t.Logf("open files of node 1, attempt by attempt: %v", files)
 }
 
 // strike kills one or two daemons, or stops one for long enough to be lost.

@@ -101,7 +101,7 @@ func (b *Bed) ResumeNode(_ context.Context, i int) error {
 // The node's private folders keep their content.
 func (b *Bed) HealNode(ctx context.Context, i int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, healTimeout,
-		fmt.Errorf("%s was not back within %v", b.Node(i), healTimeout))
+		fmt.Errorf("%s was not restarted within %v", b.Node(i), healTimeout))
 	defer cancel()
 	n := b.nodes[i]
 	steps := []func(context.Context, *node) error{

@@ -218,7 +218,7 @@ func (j *Journal) Flush(ctx context.Context) error {
 	case <-taken:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("cannot write all of a journal: %w", context.Cause(ctx))
+		return fmt.Errorf("cannot write the complete journal: %w", context.Cause(ctx))
 	}
 }
 
@@ -243,6 +243,6 @@ func (j *Journal) Close(ctx context.Context) error {
 	case <-j.finished:
 		return j.closeErr
 	case <-ctx.Done():
-		return fmt.Errorf("cannot finish a journal: the share has not taken it: %w", context.Cause(ctx))
+		return fmt.Errorf("cannot finish a journal: the shared file system has not accepted it: %w", context.Cause(ctx))
 	}
 }

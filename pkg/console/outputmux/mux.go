@@ -22,7 +22,7 @@ import (
 const maxLineLength = 16 << 20
 
 // continuedMark is appended to each piece of such a line except the last.
-const continuedMark = " [bringupd: the line goes on]"
+const continuedMark = " [bringupd: the line continues]"
 
 // Mode selects the output that is passed on.
 type Mode string
@@ -234,6 +234,6 @@ func droppedMessage(lost map[int]int, of string) string {
 	for _, n := range lost {
 		bytes += n
 	}
-	return fmt.Sprintf("bringupd: who reads was too slow, so %s bytes of %s %s are missing here: all is in the ranks' logs\n",
+	return fmt.Sprintf("bringupd: the reader was too slow, so %s bytes of %s %s are missing here: the ranks' logs have all output\n",
 		textutil.GroupThousands(bytes), textutil.PluralForm(len(lost), of), textutil.FormatRanges(slices.Sorted(maps.Keys(lost))))
 }

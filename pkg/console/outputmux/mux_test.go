@@ -24,7 +24,7 @@ func TestPassedOn(t *testing.T) {
 		out, err string
 	}{
 		"all":       {mode: AllRanks, ranks: 2, out: "zero\none\x00\ntail0\n", err: "e1\n"},
-		"rank 0":    {mode: RankZero, ranks: 2, out: "zero\ntail0", err: "e1\n"},
+		"node 0":    {mode: RankZero, ranks: 2, out: "zero\ntail0", err: "e1\n"},
 		"none":      {mode: NoRanks, ranks: 2},
 		"tags":      {mode: AllRanks, tag: true, ranks: 2, out: "[0 n3] zero\n[1 n3] one\x00\n[0 n3] tail0\n", err: "[1 n3] e1\n"},
 		"one alone": {mode: AllRanks, ranks: 1, out: "zero\ntail0one\x00\n", err: "e1\n"},

@@ -173,7 +173,7 @@ func (s *fileSink) awaitEnd(ctx context.Context, name string) error {
 	case s.err != nil:
 		return fmt.Errorf("%s of the ranks: %w", name, s.err)
 	case !ended:
-		return fmt.Errorf("cannot pass on the last %d bytes of the ranks to %s: nobody reads them: %w", s.size, name, context.Cause(ctx))
+		return fmt.Errorf("cannot pass on the last %d bytes of the ranks to %s: they are not read: %w", s.size, name, context.Cause(ctx))
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (w *world) expectTaken(want ...string) {
 
 // lost returns the end of an attempt by the loss of a node; another attempt follows.
 func lost(cfg deps.Config, node int) lifecycle.Exit {
-	f := health.NewFailure(health.DaemonDied, "rank %d has died", node)
+	f := health.NewFailure(health.DaemonDied, "node %d has died", node)
 	f.LostNodes = []int{node}
 	return lifecycle.Exit{Code: 76, Outcome: &lifecycle.Outcome{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}}}
 }
@@ -90,7 +90,7 @@ func (w *world) make(attempt, next int) *signal.Dir {
 	w.t.Helper()
 	dir, err := signal.CreateRun(w.t.Context(), w.attemptLocation(attempt), record.Job{})
 	if err == nil && next >= 0 {
-		f := health.NewFailure(health.DaemonDied, "rank 1 has died")
+		f := health.NewFailure(health.DaemonDied, "node 1 has died")
 		f.LostNodes = []int{1}
 		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: next})
 	}
@@ -156,7 +156,7 @@ func TestHeadIsNotBack(t *testing.T) {
 		if took := time.Since(w.start); took != 31*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		if want := "attempt 2 has not begun within 31s: rank 0 (n0) has not come back; the one before has ended: rank 0 has died"; !slices.Contains(w.said, want) {
+		if want := "attempt 2 has not started within 31s: node 0 (n0) has not been restarted; the previous one ended: node 0 has died"; !slices.Contains(w.said, want) {
 			t.Errorf("it said %q", w.said)
 		}
 	})
@@ -218,7 +218,7 @@ func TestStartedAnew(t *testing.T) {
 		{"nothing is there", 1, func(*world) {}, false, 9, []string{"0 at 0s"}, ""},
 		{"a worker of a run under way", 1, func(w *world) { w.make(0, 1); w.make(1, -1) }, false, 9, []string{"1 at 0s"}, ""},
 		{"a head after the end", 0, func(w *world) { w.make(0, 1) }, false, 9, []string{"1 at 1s"}, ""},
-		{"a worker after the very end", 1, func(w *world) { w.make(0, 1); w.make(1, 0) }, false, 76, nil, "run j-a1 has ended already, with code 76: rank 1 has died"},
+		{"a worker after the very end", 1, func(w *world) { w.make(0, 1); w.make(1, 0) }, false, 76, nil, "run j-a1 has ended already, with code 76: node 1 has died"},
 		{"a head of a whole job that is started anew", 0, func(w *world) { w.make(0, 0) }, true, 9, []string{"1 at 1s"}, ""},
 		{"a worker whose death is noticed", 1, func(w *world) {
 			dir := w.make(0, -1)
@@ -227,18 +227,18 @@ func TestStartedAnew(t *testing.T) {
 				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, NextAttempt: 1})
 				w.make(1, -1)
 			})
-		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of rank 1 (n1) has taken part in attempt 1"},
+		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of node 1 (n1) takes part in attempt 1"},
 		{"a second daemon of a rank", 1, func(w *world) {
 			dir := w.make(0, -1)
 			w.joined(dir, 1, 0)
-		}, false, 65, nil, "start each rank once"},
+		}, false, 65, nil, "start one daemon per node"},
 		{"a second daemon of a rank on its host", 1, func(w *world) {
 			w.joined(w.make(0, -1), 1, other)
 		}, false, 65, nil, "start one daemon per host"},
 		{"a second head on its host", 0, func(w *world) {
 			w.joined(w.make(0, -1), 0, other)
 		}, true, 65, nil, "start one daemon per host"},
-		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 are gone"},
+		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 have ended"},
 		{"a head of a name that was used", 0, func(w *world) {
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &record.Result{})
 		}, false, 66, nil, "give another --job-id"},

@@ -218,7 +218,7 @@ func (l *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 		}
 		// Log once why the daemon waits.
 		tell.Do(func() {
-			l.logWarning(fmt.Sprintf("an earlier daemon of %s has taken part in attempt %d: waiting until that is over", l.nodeName(l.cfg.Identity.NodeIndex), attempt+1))
+			l.logWarning(fmt.Sprintf("an earlier daemon of %s takes part in attempt %d: waiting for its end", l.nodeName(l.cfg.Identity.NodeIndex), attempt+1))
 		})
 		// If nothing changes any more, the head ends the attempt. If the wait is too long, another daemon
 		// of this node must be alive, and this one gives up.
@@ -257,14 +257,14 @@ func (l *supervisor) previousEndTimeout() time.Duration {
 
 // duplicateDaemonError returns the error for a daemon whose node has another live daemon.
 func (l *supervisor) duplicateDaemonError(attempt int, waited time.Duration) error {
-	f := health.NewFailure(health.Launch, "cannot take part as %s: another daemon of this rank has joined attempt %d already, which is not over after %s; start each rank once",
+	f := health.NewFailure(health.Launch, "cannot take part as %s: another daemon of this node has joined attempt %d already, which has not ended after %s; start one daemon per node",
 		l.nodeName(l.cfg.Identity.NodeIndex), attempt+1, waited.Round(time.Second/10))
 	return &endError{health.OutcomeOfKind(health.Launch).Code, f.Message}
 }
 
 // closeOrphanedAttempt publishes the result of an attempt that has no daemons left.
 func (l *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.AttemptInfo) error {
-	f := health.NewFailure(health.DaemonDied, "the daemons of attempt %d are gone: nothing has changed in its run directory for %s", begun.Attempt+1, l.goneTimeout())
+	f := health.NewFailure(health.DaemonDied, "the daemons of attempt %d have ended: its run directory has not changed for %s", begun.Attempt+1, l.goneTimeout())
 	f.Host = l.cfg.Identity.Host
 	outcome := health.OutcomeOfCause(f.Failure)
 	again := health.DecideRestart(f.Failure, health.RestartPolicy{
@@ -308,15 +308,15 @@ func (l *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 		return nil // the daemon finds it, or reports the error
 	}
 	v := cmp.Or(l.lastResult, &attemptResult{code: health.OutcomeOfKind(health.PeerLost).Code})
-	why := fmt.Sprintf("attempt %d has not begun within %s: %s has not come back", attempt+1, within.Round(time.Second/10), l.nodeName(0))
+	why := fmt.Sprintf("attempt %d has not started within %s: %s has not been restarted", attempt+1, within.Round(time.Second/10), l.nodeName(0))
 	if v.reason != "" {
-		why += "; the one before has ended: " + v.reason
+		why += "; the previous one ended: " + v.reason
 	}
 	return &endError{v.code, why}
 }
 
-// alreadyEndedError returns the reason why there is no other attempt: the run has ended already. A
-// name that was used before is refused, as with only one attempt.
+// alreadyEndedError returns the reason why there is no further attempt: the run has ended already.
+// A name that was used before is refused, as with only one attempt.
 func (l *supervisor) alreadyEndedError(attempt int) error {
 	v := l.lastResult
 	run := l.attemptLocation(attempt).Run
@@ -324,7 +324,7 @@ func (l *supervisor) alreadyEndedError(attempt int) error {
 	case v.failed || v.code != 0:
 		return &endError{v.code, fmt.Sprintf("run %s has ended already, with code %d: %s", run, v.code, v.reason)}
 	case l.isHead && !l.relaunchesEach: // another launch with that name, which must not seem to have succeeded
-		return &endError{health.OutcomeOfKind(health.ShareUnusable).Code, fmt.Sprintf("cannot make run %s in %s: it has been there before, and has ended; "+
+		return &endError{health.OutcomeOfKind(health.ShareUnusable).Code, fmt.Sprintf("cannot create run %s in %s: it exists already, and has ended; "+
 			"give another --job-id, or another --log-dir", run, l.cfg.LogDir)}
 	default:
 		return &endError{0, fmt.Sprintf("run %s has ended already: %s", run, v.reason)}
@@ -333,5 +333,5 @@ func (l *supervisor) alreadyEndedError(attempt int) error {
 
 // nodeName returns the name of a node for messages.
 func (l *supervisor) nodeName(node int) string {
-	return advice.NodeName(node, l.cfg.Identity, l.cfg.World.IsRequested())
+	return advice.NodeName(node, l.cfg.Identity)
 }

@@ -1,5 +1,5 @@
-// Package deps has the dependencies of a daemon: what its configuration, which is plain data, cannot
-// contain.
+// Package deps has the dependencies of a daemon: what its configuration, which is plain data,
+// cannot contain.
 package deps
 
 import (

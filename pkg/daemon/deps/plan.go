@@ -20,7 +20,7 @@ import (
 func (c Config) DescribePlan(role roles.Role) []string {
 	id := c.Identity
 	lines := []string{
-		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role),
+		fmt.Sprintf("node %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role),
 		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
 	}
 	if c.HasSpares() {
@@ -47,7 +47,7 @@ func (c Config) planDriver() []string {
 	if c.World.IsRequested() {
 		return c.World.DescribePlan(c.Driver)
 	}
-	return []string{fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
+	return []string{fmt.Sprintf("driver: node 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
 }
 
 // planEnd describes what ends the job besides its driver, and what happens then.
@@ -96,11 +96,11 @@ func (c Config) planServices() (lines []string) {
 		Address: "HEAD-ADDRESS", TempDir: "TEMP-DIR", CPUs: c.Identity.CPUs, GPUs: c.Identity.GPUs,
 	}
 	head, endpoint, err := c.Framework.HeadService(self)
-	lines = append(lines, planService("head: rank 0", head, err)...)
+	lines = append(lines, planService("head: node 0", head, err)...)
 	if c.Identity.Size > 1 {
 		self.TeamIndex, self.LaunchIndex, self.Host = 1, 1, c.Identity.HostOf(1)
 		worker, err := c.Framework.WorkerService(self, endpoint)
-		lines = append(lines, planService("workers: rank 1, and likewise the others,", worker, err)...)
+		lines = append(lines, planService("workers: node 1, and likewise the others,", worker, err)...)
 	}
 	return lines
 }

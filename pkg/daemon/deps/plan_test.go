@@ -25,26 +25,26 @@ func TestPlan(t *testing.T) {
 	}{
 		{
 			"a driver alone", 4, func(_ *testing.T, c *Config) { c.Driver = []string{"python", "train.py"} },
-			[]string{"rank 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "rank 0 runs python train.py"},
+			[]string{"node 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "node 0 runs python train.py"},
 		},
 		{
 			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, membership.NodeRange{Min: 4, Max: 5} },
-			[]string{"rank 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
+			[]string{"node 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
 		},
 		{
 			"a world", 4, func(_ *testing.T, c *Config) {
 				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", affinity.ResourceKinds{CPU: true, GPU: true}
 				c.World.Hang = time.Minute
 			},
-			[]string{"rank 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank does anything for 1m0s"},
+			[]string{"node 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank does anything for 1m0s"},
 		},
 		{
 			"a world of so many", 4, func(_ *testing.T, c *Config) { c.Driver, c.World.Total, c.World.GoOn = []string{"go"}, 9, true },
-			[]string{"rank 0 of 4", "meet 4 nodes", "gate", "every node runs 9 ranks in all, node by node of go, bound to none; where one fails the others go on"},
+			[]string{"node 0 of 4", "meet 4 nodes", "gate", "every node runs 9 ranks in all, node by node of go, bound to none; where one fails the others go on"},
 		},
 		{
 			"nothing to run", 1, func(*testing.T, *Config) {},
-			[]string{"rank 0 of 1", "meet 1 nodes", "gate", "stays up until it is stopped"},
+			[]string{"node 0 of 1", "meet 1 nodes", "gate", "stays up until it is stopped"},
 		},
 		{
 			"everything", 2,
@@ -54,14 +54,14 @@ func TestPlan(t *testing.T) {
 				c.Framework = framework.None{HeadCommand: "serve", WorkerCommand: "work"}
 				c.Driver = []string{"go"}
 			},
-			[]string{"rank 0 of 2", "meet", `check: run "modprobe"`, `sandbox: run "box", ready by tcp:99 within 5m0s; the gate needs any`, "head: rank 0 runs /bin/sh -c serve", "workers: rank 1, and likewise the others, runs /bin/sh -c work", "gate", "runs go"},
+			[]string{"node 0 of 2", "meet", `check: run "modprobe"`, `sandbox: run "box", ready by tcp:99 within 5m0s; the gate needs any`, "head: node 0 runs /bin/sh -c serve", "workers: node 1, and likewise the others, runs /bin/sh -c work", "gate", "runs go"},
 		},
 		{
 			"a sandbox without a probe", 2,
 			func(t *testing.T, c *Config) {
 				c.Sandbox = config.Sandbox{Command: "box", Require: require(t, "2")}
 			},
-			[]string{"rank 0", "meet", "ready once it runs; the gate needs 2", "gate", "driver: none"},
+			[]string{"node 0", "meet", "ready once it runs; the gate needs 2", "gate", "driver: none"},
 		},
 		{
 			"a life of its own", 1,
@@ -69,18 +69,18 @@ func TestPlan(t *testing.T) {
 				c.Driver, c.Times.Deadline = []string{"go"}, time.Hour
 				c.After = config.PostRun{Restarts: 2, Backoff: time.Second, Requeue: config.RequeueConfig{OnFailure: true, Most: 3}, Clean: config.CleanNone, Look: time.Minute, Keep: prune.KeepPolicy{MaxRuns: 5}}
 			},
-			[]string{"rank 0", "meet", "gate", "runs go", "ends with 124, 1h0m0s after", "stay for 1m0s", "restarts: at most 2", "requeue: at most 3", "earlier runs in /logs: yours are removed as --keep=5 says"},
+			[]string{"node 0", "meet", "gate", "runs go", "ends with 124, 1h0m0s after", "stay for 1m0s", "restarts: at most 2", "requeue: at most 3", "earlier runs in /logs: yours are removed as --keep=5 says"},
 		},
 		{
 			"directories that stay", 1, func(_ *testing.T, c *Config) { c.Driver, c.After.Clean = []string{"go"}, config.CleanRunning },
-			[]string{"rank 0", "meet", "gate", "runs go", "clean: the temporary directories stay"},
+			[]string{"node 0", "meet", "gate", "runs go", "clean: the temporary directories stay"},
 		},
 		{
 			"a sandbox of another step", 2,
 			func(t *testing.T, c *Config) {
 				c.Sandbox = config.Sandbox{Step: true, Require: require(t, "head")}
 			},
-			[]string{"rank 0", "meet", "wait for head of another step", "gate", "driver: none"},
+			[]string{"node 0", "meet", "wait for head of another step", "gate", "driver: none"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -120,7 +120,7 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 			}
 			c.readNames[name] = true
 			if err != nil {
-				c.Log.Warn("cannot read what befell a node", zap.Int("of", node), zap.Error(err))
+				c.Log.Warn("cannot read a node's GPU events", zap.Int("of", node), zap.Error(err))
 				continue
 			}
 			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{Subject: &node, What: rec.Message})

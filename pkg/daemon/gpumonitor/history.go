@@ -179,6 +179,6 @@ func (c *Monitor) saveHistory(ctx context.Context, record history.Record) {
 		err = c.cfg.History().SaveRecord(ctx, append(data, '\n'))
 	}
 	if err != nil {
-		c.cfg.Log.Info("cannot leave for later runs what this one has seen of the devices", zap.Error(err))
+		c.cfg.Log.Info("cannot record the device history for later runs", zap.Error(err))
 	}
 }

@@ -93,7 +93,7 @@ func (c *Monitor) storeTopology(t gpu.Topology) {
 	defer cancel()
 	file, err := service.CallBounded(ctx, func() (string, error) { return c.writeTopologyFile(t) })
 	if err != nil {
-		c.cfg.Log.Warn("cannot keep the topology for the node's programs", zap.Error(err))
+		c.cfg.Log.Warn("cannot write the topology for the node's programs", zap.Error(err))
 	}
 	c.topologyState.Store(&knownTopology{topology: t, file: file})
 }

@@ -41,7 +41,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 		}
 		if err != nil && c.cfg.RunCtx.Err() == nil {
 			c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{Error: err.Error()})
-			c.cfg.Log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
+			c.cfg.Log.Warn("cannot watch the GPUs any more: their faults are seen only if the driver fails", zap.Error(err))
 		}
 	})
 	// Wait until the watch is ready, for a limited time.
@@ -51,7 +51,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 	case gpus := <-ready:
 		c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUs: &gpus})
 	case <-late.C:
-		c.cfg.Log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReadyTimeout))
+		c.cfg.Log.Warn("cannot start the GPU watch", zap.Duration("waited", watchReadyTimeout))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -17,8 +17,8 @@ import (
 //	    ├── DriverGraceCtx the driver's grace period, which may have to end before the others
 //	    └── HeadWaitCtx    the wait for the head: done if it is lost after this node begins to end
 //
-// At an orderly end, or an abort, EndKnownCtx and RunCtx end together. After a failure of this node,
-// RunCtx ends first (CancelRun), and EndKnownCtx follows when the head has published the end.
+// At an orderly end, or an abort, EndKnownCtx and RunCtx end together. After a failure of this
+// node, RunCtx ends first (CancelRun), and EndKnownCtx follows when the head has published the end.
 type Lifetime struct {
 	WorkCtx         context.Context
 	cancelWork      context.CancelFunc // ends WorkCtx
@@ -44,7 +44,7 @@ type Lifetime struct {
 }
 
 // ErrGraceEnded is the cause of the grace periods' contexts when signals have ended them.
-var ErrGraceEnded = errors.New("signals have ended the graces")
+var ErrGraceEnded = errors.New("signals have ended the grace periods")
 
 // NewLifetime returns a lifetime that does not end with ctx.
 func NewLifetime(ctx context.Context) *Lifetime {

@@ -99,7 +99,7 @@ func OutcomeOfCode(code int) *Outcome {
 		return OrderlyOutcome()
 	}
 	abort := record.Abort{Code: code, Outcome: string(health.Aborted)}
-	abort.Cause = health.NewFailure(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).Failure
+	abort.Cause = health.NewFailure(health.Aborted, "the head has ended the job with code %d, and its record cannot be read", code).Failure
 	return OutcomeOfAbort(abort)
 }
 

@@ -120,7 +120,7 @@ func shareError(err error) error {
 }
 
 // ErrNotAwaited reports that the result of a request was not awaited.
-var ErrNotAwaited = errors.New("the daemon ends and does not wait for the share")
+var ErrNotAwaited = errors.New("the daemon ends without waiting for the shared file system")
 
 // LogWriteError logs that a record could not be written, unless the file system is already known to
 // be unresponsive.
@@ -128,7 +128,7 @@ func (r *Publisher) LogWriteError(err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNotAwaited):
-		r.Log.Debug("the share hangs", zap.Error(err))
+		r.Log.Debug("the shared file system hangs", zap.Error(err))
 	default:
 		r.Log.Warn("cannot write into the run directory", zap.Error(err))
 	}
@@ -180,7 +180,7 @@ func (r *Publisher) IsResponsive(ctx context.Context, within time.Duration) bool
 }
 
 // ErrUnresponsive is the cause of a context that ends because the file system does not answer.
-var ErrUnresponsive = errors.New("the share does not answer")
+var ErrUnresponsive = errors.New("the shared file system does not respond")
 
 // RunPhase runs a part of the sequence, and logs its begin and its end.
 func (r *Publisher) RunPhase(name record.Phase, part func() error) error {

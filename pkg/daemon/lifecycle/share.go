@@ -77,5 +77,5 @@ func (c *RoundTripProbe) LogCallCounts(done []int) {
 			workers = append(workers, *rec.Share)
 		}
 	}
-	c.Log.Info("what the share was asked:\n" + eventlog.CountCalls(c.BuildReport(), workers).FormatTable())
+	c.Log.Info("calls to the shared file system:\n" + eventlog.CountCalls(c.BuildReport(), workers).FormatTable())
 }

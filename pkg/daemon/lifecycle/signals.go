@@ -58,7 +58,7 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 			all.Reset(time.Until(allBy))
 			r.cutDriverGrace.Store(int64(driverBy.Sub(began)))
 			if !before.HasFinalTerm() && heard.HasFinalTerm() {
-				r.Log.Info("TERM came with CONT, so KILL is near: the graces are cut",
+				r.Log.Info("TERM came with CONT, so KILL will follow: the grace periods are shortened",
 					zap.Duration("driver", time.Until(driverBy)), zap.Duration("all", time.Until(allBy)))
 			}
 		}
@@ -84,9 +84,9 @@ func NewSignalFailure(sig os.Signal, host, by string, node int) *health.Failure 
 		kind = health.Interrupted
 	}
 	name := process.SignalName(sig.(syscall.Signal))
-	f := health.NewFailure(kind, "rank %d (%s) was told to end by %s", node, host, name)
+	f := health.NewFailure(kind, "node %d (%s) was told to end by %s", node, host, name)
 	if by != "" {
-		f.Message = fmt.Sprintf("%s ended the job: rank %d (%s) got %s", by, node, host, name)
+		f.Message = fmt.Sprintf("%s ended the job: node %d (%s) got %s", by, node, host, name)
 	}
 	f.Signal = name
 	return f

@@ -40,7 +40,7 @@ type notice struct {
 
 // TestHeed verifies that the grace periods end at the times that the notices require.
 func TestHeed(t *testing.T) {
-	const byTERM, bySlurm = "rank 0 (n0) was told to end by SIGTERM", "Slurm ended the job: rank 0 (n0) got SIGTERM"
+	const byTERM, bySlurm = "node 0 (n0) was told to end by SIGTERM", "Slurm ended the job: node 0 (n0) got SIGTERM"
 	// Two simultaneous signals may be received in any order.
 	const hurried = 6*time.Second + 50*time.Millisecond
 	for _, tc := range []struct {
@@ -54,7 +54,7 @@ func TestHeed(t *testing.T) {
 		{"final, told in the other order", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, 0}}, 15 * time.Second, 20 * time.Second, bySlurm},
 		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second, byTERM},
 		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, hurried, hurried, bySlurm},
-		{"INT", []notice{{syscall.SIGINT, 0}}, time.Hour, time.Hour, "rank 0 (n0) was told to end by SIGINT"},
+		{"INT", []notice{{syscall.SIGINT, 0}}, time.Hour, time.Hour, "node 0 (n0) was told to end by SIGINT"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -81,6 +81,6 @@ func (f *File) Close(ctx context.Context) error {
 	case <-f.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("cannot remove %s: its file system does not answer: %v", f.path, context.Cause(ctx))
+		return fmt.Errorf("cannot remove %s: its file system does not respond: %v", f.path, context.Cause(ctx))
 	}
 }

@@ -36,7 +36,7 @@ func tells(text string) *told {
 
 func TestText(t *testing.T) {
 	text := NewText("run", "17.0-r1", "rank", "0")
-	text.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
+	text.StartFamily("bringupd_info", "gauge", "Identity of this daemon; always 1.")
 	text.AddSample(1, "version", "a\"b\\c\nd\xff", "role", "head")
 	text.StartFamily("bringupd_empty", "gauge", "It has no sample.")
 	text.StartFamily("bringupd_up", "gauge", "It is up.")
@@ -45,7 +45,7 @@ func TestText(t *testing.T) {
 	text.AddSample(1.5, "op", "open")
 	text.AddSample(2e-05, "op", "list")
 	text.AddSample(12345678, "op", "read")
-	want := `# HELP bringupd_info What this daemon is; always 1.
+	want := `# HELP bringupd_info Identity of this daemon; always 1.
 # TYPE bringupd_info gauge
 bringupd_info{run="17.0-r1",rank="0",version="a\"b\\c\nd` + "\uFFFD" + `",role="head"} 1
 # HELP bringupd_up It is up.

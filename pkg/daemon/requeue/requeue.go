@@ -27,14 +27,14 @@ type Decision struct {
 func (o Decision) RequestRequeue() {
 	switch {
 	case o.Wanted && o.EndRequested():
-		o.Log.Warn("the job is not started anew: the job has been told to end meanwhile")
+		o.Log.Warn("the job is not requeued: it was told to end in the meantime")
 		return
 	case !o.Wanted:
-		o.Log.Warn("the job is not started anew: " + o.Reason)
+		o.Log.Warn("the job is not requeued: " + o.Reason)
 		return
 	}
 	if err := o.sendRequest(o.Requeuer.RequeueJob); err != nil {
-		o.Log.Error("the job is not started anew, though it would deserve it", zap.Error(err), zap.String("why", o.Reason))
+		o.Log.Error("the job cannot be requeued, although its failure allows it", zap.Error(err), zap.String("why", o.Reason))
 		return
 	}
 	o.Log.Warn(o.Reason)

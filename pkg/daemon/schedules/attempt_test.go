@@ -163,7 +163,7 @@ func (c *client) name() string {
 	if c == nil {
 		return "somebody"
 	}
-	return fmt.Sprintf("rank %d of attempt %d", c.rank, c.attempt.number)
+	return fmt.Sprintf("node %d of attempt %d", c.rank, c.attempt.number)
 }
 
 func (a *attempt) job() *file { return a.jobFile }

@@ -69,7 +69,7 @@ func (a *attempt) mustBeUp() {
 	}
 	for _, member := range team {
 		if a.world.Find(a.path(signal.NodesDir, signal.NodeName(member.NodeIndex, a.size, signal.ServiceUpState(member.SinceGeneration)))) == nil {
-			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", member.NodeIndex)
+			a.world.broke(1, nil, "sees the gate open, and node %d is not up", member.NodeIndex)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
 		blamed = a.all([]int{cause.NodeIndex}, func(d *running) bool { return d.termed > 0 })
 	}
 	if !blamed {
-		a.world.broke(11, nil, "sees %s blame rank %d for %q (%s), lost %v; crashed %v, told to end %v, sick %v",
+		a.world.broke(11, nil, "sees %s blame node %d for %q (%s), lost %v; crashed %v, told to end %v, sick %v",
 			where, cause.NodeIndex, cause.Kind, cause.Message, cause.LostNodes, a.ranks(func(d *running) bool { return d.crashed }),
 			a.ranks(func(d *running) bool { return d.termed > 0 }), a.ranks(func(d *running) bool { return d.machine.sick }))
 	}
@@ -291,7 +291,7 @@ func (a *attempt) checkVerdict(head *running, cause *record.Failure) {
 		known := head.knows[a.path(signal.NodesDir, name)]
 		other := read[record.Failure](a, signal.NodesDir, name)
 		if other.Kind == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[node]) {
-			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.NodeIndex, cause.Kind, node)
+			a.world.broke(11, head.client, "blames node %d for %q, and knew that node %d was interrupted", cause.NodeIndex, cause.Kind, node)
 		}
 	}
 }

@@ -210,7 +210,7 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	case err != nil || f.Data[len(f.Data)-1] != '\n':
 		w.broke(2, c, "shows %s, which is not whole: %q", to, f.Data)
 	case rec.NodeIndex != c.rank:
-		w.broke(5, c, "writes a record of rank %d to %s", rec.NodeIndex, to)
+		w.broke(5, c, "writes a record of node %d to %s", rec.NodeIndex, to)
 	case rec.Nonce != c.attempt.nonce:
 		w.broke(7, c, "writes a record of another attempt to %s", to)
 	case strings.HasSuffix(to, "."+string(record.StateJoined)) && c.rank != 0 && rec.JobNonce != c.attempt.nonce:

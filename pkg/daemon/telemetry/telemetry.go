@@ -99,7 +99,7 @@ func (s *Telemetry) requestWrite() {
 
 // statusLine returns a status line for the service manager.
 func (s *Telemetry) statusLine(what string) string {
-	return sdnotify.StatusLine(fmt.Sprintf("run %s, rank %d: %s", s.daemon.ID.RunName(), s.daemon.ID.NodeIndex, what))
+	return sdnotify.StatusLine(fmt.Sprintf("run %s, node %d: %s", s.daemon.ID.RunName(), s.daemon.ID.NodeIndex, what))
 }
 
 // ReportUp exports that the daemon is up. how is a short description.
@@ -141,22 +141,22 @@ func (s *Telemetry) notifyManager(lines ...string) {
 // collectMetrics returns the present metrics in the text format.
 func (s *Telemetry) collectMetrics() []byte {
 	t := metrics.NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.NodeIndex))
-	t.StartFamily("bringupd_info", "gauge", "What this daemon is; always 1.")
+	t.StartFamily("bringupd_info", "gauge", "Identity of this daemon; always 1.")
 	t.AddSample(1, "version", s.daemon.Program, "role", string(s.daemon.Role))
-	t.StartFamily("bringupd_up", "gauge", "1 while this node is up: on the head, while the gate is open.")
+	t.StartFamily("bringupd_up", "gauge", "1 while this node is up; on the head, while the gate is open.")
 	t.AddSample(map[bool]float64{true: 1}[s.isUp.Load()])
-	t.StartFamily("bringupd_phase_seconds", "gauge", "How long a phase of this node took, or takes so far.")
+	t.StartFamily("bringupd_phase_seconds", "gauge", "Duration of a phase of this node, so far if it has not ended.")
 	for _, phase := range s.daemon.Events.PhaseDurations(time.Now()) {
 		t.AddSample(phase.Took.Seconds(), "phase", string(phase.Phase))
 	}
 	s.addNodeMetrics(t)
 	s.addCheckMetrics(t)
 	spent := s.daemon.Meter.OpStats()
-	t.StartFamily("bringupd_share_operations_total", "counter", "Calls of this daemon into the log directory's share.")
+	t.StartFamily("bringupd_share_operations_total", "counter", "Calls of this daemon to the shared file system of the log directory.")
 	for _, calls := range spent {
 		t.AddSample(float64(calls.Calls), "op", calls.Op.String())
 	}
-	t.StartFamily("bringupd_share_operations_seconds_total", "counter", "How long those took that have come back.")
+	t.StartFamily("bringupd_share_operations_seconds_total", "counter", "Duration of the calls that have returned.")
 	for _, calls := range spent {
 		t.AddSample(calls.Busy.Seconds(), "op", calls.Op.String())
 	}
@@ -169,7 +169,7 @@ func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
 	if nodes == nil {
 		return
 	}
-	t.StartFamily("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as the head sees them.")
+	t.StartFamily("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as seen by the head.")
 	t.AddSample(float64(s.daemon.ID.Size), "state", "launched")
 	last := nodes.LastListing()
 	for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateDone} {
@@ -187,7 +187,7 @@ func (s *Telemetry) addCheckMetrics(t *metrics.Text) {
 	for _, f := range report.Findings {
 		counts[[2]string{f.ID, string(f.Verdict)}]++
 	}
-	t.StartFamily("bringupd_check", "gauge", "Findings of a check of this node, by what they say.")
+	t.StartFamily("bringupd_check", "gauge", "Findings of a check of this node, by severity.")
 	for _, of := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		t.AddSample(counts[of], "id", of[0], "verdict", of[1])
 	}

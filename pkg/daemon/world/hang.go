@@ -28,14 +28,14 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	defer cancel()
 	stacks, err := stackdump.RunCommand(ctx, h.Dir, "--stacks")
 	if err != nil {
-		h.Log.Warn("cannot tell what the ranks are doing", zap.Error(err))
+		h.Log.Warn("cannot determine what the ranks are doing", zap.Error(err))
 	} else {
 		h.Log.Warn("what the ranks are doing:\n" + stacks)
 	}
-	sign := "used the processor or printed anything"
+	sign := "used CPU time or printed anything"
 	if h.OutputOnly {
 		sign = "printed anything"
 	}
-	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s has what each of them was doing",
+	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s shows what each rank was doing",
 		sign, h.Timeout, h.LogName)
 }

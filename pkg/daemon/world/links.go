@@ -10,8 +10,8 @@ import (
 // Reasons for rejecting requests of ranks that exchange data.
 const (
 	NoDataExchange = "cannot exchange data between ranks (put, get, fence, MPI)"
-	NoPeerLinks    = NoDataExchange + ": this run has no peer links; leave out --lifeline=off, " +
-		"or see in the head's log why it offers none"
+	NoPeerLinks    = NoDataExchange + ": this run has no peer links; remove --lifeline=off, " +
+		"or see the head's log for the reason"
 )
 
 // AwaitLinks waits until ranks exchange data, and then calls unlinked every period until it returns

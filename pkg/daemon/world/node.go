@@ -195,7 +195,7 @@ func (n *Node) describeActivity(ctx context.Context, of []int) string {
 	defer cancel()
 	picture, err := stackdump.RunCommand(ctx, n.cfg.RunDir, n.nodeFlags(of)...)
 	if err != nil {
-		return "cannot tell what they are doing: " + err.Error()
+		return "cannot determine what they are doing: " + err.Error()
 	}
 	return strings.TrimSpace(picture)
 }
@@ -357,7 +357,7 @@ func (n *Node) StartRanks(_ context.Context, job *pmi.Job, s pmi.SpawnRequest) e
 		}
 		n.freeSlots(crew, job.Name)
 		if err := n.mpi.ReportJobEnd(ctx, job.Name); err != nil {
-			n.cfg.Log.Warn("cannot tell that spawned ranks have ended", zap.Error(err))
+			n.cfg.Log.Warn("cannot report the end of spawned ranks", zap.Error(err))
 		}
 	})
 	return <-started

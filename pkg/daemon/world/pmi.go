@@ -53,7 +53,7 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	case err != nil && cfg.World.PMIx != pmix.Auto:
 		return health.NewFailure(health.Launch, "cannot serve MPI on %s: %v", cfg.Host, err)
 	case err != nil:
-		cfg.Log.Info("ranks are served PMI-1 and no PMIx, which Open MPI needs", zap.Error(err))
+		cfg.Log.Info("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(err))
 		s.noPMIxReason = err.Error()
 		return nil
 	case server == nil:
@@ -73,7 +73,7 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	// A failure of the server ends the run.
 	cfg.Background(func(ctx context.Context) {
 		if ctxutil.AwaitDone(ctx, server.Done()) && server.Err() != nil {
-			s.node.end(health.NewFailure(health.ServiceDied, "cannot serve MPI on %s any longer: %v", cfg.Host, server.Err()))
+			s.node.end(health.NewFailure(health.ServiceDied, "cannot serve MPI on %s any more: %v", cfg.Host, server.Err()))
 		}
 	})
 	return nil
@@ -151,14 +151,14 @@ func (s *mpiServers) removeSharedMemory(job string) {
 		return
 	}
 	if err := space.RemoveSharedMemory(); err != nil {
-		s.node.cfg.Log.Warn("cannot remove what MPI ranks have left in shared memory", zap.Error(err))
+		s.node.cfg.Log.Warn("cannot remove shared memory files of MPI ranks", zap.Error(err))
 	}
 }
 
 // fetchModex returns the data that a rank of this node has committed through PMIx.
 func (s *mpiServers) fetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
 	if s.pmix == nil {
-		return nil, fmt.Errorf("cannot tell what %v has committed: PMIx is not served on %s: %w", of, s.node.cfg.Host, pmi.NotSupported)
+		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of, s.node.cfg.Host, pmi.NotSupported)
 	}
 	return s.pmix.FetchModex(ctx, of)
 }
@@ -180,7 +180,7 @@ func (s *mpiServers) deathNotifier(rank pmi.ProcID) func(status int) {
 	return func(status int) {
 		s.node.cfg.Background(func(ctx context.Context) {
 			if err := s.pmix.ReportDeath(ctx, rank, status); err != nil {
-				s.node.cfg.Log.Debug("cannot tell ranks of the end of another", zap.Error(err))
+				s.node.cfg.Log.Debug("cannot notify ranks of the end of another", zap.Error(err))
 			}
 		})
 	}

@@ -138,10 +138,10 @@ func (l *singletonDetector) warnOnce(rank pmi.ProcID, how string) bool {
 	seen := l.silentRanks[rank.Rank].LoadedMPI
 	library, err := seen.IdentifyLibrary()
 	if err != nil {
-		l.node.cfg.Log.Debug("cannot tell which MPI a rank has", zap.Error(err))
+		l.node.cfg.Log.Debug("cannot determine which MPI a rank uses", zap.Error(err))
 	}
 	reason, mend := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
-	l.node.cfg.Log.Warn(fmt.Sprintf("rank %d on %s has %s loaded (%s) and has not said a word to who serves it MPI, %s: where it has called MPI_Init, it is a world of 1, not one of %d; "+
-		"the likely reason: %s; to mend it: %s", rank.Rank, l.node.cfg.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
+	l.node.cfg.Log.Warn(fmt.Sprintf("rank %d on %s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
+		"the likely reason: %s; to fix it: %s", rank.Rank, l.node.cfg.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
 	return true
 }

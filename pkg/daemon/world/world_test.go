@@ -144,7 +144,7 @@ func TestLone(t *testing.T) {
 		if told, again := at(1, 11), at(1, 11); !told || !again || logs.Len() != 1 {
 			t.Fatalf("it is told %d times: %v", logs.Len(), logs.All())
 		}
-		for _, want := range []string{"rank 1 on n0 has an MPI loaded ", "(/opt/mpi/lib/libmpi.so.12)", "for 4.00 s", "it is a world of 1, not one of 4", "the likely reason: ", "to mend it: "} {
+		for _, want := range []string{"rank 1 on n0 has an MPI loaded ", "(/opt/mpi/lib/libmpi.so.12)", "for 4.00 s", "it is a world of 1, not of 4", "the likely reason: ", "to fix it: "} {
 			if got := logs.All()[0].Message; !strings.Contains(got, want) {
 				t.Errorf("%q lacks %q", got, want)
 			}

@@ -157,7 +157,7 @@ func (c *Client) makeRequest(ctx context.Context, tasks *errgroup.Group) (err er
 
 // publishRequest writes the request, and announces it in the control directory.
 func (c *Client) publishRequest(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, publishTimeout, errors.New("the shared filesystem does not respond"))
+	ctx, cancel := context.WithTimeoutCause(ctx, publishTimeout, errors.New("the shared file system does not respond"))
 	defer cancel()
 	err := c.dir.EnsureSubdir(ctx, signal.ExecDir)
 	if err == nil {

@@ -79,7 +79,7 @@ func TestTellLost(t *testing.T) {
 					continue
 				}
 				if err := cmp.Or(err, json.Unmarshal(data, &last)); err != nil || last.End == nil || last.End.Code != 76 {
-					t.Errorf("rank %d: %s, %v", node, data, err)
+					t.Errorf("node %d: %s, %v", node, data, err)
 				}
 				lost = append(lost, node)
 			}

@@ -184,7 +184,7 @@ func TestDaskDedicatedHead(t *testing.T) {
 	dask := Cluster{DedicatedHead: true}
 	for rank, none := range []bool{true, false} {
 		if service, err := dask.WorkerService(testNode(rank), framework.Endpoint{Address: "tls://h:1"}); err != nil || (service == nil) != none {
-			t.Errorf("rank %d has %+v: %v", rank, service, err)
+			t.Errorf("node %d has %+v: %v", rank, service, err)
 		}
 	}
 }

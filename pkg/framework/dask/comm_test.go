@@ -109,12 +109,12 @@ func TestDaskReadyAndFleet(t *testing.T) {
 			name: "another run's", answers: well, node: func(n *framework.Node) { n.RunName = "job.1" },
 			worker: "the worker job.1-1-0 is not in the scheduler's list of workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
 		},
-		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not in the scheduler's list"},
+		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{NodeIndex: 2, Host: "n2"}), fleet: "node 2 (n2): its worker job.0-2-0 is not in the scheduler's list"},
 		{name: "one is too many", answers: well, members: members[:1], fleet: "is not a worker of this job"},
 		{name: "nobody works on a dedicated head", answers: well, dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
 		{
 			name: "nobody yet", answers: map[string][]byte{"identity": frameMessage([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
-			worker: "does not list a worker of 127.0.0.1 yet", fleet: "rank 0 (n0): its worker job.0-0-0",
+			worker: "does not list a worker of 127.0.0.1 yet", fleet: "node 0 (n0): its worker job.0-0-0",
 		},
 		{
 			name: "no scheduler", answers: map[string][]byte{"identity": recorded(t, "none"), "ncores": recorded(t, "none")},

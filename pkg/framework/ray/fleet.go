@@ -30,7 +30,7 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 	var gaps []string
 	for _, member := range members {
 		if gap := nodeGap(member, byName[member.Name]); gap != "" {
-			gaps = append(gaps, fmt.Sprintf("rank %d (%s) %s", member.TeamIndex, member.Host, gap))
+			gaps = append(gaps, fmt.Sprintf("node %d (%s) %s", member.TeamIndex, member.Host, gap))
 		}
 		delete(byName, member.Name)
 	}

@@ -27,38 +27,38 @@ func TestRayFleet(t *testing.T) {
 	}{
 		{"all there", members, full, ""},
 		{"more than wanted", members, []tableEntry{alive("job.0-0", 8), alive("job.0-1", 9), alive("job.0-2", 8)}, ""},
-		{"nobody yet", members[:1], nil, "rank 0 (n0) is not in Ray's node table"},
-		{"one missing", members, full[:2], "rank 2 (n2) is not in Ray's node table"},
+		{"nobody yet", members[:1], nil, "node 0 (n0) is not in Ray's node table"},
+		{"one missing", members, full[:2], "node 2 (n2) is not in Ray's node table"},
 		{
 			"one dead", members, []tableEntry{full[0], {Name: "job.0-1", DeathReason: "preempted"}, full[2]},
-			"rank 1 (n1) is DEAD in Ray's node table: preempted",
+			"node 1 (n1) is DEAD in Ray's node table: preempted",
 		},
 		{
 			"one dead without a reason", members, []tableEntry{full[0], {Name: "job.0-1"}, full[2]},
-			"rank 1 (n1) is DEAD in Ray's node table: no reason given",
+			"node 1 (n1) is DEAD in Ray's node table: no reason given",
 		},
 		{"one dead and back", members, append([]tableEntry{{Name: "job.0-1"}}, full...), ""},
 		{
 			"one there twice", members, append([]tableEntry{alive("job.0-1", 8)}, full...),
-			"rank 1 (n1) is 2 times in Ray's node table: Ray has not yet detected the death of an earlier start",
+			"node 1 (n1) is 2 times in Ray's node table: Ray has not yet detected the death of an earlier start",
 		},
-		{"a GPU short", members, []tableEntry{full[0], full[1], alive("job.0-2", 7)}, "rank 2 (n2) has GPU 7, expected 8"},
+		{"a GPU short", members, []tableEntry{full[0], full[1], alive("job.0-2", 7)}, "node 2 (n2) has GPU 7, expected 8"},
 		{
 			"no GPU at all", members[:1], []tableEntry{{Name: "job.0-0", Alive: true}},
-			"rank 0 (n0) has GPU 0, expected 8",
+			"node 0 (n0) has GPU 0, expected 8",
 		},
 		{"a stranger", members, append([]tableEntry{alive("other", 8)}, full...), "other (h, 192.0.2.9) is not a node of this job"},
 		{"a stranger without a name", members, append([]tableEntry{alive("", 8)}, full...), "an unnamed node (h, 192.0.2.9) is not a node of this job"},
 		{"a dead stranger", members, append([]tableEntry{{Name: "other"}}, full...), ""},
 		{
 			"several at once", members, []tableEntry{full[1], {Name: "job.0-2", DeathReason: "lost"}},
-			"rank 0 (n0) is not in Ray's node table; rank 2 (n2) is DEAD in Ray's node table: lost",
+			"node 0 (n0) is not in Ray's node table; node 2 (n2) is DEAD in Ray's node table: lost",
 		},
 		{
 			"too many to name", many[:10], nil,
-			"rank 0 (n) is not in Ray's node table; rank 1 (n) is not in Ray's node table; rank 2 (n) is not in Ray's node table; " +
-				"rank 3 (n) is not in Ray's node table; rank 4 (n) is not in Ray's node table; rank 5 (n) is not in Ray's node table; " +
-				"rank 6 (n) is not in Ray's node table; rank 7 (n) is not in Ray's node table; and 2 more",
+			"node 0 (n) is not in Ray's node table; node 1 (n) is not in Ray's node table; node 2 (n) is not in Ray's node table; " +
+				"node 3 (n) is not in Ray's node table; node 4 (n) is not in Ray's node table; node 5 (n) is not in Ray's node table; " +
+				"node 6 (n) is not in Ray's node table; node 7 (n) is not in Ray's node table; and 2 more",
 		},
 	}
 	for _, tc := range tests {

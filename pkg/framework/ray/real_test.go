@@ -275,7 +275,7 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	// An orderly end is known at once.
 	t.Logf("a worker ended after %s", workers[0].stop(20*time.Second))
 	t.Logf("its end was known after %s", head.until(time.Minute, func(ctx context.Context) error {
-		if err := fleet(ctx); err == nil || !strings.Contains(err.Error(), "rank 1 (n1) is DEAD") {
+		if err := fleet(ctx); err == nil || !strings.Contains(err.Error(), "node 1 (n1) is DEAD") {
 			return fmt.Errorf("the fleet is %v", err)
 		}
 		return nil

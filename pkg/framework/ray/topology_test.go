@@ -50,11 +50,11 @@ func TestTopoRankIsItsOwn(t *testing.T) {
 		block := []string{"blue", "b2", "c2", "b99000000", "b99000001"}[rank%5]
 		number := rankAt(block+".n1", "block.node", rank)
 		if other, taken := owner[number]; taken || number < 1 {
-			t.Fatalf("rank %d has %f, and so has rank %d", rank, number, other)
+			t.Fatalf("node %d has %f, and so has node %d", rank, number, other)
 		}
 		owner[number] = rank
 		if number > 1e14 {
-			t.Fatalf("rank %d has %f, too much for Ray", rank, number)
+			t.Fatalf("node %d has %f, too much for Ray", rank, number)
 		}
 	}
 	if low, high := rankAt("b1.n9", "block.node", 4999), rankAt("b2.n1", "block.node", 0); low >= high {

@@ -41,12 +41,12 @@ func TestSuspects(t *testing.T) {
 		downs  int // of the card's link
 		want   []string
 	}{
-		"nothing":                    {},
-		"a check":                    {found: []check.Finding{warned("gpu.ecc_unc", "GPU-a", "3 errors")}, want: []string{"GPU-a gpu.ecc_unc: 3 errors"}},
-		"a check that passes":        {found: []check.Finding{passed}},
-		"what the user has done":     {found: []check.Finding{user}},
-		"how it is set up":           {found: []check.Finding{warned("gpu.persistence", "GPU-a", "off")}},
-		"a device that is not there": {found: []check.Finding{warned("gpu.remap", "GPU-x", "3 rows"), {ID: "gpu.remap", Verdict: check.Fail, Class: check.ClassNode}}},
+		"nothing":                      {},
+		"a check":                      {found: []check.Finding{warned("gpu.ecc_unc", "GPU-a", "3 errors")}, want: []string{"GPU-a gpu.ecc_unc: 3 errors"}},
+		"a check that passes":          {found: []check.Finding{passed}},
+		"what the user has done":       {found: []check.Finding{user}},
+		"how it is set up":             {found: []check.Finding{warned("gpu.persistence", "GPU-a", "off")}},
+		"a device that does not exist": {found: []check.Finding{warned("gpu.remap", "GPU-x", "3 rows"), {ID: "gpu.remap", Verdict: check.Fail, Class: check.ClassNode}}},
 		"a port of a card": {
 			found: []check.Finding{{ID: "net.ib", Device: &check.Device{Index: -1, Name: "mlx5_0 port 2"}, Verdict: check.Fail, Class: check.ClassNode, Observed: "down"}},
 			want:  []string{"guid net.ib: down"},

@@ -32,14 +32,14 @@ func (a *Summary) causeSteps() []string {
 	case health.HostLost:
 		return slices.Concat(a.askAdmins(), a.excludeNodes())
 	case health.HostHangs:
-		return append([]string{a.onNodes(a.blamedNodes()) + "look for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
+		return append([]string{a.onNodes(a.blamedNodes()) + "check for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
 			a.excludeNodes()...)
 	case health.CutOff:
-		return slices.Concat([]string{a.onNodes(a.blamedNodes()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.excludeNodes())
+		return slices.Concat([]string{a.onNodes(a.blamedNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.excludeNodes())
 	case health.PeerLost:
 		return slices.Concat(a.findKiller(a.blamedNodes()), a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
 	case health.NotReturned:
-		return append([]string{"ask for a node more than the driver needs, and give --nnodes: another attempt then goes on without a node that is lost"}, a.excludeNodes()...)
+		return append([]string{"request one node more than the driver needs, and give --nnodes: another attempt then continues without a lost node"}, a.excludeNodes()...)
 	case health.ServiceDied, health.SandboxDied, health.SetupFailed, health.RankFailed:
 		return a.adviseChild(kind)
 	case health.RankAborted:
@@ -63,11 +63,11 @@ func (a *Summary) causeSteps() []string {
 	case health.NotExecutable:
 		return nil // the message explains what is wrong with the file, and the command that repairs it
 	case health.Usage, health.Launch:
-		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
+		return []string{"bringupd --dry-run with the same flags shows the settings in effect, and changes nothing"}
 	case health.RequeuesExhausted:
-		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"}
+		return []string{"see the result.json of each earlier run: ls -d " + textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"}
 	default:
-		return append(a.daemonLog(a.Cause.NodeIndex), "where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it")
+		return append(a.daemonLog(a.Cause.NodeIndex), "if the message does not explain it, this is a bug in bringupd: keep the run directory and report it")
 	}
 }
 
@@ -89,7 +89,7 @@ func (a *Summary) checkHints() []string {
 	}
 	if drain := a.launcherWords().DrainNode; drain != nil {
 		if line := check.DrainCommand(report, drain); line != "" {
-			steps = append(steps, "have an admin drain it: "+textutil.TerminalLine(line))
+			steps = append(steps, "ask an administrator to drain it: "+textutil.TerminalLine(line))
 		}
 	}
 	return steps
@@ -123,7 +123,7 @@ func (a *Summary) drainSteps() (steps []string) {
 		}
 		if line := check.DrainCommand(check.Report{Host: record.Host, Findings: []check.Finding{event.ToFinding()}}, drain); line != "" {
 			drained[record.Host] = true
-			steps = append(steps, "have an admin drain "+record.Host+", which is not fit for another job: "+textutil.TerminalLine(line))
+			steps = append(steps, "ask an administrator to drain "+record.Host+", which is not fit for further jobs: "+textutil.TerminalLine(line))
 		}
 	}
 	return steps
@@ -150,7 +150,7 @@ func (a *Summary) adviseDriver() []string {
 		return nil
 	}
 	if a.HasRanks {
-		return []string{"see what they have printed: bringupd logs ranks " + textutil.QuoteShellWord(a.RunDir)}
+		return []string{"see their output: bringupd logs ranks " + textutil.QuoteShellWord(a.RunDir)}
 	}
 	steps := []string{"read " + a.logPath("driver.log")}
 	if a.DriverSilent {
@@ -171,22 +171,22 @@ func (a *Summary) adviseNotFound() []string {
 	// The message quotes a driver whose name contains a quotation mark.
 	what := a.Cause.Message
 	if !strings.Contains(what, a.Driver) && !strings.Contains(what, strconv.Quote(a.Driver)) {
-		return []string{"see whether what was to be spawned is there on " + a.nodeName(a.Cause.NodeIndex) +
-			": it is looked for in the directory and the PATH of who spawns it"}
+		return []string{"check that the program to spawn exists on " + a.nodeName(a.Cause.NodeIndex) +
+			": it is searched for in the directory and the PATH of the process that spawns it"}
 	}
 	var steps []string
 	if words := strings.Fields(a.Driver); len(words) > 1 {
-		steps = append(steps, fmt.Sprintf("if %s is a whole line, it was quoted as one word: "+
-			"leave out the quotes around it, as in: -- %s %s …", textutil.QuoteShellWord(a.Driver), words[0], words[1]))
+		steps = append(steps, fmt.Sprintf("if %s is a whole command line, it was quoted as one word: "+
+			"remove the quotes around it, as in: -- %s %s …", textutil.QuoteShellWord(a.Driver), words[0], words[1]))
 		if !strings.Contains(words[0], "/") {
 			return steps // it cannot be the path of a file
 		}
 	}
 	if strings.Contains(a.Driver, "/") {
 		return append(steps, fmt.Sprintf(
-			"see whether %s is there on %s: its file system may not be mounted on the nodes", a.Driver, a.nodeName(0)))
+			"check that %s exists on %s: its file system may not be mounted on the nodes", a.Driver, a.nodeName(0)))
 	}
-	return append(steps, fmt.Sprintf("give the driver's path: %s is looked for in the job's PATH on %s, not in that of your login",
+	return append(steps, fmt.Sprintf("give the driver's path: %s is searched for in the job's PATH on %s, not in your login's",
 		a.Driver, a.nodeName(0)))
 }
 
@@ -199,7 +199,7 @@ func (a *Summary) fullLogStep() []string {
 	if len(a.Cause.Lines) < maxKeptLines {
 		return nil
 	}
-	return []string{"read the whole of " + a.logPath(a.Cause.Log)}
+	return []string{"read all of " + a.logPath(a.Cause.Log)}
 }
 
 // adviseChild returns the steps for a setup command, a service, a sandbox or a rank.
@@ -218,16 +218,16 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case c.Child == "" && c.Code == 127:
 		steps = append(steps, a.findProgram())
 	case c.Code == 127 || c.Code == 126:
-		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.nodeName(c.NodeIndex), c.Code))
+		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
 	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
-		steps = append(steps, "have the command stay in the foreground as long as the job lives: no \"&\" at its end, no option that makes a daemon of it")
+		steps = append(steps, "keep the command in the foreground as long as the job runs: no \"&\" at its end, no option that makes it a daemon")
 	case c.ExitText == "" && c.Child != "":
 		steps = append(steps, a.longerTimeout(timedOutPhase(kind))...)
 	case c.Child == "":
 		steps = append(steps, a.daemonLog(c.NodeIndex)...)
 	}
 	if w.ExcludeNodes != nil && kind == health.SetupFailed && c.ExitText != "" {
-		steps = append(steps, "if it is this node alone: "+w.ExcludeNodes(a.hostName(c.NodeIndex)))
+		steps = append(steps, "if only this node is affected: "+w.ExcludeNodes(a.hostName(c.NodeIndex)))
 	}
 	return steps
 }
@@ -253,10 +253,10 @@ func timedOutPhase(kind health.Kind) record.Phase {
 func (a *Summary) adviseShare() []string {
 	var steps []string
 	if each := a.launcherWords().RunOnEachNode; each != "" && a.Cause.Phase == record.PhaseJoin {
-		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
+		steps = append(steps, "see the file system of each node, by a line of the script before bringupd: "+each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
 	}
 	if a.RunDir != "" && a.Cause.Phase != record.PhaseJoin {
-		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.onNodes(a.blamedNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, and hangs if the file system does", a.onNodes(a.blamedNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
 	}
 	return append(steps, "or give another place with --log-dir")
 }
@@ -270,7 +270,7 @@ func (a *Summary) adviseTerminated() []string {
 	return []string{
 		"see whether it was " + w.WhyEnded,
 		fmt.Sprintf("if it was the time limit: %s for more; the driver had %s to save its work (--driver-grace, "+
-			"or what is left until the launcher's KILL)", w.MoreTime, textutil.FlagDuration(a.DriverGrace)),
+			"or the time until the launcher's KILL)", w.MoreTime, textutil.FlagDuration(a.DriverGrace)),
 	}
 }
 
@@ -294,13 +294,13 @@ func (a *Summary) blamedNodes() []int {
 // findKiller returns the step that finds out whether the kernel has killed a process on these
 // nodes.
 func (a *Summary) findKiller(nodes []int) []string {
-	return []string{a.onNodes(nodes) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+	return []string{a.onNodes(nodes) + "check whether the kernel killed it because memory ran out: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
 
 // findProgram returns the step for a framework's program that is not in the job's PATH.
 func (a *Summary) findProgram() string {
-	step := fmt.Sprintf("activate the environment that has the program in the job's script: "+
-		"PATH on %s is the job's, not that of your login", a.nodeName(a.Cause.NodeIndex))
+	step := fmt.Sprintf("activate the program's environment in the job's script: "+
+		"PATH on %s is the job's, not your login's", a.nodeName(a.Cause.NodeIndex))
 	if a.ProgramFlag != "" {
 		step += "; or give its path with " + a.ProgramFlag
 	}
@@ -310,18 +310,18 @@ func (a *Summary) findProgram() string {
 // enoughMemory returns the step for a program that has run out of memory.
 func (a *Summary) enoughMemory() string {
 	if w := a.launcherWords(); w.MoreMemory != "" {
-		return fmt.Sprintf("%s for more memory, %s for all that a node has", w.MoreMemory, w.AllMemory)
+		return fmt.Sprintf("%s for more memory, %s for all memory of a node", w.MoreMemory, w.AllMemory)
 	}
-	return "give it more memory, or have it use less"
+	return "give it more memory, or reduce its use"
 }
 
 // moreMemory returns the step that gives the job more memory, if it is not certain that memory ran
 // out.
 func (a *Summary) moreMemory() []string {
 	if w := a.launcherWords(); w.MemoryUsed != "" {
-		return []string{fmt.Sprintf("if it was memory, which %s tells: %s for more, %s for all that a node has", w.MemoryUsed, w.MoreMemory, w.AllMemory)}
+		return []string{fmt.Sprintf("if it was memory, which %s shows: %s for more, %s for all of a node", w.MemoryUsed, w.MoreMemory, w.AllMemory)}
 	}
-	return []string{"if it was memory: give it more, or have it use less"}
+	return []string{"if it was memory: give it more, or reduce its use"}
 }
 
 // lostDaemonLog returns the step that reads the log of a lost daemon.
@@ -347,7 +347,7 @@ func (a *Summary) askAdmins() []string {
 		return nil
 	}
 	hosts := a.nodeNames(a.blamedNodes())
-	return []string{fmt.Sprintf("see what %s knows of %s, and ask the admins what became of it: %s", w.Title, hosts, w.ShowNode(hosts))}
+	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s", w.Title, hosts, w.ShowNode(hosts))}
 }
 
 // excludeNodes returns the step that starts the job again without the nodes that caused the

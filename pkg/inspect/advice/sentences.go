@@ -34,7 +34,7 @@ func (a *Summary) HeadMessage() []string {
 	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.leftoverLines(), a.nextLines(len(a.Advice)),
 		[]string{"  requeue: " + string(health.OutcomeOfKind(a.causeKind()).Requeue)})
 	if a.RunDir != "" {
-		lines = append(lines, "  all of it: "+filepath.Join(a.RunDir, signal.NameResult))
+		lines = append(lines, "  details: "+filepath.Join(a.RunDir, signal.NameResult))
 	}
 	return lines
 }
@@ -120,7 +120,7 @@ func (a *Summary) locationText() string {
 	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(nodes), len(nodes), a.ID.Size)
 	if len(nodes) == 1 {
-		where = fmt.Sprintf("%s %d of %d", nodeNoun(a.hasWorld()), nodes[0], a.ID.Size)
+		where = fmt.Sprintf("node %d of %d", nodes[0], a.ID.Size)
 		if host := a.hostName(nodes[0]); host != "" {
 			where = host + ", " + where
 		}
@@ -132,18 +132,6 @@ func (a *Summary) locationText() string {
 		where += ", in phase " + string(a.Cause.Phase)
 	}
 	return where + seen
-}
-
-// hasWorld reports whether the driver runs as ranks, or the cause is a rank.
-func (a *Summary) hasWorld() bool { return a.HasRanks || a.Cause != nil && a.Cause.WorldRank != nil }
-
-// nodeNoun returns the word before a node's index: rank, except with a world, which has ranks of
-// its own.
-func nodeNoun(world bool) string {
-	if world {
-		return "node"
-	}
-	return "rank"
 }
 
 // worldRankText returns a rank of the world with its resources.
@@ -172,7 +160,7 @@ func (a *Summary) QuoteLog() []string {
 	if len(a.Cause.Lines) == 0 {
 		return []string{"  it printed nothing, so there is no " + a.logPath(a.Cause.Log)}
 	}
-	lines := []string{"  its last lines, of " + a.logPath(a.Cause.Log) + ":"}
+	lines := []string{"  its last lines, from " + a.logPath(a.Cause.Log) + ":"}
 	for _, line := range a.Cause.Lines {
 		lines = append(lines, "  | "+textutil.TruncateText(textutil.TerminalLine(line), maxQuoteLength))
 	}
@@ -205,7 +193,7 @@ func (a *Summary) consequenceLines() []string {
 	if len(parts) == 0 {
 		return nil
 	}
-	return []string{"  took down: " + strings.Join(parts, "; ")}
+	return []string{"  also ended: " + strings.Join(parts, "; ")}
 }
 
 // isDirectConsequence reports whether a consequence is a process that died because of the cause.
@@ -232,14 +220,14 @@ func (a *Summary) otherFailures() (lines []string) {
 	// The line about the cause already has the nodes that it lost.
 	lost = slices.DeleteFunc(lost, func(node int) bool { return slices.Contains(a.Cause.LostNodes, node) })
 	if len(lost) > 0 {
-		lines = append(lines, "  lost besides: "+a.nodeNames(lost))
+		lines = append(lines, "  also lost: "+a.nodeNames(lost))
 	}
 	if len(ofWorld) > 0 {
 		slices.Sort(ofWorld)
-		lines = append(lines, "  failed besides: "+textutil.FormatRanks(slices.Compact(ofWorld))+" of the world")
+		lines = append(lines, "  also failed: "+textutil.FormatIndices("rank", slices.Compact(ofWorld))+" of the world")
 	}
 	for _, kind := range slices.Sorted(maps.Keys(others)) {
-		lines = append(lines, fmt.Sprintf("  failed besides: %s (%s)", a.nodeNames(others[kind]), kind))
+		lines = append(lines, fmt.Sprintf("  also failed: %s (%s)", a.nodeNames(others[kind]), kind))
 	}
 	return lines
 }
@@ -266,20 +254,17 @@ func (a *Summary) leftoverLines() (lines []string) {
 	return lines
 }
 
-// NodeName returns the name of a node for messages, with its host if that is known: a rank or, if
-// the driver is a world of ranks, a node.
-func NodeName(node int, id roles.Identity, world bool) string {
-	return nodeLabel(node, id.HostOf(node), world)
-}
+// NodeName returns the name of a node for messages, with its host if that is known.
+func NodeName(node int, id roles.Identity) string { return nodeLabel(node, id.HostOf(node)) }
 
-func nodeLabel(node int, host string, world bool) string {
+func nodeLabel(node int, host string) string {
 	if host == "" {
-		return fmt.Sprintf("%s %d", nodeNoun(world), node)
+		return fmt.Sprintf("node %d", node)
 	}
-	return fmt.Sprintf("%s %d (%s)", nodeNoun(world), node, host)
+	return fmt.Sprintf("node %d (%s)", node, host)
 }
 
-func (a *Summary) nodeName(node int) string { return nodeLabel(node, a.hostName(node), a.hasWorld()) }
+func (a *Summary) nodeName(node int) string { return nodeLabel(node, a.hostName(node)) }
 
 // hostName returns the host of a node, or an empty string if it is unknown.
 func (a *Summary) hostName(node int) string {
@@ -295,17 +280,17 @@ func (a *Summary) hostName(node int) string {
 }
 
 // NodeNames returns a list of nodes for messages: their hosts, if these are known and distinct.
-func NodeNames(nodes []int, id roles.Identity, world bool) string {
-	return nodeListText(nodes, id.Launcher, world, id.HostOf)
+func NodeNames(nodes []int, id roles.Identity) string {
+	return nodeListText(nodes, id.Launcher, id.HostOf)
 }
 
-func nodeListText(nodes []int, launcher roles.Launcher, world bool, hostOf func(node int) string) string {
+func nodeListText(nodes []int, launcher roles.Launcher, hostOf func(node int) string) string {
 	hosts := make([]string, 0, len(nodes))
 	for _, node := range nodes {
 		hosts = append(hosts, hostOf(node))
 	}
 	if launcher == roles.LauncherLocal || slices.Contains(hosts, "") {
-		return textutil.PluralForm(len(nodes), nodeNoun(world)) + " " + textutil.FormatRanges(nodes)
+		return textutil.FormatIndices("node", nodes)
 	}
 	return roles.CompactNodeList(hosts)
 }
@@ -314,7 +299,7 @@ func nodeListText(nodes []int, launcher roles.Launcher, world bool, hostOf func(
 func (a *Summary) nodeNames(nodes []int) string {
 	nodes = slices.Clone(nodes)
 	slices.Sort(nodes)
-	return nodeListText(slices.Compact(nodes), a.ID.Launcher, a.hasWorld(), a.hostName)
+	return nodeListText(slices.Compact(nodes), a.ID.Launcher, a.hostName)
 }
 
 // logPath returns the path of a log.

@@ -113,15 +113,15 @@ func endedBy(first record.Failure, more ...record.Failure) ending {
 
 var plights = []plight{
 	{name: "orderly", end: ending{word: health.DriverOutcomeName, why: "the driver has ended: exit code 0"}},
-	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was asked for"}},
-	{name: "time-up", end: endedBy(cause(0, health.JobDeadlinePassed, "driver", "the job's time is up: 2h (--deadline) have passed, and the driver had run for 1h58m of them"))},
+	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was requested"}},
+	{name: "time-up", end: endedBy(cause(0, health.JobDeadlinePassed, "driver", "the time limit is reached: 2h (--deadline) have passed, and the driver had run for 1h58m of them"))},
 	{
 		name: "ranks-hang", world: true,
-		end: endedBy(cause(0, health.DeadlinePassed, "driver", "no rank has used the processor or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
+		end: endedBy(cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
 	},
 	{
 		name: "node-of-ranks-lost", world: true, launcher: roles.LauncherLocal,
-		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no beat for 6.7s", lost(1, 3))),
+		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no heartbeat for 6.7s", lost(1, 3))),
 	},
 	{
 		name: "ranks-failed", world: true,
@@ -140,29 +140,29 @@ var plights = []plight{
 	{name: "driver-silent", silent: true, end: ending{word: health.DriverOutcomeName, code: 1, why: "the driver has ended: exit code 1"}},
 	{
 		name: "daemon-died",
-		end:  endedBy(cause(0, health.DaemonDied, "driver", "the daemon of rank 17 (n17) has died: its host has closed the lifeline", lost(17)), consequences(health.ServiceDied, "driver", 2, 3, 4, 5)...),
+		end:  endedBy(cause(0, health.DaemonDied, "driver", "the daemon of node 17 (n17) has died: its host has closed the peer link", lost(17)), consequences(health.ServiceDied, "driver", 2, 3, 4, 5)...),
 	},
 	{
 		name: "host-lost",
-		end: endedBy(cause(0, health.HostLost, "driver", "the host of rank 17 (n17) is lost: nothing there has answered for 9.2s", lost(17)),
+		end: endedBy(cause(0, health.HostLost, "driver", "the host of node 17 (n17) is lost: nothing there has responded for 9.2s", lost(17)),
 			slices.Concat(consequences(health.PeerLost, "driver", 30, 31), consequences(health.ServiceDied, "driver", 18))...),
 	},
-	{name: "hosts-lost", end: endedBy(cause(0, health.HostLost, "driver", "the hosts of n[16-19] are lost: nothing there has answered for 9.2s", lost(16, 17, 18, 19)))},
-	{name: "host-hangs", end: endedBy(cause(0, health.HostHangs, "driver", "rank 17 (n17) hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for 9.2s", lost(17)))},
-	{name: "cut-off", end: endedBy(cause(3, health.CutOff, "driver", "rank 3 (n3) is cut off from the others: its network interface eth0 is down", lost(3)))},
-	{name: "peer-lost", end: endedBy(cause(0, health.PeerLost, "driver", "rank 17 (n17) is lost: no beat for 6.7s (the daemon was killed, or the node or its mount hangs)", lost(17)))},
-	{name: "not-back", end: endedBy(cause(0, health.NotReturned, "join", "rank 17 (n17) was lost in attempt 1 and has not come back within 30s", lost(17)))},
-	{name: "head-lost", end: endedBy(cause(3, health.PeerLost, "driver", "the head, rank 0 (n0), is lost: rank 3 (n3) has not seen a beat of it for 6.7s", lost(0)))},
+	{name: "hosts-lost", end: endedBy(cause(0, health.HostLost, "driver", "the hosts of n[16-19] are lost: nothing there has responded for 9.2s", lost(16, 17, 18, 19)))},
+	{name: "host-hangs", end: endedBy(cause(0, health.HostHangs, "driver", "node 17 (n17) hangs: the kernel of its host responds, but its daemon, or its mount of the shared file system, has not for 9.2s", lost(17)))},
+	{name: "cut-off", end: endedBy(cause(3, health.CutOff, "driver", "node 3 (n3) is cut off from the others: its network interface eth0 is down", lost(3)))},
+	{name: "peer-lost", end: endedBy(cause(0, health.PeerLost, "driver", "node 17 (n17) is lost: no heartbeat for 6.7s (the daemon was killed, or the node or its mount hangs)", lost(17)))},
+	{name: "not-back", end: endedBy(cause(0, health.NotReturned, "join", "node 17 (n17) was lost in attempt 1 and has not come back within 30s", lost(17)))},
+	{name: "head-lost", end: endedBy(cause(3, health.PeerLost, "driver", "the head, node 0 (n0), is lost: node 3 (n3) has seen no heartbeat of it for 6.7s", lost(0)))},
 	{
 		name: "service-killed",
-		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of node 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)",
 			died("worker", "worker-0002.log", "killed by SIGKILL (perhaps out of memory: see dmesg)", "SIGKILL", 0,
 				"loading shard 3 of 8", "\x1b[32mstep 41\x1b[0m: 10%\rstep 41: 90%\r\n", "a\ttab and a bell\a, \xff")),
 			consequences(health.SandboxDied, "driver", 1, 2)...),
 	},
 	{
 		name: "service-out-of-memory",
-		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) died: killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/task_0)",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of node 2 (n2) died: killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/task_0)",
 			died("worker", "worker-0002.log", "killed by SIGKILL", "SIGKILL", 0, "loading shard 3 of 8"),
 			func(f *record.Failure) {
 				f.OOM = &record.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
@@ -170,17 +170,17 @@ var plights = []plight{
 	},
 	{
 		name: "service-ended-with-0",
-		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) ended with 0, though it should live as long as the job",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of node 2 (n2) ended with 0, but it must run as long as the job",
 			died("worker", "worker-0002.log", "exit code 0", "", 0))),
 	},
 	{
 		name: "service-of-ray", ownLogs: "Ray's own logs",
-		end: endedBy(cause(5, health.ServiceDied, "driver", "the ray worker of rank 5 (n5) died: exit code 1 (raylet.out: Check failed)",
+		end: endedBy(cause(5, health.ServiceDied, "driver", "the ray worker of node 5 (n5) died: exit code 1 (raylet.out: Check failed)",
 			died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line of Ray"}, 20)...))),
 	},
 	{
 		name: "service-not-ready", before: true,
-		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of rank 2 (n2) was not ready within 5m0s: connection refused by 127.0.0.1:7000",
+		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of node 2 (n2) was not ready within 5m0s: connection refused by 127.0.0.1:7000",
 			died("worker", "worker-0002.log", "", "", 0, "waiting for a licence")),
 			func() []record.Failure {
 				more := consequences(health.ServiceDied, "workers", 3)
@@ -190,21 +190,21 @@ var plights = []plight{
 	},
 	{
 		name: "service-not-found", before: true,
-		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of rank 2 (n2) died before it was ready: exit code 127",
+		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of node 2 (n2) died before it was ready: exit code 127",
 			died("worker", "worker-0002.log", "exit code 127", "", 127, "/bin/sh: 1: redis-server: not found"))),
 	},
 	{
 		name: "service-program-not-found", before: true,
-		end: endedBy(cause(0, health.ServiceDied, "head", `cannot start the ray head of rank 0 (n0): cannot start ray head: "ray": not found in PATH (/usr/bin:/bin)`,
+		end: endedBy(cause(0, health.ServiceDied, "head", `cannot start the ray head of node 0 (n0): cannot start ray head: "ray": not found in PATH (/usr/bin:/bin)`,
 			func(f *record.Failure) { f.Code = 127 })),
 	},
 	{
 		name: "service-port-taken", before: true,
-		end: endedBy(cause(0, health.ServiceDied, "head", "cannot start the ray head of rank 0 (n0): port 6379 (gcs) is taken: held by pid 4242 (redis-server) of user bob")),
+		end: endedBy(cause(0, health.ServiceDied, "head", "cannot start the ray head of node 0 (n0): port 6379 (gcs) is taken: held by pid 4242 (redis-server) of user bob")),
 	},
 	{
 		name: "sandbox",
-		end: endedBy(cause(3, health.SandboxDied, "sandbox", "the sandbox of rank 3 (n3) died: killed by SIGRTMIN+6",
+		end: endedBy(cause(3, health.SandboxDied, "sandbox", "the sandbox of node 3 (n3) died: killed by SIGRTMIN+6",
 			died("sandbox", "sandbox-0003.log", "killed by SIGRTMIN+6", "SIGRTMIN+6", 0, "ready"))),
 	},
 	{
@@ -230,25 +230,25 @@ var plights = []plight{
 	},
 	{
 		name: "setup", before: true,
-		end: endedBy(cause(3, health.SetupFailed, "check", "the setup command of rank 3 (n3) failed: exit code 1",
+		end: endedBy(cause(3, health.SetupFailed, "check", "the setup command of node 3 (n3) failed: exit code 1",
 			died("setup", "setup-0003.log", "exit code 1", "", 1, "no space left on /local"))),
 	},
 	{
 		name: "check", before: true,
-		end: endedBy(cause(3, health.CheckFailed, "check", "rank 3 (n3) is not fit for the job: gpu.count: GPU 5 (0000:9b:00.0): GPU_IS_LOST (expected: 8 GPUs)", reported(
+		end: endedBy(cause(3, health.CheckFailed, "check", "node 3 (n3) is not fit for the job: gpu.count: GPU 5 (0000:9b:00.0): GPU_IS_LOST (expected: 8 GPUs)", reported(
 			check.Finding{ID: "gpu.count", Device: &check.Device{Index: 5, Bus: "0000:9b:00.0"}, Verdict: check.Fail, Observed: "GPU_IS_LOST", Hint: "power-cycle the node", Class: check.ClassNode},
 			check.Finding{ID: "host.shm", Verdict: check.Warn, Hint: "enlarge it"},
 		))),
 	},
 	{
 		name: "check-user", before: true,
-		end: endedBy(cause(3, health.CheckUser, "check", "rank 3 (n3) is not fit for the job: gpu.nvml: no NVIDIA library (expected: 8 GPUs)", reported(
+		end: endedBy(cause(3, health.CheckUser, "check", "node 3 (n3) is not fit for the job: gpu.nvml: no NVIDIA library (expected: 8 GPUs)", reported(
 			check.Finding{ID: "gpu.nvml", Verdict: check.Fail, Hint: "ask for nodes with GPUs, or give --gpu-check=off", Class: check.ClassUser},
 		))),
 	},
 	{
 		name: "check-environment", before: true,
-		end: endedBy(cause(3, health.CheckEnvironment, "check", "rank 3 (n3) is not fit for the job: host.disk: TMPDIR=/scratch/login: a byte could not be written: no such file or directory", reported(
+		end: endedBy(cause(3, health.CheckEnvironment, "check", "node 3 (n3) is not fit for the job: host.disk: TMPDIR=/scratch/login: a byte could not be written: no such file or directory", reported(
 			check.Finding{ID: "host.disk", Verdict: check.Fail, Hint: "give a directory that is on every node: --temp-dir, or TMPDIR", Class: check.ClassEnvironment},
 		))),
 	},
@@ -260,7 +260,7 @@ var plights = []plight{
 	},
 	{
 		name: "gpu",
-		end: endedBy(cause(3, health.GPUFailed, "driver", "Xid 79 on GPU 5 (0000:9b:00.0) of rank 3 (n3): it has fallen off the bus", func(f *record.Failure) {
+		end: endedBy(cause(3, health.GPUFailed, "driver", "Xid 79 on GPU 5 (0000:9b:00.0) of node 3 (n3): it has fallen off the bus", func(f *record.Failure) {
 			f.Report = json.RawMessage(`{"action":"reboot the node; where it comes back, have the GPU replaced"}`)
 		})),
 	},
@@ -268,13 +268,13 @@ var plights = []plight{
 		name: "driver-failed-after-events",
 		end:  ending{word: health.DriverOutcomeName, code: 3, why: "the driver has ended: exit code 3"},
 		events: []record.Event{
-			{Header: record.Header{NodeIndex: 3, WrittenAt: at}, Message: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
-			{Header: record.Header{NodeIndex: 7, WrittenAt: at}, Message: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
+			{Header: record.Header{NodeIndex: 3, WrittenAt: at}, Message: "Xid 31 on GPU 5 (0000:9b:00.0) of node 3 (n3): an access to memory that does not exist"},
+			{Header: record.Header{NodeIndex: 7, WrittenAt: at}, Message: "Xid 13 on GPU 0 of node 7 (n7): \x1b[31mred"},
 		},
 	},
 	{
 		name: "gpu-unfit",
-		end:  endedBy(cause(3, health.ServiceDied, "driver", "the service of rank 3 (n3) has died"), gpuFailed(3)),
+		end:  endedBy(cause(3, health.ServiceDied, "driver", "the service of node 3 (n3) has died"), gpuFailed(3)),
 		events: []record.Event{
 			unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
 			unfitEvent(4, "n4", `{"kind":"recovery","gpu":2,"next":"unfit","meaning":"the GPU asks to be drained"}`),
@@ -291,12 +291,12 @@ var plights = []plight{
 	},
 	{
 		name: "share-not-met", before: true,
-		end: endedBy(cause(0, health.ShareUnusable, "join", "cannot meet 3 of 64 nodes: n[1-3] did not answer through /shared/logs within 2m0s: see whether their tasks have started, and whether it is the same file system there", lost(1, 2, 3))),
+		end: endedBy(cause(0, health.ShareUnusable, "join", "cannot reach 3 of 64 nodes: n[1-3] did not join through /shared/logs within 2m0s: check that their tasks have started, and that they see the same file system", lost(1, 2, 3))),
 	},
-	{name: "share-hangs", end: endedBy(cause(3, health.ShareUnusable, "driver", "cannot go on: the share has not answered rank 3 (n3) for 10.1s: see whether /shared/logs/17.0 hangs on that node"))},
+	{name: "share-hangs", end: endedBy(cause(3, health.ShareUnusable, "driver", "cannot continue: the shared file system has not responded to node 3 (n3) for 10.1s: see whether /shared/logs/17.0 hangs on that node"))},
 	{
 		name: "deadline", before: true,
-		end: endedBy(cause(0, health.DeadlinePassed, "workers", "the head waited 5m0s for n[3-4] to be up, and they neither were nor failed"),
+		end: endedBy(cause(0, health.DeadlinePassed, "workers", "the head waited 5m0s for n[3-4] to be up, which neither happened nor failed"),
 			consequences(health.SetupFailed, "check", 7)...),
 	},
 	{
@@ -306,29 +306,29 @@ var plights = []plight{
 	{name: "terminated", end: endedBy(signalledBy("SIGTERM"), consequences(health.PeerLost, "driver", 5)...)},
 	{
 		name: "ended-by-slurm",
-		end: endedBy(cause(1, health.Terminated, "driver", "Slurm ended the job: rank 1 (n1) got SIGTERM",
+		end: endedBy(cause(1, health.Terminated, "driver", "Slurm ended the job: node 1 (n1) got SIGTERM",
 			func(f *record.Failure) { f.Signal = "SIGTERM" })),
 	},
 	{name: "interrupted", end: endedBy(signalledBy("SIGINT"))},
-	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "rank 5 (n5) has aborted the run, and its record can't be read: it is damaged"))},
-	{name: "gave-up", end: endedBy(cause(0, health.RequeuesExhausted, "driver", "the job has been requeued 3 times, and rank 17 (n17) is lost again"))},
-	{name: "driver-not-found", before: true, end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on rank 0 (n0): train.py: not found in PATH"))},
+	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "node 5 (n5) has aborted the run, and its record cannot be read: it is damaged"))},
+	{name: "gave-up", end: endedBy(cause(0, health.RequeuesExhausted, "driver", "the job has been requeued 3 times, and node 17 (n17) is lost again"))},
+	{name: "driver-not-found", before: true, end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on node 0 (n0): train.py: not found in PATH"))},
 	{
 		name: "driver-quoted-line", before: true, driver: `python3 -c "print(1)"`,
-		end: endedBy(cause(0, health.NotFound, "join", `cannot start the driver on rank 0 (n0): "python3 -c \"print(1)\"": not found in PATH (/usr/bin:/bin)`)),
+		end: endedBy(cause(0, health.NotFound, "join", `cannot start the driver on node 0 (n0): "python3 -c \"print(1)\"": not found in PATH (/usr/bin:/bin)`)),
 	},
 	{
 		name: "driver-quoted-path", before: true, driver: "./run.sh --all",
-		end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on rank 0 (n0): ./run.sh --all: not found")),
+		end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on node 0 (n0): ./run.sh --all: not found")),
 	},
 	{name: "spawned-not-found", end: endedBy(cause(2, health.NotFound, "driver", "cannot start rank 13 on n2: /no/such: not found"))},
-	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on rank 0 (n0): train.py: not executable: its first line ends in a carriage return, so that the interpreter is \"/bin/bash\\r\": save it with Unix line ends, as by: sed -i 's/\\r$//' train.py"))},
-	{name: "usage", before: true, end: endedBy(cause(3, health.Usage, "join", "cannot take part as rank 3 (n3): it was configured otherwise than the head; give all ranks the same flags, variables and file"))},
-	{name: "launch", before: true, end: endedBy(cause(3, health.Launch, "join", "cannot take part as rank 3 (n3) of 8: the head runs 64 nodes; start all ranks by one launch"))},
-	{name: "internal", end: endedBy(cause(3, health.Internal, "driver", "cannot encode a record of rank 3: odd"))},
+	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on node 0 (n0): train.py: not executable: its first line ends in a carriage return, so that the interpreter is \"/bin/bash\\r\": save it with Unix line endings, for example by: sed -i 's/\\r$//' train.py"))},
+	{name: "usage", before: true, end: endedBy(cause(3, health.Usage, "join", "cannot take part as node 3 (n3): its configuration differs from the head's; give all nodes the same flags, environment variables and configuration file"))},
+	{name: "launch", before: true, end: endedBy(cause(3, health.Launch, "join", "cannot take part as node 3 (n3) of 8: the head runs 64 nodes; start all nodes with one launch"))},
+	{name: "internal", end: endedBy(cause(3, health.Internal, "driver", "cannot encode a record of node 3: odd"))},
 	{
 		name: "local", launcher: roles.LauncherLocal,
-		end: endedBy(cause(0, health.PeerLost, "driver", "ranks 1,3 are lost: no beat for 6.7s", lost(1, 3)), consequences(health.ServiceDied, "driver", 0, 2, 4)...),
+		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no heartbeat for 6.7s", lost(1, 3)), consequences(health.ServiceDied, "driver", 0, 2, 4)...),
 	},
 }
 
@@ -347,7 +347,7 @@ func signalledBy(name string) record.Failure {
 	if name == "SIGINT" {
 		kind = health.Interrupted
 	}
-	return cause(0, kind, "driver", "rank 0 (n0) was told to end by "+name, func(f *record.Failure) { f.Signal = name })
+	return cause(0, kind, "driver", "node 0 (n0) was told to end by "+name, func(f *record.Failure) { f.Signal = name })
 }
 
 // tells returns a node's summary of the end.
@@ -469,7 +469,7 @@ func TestLastWordsAreLines(t *testing.T) {
 			a := p.tells(node)
 			for _, line := range slices.Concat(a.HeadMessage(), a.NodeMessage(), a.StandaloneMessage()) {
 				if strings.TrimSpace(line) == "" || textutil.TerminalLine(line) != line {
-					t.Errorf("%s: rank %d says %q", p.name, node, line)
+					t.Errorf("%s: node %d says %q", p.name, node, line)
 				}
 			}
 			if words := a.NodeMessage(); len(words) > 3 {
@@ -489,12 +489,12 @@ func TestAloneWords(t *testing.T) {
 		{
 			"no directory", "cannot use the directory /logs on n3: its parent / does not exist", health.ShareUnusable,
 			[]string{
-				"bringupd: rank 3 (n3) ends with code 66: cannot use the directory /logs on n3: its parent / does not exist",
-				"  next: see what each node has there, by a line of the script before bringupd's: srun --label stat -f -c %T /shared/logs",
+				"bringupd: node 3 (n3) ends with code 66: cannot use the directory /logs on n3: its parent / does not exist",
+				"  next: see the file system of each node, by a line of the script before bringupd: srun --label stat -f -c %T /shared/logs",
 				"  next: or give another place with --log-dir",
 			},
 		},
-		{"a signal", "rank 3 (n3) was told to end by SIGINT", health.Interrupted, []string{"bringupd: rank 3 (n3) ends with code 130: rank 3 (n3) was told to end by SIGINT"}},
+		{"a signal", "node 3 (n3) was told to end by SIGINT", health.Interrupted, []string{"bringupd: node 3 (n3) ends with code 130: node 3 (n3) was told to end by SIGINT"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := plight{end: endedBy(cause(3, tc.kind, "join", tc.what)), before: true}.tells(3)

@@ -98,7 +98,7 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 	}
 	var rows [][]string
 	for _, rank := range slices.Sorted(maps.Keys(sums)) {
-		node := fmt.Sprintf("rank %d", rank)
+		node := fmt.Sprintf("node %d", rank)
 		if host := hosts[rank]; host != "" {
 			node += " (" + textutil.SingleLine(host, maxNameLength) + ")"
 		}

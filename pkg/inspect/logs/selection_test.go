@@ -27,7 +27,7 @@ func TestRankOf(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if rank, ok := (ServiceLogs{FrameworkName: "ray"}).parseNodeIndex(tc.name); ok != tc.ok || ok && rank != tc.rank {
-				t.Errorf("it is of rank %d, %t; want %d, %t", rank, ok, tc.rank, tc.ok)
+				t.Errorf("it is of node %d, %t; want %d, %t", rank, ok, tc.rank, tc.ok)
 			}
 		})
 	}

@@ -150,7 +150,7 @@ func (l viewBuilder) describeProgress(v *View) string {
 		if reached, _ := l.reachedGoal(&l.run.Nodes[i]); reached == goal {
 			n++
 		} else {
-			missing = append(missing, cmp.Or(l.hostName(i), fmt.Sprintf("rank %d", i)))
+			missing = append(missing, cmp.Or(l.hostName(i), fmt.Sprintf("node %d", i)))
 		}
 	}
 	said := fmt.Sprintf("%d of %s %s", n, formatCount(v.Size, "node"), goalStates[goal])
@@ -193,7 +193,7 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	if v.Gate > 0 {
 		gate.Value = textutil.BriefDuration(v.Gate)
 		if worst, ok := longestStep(v.Critical); ok {
-			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("rank ", worst.Rank)))
+			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("node ", worst.Rank)))
 		}
 	}
 	facts = append(facts, gate)

@@ -97,7 +97,7 @@ func TestArrowsPointForward(t *testing.T) {
 	}
 	for _, a := range v.Seen {
 		if a.Saw < a.Wrote || a.Rank == 0 {
-			t.Errorf("rank %d saw %s after %s, and it was written after %s", a.Rank, a.Record, a.Saw, a.Wrote)
+			t.Errorf("node %d saw %s after %s, and it was written after %s", a.Rank, a.Record, a.Saw, a.Wrote)
 		}
 	}
 }
@@ -113,9 +113,9 @@ func TestChecksAreGrouped(t *testing.T) {
 	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})
 	nodes[5].Check = report(pass, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"}, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"})
 	want := []CheckGroup{
-		{ID: "c", Verdict: "FAIL", Tone: SeverityBad, Observed: "z", Count: 1, On: "n5 (rank 5)"},
-		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "x", Count: 1, On: "n2 (rank 2)"},
-		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "y", Count: 1, On: "n3 (rank 3)"},
+		{ID: "c", Verdict: "FAIL", Tone: SeverityBad, Observed: "z", Count: 1, On: "n5 (node 5)"},
+		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "x", Count: 1, On: "n2 (node 2)"},
+		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "y", Count: 1, On: "n3 (node 3)"},
 		{ID: "a", Verdict: "PASS", Tone: SeverityGood, Count: 6, On: "all 6"},
 	}
 	if diff := cmp.Diff(want, groupChecks(nodes), cmpopts.IgnoreUnexported(CheckGroup{})); diff != "" {

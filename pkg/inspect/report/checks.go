@@ -86,7 +86,7 @@ func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
 	case len(nodeIndices) == len(nodes):
 		return fmt.Sprintf("all %d", len(nodes))
 	case len(nodeIndices) > few:
-		return fmt.Sprintf("%d: ranks %s", len(nodeIndices), formatRanges(nodeIndices))
+		return fmt.Sprintf("%d: nodes %s", len(nodeIndices), formatRanges(nodeIndices))
 	}
 	return strings.Join(mapSlice(nodeIndices, func(node int) string { return nodeName(node, sanitizeLine(nodes[node].Host, 80)) }), ", ")
 }
@@ -94,9 +94,9 @@ func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
 // nodeName names a node. Hosts may be equal, so the name includes the node index.
 func nodeName(node int, host string) string {
 	if host == "" {
-		return fmt.Sprintf("rank %d", node)
+		return fmt.Sprintf("node %d", node)
 	}
-	return fmt.Sprintf("%s (rank %d)", host, node)
+	return fmt.Sprintf("%s (node %d)", host, node)
 }
 
 // formatRanges formats a sorted list of indices as "0-3, 7", and cuts it if it is long.

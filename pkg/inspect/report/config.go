@@ -29,7 +29,7 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))
 		add("head's addresses", strings.Join(job.Addresses, ", "))
 		add("peer link", cmp.Or(strings.Join(job.LinkAddresses, ", "), "none: heartbeats are files"))
-		add("shared filesystem", job.FileSystem)
+		add("shared file system", job.FileSystem)
 		add("version", job.ProgramVersion)
 		add("configuration", job.ConfigDigest+" (digest, the same on all nodes)")
 		if job.SandboxStep {

@@ -18,7 +18,7 @@
     root.dataset.theme = dark ? 'light' : 'dark';
   });
 
-  const nameOf = (n) => (n.h ? n.h : 'rank ' + n.r);
+  const nameOf = (n) => (n.h ? n.h : 'node ' + n.r);
 
   function lanes(n) {
     const rows = (n.l || []).map(([phase, cls, left, width, from, took, ms]) => {
@@ -74,7 +74,7 @@
     shown = rank;
     const close = el('button', { type: 'button', 'aria-label': 'close' }, '✕ close');
     close.addEventListener('click', hide);
-    const bar = el('div', { class: 'bar' }, el('h2', {}, nameOf(n)), n.h ? el('span', { class: 'mute' }, 'rank ' + n.r) : '',
+    const bar = el('div', { class: 'bar' }, el('h2', {}, nameOf(n)), n.h ? el('span', { class: 'mute' }, 'node ' + n.r) : '',
       el('b', { class: n.t }, n.s), n.at ? el('span', { class: 'mute' }, 'ready after ' + n.at) : '',
       n.slow ? el('span', { class: 'mind' }, '▲ slow: ' + n.slow.join(', ')) : '', el('span', { class: 'push' }), close);
     const facts = el('dl', { class: 'config' }, ...(n.a || []).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]));

@@ -21,7 +21,7 @@ func TestConditions(t *testing.T) {
 		want string // conditions that are true, besides Created
 		says string // text of that condition, or of Running
 	}{
-		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
+		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: nodes 0-1"},
 		{"it is up", func(run *Run) { run.Control.Go = open }, ConditionRunning, "2 of 2 nodes are ready, and the gate is open"},
 		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.LingerRecord = open, &record.OrderlyEnd{Code: 3} }, ConditionRunning,
 			"the driver has ended with code 3, and everything else stays up for inspection"},

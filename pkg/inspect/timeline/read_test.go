@@ -85,7 +85,7 @@ func TestRecordings(t *testing.T) {
 					t.Errorf("its code is %d, want %d", run.Result.Code, want.code)
 				}
 				if cause := run.Result.Cause; (cause != nil) != (want.rank != -1) || cause != nil && (cause.Kind != want.kind || want.rank >= 0 && cause.NodeIndex != want.rank) {
-					t.Errorf("the cause is %+v, want %s of rank %d", cause, want.kind, want.rank)
+					t.Errorf("the cause is %+v, want %s of node %d", cause, want.kind, want.rank)
 				}
 			}
 			run := read(t, name, DepthFull)
@@ -110,7 +110,7 @@ func causal(t *testing.T, run *Run) {
 	}
 	for _, e := range run.Events {
 		if wrote, known := began[e.Record]; known && e.Name == eventlog.RecordSeen && e.At.Before(wrote) {
-			t.Errorf("rank %d sees %s %s before it was written", e.Rank, e.Record, wrote.Sub(e.At))
+			t.Errorf("node %d sees %s %s before it was written", e.Rank, e.Record, wrote.Sub(e.At))
 		}
 	}
 	if !slices.IsSortedFunc(run.Events, func(a, b Event) int { return a.At.Compare(b.At) }) {
@@ -122,27 +122,27 @@ func TestGoodRun(t *testing.T) {
 	run := read(t, "good", DepthFull)
 	for _, node := range run.Nodes {
 		if want := fmt.Sprintf("node%d", node.Rank); node.Host != want {
-			t.Errorf("rank %d is on %q", node.Rank, node.Host)
+			t.Errorf("node %d is on %q", node.Rank, node.Host)
 		}
 		for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateDone} {
 			if !node.HasReached(state) {
-				t.Errorf("rank %d was never %s", node.Rank, state)
+				t.Errorf("node %d was never %s", node.Rank, state)
 			}
 		}
 		for i, s := range node.States {
 			if s.At.IsZero() || i > 0 && s.Word != record.StateServiceUp && s.At.Before(node.States[i-1].At) {
-				t.Errorf("rank %d was %s at %s", node.Rank, s.Word, s.At)
+				t.Errorf("node %d was %s at %s", node.Rank, s.Word, s.At)
 			}
 		}
 		if node.Joined == nil || node.Done == nil || node.Check == nil || node.Check.Verdict != check.Pass {
-			t.Errorf("rank %d is %+v", node.Rank, node)
+			t.Errorf("node %d is %+v", node.Rank, node)
 		}
 		if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
-			t.Errorf("the clock of rank %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+			t.Errorf("the clock of node %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
 		}
 		for _, span := range node.Phases {
 			if span.Open || !span.OK || span.Took() < 0 {
-				t.Errorf("rank %d has the phase %+v", node.Rank, span)
+				t.Errorf("node %d has the phase %+v", node.Rank, span)
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func TestQuickLookTellsTimes(t *testing.T) {
 	for _, node := range run.Nodes {
 		for _, s := range node.States {
 			if s.At.IsZero() {
-				t.Errorf("rank %d: it is not known since when it is %s", node.Rank, s.Word)
+				t.Errorf("node %d: it is not known since when it is %s", node.Rank, s.Word)
 			}
 		}
 	}

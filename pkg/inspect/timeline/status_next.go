@@ -142,7 +142,7 @@ func (v *statusView) formatNodeList(nodes []int) string {
 		if host == "" || seen[host] || v.isSingleHost() {
 			nodes = slices.Clone(nodes)
 			slices.Sort(nodes)
-			return textutil.FormatRanks(nodes)
+			return textutil.FormatIndices("node", nodes)
 		}
 		seen[host] = true
 		hosts = append(hosts, host)

@@ -129,7 +129,7 @@ func TestStatus(t *testing.T) {
 		{"nothing is there", func() *Run { return &Run{Name: "x"} }, 2, 0, []string{"BRINGING UP  x  gate: 0/0 ready after 00:00: the gate opens\n"}, nil},
 		{"nobody has joined", func() *Run { return made(4) }, 2, 0, []string{
 			"BRINGING UP  4711.0  join: 0/4 ready after 00:42: waiting for n[0-3] (join)\n",
-			"  … rank 0  n0  join  waits 00:42      has not joined\n",
+			"  … node 0  n0  join  waits 00:42      has not joined\n",
 			"next: the job fails unless n[0-3] has joined (--join-timeout): in 01:18\n",
 		}, nil},
 		{"two are late", func() *Run {
@@ -141,10 +141,10 @@ func TestStatus(t *testing.T) {
 		}, 2, 0, []string{
 			"check: 2/4 ready after 00:42: waiting for n1 (check), n2 (workers)\n",
 			"  phase  join  check  sandbox  workers  ready\n  nodes     0      1        0        1      2\n",
-			"  … rank 1  n1  check    waits 00:41      has not passed its checks: gpu.fabric: GPU 3: in progress\n",
-			"  … rank 2  n2  workers  waits 00:39      its service is not up\n",
+			"  … node 1  n1  check    waits 00:41      has not passed its checks: gpu.fabric: GPU 3: in progress\n",
+			"  … node 2  n2  workers  waits 00:39      its service is not up\n",
 			"next: the job fails unless the service is up on n2 (--service-timeout): in 04:21\n",
-		}, []string{"rank 0", "rank 3"}},
+		}, []string{"node 0", "node 3"}},
 		{"the head's service is not up", func() *Run { return made(4, record.StateJoined, record.StateChecked, record.StateSandboxReady) }, 2, 0, []string{
 			"head: 0/4 ready after 00:42: the head's service is not up\n",
 			"unless the head's service is up (--service-timeout): in 04:21\n",
@@ -173,8 +173,8 @@ func TestStatus(t *testing.T) {
 				Dropped: []record.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU is lost"}}}
 			return run
 		}, 2, 0, []string{
-			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… rank 2  n2  workers",
-			"- rank 1  n1  dropped  dropped          its GPU is lost\n", "late nodes are dropped: the job waits until the service is up on n2",
+			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… node 2  n2  workers",
+			"- node 1  n1  dropped  dropped          its GPU is lost\n", "late nodes are dropped: the job waits until the service is up on n2",
 		}, nil},
 		{"up", func() *Run { return open(up(4)) }, 0, 0, []string{
 			"UP  4711.0  4/4 ready, for 00:37, the gate opened after 5s: the driver train.py runs\n", "next: the job ends when the driver ends\n",
@@ -206,7 +206,7 @@ func TestStatus(t *testing.T) {
 			run := open(up(8))
 			run.Nodes[5].States[3].At = begin.Add(12 * time.Second)
 			return run
-		}, 0, 0, []string{"  ~ rank 5  n5  ready  slow 00:12       half of the nodes were ready after 4s\n"}, []string{"rank 4"}},
+		}, 0, 0, []string{"  ~ node 5  n5  ready  slow 00:12       half of the nodes were ready after 4s\n"}, []string{"node 4"}},
 		{"nobody is slow by chance", func() *Run {
 			run := open(up(8))
 			run.Nodes[5].States[3].At = begin.Add(8 * time.Second)
@@ -224,7 +224,7 @@ func TestStatus(t *testing.T) {
 				Header: record.Header{NodeIndex: 0, Host: "n0"}, Message: "n1 is lost", Phase: "driver", LostNodes: []int{1}}}}
 			run.Nodes[0].Failures = []record.Failure{run.Control.Aborts[0].Cause}
 			return run
-		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, rank 0 of 2, in phase driver\n", "✗ rank 1  n1  lost"}, []string{"rank 0  n0"}},
+		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, node 0 of 2, in phase driver\n", "✗ node 1  n1  lost"}, []string{"node 0  n0"}},
 		{"it has failed", func() *Run {
 			run := open(up(2))
 			run.Nodes[1].Failures = []record.Failure{{Message: "the sandbox died", Phase: "driver"}}
@@ -233,8 +233,8 @@ func TestStatus(t *testing.T) {
 				Cause: &record.Failure{Header: record.Header{NodeIndex: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
 			return run
 		}, 1, time.Hour, []string{
-			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
-			"  its log: /logs/4711.0/logs/sandbox-0001.log\n  | Killed\n  do: read it\n", "✗ rank 1  n1  driver  failed           the sandbox died\n",
+			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, node 1 of 2\n",
+			"  its log: /logs/4711.0/logs/sandbox-0001.log\n  | Killed\n  do: read it\n", "✗ node 1  n1  driver  failed           the sandbox died\n",
 		}, []string{"gone", "next:"}},
 		{"it is over, and nobody could write the result", func() *Run {
 			run := open(up(2))
@@ -259,14 +259,14 @@ func TestStatus(t *testing.T) {
 				}
 			}
 			return run
-		}, 2, 0, []string{"join: 3/4 ready after 00:00: waiting for n1 (join)\n", "… rank 1  n1  join  waits            has not joined"}, nil},
+		}, 2, 0, []string{"join: 3/4 ready after 00:00: waiting for n1 (join)\n", "… node 1  n1  join  waits            has not joined"}, nil},
 		{"one machine", func() *Run {
 			run := made(4)
 			for i := range run.Nodes {
 				run.Nodes[i].Host = "vm"
 			}
 			return run
-		}, 2, 0, []string{"waiting for ranks 0-3 (join)"}, nil},
+		}, 2, 0, []string{"waiting for nodes 0-3 (join)"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := SummarizeRun(tc.run(), Observation{Now: begin.Add(age), Unchanged: tc.silent})
@@ -386,7 +386,7 @@ func TestChanges(t *testing.T) {
 	}
 	only(run, 1, record.StateJoined, record.StateChecked)
 	got := strings.Join(at(age+2*time.Minute), "\n")
-	if !strings.Contains(got, "… rank 1  n1  sandbox") || !strings.Contains(got, "  phase  join") || strings.Contains(got, "rank 2") || !strings.Contains(got, "after 02:42") {
+	if !strings.Contains(got, "… node 1  n1  sandbox") || !strings.Contains(got, "  phase  join") || strings.Contains(got, "node 2") || !strings.Contains(got, "after 02:42") {
 		t.Errorf("the changes are:\n%s", got)
 	}
 }

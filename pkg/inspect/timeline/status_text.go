@@ -133,7 +133,7 @@ func (s TextStyle) nodeLines(nodes []NodeStatus) []string {
 		if n.For > 0 {
 			how += " " + formatClock(n.For)
 		}
-		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", markSymbols[n.Mark], ranks, n.Rank, hosts, textutil.TruncateText(n.Host, maxHostLength), steps, n.Step, how, n.What)
+		plain := fmt.Sprintf("  %s node %-*d  %-*s  %-*s  %-15s  %s", markSymbols[n.Mark], ranks, n.Rank, hosts, textutil.TruncateText(n.Host, maxHostLength), steps, n.Step, how, n.What)
 		plain = strings.TrimRight(s.cutLine(plain), " ")
 		lines = append(lines, s.colourMark(plain, n.Mark))
 	}

@@ -149,7 +149,7 @@ func TestLine(t *testing.T) {
 		{"what checks wait for", []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}, "n5: waits for gpu.fabric: in progress",
 			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5: waits for gpu.fabric: in progress)"},
 		{"no node's", []UnmetStep{{Step: record.PhaseHead}}, "", "still waiting, 1m30s now: the head's service is not up"},
-		{"the framework counts", []UnmetStep{{Step: record.PhaseWorkers}}, "", "still waiting, 1m30s now: ray does not count all 64 nodes yet"},
+		{"the framework counts", []UnmetStep{{Step: record.PhaseWorkers}}, "", "still waiting, 1m30s now: ray does not report all 64 nodes yet"},
 		{"nothing moves the cursor", []UnmetStep{{Step: record.PhaseCheck, Nodes: []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
 			"still waiting, 1m30s now, for 1 of 64 nodes:  new)"},
 	} {

@@ -45,7 +45,7 @@ func FormatWait(lacks []UnmetStep, size int, waited time.Duration, framework str
 		case l.Step == record.PhaseHead:
 			part = labelsByStep[record.PhaseHead].OneMissing
 		default:
-			part = fmt.Sprintf("%s does not count all %d nodes yet", framework, size)
+			part = fmt.Sprintf("%s does not report all %d nodes yet", framework, size)
 		}
 		if why[l.Step] != "" {
 			part += " (" + why[l.Step] + ")"

@@ -51,7 +51,7 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 
 // timeoutFailure returns the failure of a gate whose sandboxes are not ready after waited.
 func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
-	what := fmt.Sprintf("the gate needs the sandbox of %s, and after %s that of %s is not ready (--sandbox-timeout=%s)",
+	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--sandbox-timeout=%s)",
 		s.Quorum, textutil.RoundedDuration(waited, time.Minute), s.HostNames(s.NotReadyNodes(l)), textutil.FlagDuration(s.Timeout))
 	beats := l.Heartbeats(record.StateSandboxHeartbeat)
 	var absent []int
@@ -62,7 +62,7 @@ func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *hea
 	}
 	if s.SeparateStep && len(absent) > 0 {
 		what += fmt.Sprintf("; no daemon of the sandbox's step (--role=sandbox) has appeared on %s: "+
-			"see whether that step was created, and what the srun that starts it says", s.HostNames(absent))
+			"check whether that step was created, and the output of its srun", s.HostNames(absent))
 	}
 	f := health.NewFailure(health.DeadlinePassed, "%s", what)
 	f.Phase = record.PhaseSandbox

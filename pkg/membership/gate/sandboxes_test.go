@@ -28,14 +28,14 @@ func TestSandboxesAwait(t *testing.T) {
 		says   []string      // parts of its failure; empty: it does not fail
 	}{
 		"no daemon appears": {nil, 70 * time.Second, []string{
-			"the sandbox of all, and after 1m10s that of ranks 0-1 is not ready (--sandbox-timeout=1m)",
-			"no daemon of the sandbox's step (--role=sandbox) has appeared on ranks 0-1",
+			"the sandbox of all, and after 1m10s the sandbox of nodes 0-1 is not ready (--sandbox-timeout=1m)",
+			"no daemon of the sandbox's step (--role=sandbox) has appeared on nodes 0-1",
 		}},
 		"one daemon appears": {[]appearance{{beat0, 50 * time.Second}}, 2 * time.Minute, []string{
-			"has appeared on rank 1:",
+			"has appeared on node 1:",
 		}},
 		"all appear, and one is not ready": {[]appearance{{beat0, 0}, {beat1, 30 * time.Second}, {"0000.sandbox", 40 * time.Second}},
-			100 * time.Second, []string{"after 1m40s that of rank 1 is not ready"}},
+			100 * time.Second, []string{"after 1m40s the sandbox of node 1 is not ready"}},
 		"all are ready": {[]appearance{{"0000.sandbox", 20 * time.Second}, {"0001.sandbox", 65 * time.Second}}, 65 * time.Second, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestSandboxesAwait(t *testing.T) {
 					Quorum: require, SeparateStep: true, AppearTimeout: time.Minute, Timeout: time.Minute, ReportSlack: 10 * time.Second,
 					IsMet:         func(l signal.Listing) bool { return require.IsMet(l.NodesIn(record.StateSandboxReady), 2) },
 					NotReadyNodes: func(l signal.Listing) []int { return l.NodesNotIn(record.StateSandboxReady, 2) },
-					HostNames:     textutil.FormatRanks,
+					HostNames:     func(nodes []int) string { return textutil.FormatIndices("node", nodes) },
 				}.AwaitReady(ctx, watch)
 				if took := time.Since(began); took < tc.within || took > tc.within+3*time.Second {
 					t.Errorf("the wait ended after %s, want %s; its error is %v", took, tc.within, err)

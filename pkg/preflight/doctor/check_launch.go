@@ -20,7 +20,7 @@ var launchChecks = []reportRow{
 	{"node.answer", func(p *checkContext) { // nodes that have joined but sent no facts
 		if len(p.WithoutFacts) > 0 {
 			p.AddFailure(check.ClassNode, "no facts received from "+p.formatHosts(p.WithoutFacts), "an answer from each node that has joined",
-				"check whether a GPU driver, a disk or the shared filesystem hangs there; their tasks' messages are on standard error").NodeIndices = p.WithoutFacts
+				"check whether a GPU driver, a disk or the shared file system hangs there; their tasks' messages are on standard error").NodeIndices = p.WithoutFacts
 		}
 	}},
 	{"share.delay", checkRoundTrips},
@@ -71,7 +71,7 @@ func checkJoined(p *checkContext) {
 	case len(p.NotJoined) > 0:
 		p.AddFailure(check.ClassUser, fmt.Sprintf("%d of %d nodes did not appear in %s within %s: %s",
 			len(p.NotJoined), p.Identity.Size, where, p.Waited.Round(time.Second/10), p.formatHosts(p.NotJoined)), "a record from each node",
-			"check that the same filesystem is mounted there (findmnt -T "+p.LogDir+
+			"check that the same file system is mounted there (findmnt -T "+p.LogDir+
 				") and that their tasks have started, or use a --log-dir that all nodes share").NodeIndices = p.NotJoined
 	default:
 		p.AddPass(fmt.Sprintf("all %d nodes can read and write %s", p.Identity.Size, where))
@@ -216,7 +216,7 @@ func checkFrameworkVersions(p *checkContext) {
 	slices.Sort(nodes)
 	p.AddFailure(check.ClassUser, tool+": "+strings.Join(parts, "; "),
 		fmt.Sprintf("the same version, such as %s on %s", versions[0], p.formatHosts(by[versions[0]])),
-		"use the same environment on all nodes, on the shared filesystem or in one container image").NodeIndices = nodes
+		"use the same environment on all nodes, on the shared file system or in one container image").NodeIndices = nodes
 }
 
 // checkAttributes compares the attributes that should be equal on all nodes. The findings have the
@@ -246,7 +246,7 @@ func checkFileSystems(p *checkContext) {
 	for i, kind := range kinds {
 		kinds[i] = kind + " on " + p.formatHosts(by[kind])
 	}
-	p.AddWarning(check.ClassNode, strings.Join(kinds, "; "), "the same filesystem on all nodes",
+	p.AddWarning(check.ClassNode, strings.Join(kinds, "; "), "the same file system on all nodes",
 		"check that "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
 }
 

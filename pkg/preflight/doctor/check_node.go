@@ -212,7 +212,7 @@ const slowRecordTime = time.Second
 func checkRecordTime(p *checkContext) {
 	switch took := p.nodeFacts.Share.RecordTime; {
 	case took > slowRecordTime:
-		p.AddWarning(check.ClassNode, "writing a record takes "+roundUpDuration(took), slowRecordTime.String(), "check the load of the shared filesystem's server and of the network to it")
+		p.AddWarning(check.ClassNode, "writing a record takes "+roundUpDuration(took), slowRecordTime.String(), "check the load of the shared file system's server and of the network to it")
 	case took > 0:
 		p.AddPass("a record is written within " + roundUpDuration(took))
 	}
@@ -238,7 +238,7 @@ func checkRename(p *checkContext) {
 		p.AddFailure(check.ClassNode, s.TrialErr, "", "use a --log-dir that every node can write to")
 	case s.Trial == nil: // not tested
 	case s.Trial.Rename != "":
-		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.Trial.Rename, "an atomic rename", "use a --log-dir on another filesystem")
+		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.Trial.Rename, "an atomic rename", "use a --log-dir on another file system")
 	default:
 		p.AddPass("rename replaces a file atomically")
 	}
@@ -262,7 +262,7 @@ func checkFrameworkProgram(p *checkContext) {
 	case t == nil: // the framework has no program
 	case t.Missing:
 		p.AddFailure(check.ClassUser, t.Err, t.Name+" on every node",
-			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it on all nodes or on the shared filesystem, or give its full path ("+framework.TraitsOf(p.Framework).ProgramFlag+")")
+			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it on all nodes or on the shared file system, or give its full path ("+framework.TraitsOf(p.Framework).ProgramFlag+")")
 	case t.Err != "":
 		p.AddFailure(check.ClassUser, t.Name+": "+t.Err, "a version", "run it there by hand: "+t.Name+" --version").Lines = t.Lines
 	default:

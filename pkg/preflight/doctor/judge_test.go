@@ -105,7 +105,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"the log directory is unusable", func(c *launchState) {
 			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0", Problem: "its mode is 0777", Remedy: "run chmod"}, c.Facts[:1]
 		}, "share.seen", check.Fail, nil, "cannot use /share/logs on n0: its mode is 0777", 66},
-		{"the share hangs", func(c *launchState) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
+		{"the shared file system hangs", func(c *launchState) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
 		{"a node says nothing", func(c *launchState) { c.WithoutFacts, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts received from n3", 2},
 		{"a node sees late", func(c *launchState) { c.RoundTrips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, from n2", 1},
 		{"an MPI that the linker does not find", func(c *launchState) {
@@ -267,7 +267,7 @@ func TestMergeNamesEach(t *testing.T) {
 		c.Facts[i].Host = "vm"
 	}
 	c.Facts[2].Framework.Version = "2.8.0"
-	if text = buildReport(&c).FormatText(check.TextStyle{}); !strings.Contains(text, "ray: 2.8.0 on vm (rank 2)\n") {
+	if text = buildReport(&c).FormatText(check.TextStyle{}); !strings.Contains(text, "ray: 2.8.0 on vm (node 2)\n") {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }

@@ -36,7 +36,7 @@ func (l Target) onSeparateHosts() bool {
 	return l.hasPeers() && l.Identity.Launcher != roles.LauncherLocal
 }
 
-// hostName returns the host name of a node, or "rank N" if it is unknown.
+// hostName returns the host name of a node, or "node N" if it is unknown.
 func (c *launchState) hostName(node int) string {
 	for _, f := range c.Facts {
 		if f.NodeIndex == node {
@@ -46,17 +46,17 @@ func (c *launchState) hostName(node int) string {
 	if node < len(c.Identity.Hosts) {
 		return c.Identity.Hosts[node]
 	}
-	return rankText(node)
+	return unknownHostName(node)
 }
 
-// rankText returns the text for a node with an unknown host name.
-func rankText(node int) string { return fmt.Sprintf("rank %d", node) }
+// unknownHostName returns the text for a node with an unknown host name.
+func unknownHostName(node int) string { return fmt.Sprintf("node %d", node) }
 
 // formatHosts formats node indices as a short text: "n[0,2-5]". It adds the indices if several
-// nodes have the same name. It returns only the indices, as "ranks 0,2-5", if a name is unknown.
+// nodes have the same name. It returns only the indices, as "nodes 0,2-5", if a name is unknown.
 func (c *launchState) formatHosts(nodes []int) string {
-	told := textutil.FormatRanks(nodes)
-	if slices.ContainsFunc(nodes, func(node int) bool { return c.hostName(node) == rankText(node) }) {
+	told := textutil.FormatIndices("node", nodes)
+	if slices.ContainsFunc(nodes, func(node int) bool { return c.hostName(node) == unknownHostName(node) }) {
 		return told
 	}
 	names := roles.CompactNodeList(c.hostNames(nodes))

@@ -106,5 +106,5 @@ func compareMPIs(p *checkContext) {
 		}
 	}
 	slices.Sort(odd)
-	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "the same MPI on all nodes", "use the same environment on all nodes, on the shared filesystem or in one container image").NodeIndices = odd
+	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "the same MPI on all nodes", "use the same environment on all nodes, on the shared file system or in one container image").NodeIndices = odd
 }

@@ -244,7 +244,7 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	}
 	if job.Size != d.Identity.Size {
 		return 0, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot take part as rank %d of %d (%s): the head examines %d nodes", d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
+			Problem: fmt.Sprintf("cannot take part as node %d of %d (%s): the head examines %d nodes", d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
 			Fix:     "start all nodes in one launch",
 		}
 	}
@@ -260,9 +260,9 @@ func (d *examiner) headNotFoundError(ctx context.Context, finder *signal.Finder)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
 	seen := fmt.Sprintf("the head's run %s did not appear there within %s", d.runLocation().Run, time.Since(d.began).Round(time.Second/10))
-	mend := "check that this is the same filesystem as on the head, and that the head's task has started"
+	mend := "check that this is the same file system as on the head, and that the head's task has started"
 	if kind.Name != "" {
-		seen += " (filesystem: " + kind.Name + ")"
+		seen += " (file system: " + kind.Name + ")"
 	}
 	return &signal.DirError{Path: d.LogDir, Host: d.Identity.Host, Problem: seen, Remedy: mend}
 }

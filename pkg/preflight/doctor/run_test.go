@@ -111,7 +111,7 @@ func examine(t *testing.T, nodes []Config) (report Report, codes []int, errs []e
 		running.Go(func() {
 			codes[i], errs[i] = Run(ctx, cfg, func(r Report) error {
 				if cfg.Identity.NodeIndex != 0 || report.Version != 0 {
-					t.Errorf("rank %d shows a report", cfg.Identity.NodeIndex)
+					t.Errorf("node %d shows a report", cfg.Identity.NodeIndex)
 				}
 				report = r
 				return nil
@@ -302,7 +302,7 @@ func TestInterrupted(t *testing.T) {
 			}
 			for node := 1; node < len(nodes); node++ {
 				if codes[node] != 66 || errs[node] != nil {
-					t.Errorf("rank %d ends with %d, %v", node, codes[node], errs[node])
+					t.Errorf("node %d ends with %d, %v", node, codes[node], errs[node])
 				}
 			}
 			if entries, err := os.ReadDir(nodes[0].LogDir); err != nil || len(entries) > 0 {

@@ -57,13 +57,13 @@ func TestComparison(t *testing.T) {
 			var mu sync.Mutex
 			read := 0
 			c := Comparison{
-				OwnReport: tc.reports[0], ApplyPolicy: tc.policy, FormatHosts: textutil.FormatRanks, Trail: eventlog.New(), Log: zap.New(core),
+				OwnReport: tc.reports[0], ApplyPolicy: tc.policy, FormatHosts: formatNodes, Trail: eventlog.New(), Log: zap.New(core),
 				ReadReport: func(_ context.Context, node int, kind int64) (check.Report, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					read++
 					if kind != tc.reports[node].KindHash() {
-						t.Errorf("rank %d is asked for as of another kind", node)
+						t.Errorf("node %d is asked for as of another kind", node)
 					}
 					if tc.unread != nil {
 						return check.Report{}, tc.unread
@@ -101,7 +101,7 @@ func TestComparisonThatIsCutShort(t *testing.T) {
 	errOver := errors.New("the run is over")
 	ctx, end := context.WithCancelCause(t.Context())
 	c := Comparison{
-		OwnReport: having("8"), FormatHosts: textutil.FormatRanks, Trail: eventlog.New(), Log: zap.NewNop(),
+		OwnReport: having("8"), FormatHosts: formatNodes, Trail: eventlog.New(), Log: zap.NewNop(),
 		ReadReport: func(context.Context, int, int64) (check.Report, error) {
 			end(errOver)
 			return check.Report{}, context.Cause(ctx)
@@ -111,3 +111,5 @@ func TestComparisonThatIsCutShort(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+func formatNodes(nodes []int) string { return textutil.FormatIndices("node", nodes) }

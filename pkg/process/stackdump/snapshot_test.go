@@ -113,7 +113,7 @@ rank 3 on n0: stuck in the kernel in fsync, in fsync at data.py:88 (/share/x)
 rank 4 on n0: stuck in the kernel in rpc_wait
     processor: none; printed last 42 s ago; pid 7 python3; permission denied
 `},
-		{"nothing, and nodes without an answer", []ChildReport{{Node: 1, Host: "n1", Problem: "cannot see"}},
+		{"nothing, and nodes without a response", []ChildReport{{Node: 1, Host: "n1", Problem: "cannot see"}},
 			[]UnreachableNode{{Node: 3, Host: "n3", Reason: "it has not answered\x1b[2J in time"}, {Node: 4, Reason: "lost"}}, `run demo: 8 nodes, of which 6 answered
 n3: no answer: it has not answered in time
 node 4: no answer: lost

@@ -114,7 +114,7 @@ func (g ActivityGroup) describeMembers() string {
 	case g.Child == rankKind && g.Count > 2:
 		name = fmt.Sprintf("%d ranks %s", g.Count, cutRanges(textutil.FormatRanges(g.Ranks)))
 	case g.Child == rankKind:
-		name = textutil.FormatRanks(g.Ranks)
+		name = textutil.FormatIndices("rank", g.Ranks)
 	case g.Count > 1:
 		name = fmt.Sprintf("%d of %s", g.Count, g.Child)
 	}
@@ -221,7 +221,7 @@ func (s ChildReport) readProblems() (problems []string) {
 func describeWait(wait Wait) string {
 	words := fmt.Sprintf("%s %s for %s", wait.Kind, wait.Name, formatSeconds(wait.SinceS))
 	if len(wait.Missing) > 0 {
-		words += ", where " + cutRanges(textutil.FormatRanks(wait.Missing)) + " " + missingVerb(len(wait.Missing))
+		words += ", where " + cutRanges(textutil.FormatIndices("rank", wait.Missing)) + " " + missingVerb(len(wait.Missing))
 	}
 	return words
 }

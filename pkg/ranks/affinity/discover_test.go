@@ -41,7 +41,7 @@ func TestDiscover(t *testing.T) {
 		{"a strange list of CPUs", "this-machine", func(f *fixture) { f.write(cpuDir+"/online", "0-") }, `cannot read the CPU topology of this node: cannot read the list "0-"`},
 		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) }, "cannot read the CPUs and memory nodes that this process may use: "},
 		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8", "0"}) }, "none of the CPUs listed in /proc/thread-self/status is online"},
-		{"a GPU that is not there", "cgroup-cut", func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" }, "cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, only 4 GPUs"},
+		{"a GPU that does not exist", "cgroup-cut", func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" }, "cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, only 4 GPUs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := load(t, tc.node)

@@ -126,7 +126,7 @@ func TestPythons(t *testing.T) {
 		{"the environment's own goes before LD_LIBRARY_PATH", "libmpi.so.12", wheel, "LD_LIBRARY_PATH=" + others, forMPICH, MPICH, ""},
 		{"a wheel without an MPI beside it", "", wheel, "LD_LIBRARY_PATH=" + others, forMPICH, Intel, ""},
 		{"a wheel that is told its MPI", "libmpi.so.40", wheel, "MPI4PY_LIBMPI=" + filepath.Join(others, "libmpi.so.12"), forMPICH, Intel, ""},
-		{"built for one that is not there", "", map[string]string{forOne: "libmpi.so.77"}, "", forOne, "", "libmpi.so.77"},
+		{"built for one that does not exist", "", map[string]string{forOne: "libmpi.so.77"}, "", forOne, "", "libmpi.so.77"},
 		{"built for one", "", map[string]string{forOne: "libmpi.so.12"}, "LD_LIBRARY_PATH=" + others, forOne, Intel, ""},
 		{"told another ABI than that of its MPI", "libmpi.so.40", wheel, "MPI4PY_MPIABI=I_MPI\x00LD_LIBRARY_PATH=" + others, forMPICH, Intel, ""},
 	} {

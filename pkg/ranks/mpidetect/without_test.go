@@ -41,7 +41,7 @@ func TestWithoutPMIx(t *testing.T) {
 		"it may load plugins":                    {[]string{"loads"}, nil, false},
 		"its library may":                        {[]string{"plugins"}, nil, false},
 		"linked with an MPI":                     {[]string{"solver"}, nil, false},
-		"linked with one that is not there":      {[]string{"lacks"}, nil, false},
+		"linked with one that does not exist":    {[]string{"lacks"}, nil, false},
 		"a library is loaded before it":          {[]string{"plain"}, []string{"LD_PRELOAD=/lib/libtool.so"}, false},
 		"a shell script":                         {[]string{"script"}, nil, false},
 		"a shell":                                {[]string{"sh", "-c", "plain"}, nil, false},

@@ -105,7 +105,7 @@ func (w Layout) describeRanks(by map[int][]int) string {
 	var parts []string
 	for _, place := range w.nodes {
 		if ranks := by[place.Node]; len(ranks) > 0 {
-			parts = append(parts, textutil.FormatRanks(ranks)+" on "+place.Host)
+			parts = append(parts, textutil.FormatIndices("rank", ranks)+" on "+place.Host)
 		}
 	}
 	return textutil.JoinLimited(parts, 16, ", ")

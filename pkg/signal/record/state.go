@@ -1,7 +1,7 @@
 package record
 
-// State is a state of a node, as published by a name in the run directory. Package signal puts it into
-// the name: it is the second part.
+// State is a state of a node, as published by a name in the run directory. Package signal puts it
+// into the name: it is the second part.
 type State string
 
 // The states of a node.

@@ -150,7 +150,7 @@ func (s scenario) daemon(ctx context.Context, bin, logs string, fake nvml.Fake, 
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if os.Getenv("VERBOSE") != "" {
-			fmt.Printf("rank %d:\n%s", rank, out)
+			fmt.Printf("node %d:\n%s", rank, out)
 		}
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			return 128 + int(status.Signal())

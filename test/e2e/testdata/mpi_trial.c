@@ -39,7 +39,7 @@ static void check_shared(MPI_Comm comm, const char *what) {
 	MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
 	MPI_Comm_size(node, &shared);
 	if (shared != together) {
-		fprintf(stderr, "%s: rank %d of %d on %s shares memory with %d ranks, and %d are there\n", what, me, all, name, shared, together);
+		fprintf(stderr, "%s: node %d of %d on %s shares memory with %d ranks, and %d are there\n", what, me, all, name, shared, together);
 		MPI_Abort(MPI_COMM_WORLD, 98);
 	}
 	MPI_Comm_free(&node);
@@ -142,7 +142,7 @@ static void accept_last(void) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other);
 		MPI_Recv(&got, 1, MPI_INT, 0, 1, other, MPI_STATUS_IGNORE);
-		printf("accepted rank %d\n", got);
+		printf("accepted node %d\n", got);
 		MPI_Unpublish_name("trial", MPI_INFO_NULL, port);
 		MPI_Comm_disconnect(&other);
 	} else {

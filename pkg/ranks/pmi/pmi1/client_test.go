@@ -143,9 +143,9 @@ func (c *client) exchange(ctx context.Context, lines, answer string) (message, e
 	case err != nil:
 		return m, err
 	case m.command != answer:
-		return m, fmt.Errorf("cannot go on: the server answers %q and not %s", c.lines.Text(), answer)
+		return m, fmt.Errorf("cannot continue: the server answers %q and not %s", c.lines.Text(), answer)
 	case !slices.Contains([]string{"", "0"}, rc):
-		return m, fmt.Errorf("cannot go on: %s, rc %s", strings.ReplaceAll(m.fields["msg"], "_", " "), rc)
+		return m, fmt.Errorf("cannot continue: %s, rc %s", strings.ReplaceAll(m.fields["msg"], "_", " "), rc)
 	}
 	return m, nil
 }
