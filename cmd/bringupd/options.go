@@ -131,7 +131,7 @@ func (o *options) jobSettings() setting.List {
 			setting.NewDuration("service-timeout", &t.Service, "until a service of the framework is up"),
 			setting.NewDuration("settle", &t.Settle, "how long the framework must list the same nodes before the gate opens"),
 			setting.NewDuration("peer-timeout", &t.Peer, "the longest time from a peer's death to the end of the job"),
-			setting.NewDuration("share-timeout", &t.Share, "how long a running job goes on while the shared file system does not respond, if every lifeline is well"),
+			setting.NewDuration("share-timeout", &t.Share, "how long a running job goes on while the shared file system does not respond, if every peer link is well"),
 			setting.NewDuration("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; shortened where Slurm's own KILL comes sooner"),
 			setting.NewDuration("stop-grace", &t.StopGrace, "the same for services and sandboxes, which end after the driver; up to 10s"),
 		),

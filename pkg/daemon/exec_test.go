@@ -96,7 +96,7 @@ func TestExec(t *testing.T) {
 				lines := strings.SplitAfter(got.out, "\n")
 				slices.Sort(lines)
 				if got.err != nil || !slices.Equal(got.codes(), tc.codes) || strings.Join(lines, "") != tc.out || got.errs != tc.errs {
-					t.Errorf("%s, lifeline %s: %v, codes %v, out %q, errors %q", tc.name, mode, got.err, got.codes(), got.out, got.errs)
+					t.Errorf("%s, peer link %s: %v, codes %v, out %q, errors %q", tc.name, mode, got.err, got.codes(), got.out, got.errs)
 				}
 			}
 			for _, nodes := range []string{"4", "-1", "n4", "", "all,9"} {

@@ -559,7 +559,7 @@ func TestASecondDaemonOfARank(t *testing.T) {
 		j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
 		first := j.configs[1]
 		j.start()
-		j.until("the lifeline of the first", func() bool {
+		j.until("the peer link of the first", func() bool {
 			return strings.Contains(j.daemonEvents(1), `"up":true`)
 		})
 		second := newJob(t, 2, "")
@@ -740,7 +740,7 @@ func TestBereft(t *testing.T) {
 		want     bool
 	}{
 		{"no lifeline", nil, false, false},
-		{"no lifeline, and nobody makes an end", nil, true, true},
+		{"no peer link, and nobody makes an end", nil, true, true},
 		{"never connected", func(*peerlink.Liveness) {}, false, false},
 		{"connected", func(s *peerlink.Liveness) { s.SetConnected(0) }, false, false},
 		{"connected, and nobody makes an end", func(s *peerlink.Liveness) { s.SetConnected(0) }, true, true},

@@ -172,7 +172,7 @@ func TestDeath(t *testing.T) {
 		{WorkerDies, config.LinkOn, true, health.DaemonDied},
 		{HeadDies, config.LinkOn, true, health.DaemonDied},
 	} {
-		t.Run(fmt.Sprintf("%s, lifeline %s, memory %t", tc.who, tc.lifeline, tc.memory), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, peer link %s, memory %t", tc.who, tc.lifeline, tc.memory), func(t *testing.T) {
 			room := newRoom(t)
 			cfg := few(4)
 			cfg.Peer, cfg.Death, cfg.LinkMode = 2*time.Second, tc.who, tc.lifeline
@@ -241,7 +241,7 @@ func TestOver(t *testing.T) {
 		})
 	}
 	if got := (Config{Nodes: 2, LinkMode: config.LinkOff}).chooseTransport(); got != transportNone {
-		t.Errorf("without lifelines: %s", got)
+		t.Errorf("without peer links: %s", got)
 	}
 	if got := (Config{Nodes: 1}).chooseTransport(); got != transportNone {
 		t.Errorf("alone: %s", got)

@@ -28,8 +28,8 @@ const (
 	unplug       what = "a node's link is down, and its share does not answer"
 	glitch       what = "the same for less than half the peer timeout"
 	filterAll    what = "a node's packet filter drops all TCP, for some seconds"
-	filterLine   what = "a node's packet filter drops the lifeline's port"
-	cutLines     what = "the packets of all lifelines are dropped, to the end"
+	filterLine   what = "a node's packet filter drops the peer link's port"
+	cutLines     what = "the packets of all peer links are dropped, to the end"
 	stall        what = "the share of a node does not answer"
 	stallAll     what = "the share of all nodes does not answer"
 	stallShort   what = "the share of all nodes does not answer for less than 1 s"
@@ -385,7 +385,7 @@ func TestPlanDrawsAll(t *testing.T) {
 		}
 	}
 	if pairs < 30 || lined < 250 || lined > 400 || calm < 150 {
-		t.Errorf("of 600 schedules %d are pairs, %d have a lifeline, %d of them are calm", pairs, lined, calm)
+		t.Errorf("of 600 schedules %d are pairs, %d have a peer link, %d of them are calm", pairs, lined, calm)
 	}
 }
 

@@ -142,7 +142,7 @@ func lifelinePorts(rec []byte) ([]int, error) {
 		ports = append(ports, number)
 	}
 	if len(ports) == 0 {
-		return nil, fmt.Errorf("the job tells of no lifeline: %s", rec)
+		return nil, fmt.Errorf("the job tells of no peer link: %s", rec)
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), nil

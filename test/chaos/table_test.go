@@ -33,7 +33,7 @@ type table struct {
 type result struct {
 	Seed     uint64 `json:"seed"`
 	Row      string `json:"row"`
-	Lifeline bool   `json:"lifeline,omitzero"`
+	Lifeline bool   `json:"peer link,omitzero"`
 	Outcome  string `json:"outcome,omitzero"` // empty if it was wrong
 	// until the last node that was not struck had ended
 	Took time.Duration `json:"took_ns,omitzero"`
@@ -182,7 +182,7 @@ func (c *cell) String() string {
 func (t *table) String() string {
 	rows := t.cells()
 	var b strings.Builder
-	b.WriteString("| what is done | to whom | files alone | with the lifeline |\n|---|---|---|---|\n")
+	b.WriteString("| what is done | to whom | files alone | with the peer link |\n|---|---|---|---|\n")
 	titles := []string{}
 	for _, trait := range traits {
 		for _, whom := range []string{" | all", beside, " | the head", " | the head, too", " | a worker", " | workers"} {

@@ -62,7 +62,7 @@ func sortedLines(text string) string {
 func TestExec(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"on", "off"} {
-		t.Run("lifeline "+mode, func(t *testing.T) {
+		t.Run("peer link "+mode, func(t *testing.T) {
 			bed := claim(t, nodes)
 			j := bed.start(t, launch{nodes: nodes, flags: []string{"--lifeline=" + mode}})
 			j.reached("control/go")

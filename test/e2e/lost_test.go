@@ -39,13 +39,13 @@ func (j *job) connected(want int) {
 	var rec record.Job
 	readJSON(j.t, filepath.Join(j.runDir(), signal.ControlDir, signal.NameJob), &rec)
 	if len(rec.LinkAddresses) == 0 {
-		j.t.Fatalf("the head offers no lifeline: %+v", rec)
+		j.t.Fatalf("the head offers no peer link: %+v", rec)
 	}
 	_, port, _ := strings.Cut(rec.LinkAddresses[0], ":")
 	eventually(j.t, func() string {
 		out, err := j.bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
 		if got := strings.Count(string(out), "\n"); err != nil || got < want {
-			return "the head has " + itoa(got) + " lifelines: " + string(out) + j.stderr.String()
+			return "the head has " + itoa(got) + " peer links: " + string(out) + j.stderr.String()
 		}
 		return ""
 	})

@@ -70,7 +70,7 @@ var known = []struct {
 	what        string
 	seed, shift uint64
 }{
-	{"a lifeline that fell silent did not make a worker look", 597, 0},
+	{"a peer link that fell silent did not make a worker look", 597, 0},
 	{"so it was for all workers", 104427, 1},
 	{"the test took a worker that had just joined for one that holds a lifeline", 6791, 0},
 	{"the test took an interrupted spare for a cause, of which the job made nothing", 26867, 0},

@@ -327,7 +327,7 @@ func (a *attempt) checkPace() {
 		last = max(last, d.born)
 		switch {
 		case d.crashed && a.needs(d) && a.heard(d) && (a.ended == 0 || a.ended > d.died+prompt):
-			a.world.broke(9, d.client, "crashed at %v, which a lifeline told, and the end was published at %v only", d.died, a.ended)
+			a.world.broke(9, d.client, "crashed at %v, which a peer link told, and the end was published at %v only", d.died, a.ended)
 		case d.crashed && a.needs(d) && a.witnessed(d, 0) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
 			a.world.broke(9, d.client, "crashed at %v, and the end was published at %v only", d.died, a.ended)
 		case !d.crashed && d.returned > max(a.ended, d.born+times.Join)+leaving:
