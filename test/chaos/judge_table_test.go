@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 		}, nil},
 		{"two, of which one is not told of", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2}, []string{"n1", "n2"}
-		}, []string{"does not tell of the nodes [1]"}},
+		}, []string{"does not name the nodes [1]"}},
 		{"two, of which one is not avoided", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2, 1}, []string{"n2"}
 		}, []string{"too few bad nodes"}},

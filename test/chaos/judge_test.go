@@ -94,7 +94,7 @@ func judge(e expectation, o seen) (wrong []string) {
 	}
 	for _, t := range o.Told {
 		if missed := without(e.All, t.Lost); t.Where == signal.NameResult && (len(missed) > 0 || len(t.Bad) < len(e.All)) {
-			complain("the result does not tell of the ranks %v, or has too few bad nodes: %v", missed, t.Bad)
+			complain("the result does not name the nodes %v, or has too few bad nodes: %v", missed, t.Bad)
 		}
 	}
 	fits := slices.ContainsFunc(e.Any, func(v verdict) bool { return v.explains(e, o) })

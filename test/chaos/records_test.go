@@ -199,7 +199,7 @@ func lastWords(stderr string, codes []int) (all []told) {
 		}
 		cause := &record.Failure{Kind: line.Kind, Message: line.Msg}
 		cause.NodeIndex = rank
-		if lost := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
+		if lost := regexp.MustCompile(`node (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
 			of, _ := strconv.Atoi(lost[1])
 			cause.LostNodes = []int{of}
 		}

@@ -241,7 +241,7 @@ func TestTable(t *testing.T) {
 	note(s, e, o, false)
 	e, o = driven()
 	note(schedule{Seed: 4, Faults: []fault{{What: stallShort}}}, e, o, false)
-	const want = `| what is done | to whom | files alone | with the lifeline |
+	const want = `| what is done | to whom | files alone | with the peer link |
 |---|---|---|---|
 | kill -9 of a daemon | a worker | 76 daemon-died × 1, **wrong × 1** (at most 1.0 s) | 76 daemon-died × 1 (at most 1.0 s) |
 | the share of all nodes does not answer for less than 1 s | all | 42 × 1 |  |

@@ -31,7 +31,7 @@ var lined = []story{
 
 // TestLines checks jobs whose peer links provide information that files cannot.
 func TestLines(t *testing.T) {
-	const column = "with lifelines"
+	const column = "with peer links"
 	results := newResults("lines", []string{"what happens under the driver"}, []string{column})
 	var names []string
 	t.Run("cells", func(t *testing.T) {

@@ -56,7 +56,7 @@ func (o outcome) String() string {
 }
 
 func ranksText(ranks []int) string {
-	return "rank " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ","), "[]")
+	return "node " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ","), "[]")
 }
 
 // outcome waits until all daemons have ended, ends all stalls, and reads the outcome of the job.
@@ -127,7 +127,7 @@ func (j *job) lastError(rank int) (last record.Failure) {
 
 // lostIn returns the lost nodes that a message names.
 func lostIn(sentence string) (lost []int) {
-	found := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(sentence)
+	found := regexp.MustCompile(`node (\d+)[^:]*? is lost`).FindStringSubmatch(sentence)
 	if found == nil {
 		return nil
 	}

@@ -61,7 +61,7 @@ func TestTempDirHangs(t *testing.T) {
 			said, err := os.ReadFile(j.path("err.0"))
 			j.must(err)
 			logged := j.text("logs/daemon-0000.log")
-			if want := "left the temporary directory"; !strings.Contains(string(said)+logged, want) {
+			if want := "cannot remove the temporary directory"; !strings.Contains(string(said)+logged, want) {
 				t.Errorf("nobody says %q: %s", want, said)
 			}
 			j.nothingLeft()

@@ -74,7 +74,7 @@ func TestAccepted(t *testing.T) {
 // TestCodes checks that the lists of codes in the files agree with the table of exit codes.
 func TestCodes(t *testing.T) {
 	var want []int32
-	for _, outcome := range health.Outcomes() {
+	for _, outcome := range health.OutcomeTable() {
 		if outcome.Requeue == health.RequeueNo {
 			want = append(want, int32(outcome.Code))
 		}

@@ -48,7 +48,7 @@ func TestFirstCommand(t *testing.T) {
 	cmd := begun(t, []string{"BRINGUPD_LOG_DIR=" + t.TempDir()}, "sh", "-c", line)
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	for _, want := range []string{"hello from the driver on ", ", rank 0 of 4\n", " 3.joined\n", " 3.sandbox\n"} {
+	for _, want := range []string{"hello from the driver on ", ", node 0 of 4\n", " 3.joined\n", " 3.sandbox\n"} {
 		if err != nil || !strings.Contains(strings.ReplaceAll(string(out), " 000", " "), want) {
 			t.Fatalf("%s: %v, and no %q in\n%s%s", line, err, want, out, &errs)
 		}

@@ -65,7 +65,7 @@ func TestDeb(t *testing.T) {
 	}
 	out := inside(t, root, "su -s /bin/sh nobody -c 'mkdir /tmp/work && cd /tmp/work && cp -r /usr/share/bringupd/examples . && "+
 		strings.ReplaceAll(firstJob(t), "'", `'\''`)+"' && rm -r /tmp/work")
-	if !strings.Contains(out, "hello from the driver on ") || !strings.Contains(out, " rank 0 of 4\n") {
+	if !strings.Contains(out, "hello from the driver on ") || !strings.Contains(out, " node 0 of 4\n") {
 		t.Errorf("the README's first job printed\n%s", out)
 	}
 	inside(t, root, "dpkg --purge bringupd")
@@ -141,7 +141,7 @@ func firstJob(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const source = "    go run ./cmd/"
+	const source = "    CGO_ENABLED=0 go run ./cmd/"
 	_, job, found := strings.Cut(string(readme), "\n"+source)
 	if !found {
 		t.Fatalf("cannot find the README's first job: no line begins with %q", source)
