@@ -106,7 +106,7 @@ func TestNodeOrRun(t *testing.T) {
 			}
 		})
 	}
-	refused(t, call(t, []string{logs}, "logs", "n7"), 64, `no node "n7"`, "a rank of 0 to 1")
+	refused(t, call(t, []string{logs}, "logs", "n7"), 64, `no node "n7"`, "a number of 0 to 1")
 	refused(t, call(t, []string{logs}, "logs", "a/b"), 64, "cannot find a run")
 	refused(t, call(t, nil, "logs", "n7"), 64, "cannot find a run", "n7")
 	refused(t, call(t, []string{logs}, "attach", "1", dir, "more"), 64, "3 arguments")

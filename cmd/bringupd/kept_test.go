@@ -48,8 +48,8 @@ func TestLogsKept(t *testing.T) {
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
 	for _, tc := range []struct{ args, want string }{
-		{"ray", "node 0 (node0000)  2 files  2.0 KiB\nrank 1 (node0001)  3 files  18 bytes\n"},
-		{"ray 4711.0", "node 0 (node0000)  2 files  2.0 KiB\nrank 1 (node0001)  3 files  18 bytes\n"},
+		{"ray", "node 0 (node0000)  2 files  2.0 KiB\nnode 1 (node0001)  3 files  18 bytes\n"},
+		{"ray 4711.0", "node 0 (node0000)  2 files  2.0 KiB\nnode 1 (node0001)  3 files  18 bytes\n"},
 		{"ray head", "9 bytes  2026-01-02 03:04:00  raylet.out\n2.0 KiB  2026-01-02 03:04:01  gcs_server.out\n"},
 		{"ray 1 4711.0", "9 bytes  2026-01-02 03:04:02  raylet.out\n9 bytes  2026-01-02 03:04:03  raylet.err\n0 bytes  2026-01-02 03:04:04  a\ufffd[2J b\n"},
 		{"ray 0 raylet", "raylet 0\n"},

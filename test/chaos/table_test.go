@@ -33,7 +33,7 @@ type table struct {
 type result struct {
 	Seed     uint64 `json:"seed"`
 	Row      string `json:"row"`
-	Lifeline bool   `json:"peer link,omitzero"`
+	Lifeline bool   `json:"lifeline,omitzero"`
 	Outcome  string `json:"outcome,omitzero"` // empty if it was wrong
 	// until the last node that was not struck had ended
 	Took time.Duration `json:"took_ns,omitzero"`

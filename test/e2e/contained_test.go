@@ -79,7 +79,7 @@ func TestContained(t *testing.T) {
 func TestContainedProc(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.run(t, launch{nodes: 1, container: bed.container("--unshare-pid", "--ro-bind", "/proc", "/proc"), driver: []string{"true"}})
-	if j.wantCode(70); !strings.Contains(j.stderr.String(), "mount a proc inside") {
+	if j.wantCode(70); !strings.Contains(j.stderr.String(), "mount a proc file system inside") {
 		t.Errorf("standard error lacks what to do:\n%s", &j.stderr)
 	}
 }

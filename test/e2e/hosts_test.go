@@ -170,7 +170,7 @@ func TestHostsThatAreNotReady(t *testing.T) {
 	t.Run("nothing is shared", func(t *testing.T) {
 		j := bed.onHosts(t, ssh, "n[0-1]", "--log-dir=/tmp/alone", "--", "true")
 		j.wantCode(66)
-		if said := j.stderr.String(); !strings.Contains(said, "lives on one machine alone") {
+		if said := j.stderr.String(); !strings.Contains(said, "exists on one machine only") {
 			t.Errorf("it said: %s", said)
 		}
 	})

@@ -155,7 +155,7 @@ func TestTheCutOffNodeNamesItself(t *testing.T) {
 			})
 			must(t, bed.LinkUp(context.Background(), tc.node))
 			// Its output stays in its slurmstepd until the network is back.
-			want := "rank " + itoa(tc.node) + " (" + bed.Node(tc.node) + ") is cut off"
+			want := "node " + itoa(tc.node) + " (" + bed.Node(tc.node) + ") is cut off"
 			eventually(t, func() string {
 				if said := j.stderr.String(); !strings.Contains(said, want) {
 					return "nobody said " + want + ":\n" + said

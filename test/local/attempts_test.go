@@ -279,7 +279,7 @@ func TestRestartsAreUsedUp(t *testing.T) {
 // TestLostForGood checks that a node which its launcher does not restart is soon reported as
 // missing.
 func TestLostForGood(t *testing.T) {
-	for rank, says := range []string{"node 0 has not come back", "cannot go on without node 1"} {
+	for rank, says := range []string{"node 0 has not been restarted", "cannot go on without node 1"} {
 		t.Run(strconv.Itoa(rank), func(t *testing.T) {
 			t.Parallel()
 			p := newPods(t, 2, until(9), "--restarts=3")
@@ -305,7 +305,7 @@ func TestAllStartedAgain(t *testing.T) {
 		p.kill(rank, syscall.SIGKILL)
 	}
 	p.expect(0, 0, 0)
-	if first := p.result(0, 76, 1); !strings.Contains(first.Reason, "are gone") && !strings.Contains(first.Reason, "has died") {
+	if first := p.result(0, 76, 1); !strings.Contains(first.Reason, "of attempt 1 have ended") && !strings.Contains(first.Reason, "has died") {
 		t.Errorf("attempt 0 has ended because %s", first.Reason)
 	}
 }

@@ -53,7 +53,7 @@ type Job struct {
 	SandboxStep bool `json:"sandbox_step,omitempty"`
 	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
 	// none.
-	LinkAddresses []string `json:"peer link,omitempty"`
+	LinkAddresses []string `json:"lifeline,omitempty"`
 	// Plan is for observers outside of the job. It is nil if an older head made the
 	Plan *Plan `json:"plan,omitempty"`
 }
@@ -295,7 +295,7 @@ type Result struct {
 	RunTimings
 	Share *FileSystemReport `json:"share,omitempty"`
 	// Links is nil if there were no peer links.
-	Links *LinkReport `json:"peer links,omitempty"`
+	Links *LinkReport `json:"lifelines,omitempty"`
 	// Requeue is the decision about a requeue, if one was considered.
 	Requeue *RequeueDecision `json:"requeue,omitempty"`
 	// NextAttempt is the number of the attempt that follows within this launch, or 0 if none does.
