@@ -146,7 +146,8 @@ func (h *Head) acceptLoop(ctx context.Context) {
 		conn, err := h.listener.Accept()
 		switch {
 		case err == nil:
-			h.tasks.Go(func() { h.handleConn(ctx, conn) })
+			unproven := h.addUnproven(conn) // here, so that the list is in the order of arrival
+			h.tasks.Go(func() { h.handleConn(ctx, conn, unproven) })
 		case ctx.Err() != nil:
 			return
 		default: // most likely no file descriptors are left: existing connections continue
@@ -158,8 +159,8 @@ func (h *Head) acceptLoop(ctx context.Context) {
 }
 
 // handleConn performs the handshake, and then serves the connection.
-func (h *Head) handleConn(ctx context.Context, conn net.Conn) {
-	node, l := h.identifyPeer(ctx, conn)
+func (h *Head) handleConn(ctx context.Context, conn net.Conn, unproven *list.Element) {
+	node, l := h.identifyPeer(ctx, conn, unproven)
 	if l == nil {
 		_ = conn.Close()
 		return
@@ -194,9 +195,8 @@ func (h *Head) serveWorker(ctx context.Context, node int, l *link) {
 
 // identifyPeer performs the handshake. It returns the claimed node index and the link, or a nil
 // link if the other side is rejected. A link of a worker already has its slot.
-func (h *Head) identifyPeer(ctx context.Context, conn net.Conn) (int, *link) {
-	stranger := h.addUnproven(conn)
-	defer h.removeUnproven(stranger)
+func (h *Head) identifyPeer(ctx context.Context, conn net.Conn, unproven *list.Element) (int, *link) {
+	defer h.removeUnproven(unproven)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	who, sealed, err := handshakeAsHead(conn, h.cfg.Key)
 	if err != nil {
@@ -239,7 +239,7 @@ func (h *Head) addUnproven(conn net.Conn) *list.Element {
 }
 
 // removeUnproven removes a connection that was added by [Head.addUnproven], after its handshake. It
-// does nothing if count has closed the connection.
+// does nothing if addUnproven has closed the connection.
 func (h *Head) removeUnproven(stranger *list.Element) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,7 +31,7 @@ func TestStrangerAtTheEnd(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		begin := time.Now()
-		h.handleConn(ctx, far)
+		h.handleConn(ctx, far, h.addUnproven(far))
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("it took %v", took)
 		}
