@@ -245,8 +245,8 @@ func otherNodesSuffix(others int) string {
 func formatNodes(nodes []int, hosts func([]int) string) string {
 	told := nodes[:min(len(nodes), maxListedNodes)]
 	said := hosts(told)
-	if !strings.HasPrefix(said, "node") { // the nodes have names
-		said += fmt.Sprintf(" (%s)", textutil.FormatIndices("node", told))
+	if indices := textutil.FormatIndices("node", told); said != indices { // the nodes have names
+		said += " (" + indices + ")"
 	}
 	if more := len(nodes) - len(told); more > 0 {
 		said += fmt.Sprintf(" and %d more", more)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // bySeparateNames names nodes as roles.CompactNodeList might.
@@ -248,5 +250,20 @@ func TestFingerprint(t *testing.T) {
 	// The value must not change: daemons of different versions may run in one job.
 	if once := int64(179334930743967); one != once {
 		t.Errorf("it was %d once, and is %d", once, one)
+	}
+}
+
+// TestFormatNodes verifies that the indices follow the names of the nodes, also of hosts whose names
+// begin with "node".
+func TestFormatNodes(t *testing.T) {
+	indices := func(nodes []int) string { return textutil.FormatIndices("node", nodes) }
+	for want, hosts := range map[string]func([]int) string{
+		"node[3-4] (nodes 3-4)": func([]int) string { return "node[3-4]" },
+		"n[3-4] (nodes 3-4)":    func([]int) string { return "n[3-4]" },
+		"nodes 3-4":             indices,
+	} {
+		if got := formatNodes([]int{3, 4}, hosts); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
