@@ -30,7 +30,7 @@ func (h *head) enforceDeadline(ctx context.Context) {
 	defer cancel()
 	began := cmp.Or(h.cfg.FirstStart, h.members.started)
 	if ctxutil.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
-		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the time limit is reached: %s (--deadline) have passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
+		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the --deadline of %s has passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
 	}
 }
 

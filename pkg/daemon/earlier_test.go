@@ -40,7 +40,7 @@ func TestNotBack(t *testing.T) {
 		code int
 		says string
 	}{
-		{"lost", []record.DroppedNode{{NodeIndex: 2}}, health.NotReturned, 76, "cannot go on without node 2: lost in attempt 1, and not restarted within 3"},
+		{"lost", []record.DroppedNode{{NodeIndex: 2}}, health.NotReturned, 76, "cannot continue without node 2: lost in attempt 1, and not restarted within 3"},
 		{"another one", []record.DroppedNode{{NodeIndex: 1}}, health.ShareUnusable, 66, "cannot reach 1 of 3 nodes: node 2 did not join"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -227,7 +227,7 @@ func (a *membershipManager) shouldGiveUp(missing []int) bool {
 // nodesNotBackFailure returns the failure that the missing nodes, which earlier attempts have lost,
 // have not come back.
 func (a *membershipManager) nodesNotBackFailure(missing []int) *health.Failure {
-	f := health.NewFailure(health.NotReturned, "cannot go on without %s: lost in attempt %d, and not restarted within %s; give --nnodes=%d:%d to go on with fewer nodes",
+	f := health.NewFailure(health.NotReturned, "cannot continue without %s: lost in attempt %d, and not restarted within %s; give --nnodes=%d:%d to continue with fewer nodes",
 		a.nodeNames(missing), a.id.Attempt, time.Since(a.started).Round(time.Second/10), max(1, a.id.Size-len(missing)), a.id.Size)
 	f.LostNodes = missing
 	return f

@@ -94,7 +94,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 	// Create the credentials that keep other users out of the services.
 	env, err := n.privateDir.WriteCredentials(n.cfg.Framework, self, n.Dir.DeriveSecret(n.cfg.Framework.Name()))
 	if err != nil {
-		return self, health.NewFailure(health.ServiceDied, "cannot close the services to other users on %s: %v", n.nodeName(n.id.NodeIndex), err)
+		return self, health.NewFailure(health.ServiceDied, "cannot protect the services of %s from other users: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	self.Environ = process.WithEnv(self.Environ, env)
 	return self, nil

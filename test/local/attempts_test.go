@@ -279,7 +279,7 @@ func TestRestartsAreUsedUp(t *testing.T) {
 // TestLostForGood checks that a node which its launcher does not restart is soon reported as
 // missing.
 func TestLostForGood(t *testing.T) {
-	for rank, says := range []string{"node 0 has not been restarted", "cannot go on without node 1"} {
+	for rank, says := range []string{"node 0 has not been restarted", "cannot continue without node 1"} {
 		t.Run(strconv.Itoa(rank), func(t *testing.T) {
 			t.Parallel()
 			p := newPods(t, 2, until(9), "--restarts=3")

@@ -114,7 +114,7 @@ func endedBy(first record.Failure, more ...record.Failure) ending {
 var plights = []plight{
 	{name: "orderly", end: ending{word: health.DriverOutcomeName, why: "the driver has ended: exit code 0"}},
 	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was requested"}},
-	{name: "time-up", end: endedBy(cause(0, health.JobDeadlinePassed, "driver", "the time limit is reached: 2h (--deadline) have passed, and the driver had run for 1h58m of them"))},
+	{name: "time-up", end: endedBy(cause(0, health.JobDeadlinePassed, "driver", "the --deadline of 2h has passed, and the driver had run for 1h58m of them"))},
 	{
 		name: "ranks-hang", world: true,
 		end: endedBy(cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
