@@ -43,7 +43,7 @@ func (h *head) describeUnfinished() string {
 	case len(h.cfg.Driver) == 0:
 		return "it was not stopped"
 	default:
-		return fmt.Sprintf("the driver had run for %s of them", textutil.FlagDuration(last.Took.Round(time.Second)))
+		return fmt.Sprintf("the driver had run for %s of it", textutil.FlagDuration(last.Took.Round(time.Second)))
 	}
 }
 

@@ -168,9 +168,10 @@ func (a *Summary) adviseDriver() []string {
 
 // adviseNotFound returns the steps for a driver, or a program to be spawned, that was not found.
 func (a *Summary) adviseNotFound() []string {
-	// The message quotes a driver whose name contains a quotation mark.
-	what := a.Cause.Message
-	if !strings.Contains(what, a.Driver) && !strings.Contains(what, strconv.Quote(a.Driver)) {
+	// The message quotes a driver whose name contains a quotation mark, and has the shortest form of a
+	// path.
+	names := []string{a.Driver, strconv.Quote(a.Driver), filepath.Clean(a.Driver)}
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(a.Cause.Message, name) }) {
 		return []string{"check that the program to spawn exists on " + a.nodeName(a.Cause.NodeIndex) +
 			": it is searched for in the directory and the PATH of the process that spawns it"}
 	}

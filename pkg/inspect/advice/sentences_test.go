@@ -114,7 +114,7 @@ func endedBy(first record.Failure, more ...record.Failure) ending {
 var plights = []plight{
 	{name: "orderly", end: ending{word: health.DriverOutcomeName, why: "the driver has ended: exit code 0"}},
 	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was requested"}},
-	{name: "time-up", end: endedBy(cause(0, health.JobDeadlinePassed, "driver", "the --deadline of 2h has passed, and the driver had run for 1h58m of them"))},
+	{name: "time-up", end: endedBy(cause(0, health.JobDeadlinePassed, "driver", "the --deadline of 2h has passed, and the driver had run for 1h58m of it"))},
 	{
 		name: "ranks-hang", world: true,
 		end: endedBy(cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
@@ -320,6 +320,10 @@ var plights = []plight{
 	{
 		name: "driver-quoted-path", before: true, driver: "./run.sh --all",
 		end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on node 0 (n0): ./run.sh --all: not found")),
+	},
+	{
+		name: "driver-path-not-found", before: true, driver: "./run.sh", // the message has the shortest form of the path
+		end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on node 0 (n0): run.sh: not found")),
 	},
 	{name: "spawned-not-found", end: endedBy(cause(2, health.NotFound, "driver", "cannot start rank 13 on n2: /no/such: not found"))},
 	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on node 0 (n0): train.py: not executable: its first line ends in a carriage return, so that the interpreter is \"/bin/bash\\r\": save it with Unix line endings, for example by: sed -i 's/\\r$//' train.py"))},
