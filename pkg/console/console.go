@@ -72,13 +72,14 @@ func newConsole(cfg Config) *Console {
 }
 
 // FinalMessage writes the final message to standard error, in one piece, and to the daemon's own
-// log, with the message why and the fields. Later messages go to that log only.
+// log, with the message why and the fields. Later messages go to that log only, and so does this
+// one after [Console.Mute].
 func (v *Console) FinalMessage(words []string, level zapcore.Level, why string, fields ...zap.Field) {
 	defer v.Mute()
 	if len(words) == 0 {
 		return
 	}
-	if !v.cfg.JSON {
+	if !v.cfg.JSON && v.consoleLevel.Level() != zapcore.FatalLevel {
 		v.Mute()
 		_, _ = io.WriteString(v, strings.Join(words, "\n")+"\n")
 	}

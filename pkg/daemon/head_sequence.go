@@ -439,7 +439,7 @@ func (h *head) openGate() error {
 	h.ControlWatch.SlowDown(h.timing.MaxPollInterval)
 	h.Background(h.roundTrip.MeasureRoundTrips)
 	h.Background(h.cfg.After.Keep.BackgroundTask(h.Dir, h.cfg.Access.Meter, func(said string) { h.Log.Info(said) }))
-	h.Log.Info("the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.timeToGate.Round(time.Millisecond)))
+	h.Log.Log(lifecycle.ProgressLevel(h.timeToGate), "the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.timeToGate.Round(time.Millisecond)))
 	return nil
 }
 

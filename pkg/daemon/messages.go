@@ -43,7 +43,9 @@ func (h *head) printHeadMessage(end *lifecycle.Outcome, result *record.Result, l
 }
 
 // printWorkerMessage prints a worker's final message: why this node ends. If this worker has
-// written the result in place of a lost head, it prints the head's message instead.
+// written the result in place of a lost head, it prints the head's message instead. If the head has
+// decided the end, only the head prints it, and the message of this node is only in its log, unless
+// children of this node could not be ended.
 func (n *node) printWorkerMessage(end *lifecycle.Outcome, left []string) {
 	result := end.Result
 	if result == nil {
@@ -54,6 +56,9 @@ func (n *node) printWorkerMessage(end *lifecycle.Outcome, left []string) {
 	if end.Result != nil {
 		n.printFinalMessage(end, a.HeadMessage())
 		return
+	}
+	if end.ByHead && len(left) == 0 {
+		n.console.Mute()
 	}
 	a.Advice = a.NextSteps()
 	n.printFinalMessage(end, a.NodeMessage())

@@ -108,8 +108,8 @@ func lastRecord(t *testing.T, said string) spoken {
 	return all[len(all)-1]
 }
 
-// TestJobsLastWords ends real jobs: each daemon prints its final message last, and the result
-// contains the same.
+// TestJobsLastWords ends a real job: only the head prints the final message, and the result contains
+// the same. Each daemon has its own message in its log.
 func TestJobsLastWords(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
@@ -121,9 +121,20 @@ func TestJobsLastWords(t *testing.T) {
 		if !j.has(signal.ControlDir, signal.NameHeadFinished) {
 			t.Error("the others are not told that the head is done")
 		}
+		if said := j.said(); strings.Count(said, `"last_words"`) != 1 || lastRecord(t, said).Daemon != "bringupd[0 n0]" {
+			t.Errorf("not the head alone prints the final message, at the end: %s", said)
+		}
 		last := make(map[string]spoken)
-		for _, record := range spokenLines(t, j.said()) {
-			last[record.Daemon] = record
+		for nodeIndex := range size {
+			log, err := j.read(filepath.Join(j.run(), signal.LogsDir, signal.LogName("daemon", nodeIndex, size)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, record := range spokenLines(t, string(log)) {
+				if len(record.LastWords) > 0 {
+					last[record.Daemon] = record
+				}
+			}
 		}
 		const what = "the worker of node 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
 		for daemon, begins := range map[string]string{
@@ -164,7 +175,7 @@ func TestJobsLastWords(t *testing.T) {
 }
 
 // TestWhoSpeaksForTheHead verifies that a worker that wrote the result prints the head's complete
-// final message, and the others one line.
+// final message, and the others one line. They print nothing if the head has decided the end.
 func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, node 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
@@ -184,6 +195,14 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 		want := "bringupd: node 2 (n2) ends with the job, code 76: the head, node 0 (n0), is lost\n"
 		if wrote {
 			want = "bringupd: the job failed with code 76: the head, node 0 (n0), is lost\n"
+		}
+		byHead := endedBy(first)
+		byHead.ByHead = true
+		n.console = console.New(console.Config{Output: stderr}, n.id, new(ownLog))
+		n.printWorkerMessage(&byHead, nil)
+		n.console.Close()
+		if after, err := os.ReadFile(stderr.Name()); err != nil || len(after) != len(data) {
+			t.Errorf("it prints an end that the head prints: %q, %v", after[len(data):], err)
 		}
 		if !strings.HasPrefix(string(data), want) || wrote != strings.Contains(string(data), "  where: n0, node 0 of 3") {
 			t.Errorf("it says %q, want %q", data, want)

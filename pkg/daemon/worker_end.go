@@ -169,7 +169,9 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 		if heard && !slices.Contains(rec.Cause.LostNodes, 0) {
 			return false
 		}
-		w.finishWith(lifecycle.OutcomeOfAbort(rec))
+		end := lifecycle.OutcomeOfAbort(rec)
+		end.ByHead = byHead
+		w.finishWith(end)
 		return true
 	}
 	return false

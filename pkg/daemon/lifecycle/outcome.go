@@ -29,6 +29,7 @@ type Outcome struct {
 	Requeue       *record.RequeueDecision
 	NextAttempt   NextAttempt // the decision about another attempt within this launch
 	ClaimedResult bool        // on a worker: this node has written the result
+	ByHead        bool        // on a worker: the head has decided the end, and prints it
 	// another node has written the result for a head that it has declared lost
 	TakenOver bool
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -199,8 +200,21 @@ func (r *Publisher) RunPhase(name record.Phase, part func() error) error {
 		}
 		return err
 	}
-	r.Log.Info("phase "+string(name)+" is over", zap.Duration("took", time.Since(begin).Round(10*time.Microsecond)))
+	took := time.Since(begin)
+	r.Log.Log(ProgressLevel(took), "phase "+string(name)+" is over", zap.Duration("took", took.Round(10*time.Microsecond)))
 	return nil
+}
+
+// minReportedPhase is the duration from which the user is interested in the end of a phase.
+const minReportedPhase = time.Second
+
+// ProgressLevel returns the level of a message about progress that has taken this long: a short job
+// shows only that it has started.
+func ProgressLevel(took time.Duration) zapcore.Level {
+	if took < minReportedPhase {
+		return zapcore.DebugLevel
+	}
+	return zapcore.InfoLevel
 }
 
 // IsOrderly reports whether a phase ended without a failure.
