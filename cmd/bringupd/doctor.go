@@ -83,7 +83,11 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 	if err := e.setIdentity(&cfg); err != nil || e.exitCode != 0 {
 		return cfg, err
 	}
-	cfg.Address = o.addressFinder(cfg.Identity)
+	find := o.addressFinder(cfg.Identity)
+	cfg.Address = func() (string, error) {
+		address, err := find()
+		return address.Address, err
+	}
 	daemonCfg.Identity = cfg.Identity
 	if err := o.addChecks(&daemonCfg); err != nil {
 		return cfg, err

@@ -248,14 +248,10 @@ const addressTimeout = 10 * time.Second
 var errAddressTimeout = errors.New("the search for this node's address took too long")
 
 // addressFinder returns a function that finds this node's address at its first call.
-func (o *options) addressFinder(id roles.Identity) func() (string, error) {
-	return sync.OnceValues(func() (string, error) {
+func (o *options) addressFinder(id roles.Identity) func() (roles.NodeAddress, error) {
+	return sync.OnceValues(func() (roles.NodeAddress, error) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
 		defer cancel()
-		address, err := roles.LocalAddress(ctx, id, o.interfaceName)
-		if err != nil {
-			return "", err
-		}
-		return address.String(), nil
+		return roles.LocalAddress(ctx, id, o.interfaceName)
 	})
 }

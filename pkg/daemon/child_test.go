@@ -46,7 +46,7 @@ func childDaemon(text string) int {
 		TempDir: t.TempDir, Environ: os.Environ(),
 	}, Set: deps.Set{
 		Signals: signals,
-		Address: func() (string, error) { return "127.0.0.1", nil },
+		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },
 	}}, t.Role).Code
 }
 

@@ -5,21 +5,34 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
 // childEnv returns the environment base with the variables for a child of this node. place is nil
 // if there are spares and the child has no place in the team.
 func (n *node) childEnv(base []string, place *membership.Slot) []string {
+	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
 	env := service.Environment{
-		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Slot: place, Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(),
+		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: place, Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(),
 	}
 	if here := n.worldNode.Load(); here != nil {
 		env.Socket = here.SocketPath()
 	}
 	return env.AddTo(base)
+}
+
+// selectedAddress returns this node's address. If the node has no such address, that is a failure
+// only if the user has selected the network interface. Otherwise it may be a run that needs none.
+func (n *node) selectedAddress() (roles.NodeAddress, error) {
+	address, err := n.cfg.Address()
+	if err != nil && address.Selected {
+		return address, health.NewFailure(health.Launch, "%s: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	return address, nil
 }
 
 // driverEnv returns the environment base with the additional variables for the driver: the hosts of

@@ -91,13 +91,16 @@ func (h *head) runPhases(ctx context.Context) error {
 // openRunDirectory makes the run directory, and starts the background tasks that poll it and that
 // serve the other nodes.
 func (h *head) openRunDirectory() error {
-	address, _ := h.cfg.Address()
-	lifelines, err := h.offerPeerLinks(address)
+	address, err := h.selectedAddress()
+	if err != nil {
+		return err
+	}
+	lifelines, err := h.offerPeerLinks(address.Address)
 	if err != nil {
 		return err
 	}
 	job := record.Job{
-		ConfigDigest: h.cfg.Digest(), Addresses: []string{address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
+		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
 		SandboxStep: h.cfg.Sandbox.Step, LinkAddresses: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
 		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 	}

@@ -152,7 +152,7 @@ func (j *job) add(nodeIndex int, role roles.Role, line string) {
 		TempDir: j.tempDir, Environ: os.Environ(),
 	}, Set: deps.Set{
 		Signals: signals,
-		Address: func() (string, error) { return "127.0.0.1", nil },
+		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },
 	}}
 	if line != "" {
 		cfg.Driver = service.ShellCommand(line)
@@ -512,6 +512,9 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 	t.Helper()
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.CallMeter)
+	}
+	if cfg.Address == nil {
+		cfg.Address = func() (roles.NodeAddress, error) { return roles.NodeAddress{}, nil }
 	}
 	n := &node{
 		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: lifecycle.NewLifetime(t.Context()),

@@ -29,7 +29,7 @@ func (t remoteNodes) Hosts() ([]int, []string) {
 func (t remoteNodes) Address(nodeIndex int) string {
 	if nodeIndex == 0 {
 		address, _ := t.head.cfg.Address()
-		return address
+		return address.Address
 	}
 	joined, _ := t.head.roundTrip.ReadJoined(t.head.WorkCtx, nodeIndex)
 	return joined.Address

@@ -169,7 +169,7 @@ func (n *node) checkNetworkLink(now time.Time) {
 // its address, is down. It returns nil if the interface is up or unknown.
 func (n *node) linkDownFailure() *health.Failure {
 	address, _ := n.cfg.Address()
-	addr, err := netip.ParseAddr(address)
+	addr, err := netip.ParseAddr(address.Address)
 	if n.linkState != nil && n.linkState.localAddress != nil {
 		addr, err = n.linkState.localAddress(), nil
 	}

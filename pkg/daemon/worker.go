@@ -75,9 +75,12 @@ func (w *worker) joinRun(began time.Time) error {
 		return health.NewFailure(health.Usage, "cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), mend)
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
-	address, _ := w.cfg.Address()
+	address, err := w.selectedAddress()
+	if err != nil {
+		return err
+	}
 	err = w.ClaimRecord(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateJoined), &record.Joined{
-		JobNonce: job.Nonce, Address: address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
+		JobNonce: job.Nonce, Address: address.Address, PID: os.Getpid(), ProgramVersion: w.cfg.Program,
 		TimeToSeen: seen.Sub(began), TimeToAnswer: time.Since(seen), HasWaited: waited,
 	})
 	if errors.Is(err, signal.ErrAlreadyPublished) {

@@ -87,7 +87,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 		return framework.Node{}, health.NewFailure(health.CheckEnvironment, "cannot create a private directory on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	self := framework.Node{
-		RunName: n.Dir.Name(), TeamIndex: place.TeamIndex, Size: place.Size, LaunchIndex: n.id.NodeIndex, Host: n.id.Host, Address: address,
+		RunName: n.Dir.Name(), TeamIndex: place.TeamIndex, Size: place.Size, LaunchIndex: n.id.NodeIndex, Host: n.id.Host, Address: address.Address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, MaxMemory: framework.GrantedMemory(n.cfg.Environ), SharesHost: n.id.LocalSize > 1,
 		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,23 +19,34 @@ var documentationAddresses = []string{"198.51.100.1", "2001:db8::1"}
 // name.
 const routeTimeout = 2 * time.Second
 
-// LocalAddress returns the address at which the peers of id reach this node: that of the network
-// interface ifname. If ifname is empty, it is the source address of the route to the host that
-// launched the run, or of the default route, or the only address of the node. IPv4 is preferred. It
-// returns a loopback address only if no peer is on another machine. The error lists the interfaces.
-// No packet is sent, except a query to the resolver if the launching host is given by name.
-func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, error) {
+// NodeAddress is the address at which the other nodes of a run reach a node.
+type NodeAddress struct {
+	Address   string
+	Interface string // name of the network interface; empty if no interface has the address
+	Selected  bool   // the user has selected the interface, as in --interface
+}
+
+// LocalAddress returns the address at which the peers of id reach this node: that of the first
+// network interface that wanted selects. If wanted is empty, it is the source address of the route
+// to the host that launched the run, or of the default route, or the only address of the node. IPv4
+// is preferred. It returns a loopback address only if no peer is on another machine. The error lists
+// the interfaces. No packet is sent, except a query to the resolver if the launching host is given
+// by name.
+//
+// wanted is a list, separated by commas, of names of interfaces (ib0), patterns (ib*), addresses and
+// subnets (10.1.0.0/16), with the preferred one first.
+func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress, error) {
 	found, err := systemInterfaces()
 	if err != nil {
-		return netip.Addr{}, err
+		return NodeAddress{}, err
 	}
 	loopback := id.Size == 1 || id.Launcher == LauncherLocal
-	if ifname != "" {
-		return interfaceAddress(found, ifname, loopback)
+	if wanted != "" {
+		return selectedAddress(found, wanted, loopback)
 	}
 	if id.Launcher == LauncherLocal {
 		if addr := loopbackAddress(found); addr.IsValid() {
-			return addr, nil
+			return nodeAddress(found, addr), nil
 		}
 	}
 	var sources []netip.Addr
@@ -45,9 +57,22 @@ func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, 
 		sources = append(sources, sourceAddressTo(ctx, destination))
 	}
 	if ctx.Err() != nil {
-		return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %w", context.Cause(ctx))
+		return NodeAddress{}, fmt.Errorf("cannot find the address that peers reach this node by: %w", context.Cause(ctx))
 	}
-	return routedAddress(found, sources, loopback)
+	addr, err := routedAddress(found, sources, loopback)
+	if err != nil {
+		return NodeAddress{}, err
+	}
+	return nodeAddress(found, addr), nil
+}
+
+// nodeAddress adds the name of its interface to an address.
+func nodeAddress(found []netInterface, addr netip.Addr) NodeAddress {
+	at := slices.IndexFunc(found, func(i netInterface) bool { return slices.Contains(i.addrs, addr) })
+	if at < 0 {
+		return NodeAddress{Address: addr.String()}
+	}
+	return NodeAddress{Address: addr.String(), Interface: found[at].name}
 }
 
 // netInterface describes a network interface for the choice of an address.
@@ -57,24 +82,68 @@ type netInterface struct {
 	addrs        []netip.Addr
 }
 
-// interfaceAddress selects an address of the interface with the given name.
-func interfaceAddress(found []netInterface, name string, loopback bool) (netip.Addr, error) {
-	at := slices.IndexFunc(found, func(i netInterface) bool { return i.name == name })
-	problem := ""
-	switch {
-	case at < 0:
-		problem = "there is no interface of this name"
-	case !found[at].up:
-		problem = "it is down"
-	case found[at].loopback && !loopback:
-		problem = "it is a loopback interface, which other nodes cannot reach"
-	default:
-		if addr := bestAddress(found[at].addrs, loopback); addr.IsValid() {
-			return addr, nil
+// CheckInterfaces returns an error if wanted is not a list that [LocalAddress] accepts.
+func CheckInterfaces(wanted string) error {
+	for part := range strings.SplitSeq(wanted, ",") {
+		_, badPrefix := netip.ParsePrefix(part)
+		_, badPattern := path.Match(part, "")
+		if part == "" || badPrefix != nil && (strings.Contains(part, "/") || badPattern != nil) {
+			return fmt.Errorf("cannot use %q as network interfaces: %q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16); "+
+				"give one, or several with commas between them", wanted, part)
 		}
-		problem = "it has no address that other nodes can reach"
 	}
-	return netip.Addr{}, fmt.Errorf("cannot use the address of interface %q: %s; this node has %s", name, problem, describeInterfaces(found))
+	return nil
+}
+
+// selectedAddress selects the address of the first interface, in the order of wanted, that has one
+// that peers can reach.
+func selectedAddress(found []netInterface, wanted string, loopback bool) (NodeAddress, error) {
+	var problems []string
+	for part := range strings.SplitSeq(wanted, ",") {
+		problem := "no interface matches"
+		for _, i := range found {
+			addrs := i.matchingAddresses(part)
+			if addrs == nil {
+				continue
+			}
+			addr := bestAddress(addrs, loopback)
+			switch {
+			case !i.up:
+				problem = "it is down"
+			case i.loopback && !loopback:
+				problem = "it is a loopback interface, which other nodes cannot reach"
+			case !addr.IsValid():
+				problem = "it has no address that other nodes can reach"
+			default:
+				return NodeAddress{addr.String(), i.name, true}, nil
+			}
+		}
+		problems = append(problems, part+": "+problem)
+	}
+	return NodeAddress{Selected: true}, fmt.Errorf("cannot use the address of interface %q: %s; this node has %s", wanted, strings.Join(problems, ", "), describeInterfaces(found))
+}
+
+// matchingAddresses returns the addresses of the interface that part, an element of a list for
+// [LocalAddress], selects. It returns nil if part does not select the interface.
+func (i netInterface) matchingAddresses(part string) []netip.Addr {
+	if matches, err := path.Match(part, i.name); err == nil && matches {
+		return append([]netip.Addr{}, i.addrs...)
+	}
+	prefix, err := netip.ParsePrefix(part)
+	if err != nil {
+		addr, err := netip.ParseAddr(part)
+		if err != nil {
+			return nil
+		}
+		prefix = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	var all []netip.Addr
+	for _, addr := range i.addrs {
+		if prefix.Contains(addr) {
+			all = append(all, addr)
+		}
+	}
+	return all
 }
 
 // routedAddress selects the first usable source address; the most specific route comes first. If

@@ -19,7 +19,7 @@ func FuzzLocalAddress(f *testing.F) {
 		}
 		id := Identity{Launcher: LauncherSlurm, Size: int(size) + 1, LaunchAddress: launch}
 		addr, err := LocalAddress(ctx, id, ifname)
-		checkChosen(t, addr, err, size == 0)
+		checkChosen(t, parsedAddress(addr), err, size == 0)
 	})
 }
 
@@ -38,9 +38,9 @@ func FuzzChooseAddress(f *testing.F) {
 				})
 			}
 		}
-		addr, err := interfaceAddress(found, ifname, loopback)
-		checkChosen(t, addr, err, loopback)
-		addr, err = routedAddress(found, parsed(strings.Fields(sources)), loopback)
+		selected, err := selectedAddress(found, ifname, loopback)
+		checkChosen(t, parsedAddress(selected), err, loopback)
+		addr, err := routedAddress(found, parsed(strings.Fields(sources)), loopback)
 		checkChosen(t, addr, err, loopback)
 	})
 }

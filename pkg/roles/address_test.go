@@ -26,27 +26,54 @@ var (
 	linkLoc = netInterface{name: "hsn0", up: true, addrs: addrs("fe80::3 169.254.3.4")}
 )
 
-func TestNamedAddress(t *testing.T) {
+// parsedAddress returns the address of a node, which is invalid if there is none.
+func parsedAddress(of NodeAddress) netip.Addr {
+	addr, _ := netip.ParseAddr(of.Address)
+	return addr
+}
+
+func TestSelectedAddress(t *testing.T) {
 	found := []netInterface{lo, eth0, ib0, bridge, down, bare, linkLoc}
 	for _, tc := range []struct {
-		name, ifname string
+		name, wanted string
 		loopback     bool
 		want         string
+		ifname       string
 		says         string
 	}{
-		{name: "IPv4 first", ifname: "eth0", want: "10.0.0.7"},
-		{name: "IPv6 alone", ifname: "ib0", want: "2001:db8:1::7"},
-		{name: "link-local IPv4 for want of better", ifname: "hsn0", want: "169.254.3.4"},
-		{name: "loopback with peers", ifname: "lo", says: "loopback interface"},
-		{name: "loopback alone", ifname: "lo", loopback: true, want: "127.0.0.1"},
-		{name: "down", ifname: "eth1", says: "it is down"},
-		{name: "no address", ifname: "eth2", says: "no address that other nodes"},
-		{name: "unknown", ifname: "eth9", says: "docker0 (172.17.0.1), eth1 (down 10.1.0.7), eth2 (no address)"},
+		{name: "IPv4 first", wanted: "eth0", want: "10.0.0.7", ifname: "eth0"},
+		{name: "IPv6 alone", wanted: "ib0", want: "2001:db8:1::7", ifname: "ib0"},
+		{name: "link-local IPv4 for want of better", wanted: "hsn0", want: "169.254.3.4", ifname: "hsn0"},
+		{name: "the first of a list", wanted: "eth9,ib0,eth0", want: "2001:db8:1::7", ifname: "ib0"},
+		{name: "the usable one of a pattern", wanted: "eth[12],eth*", want: "10.0.0.7", ifname: "eth0"},
+		{name: "a subnet", wanted: "10.0.0.0/8", want: "10.0.0.7", ifname: "eth0"},
+		{name: "a subnet of IPv6", wanted: "fd00::/16", want: "fd00::7", ifname: "eth0"},
+		{name: "an address", wanted: "172.17.0.1", want: "172.17.0.1", ifname: "docker0"},
+		{name: "loopback with peers", wanted: "lo", says: "loopback interface"},
+		{name: "loopback alone", wanted: "lo", loopback: true, want: "127.0.0.1", ifname: "lo"},
+		{name: "down", wanted: "eth1", says: "it is down"},
+		{name: "no address", wanted: "eth2", says: "no address that other nodes"},
+		{name: "unknown", wanted: "eth9", says: "docker0 (172.17.0.1), eth1 (down 10.1.0.7), eth2 (no address)"},
+		{name: "none of a list", wanted: "eth1,10.9.0.0/16", says: "eth1: it is down, 10.9.0.0/16: no interface matches"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := interfaceAddress(found, tc.ifname, tc.loopback)
-			checkAddress(t, got, err, tc.want, tc.says)
+			got, err := selectedAddress(found, tc.wanted, tc.loopback)
+			checkAddress(t, parsedAddress(got), err, tc.want, tc.says)
+			if got.Interface != tc.ifname {
+				t.Errorf("it is of %q, want %q", got.Interface, tc.ifname)
+			}
 		})
+	}
+}
+
+func TestCheckInterfaces(t *testing.T) {
+	for wanted, accepted := range map[string]bool{
+		"ib0": true, "ib*,eth[0-9]": true, "10.1.0.0/16,fd00::/8": true, "10.1.0.7": true,
+		"": false, "ib0,": false, "eth[0": false, "10.1.0.0/64": false, "10.1/16": false,
+	} {
+		if err := CheckInterfaces(wanted); (err == nil) != accepted {
+			t.Errorf("%q: %v", wanted, err)
+		}
 	}
 }
 
@@ -110,17 +137,17 @@ func TestLoopbackAddress(t *testing.T) {
 
 func TestLocalAddressHere(t *testing.T) {
 	local, err := LocalAddress(t.Context(), Identity{Launcher: LauncherLocal, Size: 4}, "")
-	if err != nil || !local.IsLoopback() {
+	if err != nil || !parsedAddress(local).IsLoopback() {
 		t.Errorf("a local run has address %v, %v", local, err)
 	}
 	// This machine may or may not have a network; a loopback address is never the answer.
 	peers, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
-	if err == nil && !peers.IsGlobalUnicast() {
+	if err == nil && !parsedAddress(peers).IsGlobalUnicast() {
 		t.Errorf("a run of four nodes has address %v", peers)
 	}
 	if err == nil {
 		// Towards one of its own addresses a host sends from that address.
-		again, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.String()}, "")
+		again, err := LocalAddress(t.Context(), Identity{Launcher: LauncherSlurm, Size: 4, LaunchAddress: peers.Address}, "")
 		if err != nil || again != peers {
 			t.Errorf("towards %v the address is %v, %v", peers, again, err)
 		}

@@ -16,6 +16,7 @@ import (
 type Environment struct {
 	Run, Dir string         // name and directory of the run
 	ID       roles.Identity // identity of the node
+	Address  roles.NodeAddress
 	// the node's position in the membership; nil for a child on a node that has none
 	Slot *membership.Slot
 	// socket of the node's rendezvous server; empty without a world of ranks
@@ -40,10 +41,42 @@ func (e Environment) AddTo(base []string) []string {
 		eventlog.TraceParentVariable: e.Trace.String(),
 		eventlog.TraceStateVariable:  e.Trace.State,
 	}
+	e.addNetworkVariables(more, base)
 	maps.Copy(more, e.GPUVariables)
 	if e.Slot != nil {
 		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
 	return process.WithEnv(base, more)
+}
+
+// Names of the variables for the address at which other nodes reach this node, and for its network
+// interface.
+const (
+	nodeAddressVariable   = "BRINGUPD_NODE_ADDRESS"
+	nodeInterfaceVariable = "BRINGUPD_NODE_INTERFACE"
+)
+
+// addNetworkVariables adds the node's address and interface to more. If the user has selected the
+// interface, it also adds the variables with which vLLM, Gloo and NCCL use that interface, unless
+// base has them. Values that a daemon around this one has added to base are replaced, because they
+// may be those of another node.
+func (e Environment) addNetworkVariables(more map[string]string, base []string) {
+	lookup := roles.EnvironmentOf(base)
+	outerAddress, _ := lookup(nodeAddressVariable)
+	outerInterface, _ := lookup(nodeInterfaceVariable)
+	more[nodeAddressVariable], more[nodeInterfaceVariable] = e.Address.Address, e.Address.Interface
+	for _, v := range []struct{ name, value, outer string }{
+		{"VLLM_HOST_IP", e.Address.Address, outerAddress},
+		{"GLOO_SOCKET_IFNAME", e.Address.Interface, outerInterface},
+		{"NCCL_SOCKET_IFNAME", "=" + e.Address.Interface, "=" + outerInterface}, // "=": the name, and not a prefix of it
+	} {
+		if value, isSet := lookup(v.name); isSet && value != v.outer {
+			continue
+		}
+		more[v.name] = ""
+		if e.Address.Selected {
+			more[v.name] = v.value
+		}
+	}
 }

@@ -152,7 +152,7 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node in
 		TempDir: filepath.Dir(j.outputFile.Name()),
 	}, Set: deps.Set{
 		Checks:  passingChecks{node},
-		Address: func() (string, error) { return "127.0.0.1", nil },
+		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },
 		Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
 	}}
 }

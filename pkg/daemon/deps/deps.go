@@ -30,7 +30,7 @@ type Config struct {
 type Set struct {
 	// Address returns the address at which peers reach this node. It is called when the address is
 	// needed.
-	Address func() (string, error)
+	Address func() (roles.NodeAddress, error)
 	Checks  Checks          // nil if there are no checks
 	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal

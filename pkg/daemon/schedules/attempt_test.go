@@ -239,7 +239,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config 
 		TempDir: tempDir,
 	}, Set: deps.Set{
 		Network: d.host, Signals: d.signals,
-		Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
+		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: fmt.Sprintf("n%d", d.rank)}, nil },
 		Access:  signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
 	}}
 }
