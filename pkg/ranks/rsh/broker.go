@@ -31,7 +31,7 @@ type Broker struct {
 	mu          sync.Mutex
 	waiting     map[int][]chan Conn // agents that wait for a connection, by node; guarded by mu
 	running     map[int][]Conn      // connections of running commands, by node; guarded by mu
-	brokenHosts []string            // hosts of commands that were killed or cut off; guarded by mu
+	brokenHosts []string            // hosts of killed or cut off commands, each once; guarded by mu
 }
 
 // NewBroker returns the exchange of a head. node is the head's own: the exchange also serves its
@@ -86,7 +86,9 @@ func (x *Broker) serveAgent(ctx context.Context, from int, agent Conn, r request
 	if ended := forwardFrames(ctx, agent, conn); ended.Code > 128 {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.brokenHosts = append(x.brokenHosts, r.Host)
+		if !slices.Contains(x.brokenHosts, r.Host) {
+			x.brokenHosts = append(x.brokenHosts, r.Host)
+		}
 	}
 }
 

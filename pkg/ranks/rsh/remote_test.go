@@ -103,6 +103,18 @@ func TestLostNode(t *testing.T) {
 	}
 }
 
+// TestBrokenHostsAreCountedOnce verifies that a host with several killed commands is one host.
+func TestBrokenHostsAreCountedOnce(t *testing.T) {
+	s := raise(t)
+	for _, host := range []string{"n2", "n1", "n2", "n2"} {
+		s.call(t.Context(), 0, host, "kill -9 $$")
+	}
+	const want = "commands that it ran on n2 and 1 more with bringupd rsh were killed or disconnected"
+	if told := s.exchange.DescribeBroken(t.Context()); told != want {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
+
 func TestSilentNode(t *testing.T) {
 	s := raise(t)
 	s.deaf = true
