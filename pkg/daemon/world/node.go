@@ -24,9 +24,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
-	"github.com/bringupd/bringupd/pkg/ranks/rsh"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -176,12 +176,12 @@ func (n *Node) watchSruns(ctx context.Context) {
 	}
 	ctx, told := context.WithCancel(ctx)
 	defer told()
-	rsh.ReportWaits(ctx, func() []rsh.EndlessWait {
+	mpidetect.ReportWaits(ctx, func() []mpidetect.EndlessWait {
 		owners := make(map[int]string)
 		for _, rank := range n.RunningRanks() {
 			owners[rank.PID] = fmt.Sprintf("rank %d on %s", rank.Rank, n.cfg.Host)
 		}
-		return rsh.SrunWaits(process.ProcessTree(os.Getpid()), owners, rsh.RankAdvice)
+		return mpidetect.SrunWaits(process.ProcessTree(os.Getpid()), owners, mpidetect.RankAdvice)
 	}, func(words string) {
 		n.cfg.Log.Warn(words)
 		told()

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // LazyHead holds the head's side of the rendezvous, which is created only when the ranks are known.
@@ -56,7 +58,7 @@ func StartNode(cfg Config, private func() (string, error), background func(task 
 	dir, err := private()
 	var listener net.Listener
 	if err == nil {
-		listener, err = ListenLocal(dir, "meet")
+		listener, err = peerlink.ListenLocal(dir, "meet")
 	}
 	if err != nil {
 		cfg.Log.Warn(fmt.Sprintf("ranks of this node can't use bringupd kv: %v", err))

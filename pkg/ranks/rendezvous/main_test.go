@@ -67,7 +67,7 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 		if err != nil {
 			t.Fatal(err)
 		}
-		listener, err := ListenLocal(dir, "meet")
+		listener, err := peerlink.ListenLocal(dir, "meet")
 		if err != nil {
 			t.Fatal(err)
 		}

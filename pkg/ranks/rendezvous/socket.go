@@ -8,16 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
@@ -25,44 +22,13 @@ import (
 // other fields.
 const maxLineSize = 2 * client.MaxValueSize
 
-// maxSocketPath is the maximum length of a socket's path in bytes: sun_path of unix(7) without its
-// terminating zero.
-const maxSocketPath = 107
-
-// ListenLocal creates a socket for programs of the node. dir must be a directory that only this
-// user can access.
-func ListenLocal(dir, name string) (net.Listener, error) {
-	path := filepath.Join(dir, name)
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("cannot create the socket %q: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
-			name, path, len(path), maxSocketPath)
-	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot create the socket %q: %w", name, err)
-	}
-	return listener, nil
-}
-
 // Run serves the programs of this node and the connection to the head until ctx ends. Then it
 // closes the listener and waits for all its goroutines.
 func (n *Node) Run(ctx context.Context, listener net.Listener) {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { n.maintainConn(ctx) })
 	tasks.Go(func() { n.warnOverdueFences(ctx) })
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	for ctx.Err() == nil {
-		conn, err := listener.Accept()
-		if err != nil {
-			if ctx.Err() == nil {
-				time.Sleep(10 * time.Millisecond) // most likely out of file descriptors
-			}
-			continue
-		}
-		tasks.Go(func() { n.serveProgram(ctx, conn) })
-	}
-	stop()
-	_ = listener.Close()
+	peerlink.ServeLocal(ctx, listener, n.serveProgram)
 	tasks.Wait()
 }
 
@@ -92,7 +58,7 @@ func (n *Node) serveProgram(ctx context.Context, conn net.Conn) {
 	}()
 	// Only programs of the same user are served.
 	var err error
-	if g.pid, err = AuthenticatePeer(conn); err != nil {
+	if g.pid, err = peerlink.AuthenticatePeer(conn); err != nil {
 		g.sendResponse(client.Response{Error: err.Error()})
 		return
 	}
@@ -114,31 +80,6 @@ func (n *Node) serveProgram(ctx context.Context, conn net.Conn) {
 		// unread input could otherwise cause the answer to be lost
 		_, _ = io.CopyN(io.Discard, conn, 64<<20)
 	}
-}
-
-// AuthenticatePeer returns the process ID of the program at the other end of a connection. It
-// returns an error if the program runs as another user, and 0 if conn is not a Unix socket.
-func AuthenticatePeer(conn net.Conn) (pid int32, err error) {
-	socket, ok := conn.(*net.UnixConn)
-	if !ok {
-		return 0, nil
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var peer *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
-	}
-	if failed != nil {
-		return 0, failed
-	}
-	if int(peer.Uid) != os.Geteuid() {
-		return 0, fmt.Errorf("cannot accept a connection of user %d: the run belongs to user %d", peer.Uid, os.Geteuid())
-	}
-	return peer.Pid, nil
 }
 
 // sendResponse sends an answer. It may be called by several goroutines.

@@ -9,13 +9,11 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -57,38 +55,23 @@ func (n *Node) SocketPath() string {
 		dir, err := n.PrivateDir()
 		var listener net.Listener
 		if err == nil {
-			listener, err = rendezvous.ListenLocal(dir, "rsh")
+			listener, err = peerlink.ListenLocal(dir, "rsh")
 		}
 		if err != nil {
 			n.Log.Warn(fmt.Sprintf("programs of this node can't use bringupd rsh: %v", err))
 			return
 		}
 		n.socketPath = listener.Addr().String()
-		n.Background(func(ctx context.Context) { n.acceptLoop(ctx, listener) })
+		n.Background(func(ctx context.Context) { peerlink.ServeLocal(ctx, listener, n.handleAgent) })
 	})
 	return n.socketPath
-}
-
-// acceptLoop accepts agents until ctx ends.
-func (n *Node) acceptLoop(ctx context.Context, listener net.Listener) {
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	for ctx.Err() == nil {
-		conn, err := listener.Accept()
-		switch {
-		case err == nil:
-			tasks.Go(func() { n.handleAgent(ctx, conn) })
-		case !ctxutil.SleepContext(ctx, 10*time.Millisecond): // most likely no file descriptors are left: retry soon
-		}
-	}
 }
 
 // handleAgent reads the request of an agent, and serves it. It refuses agents of other users.
 func (n *Node) handleAgent(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	_, err := rendezvous.AuthenticatePeer(conn)
+	_, err := peerlink.AuthenticatePeer(conn)
 	var r request
 	if err == nil {
 		r, err = readRequest(conn)

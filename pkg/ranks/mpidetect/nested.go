@@ -1,4 +1,4 @@
-package rsh
+package mpidetect
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 )
 
 // srunName is the process name of Slurm's launcher. Once its step has begun, it forks a child
@@ -120,7 +119,7 @@ func NewDriverCheck(driver, nodes int, alone, inStep bool) func() []EndlessWait 
 			waits = SrunWaits(process.ProcessTree(driver), map[int]string{driver: "the driver"}, driverAdvice)
 		}
 		if alone {
-			waits = append(waits, singletonWait(mpidetect.DetectLoaded(driver), nodes)...)
+			waits = append(waits, singletonWait(DetectLoaded(driver), nodes)...)
 		}
 		return waits
 	}
@@ -128,7 +127,7 @@ func NewDriverCheck(driver, nodes int, alone, inStep bool) func() []EndlessWait 
 
 // singletonWait returns the wait of a process that has loaded an MPI and was not started by a
 // launcher of it: such a process knows no nodes, so it has no place for spawned processes.
-func singletonWait(loaded *mpidetect.LoadedMPI, nodes int) []EndlessWait {
+func singletonWait(loaded *LoadedMPI, nodes int) []EndlessWait {
 	if loaded == nil || loaded.IsLaunched() {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -30,6 +29,7 @@ type DriverInfo struct {
 	Slots     int      // number of ranks that each node can have
 	HostsOnly bool     // only list the hosts, without variables for an mpirun
 	Argv      []string // the driver's command
+	IsMPIRun  bool     // the driver is an MPI's launcher itself
 }
 
 // PrepareDriver writes host files and returns additional variables for a driver with the given
@@ -68,7 +68,7 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 		set[name] = "" // set by the run that has submitted this job, so no longer valid
 	}
 	// Log what an mpirun of the driver can use.
-	if mpidetect.IsLauncher(d.Argv) {
+	if d.IsMPIRun {
 		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), roles.CompactNodeList(d.Hosts)))
 	}
 	if idle := roles.IdleNodesHint(own); idle != "" {

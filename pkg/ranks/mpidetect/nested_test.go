@@ -1,4 +1,4 @@
-package rsh
+package mpidetect
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 )
 
 // tree returns processes, each given as its PID, its parent's PID and its name.
@@ -106,7 +105,7 @@ func TestSrunsOfRanks(t *testing.T) {
 // TestSingleton verifies that a driver with an MPI that was started without a launcher gets the
 // advice to use --ranks=1, and that a rank of its mpirun does not.
 func TestSingleton(t *testing.T) {
-	alone := &mpidetect.LoadedMPI{PID: 7, MPIs: []string{"/nowhere/libmpi.so.40"}, Environ: []string{"SLURM_PROCID=0"}}
+	alone := &LoadedMPI{PID: 7, MPIs: []string{"/nowhere/libmpi.so.40"}, Environ: []string{"SLURM_PROCID=0"}}
 	waits := singletonWait(alone, 3)
 	if len(waits) != 1 || waits[0].PID != 0 {
 		t.Fatalf("got %+v", waits)
@@ -115,7 +114,7 @@ func TestSingleton(t *testing.T) {
 		t.Error(words)
 	}
 	for _, launched := range []string{"PMIX_RANK=0", "PMI_RANK=0", "OMPI_COMM_WORLD_RANK=0"} {
-		if waits := singletonWait(&mpidetect.LoadedMPI{PID: 7, MPIs: alone.MPIs, Environ: []string{launched}}, 3); waits != nil {
+		if waits := singletonWait(&LoadedMPI{PID: 7, MPIs: alone.MPIs, Environ: []string{launched}}, 3); waits != nil {
 			t.Errorf("%s: %+v", launched, waits)
 		}
 	}
