@@ -13,7 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
@@ -62,22 +62,22 @@ func (e *execCmd) runExec(args []string) error {
 		if err != nil {
 			return err
 		}
-		caller := request.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, request.DefaultTimeouts, e.streams.Out, e.streams.Err)
+		caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, exec.DefaultTimeouts, e.streams.Out, e.streams.Err)
 		return e.reportAnswers(caller.Execute(ctx, again))
 	})
 }
 
 // newRequest makes a request from the command line.
-func (e *execCmd) newRequest() (request.ExecRequest, error) {
-	order := request.ExecRequest{Argv: e.driver, Nodes: e.nodeNames}
+func (e *execCmd) newRequest() (exec.Request, error) {
+	order := exec.Request{Argv: e.driver, Nodes: e.nodeNames}
 	if len(e.driver) == 0 {
 		return order, usageErrorf("cannot run nothing: give a command behind --, as in: bringupd exec --all -- hostname")
 	}
 	if e.allNodes {
-		order.Nodes = append(order.Nodes, request.AllNodes)
+		order.Nodes = append(order.Nodes, exec.AllNodes)
 	}
 	if e.onHead || len(order.Nodes) == 0 {
-		order.Nodes = append(order.Nodes, request.HeadNode)
+		order.Nodes = append(order.Nodes, exec.HeadNode)
 	}
 	env, err := resolveVariables("env", e.variables)
 	if err != nil {
@@ -109,7 +109,7 @@ func resolveVariables(flag string, entries []string) (env []string, err error) {
 }
 
 // reportAnswers reports failures with their nodes, and sets the exit code.
-func (e *execCmd) reportAnswers(answers []request.ExecResult, err error) error {
+func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
 	lost := health.OutcomeOfKind(health.PeerLost).Code
 	for _, node := range answers {
 		code := node.Exit.Code
@@ -131,9 +131,9 @@ func (e *execCmd) reportAnswers(answers []request.ExecResult, err error) error {
 	case errors.Is(err, unix.EPIPE): // the reader has closed the pipe
 		e.exitCode = 128 + int(unix.SIGPIPE)
 		return nil
-	case errors.Is(err, request.ErrRefused):
+	case errors.Is(err, exec.ErrRefused):
 		return usageErrorf("%v", err)
-	case errors.Is(err, request.ErrNoAnswer), errors.Is(err, request.ErrRunOver):
+	case errors.Is(err, exec.ErrNoAnswer), errors.Is(err, exec.ErrRunOver):
 		e.exitCode = max(e.exitCode, lost)
 		if len(answers) == 0 {
 			e.printMessage("cannot run it: %v; see whether the run lives, or has exec at all: its bringupd may be older", err)

@@ -10,36 +10,36 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 )
 
 func TestExecConclude(t *testing.T) {
-	node := func(nodeIndex, code int) request.ExecResult {
-		exit := request.Exit{Code: code, Exit: fmt.Sprintf("exit code %d", code)}
-		return request.ExecResult{NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex), Answered: true, Exit: exit}
+	node := func(nodeIndex, code int) exec.Result {
+		exit := exec.Exit{Code: code, Exit: fmt.Sprintf("exit code %d", code)}
+		return exec.Result{NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex), Answered: true, Exit: exit}
 	}
 	lost := node(1, 76)
 	lost.Exit.Failed = "the node is lost"
-	silent := request.ExecResult{NodeIndex: 2, Host: "n2"}
+	silent := exec.Result{NodeIndex: 2, Host: "n2"}
 	for _, tc := range []struct {
 		name  string
-		nodes []request.ExecResult
+		nodes []exec.Result
 		err   error
 		code  int
 		says  string
 	}{
-		{"all is well", []request.ExecResult{node(0, 0), node(1, 0)}, nil, 0, ""},
-		{"the highest of several, which is not the last", []request.ExecResult{node(0, 3), node(1, 7), node(2, 5)}, nil, 7,
+		{"all is well", []exec.Result{node(0, 0), node(1, 0)}, nil, 0, ""},
+		{"the highest of several, which is not the last", []exec.Result{node(0, 3), node(1, 7), node(2, 5)}, nil, 7,
 			"bringupd: n0: exit code 3\nbringupd: n1: exit code 7\nbringupd: n2: exit code 5\n"},
-		{"a node is lost", []request.ExecResult{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
-		{"the run was stopped, and the command with it", []request.ExecResult{node(0, 143)}, nil, 143, "bringupd: n0: exit code 143\n"},
-		{"the run has ended, and one says nothing of it", []request.ExecResult{node(0, 1), silent}, request.ErrRunOver, 76,
+		{"a node is lost", []exec.Result{node(0, 0), lost}, nil, 76, "bringupd: n1: the node is lost\n"},
+		{"the run was stopped, and the command with it", []exec.Result{node(0, 143)}, nil, 143, "bringupd: n0: exit code 143\n"},
+		{"the run has ended, and one says nothing of it", []exec.Result{node(0, 1), silent}, exec.ErrRunOver, 76,
 			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended in the meantime\n"},
-		{"the run has ended before anybody began", nil, request.ErrRunOver, 76,
+		{"the run has ended before anybody began", nil, exec.ErrRunOver, 76,
 			"bringupd: cannot run it: the run has ended in the meantime; see whether the run lives, or has exec at all: its bringupd may be older\n"},
-		{"nobody has looked at it", nil, request.ErrNoAnswer, 76,
+		{"nobody has looked at it", nil, exec.ErrNoAnswer, 76,
 			"bringupd: cannot run it: the run's head does not respond; see whether the run lives, or has exec at all: its bringupd may be older\n"},
-		{"who reads has gone", []request.ExecResult{silent}, unix.EPIPE, 141, ""},
+		{"who reads has gone", []exec.Result{silent}, unix.EPIPE, 141, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			errs := open(t, filepath.Join(t.TempDir(), "err"))
@@ -50,7 +50,7 @@ func TestExecConclude(t *testing.T) {
 		})
 	}
 	e := &execCmd{invocation: &invocation{}}
-	if err := e.reportAnswers(nil, fmt.Errorf("%w: no", request.ErrRefused)); !setting.IsUsageError(err) {
+	if err := e.reportAnswers(nil, fmt.Errorf("%w: no", exec.ErrRefused)); !setting.IsUsageError(err) {
 		t.Errorf("a refusal is %v", err)
 	}
 	odd := errors.New("odd")

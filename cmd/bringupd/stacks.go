@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
@@ -72,18 +72,18 @@ func (a *whyCmd) runWhy(args []string) error {
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.
 func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-chan struct{}) error {
-	order := request.ExecRequest{Argv: []string{whyNodeCommandName}, OwnProgram: true, Nodes: a.nodeNames}
+	order := exec.Request{Argv: []string{whyNodeCommandName}, OwnProgram: true, Nodes: a.nodeNames}
 	if len(a.nodeNames) == 0 {
-		order.Nodes = []string{request.AllNodes}
+		order.Nodes = []string{exec.AllNodes}
 	}
 	limit := whyTimeout
 	if a.readStacks {
 		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTimeout
 	}
-	told, times := make(map[int]*bytes.Buffer), request.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
+	told, times := make(map[int]*bytes.Buffer), exec.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
-	caller := request.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
+	caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
 		told[node] = new(bytes.Buffer)
 		return told[node]
 	})
@@ -91,7 +91,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, request.ErrRefused):
+	case errors.Is(err, exec.ErrRefused):
 		return usageErrorf("%v", err)
 	case len(answers) == 0:
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
@@ -113,7 +113,7 @@ func (a *whyCmd) showSnapshot(picture stackdump.RunSnapshot) error {
 }
 
 // newRunSnapshot combines the answers of the nodes, and lists those without a response.
-func newRunSnapshot(run string, answers []request.ExecResult, told map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
+func newRunSnapshot(run string, answers []exec.Result, told map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
 	var seen []stackdump.ChildReport
 	var silent []stackdump.UnreachableNode
 	for _, node := range answers {

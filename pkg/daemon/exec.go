@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -17,8 +17,8 @@ import (
 )
 
 // newRequestNode returns the part of this node that runs commands from outside (bringupd exec).
-func newRequestNode(n *node) *request.Node {
-	return request.NewNode(request.Daemon{
+func newRequestNode(n *node) *exec.Node {
+	return exec.NewNode(exec.Daemon{
 		NodeIndex: n.id.NodeIndex, Dir: n.Dir, Control: n.ControlWatch, Log: n.Log, Trail: n.Events, LogWriteError: n.LogWriteError,
 		FileTimeout: n.cfg.Times.Peer, RunCtx: n.RunCtx, WorkCtx: n.WorkCtx, Go: n.Background, OwnProgramEnv: n.children.DescribeChildren,
 		Start: n.commandStarter(n.children.StartWithLog),
@@ -28,7 +28,7 @@ func newRequestNode(n *node) *request.Node {
 // commandStarter returns a function that starts a command with the given start function of the
 // children. It returns the process, and a function that ends it. Commands do not start when the run
 // is ending.
-func (n *node) commandStarter(start func(context.Context, process.Spec) (process.Handle, error)) request.StartFunc {
+func (n *node) commandStarter(start func(context.Context, process.Spec) (process.Handle, error)) exec.StartFunc {
 	return func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 		if n.RunCtx.Err() != nil {
 			return nil, nil, errors.New("the run is ending")
@@ -60,7 +60,7 @@ func requestEnv(n *node) []string {
 // requestNodes resolves and notifies nodes for the requests from outside, on the head.
 type requestNodes struct{ head *head }
 
-var _ request.Team = requestNodes{}
+var _ exec.Team = requestNodes{}
 
 // OutputPrefix returns the name by which a user can select a node: its host, or its index if the
 // host is unknown or runs several daemons.
@@ -79,7 +79,7 @@ func (t requestNodes) AbsentNodes() []int {
 }
 
 // SelectNodes returns the sorted indices of the nodes that words select: names of nodes,
-// request.HeadNode or request.AllNodes. It returns an error if a named node has not joined or is
+// exec.HeadNode or exec.AllNodes. It returns an error if a named node has not joined or is
 // lost.
 func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
@@ -87,10 +87,10 @@ func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 	var nodes []int
 	for _, word := range words {
 		switch word {
-		case request.HeadNode:
+		case exec.HeadNode:
 			nodes = append(nodes, 0)
 			continue
-		case request.AllNodes:
+		case exec.AllNodes:
 			if missing := h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
 				return nil, fmt.Errorf("%s have not joined yet", h.nodeNames(missing))
 			}

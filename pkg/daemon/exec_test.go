@@ -18,7 +18,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -39,7 +39,7 @@ func (j *job) outside() (*signal.Dir, record.Job) {
 
 // answer is the outcome of a request.
 type answer struct {
-	nodes     []request.ExecResult
+	nodes     []exec.Result
 	err       error
 	out, errs string
 }
@@ -56,10 +56,10 @@ func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	j.t.Helper()
 	dir, about := j.outside()
 	var out, errs bytes.Buffer
-	order := request.ExecRequest{Argv: service.ShellCommand(line), Nodes: strings.Split(nodes, ",")}
+	order := exec.Request{Argv: service.ShellCommand(line), Nodes: strings.Split(nodes, ",")}
 	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
 	defer cancel()
-	answers, err := request.New(dir, about, order, j.net.Host("outside"), request.DefaultTimeouts, &out, &errs).Execute(ctx, nil)
+	answers, err := exec.New(dir, about, order, j.net.Host("outside"), exec.DefaultTimeouts, &out, &errs).Execute(ctx, nil)
 	return answer{answers, err, out.String(), errs.String()}
 }
 
@@ -100,7 +100,7 @@ func TestExec(t *testing.T) {
 				}
 			}
 			for _, nodes := range []string{"4", "-1", "n4", "", "all,9"} {
-				if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err, request.ErrRefused) || got.out != "" {
+				if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err, exec.ErrRefused) || got.out != "" {
 					t.Errorf("nodes %q: %v, out %q", nodes, got.err, got.out)
 				}
 			}
@@ -165,9 +165,9 @@ func TestExecStream(t *testing.T) {
 		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		mark := filepath.Join(t.TempDir(), "seen")
-		order := request.ExecRequest{Argv: service.ShellCommand("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
+		order := exec.Request{Argv: service.ShellCommand("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
 		out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
-		answers, err := request.New(dir, about, order, j.net.Host("outside"), request.DefaultTimeouts, out, out).Execute(context.Background(), nil)
+		answers, err := exec.New(dir, about, order, j.net.Host("outside"), exec.DefaultTimeouts, out, out).Execute(context.Background(), nil)
 		if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
 			t.Errorf("%v, %+v, out %q", err, answers, out.String())
 		}
@@ -398,9 +398,9 @@ func TestExecNoAnswer(t *testing.T) {
 		dir, about := j.outside()
 		j.dismiss()
 		j.expect(0, 0)
-		times := request.Timeouts{Accept: 300 * time.Millisecond, AfterRun: 30 * time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Second}
-		caller := request.New(dir, about, request.ExecRequest{Argv: service.ShellCommand("true"), Nodes: []string{"all"}}, j.net.Host("outside"), times, os.Stderr, os.Stderr)
-		if answers, err := caller.Execute(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
+		times := exec.Timeouts{Accept: 300 * time.Millisecond, AfterRun: 30 * time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+		caller := exec.New(dir, about, exec.Request{Argv: service.ShellCommand("true"), Nodes: []string{"all"}}, j.net.Host("outside"), times, os.Stderr, os.Stderr)
+		if answers, err := caller.Execute(context.Background(), nil); !errors.Is(err, exec.ErrNoAnswer) || len(answers) > 0 {
 			t.Errorf("%v, %+v", err, answers)
 		}
 		if left := j.names(signal.ExecDir); len(left) > 0 {
@@ -415,18 +415,18 @@ func TestExecHangs(t *testing.T) {
 		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		began := filepath.Join(t.TempDir(), "began")
-		times := request.DefaultTimeouts
+		times := exec.DefaultTimeouts
 		times.AfterCancel = 200 * time.Millisecond
 		// The command ignores SIGTERM: the caller stops waiting, and the node's grace period ends the
 		// command.
-		order := request.ExecRequest{Argv: service.ShellCommand("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
+		order := exec.Request{Argv: service.ShellCommand("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		go func() {
 			j.untilFile(began)
-			cancel(request.ErrCancelTimeout)
+			cancel(exec.ErrCancelTimeout)
 		}()
-		answers, err := request.New(dir, about, order, j.net.Host("outside"), times, os.Stderr, os.Stderr).Execute(ctx, nil)
-		if !errors.Is(err, request.ErrCancelTimeout) || len(answers) != 2 {
+		answers, err := exec.New(dir, about, order, j.net.Host("outside"), times, os.Stderr, os.Stderr).Execute(ctx, nil)
+		if !errors.Is(err, exec.ErrCancelTimeout) || len(answers) != 2 {
 			t.Errorf("%v, %+v", err, answers)
 		}
 		j.until("the end of the command", func() bool {

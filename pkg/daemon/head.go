@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -28,7 +28,7 @@ type head struct {
 	tracker    *failureTracker
 	members    *membershipManager
 
-	requests  *request.Head
+	requests  *exec.Head
 	gpuEvents *gpumonitor.GPUEventLog
 	roundTrip *lifecycle.RoundTripProbe
 	progress  bringUpProgress

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -132,7 +132,7 @@ func (h *head) openRunDirectory() error {
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	// Start the background tasks.
 	h.Background(h.nodeWatch.Run)
-	h.requests = request.NewHead(h.commands, requestNodes{h})
+	h.requests = exec.NewHead(h.commands, requestNodes{h})
 	h.tracker.broker = rsh.NewBroker(remoteNodes{h}, h.remote)
 	h.tracker.servePeerLinks(h.requests)
 	h.Background(h.tracker.followNodes)

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
@@ -44,7 +44,7 @@ type node struct {
 	gpuMonitor *gpumonitor.Monitor
 	localWorld
 
-	commands    *request.Node               // commands from outside; nil without a run directory
+	commands    *exec.Node                  // commands from outside; nil without a run directory
 	remote      *rsh.Node                   // commands of an mpirun; nil without a run directory
 	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
 }

@@ -3,7 +3,7 @@ package service
 import (
 	"slices"
 
-	"github.com/bringupd/bringupd/pkg/exec/request"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 )
@@ -16,7 +16,7 @@ func (c *Children) DescribeChildren() []string {
 	c.mu.Unlock()
 	var told []stackdump.Child
 	for _, child := range all {
-		if child.Name() == request.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) {
+		if child.Name() == exec.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) {
 			continue // not a child of the job, or ended without anything waiting for it
 		}
 		told = append(told, describeChild(child))

@@ -15,7 +15,7 @@ const (
 	NodesDir   = "nodes"   // a few names per node, polled only by the head
 	LogsDir    = "logs"
 	EventsDir  = "events"
-	ExecDir    = "exec" // used by pkg/exec/request; made at its first use
+	ExecDir    = "exec" // used by pkg/exec; made at its first use
 )
 
 // The names in ControlDir that the head writes.

@@ -1,4 +1,4 @@
-// Package request runs commands on the nodes of a running job, for processes outside the job
+// Package exec runs commands on the nodes of a running job, for processes outside the job
 // (bringupd exec). It implements the sides of the caller ([Client]), of the head ([Head]) and of
 // every node ([Node]). Files carry the requests. A connection to the head, if possible, only makes
 // them faster. All names of a request contain its id.
@@ -23,4 +23,4 @@
 //     record.
 //  8. When all nodes have answered and the caller has gone, the head removes all names with the
 //     id. After the end of the run, the caller removes them.
-package request
+package exec

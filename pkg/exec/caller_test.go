@@ -1,4 +1,4 @@
-package request
+package exec
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			var out, errs bytes.Buffer
 			times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
-			c := New(dir, job, ExecRequest{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, peerlink.TCP{}, times, &out, &errs)
+			c := New(dir, job, Request{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, peerlink.TCP{}, times, &out, &errs)
 			publish := func(what string, rec record.Record) {
 				t.Helper()
 				if err := head.PublishRecord(ctx, signal.ExecDir, c.id.fileName(what), rec, false); err != nil {
@@ -42,7 +42,7 @@ func TestNodeIsLost(t *testing.T) {
 				}
 			}
 			type ended struct {
-				answers []ExecResult
+				answers []Result
 				err     error
 			}
 			answer := make(chan ended, 1)
@@ -58,7 +58,7 @@ func TestNodeIsLost(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond)
 			}
-			publish(acceptedSuffix, &acceptedRecord{Nodes: []ExecResult{{NodeIndex: 1, Host: "n1"}, {NodeIndex: 2, Host: "n2"}}})
+			publish(acceptedSuffix, &acceptedRecord{Nodes: []Result{{NodeIndex: 1, Host: "n1"}, {NodeIndex: 2, Host: "n2"}}})
 			steps := []func(){
 				func() {
 					publish(endSuffix(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
@@ -76,7 +76,7 @@ func TestNodeIsLost(t *testing.T) {
 				time.Sleep(10 * time.Millisecond) // so that usually a poll comes between them
 			}
 			got := <-answer
-			want := []ExecResult{
+			want := []Result{
 				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
 				{NodeIndex: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}

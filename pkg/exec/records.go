@@ -1,4 +1,4 @@
-package request
+package exec
 
 import (
 	"crypto/rand"
@@ -107,8 +107,8 @@ func (s requestFiles) fileNames(id requestID) (names []string) {
 	return names
 }
 
-// ExecRequest is a command, and the nodes on which it should run.
-type ExecRequest struct {
+// Request is a command, and the nodes on which it should run.
+type Request struct {
 	Argv  []string `json:"argv"`
 	Env   []string `json:"env,omitempty"` // variables that are added to the node's environment
 	Nodes []string `json:"nodes"`         // node indices or hosts, AllNodes or HeadNode
@@ -125,14 +125,14 @@ const (
 // requestRecord is the file of a request, written by the caller.
 type requestRecord struct {
 	record.Header
-	ExecRequest
+	Request
 }
 
 // acceptedRecord is the head's answer to a request.
 type acceptedRecord struct {
 	record.Header
-	Nodes   []ExecResult `json:"nodes,omitempty"`   // the nodes that run it
-	Refused string       `json:"refused,omitempty"` // why no node runs it
+	Nodes   []Result `json:"nodes,omitempty"`   // the nodes that run it
+	Refused string   `json:"refused,omitempty"` // why no node runs it
 }
 
 // startRecord is the head's order to the workers to start a command.
@@ -141,7 +141,7 @@ type startRecord struct {
 	ID         requestID `json:"id"`
 	Argv       []string  `json:"argv"`
 	Env        []string  `json:"env,omitempty"`
-	OwnProgram bool      `json:"own,omitempty"` // see [ExecRequest]
+	OwnProgram bool      `json:"own,omitempty"` // see [Request]
 	Nodes      []int     `json:"ranks"`         // the nodes that must run it, sorted
 }
 

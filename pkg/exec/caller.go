@@ -1,4 +1,4 @@
-package request
+package exec
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// ExecResult is the result of an order on one node.
-type ExecResult struct {
+// Result is the result of an order on one node.
+type Result struct {
 	NodeIndex int    `json:"rank"`
 	Host      string `json:"host"` // the prefix of its lines
 	Answered  bool   `json:"-"`
@@ -63,7 +63,7 @@ type Client struct {
 	id       requestID
 	dir      *signal.Dir
 	job      record.Job
-	request  ExecRequest
+	request  Request
 	network  peerlink.Network
 	timeouts Timeouts
 
@@ -76,14 +76,14 @@ type Client struct {
 
 // nodeAnswer is the state of one node's answer.
 type nodeAnswer struct {
-	ExecResult
+	Result
 	nextPart  int // number of the next record of output
 	out, errs *linePrefixer
 }
 
 // New returns a caller that sends an order to a run. The commands' output is written to out and
 // errs.
-func New(dir *signal.Dir, job record.Job, order ExecRequest, network peerlink.Network, times Timeouts, out, errs io.Writer) *Client {
+func New(dir *signal.Dir, job record.Job, order Request, network peerlink.Network, times Timeouts, out, errs io.Writer) *Client {
 	return &Client{
 		id: newRequestID(), dir: dir.WithoutHints(), job: job, request: order, network: network, timeouts: times,
 		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)),
@@ -101,7 +101,7 @@ func (c *Client) SetNodeWriter(each func(node int) io.Writer) *Client {
 // ends, it cancels the commands, and waits for the answers until again is closed. If there is an
 // error, answers may be missing. It is an error of this package, the cause of ctx, or an error of
 // the file system or of the output.
-func (c *Client) Execute(ctx context.Context, again <-chan struct{}) ([]ExecResult, error) {
+func (c *Client) Execute(ctx context.Context, again <-chan struct{}) ([]Result, error) {
 	// Keep working after the end of ctx: the commands must be cancelled then.
 	tasks, work := errgroup.WithContext(context.WithoutCancel(ctx))
 	self, _ := c.id.decode()
@@ -134,9 +134,9 @@ func (c *Client) Execute(ctx context.Context, again <-chan struct{}) ([]ExecResu
 	case errors.Is(err, errAllAnswered):
 		err = nil
 	}
-	var answers []ExecResult
+	var answers []Result
 	for _, node := range c.nodes {
-		answers = append(answers, node.ExecResult)
+		answers = append(answers, node.Result)
 	}
 	return answers, err
 }
@@ -161,7 +161,7 @@ func (c *Client) publishRequest(ctx context.Context) error {
 	defer cancel()
 	err := c.dir.EnsureSubdir(ctx, signal.ExecDir)
 	if err == nil {
-		err = c.dir.PublishRecord(ctx, signal.ExecDir, c.id.fileName(requestSuffix), &requestRecord{ExecRequest: c.request}, false)
+		err = c.dir.PublishRecord(ctx, signal.ExecDir, c.id.fileName(requestSuffix), &requestRecord{Request: c.request}, false)
 	}
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (c *Client) awaitHeadAnswer(ctx context.Context, watch *signal.Watch) error
 		if c.nodeWriter != nil {
 			out = newLinePrefixer(c.nodeWriter(node.NodeIndex), "")
 		}
-		c.nodes = append(c.nodes, &nodeAnswer{ExecResult: node, out: out, errs: newLinePrefixer(c.errs, mark)})
+		c.nodes = append(c.nodes, &nodeAnswer{Result: node, out: out, errs: newLinePrefixer(c.errs, mark)})
 	}
 	return nil
 }

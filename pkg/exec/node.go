@@ -1,4 +1,4 @@
-package request
+package exec
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type Daemon struct {
 	// Start starts a command. The stop function that it returns is called at least once.
 	Start StartFunc
 	// OwnProgramEnv returns environment variables that describe the node. Commands of the daemon's own
-	// program receive them: see [ExecRequest]. It may be nil.
+	// program receive them: see [Request]. It may be nil.
 	OwnProgramEnv func() []string
 }
 

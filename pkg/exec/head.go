@@ -1,4 +1,4 @@
-package request
+package exec
 
 import (
 	"context"
@@ -41,7 +41,7 @@ const (
 
 // Team provides information about the run's nodes to the head.
 type Team interface {
-	// SelectNodes returns the sorted indices of the nodes that words select: see [ExecRequest].
+	// SelectNodes returns the sorted indices of the nodes that words select: see [Request].
 	SelectNodes(words []string) ([]int, error)
 	// OutputPrefix returns the host of a node, which is the prefix of its output.
 	OutputPrefix(node int) string
@@ -275,7 +275,7 @@ func (h *Head) acceptRequests(ctx context.Context, unread []*activeRequest) {
 			var record requestRecord
 			err := h.Dir.ReadOwnedRecord(ctx, signal.ExecDir, q.id.fileName(requestSuffix), &record)
 			if !signal.IsStalled(err) && (!signal.IsTransient(err) || time.Since(q.announcedAt) >= missingRequestTimeout) {
-				h.answerRequest(q, record.ExecRequest, err)
+				h.answerRequest(q, record.Request, err)
 			}
 			return nil
 		})
@@ -285,7 +285,7 @@ func (h *Head) acceptRequests(ctx context.Context, unread []*activeRequest) {
 
 // answerRequest publishes the nodes that run a request, and starts the command there; or it
 // publishes the reason for a refusal. err is the error of reading the request, or nil.
-func (h *Head) answerRequest(q *activeRequest, order ExecRequest, err error) {
+func (h *Head) answerRequest(q *activeRequest, order Request, err error) {
 	// Select the nodes, or find the reason for a refusal.
 	var nodes []int
 	switch {
@@ -306,7 +306,7 @@ func (h *Head) answerRequest(q *activeRequest, order ExecRequest, err error) {
 	q.unanswered = make(map[int]bool)
 	for _, node := range nodes {
 		q.unanswered[node] = true
-		answer.Nodes = append(answer.Nodes, ExecResult{NodeIndex: node, Host: h.team.OutputPrefix(node)})
+		answer.Nodes = append(answer.Nodes, Result{NodeIndex: node, Host: h.team.OutputPrefix(node)})
 	}
 	h.mu.Lock()
 	q.stage = stageAccepted
