@@ -280,7 +280,7 @@ func (c *Client) readNodeOutput(ctx context.Context, node *nodeAnswer, shown req
 		if c.dir.ReadRecord(ctx, signal.ExecDir, c.id.fileName(name), &output) != nil {
 			return nil
 		}
-		if err := node.writePieces(output.Pieces); err != nil {
+		if err := output.Forward(node.out, node.errs); err != nil {
 			return err
 		}
 		node.nextPart++
@@ -294,21 +294,7 @@ func (c *Client) readNodeOutput(ctx context.Context, node *nodeAnswer, shown req
 		return nil
 	}
 	node.Answered, node.Exit = true, *last.End
-	return node.writePieces(last.Pieces)
-}
-
-// writePieces writes pieces of a node's output.
-func (n *nodeAnswer) writePieces(pieces []piece) error {
-	for _, piece := range pieces {
-		to := n.out
-		if piece.Stream == 2 {
-			to = n.errs
-		}
-		if _, err := to.Write(piece.Data); err != nil {
-			return err
-		}
-	}
-	return nil
+	return last.Forward(node.out, node.errs)
 }
 
 // cleanUp writes unfinished lines, and removes the files that the head does not remove.

@@ -61,11 +61,13 @@ func TestNodeIsLost(t *testing.T) {
 			publish(acceptedSuffix, &acceptedRecord{Nodes: []Result{{NodeIndex: 1, Host: "n1"}, {NodeIndex: 2, Host: "n2"}}})
 			steps := []func(){
 				func() {
-					publish(endSuffix(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
+					lost := &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}
+					publish(endSuffix(head, 2), &outputRecord{Output: Output{End: lost}})
 				},
 				func() {
-					pieces := []piece{{Stream: 1, Data: []byte("n1\n")}}
-					publish(endSuffix(head, 1), &outputRecord{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}})
+					pieces := []Piece{{Stream: 1, Data: []byte("n1\n")}}
+					last := Output{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}}
+					publish(endSuffix(head, 1), &outputRecord{Output: last})
 				},
 			}
 			if !lostFirst {

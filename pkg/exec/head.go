@@ -416,7 +416,9 @@ func (h *Head) answerForLost(q *activeRequest) {
 		}
 	}
 	for node := range q.unanswered {
-		lost := &outputRecord{End: &Exit{Code: lostNodeExitCode, Exit: "lost", Failed: "the node is lost"}}
+		lost := &outputRecord{Output: Output{
+			End: &Exit{Code: lostNodeExitCode, Exit: "lost", Failed: "the node is lost"},
+		}}
 		h.writeAsync(q, func(ctx context.Context) error {
 			err := h.Dir.ClaimRecord(ctx, signal.ExecDir, q.id.fileName(endSuffix(h.Dir, node)), lost)
 			if errors.Is(err, signal.ErrAlreadyPublished) { // its own record is newer than this listing

@@ -97,7 +97,9 @@ func TestLostKeepsWhatWasTold(t *testing.T) {
 	h, wait := newHead(t, 3, 1, 2)
 	q := &activeRequest{id: newRequestID(), unanswered: map[int]bool{1: true, 2: true}}
 	name := q.id.fileName(endSuffix(h.Dir, 1))
-	own := &outputRecord{Pieces: []piece{{Stream: 1, Data: []byte("n1\n")}}, End: &Exit{Code: 3, Exit: "exit code 3"}}
+	own := &outputRecord{Output: Output{
+		Pieces: []Piece{{Stream: 1, Data: []byte("n1\n")}}, End: &Exit{Code: 3, Exit: "exit code 3"},
+	}}
 	if err := h.Dir.PublishRecord(t.Context(), signal.ExecDir, name, own, false); err != nil {
 		t.Fatal(err)
 	}

@@ -38,11 +38,6 @@ type Daemon struct {
 	OwnProgramEnv func() []string
 }
 
-// StartFunc is a function that starts a command with the environment of the node's children and the
-// additions of spec. stop ends the command, and the processes that it has left behind, by SIGTERM,
-// a grace period and SIGKILL.
-type StartFunc = func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
-
 // withFileTimeout returns a context with the timeout of calls to the shared file system.
 func (d Daemon) withFileTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d.FileTimeout, errDeadline)
@@ -165,74 +160,40 @@ func (n *Node) AwaitPublished(within time.Duration) {
 	ctxutil.AwaitDoneFor(told, within)
 }
 
-// runCommand runs a command, and publishes its exit and the rest of its output. Its arguments are
-// not logged, because they may contain secrets. wanted ends when the command is cancelled.
+// runCommand runs a command, and publishes its output and its exit. Its arguments are not logged,
+// because they may contain secrets. wanted ends when the command is cancelled.
 func (n *Node) runCommand(ctx, wanted context.Context, command startRecord) {
 	n.Trail.WriteEvent(eventlog.ExecStarted, eventlog.Fields{Request: string(command.ID)})
-	out := newOutputBuffer()
-	rest, exit := n.superviseCommand(wanted, command, out)
-	exit.Dropped = out.dropped.Load()
+	if command.OwnProgram && n.OwnProgramEnv != nil {
+		command.Env = append(command.Env, n.OwnProgramEnv()...)
+	}
+	parts := 0
+	rest, exit, stop := Command{
+		Spec: process.Spec{
+			Name: ChildName, Argv: command.commandLine(), Env: command.Env, KeepLines: -1,
+		},
+		Start: n.Start, MaxDelay: maxPublishDelay, MaxOutput: maxOutput,
+		Publish: func(pieces []Piece) error {
+			name := command.ID.fileName(partSuffix(n.Dir, n.NodeIndex, parts))
+			record := &outputRecord{Output: Output{Pieces: pieces}}
+			err := n.Dir.PublishRecord(wanted, signal.ExecDir, name, record, false)
+			if err == nil {
+				parts++
+			} else if wanted.Err() == nil {
+				n.LogWriteError(err)
+			}
+			return err
+		},
+	}.Run(wanted)
+	n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
+	exit.Parts = parts
 	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{Request: string(command.ID), Exit: exit.Exit})
 	ctx, cancel := n.withFileTimeout(ctx)
 	defer cancel()
 	name := command.ID.fileName(endSuffix(n.Dir, n.NodeIndex))
-	n.LogWriteError(n.Dir.PublishRecord(ctx, signal.ExecDir, name, &outputRecord{Pieces: rest, End: &exit}, false))
-}
-
-// superviseCommand runs a command until it has ended or is cancelled. It publishes its output, and
-// returns the exit and the output that is not published yet.
-func (n *Node) superviseCommand(wanted context.Context, command startRecord, out *outputBuffer) (rest []piece, exit Exit) {
-	if n.RunCtx.Err() != nil {
-		return nil, Exit{Code: notStartedCode, Exit: "not started", Failed: "the run is ending"}
-	}
-	if command.OwnProgram && n.OwnProgramEnv != nil {
-		command.Env = append(command.Env, n.OwnProgramEnv()...)
-	}
-	// Start the command.
-	child, stop, err := n.Start(wanted, process.Spec{
-		Name: ChildName, Argv: command.commandLine(), Env: command.Env, Stdout: outputStream{out, 1}, Stderr: outputStream{out, 2}, KeepLines: -1,
-	})
-	if err != nil {
-		return nil, Exit{Code: startErrorCode(err), Exit: "not started", Failed: err.Error()}
-	}
-	// Publish its output until it has ended or is cancelled.
-	rest = out.publishLoop(child.Done(), wanted.Done(), func(pieces []piece) error {
-		name := command.ID.fileName(partSuffix(n.Dir, n.NodeIndex, exit.Parts))
-		err := n.Dir.PublishRecord(wanted, signal.ExecDir, name, &outputRecord{Pieces: pieces}, false)
-		if err == nil {
-			exit.Parts++
-		} else if wanted.Err() == nil {
-			n.LogWriteError(err)
-		}
-		return err
-	})
-	// End it, or the processes that it has left behind.
-	select {
-	case <-child.Done():
-		n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
-	default:
-		stop()
-	}
-	ended := child.Exit()
-	exit.Code, exit.Exit = ended.ShellStatus(), ended.String()
-	return rest, exit
+	last := &outputRecord{Output: Output{Pieces: rest, End: &exit}}
+	n.LogWriteError(n.Dir.PublishRecord(ctx, signal.ExecDir, name, last, false))
 }
 
 // ChildName is the name of each command as a child process of its daemon.
 const ChildName = "the command"
-
-// notStartedCode is the exit code of a command that could not be started, if the command itself is
-// not the reason.
-const notStartedCode = 125
-
-// startErrorCode returns the exit code of a command that could not be started.
-func startErrorCode(err error) int {
-	switch {
-	case errors.Is(err, process.ErrNotFound):
-		return 127
-	case errors.Is(err, process.ErrNotExecutable):
-		return 126
-	default:
-		return notStartedCode
-	}
-}

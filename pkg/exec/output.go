@@ -21,13 +21,18 @@ const (
 
 // outputBuffer collects a command's output. Writers block until their data is taken.
 type outputBuffer struct {
-	incoming chan piece    // unbuffered
+	incoming chan Piece    // unbuffered
 	closed   chan struct{} // closed when further output is dropped
 	dropped  atomic.Int64  // number of dropped bytes
+
+	maxDelay  time.Duration
+	maxOutput int
 }
 
-func newOutputBuffer() *outputBuffer {
-	return &outputBuffer{incoming: make(chan piece), closed: make(chan struct{})}
+func newOutputBuffer(maxDelay time.Duration, maxOutput int) *outputBuffer {
+	return &outputBuffer{
+		incoming: make(chan Piece), closed: make(chan struct{}), maxDelay: maxDelay, maxOutput: maxOutput,
+	}
 }
 
 // outputStream accepts the command's standard output (1) or standard error (2).
@@ -40,7 +45,7 @@ type outputStream struct {
 func (s outputStream) Write(data []byte) (int, error) {
 	for chunk := range slices.Chunk(data, maxPartSize) {
 		select {
-		case s.incoming <- piece{Stream: s.fd, Data: slices.Clone(chunk)}:
+		case s.incoming <- Piece{Stream: s.fd, Data: slices.Clone(chunk)}:
 		case <-s.closed:
 			s.dropped.Add(int64(len(chunk)))
 		}
@@ -51,7 +56,7 @@ func (s outputStream) Write(data []byte) (int, error) {
 // publishLoop publishes the command's output: with a short delay at first, and a longer one the
 // longer the command runs. When the command has ended or is cancelled (unwanted), passOn closes the
 // output and returns what is not published yet. After an error of publish, it drops all output.
-func (o *outputBuffer) publishLoop(ended, unwanted <-chan struct{}, publish func([]piece) error) (rest []piece) {
+func (o *outputBuffer) publishLoop(ended, unwanted <-chan struct{}, publish func([]Piece) error) (rest []Piece) {
 	defer close(o.closed)
 	began, total, size, failed := time.Now(), 0, 0, false
 	var due <-chan time.Time
@@ -73,13 +78,13 @@ func (o *outputBuffer) publishLoop(ended, unwanted <-chan struct{}, publish func
 			if size+len(said.Data) > maxPartSize {
 				flush()
 			}
-			if failed || total >= maxOutput {
+			if failed || total >= o.maxOutput {
 				o.dropped.Add(int64(len(said.Data)))
 				continue
 			}
 			// Collect more output for a moment before it is published.
 			if due == nil {
-				due = time.After(min(max(minPublishDelay, time.Since(began)/8), maxPublishDelay))
+				due = time.After(min(max(minPublishDelay, time.Since(began)/8), o.maxDelay))
 			}
 			total += len(said.Data)
 			size += len(said.Data)

@@ -10,26 +10,26 @@ import (
 
 // said runs a command that writes output and ends, and returns the records of its output; the last
 // one was not published.
-func said(t *testing.T, o *outputBuffer, say func(), publish func([]piece) error) (records [][]piece) {
+func said(t *testing.T, o *outputBuffer, say func(), publish func([]Piece) error) (records [][]Piece) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		say()
 	}()
-	rest := o.publishLoop(ended, nil, func(pieces []piece) error {
+	rest := o.publishLoop(ended, nil, func(pieces []Piece) error {
 		records = append(records, pieces)
 		return publish(pieces)
 	})
 	return append(records, rest)
 }
 
-func published([]piece) error { return nil }
+func published([]Piece) error { return nil }
 
 // TestOutputKept verifies that consecutive output of one stream is a single piece.
 func TestOutputKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutputBuffer()
+		o := newOutputBuffer(maxPublishDelay, maxOutput)
 		records := said(t, o, func() {
 			for _, text := range []string{"a", "b"} {
 				_, _ = outputStream{o, 1}.Write([]byte(text))
@@ -37,7 +37,7 @@ func TestOutputKept(t *testing.T) {
 			_, _ = outputStream{o, 2}.Write([]byte("c"))
 			_, _ = outputStream{o, 1}.Write([]byte("d"))
 		}, published)
-		want := []piece{{Stream: 1, Data: []byte("ab")}, {Stream: 2, Data: []byte("c")}, {Stream: 1, Data: []byte("d")}}
+		want := []Piece{{Stream: 1, Data: []byte("ab")}, {Stream: 2, Data: []byte("c")}, {Stream: 1, Data: []byte("d")}}
 		if len(records) != 1 || len(records[0]) != len(want) || o.dropped.Load() > 0 {
 			t.Fatalf("there are %v, dropped %d", records, o.dropped.Load())
 		}
@@ -52,7 +52,7 @@ func TestOutputKept(t *testing.T) {
 // TestOutputCut verifies that no record exceeds its limit and that no accepted output is lost.
 func TestOutputCut(t *testing.T) {
 	t.Parallel()
-	o := newOutputBuffer()
+	o := newOutputBuffer(maxPublishDelay, maxOutput)
 	total := 0
 	records := said(t, o, func() {
 		for _, size := range []int{1, maxPartSize - 1, 1, 3*maxPartSize + 7} {
@@ -81,7 +81,7 @@ func TestOutputCut(t *testing.T) {
 func TestOutputDropped(t *testing.T) {
 	t.Parallel()
 	t.Run("not wanted", func(t *testing.T) {
-		o, unwanted := newOutputBuffer(), make(chan struct{})
+		o, unwanted := newOutputBuffer(maxPublishDelay, maxOutput), make(chan struct{})
 		close(unwanted)
 		o.publishLoop(nil, unwanted, published)
 		if n, err := (outputStream{o, 1}).Write(make([]byte, 3*maxPartSize)); n != 3*maxPartSize || err != nil || o.dropped.Load() != 3*maxPartSize {
@@ -89,8 +89,8 @@ func TestOutputDropped(t *testing.T) {
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		o := newOutputBuffer()
-		records := said(t, o, func() { _, _ = outputStream{o, 1}.Write(make([]byte, 4*maxPartSize)) }, func([]piece) error { return errors.New("full") })
+		o := newOutputBuffer(maxPublishDelay, maxOutput)
+		records := said(t, o, func() { _, _ = outputStream{o, 1}.Write(make([]byte, 4*maxPartSize)) }, func([]Piece) error { return errors.New("full") })
 		if len(records) != 2 || len(records[1]) > 0 || o.dropped.Load() != 3*maxPartSize {
 			t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
 		}
@@ -99,7 +99,7 @@ func TestOutputDropped(t *testing.T) {
 
 func TestOutputBounded(t *testing.T) {
 	t.Parallel()
-	o := newOutputBuffer()
+	o := newOutputBuffer(maxPublishDelay, maxOutput)
 	chunk := make([]byte, maxPartSize)
 	records := said(t, o, func() {
 		for range maxOutput / maxPartSize {
@@ -116,7 +116,7 @@ func TestOutputBounded(t *testing.T) {
 // larger intervals.
 func TestOutputPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutputBuffer()
+		o := newOutputBuffer(maxPublishDelay, maxOutput)
 		var at []int64
 		began := time.Now()
 		records := said(t, o, func() {
@@ -125,7 +125,7 @@ func TestOutputPace(t *testing.T) {
 				time.Sleep(maxPublishDelay / 5)
 			}
 			time.Sleep(maxPublishDelay)
-		}, func([]piece) error {
+		}, func([]Piece) error {
 			at = append(at, time.Since(began).Milliseconds())
 			return nil
 		})

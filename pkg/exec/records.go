@@ -1,9 +1,11 @@
 package exec
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -153,17 +155,35 @@ func (r startRecord) commandLine() []string {
 	return r.Argv
 }
 
-// outputRecord is a part of a command's output. The last one has the exit.
+// outputRecord is the file of a part of a command's output.
 type outputRecord struct {
 	record.Header
-	Pieces []piece `json:"pieces,omitempty"`
+	Output
+}
+
+// Output is a part of a command's output. The last one has the exit.
+type Output struct {
+	Pieces []Piece `json:"pieces,omitempty"`
 	End    *Exit   `json:"end,omitempty"`
 }
 
-// piece is a part of the output of one stream.
-type piece struct {
+// Piece is a part of the output of one stream.
+type Piece struct {
 	Stream int    `json:"fd"` // 1 for standard output, 2 for standard error
 	Data   []byte `json:"data"`
+}
+
+// Forward writes the output to out and errs. It writes all of it even after an error.
+func (o Output) Forward(out, errs io.Writer) (failed error) {
+	for _, piece := range o.Pieces {
+		to := out
+		if piece.Stream == 2 {
+			to = errs
+		}
+		_, err := to.Write(piece.Data)
+		failed = cmp.Or(failed, err)
+	}
+	return failed
 }
 
 // Exit describes how a command has ended on a node.

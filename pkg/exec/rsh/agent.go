@@ -2,8 +2,6 @@ package rsh
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,27 +19,30 @@ type Agent struct {
 // ctx ends, the command is ended. If there is no exit code, Run returns NoCode and an error with
 // the reason.
 func (a Agent) Run(ctx context.Context, host, command string) (code int, err error) {
-	if a.Socket == "" {
-		return NoCode, fmt.Errorf("cannot run a command on %s: %s is not set; bringupd rsh works only in programs that a run's driver starts", host, SocketVariable)
-	}
+	var conn net.Conn
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", a.Socket)
-	if err != nil {
-		return NoCode, fmt.Errorf("cannot run a command on %s: the daemon of this node does not respond: %v", host, err)
+	if a.Socket == "" {
+		err = fmt.Errorf("%s is not set; bringupd rsh works only in programs that a run's driver starts",
+			SocketVariable)
+	} else if conn, err = dialer.DialContext(ctx, "unix", a.Socket); err != nil {
+		err = fmt.Errorf("the daemon of this node does not respond: %v", err)
+	} else {
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+		err = writeRequest(conn, request{Host: host, Command: command})
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := writeRequest(conn, request{Host: host, Command: command}); err != nil {
+	if err != nil {
 		return NoCode, fmt.Errorf("cannot run a command on %s: %v", host, err)
 	}
-	ended, err := a.forwardOutput(conn)
+	ended, err := forwardOutput(conn, a.Out, a.Err)
 	switch {
 	case ctx.Err() != nil:
 		return NoCode, context.Cause(ctx)
 	case err != nil:
-		return NoCode, fmt.Errorf("cannot determine how the command on %s ended (%v): its node is lost, or the run is over", host, err)
+		return NoCode, fmt.Errorf("cannot determine how the command on %s ended (%v): "+
+			"its node is lost, or the run is over", host, err)
 	case ended.Failed != "":
-		return ended.Code, errors.New(ended.Failed)
+		return ended.Code, fmt.Errorf("cannot run a command on %s: %s", host, ended.Failed)
 	}
 	return ended.Code, nil
 }
@@ -61,23 +62,5 @@ func OtherJobCommand(environ []string, host, command string) []string {
 			"--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command}
 	default:
 		return []string{"ssh", "-x", host, command}
-	}
-}
-
-// forwardOutput forwards the command's output, and returns its exit from the last frame.
-func (a Agent) forwardOutput(conn io.Reader) (ended commandExit, err error) {
-	for {
-		kind, data, err := readFrame(conn)
-		switch {
-		case err != nil:
-			return ended, err
-		case kind == frameExit:
-			return ended, json.Unmarshal(data, &ended)
-		case kind == frameStderr:
-			// ignore the error: the exit code matters even if the output cannot be written
-			_, _ = a.Err.Write(data)
-		default:
-			_, _ = a.Out.Write(data)
-		}
 	}
 }

@@ -29,15 +29,17 @@ type Broker struct {
 	activeAgents atomic.Int32 // number of agents being served
 
 	mu          sync.Mutex
-	waiting     map[int][]chan Conn // agents that wait for a connection, by node; guarded by mu
-	running     map[int][]Conn      // connections of running commands, by node; guarded by mu
-	brokenHosts []string            // hosts of killed or cut off commands, each once; guarded by mu
+	arrived     map[int]chan Conn // unbuffered, by node; guarded by mu
+	running     map[int][]Conn    // connections of running commands, by node; guarded by mu
+	brokenHosts []string          // hosts of killed or cut off commands, each once; guarded by mu
 }
 
 // NewBroker returns the exchange of a head. node is the head's own: the exchange also serves its
 // agents.
 func NewBroker(team Team, node *Node) *Broker {
-	x := &Broker{team: team, node: node, waiting: make(map[int][]chan Conn), running: make(map[int][]Conn)}
+	x := &Broker{
+		team: team, node: node, arrived: make(map[int]chan Conn), running: make(map[int][]Conn),
+	}
 	node.broker = x
 	return x
 }
@@ -51,7 +53,13 @@ func (x *Broker) ServeConn(ctx context.Context, rank int, conn Conn) {
 	case err != nil:
 		_ = conn.Close()
 	case r.AwaitsCommand:
-		x.deliverConn(rank, conn)
+		ctx, cancel := context.WithTimeout(ctx, connRetryInterval)
+		defer cancel()
+		select {
+		case x.arrivals(rank) <- conn:
+		case <-ctx.Done(): // no agent waits for it any more
+			_ = conn.Close()
+		}
 	default:
 		x.serveAgent(ctx, rank, conn, r)
 		_ = conn.Close()
@@ -63,32 +71,30 @@ func (x *Broker) serveAgent(ctx context.Context, from int, agent Conn, r request
 	x.activeAgents.Add(1)
 	defer x.activeAgents.Add(-1)
 	rank, err := FindNode(r.Host, from, x.team)
-	if err != nil {
-		writeRefusal(agent, err)
-		return
-	}
 	// The head runs the command itself.
-	if rank == 0 {
+	if err == nil && rank == 0 {
 		x.node.runCommand(ctx, agent, r)
 		return
 	}
 	// Ask the other node for a connection, and forward the request.
-	conn, err := x.requestConn(ctx, rank)
+	var conn Conn
+	if err == nil {
+		conn, err = x.requestConn(ctx, rank)
+	}
 	if err == nil {
 		defer x.releaseConn(rank, conn)
 		err = writeRequest(conn, r)
 	}
 	if err != nil {
-		writeRefusal(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, err))
+		refuse(agent, err)
 		return
 	}
 	// A code above 128 means that a signal ended the command, or (255) that its exit is unknown.
-	if ended := forwardFrames(ctx, agent, conn); ended.Code > 128 {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if !slices.Contains(x.brokenHosts, r.Host) {
-			x.brokenHosts = append(x.brokenHosts, r.Host)
-		}
+	ended := joinConns(ctx, agent, conn)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if ended.Code > 128 && !slices.Contains(x.brokenHosts, r.Host) {
+		x.brokenHosts = append(x.brokenHosts, r.Host)
 	}
 }
 
@@ -137,11 +143,6 @@ var errNoAnswer = errors.New("it does not respond on its peer link")
 func (x *Broker) requestConn(ctx context.Context, rank int) (Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connTimeout, errNoAnswer)
 	defer cancel()
-	// Wait in line with the other agents for this node.
-	came := make(chan Conn, 1)
-	x.mu.Lock()
-	x.waiting[rank] = append(x.waiting[rank], came)
-	x.mu.Unlock()
 	// Repeat the request, because it may get lost with a peer link.
 	for began := time.Now(); ; {
 		pace, err := connRetryInterval, x.team.RequestConn(rank)
@@ -149,44 +150,29 @@ func (x *Broker) requestConn(ctx context.Context, rank int) (Conn, error) {
 			pace = linkRetryInterval
 		}
 		select {
-		case conn := <-came:
+		case conn := <-x.arrivals(rank):
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.running[rank] = append(x.running[rank], conn)
 			return conn, nil
 		case <-ctx.Done():
-			err = context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case <-time.After(pace):
-			if time.Since(began) < linkTimeout || err == nil {
-				continue
+			if err != nil && time.Since(began) >= linkTimeout {
+				return nil, err
 			}
 		}
-		x.cancelWait(rank, came)
-		return nil, err
 	}
 }
 
-// deliverConn passes a node's connection to the agent that has waited longest. It closes the
-// connection if no agent waits.
-func (x *Broker) deliverConn(rank int, conn Conn) {
+// arrivals returns the channel for the connections of a node, from which its waiting agents read.
+func (x *Broker) arrivals(rank int) chan Conn {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(x.waiting[rank]) == 0 {
-		_ = conn.Close()
-		return
+	if x.arrived[rank] == nil {
+		x.arrived[rank] = make(chan Conn)
 	}
-	x.running[rank] = append(x.running[rank], conn)
-	x.waiting[rank][0] <- conn
-	x.waiting[rank] = x.waiting[rank][1:]
-}
-
-// cancelWait removes a waiting agent, and closes its connection if that has arrived meanwhile.
-func (x *Broker) cancelWait(rank int, came chan Conn) {
-	x.mu.Lock()
-	x.waiting[rank] = slices.DeleteFunc(x.waiting[rank], func(other chan Conn) bool { return other == came })
-	x.mu.Unlock()
-	select {
-	case conn := <-came:
-		x.releaseConn(rank, conn)
-	default:
-	}
+	return x.arrived[rank]
 }
 
 // releaseConn closes a node's connection after the end of its command.

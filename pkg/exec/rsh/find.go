@@ -30,7 +30,7 @@ func FindNode(word string, from int, team Team) (rank int, err error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("cannot run a command on %s: it is not one of this run's nodes: %s", word, roles.HostList(slices.Compact(hosts)))
+	return 0, fmt.Errorf("it is not one of this run's nodes: %s", roles.HostList(slices.Compact(hosts)))
 }
 
 // isSameHost reports whether two names are those of one host. One of them may lack the domain.

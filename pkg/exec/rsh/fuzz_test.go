@@ -2,8 +2,10 @@ package rsh
 
 import (
 	"bytes"
-	"io"
+	"encoding/gob"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/exec"
 )
 
 // FuzzAsked reads requests of programs: whatever they send, a request does not exceed the accepted
@@ -24,16 +26,19 @@ func FuzzAsked(f *testing.F) {
 // FuzzAgent lets an agent read answers that no daemon sends: it forwards no more data than it
 // received, and ends.
 func FuzzAgent(f *testing.F) {
-	f.Add([]byte("o\x00\x00\x00\x03abcx\x00\x00\x00\x0a{\"code\":3}"))
-	f.Add([]byte("e\xff\xff\xff\xff"))
-	f.Add([]byte("x\x00\x00\x00\x00"))
+	for _, last := range []*exec.Exit{nil, {}, {Code: 3}} {
+		var sent bytes.Buffer
+		pieces := []exec.Piece{{Stream: 1, Data: []byte("abc")}, {Stream: 2, Data: []byte("d")}}
+		_ = gob.NewEncoder(&sent).Encode(exec.Output{Pieces: pieces, End: last})
+		f.Add(sent.Bytes())
+	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		var out, err bytes.Buffer
-		ended, failed := Agent{Out: &out, Err: &err}.forwardOutput(bytes.NewReader(sent))
+		ended, failed := forwardOutput(bytes.NewReader(sent), &out, &err)
 		if out.Len()+err.Len() > len(sent) {
 			t.Errorf("it passes on %d bytes of %d", out.Len()+err.Len(), len(sent))
 		}
-		if failed == io.EOF && ended != (commandExit{}) {
+		if failed != nil && ended != (exec.Exit{Code: NoCode}) {
 			t.Errorf("it ends as %+v without being told", ended)
 		}
 	})

@@ -2,31 +2,28 @@ package rsh
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Conn is a connection of any kind.
-type Conn = io.ReadWriteCloser
-
 // Daemon has the functions and data of the daemon that a Node uses.
 type Daemon struct {
 	// PrivateDir returns a directory that only this user can access. The first call makes it.
 	PrivateDir func() (string, error)
-	// Start starts a command with the environment of the node's children and the additions of spec.
-	// stop ends the command, and the processes that it has left behind.
-	Start func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
+	Start      exec.StartFunc
 	// Background runs a task in a goroutine. The daemon waits for it before it ends. Its context ends
 	// when the daemon has nothing left to do.
 	Background func(task func(ctx context.Context))
@@ -77,36 +74,33 @@ func (n *Node) handleAgent(ctx context.Context, conn net.Conn) {
 		r, err = readRequest(conn)
 	}
 	stop() // from here on, the end of ctx ends the command, and this connection after it
-	if err != nil {
-		writeRefusal(conn, err)
-		return
-	}
-	if n.broker != nil {
+	var head Conn
+	switch {
+	case err != nil:
+	case n.broker != nil:
 		n.broker.serveAgent(ctx, 0, conn, r)
 		return
+	case n.Dial == nil:
+		err = errNoPeerLink
+	default:
+		if head, err = n.Dial(ctx); err == nil {
+			defer head.Close()
+			err = writeRequest(head, r)
+		}
+		if err != nil {
+			err = fmt.Errorf("cannot reach the head: %v", err)
+		}
 	}
-	n.forwardToHead(ctx, conn, r)
+	if err != nil {
+		refuse(conn, err)
+		return
+	}
+	joinConns(ctx, conn, head)
 }
 
 // errNoPeerLink is the reason for a refusal on a node without a peer link.
-var errNoPeerLink = errors.New("bringupd rsh needs a peer link to the head, and this node has none: check --lifeline, and that the node reaches the head's ports")
-
-// forwardToHead sends an agent's request to the head, and forwards what comes back.
-func (n *Node) forwardToHead(ctx context.Context, agent Conn, r request) {
-	if n.Dial == nil {
-		writeRefusal(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, errNoPeerLink))
-		return
-	}
-	head, err := n.Dial(ctx)
-	if err == nil {
-		err = writeRequest(head, r)
-	}
-	if err != nil {
-		writeRefusal(agent, fmt.Errorf("cannot run a command on %s: cannot reach the head: %v", r.Host, err))
-		return
-	}
-	forwardFrames(ctx, agent, head)
-}
+var errNoPeerLink = errors.New("bringupd rsh needs a peer link to the head, and this node has none: " +
+	"check --lifeline, and that the node reaches the head's ports")
 
 // HandleConnRequest is called when the head requests a connection. In the background, it connects
 // to the head, and runs the command that the head sends.
@@ -131,55 +125,32 @@ func (n *Node) HandleConnRequest() {
 // runCommand runs a command until it ends, the connection ends or ctx ends. It sends the command's
 // output and its exit.
 func (n *Node) runCommand(ctx context.Context, conn Conn, r request) {
-	// Start the command. Its output goes to the agent.
-	to := &frameWriter{conn: conn}
-	number := n.commandCount.Add(1)
-	child, stop, err := n.Start(ctx, process.Spec{
-		Name: fmt.Sprintf("rsh %d", number), Argv: process.WithKeeper("/bin/sh", "-c", r.Command), Env: []string{SocketVariable + "=" + n.SocketPath(), jobVariable + "=" + roles.JobIdentity(roles.EnvironmentOf(n.Environ))},
-		Stdout: outputStream{to, frameStdout}, Stderr: outputStream{to, frameStderr},
-	})
-	if err != nil {
-		to.writeExit(commandExit{Code: NoCode, Failed: fmt.Sprintf("cannot run a command on %s: %v", r.Host, err)})
-		return
-	}
 	// Detect the end of the connection.
+	wanted, cancel := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		_, _ = io.Copy(io.Discard, conn) // returns at the end: the agent sends no data
+		_ = conn.Close()                 // discard further output
+		cancel()
 	}()
-	select {
-	case <-child.Done():
-	case <-gone:
-		_ = conn.Close() // discard further output
-	case <-ctx.Done():
-	}
-	// End the command if it still runs, and send its exit.
+	to, number := gob.NewEncoder(conn), n.commandCount.Add(1)
+	rest, exit, stop := exec.Command{
+		Spec: process.Spec{
+			Name: fmt.Sprintf("rsh %d", number), Argv: process.WithKeeper("/bin/sh", "-c", r.Command),
+			Env: []string{
+				SocketVariable + "=" + n.SocketPath(),
+				jobVariable + "=" + roles.JobIdentity(roles.EnvironmentOf(n.Environ)),
+			},
+		},
+		Start: n.Start, MaxOutput: math.MaxInt,
+		Publish: func(pieces []exec.Piece) error { return to.Encode(exec.Output{Pieces: pieces}) },
+	}.Run(wanted)
 	stop()
-	to.writeExit(commandExit{Code: child.Exit().ShellStatus()})
+	if exit.Failed != "" {
+		exit.Code = NoCode
+	}
+	_ = to.Encode(exec.Output{Pieces: rest, End: &exit}) // the agent may have gone
 	_ = conn.Close()
 	<-gone
-}
-
-// forwardFrames forwards frames from a node to an agent, until either side has gone or ctx ends. It
-// returns the exit of the command, with NoCode if it has not arrived.
-func forwardFrames(ctx context.Context, agent, from Conn) (ended commandExit) {
-	var both sync.WaitGroup
-	defer both.Wait()
-	defer agent.Close()
-	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
-	both.Go(func() {
-		_, _ = io.Copy(io.Discard, agent)
-		_ = from.Close()
-	})
-	to := &frameWriter{conn: agent}
-	for {
-		kind, data, err := readFrame(from)
-		if err != nil || to.writeFrame(kind, data) != nil {
-			return commandExit{Code: NoCode}
-		}
-		if kind == frameExit && json.Unmarshal(data, &ended) == nil {
-			return ended
-		}
-	}
 }

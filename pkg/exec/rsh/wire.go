@@ -7,13 +7,18 @@
 package rsh
 
 import (
-	"bufio"
-	"encoding/binary"
+	"context"
+	"encoding/gob"
 	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/bringupd/bringupd/pkg/exec"
 )
+
+// Conn is a connection of any kind.
+type Conn = io.ReadWriteCloser
 
 // SocketVariable is the environment variable with the path of the daemon's socket, for programs of
 // a node.
@@ -22,114 +27,60 @@ const SocketVariable = "BRINGUPD_RSH_SOCKET"
 // NoCode is the exit code of an agent if the command has none. rsh and ssh use the same.
 const NoCode = 255
 
-// request is the first message on a connection. It is one line of JSON.
+// request is the first message on a connection, in JSON. The answer is the command's output: a
+// stream of gobs, each an [exec.Output]. The last one has the exit.
 type request struct {
 	Host          string `json:"host,omitempty"`    // the name that the agent gives
 	Command       string `json:"command,omitempty"` // a command line for the shell
 	AwaitsCommand bool   `json:"here,omitempty"`    // a node opens the connection to receive a command
 }
 
-// commandExit describes how a command has ended, or why it has no exit code.
-type commandExit struct {
-	Code   int    `json:"code"`
-	Failed string `json:"failed,omitempty"`
-}
-
-// The kinds of frames that a command sends back to its agent. A frame is its kind, the length of
-// its data as 32 bits, and the data. The last frame is the exit.
-const (
-	frameStdout byte = 'o'
-	frameStderr byte = 'e'
-	frameExit   byte = 'x'
-)
-
-const (
-	headerSize = 5
-	// maxFrameSize is the maximum size of a frame's data, and maxRequestSize that of a request. The
-	// kernel accepts at most 128 KiB for one argument.
-	maxFrameSize   = 64 << 10
-	maxRequestSize = 1 << 20
-)
+// maxRequestSize is the maximum size of a request. The kernel accepts at most 128 KiB for one
+// argument.
+const maxRequestSize = 1 << 20
 
 // writeRequest sends a request.
-func writeRequest(conn io.Writer, r request) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write(append(line, '\n'))
-	return err
+func writeRequest(conn io.Writer, r request) error { return json.NewEncoder(conn).Encode(r) }
+
+// refuse sends the reason why no command runs.
+func refuse(conn io.Writer, err error) {
+	_ = gob.NewEncoder(conn).Encode(exec.Output{End: &exec.Exit{Code: NoCode, Failed: err.Error()}})
 }
 
 // readRequest reads a request. It may read further than the request, because the sender sends
 // nothing after it.
 func readRequest(conn io.Reader) (r request, err error) {
-	line, err := bufio.NewReader(io.LimitReader(conn, maxRequestSize)).ReadBytes('\n')
-	if err != nil {
-		return r, fmt.Errorf("cannot read the request: %v", err)
+	if err = json.NewDecoder(io.LimitReader(conn, maxRequestSize)).Decode(&r); err != nil {
+		err = fmt.Errorf("cannot read the request: %v", err)
 	}
-	return r, json.Unmarshal(line, &r)
+	return r, err
 }
 
-// frameWriter sends frames to the agent. It is safe for concurrent use.
-type frameWriter struct {
-	mu   sync.Mutex
-	conn io.Writer
-}
-
-// writeFrame sends one frame.
-func (b *frameWriter) writeFrame(kind byte, data []byte) error {
-	frame := make([]byte, headerSize, headerSize+len(data))
-	frame[0] = kind
-	binary.BigEndian.PutUint32(frame[1:], uint32(len(data)))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, err := b.conn.Write(append(frame, data...))
-	return err
-}
-
-// writeExit sends the last frame, with the exit of the command. Errors are ignored, because the
-// agent may have gone.
-func (b *frameWriter) writeExit(e commandExit) {
-	data, _ := json.Marshal(e) // an exit can always be encoded
-	_ = b.writeFrame(frameExit, data)
-}
-
-// writeRefusal sends the reason why no command runs, as the last frame.
-func writeRefusal(conn io.Writer, err error) {
-	(&frameWriter{conn: conn}).writeExit(commandExit{Code: NoCode, Failed: err.Error()})
-}
-
-// outputStream writes standard output or standard error of a command as frames.
-type outputStream struct {
-	frames *frameWriter
-	kind   byte
-}
-
-// Write sends a command's output to the agent. It returns no error: if the agent has gone, the
-// daemon ends the command, and the command should not fail earlier because of a closed pipe.
-func (s outputStream) Write(data []byte) (int, error) {
-	for rest := data; len(rest) > 0; {
-		piece := rest[:min(len(rest), maxFrameSize)]
-		if s.frames.writeFrame(s.kind, piece) != nil {
-			break
+// forwardOutput writes a command's output to out and errs, until its exit arrives.
+func forwardOutput(conn io.Reader, out, errs io.Writer) (exec.Exit, error) {
+	for from := gob.NewDecoder(conn); ; {
+		var got exec.Output
+		if err := from.Decode(&got); err != nil {
+			return exec.Exit{Code: NoCode}, err
 		}
-		rest = rest[len(piece):]
+		_ = got.Forward(out, errs) // the exit matters even if the output cannot be written
+		if got.End != nil {
+			return *got.End, nil
+		}
 	}
-	return len(data), nil
 }
 
-// readFrame reads one frame.
-func readFrame(conn io.Reader) (kind byte, data []byte, err error) {
-	var header [headerSize]byte
-	if _, err := io.ReadFull(conn, header[:]); err != nil {
-		return 0, nil, err
-	}
-	length := binary.BigEndian.Uint32(header[1:])
-	if length > maxFrameSize {
-		return 0, nil, fmt.Errorf("cannot read a frame of %d bytes: at most %d are accepted", length, maxFrameSize)
-	}
-	data = make([]byte, length)
-	_, err = io.ReadFull(conn, data)
-	return header[0], data, err
+// joinConns forwards what a node sends to an agent, until either side has gone or ctx ends. It
+// returns the exit of the command, with NoCode if it has not arrived.
+func joinConns(ctx context.Context, agent, node Conn) exec.Exit {
+	var both sync.WaitGroup
+	defer both.Wait()
+	defer agent.Close()
+	defer context.AfterFunc(ctx, func() { _ = node.Close() })()
+	both.Go(func() {
+		_, _ = io.Copy(io.Discard, agent) // returns at the end: the agent sends no data
+		_ = node.Close()
+	})
+	ended, _ := forwardOutput(io.TeeReader(node, agent), io.Discard, io.Discard)
+	return ended
 }
