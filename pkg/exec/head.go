@@ -156,11 +156,18 @@ func (h *Head) ClientGone(raw peerlink.ClientID, how peerlink.CloseReason) {
 func (h *Head) HandleRequests(ctx context.Context) {
 	h.Go(func(context.Context) { h.watchAnnouncements(ctx) })
 	refused := ""
-	for h.awaitPoll(ctx) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.pollRequested:
+		case <-time.After(h.nextPollDelay()):
+		}
 		shown, err := h.pollRequests(ctx)
 		switch {
 		case err == nil:
-			h.handlePoll(ctx, shown)
+			h.acceptRequests(ctx, shown)
+			h.updateRequests(shown)
 		case err.Error() != refused && ctx.Err() == nil:
 			refused = err.Error()
 			h.Log.Warn("cannot read requests of other bringupd commands", zap.Error(err))
@@ -186,16 +193,6 @@ func (h *Head) watchAnnouncements(ctx context.Context) {
 		}
 		return false
 	})
-}
-
-// awaitPoll waits until the next poll is due. It returns false if ctx has ended.
-func (h *Head) awaitPoll(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-	case <-h.pollRequested:
-	case <-time.After(h.nextPollDelay()):
-	}
-	return ctx.Err() == nil
 }
 
 // nextPollDelay returns the time until the next poll, or [noPollDue] if none is due. It drops
@@ -235,47 +232,32 @@ func (h *Head) pollRequests(ctx context.Context) (map[requestID]requestFiles, er
 	return groupByRequest(names, ""), err
 }
 
-// handlePoll handles the result of a poll.
-func (h *Head) handlePoll(ctx context.Context, all map[requestID]requestFiles) {
-	h.acceptRequests(ctx, h.unreadRequests(all))
-	h.updateRequests(all)
-}
-
-// unreadRequests returns the announced requests in a listing that were not read yet. It also
-// removes the state of requests that no listing can show any more.
-func (h *Head) unreadRequests(all map[requestID]requestFiles) (unread []*activeRequest) {
-	now := time.Now()
+// acceptRequests reads the announced requests in a listing, publishes the head's answers, and starts
+// the commands. A request that cannot be read now is read at the next poll.
+func (h *Head) acceptRequests(ctx context.Context, all map[requestID]requestFiles) {
+	ctx, cancel := h.withFileTimeout(ctx)
+	defer cancel()
+	var reads errgroup.Group
+	reads.SetLimit(maxConcurrentReads)
 	for id, s := range all {
+		var unread *activeRequest
 		h.recordEvent(id, func(q *activeRequest) {
 			if s[requestSuffix] {
 				q.startPolling()
 			}
 			if s[requestSuffix] && q.stage == stageAnnounced {
-				unread = append(unread, q)
+				unread = q
 			}
 		})
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.requests, func(_ requestID, q *activeRequest) bool {
-		return q.stage != stageAccepted && now.Sub(q.lastEvent) > maxListingAge
-	})
-	return unread
-}
-
-// acceptRequests reads requests, publishes the head's answers, and starts the commands. A request
-// that cannot be read now is read at the next poll.
-func (h *Head) acceptRequests(ctx context.Context, unread []*activeRequest) {
-	ctx, cancel := h.withFileTimeout(ctx)
-	defer cancel()
-	var reads errgroup.Group
-	reads.SetLimit(maxConcurrentReads)
-	for _, q := range unread {
+		if unread == nil {
+			continue
+		}
 		reads.Go(func() error {
 			var record requestRecord
-			err := h.Dir.ReadOwnedRecord(ctx, signal.ExecDir, q.id.fileName(requestSuffix), &record)
-			if !signal.IsStalled(err) && (!signal.IsTransient(err) || time.Since(q.announcedAt) >= missingRequestTimeout) {
-				h.answerRequest(q, record.Request, err)
+			err := h.Dir.ReadOwnedRecord(ctx, signal.ExecDir, id.fileName(requestSuffix), &record)
+			late := time.Since(unread.announcedAt) >= missingRequestTimeout
+			if !signal.IsStalled(err) && (!signal.IsTransient(err) || late) {
+				h.answerRequest(unread, record.Request, err)
 			}
 			return nil
 		})
@@ -355,8 +337,9 @@ func (h *Head) writeAsync(q *activeRequest, write func(ctx context.Context) erro
 	})
 }
 
-// updateRequests updates the accepted requests after a poll: it cancels the commands of callers
-// that have gone, and removes the files of finished requests.
+// updateRequests updates the requests after a poll: it cancels the commands of callers that have
+// gone, removes the files of finished requests, and forgets requests that no listing can show any
+// more.
 func (h *Head) updateRequests(all map[requestID]requestFiles) {
 	now := time.Now()
 	since := min(now.Sub(h.lastPoll), maxCountedSilence)
@@ -365,6 +348,9 @@ func (h *Head) updateRequests(all map[requestID]requestFiles) {
 	defer h.mu.Unlock()
 	for id, q := range h.requests {
 		if q.stage != stageAccepted {
+			if now.Sub(q.lastEvent) > maxListingAge {
+				delete(h.requests, id)
+			}
 			continue
 		}
 		// Count the silence of the caller.

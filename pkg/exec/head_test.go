@@ -137,7 +137,7 @@ func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
 			return all
 		}
 		all := look()
-		h.acceptRequests(t.Context(), h.unreadRequests(all))
+		h.acceptRequests(t.Context(), all)
 		if read {
 			wait()
 		}
@@ -166,7 +166,8 @@ func TestRequestsAreForgotten(t *testing.T) {
 			for _, id := range ids {
 				all[id] = requestFiles{requestSuffix: true}
 			}
-			h.handlePoll(t.Context(), all)
+			h.acceptRequests(t.Context(), all)
+			h.updateRequests(all)
 			synctest.Wait()
 		}
 		const many = 100
