@@ -10,19 +10,25 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/exec"
+	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// newRequestNode returns the part of this node that runs commands from outside (bringupd exec).
-func newRequestNode(n *node) *exec.Node {
-	return exec.NewNode(exec.Daemon{
-		NodeIndex: n.id.NodeIndex, Dir: n.Dir, Control: n.ControlWatch, Log: n.Log, Trail: n.Events, LogWriteError: n.LogWriteError,
-		FileTimeout: n.cfg.Times.Peer, RunCtx: n.RunCtx, WorkCtx: n.WorkCtx, Go: n.Background, OwnProgramEnv: n.children.DescribeChildren,
+// initCommands creates the parts of this node that run commands from outside (bringupd exec), and
+// those of an mpirun (bringupd rsh).
+func (n *node) initCommands() {
+	daemon := exec.Daemon{
+		NodeIndex: n.id.NodeIndex, Dir: n.Dir, Control: n.ControlWatch, Log: n.Log, Trail: n.Events,
+		LogWriteError: n.LogWriteError, FileTimeout: n.cfg.Times.Peer, RunCtx: n.RunCtx,
+		WorkCtx: n.WorkCtx, Go: n.Background, OwnProgramEnv: n.children.DescribeChildren,
 		Start: n.commandStarter(n.children.StartWithLog),
-	})
+	}
+	n.commands = exec.NewNode(daemon)
+	daemon.Start = n.commandStarter(n.children.Start)
+	n.remote = &rsh.Node{Daemon: daemon, PrivateDir: n.privateDir.EnsureDir, Environ: n.cfg.Environ}
 }
 
 // commandStarter returns a function that starts a command with the given start function of the
@@ -57,14 +63,12 @@ func requestEnv(n *node) []string {
 	return env
 }
 
-// requestNodes resolves and notifies nodes for the requests from outside, on the head.
-type requestNodes struct{ head *head }
-
-var _ exec.Team = requestNodes{}
+// commandNodes selects and notifies nodes for commands from outside and for those of an mpirun.
+type commandNodes struct{ head *head }
 
 // OutputPrefix returns the name by which a user can select a node: its host, or its index if the
 // host is unknown or runs several daemons.
-func (t requestNodes) OutputPrefix(nodeIndex int) string {
+func (t commandNodes) OutputPrefix(nodeIndex int) string {
 	id := t.head.id
 	host := id.HostOf(nodeIndex)
 	if host == "" || slices.Index(id.Hosts, host) != nodeIndex || slices.Contains(id.Hosts[nodeIndex+1:], host) {
@@ -74,14 +78,14 @@ func (t requestNodes) OutputPrefix(nodeIndex int) string {
 }
 
 // AbsentNodes returns the nodes that the job runs without.
-func (t requestNodes) AbsentNodes() []int {
+func (t commandNodes) AbsentNodes() []int {
 	return t.head.membership.AbsentNodes(t.head.nodeWatch.LastListing())
 }
 
 // SelectNodes returns the sorted indices of the nodes that words select: names of nodes,
 // exec.HeadNode or exec.AllNodes. It returns an error if a named node has not joined or is
 // lost.
-func (t requestNodes) SelectNodes(words []string) ([]int, error) {
+func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
 	joined, absent := h.nodeWatch.LastListing().NodesIn(record.StateJoined), t.AbsentNodes()
 	var nodes []int
@@ -115,7 +119,7 @@ func (t requestNodes) SelectNodes(words []string) ([]int, error) {
 }
 
 // NotifyWorker notifies a worker of a new order on its peer link, if there are peer links.
-func (t requestNodes) NotifyWorker(nodeIndex int) {
+func (t commandNodes) NotifyWorker(nodeIndex int) {
 	if t.head.peerLinks != nil && t.head.peerLinks.Head != nil {
 		t.head.peerLinks.Head.NotifyWorker(nodeIndex)
 	}

@@ -132,8 +132,8 @@ func (h *head) openRunDirectory() error {
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	// Start the background tasks.
 	h.Background(h.nodeWatch.Run)
-	h.requests = exec.NewHead(h.commands, requestNodes{h})
-	h.tracker.broker = rsh.NewBroker(remoteNodes{h}, h.remote)
+	h.requests = exec.NewHead(h.commands, commandNodes{h})
+	h.tracker.broker = rsh.NewBroker(commandNodes{h}, h.remote)
 	h.tracker.servePeerLinks(h.requests)
 	h.Background(h.tracker.followNodes)
 	h.gpuEvents.Dir, h.gpuEvents.Nodes = dir, h.nodeWatch

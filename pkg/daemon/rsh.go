@@ -15,19 +15,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// remoteNodes provides the driver's nodes to the broker for remote commands, by which an mpirun
-// starts its processes on other nodes.
-type remoteNodes struct{ head *head }
-
-var _ rsh.Team = remoteNodes{}
-
 // Hosts returns the indices of the driver's nodes and their hosts.
-func (t remoteNodes) Hosts() ([]int, []string) {
+func (t commandNodes) Hosts() ([]int, []string) {
 	return t.head.membership.MemberNodes(), t.head.members.teamHosts()
 }
 
 // Address returns the address of a node, or an empty string if it is unknown.
-func (t remoteNodes) Address(nodeIndex int) string {
+func (t commandNodes) Address(nodeIndex int) string {
 	if nodeIndex == 0 {
 		address, _ := t.head.cfg.Address()
 		return address.Address
@@ -37,7 +31,7 @@ func (t remoteNodes) Address(nodeIndex int) string {
 }
 
 // RequestConn asks a worker, on its peer link, to connect to the head and receive a command.
-func (t remoteNodes) RequestConn(nodeIndex int) error {
+func (t commandNodes) RequestConn(nodeIndex int) error {
 	if !t.head.peerLinks.IsConnected(nodeIndex) {
 		return fmt.Errorf("%s has no peer link, which bringupd rsh needs: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(nodeIndex))
 	}

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -26,8 +25,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	n.ControlWatch = dir.NewWatch(signal.ControlDir, pace)
 	n.Events.Open(dir, n.id, log)
 	n.children.OpenLogs(dir, n.id.NodeIndex, n.id.Size, n.nodeName(n.id.NodeIndex))
-	n.commands = newRequestNode(n)
-	n.remote = rsh.NewNode(rsh.Daemon{PrivateDir: n.privateDir.EnsureDir, Start: n.commandStarter(n.children.Start), Background: n.Background, Environ: n.cfg.Environ, Log: n.Log})
+	n.initCommands()
 	n.Background(n.ControlWatch.Run)
 	n.Background(n.watchShare)
 }

@@ -115,7 +115,8 @@ func TestOutside(t *testing.T) {
 }
 
 func TestNoPrivateDirectory(t *testing.T) {
-	n := NewNode(Daemon{PrivateDir: func() (string, error) { return "/nowhere", os.ErrNotExist }, Log: zap.NewNop()})
+	n := &Node{PrivateDir: func() (string, error) { return "/nowhere", os.ErrNotExist }}
+	n.Log = zap.NewNop()
 	if set := n.PrepareDriver(DriverInfo{Hosts: []string{"n0"}, Slots: 1}, nil); set != nil || n.SocketPath() != "" {
 		t.Errorf("it is told %q, and of a socket %q", set, n.SocketPath())
 	}

@@ -68,21 +68,22 @@ func raise(t testing.TB) *stage {
 	background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
 	for rank := range 4 {
 		dir := t.TempDir()
-		daemon := Daemon{PrivateDir: func() (string, error) { return dir, nil }, Background: background, Log: zap.NewNop()}
-		daemon.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
+		node := &Node{PrivateDir: func() (string, error) { return dir, nil }}
+		node.Go, node.Log = background, zap.NewNop()
+		node.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 			// The environment of keepers.
 			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...)
 			child, err := super.AsStarter().Start(ctx, spec)
 			return child, func() { child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM) }, err
 		}
 		if rank == 1 || rank == 2 {
-			daemon.Dial = func(context.Context) (Conn, error) {
+			node.Dial = func(context.Context) (Conn, error) {
 				ours, theirs := pair(t)
 				background(func(ctx context.Context) { s.exchange.ServeConn(ctx, rank, theirs) })
 				return ours, nil
 			}
 		}
-		s.nodes = append(s.nodes, NewNode(daemon))
+		s.nodes = append(s.nodes, node)
 	}
 	s.exchange = NewBroker(s, s.nodes[0])
 	return s

@@ -11,39 +11,26 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// Daemon has the functions and data of the daemon that a Node uses.
-type Daemon struct {
+// Node is the side of every node: it accepts requests of agents, and runs commands.
+type Node struct {
+	exec.Daemon
 	// PrivateDir returns a directory that only this user can access. The first call makes it.
 	PrivateDir func() (string, error)
-	Start      exec.StartFunc
-	// Background runs a task in a goroutine. The daemon waits for it before it ends. Its context ends
-	// when the daemon has nothing left to do.
-	Background func(task func(ctx context.Context))
 	// Dial opens an additional connection to the head. It is nil on the head.
 	Dial    func(ctx context.Context) (Conn, error)
 	Environ []string // the daemon's environment
-	Log     *zap.Logger
-}
 
-// Node is the side of every node: it accepts requests of agents, and runs commands.
-type Node struct {
-	Daemon
 	broker       *Broker // nil except on the head
 	commandCount atomic.Int32
 	listenOnce   sync.Once
 	socketPath   string // the socket's path; empty if it cannot be made
 }
-
-// NewNode returns a node without a socket.
-func NewNode(daemon Daemon) *Node { return &Node{Daemon: daemon} }
 
 // SocketPath returns the path of the socket for agents, which the first call makes. If that has
 // failed, it returns an empty string.
@@ -59,7 +46,7 @@ func (n *Node) SocketPath() string {
 			return
 		}
 		n.socketPath = listener.Addr().String()
-		n.Background(func(ctx context.Context) { peerlink.ServeLocal(ctx, listener, n.handleAgent) })
+		n.Go(func(ctx context.Context) { peerlink.ServeLocal(ctx, listener, n.handleAgent) })
 	})
 	return n.socketPath
 }
@@ -105,7 +92,7 @@ var errNoPeerLink = errors.New("bringupd rsh needs a peer link to the head, and 
 // HandleConnRequest is called when the head requests a connection. In the background, it connects
 // to the head, and runs the command that the head sends.
 func (n *Node) HandleConnRequest() {
-	n.Background(func(ctx context.Context) {
+	n.Go(func(ctx context.Context) {
 		conn, err := n.Dial(ctx)
 		if err != nil {
 			return // the head asks again

@@ -134,7 +134,7 @@ func TestSilentNode(t *testing.T) {
 func TestRunOver(t *testing.T) {
 	s := raise(t)
 	over, end := context.WithCancel(s.ctx)
-	s.nodes[0].Background = func(task func(context.Context)) { go task(over) }
+	s.nodes[0].Go = func(task func(context.Context)) { go task(over) }
 	path := t.TempDir() + "/pid"
 	var call sync.WaitGroup
 	call.Go(func() {
