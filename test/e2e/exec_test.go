@@ -142,7 +142,7 @@ func killed(t *testing.T, j *job) {
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
 	eventually(t, func() string {
-		if left := j.bed.processes(); strings.Contains(left, "4321") {
+		if left := j.bed.processes(); strings.Contains(left, "sleep 4321") {
 			return left
 		}
 		return ""
