@@ -10,8 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/daemon/attempt"
+	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -38,7 +39,7 @@ func (inv *invocation) runCommand() *cli.Command {
 						return err
 					}
 				}
-				inv.exitCode = attempt.Run(context.Background(), cfg, role)
+				inv.exitCode = restart.Run(context.Background(), cfg, role, daemon.Run)
 				return nil
 			})
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -384,7 +385,8 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	weighed := health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures)
-	end = d.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict(weighed, d.id.HostOf)))
+	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(weighed, d.id.HostOf))
+	end = restart.Decide(&d.cfg, end, d.EndRequested.Load())
 	end.Phase, end.GateOpenTime = phase, opened
 	return end
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -331,7 +332,8 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 		return told
 	}
 	// There is none, so the head is lost or out of reach: this node decides.
-	end = w.decideRestart(lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.id.HostOf)))
+	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.id.HostOf))
+	end = restart.Decide(&w.cfg, end, w.EndRequested.Load())
 	end.Phase = f.Phase
 	if told := w.publishResultAsHead(end); told != nil {
 		return told

@@ -211,7 +211,7 @@ func AddBlamedHosts(nodes []string, cause *record.Failure, hostOf func(node int)
 // blamedHosts returns the hosts that one failure counts against.
 func blamedHosts(failure record.Failure, hostOf func(node int) string) (hosts []string) {
 	switch kind := failure.Kind; {
-	case kind == GPUFailed && leavesGPUFit(failure):
+	case kind == GPUFailed && LeavesGPUFit(failure):
 		return nil
 	case kind == CheckFailed, kind == GPUFailed, kind == CutOff:
 		return []string{failure.Host}
@@ -222,9 +222,9 @@ func blamedHosts(failure record.Failure, hostOf func(node int) string) (hosts []
 	}
 }
 
-// leavesGPUFit reports whether the event that ended the job leaves the GPU fit for another one,
+// LeavesGPUFit reports whether the event that ended the job leaves the GPU fit for another one,
 // according to a site's own table of Xids. The report is an event of pkg/gpu.
-func leavesGPUFit(failure record.Failure) bool {
+func LeavesGPUFit(failure record.Failure) bool {
 	var event struct {
 		Next string `json:"next"`
 	}

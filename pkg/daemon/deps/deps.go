@@ -5,12 +5,15 @@ package deps
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -18,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Config is the configuration of a daemon with its dependencies.
@@ -85,4 +89,35 @@ func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (val
 		return p.Node, nil
 	}
 	return affinity.DiscoverNode("/", gpus, lookup)
+}
+
+// PreviousAttempts is the information that earlier attempts of the same launch leave to this one.
+// Later attempts come last.
+type PreviousAttempts struct {
+	UnfitNodes []record.DroppedNode // nodes with a fault, which only stand by
+	LostNodes  []record.DroppedNode // nodes whose daemons were lost in the last attempt
+	// Failures are the failures of all earlier attempts.
+	Failures []record.Failure
+}
+
+// causesTimeout is the timeout for reading the result of the job's previous start.
+const causesTimeout = 2 * time.Second
+
+// EarlierFailures returns the failures of the earlier attempts of this launch. If the job was
+// restarted by its launcher, it adds the cause of the last attempt before that, if it can be read.
+func (c *Config) EarlierFailures() []record.Failure {
+	if c.Identity.Restart == 0 {
+		return c.Previous.Failures
+	}
+	place := c.RunLocation()
+	last := c.Identity
+	last.Restart, last.Attempt = last.Restart-1, 0
+	place.Run = last.RunName()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTimeout, health.ErrDeadline)
+	defer cancel()
+	result, err := ctxutil.CallBounded(ctx, 0, func() (record.Result, error) { return place.LastResult(ctx) })
+	if err != nil || result.Cause == nil {
+		return c.Previous.Failures
+	}
+	return append(slices.Clip(c.Previous.Failures), *result.Cause)
 }

@@ -1,4 +1,4 @@
-package attempt
+package restart
 
 import (
 	"context"
@@ -291,5 +291,21 @@ func TestRecall(t *testing.T) {
 		w.make(1, 2)
 		w.live(0)
 		w.expectTaken("2 at 1s")
+	})
+}
+
+// TestEndRequestedDuringDuplicate verifies that a signal ends a daemon that waits for the end of an
+// attempt in which another daemon of its node takes part.
+func TestEndRequestedDuringDuplicate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, func(w *world, _ deps.Config) lifecycle.Exit {
+			w.joined(w.make(0, -1), 1, 0)
+			return lifecycle.Exit{Code: 65, Duplicate: true}
+		})
+		time.AfterFunc(2*time.Second, func() { w.signals <- syscall.SIGTERM })
+		w.live(143)
+		if want := "node 1 (n1) was told to end by SIGTERM"; !slices.Contains(w.said, want) {
+			t.Errorf("it said %q", w.said)
+		}
 	})
 }

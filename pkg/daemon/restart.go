@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// carryOutRestart carries out the decision of [restart.Decide] on the node that has written the
+// result.
+func (n *node) carryOutRestart(end *lifecycle.Outcome) {
+	if end.TakenOver || end.Requeue == nil && end.NextAttempt.Reason == "" {
+		return
+	}
+	// The final message has been printed; lines after it are still for the user.
+	n.console.UnmuteWarnings()
+	defer n.console.Mute()
+	restart.CarryOut(n.GraceCtx, end, n.cfg.After.Requeue.By, n.EndRequested.Load, n.Log)
+}
+
+// recordBadNodes records the nodes that the next job should avoid. If all daemons were started on
+// one machine without a launcher, there are no other nodes, and it does nothing.
+func (n *node) recordBadNodes(hosts []string) {
+	if len(hosts) == 0 || n.id.Launcher == roles.LauncherLocal {
+		return
+	}
+	n.LogWriteError(n.CallFileSystem("write", signal.BadNodesDir, n.cfg.Times.Peer, func(ctx context.Context) error {
+		path, err := n.Dir.RecordBadNodes(ctx, hosts)
+		if err == nil {
+			n.Log.Debug("recorded the nodes to avoid", zap.String("in", path), zap.Strings("bad nodes", hosts))
+		}
+		return err
+	}))
+}

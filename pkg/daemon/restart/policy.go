@@ -1,0 +1,244 @@
+package restart
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// Decide decides whether another attempt follows a failure of the run, or whether the job is
+// requeued. It sets the decision in end, and returns end. If the job has been requeued as often as
+// allowed, it also replaces the exit code.
+func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecycle.Outcome {
+	if end.Orderly {
+		return end
+	}
+	// Another attempt within this launch has precedence.
+	id := &cfg.Identity
+	restarts, reason := decideAttempt(*end.Cause, attemptPolicy{
+		maxRestarts: cfg.After.Restarts, attempt: id.Attempt, endRequested: endRequested,
+		unfitNodes: allUnfitNodes(cfg.Previous, end.AllFailures()), nodes: id.Size,
+		minNodes: cfg.Team.ForSize(id.Size).Min,
+	})
+	end.NextAttempt.Reason = reason
+	if restarts {
+		end.NextAttempt.Number = id.Attempt + 1
+		return end
+	}
+	// Otherwise the job may be requeued, by a command of the user or by the launcher.
+	if again := cfg.After.Requeue; again.OnFailure {
+		policy := requeuePolicy{again.Most, id.Restart, "", endRequested}
+		if again.By == nil {
+			policy.obstacle = id.Launcher.NoRequeueReason(id.Job)
+		}
+		outcome, decision := decideRequeue(health.OutcomeOfCause(*end.Cause), policy)
+		end.Code, end.Name, end.Requeue = outcome.Code, outcome.Name, &decision
+	}
+	return end
+}
+
+// attemptPolicy has the facts besides the failure that decide whether another attempt follows.
+type attemptPolicy struct {
+	maxRestarts  int // 0: none
+	attempt      int // the failed attempt: 0 is the first
+	endRequested bool
+	unfitNodes   []int // sorted
+	nodes        int   // number of nodes in the launch
+	minNodes     int   // minimum number of nodes for the driver
+}
+
+// decideAttempt reports whether a run with this cause is restarted within its launch, and why. The
+// reason is empty if the user does not want restarts. A lost node may return, which the next
+// attempt finds out.
+func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason string) {
+	outcome := health.OutcomeOfCause(cause)
+	what := fmt.Sprintf("%s (%d)", outcome.Name, outcome.Code)
+	left := p.nodes - len(p.unfitNodes)
+	switch {
+	case p.maxRestarts == 0:
+		return false, ""
+	case p.endRequested:
+		return false, what + ": the job was told to end from outside"
+	case !mayRetry(outcome):
+		return false, what + " cannot be fixed by another attempt"
+	case p.attempt >= p.maxRestarts:
+		return false, fmt.Sprintf("%s again, in attempt %d of at most %d",
+			what, p.attempt+1, p.maxRestarts+1)
+	case cause.Kind == health.NotReturned:
+		return false, what + ": the lost daemons were not restarted"
+	case slices.Contains(p.unfitNodes, 0):
+		return false, what + ": the head's node has failed, and the launch requires it"
+	case left < p.minNodes:
+		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d",
+			what, left, p.nodes, p.minNodes)
+	default:
+		return true, fmt.Sprintf("%s: attempt %d of at most %d follows",
+			what, p.attempt+2, p.maxRestarts+1)
+	}
+}
+
+// requeuePolicy has the facts besides the failure that decide whether the job is requeued.
+type requeuePolicy struct {
+	maxRequeues  int
+	restarts     int    // number of restarts so far, for any reason
+	obstacle     string // why it cannot be requeued, as a sentence; empty: it can
+	endRequested bool
+}
+
+// decideRequeue decides whether a job that failed with this outcome is requeued. It returns
+// RequeuesExhausted's outcome if the job should be requeued but has reached the maximum.
+func decideRequeue(
+	outcome health.Outcome, p requeuePolicy,
+) (_ health.Outcome, decision record.RequeueDecision) {
+	what := fmt.Sprintf("%s (%d)", outcome.Name, outcome.Code)
+	switch {
+	case p.endRequested:
+		decision.Reason = what + ": the job was told to end from outside"
+	case !mayRetry(outcome):
+		decision.Reason = what + " cannot be fixed by another try"
+	case p.obstacle != "":
+		decision.Reason = what + " justifies another try, but " + p.obstacle
+	case p.restarts >= p.maxRequeues:
+		outcome = health.OutcomeOfKind(health.RequeuesExhausted)
+		decision.Reason = fmt.Sprintf("%s again, and the job has been requeued %d times of at most %d",
+			what, p.restarts, p.maxRequeues)
+	default:
+		decision.Wanted = true
+		decision.Reason = fmt.Sprintf("%s: the job is requeued for the %s time of at most %d",
+			what, formatOrdinal(p.restarts+1), p.maxRequeues)
+	}
+	return outcome, decision
+}
+
+// mayRetry reports whether the failure may not occur again in another try.
+func mayRetry(outcome health.Outcome) bool {
+	return outcome.Requeue == health.RequeueYes || outcome.Requeue == health.RequeueElsewhere
+}
+
+// formatOrdinal formats 1st, 2nd, 3rd, 4th, 11th, 21st.
+func formatOrdinal(n int) string {
+	ending := "th"
+	if digit := n % 10; n/10%10 != 1 && digit >= 1 && digit <= 3 {
+		ending = []string{"st", "nd", "rd"}[digit-1]
+	}
+	return fmt.Sprint(n, ending)
+}
+
+// allUnfitNodes returns the sorted indices of nodes that must not be used in the next attempt if
+// this one ends with the given failures. A node that was only lost may return.
+func allUnfitNodes(previous deps.PreviousAttempts, failures []record.Failure) (nodes []int) {
+	for _, failure := range failures {
+		switch kind := failure.Kind; {
+		case kind == health.CheckFailed, kind == health.GPUFailed && !health.LeavesGPUFit(failure):
+			nodes = append(nodes, failure.NodeIndex)
+		case kind == health.NodesDiffer:
+			nodes = append(nodes, failure.LostNodes...)
+		}
+	}
+	for _, dropped := range previous.UnfitNodes {
+		nodes = append(nodes, dropped.NodeIndex)
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// lostNodes returns the sorted indices of the lost nodes in the failures of one run.
+func lostNodes(failures []record.Failure) (nodes []int) {
+	for _, failure := range failures {
+		if health.IsPeerLoss(failure.Kind) {
+			nodes = append(nodes, failure.LostNodes...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// addAttempt returns the information for the attempt that follows one with the given failures.
+func addAttempt(
+	previous deps.PreviousAttempts, failures []record.Failure, hostOf func(node int) string,
+) (next deps.PreviousAttempts) {
+	dropped := func(node int) record.DroppedNode {
+		d := record.DroppedNode{NodeIndex: node, Host: hostOf(node)}
+		for _, failure := range failures {
+			if failure.NodeIndex == node || slices.Contains(failure.LostNodes, node) {
+				d.Reason = failure.Message
+				break
+			}
+		}
+		return d
+	}
+	next.UnfitNodes = slices.Clone(previous.UnfitNodes)
+	next.Failures = slices.Concat(previous.Failures, failures)
+	for _, node := range allUnfitNodes(previous, failures) {
+		isNode := func(d record.DroppedNode) bool { return d.NodeIndex == node }
+		if !slices.ContainsFunc(previous.UnfitNodes, isNode) {
+			next.UnfitNodes = append(next.UnfitNodes, dropped(node))
+		}
+	}
+	for _, node := range lostNodes(failures) {
+		next.LostNodes = append(next.LostNodes, dropped(node))
+	}
+	return next
+}
+
+const (
+	// maxBackoff is the maximum pause before an attempt.
+	maxBackoff = time.Minute
+	// stableRunTime is the time with an open gate after which earlier failures do not count any more.
+	stableRunTime = 10 * time.Minute
+)
+
+// backoffPause returns the pause before an attempt, after row consecutive early failures.
+func backoffPause(first time.Duration, row int) time.Duration {
+	pause := first
+	for ; row > 1 && pause < maxBackoff; row-- {
+		pause *= 2
+	}
+	return min(pause, max(first, maxBackoff))
+}
+
+// actionKind is a daemon's next action.
+type actionKind int
+
+const (
+	actionBegin  actionKind = iota // take part in the attempt; the head makes it
+	actionAwait                    // await its end: an earlier daemon of this node was in it
+	actionFinish                   // the launch has no other attempt
+)
+
+// nextMove is the next action, with its attempt.
+type nextMove struct {
+	actionKind
+	attempt int
+}
+
+// attemptState is the state of the newest attempt.
+type attemptState struct {
+	newest    int // -1: there is none
+	ended     bool
+	next      int  // the attempt that follows, according to its result; 0: none
+	succeeded bool // it has ended in order, with 0
+	joined    bool // a daemon of this node has taken part
+}
+
+// chooseMove returns the action of a daemon that needs an attempt of at least floor. relaunches
+// reports whether its launcher restarts daemons.
+func chooseMove(s attemptState, floor int, relaunches bool) nextMove {
+	switch {
+	case s.newest < floor:
+		return nextMove{actionBegin, floor}
+	case !s.ended && !s.joined:
+		return nextMove{actionBegin, s.newest}
+	case !s.ended:
+		return nextMove{actionAwait, s.newest}
+	case s.next > s.newest || relaunches && !s.succeeded:
+		return nextMove{actionBegin, s.newest + 1}
+	default:
+		return nextMove{actionFinish, s.newest}
+	}
+}

@@ -1,0 +1,179 @@
+package restart
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+func TestDecideAttempt(t *testing.T) {
+	const most = 3
+	for _, tc := range []struct {
+		name   string
+		kind   health.Kind
+		policy attemptPolicy
+		again  bool
+		why    string // a part of the reason
+	}{
+		{"nobody asks", health.PeerLost, attemptPolicy{nodes: 4, minNodes: 4}, false, ""},
+		{"a peer is lost", health.PeerLost, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, true, "peer-lost (76): attempt 2 of at most 4 follows"},
+		{"the daemon died", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 2, nodes: 4, minNodes: 4}, true, "attempt 4 of at most 4 follows"},
+		{"once too often", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 3, nodes: 4, minNodes: 4}, false, "again, in attempt 4 of at most 4"},
+		{"a bad node and a spare", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{2}, nodes: 4, minNodes: 3}, true, "check (75): attempt 2"},
+		{"a bad node too many", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{1, 2}, nodes: 4, minNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
+		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{0}, nodes: 4, minNodes: 3}, false, "the head's node has failed"},
+		{"not back", health.NotReturned, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "the lost daemons were not restarted"},
+		{"told to end", health.PeerLost, attemptPolicy{maxRestarts: most, endRequested: true, nodes: 4, minNodes: 4}, false, "told to end from outside"},
+		{"terminated", health.Terminated, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "cannot be fixed by another attempt"},
+		{"a service", health.ServiceDied, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "service (77) cannot be fixed"},
+		{"a rank", health.RankFailed, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "cannot be fixed"},
+		{"the share", health.ShareUnusable, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "share (66) cannot be fixed"},
+		{"gave up", health.RequeuesExhausted, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "gave-up (69) cannot be fixed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			restarts, reason := decideAttempt(record.Failure{Kind: tc.kind}, tc.policy)
+			if restarts != tc.again || !strings.Contains(reason, tc.why) || (tc.why == "") != (reason == "") {
+				t.Errorf("got %v and %q, want %v and %q", restarts, reason, tc.again, tc.why)
+			}
+		})
+	}
+}
+
+func TestUnfitAndMissed(t *testing.T) {
+	rec := func(node int, kind health.Kind, report string, lost ...int) record.Failure {
+		return record.Failure{Header: record.Header{NodeIndex: node}, Kind: kind, LostNodes: lost, Report: json.RawMessage(report)}
+	}
+	all := []record.Failure{
+		rec(0, health.DaemonDied, "", 3), rec(0, health.HostLost, "", 5, 3), rec(2, health.CheckFailed, ""), rec(4, health.GPUFailed, `{"next": "fit"}`),
+		rec(1, health.GPUFailed, ""), rec(0, health.NodesDiffer, "", 6), rec(7, health.ServiceDied, ""),
+	}
+	previous := deps.PreviousAttempts{UnfitNodes: []record.DroppedNode{{NodeIndex: 2}, {NodeIndex: 8}}}
+	if got := allUnfitNodes(previous, all); !slices.Equal(got, []int{1, 2, 6, 8}) {
+		t.Errorf("unfit are %v", got)
+	}
+	if got := lostNodes(all); !slices.Equal(got, []int{3, 5}) {
+		t.Errorf("missed are %v", got)
+	}
+	if allUnfitNodes(deps.PreviousAttempts{}, nil) != nil || lostNodes(nil) != nil {
+		t.Error("without a failure somebody is to blame")
+	}
+}
+
+func TestDecideRequeue(t *testing.T) {
+	asked := requeuePolicy{maxRequeues: 3}
+	with := func(change func(*requeuePolicy)) requeuePolicy {
+		policy := asked
+		change(&policy)
+		return policy
+	}
+	lost, check, service := health.OutcomeOfKind(health.DaemonDied), health.OutcomeOfKind(health.CheckFailed), health.OutcomeOfKind(health.ServiceDied)
+	for _, tc := range []struct {
+		name    string
+		outcome health.Outcome
+		policy  requeuePolicy
+		requeue bool
+		code    int
+		why     string
+	}{
+		{"a peer was lost", lost, asked, true, 76, "peer-lost (76): the job is requeued for the 1st time of at most 3"},
+		{"a node failed its check", check, asked, true, 75, "check (75): the job is requeued"},
+		{"for the last time", lost, with(func(p *requeuePolicy) { p.restarts = 2 }), true, 76, "for the 3rd time of at most 3"},
+		{"once too often", lost, with(func(p *requeuePolicy) { p.restarts = 3 }), false, 69, "peer-lost (76) again, and the job has been requeued 3 times of at most 3"},
+		{"a check once too often", check, with(func(p *requeuePolicy) { p.restarts = 4 }), false, 69, "4 times of at most 3"},
+		{"never", lost, with(func(p *requeuePolicy) { p.maxRequeues = 0 }), false, 69, "0 times of at most 0"},
+		{"a service died", service, asked, false, 77, "service (77) cannot be fixed by another try"},
+		{"a service died once too often", service, with(func(p *requeuePolicy) { p.restarts = 3 }), false, 77, "cannot be fixed by"},
+		{"the driver's own code", health.Outcome{Code: 76, Name: health.DriverOutcomeName}, asked, false, 76, "driver (76) cannot be fixed by"},
+		{"nobody can", lost, with(func(p *requeuePolicy) { p.obstacle = "it is no batch job of Slurm's" }), false, 76,
+			"peer-lost (76) justifies another try, but it is no batch job of Slurm's"},
+		{"nobody can, and it has been often", lost, with(func(p *requeuePolicy) { p.obstacle, p.restarts = "no", 3 }), false, 76, "but no"},
+		{"cancelled, and a peer went first", lost, with(func(p *requeuePolicy) { p.endRequested = true }), false, 76, "told to end from outside"},
+		{"cancelled at the last try", lost, with(func(p *requeuePolicy) { p.endRequested, p.restarts = true, 3 }), false, 76, "told to end from outside"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			outcome, got := decideRequeue(tc.outcome, tc.policy)
+			if got.Wanted != tc.requeue || outcome.Code != tc.code || !strings.Contains(got.Reason, tc.why) {
+				t.Errorf("got %+v and %+v", outcome, got)
+			}
+		})
+	}
+}
+
+// TestDecideRequeueByTheTable verifies that only the codes marked in the table are retried, and
+// that the code of a job that has given up is not among them.
+func TestDecideRequeueByTheTable(t *testing.T) {
+	for _, outcome := range health.OutcomeTable() {
+		same, got := decideRequeue(outcome, requeuePolicy{maxRequeues: 1})
+		if want := outcome.Code == 75 || outcome.Code == 76; got.Wanted != want || same != outcome {
+			t.Errorf("%+v: %+v", outcome, got)
+		}
+		if _, got := decideRequeue(outcome, requeuePolicy{maxRequeues: 1, restarts: 1}); got.Wanted {
+			t.Errorf("%+v is tried once more than it may be", outcome)
+		}
+	}
+}
+
+func TestOrdinal(t *testing.T) {
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 102: "102nd", 111: "111th"} {
+		if got := formatOrdinal(n); got != want {
+			t.Errorf("ordinal(%d) = %q", n, got)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	const no, yes = false, true
+	for _, tc := range []struct {
+		name       string
+		seen       attemptState
+		floor      int
+		relaunches bool
+		want       nextMove
+	}{
+		{"the first", attemptState{newest: -1}, 0, no, nextMove{actionBegin, 0}},
+		{"one is under way", attemptState{newest: 0}, 0, no, nextMove{actionBegin, 0}},
+		{"a later one is under way", attemptState{newest: 4}, 0, yes, nextMove{actionBegin, 4}},
+		{"an earlier daemon was in it", attemptState{newest: 4, joined: yes}, 0, no, nextMove{actionAwait, 4}},
+		{"over, and another follows", attemptState{newest: 4, ended: yes, joined: yes, next: 5}, 0, no, nextMove{actionBegin, 5}},
+		{"over for good", attemptState{newest: 4, ended: yes, joined: yes}, 0, no, nextMove{actionFinish, 4}},
+		{"over, and its name is used anew", attemptState{newest: 4, ended: yes}, 0, yes, nextMove{actionBegin, 5}},
+		{"over, and well", attemptState{newest: 4, ended: yes, succeeded: yes}, 0, yes, nextMove{actionFinish, 4}},
+		{"the next one is not there yet", attemptState{newest: 4, ended: yes, joined: yes}, 5, no, nextMove{actionBegin, 5}},
+		{"the last one does not seem to be over", attemptState{newest: 4, joined: yes}, 5, no, nextMove{actionBegin, 5}},
+		{"others are further", attemptState{newest: 7}, 5, no, nextMove{actionBegin, 7}},
+		{"nothing is shown of what was there", attemptState{newest: -1}, 5, no, nextMove{actionBegin, 5}},
+		{"a requeue's number says nothing of ours", attemptState{newest: 4, ended: yes, next: 2}, 0, no, nextMove{actionFinish, 4}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := chooseMove(tc.seen, tc.floor, tc.relaunches); got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for _, tc := range []struct {
+		first time.Duration
+		row   int
+		want  time.Duration
+	}{
+		{time.Second, 1, time.Second},
+		{time.Second, 2, 2 * time.Second},
+		{time.Second, 6, 32 * time.Second},
+		{time.Second, 7, time.Minute},
+		{time.Second, 1000, time.Minute},
+		{0, 1000, 0},
+		{time.Minute, 2, time.Minute},
+	} {
+		if got := backoffPause(tc.first, tc.row); got != tc.want {
+			t.Errorf("after %d in a row it is %s, not %s", tc.row, got, tc.want)
+		}
+	}
+}

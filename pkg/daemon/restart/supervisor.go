@@ -1,0 +1,469 @@
+// Package restart decides what follows a failed run, and runs a daemon over all attempts of its
+// launch.
+//
+// The attempts are counted by their directories: each has a run directory of its own, which the
+// head makes, and a daemon that starts looks for the newest. So a daemon that its launcher has
+// restarted finds its peers without knowing the number of restarts.
+package restart
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/advice"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// RunDaemon runs a daemon in the given role in one attempt.
+type RunDaemon func(ctx context.Context, cfg deps.Config, role roles.Role) lifecycle.Exit
+
+// Run runs a daemon in the given role over all attempts, and returns its exit code. The
+// configuration must have been validated. When ctx ends, the daemon leaves as at an orderly end.
+func Run(ctx context.Context, cfg deps.Config, role roles.Role, runDaemon RunDaemon) int {
+	traits := cfg.Identity.Launcher.Traits()
+	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !traits.MayRelaunch {
+		return runDaemon(ctx, cfg, role).Code
+	}
+	c := console.New(console.Config{
+		Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose,
+	}, cfg.Identity, zapcore.AddSync(io.Discard))
+	defer c.Close()
+	s := &supervisor{
+		cfg: cfg, isHead: cfg.Identity.NodeIndex == 0, relaunches: traits.MayRelaunch,
+		relaunchesEach: traits.RelaunchesEachDaemon, runDaemon: runDaemon, logWarning: c.Log.Warn,
+	}
+	return s.runAttempts(ctx, role)
+}
+
+// supervisor is the state of one daemon over the attempts of a launch.
+type supervisor struct {
+	cfg            deps.Config // Previous is the information for the next attempt
+	isHead         bool
+	relaunches     bool // the launcher may restart daemons
+	relaunchesEach bool // it restarts each failed daemon
+	runDaemon      RunDaemon
+	logWarning     func(message string, fields ...zapcore.Field)
+
+	hasStarted    bool           // in this process
+	minAttempt    int            // the minimum number of the next attempt
+	failureStreak int            // number of consecutive early failures in this process
+	lastResult    *record.Result // of the newest finished attempt; nil if there is none
+	headLost      bool           // the head was lost in it
+}
+
+// endError is the reason why a daemon ends between two attempts.
+type endError struct {
+	code   int
+	reason string // empty if nothing is printed
+}
+
+func (e *endError) Error() string { return e.reason }
+
+// endSignalError is the reason why a signal ends the wait for an attempt.
+type endSignalError struct{ sig os.Signal }
+
+func (e *endSignalError) Error() string { return "told to end by " + e.sig.String() }
+
+// runAttempts runs the attempts, and returns the exit code.
+func (s *supervisor) runAttempts(ctx context.Context, role roles.Role) int {
+	var told os.Signal // a head whose peers wait for it was asked to end
+	for {
+		attempt := s.minAttempt
+		if told == nil {
+			err := s.untilSignal(ctx, func(ctx context.Context) (err error) {
+				attempt, err = s.nextAttempt(ctx)
+				return err
+			})
+			// A head that is asked to end still makes the attempt, and ends it for all nodes, because
+			// the others wait for it.
+			if by, is := errors.AsType[*endSignalError](err); is && s.isHead && s.lastResult != nil {
+				told, err = by.sig, nil
+			}
+			if err != nil {
+				return s.reportEnd(err)
+			}
+		}
+		// Take part in the attempt, and decide by its end whether another attempt follows.
+		exit := s.runAttempt(ctx, role, attempt, told)
+		switch {
+		case exit.Duplicate && !exit.EndRequested: // the daemon that died there may have been this node's
+			err := s.untilSignal(ctx, func(ctx context.Context) error {
+				return s.awaitPreviousEnd(ctx, attempt)
+			})
+			if err != nil {
+				return s.reportEnd(err)
+			}
+		case exit.Outcome == nil || exit.Outcome.NextAttempt.Number == 0 || told != nil ||
+			exit.EndRequested && !s.isHead || ctx.Err() != nil:
+			return exit.Code
+		default:
+			s.prepareNext(exit)
+			if exit.EndRequested { // after the decision
+				told = syscall.SIGTERM
+			}
+		}
+	}
+}
+
+// untilSignal runs wait with a context that also ends at a signal to end. If the context ends, it
+// returns an *endSignalError, or an [*endError] with the exit code of the newest result.
+func (s *supervisor) untilSignal(ctx context.Context, wait func(context.Context) error) error {
+	waiting, cancel := context.WithCancel(ctx)
+	var receiving sync.WaitGroup
+	var end error
+	receiving.Go(func() {
+		for end == nil {
+			select {
+			case <-waiting.Done():
+				return
+			case sig := <-s.cfg.Signals:
+				if sig == syscall.SIGTERM || sig == syscall.SIGINT {
+					end = &endSignalError{sig}
+					cancel()
+				}
+			}
+		}
+	})
+	err := wait(waiting)
+	cancel()
+	receiving.Wait()
+	switch {
+	case end != nil:
+		return end
+	case ctx.Err() != nil:
+		return &endError{code: cmp.Or(s.lastResult, new(record.Result)).Code}
+	default:
+		return err
+	}
+}
+
+// reportEnd prints why the daemon ends, and returns its exit code.
+func (s *supervisor) reportEnd(err error) int {
+	if by, is := errors.AsType[*endSignalError](err); is {
+		err = lifecycle.NewSignalFailure(by.sig, s.cfg.Identity.Host, "", s.cfg.Identity.NodeIndex)
+	}
+	end, is := errors.AsType[*endError](err)
+	if !is {
+		f := health.AsFailure(err)
+		end = &endError{health.OutcomeOfKind(f.Kind).Code, f.Message}
+	}
+	if end.reason != "" {
+		s.logWarning(end.reason)
+	}
+	return end.code
+}
+
+// runAttempt takes part in an attempt. A signal that has arrived before is passed to the daemon
+// first.
+func (s *supervisor) runAttempt(
+	ctx context.Context, role roles.Role, attempt int, told os.Signal,
+) lifecycle.Exit {
+	cfg := s.cfg
+	cfg.Identity.Attempt = attempt
+	if s.hasStarted && cfg.RenewChecks != nil {
+		if err := cfg.RenewChecks(&cfg); err != nil {
+			return lifecycle.Exit{Code: s.reportEnd(err)}
+		}
+	}
+	s.hasStarted = true
+	if told == nil {
+		return s.runDaemon(ctx, cfg, role)
+	}
+	// Pass the signal, and then all later ones.
+	all, ended := make(chan os.Signal, cap(s.cfg.Signals)+1), make(chan struct{})
+	all <- told
+	cfg.Signals = all
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case sig := <-s.cfg.Signals:
+				select {
+				case all <- sig:
+				case <-ended:
+					return
+				}
+			}
+		}
+	})
+	defer forwarding.Wait()
+	defer close(ended)
+	return s.runDaemon(ctx, cfg, role)
+}
+
+// prepareNext handles the end of an attempt that another one follows.
+func (s *supervisor) prepareNext(exit lifecycle.Exit) {
+	end := exit.Outcome
+	s.minAttempt = end.NextAttempt.Number
+	s.lastResult = &record.Result{Code: exit.Code, Reason: end.Reason, Cause: end.Cause}
+	if s.failureStreak++; end.GateOpenTime > stableRunTime {
+		s.failureStreak = 1
+	}
+	s.headLost = end.Cause != nil && slices.Contains(end.Cause.LostNodes, 0)
+	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), s.cfg.Identity.HostOf)
+}
+
+// nextAttempt returns the attempt in which to take part, when it is time.
+func (s *supervisor) nextAttempt(ctx context.Context) (int, error) {
+	if s.isHead && s.lastResult != nil { // only the head makes the next one
+		ctxutil.SleepContext(ctx, backoffPause(s.cfg.After.Backoff, s.failureStreak))
+		return s.minAttempt, nil
+	}
+	for {
+		switch next := s.inspectNewest(ctx); {
+		case next.actionKind == actionAwait:
+			if err := s.awaitPreviousEnd(ctx, next.attempt); err != nil {
+				return 0, err
+			}
+		case next.actionKind == actionFinish:
+			return 0, s.alreadyEndedError(next.attempt)
+		case next.attempt == 0:
+			return 0, nil
+		case s.isHead:
+			ctxutil.SleepContext(ctx, s.cfg.After.Backoff)
+			return next.attempt, nil
+		default:
+			return next.attempt, s.awaitDirectory(ctx, next.attempt)
+		}
+	}
+}
+
+// attemptLocation returns the location of an attempt; that of the first one is also used to find
+// all of them.
+func (s *supervisor) attemptLocation(attempt int) signal.Location {
+	cfg := s.cfg
+	cfg.Identity.Attempt = attempt
+	return cfg.RunLocation()
+}
+
+// inspectNewest finds the newest attempt, and returns what to do. If the log directory cannot be
+// used, it returns the due attempt, which reports the error.
+func (s *supervisor) inspectNewest(ctx context.Context) nextMove {
+	begun, err := s.findNewest(ctx)
+	if err == nil && begun.HasResult && s.lastResult == nil {
+		err = s.loadPreviousResults(ctx, begun)
+	}
+	if err != nil {
+		return nextMove{actionBegin, max(s.minAttempt, begun.Attempt)}
+	}
+	// A head has taken part in each attempt, because it has made it.
+	joined := begun.Dir != nil && (s.isHead || s.hasJoined(begun))
+	state := attemptState{newest: begun.Attempt, ended: begun.HasResult, joined: joined}
+	// Read the result of a finished attempt: it says whether another one follows.
+	if begun.HasResult && begun.Attempt >= s.minAttempt {
+		result, err := s.readResult(ctx, begun)
+		if err != nil {
+			return nextMove{actionBegin, begun.Attempt}
+		}
+		state.next, state.succeeded = result.NextAttempt, hasSucceeded(&result)
+	}
+	return chooseMove(state, s.minAttempt, s.relaunches)
+}
+
+// hasSucceeded reports whether the run has ended in order, with 0.
+func hasSucceeded(r *record.Result) bool { return r.Cause == nil && r.Code == 0 }
+
+// hasJoined reports whether a daemon of this node has joined an attempt.
+func (s *supervisor) hasJoined(begun signal.AttemptInfo) bool {
+	id := &s.cfg.Identity
+	return slices.Contains(begun.NodeNames, signal.NodeName(id.NodeIndex, id.Size, record.StateJoined))
+}
+
+// findNewest returns the newest attempt. It retries while the file system does not show the log
+// directory.
+func (s *supervisor) findNewest(ctx context.Context) (begun signal.AttemptInfo, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Join, health.ErrDeadline)
+	defer cancel()
+	for {
+		begun, err = s.attemptLocation(0).NewestAttempt(ctx)
+		if err == nil || !signal.IsTransient(err) || !ctxutil.SleepContext(ctx, minPollInterval) {
+			return begun, err
+		}
+	}
+}
+
+// readResult returns the result of an attempt.
+func (s *supervisor) readResult(
+	ctx context.Context, begun signal.AttemptInfo,
+) (record.Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Peer, health.ErrDeadline)
+	defer cancel()
+	return begun.ReadResult(ctx)
+}
+
+// loadPreviousResults reads the results of earlier attempts, for a restarted daemon. The head needs
+// all of them.
+func (s *supervisor) loadPreviousResults(ctx context.Context, begun signal.AttemptInfo) error {
+	result, err := s.readResult(ctx, begun)
+	if err != nil {
+		return err
+	}
+	s.lastResult = &result
+	all := []record.Result{result}
+	if s.isHead {
+		if all, err = s.attemptLocation(0).PreviousResults(ctx, begun.Attempt+1); err != nil {
+			return err
+		}
+	}
+	for _, r := range all {
+		end := lifecycle.Outcome{Cause: r.Cause, Consequences: r.Consequences}
+		s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), s.cfg.Identity.HostOf)
+	}
+	return nil
+}
+
+const (
+	minPollInterval = 20 * time.Millisecond
+	maxPollInterval = time.Second
+	// goneTimeouts is the number of peer timeouts without a change in a run directory after which all
+	// its daemons have gone. A healthy head writes a heartbeat file once in four: see
+	// config.Timeouts.RelaxedPollInterval.
+	goneTimeouts = 5
+)
+
+// goneTimeout returns the time without a change after which all daemons of an attempt have gone.
+func (s *supervisor) goneTimeout() time.Duration { return goneTimeouts * s.cfg.Times.Peer }
+
+// awaitPreviousEnd waits for the end of an attempt in which an earlier daemon of this node took
+// part. The peers of that daemon detect its loss, and end the attempt. If all daemons of the
+// attempt have gone, the head ends it.
+func (s *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
+	var before signal.AttemptInfo
+	self := advice.NodeName(s.cfg.Identity.NodeIndex, s.cfg.Identity)
+	timeout := s.cfg.Times.Join + s.goneTimeout() + health.FinalTermTimeout
+	began := time.Now()
+	for first, changed := true, began; ; first = false {
+		now, err := s.findNewest(ctx)
+		switch {
+		case err != nil:
+			return err
+		case now.Attempt > attempt || now.HasResult:
+			return nil
+		}
+		if first || !slices.Equal(now.ControlNames, before.ControlNames) ||
+			!slices.Equal(now.NodeNames, before.NodeNames) {
+			if err := s.checkDuplicate(ctx, now); err != nil {
+				return err
+			}
+			if first {
+				s.logWarning(fmt.Sprintf("an earlier daemon of %s takes part in attempt %d: waiting for its end",
+					self, attempt+1))
+			}
+			changed, before = time.Now(), now
+		}
+		// If nothing changes any more, the head ends the attempt. If the wait is too long, another daemon
+		// of this node must be alive, and this one gives up.
+		if s.isHead && time.Since(changed) > s.goneTimeout() {
+			return s.closeOrphanedAttempt(ctx, now)
+		}
+		waited, mayStandBy := time.Since(began), s.cfg.HasSpares() && !s.isHead
+		if waited > timeout && (!mayStandBy || time.Since(changed) > timeout) {
+			return health.NewFailure(health.Launch, "cannot take part as %s: another daemon of this node "+
+				"has joined attempt %d already, which has not ended after %s; start one daemon per node",
+				self, attempt+1, waited.Round(time.Second/10))
+		}
+		if !ctxutil.SleepContext(ctx, min(max(minPollInterval, time.Since(began)/8), maxPollInterval)) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// checkDuplicate returns an error if the earlier daemon of this node lives on this host: it was
+// started in addition to this one, and waiting does not help.
+func (s *supervisor) checkDuplicate(ctx context.Context, begun signal.AttemptInfo) error {
+	if !s.hasJoined(begun) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Peer, health.ErrDeadline)
+	defer cancel()
+	return begun.CheckDuplicate(ctx)
+}
+
+// closeOrphanedAttempt publishes the result of an attempt that has no daemons left.
+func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.AttemptInfo) error {
+	f := health.NewFailure(health.DaemonDied,
+		"the daemons of attempt %d have ended: its run directory has not changed for %s",
+		begun.Attempt+1, s.goneTimeout())
+	f.Host = s.cfg.Identity.Host
+	outcome := health.OutcomeOfCause(f.Failure)
+	result := &record.Result{
+		Run: begun.Name(), Size: s.cfg.Identity.Size, Code: outcome.Code, Outcome: outcome.Name,
+		Reason: f.Message, Cause: &f.Failure,
+		RunTimings: record.RunTimings{ProgramVersion: s.cfg.Program},
+	}
+	policy := attemptPolicy{
+		maxRestarts: s.cfg.After.Restarts, attempt: begun.Attempt, nodes: s.cfg.Identity.Size,
+	}
+	if restarts, _ := decideAttempt(f.Failure, policy); restarts {
+		result.NextAttempt = begun.Attempt + 1
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Peer, health.ErrDeadline)
+	defer cancel()
+	err := begun.PublishOnce(ctx, signal.NameResult, result)
+	if errors.Is(err, signal.ErrAlreadyPublished) {
+		return nil
+	}
+	if err == nil {
+		s.logWarning(f.Message)
+	}
+	return err
+}
+
+// awaitDirectory waits for the directory of an attempt. A head that was lost has less time, because
+// it never returns unless something restarts it.
+func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
+	within := s.cfg.Times.Join + maxBackoff
+	if s.headLost && !s.relaunches {
+		within = min(within, s.cfg.Times.DaemonReturnTimeout()+s.cfg.After.Backoff)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
+	defer cancel()
+	_, _, err := signal.NewFinder(s.attemptLocation(attempt)).AwaitRun(ctx)
+	if !errors.Is(err, health.ErrDeadline) {
+		return nil // the daemon finds it, or reports the error
+	}
+	last := cmp.Or(s.lastResult, &record.Result{Code: health.OutcomeOfKind(health.PeerLost).Code})
+	reason := fmt.Sprintf("attempt %d has not started within %s: %s has not been restarted",
+		attempt+1, within.Round(time.Second/10), advice.NodeName(0, s.cfg.Identity))
+	if last.Reason != "" {
+		reason += "; the previous one ended: " + last.Reason
+	}
+	return &endError{last.Code, reason}
+}
+
+// alreadyEndedError returns the reason why there is no further attempt: the run has ended already.
+// A name that was used before is refused, as with only one attempt.
+func (s *supervisor) alreadyEndedError(attempt int) error {
+	last, run := s.lastResult, s.attemptLocation(attempt).Run
+	switch {
+	case !hasSucceeded(last):
+		return &endError{last.Code, fmt.Sprintf("run %s has ended already, with code %d: %s",
+			run, last.Code, last.Reason)}
+	case s.isHead && !s.relaunchesEach:
+		// This is another launch with that name, which must not seem to have succeeded.
+		return health.NewFailure(health.ShareUnusable,
+			"cannot create run %s in %s: it exists already, and has ended; "+
+				"give another --job-id, or another --log-dir", run, s.cfg.LogDir)
+	default:
+		return &endError{0, fmt.Sprintf("run %s has ended already: %s", run, last.Reason)}
+	}
+}
