@@ -213,7 +213,8 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 		return strange(err.Error())
 	}
 	defer func() { _ = dir.Close() }()
-	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
+	opened, err := meteredCall(p, signal.OpStat, func() (fs.FileInfo, error) { return dir.Stat(".") })
+	if err != nil || !os.SameFile(info, opened) {
 		return strange("it has changed in the meantime")
 	}
 	job, err := p.readJob(dir)
@@ -340,7 +341,8 @@ func (p *pruner) removeReferences(name string) {
 	if info, err := p.lstatName(p.root, signal.BadNodesDir); err == nil && info.IsDir() {
 		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(path.Join(signal.BadNodesDir, name)) })
 	}
-	if target, err := p.root.Readlink(signal.LatestLink); err == nil && target == name {
+	target, err := meteredCall(p, signal.OpReadlink, func() (string, error) { return p.root.Readlink(signal.LatestLink) })
+	if err == nil && target == name {
 		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(signal.LatestLink) })
 	}
 }

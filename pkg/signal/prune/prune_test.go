@@ -204,6 +204,22 @@ func TestMany(t *testing.T) {
 	t.Logf("%d runs of 5 names beside a live one, by two at once: %s, %d calls into the share", runs, took.Round(time.Millisecond), meter.CallStats().Calls)
 }
 
+// TestCountedCalls verifies that the meter counts all calls for a run that is removed.
+func TestCountedCalls(t *testing.T) {
+	logs := logDir(t)
+	leave(t, logs, "1.0", 40*day, true)
+	must(t, os.Symlink("1.0", filepath.Join(logs, signal.LatestLink)))
+	var meter signal.CallMeter
+	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Meter: &meter, Report: func(string, string) {}}
+	_, err := order.PruneRuns(t.Context())
+	must(t, err)
+	// Stat: log directory, probe, run twice, job record, result, run again, bad nodes, hidden run, and
+	// its four names. Remove: probe, link, the four names and the run.
+	if got := meter.CallStats().ByKind; got["stat"] != 13 || got["readlink"] != 1 || got["remove"] != 7 {
+		t.Errorf("counted %v", got)
+	}
+}
+
 // TestEndsEarly verifies that a cancelled call stops early and that the next one continues.
 func TestEndsEarly(t *testing.T) {
 	logs := logDir(t)
