@@ -393,7 +393,7 @@ func TestClaim(t *testing.T) {
 		{"every call fails once, and the link was made", inVain(syscall.EIO), false, nil, false},
 		{"the first without links", without(syscall.EPERM), false, nil, false},
 		{"the second without links, where nobody lists", without(syscall.ENOTSUP), true, nil, false},
-		{"links fail for good", without(syscall.EIO), false, nil, false},
+		{"a share that fails", without(syscall.EIO), false, syscall.EIO, false},
 		{"a full share", &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}, false, syscall.ENOSPC, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

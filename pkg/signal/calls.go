@@ -202,11 +202,11 @@ func (a Access) publishFirst(dir, name string, data []byte, durable bool) error 
 	}
 	err := a.changeName(MakeLink, temporary, dir+"/"+name)
 	switch {
-	case err == nil, errors.Is(err, os.ErrExist):
-	case !durable:
-		err = a.renamePrivate(temporary, dir+"/"+name)
-	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.ENOSYS):
+	case !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOTSUP) && !errors.Is(err, syscall.ENOSYS):
+	case durable:
 		err = a.renameIfAbsent(dir, temporary, name)
+	default:
+		err = a.renamePrivate(temporary, dir+"/"+name)
 	}
 	if errors.Is(err, os.ErrExist) {
 		return ErrAlreadyPublished

@@ -107,6 +107,7 @@ func FindStaleRuns(ctx context.Context, p Location, quiet time.Duration) ([]Stal
 	if err != nil {
 		return nil, err
 	}
+	slices.Sort(names) // so that a second search inspects the same ones
 	var found []StaleRun
 	for _, name := range names[:min(len(names), maxScannedRuns)] {
 		path := filepath.Join(p.LogDir, name)

@@ -3,6 +3,7 @@ package signal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,6 +150,26 @@ func TestEndlessRuns(t *testing.T) {
 	p.LogDir = filepath.Join(p.LogDir, "none")
 	if got, err = FindStaleRuns(within(t), p, 0); err != nil || got != nil {
 		t.Errorf("where there is no log directory: %+v, %v", got, err)
+	}
+}
+
+// TestStaleRunsLimit verifies that the names beyond the limit are the last ones in their order.
+func TestStaleRunsLimit(t *testing.T) {
+	p, inspected := newPlace(t), map[string]bool{}
+	p.FS = &faulty{
+		onList: func(string) (names []string, _ error) {
+			for i := range maxScannedRuns + 1 {
+				names = append([]string{fmt.Sprintf("%04d", i)}, names...)
+			}
+			return names, nil
+		},
+		onLook: func(path string) error {
+			inspected[filepath.Base(path)] = true
+			return syscall.EACCES
+		},
+	}
+	if _, err := FindStaleRuns(within(t), p, 0); err != nil || len(inspected) != maxScannedRuns || inspected["1000"] {
+		t.Errorf("inspected %d names, the last one: %v; %v", len(inspected), inspected["1000"], err)
 	}
 }
 
