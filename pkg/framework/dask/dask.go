@@ -197,7 +197,13 @@ func checkOwnWorkers(ctx context.Context, address string, node framework.Node, w
 	if err != nil {
 		return err
 	}
-	return compareOwnWorkers(wanted, workers)
+	var gaps []string
+	for _, want := range wanted {
+		if gap := workerGap(want, workers); gap != "" {
+			gaps = append(gaps, "the worker "+want.Name+" "+gap)
+		}
+	}
+	return gapsError(gaps)
 }
 
 // fetchWorkers requests the list of workers from the scheduler.

@@ -40,18 +40,6 @@ func expectedWorker(name string, flags framework.Arguments) workerInfo {
 	return want
 }
 
-// compareOwnWorkers returns nil if the workers of a node are listed with their expected properties.
-// Otherwise the error names what is missing.
-func compareOwnWorkers(wanted, counted []workerInfo) error {
-	var gaps []string
-	for _, want := range wanted {
-		if gap := workerGap(want, counted); gap != "" {
-			gaps = append(gaps, "the worker "+want.Name+" "+gap)
-		}
-	}
-	return gapsError(gaps)
-}
-
 // compareMembers returns nil if all workers of the members are listed, and no others. Otherwise the
 // error names the missing workers, in the order of the nodes, and unexpected ones last. Each node
 // has verified the properties of its own workers.

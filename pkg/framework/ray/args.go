@@ -121,21 +121,14 @@ var headOnlyFlags = []string{"--include-dashboard", "--redis-shard-ports", "--sy
 func parseUserFlags(args []string, head bool) (framework.Arguments, error) {
 	extra, err := parseFlags(args)
 	if err == nil {
-		err = rejectFlags(extra, head)
-	}
-	return extra, err
-}
-
-func rejectFlags(extra framework.Arguments, head bool) error {
-	if err := extra.RejectFlags("ray start", reservedFlags); err != nil || head {
-		return err
+		err = extra.RejectFlags("ray start", reservedFlags)
 	}
 	for _, name := range headOnlyFlags {
-		if extra.HasFlag(name) {
-			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray accepts it for the head only", name)
+		if err == nil && !head && extra.HasFlag(name) {
+			err = fmt.Errorf("cannot pass %s to a worker's ray start: Ray accepts it for the head only", name)
 		}
 	}
-	return nil
+	return extra, err
 }
 
 // checkSocketPath returns an error if the paths of Ray's sockets in dir would exceed the maximum of

@@ -3,7 +3,6 @@ package ray
 import (
 	"encoding/hex"
 	"path/filepath"
-	"slices"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -30,23 +29,16 @@ const tokenFile = "ray-token"
 // NodeCredentials returns a token of this run, unless the user's variables decide. A token in the
 // home directory is ignored, because Ray leaves one there itself.
 func (r Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
+	env := roles.EnvironmentOf(node.Environ)
+	isSet := func(name string) bool { value, _ := env(name); return value != "" }
 	switch {
 	case r.Auth == authOff:
 		return framework.Credentials{Env: map[string]string{authModeVariable: "disabled"}}, nil
-	case r.Auth == authOwn || hasOwnAuth(node.Environ):
+	case r.Auth == authOwn || isSet(authModeVariable) || isSet(tokenVariable) || isSet(tokenPathVariable):
 		return framework.Credentials{Env: map[string]string{}}, nil
 	}
 	return framework.Credentials{
 		Files: map[string][]byte{tokenFile: []byte(hex.EncodeToString(secret))},
 		Env:   map[string]string{authModeVariable: tokenMode, tokenPathVariable: filepath.Join(node.TempDir, tokenFile)},
 	}, nil
-}
-
-// hasOwnAuth reports whether the user's environment decides.
-func hasOwnAuth(environ []string) bool {
-	env := roles.EnvironmentOf(environ)
-	return slices.ContainsFunc([]string{authModeVariable, tokenVariable, tokenPathVariable}, func(name string) bool {
-		value, _ := env(name)
-		return value != ""
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -18,12 +17,6 @@ var daemonSettings = map[string]string{
 	// On SIGTERM Ray waits up to 30 s for the node's tasks, as long as Slurm gives the whole job. When
 	// services are ended, the driver has ended already.
 	"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-}
-
-// daemonEnv returns the environment of Ray's daemons: the node's environment without the address of
-// a cluster, and with the variables from the head.
-func daemonEnv(environ []string, settings, told map[string]string) []string {
-	return framework.ServiceEnviron(environ, settings, told, staleVariables)
 }
 
 // findAuthToken returns the token of Ray's authentication, as Ray would find it in this

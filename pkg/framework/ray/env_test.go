@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
 func TestRayDaemonEnv(t *testing.T) {
@@ -35,7 +37,7 @@ func TestRayDaemonEnv(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got := daemonEnv(append(slices.Clip(environ), tc.add...), daemonSettings, tc.more)
+			got := framework.ServiceEnviron(append(slices.Clip(environ), tc.add...), daemonSettings, tc.more, staleVariables)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}

@@ -64,16 +64,13 @@ func dialGCS(address, token string) (*gcsClient, error) {
 	return &gcsClient{address: address, token: token, conn: conn}, nil
 }
 
-// closeConn closes the connection.
-func (c *gcsClient) closeConn() error { return c.conn.Close() }
-
 // withGCSClient calls ask with a client for the GCS, or the raylet, at address.
 func withGCSClient(address, token string, ask func(*gcsClient) error) error {
 	client, err := dialGCS(address, token)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.closeConn() }()
+	defer func() { _ = client.conn.Close() }()
 	return ask(client)
 }
 

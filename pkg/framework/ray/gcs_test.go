@@ -89,7 +89,7 @@ func dialed(t *testing.T, address, token string) *gcsClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = gcs.closeConn() })
+	t.Cleanup(func() { _ = gcs.conn.Close() })
 	return gcs
 }
 

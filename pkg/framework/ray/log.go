@@ -61,7 +61,11 @@ func findFailureLines(text []byte) []string {
 		switch {
 		case strings.Contains(line, noDashboardMessage):
 		case strings.HasPrefix(line, "[") && strings.Contains(truncateText(line, 60), " C "):
-			fatal = trimPreamble(line)
+			fatal = line
+			// Ray's preamble would fill the line.
+			if _, check, found := strings.Cut(line, "Check failed: "); found {
+				fatal = "Check failed: " + check
+			}
 		case strings.HasPrefix(line, "[") && strings.Contains(truncateText(line, 60), " E "):
 			failed = line
 		case isExceptionLine(line):
@@ -69,14 +73,6 @@ func findFailureLines(text []byte) []string {
 		}
 	}
 	return slices.DeleteFunc([]string{failed, fatal, raised}, func(s string) bool { return s == "" })
-}
-
-// trimPreamble returns a fatal error without Ray's preamble, which would fill the line.
-func trimPreamble(line string) string {
-	if _, check, found := strings.Cut(line, "Check failed: "); found {
-		return "Check failed: " + check
-	}
-	return line
 }
 
 // truncateText returns at most the first n bytes of a text.

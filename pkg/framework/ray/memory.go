@@ -19,7 +19,9 @@ func memoryFlags(node framework.Node, extra framework.Arguments) framework.Argum
 	if node.MaxMemory <= 0 {
 		return nil
 	}
-	store := storeSize(node.MaxMemory, node.Environ, shmSize())
+	var shm unix.Statfs_t
+	_ = unix.Statfs("/dev/shm", &shm) // on failure, the size is 0
+	store := storeSize(node.MaxMemory, node.Environ, int64(shm.Blocks)*shm.Bsize)
 	flags := framework.Arguments{objectStoreFlag + "=" + strconv.FormatInt(store, 10)}
 	if given, has := extra.LastValue(objectStoreFlag); has {
 		store, _ = strconv.ParseInt(given, 10, 64) // Ray reports an invalid number
@@ -54,13 +56,4 @@ func storeSize(memory int64, environ []string, shm int64) int64 {
 	most := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", maxStoreBytes)
 	size := min(part*float64(memory), most, max(minSlowStoreBytes, shmFraction*float64(shm)))
 	return max(int64(size), minStoreBytes)
-}
-
-// shmSize returns the size of /dev/shm in bytes, or 0 if it is unknown.
-func shmSize() int64 {
-	var room unix.Statfs_t
-	if unix.Statfs("/dev/shm", &room) != nil {
-		return 0
-	}
-	return int64(room.Blocks) * room.Bsize
 }

@@ -97,7 +97,11 @@ func parseNodesReply(b []byte) ([]tableEntry, error) {
 	}
 	var nodes []tableEntry
 	for _, node := range reply.NodeInfoList {
-		nodes = append(nodes, newTableEntry(node))
+		nodes = append(nodes, tableEntry{
+			ID: hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]), Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
+			Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort), Alive: node.State == gcs.GcsNodeInfo_ALIVE,
+			Resources: node.ResourcesTotal, DeathReason: formatDeathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
+		})
 	}
 	slices.SortStableFunc(nodes, compareNameAndStart)
 	return nodes, nil
@@ -117,14 +121,6 @@ func countNodes(b []byte) (count int) {
 		b = b[n:]
 	}
 	return count
-}
-
-func newTableEntry(node *gcs.GcsNodeInfo) tableEntry {
-	return tableEntry{
-		ID: hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]), Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
-		Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort), Alive: node.State == gcs.GcsNodeInfo_ALIVE,
-		Resources: node.ResourcesTotal, DeathReason: formatDeathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
-	}
 }
 
 // shortenText shortens a text for a message.

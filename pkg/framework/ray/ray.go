@@ -105,12 +105,6 @@ const (
 	logsEnd     = "end"
 )
 
-// ownLogs describes Ray's own logs below tempDir.
-func (r Cluster) ownLogs(tempDir string) framework.ServiceLogs {
-	every, err := time.ParseDuration(r.Logs)
-	return framework.ServiceLogs{Dir: filepath.Join(tempDir, "session_latest", "logs"), KeepAlways: err == nil || r.Logs == logsEnd, KeepInterval: every}
-}
-
 // BuildFramework returns the cluster with the present settings.
 func (r *Cluster) BuildFramework(dedicatedHead bool) framework.Framework {
 	chosen := *r
@@ -227,8 +221,9 @@ func (r Cluster) newService(
 	if err != nil {
 		return nil, err
 	}
-	env := daemonEnv(node.Environ, r.daemonVariables(node), endpoint.Env)
+	env := framework.ServiceEnviron(node.Environ, r.daemonVariables(node), endpoint.Env, staleVariables)
 	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
+	interval, _ := time.ParseDuration(r.Logs) // 0 unless it is a duration
 	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,
@@ -241,7 +236,9 @@ func (r Cluster) newService(
 		},
 		CheckReady:       func(ctx context.Context) error { return withLogLines(look(at, ctx), node.TempDir) },
 		MaxCheckInterval: readyInterval(node.Size),
-		OwnLogs:          r.ownLogs(node.TempDir),
+		OwnLogs: framework.ServiceLogs{
+			Dir: filepath.Join(node.TempDir, "session_latest", "logs"), KeepAlways: r.Logs == logsEnd || interval > 0, KeepInterval: interval,
+		},
 		IsTransient: func(exit process.Exit, lines []string) bool {
 			return isTransient(exit, append(slices.Clip(lines), failureLines(node.TempDir)...))
 		},

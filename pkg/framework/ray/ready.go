@@ -24,10 +24,14 @@ type readinessCheck struct {
 // belongs to this attempt, and its own node is alive. Workers that start earlier wait two seconds
 // longer.
 func (l readinessCheck) checkHead(ctx context.Context) error {
-	ours, err := latestSession(l.tempDir)
-	if err != nil {
-		return err
+	target, err := os.Readlink(filepath.Join(l.tempDir, "session_latest"))
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("ray start has not created its session yet")
 	}
+	if err != nil {
+		return fmt.Errorf("cannot read Ray's latest session: %v", err)
+	}
+	ours := filepath.Base(target)
 	return withGCSClient(l.gcsAddress, l.token, func(gcs *gcsClient) error {
 		if err := gcs.checkHealth(ctx); err != nil {
 			return err
@@ -74,18 +78,6 @@ func (l readinessCheck) checkNode(ctx context.Context, gcs *gcsClient) error {
 	}
 	raylet := net.JoinHostPort(newest.Address, strconv.Itoa(newest.Port))
 	return withGCSClient(raylet, l.token, func(raylet *gcsClient) error { return raylet.checkHealth(ctx) })
-}
-
-// latestSession returns the name of the session in tempDir that was started last.
-func latestSession(tempDir string) (string, error) {
-	target, err := os.Readlink(filepath.Join(tempDir, "session_latest"))
-	if errors.Is(err, os.ErrNotExist) {
-		return "", errors.New("ray start has not created its session yet")
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot read Ray's latest session: %v", err)
-	}
-	return filepath.Base(target), nil
 }
 
 // readyInterval returns the interval at which a node checks whether it is up. All nodes together

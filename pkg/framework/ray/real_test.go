@@ -213,7 +213,7 @@ func record(t *testing.T, endpoint framework.Endpoint, name, method string, requ
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = gcs.closeConn() }()
+	defer func() { _ = gcs.conn.Close() }()
 	reply, err := gcs.invokeMethod(t.Context(), method, request)
 	if err == nil {
 		err = os.WriteFile(filepath.Join("testdata", "ray-"+version+"-"+name+".bin"), reply, 0o644)

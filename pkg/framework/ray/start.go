@@ -47,30 +47,24 @@ func encodeStartOrder(argv, user framework.Arguments, block bool) []byte {
 // warmCommand returns the command that runs startScript for a ray command, or nil if that is not
 // Ray's own script.
 func warmCommand(program string, env []string) []string {
-	file, err := process.ResolveProgram(program, env)
+	path, err := process.ResolveProgram(program, env)
 	if err != nil {
 		return nil // the start reports it
 	}
-	if file, err = filepath.Abs(file); err != nil {
+	if path, err = filepath.Abs(path); err != nil {
 		return nil
 	}
-	python := findPython(readFileStart(file))
-	if python == nil {
-		return nil
-	}
-	return append(python, "-c", startScript, file)
-}
-
-// readFileStart returns the first part of a file, or nothing if it cannot be read.
-func readFileStart(path string) []byte {
-	const enough = 4 << 10
 	file, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = file.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(file, enough))
-	return text
+	text, _ := io.ReadAll(io.LimitReader(file, 4<<10)) // the beginning is enough
+	python := findPython(text)
+	if python == nil {
+		return nil
+	}
+	return append(python, "-c", startScript, path)
 }
 
 // findPython returns the Python that runs a script as installers write it for Ray, or nil if it is

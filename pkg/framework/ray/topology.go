@@ -34,22 +34,16 @@ func topologyResources(node framework.Node) map[string]float64 {
 // have the same digits, or none, are still distinguished by domain and sorted by index.
 func topoRank(block string, rank int) float64 {
 	const blockSize = 1e6 // more nodes than any launch has
-	return blockSize*blockNumber(block) + float64(rank+1)
-}
-
-// blockNumber returns the number that consists of the digits in a name. It returns 0 if there are
-// none, or too many for Ray, which refuses a resource above 1e14.
-func blockNumber(name string) float64 {
-	const most = 99e6
+	const maxBlock = 99e6 // Ray refuses a resource above 1e14
 	digits := strings.Map(func(r rune) rune {
 		if r < '0' || r > '9' {
 			return -1
 		}
 		return r
-	}, name)
+	}, block)
 	number, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || number > most {
-		return 0
+	if err != nil || number > maxBlock {
+		number = 0
 	}
-	return float64(number)
+	return blockSize*float64(number) + float64(rank+1)
 }
