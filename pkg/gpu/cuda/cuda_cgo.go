@@ -81,20 +81,6 @@ func (l library) lookUpSymbol(function string) unsafe.Pointer {
 	return C.dlsym(l.handle, name)
 }
 
-// loadedPath returns the path of the loaded library with symbolic links resolved: the real file
-// name contains the driver's version. It returns the empty string if the library lacks cuInit.
-func (l library) loadedPath() string {
-	symbol := l.lookUpSymbol("cuInit")
-	if symbol == nil {
-		return ""
-	}
-	name := C.GoString(C.file_of(symbol))
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real
-	}
-	return textutil.SingleLine(name, maxForeignText)
-}
-
 // callFunction calls a function of the library and returns its result with its name. It returns
 // FunctionNotFound if the library lacks the function.
 func (l library) callFunction(function string, call func(f unsafe.Pointer) C.int) Result {
@@ -104,17 +90,12 @@ func (l library) callFunction(function string, call func(f unsafe.Pointer) C.int
 	}
 	late := time.AfterFunc(slowCallThreshold, func() { fmt.Fprintf(os.Stderr, "waiting for %s\n", function) })
 	defer late.Stop()
-	return l.nameResult(call(f))
-}
-
-// nameResult returns a result code with the library's name for it, or with our own name if the
-// library is too old to have names.
-func (l library) nameResult(code C.int) Result {
+	code := call(f)
 	answer := newResult(ResultCode(code))
-	f := l.lookUpSymbol("cuGetErrorName")
+	namer := l.lookUpSymbol("cuGetErrorName")
 	var name *C.char
-	if code == 0 || f == nil || C.call_name(f, code, &name) != 0 || name == nil {
-		return answer
+	if code == 0 || namer == nil || C.call_name(namer, code, &name) != 0 || name == nil {
+		return answer // the library may be too old to have names
 	}
 	answer.Name = strings.TrimPrefix(textutil.SingleLine(C.GoString(name), maxForeignText), "CUDA_ERROR_")
 	return answer
@@ -127,7 +108,14 @@ func queryDriver(f *Facts) {
 		f.Init, f.Detail = newResult(LibraryNotFound), err.Error()
 		return
 	}
-	f.Loaded = l.loadedPath()
+	// Resolve symbolic links, because the real file name contains the driver's version.
+	if symbol := l.lookUpSymbol("cuInit"); symbol != nil {
+		name := C.GoString(C.file_of(symbol))
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			name = real
+		}
+		f.Loaded = textutil.SingleLine(name, maxForeignText)
+	}
 	f.Init = l.callFunction("cuInit", func(fn unsafe.Pointer) C.int { return C.call_flags(fn, 0) })
 	f.Driver = l.queryNumber("cuDriverGetVersion")
 	// Without cuInit there are no devices.
@@ -168,20 +156,16 @@ func (l library) queryDevice(ordinal int) (Device, C.int) {
 		return C.call_text(f, (*C.char)(unsafe.Pointer(&name[0])), C.int(len(name)), handle)
 	})
 	d.Name = newReading(answer, textutil.SingleLine(unix.ByteSliceToString(name[:]), maxForeignText))
-	d.UUID = l.queryUUID(handle)
-	return d, handle
-}
-
-// queryUUID queries the UUID of a device. Under MIG it is the UUID of the instance if the driver
-// has cuDeviceGetUuid_v2 (since CUDA 11.4), and otherwise that of the GPU.
-func (l library) queryUUID(handle C.int) Reading[string] {
+	// Under MIG the UUID is that of the instance if the driver has cuDeviceGetUuid_v2 (since CUDA
+	// 11.4), and otherwise that of the GPU.
 	function := "cuDeviceGetUuid_v2"
 	if l.lookUpSymbol(function) == nil {
 		function = "cuDeviceGetUuid"
 	}
 	var id [16]byte
-	answer := l.callFunction(function, func(f unsafe.Pointer) C.int { return C.call_bytes(f, unsafe.Pointer(&id[0]), handle) })
-	return newReading(answer, fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
+	answer = l.callFunction(function, func(f unsafe.Pointer) C.int { return C.call_bytes(f, unsafe.Pointer(&id[0]), handle) })
+	d.UUID = newReading(answer, fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
+	return d, handle
 }
 
 // inaccessiblePairs queries for each ordered pair of devices whether the first can access the

@@ -31,8 +31,19 @@ var lostHints = map[gpu.NVMLReturn]string{
 func (s evaluation) countFindings() []check.Finding {
 	e := gpuCheck{evaluation: s, FindingBuilder: gpuRule{id: "gpu.count", source: sourceCount}.newFindings()}
 	e.checkCount()
-	if len(e.Findings) == 0 {
-		e.addCountPassed()
+	if len(e.Findings) > 0 {
+		return e.Findings
+	}
+	switch want := e.want.Count; {
+	case want > 0:
+		f := e.AddFinding(check.Pass, "", fmt.Sprintf("%d of %d", min(e.usableUnits, want), want), fmt.Sprintf("%d (%s)", want, e.want.countSourceText()), "")
+		if e.permittedUnits > want {
+			f.Observed += fmt.Sprintf("; NVML shows %d", e.permittedUnits)
+		}
+	case e.usableUnits == 0:
+		e.AddSkip("the NVIDIA driver shows no GPU, and none is expected")
+	default:
+		e.AddPass(fmt.Sprintf("%d; the expected number is not known", e.usableUnits))
 	}
 	return e.Findings
 }
@@ -58,21 +69,6 @@ func (e *gpuCheck) checkCount() {
 // blameVisibleList attributes the finding to the job's own CUDA_VISIBLE_DEVICES.
 func blameVisibleList(f *check.Finding) {
 	f.Source, f.Class = gpu.VisibleDevicesVariable, check.ClassUser
-}
-
-// addCountPassed adds the finding that no GPU is missing.
-func (e *gpuCheck) addCountPassed() {
-	switch want := e.want.Count; {
-	case want > 0:
-		f := e.AddFinding(check.Pass, "", fmt.Sprintf("%d of %d", min(e.usableUnits, want), want), fmt.Sprintf("%d (%s)", want, e.want.countSourceText()), "")
-		if e.permittedUnits > want {
-			f.Observed += fmt.Sprintf("; NVML shows %d", e.permittedUnits)
-		}
-	case e.usableUnits == 0:
-		e.AddSkip("the NVIDIA driver shows no GPU, and none is expected")
-	default:
-		e.AddPass(fmt.Sprintf("%d; the expected number is not known", e.usableUnits))
-	}
 }
 
 // reportLostGPUs adds a finding for each GPU that does not answer.

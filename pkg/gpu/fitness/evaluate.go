@@ -1,6 +1,7 @@
 package fitness
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,11 @@ func EvaluateFacts(f gpu.Facts, want Expectation) []check.Finding {
 		return []check.Finding{initFailureFinding(f, want)}
 	}
 	// NVML works. Stop here if the job uses no GPU.
-	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: formatVersions(f), Source: sourceInit}}
+	versions := "driver " + cmp.Or(f.Driver.OrZero(), "version unknown")
+	if cuda, ok := f.CUDA.Get(); ok {
+		versions += ", CUDA " + cuda
+	}
+	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: versions, Source: sourceInit}}
 	if want.HasNoGPUs() {
 		return append(findings, check.Finding{
 			ID: "gpu.count", Verdict: check.Skip, Source: sourceCount,

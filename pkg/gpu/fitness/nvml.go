@@ -1,7 +1,6 @@
 package fitness
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -125,13 +124,4 @@ func explainMissingLibrary(f *check.Finding, facts gpu.Facts, want Expectation) 
 	if want.Count > 0 {
 		f.Observed += fmt.Sprintf("; %d GPUs are expected (%s)", want.Count, want.countSourceText())
 	}
-}
-
-// formatVersions returns the versions of the driver and of CUDA as text.
-func formatVersions(f gpu.Facts) string {
-	text := "driver " + cmp.Or(f.Driver.OrZero(), "version unknown")
-	if cuda, ok := f.CUDA.Get(); ok {
-		text += ", CUDA " + cuda
-	}
-	return text
 }

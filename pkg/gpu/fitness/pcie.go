@@ -24,10 +24,16 @@ func checkPCIe(e *gpuCheck) {
 		return
 	}
 	const hint = "check the card, its riser and its slot: the link is slower than possible"
-	// Without siblings, compare with the maximum, but only under load.
-	like := e.pcieSiblings()
+	// Without other GPUs of the same model, compare with the maximum, but only under load.
+	like := slices.DeleteFunc(slices.Clone(e.facts.GPUs), func(other gpu.GPU) bool {
+		return other.Index == e.gpu.Index || other.Name.OrZero() != e.gpu.Name.OrZero() || !other.IsUsable() || !isTrained(other.PCIe.OrZero())
+	})
 	if len(like) == 0 {
-		load := e.effectiveLoad()
+		load := e.gpu.LoadPercent.OrZero()
+		if on, ok := e.gpu.Persistence.Get(); ok && !on {
+			// The driver was started by our own query, and scrubs the memory, which looks like load (nvml.h).
+			load = 0
+		}
 		e.addFindingIf(load > 0 && link.Width < link.MaxWidth, check.Warn, fmt.Sprintf("x%d of x%d lanes, at %d %% load", link.Width, link.MaxWidth, load),
 			hint, withExpected(fmt.Sprintf("x%d", link.MaxWidth)), withStrict)
 		e.addFindingIf(load > 0 && link.Gen < link.MaxGen, check.Warn, fmt.Sprintf("generation %d of %d, at %d %% load", link.Gen, link.MaxGen, load),
@@ -50,22 +56,6 @@ func checkPCIe(e *gpuCheck) {
 
 // isTrained reports whether the values of a link are possible.
 func isTrained(l gpu.PCIe) bool { return min(l.Width, l.MaxWidth, l.Gen, l.MaxGen) > 0 }
-
-// pcieSiblings returns the node's other GPUs of the same model that have a known PCIe link.
-func (e *gpuCheck) pcieSiblings() []gpu.GPU {
-	return slices.DeleteFunc(slices.Clone(e.facts.GPUs), func(other gpu.GPU) bool {
-		return other.Index == e.gpu.Index || other.Name.OrZero() != e.gpu.Name.OrZero() || !other.IsUsable() || !isTrained(other.PCIe.OrZero())
-	})
-}
-
-// effectiveLoad returns the load of the GPU in percent. Without persistence mode it returns 0: the
-// driver was then started by our own query, and scrubs the memory, which looks like load (nvml.h).
-func (e *gpuCheck) effectiveLoad() int {
-	if on, ok := e.gpu.Persistence.Get(); ok && !on {
-		return 0
-	}
-	return e.gpu.LoadPercent.OrZero()
-}
 
 // isNoBusier reports whether the GPU one is known to be no busier than other. It is not if its
 // performance state is faster. If the states are unknown, other must have some load and one no more

@@ -93,15 +93,6 @@ func (c *gpuSelection) applyVisibleList(allowed []gpu.GPU, want Expectation) {
 	}
 }
 
-// jobInstances returns the MIG instances of g that the job uses: those listed by UUID, or all if
-// there is no list. If an entry names only the GPU, CUDA uses one of its instances, but it is not
-// documented which one.
-func (s evaluation) jobInstances(g gpu.GPU) []gpu.MIGInstance {
-	return slices.DeleteFunc(slices.Clone(g.MIGInstances), func(m gpu.MIGInstance) bool {
-		return s.want.Visible != nil && !slices.ContainsFunc(s.want.Visible, func(v gpu.Selector) bool { return v.UUID != "" && v.MatchesPrefix(m.UUID) })
-	})
-}
-
 // findSelected returns the index in gpus of the GPU that s selects, or -1 if there is none.
 func findSelected(gpus []gpu.GPU, s gpu.Selector) int {
 	if s.UUID == "" {
@@ -163,10 +154,14 @@ func Attributes(f gpu.Facts, want Expectation) []check.Attribute {
 	}
 	// Compare the GPUs that answer. An attribute has one value for each different value of a GPU.
 	well := selectGPUs(f, want).answeringGPUs()
+	used := len(well) // each node may have more GPUs than the job requests, in different numbers
+	if want.Count > 0 {
+		used = min(used, want.Count)
+	}
 	of := func(value func(gpu.GPU) string) string { return strings.Join(distinctValues(well, value), ", ") }
 	return slices.DeleteFunc([]check.Attribute{
 		{ID: "x.gpu_model", Value: strings.Join(modelNames(well), ", ")},
-		{ID: "x.gpu_count", Value: strconv.Itoa(countJobGPUs(well, want))},
+		{ID: "x.gpu_count", Value: strconv.Itoa(used)},
 		{ID: "x.driver", Value: f.Driver.OrZero()},
 		{ID: "x.cuda", Value: f.CUDA.OrZero()},
 		{ID: "x.vbios", Value: of(func(g gpu.GPU) string { return g.VBIOS.OrZero() })},
@@ -182,15 +177,6 @@ func Attributes(f gpu.Facts, want Expectation) []check.Attribute {
 		{ID: "x.mig", Value: of(func(g gpu.GPU) string { return switchAttribute(g.MIG) })},
 		{ID: "x.gpu_idle", Value: of(idleAttribute)},
 	}, func(t check.Attribute) bool { return t.Value == "" })
-}
-
-// countJobGPUs returns how many of the GPUs the job uses. Each node may have more GPUs than the job
-// requests, in different numbers.
-func countJobGPUs(well []gpu.GPU, want Expectation) int {
-	if want.Count > 0 {
-		return min(len(well), want.Count)
-	}
-	return len(well)
 }
 
 // memoryAttribute returns the size of a GPU's memory, rounded to GiB because the driver reserves

@@ -74,7 +74,11 @@ func checkBusy(e *gpuCheck) {
 		e.checkUse("", e.gpu.Processes, e.gpu.Memory)
 		return
 	}
-	instances := e.jobInstances(e.gpu)
+	// The job uses the instances listed by UUID, or all if there is no list. If an entry names only
+	// the GPU, CUDA uses one of its instances, but it is not documented which one.
+	instances := slices.DeleteFunc(slices.Clone(e.gpu.MIGInstances), func(m gpu.MIGInstance) bool {
+		return e.want.Visible != nil && !slices.ContainsFunc(e.want.Visible, func(v gpu.Selector) bool { return v.UUID != "" && v.MatchesPrefix(m.UUID) })
+	})
 	if len(instances) == 0 {
 		e.addNotApplicable("MIG is on, and the job's instances are not known")
 	}
@@ -106,9 +110,10 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 	if _, coherent := e.gpu.Numa.Get(); !coherent {
 		memory, memoryOK = readPrivileged(e, "memory sizes", filled)
 	}
-	// Ignore MPS and processes that draw graphics. Then decide whether the GPU is in use.
+	// Ignore MPS and processes that draw graphics: programs of a desktop often compute a little. Then decide whether the GPU is in use.
 	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
-		return strings.HasPrefix(path.Base(p.Name), mpsNamePrefix) || e.isGraphicsProcess(p.PID)
+		return strings.HasPrefix(path.Base(p.Name), mpsNamePrefix) ||
+			slices.ContainsFunc(e.gpu.GraphicsProcesses.OrZero(), func(drawing gpu.Process) bool { return drawing.PID == p.PID })
 	})
 	alive := slices.ContainsFunc(procs, func(p gpu.Process) bool { return p.Name != "" })
 	full := memoryOK && memory.Used > maxIdleMemory+e.graphicsMemory(memory.Used)
@@ -129,12 +134,6 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 		f.Verdict, f.MaxWait = check.Warn, 0
 		f.Observed += "; not in /proc, and little memory is in use"
 	}
-}
-
-// isGraphicsProcess reports whether a process uses the GPU for graphics. Programs of a desktop
-// often compute a little as well.
-func (e *gpuCheck) isGraphicsProcess(pid int) bool {
-	return slices.ContainsFunc(e.gpu.GraphicsProcesses.OrZero(), func(p gpu.Process) bool { return p.PID == pid })
 }
 
 // graphicsMemory returns the memory used by graphics processes, in bytes. If the driver does not

@@ -166,11 +166,13 @@ func (c *Counters) SummaryText() string {
 	}
 	// Errors that were repaired are reported from the first one on.
 	for _, grown := range []struct {
-		by   *int
-		what string
-	}{{c.Increase.Rows, "remapped row"}, {c.Increase.Recoveries, "NVLink recovery"}} {
-		if grown.by != nil && *grown.by > 0 {
-			told = append(told, fmt.Sprintf("%d %s", *grown.by, pluralForm(*grown.by, grown.what)))
+		by        *int
+		one, many string
+	}{{c.Increase.Rows, "remapped row", "remapped rows"}, {c.Increase.Recoveries, "NVLink recovery", "NVLink recoveries"}} {
+		if grown.by != nil && *grown.by == 1 {
+			told = append(told, "1 "+grown.one)
+		} else if grown.by != nil && *grown.by > 1 {
+			told = append(told, fmt.Sprintf("%d %s", *grown.by, grown.many))
 		}
 	}
 	for _, grown := range []struct {
@@ -197,14 +199,6 @@ func (c *Counters) slowedText() string {
 
 // formatTimes returns "1 time", "2 times" and so on.
 func formatTimes(n int) string { return fmt.Sprintf("%d %s", n, textutil.PluralForm(n, "time")) }
-
-// pluralForm returns the noun in the form that fits n.
-func pluralForm(n int, one string) string {
-	if stem, y := strings.CutSuffix(one, "y"); y && n != 1 {
-		return stem + "ies"
-	}
-	return textutil.PluralForm(n, one)
-}
 
 // throttledAlone returns the GPUs that were slowed down while another GPU of the node was not, or
 // much less.

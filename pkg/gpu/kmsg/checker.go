@@ -35,7 +35,14 @@ func (p *Checker) Inspect(context.Context, func([]check.Finding)) []check.Findin
 	sheet := check.FindingBuilder{Template: check.Finding{ID: CheckID, Source: logPath(p.Root)}}
 	log, err := ReadLog(p.Root)
 	if err != nil {
-		sheet.AddSkip(explainReadError(err))
+		remedy := ""
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			remedy = ": needs CAP_SYSLOG, or kernel.dmesg_restrict=0, and /dev/kmsg in the container"
+		case errors.Is(err, fs.ErrNotExist):
+			remedy = ": in a container, add it, for example with --device=/dev/kmsg"
+		}
+		sheet.AddSkip(err.Error() + remedy)
 		return sheet.Findings
 	}
 	var now unix.Timespec
@@ -48,18 +55,6 @@ func (p *Checker) Inspect(context.Context, func([]check.Finding)) []check.Findin
 	}
 	p.addFindings(&sheet, log, time.Duration(now.Nano()))
 	return sheet.Findings
-}
-
-// explainReadError returns the reason why the log cannot be read, and a remedy.
-func explainReadError(err error) string {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return err.Error() + ": needs CAP_SYSLOG, or kernel.dmesg_restrict=0, and /dev/kmsg in the container"
-	case errors.Is(err, fs.ErrNotExist):
-		return err.Error() + ": in a container, add it, for example with --device=/dev/kmsg"
-	default:
-		return err.Error()
-	}
 }
 
 const (
@@ -83,29 +78,29 @@ func (p *Checker) addFindings(sheet *check.FindingBuilder, log Log, now time.Dur
 	var lesser []CountedEvent
 	for _, s := range log.Events {
 		what, action, bad := p.describeEvent(s.Event)
+		offTheBus := Event{Kind: KindXid, Number: xidOffTheBus, Bus: s.Bus}
 		switch {
-		case s.Kind == KindLost && log.hasEvent(Event{Kind: KindXid, Number: xidOffTheBus, Bus: s.Bus}): // already reported as an Xid
+		case s.Kind == KindLost && slices.ContainsFunc(log.Events, func(e CountedEvent) bool { return e.withoutDetail() == offTheBus }):
+			// It is already reported as an Xid.
 		case !bad:
 			lesser = append(lesser, s)
+		case s.Count > 1:
+			woes = addToProblems(woes, s, fmt.Sprintf("%s, %d times, the last %s", what, s.Count, formatAge(now-s.Since)), action)
 		default:
-			woes = addToProblems(woes, s, what+frequencyText(s, now), action)
+			woes = addToProblems(woes, s, what+", "+formatAge(now-s.Since), action)
 		}
 	}
 	if len(woes) == 0 {
-		sheet.AddPass("no serious errors " + coverageText(log, now) + lesserEventsText(lesser))
+		covered := "in the kernel log, whose oldest record is from " + formatAge(now-log.Oldest)
+		if log.Complete {
+			covered = fmt.Sprintf("since boot (%s)", formatRounded(now))
+		}
+		sheet.AddPass("no serious errors " + covered + lesserEventsText(lesser))
 		return
 	}
 	// Report fatal problems first. They fail the check in strict mode.
-	slices.SortStableFunc(woes, func(a, b *problem) int {
-		switch {
-		case a.fatal == b.fatal:
-			return 0
-		case a.fatal:
-			return -1
-		default:
-			return 1
-		}
-	})
+	order := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(woes, func(a, b *problem) int { return order[a.fatal] - order[b.fatal] })
 	for _, w := range woes[:min(len(woes), maxFindings)] {
 		f := addWarning(sheet, textutil.JoinLimited(w.texts, maxEventsPerDevice, "; "), w.action)
 		f.Device, f.Strict = &w.device, w.fatal
@@ -116,11 +111,6 @@ func (p *Checker) addFindings(sheet *check.FindingBuilder, log Log, now time.Dur
 	}
 }
 
-// hasEvent reports whether the log has an event of the same kind, number, device and severity.
-func (log Log) hasEvent(e Event) bool {
-	return slices.ContainsFunc(log.Events, func(s CountedEvent) bool { return s.withoutDetail() == e })
-}
-
 // addWarning adds a warning about a past event, which the present job has not caused.
 func addWarning(sheet *check.FindingBuilder, observed, action string) *check.Finding {
 	return sheet.AddWarning(check.ClassNode, observed, "none since boot", "the cause may be another job; unless already fixed, "+action)
@@ -128,7 +118,13 @@ func addWarning(sheet *check.FindingBuilder, observed, action string) *check.Fin
 
 // addToProblems adds an event to the problems. There is one problem for each device and kind.
 func addToProblems(woes []*problem, s CountedEvent, said, action string) []*problem {
-	device := eventDevice(s.Event)
+	device := check.Device{Index: -1, Bus: s.Bus}
+	switch s.Kind { // a device other than a GPU is given a name
+	case KindSXid:
+		device.Name = "NVSwitch " + s.Bus
+	case KindAER:
+		device.Name = "PCIe " + s.Bus
+	}
 	at := slices.IndexFunc(woes, func(w *problem) bool { return w.device == device && w.kind == s.Kind })
 	if at < 0 {
 		at, woes = len(woes), append(woes, &problem{device: device, kind: s.Kind, action: action})
@@ -136,18 +132,6 @@ func addToProblems(woes []*problem, s CountedEvent, said, action string) []*prob
 	w := woes[at]
 	w.texts, w.fatal = append(w.texts, said), w.fatal || s.Kind != KindAER || s.Severity == Fatal
 	return woes
-}
-
-// eventDevice returns the device of an event. Devices other than GPUs are given a name.
-func eventDevice(e Event) check.Device {
-	switch e.Kind {
-	case KindSXid:
-		return check.Device{Index: -1, Name: "NVSwitch " + e.Bus, Bus: e.Bus}
-	case KindAER:
-		return check.Device{Index: -1, Name: "PCIe " + e.Bus, Bus: e.Bus}
-	default:
-		return check.Device{Index: -1, Bus: e.Bus}
-	}
 }
 
 // xidOffTheBus is the Xid of a GPU that has fallen off the bus.
@@ -189,14 +173,6 @@ func withDetail(what, detail string) string {
 	return what + " (" + detail + ")"
 }
 
-// frequencyText returns how often the event has occurred, and how long ago the last time was.
-func frequencyText(s CountedEvent, now time.Duration) string {
-	if s.Count == 1 {
-		return ", " + formatAge(now-s.Since)
-	}
-	return fmt.Sprintf(", %d times, the last %s", s.Count, formatAge(now-s.Since))
-}
-
 // formatAge returns a rounded duration with "ago". It is imprecise because the clocks may differ by
 // minutes after some weeks.
 func formatAge(d time.Duration) string {
@@ -218,14 +194,6 @@ func formatRounded(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%d days", d/(24*time.Hour))
 	}
-}
-
-// coverageText returns the period that the log covers, as text.
-func coverageText(log Log, now time.Duration) string {
-	if log.Complete {
-		return fmt.Sprintf("since boot (%s)", formatRounded(now))
-	}
-	return "in the kernel log, whose oldest record is from " + formatAge(now-log.Oldest)
 }
 
 // lesserEventsText returns the counts of the events that do not matter, as text.

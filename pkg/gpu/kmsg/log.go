@@ -181,7 +181,12 @@ func (r *recordReader) readAll() (log Log, err error) {
 				any, log.Oldest, log.Complete = true, record.sinceBoot, record.sequence == 0
 			}
 			if e, is := record.toEvent(); is {
-				countEvent(seen, e)
+				key := e.withoutDetail()
+				if seen[key] == nil {
+					seen[key] = &CountedEvent{}
+				}
+				seen[key].Event = e
+				seen[key].Count++
 			}
 		}
 	}
@@ -204,14 +209,4 @@ func (r *recordReader) readAll() (log Log, err error) {
 func (e Event) withoutDetail() Event {
 	e.Detail, e.Since = "", 0
 	return e
-}
-
-// countEvent adds an event to seen.
-func countEvent(seen map[Event]*CountedEvent, e Event) {
-	key := e.withoutDetail()
-	if seen[key] == nil {
-		seen[key] = &CountedEvent{}
-	}
-	seen[key].Event = e
-	seen[key].Count++
 }
