@@ -139,19 +139,20 @@ var _ SharedFS = diskFS{}
 // NewDiskFS returns the file system, with the porter called around each call.
 func NewDiskFS(porter Interceptor) SharedFS { return diskFS{porter, new(heldDirs)} }
 
-// meteredCall makes a call and returns its result.
-func meteredCall[T any](d diskFS, op Op, path string, call func() (T, error)) (value T, err error) {
-	entered, err := d.interceptor.BeginCall(op, path)
+// MeteredCall makes a file system call between the two calls of an interceptor, and returns its
+// result.
+func MeteredCall[T any](by Interceptor, op Op, path string, call func() (T, error)) (value T, err error) {
+	entered, err := by.BeginCall(op, path)
 	if err != nil {
 		return value, err
 	}
-	defer d.interceptor.EndCall(op, path, entered)
+	defer by.EndCall(op, path, entered)
 	return call()
 }
 
-// meteredDo is like [meteredCall], for calls without a result.
+// meteredDo is like [MeteredCall], for calls without a result.
 func (d diskFS) meteredDo(op Op, path string, call func() error) error {
-	_, err := meteredCall(d, op, path, func() (struct{}, error) { return struct{}{}, call() })
+	_, err := MeteredCall(d.interceptor, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
@@ -200,7 +201,7 @@ func (d diskFS) listOpenDir(dir *os.File, path string, vet func(FileAttributes) 
 			return nil, err
 		}
 	}
-	names, err := meteredCall(d, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
+	names, err := MeteredCall(d.interceptor, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
 	return slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' }), err
 }
 
@@ -232,7 +233,7 @@ func (d diskFS) Stat(path string) (facts FileAttributes, err error) {
 }
 
 func (d diskFS) statOpenFile(path string, ask func() (os.FileInfo, error)) (FileAttributes, error) {
-	info, err := meteredCall(d, OpStat, path, ask)
+	info, err := MeteredCall(d.interceptor, OpStat, path, ask)
 	if err != nil {
 		return FileAttributes{}, err
 	}
@@ -245,7 +246,7 @@ func attributesOf(info os.FileInfo) FileAttributes {
 
 func (d diskFS) ReadFile(path string) (data []byte, err error) {
 	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
-		data, err = meteredCall(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecordSize+1)) })
+		data, err = MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecordSize+1)) })
 		if err == nil && len(data) > maxRecordSize {
 			err = errors.New("it is too large for a record")
 		}
@@ -258,7 +259,7 @@ func (d diskFS) ReadRange(path string, offset, most int64) (data []byte, facts F
 	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
 		facts, err = d.statOpenFile(path, file.Stat)
 		if err == nil && facts.Mode.IsRegular() && offset < facts.Size {
-			data, err = meteredCall(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
+			data, err = MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
 		}
 		return err
 	})
@@ -299,7 +300,7 @@ func (d diskFS) WriteFile(path string, data []byte, durable bool) error {
 	}
 	return d.withOpenFile(path, flags, func(file *os.File) (err error) {
 		if len(data) > 0 {
-			_, err = meteredCall(d, OpWrite, path, func() (int, error) { return file.Write(data) })
+			_, err = MeteredCall(d.interceptor, OpWrite, path, func() (int, error) { return file.Write(data) })
 		}
 		if err == nil && durable {
 			err = d.meteredDo(OpSync, path, file.Sync)
@@ -324,7 +325,7 @@ type appendedFile struct {
 }
 
 func (e appendedFile) Write(data []byte) (int, error) {
-	return meteredCall(e.share, OpWrite, e.path, func() (int, error) { return e.file.Write(data) })
+	return MeteredCall(e.share.interceptor, OpWrite, e.path, func() (int, error) { return e.file.Write(data) })
 }
 
 func (e appendedFile) Close() error { return e.share.closeFile(e.file, e.path) }

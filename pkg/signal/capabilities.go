@@ -38,35 +38,27 @@ func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 				return Capabilities{}, d.explainWrite(path, err)
 			}
 		}
-		return Capabilities{Link: d.tryLink(first, second, third), Rename: d.tryRename(first, second)}, nil
+		var tested Capabilities
+		// Link the third name to the first file. After that, a link to the second one must fail.
+		if err := d.access.changeName(MakeLink, first, third); err != nil {
+			tested.Link = bareErrno(err).Error()
+		} else if err := d.access.FS.ChangeName(MakeLink, second, third); !errors.Is(err, os.ErrExist) {
+			tested.Link = fmt.Sprintf("a hard link can replace an existing name (%v)", err)
+		}
+		// Rename the first file to the second name, which exists.
+		if err := d.access.renamePrivate(first, second); err != nil {
+			tested.Rename = bareErrno(err).Error()
+			return tested, nil
+		}
+		data, err := d.access.FS.ReadFile(second)
+		switch {
+		case err != nil && !isTransient(err):
+			tested.Rename = bareErrno(err).Error()
+		case err == nil && string(data) != filepath.Base(first):
+			tested.Rename = "after a rename, the name still has the old content"
+		}
+		return tested, nil
 	})
-}
-
-// tryLink makes name a link to first. After that, a link to second with the same name must fail.
-func (d *Dir) tryLink(first, second, name string) string {
-	if err := d.access.changeName(MakeLink, first, name); err != nil {
-		return bareErrno(err).Error()
-	}
-	err := d.access.FS.ChangeName(MakeLink, second, name)
-	if !errors.Is(err, os.ErrExist) {
-		return fmt.Sprintf("a hard link can replace an existing name (%v)", err)
-	}
-	return ""
-}
-
-// tryRename renames first to second, which exists.
-func (d *Dir) tryRename(first, second string) string {
-	if err := d.access.renamePrivate(first, second); err != nil {
-		return bareErrno(err).Error()
-	}
-	data, err := d.access.FS.ReadFile(second)
-	switch {
-	case err != nil && !isTransient(err):
-		return bareErrno(err).Error()
-	case err == nil && string(data) != filepath.Base(first):
-		return "after a rename, the name still has the old content"
-	}
-	return ""
 }
 
 // WatchNames makes the kernel report names that appear in the subdirectory sub, on any file system.

@@ -138,27 +138,19 @@ func (f *Finder) pollLogDir(ctx context.Context) (*Dir, record.Job, error) {
 		if f.otherRuns[name] || !f.matchesName(name) {
 			continue
 		}
-		d, job, err := f.openCandidate(ctx, name)
+		d, job, err := f.location.openRun(ctx, name)
+		if err == nil {
+			var wanted bool
+			if wanted, err = f.acceptsJob(ctx, d, job); err == nil && !wanted {
+				err = errOtherAttempt
+			}
+		}
 		f.otherRuns[name] = err == errOtherAttempt
 		if err != errOtherAttempt && !errors.Is(err, errAbsent) {
 			return d, job, err
 		}
 	}
 	return nil, record.Job{}, errAbsent
-}
-
-// openCandidate opens a run directory. It returns errOtherAttempt if this is not the run that the
-// finder looks for.
-func (f *Finder) openCandidate(ctx context.Context, name string) (*Dir, record.Job, error) {
-	d, job, err := f.location.openRun(ctx, name)
-	if err != nil {
-		return d, job, err
-	}
-	wanted, err := f.acceptsJob(ctx, d, job)
-	if err == nil && !wanted {
-		err = errOtherAttempt
-	}
-	return d, job, err
 }
 
 // HasEnded reports whether the end of the run is published: the run has ended or is about to end.

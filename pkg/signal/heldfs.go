@@ -132,7 +132,7 @@ func (d diskFS) callRelative(op Op, path string, call func() error) error {
 
 // reopenDir opens a held directory by its path, verifies it, and replaces its descriptor.
 func (d diskFS) reopenDir(dir *heldDir) error {
-	file, err := meteredCall(d, OpOpen, dir.path, func() (*os.File, error) {
+	file, err := MeteredCall(d.interceptor, OpOpen, dir.path, func() (*os.File, error) {
 		return os.OpenFile(dir.path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	})
 	if err != nil {

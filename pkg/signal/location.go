@@ -122,16 +122,6 @@ func (p Location) unreadableError(path string, err error) error {
 	return p.newDirError(path, "check the file system on this node", "cannot read it: %v", bareErrno(err))
 }
 
-// explainNameTaken describes what has the name of the run directory.
-func (p Location) explainNameTaken(ctx context.Context, path string) error {
-	what := "it is a file"
-	target, err := guardedCall(ctx, p.Meter, "follow", path, func() (string, error) { return p.FS.ReadLink(path) })
-	if err == nil {
-		what = "it is a symbolic link to " + target
-	}
-	return p.newDirError(path, "remove it, or give another --log-dir", "%s, but the run directory must be created there", what)
-}
-
 const writableRemedy = "give a --log-dir that you can read and write"
 
 // remedyFor returns the remedy for a directory that is not writable.

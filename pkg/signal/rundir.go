@@ -85,7 +85,18 @@ func (p Location) newDir(run string) *Dir {
 // or a *StallError, or reports that the record cannot be encoded.
 func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
 	p.Access = p.withDefaults()
-	names, kind, err := p.surveyLogDir(ctx)
+	// List the log directory, and determine its file system.
+	var names []string
+	var kind FileSystem
+	err := p.retryTransient(func() (err error) {
+		if names, err = p.listLogDir(ctx, false); err == nil {
+			kind, err = p.logDirFileSystem(ctx)
+		}
+		return err
+	})
+	if isTransient(err) {
+		err = p.unreadableError(p.LogDir, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,21 +125,6 @@ func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
 		return nil, p.explainBuild(d.path, err)
 	}
 	return d, nil
-}
-
-// surveyLogDir lists the log directory and determines its file system.
-func (p Location) surveyLogDir(ctx context.Context) (names []string, kind FileSystem, err error) {
-	err = p.retryTransient(func() error {
-		names, err = p.listLogDir(ctx, false)
-		if err == nil {
-			kind, err = p.logDirFileSystem(ctx)
-		}
-		return err
-	})
-	if isTransient(err) {
-		err = p.unreadableError(p.LogDir, err)
-	}
-	return names, kind, err
 }
 
 // refuseExistingRun refuses a name whose run has the same launch facts, because peers could not
@@ -206,7 +202,12 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 	err := d.checkDir(ctx, p)
 	switch {
 	case err == errNotDir && name == p.Run:
-		return d, record.Job{}, p.explainNameTaken(ctx, d.path)
+		what := "it is a file"
+		target, err := guardedCall(ctx, p.Meter, "follow", d.path, func() (string, error) { return p.FS.ReadLink(d.path) })
+		if err == nil {
+			what = "it is a symbolic link to " + target
+		}
+		return d, record.Job{}, p.newDirError(d.path, "remove it, or give another --log-dir", "%s, but the run directory must be created there", what)
 	case err == errNotDir:
 		return d, record.Job{}, errOtherAttempt
 	case err != nil:

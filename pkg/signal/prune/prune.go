@@ -119,13 +119,7 @@ func (o Options) PruneRuns(ctx context.Context) (PruneCounts, error) {
 
 // meteredCall makes a file system call, and counts it.
 func meteredCall[T any](p *pruner, op signal.Op, call func() (T, error)) (T, error) {
-	entered, err := p.Meter.BeginCall(op, p.LogDir)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	defer p.Meter.EndCall(op, p.LogDir, entered)
-	return call()
+	return signal.MeteredCall(p.Meter, op, p.LogDir, call)
 }
 
 func (p *pruner) meteredDo(op signal.Op, call func() error) error {
@@ -332,19 +326,15 @@ func (p *pruner) removeRun(ctx context.Context, run finishedRun) {
 	}
 	p.Removed++
 	p.Report(run.name, "removed: "+run.evidence)
-	p.removeReferences(run.name)
-	p.removeHidden(ctx, hidden)
-}
-
-// removeReferences removes the file and the link in the log directory that refer to a run.
-func (p *pruner) removeReferences(name string) {
+	// Remove the file and the link in the log directory that refer to the run.
 	if info, err := p.lstatName(p.root, signal.BadNodesDir); err == nil && info.IsDir() {
-		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(path.Join(signal.BadNodesDir, name)) })
+		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(path.Join(signal.BadNodesDir, run.name)) })
 	}
 	target, err := meteredCall(p, signal.OpReadlink, func() (string, error) { return p.root.Readlink(signal.LatestLink) })
-	if err == nil && target == name {
+	if err == nil && target == run.name {
 		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(signal.LatestLink) })
 	}
+	p.removeHidden(ctx, hidden)
 }
 
 // removeHidden removes a hidden run, including one that an earlier prune has left.
