@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 )
 
@@ -19,18 +18,12 @@ func (c *Children) DescribeChildren() []string {
 		if child.Name() == exec.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) {
 			continue // not a child of the job, or ended without anything waiting for it
 		}
-		told = append(told, describeChild(child))
+		bytes, ago := child.OutputStats()
+		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
+		if HasEnded(child) {
+			one.Ended = child.Exit().String()
+		}
+		told = append(told, one)
 	}
 	return []string{stackdump.FormatChildren(told)}
-}
-
-// describeChild returns the description of one child.
-func describeChild(child process.Handle) stackdump.Child {
-	told := stackdump.Child{Name: child.Name(), PID: child.PID()}
-	if HasEnded(child) {
-		told.Ended = child.Exit().String()
-	}
-	bytes, ago := child.OutputStats()
-	told.Output = stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}
-	return told
 }

@@ -104,7 +104,11 @@ type startFailure struct {
 
 // attemptStart performs one start. It returns a nil failure if the service is ready.
 func (c *Children) attemptStart(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
-	c.registerService(service)
+	// Record how the service must be handled at the end.
+	c.RegisterLogs(service)
+	c.mu.Lock()
+	c.expendable[service.Name] = service.NeedsNoGrace
+	c.mu.Unlock()
 	child, err := c.startProcess(ctx, service)
 	if err != nil {
 		f := health.NewFailure(kind, "cannot start the %s of %s: %v", service.Name, c.nodeName, err)
@@ -138,15 +142,6 @@ func (c *Children) attemptStart(ctx context.Context, service *framework.Service,
 	}
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(service.Name), child.LastLines()
 	return nil, &startFailure{Failure: f}
-}
-
-// registerService records how the service must be handled at the end: its own logs, and whether it
-// is expendable.
-func (c *Children) registerService(service *framework.Service) {
-	c.RegisterLogs(service)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.expendable[service.Name] = service.NeedsNoGrace
 }
 
 // awaitOutput waits briefly for the end of the child's output, which another process, such as tee,
@@ -218,12 +213,11 @@ func (c *Children) watchService(child process.Handle, kind health.Kind, service 
 		if !ctxutil.SleepContext(c.contexts.Run, SignalDelay(exit)) || c.driverEndsAfter(stop, child) {
 			return
 		}
-		f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, endReason(describeDeath(exit), stop))
-		f = c.AddChildInfo(f, child)
-		if stop == "" {
-			f = addExplanation(f, service.ExitDetection.ExplainExit)
+		reason := "died: " + exit.String()
+		if exit.ShellStatus() == 0 {
+			reason = "ended with 0, but it must run as long as the job"
 		}
-		onDeath(f)
+		onDeath(c.AddChildInfo(c.newDeath(child, kind, service, reason, stop), child))
 	})
 }
 
@@ -245,11 +239,8 @@ func (c *Children) watchVitalProcesses(child process.Handle, kind health.Kind, s
 			if !ctxutil.SleepContext(c.contexts.Run, maxSignalSkew) || c.driverEndsAfter(stop, child) {
 				return
 			}
-			f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, endReason("died: its "+one.Name+" has ended", stop))
+			f := c.newDeath(child, kind, service, "died: its "+one.Name+" has ended", stop)
 			f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
-			if stop == "" {
-				f = addExplanation(f, service.ExitDetection.ExplainExit)
-			}
 			onDeath(f)
 		})
 	}
@@ -300,21 +291,14 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 	return c.contexts.Run.Err() != nil
 }
 
-// endReason returns seen, the observed end of a service, or the driver's command if that explains
-// the end.
-func endReason(seen, stop string) string {
-	if stop == "" {
-		return seen
+// newDeath returns the failure of a service that has ended as observed, or by the driver's command
+// stop, unless that is empty.
+func (c *Children) newDeath(child process.Handle, kind health.Kind, service *framework.Service, observed, stop string) *health.Failure {
+	if stop != "" {
+		return health.NewFailure(kind, "the %s of %s has ended: the driver has run %q", child.Name(), c.nodeName, stop)
 	}
-	return fmt.Sprintf("has ended: the driver has run %q", stop)
-}
-
-// describeDeath describes the end of a process that should run as long as the job.
-func describeDeath(exit process.Exit) string {
-	if exit.ShellStatus() == 0 {
-		return "ended with 0, but it must run as long as the job"
-	}
-	return "died: " + exit.String()
+	f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, observed)
+	return addExplanation(f, service.ExitDetection.ExplainExit)
 }
 
 // maxSignalSkew is how much later than a child the daemon may receive the same signal: Slurm

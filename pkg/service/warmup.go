@@ -73,8 +73,10 @@ func (c *Children) startProcess(ctx context.Context, service *framework.Service)
 	c.prestarted = nil
 	c.mu.Unlock()
 	// Use the process only if it still runs with the right environment.
-	if w != nil && (HasEnded(w.child) || !equalEnv(w.env, service.Env)) {
-		c.discardPrestarted(w)
+	if w != nil && (HasEnded(w.child) || !slices.Equal(slices.Sorted(slices.Values(w.env)), slices.Sorted(slices.Values(service.Env)))) {
+		_ = w.orderPipe.Close()
+		w.child.Stop(c.contexts.Grace, 0, syscall.SIGKILL)
+		c.RemoveChild(w.child)
 		w = nil
 	}
 	if w == nil {
@@ -92,16 +94,4 @@ func (c *Children) startProcess(ctx context.Context, service *framework.Service)
 		return nil, err
 	}
 	return w.child, nil
-}
-
-// discardPrestarted ends a process that is not used.
-func (c *Children) discardPrestarted(w *prestartedProcess) {
-	_ = w.orderPipe.Close()
-	w.child.Stop(c.contexts.Grace, 0, syscall.SIGKILL)
-	c.RemoveChild(w.child)
-}
-
-// equalEnv reports whether two environments have the same entries, in any order.
-func equalEnv(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
