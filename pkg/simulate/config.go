@@ -57,8 +57,11 @@ func (c Config) Validate() error {
 	if c.Nodes < 1 || c.Nodes > MaxNodes {
 		return fmt.Errorf("cannot simulate %d nodes: give a number of 1 to %d", c.Nodes, MaxNodes)
 	}
-	if err := c.validateDeath(); err != nil {
-		return err
+	switch {
+	case c.Death != "" && c.Death != WorkerDies && c.Death != HeadDies:
+		return fmt.Errorf("cannot simulate the death of %q: give %s or %s", c.Death, WorkerDies, HeadDies)
+	case c.Death != "" && c.Nodes < 2:
+		return errors.New("cannot simulate a death with one node: no other node is left to detect it")
 	}
 	if c.Ranks < 0 || c.Ranks > maxRanks || c.Fences < 0 || c.Fences > maxFences || c.Ranks > 0 && c.Fences == 0 {
 		return fmt.Errorf("cannot simulate %d ranks per node with %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, maxRanks, maxFences)

@@ -2,8 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,21 +13,6 @@ const (
 	WorkerDies = "worker"
 	HeadDies   = "head"
 )
-
-// validateDeath returns an error if the death cannot be simulated.
-func (c Config) validateDeath() error {
-	switch c.Death {
-	case "":
-		return nil
-	case WorkerDies, HeadDies:
-	default:
-		return fmt.Errorf("cannot simulate the death of %q: give %s or %s", c.Death, WorkerDies, HeadDies)
-	}
-	if c.Nodes < 2 {
-		return errors.New("cannot simulate a death with one node: no other node is left to detect it")
-	}
-	return nil
-}
 
 // faultTarget is the daemon that dies as by kill -9: from its death on, its calls have no effect
 // and get no answer. Its goroutines stay blocked in this process until the field buried is closed.

@@ -45,20 +45,6 @@ func transportWithin(nodes, each int, files uint64) string {
 	return transportTCP
 }
 
-// setNetworks sets the network of the daemons.
-func (j *simulatedJob) setNetworks() {
-	var network peerlink.Network = peerlink.TCP{}
-	if j.transport == transportMemory {
-		network = new(memoryNetwork)
-	}
-	for node := range j.daemons {
-		j.daemons[node].Network = network
-	}
-	if v := j.faultTarget; v != nil {
-		j.daemons[v.rank].Network = mortalNetwork{network, v.alive}
-	}
-}
-
 // mortalNetwork is the network of the daemon that dies. At its death, all its connections and its
 // listener are closed without notice, as its kernel would close them.
 type mortalNetwork struct {

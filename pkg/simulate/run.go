@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -120,6 +121,10 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 	j.runDir = filepath.Join(room.path, id.RunName())
 	// All daemons share the simulated server and the limit of concurrent calls.
 	delay, slots := cfg.newCallDelay(), make(chan struct{}, maxConcurrentCalls)
+	var network peerlink.Network = peerlink.TCP{}
+	if j.transport == transportMemory {
+		network = new(memoryNetwork)
+	}
 	for node := range cfg.Nodes {
 		p := &simDaemon{share: newSimulatedShare(j.clock.countCall, delay, slots)}
 		// The daemon reports its milestones by the marks that it writes.
@@ -128,13 +133,16 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 			p.share.faultTarget = j.faultTarget
 		}
 		p.Config = j.daemonConfig(room, id, node, p.share)
+		p.Network = network
+		if p.share.faultTarget != nil {
+			p.Network = mortalNetwork{network, p.share.faultTarget.alive}
+		}
 		if node == 0 || p.share.faultTarget != nil {
 			p.signals = make(chan os.Signal, 4)
 			p.Signals = p.signals
 		}
 		j.daemons = append(j.daemons, p)
 	}
-	j.setNetworks()
 	return j
 }
 
@@ -255,7 +263,12 @@ func (j *simulatedJob) runToEnd(ctx context.Context) JobResult {
 	// Wait for all daemons and for their last calls.
 	j.awaitEnds(ctx, leave, func() bool { return len(j.endedDaemons) == len(j.daemons) })
 	gone := j.clock.sinceStart()
-	j.settleCalls()
+	// Files that calls still in progress create would interfere with the removal of the directory.
+	settling, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errTimeOver)
+	defer cancel()
+	for _, p := range j.daemons {
+		p.share.meter.AwaitIdle(settling)
+	}
 	stop()
 	run := j.collectResult()
 	run.Steady, run.Death = steady, death
@@ -384,17 +397,6 @@ func (j *simulatedJob) awaitEnds(ctx context.Context, leave func(), enough func(
 	}
 }
 
-// settleCalls waits for calls that ended daemons have left in progress: files that such calls
-// create would interfere with the removal of the directory. It gives up after settleTimeout if the
-// shared file system hangs.
-func (j *simulatedJob) settleCalls() {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errTimeOver)
-	defer cancel()
-	for _, p := range j.daemons {
-		p.share.meter.AwaitIdle(ctx)
-	}
-}
-
 // settleTimeout is a few times the maximum latency that can be simulated.
 const settleTimeout = 5 * maxLatency
 
@@ -489,7 +491,13 @@ func (j *simulatedJob) explainFailure(run *JobResult) (share string) {
 		return share
 	}
 	// Without a cause in the result, search the daemons' output.
-	run.Failure.Word = outcomeWord(run.Failure.Code)
+	run.Failure.Word = health.OutcomeOfKind(health.Internal).Name
+	for _, outcome := range health.OutcomeTable() {
+		if outcome.Code == run.Failure.Code {
+			run.Failure.Word = outcome.Name
+			break
+		}
+	}
 	run.Failure.Why = "no cause was recorded"
 	if said, err := os.ReadFile(j.outputFile.Name()); err == nil {
 		if why, told := findFirstError(said); told {
@@ -497,16 +505,6 @@ func (j *simulatedJob) explainFailure(run *JobResult) (share string) {
 		}
 	}
 	return share
-}
-
-// outcomeWord returns the word for an exit code.
-func outcomeWord(code int) string {
-	for _, outcome := range health.OutcomeTable() {
-		if outcome.Code == code {
-			return outcome.Name
-		}
-	}
-	return health.OutcomeOfKind(health.Internal).Name
 }
 
 // findFirstError returns the first error in the daemons' output, which consists of lines of JSON.

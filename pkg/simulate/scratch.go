@@ -35,8 +35,11 @@ func MakeScratchDir(ctx context.Context, dir, host string) (*ScratchDir, error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, scratchDirTimeout, errTimeOver)
 	defer cancel()
 	path, err := callWithDeadline(ctx, "create a directory in", dir, func() (string, error) {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return "", notDirectoryError(dir, err)
+		switch info, err := os.Stat(dir); {
+		case err != nil:
+			return "", fmt.Errorf("cannot use --dir=%s: %v: %w", dir, stripPath(err), ErrNotDirectory)
+		case !info.IsDir():
+			return "", fmt.Errorf("cannot use --dir=%s: it is not a directory: %w", dir, ErrNotDirectory)
 		}
 		path, err := os.MkdirTemp(dir, "bringupd-simulate-")
 		if err != nil {
@@ -55,15 +58,6 @@ func MakeScratchDir(ctx context.Context, dir, host string) (*ScratchDir, error) 
 
 // ErrNotDirectory reports that --dir is not a directory.
 var ErrNotDirectory = errors.New("give an existing directory on the shared file system that you want to measure")
-
-// notDirectoryError returns an error that wraps ErrNotDirectory. err is nil if dir exists, but is
-// no directory.
-func notDirectoryError(dir string, err error) error {
-	if err == nil {
-		return fmt.Errorf("cannot use --dir=%s: it is not a directory: %w", dir, ErrNotDirectory)
-	}
-	return fmt.Errorf("cannot use --dir=%s: %v: %w", dir, stripPath(err), ErrNotDirectory)
-}
 
 // stripPath removes the path from an error whose message will be part of a sentence with that path.
 func stripPath(err error) error {
