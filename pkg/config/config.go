@@ -48,9 +48,6 @@ type Output struct {
 	Streams Streams
 	Verbose bool
 	JSONLog bool
-	// LargeLogBytes is the size in bytes from which on a warning about a child's log is printed. 0
-	// means 1 GiB.
-	LargeLogBytes int64
 	// ShareStats makes the head print at the end how many calls to the shared file system were made.
 	ShareStats bool
 	Telemetry  Telemetry

@@ -41,12 +41,12 @@ func (c CleanupPolicy) KeepsDirectories() bool { return c == CleanRunning || c =
 // DefaultInspectionTime is the default time for which services stay up with CleanNone.
 const DefaultInspectionTime = 10 * time.Minute
 
-// maxBackoff is the maximum pause before another attempt.
-const maxBackoff = time.Minute
+// MaxBackoff is the maximum pause before another attempt.
+const MaxBackoff = time.Minute
 
 func (a PostRun) validateRanges() error {
-	if a.Backoff < 0 || a.Backoff > maxBackoff {
-		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", a.Backoff, maxBackoff)
+	if a.Backoff < 0 || a.Backoff > MaxBackoff {
+		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", a.Backoff, MaxBackoff)
 	}
 	if a.Look < 0 {
 		return fmt.Errorf("cannot use --clean-after=%s: give at least 0s", a.Look)

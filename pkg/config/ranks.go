@@ -65,10 +65,11 @@ func (w RankOptions) DescribePlan(driver []string) []string {
 	case w.Total == 0:
 		many = w.PerNode + " ranks"
 	}
-	lines := []string{fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; the code of the first to fail is the job's", many, strings.Join(driver, " "), w.Bind)}
+	failure := "the code of the first to fail is the job's"
 	if w.GoOn {
-		lines[0] = fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; where one fails the others go on", many, strings.Join(driver, " "), w.Bind)
+		failure = "where one fails the others go on"
 	}
+	lines := []string{fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; %s", many, strings.Join(driver, " "), w.Bind, failure)}
 	if w.Hang > 0 {
 		lines = append(lines, fmt.Sprintf("hang: when no rank does anything for %s, tell why and end", w.Hang))
 	}

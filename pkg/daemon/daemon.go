@@ -87,7 +87,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Service, super.OwnPath, n.Log, life)
 	n.gpuMonitor = newGPUMonitor(n)
 	n.children = service.NewChildren(
-		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, LargeLogSize: cfg.LargeLogBytes, SharedSignals: roles.MaySignalAll(cfg.Environ)}, life)
+		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: roles.MaySignalAll(cfg.Environ)}, life)
 	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}

@@ -3,7 +3,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,8 +60,6 @@ type Config struct {
 	// SharedSignals reports that the launcher may signal either the daemon alone or all processes of
 	// its step.
 	SharedSignals bool
-	// LargeLogSize is the size in bytes from which a log is reported as large; 0 means 1 GiB.
-	LargeLogSize int64
 }
 
 // Children holds the children that a node has started. It is safe for concurrent use once
@@ -165,7 +162,7 @@ func (c *Children) openLog(child string) *journal.Journal {
 	log.DroppedLine = func(lines int) string {
 		return fmt.Sprintf("[bringupd: %d lines dropped: the log could not be written in time]", lines)
 	}
-	log.Open(&sizedLog{LogFile: file, threshold: cmp.Or(c.cfg.LargeLogSize, defaultLargeLog), onLarge: func(size int64) {
+	log.Open(&sizedLog{LogFile: file, threshold: largeLogSize, onLarge: func(size int64) {
 		c.cfg.Log.Warn("a log has become large; all output is still written to it",
 			zap.String("log", file.Path()), zap.Int64("bytes", size))
 	}})
@@ -348,9 +345,10 @@ func (c *Children) StopSelected(grace time.Duration, which func(child string) bo
 // HasEnded reports whether a child has exited.
 func HasEnded(child process.Handle) bool { return ctxutil.AwaitDoneFor(child.Ended(), 0) }
 
-// defaultLargeLog is the default of Config.LargeLogSize. The size of a log is not limited: a
-// driver's output belongs to the user, and a log without its end does not explain a failure.
-const defaultLargeLog = 1 << 30
+// largeLogSize is the size in bytes from which a log is reported as large. The size of a log is not
+// limited: a driver's output belongs to the user, and a log without its end does not explain a
+// failure.
+const largeLogSize = 1 << 30
 
 // sizedLog is the log of a child. It calls large once when the log reaches a certain size.
 type sizedLog struct {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -186,20 +187,16 @@ func addAttempt(
 	return next
 }
 
-const (
-	// maxBackoff is the maximum pause before an attempt.
-	maxBackoff = time.Minute
-	// stableRunTime is the time with an open gate after which earlier failures do not count any more.
-	stableRunTime = 10 * time.Minute
-)
+// stableRunTime is the time with an open gate after which earlier failures do not count any more.
+const stableRunTime = 10 * time.Minute
 
 // backoffPause returns the pause before an attempt, after row consecutive early failures.
 func backoffPause(first time.Duration, row int) time.Duration {
 	pause := first
-	for ; row > 1 && pause < maxBackoff; row-- {
+	for ; row > 1 && pause < config.MaxBackoff; row-- {
 		pause *= 2
 	}
-	return min(pause, max(first, maxBackoff))
+	return min(pause, max(first, config.MaxBackoff))
 }
 
 // actionKind is a daemon's next action.

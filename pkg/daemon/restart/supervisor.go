@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -431,7 +432,7 @@ func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.Atte
 // awaitDirectory waits for the directory of an attempt. A head that was lost has less time, because
 // it never returns unless something restarts it.
 func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
-	within := s.cfg.Times.Join + maxBackoff
+	within := s.cfg.Times.Join + config.MaxBackoff
 	if s.headLost && !s.relaunches {
 		within = min(within, s.cfg.Times.DaemonReturnTimeout()+s.cfg.After.Backoff)
 	}
