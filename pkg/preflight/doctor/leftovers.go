@@ -75,21 +75,24 @@ func findStrays(all []userProcess, self int) (found []Process) {
 		}
 		return above
 	}
-	// Find the jobs with a running daemon. The doctor itself and its children do not count.
-	minded := make(map[string]bool)
+	isSelf := func(q userProcess) bool { return q.pid == self }
+	// Find the jobs with a running daemon: its own, or those of its children. The doctor itself and
+	// its children do not count.
+	active := make(map[string]bool)
 	for _, p := range all {
-		if p.isDaemon() && !slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return q.pid == self }) {
-			minded[p.jobID()] = true
+		if slices.ContainsFunc(line(p.pid), userProcess.isDaemon) && !slices.ContainsFunc(line(p.pid), isSelf) {
+			active[p.jobKey()] = true
 		}
 	}
+	delete(active, "") // a daemon outside of a job
 	ours := line(self) // includes the shell that has started the doctor
 	// Select the processes with the mark of a daemon. Leave out those with a daemon as an ancestor,
 	// the ancestors of the doctor, and the jobs with a running daemon.
 	for _, p := range all {
 		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
 		switch {
-		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), minded[p.jobID()]:
-		case slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return q.pid == self || strings.HasPrefix(q.name, daemonName) }):
+		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), active[p.jobKey()]:
+		case slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return isSelf(q) || strings.HasPrefix(q.name, daemonName) }):
 		case slices.ContainsFunc(ours, func(q userProcess) bool { return q.pid == p.pid }):
 		default:
 			found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
@@ -98,9 +101,10 @@ func findStrays(all []userProcess, self int) (found []Process) {
 	return found
 }
 
-// jobID returns the id of the job to which the process belongs. It is empty if there is none.
-func (p userProcess) jobID() string {
-	for _, name := range roles.JobVariables() {
+// jobKey returns the id of the job to which the process belongs, or else its run. It is empty if
+// there is neither.
+func (p userProcess) jobKey() string {
+	for _, name := range append(roles.JobVariables(), roles.RunVariable) {
 		if id := p.environ[name]; id != "" {
 			return id
 		}

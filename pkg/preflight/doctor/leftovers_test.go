@@ -47,6 +47,7 @@ func TestStrays(t *testing.T) {
 	daemon := func(pid int, job string, args ...string) userProcess {
 		return userProcess{pid: pid, parent: 1, name: "bringupd", args: append([]string{"bringupd"}, args...), environ: map[string]string{"SLURM_JOB_ID": job}}
 	}
+	local := func(run string) map[string]string { return map[string]string{guardVariable: "x", "BRINGUPD_RUN": run} }
 	self := daemon(100, "8", "doctor")
 	for _, tc := range []struct {
 		name string
@@ -60,6 +61,8 @@ func TestStrays(t *testing.T) {
 		{"one of a job where another only looks", []userProcess{daemon(6, "6", "doctor"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
 		{"a child of ours", []userProcess{{pid: 7, parent: 100, name: "ray", environ: ours("8")}}, nil},
 		{"somebody else's", []userProcess{{pid: 7, parent: 1, name: "bash", environ: map[string]string{"SLURM_JOB_ID": "6"}}}, nil},
+		{"one outside of a job, next to another daemon", []userProcess{daemon(6, ""), {pid: 7, parent: 1, name: "raylet", environ: local("a")}}, []Process{{7, "raylet", "a"}}},
+		{"one in the background outside of a job", []userProcess{daemon(6, ""), {pid: 7, parent: 6, name: "sh", environ: local("a")}, {pid: 8, parent: 1, name: "raylet", environ: local("a")}}, nil},
 		{"a guard", []userProcess{{pid: 7, parent: 1, name: "exe", args: []string{"family-guard"}}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
