@@ -315,12 +315,20 @@ func likeliestLauncher(env Environment, want Overrides, ancestors []Ancestor) (l
 type LaunchError struct {
 	Problem string // the mistake, beginning with "cannot"
 	Fix     string // the command that works
+	// LocalFix is the alternative to Fix for a single node, beginning with "or"; empty if none.
+	LocalFix string
 	// InShell reports that no launcher has started this process as one of several: it is in a shell.
 	InShell bool
 }
 
-// Error returns the problem and its fix on one line.
-func (e *LaunchError) Error() string { return e.Problem + "; " + e.Fix }
+// Error returns the problem and its fixes on one line.
+func (e *LaunchError) Error() string {
+	text := e.Problem + "; " + e.Fix
+	if e.LocalFix != "" {
+		text += ", " + e.LocalFix
+	}
+	return text
+}
 
 // nestedError returns the error for a daemon inside its own run. The outer daemon waits for its
 // driver, and the driver's daemon would join the run as a second process with the same index.

@@ -116,9 +116,10 @@ func identifyLSF(env Environment, hostname string, want Overrides) (Identity, er
 	switch {
 	case env.valueOf("LSF_PM_TASKID") == "" && len(hosts) > 1:
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot start in the shell of job %s: no blaunch has started this process, and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
-			Fix:     `start it with: blaunch -z "` + shortenText(strings.Join(hosts, " ")) + `" bringupd …, or on this node alone with: bringupd local --nodes=N …`,
-			InShell: true,
+			Problem:  fmt.Sprintf("cannot start in the shell of job %s: no blaunch has started this process, and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
+			Fix:      `start it with: blaunch -z "` + shortenText(strings.Join(hosts, " ")) + `" bringupd …`,
+			LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+			InShell:  true,
 		}
 	case env.valueOf("LSF_PM_TASKID") != "" && err != nil:
 		return Identity{}, environmentError("LSF", err)

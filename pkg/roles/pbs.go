@@ -103,9 +103,10 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 		id.Size = *want.Size
 	case inPBSShell(env) && len(hosts) > 1:
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot start in the shell of job %s: no pbsdsh has started this process, and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
-			Fix:     "start it with: pbsdsh -- bringupd …, or on this node alone with: bringupd local --nodes=N …",
-			InShell: true,
+			Problem:  fmt.Sprintf("cannot start in the shell of job %s: no pbsdsh has started this process, and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
+			Fix:      "start it with: pbsdsh -- bringupd …",
+			LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+			InShell:  true,
 		}
 	case isRepeatedHost(env, lines), len(lines) > len(hosts) && want.Size == nil && env.valueOf("PBS_VNODENUM") == "":
 		return Identity{}, &LaunchError{

@@ -161,7 +161,8 @@ func noStepError(env Environment) error {
 	case job == "" && env.valueOf("SLURM_STEP_ID") == "":
 		return &LaunchError{
 			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
-			Fix: "start it with: " + srunCommand(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
+			Fix:     "start it with: " + srunCommand(0, ""),
+			LocalFix: "or on this machine alone with: bringupd local --nodes=N …" +
 				" (in a container, let the SLURM_ variables through)",
 			InShell: true,
 		}
@@ -180,9 +181,10 @@ func noStepError(env Environment) error {
 	_, nodes := env.firstSet("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 	count, _ := strconv.Atoi(nodes)
 	return &LaunchError{
-		Problem: fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, and bringupd runs once on every node", place, job),
-		Fix:     "start it with: " + srunCommand(count, "") + ", or on this node alone with: bringupd local --nodes=N …",
-		InShell: true,
+		Problem:  fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, and bringupd runs once on every node", place, job),
+		Fix:      "start it with: " + srunCommand(count, ""),
+		LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+		InShell:  true,
 	}
 }
 

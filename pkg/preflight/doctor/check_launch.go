@@ -44,8 +44,7 @@ func checkLaunch(p *checkContext) {
 	case p.Mistake != nil:
 		p.AddFailure(check.ClassUser, p.Mistake.Problem, "", ours.Replace(p.Mistake.Fix))
 	case p.AloneReason != nil:
-		mend, _, _ := strings.Cut(p.AloneReason.Fix, ", or on this")
-		p.AddSkip("only this node is checked, not connections to other nodes or whether they share " + p.LogDir + "; " + ours.Replace(mend))
+		p.AddSkip("only this node is checked, not connections to other nodes or whether they share " + p.LogDir + "; " + ours.Replace(p.AloneReason.Fix))
 	case p.Identity.Size == 1:
 		p.AddPass(fmt.Sprintf("%s, one daemon on one node", p.Identity.Launcher))
 	default:

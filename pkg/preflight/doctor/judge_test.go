@@ -229,7 +229,7 @@ func TestRulesApply(t *testing.T) {
 // determine.
 func TestAlone(t *testing.T) {
 	c := well()
-	c.AloneReason = &roles.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …, or on this machine alone with: bringupd local", InShell: true}
+	c.AloneReason = &roles.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …", LocalFix: "or on this machine alone with: bringupd local", InShell: true}
 	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = roles.LauncherLocal, 1, c.Facts[:1], nil
 	r := buildReport(&c)
 	if r.Code != 0 || r.Subject != "n0 only" {
