@@ -46,8 +46,8 @@ const (
 
 // NodeGroup is a set of nodes that have reported the same attributes.
 type NodeGroup struct {
-	Report Report // report of one of the nodes
-	Ranks  []int  // sorted indices of the nodes
+	Report      Report // report of one of the nodes
+	NodeIndices []int  // sorted indices of the nodes
 }
 
 // hashAttributes returns a positive 48-bit hash of the traits, which does not depend on their
@@ -130,9 +130,9 @@ func majorVersion(version string) string {
 	return major
 }
 
-// CompareNodes returns the differences among the nodes of a job, at most one finding per id. Ranks
-// of a finding are the indices of the odd nodes; it is nil if no value is more common than the
-// others. hosts formats node indices as a short list of host names: "n[3,5-7]".
+// CompareNodes returns the differences among the nodes of a job, at most one finding per id.
+// NodeIndices of a finding are the odd nodes; it is nil if no value is more common than the others.
+// hosts formats node indices as a short list of host names: "n[3,5-7]".
 func CompareNodes(groups []NodeGroup, hosts func(nodes []int) string) []Finding {
 	var found []Finding
 	for _, k := range attributeRules {
@@ -164,7 +164,7 @@ func attributeValues(groups []NodeGroup, k attributeRule) []attributeValue {
 		case !told:
 			text = k.defaultValue
 		}
-		byText[text] = append(byText[text], g.Ranks...)
+		byText[text] = append(byText[text], g.NodeIndices...)
 	}
 	values := sortByCount(byText)
 	if i := slices.IndexFunc(values, func(v attributeValue) bool { return k.defaultValue != "" && v.text == k.defaultValue }); i > 0 {
@@ -191,7 +191,7 @@ func sortByCount(byText map[string][]int) []attributeValue {
 
 // differenceFinding returns the finding for the odd nodes, which do not have the most common value.
 // If the two most common values are equally common, no node is odd, and the finding lists all
-// values without Ranks.
+// values without NodeIndices.
 func (k attributeRule) differenceFinding(values []attributeValue, hosts func([]int) string) Finding {
 	usual := values[0]
 	if usual.text != k.defaultValue && len(usual.ranks) == len(values[1].ranks) {
@@ -263,7 +263,7 @@ func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
 	for _, g := range groups {
 		text, _ := g.Report.lookupAttribute(AttrFabric)
 		if _, gpus := g.Report.lookupAttribute(AttrGPUModel); gpus || text != "" {
-			byText[text] = append(byText[text], g.Ranks...)
+			byText[text] = append(byText[text], g.NodeIndices...)
 		}
 	}
 	// Separate nodes without a domain, nodes alone in a domain, and shared domains.

@@ -21,7 +21,7 @@ func bySeparateNames(nodes []int) string {
 
 // told returns a group of nodes with these traits: "x.cuda=12.8".
 func told(nodes []int, traits ...string) NodeGroup {
-	g := NodeGroup{Ranks: nodes}
+	g := NodeGroup{NodeIndices: nodes}
 	for _, t := range traits {
 		id, text, _ := strings.Cut(t, "=")
 		g.Report.Attributes = append(g.Report.Attributes, Attribute{id, text})
@@ -44,7 +44,7 @@ func TestCompare(t *testing.T) {
 		want   []string // "VERDICT id odd nodes: observed; expected …"
 	}{
 		{"no nodes", nil, nil},
-		{"nothing told", []NodeGroup{{Ranks: upTo(0, 3)}}, nil},
+		{"nothing told", []NodeGroup{{NodeIndices: upTo(0, 3)}}, nil},
 		{"one node", []NodeGroup{told([]int{0}, h100)}, nil},
 		{"all the same", []NodeGroup{told(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
 		{"the same in two groups", []NodeGroup{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b")}, nil},
@@ -179,11 +179,11 @@ func TestCompareKinds(t *testing.T) {
 // TestCompareWithNormal verifies that, if most nodes have a trait that a normal node does not have,
 // they are the odd ones nevertheless; a node without any traits does not count as normal.
 func TestCompareWithNormal(t *testing.T) {
-	found := CompareNodes([]NodeGroup{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
+	found := CompareNodes([]NodeGroup{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {NodeIndices: []int{4}}}, bySeparateNames)
 	if len(found) != 1 || !slices.Equal(found[0].NodeIndices, []int{0, 1, 2}) || found[0].Expected != "more than an hour ago, as on 1 other node" {
 		t.Errorf("got %+v", found)
 	}
-	if found := CompareNodes([]NodeGroup{told([]int{0, 1}, "x.uptime=within the hour"), {Ranks: []int{2}}}, bySeparateNames); found != nil {
+	if found := CompareNodes([]NodeGroup{told([]int{0, 1}, "x.uptime=within the hour"), {NodeIndices: []int{2}}}, bySeparateNames); found != nil {
 		t.Errorf("got %+v", found)
 	}
 }
@@ -217,7 +217,7 @@ func TestCompareKnowsNoOrder(t *testing.T) {
 	for range 20 {
 		rand.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
 		for _, g := range groups {
-			rand.Shuffle(len(g.Ranks), func(i, j int) { g.Ranks[i], g.Ranks[j] = g.Ranks[j], g.Ranks[i] })
+			rand.Shuffle(len(g.NodeIndices), func(i, j int) { g.NodeIndices[i], g.NodeIndices[j] = g.NodeIndices[j], g.NodeIndices[i] })
 			rand.Shuffle(len(g.Report.Attributes), func(i, j int) {
 				g.Report.Attributes[i], g.Report.Attributes[j] = g.Report.Attributes[j], g.Report.Attributes[i]
 			})

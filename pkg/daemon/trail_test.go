@@ -19,7 +19,7 @@ import (
 func told(run *timeline.Run, nodeIndex int) []string {
 	var all []string
 	for _, e := range run.Events {
-		if e.Rank == nodeIndex {
+		if e.NodeIndex == nodeIndex {
 			// For some records the suffix is the node index.
 			name, _, _ := strings.Cut(e.Record+string(e.State)+string(e.EndedPhase)+e.Child, ".1")
 			all = append(all, strings.TrimSpace(string(e.Name)+" "+name))
@@ -55,11 +55,11 @@ func TestEventsTellOfAJob(t *testing.T) {
 			}
 		}
 		for _, e := range run.Events {
-			if e.Name == eventlog.DaemonEnded && *e.Code != []int{3, 0, 0}[e.Rank] {
-				t.Errorf("node %d says that it ends with %d", e.Rank, e.Code)
+			if e.Name == eventlog.DaemonEnded && *e.Code != []int{3, 0, 0}[e.NodeIndex] {
+				t.Errorf("node %d says that it ends with %d", e.NodeIndex, e.Code)
 			}
-			if e.Name == eventlog.ChildExited && (e.Rank != 0 || e.Exit != "exit code 3") {
-				t.Errorf("node %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
+			if e.Name == eventlog.ChildExited && (e.NodeIndex != 0 || e.Exit != "exit code 3") {
+				t.Errorf("node %d says that %s ended with %s", e.NodeIndex, e.Child, e.Exit)
 			}
 		}
 		for nodeIndex, host := range j.configs[0].Identity.Hosts {
@@ -70,7 +70,7 @@ func TestEventsTellOfAJob(t *testing.T) {
 		}
 		for _, node := range run.Nodes[1:] {
 			if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
-				t.Errorf("the clock of node %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+				t.Errorf("the clock of node %d, which is the head's, is said to be %+v", node.NodeIndex, node.Clock)
 			}
 		}
 		if run.Job.Hosts != "n[0-2]" {

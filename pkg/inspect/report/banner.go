@@ -193,7 +193,7 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	if v.Gate > 0 {
 		gate.Value = textutil.BriefDuration(v.Gate)
 		if worst, ok := longestStep(v.Critical); ok {
-			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("node ", worst.Rank)))
+			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("node ", worst.NodeIndex)))
 		}
 	}
 	facts = append(facts, gate)

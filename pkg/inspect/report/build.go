@@ -192,8 +192,8 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 	}
 	// Add the names of the logs that are shown.
 	for _, log := range logs {
-		if log.Rank >= 0 && log.Rank < len(nodes) {
-			nodes[log.Rank].Logs = append(nodes[log.Rank].Logs, log.Name)
+		if log.NodeIndex >= 0 && log.NodeIndex < len(nodes) {
+			nodes[log.NodeIndex].Logs = append(nodes[log.NodeIndex].Logs, log.Name)
 		}
 	}
 	// The weight is the class of a row: failed, never ready, ready.
@@ -208,7 +208,7 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 		}
 	}
 	slices.SortStableFunc(nodes, func(a, b NodeRow) int {
-		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.NodeIndex, b.NodeIndex))
 	})
 	return nodes
 }
@@ -216,7 +216,7 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 // buildNode returns the row of a node. goal is the most advanced state that any node has reached.
 func (l viewBuilder) buildNode(node *timeline.Node, goal int) NodeRow {
 	reached, at := l.reachedGoal(node)
-	n := NodeRow{Rank: node.Rank, Host: sanitizeLine(node.Host, 80)}
+	n := NodeRow{NodeIndex: node.NodeIndex, Host: sanitizeLine(node.Host, 80)}
 	if goal >= 0 && reached == goal {
 		n.Ready = at
 	}
@@ -254,11 +254,11 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 // nodeState describes the present or the final state of a node.
 func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, Severity) {
 	switch {
-	case slices.ContainsFunc(l.run.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == node.Rank }):
+	case slices.ContainsFunc(l.run.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == node.NodeIndex }):
 		return "dropped", SeverityAttention
 	case node.OwnFailure() != nil:
 		return "failed", SeverityBad
-	case l.run.IsLost(node.Rank):
+	case l.run.IsLost(node.NodeIndex):
 		return "lost", SeverityBad
 	case reached < 0:
 		return "not seen", map[bool]Severity{true: SeverityBad, false: SeverityNeutral}[l.run.HasEnded()]
@@ -276,13 +276,13 @@ func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, 
 // buildCauseEntry returns the entry of the chain for a failure record.
 func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	link := CauseEntry{
-		Rank: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(string(f.Phase), 40),
+		NodeIndex: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(string(f.Phase), 40),
 		What: sanitizeSentence(f.Message), Log: sanitizeLine(f.Log, 200),
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.
 	if timeline.IsLossOfOthers(f) {
-		link.By = nodeName(link.Rank, link.Host)
-		link.Rank, link.Host = f.LostNodes[0], l.hostName(f.LostNodes[0])
+		link.By = nodeName(link.NodeIndex, link.Host)
+		link.NodeIndex, link.Host = f.LostNodes[0], l.hostName(f.LostNodes[0])
 	}
 	at := f.WrittenAt
 	// Convert the time to the head's clock. The failure occurred Age before the record.
@@ -317,7 +317,7 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 		add("process", fmt.Sprint(j.PID))
 		add("version", j.ProgramVersion)
 	}
-	if node.Clock.Known && node.Rank != 0 {
+	if node.Clock.Known && node.NodeIndex != 0 {
 		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here", textutil.BriefDuration(node.Clock.Offset), textutil.BriefDuration(node.Clock.Residual)))
 	}
 	if d := node.Done; d != nil && len(d.LeftProcesses) > 0 {
@@ -332,18 +332,18 @@ func (l viewBuilder) buildArrows() (arrows []RecordArrow) {
 	// Find when the head wrote each record for the first time.
 	wrote := make(map[string]time.Time)
 	for _, e := range l.run.Events {
-		if _, had := wrote[e.Record]; e.Name == eventlog.RecordPublished && e.Rank == 0 && !had {
+		if _, had := wrote[e.Record]; e.Name == eventlog.RecordPublished && e.NodeIndex == 0 && !had {
 			wrote[e.Record] = e.At
 		}
 	}
 	for _, e := range l.run.Events {
 		at, known := wrote[e.Record]
-		if e.Name == eventlog.RecordSeen && e.Rank != 0 && known {
-			arrows = append(arrows, RecordArrow{sanitizeLine(e.Record, 40), e.Rank, l.sinceStart(at), max(l.sinceStart(e.At), l.sinceStart(at))})
+		if e.Name == eventlog.RecordSeen && e.NodeIndex != 0 && known {
+			arrows = append(arrows, RecordArrow{sanitizeLine(e.Record, 40), e.NodeIndex, l.sinceStart(at), max(l.sinceStart(e.At), l.sinceStart(at))})
 		}
 	}
 	slices.SortStableFunc(arrows, func(a, b RecordArrow) int {
-		return cmp.Or(cmp.Compare(a.Wrote, b.Wrote), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(a.Wrote, b.Wrote), cmp.Compare(a.NodeIndex, b.NodeIndex))
 	})
 	return arrows
 }

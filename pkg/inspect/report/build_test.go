@@ -29,13 +29,13 @@ func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 		t.Run(one.name, func(t *testing.T) {
 			var nodes []NodeRow
 			for node, took := range one.took {
-				nodes = append(nodes, NodeRow{Rank: node, Lanes: []PhaseLane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
+				nodes = append(nodes, NodeRow{NodeIndex: node, Lanes: []PhaseLane{{Phase: "check", To: took}, {Phase: "driver", To: took * 9}}})
 			}
 			markSlowPhases(nodes, phaseStats(nodes))
 			var slow []int
 			for _, n := range nodes {
 				if len(n.Slow) > 0 {
-					slow = append(slow, n.Rank)
+					slow = append(slow, n.NodeIndex)
 				}
 			}
 			if !slices.Equal(slow, one.slow) {
@@ -48,9 +48,9 @@ func TestStragglersAreFarAboveTheMedian(t *testing.T) {
 func TestPhasesByNearestRank(t *testing.T) {
 	var nodes []NodeRow
 	for node := range 10 {
-		nodes = append(nodes, NodeRow{Rank: node, Host: fmt.Sprint("n", node), Lanes: []PhaseLane{{Phase: "check", From: 5, To: time.Duration(5 + node + 1), Open: node == 3, Failed: node == 4}}})
+		nodes = append(nodes, NodeRow{NodeIndex: node, Host: fmt.Sprint("n", node), Lanes: []PhaseLane{{Phase: "check", From: 5, To: time.Duration(5 + node + 1), Open: node == 3, Failed: node == 4}}})
 	}
-	want := []PhaseStat{{Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, Rank: 9, Host: "n9"}}
+	want := []PhaseStat{{Phase: "check", Nodes: 10, Open: 1, Failed: 1, Min: 1, P50: 5, P90: 9, Max: 10, NodeIndex: 9, Host: "n9"}}
 	if diff := cmp.Diff(want, phaseStats(nodes)); diff != "" {
 		t.Error(diff)
 	}
@@ -96,8 +96,8 @@ func TestArrowsPointForward(t *testing.T) {
 		t.Errorf("there are %d arrows", len(v.Seen))
 	}
 	for _, a := range v.Seen {
-		if a.Saw < a.Wrote || a.Rank == 0 {
-			t.Errorf("node %d saw %s after %s, and it was written after %s", a.Rank, a.Record, a.Saw, a.Wrote)
+		if a.Saw < a.Wrote || a.NodeIndex == 0 {
+			t.Errorf("node %d saw %s after %s, and it was written after %s", a.NodeIndex, a.Record, a.Saw, a.Wrote)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestChecksAreGrouped(t *testing.T) {
 	pass := check.Finding{ID: "a", Verdict: check.Pass, Observed: "8"}
 	var nodes []timeline.Node
 	for node := range 6 {
-		nodes = append(nodes, timeline.Node{Rank: node, Host: fmt.Sprint("n", node), Check: report(pass)})
+		nodes = append(nodes, timeline.Node{NodeIndex: node, Host: fmt.Sprint("n", node), Check: report(pass)})
 	}
 	nodes[2].Check = report(pass, check.Finding{ID: "b", Verdict: check.Warn, Observed: "x"})
 	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})

@@ -54,8 +54,8 @@ func groupChecks(nodes []timeline.Node) []CheckGroup {
 			if g.Observed != observed {
 				g.Observed = "" // differs between the nodes
 			}
-			if had := g.nodeIndices; len(had) == 0 || had[len(had)-1] != nodes[i].Rank {
-				g.nodeIndices = append(had, nodes[i].Rank)
+			if had := g.nodeIndices; len(had) == 0 || had[len(had)-1] != nodes[i].NodeIndex {
+				g.nodeIndices = append(had, nodes[i].NodeIndex)
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (l viewBuilder) describeClocks() string {
 	}
 	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })
 	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
-	name := func(n timeline.Node) string { return nodeName(n.Rank, sanitizeLine(n.Host, 80)) }
+	name := func(n timeline.Node) string { return nodeName(n.NodeIndex, sanitizeLine(n.Host, 80)) }
 	return fmt.Sprintf("corrected for %d of %d workers, by at most %s (%s); the remaining error is within ± %s (%s)",
 		len(known), l.run.Size()-1, textutil.BriefDuration(far.Clock.Offset.Abs()), name(far), textutil.BriefDuration(worst.Clock.Residual), name(worst))
 }

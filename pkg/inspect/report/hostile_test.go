@@ -131,7 +131,7 @@ func TestPageOfHardlyAnything(t *testing.T) {
 			Code: 76, Cause: &record.Failure{Header: record.Header{NodeIndex: 99}, LostNodes: []int{-3, 1 << 30}},
 			FailureContext: record.FailureContext{Consequences: []record.Failure{{Header: record.Header{NodeIndex: -5}}}},
 			NodeLists:      record.NodeLists{Dropped: []record.DroppedNode{{NodeIndex: 77}}},
-		}, Events: []timeline.Event{{Rank: 500, Name: eventlog.RecordSeen}}}},
+		}, Events: []timeline.Event{{NodeIndex: 500, Name: eventlog.RecordSeen}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []record.Abort{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{
 			Job: timeline.RecordTime{Exists: true, At: at.Add(-time.Minute)}, Go: timeline.RecordTime{Exists: true, At: at},

@@ -91,7 +91,7 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 
 // newLogTail returns the last lines of a log, which may contain anything.
 func newLogTail(what logSelection, content signal.FileContent, err error) LogTail {
-	log := LogTail{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
+	log := LogTail{Name: what.name, NodeIndex: what.rank, Size: content.Size, Lines: []string{}}
 	if err != nil {
 		log.Error = sanitizeSentence(err.Error())
 		return log

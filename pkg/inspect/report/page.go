@@ -49,12 +49,12 @@ type scriptData struct {
 
 // scriptNode is a NodeRow with short JSON keys, because the page contains all nodes.
 type scriptNode struct {
-	Rank  int      `json:"r"`
-	Host  string   `json:"h"`
-	State string   `json:"s"`
-	Tone  Severity `json:"t"`
-	Ready string   `json:"at,omitempty"`
-	Slow  []string `json:"slow,omitempty"`
+	NodeIndex int      `json:"r"`
+	Host      string   `json:"h"`
+	State     string   `json:"s"`
+	Tone      Severity `json:"t"`
+	Ready     string   `json:"at,omitempty"`
+	Slow      []string `json:"slow,omitempty"`
 	// phase, class, left, width, start as text, duration as text, duration in ms
 	Lanes    [][]any      `json:"l,omitempty"`
 	Failures []CauseEntry `json:"f,omitempty"`
@@ -75,9 +75,9 @@ func (v *View) writePage(w io.Writer) error {
 	// Large runs have rows for some nodes only, and a map of all.
 	if len(v.Nodes) > MaxFullRows {
 		p.Rows = v.Nodes[:maxRows]
-		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b NodeRow) int { return cmp.Compare(a.Rank, b.Rank) })
+		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b NodeRow) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
 	}
-	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a RecordArrow) bool { return p.Middle(a.Rank) == 0 })
+	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a RecordArrow) bool { return p.Middle(a.NodeIndex) == 0 })
 	p.Wrong, p.Passed = v.splitChecks()
 	p.Data = v.buildScriptData(p.timeScale)
 	// The percentile bars are scaled to the slowest phase before the gate.
@@ -107,7 +107,7 @@ func (p pageTemplateData) Height() int { return len(p.Rows) * rowHeight }
 // Middle returns the vertical middle of a node's row. If the node has no row, it returns 0, which
 // is above the rows.
 func (p pageTemplateData) Middle(node int) int {
-	at := slices.IndexFunc(p.Rows, func(n NodeRow) bool { return n.Rank == node })
+	at := slices.IndexFunc(p.Rows, func(n NodeRow) bool { return n.NodeIndex == node })
 	if at < 0 {
 		return 0
 	}
@@ -184,7 +184,7 @@ func (v *View) buildScriptData(s timeScale) scriptData {
 	}
 	for _, n := range v.Nodes {
 		b := scriptNode{
-			Rank: n.Rank, Host: n.Host, State: n.State, Tone: n.Tone, Slow: n.Slow, Failures: n.Failures, Befell: n.Befell,
+			NodeIndex: n.NodeIndex, Host: n.Host, State: n.State, Tone: n.Tone, Slow: n.Slow, Failures: n.Failures, Befell: n.Befell,
 			Checks: n.Checks, Logs: n.Logs,
 		}
 		if n.Ready > 0 {

@@ -30,11 +30,11 @@ func phaseStats(nodes []NodeRow) []PhaseStat {
 	// Sort them by duration, and take the quantiles by nearest rank.
 	for phase, all := range parts {
 		slices.SortFunc(all, func(a, b part) int {
-			return cmp.Or(cmp.Compare(a.Took(), b.Took()), cmp.Compare(b.node.Rank, a.node.Rank))
+			return cmp.Or(cmp.Compare(a.Took(), b.Took()), cmp.Compare(b.node.NodeIndex, a.node.NodeIndex))
 		})
 		n, last := len(all), all[len(all)-1]
 		s := PhaseStat{
-			Phase: phase, Nodes: n, Rank: last.node.Rank, Host: last.node.Host,
+			Phase: phase, Nodes: n, NodeIndex: last.node.NodeIndex, Host: last.node.Host,
 			Min: all[0].Took(), P50: all[(n-1)/2].Took(), P90: all[(n*9+9)/10-1].Took(), Max: last.Took(),
 		}
 		s.Open = countMatching(all, func(p part) bool { return p.Open })
@@ -69,7 +69,7 @@ func markSlowPhases(nodes []NodeRow, stats []PhaseStat) {
 			continue
 		}
 		for i := range nodes {
-			if nodes[i].Rank == 0 && s.Phase != "check" && s.Phase != "sandbox" {
+			if nodes[i].NodeIndex == 0 && s.Phase != "check" && s.Phase != "sandbox" {
 				continue // the head waits for all others in these phases
 			}
 			for _, lane := range nodes[i].Lanes {
@@ -123,7 +123,7 @@ func (l viewBuilder) latestNode(states []record.State, phases []string) (phase s
 				continue
 			}
 			if t := l.sinceStart(state.At); which >= 0 && t > at {
-				phase, node, at = phases[which], l.run.Nodes[i].Rank, t
+				phase, node, at = phases[which], l.run.Nodes[i].NodeIndex, t
 			}
 		}
 	}
@@ -133,6 +133,6 @@ func (l viewBuilder) latestNode(states []record.State, phases []string) (phase s
 // markCritical marks the nodes for which the others waited on the critical path.
 func markCritical(nodes []NodeRow, steps []CriticalStep) {
 	for i := range nodes {
-		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool { return s.Rank == nodes[i].Rank && canStraggle(s.Phase) })
+		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool { return s.NodeIndex == nodes[i].NodeIndex && canStraggle(s.Phase) })
 	}
 }

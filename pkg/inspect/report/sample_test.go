@@ -37,7 +37,7 @@ func sample(size int, fails bool) *timeline.Run {
 	var ups []time.Duration
 	for node := range size {
 		host := fmt.Sprintf("n%d", node)
-		n := timeline.Node{Rank: node, Host: host, Clock: timeline.Clock{Known: node > 0, Offset: time.Duration(node) * 7 * time.Millisecond, Residual: 3 * time.Millisecond}}
+		n := timeline.Node{NodeIndex: node, Host: host, Clock: timeline.Clock{Known: node > 0, Offset: time.Duration(node) * 7 * time.Millisecond, Residual: 3 * time.Millisecond}}
 		from := time.Duration(random.Int64N(int64(600 * time.Millisecond)))
 		span := func(phase string, took time.Duration) time.Duration {
 			n.Phases = append(n.Phases, timeline.PhaseSpan{Phase: phase, Daemon: "daemon", From: dawn.Add(from), To: dawn.Add(from + took), OK: true})
@@ -100,7 +100,7 @@ func sample(size int, fails bool) *timeline.Run {
 }
 
 func event(name eventlog.EventType, node int, record string, at time.Duration) timeline.Event {
-	return timeline.Event{Name: name, Rank: node, At: dawn.Add(at), Fields: eventlog.Fields{Record: record}}
+	return timeline.Event{Name: name, NodeIndex: node, At: dawn.Add(at), Fields: eventlog.Fields{Record: record}}
 }
 
 func sampleCheck(node, slow int, host string) *check.Report {
@@ -160,7 +160,7 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *recor
 func sampleLogs(run *timeline.Run) (logs []LogTail) {
 	size := len(run.Nodes)
 	add := func(name string, node int, lines ...string) {
-		logs = append(logs, LogTail{Name: name, Rank: node, Size: 91234, Cut: true, Lines: lines})
+		logs = append(logs, LogTail{Name: name, NodeIndex: node, Size: 91234, Cut: true, Lines: lines})
 	}
 	add("driver.log", 0, "step 18200  loss 1.8812  4102 tokens/s", "step 18300  loss 1.8790  4098 tokens/s", "Traceback (most recent call last):",
 		`  File "train.py", line 212, in <module>`, "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.")

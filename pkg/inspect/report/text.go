@@ -143,7 +143,7 @@ func (l CauseEntry) Cause() string {
 
 // Sentence describes the failure, and when and on which node it occurred.
 func (l CauseEntry) Sentence() string {
-	said := nodeName(l.Rank, l.Host) + ": " + l.What
+	said := nodeName(l.NodeIndex, l.Host) + ": " + l.What
 	if l.Phase != "" {
 		said += " [" + l.Kind + ", phase " + l.Phase
 		if l.By != "" {

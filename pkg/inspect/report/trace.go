@@ -31,10 +31,10 @@ func toMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.
 func (v *View) writeTrace(w io.Writer) error {
 	events := []traceEvent{}
 	for _, n := range v.Nodes {
-		pid := n.Rank + 1 // 0 would be no valid process
+		pid := n.NodeIndex + 1 // 0 would be no valid process
 		events = append(events,
-			traceEvent{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": nodeName(n.Rank, n.Host)}},
-			traceEvent{Name: "process_sort_index", Phase: "M", Process: pid, Args: map[string]any{"sort_index": n.Rank}})
+			traceEvent{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": nodeName(n.NodeIndex, n.Host)}},
+			traceEvent{Name: "process_sort_index", Phase: "M", Process: pid, Args: map[string]any{"sort_index": n.NodeIndex}})
 		// Phases are complete events; failures are instant events.
 		track, _ := assignTracks(n.Lanes)
 		for i, lane := range n.Lanes {
@@ -56,7 +56,7 @@ func (v *View) writeTrace(w io.Writer) error {
 		name := "control/" + a.Record
 		events = append(events,
 			traceEvent{Name: name, Category: "record", Phase: "s", At: toMicroseconds(a.Wrote), Process: 1, ID: i + 1},
-			traceEvent{Name: name, Category: "record", Phase: "f", Binding: "e", At: toMicroseconds(a.Saw), Process: a.Rank + 1, ID: i + 1})
+			traceEvent{Name: name, Category: "record", Phase: "f", Binding: "e", At: toMicroseconds(a.Saw), Process: a.NodeIndex + 1, ID: i + 1})
 	}
 	return json.NewEncoder(w).Encode(map[string]any{
 		"traceEvents": events, "displayTimeUnit": "ms",

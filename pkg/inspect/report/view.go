@@ -70,13 +70,13 @@ type Banner struct {
 
 // CauseEntry is one failure: the first cause or a consequence.
 type CauseEntry struct {
-	First bool          `json:"first,omitempty"`
-	Rank  int           `json:"rank"`
-	Host  string        `json:"host"`
-	Kind  string        `json:"kind"`
-	Phase string        `json:"phase,omitempty"`
-	What  string        `json:"what"`
-	At    time.Duration `json:"at_ns"` // 0 if unknown
+	First     bool          `json:"first,omitempty"`
+	NodeIndex int           `json:"rank"`
+	Host      string        `json:"host"`
+	Kind      string        `json:"kind"`
+	Phase     string        `json:"phase,omitempty"`
+	What      string        `json:"what"`
+	At        time.Duration `json:"at_ns"` // 0 if unknown
 	// observer of the failure, if it is about another node
 	By    string   `json:"seen_by,omitempty"`
 	Log   string   `json:"log,omitempty"`
@@ -93,25 +93,25 @@ type Fact struct {
 
 // PhaseStat has statistics of the durations of a phase on all nodes that entered it.
 type PhaseStat struct {
-	Phase  string        `json:"phase"`
-	Nodes  int           `json:"nodes"`
-	Open   int           `json:"open,omitempty"`   // number of nodes on which it has no end
-	Failed int           `json:"failed,omitempty"` // number of nodes on which it failed
-	Min    time.Duration `json:"min_ns"`
-	P50    time.Duration `json:"p50_ns"`
-	P90    time.Duration `json:"p90_ns"`
-	Max    time.Duration `json:"max_ns"`
-	Rank   int           `json:"slowest"` // index of the node with the longest duration
-	Host   string        `json:"slowest_host"`
+	Phase     string        `json:"phase"`
+	Nodes     int           `json:"nodes"`
+	Open      int           `json:"open,omitempty"`   // number of nodes on which it has no end
+	Failed    int           `json:"failed,omitempty"` // number of nodes on which it failed
+	Min       time.Duration `json:"min_ns"`
+	P50       time.Duration `json:"p50_ns"`
+	P90       time.Duration `json:"p90_ns"`
+	Max       time.Duration `json:"max_ns"`
+	NodeIndex int           `json:"slowest"` // index of the node with the longest duration
+	Host      string        `json:"slowest_host"`
 }
 
 // CriticalStep is a part of the critical path: the phase and the node for which all others waited.
 type CriticalStep struct {
-	Phase string        `json:"phase"`
-	Rank  int           `json:"rank"`
-	Host  string        `json:"host"`
-	From  time.Duration `json:"from_ns"`
-	To    time.Duration `json:"to_ns"`
+	Phase     string        `json:"phase"`
+	NodeIndex int           `json:"rank"`
+	Host      string        `json:"host"`
+	From      time.Duration `json:"from_ns"`
+	To        time.Duration `json:"to_ns"`
 }
 
 // Took returns the duration of the wait.
@@ -119,19 +119,19 @@ func (s CriticalStep) Took() time.Duration { return s.To - s.From }
 
 // NodeRow is one row of the report.
 type NodeRow struct {
-	Rank     int           `json:"rank"`
-	Host     string        `json:"host,omitempty"`
-	State    string        `json:"state"` // in words
-	Tone     Severity      `json:"tone"`
-	Ready    time.Duration `json:"ready_ns"` // when it became ready; 0 if it never did
-	Slow     []string      `json:"slow,omitempty"`
-	Critical bool          `json:"critical,omitempty"`
-	Lanes    []PhaseLane   `json:"lanes,omitempty"`
-	Failures []CauseEntry  `json:"failures,omitempty"`
-	Befell   []string      `json:"befell,omitempty"`
-	Checks   []string      `json:"checks,omitempty"` // findings that did not pass
-	Facts    []Fact        `json:"facts,omitempty"`
-	Logs     []string      `json:"logs,omitempty"` // names of entries in the View's Logs
+	NodeIndex int           `json:"rank"`
+	Host      string        `json:"host,omitempty"`
+	State     string        `json:"state"` // in words
+	Tone      Severity      `json:"tone"`
+	Ready     time.Duration `json:"ready_ns"` // when it became ready; 0 if it never did
+	Slow      []string      `json:"slow,omitempty"`
+	Critical  bool          `json:"critical,omitempty"`
+	Lanes     []PhaseLane   `json:"lanes,omitempty"`
+	Failures  []CauseEntry  `json:"failures,omitempty"`
+	Befell    []string      `json:"befell,omitempty"`
+	Checks    []string      `json:"checks,omitempty"` // findings that did not pass
+	Facts     []Fact        `json:"facts,omitempty"`
+	Logs      []string      `json:"logs,omitempty"` // names of entries in the View's Logs
 }
 
 // PhaseLane is a phase of a node.
@@ -151,10 +151,10 @@ func (l PhaseLane) Took() time.Duration { return l.To - l.From }
 
 // RecordArrow is a record of the head, and when a worker read it.
 type RecordArrow struct {
-	Record string        `json:"record"`
-	Rank   int           `json:"rank"`
-	Wrote  time.Duration `json:"wrote_ns"`
-	Saw    time.Duration `json:"saw_ns"`
+	Record    string        `json:"record"`
+	NodeIndex int           `json:"rank"`
+	Wrote     time.Duration `json:"wrote_ns"`
+	Saw       time.Duration `json:"saw_ns"`
 }
 
 // CheckGroup is a finding that is equal on several nodes.
@@ -173,10 +173,10 @@ type CheckGroup struct {
 
 // LogTail is the end of a file in logs/.
 type LogTail struct {
-	Name  string   `json:"name"` // name of the file
-	Rank  int      `json:"rank"` // node index; -1 if it belongs to no node
-	Size  int64    `json:"size"`
-	Cut   bool     `json:"cut,omitempty"` // the file has more lines
-	Lines []string `json:"lines"`
-	Error string   `json:"error,omitempty"`
+	Name      string   `json:"name"` // name of the file
+	NodeIndex int      `json:"rank"` // node index; -1 if it belongs to no node
+	Size      int64    `json:"size"`
+	Cut       bool     `json:"cut,omitempty"` // the file has more lines
+	Lines     []string `json:"lines"`
+	Error     string   `json:"error,omitempty"`
 }

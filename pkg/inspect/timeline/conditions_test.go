@@ -37,7 +37,7 @@ func TestConditions(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			run := &Run{Nodes: make([]Node, 2), Job: &record.Job{}}
 			for node := range run.Nodes {
-				run.Nodes[node].Rank = node
+				run.Nodes[node].NodeIndex = node
 			}
 			run.Control.Job.At = begin
 			tc.make(run)

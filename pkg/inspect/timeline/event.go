@@ -13,14 +13,14 @@ import (
 // Event is one line of a node's event log.
 type Event struct {
 	// At is the time on the head's clock, as far as the node's clock offset is known.
-	At     time.Time
-	Wrote  time.Time          // the same time on the node's own clock
-	Since  time.Duration      // monotonic time since the daemon's start
-	Name   eventlog.EventType // eventlog.PhaseEntered and so on; newer daemons may use other names
-	Rank   int
-	Host   string
-	Phase  string // the node's phase at that time
-	Daemon string // kind of the daemon that wrote it: "daemon" or "sandbox-daemon"
+	At        time.Time
+	Wrote     time.Time          // the same time on the node's own clock
+	Since     time.Duration      // monotonic time since the daemon's start
+	Name      eventlog.EventType // eventlog.PhaseEntered and so on; newer daemons may use other names
+	NodeIndex int
+	Host      string
+	Phase     string // the node's phase at that time
+	Daemon    string // kind of the daemon that wrote it: "daemon" or "sandbox-daemon"
 	eventlog.Fields
 }
 
@@ -98,7 +98,7 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 				damaged++
 				continue
 			}
-			e.Rank, e.Daemon = t.rank, t.daemon
+			e.NodeIndex, e.Daemon = t.rank, t.daemon
 			t.events = append(t.events, e)
 			newer = max(newer, version)
 		}

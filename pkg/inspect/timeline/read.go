@@ -176,7 +176,7 @@ func (r *runReader) createNodes(names []string) {
 	}
 	r.Nodes = make([]Node, size)
 	for node := range r.Nodes {
-		r.Nodes[node].Rank = node
+		r.Nodes[node].NodeIndex = node
 	}
 	// Take over the hosts, if there is one per node. Those of the result take precedence.
 	if r.Job != nil && r.Job.Hosts != "" {

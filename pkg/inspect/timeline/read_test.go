@@ -104,13 +104,13 @@ func causal(t *testing.T, run *Run) {
 	t.Helper()
 	began := make(map[string]time.Time)
 	for _, e := range run.Events {
-		if e.Rank == 0 && e.Name == eventlog.RecordPublished {
+		if e.NodeIndex == 0 && e.Name == eventlog.RecordPublished {
 			began[e.Record] = e.At.Add(-e.Took())
 		}
 	}
 	for _, e := range run.Events {
 		if wrote, known := began[e.Record]; known && e.Name == eventlog.RecordSeen && e.At.Before(wrote) {
-			t.Errorf("node %d sees %s %s before it was written", e.Rank, e.Record, wrote.Sub(e.At))
+			t.Errorf("node %d sees %s %s before it was written", e.NodeIndex, e.Record, wrote.Sub(e.At))
 		}
 	}
 	if !slices.IsSortedFunc(run.Events, func(a, b Event) int { return a.At.Compare(b.At) }) {
@@ -121,28 +121,28 @@ func causal(t *testing.T, run *Run) {
 func TestGoodRun(t *testing.T) {
 	run := read(t, "good", DepthFull)
 	for _, node := range run.Nodes {
-		if want := fmt.Sprintf("node%d", node.Rank); node.Host != want {
-			t.Errorf("node %d is on %q", node.Rank, node.Host)
+		if want := fmt.Sprintf("node%d", node.NodeIndex); node.Host != want {
+			t.Errorf("node %d is on %q", node.NodeIndex, node.Host)
 		}
 		for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateDone} {
 			if !node.HasReached(state) {
-				t.Errorf("node %d was never %s", node.Rank, state)
+				t.Errorf("node %d was never %s", node.NodeIndex, state)
 			}
 		}
 		for i, s := range node.States {
 			if s.At.IsZero() || i > 0 && s.Word != record.StateServiceUp && s.At.Before(node.States[i-1].At) {
-				t.Errorf("node %d was %s at %s", node.Rank, s.Word, s.At)
+				t.Errorf("node %d was %s at %s", node.NodeIndex, s.Word, s.At)
 			}
 		}
 		if node.Joined == nil || node.Done == nil || node.Check == nil || node.Check.Verdict != check.Pass {
-			t.Errorf("node %d is %+v", node.Rank, node)
+			t.Errorf("node %d is %+v", node.NodeIndex, node)
 		}
 		if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
-			t.Errorf("the clock of node %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+			t.Errorf("the clock of node %d, which is the head's, is said to be %+v", node.NodeIndex, node.Clock)
 		}
 		for _, span := range node.Phases {
 			if span.Open || !span.OK || span.Took() < 0 {
-				t.Errorf("node %d has the phase %+v", node.Rank, span)
+				t.Errorf("node %d has the phase %+v", node.NodeIndex, span)
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func TestQuickLookTellsTimes(t *testing.T) {
 	for _, node := range run.Nodes {
 		for _, s := range node.States {
 			if s.At.IsZero() {
-				t.Errorf("node %d: it is not known since when it is %s", node.Rank, s.Word)
+				t.Errorf("node %d: it is not known since when it is %s", node.NodeIndex, s.Word)
 			}
 		}
 	}

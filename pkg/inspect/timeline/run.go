@@ -95,7 +95,7 @@ func (r *Run) NodesInState(state record.State) []int {
 	var nodes []int
 	for i := range r.Nodes {
 		if r.Nodes[i].HasReached(state) {
-			nodes = append(nodes, r.Nodes[i].Rank)
+			nodes = append(nodes, r.Nodes[i].NodeIndex)
 		}
 	}
 	return nodes
@@ -135,7 +135,7 @@ type Control struct {
 
 // Node is the data about one node of the run.
 type Node struct {
-	Rank int
+	NodeIndex int
 	// Host is empty if no record that was read contains it.
 	Host string
 	// States are the states in the names of its records in nodes/, in the order in which a node

@@ -122,10 +122,10 @@ type Dashboard struct {
 
 // GateWait is a step that the gate waits for.
 type GateWait struct {
-	Step  string `json:"step"`
-	What  string `json:"what"`
-	Ranks []int  `json:"ranks,omitempty"` // empty if the wait does not concern particular nodes
-	Nodes string `json:"nodes,omitempty"` // the same nodes for people: hosts or ranges of indices
+	Step        string `json:"step"`
+	What        string `json:"what"`
+	NodeIndices []int  `json:"ranks,omitempty"` // empty if the wait does not concern particular nodes
+	Nodes       string `json:"nodes,omitempty"` // the same nodes for people: hosts or ranges of indices
 }
 
 // StepCount is the number of nodes at a step.
@@ -136,9 +136,9 @@ type StepCount struct {
 
 // NodeStatus is the status of one node.
 type NodeStatus struct {
-	Rank int    `json:"rank"`
-	Host string `json:"host,omitempty"`
-	Step string `json:"step"`
+	NodeIndex int    `json:"rank"`
+	Host      string `json:"host,omitempty"`
+	Step      string `json:"step"`
 	// Mark is the class of the node: waits, failed, lost, slow, dropped, left (a process of the job
 	// could not be ended there), befallen (an event occurred there), or ok.
 	Mark string `json:"mark"`
@@ -164,12 +164,12 @@ var marksBySeverity = []string{markFailed, markLost, markLeftover, markWaiting, 
 
 // RunEnd is the outcome of a run that has ended or is about to end.
 type RunEnd struct {
-	Code int           `json:"code"` // the job's exit code
-	Word string        `json:"word"`
-	Why  string        `json:"why"`
-	Took time.Duration `json:"took_ns,omitempty"`
-	Rank *int          `json:"rank,omitempty"` // index of the node that observed the first cause
-	Host string        `json:"host,omitempty"`
+	Code      int           `json:"code"` // the job's exit code
+	Word      string        `json:"word"`
+	Why       string        `json:"why"`
+	Took      time.Duration `json:"took_ns,omitempty"`
+	NodeIndex *int          `json:"rank,omitempty"` // index of the node that observed the first cause
+	Host      string        `json:"host,omitempty"`
 	// indices of the lost nodes, if the first cause is a loss
 	Lost   []int    `json:"lost,omitempty"`
 	LostOn string   `json:"lost_nodes,omitempty"`
@@ -305,7 +305,7 @@ func (e *RunEnd) setCause(v *statusView, cause *record.Failure) {
 	if cause == nil {
 		return
 	}
-	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(string(cause.Phase)), sanitizeText(cause.Message), sanitizeText(cause.Log)
+	e.NodeIndex, e.Host, e.Phase, e.Cause, e.Log = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(string(cause.Phase)), sanitizeText(cause.Message), sanitizeText(cause.Log)
 	if len(cause.LostNodes) > 0 {
 		e.Lost, e.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}
@@ -357,5 +357,5 @@ func compareSeverity(a, b NodeStatus) int {
 	return cmp.Or(
 		cmp.Compare(slices.Index(marksBySeverity, a.Mark), slices.Index(marksBySeverity, b.Mark)),
 		cmp.Compare(b.For/time.Second, a.For/time.Second), // in whole seconds, as shown
-		cmp.Compare(a.Rank, b.Rank))
+		cmp.Compare(a.NodeIndex, b.NodeIndex))
 }

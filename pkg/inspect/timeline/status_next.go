@@ -16,7 +16,7 @@ import (
 func (v *statusView) gateWaits() (waits []GateWait) {
 	for _, lack := range v.unmetSteps {
 		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), func(node int) bool { return v.nodes[node].step != string(lack.Step) })
-		wait := GateWait{Step: string(lack.Step), What: gate.LabelsOf(lack.Step).OneMissing, Ranks: nodes}
+		wait := GateWait{Step: string(lack.Step), What: gate.LabelsOf(lack.Step).OneMissing, NodeIndices: nodes}
 		switch {
 		case len(nodes) > 0:
 			wait.Nodes = v.formatNodeList(nodes)
@@ -56,7 +56,7 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	switch {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
-	case s.Waits[0].Step == string(record.PhaseWorkers) && len(s.Waits[0].Ranks) == 0:
+	case s.Waits[0].Step == string(record.PhaseWorkers) && len(s.Waits[0].NodeIndices) == 0:
 		return "the gate opens when it does", nil
 	}
 	return v.describeFirstDeadline(s.Waits)
@@ -66,12 +66,12 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 // nil if none is known.
 func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadline *time.Time) {
 	var first time.Time
-	step, nodes := waits[0].Step, waits[0].Ranks
+	step, nodes := waits[0].Step, waits[0].NodeIndices
 	for _, wait := range waits {
 		if at, node, known := v.waitDeadline(wait); known && (first.IsZero() || at.Before(first)) {
 			first, step, nodes = at, wait.Step, []int{node}
 			if wait.Step == string(record.PhaseJoin) {
-				nodes = wait.Ranks // all of them have the same deadline
+				nodes = wait.NodeIndices // all of them have the same deadline
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known 
 	case within <= 0 || v.start.IsZero():
 		return at, 0, false
 	case wait.Step == string(record.PhaseJoin):
-		return v.start.Add(within), wait.Ranks[0], true
+		return v.start.Add(within), wait.NodeIndices[0], true
 	case wait.Step == string(record.PhaseHead) && len(v.nodes) == 0:
 		return v.start.Add(within), 0, true
 	case wait.Step == string(record.PhaseHead):
@@ -103,7 +103,7 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known 
 	case wait.Step == string(record.PhaseSandbox) && v.run.Job != nil && v.run.Job.SandboxStep:
 		return v.sandboxStepDeadline(wait, within)
 	}
-	for _, of := range wait.Ranks {
+	for _, of := range wait.NodeIndices {
 		// A time that is not after the head's start means that no step of the node is known.
 		since := v.nodes[of].since
 		if by := since.Add(within); since.After(v.start) && (!known || by.Before(at)) {
@@ -121,12 +121,12 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 	if head.step == string(record.PhaseJoin) || head.step == string(record.PhaseCheck) {
 		return at, 0, false
 	}
-	for _, of := range wait.Ranks {
+	for _, of := range wait.NodeIndices {
 		if v.nodes[of].SandboxHeartbeat > 0 {
 			return at, 0, false
 		}
 	}
-	return laterTime(v.start.Add(within), head.since), wait.Ranks[0], true
+	return laterTime(v.start.Add(within), head.since), wait.NodeIndices[0], true
 }
 
 // formatNodeList formats a list of nodes for people: as hosts if these are distinct, otherwise as

@@ -77,7 +77,7 @@ func made(size int, states ...record.State) *Run {
 	run.Job.WrittenAt = begin
 	run.Control.Job = RecordTime{Exists: true, At: begin}
 	for node := range size {
-		run.Nodes = append(run.Nodes, Node{Rank: node, Host: fmt.Sprintf("n%d", node)})
+		run.Nodes = append(run.Nodes, Node{NodeIndex: node, Host: fmt.Sprintf("n%d", node)})
 		only(run, node, states...)
 	}
 	return run
@@ -136,7 +136,7 @@ func TestStatus(t *testing.T) {
 			run := up(4)
 			only(run, 1, record.StateJoined)
 			only(run, 2, record.StateJoined, record.StateChecked, record.StateSandboxReady)
-			run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 1, Fields: eventlog.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
+			run.Events = []Event{{Name: eventlog.ChecksWaiting, NodeIndex: 1, Fields: eventlog.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
 			return run
 		}, 2, 0, []string{
 			"check: 2/4 ready after 00:42: waiting for n1 (check), n2 (workers)\n",
@@ -305,7 +305,7 @@ func TestStatusIsInert(t *testing.T) {
 		only(run, 3, record.StateJoined)
 		run.Control.HeadRecord = &record.Head{Dashboard: evil}
 		run.Nodes[0].EventRecords = []record.Event{{Message: evil}}
-		run.Events = []Event{{Name: eventlog.ChecksWaiting, Rank: 3, Fields: eventlog.Fields{Checks: evil}}}
+		run.Events = []Event{{Name: eventlog.ChecksWaiting, NodeIndex: 3, Fields: eventlog.Fields{Checks: evil}}}
 		if ended {
 			run.Nodes[0].Done = &record.Done{LeftProcesses: []string{evil}}
 			run.Result = &record.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},
@@ -342,7 +342,7 @@ func TestManyAbnormal(t *testing.T) {
 	if len(s.Abnormal) != 20 || s.More != 280 {
 		t.Fatalf("%d are shown, and %d more", len(s.Abnormal), s.More)
 	}
-	if s.Abnormal[0].Rank != 299 || s.Abnormal[1].Rank != 250 || s.Abnormal[2].Rank != 0 {
+	if s.Abnormal[0].NodeIndex != 299 || s.Abnormal[1].NodeIndex != 250 || s.Abnormal[2].NodeIndex != 0 {
 		t.Errorf("who failed comes first, then who has waited longest: %+v", s.Abnormal[:3])
 	}
 	if text := s.Text(TextStyle{}); !strings.Contains(text, "  +280 more (-v shows all)\n") {

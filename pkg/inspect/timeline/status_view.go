@@ -67,8 +67,8 @@ func newStatusView(run *Run, now time.Time) *statusView {
 		}
 	}
 	for _, event := range run.Events {
-		if event.Rank < len(v.nodes) {
-			v.nodes[event.Rank].lastReported.RecordEvent(event.Name, event.Fields)
+		if event.NodeIndex < len(v.nodes) {
+			v.nodes[event.NodeIndex].lastReported.RecordEvent(event.Name, event.Fields)
 		}
 	}
 	for _, n := range v.nodes {
@@ -87,7 +87,7 @@ func (v *statusView) finalStep(n *nodeView) string {
 	switch {
 	case n.dropReason != "":
 		return stepDropped
-	case v.run.IsLost(n.Rank) && !n.HasReached(record.StateDone):
+	case v.run.IsLost(n.NodeIndex) && !n.HasReached(record.StateDone):
 		return stepLost
 	case n.OwnFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
 		return stepFailed
@@ -103,11 +103,11 @@ func (v *statusView) finalStep(n *nodeView) string {
 func (v *statusView) nodesMissing(state record.State) (nodes []int) {
 	ofTeam := state == record.StateSandboxReady || state == record.StateServiceUp
 	for _, n := range v.nodes {
-		if n.step != "" || ofTeam && !v.isMember(n.Rank) {
+		if n.step != "" || ofTeam && !v.isMember(n.NodeIndex) {
 			continue
 		}
 		if _, there := v.reachedState(n.Node, state); !there {
-			nodes = append(nodes, n.Rank)
+			nodes = append(nodes, n.NodeIndex)
 		}
 	}
 	return nodes
@@ -130,7 +130,7 @@ func (v *statusView) assignSteps() {
 		_, up := v.reachedState(n.Node, record.StateServiceUp)
 		switch {
 		case n.step != "":
-		case !v.isMember(n.Rank):
+		case !v.isMember(n.NodeIndex):
 			n.step = stepSpare
 		case v.requirements.NeedServices && !up: // it waits for the head's service
 			n.step = string(record.PhaseWorkers)
@@ -217,7 +217,7 @@ func (v *statusView) hasStep(step string) bool {
 func (v *statusView) reachedState(n *Node, state record.State) (NodeState, bool) {
 	since := 0
 	if team := v.run.Control.Membership; team != nil && state == record.StateServiceUp {
-		if place := team.PlaceOf(n.Rank); place >= 0 {
+		if place := team.PlaceOf(n.NodeIndex); place >= 0 {
 			since = team.Members[place].SinceGeneration
 		}
 	}
@@ -301,7 +301,7 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 // nodeStatus returns the status of one node. If the run has ended, it does not matter what the node
 // was waiting for.
 func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
-	s := NodeStatus{Rank: n.Rank, Host: sanitizeText(n.Host), Step: n.step, Mark: markOK}
+	s := NodeStatus{NodeIndex: n.NodeIndex, Host: sanitizeText(n.Host), Step: n.step, Mark: markOK}
 	// A node that waits for the head's service is not the one that delays the run.
 	waiting := state == StateBringingUp && isPendingStep(n.step) && (n.step != string(record.PhaseWorkers) || v.requirements.HeadServiceUp)
 	// A node is slow if it took more than twice the median, and considerably longer.

@@ -224,7 +224,7 @@ func checkAttributes(p *checkContext) {
 	var groups []check.NodeGroup
 	for _, f := range p.Facts {
 		if f.Report != nil {
-			groups = append(groups, check.NodeGroup{Report: *f.Report, Ranks: []int{f.NodeIndex}})
+			groups = append(groups, check.NodeGroup{Report: *f.Report, NodeIndices: []int{f.NodeIndex}})
 		}
 	}
 	if !p.hasPeers() || len(groups) < 2 {

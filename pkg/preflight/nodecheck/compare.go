@@ -98,7 +98,7 @@ func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]c
 	var reads errgroup.Group
 	reads.SetLimit(maxConcurrentReads)
 	for i, kind := range order {
-		groups[i].Ranks = kinds[kind]
+		groups[i].NodeIndices = kinds[kind]
 		if kind == own && c.OwnReport.Version != 0 {
 			groups[i].Report = c.OwnReport
 			continue
@@ -126,7 +126,7 @@ func (c *Comparison) logWarnings(groups []check.NodeGroup) {
 			if known, again := told[f.ID]; again {
 				f = known
 			}
-			f.NodeIndices = append(f.NodeIndices, g.Ranks...)
+			f.NodeIndices = append(f.NodeIndices, g.NodeIndices...)
 			told[f.ID] = f
 		}
 	}
