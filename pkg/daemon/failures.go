@@ -339,7 +339,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message})
+	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message}})
 	d.Log.Warn("a node is dropped, and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
 	d.nodeWatch.NotifyChange()
 	return true
@@ -349,7 +349,7 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 // lock mu: settlePeerStates and others rely on never seeing one without the other.
 func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
 	record := seen.Failure
-	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message})
+	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failures = append(d.failures, seen)

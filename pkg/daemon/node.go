@@ -89,7 +89,7 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	if f.Phase == "" {
 		f.Phase = n.Events.CurrentPhase()
 	}
-	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{Kind: f.Kind, What: f.Message})
+	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{FailureFields: eventlog.FailureFields{Kind: f.Kind, What: f.Message}})
 	record := f.Failure
 	publish := func(context.Context) {
 		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, state), &record, true))

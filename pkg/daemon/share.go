@@ -54,12 +54,12 @@ func (n *node) watchShare(ctx context.Context) {
 			return
 		case silence > n.cfg.Times.Peer:
 			if outwaited == 0 {
-				n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{Responsive: new(false)})
+				n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Responsive: new(false)}})
 				n.Log.Info("the shared file system does not respond: the job continues, because every peer link is healthy")
 			}
 			outwaited = silence
 		case outwaited > 0:
-			n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{Responsive: new(true)})
+			n.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Responsive: new(true)}})
 			n.Log.Info("the shared file system responds again", zap.Duration("after", outwaited.Round(time.Second/10)))
 			outwaited = 0
 		}

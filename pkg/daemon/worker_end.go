@@ -26,7 +26,7 @@ type headLinkHandler struct{ *worker }
 func (p *headLinkHandler) HeadConnected() {
 	p.link.SetConnected(0)
 	p.ControlWatch.NotifyChange()
-	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{Up: new(true)})
+	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
 }
 
@@ -62,7 +62,7 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 		p.CancelHeadWait(errHeadLeft)
 		return
 	}
-	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{Up: new(false), Reason: how.String()})
+	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
 	p.ControlWatch.SpeedUp()
 	p.ControlWatch.NotifyChange()
 	switch {

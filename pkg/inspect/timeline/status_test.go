@@ -136,7 +136,7 @@ func TestStatus(t *testing.T) {
 			run := up(4)
 			only(run, 1, record.StateJoined)
 			only(run, 2, record.StateJoined, record.StateChecked, record.StateSandboxReady)
-			run.Events = []Event{{Name: eventlog.ChecksWaiting, NodeIndex: 1, Fields: eventlog.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
+			run.Events = []Event{{Name: eventlog.ChecksWaiting, NodeIndex: 1, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: "gpu.fabric: GPU 3: in progress"}}}}
 			return run
 		}, 2, 0, []string{
 			"check: 2/4 ready after 00:42: waiting for n1 (check), n2 (workers)\n",
@@ -305,7 +305,7 @@ func TestStatusIsInert(t *testing.T) {
 		only(run, 3, record.StateJoined)
 		run.Control.HeadRecord = &record.Head{Dashboard: evil}
 		run.Nodes[0].EventRecords = []record.Event{{Message: evil}}
-		run.Events = []Event{{Name: eventlog.ChecksWaiting, NodeIndex: 3, Fields: eventlog.Fields{Checks: evil}}}
+		run.Events = []Event{{Name: eventlog.ChecksWaiting, NodeIndex: 3, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: evil}}}}
 		if ended {
 			run.Nodes[0].Done = &record.Done{LeftProcesses: []string{evil}}
 			run.Result = &record.Result{Code: 77, Outcome: evil, Reason: evil, Cause: &failure, BadNodes: []string{evil},

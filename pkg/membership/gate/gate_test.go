@@ -202,10 +202,10 @@ func TestVigil(t *testing.T) {
 
 func TestSaid(t *testing.T) {
 	waits := func(what string) eventlog.Event {
-		return eventlog.Event{Word: eventlog.ChecksWaiting, Fields: eventlog.Fields{Checks: what}}
+		return eventlog.Event{Word: eventlog.ChecksWaiting, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: what}}}
 	}
 	probe := func(child, seen string) eventlog.Event {
-		return eventlog.Event{Word: eventlog.ProbeChanged, Fields: eventlog.Fields{Child: child, OK: new(seen == ""), Seen: seen}}
+		return eventlog.Event{Word: eventlog.ProbeChanged, Fields: eventlog.Fields{ChildFields: eventlog.ChildFields{Child: child}, OK: new(seen == ""), Seen: seen}}
 	}
 	for _, tc := range []struct {
 		step   record.Phase
@@ -215,7 +215,7 @@ func TestSaid(t *testing.T) {
 		{record.PhaseCheck, nil, ""},
 		{record.PhaseCheck, []eventlog.Event{{Word: eventlog.PhaseEntered}}, ""},
 		{record.PhaseCheck, []eventlog.Event{waits("a"), waits("b")}, "b"},
-		{record.PhaseCheck, []eventlog.Event{waits("a"), {Word: eventlog.ChecksDone, Fields: eventlog.Fields{Verdict: "PASS"}}}, ""},
+		{record.PhaseCheck, []eventlog.Event{waits("a"), {Word: eventlog.ChecksDone, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Verdict: "PASS"}}}}, ""},
 		{record.PhaseCheck, []eventlog.Event{probe("worker", "refused")}, ""},
 		{record.PhaseWorkers, []eventlog.Event{waits("a"), probe("worker", "refused")}, "refused"},
 		{record.PhaseWorkers, []eventlog.Event{probe("worker", "refused"), probe("worker", "")}, ""},

@@ -52,7 +52,7 @@ func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (d
 	}
 	found := c.ApplyPolicy(check.CompareNodes(groups, c.FormatHosts))
 	for _, f := range check.FilterByVerdict(found, check.Warn, check.Unknown) {
-		c.Trail.WriteEvent(eventlog.NodesDiffer, eventlog.Fields{Check: f.ID, What: f.Observed})
+		c.Trail.WriteEvent(eventlog.NodesDiffer, eventlog.Fields{CheckFields: eventlog.CheckFields{Check: f.ID}, FailureFields: eventlog.FailureFields{What: f.Observed}})
 		c.Log.Warn("the nodes differ: "+check.FormatSentence([]check.Finding{f}), zap.String("next", f.Hint))
 	}
 	return differenceFailure(check.FilterByVerdict(found, check.Fail)), gpus, nil

@@ -27,7 +27,7 @@ func NewWaitLogger(events *eventlog.EventLog, log *zap.Logger) func(check.Report
 		}
 		told = waits
 		log.Log(level, "waiting for checks that are not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
-		events.WriteEvent(eventlog.ChecksWaiting, eventlog.Fields{Checks: waits})
+		events.WriteEvent(eventlog.ChecksWaiting, eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: waits}})
 	}
 }
 
@@ -40,9 +40,9 @@ func RecordEvents(events *eventlog.EventLog, report check.Report) {
 			passed++
 			continue
 		}
-		events.WriteEvent(eventlog.CheckNotPassed, eventlog.Fields{Check: found.ID, Verdict: string(found.Verdict), What: found.Observed})
+		events.WriteEvent(eventlog.CheckNotPassed, eventlog.Fields{CheckFields: eventlog.CheckFields{Check: found.ID, Verdict: string(found.Verdict)}, FailureFields: eventlog.FailureFields{What: found.Observed}})
 	}
-	events.WriteEvent(eventlog.ChecksDone, eventlog.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
+	events.WriteEvent(eventlog.ChecksDone, eventlog.Fields{CheckFields: eventlog.CheckFields{Verdict: string(report.Verdict), Passed: &passed}, TookNS: report.Took.Nanoseconds()})
 }
 
 // UnfitFailure returns the failure of a node that has not passed its checks. node is its name in
