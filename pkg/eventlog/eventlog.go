@@ -155,6 +155,8 @@ const (
 	maxFences     = 20
 	maxSlowFences = 1000
 	slowFenceTime = time.Second
+	// maxSpawns bounds the number of recorded calls that have spawned ranks.
+	maxSpawns = 1000
 )
 
 // LogFence records that the ranks of this node have left a fence, at the time took after the first
@@ -184,7 +186,7 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	}
 	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatIndices("rank", ranks), textutil.JoinLimited(hosts, 16, ", "))
 	t.mu.Lock()
-	told := t.spawnCalls < maxSlowFences
+	told := t.spawnCalls < maxSpawns
 	t.spawnCalls++
 	t.mu.Unlock()
 	if told {

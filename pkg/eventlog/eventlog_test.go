@@ -101,6 +101,19 @@ func TestFewFencesAreToldOf(t *testing.T) {
 	}
 }
 
+// TestSpawnLimit verifies that a program that spawns ranks in each of its steps cannot fill the log.
+func TestSpawnLimit(t *testing.T) {
+	log, file := New(), new(kept)
+	log.events.Open(file)
+	for i := range maxSpawns + 7 {
+		log.LogSpawn(0, i, 1, []string{"n1"})
+	}
+	log.Close(t.Context())
+	if n := strings.Count(file.String(), `"event":"spawned"`); n != maxSpawns {
+		t.Errorf("%d calls are recorded, want %d", n, maxSpawns)
+	}
+}
+
 func TestEventsOnDisk(t *testing.T) {
 	node := 3
 	for _, tc := range []struct {
