@@ -38,14 +38,7 @@ type JobResult struct {
 	Gate time.Duration              `json:"gate_ns"`
 	Up   Percentiles[time.Duration] `json:"up_ns"`
 
-	// calls of each worker, from its start until it reported that it was up
-	Worker CallDistribution `json:"worker_calls"`
-	// WorkerToGate has the calls of each worker, from its start until the gate opened.
-	WorkerToGate Percentiles[int64] `json:"worker_calls_to_gate"`
-	Head         CallTotals         `json:"head_calls"` // calls of the head until the gate opened
-	ToGate       CallTotals         `json:"calls"`      // calls of all nodes until the gate opened
-	// calls of all nodes per second in the busiest tenth of a second before the gate opened
-	Peak   int64        `json:"peak_rate"`
+	GateCalls
 	Steady *SteadyLoad  `json:"steady"` // nil if not measured
 	World  *WorldTiming `json:"world"`  // nil if there were no ranks
 	End    OrderlyEnd   `json:"end"`    // measured from the head's request to end
@@ -53,6 +46,18 @@ type JobResult struct {
 	// calls of all nodes from the start to the end
 	Whole   CallTotals `json:"whole_calls"`
 	Machine MachineUse `json:"machine"`
+}
+
+// GateCalls has the calls into the shared file system until the gate opened.
+type GateCalls struct {
+	// calls of each worker, from its start until it reported that it was up
+	Worker CallDistribution `json:"worker_calls"`
+	// WorkerToGate has the calls of each worker, from its start until the gate opened.
+	WorkerToGate Percentiles[int64] `json:"worker_calls_to_gate"`
+	Head         CallTotals         `json:"head_calls"` // calls of the head until the gate opened
+	ToGate       CallTotals         `json:"calls"`      // calls of all nodes until the gate opened
+	// calls of all nodes per second in the busiest tenth of a second before the gate opened
+	Peak int64 `json:"peak_rate"`
 }
 
 // Failure describes why a run failed.

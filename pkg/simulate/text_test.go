@@ -20,9 +20,11 @@ func sample() Report {
 		Dies: WorkerDies, Ranks: 8,
 		Runs: []JobResult{{
 			Nodes: 1024, Lifelines: transportTCP, Gate: 1930 * time.Millisecond,
-			Up:     Percentiles[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
-			Worker: CallDistribution{Calls: spread(21), ByKind: map[string]Percentiles[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
-			Head: CallTotals{63, map[string]int64{"open": 17}}, ToGate: CallTotals{28123, map[string]int64{"open": 8101}}, Peak: 48770,
+			Up: Percentiles[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
+			GateCalls: GateCalls{
+				Worker: CallDistribution{Calls: spread(21), ByKind: map[string]Percentiles[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
+				Head: CallTotals{63, map[string]int64{"open": 17}}, ToGate: CallTotals{28123, map[string]int64{"open": 8101}}, Peak: 48770,
+			},
 			World: &WorldTiming{
 				Ranks: 8, Fences: 4, Met: 1400 * time.Millisecond,
 				Fence: Percentiles[time.Duration]{11 * time.Millisecond, 110 * time.Millisecond, 620 * time.Millisecond, 650 * time.Millisecond},

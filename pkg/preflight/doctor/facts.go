@@ -13,11 +13,8 @@ type Facts struct {
 	NodeIndex int    `json:"rank"`     // node index
 	Host      string `json:"host"`     // host name used by the launcher
 	Hostname  string `json:"hostname"` // host name used by the kernel
-	// address for connections from peers
-	Address        string    `json:"address,omitempty"`
-	AddressErr     string    `json:"no_address,omitempty"` // reason if there is no address
-	LocalAddresses []string  `json:"locals,omitempty"`     // all addresses of the node
-	OwnName        DNSResult `json:"own_name"`             // the node's own host name
+	addressFacts
+	OwnName DNSResult `json:"own_name"` // the node's own host name
 	// the head's host name; nil: not resolved
 	HeadName *DNSResult       `json:"head_name,omitempty"`
 	Attempts []ConnectAttempt `json:"calls,omitempty"` // connections to the head
@@ -31,6 +28,14 @@ type Facts struct {
 	MPI            *MPI              `json:"mpi,omitempty"`    // nil: there is no driver
 	Leftovers      Leftovers         `json:"left"`             // remains of earlier runs
 	Report         *check.Report     `json:"report,omitempty"` // report of the node's own checks
+}
+
+// addressFacts are the addresses of one node.
+type addressFacts struct {
+	// address for connections from peers
+	Address        string   `json:"address,omitempty"`
+	AddressErr     string   `json:"no_address,omitempty"` // reason if there is no address
+	LocalAddresses []string `json:"locals,omitempty"`     // all addresses of the node
 }
 
 // DNSResult is a host name and the addresses to which this node's resolver resolves it.

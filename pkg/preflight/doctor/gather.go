@@ -23,7 +23,7 @@ import (
 // gatherFacts collects all facts about this node, concurrently. dir and job are nil if there is no
 // run directory.
 func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record.Job) Facts {
-	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname, LocalAddresses: localAddresses()}
+	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname, addressFacts: addressFacts{LocalAddresses: localAddresses()}}
 	f.EphemeralPorts = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
 	f.Address, f.AddressErr = address, errorText(err)

@@ -29,9 +29,10 @@ func well() launchState {
 		address := "10.0.0." + string(rune('1'+node))
 		c.RoundTrips[node] = 40 * time.Millisecond
 		c.Facts = append(c.Facts, Facts{
-			NodeIndex: node, Host: host, Hostname: host + ".site", Address: address, LocalAddresses: []string{"127.0.0.1", address},
-			OwnName:  DNSResult{Host: host + ".site", Addresses: []string{address}},
-			HeadName: &DNSResult{Host: "n0", Addresses: []string{"10.0.0.1"}},
+			NodeIndex: node, Host: host, Hostname: host + ".site",
+			addressFacts: addressFacts{Address: address, LocalAddresses: []string{"127.0.0.1", address}},
+			OwnName:      DNSResult{Host: host + ".site", Addresses: []string{address}},
+			HeadName:     &DNSResult{Host: "n0", Addresses: []string{"10.0.0.1"}},
 			Attempts: []ConnectAttempt{
 				{To: "10.0.0.1:4711", Took: time.Millisecond, ClockAhead: &none},
 				{To: "n0:4711", ByName: true, Took: time.Millisecond, ClockAhead: &none},
