@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -65,12 +64,12 @@ func (n *node) reportUp(how string) {
 
 // nodeName returns the name of a node for messages, such as "node 1 (t1)".
 func (n *node) nodeName(nodeIndex int) string {
-	return advice.NodeName(nodeIndex, n.id)
+	return roles.NodeLabel(nodeIndex, n.id.HostOf(nodeIndex))
 }
 
 // nodeNames returns a list of nodes for messages.
 func (n *node) nodeNames(nodes []int) string {
-	return advice.NodeNames(nodes, n.id)
+	return n.id.FormatNodes(nodes, n.id.HostOf)
 }
 
 // recordHeader returns the header of this node's records.

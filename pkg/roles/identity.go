@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // RunVariable is the environment variable with the RunName of the run, which a daemon sets for its
@@ -195,6 +197,36 @@ func (id Identity) HostOf(node int) string {
 	default:
 		return ""
 	}
+}
+
+// NodeLabel returns the name of a node for messages, such as "node 1 (n1)", or "node 1" if its host
+// is unknown.
+func NodeLabel(node int, host string) string {
+	if host == "" {
+		return fmt.Sprintf("node %d", node)
+	}
+	return fmt.Sprintf("node %d (%s)", node, host)
+}
+
+// FormatNodes returns a list of nodes for messages: their hosts, such as "n[1,3-5]", if these are
+// known and no other node has the same, or else their indices, such as "nodes 1,3-5". The nodes may
+// be unsorted and have duplicates.
+func (id Identity) FormatNodes(nodes []int, hostOf func(node int) string) string {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	nodesOn := make(map[string]int)
+	for node := range id.Size {
+		nodesOn[hostOf(node)]++
+	}
+	isOneHost := id.Launcher == LauncherLocal && len(id.Hosts) == 0
+	hosts := make([]string, 0, len(nodes))
+	for _, node := range nodes {
+		host := hostOf(node)
+		if host == "" || nodesOn[host] > 1 || isOneHost {
+			return textutil.FormatIndices("node", nodes)
+		}
+		hosts = append(hosts, host)
+	}
+	return CompactNodeList(hosts)
 }
 
 // reservedNames are names in a log directory that are not runs: see package signal.

@@ -414,3 +414,26 @@ func TestMostTasks(t *testing.T) {
 		})
 	}
 }
+
+// TestFormatNodes verifies that nodes have the names of their hosts only if these identify them.
+func TestFormatNodes(t *testing.T) {
+	for _, tc := range []struct {
+		launcher Launcher
+		hosts    []string
+		nodes    []int
+		want     string
+	}{
+		{LauncherSlurm, []string{"n1", "n2", "n3"}, []int{2, 1, 2}, "n[2-3]"},
+		{LauncherSlurm, []string{"n1", "", "n3"}, []int{2}, "n3"},
+		{LauncherSlurm, []string{"n1", "", "n3"}, []int{1, 2}, "nodes 1-2"},
+		{LauncherSlurm, []string{"n1", "n2", "n2"}, []int{0}, "n1"},
+		{LauncherSlurm, []string{"n1", "n2", "n2"}, []int{2}, "node 2"},
+		{LauncherLocal, []string{"n1", "", ""}, []int{0}, "node 0"},
+		{LauncherSlurm, nil, nil, ""},
+	} {
+		id := Identity{Launcher: tc.launcher, Size: len(tc.hosts)}
+		if got := id.FormatNodes(tc.nodes, func(node int) string { return tc.hosts[node] }); got != tc.want {
+			t.Errorf("%v of %q: %q, want %q", tc.nodes, tc.hosts, got, tc.want)
+		}
+	}
+}

@@ -26,7 +26,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -349,7 +348,7 @@ func (s *supervisor) goneTimeout() time.Duration { return goneTimeouts * s.cfg.T
 // attempt have gone, the head ends it.
 func (s *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 	var before signal.AttemptInfo
-	self := advice.NodeName(s.cfg.Identity.NodeIndex, s.cfg.Identity)
+	self := roles.NodeLabel(s.cfg.Identity.NodeIndex, s.cfg.Identity.HostOf(s.cfg.Identity.NodeIndex))
 	timeout := s.cfg.Times.Join + s.goneTimeout() + health.FinalTermTimeout
 	began := time.Now()
 	for first, changed := true, began; ; first = false {
@@ -444,7 +443,7 @@ func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 	}
 	last := cmp.Or(s.lastResult, &record.Result{Code: health.OutcomeOfKind(health.PeerLost).Code})
 	reason := fmt.Sprintf("attempt %d has not started within %s: %s has not been restarted",
-		attempt+1, within.Round(time.Second/10), advice.NodeName(0, s.cfg.Identity))
+		attempt+1, within.Round(time.Second/10), roles.NodeLabel(0, s.cfg.Identity.HostOf(0)))
 	if last.Reason != "" {
 		reason += "; the previous one ended: " + last.Reason
 	}

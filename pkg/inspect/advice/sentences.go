@@ -254,17 +254,7 @@ func (a *Summary) leftoverLines() (lines []string) {
 	return lines
 }
 
-// NodeName returns the name of a node for messages, with its host if that is known.
-func NodeName(node int, id roles.Identity) string { return nodeLabel(node, id.HostOf(node)) }
-
-func nodeLabel(node int, host string) string {
-	if host == "" {
-		return fmt.Sprintf("node %d", node)
-	}
-	return fmt.Sprintf("node %d (%s)", node, host)
-}
-
-func (a *Summary) nodeName(node int) string { return nodeLabel(node, a.hostName(node)) }
+func (a *Summary) nodeName(node int) string { return roles.NodeLabel(node, a.hostName(node)) }
 
 // hostName returns the host of a node, or an empty string if it is unknown.
 func (a *Summary) hostName(node int) string {
@@ -279,28 +269,8 @@ func (a *Summary) hostName(node int) string {
 	return ""
 }
 
-// NodeNames returns a list of nodes for messages: their hosts, if these are known and distinct.
-func NodeNames(nodes []int, id roles.Identity) string {
-	return nodeListText(nodes, id.Launcher, id.HostOf)
-}
-
-func nodeListText(nodes []int, launcher roles.Launcher, hostOf func(node int) string) string {
-	hosts := make([]string, 0, len(nodes))
-	for _, node := range nodes {
-		hosts = append(hosts, hostOf(node))
-	}
-	if launcher == roles.LauncherLocal || slices.Contains(hosts, "") {
-		return textutil.FormatIndices("node", nodes)
-	}
-	return roles.CompactNodeList(hosts)
-}
-
-// nodeNames returns a list of nodes for messages; ranks may be unsorted and have duplicates.
-func (a *Summary) nodeNames(nodes []int) string {
-	nodes = slices.Clone(nodes)
-	slices.Sort(nodes)
-	return nodeListText(slices.Compact(nodes), a.ID.Launcher, a.hostName)
-}
+// nodeNames returns a list of nodes for messages.
+func (a *Summary) nodeNames(nodes []int) string { return a.ID.FormatNodes(nodes, a.hostName) }
 
 // logPath returns the path of a log.
 func (a *Summary) logPath(name string) string { return filepath.Join(a.RunDir, signal.LogsDir, name) }

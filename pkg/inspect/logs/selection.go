@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -98,10 +99,7 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 	}
 	var rows [][]string
 	for _, rank := range slices.Sorted(maps.Keys(sums)) {
-		node := fmt.Sprintf("node %d", rank)
-		if host := hosts[rank]; host != "" {
-			node += " (" + textutil.SingleLine(host, maxNameLength) + ")"
-		}
+		node := roles.NodeLabel(rank, textutil.SingleLine(hosts[rank], maxNameLength))
 		files := sums[rank].files
 		rows = append(rows, []string{node, fmt.Sprintf("%d %s", files, textutil.PluralForm(files, "file")), textutil.FormatSize(uint64(sums[rank].bytes))})
 	}

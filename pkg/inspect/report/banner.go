@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -150,7 +151,7 @@ func (l viewBuilder) describeProgress(v *View) string {
 		if reached, _ := l.reachedGoal(&l.run.Nodes[i]); reached == goal {
 			n++
 		} else {
-			missing = append(missing, cmp.Or(l.hostName(i), fmt.Sprintf("node %d", i)))
+			missing = append(missing, cmp.Or(l.hostName(i), roles.NodeLabel(i, "")))
 		}
 	}
 	said := fmt.Sprintf("%d of %s %s", n, formatCount(v.Size, "node"), goalStates[goal])

@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // severityOf returns the severity of a check's verdict.
@@ -94,7 +95,7 @@ func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
 // nodeName names a node. Hosts may be equal, so the name includes the node index.
 func nodeName(node int, host string) string {
 	if host == "" {
-		return fmt.Sprintf("node %d", node)
+		return roles.NodeLabel(node, "")
 	}
 	return fmt.Sprintf("%s (node %d)", host, node)
 }

@@ -129,28 +129,12 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 	return laterTime(v.start.Add(within), head.since), wait.NodeIndices[0], true
 }
 
-// formatNodeList formats a list of nodes for people: as hosts if these are distinct, otherwise as
-// indices.
+// formatNodeList formats a list of nodes for people.
 func (v *statusView) formatNodeList(nodes []int) string {
-	var hosts []string
-	seen := make(map[string]bool)
-	for _, node := range nodes {
+	return sanitizeText(roles.Identity{Size: len(v.nodes)}.FormatNodes(nodes, func(node int) string {
 		if node < 0 || node >= len(v.nodes) {
-			continue
+			return ""
 		}
-		host := v.nodes[node].Host
-		if host == "" || seen[host] || v.isSingleHost() {
-			nodes = slices.Clone(nodes)
-			slices.Sort(nodes)
-			return textutil.FormatIndices("node", nodes)
-		}
-		seen[host] = true
-		hosts = append(hosts, host)
-	}
-	return sanitizeText(roles.CompactNodeList(hosts))
-}
-
-// isSingleHost reports whether all nodes are on one machine, and thus have the same host name.
-func (v *statusView) isSingleHost() bool {
-	return len(v.nodes) > 1 && v.nodes[0].Host != "" && v.nodes[0].Host == v.nodes[1].Host
+		return v.nodes[node].Host
+	}))
 }

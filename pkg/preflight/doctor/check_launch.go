@@ -90,7 +90,7 @@ func checkRoundTrips(p *checkContext) {
 		return
 	}
 	slowest := slices.MaxFunc(nodes, func(a, b int) int { return cmp.Compare(p.RoundTrips[a], p.RoundTrips[b]) })
-	observed := fmt.Sprintf("slowest response to a record of the head: %s, from %s", textutil.RoundedDuration(p.RoundTrips[slowest], time.Minute), p.hostName(slowest))
+	observed := fmt.Sprintf("slowest response to a record of the head: %s, from %s", textutil.RoundedDuration(p.RoundTrips[slowest], time.Minute), p.formatHosts([]int{slowest}))
 	late := slices.DeleteFunc(nodes, func(node int) bool { return p.RoundTrips[node] <= slowRoundTrip })
 	if len(late) == 0 {
 		p.AddPass(observed)
@@ -157,7 +157,7 @@ func checkClocks(p *checkContext) {
 			way = "behind"
 		}
 		ranks[verdict] = append(ranks[verdict], node)
-		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.hostName(node), off.Abs().Round(time.Second/10), way))
+		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.formatHosts([]int{node}), off.Abs().Round(time.Second/10), way))
 	}
 	// Report the failures before the warnings.
 	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {

@@ -268,7 +268,7 @@ func TestMergeNamesEach(t *testing.T) {
 		c.Facts[i].Host = "vm"
 	}
 	c.Facts[2].Framework.Version = "2.8.0"
-	if text = buildReport(&c).FormatText(check.TextStyle{}); !strings.Contains(text, "ray: 2.8.0 on vm (node 2)\n") {
+	if text = buildReport(&c).FormatText(check.TextStyle{}); !strings.Contains(text, "ray: 2.8.0 on node 2\n") {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }

@@ -36,34 +36,27 @@ func (l Target) onSeparateHosts() bool {
 	return l.hasPeers() && l.Identity.Launcher != roles.LauncherLocal
 }
 
-// hostName returns the host name of a node, or "node N" if it is unknown.
-func (c *launchState) hostName(node int) string {
-	for _, f := range c.Facts {
-		if f.NodeIndex == node {
-			return cmp.Or(f.Host, f.Hostname)
-		}
-	}
-	if node < len(c.Identity.Hosts) {
+// hostOf returns the host name of a node, or an empty string if it is unknown.
+func (c *launchState) hostOf(node int) string {
+	at, known := slices.BinarySearchFunc(c.Facts, node, func(f Facts, node int) int { return cmp.Compare(f.NodeIndex, node) })
+	switch {
+	case known:
+		return cmp.Or(c.Facts[at].Host, c.Facts[at].Hostname)
+	case node < len(c.Identity.Hosts):
 		return c.Identity.Hosts[node]
+	default:
+		return ""
 	}
-	return unknownHostName(node)
 }
 
-// unknownHostName returns the text for a node with an unknown host name.
-func unknownHostName(node int) string { return fmt.Sprintf("node %d", node) }
+// hostName returns the host name of a node, or "node N" if it is unknown.
+func (c *launchState) hostName(node int) string {
+	return cmp.Or(c.hostOf(node), roles.NodeLabel(node, ""))
+}
 
-// formatHosts formats node indices as a short text: "n[0,2-5]". It adds the indices if several
-// nodes have the same name. It returns only the indices, as "nodes 0,2-5", if a name is unknown.
+// formatHosts formats a list of nodes for people.
 func (c *launchState) formatHosts(nodes []int) string {
-	told := textutil.FormatIndices("node", nodes)
-	if slices.ContainsFunc(nodes, func(node int) bool { return c.hostName(node) == unknownHostName(node) }) {
-		return told
-	}
-	names := roles.CompactNodeList(c.hostNames(nodes))
-	if different, _ := c.groupNodesBy(func(f Facts) string { return c.hostName(f.NodeIndex) }); len(different) < len(c.Facts) {
-		return fmt.Sprintf("%s (%s)", names, told)
-	}
-	return names
+	return c.Identity.FormatNodes(nodes, c.hostOf)
 }
 
 // hostNames returns the host names of the nodes.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // UnreachableNode is a node that has not reported the activity of its children.
@@ -63,12 +65,12 @@ func (s ChildReport) splitName() (kind string, rank int) {
 func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []UnreachableNode) RunSnapshot {
 	picture := RunSnapshot{Run: run, Nodes: nodes, Unreachable: slices.Clone(silent), Groups: []ActivityGroup{}, Reports: []ChildReport{}}
 	for i, s := range picture.Unreachable {
-		picture.Unreachable[i].Host = nodeName(s.Node, s.Host)
+		picture.Unreachable[i].Host = cmp.Or(s.Host, roles.NodeLabel(s.Node, ""))
 	}
 	// Group the children by name and activity.
 	groups := make(map[string]*ActivityGroup)
 	for _, s := range seen {
-		s.Host = nodeName(s.Node, s.Host)
+		s.Host = cmp.Or(s.Host, roles.NodeLabel(s.Node, ""))
 		if s.Child == "" {
 			picture.Problems = append(picture.Problems, s.Host+": "+s.Problem)
 			continue
@@ -91,15 +93,6 @@ func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []Unreacha
 	slices.SortFunc(picture.Reports, func(a, b ChildReport) int { return cmp.Or(a.Node-b.Node, strings.Compare(a.Child, b.Child)) })
 	slices.Sort(picture.Problems)
 	return picture
-}
-
-// nodeName returns the name of a node. If several nodes share a host, requests name them like
-// ranks, which would be ambiguous here.
-func nodeName(node int, host string) string {
-	if host == "" || strings.HasPrefix(host, rankKind+" ") {
-		return fmt.Sprintf("node %d", node)
-	}
-	return host
 }
 
 // summarizeMembers computes the fields of a group from its members.

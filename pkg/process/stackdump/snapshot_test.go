@@ -36,11 +36,10 @@ var (
 	reads     = []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}, {Func: "main", File: "/home/me/train.py", Line: 200}}
 )
 
-// TestNodesOfOneHost verifies the names of nodes that share a host: requests call them ranks, and
-// all other text calls them nodes.
-func TestNodesOfOneHost(t *testing.T) {
-	seen := []ChildReport{aSeen(5, inCall("read", ""), func(s *ChildReport) { s.Node, s.Host = 1, "rank 1" }), {Node: 0, Host: "rank 0", Problem: "cannot see"}}
-	p := NewRunSnapshot("demo", 3, seen, []UnreachableNode{{Node: 2, Host: "rank 2"}})
+// TestUnknownHosts verifies the names of nodes whose host is unknown.
+func TestUnknownHosts(t *testing.T) {
+	seen := []ChildReport{aSeen(5, inCall("read", ""), func(s *ChildReport) { s.Node, s.Host = 1, "" }), {Node: 0, Problem: "cannot see"}}
+	p := NewRunSnapshot("demo", 3, seen, []UnreachableNode{{Node: 2}})
 	got := []string{p.Reports[0].Host, p.Groups[0].Hosts[0], p.Problems[0], p.Unreachable[0].Host}
 	if want := []string{"node 1", "node 1", "node 0: cannot see", "node 2"}; !slices.Equal(got, want) {
 		t.Errorf("they are %q, want %q", got, want)
