@@ -147,7 +147,7 @@ func CompareNodes(groups []NodeGroup, hosts func(nodes []int) string) []Finding 
 // attributeValue is one value of an attribute and the nodes that have it.
 type attributeValue struct {
 	text  string
-	ranks []int // sorted node indices
+	nodes []int // sorted node indices
 }
 
 // attributeValues returns the values of an attribute, the expected value first: the normal one if
@@ -184,7 +184,7 @@ func sortByCount(byText map[string][]int) []attributeValue {
 		}
 	}
 	slices.SortStableFunc(values, func(a, b attributeValue) int {
-		return cmp.Or(cmp.Compare(len(b.ranks), len(a.ranks)), cmp.Compare(a.ranks[0], b.ranks[0]))
+		return cmp.Or(cmp.Compare(len(b.nodes), len(a.nodes)), cmp.Compare(a.nodes[0], b.nodes[0]))
 	})
 	return values
 }
@@ -194,13 +194,13 @@ func sortByCount(byText map[string][]int) []attributeValue {
 // values without NodeIndices.
 func (k attributeRule) differenceFinding(values []attributeValue, hosts func([]int) string) Finding {
 	usual := values[0]
-	if usual.text != k.defaultValue && len(usual.ranks) == len(values[1].ranks) {
+	if usual.text != k.defaultValue && len(usual.nodes) == len(values[1].nodes) {
 		f := k.valuesFinding(values, hosts)
 		f.NodeIndices, f.Expected = nil, "the same on all nodes"
 		return f
 	}
 	f := k.valuesFinding(values[1:], hosts)
-	f.Expected = displayValue(usual.text) + otherNodesSuffix(len(usual.ranks))
+	f.Expected = displayValue(usual.text) + otherNodesSuffix(len(usual.nodes))
 	return f
 }
 
@@ -212,8 +212,8 @@ func (k attributeRule) valuesFinding(odd []attributeValue, hosts func([]int) str
 	}
 	var said []string
 	for _, v := range odd {
-		said = append(said, displayValue(v.text)+" on "+formatNodes(v.ranks, hosts))
-		f.NodeIndices = append(f.NodeIndices, v.ranks...)
+		said = append(said, displayValue(v.text)+" on "+formatNodes(v.nodes, hosts))
+		f.NodeIndices = append(f.NodeIndices, v.nodes...)
 	}
 	slices.Sort(f.NodeIndices)
 	f.NodeIndices = slices.Compact(f.NodeIndices)
@@ -271,22 +271,22 @@ func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
 	alone := attributeValue{text: "one of its own"}
 	size, shared := 0, false
 	for _, v := range sortByCount(byText) {
-		size += len(v.ranks)
+		size += len(v.nodes)
 		switch {
 		case v.text == "":
-			without.ranks = v.ranks
-		case len(v.ranks) > 1:
+			without.nodes = v.nodes
+		case len(v.nodes) > 1:
 			shared = true
 		default:
-			alone.ranks = append(alone.ranks, v.ranks...)
+			alone.nodes = append(alone.nodes, v.nodes...)
 		}
 	}
 	// Report nodes only if other nodes are in a better position.
 	var odd []attributeValue
-	if len(without.ranks) > 0 && (shared || len(alone.ranks) > 0) {
+	if len(without.nodes) > 0 && (shared || len(alone.nodes) > 0) {
 		odd = append(odd, without)
 	}
-	if slices.Sort(alone.ranks); len(alone.ranks) > 0 && shared {
+	if slices.Sort(alone.nodes); len(alone.nodes) > 0 && shared {
 		odd = append(odd, alone)
 	}
 	if len(odd) == 0 {

@@ -81,36 +81,67 @@ const (
 	maxNamedDevices     = 2
 )
 
+// FindingsOn returns the findings as those of the given nodes.
+func (r Report) FindingsOn(nodes ...int) []Finding {
+	found := slices.Clone(r.Findings)
+	for i := range found {
+		found[i].NodeIndices = nodes
+	}
+	return found
+}
+
+// GroupFindings groups findings by key, in the order in which the keys first occur.
+func GroupFindings[K comparable](all []Finding, key func(Finding) K) (groups [][]Finding) {
+	at := make(map[K]int)
+	for _, f := range all {
+		i, known := at[key(f)]
+		if !known {
+			i = len(groups)
+			at[key(f)] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
+}
+
+// NodesOf returns the sorted node indices of all findings.
+func NodesOf(all []Finding) (nodes []int) {
+	for _, f := range all {
+		nodes = append(nodes, f.NodeIndices...)
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
 // FormatSentence returns the first few findings as one sentence. Findings that differ only in the
 // device are listed as one.
 func FormatSentence(found []Finding) string {
+	type key struct {
+		id, observed, expected string
+		onDevice               bool
+	}
 	var parts []string
-	// Combine the first finding with all that are equal except for the device.
-	for len(found) > 0 && len(parts) < maxSentenceFindings {
-		f := found[0]
-		same := func(other Finding) bool {
-			return other.ID == f.ID && other.Observed == f.Observed && other.Expected == f.Expected && (f.Device == nil) == (other.Device == nil)
-		}
-		var devices []string
-		for _, other := range found {
-			if same(other) && f.Device != nil {
-				devices = append(devices, other.Device.String())
-			}
-		}
-		found = slices.DeleteFunc(slices.Clone(found), same)
+	left := len(found)
+	groups := GroupFindings(found, func(f Finding) key { return key{f.ID, f.Observed, f.Expected, f.Device != nil} })
+	for _, same := range groups[:min(len(groups), maxSentenceFindings)] {
 		// Format them as "id: devices: observed (expected: …)".
-		part := f.ID + ": "
-		if len(devices) > 0 {
+		part := same[0].ID + ": "
+		if same[0].Device != nil {
+			var devices []string
+			for _, f := range same {
+				devices = append(devices, f.Device.String())
+			}
 			part += textutil.JoinLimited(devices, maxNamedDevices, ", ") + ": "
 		}
-		part += f.Observed
-		if f.Expected != "" {
-			part += " (expected: " + f.Expected + ")"
+		part += same[0].Observed
+		if same[0].Expected != "" {
+			part += " (expected: " + same[0].Expected + ")"
 		}
-		parts = append(parts, part)
+		parts, left = append(parts, part), left-len(same)
 	}
-	if len(found) > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", len(found)))
+	if left > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", left))
 	}
 	return textutil.TerminalLine(strings.Join(parts, "; "))
 }

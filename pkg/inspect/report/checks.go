@@ -33,35 +33,27 @@ func verdictIndex(v string) int { return slices.Index(verdictOrder, check.Verdic
 // groupChecks groups equal findings of the nodes' checks, the worst first. Findings that passed
 // form one group per check, even if the observed values differ.
 func groupChecks(nodes []timeline.Node) []CheckGroup {
-	type key struct{ id, verdict, observed string }
-	at := make(map[key]int) // index in groups
-	groups := []CheckGroup{}
+	var all []check.Finding
 	for i := range nodes {
-		if nodes[i].Check == nil {
-			continue
-		}
-		for _, f := range nodes[i].Check.Findings {
-			observed := sanitizeSentence(f.Observed)
-			k := key{sanitizeLine(f.ID, 80), sanitizeLine(string(f.Verdict), 10), observed}
-			if severityOf(f.Verdict) == SeverityGood {
-				k.observed = ""
-			}
-			// Find or create the group, and add the node to it.
-			if _, had := at[k]; !had {
-				at[k] = len(groups)
-				groups = append(groups, CheckGroup{ID: k.id, Verdict: k.verdict, Tone: severityOf(f.Verdict), Observed: observed, Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint)})
-			}
-			g := &groups[at[k]]
-			if g.Observed != observed {
-				g.Observed = "" // differs between the nodes
-			}
-			if had := g.nodeIndices; len(had) == 0 || had[len(had)-1] != nodes[i].NodeIndex {
-				g.nodeIndices = append(had, nodes[i].NodeIndex)
-			}
+		if nodes[i].Check != nil {
+			all = append(all, nodes[i].Check.FindingsOn(nodes[i].NodeIndex)...)
 		}
 	}
-	for i := range groups {
-		groups[i].Count, groups[i].On = len(groups[i].nodeIndices), formatNodes(nodes, groups[i].nodeIndices)
+	type key struct{ id, verdict, observed string }
+	groups := []CheckGroup{}
+	for _, same := range check.GroupFindings(all, func(f check.Finding) key {
+		k := key{sanitizeLine(f.ID, 80), sanitizeLine(string(f.Verdict), 10), sanitizeSentence(f.Observed)}
+		if severityOf(f.Verdict) == SeverityGood {
+			k.observed = ""
+		}
+		return k
+	}) {
+		f, on := same[0], check.NodesOf(same)
+		g := CheckGroup{ID: sanitizeLine(f.ID, 80), Verdict: sanitizeLine(string(f.Verdict), 10), Tone: severityOf(f.Verdict), Observed: sanitizeSentence(f.Observed), Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint), Count: len(on), On: formatNodes(nodes, on)}
+		if slices.ContainsFunc(same, func(o check.Finding) bool { return sanitizeSentence(o.Observed) != g.Observed }) {
+			g.Observed = "" // differs between the nodes
+		}
+		groups = append(groups, g)
 	}
 	slices.SortStableFunc(groups, func(a, b CheckGroup) int {
 		return cmp.Or(cmp.Compare(verdictIndex(a.Verdict), verdictIndex(b.Verdict)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))

@@ -167,8 +167,6 @@ type CheckGroup struct {
 	Hint     string   `json:"hint,omitempty"`
 	Count    int      `json:"nodes"`
 	On       string   `json:"on"` // the nodes as text
-
-	nodeIndices []int
 }
 
 // LogTail is the end of a file in logs/.

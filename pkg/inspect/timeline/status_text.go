@@ -122,9 +122,9 @@ const maxHostLength = 40
 
 // nodeLines returns one line per node.
 func (s TextStyle) nodeLines(nodes []NodeStatus) []string {
-	var hosts, steps, ranks int
+	var hosts, steps, indices int
 	for _, n := range nodes {
-		ranks, hosts = max(ranks, len(fmt.Sprint(n.NodeIndex))), max(hosts, utf8.RuneCountInString(textutil.TruncateText(n.Host, maxHostLength)))
+		indices, hosts = max(indices, len(fmt.Sprint(n.NodeIndex))), max(hosts, utf8.RuneCountInString(textutil.TruncateText(n.Host, maxHostLength)))
 		steps = max(steps, len(n.Step))
 	}
 	var lines []string
@@ -133,7 +133,7 @@ func (s TextStyle) nodeLines(nodes []NodeStatus) []string {
 		if n.For > 0 {
 			how += " " + formatClock(n.For)
 		}
-		plain := fmt.Sprintf("  %s node %-*d  %-*s  %-*s  %-15s  %s", markSymbols[n.Mark], ranks, n.NodeIndex, hosts, textutil.TruncateText(n.Host, maxHostLength), steps, n.Step, how, n.What)
+		plain := fmt.Sprintf("  %s node %-*d  %-*s  %-*s  %-15s  %s", markSymbols[n.Mark], indices, n.NodeIndex, hosts, textutil.TruncateText(n.Host, maxHostLength), steps, n.Step, how, n.What)
 		plain = strings.TrimRight(s.cutLine(plain), " ")
 		lines = append(lines, s.colourMark(plain, n.Mark))
 	}

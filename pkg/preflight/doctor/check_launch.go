@@ -144,7 +144,7 @@ func checkClocks(p *checkContext) {
 		middle = 0
 	}
 	// Group the nodes with a wrong clock by verdict.
-	ranks, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
+	nodeIndices, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
 	for _, node := range slices.Sorted(maps.Keys(ahead)) {
 		off, verdict, way := ahead[node]-middle, check.Warn, "ahead"
 		if off.Abs() <= clockWarnOffset {
@@ -156,14 +156,14 @@ func checkClocks(p *checkContext) {
 		if off < 0 {
 			way = "behind"
 		}
-		ranks[verdict] = append(ranks[verdict], node)
+		nodeIndices[verdict] = append(nodeIndices[verdict], node)
 		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.formatHosts([]int{node}), off.Abs().Round(time.Second/10), way))
 	}
 	// Report the failures before the warnings.
 	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
 		if parts := parts[verdict]; len(parts) > 0 {
 			p.AddFinding(verdict, check.ClassNode, "clocks differ from those of the other nodes: "+textutil.JoinLimited(parts, maxListedTexts, "; "),
-				fmt.Sprintf("within %s", clockWarnOffset), "check that chronyd or ntpd runs there (chronyc tracking)").NodeIndices = ranks[verdict]
+				fmt.Sprintf("within %s", clockWarnOffset), "check that chronyd or ntpd runs there (chronyc tracking)").NodeIndices = nodeIndices[verdict]
 		}
 	}
 	if len(parts) == 0 {

@@ -83,14 +83,14 @@ func (c *launchState) onNodesText(nodes []int, alone bool) string {
 // groupNodesBy groups the node indices by the value that the parameter returns for the facts of
 // each node. It leaves out empty values. It returns the sorted values and the nodes of each of
 // them.
-func (c *launchState) groupNodesBy(of func(Facts) string) (values []string, ranks map[string][]int) {
-	ranks = make(map[string][]int)
+func (c *launchState) groupNodesBy(of func(Facts) string) (values []string, nodes map[string][]int) {
+	nodes = make(map[string][]int)
 	for _, f := range c.Facts {
 		if value := of(f); value != "" {
-			ranks[value] = append(ranks[value], f.NodeIndex)
+			nodes[value] = append(nodes[value], f.NodeIndex)
 		}
 	}
-	return slices.Sorted(maps.Keys(ranks)), ranks
+	return slices.Sorted(maps.Keys(nodes)), nodes
 }
 
 // maxListedTexts is the maximum number of different texts in one finding.
@@ -100,10 +100,10 @@ const maxListedTexts = 3
 // verdict. It leaves out Pass and Skip if another node has a worse verdict, and Skip if another
 // node has passed.
 func (c *launchState) mergeFindings(all []check.Finding) (lines []check.Finding) {
-	for _, group := range groupFindings(all, func(f check.Finding) string { return f.ID }) {
+	for _, group := range check.GroupFindings(all, func(f check.Finding) string { return f.ID }) {
 		wrong := slices.ContainsFunc(group, func(f check.Finding) bool { return !f.IsQuiet() })
 		passed := slices.ContainsFunc(group, func(f check.Finding) bool { return f.Verdict == check.Pass })
-		for _, same := range groupFindings(group, func(f check.Finding) check.Verdict { return f.Verdict }) {
+		for _, same := range check.GroupFindings(group, func(f check.Finding) check.Verdict { return f.Verdict }) {
 			if f := same[0]; f.IsQuiet() && wrong || f.Verdict == check.Skip && passed {
 				continue
 			}
@@ -111,21 +111,6 @@ func (c *launchState) mergeFindings(all []check.Finding) (lines []check.Finding)
 		}
 	}
 	return lines
-}
-
-// groupFindings groups findings by key, in the order in which the keys first occur.
-func groupFindings[K comparable](all []check.Finding, key func(check.Finding) K) (groups [][]check.Finding) {
-	at := make(map[K]int)
-	for _, f := range all {
-		i, known := at[key(f)]
-		if !known {
-			i = len(groups)
-			at[key(f)] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], f)
-	}
-	return groups
 }
 
 // maxNodesText is the maximum length of the nodes' texts in one finding, in characters.
@@ -136,11 +121,11 @@ func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
 	f := same[0]
 	f.Device, f.NodeIndices = nil, nil
 	// Group the nodes by text, the most common text first.
-	texts := groupFindings(same, findingText)
+	texts := check.GroupFindings(same, findingText)
 	slices.SortStableFunc(texts, func(a, b []check.Finding) int { return cmp.Compare(len(b), len(a)) })
 	var parts []string
 	for _, group := range texts {
-		who := findingRanks(group)
+		who := check.NodesOf(group)
 		switch text := findingText(group[0]); {
 		case f.IsQuiet():
 			parts = append(parts, text+c.onNodesText(who, len(texts) == 1))
@@ -153,11 +138,11 @@ func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
 	}
 	// Combine the texts and the hints.
 	f.Observed = textutil.JoinLimited(parts, maxListedTexts, "; ")
-	if hints := groupFindings(same, func(f check.Finding) string { return f.Hint }); len(hints) > 1 {
+	if hints := check.GroupFindings(same, func(f check.Finding) string { return f.Hint }); len(hints) > 1 {
 		f.Hint = c.mergeHints(hints)
 	}
 	if !f.IsQuiet() {
-		f.NodeIndices = findingRanks(same)
+		f.NodeIndices = check.NodesOf(same)
 	}
 	return f
 }
@@ -166,7 +151,7 @@ func (c *launchState) mergeGroup(same []check.Finding) check.Finding {
 func (c *launchState) mergeHints(groups [][]check.Finding) string {
 	var parts []string
 	for _, group := range groups[:min(len(groups), maxListedTexts)] {
-		parts = append(parts, "on "+c.formatHosts(findingRanks(group))+": "+group[0].Hint)
+		parts = append(parts, "on "+c.formatHosts(check.NodesOf(group))+": "+group[0].Hint)
 	}
 	if len(groups) > maxListedTexts {
 		parts = append(parts, "and more")
@@ -180,13 +165,4 @@ func findingText(f check.Finding) string {
 		return f.Observed
 	}
 	return f.Device.String() + ": " + f.Observed
-}
-
-// findingRanks returns the sorted node indices of all findings.
-func findingRanks(all []check.Finding) (nodes []int) {
-	for _, f := range all {
-		nodes = append(nodes, f.NodeIndices...)
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
 }

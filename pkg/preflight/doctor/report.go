@@ -83,12 +83,8 @@ func buildReport(c *launchState) Report {
 		}
 	}
 	for _, f := range c.Facts {
-		if f.Report == nil {
-			continue
-		}
-		for _, finding := range f.Report.Findings {
-			finding.NodeIndices = []int{f.NodeIndex}
-			each = append(each, finding)
+		if f.Report != nil {
+			each = append(each, f.Report.FindingsOn(f.NodeIndex)...)
 		}
 	}
 	// Merge equal findings of several nodes, and apply the policy.

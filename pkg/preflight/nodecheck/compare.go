@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -71,11 +72,7 @@ func differenceFailure(fails []check.Finding) *health.Failure {
 		return nil
 	}
 	f := health.NewFailure(health.NodesDiffer, "the nodes of the job differ: %s", check.FormatSentence(fails))
-	for _, finding := range fails {
-		f.LostNodes = append(f.LostNodes, finding.NodeIndices...)
-	}
-	slices.Sort(f.LostNodes)
-	f.LostNodes = slices.Compact(f.LostNodes)
+	f.LostNodes = check.NodesOf(fails)
 	if data, err := json.Marshal(check.Report{
 		Version: check.ReportVersion, At: time.Now(), Verdict: check.Fail, Findings: fails,
 	}); err == nil {
@@ -120,20 +117,13 @@ func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]c
 // logWarnings logs the warnings of all nodes: one message per check, with the nodes that it
 // concerns.
 func (c *Comparison) logWarnings(groups []check.NodeGroup) {
-	told := make(map[string]check.Finding)
+	var found []check.Finding
 	for _, g := range groups {
-		for _, f := range check.FilterByVerdict(g.Report.Findings, check.Warn, check.Unknown) {
-			if known, again := told[f.ID]; again {
-				f = known
-			}
-			f.NodeIndices = append(f.NodeIndices, g.NodeIndices...)
-			told[f.ID] = f
-		}
+		found = append(found, check.FilterByVerdict(g.Report.FindingsOn(g.NodeIndices...), check.Warn, check.Unknown)...)
 	}
-	for _, id := range slices.Sorted(maps.Keys(told)) {
-		f := told[id]
-		slices.Sort(f.NodeIndices)
-		c.Log.Warn("check warning: "+check.FormatSentence([]check.Finding{f}),
-			zap.String("on", c.FormatHosts(slices.Compact(f.NodeIndices))), zap.String("next", f.Hint))
+	slices.SortStableFunc(found, func(a, b check.Finding) int { return strings.Compare(a.ID, b.ID) })
+	for _, same := range check.GroupFindings(found, func(f check.Finding) string { return f.ID }) {
+		c.Log.Warn("check warning: "+check.FormatSentence(same[:1]),
+			zap.String("on", c.FormatHosts(check.NodesOf(same))), zap.String("next", same[0].Hint))
 	}
 }
