@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -30,7 +30,7 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 	case !l.isAlive:
 		b.Title = "the run wrote no result, and its daemons show no activity"
 	default:
-		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: l.describeProgress(v)}
+		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: l.summaryAt(l.run.ReadAt)}
 	}
 	return l.completeUnfinished(b, v)
 }
@@ -121,7 +121,7 @@ func (l viewBuilder) otherFailures(cause record.Failure) (rest []record.Failure)
 func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	if b.Tone != SeverityNeutral {
 		if !v.Begin.IsZero() {
-			b.Notes = append(b.Notes, fmt.Sprintf("the last activity of any node was %s before this report was made; progress then: %s", textutil.BriefDuration(l.quietFor), l.describeProgress(v)))
+			b.Notes = append(b.Notes, fmt.Sprintf("the last activity of any node was %s before this report was made; progress then: %s", textutil.BriefDuration(l.quietFor), l.summaryAt(l.startedAt.Add(v.Last))))
 		}
 		b.Notes = append(b.Notes, "the report shows what the directory contains: the daemons may have been killed, or the directory may be incomplete or a copy made while they ran")
 		b.Advice = l.defaultAdvice(v)
@@ -136,34 +136,9 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	return b
 }
 
-// describeProgress describes how far a run without a recorded end has come.
-func (l viewBuilder) describeProgress(v *View) string {
-	goal, n := l.furthestGoal(), 0
-	if v.Gate > 0 {
-		return fmt.Sprintf("the gate opened after %s; the driver runs on %s", textutil.BriefDuration(v.Gate), formatCount(v.Size, "node"))
-	}
-	if goal < 0 {
-		return fmt.Sprintf("none of %s has joined", formatCount(v.Size, "node"))
-	}
-	// Count the nodes that have reached the most advanced state, and name the others.
-	var missing []string
-	for i := range l.run.Nodes {
-		if reached, _ := l.reachedGoal(&l.run.Nodes[i]); reached == goal {
-			n++
-		} else {
-			missing = append(missing, cmp.Or(l.hostName(i), roles.NodeLabel(i, "")))
-		}
-	}
-	said := fmt.Sprintf("%d of %s %s", n, formatCount(v.Size, "node"), goalStates[goal])
-	// The list of missing nodes is cut.
-	const most = 8
-	if more := len(missing) - most; more > 0 {
-		missing = append(missing[:most], fmt.Sprintf("%d more", more))
-	}
-	if len(missing) > 0 {
-		said += "; missing: " + strings.Join(missing, ", ")
-	}
-	return said
+// summaryAt describes the state of the run at the given time in one sentence.
+func (l viewBuilder) summaryAt(now time.Time) string {
+	return sanitizeSentence(timeline.SummarizeRun(l.run, timeline.Observation{Now: now}).Summary())
 }
 
 // defaultAdvice returns the advice for a run that has left no result.

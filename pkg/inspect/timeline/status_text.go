@@ -65,6 +65,20 @@ type statusTemplateData struct {
 	MoreUnread int
 }
 
+// Summary describes the state of the run in one sentence.
+func (s Status) Summary() string {
+	return executeTemplate("summary", statusTemplateData{Status: s, Since: max(0, s.Elapsed-s.ToGate)})
+}
+
+// executeTemplate returns the text of a part of the template.
+func executeTemplate(name string, of statusTemplateData) string {
+	var text strings.Builder
+	if err := parsedStatusTemplate().ExecuteTemplate(&text, name, of); err != nil {
+		return "cannot show the run: " + err.Error() // an error in the template
+	}
+	return text.String()
+}
+
 // textLines returns the lines of the text, cut to the width of the terminal.
 func (s Status) textLines(style TextStyle) []string {
 	shown := s.Abnormal
@@ -76,11 +90,7 @@ func (s Status) textLines(style TextStyle) []string {
 		Status: s, Word: strings.ToUpper(strings.ReplaceAll(string(s.State), "-", " ")), Since: max(0, s.Elapsed-s.ToGate),
 		Table: append(formatHistogram(s.Steps), style.nodeLines(shown)...), Unread: s.Problems[:unread], MoreUnread: len(s.Problems) - unread,
 	}
-	var text strings.Builder
-	if err := parsedStatusTemplate().Execute(&text, of); err != nil {
-		return []string{"cannot show the run: " + err.Error()} // an error in the template
-	}
-	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(executeTemplate("status", of), "\n"), "\n")
 	for i, line := range lines {
 		// Coloured lines are cut already. Commands must stay complete, because users copy them.
 		if !strings.Contains(line, "\x1b") && !strings.HasPrefix(line, "  do: ") {
