@@ -253,13 +253,11 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 
 // nodeState describes the present or the final state of a node.
 func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, Severity) {
-	switch {
-	case slices.ContainsFunc(l.run.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == node.NodeIndex }):
-		return "dropped", SeverityAttention
-	case node.OwnFailure() != nil:
-		return "failed", SeverityBad
-	case l.run.IsLost(node.NodeIndex):
-		return "lost", SeverityBad
+	switch step := l.run.FinalStep(node); {
+	case step == timeline.StepDropped:
+		return step, SeverityAttention
+	case step == timeline.StepFailed, step == timeline.StepLost:
+		return step, SeverityBad
 	case reached < 0:
 		return "not seen", map[bool]Severity{true: SeverityBad, false: SeverityNeutral}[l.run.HasEnded()]
 	case reached < goal && l.run.HasEnded():

@@ -73,6 +73,23 @@ func (r *Run) DroppedNodes() (dropped []record.DroppedNode) {
 	return dropped
 }
 
+// FinalStep returns the step of a node from which the gate requires nothing any more, or an empty
+// string if the gate still has requirements.
+func (r *Run) FinalStep(n *Node) string {
+	switch {
+	case slices.ContainsFunc(r.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == n.NodeIndex }):
+		return StepDropped
+	case n.OwnFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
+		return StepFailed
+	case r.IsLost(n.NodeIndex) && !n.HasReached(record.StateDone):
+		return StepLost
+	case n.HasReached(record.StateDone), len(n.Failures) > 0:
+		return stepDone
+	default:
+		return ""
+	}
+}
+
 // minSilence is the minimum silence after which a run may be taken for dead. The clocks of the
 // file server and of the reader may differ, and older heads do not record their heartbeat interval.
 const minSilence = 3 * time.Minute

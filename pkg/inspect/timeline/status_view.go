@@ -38,9 +38,9 @@ type nodeView struct {
 // the other steps.
 const (
 	stepReady   = "ready"
-	stepFailed  = markFailed
-	stepLost    = markLost
-	stepDropped = markDropped
+	StepFailed  = markFailed
+	StepLost    = markLost
+	StepDropped = markDropped
 	stepSpare   = "spare"
 	stepDone    = "done"
 )
@@ -72,30 +72,13 @@ func newStatusView(run *Run, now time.Time) *statusView {
 		}
 	}
 	for _, n := range v.nodes {
-		n.step = v.finalStep(n)
+		n.step = v.run.FinalStep(n.Node)
 	}
 	// Determine the step of each node.
 	v.unmetSteps = v.requirements.UnmetSteps(v.nodesMissing)
 	v.assignSteps()
 	v.medianReady = v.medianReadyTime()
 	return v
-}
-
-// finalStep returns the step of a node from which the gate requires nothing any more, or an empty
-// string if the gate still has requirements.
-func (v *statusView) finalStep(n *nodeView) string {
-	switch {
-	case n.dropReason != "":
-		return stepDropped
-	case v.run.IsLost(n.NodeIndex) && !n.HasReached(record.StateDone):
-		return stepLost
-	case n.OwnFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
-		return stepFailed
-	case n.HasReached(record.StateDone), len(n.Failures) > 0:
-		return stepDone
-	default:
-		return ""
-	}
 }
 
 // nodesMissing returns the indices of the nodes that should be in a state but are not, in order. A
@@ -290,7 +273,7 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 			steps = append(steps, StepCount{step, at[step]})
 		}
 	}
-	for _, step := range []string{stepSpare, stepDropped, stepFailed, stepLost, stepDone} {
+	for _, step := range []string{stepSpare, StepDropped, StepFailed, StepLost, stepDone} {
 		if at[step] > 0 {
 			steps = append(steps, StepCount{step, at[step]})
 		}
@@ -307,14 +290,14 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 	// A node is slow if it took more than twice the median, and considerably longer.
 	slow := v.medianReady > 0 && n.readyAfter > 2*v.medianReady && n.readyAfter-v.medianReady > minSlowDelay
 	switch {
-	case n.step == stepFailed:
+	case n.step == StepFailed:
 		s.Mark = markFailed
 		s.Step, s.What = n.describeFailure()
-	case n.step == stepLost:
+	case n.step == StepLost:
 		s.Mark, s.What = markLost, "it shows no activity any more"
 	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
 		s.Mark, s.What = markLeftover, sanitizeText("left running: "+n.Done.LeftProcesses[0])
-	case n.step == stepDropped:
+	case n.step == StepDropped:
 		s.Mark, s.What = markDropped, n.dropReason
 	case waiting:
 		if s.Mark, s.What = markWaiting, n.waitReason(); !n.since.IsZero() {
