@@ -221,10 +221,7 @@ func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
 // needs none of the nodes concerned; the head is always needed. news reports that one of the nodes
 // was not known to be gone.
 func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(int) string) (goesOn, news bool) {
-	blamed := seen.LostNodes
-	if len(blamed) == 0 {
-		blamed = []int{seen.NodeIndex}
-	}
+	blamed := seen.FaultyNodes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(seen.LostNodes) == 0 {

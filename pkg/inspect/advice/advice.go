@@ -28,16 +28,16 @@ func (a *Summary) causeSteps() []string {
 	}
 	switch kind := a.Cause.Kind; kind {
 	case health.DaemonDied:
-		return slices.Concat(a.findKiller(a.blamedNodes()), a.lostDaemonLog(), a.excludeNodes())
+		return slices.Concat(a.findKiller(a.Cause.FaultyNodes()), a.lostDaemonLog(), a.excludeNodes())
 	case health.HostLost:
 		return slices.Concat(a.askAdmins(), a.excludeNodes())
 	case health.HostHangs:
-		return append([]string{a.onNodes(a.blamedNodes()) + "check for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
+		return append([]string{a.onNodes(a.Cause.FaultyNodes()) + "check for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
 			a.excludeNodes()...)
 	case health.CutOff:
-		return slices.Concat([]string{a.onNodes(a.blamedNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.excludeNodes())
+		return slices.Concat([]string{a.onNodes(a.Cause.FaultyNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.excludeNodes())
 	case health.PeerLost:
-		return slices.Concat(a.findKiller(a.blamedNodes()), a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
+		return slices.Concat(a.findKiller(a.Cause.FaultyNodes()), a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
 	case health.NotReturned:
 		return append([]string{"request one node more than the driver needs, and give --nnodes: another attempt then continues without a lost node"}, a.excludeNodes()...)
 	case health.ServiceDied, health.SandboxDied, health.SetupFailed, health.RankFailed:
@@ -257,7 +257,7 @@ func (a *Summary) adviseShare() []string {
 		steps = append(steps, "see the file system of each node, by a line of the script before bringupd: "+each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
 	}
 	if a.RunDir != "" && a.Cause.Phase != record.PhaseJoin {
-		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, and hangs if the file system does", a.onNodes(a.blamedNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, and hangs if the file system does", a.onNodes(a.Cause.FaultyNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
 	}
 	return append(steps, "or give another place with --log-dir")
 }
@@ -282,14 +282,6 @@ func (a *Summary) longerTimeout(phase record.Phase) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", bound.Flag, textutil.FlagDuration(2*bound.Timeout), textutil.FlagDuration(bound.Timeout))}
-}
-
-// blamedNodes returns the nodes that the cause is about.
-func (a *Summary) blamedNodes() []int {
-	if len(a.Cause.LostNodes) > 0 {
-		return a.Cause.LostNodes
-	}
-	return []int{a.Cause.NodeIndex}
 }
 
 // findKiller returns the step that finds out whether the kernel has killed a process on these
@@ -347,7 +339,7 @@ func (a *Summary) askAdmins() []string {
 	if w.ShowNode == nil {
 		return nil
 	}
-	hosts := a.nodeNames(a.blamedNodes())
+	hosts := a.nodeNames(a.Cause.FaultyNodes())
 	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s", w.Title, hosts, w.ShowNode(hosts))}
 }
 

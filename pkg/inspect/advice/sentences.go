@@ -24,7 +24,7 @@ func (a *Summary) HeadMessage() []string {
 		return a.orderlyMessage()
 	}
 	verb := "failed"
-	if health.IsRequestedEnd(a.causeKind()) {
+	if health.IsRequestedEnd(a.Cause.Kind) {
 		verb = "was ended"
 	}
 	lines := slices.Concat([]string{
@@ -32,7 +32,7 @@ func (a *Summary) HeadMessage() []string {
 		"  where: " + a.locationText(),
 		"  when: " + a.timeText(),
 	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.leftoverLines(), a.nextLines(len(a.Advice)),
-		[]string{"  requeue: " + string(health.OutcomeOfKind(a.causeKind()).Requeue)})
+		[]string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)})
 	if a.RunDir != "" {
 		lines = append(lines, "  details: "+filepath.Join(a.RunDir, signal.NameResult))
 	}
@@ -64,7 +64,7 @@ func (a *Summary) NodeMessage() []string {
 	}
 	const line = "bringupd: %s %s, code %d: %s"
 	// a signal to this node has not ended the job
-	if health.IsRequestedEnd(a.causeKind()) || !slices.Contains(a.blamedNodes(), a.ID.NodeIndex) {
+	if health.IsRequestedEnd(a.Cause.Kind) || !slices.Contains(a.Cause.FaultyNodes(), a.ID.NodeIndex) {
 		words := fmt.Sprintf(line, a.nodeName(a.ID.NodeIndex), "ends with the job", a.Code, textutil.TerminalLine(a.Reason))
 		return append([]string{textutil.TruncateText(words, maxMessageLength)}, a.leftoverLines()...)
 	}
@@ -90,13 +90,11 @@ func (a *Summary) nextLines(most int) (lines []string) {
 	return lines
 }
 
-func (a *Summary) causeKind() health.Kind { return a.Cause.Kind }
-
 // progressText describes the progress of the sequence.
 func (a *Summary) progressText() string {
 	phase := a.AtPhase
 	// it has its own phase, even if the head has entered another one since
-	if a.causeKind() == health.DeadlinePassed {
+	if a.Cause.Kind == health.DeadlinePassed {
 		phase = cmp.Or(a.Cause.Phase, phase)
 	}
 	switch {
@@ -111,11 +109,11 @@ func (a *Summary) progressText() string {
 
 // locationText returns the nodes that the cause is about.
 func (a *Summary) locationText() string {
-	nodes, seen := a.blamedNodes(), ""
+	nodes, seen := a.Cause.FaultyNodes(), ""
 	if !slices.Contains(nodes, a.Cause.NodeIndex) {
 		seen = ", as seen from " + a.nodeName(a.Cause.NodeIndex)
 	}
-	if len(a.Cause.LostNodes) == 0 && a.causeKind() == health.NodesDiffer {
+	if len(a.Cause.LostNodes) == 0 && a.Cause.Kind == health.NodesDiffer {
 		return fmt.Sprintf("all %d nodes, in phase %s", a.ID.Size, a.Cause.Phase)
 	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(nodes), len(nodes), a.ID.Size)
@@ -173,9 +171,9 @@ func (a *Summary) consequenceLines() []string {
 	switch {
 	case a.Cause.WorldRank != nil:
 		parts = append(parts, "the other ranks")
-	case a.HasRanks && a.AfterGate > 0 && !health.IsRequestedEnd(a.causeKind()):
+	case a.HasRanks && a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind):
 		parts = append(parts, "the ranks")
-	case a.Driver != "" && a.AfterGate > 0 && !health.IsRequestedEnd(a.causeKind()):
+	case a.Driver != "" && a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind):
 		parts = append(parts, "the driver")
 	}
 	dragged := make(map[health.Kind][]int)

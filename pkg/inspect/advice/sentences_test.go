@@ -410,7 +410,7 @@ func (p plight) words() string {
 	}
 	block("the head", p.tells(0).HeadMessage())
 	if p.end.cause != nil {
-		if blamed := p.tells(0).blamedNodes()[0]; blamed != 0 {
+		if blamed := p.tells(0).Cause.FaultyNodes()[0]; blamed != 0 {
 			block("the node that it is about", p.tells(blamed).NodeMessage())
 		}
 	}

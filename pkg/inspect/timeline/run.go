@@ -196,7 +196,7 @@ func (n *Node) OwnFailure() *record.Failure {
 
 // IsLossOfOthers reports whether a failure record is only about the loss of other nodes.
 func IsLossOfOthers(f record.Failure) bool {
-	return len(f.LostNodes) > 0 && !slices.Contains(f.LostNodes, f.NodeIndex)
+	return !slices.Contains(f.FaultyNodes(), f.NodeIndex)
 }
 
 // NodeState is a state that a node has reached.

@@ -183,6 +183,14 @@ type Failure struct {
 	SeenAt time.Time `json:"-"`
 }
 
+// FaultyNodes returns the nodes that the failure is about: those lost, or else the node itself.
+func (f Failure) FaultyNodes() []int {
+	if len(f.LostNodes) > 0 {
+		return f.LostNodes
+	}
+	return []int{f.NodeIndex}
+}
+
 // ChildExit describes the end of a child, besides its code.
 type ChildExit struct {
 	// description of the end; empty if the child has not ended
