@@ -169,7 +169,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 // recordTraceContext records the trace context of the run in the event log.
 func (h *head) recordTraceContext() {
 	trace := h.traceContext()
-	h.Events.WriteEvent(eventlog.TraceDetermined, eventlog.Fields{TraceFields: eventlog.TraceFields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan}})
+	h.Events.WriteEvent(eventlog.TraceDetermined, eventlog.Fields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan})
 }
 
 // updateLatestLink makes the link "latest" in the log directory point at this run.

@@ -60,7 +60,7 @@ func (w *worker) joinRun(began time.Time) error {
 	}
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
-	w.Events.WriteEvent(eventlog.RecordSeen, eventlog.Fields{RecordFields: eventlog.RecordFields{Record: signal.NameJob}})
+	w.Events.WriteEvent(eventlog.RecordSeen, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: signal.NameJob}})
 	w.prepareLink(job)
 	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {

@@ -52,10 +52,7 @@ const LinesLost EventType = "lost"
 // Fields are the optional fields of events; docs/run-directory.md lists which event has which. A
 // nil pointer means that the event does not have the field. The order is that of the JSON object.
 type Fields struct {
-	RecordFields
-	ChildFields
-	RequestFields
-	FenceFields
+	ObjectFields
 	CheckFields
 	TookNS int64  `json:"took_ns,omitempty"` // duration in nanoseconds
 	OK     *bool  `json:"ok,omitempty"`      // success or failure
@@ -63,37 +60,28 @@ type Fields struct {
 	Seen   string `json:"seen,omitempty"`    // result of a probe
 	FailureFields
 	LinkFields
-	GPUFields
-	TraceFields
-	Code *int `json:"code,omitempty"` // exit code of the daemon
+	GPUs        *int   `json:"gpus,omitempty"`
+	Error       string `json:"error,omitempty"`
+	GPU         string `json:"gpu,omitempty"` // description of the GPU event
+	TraceParent string `json:"traceparent,omitempty"`
+	ParentSpan  string `json:"parent_span,omitempty"`
+	Code        *int   `json:"code,omitempty"` // exit code of the daemon
 	// number of lines that the shared file system did not accept
 	Dropped int `json:"dropped,omitempty"`
 }
 
-// RecordFields describe phases, records and the states of nodes.
-type RecordFields struct {
+// ObjectFields name what the event is about: a phase, a record, a child, a request, or a fence.
+type ObjectFields struct {
 	EndedPhase  record.Phase `json:"left,omitempty"`   // the phase that has ended
 	Record      string       `json:"record,omitempty"` // name of the record that was published or seen
 	State       record.State `json:"state,omitempty"`  // state that the nodes have reached
 	NodeIndices string       `json:"ranks,omitempty"`  // their indices, such as 1-3,7
-}
-
-// ChildFields identify a child.
-type ChildFields struct {
-	Child string `json:"child,omitempty"`
-	PID   int    `json:"pid,omitempty"`
-}
-
-// RequestFields describe a request from outside the job.
-type RequestFields struct {
-	Request string `json:"request,omitempty"` // ID of the request
-	Nodes   *int   `json:"nodes,omitempty"`   // number of nodes it is for
-}
-
-// FenceFields describe a fence.
-type FenceFields struct {
-	Fence string `json:"fence,omitempty"` // name of the fence
-	Round int    `json:"round,omitempty"` // number of times it has been entered
+	Child       string       `json:"child,omitempty"`
+	PID         int          `json:"pid,omitempty"`
+	Request     string       `json:"request,omitempty"` // ID of the request
+	Nodes       *int         `json:"nodes,omitempty"`   // number of nodes it is for
+	Fence       string       `json:"fence,omitempty"`   // name of the fence
+	Round       int          `json:"round,omitempty"`   // number of times it has been entered
 }
 
 // CheckFields describe checks.
@@ -117,19 +105,6 @@ type LinkFields struct {
 	Up         *bool  `json:"up,omitempty"`      // state of the peer link
 	Reason     string `json:"how,omitempty"`     // reason of its end
 	Responsive *bool  `json:"answers,omitempty"` // whether the shared file system responds
-}
-
-// GPUFields describe the GPUs of the node.
-type GPUFields struct {
-	GPUs  *int   `json:"gpus,omitempty"`
-	Error string `json:"error,omitempty"` // error of the watch, or of a fence
-	GPU   string `json:"gpu,omitempty"`   // description of the GPU event
-}
-
-// TraceFields have the trace context of the run.
-type TraceFields struct {
-	TraceParent string `json:"traceparent,omitempty"`
-	ParentSpan  string `json:"parent_span,omitempty"`
 }
 
 // Succeeded reports whether the event describes a success.

@@ -84,7 +84,7 @@ func (t *EventLog) LeavePhase(phase record.Phase, took time.Duration, well bool)
 	t.phases.leavePhase(phase, took)
 	t.mu.Unlock()
 	t.notifyPhaseChange("")
-	t.WriteEvent(PhaseLeft, Fields{RecordFields: RecordFields{EndedPhase: phase}, TookNS: took.Nanoseconds(), OK: &well})
+	t.WriteEvent(PhaseLeft, Fields{ObjectFields: ObjectFields{EndedPhase: phase}, TookNS: took.Nanoseconds(), OK: &well})
 }
 
 // notifyPhaseChange calls [EventLog.OnPhaseChange].
@@ -133,7 +133,7 @@ func (t *EventLog) Close(ctx context.Context) {
 // LogPublication records that a record has been published. The record may have become visible at
 // any time since began.
 func (t *EventLog) LogPublication(name string, began time.Time) {
-	t.WriteEvent(RecordPublished, Fields{RecordFields: RecordFields{Record: name}, TookNS: time.Since(began).Nanoseconds()})
+	t.WriteEvent(RecordPublished, Fields{ObjectFields: ObjectFields{Record: name}, TookNS: time.Since(began).Nanoseconds()})
 }
 
 // LogExit records how a child ended. Repeated calls for the same child are ignored.
@@ -144,7 +144,7 @@ func (t *EventLog) LogExit(child string, pid int, how string) {
 	t.loggedExits[key] = struct{}{}
 	t.mu.Unlock()
 	if !told {
-		t.WriteEvent(ChildExited, Fields{ChildFields: ChildFields{Child: child, PID: pid}, Exit: how})
+		t.WriteEvent(ChildExited, Fields{ObjectFields: ObjectFields{Child: child, PID: pid}, Exit: how})
 	}
 }
 
@@ -168,7 +168,7 @@ func (t *EventLog) LogFence(fence string, round int, took time.Duration, err err
 		t.loggedFences++
 	}
 	t.mu.Unlock()
-	fields := Fields{FenceFields: FenceFields{Fence: fence, Round: round}, TookNS: took.Nanoseconds()}
+	fields := Fields{ObjectFields: ObjectFields{Fence: fence, Round: round}, TookNS: took.Nanoseconds()}
 	if err != nil {
 		fields.Error = err.Error()
 	}
@@ -190,7 +190,7 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	t.spawnCalls++
 	t.mu.Unlock()
 	if told {
-		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what}, RecordFields: RecordFields{NodeIndices: textutil.FormatRanges(ranks)}})
+		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what}, ObjectFields: ObjectFields{NodeIndices: textutil.FormatRanges(ranks)}})
 	}
 	return what
 }
@@ -210,7 +210,7 @@ func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
 		for _, name := range names {
 			if !seen[name] && l.HasName(name) {
 				seen[name] = true
-				t.WriteEvent(RecordSeen, Fields{RecordFields: RecordFields{Record: name}})
+				t.WriteEvent(RecordSeen, Fields{ObjectFields: ObjectFields{Record: name}})
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func (t *EventLog) NodesObserver() func(l signal.Listing) {
 				return before
 			})
 			known[state] = nodes
-			t.WriteEvent(StateReached, Fields{RecordFields: RecordFields{State: state, NodeIndices: textutil.FormatRanges(fresh)}})
+			t.WriteEvent(StateReached, Fields{ObjectFields: ObjectFields{State: state, NodeIndices: textutil.FormatRanges(fresh)}})
 		}
 	}
 }
@@ -255,12 +255,12 @@ func (t *EventLog) LogProbe(child string, look func(context.Context) error) func
 			return err
 		}
 		if err == nil {
-			t.WriteEvent(ProbeChanged, Fields{ChildFields: ChildFields{Child: child}, OK: new(true)})
+			t.WriteEvent(ProbeChanged, Fields{ObjectFields: ObjectFields{Child: child}, OK: new(true)})
 			return nil
 		}
 		if seen := err.Error(); seen != told && events < maxProbeEvents {
 			told, events = seen, events+1
-			t.WriteEvent(ProbeChanged, Fields{ChildFields: ChildFields{Child: child}, OK: new(false), Seen: seen[:min(len(seen), maxProbeResult)]})
+			t.WriteEvent(ProbeChanged, Fields{ObjectFields: ObjectFields{Child: child}, OK: new(false), Seen: seen[:min(len(seen), maxProbeResult)]})
 		}
 		return err
 	}

@@ -293,7 +293,7 @@ func (h *Head) answerRequest(q *activeRequest, order Request, err error) {
 	h.mu.Lock()
 	q.stage = stageAccepted
 	h.mu.Unlock()
-	h.Trail.WriteEvent(eventlog.RequestAccepted, eventlog.Fields{RequestFields: eventlog.RequestFields{Request: string(q.id), Nodes: new(len(nodes))}, OK: new(err == nil)})
+	h.Trail.WriteEvent(eventlog.RequestAccepted, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Request: string(q.id), Nodes: new(len(nodes))}, OK: new(err == nil)})
 	h.writeAsync(q, func(ctx context.Context) error {
 		return h.Dir.PublishRecord(ctx, signal.ExecDir, q.id.fileName(acceptedSuffix), &answer, false)
 	})

@@ -163,7 +163,7 @@ func (n *Node) AwaitPublished(within time.Duration) {
 // runCommand runs a command, and publishes its output and its exit. Its arguments are not logged,
 // because they may contain secrets. wanted ends when the command is cancelled.
 func (n *Node) runCommand(ctx, wanted context.Context, command startRecord) {
-	n.Trail.WriteEvent(eventlog.ExecStarted, eventlog.Fields{RequestFields: eventlog.RequestFields{Request: string(command.ID)}})
+	n.Trail.WriteEvent(eventlog.ExecStarted, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Request: string(command.ID)}})
 	if command.OwnProgram && n.OwnProgramEnv != nil {
 		command.Env = append(command.Env, n.OwnProgramEnv()...)
 	}
@@ -187,7 +187,7 @@ func (n *Node) runCommand(ctx, wanted context.Context, command startRecord) {
 	}.Run(wanted)
 	n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
 	exit.Parts = parts
-	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{RequestFields: eventlog.RequestFields{Request: string(command.ID)}, Exit: exit.Exit})
+	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Request: string(command.ID)}, Exit: exit.Exit})
 	ctx, cancel := n.withFileTimeout(ctx)
 	defer cancel()
 	name := command.ID.fileName(endSuffix(n.Dir, n.NodeIndex))

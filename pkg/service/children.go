@@ -142,7 +142,7 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 			c.cfg.OnWriteError(err)
 		}
 	})
-	c.cfg.EventLog.WriteEvent(eventlog.ChildStarted, eventlog.Fields{ChildFields: eventlog.ChildFields{Child: spec.Name, PID: child.PID()}})
+	c.cfg.EventLog.WriteEvent(eventlog.ChildStarted, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: spec.Name, PID: child.PID()}})
 	return child, nil
 }
 

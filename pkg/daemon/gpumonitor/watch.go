@@ -40,7 +40,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 		default:
 		}
 		if err != nil && c.cfg.RunCtx.Err() == nil {
-			c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUFields: eventlog.GPUFields{Error: err.Error()}})
+			c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{Error: err.Error()})
 			c.cfg.Log.Warn("cannot watch the GPUs any more: their faults are seen only if the driver fails", zap.Error(err))
 		}
 	})
@@ -49,7 +49,7 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
-		c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUFields: eventlog.GPUFields{GPUs: &gpus}})
+		c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{GPUs: &gpus})
 	case <-late.C:
 		c.cfg.Log.Warn("cannot start the GPU watch", zap.Duration("waited", watchReadyTimeout))
 	case <-ctx.Done():
@@ -70,7 +70,7 @@ func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
 // recordEvent logs an event and reports it. A fatal event ends the run; others are reported to the
 // head.
 func (c *Monitor) recordEvent(event gpu.ClassifiedEvent) {
-	c.cfg.EventLog.WriteEvent(eventlog.GPUEvent, eventlog.Fields{GPUFields: eventlog.GPUFields{GPU: event.String()}})
+	c.cfg.EventLog.WriteEvent(eventlog.GPUEvent, eventlog.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
 	if event.Effect == gpu.EffectFatal {
 		f := health.NewFailure(health.GPUFailed, "%s", what)

@@ -100,7 +100,7 @@ func sample(size int, fails bool) *timeline.Run {
 }
 
 func event(name eventlog.EventType, node int, record string, at time.Duration) timeline.Event {
-	return timeline.Event{Name: name, NodeIndex: node, At: dawn.Add(at), Fields: eventlog.Fields{RecordFields: eventlog.RecordFields{Record: record}}}
+	return timeline.Event{Name: name, NodeIndex: node, At: dawn.Add(at), Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: record}}}
 }
 
 func sampleCheck(node, slow int, host string) *check.Report {

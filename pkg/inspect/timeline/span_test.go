@@ -17,7 +17,7 @@ func TestSpans(t *testing.T) {
 		return Event{At: at(ms), Name: eventlog.PhaseEntered, Phase: phase}
 	}
 	leave := func(ms int, phase string, ok bool) Event {
-		return Event{At: at(ms), Name: eventlog.PhaseLeft, Fields: eventlog.Fields{RecordFields: eventlog.RecordFields{EndedPhase: record.Phase(phase)}, OK: &ok, TookNS: int64(time.Millisecond)}}
+		return Event{At: at(ms), Name: eventlog.PhaseLeft, Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{EndedPhase: record.Phase(phase)}, OK: &ok, TookNS: int64(time.Millisecond)}}
 	}
 	other := func(ms int, name eventlog.EventType) Event { return Event{At: at(ms), Name: name} }
 	for _, test := range []struct {

@@ -205,7 +205,7 @@ func TestSaid(t *testing.T) {
 		return eventlog.Event{Word: eventlog.ChecksWaiting, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: what}}}
 	}
 	probe := func(child, seen string) eventlog.Event {
-		return eventlog.Event{Word: eventlog.ProbeChanged, Fields: eventlog.Fields{ChildFields: eventlog.ChildFields{Child: child}, OK: new(seen == ""), Seen: seen}}
+		return eventlog.Event{Word: eventlog.ProbeChanged, Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: child}, OK: new(seen == ""), Seen: seen}}
 	}
 	for _, tc := range []struct {
 		step   record.Phase
