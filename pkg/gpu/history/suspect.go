@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
@@ -96,9 +97,15 @@ func findDeviceIndex(devices []Device, of *check.Device) int {
 // isSuspect reports whether an event is a sign of a faulty device.
 func isSuspect(h EventCount) bool { return h.Effect == gpu.EffectFatal || h.Next == gpu.NextUnfit }
 
+// numbersIn returns the numbers in a text.
+func numbersIn(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsDigit(r) })
+}
+
 // FindSuspicions returns the suspicions that a run's observations give rise to. A finding with the
-// same text as in the previous run is no new suspicion, for example for a card without a cable or a
-// counter that does not change. The checks report it each time anyway.
+// same numbers as in the previous run is no new suspicion, for example for a card without a cable
+// or a counter that does not change. The checks report it each time anyway. The texts are not
+// compared, because another version may have other words.
 func (r Record) FindSuspicions(run string, at time.Time, devices []Device) (found []Suspicion) {
 	add := func(d Device, kind, what string) {
 		found = append(found, Suspicion{Run: run, At: at, Device: d.ID, Kind: kind, What: what})
@@ -106,7 +113,9 @@ func (r Record) FindSuspicions(run string, at time.Time, devices []Device) (foun
 	for _, d := range devices {
 		was, _ := r.findDevice(d.ID)
 		for _, f := range d.Findings {
-			said := slices.ContainsFunc(was.Findings, func(w Finding) bool { return w.ID == f.ID && w.Observed == f.Observed })
+			said := slices.ContainsFunc(was.Findings, func(w Finding) bool {
+				return w.ID == f.ID && slices.Equal(numbersIn(w.Observed), numbersIn(f.Observed))
+			})
 			if !said && f.Class == check.ClassNode && slices.Contains(hardwareChecks, f.ID) {
 				add(d, f.ID, f.Observed)
 			}

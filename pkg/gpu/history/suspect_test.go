@@ -51,7 +51,8 @@ func TestSuspects(t *testing.T) {
 			found: []check.Finding{{ID: "net.ib", Device: &check.Device{Index: -1, Name: "mlx5_0 port 2"}, Verdict: check.Fail, Class: check.ClassNode, Observed: "down"}},
 			want:  []string{"guid net.ib: down"},
 		},
-		"the same as before": {before: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}, found: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}},
+		"the same as before":      {before: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}, found: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}},
+		"the same in other words": {before: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}, found: []check.Finding{warned("gpu.remap", "GPU-a", "512 remapped rows")}},
 		"more than before": {
 			before: []check.Finding{warned("gpu.remap", "GPU-a", "512 rows")}, found: []check.Finding{warned("gpu.remap", "GPU-a", "513 rows")},
 			want: []string{"GPU-a gpu.remap: 513 rows"},
