@@ -35,27 +35,19 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 	return l.completeUnfinished(b, v)
 }
 
-// setCode sets the exit code, its short name and its meaning.
+// setCode sets the exit code, its short name, and its meaning as in the table of outcomes.
 func (b *Banner) setCode(code int, word string) {
 	b.Code, b.Outcome = &code, sanitizeLine(word, 40)
-	b.Meaning = describeCode(code, word)
-}
-
-// describeCode describes an exit code. The descriptions are those of the table of outcomes in
-// package health.
-func describeCode(code int, word string) string {
-	if word == health.DriverOutcomeName || word == "" && code < 64 {
-		return "the driver's exit code"
+	all := health.OutcomeTable()
+	at := slices.IndexFunc(all, func(o health.Outcome) bool { return o.Code == code && (word == "" || word == o.Name) })
+	switch {
+	case word == health.DriverOutcomeName || word == "" && code < 64:
+		b.Meaning = "the driver's exit code"
+	case word == health.RankOutcome.Name:
+		b.Meaning = "the rank's exit code"
+	case at >= 0:
+		b.Meaning = fmt.Sprintf("%s; requeue: %s", all[at].Meaning, all[at].Requeue)
 	}
-	if word == health.RankOutcome.Name {
-		return "the rank's exit code"
-	}
-	for _, o := range health.OutcomeTable() {
-		if o.Code == code && (word == "" || word == o.Name) {
-			return fmt.Sprintf("%s; requeue: %s", o.Meaning, o.Requeue)
-		}
-	}
-	return ""
 }
 
 // endedBanner returns the banner of a run whose end is recorded: in its result or, without one, in
@@ -168,7 +160,9 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate > 0 {
 		gate.Value = textutil.BriefDuration(v.Gate)
-		if worst, ok := longestStep(v.Critical); ok {
+		steps := slices.DeleteFunc(slices.Clone(v.Critical), func(s CriticalStep) bool { return s.Phase == "driver" })
+		if len(steps) > 0 {
+			worst := slices.MaxFunc(steps, func(a, b CriticalStep) int { return cmp.Compare(a.Took(), b.Took()) })
 			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("node ", worst.NodeIndex)))
 		}
 	}
@@ -185,14 +179,4 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	slow := countMatching(v.Nodes, func(n NodeRow) bool { return len(n.Slow) > 0 })
 	return append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "more than twice the median"},
 		Fact{Name: "started", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
-}
-
-// longestStep returns the longest step before the gate.
-func longestStep(steps []CriticalStep) (worst CriticalStep, ok bool) {
-	for _, s := range steps {
-		if s.Phase != "driver" && s.Took() > worst.Took() {
-			worst, ok = s, true
-		}
-	}
-	return worst, ok
 }

@@ -221,17 +221,10 @@ func (s ChildReport) readProblems() (problems []string) {
 func describeWait(wait Wait) string {
 	words := fmt.Sprintf("%s %s for %s", wait.Kind, wait.Name, formatSeconds(wait.SinceS))
 	if len(wait.Missing) > 0 {
-		words += ", where " + cutRanges(textutil.FormatIndices("rank", wait.Missing)) + " " + missingVerb(len(wait.Missing))
+		verb := map[bool]string{true: "is", false: "are"}[len(wait.Missing) == 1]
+		words += ", where " + cutRanges(textutil.FormatIndices("rank", wait.Missing)) + " " + verb + " missing"
 	}
 	return words
-}
-
-// missingVerb returns the verb for n ranks.
-func missingVerb(n int) string {
-	if n == 1 {
-		return "is missing"
-	}
-	return "are missing"
 }
 
 // formatRange formats one value, or the minimum and the maximum of several different values.
