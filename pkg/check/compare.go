@@ -144,15 +144,15 @@ func CompareNodes(groups []NodeGroup, hosts func(nodes []int) string) []Finding 
 	return append(found, compareFabric(groups, hosts)...)
 }
 
-// attributeValue is one value of an attribute and the nodes that have it.
-type attributeValue struct {
-	text  string
-	nodes []int // sorted node indices
+// ValueGroup is a value and the nodes that have it.
+type ValueGroup struct {
+	Value string
+	Nodes []int // sorted node indices
 }
 
 // attributeValues returns the values of an attribute, the expected value first: the normal one if
 // the kind defines it, otherwise the most common one.
-func attributeValues(groups []NodeGroup, k attributeRule) []attributeValue {
+func attributeValues(groups []NodeGroup, k attributeRule) []ValueGroup {
 	byText := make(map[string][]int)
 	for _, g := range groups {
 		text, told := g.Report.lookupAttribute(k.id)
@@ -166,25 +166,25 @@ func attributeValues(groups []NodeGroup, k attributeRule) []attributeValue {
 		}
 		byText[text] = append(byText[text], g.NodeIndices...)
 	}
-	values := sortByCount(byText)
-	if i := slices.IndexFunc(values, func(v attributeValue) bool { return k.defaultValue != "" && v.text == k.defaultValue }); i > 0 {
+	values := GroupByValue(byText)
+	if i := slices.IndexFunc(values, func(v ValueGroup) bool { return k.defaultValue != "" && v.Value == k.defaultValue }); i > 0 {
 		values = slices.Concat(values[i:i+1], values[:i], values[i+1:])
 	}
 	return values
 }
 
-// sortByCount returns the values in the order of how many nodes have them, the most common first.
+// GroupByValue returns the values in the order of how many nodes have them, the most common first.
 // Values that are equally common are ordered by their lowest node index.
-func sortByCount(byText map[string][]int) []attributeValue {
-	var values []attributeValue
+func GroupByValue(byText map[string][]int) []ValueGroup {
+	var values []ValueGroup
 	for _, text := range slices.Sorted(maps.Keys(byText)) {
 		if nodes := byText[text]; len(nodes) > 0 {
 			slices.Sort(nodes)
-			values = append(values, attributeValue{text, slices.Compact(nodes)})
+			values = append(values, ValueGroup{text, slices.Compact(nodes)})
 		}
 	}
-	slices.SortStableFunc(values, func(a, b attributeValue) int {
-		return cmp.Or(cmp.Compare(len(b.nodes), len(a.nodes)), cmp.Compare(a.nodes[0], b.nodes[0]))
+	slices.SortStableFunc(values, func(a, b ValueGroup) int {
+		return cmp.Or(cmp.Compare(len(b.Nodes), len(a.Nodes)), cmp.Compare(a.Nodes[0], b.Nodes[0]))
 	})
 	return values
 }
@@ -192,28 +192,28 @@ func sortByCount(byText map[string][]int) []attributeValue {
 // differenceFinding returns the finding for the odd nodes, which do not have the most common value.
 // If the two most common values are equally common, no node is odd, and the finding lists all
 // values without NodeIndices.
-func (k attributeRule) differenceFinding(values []attributeValue, hosts func([]int) string) Finding {
+func (k attributeRule) differenceFinding(values []ValueGroup, hosts func([]int) string) Finding {
 	usual := values[0]
-	if usual.text != k.defaultValue && len(usual.nodes) == len(values[1].nodes) {
+	if usual.Value != k.defaultValue && len(usual.Nodes) == len(values[1].Nodes) {
 		f := k.valuesFinding(values, hosts)
 		f.NodeIndices, f.Expected = nil, "the same on all nodes"
 		return f
 	}
 	f := k.valuesFinding(values[1:], hosts)
-	f.Expected = displayValue(usual.text) + otherNodesSuffix(len(usual.nodes))
+	f.Expected = displayValue(usual.Value) + otherNodesSuffix(len(usual.Nodes))
 	return f
 }
 
 // valuesFinding returns the finding that lists these values and their nodes.
-func (k attributeRule) valuesFinding(odd []attributeValue, hosts func([]int) string) Finding {
+func (k attributeRule) valuesFinding(odd []ValueGroup, hosts func([]int) string) Finding {
 	f := Finding{ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.severity == severityStrict}
 	if k.severity == severityFailure {
 		f.Verdict = Fail
 	}
 	var said []string
 	for _, v := range odd {
-		said = append(said, displayValue(v.text)+" on "+formatNodes(v.nodes, hosts))
-		f.NodeIndices = append(f.NodeIndices, v.nodes...)
+		said = append(said, displayValue(v.Value)+" on "+formatNodes(v.Nodes, hosts))
+		f.NodeIndices = append(f.NodeIndices, v.Nodes...)
 	}
 	slices.Sort(f.NodeIndices)
 	f.NodeIndices = slices.Compact(f.NodeIndices)
@@ -267,26 +267,26 @@ func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
 		}
 	}
 	// Separate nodes without a domain, nodes alone in a domain, and shared domains.
-	without := attributeValue{text: "none"}
-	alone := attributeValue{text: "one of its own"}
+	without := ValueGroup{Value: "none"}
+	alone := ValueGroup{Value: "one of its own"}
 	size, shared := 0, false
-	for _, v := range sortByCount(byText) {
-		size += len(v.nodes)
+	for _, v := range GroupByValue(byText) {
+		size += len(v.Nodes)
 		switch {
-		case v.text == "":
-			without.nodes = v.nodes
-		case len(v.nodes) > 1:
+		case v.Value == "":
+			without.Nodes = v.Nodes
+		case len(v.Nodes) > 1:
 			shared = true
 		default:
-			alone.nodes = append(alone.nodes, v.nodes...)
+			alone.Nodes = append(alone.Nodes, v.Nodes...)
 		}
 	}
 	// Report nodes only if other nodes are in a better position.
-	var odd []attributeValue
-	if len(without.nodes) > 0 && (shared || len(alone.nodes) > 0) {
+	var odd []ValueGroup
+	if len(without.Nodes) > 0 && (shared || len(alone.Nodes) > 0) {
 		odd = append(odd, without)
 	}
-	if slices.Sort(alone.nodes); len(alone.nodes) > 0 && shared {
+	if slices.Sort(alone.Nodes); len(alone.Nodes) > 0 && shared {
 		odd = append(odd, alone)
 	}
 	if len(odd) == 0 {

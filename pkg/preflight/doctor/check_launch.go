@@ -107,11 +107,10 @@ func uniqueValueCheck(what string, of func(Facts) string) func(*checkContext) {
 		if !p.hasPeers() || !p.Identity.Launcher.Traits().NamesNodes {
 			return // other launchers may start several daemons on one machine
 		}
-		values, by := p.groupNodesBy(of)
-		for _, value := range values {
-			if nodes := by[value]; len(nodes) > 1 {
-				p.AddFailure(check.ClassNode, fmt.Sprintf("%s share %s %s", p.formatHosts(nodes), what, value), "a different one for each node",
-					"frameworks treat them as one node: set the host name, or select the interface with --interface").NodeIndices = nodes
+		for _, v := range p.groupNodesBy(of) {
+			if len(v.Nodes) > 1 {
+				p.AddFailure(check.ClassNode, fmt.Sprintf("%s share %s %s", p.formatHosts(v.Nodes), what, v.Value), "a different one for each node",
+					"frameworks treat them as one node: set the host name, or select the interface with --interface").NodeIndices = v.Nodes
 			}
 		}
 	}
@@ -190,7 +189,7 @@ func (c *launchState) clockAheadOfHead(f Facts) (time.Duration, bool) {
 // checkFrameworkVersions compares the versions of the framework's program on all nodes.
 func checkFrameworkVersions(p *checkContext) {
 	tool := ""
-	versions, by := p.groupNodesBy(func(f Facts) string {
+	versions := p.groupNodesBy(func(f Facts) string {
 		if f.Framework == nil || f.Framework.Version == "" {
 			return ""
 		}
@@ -201,20 +200,13 @@ func checkFrameworkVersions(p *checkContext) {
 		return
 	}
 	// The most common version is expected. If two are equally common, all are reported.
-	slices.SortStableFunc(versions, func(a, b string) int { return len(by[b]) - len(by[a]) })
 	odd := versions
-	if len(by[versions[0]]) > len(by[versions[1]]) {
+	if len(versions[0].Nodes) > len(versions[1].Nodes) {
 		odd = versions[1:]
 	}
-	var parts []string
-	var nodes []int
-	for _, version := range odd {
-		parts = append(parts, version+" on "+p.formatHosts(by[version]))
-		nodes = append(nodes, by[version]...)
-	}
-	slices.Sort(nodes)
-	p.AddFailure(check.ClassUser, tool+": "+strings.Join(parts, "; "),
-		fmt.Sprintf("the same version, such as %s on %s", versions[0], p.formatHosts(by[versions[0]])),
+	text, nodes := p.listValues(odd)
+	usual, _ := p.listValues(versions[:1])
+	p.AddFailure(check.ClassUser, tool+": "+text, "the same version, such as "+usual,
 		"use the same environment on all nodes, on the shared file system or in one container image").NodeIndices = nodes
 }
 
@@ -238,20 +230,18 @@ func checkAttributes(p *checkContext) {
 // checkFileSystems compares the types of the file system that contains the log directory on each
 // node.
 func checkFileSystems(p *checkContext) {
-	kinds, by := p.groupNodesBy(func(f Facts) string { return f.Share.FileSystem })
+	kinds := p.groupNodesBy(func(f Facts) string { return f.Share.FileSystem })
 	if !p.hasPeers() || len(kinds) < 2 {
 		return
 	}
-	for i, kind := range kinds {
-		kinds[i] = kind + " on " + p.formatHosts(by[kind])
-	}
-	p.AddWarning(check.ClassNode, strings.Join(kinds, "; "), "the same file system on all nodes",
+	text, _ := p.listValues(kinds)
+	p.AddWarning(check.ClassNode, text, "the same file system on all nodes",
 		"check that "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
 }
 
 // reportGPUs reports the number and models of the GPUs.
 func reportGPUs(p *checkContext) {
-	counts, by := p.groupNodesBy(func(f Facts) string {
+	counts := p.groupNodesBy(func(f Facts) string {
 		switch {
 		case f.Report == nil:
 			return ""
@@ -263,10 +253,11 @@ func reportGPUs(p *checkContext) {
 	if p.Policy.Mode == check.ModeOff || len(counts) == 0 {
 		return
 	}
-	for i, what := range counts {
-		counts[i] = what + p.onNodesText(by[what], len(counts) == 1)
+	var parts []string
+	for _, v := range counts {
+		parts = append(parts, v.Value+p.onNodesText(v.Nodes, len(counts) == 1))
 	}
-	p.AddPass(strings.Join(counts, "; "))
+	p.AddPass(strings.Join(parts, "; "))
 }
 
 // headFacts returns the facts of the head, which include those that only the head gathers. It

@@ -125,7 +125,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"no hard links", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Link: "operation not permitted"} }, "share.links", check.Warn, []string{"n1"}, "not permitted", 1},
 		{"no rename", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
 		{"a node can't write", func(c *launchState) { c.Facts[1].Share.Trial, c.Facts[1].Share.TrialErr = nil, "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
-		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, nil, "ext4 on n3; nfs on n[0-2]", 1},
+		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, nil, "nfs on n[0-2]; ext4 on n3", 1},
 		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &signal.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
 		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
 		{"a port that is taken", func(c *launchState) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },

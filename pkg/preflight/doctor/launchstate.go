@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -80,17 +79,26 @@ func (c *launchState) onNodesText(nodes []int, alone bool) string {
 	}
 }
 
-// groupNodesBy groups the node indices by the value that the parameter returns for the facts of
-// each node. It leaves out empty values. It returns the sorted values and the nodes of each of
-// them.
-func (c *launchState) groupNodesBy(of func(Facts) string) (values []string, nodes map[string][]int) {
-	nodes = make(map[string][]int)
+// groupNodesBy groups the nodes by the value that the parameter returns for their facts, the most
+// common value first. It leaves out empty values.
+func (c *launchState) groupNodesBy(of func(Facts) string) []check.ValueGroup {
+	nodes := make(map[string][]int)
 	for _, f := range c.Facts {
 		if value := of(f); value != "" {
 			nodes[value] = append(nodes[value], f.NodeIndex)
 		}
 	}
-	return slices.Sorted(maps.Keys(nodes)), nodes
+	return check.GroupByValue(nodes)
+}
+
+// listValues lists values with their nodes, and returns all these nodes.
+func (c *launchState) listValues(values []check.ValueGroup) (text string, nodes []int) {
+	var parts []string
+	for _, v := range values {
+		parts, nodes = append(parts, v.Value+" on "+c.formatHosts(v.Nodes)), append(nodes, v.Nodes...)
+	}
+	slices.Sort(nodes)
+	return strings.Join(parts, "; "), nodes
 }
 
 // maxListedTexts is the maximum number of different texts in one finding.

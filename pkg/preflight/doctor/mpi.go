@@ -87,7 +87,7 @@ func (m *MPI) servedText() string {
 
 // compareMPIs compares the MPI libraries of the nodes.
 func compareMPIs(p *checkContext) {
-	kinds, by := p.groupNodesBy(func(f Facts) string {
+	kinds := p.groupNodesBy(func(f Facts) string {
 		if f.MPI == nil || f.MPI.MPI == nil {
 			return ""
 		}
@@ -96,15 +96,7 @@ func compareMPIs(p *checkContext) {
 	if len(kinds) < 2 {
 		return
 	}
-	slices.SortStableFunc(kinds, func(a, b string) int { return len(by[b]) - len(by[a]) })
-	var parts []string
-	var odd []int
-	for i, kind := range kinds {
-		parts = append(parts, kind+" on "+p.formatHosts(by[kind]))
-		if i > 0 {
-			odd = append(odd, by[kind]...)
-		}
-	}
-	slices.Sort(odd)
-	p.AddFailure(check.ClassUser, strings.Join(parts, "; "), "the same MPI on all nodes", "use the same environment on all nodes, on the shared file system or in one container image").NodeIndices = odd
+	text, _ := p.listValues(kinds)
+	_, odd := p.listValues(kinds[1:])
+	p.AddFailure(check.ClassUser, text, "the same MPI on all nodes", "use the same environment on all nodes, on the shared file system or in one container image").NodeIndices = odd
 }
