@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -144,7 +145,14 @@ func (p *pruner) prepareLogDir() ([]string, error) {
 	if p.serverNow, err = p.serverTime(); err != nil {
 		return nil, err
 	}
-	return p.listNames(p.root)
+	dir, err := meteredCall(p, signal.OpOpen, func() (*os.File, error) { return p.root.Open(".") })
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := meteredCall(p, signal.OpList, func() ([]string, error) { return dir.Readdirnames(-1) })
+	slices.Sort(names)
+	return names, err
 }
 
 // serverTime returns the server's time, from a file that it creates. No node's clock is compared
@@ -162,17 +170,6 @@ func (p *pruner) serverTime() (now time.Time, err error) {
 		now = info.ModTime()
 	}
 	return now, errors.Join(err, file.Close(), p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(name) }))
-}
-
-func (p *pruner) listNames(root *os.Root) ([]string, error) {
-	dir, err := meteredCall(p, signal.OpOpen, func() (*os.File, error) { return root.Open(".") })
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := meteredCall(p, signal.OpList, func() ([]string, error) { return dir.Readdirnames(-1) })
-	slices.Sort(names)
-	return names, err
 }
 
 func hasOwnUser(info fs.FileInfo) bool {
@@ -347,47 +344,17 @@ func (p *pruner) removeHidden(ctx context.Context, name string) {
 		err = errors.New("it is not a directory of yours")
 	}
 	if err == nil {
-		err = p.removeTree(ctx, p.root, name)
+		err = context.Cause(ctx)
+	}
+	if err == nil { // follows no link, and ignores names that another prune removes
+		_, err = ctxutil.CallBounded(ctx, 0, func() (struct{}, error) {
+			return struct{}{}, p.meteredDo(signal.OpRemove, func() error { return p.root.RemoveAll(name) })
+		})
+	}
+	if errors.Is(err, ctxutil.ErrAbandoned) {
+		err = context.Cause(ctx)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.Report(name, "kept for now: "+err.Error())
 	}
-}
-
-// removeTree removes a directory and everything in it. It removes each name in the open directory,
-// and follows no link.
-func (p *pruner) removeTree(ctx context.Context, parent *os.Root, name string) error {
-	dir, err := meteredCall(p, signal.OpOpen, func() (*os.Root, error) { return parent.OpenRoot(name) })
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
-	// Each name is removed in turn, and the directory itself last.
-	names, err := p.listNames(dir)
-	for _, one := range names {
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		info, lookErr := p.lstatName(dir, one)
-		switch {
-		case errors.Is(lookErr, fs.ErrNotExist):
-			continue // another prune was faster
-		case lookErr != nil:
-			return lookErr
-		case info.IsDir():
-			err = p.removeTree(ctx, dir, one)
-		default:
-			err = p.meteredDo(signal.OpRemove, func() error { return dir.Remove(one) })
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
-	if err == nil {
-		err = p.meteredDo(signal.OpRemove, func() error { return parent.Remove(name) })
-	}
-	return err
 }

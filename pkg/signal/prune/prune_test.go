@@ -213,9 +213,9 @@ func TestCountedCalls(t *testing.T) {
 	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Meter: &meter, Report: func(string, string) {}}
 	_, err := order.PruneRuns(t.Context())
 	must(t, err)
-	// Stat: log directory, probe, run twice, job record, result, run again, bad nodes, hidden run, and
-	// its four names. Remove: probe, link, the four names and the run.
-	if got := meter.CallStats().ByKind; got["stat"] != 13 || got["readlink"] != 1 || got["remove"] != 7 {
+	// Stat: log directory, probe, run twice, job record, result, run again, bad nodes and hidden run.
+	// Remove: probe, link and run.
+	if got := meter.CallStats().ByKind; got["stat"] != 9 || got["readlink"] != 1 || got["remove"] != 3 {
 		t.Errorf("counted %v", got)
 	}
 }
