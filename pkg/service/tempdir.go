@@ -68,23 +68,17 @@ func (p *TempDir) EnsureDir() (string, error) {
 			p.log.Warn("other users could replace this node's temporary files: "+exposure.Reason,
 				zap.String("to mend it", exposure.Remedy+", or give another --temp-dir"))
 		}
-		return p.registerDir(made), nil
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		// another call was faster, or the daemon is ending
+		if p.dir != "" || p.contexts.Teardown.Err() != nil {
+			go func() { _ = os.Remove(made) }()
+			return p.dir, nil
+		}
+		p.dir = made
+		p.onCreated(made)
+		return made, nil
 	})
-}
-
-// registerDir registers made as the private directory, unless there is one already. It returns the
-// private directory.
-func (p *TempDir) registerDir(made string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	// another call was faster, or the daemon is ending
-	if p.dir != "" || p.contexts.Teardown.Err() != nil {
-		go func() { _ = os.Remove(made) }()
-		return p.dir
-	}
-	p.dir = made
-	p.onCreated(made)
-	return made
 }
 
 // WriteCredentials writes the credentials for the framework's cluster to files that only this

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -217,7 +218,9 @@ func (d diskFS) HoldDir(path string, vet func(FileAttributes) error) ([]string, 
 	if err != nil {
 		return nil, errors.Join(err, d.closeFile(dir, path))
 	}
-	d.held.addDir(path, dir, vet)
+	d.held.mu.Lock()
+	defer d.held.mu.Unlock()
+	d.held.dirs = append(d.held.dirs, &heldDir{path: filepath.Clean(path), file: dir, verify: vet})
 	return names, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -30,12 +29,6 @@ type heldDir struct {
 	path   string
 	file   *os.File
 	verify func(FileAttributes) error
-}
-
-func (h *heldDirs) addDir(path string, file *os.File, vet func(FileAttributes) error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dirs = append(h.dirs, &heldDir{path: filepath.Clean(path), file: file, verify: vet})
 }
 
 // findAbove returns the held directory that contains path or is path. It returns nil if there is

@@ -378,8 +378,14 @@ func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State
 // heartbeats wait for each other.
 func (d *Dir) WriteNamedHeartbeat(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	newest, ok := d.heartbeats.awaitTurn(ctx)
-	if !ok {
+	var newest int64
+	turn := d.heartbeats
+	if ctx.Err() != nil {
+		turn = nil // if both channels were ready, select could choose either
+	}
+	select {
+	case newest = <-turn:
+	case <-ctx.Done():
 		return &StallError{Op: "beat", Path: path, Cause: context.Cause(ctx)}
 	}
 	// The call returns the turn, even if its caller does not wait for it any more.
@@ -405,17 +411,4 @@ func (d *Dir) renameHeartbeat(path string, newest int64) error {
 		err = d.access.writeNew(name(newest+1), nil, false)
 	}
 	return err
-}
-
-// awaitTurn waits for the turn to write a heartbeat, and reports whether it came in time.
-func (p heartbeatCount) awaitTurn(ctx context.Context) (newest int64, ok bool) {
-	if ctx.Err() != nil { // if both channels are ready, select chooses either
-		return 0, false
-	}
-	select {
-	case newest = <-p:
-		return newest, true
-	case <-ctx.Done():
-		return 0, false
-	}
 }

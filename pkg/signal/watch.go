@@ -54,24 +54,19 @@ func (w *Watch) Run(ctx context.Context) {
 	hints, stop := watchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
 	defer stop()
 	for looks := 1; w.awaitNextPoll(ctx, hints); looks++ {
-		begin := w.beginPoll()
+		begin := time.Now()
+		w.mu.Lock()
+		w.isPolling, w.notified = true, false
+		if w.failingSince.IsZero() {
+			w.failingSince = begin
+		}
+		w.mu.Unlock()
 		names, err := guardedCall(ctx, w.dir.access.Meter, "list", w.path, func() ([]string, error) { return w.dir.access.FS.ListDir(w.path, nil) })
 		if ctx.Err() != nil {
 			return
 		}
 		w.recordPoll(names, err, looks, time.Since(begin))
 	}
-}
-
-func (w *Watch) beginPoll() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
-	w.isPolling, w.notified = true, false
-	if w.failingSince.IsZero() {
-		w.failingSince = now
-	}
-	return now
 }
 
 // recordPoll records the result of a poll, and sets the time of the next one.

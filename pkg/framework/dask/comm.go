@@ -88,11 +88,6 @@ func receiveMessage(from io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return firstFrame(message)
-}
-
-// firstFrame returns the first frame of the data after a message's length.
-func firstFrame(message []byte) ([]byte, error) {
 	const word = 8
 	if len(message) >= word {
 		frames, rest := binary.LittleEndian.Uint64(message), message[word:]

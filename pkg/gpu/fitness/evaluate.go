@@ -112,7 +112,7 @@ type missingReading struct {
 	notApplicable bool
 }
 
-// addUnreadable adds an unread value, with the reason. Duplicates are ignored.
+// addUnreadable adds an unread value, with the reason, unless it was added before.
 func (e *gpuCheck) addUnreadable(what string, why gpu.NVMLReturn) {
 	e.addMissingReading(missingReading{name: what, reason: why})
 }
@@ -195,7 +195,11 @@ func (s evaluation) applyRule(r gpuRule) []check.Finding {
 			case u.reason.IsUnavailable():
 				gaps.addGPU(u.name+": "+u.reason.DisplayText(), g.Index)
 			default:
-				e.reportUnreadable(u)
+				hint := "run nvidia-smi -q on the node: the NVIDIA driver returns an error for this query"
+				if u.reason == gpu.NoPermission {
+					hint = "run \"bringupd check\" as a user with permission for this query, or give the container the whole GPU"
+				}
+				e.addNodeFinding(check.Unknown, fmt.Sprintf("cannot read %s: %s", u.name, u.reason.DisplayText()), hint)
 			}
 		}
 		findings = append(findings, e.Findings...)
@@ -226,15 +230,6 @@ func (s evaluation) summaryFinding(r gpuRule, well int, gaps skipReasons) []chec
 // findingDevice returns the identity of a GPU for findings.
 func findingDevice(g gpu.GPU) *check.Device {
 	return &check.Device{Index: g.Index, UUID: g.UUID.OrZero(), Bus: g.Bus.OrZero()}
-}
-
-// reportUnreadable adds a finding for a query that has failed.
-func (e *gpuCheck) reportUnreadable(u missingReading) {
-	hint := "run nvidia-smi -q on the node: the NVIDIA driver returns an error for this query"
-	if u.reason == gpu.NoPermission {
-		hint = "run \"bringupd check\" as a user with permission for this query, or give the container the whole GPU"
-	}
-	e.addNodeFinding(check.Unknown, fmt.Sprintf("cannot read %s: %s", u.name, u.reason.DisplayText()), hint)
 }
 
 // skipReasons are the reasons why a check was skipped, in the order in which they were added, each

@@ -69,7 +69,12 @@ func checkFabric(e *gpuCheck) {
 func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 	if fabric.Mask != nil {
 		for _, field := range fabricFields {
-			e.checkFabricField(field, *fabric.Mask)
+			switch value := *fabric.Mask >> field.shift & field.width; {
+			case int(value) >= len(field.texts):
+				e.AddFinding(check.Unknown, check.ClassNode, fmt.Sprintf("health mask 0x%x has unknown values", *fabric.Mask), "healthy", fabricHint)
+			case field.texts[value] != "":
+				e.AddFinding(field.verdict, check.ClassNode, field.texts[value], "healthy", fabricHint)
+			}
 		}
 	}
 	if fabric.Summary == nil || len(e.Findings) > 0 {
@@ -83,16 +88,6 @@ func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 		e.AddWarning(check.ClassNode, "limited capacity", "healthy", fabricHint).Strict = true
 	default:
 		e.addNodeFinding(check.Unknown, fmt.Sprintf("unknown health summary (%d)", summary), fabricHint)
-	}
-}
-
-// checkFabricField adds a finding if the field's value in the mask is unknown or not healthy.
-func (e *gpuCheck) checkFabricField(field fabricField, mask uint32) {
-	switch value := mask >> field.shift & field.width; {
-	case int(value) >= len(field.texts):
-		e.AddFinding(check.Unknown, check.ClassNode, fmt.Sprintf("health mask 0x%x has unknown values", mask), "healthy", fabricHint)
-	case field.texts[value] != "":
-		e.AddFinding(field.verdict, check.ClassNode, field.texts[value], "healthy", fabricHint)
 	}
 }
 

@@ -43,7 +43,15 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 		return s.Findings
 	}
 	c := newOtherGPUs(f, want.Environ)
-	s.AddSkip(fmt.Sprintf("no NVIDIA GPU: %s are counted, but their health is not checked", c.describeModels()))
+	counts := make(map[string]int) // of the GPUs by model
+	for _, other := range c.gpus {
+		counts[other.Model]++
+	}
+	var models []string
+	for _, model := range distinctValues(c.gpus, func(o gpu.OtherGPU) string { return o.Model }) {
+		models = append(models, fmt.Sprintf("%d %s", counts[model], model))
+	}
+	s.AddSkip(fmt.Sprintf("no NVIDIA GPU: %s are counted, but their health is not checked", strings.Join(models, ", ")))
 	s.Template.ID = "gpu.count"
 	if want.HasNoGPUs() {
 		s.AddSkip(fmt.Sprintf("the job uses none of the node's %d GPUs (%s)", len(c.gpus), want.countSourceText()))
@@ -52,21 +60,6 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 	c.reportLostGPUs(&s, want)
 	c.checkCount(&s, want)
 	return s.Findings
-}
-
-// describeModels returns the number of GPUs of each model: 8 AMD Instinct MI300X.
-func (c otherGPUs) describeModels() string {
-	var parts []string
-	for _, model := range distinctValues(c.gpus, func(o gpu.OtherGPU) string { return o.Model }) {
-		n := 0
-		for _, o := range c.gpus {
-			if o.Model == model {
-				n++
-			}
-		}
-		parts = append(parts, fmt.Sprintf("%d %s", n, model))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // jobGPUCount returns the number of GPUs of the job. Tiles are counted if more were granted than
