@@ -53,7 +53,12 @@ func newLineMerger(to *fileSink, host string) *lineMerger {
 func (m *lineMerger) addLine(rank int, line []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.joinWaiting(rank, string(line)) {
+	// Add the rank to a waiting line with the same text, unless it has printed a later line since.
+	alike := m.byText[string(line)]
+	i := sort.Search(len(alike), func(i int) bool { return alike[i].position > m.lastPosition[rank] })
+	if i < len(alike) {
+		alike[i].ranks = append(alike[i].ranks, rank)
+		m.lastPosition[rank] = alike[i].position
 		return m.err
 	}
 	m.newest++
@@ -67,19 +72,6 @@ func (m *lineMerger) addLine(rank int, line []byte) error {
 		m.showFirst()
 	}
 	return m.err
-}
-
-// joinWaiting adds the rank to a waiting line with the same text, unless the rank has printed a
-// later line since. It reports whether it found such a line. The caller holds mu.
-func (m *lineMerger) joinWaiting(rank int, text string) bool {
-	alike := m.byText[text]
-	i := sort.Search(len(alike), func(i int) bool { return alike[i].position > m.lastPosition[rank] })
-	if i == len(alike) {
-		return false
-	}
-	alike[i].ranks = append(alike[i].ranks, rank)
-	m.lastPosition[rank] = alike[i].position
-	return true
 }
 
 // showFirst passes on the first line of the queue. The caller holds mu.

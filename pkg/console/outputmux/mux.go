@@ -127,7 +127,10 @@ func (c *Mux) EndRank(rank int) {
 	delete(c.streams, rank)
 	c.mu.Unlock()
 	for _, v := range voices {
-		v.flushPartial()
+		v.mu.Lock()
+		// errors of the sink are reported when it is closed
+		v.lines.Flush(func(line []byte, more bool) { _ = v.passLine(line, more) })
+		v.mu.Unlock()
 	}
 }
 
@@ -181,14 +184,6 @@ func (v *rankStream) Write(data []byte) (int, error) {
 	return len(data), err
 }
 
-// flushPartial passes on an incomplete line.
-func (v *rankStream) flushPartial() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	// errors of the sink are reported when it is closed
-	v.lines.Flush(func(line []byte, more bool) { _ = v.passLine(line, more) })
-}
-
 // passLine formats one line, or a piece of a line if more is set, and passes it on. The caller
 // holds mu.
 func (v *rankStream) passLine(line []byte, more bool) error {
@@ -200,19 +195,14 @@ func (v *rankStream) passLine(line []byte, more bool) error {
 		v.buffer = append(v.buffer, continuedMark...)
 	}
 	v.buffer = append(v.buffer, '\n')
-	err := v.forwardLine(v.buffer)
+	formatted := v.buffer
 	if cap(v.buffer) > maxKeptBuffer {
 		v.buffer = nil // long lines are rare, and there are many ranks
 	}
-	return err
-}
-
-// forwardLine passes a formatted line on to the merger or the sink.
-func (v *rankStream) forwardLine(line []byte) error {
 	if v.merger != nil {
-		return v.merger.addLine(v.rank, line)
+		return v.merger.addLine(v.rank, formatted)
 	}
-	return v.sink.addOutput(v.rank, line)
+	return v.sink.addOutput(v.rank, formatted)
 }
 
 // maxKeptBuffer is the size of the buffer that a stream keeps for its next line, in bytes.

@@ -40,13 +40,6 @@ func (c *GPUEventLog) AddEvent(rec record.Event) {
 	c.events = append(c.events, rec)
 }
 
-// hasRead reports whether all events in the given listing were read.
-func (c *GPUEventLog) hasRead(look int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lastListing >= look
-}
-
 // AllEvents returns the events so far, sorted by node. The events of one node are in the order in
 // which it has reported them.
 func (c *GPUEventLog) AllEvents() []record.Event {
@@ -135,8 +128,11 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 
 // AwaitListing waits until all events of the given listing were read, and no longer than within.
 func (c *GPUEventLog) AwaitListing(ctx context.Context, look int, within time.Duration) {
-	for end := time.Now().Add(within); !c.hasRead(look) && time.Now().Before(end); {
-		if !ctxutil.SleepContext(ctx, catchUpInterval) {
+	for end := time.Now().Add(within); time.Now().Before(end); {
+		c.mu.Lock()
+		read := c.lastListing >= look
+		c.mu.Unlock()
+		if read || !ctxutil.SleepContext(ctx, catchUpInterval) {
 			return
 		}
 	}

@@ -36,15 +36,6 @@ type runHistory struct {
 // counted instead.
 const maxStoredEvents = 256
 
-// storeEvent stores an event for later runs.
-func (c *Monitor) storeEvent(event gpu.ClassifiedEvent) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.gpuEvents) < maxStoredEvents {
-		c.gpuEvents = append(c.gpuEvents, event)
-	}
-}
-
 // StartHistory receives the findings of the node's checks. It starts a background task that reads
 // the records of earlier runs, reports what has changed, and monitors the counters of the GPUs
 // until the run ends. If the file system is unresponsive, only this task is affected.
@@ -64,7 +55,10 @@ func (c *Monitor) StartHistory(run string, found []check.Finding) {
 	// Read the earlier records and report changes and repeated problems. Then monitor until the end.
 	c.cfg.Background(func(ctx context.Context) {
 		defer close(kept)
-		past, err := c.readHistory()
+		reading, cancel := context.WithTimeoutCause(c.cfg.RunCtx, historyReadTimeout, health.ErrDeadline)
+		texts, err := c.cfg.History().ReadRecent(reading, history.MaxRecords)
+		cancel()
+		past := history.MergeRecords(texts)
 		if err != nil && c.cfg.RunCtx.Err() == nil {
 			c.cfg.Log.Info("cannot compare the devices of this node with those of earlier runs", zap.Error(err))
 		}
@@ -160,14 +154,6 @@ func (c *Monitor) AwaitSaved(within time.Duration) {
 	if kept != nil {
 		ctxutil.AwaitDoneFor(kept, within)
 	}
-}
-
-// readHistory reads and merges the last records of this host.
-func (c *Monitor) readHistory() (past history.Record, err error) {
-	ctx, cancel := context.WithTimeoutCause(c.cfg.RunCtx, historyReadTimeout, health.ErrDeadline)
-	defer cancel()
-	texts, err := c.cfg.History().ReadRecent(ctx, history.MaxRecords)
-	return history.MergeRecords(texts), err
 }
 
 // saveHistory writes the record of this run for later runs.

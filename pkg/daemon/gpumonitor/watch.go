@@ -63,7 +63,11 @@ func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
 	if c.cfg.RunCtx.Err() != nil {
 		return
 	}
-	c.storeEvent(event)
+	c.mu.Lock()
+	if len(c.gpuEvents) < maxStoredEvents { // for later runs
+		c.gpuEvents = append(c.gpuEvents, event)
+	}
+	c.mu.Unlock()
 	c.recordEvent(event)
 }
 
@@ -105,7 +109,15 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 		c.cfg.Log.Warn("cannot encode an event", zap.Error(err))
 		return
 	}
-	number := c.nextEventNumber(event)
+	number := signal.UnfitEventNumber
+	c.mu.Lock()
+	if event.Next == gpu.NextUnfit && !c.unfitPublished {
+		c.unfitPublished = true
+	} else {
+		c.eventCount++
+		number = c.eventCount
+	}
+	c.mu.Unlock()
 	if number > nodeEventLimit(c.cfg.Size) {
 		return
 	}
@@ -117,16 +129,4 @@ func (c *Monitor) reportEvent(what string, event gpu.ClassifiedEvent) {
 	c.cfg.Background(func(context.Context) {
 		c.cfg.Publish(signal.EventName(c.cfg.NodeIndex, c.cfg.Size, number), &rec)
 	})
-}
-
-// nextEventNumber returns the number for an event of this node.
-func (c *Monitor) nextEventNumber(event gpu.ClassifiedEvent) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if event.Next == gpu.NextUnfit && !c.unfitPublished {
-		c.unfitPublished = true
-		return signal.UnfitEventNumber
-	}
-	c.eventCount++
-	return c.eventCount
 }

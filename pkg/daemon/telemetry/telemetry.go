@@ -53,7 +53,12 @@ type Telemetry struct {
 // called with the path of a file that must be removed even if the daemon is killed.
 func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(path string)) *Telemetry {
 	s := &Telemetry{cfg: cfg, daemon: self}
-	self.Events.OnPhaseChange = s.phaseChanged
+	self.Events.OnPhaseChange = func(entered record.Phase) { // empty if a phase has ended
+		s.requestWrite()
+		if entered != "" {
+			s.notifyManager(s.statusLine(string(entered)))
+		}
+	}
 	if cfg.MetricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
 		s.file = metrics.StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
@@ -78,15 +83,6 @@ func (s *Telemetry) Close(ctx context.Context) {
 	}
 	if s.file != nil {
 		_ = s.file.Close(ctx) // ignore the error: the age of a remaining file shows that it is stale
-	}
-}
-
-// phaseChanged is called when a phase begins or ends. entered is the phase that has begun, or
-// empty.
-func (s *Telemetry) phaseChanged(entered record.Phase) {
-	s.requestWrite()
-	if entered != "" {
-		s.notifyManager(s.statusLine(string(entered)))
 	}
 }
 
