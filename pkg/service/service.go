@@ -293,7 +293,9 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 
 // newDeath returns the failure of a service that has ended as observed, or by the driver's command
 // stop, unless that is empty.
-func (c *Children) newDeath(child process.Handle, kind health.Kind, service *framework.Service, observed, stop string) *health.Failure {
+func (c *Children) newDeath(
+	child process.Handle, kind health.Kind, service *framework.Service, observed, stop string,
+) *health.Failure {
 	if stop != "" {
 		return health.NewFailure(kind, "the %s of %s has ended: the driver has run %q", child.Name(), c.nodeName, stop)
 	}

@@ -73,7 +73,8 @@ func (c *Children) startProcess(ctx context.Context, service *framework.Service)
 	c.prestarted = nil
 	c.mu.Unlock()
 	// Use the process only if it still runs with the right environment.
-	if w != nil && (HasEnded(w.child) || !slices.Equal(slices.Sorted(slices.Values(w.env)), slices.Sorted(slices.Values(service.Env)))) {
+	sorted := func(env []string) []string { return slices.Sorted(slices.Values(env)) }
+	if w != nil && (HasEnded(w.child) || !slices.Equal(sorted(w.env), sorted(service.Env))) {
 		_ = w.orderPipe.Close()
 		w.child.Stop(c.contexts.Grace, 0, syscall.SIGKILL)
 		c.RemoveChild(w.child)

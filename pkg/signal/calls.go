@@ -202,7 +202,8 @@ func (a Access) publishFirst(dir, name string, data []byte, durable bool) error 
 	}
 	err := a.changeName(MakeLink, temporary, dir+"/"+name)
 	switch {
-	case !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOTSUP) && !errors.Is(err, syscall.ENOSYS):
+	case !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOTSUP) &&
+		!errors.Is(err, syscall.ENOSYS):
 	case durable:
 		err = a.renameIfAbsent(dir, temporary, name)
 	default:

@@ -207,7 +207,8 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 		if err == nil {
 			what = "it is a symbolic link to " + target
 		}
-		return d, record.Job{}, p.newDirError(d.path, "remove it, or give another --log-dir", "%s, but the run directory must be created there", what)
+		return d, record.Job{}, p.newDirError(d.path, "remove it, or give another --log-dir",
+			"%s, but the run directory must be created there", what)
 	case err == errNotDir:
 		return d, record.Job{}, errOtherAttempt
 	case err != nil:

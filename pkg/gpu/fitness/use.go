@@ -110,7 +110,8 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 	if _, coherent := e.gpu.Numa.Get(); !coherent {
 		memory, memoryOK = readPrivileged(e, "memory sizes", filled)
 	}
-	// Ignore MPS and processes that draw graphics: programs of a desktop often compute a little. Then decide whether the GPU is in use.
+	// Ignore MPS and processes that draw graphics: programs of a desktop often compute a little. Then
+	// decide whether the GPU is in use.
 	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
 		return strings.HasPrefix(path.Base(p.Name), mpsNamePrefix) ||
 			slices.ContainsFunc(e.gpu.GraphicsProcesses.OrZero(), func(drawing gpu.Process) bool { return drawing.PID == p.PID })
