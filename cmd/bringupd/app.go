@@ -37,14 +37,14 @@ type invocation struct {
 // runMain is the whole program. It returns the exit code.
 func runMain(args []string, signals <-chan os.Signal, files config.Streams) int {
 	if len(args) == 2 && args[1] == sshDaemonCommand {
-		told, all, in, end, err := prepareSSHDaemon(signals, files)
+		daemonArgs, all, in, end, err := prepareSSHDaemon(signals, files)
 		if err != nil {
 			code := exitCodeOf(err)
 			console.ReportStartError(files.Err, false, err, code)
 			return code
 		}
 		files.In = in
-		code := runMain(told, all, files)
+		code := runMain(daemonArgs, all, files)
 		end(code)
 		return code
 	}
@@ -52,12 +52,16 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 	args, inv.driver, inv.hasDashes = splitDriver(args)
 	app := inv.newApp()
 	args = withDefaultCommand(app, args)
-	if command := app.Command(args[1]); command != nil && slices.ContainsFunc(args, isHelpFlag) {
-		// takes a millisecond at each start
-		command.CustomHelpTemplate = verbatimTemplate(helpText(app, command))
-	}
-	if slices.Contains(runArgCommands, args[1]) {
-		args = slices.Concat(args[:2], setting.FlagsFirst(app.Command(args[1]), args[2:]))
+	command, partial := app.Command(args[1]), args[len(args)-2]
+	switch {
+	case args[len(args)-1] == completionFlag:
+		if command != nil && command.BashComplete == nil {
+			command.BashComplete = completeFlags(command, partial)
+		}
+	case slices.ContainsFunc(args, isHelpFlag): // takes a millisecond at each start
+		command.CustomHelpTemplate = verbatimTemplate(helpText(command))
+	case slices.Contains(runArgCommands, args[1]):
+		args = slices.Concat(args[:2], setting.FlagsFirst(command, args[2:]))
 	}
 	if err := app.Run(args); err != nil {
 		code := exitCodeOf(err)
@@ -99,19 +103,21 @@ func splitDriver(args []string) (own, driver []string, dashed bool) {
 // withDefaultCommand inserts the default subcommand if none is given.
 func withDefaultCommand(app *cli.App, args []string) []string {
 	program, rest := args[:min(1, len(args))], args[min(1, len(args)):]
-	meant := "run"
+	command := "run"
 	if len(rest) > 0 {
 		flag := rest[0]
 		switch {
 		case app.Command(flag) != nil:
 			return args
 		case flag == "-h" || flag == "--help":
-			meant, rest = "help", rest[1:]
+			command, rest = "help", rest[1:]
 		case flag == "--version":
-			meant, rest = "version", rest[1:]
+			command, rest = "version", rest[1:]
+		case flag == completionFlag:
+			return args
 		}
 	}
-	return slices.Concat(program, []string{meant}, rest)
+	return slices.Concat(program, []string{command}, rest)
 }
 
 // exitCodeOf maps an error to its exit code. It is the only place that does.
@@ -140,25 +146,33 @@ func exitCodeOf(err error) int {
 
 func (inv *invocation) newApp() *cli.App {
 	app := &cli.App{
-		Name:           "bringupd",
-		HideHelp:       true,
-		HideVersion:    true,
-		Writer:         inv.streams.Out,
-		ErrWriter:      inv.streams.Err,
-		ExitErrHandler: func(*cli.Context, error) {},
+		Name:        "bringupd",
+		HideHelp:    true,
+		HideVersion: true,
+
+		EnableBashCompletion: true,
+		Writer:               inv.streams.Out,
+		ErrWriter:            inv.streams.Err,
+		ExitErrHandler:       func(*cli.Context, error) {},
 	}
-	app.Commands = []*cli.Command{
-		inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.whyCommand(), inv.kvCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.pruneCommand(), inv.checkCommand(), inv.topologyCommand(),
-		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
-		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
-		removedCommand("pmi", "give a program of your MPI in its place, as in docs/mpi.md"),
-	}
-	for _, command := range app.Commands {
-		command.OnUsageError = setting.ReplaceUsageError
+	addCommands(app, "Start a job", inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
+	addCommands(app, "Look at a run", inv.statusCommand(), inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
+	addCommands(app, "Act on a run", inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
+	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.simulateCommand(),
+		inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
+	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
+		removedCommand("pmi", "give a program of your MPI in its place, as in docs/mpi.md"))
+	return app
+}
+
+// addCommands adds subcommands to a group of the overview.
+func addCommands(app *cli.App, group string, commands ...*cli.Command) {
+	for _, command := range commands {
+		command.Category = group
+		command.OnUsageError = replaceUsageError
 		command.HideHelpCommand = true
 	}
-	return app
+	app.Commands = append(app.Commands, commands...)
 }
 
 // removedCommand returns the hidden subcommand of a name that this release no longer has. Every
@@ -179,13 +193,13 @@ func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(
 	c.Action = func(ctx *cli.Context) error {
 		switch takes := slices.Contains(runArgCommands, c.Name); {
 		case !takes && !c.SkipFlagParsing && ctx.Args().Present():
-			return usageErrorf("cannot take %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
+			return usageErrorf("cannot use %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
 		case inv.hasDashes && c.Name == "stop":
-			return usageErrorf("cannot stop by a driver: give the run directory, without --")
+			return usageErrorf("cannot stop a driver: give the run directory, without --")
 		case inv.hasDashes && c.Name == "attach":
-			return usageErrorf("cannot take a command: bringupd exec runs one, and attach opens a shell")
+			return usageErrorf("cannot run a command: use bringupd exec; attach opens a shell")
 		case inv.hasDashes && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
-			return usageErrorf("cannot take a driver: bringupd %s runs none", c.Name)
+			return usageErrorf("cannot use a driver: bringupd %s starts none", c.Name)
 		}
 		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile); err != nil {
 			return err

@@ -23,34 +23,34 @@ type attachCmd struct {
 
 func (inv *invocation) attachCommand() *cli.Command {
 	a := &attachCmd{invocation: inv}
-	own := setting.List{setting.NewSwitch("run", &a.execute, "run the command, and do not only print it").ExcludeSources(setting.SourceVariable), a.selector.newLogDirSetting()}
+	own := setting.List{setting.NewSwitch("run", &a.execute, "run the command instead of printing it").ExcludeSources(setting.SourceVariable), a.selector.newLogDirSetting()}
 	return inv.completeCommand(cli.Command{
-		Name: "attach", Usage: "show how to get a shell on a node of a running job, under Slurm",
+		Name: "attach", Usage: "print the command for a shell on a node (Slurm)",
 		UsageText:   "bringupd attach [flags] [NODE] [RUN | LOG-DIRECTORY]",
-		Description: "A node is a rank, or a host where no node has that rank; without one, the head is meant. " + runArgHelp + " It prints a command line for a shell.",
-	}, setting.AssignCategory(otherHeading, own...), a.runAttach)
+		Description: "NODE is a node's index or host name; the default is the head. " + runArgHelp,
+	}, setting.AssignCategory(runHeading, own...), a.runAttach)
 }
 
 func (a *attachCmd) runAttach(args []string) error {
 	ctx, cancel := withRequestTimeout(context.Background())
 	defer cancel()
-	who, run, err := a.selector.openNode(ctx, args, true)
+	node, run, err := a.selector.openNode(ctx, args, true)
 	if err != nil {
 		return err
 	}
-	if who == "" || who == "head" {
-		who = "0"
+	if node == "" || node == "head" {
+		node = "0"
 	}
 	attach := roles.Launcher(run.jobRecord.Launcher).CommandHints(run.jobRecord.LaunchID).AttachShell
 	if attach == nil {
-		return usageErrorf("cannot attach to run %s: it was not started by Slurm (but by %q); a command can be run there: bringupd exec --node=%s -- ...", run.Name(), run.jobRecord.Launcher, who)
+		return usageErrorf("cannot attach to run %s: it was not started by Slurm, but by %q; to run a command there: bringupd exec --node=%s -- ...", run.Name(), run.jobRecord.Launcher, node)
 	}
-	_, host, err := run.findNode(ctx, who)
+	_, host, err := run.findNode(ctx, node)
 	if err != nil {
 		return err
 	}
 	if host == "" {
-		return usageErrorf("cannot attach to node %s: it has not joined yet", who)
+		return usageErrorf("cannot attach to node %s: it has not joined yet", node)
 	}
 	argv := attach(host)
 	if !a.execute {
@@ -59,7 +59,7 @@ func (a *attachCmd) runAttach(args []string) error {
 	}
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
-		return usageErrorf("cannot run %s: it is not found in PATH; give the line that attach prints on a machine that has it", argv[0])
+		return usageErrorf("cannot run %s: it is not in PATH; run the command that attach prints on a machine that has it", argv[0])
 	}
 	return fmt.Errorf("cannot run %s: %v", program, syscall.Exec(program, argv, os.Environ()))
 }

@@ -27,20 +27,19 @@ type checkCmd struct {
 }
 
 func (inv *invocation) checkCommand() *cli.Command {
-	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd("print the report as JSON, for programs", "show also what passed and what was skipped")}
+	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd("print the report as JSON", "also print passed and skipped checks")}
 	// This setting overrides a job's setting of that name, which may be in a configuration file for
 	// jobs.
-	c.allSettings = append(c.allSettings, setting.AssignCategory(resultHeading, setting.NewText("record", "FILE", &c.recordPath, "also write what the checks have seen, for a bug report, to a file "+
-		"that is not there yet").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
-	c.allSettings = append(c.allSettings, setting.AssignCategory(resultHeading, setting.NewSwitch("bind", &c.bindingOnly, "tell instead whether this process, which a rank has started, "+
-		"is bound to the CPUs, the memory and the GPUs of that rank").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
-	c.allSettings.FindSetting("log-dir").Usage = "directory that all nodes share, to be looked at, too (default: none)"
+	c.allSettings = append(c.allSettings, setting.AssignCategory(outputHeading, setting.NewText("record", "FILE", &c.recordPath, "also write the data that the checks have read to a new file, for a bug report").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
+	c.allSettings = append(c.allSettings, setting.AssignCategory(outputHeading, setting.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
+		"is bound to the CPUs, memory and GPUs of that rank").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
+	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all nodes share (default: none)"
 	return c.completeCheckCommand(cli.Command{
-		Name: "check", Usage: "check this node as a job would, and tell what is wrong with it",
+		Name: "check", Usage: "check this node as a job would",
 		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
-		Description: "Exits with 0 if the node is well, 1 if there are warnings, 2 if no driver would be started on it, " +
-			"3 if that can't be known, and 64 if the command line is wrong. The report is on standard output; its first line is the summary.",
-	}, []string{checkHeading, resultHeading}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.runChecks)
+		Description: "Exits with 0 if the node is usable, 1 if there are warnings, 2 if a job would not start on it, " +
+			"3 if that is unknown, and 64 if the command line is wrong. The report is printed to standard output; its first line is a summary.",
+	}, []string{checkHeading, outputHeading}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.runChecks)
 }
 
 // runChecks checks the node. Its exit code is that of a monitoring plugin.
@@ -68,7 +67,7 @@ func (c *checkCmd) runChecks() error {
 		return usageErrorf("%v", err)
 	}
 	if len(cfg.ActiveCommands) > 0 {
-		c.printMessage("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.ActiveCommands), textutil.FlagDuration(cfg.ActiveTimeout))
+		c.printMessage("checking the node; if it passes, active checks (%d) follow, for up to %s each", len(cfg.ActiveCommands), textutil.FlagDuration(cfg.ActiveTimeout))
 	}
 	var report check.Report
 	if !c.runUntilSignal(func(ctx context.Context) { report = checks.AwaitReady(ctx, c.waitReporter(cfg.Timeout)) }) {
@@ -85,41 +84,41 @@ func (c *checkCmd) runChecks() error {
 func (c *checkCmd) checkRecordPath() error {
 	switch _, err := os.Lstat(c.recordPath); {
 	case c.recordPath != "" && c.bindingOnly:
-		return usageErrorf("cannot use --record with --bind: no check is made")
+		return usageErrorf("cannot use --record with --bind: no check runs")
 	case c.recordPath == "-":
-		return usageErrorf("cannot write a recording to standard output, which is the report's: give a file")
+		return usageErrorf("cannot write the recording to standard output, which has the report: give a file")
 	case err == nil:
-		return usageErrorf("cannot write %s: it is there; give a file that is not", c.recordPath)
+		return usageErrorf("cannot write %s: it exists already; give a new file", c.recordPath)
 	}
 	return nil
 }
 
 // writeRecording writes the recording to a new file that no other user can read, because only known
 // secrets are removed from it.
-func (c *checkCmd) writeRecording(what bundle.Bundle) error {
-	// O_EXCL follows no link
+func (c *checkCmd) writeRecording(recording bundle.Bundle) error {
+	// O_EXCL does not follow a link
 	file, err := os.OpenFile(c.recordPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return usageErrorf("cannot write the recording: %v; give another file by --record", err)
 	}
-	if err := errors.Join(writeJSON(file, what), file.Close()); err != nil {
+	if err := errors.Join(writeJSON(file, recording), file.Close()); err != nil {
 		return fmt.Errorf("cannot write the recording: %w", err)
 	}
-	c.printMessage("what the checks have seen is in %s: read it before you send it", c.recordPath)
+	c.printMessage("the recording of the checks is in %s: read it before you send it", c.recordPath)
 	return nil
 }
 
 // waitReporter returns a function that reports what the checks wait for, each time that it changes.
 func (c *checkCmd) waitReporter(within time.Duration) func(check.Report) {
-	var told string
+	var last string
 	return func(report check.Report) {
 		var waits []string
 		for _, f := range check.FilterByVerdict(report.Findings, check.Wait) {
 			waits = append(waits, f.OneLine())
 		}
-		if what := textutil.JoinLimited(waits, 3, "; "); what != told {
-			told = what
-			c.printMessage("waiting, for up to %s (--check-timeout), for %s", textutil.FlagDuration(within), what)
+		if text := textutil.JoinLimited(waits, 3, "; "); text != last {
+			last = text
+			c.printMessage("waiting for up to %s (--check-timeout): %s", textutil.FlagDuration(within), text)
 		}
 	}
 }
@@ -131,7 +130,7 @@ func (c *checkCmd) showReport(report check.Report) error {
 	}
 	text := report.FormatText(check.TextStyle{Verbose: c.isVerbose, Colour: showsColour(c.streams.Out)})
 	if drain := check.DrainCommand(report, roles.SurroundingLauncher(os.LookupEnv).CommandHints("").DrainNode); drain != "" {
-		text += "To take the node out of service (nobody has):\n  " + drain + "\n"
+		text += "To take the node out of service:\n  " + drain + "\n"
 	}
 	return c.writeReport(report, text)
 }

@@ -111,7 +111,7 @@ func TestCheckRecords(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 || strings.Contains(data, "hunter2") || strings.Contains(data, "n7") {
 		t.Errorf("%v, %v:\n%s", info.Mode(), err, data)
 	}
-	if want := "bringupd: what the checks have seen is in r.json: read it before you send it\n"; !strings.HasSuffix(said.String(), want) {
+	if want := "bringupd: the recording of the checks is in r.json: read it before you send it\n"; !strings.HasSuffix(said.String(), want) {
 		t.Errorf("it says %s", said.String())
 	}
 	got := call(t, nil, checkArgs("--record=other.json")...)
@@ -140,20 +140,20 @@ func TestCheckRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"an argument", []string{"n7"}, `cannot take "n7": bringupd check has no arguments`},
-		{"a driver", []string{"--", "x"}, "cannot take a driver: bringupd check runs none"},
+		{"an argument", []string{"n7"}, `cannot use "n7": bringupd check has no arguments`},
+		{"a driver", []string{"--", "x"}, "cannot use a driver: bringupd check starts none"},
 		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
 		{"a mistyped flag", []string{"--gpu-chek=off"}, "cannot use --gpu-chek: there is no such flag; the nearest is --gpu-check"},
 		{"a rule that is none", []string{"--check=x"}, "cannot use --check=x: give ID=fail"},
 		{"what can't be meant", []string{"--gpu-check=strict", "--gpus-per-node=0"}, "cannot use --gpu-check=strict with --gpus-per-node=0"},
 		{"a recording of no check", []string{"--record=r.json", "--bind"}, "cannot use --record with --bind"},
-		{"a recording instead of the report", []string{"--record=-"}, "cannot write a recording to standard output"},
-		{"a recording over something", []string{"--record=/dev/null"}, "cannot write /dev/null: it is there; give a file that is not"},
+		{"a recording instead of the report", []string{"--record=-"}, "cannot write the recording to standard output"},
+		{"a recording over something", []string{"--record=/dev/null"}, "cannot write /dev/null: it exists already; give a new file"},
 		{
 			"the removed work of the GPUs", []string{"--active=short"},
 			"cannot use --active=short: this flag was removed: for the GPUs, give --active-check",
 		},
-		{"a policy that does not exist", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that is there"},
+		{"a policy that does not exist", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that exists"},
 		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestCheckProgress(t *testing.T) {
 	for _, report := range []check.Report{wait("a"), wait("a"), wait("a", "b", "c", "d", "e"), wait("a")} {
 		progress(report)
 	}
-	const begin = "bringupd: waiting, for up to 1m30s (--check-timeout), for "
+	const begin = "bringupd: waiting for up to 1m30s (--check-timeout): "
 	const want = begin + "a: in progress\n" + begin + "a: in progress; b: in progress; c: in progress; and 2 more\n" + begin + "a: in progress\n"
 	if got := content(t, c.streams.Err.Name()); got != want {
 		t.Errorf("it said\n%s", got)

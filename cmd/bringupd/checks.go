@@ -17,22 +17,22 @@ import (
 func checkSettings(to *check.Config) setting.List {
 	return setting.List{
 		setting.NewChoice("gpu-check", check.ModeNames, (*string)(&to.Policy.Mode),
-			"how much the GPUs matter: off (not checked), auto (checked if there are any, or should be), require (there must be some, "+
-				"and all known to be well), or strict (some warnings are failures, too: for acceptance tests)"),
-		rulesSetting("check", &to.Policy.Rules, "what it means when the check ID finds something wrong: fail, warn, or off (not checked); "+
-			"ID may be a pattern, as in net.*=off, and the last one that matches counts (repeat for more)"),
-		commandsSetting("active-check", &to.ActiveCommands, "shell command of your own that tests the node when no other check has failed; its exit code is "+
-			"0 (well), 1 (a warning), 3 (not known), 2 or any other (a failure) (repeat for more)"),
-		setting.NewDuration("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
-		setting.NewDuration("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
-		setting.NewText("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
+			"GPU checks: off, auto (if the node has or should have GPUs), require (GPUs are required, and all must be healthy), "+
+				"or strict (some warnings are failures; for acceptance tests)"),
+		rulesSetting("check", &to.Policy.Rules, "severity of the check ID: fail, warn, or off; "+
+			"ID may be a pattern, for example net.*=off; the last match has precedence (repeatable)"),
+		commandsSetting("active-check", &to.ActiveCommands, "your own shell command that checks the node after all other checks have passed; exit code "+
+			"0 means passed, 1 warning, 3 unknown, any other failed (repeatable)"),
+		setting.NewDuration("active-check-timeout", &to.ActiveTimeout, "maximum time for each --active-check; then it is killed and has failed"),
+		setting.NewDuration("check-timeout", &to.Timeout, "how long to wait for a component that may still become ready, such as the fabric manager"),
+		setting.NewText("xid-policy", "FILE", &to.XidPolicy, "file that overrides the severity of NVIDIA's Xid errors, in the format of pkg/gpu/xid.tsv"),
 		nvmlSetting(&to.NVML),
 	}
 }
 
 // nvmlSetting returns the setting that selects the NVML library.
 func nvmlSetting(to *string) *setting.Setting {
-	return setting.NewText("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
+	return setting.NewText("nvml", "FILE", to, "path of NVML (default: libnvidia-ml.so.1 in the library path)")
 }
 
 // rulesSetting returns a setting that accepts rules for findings.
@@ -102,16 +102,16 @@ func validateChecks(all setting.List, cfg check.Config, gpus int) error {
 				return usageErrorf("cannot use --check=%s: this check was removed: give --active-check with a command "+
 					"of your own, as in docs/checks.md", rule)
 			}
-			return usageErrorf("cannot use --check=%s: no check has such an id; there are %s", rule, strings.Join(ids, ", "))
+			return usageErrorf("cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
 		}
 	}
 	switch mode := cfg.Policy.Mode; {
 	case gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict):
-		return usageErrorf("cannot use --gpu-check=%s with --gpus-per-node=0: it is for nodes with GPUs", mode)
+		return usageErrorf("cannot use --gpu-check=%s with --gpus-per-node=0: it requires GPUs", mode)
 	case mode == check.ModeOff && all.FindSetting("nvml").Source == setting.SourceFlag:
-		return usageErrorf("cannot use --nvml with --gpu-check=off: no GPU is looked at")
+		return usageErrorf("cannot use --nvml with --gpu-check=off: no GPU is checked")
 	case mode == check.ModeOff && all.FindSetting("xid-policy").Source == setting.SourceFlag:
-		return usageErrorf("cannot use --xid-policy with --gpu-check=off: no GPU is looked at")
+		return usageErrorf("cannot use --xid-policy with --gpu-check=off: no GPU is checked")
 	case len(cfg.ActiveCommands) == 0 && all.FindSetting("active-check-timeout").Source == setting.SourceFlag:
 		return usageErrorf("cannot use --active-check-timeout without a command: give --active-check")
 	}
@@ -126,7 +126,7 @@ func (o *options) checkConfig() (cfg check.Config, err error) {
 			return cfg, err
 		}
 		if info, err := os.Stat(cfg.XidPolicy); err != nil || !info.Mode().IsRegular() {
-			return cfg, fmt.Errorf("cannot use --xid-policy=%s: give a file that is there", cfg.XidPolicy)
+			return cfg, fmt.Errorf("cannot use --xid-policy=%s: give a file that exists", cfg.XidPolicy)
 		}
 	}
 	// The linker searches for a name without a slash.

@@ -13,9 +13,9 @@ import (
 // its events: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
-	all := setting.List{setting.NewText("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
+	all := setting.List{setting.NewText("nvml", "FILE", &library, "path of NVML")}
 	return inv.completeCommand(cli.Command{
-		Name: gpu.ChildCommand, Usage: "ask NVML what standard input asks for, and print the answers as JSON lines",
+		Name: gpu.ChildCommand, Usage: "answer NVML queries from standard input as JSON lines",
 		UsageText: "bringupd gpu-child [--nvml=FILE]",
 		Hidden:    true,
 	}, all, func([]string) error {
@@ -27,9 +27,9 @@ func (inv *invocation) gpuChildCommand() *cli.Command {
 // pmixChildCommand returns the subcommand that a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
 	var library string
-	all := setting.List{setting.NewText("pmix", "FILE", &library, "the libpmix to serve by")}
+	all := setting.List{setting.NewText("pmix", "FILE", &library, "path of libpmix")}
 	return inv.completeCommand(cli.Command{
-		Name: pmix.ChildCommand, Usage: "serve PMIx by a libpmix, as standard input says",
+		Name: pmix.ChildCommand, Usage: "serve PMIx as configured by standard input",
 		UsageText: "bringupd pmix-child --pmix=FILE",
 		Hidden:    true,
 	}, all, func([]string) error {

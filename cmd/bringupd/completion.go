@@ -1,107 +1,73 @@
 package main
 
 import (
-	"embed"
+	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"text/template"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 )
 
-// completionFiles are the constant parts of the completion scripts.
-//
-//go:embed completion
-var completionFiles embed.FS
+// completionFlag is the last argument of a call by a completion script: see cli.App.
+const completionFlag = "--generate-bash-completion"
 
 var supportedShells = []string{"bash", "fish", "zsh"}
 
 func (inv *invocation) completionCommand() *cli.Command {
 	return &cli.Command{
-		Name: "completion", Usage: "print the script by which a shell completes this program's command lines",
+		Name: "completion", Usage: "print a completion script for bash, zsh or fish",
 		UsageText: "source <(bringupd completion bash)   (in ~/.bashrc)\n" +
 			"bringupd completion zsh > \"${fpath[1]}/_bringupd\"\n" +
 			"bringupd completion fish > ~/.config/fish/completions/bringupd.fish",
+		BashComplete: completeWords(supportedShells...),
 		Action: func(c *cli.Context) error {
 			if inv.hasDashes || c.NArg() != 1 {
-				return usageErrorf("cannot print a completion: give one of %s", strings.Join(supportedShells, ", "))
+				return usageErrorf("cannot print a completion script: give one of %s", strings.Join(supportedShells, ", "))
 			}
-			text, err := completionScript(c.App, c.Args().First())
-			if err == nil {
-				_, err = io.WriteString(inv.streams.Out, text)
+			shell := c.Args().First()
+			script, err := textFiles.ReadFile("completion/" + shell)
+			if err != nil {
+				return usageErrorf("cannot print a completion script for %q: give one of %s%s",
+					shell, strings.Join(supportedShells, ", "), setting.SuggestNearest("", shell, supportedShells))
 			}
+			_, err = inv.streams.Out.Write(script)
 			return err
 		},
 	}
 }
 
-// commandCompletion is a subcommand as described to a shell.
-type commandCompletion struct {
-	Name, Usage string
-	Flags       []flagCompletion
-	// Words are the arguments of the subcommand besides flags. If it is nil, the argument is a path.
-	Words []string
+// completeWords returns a function that prints the words that may follow a subcommand.
+func completeWords(words ...string) cli.BashCompleteFunc {
+	return func(c *cli.Context) { _, _ = io.WriteString(c.App.Writer, strings.Join(words, "\n")+"\n") }
 }
 
-type flagCompletion struct {
-	Name, Usage string
-	Shape       string // of its value; empty: a switch
-	Words       []string
-	Repeats     bool
-}
-
-// Dir and File report whether the value is the path of a directory or of a file.
-func (f flagCompletion) Dir() bool  { return f.Shape == "DIR" }
-func (f flagCompletion) File() bool { return f.Shape == "FILE" || f.Shape == "PROGRAM" }
-
-// listCompletions returns all subcommands that --help shows.
-func listCompletions(app *cli.App) (all []commandCompletion) {
-	words := map[string][]string{"completion": supportedShells, "help": commandNames(app)}
-	for _, command := range app.VisibleCommands() {
-		one := commandCompletion{Name: command.Name, Usage: command.Usage, Words: words[command.Name]}
+// completeFlags prints the flags of a subcommand that begin with partial, or the values of a flag.
+// The library's own function prints hidden flags, too.
+func completeFlags(command *cli.Command, partial string) cli.BashCompleteFunc {
+	return func(c *cli.Context) {
 		for _, flag := range command.Flags {
-			if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
-				one.Flags = append(one.Flags, flagCompletion{
-					Name: s.Name, Usage: strings.ReplaceAll(s.Usage, setting.NonBreakingSpace, " "), Shape: s.Placeholder, Words: s.AcceptedWords, Repeats: s.IsRepeatable,
-				})
+			s, ours := flag.(*setting.Setting)
+			if !ours || s.Hidden || !strings.HasPrefix(partial, "-") {
+				continue
+			}
+			text := "--" + s.Name
+			if s.Placeholder != "" {
+				text += "="
+			}
+			candidates := []string{text}
+			if s.Placeholder != "" && strings.HasPrefix(partial, text) {
+				candidates = nil
+				for _, word := range s.AcceptedWords {
+					candidates = append(candidates, text+word)
+				}
+			}
+			for _, candidate := range candidates {
+				if strings.HasPrefix(candidate, partial) {
+					_, _ = fmt.Fprintln(c.App.Writer, candidate)
+				}
 			}
 		}
-		all = append(all, one)
 	}
-	return all
-}
-
-// completionScript returns the completion script for a shell.
-func completionScript(app *cli.App, shell string) (string, error) {
-	if !slices.Contains(supportedShells, shell) {
-		return "", usageErrorf("cannot complete in %q: give one of %s%s", shell, strings.Join(supportedShells, ", "), setting.SuggestNearest("", shell, supportedShells))
-	}
-	script, err := template.New(shell).Funcs(template.FuncMap{
-		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": textutil.EscapeSingleQuotes, "bracket": escapeBrackets, "brief": shortenUsage,
-	}).ParseFS(completionFiles, "completion/"+shell)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	err = script.ExecuteTemplate(&b, shell, listCompletions(app))
-	return b.String(), err
-}
-
-// shortenUsage returns the first part of a usage text, which fits beside a flag.
-func shortenUsage(text string) string {
-	for _, end := range []string{"; ", " (", ": "} {
-		if first, _, _ := strings.Cut(text, end); strings.Contains(first, " ") {
-			text = first
-		}
-	}
-	return text
-}
-
-// escapeBrackets escapes a text for the brackets of a zsh specification.
-func escapeBrackets(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `:`, `\:`).Replace(text)
 }

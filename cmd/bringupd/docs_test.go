@@ -23,23 +23,13 @@ func TestDocs(t *testing.T) {
 			continue
 		}
 		if old, err := os.ReadFile(path); err != nil || string(old) != text {
-			t.Errorf("%s is not what the program says: run go test ./cmd/bringupd -run Docs -update (%v)", path, err)
+			t.Errorf("%s is stale: run go generate ./cmd/bringupd (%v)", path, err)
 		}
 	}
 }
 
-const about = "bringupd brings a cluster up inside a batch allocation, one daemon a node, started by a single srun, and runs a " +
-	"driver on it when every node is proven ready. Where no subcommand is named, run is meant."
-
-// described returns a subcommand's flags that --help shows.
-func described(command *cli.Command) (all setting.List) {
-	for _, flag := range command.Flags {
-		if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
-			all = append(all, s)
-		}
-	}
-	return all
-}
+// about is the description of the program: the first sentence of its help.
+var about, _, _ = strings.Cut(strings.ReplaceAll(overviewStart, "\n", " "), "  ")
 
 // sameAsRun reports whether run has the flag, too, with the same description.
 func sameAsRun(s *setting.Setting) bool {
@@ -48,22 +38,22 @@ func sameAsRun(s *setting.Setting) bool {
 }
 
 func meaning(s *setting.Setting) string {
-	return strings.ReplaceAll(s.Usage+s.DefaultText(), setting.NonBreakingSpace, " ")
+	return strings.ReplaceAll(s.HelpText(), setting.NonBreakingSpace, " ")
 }
 
 // markdown returns docs/cli.md.
 func markdown(app *cli.App) string {
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
 	var b strings.Builder
-	b.WriteString("<!-- Written by go test ./cmd/bringupd -run Docs -update: change the program, not this file. -->\n\n# The command line\n\n" + about + "\n")
+	b.WriteString("<!-- Written by go generate ./cmd/bringupd: change the program, not this file. -->\n\n# The command line\n\n" + about + "\n")
 	for _, command := range app.VisibleCommands() {
 		fmt.Fprintf(&b, "\n## bringupd %s\n\n%s.\n\n    %s\n", command.Name, capital(command.Usage), strings.ReplaceAll(command.UsageText, "\n", "\n    "))
 		if command.Description != "" {
 			b.WriteString("\n" + command.Description + "\n")
 		}
-		flags := described(command)
+		flags := visibleSettings(command)
 		if len(flags) > 0 {
-			b.WriteString("\n" + describeOtherSources(command.Flags) + "\n")
+			b.WriteString("\n" + describeSources(flags) + "\n")
 		}
 		heading, shared := "", false
 		for _, s := range flags {
@@ -100,8 +90,8 @@ func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 // manual returns the manual page, in the macros of man(7).
 func manual(app *cli.App) string {
 	var b strings.Builder
-	b.WriteString(`.\" Written by go test ./cmd/bringupd -run Docs -update: change the program, not this file.` + "\n")
-	b.WriteString(".TH BRINGUPD 1 \"\" bringupd \"User Commands\"\n.SH NAME\nbringupd \\- bring up a cluster inside a batch allocation, and run a driver on it\n")
+	b.WriteString(`.\" Written by go generate ./cmd/bringupd: change the program, not this file.` + "\n")
+	b.WriteString(".TH BRINGUPD 1 \"\" bringupd \"User Commands\"\n.SH NAME\nbringupd \\- start and supervise a job on all nodes of a batch allocation\n")
 	b.WriteString(".SH SYNOPSIS\n.nf\n")
 	for _, command := range app.VisibleCommands() {
 		b.WriteString(roff(command.UsageText) + "\n")
@@ -114,11 +104,11 @@ func manual(app *cli.App) string {
 		}
 	}
 	for _, command := range app.VisibleCommands() {
-		flags := described(command)
+		flags := visibleSettings(command)
 		if len(flags) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(command.Name), roff(describeOtherSources(command.Flags)))
+		fmt.Fprintf(&b, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(command.Name), roff(describeSources(flags)))
 		heading, shared := "", false
 		for _, s := range flags {
 			if command.Name != "run" && sameAsRun(s) {
@@ -135,11 +125,11 @@ func manual(app *cli.App) string {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
 		}
 	}
-	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("The driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise:") + "\n")
+	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("That of the driver if it ran and ended, or of the first rank that failed (128+n if signal n ended it); otherwise:") + "\n")
 	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}
-	_, text, _ := strings.Cut(helpExamples(), "\n")
+	_, text, _ := strings.Cut(overviewStart, "Examples:\n")
 	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) + "\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
 	return b.String()
 }

@@ -25,20 +25,20 @@ type doctorCmd struct{ *nodeCheckCmd }
 const doctorJoinTimeout = time.Minute
 
 func (inv *invocation) doctorCommand() *cli.Command {
-	e := doctorCmd{inv.newNodeCheckCmd("print the report as JSON, for programs, with all facts of all nodes", "show also what was skipped")}
+	e := doctorCmd{inv.newNodeCheckCmd("print the report as JSON, with all facts of all nodes", "also print skipped checks")}
 	e.opts.cfg.Times.Join = doctorJoinTimeout
-	headings := []string{checkHeading, resultHeading, bringUpHeading}
+	headings := []string{checkHeading, outputHeading}
 	for _, name := range frameworkNames() {
 		headings = append(headings, frameworkHeading(name))
 	}
 	return e.completeCheckCommand(cli.Command{
-		Name: "doctor", Usage: "tell before a big job whether its launch, its nodes and their share are fit for it",
+		Name: "doctor", Usage: "check launch, nodes and file system before a large job",
 		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\nbringupd doctor [flags] [-- driver]   (this node alone)",
-		Description: "Give it the flags of the job, and its driver, which is not run: it tells the MPI that this is linked with. Rank 0 prints one table for all nodes on standard output, the worst first; its first line is the summary. " +
-			"Exits with 0 if all is well, 1 if there are warnings, 2 if the job would fail, 3 if that can't be known, " +
-			"and with 64, 65 or 66 for what the table of exit codes says. It leaves nothing behind, and names what earlier runs have left without removing it.",
+		Description: "Give the flags of the job, and its driver, which is not started but examined for its MPI library. Node 0 prints one report for all nodes to standard output, most severe findings first; its first line is a summary. " +
+			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if that is unknown, " +
+			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of earlier runs without removing them.",
 	}, headings, []string{
-		"rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout",
+		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout",
 		"launched-locally", "launched-of", "pmix",
 	}, e.runDoctor)
 }
@@ -97,7 +97,7 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 }
 
 // validateSettings returns an error for invalid settings, as a daemon would. A rule may refer to a
-// line of the doctor's own.
+// line of the doctor itself.
 func (e doctorCmd) validateSettings() error {
 	policy := &e.opts.checks.Policy
 	all := policy.Rules

@@ -118,7 +118,7 @@ func TestDoctorRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"an argument", []string{"n7"}, `cannot take "n7": bringupd doctor has no arguments`},
+		{"an argument", []string{"n7"}, `cannot use "n7": bringupd doctor has no arguments`},
 		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
 		{
 			"the removed transfers", []string{"--active=long"},

@@ -64,7 +64,7 @@ const (
 func (inv *invocation) readUserFile(what, path string) ([]byte, error) {
 	ctx, _, stop := inv.handleSignals()
 	defer stop()
-	within, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("nothing more has come within %s", fileTimeout))
+	within, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("no data within %s", fileTimeout))
 	defer cancel()
 	text, err := files.ReadLimited(within, path, maxFileBytes)
 	switch by, told := errors.AsType[*signalError](context.Cause(ctx)); {

@@ -34,20 +34,19 @@ type execCmd struct {
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execCmd{invocation: inv}
 	own := setting.List{
-		setting.NewWordList("node", "NODE", &e.nodeNames, "a rank, or a host; may be repeated").ExcludeSources(setting.SourceVariable),
+		setting.NewWordList("node", "NODE", &e.nodeNames, "node, by its index or host name (repeatable)").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("all", &e.allNodes, "all nodes").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("head", &e.onHead, "the head, which is meant where none is named").ExcludeSources(setting.SourceVariable),
-		setting.NewWordList("env", "NAME[=VALUE]", &e.variables, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("head", &e.onHead, "the head (default)").ExcludeSources(setting.SourceVariable),
+		setting.NewWordList("env", "NAME[=VALUE]", &e.variables, "environment variable for the command; without VALUE, its current value (repeatable)").ExcludeSources(setting.SourceVariable),
 		e.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "exec", Usage: "run a command on nodes of a running job",
 		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
-		Description: runArgHelp + " The command has the same environment as all else on the node, no standard input, and ends when this program ends. " +
-			"Its output is printed here, each line with the node's name before it if there are several nodes. " +
-			"Exits with the command's code, the highest of several; 76 if a node is lost or does not answer before the run has ended; 125 if it can't be started. " +
-			"When the run ends, its commands get TERM, which makes 143.",
-	}, setting.AssignCategory("Where", own...), e.runExec)
+		Description: runArgHelp + " The command has the environment of the node's other processes and no standard input. It is ended when this program or the run ends. " +
+			"Its output is printed here; with several nodes each line is prefixed with the node's name. " +
+			"Exits with the highest exit code of all nodes; 76 if a node is lost or does not answer; 125 if the command cannot be started; 143 if the run ended first.",
+	}, setting.AssignCategory("Nodes and environment", own...), e.runExec)
 }
 
 func (e *execCmd) runExec(args []string) error {
@@ -71,7 +70,7 @@ func (e *execCmd) runExec(args []string) error {
 func (e *execCmd) newRequest() (exec.Request, error) {
 	order := exec.Request{Argv: e.driver, Nodes: e.nodeNames}
 	if len(e.driver) == 0 {
-		return order, usageErrorf("cannot run nothing: give a command behind --, as in: bringupd exec --all -- hostname")
+		return order, usageErrorf("cannot run without a command: give one after --, for example: bringupd exec --all -- hostname")
 	}
 	if e.allNodes {
 		order.Nodes = append(order.Nodes, exec.AllNodes)
@@ -85,7 +84,7 @@ func (e *execCmd) newRequest() (exec.Request, error) {
 	}
 	order.Env = append(order.Env, env...)
 	if length := len(strings.Join(slices.Concat(order.Argv, order.Env), "")); length > maxCommandBytes {
-		return order, usageErrorf("cannot pass on a command of %d bytes: at most %d; put it into a script", length, maxCommandBytes)
+		return order, usageErrorf("cannot pass on a command of %d bytes: at most %d; use a script", length, maxCommandBytes)
 	}
 	return order, nil
 }
@@ -101,7 +100,7 @@ func resolveVariables(flag string, entries []string) (env []string, err error) {
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value
 		} else if !given {
-			return nil, usageErrorf("cannot use --%s=%s: there is no such variable here", flag, setting.EscapeLineEnds(name))
+			return nil, usageErrorf("cannot use --%s=%s: it is not set here", flag, setting.EscapeLineEnds(name))
 		}
 		env = append(env, entry)
 	}
@@ -123,7 +122,7 @@ func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
 			e.printMessage("%s: %s", node.Host, cmp.Or(node.Exit.Failed, node.Exit.Exit))
 		}
 		if node.Exit.Dropped > 0 {
-			e.printMessage("%s: %d bytes of the output are left out: let the command write so much into a file", node.Host, node.Exit.Dropped)
+			e.printMessage("%s: %d bytes of output were dropped: redirect large output to a file", node.Host, node.Exit.Dropped)
 		}
 		e.exitCode = max(e.exitCode, code)
 	}
@@ -136,7 +135,7 @@ func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
 	case errors.Is(err, exec.ErrNoAnswer), errors.Is(err, exec.ErrRunOver):
 		e.exitCode = max(e.exitCode, lost)
 		if len(answers) == 0 {
-			e.printMessage("cannot run it: %v; see whether the run lives, or has exec at all: its bringupd may be older", err)
+			e.printMessage("cannot run the command: %v; check the run with bringupd status; its bringupd may also be older than exec", err)
 		}
 		return nil
 	}

@@ -36,9 +36,9 @@ func TestExecConclude(t *testing.T) {
 		{"the run has ended, and one says nothing of it", []exec.Result{node(0, 1), silent}, exec.ErrRunOver, 76,
 			"bringupd: n0: exit code 1\nbringupd: n2: no answer: the run has ended in the meantime\n"},
 		{"the run has ended before anybody began", nil, exec.ErrRunOver, 76,
-			"bringupd: cannot run it: the run has ended in the meantime; see whether the run lives, or has exec at all: its bringupd may be older\n"},
+			"bringupd: cannot run the command: the run has ended in the meantime; check the run with bringupd status; its bringupd may also be older than exec\n"},
 		{"nobody has looked at it", nil, exec.ErrNoAnswer, 76,
-			"bringupd: cannot run it: the run's head does not respond; see whether the run lives, or has exec at all: its bringupd may be older\n"},
+			"bringupd: cannot run the command: the run's head does not respond; check the run with bringupd status; its bringupd may also be older than exec\n"},
 		{"who reads has gone", []exec.Result{silent}, unix.EPIPE, 141, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // runArgHelp explains how a run can be named.
-const runArgHelp = "RUN is a run's directory or its name in the log directory; without it, a command that a job runs means the run of that job."
+const runArgHelp = "RUN is a run directory or the name of a run in the log directory. The default is the current run inside a job, and otherwise the newest run."
 
 // runSelector selects the run of a subcommand.
 type runSelector struct {
@@ -28,7 +28,7 @@ type runSelector struct {
 
 // newLogDirSetting returns the setting --log-dir.
 func (w *runSelector) newLogDirSetting() *setting.Setting {
-	w.logDirSetting = setting.NewText("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").ExcludeSources(setting.SourceFile)
+	w.logDirSetting = setting.NewText("log-dir", "DIR", &w.logDir, "log directory; without RUN its newest run is selected (default: bringupd-logs in the directory where the job was submitted)").ExcludeSources(setting.SourceFile)
 	return w.logDirSetting
 }
 
@@ -37,7 +37,7 @@ func (w *runSelector) newLogDirSetting() *setting.Setting {
 // directory.
 func (w *runSelector) findRun(ctx context.Context, args []string) (string, error) {
 	if len(args) > 1 {
-		return "", usageErrorf("cannot use %d runs: give one run directory, or a log directory whose newest run is meant", len(args))
+		return "", usageErrorf("cannot use %d runs: give one run directory or log directory", len(args))
 	}
 	arg, logDir := strings.Join(args, ""), w.logDir
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own != "" {
@@ -86,22 +86,22 @@ func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnd
 
 // openNode opens the run that is selected by the arguments of a subcommand for a node and a run. A
 // single argument that is not a node index is a run if that exists, and otherwise a host.
-func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded bool) (who string, run openedRun, err error) {
+func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded bool) (node string, run openedRun, err error) {
 	switch {
 	case len(args) > 2:
-		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or a log directory whose newest run is meant", len(args))
+		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or log directory", len(args))
 	case len(args) == 2 || len(args) == 1 && isNodeArg(args[0]):
-		who, args = args[0], args[1:]
+		node, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
 		if _, err := w.findRun(ctx, args); err == nil {
 			break
 		}
 		if _, err := w.findRun(ctx, nil); err == nil {
-			who, args = args[0], nil
+			node, args = args[0], nil
 		}
 	}
 	run, err = w.openSelected(ctx, args, refuseEnded)
-	return who, run, err
+	return node, run, err
 }
 
 // openFile opens the run that is selected by the arguments of a subcommand for a node, one of its
@@ -144,7 +144,7 @@ func (run openedRun) findNode(ctx context.Context, name string) (int, string, er
 // requestTimeout is the timeout of requests to the shared file system for which a user waits.
 const requestTimeout = 30 * time.Second
 
-var errRequestTimeout = errors.New("the time for it is over")
+var errRequestTimeout = errors.New("timed out")
 
 // withRequestTimeout returns a context with that timeout.
 func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -67,7 +67,7 @@ func TestWhichRun(t *testing.T) {
 	if got := call(t, newest, "logs"); got.out != "driven in "+one+"\n" {
 		t.Errorf("the newest where the job was submitted: %+v", got)
 	}
-	refused(t, call(t, newest, "stop"), 64, "cannot tell which run to stop")
+	refused(t, call(t, newest, "stop"), 64, "cannot select a run to stop")
 }
 
 // TestNodeOrRun passes one argument that may be a node or a run.

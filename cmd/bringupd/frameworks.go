@@ -33,14 +33,14 @@ func frameworkNames() (names []string) {
 // frameworkSetting returns the setting --framework.
 func frameworkSetting(to *string) *setting.Setting {
 	s := setting.NewChoice("framework", frameworkNames(), to,
-		"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or "))
+		"services to start: "+strings.Join(frameworkNames()[1:], ", ")+", or none (your own --head-cmd and --worker-cmd, or nothing)")
 	choose := s.SetValue
 	s.SetValue = func(value string) error {
 		switch value {
 		case "torch", "pytorch", "torchrun":
-			return errors.New("torch needs no framework: give --ranks-per-node=gpu, and the program behind -- without torchrun")
+			return errors.New("torch needs no framework: give --ranks-per-node=gpu, and the program after -- without torchrun")
 		case "mpi", "mpirun":
-			return errors.New("MPI needs no framework: give --ranks-per-node=N, and the program behind -- without mpirun")
+			return errors.New("MPI needs no framework: give --ranks-per-node=N, and the program after -- without mpirun")
 		}
 		return choose(value)
 	}

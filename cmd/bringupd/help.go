@@ -1,6 +1,7 @@
 package main
 
 import (
+	"embed"
 	"fmt"
 	"io"
 	"slices"
@@ -18,45 +19,56 @@ const (
 	flagColumnWidth = 28 // columns for the flag
 )
 
-// helpExamples returns the end of --help, with a framework that has its own services.
-func helpExamples() string { return strings.ReplaceAll(exampleLines, "FRAMEWORK", frameworkNames()[1]) }
+// textFiles are the completion scripts, and the topics of "bringupd help".
+//
+//go:embed completion topics
+var textFiles embed.FS
 
-const exampleLines = `Examples:
-  On every node of a Slurm allocation:
-    srun --kill-on-bad-exit=1 --wait=0 bringupd --framework=FRAMEWORK -- ./train.py
-  The same on this machine alone:
-    bringupd local --nodes=4 --framework=FRAMEWORK -- ./train.py
-  A sandbox on each node, which the driver waits for:
-    srun bringupd --sandbox-cmd=./serve --sandbox-ready=tcp:6000 -- ./driver.sh
-  Something on all nodes of the newest run there, without another srun:
-    bringupd exec --all bringupd-logs -- nvidia-smi
-  Whether this node would do:
-    bringupd check --gpu-check=require --gpus-per-node=8
-  Whether a whole allocation would do, before the big job:
-    srun --ntasks-per-node=1 bringupd doctor --framework=FRAMEWORK
-  How a run is, from wherever its log directory is seen:
-    bringupd status -w
-  What happened, as a page that explains a failed job:
-    bringupd report bringupd-logs -o report.html
-  What would be done, and where each value comes from:
-    srun bringupd --config=job.yaml --dry-run
+// codesTopic is the topic that is generated from the table of exit codes.
+const codesTopic = "codes"
+
+var helpTopics = []string{codesTopic, "probes", "env", "ray"}
+
+const overviewStart = `bringupd starts one daemon on each node of a batch allocation, checks the nodes,
+runs a driver or ranks (Ray, Dask, torch, MPI), and reports why a job failed.
+
+Usage: bringupd [SUBCOMMAND] [flags] [-- driver [args]]
+
+Examples:
+  srun --kill-on-bad-exit=1 --wait=0 bringupd --framework=ray -- ./train.py
+  srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=gpu -- ./train.py
+  bringupd local --nodes=4 --framework=ray -- ./train.py
+`
+
+const overviewEnd = `
+More: bringupd help run (all flags), help SUBCOMMAND, help codes|probes|env|ray
+Documentation: https://github.com/bringupd/bringupd
 `
 
 func (inv *invocation) helpCommand() *cli.Command {
 	return &cli.Command{
-		Name: "help", Usage: "print this, or what a subcommand takes",
-		UsageText: "bringupd help [SUBCOMMAND]",
+		Name: "help", Usage: "print help for a subcommand or a topic",
+		UsageText: "bringupd help [SUBCOMMAND | " + strings.Join(helpTopics, " | ") + "]",
+		BashComplete: func(c *cli.Context) {
+			completeWords(append(commandNames(c.App), helpTopics...)...)(c)
+		},
 		Action: func(c *cli.Context) error {
-			topic := "run"
-			if c.Args().Present() {
-				topic = c.Args().First()
+			name := c.Args().First()
+			command := c.App.Command(name)
+			topic, err := textFiles.ReadFile("topics/" + name)
+			text := string(topic)
+			switch {
+			case c.NArg() == 0:
+				text = overviewText(c.App)
+			case c.NArg() > 1 || err != nil && command == nil && name != codesTopic:
+				return usageErrorf("cannot help with %q: there is no such subcommand or topic%s", strings.Join(c.Args().Slice(), " "),
+					setting.SuggestNearest("", name, append(commandNames(c.App), helpTopics...)))
+			case name == codesTopic:
+				text = exitCodeTable()
+			case command != nil:
+				text = helpText(command)
 			}
-			command := c.App.Command(topic)
-			if command == nil || c.NArg() > 1 {
-				return usageErrorf("cannot help with %q: there is no such subcommand%s",
-					strings.Join(c.Args().Slice(), " "), setting.SuggestNearest("", topic, commandNames(c.App)))
-			}
-			_, err := io.WriteString(inv.streams.Out, helpText(c.App, command))
+			_, err = io.WriteString(inv.streams.Out, text)
 			return err
 		},
 	}
@@ -72,50 +84,65 @@ func commandNames(app *cli.App) (names []string) {
 // verbatimTemplate returns a template that yields the text unchanged.
 func verbatimTemplate(text string) string { return "{{" + strconv.Quote(text) + "}}" }
 
-// helpText returns the text of --help for a subcommand. The text of run describes the whole
-// program, because run is the default subcommand.
-func helpText(app *cli.App, command *cli.Command) string {
+// overviewText returns the output of "bringupd help".
+func overviewText(app *cli.App) string {
 	var b strings.Builder
-	main := command.Name == "run"
-	if main {
-		b.WriteString("bringupd: bring up a cluster inside a batch allocation, and run a driver on it\n")
-	} else {
-		b.WriteString(wrapText(fmt.Sprintf("bringupd %s: %s", command.Name, command.Usage), ""))
+	b.WriteString(overviewStart)
+	group := ""
+	for _, command := range app.VisibleCommands() {
+		if command.Name == "help" {
+			continue // the last lines explain it
+		}
+		if command.Category != group {
+			group = command.Category
+			fmt.Fprintf(&b, "\n%s:\n", group)
+		}
+		fmt.Fprintf(&b, "  %-11s %s\n", command.Name, command.Usage)
 	}
+	return b.String() + overviewEnd
+}
+
+// helpText returns the help for a subcommand.
+func helpText(command *cli.Command) string {
+	var b strings.Builder
+	b.WriteString(wrapText(fmt.Sprintf("bringupd %s: %s", command.Name, command.Usage), ""))
 	fmt.Fprintf(&b, "\nUsage:\n  %s\n", strings.ReplaceAll(command.UsageText, "\n", "\n  "))
 	if command.Description != "" {
 		b.WriteString("\n" + wrapText(command.Description, ""))
 	}
-	if main {
-		b.WriteString("\nSubcommands:\n")
-		for _, c := range app.VisibleCommands() {
-			writeEntry(&b, c.Name, c.Usage)
+	if flags := visibleSettings(command); len(flags) > 0 {
+		b.WriteString("\n" + wrapText(describeSources(flags), ""))
+		heading := ""
+		for _, s := range flags {
+			if s.Category != heading {
+				heading = s.Category
+				fmt.Fprintf(&b, "\n%s:\n", heading)
+			}
+			writeEntry(&b, s.HelpSyntax(), s.HelpText())
 		}
-	}
-	writeFlagHelp(&b, command.Flags)
-	if main {
-		b.WriteString("\n" + exitCodeTable() + "\n" + helpExamples())
 	}
 	return b.String()
 }
 
-// writeFlagHelp lists flags under their headings.
-func writeFlagHelp(b *strings.Builder, flags []cli.Flag) {
-	heading := ""
-	for _, flag := range flags {
-		s, ours := flag.(*setting.Setting)
-		if !ours || s.Hidden {
-			continue
+// visibleSettings returns the flags of a subcommand without the hidden ones.
+func visibleSettings(command *cli.Command) (all setting.List) {
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
+			all = append(all, s)
 		}
-		if heading == "" && slices.ContainsFunc(flags, hasEnvVariable) {
-			fmt.Fprintf(b, "\n%s", wrapText(describeOtherSources(flags), ""))
-		}
-		if s.Category != heading {
-			heading = s.Category
-			fmt.Fprintf(b, "\n%s:\n", heading)
-		}
-		writeEntry(b, s.HelpSyntax(), s.Usage+s.DefaultText())
 	}
+	return all
+}
+
+// describeSources describes how flags can be set, and which source has precedence.
+func describeSources(flags setting.List) string {
+	switch {
+	case flags.FindSetting("config") != nil:
+		return "A flag has precedence over its environment variable (in brackets), which has precedence over a line of the --config file."
+	case slices.ContainsFunc(flags, (*setting.Setting).HasEnvVariable):
+		return "A flag has precedence over its environment variable (in brackets)."
+	}
+	return "These flags can only be given on the command line."
 }
 
 // writeEntry writes a name, and its meaning beside it.
@@ -155,30 +182,10 @@ func wrapText(text, indent string) string {
 // exitCodeTable returns the table of exit codes.
 func exitCodeTable() string {
 	var b strings.Builder
-	b.WriteString(wrapText("Exit codes: the driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise", ""))
+	b.WriteString(wrapText("Exit codes: that of the driver if it ran and ended, or of the first rank that failed (128+n if signal n ended it); otherwise:", ""))
 	for _, o := range health.OutcomeTable() {
 		meaning := wrapText(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
 		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))
 	}
 	return b.String()
-}
-
-func hasEnvVariable(flag cli.Flag) bool {
-	s, ours := flag.(*setting.Setting)
-	return ours && !s.Hidden && s.HasEnvVariable()
-}
-
-// describeOtherSources describes how flags can be given other than on the command line.
-func describeOtherSources(flags []cli.Flag) string {
-	has := func(name string) bool {
-		return slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == name })
-	}
-	if has("config") {
-		return "A flag can also be given by a variable, as --log-dir by BRINGUPD_LOG_DIR, " +
-			"and by a line of the --config file. A flag outranks a variable, and a variable the file."
-	}
-	if has("log-dir") {
-		return "--log-dir can also be given by BRINGUPD_LOG_DIR, which the flag outranks."
-	}
-	return "A flag can also be given by a variable, as --peer-timeout by BRINGUPD_PEER_TIMEOUT, which a flag outranks."
 }

@@ -39,19 +39,19 @@ type hostsCmd struct {
 
 func (inv *invocation) hostsCommand() *cli.Command {
 	h := &hostsCmd{localCmd: &localCmd{invocation: inv, opts: newOptions()}, sshCommand: "ssh"}
-	own := setting.AssignCategory(launchHeading,
-		setting.NewText("hosts", "LIST", &h.hostList, "hosts to start a daemon on, in the order of the ranks, as in a,me@b,node[01-04]"),
-		setting.NewText("hostfile", "FILE", &h.hostFile, "file that names them instead, a host a line"),
-		setting.NewText("ssh", "COMMAND", &h.sshCommand, "how to reach a host: words, to which its name is added"),
-		setting.NewText("remote-program", "PATH", &h.remoteProgram, "this program's path on the hosts (default: its path here)"),
-		setting.NewWordList("export", "NAME[=VALUE]", &h.exportedVars, "variable for the daemons and their driver; without a value, the one that it has here; may be repeated"),
+	own := setting.AssignCategory("Hosts",
+		setting.NewText("hosts", "LIST", &h.hostList, "hosts, in the order of node indexes, for example a,me@b,node[01-04]"),
+		setting.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line"),
+		setting.NewText("ssh", "COMMAND", &h.sshCommand, "ssh command with options; the host name is appended"),
+		setting.NewText("remote-program", "PATH", &h.remoteProgram, "path of bringupd on the hosts (default: the same as here)"),
+		setting.NewWordList("export", "NAME[=VALUE]", &h.exportedVars, "environment variable for daemons and driver; without VALUE, its current value (repeatable)"),
 	)
 	for _, s := range own {
 		s.ExcludeSources(setting.SourceFile)
 	}
 	h.allSettings = append(own, h.opts.daemonSettings()...)
 	return &cli.Command{
-		Name: "hosts", Usage: "run a whole job on several machines without a batch system, by ssh",
+		Name: "hosts", Usage: "run a job on several machines over ssh, without a batch system",
 		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\nbringupd hosts --hostfile=FILE [flags] -- driver [args]",
 		Flags:     h.allSettings.FilterSettings(isLocalFlag).CLIFlags(),
 		Action: func(c *cli.Context) error {
@@ -89,7 +89,7 @@ func (h *hostsCmd) parseHosts() (err error) {
 	slots := false
 	switch {
 	case (h.hostList == "") == (h.hostFile == ""):
-		return usageErrorf("cannot tell which hosts are meant: give one of --hosts=a,b,c and --hostfile=FILE")
+		return usageErrorf("cannot determine the hosts: give one of --hosts=a,b,c and --hostfile=FILE")
 	case h.hostList != "":
 		if h.opts.overrides.Hosts, err = launch.ParseHosts(h.hostList); err != nil {
 			return usageErrorf("cannot use --hosts=%s: %v", setting.EscapeLineEnds(h.hostList), err)
@@ -104,7 +104,7 @@ func (h *hostsCmd) parseHosts() (err error) {
 		}
 	}
 	if slots {
-		h.printMessage("the slots in %s do not count: each host has one daemon", h.hostFile)
+		h.printMessage("ignoring the slots in %s: each host has one daemon", h.hostFile)
 	}
 	if h.nodeCount = len(h.opts.overrides.Hosts); h.nodeCount == 0 || h.nodeCount > maxLocalDaemons {
 		return usageErrorf("cannot start %d daemons: name 1 to %d hosts", h.nodeCount, maxLocalDaemons)
@@ -195,9 +195,9 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
 	exit = child.Exit()
 	tether, host := h.sessions[node], h.opts.overrides.Hosts[node]
-	said := "it has said nothing"
+	reason := "it printed nothing"
 	if lines := child.LastLines(); len(lines) > 0 {
-		said = textutil.SingleLine(lines[len(lines)-1], 200)
+		reason = textutil.SingleLine(lines[len(lines)-1], 200)
 	}
 	switch {
 	case tether.HasStarted() && exit.Signal == 0 && (exit.Code != 255 || tether.HasExited255()):
@@ -206,27 +206,27 @@ func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Ex
 		}
 		return h.handleDaemonEnd(node, child)
 	case tether.HasStarted():
-		h.printMessage("lost the ssh connection to %s: %s", host, said)
+		h.printMessage("lost the ssh connection to %s: %s", host, reason)
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
 	case exit.Code == 255:
 		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		said = fmt.Sprintf("cannot reach %s: %s; see whether this works: %s", host, said, textutil.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
-		h.printMessage("%s", said)
+		reason = fmt.Sprintf("cannot reach %s: %s; try: %s", host, reason, textutil.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
+		h.printMessage("%s", reason)
 	case exit.Code == 127 || exit.Code == 126:
 		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		said = fmt.Sprintf("cannot find bringupd on %s: %s; put it at %s there, or give --remote-program", host, said, h.remoteProgram)
-		h.printMessage("%s", said)
+		reason = fmt.Sprintf("cannot find bringupd on %s: %s; install it there at %s, or give --remote-program", host, reason, h.remoteProgram)
+		h.printMessage("%s", reason)
 	default: // the daemon has reported it itself
-		said = fmt.Sprintf("cannot begin on %s: %s", host, said)
+		reason = fmt.Sprintf("cannot start on %s: %s", host, reason)
 	}
 	if node > 0 && h.spareCount > 0 && h.failedCode == 0 {
 		h.spareCount--
-		h.printMessage("going on without %s: %d more can be spared", host, h.spareCount)
+		h.printMessage("continuing without %s: %d spares remain", host, h.spareCount)
 		return process.Exit{}, 0
 	}
 	h.failedCode = cmp.Or(h.failedCode, exit.ShellStatus())
 	for _, other := range h.sessions {
-		other.SendFailure(said)
+		other.SendFailure(reason)
 	}
 	return exit, syscall.SIGTERM
 }
@@ -241,13 +241,13 @@ func prepareSSHDaemon(signals <-chan os.Signal, files config.Streams) (args []st
 	}
 	if t.Program != programVersion() {
 		return nil, nil, nil, nil, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot take part on %s: bringupd is %s there, and %s where it was launched", host, programVersion(), t.Program),
-			Fix:     "have one on all hosts, or give --remote-program",
+			Problem: fmt.Sprintf("cannot start on %s: bringupd is version %s there, and %s on the launching host", host, programVersion(), t.Program),
+			Fix:     "install the same version on all hosts, or give --remote-program",
 		}
 	}
 	if err := os.Chdir(t.Dir); err != nil {
 		return nil, nil, nil, nil, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot begin on %s where bringupd was launched: %v", host, err), Fix: "launch it from a directory that all hosts have",
+			Problem: fmt.Sprintf("cannot start on %s in the directory of the launch: %v", host, err), Fix: "launch it from a directory that exists on all hosts",
 		}
 	}
 	for _, entry := range os.Environ() {

@@ -37,7 +37,7 @@ func (inv *invocation) newNodeCheckCmd(jsonUsage, verboseUsage string) *nodeChec
 	l := &nodeCheckCmd{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = manualCheckTimeout
 	l.allSettings = slices.DeleteFunc(l.opts.daemonSettings(), func(s *setting.Setting) bool { return s.Name == "verbose" })
-	own := setting.AssignCategory(resultHeading, setting.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(setting.SourceVariable), setting.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(setting.SourceVariable))
+	own := setting.AssignCategory(outputHeading, setting.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(setting.SourceVariable), setting.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(setting.SourceVariable))
 	l.allSettings = append(l.allSettings, own...)
 	l.allSettings = append(l.allSettings, setting.AssignCategory(checkHeading, setting.NewRemoved("active", "WORD", "for the GPUs, "+
 		"give --active-check with dcgmi diag, as in docs/checks.md; for the network, run nccl-tests "+
@@ -66,10 +66,10 @@ func (l *nodeCheckCmd) runUntilSignal(do func(ctx context.Context)) bool {
 }
 
 // writeJSON writes a value as indented JSON.
-func writeJSON(to io.Writer, what any) error {
+func writeJSON(to io.Writer, value any) error {
 	encoder := json.NewEncoder(to)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(what)
+	return encoder.Encode(value)
 }
 
 // writeReport writes the report as JSON or as text.
@@ -81,7 +81,7 @@ func (l *nodeCheckCmd) writeReport(report any, text string) error {
 	return writeJSON(l.streams.Out, report)
 }
 
-// readinessConfig determines the context: by hand, in a prolog, or in a step of a job.
+// readinessConfig determines the context: on a terminal, in a prolog, or in a step of a job.
 func (o *options) readinessConfig() (at nodecheck.Config, err error) {
 	at = nodecheck.Config{NodeIndex: -1, TempDir: o.localTempDir()}
 	if o.cfg.LogDir != "" {

@@ -74,7 +74,7 @@ func TestLogsKept(t *testing.T) {
 		{"ray 7", 64, `no node "7"`},
 		{"ray 1 " + filepath.Dir(secret), 64, "cannot find a run"},
 		{"ray 1 raylet.out 4711.0 more", 64, "4 arguments"},
-		{"ray 1 gcs", 1, "none of node 1 named gcs in " + filepath.Join(dir, signal.LogsDir) + "; they come there at the end of a run that fails, or by --ray-logs=end or a duration"},
+		{"ray 1 gcs", 1, "none of node 1 named gcs in " + filepath.Join(dir, signal.LogsDir) + "; they are copied when a run fails, or with --ray-logs=end or a duration"},
 		{"ray 0 link", 70, "it is a symbolic link"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestLogsKept(t *testing.T) {
 	if got := call(t, []string{logs}, "logs", "dask"); got.code != 1 || strings.Contains(got.err, "they come there") {
 		t.Errorf("of a framework that keeps none it shows %+v", got)
 	}
-	refused(t, call(t, nil, "logs", "ray", endedRun(t, "4712.0")), 1, "there is none in")
-	refused(t, call(t, nil, "logs", "ray", "head", endedRun(t, "4713.0")), 1, "there is none of node 0 in")
+	refused(t, call(t, nil, "logs", "ray", endedRun(t, "4712.0")), 1, "there are none in")
+	refused(t, call(t, nil, "logs", "ray", "head", endedRun(t, "4713.0")), 1, "there are none of node 0 in")
 }
 
 // TestLogsKeptFollow follows a log from before it exists until the run is over.

@@ -31,18 +31,18 @@ const defaultKVTimeout = 5 * time.Minute
 func (inv *invocation) kvCommand() *cli.Command {
 	k := &kvCmd{invocation: inv, timeout: defaultKVTimeout}
 	own := setting.List{
-		setting.NewDuration("timeout", &k.timeout, "how long get and fence wait; 0: without an end").ExcludeSources(setting.SourceVariable),
-		setting.NewText("owner", "RANK", &k.ownerRank, "of get: the rank that has put it (default: whoever has)").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("collect", &k.collectData, "of fence: bring all its data to every node, where each needs most of it").ExcludeSources(setting.SourceVariable),
+		setting.NewDuration("timeout", &k.timeout, "how long get and fence wait; 0: forever").ExcludeSources(setting.SourceVariable),
+		setting.NewText("owner", "RANK", &k.ownerRank, "get: rank that has put the value (default: any)").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("collect", &k.collectData, "fence: send all values to every node, for ranks that need most of them").ExcludeSources(setting.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
-		Name: "kv", Usage: "put and get values, and wait for each other, as a rank of a world",
+		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] [--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
 			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch",
-		Description: "It is for the programs that bringupd has started in ranks. What is put is there at once for who gets it; get waits for it, and a fence for all ranks. " +
-			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 76 if who is waited for, or the run, has ended; " +
-			"65 if the node has no peer link (--lifeline=off); 64 if what is asked for is wrong.",
-	}, setting.AssignCategory("Waiting", own...), k.runKV)
+		Description: "For programs that bringupd has started as ranks. A value is available to all ranks once put returns; get waits until a value exists, and fence until all ranks have called it. " +
+			"abort ends the job with CODE. Exits with 0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has ended; " +
+			"65 if the node has no peer link (--lifeline=off); 64 if the arguments are wrong.",
+	}, setting.AssignCategory("Flags of the operations", own...), k.runKV)
 }
 
 // kvOperations are the operations, with the minimum and maximum number of their arguments.
@@ -59,11 +59,11 @@ var kvOperations = map[string]struct {
 
 func (k *kvCmd) runKV(args []string) error {
 	if len(args) == 0 {
-		return usageErrorf("cannot tell what to do: give put, get, fence, abort or watch")
+		return usageErrorf("cannot run without an operation: give put, get, fence, abort or watch")
 	}
 	verb, known := kvOperations[args[0]]
 	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
-		return usageErrorf("cannot tell what to do: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
+		return usageErrorf("cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
 	}
 	err := k.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		c, err := client.Dial(ctx)

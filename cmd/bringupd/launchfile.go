@@ -23,9 +23,9 @@ func readLaunchFile(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("it is no file, but %s", info.Mode().Type())
+		return nil, fmt.Errorf("it is not a regular file (%s)", info.Mode().Type())
 	case info.Size() > maxLaunchFileBytes:
-		return nil, fmt.Errorf("it has %d bytes, and %d are the most", info.Size(), maxLaunchFileBytes)
+		return nil, fmt.Errorf("it has %d bytes; the maximum is %d", info.Size(), maxLaunchFileBytes)
 	}
 	return io.ReadAll(io.LimitReader(file, maxLaunchFileBytes))
 }

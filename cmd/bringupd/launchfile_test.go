@@ -29,7 +29,7 @@ func TestReadLaunchFile(t *testing.T) {
 	if text, err := readLaunchFile(file); err != nil || string(text) != "n1\n" {
 		t.Errorf("got %q, %v", text, err)
 	}
-	for path, says := range map[string]string{fifo: "it is no file", dir: "it is no file", huge: "are the most", filepath.Join(dir, "none"): "no such file", "": "no such file"} {
+	for path, says := range map[string]string{fifo: "it is not a regular file", dir: "it is not a regular file", huge: "the maximum is", filepath.Join(dir, "none"): "no such file", "": "no such file"} {
 		if text, err := readLaunchFile(path); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %q, %v; want %q", path, text, err, says)
 		}

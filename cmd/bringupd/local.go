@@ -44,11 +44,11 @@ type localCmd struct {
 
 func (inv *invocation) localCommand() *cli.Command {
 	l := &localCmd{invocation: inv, opts: newOptions(), nodeCount: 1}
-	count := setting.NewNumber("nodes", &l.nodeCount, 1, maxLocalDaemons, "number of daemons to start on this machine").ExcludeSources(setting.SourceVariable, setting.SourceFile)
-	count.Category = launchHeading
+	count := setting.NewNumber("nodes", &l.nodeCount, 1, maxLocalDaemons, "number of nodes to simulate: daemons on this machine").ExcludeSources(setting.SourceVariable, setting.SourceFile)
+	count.Category = commonHeading
 	l.allSettings = append(setting.List{count}, l.opts.daemonSettings()...)
 	return &cli.Command{
-		Name: "local", Usage: "run a whole job on this machine: all daemons, and the driver",
+		Name: "local", Usage: "run a job on this machine",
 		UsageText: "bringupd local --nodes=4 [flags] -- driver [args]",
 		Flags:     l.allSettings.FilterSettings(isLocalFlag).CLIFlags(),
 		Action: func(c *cli.Context) error {
@@ -104,7 +104,7 @@ func (l *localCmd) runExists(within time.Duration) bool {
 	return err == nil
 }
 
-var errJoinTimeout = errors.New("the join timeout is over")
+var errJoinTimeout = errors.New("the join timeout expired")
 
 // headlessRunTimeout is the timeout for finding the run of a head that has ended.
 const headlessRunTimeout = 10 * time.Second
@@ -113,7 +113,7 @@ const headlessRunTimeout = 10 * time.Second
 // would wait for the run until their join timeout, so they are ended by a signal.
 func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit, syscall.Signal) {
 	if node == 0 && l.nodeCount > 1 && !l.runExists(headlessRunTimeout) {
-		l.printMessage("the head has ended before the run began: ending the other daemons")
+		l.printMessage("the head ended before the run started: ending the other daemons")
 		return child.Exit(), syscall.SIGTERM
 	}
 	return child.Exit(), 0

@@ -28,19 +28,19 @@ type logsCmd struct {
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &logsCmd{invocation: inv}
 	own := setting.List{
-		setting.NewSwitch("follow", &r.followLogs, "go on until the run is over").ExcludeSources(setting.SourceVariable).WithShortName("f"),
-		setting.NewSwitch("raw", &r.rawOutput, "show what a log has as it is, on a terminal, too").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("follow", &r.followLogs, "follow the log until the run ends").ExcludeSources(setting.SourceVariable).WithShortName("f"),
+		setting.NewSwitch("raw", &r.rawOutput, "do not escape control characters on a terminal").ExcludeSources(setting.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
-		Name: "logs", Usage: "show what the driver, a rank, the head's service or a node has said",
+		Name: "logs", Usage: "print logs of the driver, ranks, services or nodes",
 		UsageText: "bringupd logs [flags] [driver | head | ranks | rank-N | NODE] [RUN | LOG-DIR]\n" +
 			"bringupd logs [flags] FRAMEWORK [NODE [FILE]] [RUN | LOG-DIR]",
-		Description: "A node is its number, or a host where no node has that number; ranks are all of the job's world. " + runArgHelp +
-			" Where none of these is named it shows the driver's log, or those of all ranks, or the head's if there is neither. " +
-			"With a framework's name, as ray, it shows which nodes' logs of its own are in the run directory, those of a node, or one of them, by its name or what that begins with. " +
-			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",
-	}, setting.AssignCategory(otherHeading, own...), r.runLogs)
+		Description: "NODE is a node's index or host name. " + runArgHelp +
+			" Without a selection it prints the log of the driver or, if there is none, those of all ranks or of the head's service. " +
+			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
+			"On a terminal, control characters are escaped.",
+	}, setting.AssignCategory(outputHeading, own...), r.runLogs)
 }
 
 func (r *logsCmd) runLogs(args []string) error {
@@ -49,17 +49,17 @@ func (r *logsCmd) runLogs(args []string) error {
 		if len(args) > 0 && slices.Contains(frameworkNames()[1:], args[0]) {
 			return r.showServiceLogs(ctx, args[0], args[1:])
 		}
-		run, word, meant, err := r.openLogs(ctx, args)
+		run, word, selected, err := r.openLogs(ctx, args)
 		if err != nil {
 			return err
 		}
-		shown, err := r.newLogPrinter(run).PrintLogs(ctx, meant)
+		shown, err := r.newLogPrinter(run).PrintLogs(ctx, selected)
 		if silent := logs.DescribePrinters(word, run.jobRecord.Plan); err == nil && shown == 0 && silent != "" {
 			r.printMessage("%s of run %s printed nothing", silent, run.Name())
 			return nil
 		}
 		if err == nil && shown == 0 {
-			r.printMessage("cannot show that log: nothing was printed to it, or %s has none of that name", filepath.Join(run.Path(), signal.LogsDir))
+			r.printMessage("cannot print that log: it is empty, or %s has no log of that name", filepath.Join(run.Path(), signal.LogsDir))
 			r.exitCode = 1
 		}
 		return err
@@ -75,17 +75,17 @@ func (r *logsCmd) runLogs(args []string) error {
 }
 
 // openLogs opens the run, and returns the selected logs and the word that selects them.
-func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, word string, meant logs.Selector, err error) {
+func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, word string, selected logs.Selector, err error) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	if word, run, err = r.selector.openNode(ctx, args, false); err != nil {
 		return run, word, nil, err
 	}
-	meant, err = logs.SelectByWord(ctx, run.Dir, word, func(ctx context.Context, name string) (int, error) {
+	selected, err = logs.SelectByWord(ctx, run.Dir, word, func(ctx context.Context, name string) (int, error) {
 		rank, _, err := run.findNode(ctx, name)
 		return rank, err
 	})
-	return run, word, meant, err
+	return run, word, selected, err
 }
 
 // showServiceLogs prints a framework's own logs: the nodes that have any, the files of a node, or
@@ -98,7 +98,7 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 		return err
 	}
 	if r.followLogs && file == "" {
-		return usageErrorf("cannot follow a list: give a node and one of its files, as in: bringupd logs -f %s head FILE", framework)
+		return usageErrorf("cannot follow a list: give a node and one of its files, for example: bringupd logs -f %s head FILE", framework)
 	}
 	rank := 0
 	if node != "" && node != "head" {
@@ -118,7 +118,7 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 		shown, err = r.newLogPrinter(run).PrintLogs(ctx, kept.SelectFile(rank, file))
 	}
 	if err == nil && shown == 0 {
-		r.printMessage("cannot show logs of %s: there is none%s in %s%s", framework, what, filepath.Join(run.Path(), signal.LogsDir), describeCopyTime(framework))
+		r.printMessage("cannot print logs of %s: there are none%s in %s%s", framework, what, filepath.Join(run.Path(), signal.LogsDir), describeCopyTime(framework))
 		r.exitCode = 1
 	}
 	return err
@@ -130,7 +130,7 @@ func describeCopyTime(framework string) string {
 	for _, f := range allFrameworks() {
 		for _, flag := range f.OwnFlags() {
 			if f.Name() == framework && flag.Name == framework+"-logs" {
-				return "; they come there at the end of a run that fails, or by --" + flag.Name + "=end or a duration"
+				return "; they are copied when a run fails, or with --" + flag.Name + "=end or a duration"
 			}
 		}
 	}

@@ -2,6 +2,8 @@
 // single srun.
 package main
 
+//go:generate go test . -run "^Test(Docs|README)$" -update
+
 import (
 	"fmt"
 	"os"

@@ -53,64 +53,40 @@ func newOptions() *options {
 	return o
 }
 
-// The headings under which --help shows flags of several subcommands.
+// The headings of flags in the help of several subcommands.
 const (
-	launchHeading  = "The launch"
-	checkHeading   = "The checks"
-	bringUpHeading = "The framework"
-	resultHeading  = "The result"
-	otherHeading   = "Other"
+	commonHeading = "Common"
+	checkHeading  = "Node checks"
+	outputHeading = "Output"
+	launchHeading = "Launch"
+	runHeading    = "Selection of the run"
 )
 
-// daemonSettings returns all settings of a daemon.
+// daemonSettings returns all settings of a daemon. The most used ones come first.
 func (o *options) daemonSettings() setting.List {
-	all := slices.Concat(o.nodeSettings(), o.worldSettings())
+	all := slices.Concat(o.commonSettings(), o.rankSettings())
 	for _, f := range o.frameworks {
 		all = append(all, frameworkSettings(f)...)
 	}
-	return append(all, o.jobSettings()...)
+	return slices.Concat(all, o.jobSettings(), o.nodeSettings())
 }
 
-// nodeSettings returns the settings of the launch and of a node's resources. The node's index can
-// only be given on the command line, because variables are inherited and the file is the same for
-// all nodes. The number of nodes has no variable, because it differs in a job that a driver starts.
-func (o *options) nodeSettings() setting.List {
-	return slices.Concat(
-		setting.AssignCategory(launchHeading,
-			setting.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
-			setting.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32, "this daemon's rank, if no launcher tells it").ExcludeSources(setting.SourceVariable, setting.SourceFile),
-			nodeRangeSetting("nnodes", &o.cfg.Team, "how many nodes the driver needs, and may get at most; the others are spares (default: all; "+
-				"without a launcher, the number of daemons)").ExcludeSources(setting.SourceVariable),
-			runNameSetting("job-id", &o.overrides.JobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
-			setting.NewText("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
-			setting.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline), "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
-			setting.NewSwitch("launched-locally", &o.overrides.Local, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
-			setting.NewValue("launched-on", "LIST", &o.overrides.Hosts, func(list string) ([]string, error) { return strings.Split(list, ","), nil },
-				func(hosts []string) any { return strings.Join(hosts, ",") }, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
-			setting.NewNumber("launched-of", &o.localSize, 1, maxLocalDaemons, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
-		),
-		setting.AssignCategory("Places",
-			setting.NewText("log-dir", "DIR", &o.cfg.LogDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
-			keepSetting(&o.cfg.After.Keep, "which runs of the log directory stay that are over, when this one has come up: so many (20), or those of the last days (30d) or hours (36h) (default: all)"),
-			setting.NewText("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
-			setting.NewText("config", "FILE", &o.configFile, "YAML file with settings, named like the flags, and the driver, as a list").ExcludeSources(setting.SourceFile),
-		),
-		setting.AssignCategory("The node",
-			setting.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that each node must have and offers (default: as the launcher tells)"),
-			setting.NewNumber("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that each node offers (default: as the launcher tells)"),
-			setting.NewText("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that every node runs first; if it fails, so does the node"),
-		),
-		setting.AssignCategory(checkHeading, checkSettings(&o.checks)...),
-		setting.AssignCategory("The sandbox",
-			setting.NewText("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command of every node's sandbox"),
-			probeSetting("sandbox-ready", &o.cfg.Sandbox.Ready, "probe that proves it ready (default: ready as soon as it runs)"),
-			quorumSetting("sandbox-require", &o.cfg.Sandbox.Require, "sandboxes that the driver needs: all, any, head (that of rank 0), or a number"),
-			setting.NewSwitch("sandbox-step", &o.cfg.Sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
-		),
-		setting.AssignCategory(bringUpHeading,
-			frameworkSetting(&o.framework),
-			setting.NewSwitch("dedicated-head", &o.dedicatedHead, "the head's node runs no worker and offers no GPUs"),
-		),
+// commonSettings returns the settings that most jobs use. The numbers of nodes and ranks have no
+// variables: those of a job that a driver starts differ, and variables of ranks have these names.
+func (o *options) commonSettings() setting.List {
+	w := &o.cfg.World
+	return setting.AssignCategory(commonHeading,
+		frameworkSetting(&o.framework),
+		ranksPerNodeSetting(&w.PerNode, "run the driver as ranks on every node: a number per node, or one per gpu, numa (NUMA node) or core").ExcludeSources(setting.SourceVariable),
+		setting.NewNumber("ranks", &w.Total, 1, math.MaxInt32, "run the driver as this number of ranks in total, placed node by node: one per GPU, or one per core without GPUs").ExcludeSources(setting.SourceVariable),
+		nodeRangeSetting("nnodes", &o.cfg.Team, "number of nodes for the driver, or minimum and maximum; other nodes are spares (default: all; "+
+			"without a launcher, the number of daemons)").ExcludeSources(setting.SourceVariable),
+		setting.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs required on each node (default: as reported by the launcher)"),
+		setting.NewText("log-dir", "DIR", &o.cfg.LogDir, "directory for records and logs, on a file system that all nodes share (default: bringupd-logs in the directory where the job was submitted)"),
+		setting.NewText("config", "FILE", &o.configFile, "YAML file with settings, named like the flags, and the driver as a list").ExcludeSources(setting.SourceFile),
+		setting.NewDuration("deadline", &o.cfg.Times.Deadline, "maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
+		setting.NewSwitch("dry-run", &o.dryRun, "print the configuration and the plan, and do nothing").ExcludeSources(setting.SourceFile),
+		setting.NewSwitch("verbose", &o.cfg.Verbose, "print detailed messages of all nodes"),
 	)
 }
 
@@ -119,43 +95,71 @@ const (
 	jsonFormat       = "json"
 )
 
-// jobSettings returns the settings of the whole job and of its output.
+// jobSettings returns the settings of the whole job.
 func (o *options) jobSettings() setting.List {
 	t := &o.cfg.Times
 	return slices.Concat(
-		setting.AssignCategory("Deadlines, as in 90s or 5m",
-			setting.NewDuration("deadline", &t.Deadline, "for the whole job, which then ends with 124 (default: none)"),
-			setting.NewDuration("join-timeout", &t.Join, "until all nodes have met"),
-			setting.NewDuration("setup-timeout", &t.Setup, "for the setup command"),
-			setting.NewDuration("sandbox-timeout", &t.Sandbox, "until a sandbox is ready"),
-			setting.NewDuration("service-timeout", &t.Service, "until a service of the framework is up"),
-			setting.NewDuration("settle", &t.Settle, "how long the framework must list the same nodes before the gate opens"),
-			setting.NewDuration("peer-timeout", &t.Peer, "the longest time from a peer's death to the end of the job"),
-			setting.NewDuration("share-timeout", &t.Share, "how long a running job goes on while the shared file system does not respond, if every peer link is well"),
-			setting.NewDuration("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; shortened where Slurm's own KILL comes sooner"),
-			setting.NewDuration("stop-grace", &t.StopGrace, "the same for services and sandboxes, which end after the driver; up to 10s"),
-		),
 		setting.AssignCategory("After a failure",
-			setting.NewNumber("restarts", &o.cfg.After.Restarts, 0, 1000, "how often the run may be begun anew within its allocation, on the nodes that are left, where the table of exit codes says yes to a requeue"),
-			setting.NewDuration("restart-backoff", &o.cfg.After.Backoff, "the pause before the first restart, up to 1m; it doubles each time, up to 1m"),
+			setting.NewNumber("restarts", &o.cfg.After.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that permits a requeue (see bringupd help codes)"),
+			setting.NewDuration("restart-backoff", &o.cfg.After.Backoff, "pause before the first restart; doubled for each further one; at most 1m"),
 			setting.NewChoice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
-				"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
-			setting.NewNumber("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
+				"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
+			setting.NewNumber("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
+		),
+		setting.AssignCategory("Sandboxes",
+			setting.NewText("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command that starts each node's sandbox"),
+			probeSetting("sandbox-ready", &o.cfg.Sandbox.Ready, "readiness probe of the sandbox (default: ready once it runs)"),
+			quorumSetting("sandbox-require", &o.cfg.Sandbox.Require, "sandboxes that the driver needs: all, any, head (that of node 0), or a number"),
+			setting.NewSwitch("sandbox-step", &o.cfg.Sandbox.Step, "wait for sandboxes that are a job step of their own (--role=sandbox)"),
+		),
+		setting.AssignCategory(checkHeading, checkSettings(&o.checks)...),
+		setting.AssignCategory("Timeouts, for example 90s or 5m",
+			setting.NewDuration("driver-grace", &t.DriverGrace, "time between SIGTERM and SIGKILL for the driver; at most 1h, and less if Slurm kills the job sooner"),
+			setting.NewDuration("stop-grace", &t.StopGrace, "the same for services and sandboxes, which are stopped after the driver; at most 10s"),
+			setting.NewDuration("join-timeout", &t.Join, "maximum time until all nodes have joined"),
+			setting.NewDuration("setup-timeout", &t.Setup, "maximum time for the setup command"),
+			setting.NewDuration("sandbox-timeout", &t.Sandbox, "maximum time until a sandbox is ready"),
+			setting.NewDuration("service-timeout", &t.Service, "maximum time until a service of the framework is ready"),
+			setting.NewDuration("settle", &t.Settle, "how long the framework must report the same nodes before the driver starts"),
+			setting.NewDuration("peer-timeout", &t.Peer, "maximum time from the loss of a node to the end of the job"),
+			setting.NewDuration("share-timeout", &t.Share, "how long a running job continues while the shared file system does not respond, if all connections between nodes work"),
 		),
 		setting.AssignCategory("After the driver",
 			setting.NewChoice("clean", config.CleanupPolicies, (*string)(&o.cfg.After.Clean),
-				"what goes when the driver has ended: all, running (the nodes' temporary directories stay), or none (services stay for a look, too)"),
-			setting.NewDuration("clean-after", &o.cfg.After.Look, "how long services stay with --clean=none"),
+				"what to remove after the driver has ended: all, running (processes, but not the nodes' temporary directories), or none (services keep running for inspection)"),
+			setting.NewDuration("clean-after", &o.cfg.After.Look, "how long services keep running with --clean=none"),
+			keepSetting(&o.cfg.After.Keep, "how many finished runs to keep in the log directory: a count (20) or an age (30d, 36h) (default: all)"),
 		),
-		setting.AssignCategory("Metrics, for Prometheus",
-			setting.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),
-			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address at which every daemon serves /metrics; with port 0 the log tells the port"),
+	)
+}
+
+// nodeSettings returns the settings of the nodes, of the launch and of output. The node's index can
+// only be given on the command line, because variables are inherited and the file is the same for
+// all nodes.
+func (o *options) nodeSettings() setting.List {
+	return slices.Concat(
+		setting.AssignCategory("Nodes",
+			setting.NewText("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that runs first on every node; if it fails, the node fails"),
+			setting.NewNumber("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs of each node (default: as reported by the launcher)"),
+			setting.NewSwitch("dedicated-head", &o.dedicatedHead, "run no worker on the head's node, and offer none of its GPUs"),
+			setting.NewText("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for temporary files (default: TMPDIR, or /tmp)"),
 		),
-		setting.AssignCategory(otherHeading,
-			setting.NewSwitch("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing").ExcludeSources(setting.SourceFile),
-			setting.NewSwitch("share-stats", &o.cfg.ShareStats, "at the end, have the head print what all nodes have asked of the share"),
-			setting.NewSwitch("verbose", &o.cfg.Verbose, "say everything on standard error, on all nodes"),
-			setting.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of standard error: console or json"),
+		setting.AssignCategory(launchHeading,
+			setting.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole, "auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step of its own)"),
+			runNameSetting("job-id", &o.overrides.JobID, "name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
+			setting.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32, "index of this node, if there is no launcher").ExcludeSources(setting.SourceVariable, setting.SourceFile),
+			setting.NewText("interface", "NAME", &o.interfaceName, "network interface that other nodes use to reach this one (default: that of the route to the submit host)"),
+			setting.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline), "TCP connections from workers to the head, which detect a lost node at once: auto (heartbeat files if they fail), on (required), or off (heartbeat files only)"),
+			setting.NewSwitch("launched-locally", &o.overrides.Local, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
+			setting.NewValue("launched-on", "LIST", &o.overrides.Hosts, func(list string) ([]string, error) { return strings.Split(list, ","), nil },
+				func(hosts []string) any { return strings.Join(hosts, ",") }, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
+			setting.NewNumber("launched-of", &o.localSize, 1, maxLocalDaemons, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
+		),
+		setting.AssignCategory("Logging and metrics",
+			setting.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of messages on standard error: console or json"),
+			setting.NewSwitch("share-stats", &o.cfg.ShareStats, "print statistics of all calls to the shared file system at the end"),
+			setting.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir, "node-local directory for node-exporter's textfile collector; each daemon writes a file there and removes it at its end"),
+			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address on which each daemon serves /metrics for Prometheus; with port 0 the log has the port"),
 		),
 	)
 }

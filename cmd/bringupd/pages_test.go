@@ -14,13 +14,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-var update = flag.Bool("update", false, "write anew what is written from the program")
+var update = flag.Bool("update", false, "write the generated files")
 
 // TestREADME verifies that the README's table of exit codes matches the program.
 func TestREADME(t *testing.T) {
 	const (
 		path  = "../../README.md"
-		begin = "<!-- codes: written by go test ./cmd/bringupd -run README -update -->\n"
+		begin = "<!-- codes: written by go generate ./cmd/bringupd -->\n"
 		end   = "<!-- end of codes -->"
 	)
 	text, err := os.ReadFile(path)
@@ -38,14 +38,14 @@ func TestREADME(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if old != table {
-		t.Errorf("the codes in %s are not the program's: run go test ./cmd/bringupd -run README -update", path)
+		t.Errorf("the codes in %s are stale: run go generate ./cmd/bringupd", path)
 	}
 }
 
 func codeTable() string {
 	var b strings.Builder
 	b.WriteString("| code | word | meaning | requeue? |\n|---|---|---|---|\n")
-	b.WriteString("| the driver's own | `" + health.DriverOutcomeName + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
+	b.WriteString("| the driver's own | `" + health.DriverOutcomeName + "` | the driver ran and ended; 128+n if signal n ended it | your call |\n")
 	fmt.Fprintf(&b, "| the rank's own | `%s` | %s | %s |\n", health.RankOutcome.Name, health.RankOutcome.Meaning, health.RankOutcome.Requeue)
 	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Name, o.Meaning, o.Requeue)
@@ -167,7 +167,8 @@ func TestFlagsInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "../../README.md", "../../docs/dask.md", "../../docs/deaths.md", "../../docs/doctor.md") {
+	for _, page := range append(pages, "../../README.md", "../../docs/dask.md", "../../docs/deaths.md", "../../docs/doctor.md",
+		"topics/env", "topics/probes", "topics/ray") {
 		for _, match := range regexp.MustCompile(`(?:^|[^-\w])--([a-z][-a-z0-9]*)`).FindAllStringSubmatch(contents(t, page), -1) {
 			if !slices.Contains(known, match[1]) {
 				t.Errorf("%s names --%s, which nobody has", page, match[1])

@@ -17,7 +17,7 @@ import (
 // steps as comments. A mistake of the launch is part of the output, and determines the exit code.
 func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.Role, launch error) error {
 	var b bytes.Buffer
-	b.WriteString("# flag > variable > file > default; secrets are left out\n")
+	b.WriteString("# precedence: flag > variable > file > default; secrets are omitted\n")
 	encoder := yaml.NewEncoder(&b)
 	if err := encoder.Encode(configDocument(all, cfg.Framework.Name(), cfg.Driver)); err != nil {
 		return fmt.Errorf("cannot print the configuration: %v", err)

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -88,47 +88,70 @@ func TestDryRunHidesSecrets(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Chdir(t.TempDir())
-	main := call(t, nil, "--help")
-	for _, args := range [][]string{{"-h"}, {"help"}, {"help", "run"}, {"run", "--help"}, {"run", "--help=true"}, {"--verbose", "-h"}, {"--verbose", "-h=1"}} {
-		if got := call(t, nil, args...); got != main {
-			t.Errorf("%v says %+v", args, got)
+	for _, same := range [][][]string{
+		{{"help"}, {"--help"}, {"-h"}},
+		{{"help", "run"}, {"run", "--help"}, {"run", "--help=true"}, {"--verbose", "-h"}, {"--verbose", "-h=1"}},
+		{{"help", "local"}, {"local", "--help"}},
+		{{"version"}, {"--version"}},
+	} {
+		first := call(t, nil, same[0]...)
+		if first.code != 0 || first.err != "" || first.out == "" || strings.Contains(first.out, "launched-locally") {
+			t.Errorf("%q: %+v", same[0], first)
+		}
+		for _, args := range same[1:] {
+			if got := call(t, nil, args...); got != first {
+				t.Errorf("%q: got %+v, want %+v", args, got, first)
+			}
 		}
 	}
-	if main.code != 0 || main.err != "" {
-		t.Errorf("code %d, %s", main.code, main.err)
-	}
-	for _, part := range []string{"Usage:", "Subcommands:", "Exit codes:", "Examples:", "  127  ", "--sandbox-require=", "(default: 10s)"} {
-		if !strings.Contains(main.out, part) {
-			t.Errorf("%q is missing", part)
-		}
-	}
-	if strings.Contains(main.out, "launched-locally") {
-		t.Error("a hidden flag is shown")
-	}
-	local := call(t, nil, "local", "--help")
-	if again := call(t, nil, "help", "local"); local != again || local.code != 0 {
-		t.Errorf("%+v\n%+v", local, again)
-	}
-	if !strings.Contains(local.out, "--nodes=N") || strings.Contains(local.out, "--rank=") {
-		t.Errorf("local's help is\n%s", local.out)
-	}
-	for _, args := range [][]string{{"version"}, {"--version"}} {
-		if got := call(t, nil, args...); got.code != 0 || !strings.HasPrefix(got.out, "bringupd ") || got.err != "" {
-			t.Errorf("%v says %+v", args, got)
+	for args, parts := range map[string][]string{
+		"":      {"Usage: bringupd", "Examples:", "\n  local  ", "help SUBCOMMAND"},
+		"run":   {"Usage:", "Common:", "--sandbox-require=", "(default: 10s) [BRINGUPD_PEER_TIMEOUT]", "brackets"},
+		"local": {"--nodes=N"},
+		"codes": {"  127  ", "requeue: "},
+	} {
+		got := call(t, nil, append([]string{"help"}, strings.Fields(args)...)...)
+		for _, part := range parts {
+			if !strings.Contains(got.out, part) {
+				t.Errorf("help %s lacks %q", args, part)
+			}
 		}
 	}
 	untouched(t)
 }
 
+// TestHelpFitsTerminal verifies the width of all help texts, and that the overview fits a page.
 func TestHelpFitsTerminal(t *testing.T) {
-	inv := &invocation{}
-	inv.streams.Out = os.Stdout
-	app := inv.newApp()
+	app := (&invocation{}).newApp()
+	texts := map[string]string{"overview": overviewText(app), codesTopic: exitCodeTable()}
 	for _, command := range app.Commands {
-		for line := range strings.Lines(helpText(app, command)) {
+		texts[command.Name] = helpText(command)
+	}
+	for _, topic := range helpTopics[1:] {
+		texts[topic] = contents(t, "topics/"+topic)
+	}
+	for name, text := range texts {
+		for line := range strings.Lines(text) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > helpWidth {
-				t.Errorf("%s: %d columns: %s", command.Name, n, line)
+				t.Errorf("%s: %d columns: %s", name, n, line)
 			}
+		}
+	}
+	if n := strings.Count(texts["overview"], "\n"); n > 40 {
+		t.Errorf("the overview has %d lines", n)
+	}
+}
+
+// TestTopics verifies that the variables and probes in the topics are documented.
+func TestTopics(t *testing.T) {
+	docs := contents(t, "../../docs/environment.md") + contents(t, "../../docs/ranks.md") + contents(t, "../../docs/services.md")
+	for topic, pattern := range map[string]string{"env": `\b[A-Z][A-Z_]+_[A-Z_]+\b`, "probes": `(?m)^  ([a-z]+:\S*)`} {
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(contents(t, "topics/"+topic), -1) {
+			name := match[len(match)-1]
+			if name == "BRINGUPD_LOG_DIR" || strings.Contains(docs, "`"+name) || strings.Contains(docs, name+"`") {
+				continue
+			}
+			t.Errorf("help %s has %s, which the pages lack", topic, name)
 		}
 	}
 }

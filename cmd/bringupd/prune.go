@@ -23,20 +23,20 @@ type pruneCmd struct {
 func (inv *invocation) pruneCommand() *cli.Command {
 	p := &pruneCmd{invocation: inv}
 	own := setting.List{
-		setting.NewText("log-dir", "DIR", &p.logDir, "log directory to look through (default: bringupd-logs where the job was submitted)"),
-		keepSetting(&p.keepPolicy, "which runs stay that are over: so many of the newest (20), or those of the last days (30d) or hours (36h)"),
-		setting.NewSwitch("dry-run", &p.dryRun, "only tell what would be removed").ExcludeSources(setting.SourceVariable),
+		setting.NewText("log-dir", "DIR", &p.logDir, "log directory (default: bringupd-logs in the directory where the job was submitted)"),
+		keepSetting(&p.keepPolicy, "how many finished runs to keep: a count (20) or an age (30d, 36h)"),
+		setting.NewSwitch("dry-run", &p.dryRun, "only print what would be removed").ExcludeSources(setting.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",
 		UsageText:   "bringupd prune --keep=30d [flags]",
-		Description: "A run is over when its result is 10 minutes old, or when it has none and nothing has changed in it for a day. What isn't a run of yours stays.",
-	}, setting.AssignCategory(otherHeading, own...), func([]string) error { return p.runPrune() })
+		Description: "A run counts as finished 10 minutes after its result was written or, without a result, if its directory has not changed for a day. Only your own runs are removed.",
+	}, setting.AssignCategory(commonHeading, own...), func([]string) error { return p.runPrune() })
 }
 
 func (p *pruneCmd) runPrune() error {
 	if !p.keepPolicy.RemovesRuns() {
-		return usageErrorf("cannot tell which runs are to stay: give --keep=20 or --keep=30d")
+		return usageErrorf("cannot select the runs to keep: give --keep=20 or --keep=30d")
 	}
 	logDir, err := resolveLogDir(p.logDir)
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *pruneCmd) runPrune() error {
 		if p.dryRun {
 			verb = "to be removed"
 		}
-		p.printMessage("runs %s: %d; kept: %d that are new enough, %d that may be live, %d things that are no runs", verb, counts.Removed, counts.Recent, counts.Live, counts.Unrecognized)
+		p.printMessage("runs %s: %d; kept: %d recent, %d possibly running, %d that are not runs", verb, counts.Removed, counts.Recent, counts.Live, counts.Unrecognized)
 		return nil
 	})
 }

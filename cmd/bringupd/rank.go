@@ -32,26 +32,26 @@ type rankCmd struct {
 // the program, and no part of bringupd remains.
 func (inv *invocation) rankCommand() *cli.Command {
 	b := &rankCmd{invocation: inv, resources: affinity.AllKinds()}
-	own := setting.AssignCategory("What the rank is told, and has",
-		variablesSetting("env", &b.variables, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").ExcludeSources(setting.SourceVariable),
-		bindSetting(&b.resources, "what the rank is bound to, where the launcher has not bound it"),
-		setting.NewSwitch("allow-launcher", &b.allowLauncher, "let the app be torchrun or another program that starts processes on its own node alone"),
-		setting.NewSwitch("bind-strict", &b.bindStrictly, "let the rank fail, with 75, where it is not where it should be"),
+	own := setting.AssignCategory("Environment and binding",
+		variablesSetting("env", &b.variables, "environment variable of the rank; overrides all others except BRINGUPD_…; an empty value removes it (repeatable)").ExcludeSources(setting.SourceVariable),
+		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
+		setting.NewSwitch("allow-launcher", &b.allowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the app"),
+		setting.NewSwitch("bind-strict", &b.bindStrictly, "exit with 75 if the rank cannot be bound as planned"),
 		nvmlSetting(&b.nvmlPath),
 	)
 	return inv.completeCommand(cli.Command{
-		Name: "rank", Usage: "become a rank that srun, mpirun or another launcher has started",
+		Name: "rank", Usage: "set up a process that srun or mpirun started as a rank",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
-		Description: "It finds out which rank this is from what srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS, jsrun or torchrun tells each " +
-			"of its processes, or from RANK and WORLD_SIZE, binds it to its share of the node (docs/binding.md), and becomes the app with that told in its environment: " +
-			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md). " +
-			"The launcher's own variables stay as they are, and those of launches around it are taken away. No daemon takes part, and no process of bringupd stays.",
+		Description: "It reads the rank from the environment that srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS, jsrun or torchrun sets " +
+			"(or from RANK and WORLD_SIZE), binds the process to its part of the node (docs/binding.md), sets " +
+			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md), and executes the app in its own place. " +
+			"The launcher's variables are kept, and those of enclosing launches are removed. It needs no daemon, and no process of bringupd remains.",
 	}, own, b.becomeRank)
 }
 
 func (b *rankCmd) becomeRank([]string) error {
 	if len(b.driver) == 0 {
-		return usageErrorf("cannot become a rank of nothing: give the command behind --, as in: srun bringupd rank -- ./app")
+		return usageErrorf("cannot start a rank without a command: give it after --, for example: srun bringupd rank -- ./app")
 	}
 	environ := os.Environ()
 	rank, err := roles.IdentifyRank(roles.EnvironmentOf(environ), processAncestry)
@@ -98,14 +98,14 @@ func (b *rankCmd) bindThread(rank roles.StartedRank) (place affinity.Affinity, r
 // checkAffinity reports differences of the affinity. If no rank can be bound, only the first one
 // reports it.
 func (b *rankCmd) checkAffinity(rank roles.StartedRank, differences []string, restore func() error) error {
-	words := "rank %d on %s is not where it should be: %s"
+	format := "rank %d on %s is not bound as planned: %s"
 	if b.bindStrictly {
-		words = "cannot start rank %d on %s where it should be: %s"
+		format = "cannot bind rank %d on %s as planned: %s"
 	}
 	host, _ := hostName() // the message does not need it
 	for _, difference := range differences {
 		if b.bindStrictly || rank.LocalCount > 0 || rank.Rank == 0 {
-			b.printMessage(words, rank.Rank, host, difference)
+			b.printMessage(format, rank.Rank, host, difference)
 		}
 	}
 	if !b.bindStrictly || len(differences) == 0 {

@@ -60,8 +60,8 @@ func TestRankRefused(t *testing.T) {
 		{"two launchers that disagree", append([]string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "MPI_LOCALRANKID=0", "PMI_RANK=1", "PMI_SIZE=2"}, task...),
 			[]string{"rank", "--", "true"}, 65, "Open MPI's mpirun says rank 0 of 1 (OMPI_COMM_WORLD_RANK is set), and MPICH's mpiexec says rank 1 of 2"},
 		{"a rank that can't be", []string{"RANK=2", "WORLD_SIZE=2"}, []string{"rank", "--", "true"}, 65, "the rank is 2 of 2"},
-		{"without an app", task, []string{"rank"}, 64, "behind --"},
-		{"an app that is not behind --", task, []string{"rank", "true"}, 64, "has no arguments"},
+		{"without an app", task, []string{"rank"}, 64, "after --"},
+		{"an app that is not after --", task, []string{"rank", "true"}, 64, "has no arguments"},
 		{"torchrun in every rank", task, []string{"rank", "--", "torchrun", "train.py"}, 64, "cannot run torchrun in each rank"},
 		{"torchrun, which is allowed", task, []string{"rank", "--allow-launcher", "--", "/no-such/torchrun", "train.py"}, 127, "cannot start rank 1"},
 		{"an app that does not exist", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
@@ -69,7 +69,7 @@ func TestRankRefused(t *testing.T) {
 		{"a GPU that does not exist", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...), []string{"rank", "--", "true"}, 65, "give --bind=none"},
 		{"nobody tells of the node, and that matters", task, []string{"rank", "--bind-strict", "--", "true"}, 75, "does not report how many ranks run on it"},
 		{"a variable without a value", task, []string{"rank", "--env=A", "--", "true"}, 64, "NAME=VALUE"},
-		{"a variable of bringupd's own", task, []string{"rank", "--env=BRINGUPD_RANK=0", "--", "true"}, 64, "bringupd's own"},
+		{"a variable of bringupd's own", task, []string{"rank", "--env=BRINGUPD_RANK=0", "--", "true"}, 64, "are reserved"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { refused(t, call(t, tc.env, tc.args...), tc.code, tc.part) })
 	}

@@ -30,24 +30,24 @@ type reportCmd struct {
 // reportReadTimeout is the timeout for reading a run from a file system that may be unresponsive.
 const reportReadTimeout = 2 * time.Minute
 
-var errReportReadTimeout = errors.New("the time for it is over")
+var errReportReadTimeout = errors.New("timed out")
 
 func (inv *invocation) reportCommand() *cli.Command {
 	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
-	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "where to write it, -o for short; - is standard output, where all other formats than html go anyway").WithShortName("o")
+	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of all formats except html").WithShortName("o")
 	own := setting.List{
 		r.outputSetting.ExcludeSources(setting.SourceVariable),
-		setting.NewChoice("format", report.FormatNames(), &r.formatName, "html (a page), json, text, md or chrome-trace (for Perfetto)").ExcludeSources(setting.SourceVariable),
+		setting.NewChoice("format", report.FormatNames(), &r.formatName, "html, json, text, md or chrome-trace (for Perfetto)").ExcludeSources(setting.SourceVariable),
 		setting.NewRemoved("compare", "DIR",
 			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(setting.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
-		Name: "report", Usage: "show what happened in a run, as one page: who did what when, and the first cause of a failure",
-		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN]",
-		Description: runArgHelp + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
-			"The page is one file that needs no network. Exits with 0 if there is a report, however the job has ended, and with 64 if there is no run.",
-	}, setting.AssignCategory(resultHeading, own...), r.runReport)
+		Name: "report", Usage: "write a report of a run, with the cause of its failure",
+		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest run)\nbringupd report --format=text [RUN]",
+		Description: runArgHelp + " It only needs the run directory, during the job or later. " +
+			"The HTML page is a single file without external resources. Exits with 0 if the report was written, and 64 if there is no such run.",
+	}, setting.AssignCategory(outputHeading, own...), r.runReport)
 }
 
 // runReport reads the run and writes the report.

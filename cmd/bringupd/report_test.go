@@ -36,7 +36,7 @@ func TestReportRefuses(t *testing.T) {
 		{"the removed comparison", []string{dir, "--compare=nowhere"}, []string{
 			"cannot use --compare=nowhere: this flag was removed: run bringupd report --format=json for each",
 		}},
-		{"a driver", []string{dir, "--", "x"}, []string{"cannot take a driver"}},
+		{"a driver", []string{dir, "--", "x"}, []string{"cannot use a driver"}},
 		{"a mistyped flag", []string{dir, "--formt=md"}, []string{"cannot use --formt: there is no such flag; the nearest is --format"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

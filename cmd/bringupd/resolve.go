@@ -54,31 +54,31 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 }
 
 // telemetryConfig returns the configuration of a daemon's telemetry.
-func (o *options) telemetryConfig(inv *invocation) (where config.Telemetry, err error) {
-	where = o.cfg.Telemetry
-	where.NotifySocket = inv.notifySocket
-	if where.MetricsDir != "" {
-		where.MetricsDir, err = filepath.Abs(where.MetricsDir)
+func (o *options) telemetryConfig(inv *invocation) (telemetry config.Telemetry, err error) {
+	telemetry = o.cfg.Telemetry
+	telemetry.NotifySocket = inv.notifySocket
+	if telemetry.MetricsDir != "" {
+		telemetry.MetricsDir, err = filepath.Abs(telemetry.MetricsDir)
 	}
-	return where, err
+	return telemetry, err
 }
 
 // addChecks adds the checks of the node and the monitoring of its GPUs.
 func (o *options) addChecks(cfg *deps.Config) error {
-	told, err := o.checkConfig()
+	checkCfg, err := o.checkConfig()
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
 	traits := framework.TraitsOf(cfg.Framework)
 	checks, err := nodecheck.New(nodecheck.Config{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
-		Config: told, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
+		Config: checkCfg, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	cfg.Checks, cfg.CheckPolicy = checks, told
+	cfg.Checks, cfg.CheckPolicy = checks, checkCfg
 	if gpus := checks.GPUs(); gpus != nil {
 		cfg.GPUs = gpus
 	}
@@ -90,9 +90,9 @@ func (o *options) addChecks(cfg *deps.Config) error {
 func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, error) {
 	switch {
 	case inv.hasDashes && len(inv.driver) == 0:
-		return nil, usageErrorf("cannot run an empty driver: leave the -- away for a job without one")
+		return nil, usageErrorf("cannot run an empty driver: nothing follows --; omit it to run without a driver")
 	case inv.hasDashes && o.requestedRole == string(roles.RoleSandbox):
-		return nil, usageErrorf("cannot run a driver with --role=sandbox: it runs in the step of the other daemons")
+		return nil, usageErrorf("cannot run a driver with --role=sandbox: the driver belongs to the step of the other daemons")
 	case inv.hasDashes:
 		return inv.driver, nil
 	case o.requestedRole == string(roles.RoleSandbox):
@@ -119,13 +119,13 @@ func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDi
 func (o *options) validateSettings(all setting.List) error {
 	switch {
 	case o.requestedRole == string(roles.RoleSandbox) && o.cfg.Sandbox.Command == "":
-		return usageErrorf("cannot be a sandbox without its command: give --sandbox-cmd")
+		return usageErrorf("cannot use --role=sandbox without a command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.FindSetting("sandbox-require").Source == setting.SourceFlag && !o.cfg.Sandbox.IsRequested():
 		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
 	case o.cfg.After.Restarts > 0 && o.cfg.Sandbox.Step:
-		return usageErrorf("cannot use --restarts with --sandbox-step: the sandboxes of another step are not started anew; give --sandbox-cmd to this one")
+		return usageErrorf("cannot use --restarts with --sandbox-step: sandboxes of another step cannot be restarted; give --sandbox-cmd to this step")
 	case all.FindSetting("restart-backoff").Source == setting.SourceFlag && o.cfg.After.Restarts == 0:
 		return usageErrorf("cannot use --restart-backoff without restarts: give --restarts")
 	case all.FindSetting("clean-after").Source == setting.SourceFlag && o.cfg.After.Clean != config.CleanNone:
@@ -183,7 +183,7 @@ func (o *options) setIdentity(cfg *deps.Config) (roles.Role, error) {
 	}
 	if role == roles.RoleSandbox && !id.Launcher.Traits().HasSteps {
 		return role, &roles.LaunchError{
-			Problem: "cannot be a sandbox of its own without Slurm: the run that it is for is found by the job's number",
+			Problem: "cannot use --role=sandbox without Slurm: its run is identified by the Slurm job",
 			Fix:     "give --sandbox-cmd to the run itself",
 		}
 	}
@@ -207,18 +207,18 @@ func (o *options) identifyDaemon(host string) (roles.Identity, error) {
 
 // launchOverrides returns the values of the flags that describe the launch.
 func (o *options) launchOverrides() roles.Overrides {
-	want := o.overrides
-	want.ReadFile, want.CPUs, want.Ancestry = readLaunchFile, runtime.NumCPU(), processAncestry
+	overrides := o.overrides
+	overrides.ReadFile, overrides.CPUs, overrides.Ancestry = readLaunchFile, runtime.NumCPU(), processAncestry
 	if o.nodeIndex >= 0 {
-		want.NodeIndex = &o.nodeIndex
+		overrides.NodeIndex = &o.nodeIndex
 	}
 	switch {
 	case o.localSize > 0:
-		want.Size = &o.localSize
+		overrides.Size = &o.localSize
 	case o.cfg.Team.Max > 0:
-		want.Size = &o.cfg.Team.Max
+		overrides.Size = &o.cfg.Team.Max
 	}
-	return want
+	return overrides
 }
 
 // processAncestry returns this process and its ancestors.
@@ -234,8 +234,8 @@ func (o *options) neededNodes(id roles.Identity) (membership.NodeRange, error) {
 	team := o.cfg.Team
 	if team.Min > id.Size {
 		return team, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one a node", team.Min, id.Size),
-			Fix:     fmt.Sprintf("start at least %d of them (%s), and more to have spares, or want fewer", team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
+			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one per node", team.Min, id.Size),
+			Fix:     fmt.Sprintf("start at least %d (%s), or reduce --nnodes", team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
 		}
 	}
 	team.Max = min(team.Max, id.Size)
@@ -245,7 +245,7 @@ func (o *options) neededNodes(id roles.Identity) (membership.NodeRange, error) {
 // addressTimeout is the timeout for finding this node's own address.
 const addressTimeout = 10 * time.Second
 
-var errAddressTimeout = errors.New("the search for this node's address took too long")
+var errAddressTimeout = errors.New("finding this node's address timed out")
 
 // addressFinder returns a function that finds this node's address at its first call.
 func (o *options) addressFinder(id roles.Identity) func() (roles.NodeAddress, error) {

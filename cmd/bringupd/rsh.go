@@ -15,10 +15,10 @@ import (
 // shell there, in any number of arguments.
 func (inv *invocation) rshCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
-		Name: "rsh", Usage: "run a command on another node, for an mpirun that the driver starts",
+		Name: "rsh", Usage: "run a command on a node, for an mpirun that the driver starts",
 		UsageText: "bringupd rsh HOST COMMAND...",
-		Description: "It takes the place of rsh and ssh where a launcher brings up its daemons: see docs/mpirun.md. The command is one of the run's, on a node of it, and ends when this program does. " +
-			"It has the node's environment and no standard input. In another job, which has inherited it, it becomes srun or ssh. Exits with its code; 255 if there is none: the host is none of the run's, its node is lost, or the run is over.",
+		Description: "It replaces rsh and ssh for launchers that start their own daemons: see docs/mpirun.md. The command runs on a node of the current run, and is ended when this program ends. " +
+			"It has the node's environment and no standard input. In another job that has inherited this setting, srun or ssh is run instead. Exits with the command's exit code; 255 if the host is not a node of the run, its node is lost, or the run has ended.",
 		SkipFlagParsing: true,
 	}, nil, inv.runRsh)
 }
@@ -28,7 +28,7 @@ func (inv *invocation) runRsh(args []string) error {
 		args = append(append(args, "--"), inv.driver...)
 	}
 	if len(args) < 2 || strings.HasPrefix(args[0], "-") {
-		return usageErrorf("cannot tell what to run where: give HOST COMMAND..., without options before them")
+		return usageErrorf("cannot use these arguments: give HOST COMMAND..., without options before them")
 	}
 	if site := rsh.OtherJobCommand(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
 		inv.printMessage("cannot run a command on %s: %v", args[0], process.ReplaceProcess(site, os.Environ()))

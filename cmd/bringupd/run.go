@@ -21,7 +21,7 @@ func (inv *invocation) runCommand() *cli.Command {
 	opts := newOptions()
 	all := opts.daemonSettings()
 	return &cli.Command{
-		Name: "run", Usage: "take part in a job as one of its daemons (meant where no subcommand is named)",
+		Name: "run", Usage: "run this node's daemon, under srun (default subcommand)",
 		UsageText: "srun --kill-on-bad-exit=1 --wait=0 bringupd [flags] -- driver [args]",
 		Flags:     all.CLIFlags(),
 		Action: func(c *cli.Context) error {
@@ -64,11 +64,11 @@ func startsDaemon(args []string) bool {
 
 // checkLimits returns an error if a limit of this process is lower than needed.
 func checkLimits(need process.Limits, host string) error {
-	problem, mend := need.FindShortage("/")
+	problem, fix := need.FindShortage("/")
 	if problem == "" {
 		return nil
 	}
-	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Fix: mend}
+	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Fix: fix}
 }
 
 // planOrRun validates the configuration. It prints the plan if that is requested, and otherwise

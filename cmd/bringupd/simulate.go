@@ -39,7 +39,7 @@ func (inv *invocation) simulateCommand() *cli.Command {
 	s := &simulateCmd{invocation: inv, simConfig: simulate.Config{Fences: 4, LinkMode: config.LinkAuto, JoinTimeout: times.Join, Peer: times.Peer}}
 	s.allSettings = s.newSettings()
 	return inv.completeCommand(cli.Command{
-		Name: "simulate", Usage: "bring up N nodes in one process, and tell what it costs",
+		Name: "simulate", Usage: "simulate a job of N nodes in one process, and measure it",
 		UsageText: "bringupd simulate --nodes=1024 --dir=DIR [flags]\n" +
 			"bringupd simulate --nodes=64,256,1024 --dir=DIR [flags]   (a table)",
 	}, s.allSettings, func([]string) error {
@@ -53,30 +53,30 @@ func (inv *invocation) simulateCommand() *cli.Command {
 
 func (s *simulateCmd) newSettings() setting.List {
 	return slices.Concat(
-		setting.AssignCategory("What is simulated",
+		setting.AssignCategory("Simulated job",
 			s.nodesSetting(),
-			setting.NewNumber("ranks", &s.simConfig.Ranks, 0, 1024, "how many ranks each node has, which put values and meet in fences after the gate; 0: none"),
-			setting.NewNumber("fences", &s.simConfig.Fences, 1, 10_000, "how often they meet"),
-			setting.NewNumber("fence-bytes", &s.simConfig.Bytes, 0, 1<<20, "how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before"),
-			setting.NewDuration("start-skew", &s.simConfig.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
-			setting.NewDuration("steady", &s.simConfig.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", defaultDeathDelay)),
+			setting.NewNumber("ranks", &s.simConfig.Ranks, 0, 1024, "ranks per node, which put values and call fences; 0: none"),
+			setting.NewNumber("fences", &s.simConfig.Fences, 1, 10_000, "number of fences"),
+			setting.NewNumber("fence-bytes", &s.simConfig.Bytes, 0, 1<<20, "bytes that each rank contributes to each fence, as in MPI; 0: it puts a value before"),
+			setting.NewDuration("start-skew", &s.simConfig.Skew, "daemons start at random times within this interval; a real launcher takes 10ms or more"),
+			setting.NewDuration("steady", &s.simConfig.Steady, fmt.Sprintf("how long the job runs once all nodes are ready; its second half is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", defaultDeathDelay)),
 			setting.NewChoice("death", []string{simulate.WorkerDies, simulate.HeadDies}, &s.simConfig.Death,
-				"whose daemon then dies, as by kill -9; and how long the others take to end is printed"),
+				"then kill the daemon of a worker or the head, and print how long the others take to end"),
 			setting.NewChoice("lifeline", []string{string(config.LinkAuto), string(config.LinkOff)}, (*string)(&s.simConfig.LinkMode),
-				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
-			setting.NewDuration("join-timeout", &s.simConfig.JoinTimeout, "until all nodes have met"),
-			setting.NewDuration("peer-timeout", &s.simConfig.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),
+				"TCP connections from workers to the head: auto or off; simulated in memory if the limit of open files is too low"),
+			setting.NewDuration("join-timeout", &s.simConfig.JoinTimeout, "maximum time until all nodes have joined"),
+			setting.NewDuration("peer-timeout", &s.simConfig.Peer, "maximum time from the loss of a node to the end of the job; it determines the interval of heartbeats"),
 		),
-		setting.AssignCategory("The share",
-			setting.NewText("dir", "DIR", &s.shareDir, "directory on the share that the job is to use; everything happens in a new directory in it, which is removed at the end"),
-			setting.NewDuration("op-latency", &s.simConfig.Latency, "added to every call into the share: how much farther away it is from the nodes than from here"),
-			setting.NewDuration("latency-jitter", &s.simConfig.Jitter, "added at random: this much on average, seldom five times as much"),
-			setting.NewNumber("server-rate", &s.simConfig.Rate, 0, 10_000_000, "calls per second that the server answers, for all nodes together; 0: as many as it can"),
+		setting.AssignCategory("Shared file system",
+			setting.NewText("dir", "DIR", &s.shareDir, "directory on the shared file system; the simulation uses a new directory in it, and removes that at the end"),
+			setting.NewDuration("op-latency", &s.simConfig.Latency, "latency that is added to each file system call"),
+			setting.NewDuration("latency-jitter", &s.simConfig.Jitter, "average random latency that is added to each call, rarely up to five times as much"),
+			setting.NewNumber("server-rate", &s.simConfig.Rate, 0, 10_000_000, "maximum calls per second of the file server, for all nodes together; 0: unlimited"),
 		),
-		setting.AssignCategory(resultHeading,
-			setting.NewSwitch("table", &s.asTable, "one row for each number of nodes, even if there is only one"),
-			setting.NewText("json", "FILE", &s.jsonPath, "also write all figures as JSON; - is standard output, which then has nothing else"),
-			setting.NewSwitch("keep", &s.keepDirs, "leave the run directories to be looked at"),
+		setting.AssignCategory(outputHeading,
+			setting.NewSwitch("table", &s.asTable, "print a table with one row per number of nodes"),
+			setting.NewText("json", "FILE", &s.jsonPath, "also write all results as JSON; with - to standard output, instead of the text"),
+			setting.NewSwitch("keep", &s.keepDirs, "keep the run directories"),
 		),
 	)
 }
@@ -91,12 +91,12 @@ func (s *simulateCmd) nodesSetting() *setting.Setting {
 		for field := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(field))
 			if err != nil || n < 1 || n > simulate.MaxNodes {
-				return nil, fmt.Errorf("give whole numbers of 1 to %d, with commas between", simulate.MaxNodes)
+				return nil, fmt.Errorf("give whole numbers from 1 to %d, separated by commas", simulate.MaxNodes)
 			}
 			nodes = append(nodes, n)
 		}
 		return nodes, nil
-	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MaxNodes))
+	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several numbers, from 1 to %d each", simulate.MaxNodes))
 }
 
 // validateSettings returns an error for settings that cannot work.
@@ -106,9 +106,9 @@ func (s *simulateCmd) validateSettings() error {
 	}
 	switch {
 	case len(s.nodeCounts) == 0:
-		return usageErrorf("cannot simulate: give the number of nodes, as in --nodes=1024")
+		return usageErrorf("cannot simulate without nodes: give their number, for example --nodes=1024")
 	case s.shareDir == "":
-		return usageErrorf("cannot simulate: give a directory on the share that the job is to use, as in --dir=/scratch/me")
+		return usageErrorf("cannot simulate without a directory: give one on the shared file system, for example --dir=/scratch/me")
 	}
 	s.simConfig.Program = programVersion()
 	for _, n := range s.nodeCounts {
@@ -119,7 +119,7 @@ func (s *simulateCmd) validateSettings() error {
 		}
 	}
 	if info, err := os.Stat(filepath.Dir(s.jsonPath)); err != nil || !info.IsDir() {
-		return usageErrorf("cannot write --json=%s: give a file in a directory that is there", s.jsonPath)
+		return usageErrorf("cannot write --json=%s: give a file in an existing directory", s.jsonPath)
 	}
 	var err error
 	s.shareDir, err = filepath.Abs(s.shareDir)
@@ -154,15 +154,15 @@ func (s *simulateCmd) showReport(report simulate.Report) error {
 	if _, err := io.WriteString(s.streams.Out, text); err != nil || s.jsonPath == "" {
 		return err
 	}
-	var figures bytes.Buffer
-	err := writeJSON(&figures, report)
+	var results bytes.Buffer
+	err := writeJSON(&results, report)
 	if err == nil {
-		err = files.ReplaceFile(s.jsonPath, figures.Bytes(), 0o600)
+		err = files.ReplaceFile(s.jsonPath, results.Bytes(), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write the figures: %v", err)
+		return fmt.Errorf("cannot write the results: %v", err)
 	}
 	return nil
 }
 
-var errSecondSignal = errors.New("cannot wait for the daemons' end: a second signal came; the directory is left to you")
+var errSecondSignal = errors.New("cannot wait until all daemons have ended: interrupted by a second signal; remove the directory yourself")

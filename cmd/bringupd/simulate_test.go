@@ -17,10 +17,10 @@ func TestSimulateRefuses(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"no nodes", []string{"--dir=."}, 64, []string{"cannot simulate: give the number of nodes, as in --nodes=1024"}},
-		{"no directory", []string{"--nodes=4"}, 64, []string{"cannot simulate: give a directory on the share", "as in --dir="}},
-		{"no number", []string{"--nodes=4,many", "--dir=."}, 64, []string{"cannot use --nodes=4,many: give whole numbers of 1 to 16384"}},
-		{"too many nodes", []string{"--nodes=16385", "--dir=."}, 64, []string{"cannot use --nodes=16385: give whole numbers of 1 to 16384"}},
+		{"no nodes", []string{"--dir=."}, 64, []string{"cannot simulate without nodes: give their number, for example --nodes=1024"}},
+		{"no directory", []string{"--nodes=4"}, 64, []string{"cannot simulate without a directory: give one on the shared file system", "for example --dir="}},
+		{"no number", []string{"--nodes=4,many", "--dir=."}, 64, []string{"cannot use --nodes=4,many: give whole numbers from 1 to 16384"}},
+		{"too many nodes", []string{"--nodes=16385", "--dir=."}, 64, []string{"cannot use --nodes=16385: give whole numbers from 1 to 16384"}},
 		{"no nodes between commas", []string{"--nodes=4,,5", "--dir=."}, 64, []string{"cannot use --nodes=4,,5"}},
 		{"a time without a unit", []string{"--nodes=4", "--dir=.", "--op-latency=1"}, 64, []string{"cannot use --op-latency=1: it has no unit"}},
 		{"a time that is over", []string{"--nodes=4", "--dir=.", "--op-latency=-1ms"}, 64, []string{"cannot use --op-latency=-1ms: give a time of 0s to 1s"}},
@@ -30,9 +30,9 @@ func TestSimulateRefuses(t *testing.T) {
 		{"a directory that does not exist", []string{"--nodes=4", "--dir=nowhere"}, 64, []string{"cannot use --dir=", "nowhere: no such file or directory: give an existing directory"}},
 		{"a device", []string{"--nodes=4", "--dir=/dev/null"}, 64, []string{"cannot use --dir=/dev/null: it is not a directory"}},
 		{"a directory that nobody can write to", []string{"--nodes=4", "--dir=/proc"}, 66, []string{"cannot use the directory /proc on ", "give a --dir that you can write to"}},
-		{"JSON into nowhere", []string{"--nodes=4", "--dir=.", "--json=no/where"}, 64, []string{"cannot write --json=no/where: give a file in a directory that is there"}},
-		{"an argument", []string{"--nodes=4", "--dir=.", "x"}, 64, []string{`cannot take "x": bringupd simulate has no arguments`}},
-		{"a driver", []string{"--nodes=4", "--dir=.", "--", "x"}, 64, []string{"cannot take a driver: bringupd simulate runs none"}},
+		{"JSON into nowhere", []string{"--nodes=4", "--dir=.", "--json=no/where"}, 64, []string{"cannot write --json=no/where: give a file in an existing directory"}},
+		{"an argument", []string{"--nodes=4", "--dir=.", "x"}, 64, []string{`cannot use "x": bringupd simulate has no arguments`}},
+		{"a driver", []string{"--nodes=4", "--dir=.", "--", "x"}, 64, []string{"cannot use a driver: bringupd simulate starts none"}},
 		{"a mistyped flag", []string{"--node=4", "--dir=."}, 64, []string{"cannot use --node: there is no such flag; the nearest is --nodes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -32,7 +32,7 @@ const (
 	whyNodeCommandName = "why-node"
 )
 
-var errWhyTimeout = errors.New("it has not answered in time")
+var errWhyTimeout = errors.New("no answer in time")
 
 // whyCmd is one execution of bringupd why.
 type whyCmd struct {
@@ -46,16 +46,16 @@ func (inv *invocation) whyCommand() *cli.Command {
 	a := &whyCmd{invocation: inv}
 	own := setting.List{
 		a.selector.newLogDirSetting(),
-		setting.NewWordList("node", "NODE", &a.nodeNames, "only this one, a rank or a host; may be repeated").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("stacks", &a.readStacks, "where in their programs they are: by py-spy for Python and gdb for all else, where they are installed").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("json", &a.asJSON, "print it as JSON, for programs").ExcludeSources(setting.SourceVariable),
+		setting.NewWordList("node", "NODE", &a.nodeNames, "only this node, by its index or host name (repeatable)").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("stacks", &a.readStacks, "also show stacks, by py-spy for Python and gdb for other programs, if installed").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("json", &a.asJSON, "print JSON").ExcludeSources(setting.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
-		Name: "why", Usage: "show what the driver, the ranks and the services of a running job are doing, to explain a hang",
+		Name: "why", Usage: "show what the processes of a running job do, to explain a hang",
 		UsageText: "bringupd why [flags] [RUN | LOG-DIRECTORY]",
-		Description: runArgHelp + " Those who do the same are shown together, and the fewest first: they are mostly whom all others wait for. " +
-			"Exits with 0; 76 if a node does not answer, or the head, which passes the question on, does not.",
-	}, setting.AssignCategory(resultHeading, own...), a.runWhy)
+		Description: runArgHelp + " Processes in the same state form a group; the smallest group comes first: usually all others wait for it. " +
+			"Exits with 0, or 76 if a node or the head does not answer.",
+	}, setting.AssignCategory(outputHeading, own...), a.runWhy)
 }
 
 func (a *whyCmd) runWhy(args []string) error {
@@ -80,12 +80,12 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	if a.readStacks {
 		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTimeout
 	}
-	told, times := make(map[int]*bytes.Buffer), exec.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
+	outputs, times := make(map[int]*bytes.Buffer), exec.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
 	caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
-		told[node] = new(bytes.Buffer)
-		return told[node]
+		outputs[node] = new(bytes.Buffer)
+		return outputs[node]
 	})
 	answers, err := caller.Execute(waiting, again)
 	switch {
@@ -95,25 +95,25 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 		return usageErrorf("%v", err)
 	case len(answers) == 0:
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
-		a.printMessage("cannot ask run %s: %v; the daemon of the head may be stopped, or hang, or be older than this program: see bringupd status", run.Name(), err)
+		a.printMessage("cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: see bringupd status", run.Name(), err)
 		return nil
 	}
-	return a.showSnapshot(newRunSnapshot(run.Name(), answers, told, err))
+	return a.showSnapshot(newRunSnapshot(run.Name(), answers, outputs, err))
 }
 
-func (a *whyCmd) showSnapshot(picture stackdump.RunSnapshot) error {
-	if len(picture.Unreachable) > 0 {
+func (a *whyCmd) showSnapshot(snapshot stackdump.RunSnapshot) error {
+	if len(snapshot.Unreachable) > 0 {
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 	}
 	if a.asJSON {
-		return writeJSON(a.streams.Out, picture)
+		return writeJSON(a.streams.Out, snapshot)
 	}
-	_, err := io.WriteString(a.streams.Out, picture.FormatText())
+	_, err := io.WriteString(a.streams.Out, snapshot.FormatText())
 	return err
 }
 
 // newRunSnapshot combines the answers of the nodes, and lists those without a response.
-func newRunSnapshot(run string, answers []exec.Result, told map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
+func newRunSnapshot(run string, answers []exec.Result, outputs map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
 	var seen []stackdump.ChildReport
 	var silent []stackdump.UnreachableNode
 	for _, node := range answers {
@@ -123,7 +123,7 @@ func newRunSnapshot(run string, answers []exec.Result, told map[int]*bytes.Buffe
 		case node.Exit.Code != 0:
 			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
 		}
-		for line := range bytes.Lines(told[node.NodeIndex].Bytes()) {
+		for line := range bytes.Lines(outputs[node.NodeIndex].Bytes()) {
 			var one stackdump.ChildReport
 			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
 				one.Node, one.Host = node.NodeIndex, node.Host
@@ -137,9 +137,9 @@ func newRunSnapshot(run string, answers []exec.Result, told map[int]*bytes.Buffe
 // whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks bool
-	all := setting.List{setting.NewSwitch("stacks", &stacks, "read stacks, too").ExcludeSources(setting.SourceVariable)}
+	all := setting.List{setting.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(setting.SourceVariable)}
 	return inv.completeCommand(cli.Command{
-		Name: whyNodeCommandName, Usage: "print what the children of this node's daemon are doing, as JSON lines",
+		Name: whyNodeCommandName, Usage: "print the state of the children of this node's daemon, as JSON lines",
 		UsageText: "bringupd why-node [--stacks]",
 		Hidden:    true,
 	}, all, func([]string) error {
@@ -149,9 +149,9 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 
 // inspectNode inspects the node of the daemon that has started this process.
 func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
-	value, told := os.LookupEnv(stackdump.ChildrenVariable)
-	if !told {
-		return usageErrorf("cannot look at a node: no daemon has started this; bringupd why asks all of them")
+	value, isSet := os.LookupEnv(stackdump.ChildrenVariable)
+	if !isSet {
+		return usageErrorf("cannot inspect a node: this command is only for daemons; use bringupd why")
 	}
 	children, err := stackdump.ParseChildren(value)
 	out := json.NewEncoder(inv.streams.Out)

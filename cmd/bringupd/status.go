@@ -38,17 +38,17 @@ func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusCmd{invocation: inv}
 	own := setting.List{
 		s.selector.newLogDirSetting(),
-		setting.NewSwitch("watch", &s.keepWatching, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere").ExcludeSources(setting.SourceVariable).WithShortName("w"),
-		setting.NewSwitch("json", &s.asJSON, "print it as JSON, for programs; with --watch, a line for each change").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("watch", &s.keepWatching, "update until the run ends: the whole view on a terminal, otherwise only changes").ExcludeSources(setting.SourceVariable).WithShortName("w"),
+		setting.NewSwitch("json", &s.asJSON, "print JSON; with --watch, one line for each change").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(setting.SourceVariable).WithShortName("v"),
 	}
 	return inv.completeCommand(cli.Command{
-		Name: "status", Usage: "show how a run is: what it waits for, who is late, how it ended",
+		Name: "status", Usage: "show the state of a run, and what it waits for",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
-		Description: runArgHelp + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
-			"Exits with 0 if the run is up or has ended with 0, 1 if it has failed, 2 if it is on its way or gives no sign of life, " +
+		Description: runArgHelp + " It only reads the run directory. " +
+			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or gives no sign of life, " +
 			"3 if there is no such run, and 64 if the command line is wrong.",
-	}, setting.AssignCategory(resultHeading, own...), s.runStatus)
+	}, setting.AssignCategory(outputHeading, own...), s.runStatus)
 }
 
 func (s *statusCmd) runStatus(args []string) error {

@@ -12,12 +12,12 @@ import (
 func (inv *invocation) stopCommand() *cli.Command {
 	var which runSelector
 	return inv.completeCommand(cli.Command{
-		Name: "stop", Usage: "end a run in good order, from wherever its log directory is seen",
-		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (its newest run)\nbringupd stop   (within a run: that one)",
-		Description: runArgHelp + " It guesses none: outside of a run, name one, or a log directory.",
-	}, setting.AssignCategory(otherHeading, which.newLogDirSetting()), func(args []string) error {
+		Name: "stop", Usage: "end a running job cleanly",
+		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (newest run)\nbringupd stop                 (inside a job: the current run)",
+		Description: runArgHelp + " Outside of a job, give a run or a log directory.",
+	}, setting.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
 		if len(args) == 0 && which.logDirSetting.Source != setting.SourceFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
-			return usageErrorf("cannot tell which run to stop: give its directory, or a log directory whose newest run is meant")
+			return usageErrorf("cannot select a run to stop: give its directory, or a log directory to stop the newest run")
 		}
 		ctx, cancel := withRequestTimeout(context.Background())
 		defer cancel()
@@ -26,7 +26,7 @@ func (inv *invocation) stopCommand() *cli.Command {
 		case err != nil:
 			return err
 		case run.hasEnded:
-			inv.printMessage("run %s has ended already (%s)", run.Name(), run.Path())
+			inv.printMessage("run %s has already ended (%s)", run.Name(), run.Path())
 			return nil
 		}
 		if err := run.RequestStop(ctx); err != nil {

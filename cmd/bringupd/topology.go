@@ -26,10 +26,10 @@ type topologyCmd struct {
 func (inv *invocation) topologyCommand() *cli.Command {
 	s := &topologyCmd{invocation: inv, resources: affinity.AllKinds()}
 	return inv.completeCommand(cli.Command{
-		Name: "topology", Usage: "print what this node has, and which rank would get what of it",
+		Name: "topology", Usage: "show this node's hardware, and how ranks would be bound",
 		UsageText: "bringupd topology [flags]\nsrun --nodes=1 --ntasks=1 bringupd topology --ranks-per-node=gpu",
-		Description: "It shows what this process may use: in a job, that is the job's part of the node. " +
-			"Nothing is bound by it. See also: bringupd check --bind, which tells a rank whether it is where it should be.",
+		Description: "It shows the resources that this process may use: in a job, those of the job. " +
+			"It binds nothing. See also bringupd check --bind, which checks the binding of a rank.",
 	}, s.newSettings(), func([]string) error {
 		_, err := s.runAbandonable(nil, s.printTopology)
 		return err
@@ -37,12 +37,12 @@ func (inv *invocation) topologyCommand() *cli.Command {
 }
 
 func (s *topologyCmd) newSettings() setting.List {
-	perNode := ranksPerNodeSetting(&s.ranksPerNode, "how many ranks this node is to have: a number, or one for each gpu, numa (NUMA node) or core (default: gpu where there are GPUs, or else numa)")
-	bind := bindSetting(&s.resources, "what they are to be bound to")
+	perNode := ranksPerNodeSetting(&s.ranksPerNode, "number of ranks on this node, or one per gpu, numa (NUMA node) or core (default: gpu, or numa without GPUs)")
+	bind := bindSetting(&s.resources, "what each rank is bound to")
 	return slices.Concat(
-		setting.AssignCategory("The ranks", perNode, bind),
-		setting.AssignCategory("The GPUs", nvmlSetting(&s.nvmlPath)),
-		setting.AssignCategory(resultHeading, setting.NewSwitch("json", &s.asJSON, "print it as JSON, for programs").ExcludeSources(setting.SourceVariable)),
+		setting.AssignCategory("Ranks", perNode, bind),
+		setting.AssignCategory("GPUs", nvmlSetting(&s.nvmlPath)),
+		setting.AssignCategory(outputHeading, setting.NewSwitch("json", &s.asJSON, "print JSON").ExcludeSources(setting.SourceVariable)),
 	)
 }
 

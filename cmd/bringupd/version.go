@@ -82,7 +82,7 @@ func newBuildReport(info *debug.BuildInfo) buildReport {
 
 func (inv *invocation) versionCommand() *cli.Command {
 	asJSON := false
-	own := setting.AssignCategory(resultHeading, setting.NewSwitch("json", &asJSON, "print it as JSON, with how it was built").ExcludeSources(setting.SourceVariable))
+	own := setting.AssignCategory(outputHeading, setting.NewSwitch("json", &asJSON, "print JSON, with build information").ExcludeSources(setting.SourceVariable))
 	return inv.completeCommand(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
 		if !asJSON {
 			_, err := fmt.Fprintln(inv.streams.Out, "bringupd", programVersion())
@@ -90,7 +90,7 @@ func (inv *invocation) versionCommand() *cli.Command {
 		}
 		info, ok := debug.ReadBuildInfo()
 		if !ok {
-			return fmt.Errorf("cannot tell how this program was built: its linker has left nothing of it")
+			return fmt.Errorf("cannot read the build information: the linker has not stored any")
 		}
 		encoder := json.NewEncoder(inv.streams.Out)
 		encoder.SetIndent("", "  ")

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -16,53 +18,70 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 )
 
-const worldHeading = "A world of ranks"
-
-// worldSettings returns the settings of a driver that runs as ranks on all nodes. The numbers of
-// ranks have no variables, because the variables of a rank have the same names.
-func (o *options) worldSettings() setting.List {
+// rankSettings returns the settings of a driver that runs as ranks on all nodes.
+func (o *options) rankSettings() setting.List {
 	w := &o.cfg.World
-	perNode := setting.List{ranksPerNodeSetting(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").ExcludeSources(setting.SourceVariable)}
 	stdin := setting.NewValue("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
 		if rank < 0 {
 			return noStdinWord
 		}
 		return rank
-	}, "the rank that is given standard input, or none")
-	mpirun := eitherSetting("mpirun", "auto", "off", &w.NoMPIRun, "auto: where --framework is none and there are no ranks, an mpirun of the driver's brings up its daemons by bringupd rsh; or off")
-	perNode = append(perNode, foreignSettings()...)
-	return append(setting.AssignCategory("The driver's own mpirun", mpirun), setting.AssignCategory(worldHeading, append(perNode,
-		setting.NewNumber("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").ExcludeSources(setting.SourceVariable),
-		setting.NewChoice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
-		setting.NewSwitch("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores, and spawn more than it has slots"),
-		setting.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32, "how many ranks a node may have in all, those too that MPI programs spawn or the driver's mpirun starts (default: one a GPU where there are GPUs, one a core elsewhere)"),
-		setting.NewSwitch("allow-launcher", &w.AllowLauncher, "let the driver, or what each rank runs, be torchrun or another program that starts processes on its own node alone"),
+	}, "rank that gets standard input, or none")
+	return setting.AssignCategory("Ranks",
+		variablesSetting("env", &w.Env, "environment variable of the ranks; overrides all others except BRINGUPD_… (repeatable)").ExcludeSources(setting.SourceVariable),
+		setting.NewChoice("output", outputmux.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
+		setting.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
+		setting.NewSwitch("merge-identical", &w.Merge, "merge identical lines of a node's ranks, prefixed with [0-7]; waits 200ms"),
+		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank has used CPU time or printed anything for this time (default: never)"),
+		eitherSetting("hang-signs", "any", "output", &w.HangOutput, "signs of activity for --hang-timeout: any, or output (for ranks that use CPU time while they wait)"),
+		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "if a rank fails: end (the job), or continue"),
 		bindSetting(&w.Bind, "what each rank is bound to"),
-		setting.NewSwitch("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
-		setting.NewChoice("output", outputmux.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
-		setting.NewSwitch("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
-		setting.NewSwitch("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
-		stdin,
-		variablesSetting("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch("bind-strict", &w.BindStrict, "end the job with 75 if a rank cannot be bound as planned"),
+		setting.NewChoice("rank-order", ranks.Orders, (*string)(&w.Order), "order of rank numbers: node (node by node) or round-robin"),
+		setting.NewSwitch("oversubscribe", &w.Oversubscribe, "allow more ranks than GPUs or cores, and spawns beyond the slots"),
+		setting.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32, "maximum number of ranks per node, including those that MPI programs spawn or the driver's mpirun starts (default: one per GPU, or one per core without GPUs)"),
+		setting.NewSwitch("allow-launcher", &w.AllowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the driver or the program of ranks"),
 		pmixSetting(&w.PMIx),
-		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
-		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 when no rank has used CPU time or printed anything for as long; 0: never"),
-		eitherSetting("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
-	)...)...)
+		stdin,
+		eitherSetting("mpirun", "auto", "off", &w.NoMPIRun, "support an mpirun that the driver starts, by bringupd rsh: auto (with --framework=none, without ranks) or off"),
+	)
 }
 
-// foreignSettings are the flags of mpirun and torchrun for the number of ranks.
-func foreignSettings() (flags setting.List) {
-	for name, of := range map[string]string{"np": "mpirun", "nproc-per-node": "torchrun", "nproc_per_node": "torchrun"} {
-		instead := "ranks-per-node"
-		if name == "np" {
-			instead = "ranks"
-		}
-		flags = append(flags, setting.NewForeign(name, "N", func(value string) string {
-			return fmt.Sprintf("this flag is %s's; give --%s=%s, and the program behind -- without %s", of, instead, setting.EscapeLineEnds(value), of)
-		}).ExcludeSources(setting.SourceVariable, setting.SourceFile))
+// replaceUsageError returns the message for an error of the flag parser, with a hint for a flag of
+// another launcher.
+func replaceUsageError(c *cli.Context, err error, isSubcommand bool) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	name = strings.TrimLeft(name, "-")
+	isJob := slices.ContainsFunc(c.Command.Flags, func(flag cli.Flag) bool { return flag.Names()[0] == "ranks" })
+	if hint := foreignFlagHint(name); unknown && isJob && hint != "" {
+		return usageErrorf("cannot use --%s: this flag is %s", name, hint)
 	}
-	return flags
+	return setting.ReplaceUsageError(c, err, isSubcommand)
+}
+
+// foreignFlagHint returns the owner of a flag of torchrun or mpirun, and the replacement.
+func foreignFlagHint(name string) string {
+	switch strings.ReplaceAll(name, "_", "-") {
+	case "np", "n":
+		return "mpirun's; give --ranks=N, and the program after -- without mpirun"
+	case "ppn", "npernode":
+		return "mpirun's; give --ranks-per-node=N, and the program after -- without mpirun"
+	case "host", "hostfile", "machinefile":
+		return "mpirun's; start bringupd by srun, or without a batch system by bringupd hosts"
+	case "map-by", "rank-by":
+		return "mpirun's; give --ranks-per-node and --rank-order"
+	case "bind-to":
+		return "mpirun's; give --bind"
+	case "x":
+		return "mpirun's; give --env=NAME=VALUE"
+	case "nproc-per-node":
+		return "torchrun's; give --ranks-per-node=N, and the program after -- without torchrun"
+	case "max-restarts":
+		return "torchrun's; give --restarts=N"
+	case "node-rank", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "standalone":
+		return "torchrun's; omit it: each rank gets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+	}
+	return ""
 }
 
 // eitherSetting accepts one of two words, the second of which means true.
@@ -82,10 +101,10 @@ func pmixSetting(to *string) *setting.Setting {
 	words := []string{pmix.Auto, pmix.On, pmix.Off}
 	s := setting.NewValue("pmix", "FILE", to, func(value string) (string, error) {
 		if !slices.Contains(words, value) && !filepath.IsAbs(value) {
-			return "", errors.New("give auto, on, off, or the whole path of a libpmix.so.2")
+			return "", errors.New("give auto, on, off, or the absolute path of a libpmix.so.2")
 		}
 		return value, nil
-	}, setting.ShowUnchanged, "serve PMIx to ranks, which Open MPI needs: auto (if the program may use it and a libpmix is found), on, off, or the path of the libpmix to serve by")
+	}, setting.ShowUnchanged, "PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is found), on, off, or the path of a libpmix")
 	s.AcceptedWords = words
 	return s
 }
@@ -110,7 +129,7 @@ func variablesSetting(name string, to *[]string, usage string) *setting.Setting 
 		case variable == "" || !given:
 			return nil, errors.New("give NAME=VALUE")
 		case strings.HasPrefix(variable, "BRINGUPD_"):
-			return nil, errors.New("the variables that begin with BRINGUPD_ are bringupd's own")
+			return nil, errors.New("variables that begin with BRINGUPD_ are reserved")
 		}
 		return append(*to, value), nil
 	}, setting.ShowUnchanged, usage)
@@ -120,11 +139,11 @@ func variablesSetting(name string, to *[]string, usage string) *setting.Setting 
 
 // ranksPerNodeSetting accepts the number of ranks of a node.
 func ranksPerNodeSetting(to *string, usage string) *setting.Setting {
-	s := setting.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, func(told string) any {
-		if told == "" {
+	s := setting.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, func(count string) any {
+		if count == "" {
 			return nil
 		}
-		return told
+		return count
 	}, usage)
 	s.AcceptedWords = ranks.Units
 	return s
@@ -133,7 +152,7 @@ func ranksPerNodeSetting(to *string, usage string) *setting.Setting {
 // bindSetting accepts the resources to which ranks are bound.
 func bindSetting(to *affinity.ResourceKinds, usage string) *setting.Setting {
 	s := setting.NewValue("bind", "KINDS", to, affinity.ParseKinds, func(k affinity.ResourceKinds) any { return k.String() },
-		usage+": auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
+		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu")
 	s.AcceptedWords = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s
 }

@@ -154,7 +154,7 @@ func TestHostsThatAreNotReady(t *testing.T) {
 	t.Run("one of two that can't be reached can be spared", func(t *testing.T) {
 		j := bed.onHosts(t, ssh, "n0,n2,n1", "--nnodes=2", "--", "sh", "-c", "echo $BRINGUPD_HOSTS")
 		j.wantCode(0)
-		if said := j.stderr.String(); !strings.Contains(said, "going on without n2: 0 more") || j.stdout.String() != "n0,n1\n" {
+		if said := j.stderr.String(); !strings.Contains(said, "continuing without n2: 0 spares") || j.stdout.String() != "n0,n1\n" {
 			t.Errorf("it said: %s%s", &j.stdout, said)
 		}
 		j = bed.onHosts(t, ssh, "n0,n2,n3", "--nnodes=2", "--", "true")

@@ -28,7 +28,7 @@ func readConfig(path string, read func(what, path string) ([]byte, error), all L
 		return nil, UsageErrorf("cannot read the configuration %s: %v", path, err)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, UsageErrorf("cannot read the configuration %s: give one document, without a second one behind ---", path)
+		return nil, UsageErrorf("cannot read the configuration %s: give one document, without a second one after ---", path)
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {

@@ -111,13 +111,16 @@ func (s *Setting) HelpSyntax() string {
 // NonBreakingSpace is a non-breaking space.
 const NonBreakingSpace = "\u00a0"
 
-// DefaultText returns the default value, unless the usage text already has it.
-func (s *Setting) DefaultText() string {
-	value := s.CurrentValue()
-	if value == nil || s.Placeholder == "" || s.IsRepeatable || value == "" {
-		return ""
+// HelpText returns the usage text with the default and the environment variable.
+func (s *Setting) HelpText() string {
+	text, value := s.Usage, s.CurrentValue()
+	if value != nil && s.Placeholder != "" && !s.IsRepeatable && value != "" && !strings.Contains(text, "(default:") {
+		text += fmt.Sprintf(" (default:"+NonBreakingSpace+"%v)", value)
 	}
-	return fmt.Sprintf(" (default:"+NonBreakingSpace+"%v)", value)
+	if s.HasEnvVariable() {
+		text += " [" + s.EnvVariable() + "]"
+	}
+	return text
 }
 
 // AssignCategory assigns settings to a heading of --help.

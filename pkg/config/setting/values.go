@@ -100,18 +100,9 @@ func NewDuration(name string, to *time.Duration, usage string) *Setting {
 // NewRemoved returns the setting of a flag that this release no longer has. Any value for it is
 // refused with instead, a clause that names the replacement. The shape is that of the former value.
 func NewRemoved(name, shape, instead string) *Setting {
-	s := NewForeign(name, shape, func(string) string { return "this flag was removed: " + instead })
-	s.isRemoved = true
-	return s
-}
-
-// NewForeign returns the setting of a flag that only other programs have. Any value for it is
-// refused with the reason, a clause that names the flag to use.
-func NewForeign(name, shape string, reason func(value string) string) *Setting {
-	s := &Setting{
-		Name: name, Placeholder: shape,
-		SetValue:     func(value string) error { return errors.New(reason(value)) },
+	return &Setting{
+		Name: name, Placeholder: shape, Hidden: true, isRemoved: true,
+		SetValue:     func(string) error { return errors.New("this flag was removed: " + instead) },
 		CurrentValue: func() any { return nil },
 	}
-	return s.HideFromHelp()
 }
