@@ -161,7 +161,7 @@ func (inv *invocation) newApp() *cli.App {
 	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.simulateCommand(),
 		inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
 	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
-		removedCommand("pmi", "give a program of your MPI in its place, as in docs/mpi.md"))
+		removedCommand("pmi", "use a program of your MPI instead, see docs/mpi.md"))
 	return app
 }
 

@@ -37,24 +37,18 @@ func nvmlSetting(to *string) *setting.Setting {
 
 // rulesSetting returns a setting that accepts rules for findings.
 func rulesSetting(name string, to *[]check.Rule, usage string) *setting.Setting {
-	return &setting.Setting{
-		Name: name, Placeholder: "ID=WORD", Usage: usage, IsRepeatable: true,
-		SetValue: func(value string) error {
-			rule, err := check.ParseRule(value)
-			if err != nil {
-				return err
-			}
-			*to = append(*to, rule)
-			return nil
-		},
-		CurrentValue: func() any {
-			var words []string
-			for _, rule := range *to {
-				words = append(words, rule.String())
-			}
-			return words
-		},
-	}
+	s := setting.NewValue(name, "ID=WORD", to, func(value string) ([]check.Rule, error) {
+		rule, err := check.ParseRule(value)
+		return append(*to, rule), err
+	}, func(rules []check.Rule) any {
+		var words []string
+		for _, rule := range rules {
+			words = append(words, rule.String())
+		}
+		return words
+	}, usage)
+	s.IsRepeatable = true
+	return s
 }
 
 // commandsSetting returns a setting that accepts shell commands, none of which may be empty.
@@ -100,7 +94,7 @@ func validateChecks(all setting.List, cfg check.Config, gpus int) error {
 		if ids := nodecheck.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
 			if rule.Matches(removedChecks...) {
 				return usageErrorf("cannot use --check=%s: this check was removed: give --active-check with a command "+
-					"of your own, as in docs/checks.md", rule)
+					"of your own, see docs/checks.md", rule)
 			}
 			return usageErrorf("cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
 		}

@@ -44,28 +44,21 @@ func completeWords(words ...string) cli.BashCompleteFunc {
 }
 
 // completeFlags prints the flags of a subcommand that begin with partial, or the values of a flag.
-// The library's own function prints hidden flags, too.
+// The library's own function prints hidden flags, but no values.
 func completeFlags(command *cli.Command, partial string) cli.BashCompleteFunc {
 	return func(c *cli.Context) {
-		for _, flag := range command.Flags {
-			s, ours := flag.(*setting.Setting)
-			if !ours || s.Hidden || !strings.HasPrefix(partial, "-") {
-				continue
-			}
-			text := "--" + s.Name
+		for _, s := range visibleSettings(command) {
+			texts := []string{"--" + s.Name}
 			if s.Placeholder != "" {
-				text += "="
+				texts[0] += "="
 			}
-			candidates := []string{text}
-			if s.Placeholder != "" && strings.HasPrefix(partial, text) {
-				candidates = nil
-				for _, word := range s.AcceptedWords {
-					candidates = append(candidates, text+word)
-				}
+			for _, word := range s.AcceptedWords {
+				texts = append(texts, texts[0]+word)
 			}
-			for _, candidate := range candidates {
-				if strings.HasPrefix(candidate, partial) {
-					_, _ = fmt.Fprintln(c.App.Writer, candidate)
+			isValue := strings.HasPrefix(partial, texts[0])
+			for i, text := range texts {
+				if strings.HasPrefix(partial, "-") && strings.HasPrefix(text, partial) && (i > 0) == isValue {
+					_, _ = fmt.Fprintln(c.App.Writer, text)
 				}
 			}
 		}

@@ -29,7 +29,7 @@ func TestDocs(t *testing.T) {
 }
 
 // about is the description of the program: the first sentence of its help.
-var about, _, _ = strings.Cut(strings.ReplaceAll(overviewStart, "\n", " "), "  ")
+var about, _, _ = strings.Cut(strings.ReplaceAll(overviewText(&cli.App{}), "\n", " "), "  ")
 
 // sameAsRun reports whether run has the flag, too, with the same description.
 func sameAsRun(s *setting.Setting) bool {
@@ -129,7 +129,8 @@ func manual(app *cli.App) string {
 	for _, o := range health.OutcomeTable() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}
-	_, text, _ := strings.Cut(overviewStart, "Examples:\n")
+	_, text, _ := strings.Cut(overviewText(&cli.App{}), "Examples:\n")
+	text, _, _ = strings.Cut(text, "\n\n")
 	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) + "\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
 	return b.String()
 }

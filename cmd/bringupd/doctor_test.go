@@ -123,7 +123,7 @@ func TestDoctorRefuses(t *testing.T) {
 		{
 			"the removed transfers", []string{"--active=long"},
 			"cannot use --active=long: this flag was removed: for the GPUs, give --active-check with " +
-				"dcgmi diag, as in docs/checks.md; for the network, run nccl-tests or perftest",
+				"dcgmi diag, see docs/checks.md; for the network, run nccl-tests or perftest",
 		},
 		{"no time at all", []string{"--join-timeout=0s"}, "cannot use --join-timeout=0s: give 1s to "},
 		{"another framework's flag", []string{"--ray-port=1"}, "cannot use --ray-port"},

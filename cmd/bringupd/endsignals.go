@@ -44,7 +44,7 @@ func (inv *invocation) withSignals(do func(ctx context.Context, again <-chan str
 	ctx, again, stop := inv.handleSignals()
 	defer stop()
 	err := do(ctx, again)
-	if by, told := errors.AsType[*signalError](context.Cause(ctx)); told {
+	if by, isSignal := errors.AsType[*signalError](context.Cause(ctx)); isSignal {
 		inv.exitCode = by.exitCode()
 		return nil
 	}
@@ -59,16 +59,16 @@ const (
 )
 
 // readUserFile reads a file that the user names, which may be a named pipe or the result of
-// "<(...)" in a shell. what describes it in errors. If a signal to end arrives, the error is a
-// *stopped.
+// "<(...)" in a shell. what describes it in errors. If a signal ends the reading, the error is a
+// *signalError.
 func (inv *invocation) readUserFile(what, path string) ([]byte, error) {
 	ctx, _, stop := inv.handleSignals()
 	defer stop()
 	within, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("no data within %s", fileTimeout))
 	defer cancel()
 	text, err := files.ReadLimited(within, path, maxFileBytes)
-	switch by, told := errors.AsType[*signalError](context.Cause(ctx)); {
-	case told:
+	switch by, isSignal := errors.AsType[*signalError](context.Cause(ctx)); {
+	case isSignal:
 		return nil, by
 	case err != nil:
 		return nil, usageErrorf("cannot read %s: %v", what, err)
@@ -87,8 +87,8 @@ func (inv *invocation) runAbandonable(second error, do func(ctx context.Context)
 		case <-again:
 			err = second
 		}
-		by, told := errors.AsType[*signalError](context.Cause(ctx))
-		if signalled = told; !told {
+		by, isSignal := errors.AsType[*signalError](context.Cause(ctx))
+		if signalled = isSignal; !isSignal {
 			return err
 		}
 		if err != nil && !errors.Is(err, by) {

@@ -19,31 +19,15 @@ const (
 	flagColumnWidth = 28 // columns for the flag
 )
 
-// textFiles are the completion scripts, and the topics of "bringupd help".
+// textFiles are the completion scripts, and the overview and the topics of "bringupd help".
 //
-//go:embed completion topics
+//go:embed completion topics overview.txt
 var textFiles embed.FS
 
 // codesTopic is the topic that is generated from the table of exit codes.
 const codesTopic = "codes"
 
 var helpTopics = []string{codesTopic, "probes", "env", "ray"}
-
-const overviewStart = `bringupd starts one daemon on each node of a batch allocation, checks the nodes,
-runs a driver or ranks (Ray, Dask, torch, MPI), and reports why a job failed.
-
-Usage: bringupd [SUBCOMMAND] [flags] [-- driver [args]]
-
-Examples:
-  srun --kill-on-bad-exit=1 --wait=0 bringupd --framework=ray -- ./train.py
-  srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=gpu -- ./train.py
-  bringupd local --nodes=4 --framework=ray -- ./train.py
-`
-
-const overviewEnd = `
-More: bringupd help run (all flags), help SUBCOMMAND, help codes|probes|env|ray
-Documentation: https://github.com/bringupd/bringupd
-`
 
 func (inv *invocation) helpCommand() *cli.Command {
 	return &cli.Command{
@@ -84,22 +68,21 @@ func commandNames(app *cli.App) (names []string) {
 // verbatimTemplate returns a template that yields the text unchanged.
 func verbatimTemplate(text string) string { return "{{" + strconv.Quote(text) + "}}" }
 
-// overviewText returns the output of "bringupd help".
+// overviewText returns the output of "bringupd help". The last lines of the text explain help.
 func overviewText(app *cli.App) string {
+	text, _ := textFiles.ReadFile("overview.txt") // it is embedded
 	var b strings.Builder
-	b.WriteString(overviewStart)
 	group := ""
 	for _, command := range app.VisibleCommands() {
-		if command.Name == "help" {
-			continue // the last lines explain it
-		}
 		if command.Category != group {
 			group = command.Category
 			fmt.Fprintf(&b, "\n%s:\n", group)
 		}
-		fmt.Fprintf(&b, "  %-11s %s\n", command.Name, command.Usage)
+		if command.Name != "help" {
+			fmt.Fprintf(&b, "  %-11s %s\n", command.Name, command.Usage)
+		}
 	}
-	return b.String() + overviewEnd
+	return strings.Replace(string(text), "COMMANDS", b.String(), 1)
 }
 
 // helpText returns the help for a subcommand.

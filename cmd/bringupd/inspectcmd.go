@@ -40,8 +40,8 @@ func (inv *invocation) newNodeCheckCmd(jsonUsage, verboseUsage string) *nodeChec
 	own := setting.AssignCategory(outputHeading, setting.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(setting.SourceVariable), setting.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(setting.SourceVariable))
 	l.allSettings = append(l.allSettings, own...)
 	l.allSettings = append(l.allSettings, setting.AssignCategory(checkHeading, setting.NewRemoved("active", "WORD", "for the GPUs, "+
-		"give --active-check with dcgmi diag, as in docs/checks.md; for the network, run nccl-tests "+
-		"or perftest, as in docs/doctor.md").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
+		"give --active-check with dcgmi diag, see docs/checks.md; for the network, run nccl-tests "+
+		"or perftest, see docs/doctor.md").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
 	return l
 }
 

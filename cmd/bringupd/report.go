@@ -30,8 +30,6 @@ type reportCmd struct {
 // reportReadTimeout is the timeout for reading a run from a file system that may be unresponsive.
 const reportReadTimeout = 2 * time.Minute
 
-var errReportReadTimeout = errors.New("timed out")
-
 func (inv *invocation) reportCommand() *cli.Command {
 	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
 	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of all formats except html").WithShortName("o")
@@ -59,7 +57,7 @@ func (r *reportCmd) runReport(args []string) error {
 	if format != report.FormatHTML && !r.outputSetting.IsSet() {
 		r.outputPath = "-"
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), reportReadTimeout, errReportReadTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), reportReadTimeout, errRequestTimeout)
 	defer cancel()
 	view, err := r.readRun(ctx, args)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestReportRefuses(t *testing.T) {
 			"cannot use --compare=nowhere: this flag was removed: run bringupd report --format=json for each",
 		}},
 		{"a driver", []string{dir, "--", "x"}, []string{"cannot use a driver"}},
-		{"a mistyped flag", []string{dir, "--formt=md"}, []string{"cannot use --formt: there is no such flag; the nearest is --format"}},
+		{"a mistyped flag", []string{dir, "--formt=md"}, []string{"cannot use --formt: there is no such flag; did you mean --format?"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

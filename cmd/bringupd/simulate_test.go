@@ -22,7 +22,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"no number", []string{"--nodes=4,many", "--dir=."}, 64, []string{"cannot use --nodes=4,many: give whole numbers from 1 to 16384"}},
 		{"too many nodes", []string{"--nodes=16385", "--dir=."}, 64, []string{"cannot use --nodes=16385: give whole numbers from 1 to 16384"}},
 		{"no nodes between commas", []string{"--nodes=4,,5", "--dir=."}, 64, []string{"cannot use --nodes=4,,5"}},
-		{"a time without a unit", []string{"--nodes=4", "--dir=.", "--op-latency=1"}, 64, []string{"cannot use --op-latency=1: it has no unit"}},
+		{"a time without a unit", []string{"--nodes=4", "--dir=.", "--op-latency=1"}, 64, []string{"cannot use --op-latency=1: the unit is missing"}},
 		{"a time that is over", []string{"--nodes=4", "--dir=.", "--op-latency=-1ms"}, 64, []string{"cannot use --op-latency=-1ms: give a time of 0s to 1s"}},
 		{"a peer timeout that no job may have", []string{"--nodes=4", "--dir=.", "--peer-timeout=1ms"}, 64, []string{"cannot use --peer-timeout=1ms: give at least 1s"}},
 		{"a death of nobody's", []string{"--nodes=4", "--dir=.", "--death=heads"}, 64, []string{"cannot use --death=heads: give one of worker, head"}},
@@ -33,7 +33,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"JSON into nowhere", []string{"--nodes=4", "--dir=.", "--json=no/where"}, 64, []string{"cannot write --json=no/where: give a file in an existing directory"}},
 		{"an argument", []string{"--nodes=4", "--dir=.", "x"}, 64, []string{`cannot use "x": bringupd simulate has no arguments`}},
 		{"a driver", []string{"--nodes=4", "--dir=.", "--", "x"}, 64, []string{"cannot use a driver: bringupd simulate starts none"}},
-		{"a mistyped flag", []string{"--node=4", "--dir=."}, 64, []string{"cannot use --node: there is no such flag; the nearest is --nodes"}},
+		{"a mistyped flag", []string{"--node=4", "--dir=."}, 64, []string{"cannot use --node: there is no such flag; did you mean --nodes?"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

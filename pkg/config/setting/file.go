@@ -32,7 +32,7 @@ func readConfig(path string, read func(what, path string) ([]byte, error), all L
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, UsageErrorf("cannot read the configuration %s:%d: give settings by the flags' names, as in \"%s: …\"", path, top.Line, all.FilterSettings((*Setting).IsFileKey)[0].Name)
+		return nil, UsageErrorf("cannot read the configuration %s:%d: use the flags' names as keys, for example \"%s: …\"", path, top.Line, all.FilterSettings((*Setting).IsFileKey)[0].Name)
 	}
 	return applyConfig(path, top, all)
 }
@@ -43,16 +43,16 @@ func applyConfig(path string, top *yaml.Node, all List) (driver []string, err er
 		key, value := top.Content[i], resolveAlias(top.Content[i+1])
 		at := fmt.Sprintf("%s:%d", path, key.Line)
 		if key.Kind != yaml.ScalarNode {
-			return nil, UsageErrorf("cannot use %s: a key is the plain name of a setting", at)
+			return nil, UsageErrorf("cannot use %s: a key must be the name of a setting", at)
 		}
 		if line, twice := seen[key.Value]; twice {
-			return nil, UsageErrorf("cannot use %s: line %d gives %q, too", at, line, key.Value)
+			return nil, UsageErrorf("cannot use %s: %s is already set in line %d", at, key.Value, line)
 		}
 		seen[key.Value] = key.Line
 		if key.Value == DriverFileKey {
 			driver, err = scalarValues(value)
 			if value.Kind != yaml.SequenceNode || err != nil {
-				return nil, UsageErrorf("cannot use %s: give the driver as a list of its words, as in [python, train.py]", at)
+				return nil, UsageErrorf("cannot use %s: give the driver as a list, for example [python, train.py]", at)
 			}
 			continue
 		}
@@ -69,7 +69,7 @@ func applyConfig(path string, top *yaml.Node, all List) (driver []string, err er
 
 func unknownKeyError(at, key string, all List) error {
 	if s := all.FindSetting(key); s != nil && !s.Hidden {
-		return UsageErrorf("cannot use %s: %s can't be given in the file, but by --%s", at, key, key)
+		return UsageErrorf("cannot use %s: %s cannot be set in the file: use --%s", at, key, key)
 	}
 	var known []string
 	for _, s := range all.FilterSettings((*Setting).IsFileKey) {

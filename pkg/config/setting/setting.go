@@ -26,15 +26,11 @@ const (
 // Setting is a single setting. It has a flag, and usually also a variable and a key of the
 // configuration file.
 type Setting struct {
-	Name          string
-	shortName     string // the flag's short form; usually empty
-	Category      string // the heading in --help
-	Usage         string
-	Placeholder   string   // placeholder of the value in --help; empty for a switch
-	AcceptedWords []string // the accepted or suggested words, if there are such
+	cli.GenericFlag          // name, aliases, category and usage text
+	Placeholder     string   // placeholder of the value in --help; empty for a switch
+	AcceptedWords   []string // the accepted or suggested words, if there are such
 	// Framework is the framework to which the setting applies; empty for all.
 	Framework       string
-	Hidden          bool     // not shown by --help
 	isRemoved       bool     // known only to name its replacement
 	excludedSources []Source // sources that must not give it
 	IsRepeatable    bool     // it may be given several times, and every value counts
@@ -66,11 +62,6 @@ func (s *Setting) Apply(set *flag.FlagSet) error {
 	return nil
 }
 
-// Names returns the flag's name, and its short form if it has one.
-func (s *Setting) Names() []string {
-	return slices.DeleteFunc([]string{s.Name, s.shortName}, func(name string) bool { return name == "" })
-}
-
 // IsSet reports whether the value is not the default.
 func (s *Setting) IsSet() bool { return s.Source != SourceDefault }
 
@@ -87,7 +78,7 @@ func (s *Setting) Set(value string) error {
 // String returns the last value, because the parser copies it from the flag's short form to its
 // name.
 func (s *Setting) String() string {
-	if s.shortName == "" || len(s.RawValues) == 0 {
+	if len(s.Aliases) == 0 || len(s.RawValues) == 0 {
 		return ""
 	}
 	return s.RawValues[len(s.RawValues)-1]
@@ -101,8 +92,8 @@ func (s *Setting) HelpSyntax() string {
 	switch {
 	case s.Placeholder != "":
 		return "--" + s.Name + "=" + s.Placeholder
-	case s.shortName != "":
-		return "-" + s.shortName + ", --" + s.Name
+	case len(s.Aliases) > 0:
+		return "-" + s.Aliases[0] + ", --" + s.Name
 	default:
 		return "--" + s.Name
 	}
@@ -145,7 +136,7 @@ func (s *Setting) HideFromHelp() *Setting {
 
 // WithShortName adds a short form of one letter to the setting.
 func (s *Setting) WithShortName(letter string) *Setting {
-	s.shortName = letter
+	s.Aliases = []string{letter}
 	return s
 }
 

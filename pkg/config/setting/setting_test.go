@@ -24,7 +24,7 @@ func TestSources(t *testing.T) {
 		{name: "file", file: path, want: 3, origin: path + ":1"},
 		{name: "variable over file", file: path, variable: "4", want: 4, origin: "BRINGUPD_NUMBER"},
 		{name: "flag over all", file: path, variable: "x", flag: "5", want: 5, origin: "--number"},
-		{name: "wrong", variable: "x", origin: "BRINGUPD_NUMBER", err: "cannot use BRINGUPD_NUMBER=x: give a whole number of 1 to 9"},
+		{name: "wrong", variable: "x", origin: "BRINGUPD_NUMBER", err: "cannot use BRINGUPD_NUMBER=x: give a whole number from 1 to 9"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			all := examples()

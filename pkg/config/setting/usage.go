@@ -29,15 +29,15 @@ func IsUsageError(err error) bool {
 
 // ReplaceUsageError replaces an error of the flag parser by our own message.
 func ReplaceUsageError(c *cli.Context, err error, _ bool) error {
-	said := err.Error()
-	if name, ok := strings.CutPrefix(said, "flag provided but not defined: -"); ok {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		name = strings.TrimLeft(name, "-")
 		return UsageErrorf("cannot use --%s: there is no such flag%s", name, SuggestNearest("--", name, flagNames(c.Command)))
 	}
-	if name, ok := strings.CutPrefix(said, "flag needs an argument: -"); ok {
-		return UsageErrorf("cannot use --%s: it takes a value", name)
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return UsageErrorf("cannot use --%s: it needs a value", name)
 	}
-	return UsageErrorf("cannot understand the command line: %s", said)
+	return UsageErrorf("cannot understand the command line: %s", text)
 }
 
 func flagNames(command *cli.Command) (names []string) {
@@ -57,7 +57,7 @@ func SuggestNearest(prefix, word string, known []string) string {
 	if best == "" {
 		return ""
 	}
-	return "; the nearest is " + prefix + best
+	return "; did you mean " + prefix + best + "?"
 }
 
 // FlagsFirst moves the flags of a subcommand before its arguments, because the parser stops at the

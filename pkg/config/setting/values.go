@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
@@ -16,7 +18,7 @@ import (
 // NewValue returns a setting of one value, with functions that parse and show it.
 func NewValue[T any](name, shape string, to *T, parse func(string) (T, error), show func(T) any, usage string) *Setting {
 	return &Setting{
-		Name: name, Placeholder: shape, Usage: usage,
+		GenericFlag: cli.GenericFlag{Name: name, Usage: usage}, Placeholder: shape,
 		SetValue: func(value string) error {
 			parsed, err := parse(value)
 			if err == nil {
@@ -54,7 +56,7 @@ func NewNumber(name string, to *int, least, most int, usage string) *Setting {
 	return NewValue(name, "N", to, func(value string) (int, error) {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("give a whole number of %d to %d", least, most)
+			return 0, fmt.Errorf("give a whole number from %d to %d", least, most)
 		}
 		return n, nil
 	}, func(n int) any {
@@ -91,9 +93,9 @@ func NewDuration(name string, to *time.Duration, usage string) *Setting {
 			return parsed, nil
 		}
 		if _, err := strconv.ParseFloat(value, 64); err == nil {
-			return 0, errors.New("it has no unit: give one, as in 90s, 5m or 250ms")
+			return 0, errors.New("the unit is missing: give, for example, 90s, 5m or 250ms")
 		}
-		return 0, errors.New("give a number and its unit, as in 90s, 5m or 250ms")
+		return 0, errors.New("give a number with a unit, for example 90s, 5m or 250ms")
 	}, func(d time.Duration) any { return textutil.FlagDuration(d) }, usage)
 }
 
@@ -101,7 +103,7 @@ func NewDuration(name string, to *time.Duration, usage string) *Setting {
 // refused with instead, a clause that names the replacement. The shape is that of the former value.
 func NewRemoved(name, shape, instead string) *Setting {
 	return &Setting{
-		Name: name, Placeholder: shape, Hidden: true, isRemoved: true,
+		GenericFlag: cli.GenericFlag{Name: name, Hidden: true}, Placeholder: shape, isRemoved: true,
 		SetValue:     func(string) error { return errors.New("this flag was removed: " + instead) },
 		CurrentValue: func() any { return nil },
 	}
