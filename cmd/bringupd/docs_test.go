@@ -37,10 +37,6 @@ func sameAsRun(s *setting.Setting) bool {
 	return of != nil && !of.Hidden && of.Usage == s.Usage
 }
 
-func meaning(s *setting.Setting) string {
-	return strings.ReplaceAll(s.HelpText(), setting.NonBreakingSpace, " ")
-}
-
 // markdown returns docs/cli.md.
 func markdown(app *cli.App) string {
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
@@ -65,7 +61,7 @@ func markdown(app *cli.App) string {
 				heading = s.Category
 				fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", s.HelpSyntax(), cell(meaning(s)))
+			fmt.Fprintf(&b, "| `%s` | %s |\n", s.HelpSyntax(), cell(s.HelpText()))
 		}
 		if shared {
 			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
@@ -119,7 +115,7 @@ func manual(app *cli.App) string {
 				heading = s.Category
 				fmt.Fprintf(&b, ".SS \"%s\"\n", roff(heading))
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.HelpSyntax()), roff(meaning(s)))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.HelpSyntax()), roff(s.HelpText()))
 		}
 		if shared {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
@@ -138,7 +134,7 @@ func manual(app *cli.App) string {
 // roff escapes a text so that it is shown unchanged: a dash can be copied, and no line begins with
 // a request.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, setting.NonBreakingSpace, `\ `, "…", `\&...`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, "…", `\&...`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, ".") {

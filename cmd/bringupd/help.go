@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -142,24 +143,18 @@ func writeEntry(b *strings.Builder, name, meaning string) {
 // wrapText breaks a text into indented lines.
 func wrapText(text, indent string) string {
 	var b strings.Builder
-	column := helpWidth
-	for word := range strings.SplitSeq(text, " ") {
-		length := len([]rune(word))
-		switch {
-		case b.Len() == 0:
-			b.WriteString(indent)
-			column = len(indent)
-		case column+1+length > helpWidth:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteString(" ")
-			column++
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if line != indent && utf8.RuneCountInString(line+" "+word) > helpWidth {
+			b.WriteString(line + "\n")
+			line = indent
 		}
-		b.WriteString(word)
-		column += length
+		if line != indent {
+			line += " "
+		}
+		line += word
 	}
-	return strings.ReplaceAll(b.String(), setting.NonBreakingSpace, " ") + "\n"
+	return b.String() + line + "\n"
 }
 
 // exitCodeTable returns the table of exit codes.

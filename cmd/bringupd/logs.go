@@ -37,7 +37,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 		UsageText: "bringupd logs [flags] [driver | head | ranks | rank-N | NODE] [RUN | LOG-DIR]\n" +
 			"bringupd logs [flags] FRAMEWORK [NODE [FILE]] [RUN | LOG-DIR]",
 		Description: "NODE is a node's index or host name. " + runArgHelp +
-			" Without a selection it prints the log of the driver or, if there is none, those of all ranks or of the head's service. " +
+			" Without a selection the command prints the log of the driver or, if there is none, those of all ranks or of the head's service. " +
 			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
 			"On a terminal, control characters are escaped.",
 	}, setting.AssignCategory(outputHeading, own...), r.runLogs)

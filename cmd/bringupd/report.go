@@ -43,7 +43,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "report", Usage: "write a report of a run, with the cause of its failure",
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest run)\nbringupd report --format=text [RUN]",
-		Description: runArgHelp + " It only needs the run directory, during the job or later. " +
+		Description: runArgHelp + " The command only needs the run directory, during the job or later. " +
 			"The HTML page is a single file without external resources. Exits with 0 if the report was written, and 64 if there is no such run.",
 	}, setting.AssignCategory(outputHeading, own...), r.runReport)
 }

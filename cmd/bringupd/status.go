@@ -45,7 +45,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
-		Description: runArgHelp + " It only reads the run directory. " +
+		Description: runArgHelp + " The command only reads the run directory. " +
 			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or gives no sign of life, " +
 			"3 if there is no such run, and 64 if the command line is wrong.",
 	}, setting.AssignCategory(outputHeading, own...), s.runStatus)

@@ -14,7 +14,7 @@ func (inv *invocation) stopCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "stop", Usage: "end a running job cleanly",
 		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (newest run)\nbringupd stop                 (inside a job: the current run)",
-		Description: runArgHelp + " Outside of a job, give a run or a log directory.",
+		Description: "RUN is a run directory or the name of a run in the log directory. Inside a job the default is the current run; outside, give a run or a log directory.",
 	}, setting.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
 		if len(args) == 0 && which.logDirSetting.Source != setting.SourceFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
 			return usageErrorf("cannot select a run to stop: give its directory, or a log directory to stop the newest run")

@@ -90,7 +90,7 @@ func QuoteShellWord(word string) string {
 	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(word) {
 		return quoteANSI(word)
 	}
-	return "'" + EscapeSingleQuotes(word) + "'"
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // quoteANSI quotes a word as $'…', without anything that a terminal would execute.
@@ -119,6 +119,3 @@ func FormatCommand(argv ...string) string {
 	}
 	return strings.Join(words, " ")
 }
-
-// EscapeSingleQuotes escapes text for use between single quotes in a shell.
-func EscapeSingleQuotes(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }

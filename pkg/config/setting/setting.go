@@ -99,14 +99,11 @@ func (s *Setting) HelpSyntax() string {
 	}
 }
 
-// NonBreakingSpace is a non-breaking space.
-const NonBreakingSpace = "\u00a0"
-
 // HelpText returns the usage text with the default and the environment variable.
 func (s *Setting) HelpText() string {
 	text, value := s.Usage, s.CurrentValue()
 	if value != nil && s.Placeholder != "" && !s.IsRepeatable && value != "" && !strings.Contains(text, "(default:") {
-		text += fmt.Sprintf(" (default:"+NonBreakingSpace+"%v)", value)
+		text += fmt.Sprintf(" (default: %v)", value)
 	}
 	if s.HasEnvVariable() {
 		text += " [" + s.EnvVariable() + "]"
