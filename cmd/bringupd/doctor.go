@@ -74,7 +74,7 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, textutil.FlagDuration(maxCheckTimeout))
 	}
 	var err error
-	if cfg.LogDir, err = o.absLogDir(); err != nil {
+	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {
 		return cfg, usageErrorf("%v", err)
 	}
 	if cfg.Hostname, err = os.Hostname(); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
@@ -82,10 +83,6 @@ func flagSetting(flag framework.Flag) *setting.Setting {
 
 // chosenFramework returns the framework that --framework selects.
 func (o *options) chosenFramework() framework.Factory {
-	for _, f := range o.frameworks {
-		if f.Name() == o.framework {
-			return f
-		}
-	}
-	return o.frameworks[0]
+	at := slices.IndexFunc(o.frameworks, func(f framework.Factory) bool { return f.Name() == o.framework })
+	return o.frameworks[max(0, at)]
 }

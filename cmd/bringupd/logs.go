@@ -127,14 +127,10 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 // describeCopyTime describes when a framework's own logs are copied to the run directory, if a flag
 // of the framework selects that.
 func describeCopyTime(framework string) string {
-	for _, f := range allFrameworks() {
-		for _, flag := range f.OwnFlags() {
-			if f.Name() == framework && flag.Name == framework+"-logs" {
-				return "; they are copied when a run fails, or with --" + flag.Name + "=end or a duration"
-			}
-		}
+	if newOptions().daemonSettings().FindSetting(framework+"-logs") == nil {
+		return ""
 	}
-	return ""
+	return "; they are copied when a run fails, or with --" + framework + "-logs=end or a duration"
 }
 
 // newLogPrinter returns a reader for the logs of a run.

@@ -27,8 +27,10 @@ import (
 func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (deps.Config, roles.Role, error) {
 	cfg := o.baseConfig(inv)
 	var err error
-	if cfg.Telemetry, err = o.telemetryConfig(inv); err != nil {
-		return cfg, "", usageErrorf("%v", err)
+	if dir := cfg.Telemetry.MetricsDir; dir != "" {
+		if cfg.Telemetry.MetricsDir, err = filepath.Abs(dir); err != nil {
+			return cfg, "", usageErrorf("%v", err)
+		}
 	}
 	if cfg.Driver, err = inv.selectDriver(o, fromFile); err != nil {
 		return cfg, "", err
@@ -36,7 +38,7 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 	if err := o.validateSettings(all); err != nil {
 		return cfg, "", err
 	}
-	if cfg.LogDir, err = o.absLogDir(); err != nil {
+	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {
 		return cfg, "", usageErrorf("%v", err)
 	}
 	role, err := o.setIdentity(&cfg)
@@ -51,16 +53,6 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 		cfg.RenewChecks = o.addChecks
 	}
 	return cfg, role, err
-}
-
-// telemetryConfig returns the configuration of a daemon's telemetry.
-func (o *options) telemetryConfig(inv *invocation) (telemetry config.Telemetry, err error) {
-	telemetry = o.cfg.Telemetry
-	telemetry.NotifySocket = inv.notifySocket
-	if telemetry.MetricsDir != "" {
-		telemetry.MetricsDir, err = filepath.Abs(telemetry.MetricsDir)
-	}
-	return telemetry, err
 }
 
 // addChecks adds the checks of the node and the monitoring of its GPUs.
@@ -108,6 +100,7 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.dedicatedHead)
 	cfg.After.Requeue.OnFailure = o.onFailure == onFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
+	cfg.Telemetry.NotifySocket = inv.notifySocket
 	cfg.Streams, cfg.JSONLog = inv.streams, o.logFormat == jsonFormat
 	return cfg
 }
@@ -152,9 +145,6 @@ func (o *options) validateSettings(all setting.List) error {
 	}
 	return nil
 }
-
-// absLogDir returns the log directory.
-func (o *options) absLogDir() (string, error) { return resolveLogDir(o.cfg.LogDir) }
 
 // resolveLogDir returns the given log directory, relative to the directory in which the job was
 // submitted.

@@ -56,7 +56,8 @@ var minDaemonLimits = process.Limits{Tasks: 64, Files: minDaemonFiles, Memory: 2
 // startsDaemon reports whether a command line starts daemons on this machine.
 func startsDaemon(args []string) bool {
 	own, _, _ := splitDriver(args)
-	if slices.ContainsFunc(own, isHelpFlag) || slices.Contains(own, "--dry-run") || slices.Contains(own, "--version") {
+	others := []string{"--dry-run", "--version", completionFlag}
+	if slices.ContainsFunc(own, func(arg string) bool { return isHelpFlag(arg) || slices.Contains(others, arg) }) {
 		return false
 	}
 	return len(own) < 2 || strings.HasPrefix(own[1], "-") || slices.Contains([]string{"run", "local", sshDaemonCommand}, own[1])

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
@@ -31,9 +30,9 @@ func TestNotifySocketIsTaken(t *testing.T) {
 	}
 	o := newOptions()
 	o.cfg.Telemetry.MetricsDir = "metrics"
-	got, err := o.telemetryConfig(l.invocation)
-	if want := (config.Telemetry{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
-		t.Errorf("got %+v, %v", got, err)
+	cfg, _, _ := l.newConfig(o.daemonSettings(), o, nil) // the launch is wrong
+	if got := cfg.Telemetry; got.NotifySocket != "/run/notify" || !filepath.IsAbs(got.MetricsDir) {
+		t.Errorf("got %+v", got)
 	}
 	for node, has := range []bool{true, false} {
 		spec := l.daemonCommand("bringupd", node)
