@@ -58,7 +58,7 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 		if command != nil && command.BashComplete == nil {
 			command.BashComplete = completeFlags(command, partial)
 		}
-	case slices.ContainsFunc(args, isHelpFlag): // takes a millisecond at each start
+	case slices.ContainsFunc(args, isHelpFlag): // only then, because it takes a millisecond
 		command.CustomHelpTemplate = verbatimTemplate(helpText(command))
 	case slices.Contains(runArgCommands, args[1]):
 		args = slices.Concat(args[:2], setting.FlagsFirst(command, args[2:]))
@@ -84,7 +84,7 @@ func isHelpFlag(arg string) bool {
 var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
 
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
-// a child that used it would speak for the service.
+// a child could otherwise send notifications for the service.
 func takeNotifySocket() string {
 	socket := os.Getenv(sdnotify.SocketVariable)
 	_ = os.Unsetenv(sdnotify.SocketVariable) // fails only for invalid names
