@@ -36,10 +36,10 @@ failed=$(named Fail) warned=$(named Warn) passed=$(named Pass)
 # test, or NVVS itself, has failed. 205 is DCGM_ST_NVVS_ISOLATE_ERROR. Any other code is an error of
 # DCGM and contains no information about the GPUs.
 case $code in
-205) end "failed: ${failed:-dcgmi asks for the GPU to be isolated}" 2 ;;
+205) end "failed: ${failed:-dcgmi requests that the GPU be isolated}" 2 ;;
 0 | 226) [ -z "$failed" ] || end "failed: $failed" 2 ;;
 esac
 [ $code -eq 0 ] || end "cannot test the GPUs: dcgmi has ended with exit code $code" 3
 [ -z "$warned" ] || end "warned: $warned" 1
-[ -n "$passed" ] || end "cannot tell: no test has passed" 3 # all tests were skipped
+[ -n "$passed" ] || end "unknown: no test has passed" 3 # all tests were skipped
 end "passed: $passed" 0

@@ -247,7 +247,7 @@ func TestDCGM(t *testing.T) {
 		},
 		{
 			"a GPU is to be isolated", "", "Error: row remapping failed\n", 205,
-			"diag -r 1", Fail, "failed: dcgmi asks for the GPU to be isolated",
+			"diag -r 1", Fail, "failed: dcgmi requests that the GPU be isolated",
 		},
 		{
 			"one warns", "", diagnosed("Persistence Mode=Warn", "memory=Pass"), 0,
@@ -255,7 +255,7 @@ func TestDCGM(t *testing.T) {
 		},
 		{
 			"all are skipped", "", diagnosed("memory=Skip"), 0,
-			"diag -r 1", Unknown, "cannot tell: no test has passed",
+			"diag -r 1", Unknown, "unknown: no test has passed",
 		},
 		{
 			"no host engine", "", "Error: unable to establish a connection\n", 235,

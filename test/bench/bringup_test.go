@@ -41,7 +41,8 @@ func BenchmarkBringUp(b *testing.B) {
 
 func bringUp(b *testing.B, share testbed.Share) {
 	bed, program := raise(b, share)
-	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1",
+		"--kill-on-bad-exit=1", "--wait=0",
 		program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--"}
 	var floors, wholes, overs []float64
 	timed(b, bed, floor) // warm-up: the first run of each fills caches
@@ -80,7 +81,8 @@ func raise(b *testing.B, share testbed.Share) (bed *testbed.Bed, program string)
 
 func build(b *testing.B, program string) {
 	b.Helper()
-	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs,netgo,osusergo", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
+	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs,netgo,osusergo", "-o", program,
+		"github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("cannot build bringupd: %v: %s", err, out)
 	}
@@ -111,7 +113,8 @@ func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
 		b.Fatal(err)
 	}
 	// When the driver runs, all nodes have joined. After that there are only heartbeats.
-	for deadline := time.Now().Add(time.Minute); !runs(b, bed, 0, "sleep"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !runs(b, bed, 0,
+		"sleep"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatalf("no driver runs on n0 after a minute: %v", jobs(b, bed, 0))
 		}
@@ -137,12 +140,16 @@ func jobs(b *testing.B, bed *testbed.Bed, node int) []testbed.Process {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return slices.DeleteFunc(processes, func(p testbed.Process) bool { return p.Infra || len(p.Args) == 0 })
+	return slices.DeleteFunc(processes, func(p testbed.Process) bool {
+		return p.Infra || len(p.Args) == 0
+	})
 }
 
 func runs(b *testing.B, bed *testbed.Bed, node int, name string) bool {
 	b.Helper()
-	return slices.ContainsFunc(jobs(b, bed, node), func(p testbed.Process) bool { return p.Args[0] == name })
+	return slices.ContainsFunc(jobs(b, bed, node), func(p testbed.Process) bool {
+		return p.Args[0] == name
+	})
 }
 
 func peak(b *testing.B, pid int) float64 {

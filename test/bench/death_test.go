@@ -28,11 +28,16 @@ import (
 
 var (
 	deathsFlag   = flag.Int("deaths", 3, "how many deaths BenchmarkDeath measures of each kind")
-	deathsOnFlag = flag.String("deaths-on", "local,sshfs,sshfs-stale", "kinds of shares that it measures them on")
-	deathsOfFlag = flag.String("deaths-of", "worker,head,worker-service,head-service", "who dies")
-	lifelineFlag = flag.String("deaths-lifeline", "auto", "what the jobs are given as --lifeline; empty: nothing")
-	keepFlag     = flag.String("deaths-keep", "", "folder that gets the run directory of each death that took longer than -deaths-slow, to see why")
-	slowFlag     = flag.Duration("deaths-slow", time.Second, "how long a death may take whose run directory is not kept")
+	deathsOnFlag = flag.String("deaths-on", "local,sshfs,sshfs-stale",
+		"kinds of shares that it measures them on")
+	deathsOfFlag = flag.String("deaths-of", "worker,head,worker-service,head-service",
+		"the processes to kill")
+	lifelineFlag = flag.String("deaths-lifeline", "auto",
+		"what the jobs are given as --lifeline; empty: nothing")
+	keepFlag = flag.String("deaths-keep", "",
+		"folder that gets the run directory of each death that took longer than -deaths-slow, to see why")
+	slowFlag = flag.Duration("deaths-slow", time.Second,
+		"how long a death may take whose run directory is not kept")
 )
 
 // BenchmarkDeath repeatedly kills one process of a job of eight nodes without warning, and reports
@@ -43,11 +48,14 @@ var (
 func BenchmarkDeath(b *testing.B) {
 	grid := []string{
 		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
-		"| share | who dies | srun true: p50 | p99 | p50 | p99 | worst |",
+		"| file system | killed process | srun true: p50 | p99 | p50 | p99 | worst |",
 		"|---|---|---|---|---|---|---|",
 	}
 	for share := range strings.SplitSeq(*deathsOnFlag, ",") {
-		b.Run(share, func(b *testing.B) { grid = append(grid, deathsOn(b, testbed.Share(share))...) })
+		b.Run(share, func(b *testing.B) {
+			grid = append(grid,
+				deathsOn(b, testbed.Share(share))...)
+		})
 	}
 	// Do not use b.Log: the log of a benchmark with sub-benchmarks is not shown.
 	fmt.Println(strings.Join(grid, "\n"))
@@ -67,7 +75,9 @@ func deathsOn(b *testing.B, share testbed.Share) (rows []string) {
 			b.ReportMetric(p50, "p50-ms")
 			b.ReportMetric(p99, "p99-ms")
 			b.ReportMetric(worst, "worst-ms")
-			rows = append(rows, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.0f | %.0f | %.0f |", share, who, median(floors), nearest(floors, 99), p50, p99, worst))
+			rows = append(rows,
+				fmt.Sprintf("| %s | %s | %.0f | %.0f | %.0f | %.0f | %.0f |", share, who,
+					median(floors), nearest(floors, 99), p50, p99, worst))
 		})
 	}
 	return rows
@@ -115,7 +125,7 @@ func (h *hospital) victim(b *testing.B, who string, worker int, daemons []int) i
 	case "head-service":
 		return h.find(b, 0, "sleep", "1001")
 	}
-	b.Fatalf("nobody is called %q: give worker, head, worker-service or head-service", who)
+	b.Fatalf("unknown process %q: give worker, head, worker-service or head-service", who)
 	return 0
 }
 
@@ -126,7 +136,8 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	h.jobs++
 	logs := filepath.Join(h.bed.Share(), "deaths-"+strconv.Itoa(h.jobs))
 	args := []string{
-		"-N", strconv.Itoa(nodes), "-w", "n[0-" + strconv.Itoa(nodes-1) + "]", "--ntasks-per-node=1",
+		"-N", strconv.Itoa(nodes), "-w", "n[0-" + strconv.Itoa(nodes-1) + "]",
+		"--ntasks-per-node=1",
 		"--kill-on-bad-exit=0", "--wait=0", h.program, "--log-dir=" + logs,
 		"--head-cmd=exec sleep 1001", "--worker-cmd=exec sleep 1002", "--worker-ready=",
 	}
@@ -180,7 +191,8 @@ func (h *hospital) keep(b *testing.B, logs, name string, began time.Time, ended 
 	var times strings.Builder
 	fmt.Fprintf(&times, "killed %s\n", began.UTC().Format(time.RFC3339Nano))
 	for rank, end := range ended {
-		fmt.Fprintf(&times, "rank %d ended %s, after %s\n", rank, end.UTC().Format(time.RFC3339Nano), end.Sub(began))
+		fmt.Fprintf(&times, "rank %d ended %s, after %s\n", rank,
+			end.UTC().Format(time.RFC3339Nano), end.Sub(began))
 	}
 	err := os.CopyFS(to, os.DirFS(logs))
 	if err == nil {
@@ -208,7 +220,9 @@ func (h *hospital) bury(b *testing.B, srun *exec.Cmd, said *bytes.Buffer) {
 func (h *hospital) daemons(b *testing.B, logs string) (pids []int) {
 	b.Helper()
 	for rank := range nodes {
-		matches, err := filepath.Glob(filepath.Join(logs, "[0-9]*", signal.NodesDir, signal.NodeName(rank, nodes, record.StateJoined)))
+		matches, err := filepath.Glob(
+			filepath.Join(logs, "[0-9]*", signal.NodesDir,
+				signal.NodeName(rank, nodes, record.StateJoined)))
 		if err != nil || len(matches) != 1 {
 			b.Fatalf("cannot find the answer of rank %d in %s: %v, %v", rank, logs, matches, err)
 		}
@@ -230,7 +244,9 @@ func (h *hospital) find(b *testing.B, node int, words ...string) int {
 	b.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		all := jobs(b, h.bed, node)
-		at := slices.IndexFunc(all, func(p testbed.Process) bool { return slices.Equal(p.Args, words) })
+		at := slices.IndexFunc(all, func(p testbed.Process) bool {
+			return slices.Equal(p.Args, words)
+		})
 		if at >= 0 {
 			return all[at].PID
 		}

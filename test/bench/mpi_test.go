@@ -26,30 +26,37 @@ func BenchmarkMPI(b *testing.B) {
 	bed, program := raise(b, testbed.StaleSSHFS)
 	world := func(perNode int, argv ...string) []string {
 		return slices.Concat([]string{
-			"srun", "--mpi=none", "-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
-			program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe", "--",
+			"srun", "--mpi=none", "-N", strconv.Itoa(nodes), "--ntasks-per-node=1",
+			"--kill-on-bad-exit=1", "--wait=0",
+			program, "--log-dir=" + filepath.Join(bed.Share(), "logs"),
+			"--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe", "--",
 		}, argv)
 	}
 	direct := func(perNode int, plugin string, argv ...string) []string {
-		return slices.Concat([]string{"srun", "--mpi=" + plugin, "-N", strconv.Itoa(nodes), "-n", strconv.Itoa(nodes * perNode)}, argv)
+		return slices.Concat([]string{"srun", "--mpi=" + plugin, "-N", strconv.Itoa(nodes), "-n",
+			strconv.Itoa(nodes * perNode)}, argv)
 	}
 	for _, m := range []struct {
 		name, compiler, plugin string
 		launcher               []string
 	}{
-		{"Open MPI 4", "mpicc.openmpi", "pmix", []string{"mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none"}},
+		{"Open MPI 4", "mpicc.openmpi", "pmix",
+			[]string{"mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none"}},
 		{"MPICH 4", "mpicc.mpich", "pmi2", []string{"mpirun.mpich"}},
 	} {
 		b.Run(m.name, func(b *testing.B) {
 			init := compile(b, bed, m.compiler, "testdata/init.c")
 			all := strconv.Itoa(nodes * mpiRanksPerNode)
-			compare(b, bed, m.name+": 32 ranks on 8 nodes, MPI_Init to MPI_Finalize", mpiTurns, []starter{
-				{"srun --mpi=" + m.plugin, 0, direct(mpiRanksPerNode, m.plugin, init)},
-				{"bringupd --ranks-per-node=4", 0, world(mpiRanksPerNode, init)},
-				{"salloc mpirun", 0, slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(nodes), "-n", all}, m.launcher, []string{"-n", all, init})},
-				{"srun -n32 true", 0, direct(mpiRanksPerNode, "none", "true")},
-				{"bringupd -- true", 0, world(mpiRanksPerNode, "true")},
-			})
+			compare(b, bed, m.name+": 32 ranks on 8 nodes, MPI_Init to MPI_Finalize",
+				mpiTurns, []starter{
+					{"srun --mpi=" + m.plugin, 0, direct(mpiRanksPerNode, m.plugin, init)},
+					{"bringupd --ranks-per-node=4", 0, world(mpiRanksPerNode, init)},
+					{"salloc mpirun", 0,
+						slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(nodes), "-n", all},
+							m.launcher, []string{"-n", all, init})},
+					{"srun -n32 true", 0, direct(mpiRanksPerNode, "none", "true")},
+					{"bringupd -- true", 0, world(mpiRanksPerNode, "true")},
+				})
 		})
 	}
 	b.Run("PMIx", func(b *testing.B) {
@@ -68,7 +75,9 @@ func BenchmarkMPI(b *testing.B) {
 func compile(b *testing.B, bed *testbed.Bed, compiler, source string, flags ...string) string {
 	b.Helper()
 	program := filepath.Join(bed.Bin(), compiler+"-"+filepath.Base(source)+".bin")
-	if out, err := exec.Command(compiler, slices.Concat([]string{"-O2", "-o", program, source}, flags)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler,
+		slices.Concat([]string{"-O2", "-o", program, source},
+			flags)...).CombinedOutput(); err != nil {
 		b.Fatalf("cannot compile %s: %v: %s", source, err, out)
 	}
 	return program

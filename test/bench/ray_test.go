@@ -23,9 +23,11 @@ import (
 
 var (
 	rayTurnsFlag  = flag.Int("ray-turns", 7, "how often BenchmarkRay starts each cluster")
-	rayLingerFlag = flag.Duration("ray-linger", 30*time.Second, "how long its jobs may outlast their drivers before they are cancelled")
-	mergedFlag    = flag.String("raysub-merged", "", "a ray.sub of NeMo RL's, by its whole path, that it measures besides; empty: none")
-	todayFlag     = flag.String("raysub-today", "", "another")
+	rayLingerFlag = flag.Duration("ray-linger", 30*time.Second,
+		"how long its jobs may outlast their drivers before they are cancelled")
+	mergedFlag = flag.String("raysub-merged", "",
+		"a ray.sub of NeMo RL's, by its whole path, that it measures besides; empty: none")
+	todayFlag = flag.String("raysub-today", "", "another")
 )
 
 const (
@@ -89,11 +91,13 @@ type rayTurn struct {
 
 func (r rayTrack) starters() []rayStarter {
 	n := strconv.Itoa(r.nodes)
-	where := []string{"--job-name=" + rayJob, "--nodes=" + n, "--nodelist=n[0-" + strconv.Itoa(r.nodes-1) + "]"}
+	where := []string{"--job-name=" + rayJob, "--nodes=" + n,
+		"--nodelist=n[0-" + strconv.Itoa(r.nodes-1) + "]"}
 	// Use a new PID namespace, because ray stop ends all ray processes that it sees. Its first process
 	// is a shell, which reaps orphans: ray stop waits for zombies.
 	srun := slices.Concat(where, []string{
-		"--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
+		"--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "unshare", "--pid", "--fork",
+		"--kill-child", "--mount-proc",
 		"sh", "-c", `"$@"; exit $?`, "sh",
 	})
 	size := []string{"--num-cpus=2", "--object-store-memory=100000000"}
@@ -103,31 +107,38 @@ func (r rayTrack) starters() []rayStarter {
 		}
 		return func(driver, logs string) *exec.Cmd {
 			run := []string{r.program, "--log-dir=" + logs, "--framework=ray", "--ray=" + r.ray}
-			return r.bed.Command(context.Background(), "srun", slices.Concat(srun, run, more, []string{"--", "sh", "-c", driver})...)
+			return r.bed.Command(context.Background(), "srun",
+				slices.Concat(srun, run, more, []string{"--", "sh", "-c", driver})...)
 		}
 	}
 	all := []rayStarter{
 		{"bringupd", bringupd()},
 		{"symmetric-run", func(driver, _ string) *exec.Cmd {
 			run := []string{r.ray, "symmetric-run", "--address", "n0:6379", "--min-nodes", n}
-			return r.bed.Command(context.Background(), "srun", slices.Concat(srun, run, size, []string{"--", "sh", "-c", driver})...)
+			return r.bed.Command(context.Background(), "srun",
+				slices.Concat(srun, run, size, []string{"--", "sh", "-c", driver})...)
 		}},
 		// symmetric-run cannot disable the dashboard, because its workers reject the flag.
 		{"bringupd-dashboard", bringupd("--ray-head-args=--include-dashboard=true")},
 	}
-	for name, script := range map[string]string{"raysub-merged": *mergedFlag, "raysub-today": *todayFlag} {
+	for name, script := range map[string]string{"raysub-merged": *mergedFlag,
+		"raysub-today": *todayFlag} {
 		if script == "" {
 			continue
 		}
 		all = append(all, rayStarter{name, func(driver, logs string) *exec.Cmd {
-			args := append(slices.Clip(where), "--partition=all", "--output="+filepath.Join(logs, "out"), script)
+			args := append(slices.Clip(where), "--partition=all",
+				"--output="+filepath.Join(logs, "out"), script)
 			cmd := r.bed.Command(context.Background(), "sbatch", args...)
-			cmd.Env = append(cmd.Environ(), "PATH="+r.bed.Bin()+":"+os.Getenv("PATH"), "COMMAND="+driver, "BASE_LOG_DIR="+logs,
+			cmd.Env = append(cmd.Environ(), "PATH="+r.bed.Bin()+":"+os.Getenv("PATH"),
+				"COMMAND="+driver, "BASE_LOG_DIR="+logs,
 				"CONTAINER=none", "MOUNTS=", "GPUS_PER_NODE=1", "CPUS_PER_WORKER=8")
 			return cmd
 		}})
 	}
-	slices.SortStableFunc(all[3:], func(a, b rayStarter) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(all[3:], func(a, b rayStarter) int {
+		return strings.Compare(a.name, b.name)
+	})
 	return all
 }
 
@@ -159,7 +170,9 @@ func (r rayTrack) compare(b *testing.B) {
 			value := medianOf(took[i], of.from)
 			ratio := value / medianOf(took[1], of.from)
 			more := ""
-			if of.what == "whole" && slices.ContainsFunc(took[i], func(t rayTurn) bool { return t.cut && t.whole <= value }) {
+			if of.what == "whole" && slices.ContainsFunc(took[i], func(t rayTurn) bool {
+				return t.cut && t.whole <= value
+			}) {
 				more = "more than "
 			}
 			row += fmt.Sprintf(" | %s%.1f | %.2f", more, value, ratio)
@@ -172,7 +185,8 @@ func (r rayTrack) compare(b *testing.B) {
 				failed++
 			}
 		}
-		row += fmt.Sprintf(" | %d | %.2f", failed, medianOf(took[i], func(t rayTurn) float64 { return t.driver - t.alive }))
+		row += fmt.Sprintf(" | %d | %.2f", failed,
+			medianOf(took[i], func(t rayTurn) float64 { return t.driver - t.alive }))
 		if took[i][0].gate != 0 {
 			gate := medianOf(took[i], func(t rayTurn) float64 { return t.gate - t.alive })
 			b.ReportMetric(gate, s.name+"-gate-s")
@@ -201,12 +215,14 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 	}
 	for node := range r.nodes {
 		// Remove the files of an earlier cluster, which could be mistaken for this one's.
-		if out, err := r.bed.OnNode(context.Background(), node, "rm", "-rf", "/tmp/ray").CombinedOutput(); err != nil {
+		if out, err := r.bed.OnNode(context.Background(), node, "rm", "-rf",
+			"/tmp/ray").CombinedOutput(); err != nil {
 			b.Fatalf("cannot remove n%d's /tmp/ray: %v: %s", node, err, out)
 		}
 	}
 	times := filepath.Join(r.bed.Bin(), filepath.Base(logs)+".times")
-	cmd := s.command("echo driver $(date +%s.%N) >"+times+"; exec python "+filepath.Join(r.bed.Bin(), "ray_turn.py")+" "+times, logs)
+	cmd := s.command("echo driver $(date +%s.%N) >"+times+"; exec python "+filepath.Join(
+		r.bed.Bin(), "ray_turn.py")+" "+times, logs)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	began := time.Now()
@@ -222,9 +238,11 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 			_ = cmd.Process.Kill()
 			<-submitted // after this, said is no longer written
 			out, _ := os.ReadFile(filepath.Join(logs, "out"))
-			b.Fatalf("%s: after %s the driver has told no more than %v\n%s%s", s.name, time.Since(began), told, &said, out)
+			b.Fatalf("%s: after %s the driver has only reported %v\n%s%s", s.name,
+				time.Since(began), told, &said, out)
 		}
-		if time.Since(looked) > 5*time.Second { // rarely, because squeue takes CPU time from the job
+		// rarely, because squeue takes CPU time from the job
+		if time.Since(looked) > 5*time.Second {
 			over, looked = r.queued(b) == "", time.Now()
 		}
 		told = readTimes(times)
@@ -233,8 +251,10 @@ func (r rayTrack) turn(b *testing.B, s rayStarter) (t rayTurn) {
 	if told["nodes"] != float64(r.nodes) {
 		b.Errorf("%s: the driver found %v nodes, want %d", s.name, told["nodes"], r.nodes)
 	}
-	t = rayTurn{driver: since(told["driver"]), tasks: since(told["tasks"]), alive: since(told["alive"])}
-	for limit := time.Now().Add(*rayLingerFlag); r.queued(b) != ""; time.Sleep(100 * time.Millisecond) {
+	t = rayTurn{driver: since(told["driver"]), tasks: since(told["tasks"]),
+		alive: since(told["alive"])}
+	for limit := time.Now().Add(*rayLingerFlag); r.queued(b) != ""; time.Sleep(
+		100 * time.Millisecond) {
 		if t.cut = time.Now().After(limit); t.cut {
 			break
 		}
@@ -316,7 +336,8 @@ func gateOpened(b *testing.B, logs string) float64 {
 			b.Fatal(err)
 		}
 		for line := range bytes.Lines(data) {
-			if e, ok := eventlog.DecodeEvent(line); ok && e.Word == eventlog.RecordPublished && e.Record == signal.NameGateOpen {
+			if e, ok := eventlog.DecodeEvent(line); ok && e.Word == eventlog.RecordPublished &&
+				e.Record == signal.NameGateOpen {
 				at, err := time.Parse(time.RFC3339Nano, e.At)
 				if err != nil {
 					b.Fatal(err)
@@ -325,6 +346,6 @@ func gateOpened(b *testing.B, logs string) float64 {
 			}
 		}
 	}
-	b.Fatalf("no event of %v tells of the gate", paths)
+	b.Fatalf("no event of %v is about the gate", paths)
 	return 0
 }

@@ -34,7 +34,8 @@ func BenchmarkWorld(b *testing.B) {
 		b.Fatal("cannot run without a peer: Debian's openmpi-bin has mpirun")
 	}
 	bed, program := raise(b, testbed.StaleSSHFS)
-	compare(b, bed, "64 ranks of true on 8 nodes", pairs, starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs")))
+	compare(b, bed, "64 ranks of true on 8 nodes", pairs,
+		starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs")))
 }
 
 // compare runs the starters in alternation. It prints the median durations, the medians of what
@@ -59,7 +60,8 @@ func compare(b *testing.B, bed *testbed.Bed, what string, turns int, starters []
 		for turn := range over {
 			over[turn] = took[i][turn] - took[s.floor][turn]
 		}
-		fmt.Printf("| %s | %.0f | %.0f | %.2f | %.0f |\n", s.name, median(took[i]), median(over), median(took[i])/median(took[s.floor]), median(within[i]))
+		fmt.Printf("| %s | %.0f | %.0f | %.2f | %.0f |\n", s.name, median(took[i]), median(over),
+			median(took[i])/median(took[s.floor]), median(within[i]))
 	}
 }
 
@@ -70,19 +72,22 @@ func starters(program, logs, local string) []starter {
 	world := func(logs string) []string {
 		return []string{
 			"srun", "-N", n, "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
-			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranksPerNode), "--oversubscribe", "--", "true",
+			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranksPerNode),
+			"--oversubscribe", "--", "true",
 		}
 	}
 	return []starter{
 		{"srun -n64 true", 0, slices.Concat(tasks, []string{"true"})},
-		{"srun -n64 bringupd rank -- true", 0, slices.Concat(tasks, []string{program, "rank", "--", "true"})},
+		{"srun -n64 bringupd rank -- true", 0,
+			slices.Concat(tasks, []string{program, "rank", "--", "true"})},
 		{"srun -N8 bringupd --ranks-per-node=8 -- true", 0, world(logs)},
 		{"the same, in a directory that is no share", 0, world(local)},
 		{"salloc -n64 mpirun -n 64 true", 0, slices.Concat(allocation,
 			[]string{"mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", all, "true"})},
 		{"salloc -n64 true: the allocation alone", 0, slices.Concat(allocation, []string{"true"})},
 		{"srun -n1 true", one, []string{"srun", "-n", "1", "true"}},
-		{"srun -n1 bringupd rank -- true", one, []string{"srun", "-n", "1", program, "rank", "--", "true"}},
+		{"srun -n1 bringupd rank -- true", one,
+			[]string{"srun", "-n", "1", program, "rank", "--", "true"}},
 	}
 }
 

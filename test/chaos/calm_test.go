@@ -52,7 +52,8 @@ func calmFiles(dir string) (map[string]string, error) {
 		original: filepath.Join(dir, "watch.go"),
 		filepath.Join(filepath.Dir(original), "chaos_calm.go"): filepath.Join(dir, "chaos_calm.go"),
 	}
-	if err := os.WriteFile(replaced[original], []byte(strings.Replace(string(source), calmConstant, "", 1)), 0o600); err != nil {
+	if err := os.WriteFile(replaced[original],
+		[]byte(strings.Replace(string(source), calmConstant, "", 1)), 0o600); err != nil {
 		return nil, err
 	}
 	return replaced, os.WriteFile(filepath.Join(dir, "chaos_calm.go"), []byte(calmSource), 0o600)

@@ -69,12 +69,14 @@ func overlay(ctx context.Context, dir string) (string, error) {
 	}
 	patched := strings.Replace(string(source), now+clockRead, now+clockShift, 1)
 	replaced[original] = filepath.Join(dir, "time.go")
-	replaced[filepath.Join(filepath.Dir(original), "chaos_clock.go")] = filepath.Join(dir, "chaos_clock.go")
+	replaced[filepath.Join(filepath.Dir(original), "chaos_clock.go")] = filepath.Join(dir,
+		"chaos_clock.go")
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {
 		return "", err
 	}
-	for name, content := range map[string]string{"time.go": patched, "chaos_clock.go": clockSource, "overlay.json": string(overlay)} {
+	for name, content := range map[string]string{"time.go": patched, "chaos_clock.go": clockSource,
+		"overlay.json": string(overlay)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			return "", err
 		}
@@ -99,14 +101,17 @@ func (a *arena) checkClock(t *testing.T) {
 	t.Helper()
 	must(t, a.setClock(t.Context(), 0, time.Hour))
 	const logs = "/tmp/chaos-clock-logs"
-	alone := a.bed.OnNode(t.Context(), 0, a.program, "--rank=0", "--nnodes=1", "--job-id=clock", "--log-dir="+logs, "--log-format=json", "--verbose", "--", "true")
+	alone := a.bed.OnNode(t.Context(), 0, a.program, "--rank=0", "--nnodes=1", "--job-id=clock",
+		"--log-dir="+logs, "--log-format=json", "--verbose", "--", "true")
 	out, err := alone.CombinedOutput()
 	if err != nil {
 		t.Fatalf("cannot run a job of one node: %v: %s", err, out)
 	}
 	var line struct{ At time.Time }
-	if err := json.NewDecoder(bytes.NewReader(out)).Decode(&line); err != nil || time.Until(line.At) < time.Hour/2 {
-		t.Fatalf("a node whose clock is an hour ahead says %s, want that it is later (%v)", out, err)
+	if err := json.NewDecoder(bytes.NewReader(out)).Decode(&line); err != nil ||
+		time.Until(line.At) < time.Hour/2 {
+		t.Fatalf("a node whose clock is an hour ahead says %s, want that it is later (%v)", out,
+			err)
 	}
 	must(t, a.setClock(t.Context(), 0, 0))
 	if out, err := a.bed.OnNode(t.Context(), 0, "rm", "-r", logs).CombinedOutput(); err != nil {

@@ -40,7 +40,7 @@ const killed = 137
 type verdict struct {
 	Code  int
 	Kinds []health.Kind // possible kinds of the cause; nil if the driver ended the job
-	Ranks []int         // nodes that the cause may name; nil means any node
+	Nodes []int         // nodes that the cause may name; nil means any node
 }
 
 // expectation describes the required outcome of a schedule.
@@ -82,12 +82,14 @@ var losses = map[what]struct{ files, lifeline []health.Kind }{
 	lose:       {[]health.Kind{health.PeerLost}, []health.Kind{health.HostLost}},
 	unplug:     {[]health.Kind{health.PeerLost}, []health.Kind{health.HostLost, health.CutOff}},
 	stall:      {[]health.Kind{health.PeerLost}, []health.Kind{health.HostHangs}},
-	full:       {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied, health.HostHangs}},
+	full: {[]health.Kind{health.PeerLost},
+		[]health.Kind{health.DaemonDied, health.HostHangs}},
 }
 
 // expect returns the expected outcome of a schedule.
 func expect(s schedule) expectation {
-	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack, Two: len(s.harmful()) > 1 && named(s) != failDriver}
+	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack,
+		Two: len(s.harmful()) > 1 && named(s) != failDriver}
 	p := s.Faults[0].Phase
 	if p == beforeJoin || p == inJoin {
 		e.Within += joinTimeout
@@ -101,25 +103,30 @@ func expect(s schedule) expectation {
 			e.Victims = append(e.Victims, f.struck(s.Nodes)...)
 		}
 		if f.What == lose || f.What == hangDisk {
-			e.Leaves = append(e.Leaves, f.Rank)
+			e.Leaves = append(e.Leaves, f.Node)
 		}
 		e.Each = e.Each || f.What == fullAll || f.What == stallAll
 		e.Mute = e.Mute || f.What == fullAll
 		e.Cut = e.Cut || f.What == lose || f.What == unplug
 	}
-	if traitOf(s.Faults[0].What).more > 0 && s.Lifeline && (p == atGate || p == inDriver) && !slices.Contains(e.Victims, 0) {
+	if traitOf(s.Faults[0].What).more > 0 && s.Lifeline && (p == atGate || p == inDriver) &&
+		!slices.Contains(e.Victims, 0) {
 		e.All = e.Victims
 	}
 	e.Freed = e.Within
-	if p == inDriver && !slices.ContainsFunc(s.harmful(), func(f fault) bool { return !traitOf(f.What).prompt }) {
+	if p == inDriver && !slices.ContainsFunc(s.harmful(), func(f fault) bool {
+		return !traitOf(f.What).prompt
+	}) {
 		e.Within = peerTimeout + haste
 	}
-	if what := s.Faults[0].What; s.Lifeline && (p == atGate || p == inDriver) && (what == stall || what == stallAll) {
+	if what := s.Faults[0].What; s.Lifeline && (p == atGate || p == inDriver) &&
+		(what == stall || what == stallAll) {
 		e.Within, e.Freed = e.Within+shareTimeout, e.Freed+shareTimeout // tolerated for that long
 	}
 	for i, v := range e.Any {
-		if len(v.Ranks) > 0 && slices.Contains(e.Victims, v.Ranks[0]) {
-			e.Any[i].Ranks = e.Victims // the cause may name all nodes that were lost at the same time
+		if len(v.Nodes) > 0 && slices.Contains(e.Victims, v.Nodes[0]) {
+			// the cause may name all nodes that were lost at the same time
+			e.Any[i].Nodes = e.Victims
 		}
 		if sameVerdict(v, own) {
 			e.Within = max(e.Within, s.Driver+s.Faults[0].For+slack)
@@ -145,18 +152,23 @@ func verdictsOf(f fault, s schedule) []verdict {
 	case f.What == killDriver:
 		return []verdict{{Code: killed}}
 	case f.What == killService && p != inDrain:
-		return []verdict{{code(health.ServiceDied), []health.Kind{health.ServiceDied}, []int{f.Rank}}}
+		return []verdict{{code(health.ServiceDied), []health.Kind{health.ServiceDied},
+			[]int{f.Node}}}
 	case f.What == killSandbox && p != inDrain:
-		return []verdict{{code(health.SandboxDied), []health.Kind{health.SandboxDied}, []int{f.Rank}}}
+		return []verdict{{code(health.SandboxDied), []health.Kind{health.SandboxDied},
+			[]int{f.Node}}}
 	case f.What == stallAll && p != inDrain:
 		return []verdict{{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
 	case f.What == fullAll && p != inDrain:
 		// A daemon that cannot write ends, and others notice its loss before they meet the same problem.
-		return whereFull(p, verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil},
-			verdict{code(health.PeerLost), []health.Kind{health.PeerLost, health.DaemonDied, health.HostHangs}, nil})
+		return whereFull(p,
+			verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil},
+			verdict{code(health.PeerLost),
+				[]health.Kind{health.PeerLost, health.DaemonDied, health.HostHangs}, nil})
 	}
 	if f.What == stallAll { // a worker may not have seen the end of the run
-		return []verdict{own, {code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
+		return []verdict{own,
+			{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nil}}
 	}
 	if _, loss := losses[f.What]; loss {
 		return ofLoss(f, s)
@@ -166,8 +178,8 @@ func verdictsOf(f fault, s schedule) []verdict {
 
 // ofLoss returns the possible verdicts of a job if the other nodes lose the struck nodes.
 func ofLoss(f fault, s schedule) []verdict {
-	p, ranks := s.Faults[0].Phase, f.struck(s.Nodes)
-	head := slices.Contains(ranks, 0)
+	p, nodes := s.Faults[0].Phase, f.struck(s.Nodes)
+	head := slices.Contains(nodes, 0)
 	kinds := losses[f.What].files
 	switch {
 	case s.Faults[0].What == cutLines: // the peer's kernel does not respond
@@ -178,10 +190,10 @@ func ofLoss(f fault, s schedule) []verdict {
 	if p == beforeJoin || p == inJoin || p == inServices {
 		kinds = append([]health.Kind{health.PeerLost}, kinds...) // no peer link yet
 	}
-	lost := verdict{code(health.PeerLost), kinds, ranks}
-	missed := verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, ranks}
+	lost := verdict{code(health.PeerLost), kinds, nodes}
+	missed := verdict{code(health.ShareUnusable), []health.Kind{health.ShareUnusable}, nodes}
 	if p == beforeJoin && head {
-		missed.Ranks = nil // there may be no job to join; each node reports itself
+		missed.Nodes = nil // there may be no job to join; each node reports itself
 	}
 	switch {
 	case p == inDrain && !head, p == inDrain && f.What == full:
@@ -208,6 +220,7 @@ func whereFull(p phase, others ...verdict) []verdict {
 
 func code(kind health.Kind) int { return health.OutcomeOfKind(kind).Code }
 
+// TestExpect checks the verdicts that are expected of a schedule.
 func TestExpect(t *testing.T) {
 	share, lost := []health.Kind{health.ShareUnusable}, []health.Kind{health.PeerLost}
 	for _, tc := range []struct {
@@ -216,35 +229,57 @@ func TestExpect(t *testing.T) {
 		any     []verdict
 		victims []int
 	}{
-		{"a service", schedule{Faults: []fault{{What: killService, Rank: 2, Phase: inDriver}}},
+		{"a service", schedule{Faults: []fault{{What: killService, Node: 2, Phase: inDriver}}},
 			[]verdict{{77, []health.Kind{health.ServiceDied}, []int{2}}}, nil},
-		{"a service in the drain", schedule{Faults: []fault{{What: killService, Rank: 2, Phase: inDrain}}}, []verdict{own}, nil},
-		{"a daemon, by files", schedule{Faults: []fault{{What: killDaemon, Rank: 1, Phase: atGate}}},
+		{"a service in the drain",
+			schedule{Faults: []fault{{What: killService, Node: 2, Phase: inDrain}}}, []verdict{own},
+			nil},
+		{"a daemon, by files",
+			schedule{Faults: []fault{{What: killDaemon, Node: 1, Phase: atGate}}},
 			[]verdict{{76, lost, []int{1}}}, []int{1}},
-		{"a daemon, by the lifeline", schedule{Lifeline: true, Faults: []fault{{What: killDaemon, Rank: 1, Phase: atGate}}},
+		{"a daemon, by the lifeline",
+			schedule{Lifeline: true, Faults: []fault{{What: killDaemon, Node: 1, Phase: atGate}}},
 			[]verdict{{76, []health.Kind{health.DaemonDied}, []int{1}}}, []int{1}},
-		{"a head before there is a job", schedule{Faults: []fault{{What: killDaemon, Phase: beforeJoin}}},
+		{"a head before there is a job",
+			schedule{Faults: []fault{{What: killDaemon, Phase: beforeJoin}}},
 			[]verdict{{76, append(lost, lost...), []int{0}}, {66, share, nil}}, []int{0}},
-		{"a head whose share is full before there is a job", schedule{Faults: []fault{{What: full, Phase: beforeJoin}}},
+		{"a head whose share is full before there is a job",
+			schedule{Faults: []fault{{What: full, Phase: beforeJoin}}},
 			[]verdict{{76, append(lost, lost...), []int{0}}, {66, share, nil}, own}, []int{0}},
-		{"the driver", schedule{Faults: []fault{{What: killDriver, Phase: inDriver}}}, []verdict{{Code: 137}}, nil},
-		{"a share that is full under the driver", schedule{Faults: []fault{{What: full, Rank: 3, Phase: inDriver}}}, []verdict{own}, []int{3}},
-		{"two at once", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: lose, Rank: 3}}},
+		{"the driver", schedule{Faults: []fault{{What: killDriver, Phase: inDriver}}},
+			[]verdict{{Code: 137}}, nil},
+		{"a share that is full under the driver",
+			schedule{Faults: []fault{{What: full, Node: 3, Phase: inDriver}}}, []verdict{own},
+			[]int{3}},
+		{"two at once", schedule{
+			Faults: []fault{{What: hang, Node: 1, Phase: inDriver}, {What: lose, Node: 3}}},
 			[]verdict{{76, lost, []int{1, 3}}, {76, lost, []int{1, 3}}}, []int{1, 3}},
-		{"a driver that fails of a loss", schedule{Lifeline: true, Faults: []fault{{What: lose, Rank: 3, Phase: inDriver}, {What: failDriver}}},
+		{"a driver that fails of a loss",
+			schedule{Lifeline: true,
+				Faults: []fault{{What: lose, Node: 3, Phase: inDriver}, {What: failDriver}}},
 			[]verdict{{76, []health.Kind{health.HostLost}, []int{3}}}, []int{3}},
-		{"a daemon whose peer link is cut", schedule{Lifeline: true, Faults: []fault{{What: cutLines, Rank: 3, Phase: inDriver}, {What: killDaemon}}},
+		{"a daemon whose peer link is cut",
+			schedule{Lifeline: true,
+				Faults: []fault{{What: cutLines, Node: 3, Phase: inDriver}, {What: killDaemon}}},
 			[]verdict{{76, []health.Kind{health.PeerLost, health.HostLost}, []int{0}}}, []int{0}},
-		{"peer links that are cut", schedule{Lifeline: true, Faults: []fault{{What: cutLines, Rank: 3, Phase: inDriver}}}, []verdict{own}, nil},
-		{"several at once", schedule{Nodes: 4, Lifeline: true, Faults: []fault{{What: killThree, Rank: 2, Phase: inDriver}}},
+		{"peer links that are cut",
+			schedule{Lifeline: true, Faults: []fault{{What: cutLines, Node: 3, Phase: inDriver}}},
+			[]verdict{own}, nil},
+		{"several at once",
+			schedule{Nodes: 4, Lifeline: true,
+				Faults: []fault{{What: killThree, Node: 2, Phase: inDriver}}},
 			[]verdict{{76, []health.Kind{health.DaemonDied}, []int{2, 3, 0}}}, []int{2, 3, 0}},
-		{"one with a harmless one", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: clockBack, Rank: 3}}},
+		{"one with a harmless one",
+			schedule{Faults: []fault{{What: hang, Node: 1, Phase: inDriver},
+				{What: clockBack, Node: 3}}},
 			[]verdict{{76, lost, []int{1}}}, []int{1}},
-		{"a harmless one", schedule{Faults: []fault{{What: glitch, Rank: 1, Phase: inDriver}}}, []verdict{own}, nil},
+		{"a harmless one", schedule{Faults: []fault{{What: glitch, Node: 1, Phase: inDriver}}},
+			[]verdict{own}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := expect(tc.s)
-			if !slices.EqualFunc(got.Any, tc.any, sameVerdict) || !slices.Equal(got.Victims, tc.victims) {
+			if !slices.EqualFunc(got.Any, tc.any, sameVerdict) ||
+				!slices.Equal(got.Victims, tc.victims) {
 				t.Errorf("expected are %+v, want %+v and victims %v", got, tc.any, tc.victims)
 			}
 		})
@@ -252,7 +287,7 @@ func TestExpect(t *testing.T) {
 }
 
 func sameVerdict(a, b verdict) bool {
-	return a.Code == b.Code && slices.Equal(a.Kinds, b.Kinds) && slices.Equal(a.Ranks, b.Ranks)
+	return a.Code == b.Code && slices.Equal(a.Kinds, b.Kinds) && slices.Equal(a.Nodes, b.Nodes)
 }
 
 // TestExpectAll checks that every schedule has an expectation.

@@ -59,11 +59,13 @@ type job struct {
 func (l *lane) run(t *testing.T, s schedule, results *table) {
 	l.jobs++
 	j := &job{lane: l, s: s, e: expect(s), ended: make(chan struct{})}
-	j.logs = filepath.Join(l.bed.Share(), fmt.Sprintf("%d-seed-%d", l.first, s.Seed)+"-"+strconv.Itoa(l.jobs))
-	j.present, j.ever, j.last = make([]bool, l.size), make([]bool, l.size), make([]time.Time, l.size)
+	j.logs = filepath.Join(l.bed.Share(),
+		fmt.Sprintf("%d-seed-%d", l.first, s.Seed)+"-"+strconv.Itoa(l.jobs))
+	j.present, j.ever, j.last = make([]bool, l.size), make([]bool, l.size),
+		make([]time.Time, l.size)
 	before := make([]traces, l.size)
-	for rank := range l.size {
-		before[rank] = l.traces(t, rank)
+	for node := range l.size {
+		before[node] = l.traces(t, node)
 	}
 	stop := j.observe()
 	j.start(t)
@@ -95,7 +97,7 @@ func summary(s schedule) string {
 		} else {
 			fmt.Fprintf(&b, "; %s later: ", f.After)
 		}
-		fmt.Fprintf(&b, "%s (node %d)", f.What, f.Rank)
+		fmt.Fprintf(&b, "%s (node %d)", f.What, f.Node)
 		if f.For > 0 {
 			fmt.Fprintf(&b, " for %s", f.For)
 		}
@@ -135,7 +137,8 @@ exec "$0" "$@"`
 func (j *job) start(t *testing.T) {
 	t.Helper()
 	args := []string{
-		"--job-name=" + j.name(), "-N", strconv.Itoa(j.size), "-w", fmt.Sprintf("n[%d-%d]", j.first, j.first+j.size-1), "--ntasks-per-node=1",
+		"--job-name=" + j.name(), "-N", strconv.Itoa(j.size), "-w",
+		fmt.Sprintf("n[%d-%d]", j.first, j.first+j.size-1), "--ntasks-per-node=1",
 		"--kill-on-bad-exit=0", "--wait=0", "--chdir=/",
 	}
 	if j.s.unread() {
@@ -144,8 +147,10 @@ func (j *job) start(t *testing.T) {
 	args = append(args, j.program, "--log-dir="+j.logs, "--log-format=json",
 		"--head-cmd=exec sleep "+headService, "--sandbox-cmd=exec sleep "+sandbox,
 		// The services take a while to end, because otherwise the drain would be too short to strike.
-		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep "+workerService+" & wait", "--worker-ready=exec:sleep 0.2",
-		"--peer-timeout="+peerTimeout.String(), "--share-timeout="+shareTimeout.String(), "--join-timeout="+joinTimeout.String(),
+		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep "+workerService+" & wait",
+		"--worker-ready=exec:sleep 0.2",
+		"--peer-timeout="+peerTimeout.String(), "--share-timeout="+shareTimeout.String(),
+		"--join-timeout="+joinTimeout.String(),
 		"--driver-grace="+driverGrace.String(), "--stop-grace="+stopGrace.String(), "--settle=0s")
 	if !j.s.Lifeline {
 		args = append(args, "--lifeline=off")
@@ -156,7 +161,8 @@ func (j *job) start(t *testing.T) {
 	if j.s.unread() {
 		args = append(args, "--verbose") // more output, so that all daemons write at once
 	}
-	j.cmd = j.bed.Command(context.WithoutCancel(t.Context()), "srun", append(args, "--", "sh", "-c", j.driver())...)
+	j.cmd = j.bed.Command(context.WithoutCancel(t.Context()), "srun",
+		append(args, "--", "sh", "-c", j.driver())...)
 	j.cmd.Dir = "/"
 	if j.s.Calm {
 		j.cmd.Env = append(j.cmd.Env, calmVariable+"=1")
@@ -203,13 +209,13 @@ func (j *job) observe() (stop func()) {
 func (j *job) note(now look) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for rank := range j.size {
+	for node := range j.size {
 		if now.err != nil {
 			return
 		}
-		j.present[rank] = len(now.nodes[j.first+rank]) > 0
-		if j.present[rank] {
-			j.ever[rank], j.last[rank] = true, now.began
+		j.present[node] = len(now.nodes[j.first+node]) > 0
+		if j.present[node] {
+			j.ever[node], j.last[node] = true, now.began
 		}
 	}
 }
@@ -232,8 +238,9 @@ func (j *job) watch(within time.Duration, enough func() bool) bool {
 // awaitOthers waits until all daemons have ended that the faults do not strike.
 func (j *job) awaitOthers() {
 	ended := j.watch(j.e.Within+slack/2, func() bool {
-		for rank := range j.size {
-			if !slices.Contains(j.e.Victims, rank) && (j.present[rank] || !j.ever[rank]) && !j.over() {
+		for node := range j.size {
+			if !slices.Contains(j.e.Victims, node) &&
+				(j.present[node] || !j.ever[node]) && !j.over() {
 				return false
 			}
 		}
@@ -267,7 +274,7 @@ func (j *job) end(ctx context.Context) (srun int, codes []int) {
 	j.mu.Lock()
 	j.stuck = slices.Clone(j.present)
 	j.mu.Unlock()
-	j.tell("it does not end: srun has %v, of the ranks there are left %v", j.over(), j.stuck)
+	j.tell("it does not end: srun has %v, the nodes with processes left are %v", j.over(), j.stuck)
 	j.cancel(ctx)
 	return -1, taskCodes(j.stderr.String(), j.size)
 }
@@ -277,9 +284,10 @@ func (j *job) cancel(ctx context.Context) {
 	if out, err := j.bed.Command(ctx, "scancel", "--name="+j.name()).CombinedOutput(); err != nil {
 		j.tell("cannot cancel the job: %v: %s", err, out)
 	}
-	for !j.watch(slack, func() bool { return !slices.Contains(j.present, true) && j.over() }) && ctx.Err() == nil {
-		for rank := range j.size {
-			_ = j.killAll(rank)
+	for !j.watch(slack, func() bool { return !slices.Contains(j.present, true) && j.over() }) &&
+		ctx.Err() == nil {
+		for node := range j.size {
+			_ = j.killAll(node)
 		}
 		_ = j.cmd.Process.Signal(syscall.SIGKILL) // nsenter has become srun by exec
 	}
@@ -289,8 +297,8 @@ func (j *job) cancel(ctx context.Context) {
 func (j *job) name() string { return filepath.Base(j.logs) }
 
 // killAll kills all processes of the job on a node.
-func (j *job) killAll(rank int) error {
-	all, err := j.bed.Processes(j.first + rank)
+func (j *job) killAll(node int) error {
+	all, err := j.bed.Processes(j.first + node)
 	for _, p := range all {
 		if !p.Infra {
 			err = errors.Join(err, kill(p))
@@ -322,17 +330,17 @@ func (j *job) exitCodes() (int, []int) {
 func (j *job) see(srun int, codes []int, before []traces, t *testing.T) seen {
 	t.Helper()
 	o := seen{Struck: !j.struck.IsZero(), Srun: srun, Codes: codes}
-	for rank, last := range j.last {
+	for node, last := range j.last {
 		from := j.struck
-		if slices.Contains(j.e.Victims, rank) {
+		if slices.Contains(j.e.Victims, node) {
 			from = j.undone
 		}
 		ended := max(0, last.Sub(from))
-		if j.stuck != nil && j.stuck[rank] {
+		if j.stuck != nil && j.stuck[node] {
 			ended = -1
 		}
 		o.Ended = append(o.Ended, ended)
-		o.Left = append(o.Left, j.left(t, rank, before[rank])...)
+		o.Left = append(o.Left, j.left(t, node, before[node])...)
 	}
 	run := readRun(j.logs, j.size)
 	o.Torn = run.torn

@@ -38,10 +38,11 @@ func driven() (expectation, seen) {
 	return e, o
 }
 
+// TestJudge checks the complaints about jobs that did not end as expected.
 func TestJudge(t *testing.T) {
-	cause := func(kind health.Kind, rank int, lost ...int) *record.Failure {
+	cause := func(kind health.Kind, node int, lost ...int) *record.Failure {
 		c := &record.Failure{Kind: kind, LostNodes: lost}
-		c.NodeIndex = rank
+		c.NodeIndex = node
 		return c
 	}
 	for _, tc := range []struct {
@@ -52,17 +53,30 @@ func TestJudge(t *testing.T) {
 	}{
 		{"well", lostTwo, nil, nil},
 		{"driven well", driven, nil, nil},
-		{"never struck", driven, func(_ *expectation, o *seen) { o.Struck = false }, []string{"before the faults"}},
-		{"late", lostTwo, func(_ *expectation, o *seen) { o.Ended[3] = time.Minute }, []string{"node 3 ended after 1m0s"}},
-		{"never ended", lostTwo, func(_ *expectation, o *seen) { o.Ended[1] = -1 }, []string{"node 1 has not ended"}},
-		{"a victim that is late", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = time.Minute }, []string{"node 2 ended"}},
-		{"a victim that takes longer than the others", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = 15 * time.Second }, nil},
-		{"driven, and one leaves late", driven, func(_ *expectation, o *seen) { o.Ended[1] = 6 * time.Second }, []string{"the first has ended 6s before"}},
-		{"srun ended by us", lostTwo, func(_ *expectation, o *seen) { o.Srun, o.Codes = -1, nil }, []string{"srun did not end"}},
-		{"srun with a code of its own", lostTwo, func(_ *expectation, o *seen) { o.Srun = 143 }, []string{"srun ended with 143"}},
-		{"srun of a node that was cut off, ended by us", lostTwo, func(e *expectation, o *seen) { e.Cut, o.Srun = true, -1 }, nil},
-		{"torn", lostTwo, func(_ *expectation, o *seen) { o.Torn = []string{"go"} }, []string{"torn: go"}},
-		{"left", lostTwo, func(_ *expectation, o *seen) { o.Left = []string{"sleep"} }, []string{"left: sleep"}},
+		{"never struck", driven, func(_ *expectation, o *seen) { o.Struck = false },
+			[]string{"before the faults"}},
+		{"late", lostTwo, func(_ *expectation, o *seen) { o.Ended[3] = time.Minute },
+			[]string{"node 3 ended after 1m0s"}},
+		{"never ended", lostTwo, func(_ *expectation, o *seen) { o.Ended[1] = -1 },
+			[]string{"node 1 has not ended"}},
+		{"a victim that is late", lostTwo,
+			func(_ *expectation, o *seen) { o.Ended[2] = time.Minute }, []string{"node 2 ended"}},
+		{"a victim that takes longer than the others", lostTwo,
+			func(_ *expectation, o *seen) { o.Ended[2] = 15 * time.Second }, nil},
+		{"driven, and one leaves late", driven,
+			func(_ *expectation, o *seen) {
+				o.Ended[1] = 6 * time.Second
+			}, []string{"the first has ended 6s before"}},
+		{"srun ended by us", lostTwo, func(_ *expectation, o *seen) { o.Srun, o.Codes = -1, nil },
+			[]string{"srun did not end"}},
+		{"srun with a code of its own", lostTwo, func(_ *expectation, o *seen) { o.Srun = 143 },
+			[]string{"srun ended with 143"}},
+		{"srun of a node that was cut off, ended by us", lostTwo,
+			func(e *expectation, o *seen) { e.Cut, o.Srun = true, -1 }, nil},
+		{"torn", lostTwo, func(_ *expectation, o *seen) { o.Torn = []string{"go"} },
+			[]string{"torn: go"}},
+		{"left", lostTwo, func(_ *expectation, o *seen) { o.Left = []string{"sleep"} },
+			[]string{"left: sleep"}},
 		{"a killed daemon's temporaries", lostTwo, func(e *expectation, o *seen) {
 			e.Leaves, o.Left = []int{2}, []string{"node 2: file /tmp/bu-17"}
 		}, nil},
@@ -70,21 +84,35 @@ func TestJudge(t *testing.T) {
 			e.Leaves, o.Left = []int{2}, []string{"node 3: file /tmp/bu-17"}
 		}, []string{"left: node 3"}},
 		{"each for itself", lostTwo, func(e *expectation, o *seen) {
-			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.ShareUnusable}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
+			e.Each, e.Any = true,
+				[]verdict{{66, []health.Kind{health.ShareUnusable}, nil},
+					{76, []health.Kind{health.PeerLost}, nil}}
 			o.Codes, o.Srun = []int{66, 76, 66, 76}, 76
-			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.ShareUnusable, 0)}, {By: 1, Code: 76, Cause: cause(health.PeerLost, 1, 0)}}
+			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.ShareUnusable, 0)},
+				{By: 1, Code: 76, Cause: cause(health.PeerLost, 1, 0)}}
 		}, nil},
 		{"each for itself, but one", lostTwo, func(e *expectation, o *seen) {
-			e.Each, e.Any = true, []verdict{{66, []health.Kind{health.ShareUnusable}, nil}, {76, []health.Kind{health.PeerLost}, nil}}
+			e.Each, e.Any = true,
+				[]verdict{{66, []health.Kind{health.ShareUnusable}, nil},
+					{76, []health.Kind{health.PeerLost}, nil}}
 			o.Codes, o.Srun = []int{66, 76, 0, 76}, 76
 			o.Told = []told{{By: 0, Code: 66, Cause: cause(health.ShareUnusable, 0)}}
 		}, []string{"no verdict"}},
-		{"another kind", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.PeerLost, 0, 2) }, []string{"no verdict"}},
-		{"another node", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.DaemonDied, 0, 1) }, []string{"no verdict"}},
-		{"a node too many", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.DaemonDied, 0, 1, 2) }, []string{"no verdict"}},
-		{"nobody told", lostTwo, func(_ *expectation, o *seen) { o.Told = nil }, []string{"no verdict"}},
-		{"only the victim told", lostTwo, func(_ *expectation, o *seen) { o.Told[0].By = 2 }, []string{"no verdict"}},
-		{"only the victim told, before it was struck", lostTwo, func(e *expectation, o *seen) { e.Two, o.Told[0].By = true, 2 }, nil},
+		{"another kind", lostTwo,
+			func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.PeerLost, 0, 2) },
+			[]string{"no verdict"}},
+		{"another node", lostTwo,
+			func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.DaemonDied, 0, 1) },
+			[]string{"no verdict"}},
+		{"a node too many", lostTwo,
+			func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.DaemonDied, 0, 1, 2) },
+			[]string{"no verdict"}},
+		{"no report", lostTwo, func(_ *expectation, o *seen) { o.Told = nil },
+			[]string{"no verdict"}},
+		{"only the victim told", lostTwo, func(_ *expectation, o *seen) { o.Told[0].By = 2 },
+			[]string{"no verdict"}},
+		{"only the victim told, before it was struck", lostTwo,
+			func(e *expectation, o *seen) { e.Two, o.Told[0].By = true, 2 }, nil},
 		{"the victim tells something else", lostTwo, func(_ *expectation, o *seen) {
 			o.Told = append(o.Told, told{By: 2, Code: 66, Cause: cause(health.ShareUnusable, 2)})
 		}, nil},
@@ -94,8 +122,10 @@ func TestJudge(t *testing.T) {
 		{"an internal error, of a victim too", lostTwo, func(_ *expectation, o *seen) {
 			o.Told = append(o.Told, told{By: 2, Code: 70, Cause: cause(health.Internal, 2)})
 		}, []string{"internal"}},
-		{"two codes", lostTwo, func(_ *expectation, o *seen) { o.Codes[1] = 66 }, []string{"no verdict"}},
-		{"a worker of a driven job with a code", driven, func(_ *expectation, o *seen) { o.Codes[1] = 42 }, []string{"no verdict"}},
+		{"two codes", lostTwo, func(_ *expectation, o *seen) { o.Codes[1] = 66 },
+			[]string{"no verdict"}},
+		{"a worker of a driven job with a code", driven,
+			func(_ *expectation, o *seen) { o.Codes[1] = 42 }, []string{"no verdict"}},
 		{"harmless, and ended", driven, func(_ *expectation, o *seen) {
 			o.Codes, o.Srun = []int{76, 76, 76, 76}, 76
 			o.Told[0] = told{Code: 76, Cause: cause(health.HostLost, 0, 1)}
@@ -104,10 +134,10 @@ func TestJudge(t *testing.T) {
 			o.Codes = []int{42, 0, 137, 0}
 			o.Told[0] = told{Code: 42}
 		}, []string{"no verdict"}},
-		{"two that are to be told of", lostTwo, func(e *expectation, o *seen) {
+		{"two, both reported", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2, 1}, []string{"n1", "n2"}
 		}, nil},
-		{"two, of which one is not told of", lostTwo, func(e *expectation, o *seen) {
+		{"two, one of them not reported", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2}, []string{"n1", "n2"}
 		}, []string{"does not name the nodes [1]"}},
 		{"two, of which one is not avoided", lostTwo, func(e *expectation, o *seen) {
@@ -116,15 +146,19 @@ func TestJudge(t *testing.T) {
 		{"one was told the code alone", lostTwo, func(_ *expectation, o *seen) {
 			o.Told = append(o.Told, told{By: 3, Code: 76, Cause: cause(health.Aborted, 3)})
 		}, nil},
-		{"all were told the code alone", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.Aborted, 0) }, []string{"no verdict"}},
+		{"all were told the code alone", lostTwo,
+			func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.Aborted, 0) },
+			[]string{"no verdict"}},
 		{"one was told another code", lostTwo, func(_ *expectation, o *seen) {
 			o.Told = append(o.Told, told{By: 3, Code: 66, Cause: cause(health.Aborted, 3)})
 		}, []string{"no verdict"}},
 		{"one of two", lostTwo, func(e *expectation, _ *seen) {
 			e.Any = append([]verdict{{77, []health.Kind{health.ServiceDied}, []int{1}}}, e.Any...)
 		}, nil},
-		{"driven, and nobody can tell", driven, func(_ *expectation, o *seen) { o.Told = nil }, []string{"no verdict"}},
-		{"driven, and nobody has to tell", driven, func(e *expectation, o *seen) { e.Mute, o.Told = true, nil }, nil},
+		{"driven, and no report", driven, func(_ *expectation, o *seen) { o.Told = nil },
+			[]string{"no verdict"}},
+		{"driven, and no report is required", driven,
+			func(e *expectation, o *seen) { e.Mute, o.Told = true, nil }, nil},
 		{"the head is killed in the drain", driven, func(e *expectation, o *seen) {
 			e.Victims, o.Codes[0], o.Srun, o.Told = []int{0}, 137, 137, nil
 		}, nil},

@@ -44,30 +44,35 @@ func (t told) String() string {
 	if t.Cause == nil {
 		return fmt.Sprintf("%s of node %d: %d", t.Where, t.By, t.Code)
 	}
-	return fmt.Sprintf("%s of node %d: %d, %s of node %d, lost %v: %s", t.Where, t.By, t.Code, t.Cause.Kind,
+	return fmt.Sprintf("%s of node %d: %d, %s of node %d, lost %v: %s", t.Where, t.By,
+		t.Code, t.Cause.Kind,
 		t.Cause.NodeIndex, t.Cause.LostNodes, t.Cause.Message)
 }
 
 // judge returns everything that is wrong with the outcome of a job.
 func judge(e expectation, o seen) (wrong []string) {
-	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	complain := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Sprintf(format, args...))
+	}
 	if !o.Struck {
 		complain("the job ended before the faults")
 	}
-	for rank, after := range o.Ended {
+	for node, after := range o.Ended {
 		most := e.Within
-		if slices.Contains(e.Victims, rank) {
+		if slices.Contains(e.Victims, node) {
 			most = e.Freed
 		}
 		switch {
 		case after < 0:
-			complain("node %d has not ended", rank)
+			complain("node %d has not ended", node)
 		case after > most:
-			complain("node %d ended after %s, want at most %s", rank, after.Round(time.Millisecond), most)
+			complain("node %d ended after %s, want at most %s", node,
+				after.Round(time.Millisecond), most)
 		}
 	}
 	if apart := slices.Max(o.Ended) - slices.Min(o.Ended); e.Apart > 0 && apart > e.Apart {
-		complain("the first has ended %s before the last, want at most %s", apart.Round(time.Millisecond), e.Apart)
+		complain("the first has ended %s before the last, want at most %s",
+			apart.Round(time.Millisecond), e.Apart)
 	}
 	if o.Srun < 0 {
 		if !e.Cut {
@@ -80,8 +85,9 @@ func judge(e expectation, o seen) (wrong []string) {
 		complain("torn: %s", torn)
 	}
 	for _, left := range o.Left {
-		excused := func(rank int) bool {
-			return strings.HasPrefix(left, fmt.Sprintf("node %d: file /tmp/", rank)) && strings.Contains(left, "/bu-")
+		excused := func(node int) bool {
+			return strings.HasPrefix(left, fmt.Sprintf("node %d: file /tmp/", node)) &&
+				strings.Contains(left, "/bu-")
 		}
 		if !slices.ContainsFunc(e.Leaves, excused) {
 			complain("left: %s", left)
@@ -93,8 +99,10 @@ func judge(e expectation, o seen) (wrong []string) {
 		}
 	}
 	for _, t := range o.Told {
-		if missed := without(e.All, t.Lost); t.Where == signal.NameResult && (len(missed) > 0 || len(t.Bad) < len(e.All)) {
-			complain("the result does not name the nodes %v, or has too few bad nodes: %v", missed, t.Bad)
+		if missed := without(e.All, t.Lost); t.Where == signal.NameResult &&
+			(len(missed) > 0 || len(t.Bad) < len(e.All)) {
+			complain("the result does not name the nodes %v, or has too few bad nodes: %v",
+				missed, t.Bad)
 		}
 	}
 	fits := slices.ContainsFunc(e.Any, func(v verdict) bool { return v.explains(e, o) })
@@ -107,20 +115,24 @@ func judge(e expectation, o seen) (wrong []string) {
 	return wrong
 }
 
-func without(ranks, others []int) []int {
-	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return slices.Contains(others, rank) })
+func without(nodes, others []int) []int {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node int) bool {
+		return slices.Contains(others, node)
+	})
 }
 
 // eachExplains reports whether each daemon has ended by one of the expected verdicts, not
 // necessarily the same one, and at least one daemon has reported a cause.
 func (e expectation) eachExplains(o seen) bool {
 	for _, t := range o.Told {
-		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return t.Code == v.Code && (t.byCode() || v.fits(t.Cause)) }) {
+		if !slices.ContainsFunc(e.Any, func(v verdict) bool {
+			return t.Code == v.Code && (t.byCode() || v.fits(t.Cause))
+		}) {
 			return false
 		}
 	}
-	for rank, code := range o.Codes {
-		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return code == v.codeOf(rank) }) {
+	for node, code := range o.Codes {
+		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return code == v.codeOf(node) }) {
 			return false
 		}
 	}
@@ -130,7 +142,7 @@ func (e expectation) eachExplains(o seen) bool {
 // explains reports whether the job has ended by this verdict: all reports agree with it, and all
 // daemons have exited with its code. The behaviour of victims is not checked.
 func (v verdict) explains(e expectation, o seen) bool {
-	victim := func(rank int) bool { return slices.Contains(e.Victims, rank) }
+	victim := func(node int) bool { return slices.Contains(e.Victims, node) }
 	heard := false
 	for _, t := range o.Told {
 		fits := t.Code == v.Code && v.fits(t.Cause)
@@ -146,8 +158,8 @@ func (v verdict) explains(e expectation, o seen) bool {
 			return false
 		}
 	}
-	for rank, code := range o.Codes {
-		if !victim(rank) && code != v.codeOf(rank) {
+	for node, code := range o.Codes {
+		if !victim(node) && code != v.codeOf(node) {
 			return false
 		}
 	}
@@ -156,8 +168,8 @@ func (v verdict) explains(e expectation, o seen) bool {
 }
 
 // codeOf returns the exit code of a node's daemon. After an abort it is the same for all nodes.
-func (v verdict) codeOf(rank int) int {
-	if len(v.Kinds) == 0 && rank != 0 {
+func (v verdict) codeOf(node int) int {
+	if len(v.Kinds) == 0 && node != 0 {
 		return 0
 	}
 	return v.Code
@@ -171,27 +183,31 @@ func (v verdict) fits(cause *record.Failure) bool {
 	if !slices.Contains(v.Kinds, cause.Kind) {
 		return false
 	}
-	if v.Ranks == nil {
+	if v.Nodes == nil {
 		return true
 	}
 	named := cause.LostNodes
 	if len(named) == 0 {
 		named = []int{cause.NodeIndex}
 	}
-	return !slices.ContainsFunc(named, func(rank int) bool { return !slices.Contains(v.Ranks, rank) })
+	return !slices.ContainsFunc(named, func(node int) bool {
+		return !slices.Contains(v.Nodes, node)
+	})
 }
 
 // outcome summarises the outcome for the table, from the reports of nodes that are not victims.
 func (o seen) outcome(victims []int) string {
-	heard := slices.DeleteFunc(slices.Clone(o.Told), func(t told) bool { return slices.Contains(victims, t.By) })
+	heard := slices.DeleteFunc(slices.Clone(o.Told), func(t told) bool {
+		return slices.Contains(victims, t.By)
+	})
 	if knows := slices.IndexFunc(heard, func(t told) bool { return !t.byCode() }); knows > 0 {
 		heard = heard[knows:]
 	}
 	switch {
 	case len(heard) == 0 && len(o.Codes) > 0:
-		return fmt.Sprintf("%d, untold", o.Codes[0])
+		return fmt.Sprintf("%d, unrecorded", o.Codes[0])
 	case len(heard) == 0:
-		return "untold"
+		return "unrecorded"
 	case heard[0].Cause == nil:
 		return fmt.Sprintf("%d", heard[0].Code)
 	default:
@@ -201,8 +217,8 @@ func (o seen) outcome(victims []int) string {
 
 // took returns how long it took until the last daemon that is not a victim had ended.
 func (o seen) took(victims []int) (most time.Duration) {
-	for rank, after := range o.Ended {
-		if !slices.Contains(victims, rank) {
+	for node, after := range o.Ended {
+		if !slices.Contains(victims, node) {
 			most = max(most, after)
 		}
 	}
@@ -216,14 +232,16 @@ func (e expectation) String() string {
 			any = append(any, fmt.Sprintf("%d by the driver", v.Code))
 			continue
 		}
-		any = append(any, fmt.Sprintf("%d with %v of ranks %v", v.Code, v.Kinds, v.Ranks))
+		any = append(any, fmt.Sprintf("%d with %v of nodes %v", v.Code, v.Kinds, v.Nodes))
 	}
-	return fmt.Sprintf("%s; within %s; victims %v, within %s; %s apart", strings.Join(any, ", or "), e.Within, e.Victims, e.Freed, e.Apart)
+	return fmt.Sprintf("%s; within %s; victims %v, within %s; %s apart", strings.Join(any, ", or "),
+		e.Within, e.Victims, e.Freed, e.Apart)
 }
 
 func (o seen) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "srun ended with %d, its tasks with %v; the nodes were empty after %v\n", o.Srun, o.Codes, o.Ended)
+	fmt.Fprintf(&b, "srun ended with %d, its tasks with %v; the nodes were empty after %v\n",
+		o.Srun, o.Codes, o.Ended)
 	for _, t := range o.Told {
 		fmt.Fprintln(&b, t)
 	}

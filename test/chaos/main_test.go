@@ -28,15 +28,22 @@ import (
 )
 
 var (
-	seedFlag     = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from it on; 0: through those of CI")
-	runsFlag     = flag.Int("runs", 0, "how many schedules to go through; 0: as many as CI does, or the one of -seed")
-	ofFlag       = flag.String("of", "", "go only through schedules whose fault has this in its name")
-	nodesFlag    = flag.Int("nodes", 4, "how many nodes a job has")
-	lanesFlag    = flag.Int("lanes", 3, "how many jobs run at the same time, each on nodes of its own")
-	shareFlag    = flag.String("share", string(testbed.Hostile), "kind of share that the testbed's nodes see; faults of the share itself need hostile")
-	lifelineFlag = flag.String("lifeline", "", "on or off for all schedules; empty: as the seed says")
-	resultsFlag  = flag.String("results", "", "file that each result is added to, and that -update makes the table of, too: alone, of it only")
-	updateFlag   = flag.Bool("update", false, "write the table in docs/reliability.md anew")
+	seedFlag = flag.Uint64("seed", 0,
+		"go through this schedule alone, or through so many from it on; 0: through those of CI")
+	runsFlag = flag.Int("runs", 0,
+		"how many schedules to go through; 0: as many as CI does, or the one of -seed")
+	ofFlag = flag.String("of", "",
+		"go only through schedules whose fault has this in its name")
+	nodesFlag = flag.Int("nodes", 4, "how many nodes a job has")
+	lanesFlag = flag.Int("lanes", 3,
+		"how many jobs run at the same time, each on nodes of its own")
+	shareFlag = flag.String("share", string(testbed.Hostile),
+		"kind of share that the testbed's nodes see; faults of the share itself need hostile")
+	lifelineFlag = flag.String("lifeline", "",
+		"on or off for all schedules; empty: as the seed says")
+	resultsFlag = flag.String("results", "",
+		"file that each result is added to, and that -update makes the table of, too: alone, of it only")
+	updateFlag = flag.Bool("update", false, "write the table in docs/reliability.md")
 )
 
 // mostSeeds is the size of the range from which seeds are drawn.
@@ -70,7 +77,8 @@ func TestChaos(t *testing.T) {
 	case count == 0:
 		count = 1
 	}
-	if *nodesFlag < 2 || *lanesFlag < 1 || count < 1 || !slices.Contains([]string{"", "on", "off"}, *lifelineFlag) {
+	if *nodesFlag < 2 || *lanesFlag < 1 || count < 1 ||
+		!slices.Contains([]string{"", "on", "off"}, *lifelineFlag) {
 		t.Fatalf("cannot go through %d schedules in %d lanes of %d nodes, -lifeline=%s: give 2 nodes or more, and on, off or nothing",
 			count, *lanesFlag, *nodesFlag, *lifelineFlag)
 	}
@@ -90,7 +98,9 @@ func TestChaos(t *testing.T) {
 		l := &lane{arena: a, first: i * *nodesFlag, size: *nodesFlag}
 		lanes.Go(func() {
 			for seed := range seeds {
-				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { l.run(t, planOf(seed, a.world), results) })
+				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+					l.run(t, planOf(seed, a.world), results)
+				})
 			}
 		})
 	}
@@ -143,7 +153,8 @@ func (a *arena) build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "netgo,osusergo", "-overlay="+replaced, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "netgo,osusergo",
+		"-overlay="+replaced, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

@@ -20,26 +20,26 @@ const (
 	killService  what = "kill -9 of a service"
 	killSandbox  what = "kill -9 of a sandbox"
 	killDriver   what = "kill -9 of the driver"
-	failDriver   what = "a node is lost, and the driver fails of it"
+	failDriver   what = "a node is lost, and the driver then fails"
 	hang         what = "SIGSTOP of all processes of a node"
 	pause        what = "SIGSTOP of all processes of a node, for less than 1 s"
-	slow         what = "a node gets a part of its time only, for some seconds"
-	lose         what = "a node is lost: its link is down, then all is killed"
-	unplug       what = "a node's link is down, and its share does not answer"
+	slow         what = "a node gets only part of the CPU time, for some seconds"
+	lose         what = "a node is lost: its network is down, then all processes are killed"
+	unplug       what = "a node's network is down, and its shared file system does not respond"
 	glitch       what = "the same for less than half the peer timeout"
 	filterAll    what = "a node's packet filter drops all TCP, for some seconds"
 	filterLine   what = "a node's packet filter drops the peer link's port"
-	cutLines     what = "the packets of all peer links are dropped, to the end"
-	stall        what = "the share of a node does not answer"
-	stallAll     what = "the share of all nodes does not answer"
-	stallShort   what = "the share of all nodes does not answer for less than 1 s"
-	stallLong    what = "the share of all nodes does not answer for two to three peer timeouts"
-	hangDisk     what = "the disk with TMPDIR of a node does not answer"
-	full         what = "the share of a node is full"
-	fullAll      what = "the share of all nodes is full"
-	unheard      what = "nobody reads standard error, which is full"
-	clockForward what = "the clock of a node leaps an hour ahead"
-	clockBack    what = "the clock of a node leaps an hour back"
+	cutLines     what = "the packets of all peer links are dropped until the end"
+	stall        what = "the shared file system of a node does not respond"
+	stallAll     what = "the shared file system of all nodes does not respond"
+	stallShort   what = "the shared file system of all nodes does not respond for less than 1 s"
+	stallLong    what = "the shared file system of all nodes does not respond for two to three peer timeouts"
+	hangDisk     what = "the disk with TMPDIR of a node does not respond"
+	full         what = "the shared file system of a node is full"
+	fullAll      what = "the shared file system of all nodes is full"
+	unheard      what = "standard error is full and not read"
+	clockForward what = "the clock of a node jumps an hour ahead"
+	clockBack    what = "the clock of a node jumps an hour back"
 )
 
 // phase is the phase of the run in which a fault is injected; the fault may strike a little later.
@@ -58,9 +58,10 @@ var phases = []phase{beforeJoin, inJoin, inServices, atGate, inDriver, inDrain}
 
 // fault is one injected fault. It is plain data, like everything in a schedule.
 type fault struct {
-	What  what          `json:"what"`
-	Rank  int           `json:"rank"`
-	Phase phase         `json:"phase"`           // phase of the first fault; a second one follows it
+	What what `json:"what"`
+	Node int  `json:"rank"`
+	// phase of the first fault; a second one follows it
+	Phase phase         `json:"phase"`
 	After time.Duration `json:"after_ns"`        // delay after the phase's start or the first fault
 	For   time.Duration `json:"for_ns,omitzero"` // 0 means until all other nodes have ended
 }
@@ -80,11 +81,11 @@ func (s schedule) harmful() (faults []fault) {
 
 // struck returns the nodes that a fault strikes, in a job of the given number of nodes.
 func (f fault) struck(nodes int) []int {
-	ranks := []int{f.Rank}
+	struck := []int{f.Node}
 	for more := 1; more <= traitOf(f.What).more; more++ {
-		ranks = append(ranks, (f.Rank+more)%nodes)
+		struck = append(struck, (f.Node+more)%nodes)
 	}
-	return ranks
+	return struck
 }
 
 // schedule is the test plan for one job, derived from a seed.
@@ -151,7 +152,8 @@ var traits = []trait{
 	{what: clockForward, phases: anyPhase, harmless: true},
 	{what: killSandbox, phases: withChild, paired: true, prompt: true},
 	{what: stallAll, phases: anyPhase, onShare: true},
-	{what: filterAll, phases: joined, harmless: true, aside: true, least: 2 * second, most: 6 * second},
+	{what: filterAll, phases: joined, harmless: true, aside: true, least: 2 * second,
+		most: 6 * second},
 	{what: lose, phases: anyPhase, paired: true, prompt: true},
 	{what: fullAll, phases: anyPhase, onShare: true},
 	{what: slow, phases: anyPhase, harmless: true, least: second, most: 4 * second},
@@ -159,14 +161,17 @@ var traits = []trait{
 	{what: killTwo, phases: anyPhase, more: 1, prompt: true},
 	{what: killThree, phases: anyPhase, more: 2, prompt: true},
 	{what: hangDisk, phases: []phase{inDriver, inDrain}, harmless: true, onShare: true},
-	{what: stallLong, phases: driverOnly, harmless: true, onShare: true, lined: true, least: 2 * peerTimeout, most: 3 * peerTimeout},
+	{what: stallLong, phases: driverOnly, harmless: true, onShare: true, lined: true,
+		least: 2 * peerTimeout, most: 3 * peerTimeout},
 	{what: unheard, phases: withChild, harmless: true, paired: true},
 	{what: cutLines, phases: driverOnly, harmless: true, lined: true, paired: true},
 	// With files only, the loss cannot be detected soon enough.
 	{what: failDriver, phases: driverOnly, prompt: true, lined: true},
-	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
+	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5,
+		most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
-	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second, most: 6 * second},
+	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second,
+		most: 6 * second},
 }
 
 func traitOf(w what) trait {
@@ -219,7 +224,7 @@ func planOf(seed uint64, w world) schedule {
 	case first.what == failDriver:
 		s.Faults = failing(r, s.Faults[0], w)
 	case first.more > 0 && r.IntN(2) == 0: // a surviving head reports more
-		s.Faults[0].Rank = 1 + r.IntN(w.nodes-1-first.more)
+		s.Faults[0].Node = 1 + r.IntN(w.nodes-1-first.more)
 	}
 	if w.wired && first.what == glitch {
 		s.Faults[0].For /= 2 // TCP's back-off may double the outage
@@ -249,17 +254,18 @@ func (w world) has(t trait) bool {
 
 // lasting is the approximate duration of each phase; a fault is injected within it.
 var lasting = map[phase]time.Duration{
-	beforeJoin: second / 10, inJoin: second / 10, inServices: second / 4, atGate: second / 20, inDriver: second, inDrain: second / 2,
+	beforeJoin: second / 10, inJoin: second / 10, inServices: second / 4, atGate: second / 20,
+	inDriver: second, inDrain: second / 2,
 }
 
 func draw(r *rand.Rand, t trait, nodes int) fault {
-	f := fault{What: t.what, Rank: r.IntN(nodes), Phase: t.phases[r.IntN(len(t.phases))]}
+	f := fault{What: t.what, Node: r.IntN(nodes), Phase: t.phases[r.IntN(len(t.phases))]}
 	if r.IntN(4) == 0 {
-		f.Rank = 0 // choose the head more often than other nodes
+		f.Node = 0 // choose the head more often than other nodes
 	}
 	f.After = upTo(r, lasting[f.Phase])
 	if t.what == killDriver {
-		f.Rank = 0
+		f.Node = 0
 	}
 	if t.most > 0 {
 		f.For = t.least + upTo(r, t.most-t.least)
@@ -279,7 +285,7 @@ func partner(r *rand.Rand, deck []trait, first fault, nodes int) fault {
 	}
 	f := draw(r, fitting[r.IntN(len(fitting))], nodes)
 	f.Phase = first.Phase
-	f.Rank = (first.Rank + 1 + r.IntN(nodes-1)) % nodes
+	f.Node = (first.Node + 1 + r.IntN(nodes-1)) % nodes
 	return f
 }
 
@@ -292,8 +298,8 @@ func failing(r *rand.Rand, f fault, w world) []fault {
 	}
 	loss := draw(r, traitOf(of[r.IntN(len(of))]), w.nodes)
 	loss.Phase, loss.After = f.Phase, f.After
-	loss.Rank = 1 + r.IntN(w.nodes-1) // not the head, whose loss would also end the driver
-	f.Rank, f.After = 0, upTo(r, second/2)
+	loss.Node = 1 + r.IntN(w.nodes-1) // not the head, whose loss would also end the driver
+	f.Node, f.After = 0, upTo(r, second/2)
 	return []fault{loss, f}
 }
 
@@ -330,7 +336,8 @@ func TestPlanIsTheSeeds(t *testing.T) {
 			t.Fatalf("seed %d makes %s, then %s", seed, s, again)
 		}
 		var back schedule
-		if err := json.Unmarshal([]byte(s.String()), &back); err != nil || back.String() != s.String() {
+		if err := json.Unmarshal([]byte(s.String()), &back); err != nil ||
+			back.String() != s.String() {
 			t.Fatalf("seed %d makes %s, which reads as %s (%v)", seed, s, back, err)
 		}
 		seen[s.String()] = true
@@ -356,17 +363,18 @@ func TestPlanDrawsAll(t *testing.T) {
 			calm++
 		}
 		for _, f := range s.Faults {
-			if trait := traitOf(f.What); !slices.Contains(trait.phases, s.Faults[0].Phase) || f.For < trait.least || f.For > trait.most {
+			if trait := traitOf(f.What); !slices.Contains(trait.phases, s.Faults[0].Phase) ||
+				f.For < trait.least || f.For > trait.most {
 				t.Errorf("seed %d: %+v does not fit", seed, f)
 			}
-			if f.Rank < 0 || f.Rank >= s.Nodes {
-				t.Errorf("seed %d: there is no node %d", seed, f.Rank)
+			if f.Node < 0 || f.Node >= s.Nodes {
+				t.Errorf("seed %d: there is no node %d", seed, f.Node)
 			}
 		}
 		if len(s.Faults) == 2 && named != failDriver {
 			pairs++
-			if s.Faults[0].Rank == s.Faults[1].Rank {
-				t.Errorf("seed %d: both faults strike node %d", seed, s.Faults[0].Rank)
+			if s.Faults[0].Node == s.Faults[1].Node {
+				t.Errorf("seed %d: both faults strike node %d", seed, s.Faults[0].Node)
 			}
 		}
 	}
@@ -376,7 +384,8 @@ func TestPlanDrawsAll(t *testing.T) {
 	}
 	for _, trait := range traits {
 		if faults[trait.what] < 15 || !inCI[trait.what] {
-			t.Errorf("%q is drawn %d times of 600, in CI: %v", trait.what, faults[trait.what], inCI[trait.what])
+			t.Errorf("%q is drawn %d times of 600, in CI: %v", trait.what, faults[trait.what],
+				inCI[trait.what])
 		}
 	}
 	for _, p := range phases {
@@ -385,7 +394,8 @@ func TestPlanDrawsAll(t *testing.T) {
 		}
 	}
 	if pairs < 30 || lined < 250 || lined > 400 || calm < 150 {
-		t.Errorf("of 600 schedules %d are pairs, %d have a peer link, %d of them are calm", pairs, lined, calm)
+		t.Errorf("of 600 schedules %d are pairs, %d have a peer link, %d of them are calm",
+			pairs, lined, calm)
 	}
 }
 
@@ -396,7 +406,8 @@ func TestPlanWithoutKnobs(t *testing.T) {
 		bare := world{nodes: 4, wired: wired, lifeline: "off"}
 		for seed := range uint64(100) {
 			for _, f := range planOf(seed, bare).Faults {
-				if trait := traitOf(f.What); trait.onShare || trait.lined || trait.aside == wired && trait.aside || f.What == unplug && !wired {
+				if trait := traitOf(f.What); trait.onShare || trait.lined ||
+					trait.aside == wired && trait.aside || f.What == unplug && !wired {
 					t.Errorf("wired %v: seed %d draws %q", wired, seed, f.What)
 				}
 			}

@@ -54,12 +54,15 @@ func readRun(logs string, size int) (r recorded) {
 		for _, failure := range result.Consequences {
 			lost = append(lost, failure.LostNodes...)
 		}
-		r.told = append(r.told, told{By: result.NodeIndex, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.BadNodes})
+		r.told = append(r.told,
+			told{By: result.NodeIndex, Where: signal.NameResult, Code: result.Code,
+				Cause: result.Cause, Lost: lost, Bad: result.BadNodes})
 	}
-	for rank := range size {
+	for node := range size {
 		var abort record.Abort
-		if r.read(filepath.Join(dir, signal.ControlDir, signal.AbortName(rank, size)), &abort) {
-			r.told = append(r.told, told{By: rank, Where: "the abort", Code: abort.Code, Cause: &abort.Cause})
+		if r.read(filepath.Join(dir, signal.ControlDir, signal.AbortName(node, size)), &abort) {
+			r.told = append(r.told,
+				told{By: node, Where: "the abort", Code: abort.Code, Cause: &abort.Cause})
 		}
 	}
 	return r
@@ -92,15 +95,19 @@ func (r *recorded) check(path, nonce string) {
 	}
 	var rec record.Mark
 	if r.read(path, &rec) && rec.Nonce != nonce {
-		r.torn = append(r.torn, fmt.Sprintf("%s is of the attempt %q, want %q", path, rec.Nonce, nonce))
+		r.torn = append(r.torn,
+			fmt.Sprintf("%s is of the attempt %q, want %q", path, rec.Nonce, nonce))
 	}
 }
 
 func saysAll(name string) bool {
 	if _, state, isNode := strings.Cut(name, "."); isNode {
-		return strings.HasPrefix(state, string(record.StateChecked)) || record.State(state) == record.StateSandboxReady || record.State(state) == record.StateServiceUp
+		return strings.HasPrefix(state, string(record.StateChecked)) ||
+			record.State(state) == record.StateSandboxReady ||
+			record.State(state) == record.StateServiceUp
 	}
-	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
+	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd ||
+		name == signal.NameHeadFinished || name == signal.NameStop
 }
 
 // runStory returns the content of a run directory for debugging.
@@ -112,7 +119,8 @@ func runStory(logs string) string {
 		}
 		data, err := os.ReadFile(path)
 		fmt.Fprintf(&b, "--- %s (%d bytes)\n", strings.TrimPrefix(path, logs+"/"), len(data))
-		if strings.Contains(path, "/control/") || strings.Contains(path, "/events/") || strings.Contains(path, ".failed") || strings.Contains(path, "/daemon-") {
+		if strings.Contains(path, "/control/") || strings.Contains(path, "/events/") ||
+			strings.Contains(path, ".failed") || strings.Contains(path, "/daemon-") {
 			b.Write(data)
 		}
 		return err
@@ -142,17 +150,19 @@ func lifelinePorts(rec []byte) ([]int, error) {
 		ports = append(ports, number)
 	}
 	if len(ports) == 0 {
-		return nil, fmt.Errorf("the job tells of no peer link: %s", rec)
+		return nil, fmt.Errorf("the job record has no peer link: %s", rec)
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), nil
 }
 
 // taskPattern matches srun's messages about tasks that have not ended with 0.
-var taskPattern = regexp.MustCompile(`srun: error: \S+: tasks? ([0-9,-]+): (?:Exited with exit code (\d+)|(\w[\w ]*))`)
+var taskPattern = regexp.MustCompile(
+	`srun: error: \S+: tasks? ([0-9,-]+): (?:Exited with exit code (\d+)|(\w[\w ]*))`)
 
 // taskSignals maps srun's descriptions of signals to exit codes.
-var taskSignals = map[string]int{"Killed": killed, "Terminated": 143, "Aborted": 134, "Segmentation fault": 139}
+var taskSignals = map[string]int{"Killed": killed, "Terminated": 143, "Aborted": 134,
+	"Segmentation fault": 139}
 
 // taskCodes returns the exit codes of all tasks, from srun's messages.
 func taskCodes(stderr string, size int) []int {
@@ -169,8 +179,8 @@ func taskCodes(stderr string, size int) []int {
 			}
 			first, _ := strconv.Atoi(from)
 			last, _ := strconv.Atoi(to)
-			for rank := first; rank <= last && rank < size; rank++ {
-				codes[rank] = code
+			for node := first; node <= last && node < size; node++ {
+				codes[node] = code
 			}
 		}
 	}
@@ -190,20 +200,21 @@ func lastWords(stderr string, codes []int) (all []told) {
 		if json.Unmarshal([]byte(text), &line) != nil || line.Kind == "" {
 			continue
 		}
-		rank := -1
+		node := -1
 		if found := daemonPattern.FindStringSubmatch(line.Daemon); found != nil {
-			rank, _ = strconv.Atoi(found[1])
+			node, _ = strconv.Atoi(found[1])
 		}
-		if rank < 0 || rank >= len(codes) {
+		if node < 0 || node >= len(codes) {
 			continue
 		}
 		cause := &record.Failure{Kind: line.Kind, Message: line.Msg}
-		cause.NodeIndex = rank
-		if lost := regexp.MustCompile(`node (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
+		cause.NodeIndex = node
+		if lost := regexp.MustCompile(`node (\d+)[^:]*? is lost`).FindStringSubmatch(
+			line.Msg); lost != nil {
 			of, _ := strconv.Atoi(lost[1])
 			cause.LostNodes = []int{of}
 		}
-		all = append(all, told{By: rank, Where: "standard error", Code: codes[rank], Cause: cause})
+		all = append(all, told{By: node, Where: "standard error", Code: codes[node], Cause: cause})
 	}
 	return all
 }
@@ -218,17 +229,20 @@ srun: error: n[0-1,3]: tasks 0-1,3: Exited with exit code 76
 	}
 }
 
+// TestReadRun checks that incomplete records are found, and that the recorded end is read.
 func TestReadRun(t *testing.T) {
 	logs := t.TempDir()
 	write := func(name, content string) {
 		path := filepath.Join(logs, "7.0", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("control/job", `{"v":1,"nonce":"a"}`)
 	write("control/go", "")
-	write("control/abort.0001", `{"v":1,"nonce":"a","rank":1,"code":76,"cause":{"kind":"peer-lost","lost":[0]}}`)
+	write("control/abort.0001",
+		`{"v":1,"nonce":"a","rank":1,"code":76,"cause":{"kind":"peer-lost","lost":[0]}}`)
 	write("nodes/0001.joined", `{"v":1,"nonce":"b"}`)
 	write("nodes/0002.joined", `{"v":1,"no`)
 	write("nodes/0003.joined", "")
@@ -237,18 +251,21 @@ func TestReadRun(t *testing.T) {
 	if len(r.torn) != 3 {
 		t.Errorf("torn are %q, want 0001.joined, 0002.joined and 0003.joined", r.torn)
 	}
-	if len(r.told) != 1 || r.told[0].By != 1 || r.told[0].Code != 76 || !slices.Equal(r.told[0].Cause.LostNodes, []int{0}) {
+	if len(r.told) != 1 || r.told[0].By != 1 || r.told[0].Code != 76 ||
+		!slices.Equal(r.told[0].Cause.LostNodes, []int{0}) {
 		t.Errorf("told was %v", r.told)
 	}
 }
 
+// TestLastWords checks that the cause is read from a daemon's last lines.
 func TestLastWords(t *testing.T) {
 	const stderr = `srun: error: something
 {"level":"error","daemon":"bringupd[2 n6]","msg":"the head, node 0 (n4), is lost: node 2 …","kind":"peer-lost"}
 {"level":"info","daemon":"bringupd[1 n5]","msg":"well"}
 `
 	got := lastWords(stderr, []int{0, 0, 76, 0})
-	if len(got) != 1 || got[0].By != 2 || got[0].Code != 76 || !slices.Equal(got[0].Cause.LostNodes, []int{0}) {
+	if len(got) != 1 || got[0].By != 2 || got[0].Code != 76 ||
+		!slices.Equal(got[0].Cause.LostNodes, []int{0}) {
 		t.Errorf("told was %v", got)
 	}
 }

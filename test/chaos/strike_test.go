@@ -29,7 +29,7 @@ func (j *job) strikeAll(ctx context.Context) error {
 			return nil
 		}
 		j.pause(f.After)
-		j.tell("strikes node %d: %s", f.Rank, f.What)
+		j.tell("strikes node %d: %s", f.Node, f.What)
 		err := j.strike(ctx, f)
 		nothing := errors.Is(err, errNothing)
 		switch {
@@ -57,7 +57,7 @@ func (j *job) pause(d time.Duration) {
 // reach waits for the phase in which the first fault strikes.
 func (j *job) reach(f fault) bool {
 	// A scan of the processes can take longer than a short job, but the record of a drain stays.
-	if f.Phase != inDrain && !j.await(func() bool { return j.find(f.Rank, j.program) != 0 }) {
+	if f.Phase != inDrain && !j.await(func() bool { return j.find(f.Node, j.program) != 0 }) {
 		return false
 	}
 	return j.await(func() bool { return j.reached(f.Phase) })
@@ -70,12 +70,12 @@ func (j *job) beats(f fault) bool {
 		return true
 	}
 	return j.await(func() bool {
-		for rank := range j.size {
+		for node := range j.size {
 			sub := signal.NodesDir
-			if rank == 0 {
+			if node == 0 {
 				sub = signal.ControlDir
 			}
-			if !j.has(sub, signal.NodeName(rank, j.size, record.StateHeartbeat)+".*") {
+			if !j.has(sub, signal.NodeName(node, j.size, record.StateHeartbeat)+".*") {
 				return false
 			}
 		}
@@ -87,7 +87,9 @@ func (j *job) beats(f fault) bool {
 // pattern.
 func (j *job) has(sub, name string) bool {
 	found, _ := filepath.Glob(filepath.Join(j.logs, "*", sub, name))
-	return slices.ContainsFunc(found, func(path string) bool { return !strings.HasPrefix(filepath.Base(path), ".") })
+	return slices.ContainsFunc(found, func(path string) bool {
+		return !strings.HasPrefix(filepath.Base(path), ".")
+	})
 }
 
 // await polls frequently, because some phases are short.
@@ -126,8 +128,8 @@ func (j *job) reached(p phase) bool {
 
 // all reports whether all nodes have published that state.
 func (j *job) all(state record.State) bool {
-	for rank := range j.size {
-		if !j.has(signal.NodesDir, signal.NodeName(rank, j.size, state)) {
+	for node := range j.size {
+		if !j.has(signal.NodesDir, signal.NodeName(node, j.size, state)) {
 			return false
 		}
 	}
@@ -136,13 +138,14 @@ func (j *job) all(state record.State) bool {
 
 // find returns the oldest process of the job on a node whose command line begins with these words,
 // or 0 if there is none.
-func (j *job) find(rank int, words ...string) (pid int) {
-	all, err := j.bed.Processes(j.first + rank)
+func (j *job) find(node int, words ...string) (pid int) {
+	all, err := j.bed.Processes(j.first + node)
 	if err != nil {
 		return 0
 	}
 	for _, p := range all {
-		if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) && (pid == 0 || p.PID < pid) {
+		if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) &&
+			(pid == 0 || p.PID < pid) {
 			pid = p.PID
 		}
 	}
@@ -151,7 +154,7 @@ func (j *job) find(rank int, words ...string) (pid int) {
 
 // strike injects the fault, and registers how to remove it later.
 func (j *job) strike(ctx context.Context, f fault) error {
-	node := j.first + f.Rank
+	node := j.first + f.Node
 	bed := j.bed
 	later := func(undo func(context.Context, int) error, nodes ...int) {
 		for _, node := range nodes {
@@ -159,18 +162,18 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		}
 	}
 	var all []int
-	for rank := range j.size {
-		all = append(all, j.first+rank)
+	for i := range j.size {
+		all = append(all, j.first+i)
 	}
 	switch f.What {
 	case killDaemon, killTwo, killThree:
 		return j.killDaemons(f.struck(j.size))
 	case killService:
-		return j.kill(f.Rank, "sleep", workerService)
+		return j.kill(f.Node, "sleep", workerService)
 	case killSandbox:
-		return j.kill(f.Rank, "sleep", sandbox)
+		return j.kill(f.Node, "sleep", sandbox)
 	case killDriver:
-		return j.kill(f.Rank, "sh", "-c", j.driver())
+		return j.kill(f.Node, "sh", "-c", j.driver())
 	case unheard:
 		return nil // active since the start
 	case failDriver:
@@ -179,13 +182,15 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		later(bed.ResumeNode, node)
 		return bed.HangNode(ctx, node)
 	case pause:
-		return j.meanwhile(f.For, bed.HangNode(ctx, node), func() error { return bed.ResumeNode(ctx, node) })
+		return j.meanwhile(f.For, bed.HangNode(ctx, node), func() error {
+			return bed.ResumeNode(ctx, node)
+		})
 	case slow:
 		heal := bed.SlowNode(ctx, node, 0.3)
 		return j.meanwhile(f.For, nil, heal)
 	case lose:
 		later(bed.LinkUp, node)
-		return j.lose(ctx, f.Rank)
+		return j.lose(ctx, f.Node)
 	case unplug:
 		later(bed.LinkUp, node)
 		return errors.Join(bed.LinkDown(ctx, node), j.turn(ctx, hostile.Knobs{Unread: true}, node))
@@ -196,7 +201,9 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		if err != nil {
 			return err
 		}
-		return j.meanwhile(f.For, bed.FilterTCP(ctx, node, ports...), func() error { return bed.UnfilterTCP(ctx, node) })
+		return j.meanwhile(f.For, bed.FilterTCP(ctx, node, ports...), func() error {
+			return bed.UnfilterTCP(ctx, node)
+		})
 	case cutLines:
 		ports, err := j.ports(f.What)
 		if err != nil {
@@ -209,7 +216,9 @@ func (j *job) strike(ctx context.Context, f fault) error {
 	case stallAll:
 		return j.turn(ctx, hostile.Knobs{Unread: true}, all...)
 	case hangDisk:
-		later(func(ctx context.Context, node int) error { return bed.TurnDisk(ctx, node, hostile.Knobs{}) }, node)
+		later(func(ctx context.Context, node int) error {
+			return bed.TurnDisk(ctx, node, hostile.Knobs{})
+		}, node)
 		return bed.TurnDisk(ctx, node, hostile.Knobs{Unread: true})
 	case stallShort, stallLong:
 		undo := func() error { return j.heal(ctx, all...) }
@@ -226,13 +235,13 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		later(func(ctx context.Context, node int) error { return j.setClock(ctx, node, 0) }, node)
 		return j.setClock(ctx, node, off)
 	}
-	return fmt.Errorf("nobody knows how: %s", f.What)
+	return fmt.Errorf("unknown fault: %s", f.What)
 }
 
-func (j *job) kill(rank int, words ...string) error {
+func (j *job) kill(node int, words ...string) error {
 	pid := 0
 	find := func() bool {
-		pid = j.find(rank, words...)
+		pid = j.find(node, words...)
 		return pid != 0
 	}
 	// The service may not have started yet. Do not wait for it if the job is ending.
@@ -243,11 +252,11 @@ func (j *job) kill(rank int, words ...string) error {
 }
 
 // killDaemons kills the daemons of all these nodes at the same moment.
-func (j *job) killDaemons(ranks []int) error {
-	pids := make([]int, len(ranks))
+func (j *job) killDaemons(nodes []int) error {
+	pids := make([]int, len(nodes))
 	there := func() bool {
-		for i, rank := range ranks {
-			pids[i] = j.find(rank, j.program)
+		for i, node := range nodes {
+			pids[i] = j.find(node, j.program)
 		}
 		return !slices.Contains(pids, 0)
 	}
@@ -270,10 +279,10 @@ func (j *job) meanwhile(d time.Duration, struck error, undo func() error) error 
 
 // lose simulates a power failure of a node, except for Slurm's own processes: it takes a minute to
 // restore a complete node.
-func (j *job) lose(ctx context.Context, rank int) error {
-	err := j.bed.LinkDown(ctx, j.first+rank)
-	for err == nil && len(j.looks.after(time.Now()).nodes[j.first+rank]) > 0 {
-		err = j.killAll(rank)
+func (j *job) lose(ctx context.Context, node int) error {
+	err := j.bed.LinkDown(ctx, j.first+node)
+	for err == nil && len(j.looks.after(time.Now()).nodes[j.first+node]) > 0 {
+		err = j.killAll(node)
 	}
 	return err
 }

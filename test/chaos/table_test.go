@@ -80,14 +80,14 @@ func title(s schedule) string {
 	case len(s.Faults) > 1 && traitOf(f.What).harmless:
 		return string(f.What) + beside
 	case len(s.Faults) > 1:
-		return "two at once | two nodes"
+		return "two faults at once | two nodes"
 	case strings.Contains(string(f.What), "all nodes"), f.What == cutLines, f.What == unheard:
 		return string(f.What) + " | all"
 	case traitOf(f.What).more > 0 && slices.Contains(f.struck(s.Nodes), 0):
 		return string(f.What) + " | the head, too"
 	case traitOf(f.What).more > 0:
 		return string(f.What) + " | workers"
-	case f.Rank == 0:
+	case f.Node == 0:
 		return string(f.What) + " | the head"
 	default:
 		return string(f.What) + " | a worker"
@@ -182,14 +182,15 @@ func (c *cell) String() string {
 func (t *table) String() string {
 	rows := t.cells()
 	var b strings.Builder
-	b.WriteString("| what is done | to whom | files alone | with the peer link |\n|---|---|---|---|\n")
+	b.WriteString("| fault | on | heartbeat files only | with peer links |\n|---|---|---|---|\n")
 	titles := []string{}
 	for _, trait := range traits {
-		for _, whom := range []string{" | all", beside, " | the head", " | the head, too", " | a worker", " | workers"} {
+		for _, whom := range []string{" | all", beside, " | the head", " | the head, too",
+			" | a worker", " | workers"} {
 			titles = append(titles, string(trait.what)+whom)
 		}
 	}
-	for _, row := range append(titles, "two at once | two nodes") {
+	for _, row := range append(titles, "two faults at once | two nodes") {
 		if cells := rows[row]; cells != nil {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", row, cells[false], cells[true])
 		}
@@ -219,6 +220,7 @@ func (t *table) write(to *testing.T) {
 	}
 }
 
+// TestTable checks how results are counted, written to a file and read back.
 func TestTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
 	results, err := newTable(file)
@@ -232,7 +234,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	e, o := lostTwo()
-	s := schedule{Seed: 1, Faults: []fault{{What: killDaemon, Rank: 2, Phase: inDriver}}}
+	s := schedule{Seed: 1, Faults: []fault{{What: killDaemon, Node: 2, Phase: inDriver}}}
 	note(s, e, o, false)
 	s.Seed = 2
 	note(s, e, o, true)
@@ -241,16 +243,17 @@ func TestTable(t *testing.T) {
 	note(s, e, o, false)
 	e, o = driven()
 	note(schedule{Seed: 4, Faults: []fault{{What: stallShort}}}, e, o, false)
-	const want = `| what is done | to whom | files alone | with the peer link |
+	const want = `| fault | on | heartbeat files only | with peer links |
 |---|---|---|---|
 | kill -9 of a daemon | a worker | 76 daemon-died × 1, **wrong × 1** (at most 1.0 s) | 76 daemon-died × 1 (at most 1.0 s) |
-| the share of all nodes does not answer for less than 1 s | all | 42 × 1 |  |
+| the shared file system of all nodes does not respond for less than 1 s | all | 42 × 1 |  |
 `
 	if got := results.String(); got != want {
 		t.Errorf("the table is\n%swant\n%s", got, want)
 	}
 	again, err := newTable(file)
 	if err != nil || again.String() != want || !slices.Equal(again.wrong(), []uint64{2}) {
-		t.Errorf("read again (%v) the table is\n%swith wrong ones of the seeds %v, want\n%sand 2", err, again, again.wrong(), want)
+		t.Errorf("read again (%v) the table is\n%swith wrong ones of the seeds %v, want\n%sand 2",
+			err, again, again.wrong(), want)
 	}
 }

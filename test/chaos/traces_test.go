@@ -22,12 +22,12 @@ cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" { print "listens " $2 }'
 awk '$8 != "" && $8 !~ /^@|\/spool\// { print "socket " $8 }' /proc/net/unix
 `
 
-func (l *lane) traces(t *testing.T, rank int) traces {
+func (l *lane) traces(t *testing.T, node int) traces {
 	t.Helper()
-	list := l.bed.OnNode(t.Context(), l.first+rank, "sh", "-c", tracesScript)
+	list := l.bed.OnNode(t.Context(), l.first+node, "sh", "-c", tracesScript)
 	out, err := list.CombinedOutput()
 	if err != nil {
-		t.Fatalf("cannot look at what is on %s: %v: %s", l.bed.Node(l.first+rank), err, out)
+		t.Fatalf("cannot look at what is on %s: %v: %s", l.bed.Node(l.first+node), err, out)
 	}
 	lines := traces(strings.Split(strings.TrimSpace(string(out)), "\n"))
 	slices.Sort(lines)
@@ -35,15 +35,15 @@ func (l *lane) traces(t *testing.T, rank int) traces {
 }
 
 // left returns the traces on a node that did not exist before the job.
-func (j *job) left(t *testing.T, rank int, before traces) (left []string) {
+func (j *job) left(t *testing.T, node int, before traces) (left []string) {
 	t.Helper()
-	for _, line := range j.traces(t, rank) {
+	for _, line := range j.traces(t, node) {
 		if _, was := slices.BinarySearch(before, line); !was {
-			left = append(left, fmt.Sprintf("node %d: %s", rank, line))
+			left = append(left, fmt.Sprintf("node %d: %s", node, line))
 		}
 	}
-	for _, p := range lookAt(j.bed).nodes[j.first+rank] {
-		left = append(left, fmt.Sprintf("node %d: process %v", rank, p))
+	for _, p := range lookAt(j.bed).nodes[j.first+node] {
+		left = append(left, fmt.Sprintf("node %d: process %v", node, p))
 	}
 	return left
 }

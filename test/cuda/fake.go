@@ -14,5 +14,6 @@ var source string
 // Build makes a library in dir, which must exist. The library lacks the given symbols, like the
 // library of an older driver.
 func Build(dir string, without ...string) (standin.Fake, error) {
-	return standin.Kind{Name: "libcuda.so.1", Exports: "cu", Source: source}.Build(dir, nil, without...)
+	return standin.Kind{Name: "libcuda.so.1", Exports: "cu", Source: source}.Build(dir,
+		nil, without...)
 }

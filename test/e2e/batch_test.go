@@ -36,7 +36,8 @@ func (bed *lane) submit(t *testing.T, script string, flags ...string) *batchJob 
 func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	t.Helper()
 	out := filepath.Join(dir, "out")
-	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"), "--chdir=" + dir}, flags...)
+	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"),
+		"--chdir=" + dir}, flags...)
 	cmd := bed.Command(t.Context(), "sbatch", args...)
 	answer, err := cmd.Output()
 	if err != nil {

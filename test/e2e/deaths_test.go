@@ -57,13 +57,15 @@ func TestDeaths(t *testing.T) {
 				j := bed.start(t, launch{
 					nodes: 4,
 					srun:  when.srun,
-					flags: []string{"--head-cmd=exec sleep 1001", "--worker-cmd=exec sleep 1002", "--worker-ready=" + when.ready,
+					flags: []string{"--head-cmd=exec sleep 1001", "--worker-cmd=exec sleep 1002",
+						"--worker-ready=" + when.ready,
 						"--sandbox-cmd=exec sleep 1003", "--peer-timeout=" + peerTimeout.String()},
 					driver: []string{"sleep", "1004"},
 				})
 				// Wait until all daemons have joined: one that dies earlier is only reported as missing.
 				for rank := range 4 {
-					j.reached(filepath.Join(signal.NodesDir, signal.NodeName(rank, 4, record.StateSandboxReady)))
+					j.reached(filepath.Join(signal.NodesDir,
+						signal.NodeName(rank, 4, record.StateSandboxReady)))
 				}
 				if when.reached != "" {
 					j.reached(when.reached)
@@ -88,11 +90,13 @@ func TestDeaths(t *testing.T) {
 				if want := health.OutcomeOfKind(tc.kind).Code; code != want {
 					t.Errorf("the verdict's code is %d, want %d", code, want)
 				}
-				if want := fmt.Sprintf("bringupd: the job failed with code %d", code); !strings.Contains(j.stderr.String(), want) {
+				if want := fmt.Sprintf("bringupd: the job failed with code %d",
+					code); !strings.Contains(j.stderr.String(), want) {
 					t.Errorf("standard error lacks %q:\n%s", want, &j.stderr)
 				}
 				if cause.Kind != tc.kind || !about(cause, tc.rank) {
-					t.Errorf("the first cause is %+v, want %s of node %d\n%s", cause, tc.kind, tc.rank, &j.stderr)
+					t.Errorf("the first cause is %+v, want %s of node %d\n%s", cause, tc.kind,
+						tc.rank, &j.stderr)
 				}
 				if tc.bad != "" && !slices.Equal(bad, []string{tc.bad}) {
 					t.Errorf("the bad nodes are %v, want %s", bad, tc.bad)

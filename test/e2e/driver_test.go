@@ -15,6 +15,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+// TestTheDriversCodeIsTheJobs checks that the job has the driver's exit code, or 126 or 127.
 func TestTheDriversCodeIsTheJobs(t *testing.T) {
 	bed := claim(t, nodes)
 	for _, tc := range []struct {
@@ -38,9 +39,11 @@ func TestTheDriversCodeIsTheJobs(t *testing.T) {
 	}
 }
 
+// TestStandardOutputIsTheDrivers checks that the driver's two streams arrive unchanged.
 func TestStandardOutputIsTheDrivers(t *testing.T) {
 	bed := claim(t, fewNodes)
-	j := bed.run(t, launch{nodes: 3, driver: []string{"sh", "-c", `printf 'no newline'; echo "$BRINGUPD_HOSTS" >&2`}})
+	j := bed.run(t, launch{nodes: 3,
+		driver: []string{"sh", "-c", `printf 'no newline'; echo "$BRINGUPD_HOSTS" >&2`}})
 	j.wantCode(0)
 	if got := j.stdout.String(); got != "no newline" {
 		t.Errorf("standard output is %q", got)
@@ -50,6 +53,7 @@ func TestStandardOutputIsTheDrivers(t *testing.T) {
 	}
 }
 
+// TestOneNode checks a job on one node.
 func TestOneNode(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.run(t, launch{nodes: 1, driver: []string{"true"}}).wantCode(0)
@@ -63,7 +67,8 @@ func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
 	script := "#!/bin/sh\n" +
 		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'exit 3'\n" +
 		"echo first: $?\n" +
-		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c joined'\n" +
+		"srun --wait=0 " + program + " --log-dir=" + logs +
+		" -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c joined'\n" +
 		"echo second: $?\n"
 	out := bed.batch(t, script, "-N", "4", "--ntasks-per-node=1")
 	if want := "first: 3\n4\nsecond: 0\n"; out != want {
@@ -90,11 +95,14 @@ func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
-		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'echo run $BRINGUPD_RUN; [ -n \"$SLURM_RESTART_COUNT\" ] || sleep 1000'\n" +
+		"srun --wait=0 " + program + " --log-dir=" + logs +
+		" -- sh -c 'echo run $BRINGUPD_RUN; [ -n \"$SLURM_RESTART_COUNT\" ] || sleep 1000'\n" +
 		"echo ended: $?\n"
 	b := bed.submit(t, script, "-N", "4", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	first := filepath.Join(logs, b.id+".0")
-	eventually(t, func() string { return missing(filepath.Join(first, signal.ControlDir, signal.NameGateOpen)) })
+	eventually(t, func() string {
+		return missing(filepath.Join(first, signal.ControlDir, signal.NameGateOpen))
+	})
 	if err := bed.Requeue(t.Context(), b.id); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ import (
 )
 
 // outside runs bringupd on the login node.
-func (bed *lane) outside(t *testing.T, args ...string) (code int, stdout, stderr string, took time.Duration) {
+func (bed *lane) outside(t *testing.T, args ...string) (code int, stdout, stderr string,
+	took time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), ceiling)
 	defer cancel()
@@ -75,19 +76,22 @@ func TestExec(t *testing.T) {
 			}
 			// Repeat it from a node, whose mount serves stale data.
 			ctx, cancel := context.WithTimeout(context.Background(), ceiling)
-			code, out, errs, took := timed(t, bed.OnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
+			code, out, errs, took := timed(t,
+				bed.OnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
 			cancel()
 			t.Logf("from a node: after %s", took.Round(time.Millisecond))
 			if code != 0 || sortedLines(out) != bed.hostnames() {
 				t.Errorf("exec on a node ended with %d: %s%s", code, out, errs)
 			}
-			if code, out, errs, _ := bed.outside(t, "exec", "--node=n3", "--node=5", j.logs, "--", "sh", "-c", "exit $BRINGUPD_NODE_RANK"); code != 5 || out != "" {
+			if code, out, errs, _ := bed.outside(t, "exec", "--node=n3", "--node=5", j.logs, "--",
+				"sh", "-c", "exit $BRINGUPD_NODE_RANK"); code != 5 || out != "" {
 				t.Errorf("exec ended with %d: %s%s", code, out, errs)
 			}
 			foreign(t, j)
 			killed(t, j)
 			code, out, errs, _ = bed.outside(t, "attach", "n3", j.logs)
-			if want := " --nodelist=n3 "; code != 0 || !strings.HasPrefix(out, "srun --overlap --jobid=") || !strings.Contains(out, want) {
+			if want := " --nodelist=n3 "; code != 0 ||
+				!strings.HasPrefix(out, "srun --overlap --jobid=") || !strings.Contains(out, want) {
 				t.Errorf("attach ended with %d: %s%s", code, out, errs)
 			}
 			if code, _, errs, _ := bed.outside(t, "stop", j.logs); code != 0 {
@@ -108,7 +112,8 @@ func foreign(t *testing.T, j *job) {
 	// Rename a complete file of another user into place, because the head may poll at any time.
 	part := filepath.Join(dir, "."+id)
 	err := errors.Join(
-		os.WriteFile(part, fmt.Appendf(nil, `{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
+		os.WriteFile(part, fmt.Appendf(nil,
+			`{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
 		os.Chown(part, 65534, 65534),
 		os.Rename(part, filepath.Join(dir, id+".request")),
 		os.WriteFile(filepath.Join(j.runDir(), "control", "call."+id), nil, 0o600),
@@ -118,7 +123,8 @@ func foreign(t *testing.T, j *job) {
 	}
 	eventually(t, func() string {
 		data, err := os.ReadFile(filepath.Join(dir, id+".taken"))
-		if err != nil || !strings.Contains(string(data), `"refused":"cannot use `) || !strings.Contains(string(data), "it belongs to") {
+		if err != nil || !strings.Contains(string(data), `"refused":"cannot use `) ||
+			!strings.Contains(string(data), "it belongs to") {
 			return fmt.Sprintf("%v, %s\n%s", err, data, &j.stderr)
 		}
 		return ""
@@ -131,7 +137,8 @@ func foreign(t *testing.T, j *job) {
 // killed kills a caller and checks that the requested command ends.
 func killed(t *testing.T, j *job) {
 	t.Helper()
-	cmd := j.bed.Command(context.Background(), program, "exec", "--all", j.logs, "--", "sleep", "4321")
+	cmd := j.bed.Command(context.Background(), program, "exec", "--all", j.logs, "--",
+		"sleep", "4321")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +154,8 @@ func killed(t *testing.T, j *job) {
 		}
 		return ""
 	})
-	t.Logf("what a killed caller had asked for was gone after %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("what a killed caller had asked for was gone after %s",
+		time.Since(began).Round(time.Millisecond))
 }
 
 // TestExecHundredCallers checks a hundred concurrent callers.
@@ -160,7 +168,8 @@ func TestExecHundredCallers(t *testing.T) {
 	for i := range 100 {
 		callers.Go(func() {
 			node := fmt.Sprintf("n%d", i%nodes)
-			code, out, errs, _ := bed.outside(t, "exec", "--node="+node, j.logs, "--", "echo", itoa(i))
+			code, out, errs, _ := bed.outside(t, "exec", "--node="+node, j.logs, "--",
+				"echo", itoa(i))
 			if code != 0 || out != itoa(i)+"\n" {
 				t.Errorf("caller %d ended with %d: %s%s", i, code, out, errs)
 			}

@@ -57,7 +57,8 @@ func (j *job) blames(kind health.Kind, rank int, says ...string) record.Result {
 	j.wantCode(health.OutcomeOfKind(kind).Code)
 	result := j.result()
 	if result.Cause == nil || result.Cause.Kind != kind || !about(*result.Cause, rank) {
-		j.t.Fatalf("the first cause is %+v, want %s of node %d\n%s", result.Cause, kind, rank, &j.stderr)
+		j.t.Fatalf("the first cause is %+v, want %s of node %d\n%s", result.Cause, kind,
+			rank, &j.stderr)
 	}
 	for _, want := range says {
 		if !strings.Contains(result.Reason, want) {
@@ -85,11 +86,14 @@ func TestLostGPU(t *testing.T) {
 	must(t, fake.Answer("n2", "gpu 3 handle 15"))
 	j := bed.run(t, l)
 	result := j.blames(health.CheckFailed, 2, "n2", "gpu.count", "GPU 3", "GPU_IS_LOST")
-	if !slices.ContainsFunc(result.Advice, func(step string) bool { return strings.HasPrefix(step, "gpu.count: ") }) {
+	if !slices.ContainsFunc(result.Advice, func(step string) bool {
+		return strings.HasPrefix(step, "gpu.count: ")
+	}) {
 		t.Errorf("the hint is not among the advice: %q", result.Advice)
 	}
 	if result.Duration > soon {
-		t.Errorf("the job has ended after %s, want at most %s\n%s", result.Duration, soon, &j.stderr)
+		t.Errorf("the job has ended after %s, want at most %s\n%s", result.Duration,
+			soon, &j.stderr)
 	}
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
@@ -109,7 +113,8 @@ func TestLostGPUOfFour(t *testing.T) {
 		t.Errorf("the driver says %q\n%s", got, &j.stderr)
 	}
 	result := j.result()
-	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
+	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 ||
+		result.Dropped[0].Host != "n1" ||
 		!strings.Contains(result.Dropped[0].Reason, "GPU 3") {
 		t.Errorf("the result is %+v", result)
 	}
@@ -123,7 +128,8 @@ func TestFabricInProgress(t *testing.T) {
 	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
 	j := bed.start(t, l)
 	j.traced(3, "check-waits", "gpu.fabric")
-	if _, err := os.Lstat(filepath.Join(j.runDir(), signal.ControlDir, signal.NameGateOpen)); err == nil {
+	if _, err := os.Lstat(
+		filepath.Join(j.runDir(), signal.ControlDir, signal.NameGateOpen)); err == nil {
 		t.Error("the gate is open while a node waits for its fabric")
 	}
 	must(t, fake.Answer("n3"))
@@ -167,7 +173,9 @@ func (j *job) traced(rank int, words ...string) {
 	eventually(j.t, func() string {
 		text, err := os.ReadFile(filepath.Join(dir, signal.EventsName("daemon", rank, 4)))
 		for line := range strings.Lines(string(text)) {
-			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+			if !slices.ContainsFunc(words, func(word string) bool {
+				return !strings.Contains(line, word)
+			}) {
 				return ""
 			}
 		}
@@ -184,7 +192,8 @@ func TestXidEndsTheJob(t *testing.T) {
 	fallen := time.Now()
 	must(t, fake.Add("n2", "event 3 xid 79"))
 	result := j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79", "fallen off")
-	t.Logf("the job has ended %s after the event, and %s after its start", time.Since(fallen), result.Duration)
+	t.Logf("the job has ended %s after the event, and %s after its start", time.Since(fallen),
+		result.Duration)
 	if took := time.Since(fallen); took > soon {
 		t.Errorf("the job has ended %s after the event, want at most %s\n%s", took, soon, &j.stderr)
 	}
@@ -195,7 +204,8 @@ func TestXidEndsTheJob(t *testing.T) {
 func TestXidOfTheDriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	failing := filepath.Join(bed.Bin(), "failing-"+filepath.Base(bed.place(t)))
-	l, fake := bed.onGPUs(t, "sh", "-c", "echo started; until [ -e "+failing+" ]; do sleep 0.1; done; exit 3")
+	l, fake := bed.onGPUs(t, "sh", "-c",
+		"echo started; until [ -e "+failing+" ]; do sleep 0.1; done; exit 3")
 	j := bed.start(t, l)
 	eventually(t, func() string {
 		if j.stdout.String() == "" {
@@ -208,7 +218,9 @@ func TestXidOfTheDriver(t *testing.T) {
 	must(t, os.WriteFile(failing, nil, 0o644))
 	j.wantCode(3)
 	events := j.result().Events
-	if len(events) != 1 || events[0].NodeIndex != 2 || !strings.Contains(events[0].Message, "Xid 31") || !strings.Contains(events[0].Message, "GPU 5") {
+	if len(events) != 1 || events[0].NodeIndex != 2 ||
+		!strings.Contains(events[0].Message, "Xid 31") ||
+		!strings.Contains(events[0].Message, "GPU 5") {
 		t.Errorf("the events are %+v", events)
 	}
 	if !strings.Contains(j.stderr.String(), "Xid 31") {
@@ -226,8 +238,10 @@ func TestSlowGPUs(t *testing.T) {
 	must(t, fake.Answer("n2", "gpu * attach 4"))
 	must(t, fake.Answer("n1", "gpu 6 slow nvmlDeviceGetSerial 45"))
 	j := bed.start(t, l)
-	j.traced(2, "check-waits", "gpu.nvml: 1 of 8 GPUs are initialised; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU ")
-	j.traced(1, "check-waits", "gpu.nvml: 8 of 8 GPUs are initialised; waiting for nvmlDeviceGetSerial of GPU 6")
+	j.traced(2, "check-waits",
+		"gpu.nvml: 1 of 8 GPUs are initialised; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU ")
+	j.traced(1, "check-waits",
+		"gpu.nvml: 8 of 8 GPUs are initialised; waiting for nvmlDeviceGetSerial of GPU 6")
 	j.traced(2, "check-waits", "gpu.nvml: 7 of 8 GPUs are initialised")
 	j.traced(1, "watch", `"gpus":8`)
 	j.traced(2, "watch", `"gpus":8`)
@@ -246,7 +260,8 @@ func TestUnfitGPU(t *testing.T) {
 	must(t, fake.Add("n2", "event 3 xid 64"))
 	j.wantCode(0)
 	result := j.result()
-	if !slices.Equal(result.BadNodes, []string{"n2"}) || len(result.Events) != 1 || !strings.Contains(result.Events[0].Message, "Xid 64") {
+	if !slices.Equal(result.BadNodes, []string{"n2"}) || len(result.Events) != 1 ||
+		!strings.Contains(result.Events[0].Message, "Xid 64") {
 		t.Errorf("the bad nodes are %v, and the events %+v", result.BadNodes, result.Events)
 	}
 }
@@ -265,10 +280,12 @@ func TestSuspiciousTwice(t *testing.T) {
 		var result record.Result
 		readJSON(t, filepath.Join(logs, signal.LatestLink, signal.NameResult), &result)
 		if !slices.Equal(result.BadNodes, want) {
-			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.BadNodes, want, result.Events)
+			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.BadNodes, want,
+				result.Events)
 		}
 		if i == 1 && !slices.ContainsFunc(result.Events, func(e record.Event) bool {
-			return strings.Contains(e.Message, "gpu.ecc_unc: uncorrectable DRAM errors: 2; also in run")
+			return strings.Contains(e.Message,
+				"gpu.ecc_unc: uncorrectable DRAM errors: 2; also in run")
 		}) {
 			t.Errorf("the evidence is not among %+v", result.Events)
 		}
@@ -289,7 +306,8 @@ func TestOddNode(t *testing.T) {
 		j := bed.run(t, l)
 		if !strict {
 			j.wantCode(0)
-			if want := "the nodes differ: x.power_limit"; !strings.Contains(j.stderr.String(), want) {
+			if want := "the nodes differ: x.power_limit"; !strings.Contains(j.stderr.String(),
+				want) {
 				t.Errorf("%q is not told\n%s", want, &j.stderr)
 			}
 			continue

@@ -27,12 +27,14 @@ func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 	dir := filepath.Join(bed.Bin(), filepath.Base(bed.place(t)))
 	must(t, os.Mkdir(dir, 0o700))
 	for _, name := range []string{"host", "client"} {
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f",
+			filepath.Join(dir, name)).CombinedOutput(); err != nil {
 			t.Fatalf("cannot make a key: %v: %s", err, out)
 		}
 	}
 	server := filepath.Join(dir, "sshd_config")
-	must(t, os.WriteFile(server, []byte(fmt.Sprintf("Port %s\nHostKey %s/host\nAuthorizedKeysFile %s/client.pub\nStrictModes no\nUsePAM no\nPidFile none\n", sshPort, dir, dir)), 0o600))
+	must(t, os.WriteFile(server,
+		[]byte(fmt.Sprintf("Port %s\nHostKey %s/host\nAuthorizedKeysFile %s/client.pub\nStrictModes no\nUsePAM no\nPidFile none\n", sshPort, dir, dir)), 0o600))
 	client := "ConnectTimeout 5\nLogLevel ERROR\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nIdentitiesOnly yes\nIdentityFile " + dir + "/client\nPort " + sshPort + "\n"
 	for node := range bed.Nodes() {
 		client += fmt.Sprintf("Host %s\n  HostName %s\n", bed.Node(node), bed.Address(node))
@@ -67,7 +69,8 @@ func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 func (bed *lane) onHosts(t *testing.T, ssh, hosts string, args ...string) *job {
 	t.Helper()
 	logs := bed.place(t)
-	command := slices.Concat([]string{"-u", "SLURM_CONF", program, "hosts", "--hosts=" + hosts, "--ssh=ssh -F " + ssh, "--log-dir=" + logs, "--job-id=1"}, args)
+	command := slices.Concat([]string{"-u", "SLURM_CONF", program, "hosts", "--hosts=" + hosts,
+		"--ssh=ssh -F " + ssh, "--log-dir=" + logs, "--job-id=1"}, args)
 	return bed.begin(t, logs, bed.Command(context.Background(), "env", command...))
 }
 
@@ -78,7 +81,8 @@ func TestHosts(t *testing.T) {
 	ssh, end := bed.withSSH(t, 0, 1, 2, 3)
 	defer end()
 	t.Run("a driver's words, output, code and hosts", func(t *testing.T) {
-		j := bed.onHosts(t, ssh, "n[0-3]", "--export=WORDS=it's $HOME", "--", "sh", "-c", `echo "$1|$WORDS|$BRINGUPD_HOSTS"; exit 42`, "sh", "a  b'\n\"c")
+		j := bed.onHosts(t, ssh, "n[0-3]", "--export=WORDS=it's $HOME", "--", "sh", "-c",
+			`echo "$1|$WORDS|$BRINGUPD_HOSTS"; exit 42`, "sh", "a  b'\n\"c")
 		j.wantCode(42)
 		if want := "a  b'\n\"c|it's $HOME|n0,n1,n2,n3\n"; j.stdout.String() != want {
 			t.Errorf("it printed %q, want %q", &j.stdout, want)
@@ -108,7 +112,8 @@ func TestHosts(t *testing.T) {
 					all, err := bed.Processes(node)
 					must(t, err)
 					for _, p := range all {
-						if !p.Infra && len(p.Args) > 0 && (p.Args[0] == program || p.Args[0] == "sleep") {
+						if !p.Infra && len(p.Args) > 0 &&
+							(p.Args[0] == program || p.Args[0] == "sleep") {
 							left = append(left, p.String())
 						}
 					}
@@ -154,7 +159,8 @@ func TestHostsThatAreNotReady(t *testing.T) {
 	t.Run("one of two that can't be reached can be spared", func(t *testing.T) {
 		j := bed.onHosts(t, ssh, "n0,n2,n1", "--nnodes=2", "--", "sh", "-c", "echo $BRINGUPD_HOSTS")
 		j.wantCode(0)
-		if said := j.stderr.String(); !strings.Contains(said, "continuing without n2: 0 spares") || j.stdout.String() != "n0,n1\n" {
+		if said := j.stderr.String(); !strings.Contains(said, "continuing without n2: 0 spares") ||
+			j.stdout.String() != "n0,n1\n" {
 			t.Errorf("it said: %s%s", &j.stdout, said)
 		}
 		j = bed.onHosts(t, ssh, "n0,n2,n3", "--nnodes=2", "--", "true")

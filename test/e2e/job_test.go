@@ -85,7 +85,8 @@ func (bed *lane) start(t *testing.T, l launch) *job {
 		l.logs = bed.place(t)
 	}
 	// Request the first nodes explicitly: Slurm avoids nodes that have just been used.
-	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)
+	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]",
+		"--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)
 	args = append(append(args, l.container...), program, "--log-dir="+l.logs)
 	args = append(args, l.flags...)
 	if len(l.driver) > 0 {
@@ -133,7 +134,8 @@ func (j *job) wait() int {
 	select {
 	case <-j.ended:
 	case <-time.After(ceiling):
-		j.t.Fatalf("the job has not ended after %s\nstdout: %s\nstderr: %s\n%s", ceiling, &j.stdout, &j.stderr, j.bed.processes())
+		j.t.Fatalf("the job has not ended after %s\nstdout: %s\nstderr: %s\n%s", ceiling, &j.stdout,
+			&j.stderr, j.bed.processes())
 	}
 	var exit *exec.ExitError
 	switch {
@@ -150,7 +152,8 @@ func (j *job) wait() int {
 func (j *job) wantCode(want int) {
 	j.t.Helper()
 	if got := j.wait(); got != want {
-		j.t.Fatalf("the job ended with %d, want %d\nstdout: %s\nstderr: %s", got, want, &j.stdout, &j.stderr)
+		j.t.Fatalf("the job ended with %d, want %d\nstdout: %s\nstderr: %s", got, want,
+			&j.stdout, &j.stderr)
 	}
 }
 
@@ -164,7 +167,8 @@ func (j *job) runDir() string {
 			return err.Error()
 		}
 		for _, entry := range entries {
-			if name := entry.Name(); entry.IsDir() && name[0] != '.' && name != signal.BadNodesDir && name != signal.HistoryDir {
+			if name := entry.Name(); entry.IsDir() && name[0] != '.' &&
+				name != signal.BadNodesDir && name != signal.HistoryDir {
 				found = filepath.Join(j.logs, entry.Name())
 				return ""
 			}
@@ -241,7 +245,8 @@ func (bed *lane) find(t *testing.T, node int, words ...string) int {
 			return err.Error()
 		}
 		for _, p := range all[node] {
-			if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) && (pid == 0 || p.PID < pid) {
+			if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) &&
+				(pid == 0 || p.PID < pid) {
 				pid = p.PID
 			}
 		}

@@ -119,7 +119,9 @@ func startBeds(ctx context.Context, count int, config testbed.Config) (*bedPool,
 func (p *bedPool) take(r request) *testbed.Bed {
 	r.granted = make(chan *testbed.Bed, 1)
 	p.mu.Lock()
-	place := slices.IndexFunc(p.waiting, func(other request) bool { return r.early && !other.early })
+	place := slices.IndexFunc(p.waiting, func(other request) bool {
+		return r.early && !other.early
+	})
 	if place < 0 {
 		place = len(p.waiting)
 	}

@@ -25,7 +25,8 @@ const quick = 3 * time.Second
 func (bed *lane) upAndConnected(t *testing.T, flags ...string) *job {
 	t.Helper()
 	j := bed.start(t, launch{
-		nodes: 4, flags: append([]string{"--worker-cmd=exec sleep 1012"}, flags...), driver: []string{"sleep", "1011"},
+		nodes: 4, flags: append([]string{"--worker-cmd=exec sleep 1012"}, flags...),
+		driver: []string{"sleep", "1011"},
 	})
 	bed.find(t, 0, "sleep", "1011")
 	j.connected(3)
@@ -43,7 +44,8 @@ func (j *job) connected(want int) {
 	}
 	_, port, _ := strings.Cut(rec.LinkAddresses[0], ":")
 	eventually(j.t, func() string {
-		out, err := j.bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
+		out, err := j.bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established",
+			"sport = :"+port).CombinedOutput()
 		if got := strings.Count(string(out), "\n"); err != nil || got < want {
 			return "the head has " + itoa(got) + " peer links: " + string(out) + j.stderr.String()
 		}
@@ -87,8 +89,10 @@ func TestANodeIsLost(t *testing.T) {
 	}{
 		{"hung worker", 1, (*testbed.Bed).HangNode, (*testbed.Bed).ResumeNode, health.HostHangs},
 		{"hung head", 0, (*testbed.Bed).HangNode, (*testbed.Bed).ResumeNode, health.HostHangs},
-		{"worker off the network", 2, (*testbed.Bed).LinkDown, (*testbed.Bed).LinkUp, health.HostLost},
-		{"head off the network", 0, (*testbed.Bed).LinkDown, (*testbed.Bed).LinkUp, health.HostLost},
+		{"worker off the network", 2, (*testbed.Bed).LinkDown, (*testbed.Bed).LinkUp,
+			health.HostLost},
+		{"head off the network", 0, (*testbed.Bed).LinkDown, (*testbed.Bed).LinkUp,
+			health.HostLost},
 		{"lost worker", 3, (*testbed.Bed).LoseNode, (*testbed.Bed).HealNode, health.HostLost},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -111,8 +115,10 @@ func TestANodeIsLost(t *testing.T) {
 				t.Errorf("the others took %s to end, with a peer timeout of %s", took, quick)
 			}
 			cause, bad, code := causeOf(j, tc.node == 0)
-			if code != health.OutcomeOfKind(health.PeerLost).Code || cause.Kind != tc.kind || !slices.Equal(cause.LostNodes, []int{tc.node}) {
-				t.Errorf("the verdict is %d, %+v, want %s of node %d\n%s", code, cause, tc.kind, tc.node, &j.stderr)
+			if code != health.OutcomeOfKind(health.PeerLost).Code || cause.Kind != tc.kind ||
+				!slices.Equal(cause.LostNodes, []int{tc.node}) {
+				t.Errorf("the verdict is %d, %+v, want %s of node %d\n%s", code, cause, tc.kind,
+					tc.node, &j.stderr)
 			}
 			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {
 				t.Errorf("the bad nodes are %v, want %s", bad, bed.Node(tc.node))
@@ -158,7 +164,7 @@ func TestTheCutOffNodeNamesItself(t *testing.T) {
 			want := "node " + itoa(tc.node) + " (" + bed.Node(tc.node) + ") is cut off"
 			eventually(t, func() string {
 				if said := j.stderr.String(); !strings.Contains(said, want) {
-					return "nobody said " + want + ":\n" + said
+					return "no daemon said " + want + ":\n" + said
 				}
 				return ""
 			})
@@ -177,9 +183,11 @@ func TestAGlitchKillsNobody(t *testing.T) {
 			bed := claim(t, fewNodes)
 			over := bed.place(t) // use a listing: a failed lookup stays cached for long
 			must(t, os.Mkdir(over, 0o755))
-			j := bed.start(t, launch{nodes: 4, flags: []string{"--worker-cmd=exec sleep 1012"}, driver: []string{
-				"sh", "-c", "echo waiting; until ls " + over + " | grep -q over; do sleep 0.1; done",
-			}})
+			j := bed.start(t, launch{nodes: 4, flags: []string{"--worker-cmd=exec sleep 1012"},
+				driver: []string{
+					"sh", "-c", "echo waiting; until ls " + over +
+						" | grep -q over; do sleep 0.1; done",
+				}})
 			eventually(t, func() string { return without(j, "waiting") })
 			j.connected(3)
 			must(t, bed.LinkDown(t.Context(), tc.node))

@@ -19,7 +19,8 @@ import (
 
 // share is the kind of shared file system. The default is the worst: each mount caches missing
 // names for 20 s.
-var share = flag.String("share", string(testbed.StaleSSHFS), "kind of share that the testbed's nodes see")
+var share = flag.String("share", string(testbed.StaleSSHFS),
+	"kind of share that the testbed's nodes see")
 
 // lanes is the number of tests that run concurrently.
 var lanes = flag.Int("lanes", 0, "how many tests run at the same time, each on a bed of its own; "+
@@ -37,6 +38,7 @@ var withGridEngine bool
 // program is the path of the bringupd under test on every node of every testbed.
 var program string
 
+// TestMain builds the program and runs the tests on the testbeds.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code, err := runOnBed(m)
@@ -71,7 +73,8 @@ func runOnBed(m *testing.M) (code int, err error) {
 		}
 	}()
 	program = filepath.Join(beds.bin(), "bringupd")
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-o", program,
+		"github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

@@ -24,10 +24,13 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 		told    func(rank int) string
 	}{
 		{"alone", nil, func(int) string { return "None of None" }},
-		{"through bringupd", []string{program, "rank", "--"}, func(rank int) string { return fmt.Sprintf("%d of 4", rank) }},
+		{"through bringupd", []string{program, "rank", "--"}, func(rank int) string {
+			return fmt.Sprintf("%d of 4", rank)
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			args := slices.Concat([]string{"-N2", "-w", "n[0-1]", "--ntasks-per-node=2", "--mpi=pmix"}, tc.through, []string{"python3", script})
+			args := slices.Concat([]string{"-N2", "-w", "n[0-1]", "--ntasks-per-node=2",
+				"--mpi=pmix"}, tc.through, []string{"python3", script})
 			var errors strings.Builder
 			var out []byte
 			var err error
@@ -36,14 +39,17 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 			for range 3 {
 				srun := bed.Command(t.Context(), "srun", args...)
 				srun.Stderr = &errors
-				if out, err = srun.Output(); srun.ProcessState == nil || srun.ProcessState.ExitCode() != 128+int(syscall.SIGSEGV) {
+				if out, err = srun.Output(); srun.ProcessState == nil ||
+					srun.ProcessState.ExitCode() != 128+int(syscall.SIGSEGV) {
 					break
 				}
 			}
 			said := slices.Sorted(strings.Lines(string(out)))
 			var want []string
 			for rank := range 4 {
-				want = append(want, fmt.Sprintf("rank %d of 4: the sum of all is 6; told %s\n", rank, tc.told(rank)))
+				want = append(want,
+					fmt.Sprintf("rank %d of 4: the sum of all is 6; told %s\n", rank,
+						tc.told(rank)))
 			}
 			if err != nil || !slices.Equal(said, want) {
 				t.Errorf("%v: it said %q, not %q\n%s", err, said, want, errors.String())
@@ -55,9 +61,11 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 // TestMPIRunBinds checks that ranks of an mpirun that binds them keep its binding, and that
 // otherwise they divide the CPUs of this machine among themselves.
 func TestMPIRunBinds(t *testing.T) {
-	for to, note := range map[string]string{"core": "CPUs are those that Open MPI's mpirun bound it to", "none": ""} {
+	for to, note := range map[string]string{
+		"core": "CPUs are those that Open MPI's mpirun bound it to", "none": ""} {
 		t.Run(to, func(t *testing.T) {
-			mpirun := exec.CommandContext(t.Context(), "mpirun", "--allow-run-as-root", "--host", "localhost:2", "--bind-to", to, "-n", "2",
+			mpirun := exec.CommandContext(t.Context(), "mpirun", "--allow-run-as-root", "--host",
+				"localhost:2", "--bind-to", to, "-n", "2",
 				program, "rank", "--bind=cpu", "--", "sh", "-c", `echo "$BRINGUPD_BINDING"`)
 			out, err := mpirun.Output()
 			var used []int

@@ -39,14 +39,19 @@ func ownMPIs(t *testing.T) []ownMPI {
 		return python, filepath.Join(filepath.Dir(python), launcher)
 	}
 	all := []ownMPI{
-		{name: "Open MPI 4", launcher: "mpirun.openmpi", python: installed(t, "OPENMPI4"), daemons: []string{"orted"}, pool: []string{}, exits: []int{7}},
-		{name: "Open MPI 5", daemons: []string{"prted"}, pool: []string{}, exits: []int{7}, blind: true, dies: true},
-		{name: "MPICH 4", launcher: "mpirun.mpich", compiler: "mpicc.mpich", daemons: []string{"hydra_pmi_proxy"}, exits: []int{7}},
-		{name: "MPICH 5", daemons: []string{"hydra_pmi_proxy"}, pool: []string{"-usize", "6"}, exits: []int{7}},
+		{name: "Open MPI 4", launcher: "mpirun.openmpi", python: installed(t, "OPENMPI4"),
+			daemons: []string{"orted"}, pool: []string{}, exits: []int{7}},
+		{name: "Open MPI 5", daemons: []string{"prted"}, pool: []string{}, exits: []int{7},
+			blind: true, dies: true},
+		{name: "MPICH 4", launcher: "mpirun.mpich", compiler: "mpicc.mpich",
+			daemons: []string{"hydra_pmi_proxy"}, exits: []int{7}},
+		{name: "MPICH 5", daemons: []string{"hydra_pmi_proxy"}, pool: []string{"-usize", "6"},
+			exits: []int{7}},
 		// Without bringupd, too, its launcher turns some exit codes into 255, and its pools do not end.
 		// On a busy machine it sometimes dies of SIGPIPE: it writes to the proxy that it has started on
 		// its own node after that has ended.
-		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"}, exits: []int{7, 255, 128 + int(syscall.SIGPIPE)}},
+		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"},
+			exits: []int{7, 255, 128 + int(syscall.SIGPIPE)}},
 	}
 	all[1].python, all[1].launcher = beside("OPENMPI", "mpirun")
 	all[3].python, all[3].launcher = beside("MPICH", "mpirun")
@@ -61,7 +66,8 @@ func (m ownMPI) ring(t *testing.T, bed *lane) []string {
 		return []string{m.python, copyFile(t, "testdata/mpirun_ring.py", bed.Bin())}
 	}
 	binary := filepath.Join(bed.Bin(), "mpirun_ring")
-	if out, err := exec.Command(m.compiler, "-o", binary, "testdata/mpirun_ring.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(m.compiler, "-o", binary,
+		"testdata/mpirun_ring.c").CombinedOutput(); err != nil {
 		t.Fatalf("cannot build the ring: %v: %s", err, out)
 	}
 	return []string{binary}
@@ -117,13 +123,18 @@ func TestOwnMPIRunIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		for name, victim := range map[string]func(*testing.T, *lane) int{
-			"launcher": func(t *testing.T, bed *lane) int { return bed.findOf(t, 0, m.launcherNames()...) },
-			"agent":    func(t *testing.T, bed *lane) int { return bed.find(t, 0, program, "rsh", "n1") },
-			"remote":   func(t *testing.T, bed *lane) int { return bed.findOf(t, 1, m.daemons...) },
+			"launcher": func(t *testing.T, bed *lane) int {
+				return bed.findOf(t, 0, m.launcherNames()...)
+			},
+			"agent": func(t *testing.T, bed *lane) int {
+				return bed.find(t, 0, program, "rsh", "n1")
+			},
+			"remote": func(t *testing.T, bed *lane) int { return bed.findOf(t, 1, m.daemons...) },
 		} {
 			t.Run(m.name+"/"+name, func(t *testing.T) {
 				bed := claim(t, fewNodes)
-				j := bed.start(t, m.launch(t, bed, []string{"-n", "6"}, append(m.ring(t, bed), "hold")...))
+				j := bed.start(t, m.launch(t, bed, []string{"-n", "6"},
+					append(m.ring(t, bed), "hold")...))
 				eventually(t, func() string {
 					if strings.Contains(j.stdout.String(), "ring of 6") {
 						return ""
@@ -134,7 +145,8 @@ func TestOwnMPIRunIsKilled(t *testing.T) {
 				kill(t, victim(t, bed), syscall.SIGKILL)
 				code := j.wait()
 				told := strings.Contains(j.stderr.String(), " that it ran on n")
-				if (code == 0) != (m.blind && told && name != "launcher") || name == "launcher" && code != 128+int(syscall.SIGKILL) {
+				if (code == 0) != (m.blind && told && name != "launcher") ||
+					name == "launcher" && code != 128+int(syscall.SIGKILL) {
 					t.Errorf("the job ended with %d\n%s", code, &j.stderr)
 				}
 				bed.noneLeft(t)
@@ -188,12 +200,14 @@ func TestOwnMPIRunsPool(t *testing.T) {
 			for tries := 1; ; tries++ {
 				j := bed.run(t, m.launch(t, bed, append([]string{"-n", "1"}, m.pool...), argv...))
 				code := j.wait()
-				died := m.dies && (code == 128+int(syscall.SIGABRT) || code == 128+int(syscall.SIGSEGV))
+				died := m.dies && (code == 128+int(syscall.SIGABRT) ||
+					code == 128+int(syscall.SIGSEGV))
 				if died && j.stdout.String() != want && tries < 3 {
 					continue
 				}
 				if code != 0 && !died || j.stdout.String() != want {
-					t.Errorf("the job ended with %d; it said %q, not %q\n%s", code, &j.stdout, want, &j.stderr)
+					t.Errorf("the job ended with %d; it said %q, not %q\n%s", code, &j.stdout,
+						want, &j.stderr)
 				}
 				return
 			}
@@ -211,7 +225,8 @@ func TestOwnMPIRunsSideBySide(t *testing.T) {
 			ring := strings.Join(m.ring(t, bed), " ")
 			l := m.launch(t, bed, nil)
 			l.flags = append(l.flags, "--driver-grace=1s")
-			l.driver = []string{"sh", "-c", m.launcher + " -n 6 " + ring + " hold & while ! " + m.launcher + " -n 6 " + ring + "; do exit 9; done; sleep 1; kill -0 $! && exit 5"}
+			l.driver = []string{"sh", "-c", m.launcher + " -n 6 " + ring + " hold & while ! " +
+				m.launcher + " -n 6 " + ring + "; do exit 9; done; sleep 1; kill -0 $! && exit 5"}
 			bed.run(t, l).wantCode(5)
 		})
 	}
@@ -231,13 +246,15 @@ func TestJobSubmittedFromMPIRun(t *testing.T) {
 			must(t, os.WriteFile(script, []byte("#!/bin/sh\n"+
 				"srun -n4 "+program+" rank --bind=none -- sh -c 'echo rank $BRINGUPD_RANK/$BRINGUPD_RANKS'\n"+
 				"srun -n4 "+program+" --log-dir="+dir+" -- sh -c 'echo $BRINGUPD_NODE_COUNT nodes'\n"), 0o755))
-			cmd := bed.Command(t.Context(), m.launcher, "-n", "1", "sbatch", "--quiet", "--wait", "-N4", "--ntasks-per-node=1", "--chdir="+dir, "--output="+out, script)
+			cmd := bed.Command(t.Context(), m.launcher, "-n", "1", "sbatch", "--quiet", "--wait",
+				"-N4", "--ntasks-per-node=1", "--chdir="+dir, "--output="+out, script)
 			if said, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, said)
 			}
 			text, err := os.ReadFile(out)
 			must(t, err)
-			for _, line := range []string{"rank 0/4\n", "rank 1/4\n", "rank 2/4\n", "rank 3/4\n", "4 nodes\n"} {
+			for _, line := range []string{"rank 0/4\n", "rank 1/4\n", "rank 2/4\n", "rank 3/4\n",
+				"4 nodes\n"} {
 				if strings.Count(string(text), line) != 1 {
 					t.Errorf("%q is not there once in:\n%s", line, text)
 				}
@@ -256,10 +273,14 @@ func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 			dir := bed.place(t)
 			must(t, os.MkdirAll(dir, 0o755))
 			script, out := filepath.Join(dir, "job.sh"), filepath.Join(dir, "out")
-			must(t, os.WriteFile(script, []byte("#!/bin/sh\nexec "+m.launcher+" -n 4 "+strings.Join(m.ring(t, bed), " ")+"\n"), 0o755))
+			must(t, os.WriteFile(script,
+				[]byte("#!/bin/sh\nexec "+m.launcher+" -n 4 "+strings.Join(m.ring(t, bed),
+					" ")+"\n"), 0o755))
 			l := m.launch(t, bed, nil)
 			l.nodes = 2
-			l.driver = []string{"sh", "-c", "sbatch --quiet --wait -N2 -n4 --ntasks-per-node=2 -w n[2-3] --chdir=" + dir + " --output=" + out + " " + script + "; code=$?; cat " + out + "; exit $code"}
+			l.driver = []string{"sh", "-c",
+				"sbatch --quiet --wait -N2 -n4 --ntasks-per-node=2 -w n[2-3] --chdir=" + dir +
+					" --output=" + out + " " + script + "; code=$?; cat " + out + "; exit $code"}
 			j := bed.run(t, l)
 			j.wantCode(0)
 			if want := "ring of 4 on n2,n3\n"; !strings.HasSuffix(j.stdout.String(), want) {
@@ -274,16 +295,20 @@ func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 func TestNestedSrunIsToldOf(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]launch{
-		"srun":   {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
-		"a rank": {nodes: 2, flags: []string{"--ranks-per-node=1"}, driver: []string{"sh", "-c", "srun -N2 hostname"}},
-		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"}, driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
+		"srun": {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
+		"a rank": {nodes: 2, flags: []string{"--ranks-per-node=1"},
+			driver: []string{"sh", "-c", "srun -N2 hostname"}},
+		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"},
+			driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			l.flags = append(l.flags, "--driver-grace=1s")
 			j := bed.start(t, l)
 			eventually(t, func() string {
-				if said := j.stderr.String(); !strings.Contains(said, " waits for an srun that has waited for its step") || !strings.Contains(said, "--overlap") {
+				if said := j.stderr.String(); !strings.Contains(said,
+					" waits for an srun that has waited for its step") ||
+					!strings.Contains(said, "--overlap") {
 					return "not told: " + said
 				}
 				return ""
@@ -293,7 +318,8 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 			}
 		})
 	}
-	for name, srun := range map[string]string{"given to it": "srun --overlap -N2 hostname", "in the environment": "SLURM_OVERLAP=1 srun -N2 hostname"} {
+	for name, srun := range map[string]string{"given to it": "srun --overlap -N2 hostname",
+		"in the environment": "SLURM_OVERLAP=1 srun -N2 hostname"} {
 		t.Run("--overlap "+name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			bed.run(t, launch{nodes: 2, driver: []string{"sh", "-c", srun}}).wantCode(0)
@@ -304,9 +330,11 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 // TestOwnMPIRunNeedsLifelines checks the error of bringupd rsh if there are no peer links.
 func TestOwnMPIRunNeedsLifelines(t *testing.T) {
 	bed := claim(t, fewNodes)
-	j := bed.run(t, launch{nodes: 2, flags: []string{"--lifeline=off"}, driver: []string{program, "rsh", "n1", "true"}})
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--lifeline=off"},
+		driver: []string{program, "rsh", "n1", "true"}})
 	j.wantCode(255)
-	if want := "has no peer link, which bringupd rsh needs"; !strings.Contains(j.stderr.String(), want) {
+	if want := "has no peer link, which bringupd rsh needs"; !strings.Contains(j.stderr.String(),
+		want) {
 		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
 	}
 }
@@ -314,7 +342,8 @@ func TestOwnMPIRunNeedsLifelines(t *testing.T) {
 // TestRsh checks that hosts are found by each of their names, and that output is not delayed.
 func TestRsh(t *testing.T) {
 	bed := claim(t, fewNodes)
-	script := `for host in n1 n1.cluster.example ` + bed.Address(1) + ` 1; do ` + program + ` rsh $host 'hostname; exit 3'; echo $?; done; ` + program + ` rsh nowhere true`
+	script := `for host in n1 n1.cluster.example ` + bed.Address(1) + ` 1; do ` + program +
+		` rsh $host 'hostname; exit 3'; echo $?; done; ` + program + ` rsh nowhere true`
 	j := bed.run(t, launch{nodes: 3, driver: []string{"sh", "-c", script}})
 	j.wantCode(255)
 	if want := strings.Repeat("n1\n3\n", 4); j.stdout.String() != want {
@@ -329,7 +358,9 @@ func TestRsh(t *testing.T) {
 // because of the loss.
 func TestRshToALostNode(t *testing.T) {
 	bed := claim(t, fewNodes)
-	j := bed.start(t, launch{nodes: 3, driver: []string{"sh", "-c", program + " rsh n2 'echo up; sleep 1000'; echo code $?; sleep 1000"}})
+	j := bed.start(t, launch{nodes: 3,
+		driver: []string{"sh", "-c",
+			program + " rsh n2 'echo up; sleep 1000'; echo code $?; sleep 1000"}})
 	eventually(t, func() string {
 		if strings.Contains(j.stdout.String(), "up") {
 			return ""
@@ -338,7 +369,8 @@ func TestRshToALostNode(t *testing.T) {
 	})
 	kill(t, bed.daemonOf(t, 2), syscall.SIGKILL)
 	j.wait()
-	if code := j.result().Code; code != 76 || j.stdout.String() != "up\ncode 255\n" || !strings.Contains(j.stderr.String(), "its node is lost, or the run is over") {
+	if code := j.result().Code; code != 76 || j.stdout.String() != "up\ncode 255\n" ||
+		!strings.Contains(j.stderr.String(), "its node is lost, or the run is over") {
 		t.Errorf("the run ended with %d, and the driver said %q\n%s", code, &j.stdout, &j.stderr)
 	}
 }

@@ -17,8 +17,12 @@ const longestKept = 1024
 func TestLinesThroughSrunAreWhole(t *testing.T) {
 	bed := claim(t, fewNodes)
 	const lines, perNode, width = 500, 2, longestKept - len("[0 n0] \n")
-	shout := fmt.Sprintf(`line=$(printf %%0%dd 0 | tr 0 $RANK); for i in $(seq %d); do echo $line; done`, width, lines)
-	j := bed.run(t, launch{nodes: nodes / 2, flags: []string{"--ranks-per-node=" + itoa(perNode), "--oversubscribe", "--tag"}, driver: []string{"sh", "-c", shout}})
+	shout := fmt.Sprintf(
+		`line=$(printf %%0%dd 0 | tr 0 $RANK); for i in $(seq %d); do echo $line; done`, width,
+		lines)
+	j := bed.run(t, launch{nodes: nodes / 2,
+		flags:  []string{"--ranks-per-node=" + itoa(perNode), "--oversubscribe", "--tag"},
+		driver: []string{"sh", "-c", shout}})
 	j.wantCode(0)
 	said := make(map[string]int)
 	for line := range strings.Lines(j.stdout.String()) {

@@ -44,7 +44,8 @@ func TestAScriptThatRequeuesItself(t *testing.T) {
 	eventually(t, func() string { return lacks(b.out, "started") })
 	bed.scancel(t, "--signal=TERM", b.id+".0")
 	b.wait("again\n")
-	if first, again := resultOfRun(t, logs, b.id+".0"), resultOfRun(t, logs, b.id+".0-r1"); first.Code != 143 || again.Code != 0 {
+	if first, again := resultOfRun(t, logs, b.id+".0"),
+		resultOfRun(t, logs, b.id+".0-r1"); first.Code != 143 || again.Code != 0 {
 		t.Errorf("the first attempt ended with %d, and the second with %d", first.Code, again.Code)
 	}
 }
@@ -56,7 +57,9 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	wrapper, script := filepath.Join(dir, "wrapper.sh"), filepath.Join(dir, "job.sh")
-	must(t, os.WriteFile(wrapper, []byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "requeue.md", "logs=$PWD/bringupd-logs; bad=")), 0o755))
+	must(t, os.WriteFile(wrapper,
+		[]byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "requeue.md",
+			"logs=$PWD/bringupd-logs; bad=")), 0o755))
 	// Exactly the first node that is checked fails.
 	must(t, os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1\n"+
 		"srun --kill-on-bad-exit=0 --wait=0 "+program+" --log-dir=$LOG_DIR --active-check='! mkdir "+dir+"/failed || exit 2' -- \"$@\"\n"), 0o755))
@@ -72,8 +75,10 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	var failed, again record.Result
 	readJSON(t, filepath.Join(runs[0], signal.NameResult), &failed)
 	readJSON(t, filepath.Join(runs[1], signal.NameResult), &again)
-	if failed.Code != 75 || len(failed.BadNodes) != 1 || again.Code != 7 || strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.BadNodes[0]+" ") {
-		t.Errorf("the first job ended with %d and blames %v, the second with %d on %v", failed.Code, failed.BadNodes, again.Code, again.Hosts)
+	if failed.Code != 75 || len(failed.BadNodes) != 1 || again.Code != 7 ||
+		strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.BadNodes[0]+" ") {
+		t.Errorf("the first job ended with %d and blames %v, the second with %d on %v", failed.Code,
+			failed.BadNodes, again.Code, again.Hosts)
 	}
 }
 
@@ -89,8 +94,10 @@ func TestServicesAsShown(t *testing.T) {
 			dir := bed.place(t)
 			must(t, os.MkdirAll(filepath.Join(dir, "examples"), 0o755))
 			copyFile(t, "../../examples/hello.sh", filepath.Join(dir, "examples"))
-			script := "#!/bin/bash\ncd " + dir + "\nPATH=" + beds.bin() + ":$PATH\n" + snippet(t, "services.md", tc.first) + "wait\n"
-			if out := bed.batch(t, script, "-N", "3", "--ntasks-per-node=1"); !strings.Contains(out, "hello from the driver on n") ||
+			script := "#!/bin/bash\ncd " + dir + "\nPATH=" + beds.bin() + ":$PATH\n" +
+				snippet(t, "services.md", tc.first) + "wait\n"
+			if out := bed.batch(t, script, "-N", "3", "--ntasks-per-node=1"); !strings.Contains(out,
+				"hello from the driver on n") ||
 				!strings.Contains(out, "0002.sandbox") {
 				t.Errorf("the job said %q", out)
 			}

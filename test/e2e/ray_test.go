@@ -39,7 +39,8 @@ func (bed *lane) submitRay(t *testing.T, path string, driver ...string) (b *batc
 	return bed.submitRayBy(t, "ray.sbatch", []string{"--nodelist=n[0-3]"}, path, driver...)
 }
 
-func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path string, driver ...string) (b *batchJob, logs string) {
+func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path string,
+	driver ...string) (b *batchJob, logs string) {
 	t.Helper()
 	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
@@ -90,7 +91,8 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 				t.Errorf("the driver printed %v, want %v", hosts, want)
 			}
 			// Ray's own logs outlive its private directories if the job fails.
-			kept, _ := filepath.Glob(filepath.Join(logs, b.id+".0", signal.LogsDir, "ray-*.d", "raylet.out"))
+			kept, _ := filepath.Glob(filepath.Join(logs, b.id+".0", signal.LogsDir, "ray-*.d",
+				"raylet.out"))
 			if (len(kept) == 4) != (code == "0") || (len(kept) == 0) != (code != "0") {
 				t.Errorf("the raylets' logs are kept in %v", kept)
 			}
@@ -104,16 +106,22 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.prependPath(filepath.Dir(rayProgram(t)))
 	flags := []string{"--framework=ray"}
-	for _, arg := range []string{"--include-dashboard=true", "--dashboard-port=8299", "--ray-client-server-port=10001"} {
+	for _, arg := range []string{"--include-dashboard=true", "--dashboard-port=8299",
+		"--ray-client-server-port=10001"} {
 		flags = append(flags, "--ray-head-args="+arg)
 	}
-	j := bed.start(t, launch{nodes: 1, flags: flags, driver: []string{"python", copyFile(t, "testdata/ray_guests.py", bed.Bin())}})
-	within(t, 2*rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
+	j := bed.start(t, launch{nodes: 1, flags: flags,
+		driver: []string{"python", copyFile(t, "testdata/ray_guests.py", bed.Bin())}})
+	within(t, 2*rayEnd, func() string {
+		return missing(filepath.Join(j.runDir(), signal.NameResult))
+	})
 	j.wantCode(0)
 	want := []string{
-		"the job's own: let in", "the job's client: let in", "ray status: let in", "ray job submit: let in",
+		"the job's own: let in", "the job's client: let in", "ray status: let in",
+		"ray job submit: let in",
 		"a stranger: refused", "a stranger's status: refused", "a stranger's job: refused",
-		"a stranger's browser: 401", "the token: 64 digits, mode 600", "read in the run directory: []", "read in command lines: []", "",
+		"a stranger's browser: 401", "the token: 64 digits, mode 600",
+		"read in the run directory: []", "read in command lines: []", "",
 	}
 	if diff := cmp.Diff(want, strings.Split(j.stdout.String(), "\n")); diff != "" {
 		t.Errorf("%s\n%s", diff, &j.stderr)
@@ -132,10 +140,12 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	bed.setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
 	bed.setenv("SANDBOX_READY", "tcp:6000")
 	driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
-	b, logs := bed.submitRayBy(t, "ray-sandbox.sbatch", []string{"--nodes=2", "--nodelist=n[0-1]"}, "",
+	b, logs := bed.submitRayBy(t, "ray-sandbox.sbatch",
+		[]string{"--nodes=2", "--nodelist=n[0-1]"}, "",
 		"bash", "-c", "exec 3<>/dev/tcp/localhost/6000 && exec python "+driver)
 	within(t, rayEnd, func() string {
-		if results, _ := filepath.Glob(filepath.Join(logs, b.id+".*", signal.NameResult)); len(results) == 0 {
+		if results, _ := filepath.Glob(filepath.Join(logs, b.id+".*", signal.NameResult)); len(
+			results) == 0 {
 			return "there is no result"
 		}
 		return ""
@@ -143,9 +153,11 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 	result := resultOf(t, b, logs)
 	out, err := os.ReadFile(b.out)
 	must(t, err)
-	if hosts := strings.Fields(string(out)); result.Code != 0 || !slices.Equal(hosts, []string{"n0", "n1"}) {
+	if hosts := strings.Fields(string(out)); result.Code != 0 ||
+		!slices.Equal(hosts, []string{"n0", "n1"}) {
 		errors, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
-		t.Errorf("the job ended with %d: %s; the driver printed %v\n%s", result.Code, result.Reason, hosts, errors)
+		t.Errorf("the job ended with %d: %s; the driver printed %v\n%s", result.Code, result.Reason,
+			hosts, errors)
 	}
 }
 
@@ -162,13 +174,16 @@ func TestRayStartThatFails(t *testing.T) {
 	b, logs := bed.submitRay(t, path, "sleep", "1000")
 	within(t, rayEnd, func() string { return missing(at) })
 	failed := time.Now()
-	within(t, rayEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, "over")) })
+	within(t, rayEnd, func() string {
+		return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, "over"))
+	})
 	if took := time.Since(failed); took > 5*time.Second {
 		said, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
 		t.Errorf("the job ended %s after the failure, want at most 5 s\n%s", took, said)
 	}
 	result := endOf(t, b, logs)
-	if result.Code != 77 || result.Cause == nil || result.Cause.NodeIndex != 2 || result.Cause.Host != "n2" {
+	if result.Code != 77 || result.Cause == nil || result.Cause.NodeIndex != 2 ||
+		result.Cause.Host != "n2" {
 		t.Fatalf("the result is %+v, want 77 for node 2 (n2)", result)
 	}
 	if want := "no such thing as a free raylet"; !slices.Contains(result.Cause.Lines, want) {
@@ -195,13 +210,17 @@ func TestRayStartThatFailsWithSpare(t *testing.T) {
 			`--setup-cmd=[ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 3`},
 		driver: []string{"python", copyFile(t, "../../examples/ray_hosts.py", bed.Bin())},
 	})
-	within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
+	within(t, rayEnd, func() string {
+		return missing(filepath.Join(j.runDir(), signal.NameResult))
+	})
 	j.wantCode(0)
-	if hosts := strings.Fields(j.stdout.String()); !slices.Equal(hosts, []string{"n0", "n2", "n3"}) {
+	if hosts := strings.Fields(j.stdout.String()); !slices.Equal(hosts,
+		[]string{"n0", "n2", "n3"}) {
 		t.Errorf("the driver printed %v\n%s", hosts, &j.stderr)
 	}
 	result := j.result()
-	if !slices.Equal(result.Team, []int{0, 3, 2}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" {
+	if !slices.Equal(result.Team, []int{0, 3, 2}) || len(result.Dropped) != 1 ||
+		result.Dropped[0].Host != "n1" {
 		t.Errorf("the result is %+v", result)
 	}
 }
@@ -236,15 +255,20 @@ func TestRayDeaths(t *testing.T) {
 	}{
 		{"raylet", 1, "raylet", 77, "ray-worker-0001.d/raylet.out", "raylet"},
 		{"GCS", 0, "gcs_server", 77, "ray-head.d/gcs_server.out", "gcs_server"},
-		{"dashboard agent", 1, "ray::DashboardAgent", 77, "ray-worker-0001.d/dashboard_agent.log", "raylet"},
+		{"dashboard agent", 1, "ray::DashboardAgent", 77,
+			"ray-worker-0001.d/dashboard_agent.log", "raylet"},
 		{"worker process", 1, "ray::Victim", 3, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			bed.prependPath(filepath.Dir(rayProgram(t)))
 			for range *rayKills {
-				j := bed.start(t, launch{nodes: 2, flags: []string{"--framework=ray"}, driver: []string{"python", "-c", victim}})
-				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.ControlDir, signal.NameGateOpen)) })
+				j := bed.start(t, launch{nodes: 2, flags: []string{"--framework=ray"},
+					driver: []string{"python", "-c", victim}})
+				within(t, rayEnd, func() string {
+					return missing(filepath.Join(j.runDir(), signal.ControlDir,
+						signal.NameGateOpen))
+				})
 				within(t, rayEnd, func() string {
 					if bed.processOf(t, 1, "ray::Victim") == 0 {
 						return "there is no actor"
@@ -253,18 +277,25 @@ func TestRayDeaths(t *testing.T) {
 				})
 				kill(t, bed.processOf(t, tc.node, tc.process), syscall.SIGKILL)
 				killed := time.Now()
-				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
+				within(t, rayEnd, func() string {
+					return missing(filepath.Join(j.runDir(), signal.NameResult))
+				})
 				t.Logf("the result was there after %s", time.Since(killed))
 				j.wantCode(tc.code)
 				if tc.log == "" {
 					continue
 				}
 				result := j.result()
-				if result.Cause == nil || result.Cause.Kind != health.ServiceDied || result.Cause.NodeIndex != tc.node ||
-					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.Message), "\n"), tc.says) {
-					t.Errorf("the result is %+v, want the service of node %d, with %q", result, tc.node, tc.says)
+				if result.Cause == nil || result.Cause.Kind != health.ServiceDied ||
+					result.Cause.NodeIndex != tc.node ||
+					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.Message),
+						"\n"), tc.says) {
+					t.Errorf("the result is %+v, want the service of node %d, with %q", result,
+						tc.node, tc.says)
 				}
-				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.LogsDir, tc.log)) })
+				within(t, rayEnd, func() string {
+					return missing(filepath.Join(j.runDir(), signal.LogsDir, tc.log))
+				})
 			}
 		})
 	}

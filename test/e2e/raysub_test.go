@@ -29,13 +29,15 @@ exec REAL "${args[@]}"
 `
 
 // submitRaySub submits ray.sub on two nodes. The job's logs are in the returned directory.
-func (bed *lane) submitRaySub(t *testing.T, env map[string]string) (b *batchJob, logs, contained string) {
+func (bed *lane) submitRaySub(t *testing.T, env map[string]string) (b *batchJob, logs,
+	contained string) {
 	t.Helper()
 	real, err := exec.LookPath("srun")
 	must(t, err)
 	path := filepath.Join(bed.Bin(), t.Name())
 	must(t, os.MkdirAll(path, 0o755))
-	must(t, os.WriteFile(filepath.Join(path, "srun"), []byte(strings.Replace(bareSrun, "REAL", real, 1)), 0o755))
+	must(t, os.WriteFile(filepath.Join(path, "srun"),
+		[]byte(strings.Replace(bareSrun, "REAL", real, 1)), 0o755))
 	contained = filepath.Join(path, "contained")
 	bed.setenv("CONTAINED", contained)
 	bed.setenv("BRINGUPD_GPU_CHECK", "off")
@@ -79,7 +81,8 @@ func TestRaySub(t *testing.T) {
 	uv := bed.place(t)
 	script := copyFile(t, "testdata/nemo_rl.py", bed.Bin())
 	b, logs, contained := bed.submitRaySub(t, map[string]string{
-		"COMMAND":               "exec 3<>/dev/tcp/localhost/6000 && python " + script + "\necho to the log >&2; exit 3",
+		"COMMAND": "exec 3<>/dev/tcp/localhost/6000 && python " + script +
+			"\necho to the log >&2; exit 3",
 		"DASHBOARD_PORT":        "off",
 		"SETUP_COMMAND":         "hostname >/tmp/of-setup",
 		"OF_SETUP":              "/tmp/of-setup",
@@ -98,15 +101,18 @@ func TestRaySub(t *testing.T) {
 	}
 	var found nemoRL
 	printed, rest, _ := strings.Cut(string(said), "\n")
-	if err := json.Unmarshal([]byte(printed), &found); err != nil || !strings.Contains(rest, "to the log\n") {
+	if err := json.Unmarshal([]byte(printed), &found); err != nil ||
+		!strings.Contains(rest, "to the log\n") {
 		t.Fatalf("ray-driver.log: %v\n%s", err, said)
 	}
-	want := map[string]float64{"slurm_managed_ray_cluster": 2, "worker_units": 4, "GPU": 4, "ray_head": 0}
+	want := map[string]float64{"slurm_managed_ray_cluster": 2, "worker_units": 4, "GPU": 4,
+		"ray_head": 0}
 	if diff := cmp.Diff(want, found.Resources); diff != "" {
 		t.Error(diff)
 	}
 	for i, node := range found.Nodes {
-		if host := "n" + itoa(i); node.Host != host || node.Setup != host || node.TopoRank != float64(i+1) || len(node.Launcher) > 0 {
+		if host := "n" + itoa(i); node.Host != host || node.Setup != host ||
+			node.TopoRank != float64(i+1) || len(node.Launcher) > 0 {
 			t.Errorf("node %d is %+v", i, node)
 		}
 	}
@@ -119,25 +125,30 @@ func TestRaySub(t *testing.T) {
 			env = append(env, name+"="+*value)
 		}
 	}
-	if diff := cmp.Diff([]string{"OMP_NUM_THREADS=16", "RAY_ENABLE_UV_RUN_RUNTIME_ENV=0", "SLURM_JOB_ID=" + b.id, "SLURM_PROCID=0"}, env); diff != "" {
+	if diff := cmp.Diff([]string{"OMP_NUM_THREADS=16", "RAY_ENABLE_UV_RUN_RUNTIME_ENV=0",
+		"SLURM_JOB_ID=" + b.id, "SLURM_PROCID=0"}, env); diff != "" {
 		t.Error(diff)
 	}
 	for name, line := range map[string]string{
-		"ray-head.log": "Ray runtime started", "ray-worker-0.log": "Ray runtime started", "ray/ray-worker-0001.log": "Ray runtime started",
-		"sandbox/sandbox-1.log": "Serving HTTP", "sandbox/told-n1": "hello 6001",
+		"ray-head.log": "Ray runtime started", "ray-worker-0.log": "Ray runtime started",
+		"ray/ray-worker-0001.log": "Ray runtime started",
+		"sandbox/sandbox-1.log":   "Serving HTTP", "sandbox/told-n1": "hello 6001",
 	} {
-		if log, err := os.ReadFile(filepath.Join(logs, name)); err != nil || !strings.Contains(string(log), line) {
+		if log, err := os.ReadFile(filepath.Join(logs, name)); err != nil ||
+			!strings.Contains(string(log), line) {
 			t.Errorf("%s: %v: %q lacks %q", name, err, log, line)
 		}
 	}
 	lines, err := os.ReadFile(contained)
 	must(t, err)
-	const home, image, mounts = "--no-container-mount-home ", "--container-image=", " --container-mounts="
+	const home, image, mounts = "--no-container-mount-home ", "--container-image=",
+		" --container-mounts="
 	both := logs + ":" + logs + "," + program + ":" + program
 	calls := strings.Split(strings.TrimSpace(string(lines)), "\n")
 	slices.Sort(calls)
 	if diff := cmp.Diff([]string{
-		home + image + "nemo.sqsh" + mounts + "/data:/data," + uv + ":/root/.cache/uv," + both + " --container-name=ray --container-workdir=" + bed.Share(),
+		home + image + "nemo.sqsh" + mounts + "/data:/data," + uv + ":/root/.cache/uv," + both +
+			" --container-name=ray --container-workdir=" + bed.Share(),
 		home + image + "sandbox.sqsh" + mounts + "/code:/code," + both,
 	}, calls); diff != "" {
 		t.Error(diff)
@@ -150,7 +161,8 @@ func TestRaySub(t *testing.T) {
 func TestRaySubStaysUp(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs, _ := bed.submitRaySub(t, map[string]string{
-		"DEDICATED_RAY_HEAD": "1", "NODE_MANAGER_PORT": "1301", "RAY_SUB_DEBUG_ENV": "1", "WANDB_API_KEY": "hush",
+		"DEDICATED_RAY_HEAD": "1", "NODE_MANAGER_PORT": "1301", "RAY_SUB_DEBUG_ENV": "1",
+		"WANDB_API_KEY": "hush",
 	})
 	attach := filepath.Join(bed.Share(), b.id+"-attach.sh")
 	within(t, rayEnd, func() string {
@@ -174,18 +186,24 @@ func TestRaySubStaysUp(t *testing.T) {
 	out := on("0", "python "+copyFile(t, "testdata/nemo_rl.py", bed.Bin()), "")
 	var found nemoRL
 	must(t, json.Unmarshal([]byte(out), &found))
-	want := map[string]float64{"slurm_managed_ray_cluster": 2, "worker_units": 2, "GPU": 2, "ray_head": 1}
-	if diff := cmp.Diff(want, found.Resources); diff != "" || !slices.Equal(found.Ports, []int{1301, 1302}) || !slices.Equal(found.hosts(), []string{"n1"}) {
+	want := map[string]float64{"slurm_managed_ray_cluster": 2, "worker_units": 2, "GPU": 2,
+		"ray_head": 1}
+	if diff := cmp.Diff(want, found.Resources); diff != "" ||
+		!slices.Equal(found.Ports, []int{1301, 1302}) ||
+		!slices.Equal(found.hosts(), []string{"n1"}) {
 		t.Errorf("found %s\n%s", out, diff)
 	}
 	if out := on("1", "", "hostname; ray status >/dev/null && echo found\n"); out != "n1\nfound\n" {
 		t.Errorf("a shell on node 1 says %q", out)
 	}
-	if said, err := os.ReadFile(filepath.Join(logs, "ray", "setup-0001.log")); err != nil || !strings.Contains(string(said), "GPUS_PER_NODE=2\n") || strings.Contains(string(said), "hush") {
+	if said, err := os.ReadFile(filepath.Join(logs, "ray", "setup-0001.log")); err != nil ||
+		!strings.Contains(string(said), "GPUS_PER_NODE=2\n") ||
+		strings.Contains(string(said), "hush") {
 		t.Errorf("of its variables node 1 shows %q: %v", said, err)
 	}
 	kill(t, bed.processOf(t, 1, "raylet"), syscall.SIGKILL)
-	if result := resultWithin(t, logs); result.Code != 77 || result.Cause == nil || result.Cause.Host != "n1" {
+	if result := resultWithin(t, logs); result.Code != 77 || result.Cause == nil ||
+		result.Cause.Host != "n1" {
 		t.Errorf("the result is %+v, want 77 for n1", result)
 	}
 	within(t, ceiling, func() string {

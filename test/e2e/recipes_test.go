@@ -30,10 +30,13 @@ func TestLightningFindsItsWorld(t *testing.T) {
 	want := slices.Clone(sums)
 	for _, kind := range []string{"TorchElastic", "SLURM"} {
 		for rank := range 4 {
-			want = append(want, fmt.Sprintf("%sEnvironment: rank %d of 4, %d on node %d, meets where it is told: True", kind, rank, rank%2, rank/2))
+			want = append(want,
+				fmt.Sprintf("%sEnvironment: rank %d of 4, %d on node %d, meets where it is told: True", kind, rank, rank%2, rank/2))
 		}
 	}
-	bed.wantSaid(t, installed(t, "TORCH"), []string{"../local/testdata/lightning_finds.py", "../../examples/lightning_allreduce.py"}, want)
+	bed.wantSaid(t, installed(t, "TORCH"),
+		[]string{"../local/testdata/lightning_finds.py", "../../examples/lightning_allreduce.py"},
+		want)
 }
 
 // sums is the expected output of two nodes with two ranks each that add up their numbers.
@@ -51,19 +54,23 @@ func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) 
 	bed.setenv("RANKS_PER_NODE", "2")
 	bed.setenv("BRINGUPD_OVERSUBSCRIBE", "true") // the machine may have too few cores
 	bed.prependPath(beds.bin())
-	flags := []string{"--nodes=2", "--nodelist=n[0-1]", copyFile(t, "../../deploy/slurm/ranks.sbatch", dir), python}
+	flags := []string{"--nodes=2", "--nodelist=n[0-1]",
+		copyFile(t, "../../deploy/slurm/ranks.sbatch", dir), python}
 	for _, program := range programs {
 		flags = append(flags, copyFile(t, program, dir))
 	}
 	b := bed.submitFile(t, dir, flags...)
 	result, out := saidBy(t, b, logs)
 	// Ignore other output of the libraries.
-	said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.Contains(line, "rank ") })
+	said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
+		return !strings.Contains(line, "rank ")
+	})
 	slices.Sort(said)
 	want = slices.Sorted(slices.Values(want))
 	if result.Code != 0 || !slices.Equal(said, want) {
 		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
-		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Reason, out, want, errors)
+		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Reason,
+			out, want, errors)
 	}
 }
 
@@ -77,21 +84,25 @@ func TestDaskFindsItsNodes(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	bed.setenv("LOG_DIR", logs)
 	bed.prependPath(beds.bin(), filepath.Dir(python))
-	script, driver := copyFile(t, "../../deploy/slurm/dask.sbatch", dir), copyFile(t, "../../examples/dask_hosts.py", dir)
+	script, driver := copyFile(t, "../../deploy/slurm/dask.sbatch", dir),
+		copyFile(t, "../../examples/dask_hosts.py", dir)
 	b := bed.submitFile(t, dir, "--nodes=2", "--nodelist=n[0-1]", script, "python", driver)
 	result, out := saidBy(t, b, logs)
 	run := b.id + ".0"
 	want := run + "-0 on n0\n" + run + "-1 on n1\nthe sum of the squares is 328350\n"
 	if result.Code != 0 || out != want {
 		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
-		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Reason, out, want, errors)
+		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Reason,
+			out, want, errors)
 	}
 }
 
 // saidBy waits for the end of a job, and returns its result and the output of its driver or ranks.
 func saidBy(t *testing.T, b *batchJob, logs string) (record.Result, string) {
 	t.Helper()
-	within(t, worldEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
+	within(t, worldEnd, func() string {
+		return missing(filepath.Join(logs, b.id+".0", signal.NameResult))
+	})
 	result := resultOf(t, b, logs)
 	out, err := os.ReadFile(b.out)
 	must(t, err)

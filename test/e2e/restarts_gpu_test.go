@@ -8,7 +8,8 @@ import "testing"
 // off the bus, and that the GPUs of the other nodes are checked again.
 func TestRestartWithoutSickNode(t *testing.T) {
 	bed := claim(t, fewNodes)
-	l, fake := bed.onGPUs(t, "sh", "-c", `[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)
+	l, fake := bed.onGPUs(t, "sh", "-c",
+		`[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)
 	l.flags = append(l.flags, "--nnodes=3:4", "--restarts=1")
 	j := bed.start(t, l)
 	bed.find(t, 0, "sleep", "1011")

@@ -26,8 +26,10 @@ func TestADaemonIsStartedAgain(t *testing.T) {
 			bed := claim(t, fewNodes)
 			j := bed.start(t, launch{
 				nodes: 4, flags: []string{"--peer-timeout=" + quick.String(), "--restarts=3"},
-				container: []string{"sh", "-c", `for i in 0 1 2 3; do "$@"; code=$?; [ $code = 137 ] || break; done; exit $code`, "sh"},
-				driver:    []string{"sh", "-c", "echo attempt $BRINGUPD_ATTEMPT; [ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1013"},
+				container: []string{"sh", "-c",
+					`for i in 0 1 2 3; do "$@"; code=$?; [ $code = 137 ] || break; done; exit $code`, "sh"},
+				driver: []string{"sh", "-c",
+					"echo attempt $BRINGUPD_ATTEMPT; [ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1013"},
 			})
 			bed.find(t, 0, "sleep", "1013")
 			j.connected(3)
@@ -47,7 +49,8 @@ func TestADaemonIsStartedAgain(t *testing.T) {
 					err = json.Unmarshal(data, &result)
 				}
 				if err != nil || result.Code != want.code || result.NextAttempt != want.next {
-					t.Errorf("attempt %d has ended with %d, and %d follows (%v)", attempt, result.Code, result.NextAttempt, err)
+					t.Errorf("attempt %d has ended with %d, and %d follows (%v)", attempt,
+						result.Code, result.NextAttempt, err)
 				}
 			}
 			bed.noneLeft(t)

@@ -53,17 +53,21 @@ func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 		t.Fatalf("cannot hide the share: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := bed.OnNode(context.Background(), 2, "umount", "--lazy", bed.Share()).CombinedOutput(); err != nil {
+		if out, err := bed.OnNode(context.Background(), 2, "umount", "--lazy",
+			bed.Share()).CombinedOutput(); err != nil {
 			t.Errorf("cannot show the share again: %v: %s", err, out)
 		}
 	})
-	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=10s"}, driver: []string{"true"}})
+	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"},
+		flags: []string{"--join-timeout=10s"}, driver: []string{"true"}})
 	j.wantCode(66)
-	if cause := j.result().Cause; cause == nil || len(cause.LostNodes) != 1 || cause.LostNodes[0] != 2 {
+	if cause := j.result().Cause; cause == nil || len(cause.LostNodes) != 1 ||
+		cause.LostNodes[0] != 2 {
 		t.Errorf("the cause is %+v, want node 2 missing", cause)
 	}
 }
 
+// TestALogDirectoryThatCannotBeUsed checks the message for each unusable log directory.
 func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
 	bed := claim(t, fewNodes)
 	for _, tc := range []struct {
@@ -79,8 +83,12 @@ func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
 			must(t, os.Mkdir(path, 0o755))
 			must(t, os.Chmod(path, 0o775))
 		}, "mode is 0775"},
-		{"a link", func(t *testing.T, path string) { must(t, os.Symlink("/tmp", path)) }, "symbolic link"},
-		{"a file", func(t *testing.T, path string) { must(t, os.WriteFile(path, nil, 0o600)) }, "not a directory"},
+		{"a link", func(t *testing.T, path string) {
+			must(t, os.Symlink("/tmp", path))
+		}, "symbolic link"},
+		{"a file", func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, nil, 0o600))
+		}, "not a directory"},
 		{"without a parent", func(*testing.T, string) {}, "does not exist"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -37,7 +37,8 @@ func (bed *lane) writeDriver(t *testing.T, script string) string {
 func TestTermLeavesTheDriverItsGrace(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver, logs := bed.writeDriver(t, slowDriver), bed.place(t)
-	script := "#!/bin/sh\nexec srun --wait=0 " + program + " --log-dir=" + logs + " -- " + driver + "\n"
+	script := "#!/bin/sh\nexec srun --wait=0 " + program + " --log-dir=" + logs +
+		" -- " + driver + "\n"
 	b := bed.submit(t, script, "-N", "4", "--ntasks-per-node=1")
 	result := filepath.Join(logs, b.id+".0", "result.json")
 	eventually(t, func() string { return lacks(b.out, "started") })
@@ -78,7 +79,8 @@ func (bed *lane) submitGeneric(t *testing.T, driver string) (b *batchJob, logs s
 }
 
 // submitCopied submits a documented script and waits for its driver, if any.
-func (bed *lane) submitCopied(t *testing.T, name string, driver ...string) (b *batchJob, logs string) {
+func (bed *lane) submitCopied(t *testing.T, name string, driver ...string) (b *batchJob,
+	logs string) {
 	t.Helper()
 	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
@@ -118,7 +120,8 @@ func TestAScriptThatIsTold(t *testing.T) {
 			}
 			eventually(t, func() string { return lacks(b.out, "saved") })
 			eventually(t, func() string {
-				out, err := bed.Command(t.Context(), "scontrol", "show", "job", b.id).CombinedOutput()
+				out, err := bed.Command(t.Context(), "scontrol", "show", "job",
+					b.id).CombinedOutput()
 				if err != nil || !strings.Contains(string(out), " ExitCode=5:0") {
 					return "the job has not ended with 5: " + string(out)
 				}
@@ -136,7 +139,9 @@ func TestAScriptThatIsTold(t *testing.T) {
 func TestAScriptWithoutADriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, logs := bed.submitCopied(t, "generic.sbatch")
-	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, signal.NameGateOpen)) })
+	eventually(t, func() string {
+		return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, signal.NameGateOpen))
+	})
 	for node := range 4 {
 		bed.find(t, node, "sleep", "1009")
 	}
@@ -178,7 +183,8 @@ func TestAStepThatIsTold(t *testing.T) {
 func TestAStepThatIsToldTwice(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("DRIVER_GRACE", "1h")
-	b, logs := bed.submitGeneric(t, bed.writeDriver(t, "#!/bin/sh\ntrap 'echo heard' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
+	b, logs := bed.submitGeneric(t,
+		bed.writeDriver(t, "#!/bin/sh\ntrap 'echo heard' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
 	bed.scancel(t, "--signal=TERM", b.id)
 	eventually(t, func() string { return lacks(b.out, "heard") })
 	time.Sleep(3 * time.Second) // an earlier signal would count as the same one
@@ -193,7 +199,8 @@ func TestAStepThatIsToldTwice(t *testing.T) {
 func TestScancelCutsALongGrace(t *testing.T) {
 	bed := claim(t, fewNodes)
 	bed.setenv("DRIVER_GRACE", "1h")
-	b, logs := bed.submitGeneric(t, bed.writeDriver(t, "#!/bin/sh\ntrap '' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
+	b, logs := bed.submitGeneric(t,
+		bed.writeDriver(t, "#!/bin/sh\ntrap '' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
 	asked := time.Now()
 	bed.scancel(t, b.id)
 	end := resultOf(t, b, logs)
@@ -236,9 +243,11 @@ func TestUserSignalsReachTheDriver(t *testing.T) {
 // Slurm sends it to all processes of the step, as proctrack/linuxproc does (J12).
 func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
 	bed := claim(t, fewNodes)
-	driver := bed.writeDriver(t, "#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")
+	driver := bed.writeDriver(t,
+		"#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")
 	logs := bed.place(t)
-	b := bed.submit(t, "#!/bin/sh\nexec srun "+program+" --log-dir="+logs+" -- "+driver+"\n", "-N", "2", "--ntasks-per-node=1")
+	b := bed.submit(t, "#!/bin/sh\nexec srun "+program+" --log-dir="+logs+" -- "+driver+"\n", "-N",
+		"2", "--ntasks-per-node=1")
 	eventually(t, func() string { return lacks(b.out, "started") })
 	names := []string{"USR1", "USR2", "HUP"}
 	for _, name := range names {
@@ -266,6 +275,7 @@ func without(j *job, want string) string {
 	return ""
 }
 
+// TestStopEndsAJobWithoutADriver checks that bringupd stop ends such a job with 0.
 func TestStopEndsAJobWithoutADriver(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j := bed.start(t, launch{nodes: 3, flags: []string{"--worker-cmd=exec sleep 1000"}})
@@ -282,8 +292,10 @@ func TestASandboxInAStepOfItsOwn(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
-		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1005' &\n" +
-		"srun --overlap --wait=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c \"[.]sandbox$\"'\n" +
+		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs +
+		" --sandbox-cmd='exec sleep 1005' &\n" +
+		"srun --overlap --wait=0 " + program + " --log-dir=" + logs +
+		" --sandbox-step -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c \"[.]sandbox$\"'\n" +
 		"echo main: $?\nwait %1\necho sandbox: $?\n"
 	out := bed.batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
 	if want := "3\nmain: 0\nsandbox: 0\n"; out != want {
@@ -297,8 +309,10 @@ func TestASandboxStepThatDies(t *testing.T) {
 	bed := claim(t, fewNodes)
 	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
-		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1006' &\n" +
-		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sleep 1007\n" +
+		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --role=sandbox --log-dir=" +
+		logs + " --sandbox-cmd='exec sleep 1006' &\n" +
+		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --log-dir=" + logs +
+		" --sandbox-step -- sleep 1007\n" +
 		"echo main: $?\nwait %1\necho sandbox: $?\n"
 	b := bed.submit(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
 	bed.find(t, 0, "sleep", "1007")

@@ -24,14 +24,16 @@ func TestNodeDropped(t *testing.T) {
 		srun:  []string{"--kill-on-bad-exit=1", "--wait=2"},
 		flags: []string{"--nnodes=3", "--worker-cmd=exec sleep 1002",
 			`--setup-cmd=[ "$BRINGUPD_LAUNCH_RANK" != 1 ] || { echo no disk; exit 3; }`},
-		driver: []string{"/bin/sh", "-c", "sleep 5; echo $BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"},
+		driver: []string{"/bin/sh", "-c",
+			"sleep 5; echo $BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"},
 	})
 	j.wantCode(0)
 	if got := j.stdout.String(); got != "0 of 3: n0,n2,n3\n" {
 		t.Errorf("the driver says %q\n%s", got, &j.stderr)
 	}
 	result := j.result()
-	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
+	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 ||
+		result.Dropped[0].Host != "n1" ||
 		!strings.Contains(result.Dropped[0].Reason, "the setup command of node 1 (n1) failed") {
 		t.Errorf("the result is %+v", result)
 	}
@@ -47,7 +49,8 @@ func TestDaemonKilledBeforeGate(t *testing.T) {
 		nodes: 4,
 		flags: []string{"--nnodes=3", "--peer-timeout=" + peerTimeout.String(),
 			"--setup-cmd=mkdir -p " + dir + `; [ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 5`,
-			"--worker-cmd=exec sleep 1002", "--worker-ready=exec:sh -c 'ls " + dir + " | grep -q started'"},
+			"--worker-cmd=exec sleep 1002",
+			"--worker-ready=exec:sh -c 'ls " + dir + " | grep -q started'"},
 		driver: []string{"/bin/sh", "-c", "sleep 6; echo $BRINGUPD_HOSTS"},
 	})
 	bed.find(t, 1, "sleep", "1002")
@@ -60,7 +63,8 @@ func TestDaemonKilledBeforeGate(t *testing.T) {
 		t.Errorf("the driver says %q\n%s", got, &j.stderr)
 	}
 	result := j.result()
-	if result.Code != 0 || !slices.Equal(result.Team, []int{0, 3, 2}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" {
+	if result.Code != 0 || !slices.Equal(result.Team, []int{0, 3, 2}) || len(result.Dropped) != 1 ||
+		result.Dropped[0].Host != "n1" {
 		t.Errorf("the result is %+v", result)
 	}
 }

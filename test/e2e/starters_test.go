@@ -40,20 +40,22 @@ type starter struct {
 // mpirun returns a starter that runs an mpirun in a Slurm allocation with the given flags. JOB in
 // the flags stands for the flag of bringupd that names the run.
 func mpirun(name, command, right, wrong, mistake string) starter {
-	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
-		bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
-		bed.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-		flags := right
-		if isWrong {
-			flags = wrong
-		}
-		if strings.Contains(flags, "JOB") {
-			args = append([]string{"--job-id=" + filepath.Base(logs)}, args...)
-			flags = strings.Replace(flags, "JOB", "", 1)
-		}
-		argv := slices.Concat([]string{"--quiet", "-N4", "--ntasks-per-node=2", "-w", "n[0-3]", command}, strings.Fields(flags), []string{program}, args)
-		return bed.Command(context.Background(), "salloc", argv...)
-	}}
+	return starter{name: name, mistake: mistake,
+		start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
+			bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+			bed.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+			flags := right
+			if isWrong {
+				flags = wrong
+			}
+			if strings.Contains(flags, "JOB") {
+				args = append([]string{"--job-id=" + filepath.Base(logs)}, args...)
+				flags = strings.Replace(flags, "JOB", "", 1)
+			}
+			argv := slices.Concat([]string{"--quiet", "-N4", "--ntasks-per-node=2", "-w", "n[0-3]",
+				command}, strings.Fields(flags), []string{program}, args)
+			return bed.Command(context.Background(), "salloc", argv...)
+		}}
 }
 
 // gridEngine submits the documented script or, if wrong is set, one that passes no rank to the
@@ -75,9 +77,11 @@ exit $code
 	out := logs + ".out"
 	driver := args[slices.Index(args, "--")+1:]
 	qsub := slices.Concat([]string{
-		"PATH=" + testbed.GridEnginePrograms + ":" + beds.bin() + ":/usr/bin:/bin", "BRINGUPD_LOG_DIR=" + logs,
+		"PATH=" + testbed.GridEnginePrograms + ":" + beds.bin() + ":/usr/bin:/bin",
+		"BRINGUPD_LOG_DIR=" + logs,
 		"sh", "-c", `"$@"; code=$?; cat ` + out + `; exit $code`, "sh",
-		"qsub", "-sync", "y", "-cwd", "-V", "-j", "y", "-o", out, "-pe", testbed.ParallelEnvironment, itoa(started), "-l", "h=n0|n1|n2|n3", path,
+		"qsub", "-sync", "y", "-cwd", "-V", "-j", "y", "-o", out, "-pe",
+		testbed.ParallelEnvironment, itoa(started), "-l", "h=n0|n1|n2|n3", path,
 	}, driver)
 	return bed.Command(context.Background(), "env", qsub...)
 }
@@ -88,31 +92,35 @@ exit $code
 // one for each daemon, which may include flags of bringupd. SHARE in them stands for the shared
 // directory. The variables are those of pkg/roles/testdata.
 func fake(name, mistake string, right, wrong func(node int) [][]string) starter {
-	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
-		environments := right
-		if isWrong {
-			environments = wrong
-		}
-		var script strings.Builder
-		for node := range started {
-			enter, err := bed.Enter(bed.Node(node))
-			must(t, err)
-			for _, environment := range environments(node) {
-				var flags, variables []string
-				for _, word := range environment {
-					if strings.HasPrefix(word, "--") {
-						flags = append(flags, word)
-					} else {
-						variables = append(variables, strings.ReplaceAll(word, "SHARE", bed.Share()))
-					}
-				}
-				words := slices.Concat([]string{"env", "-i", "PATH=/usr/bin:/bin", "HOME=/root"}, variables, []string{program}, flags, args)
-				fmt.Fprintf(&script, "%s -- '%s' & all=\"$all $!\"\n", enter, strings.Join(words, "' '"))
+	return starter{name: name, mistake: mistake,
+		start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
+			environments := right
+			if isWrong {
+				environments = wrong
 			}
-		}
-		script.WriteString("trap 'kill $all' TERM\nworst=0\nfor one in $all; do wait $one; code=$?; [ $code -le $worst ] || worst=$code; done\nexit $worst\n")
-		return bed.Command(context.Background(), "sh", "-c", script.String())
-	}}
+			var script strings.Builder
+			for node := range started {
+				enter, err := bed.Enter(bed.Node(node))
+				must(t, err)
+				for _, environment := range environments(node) {
+					var flags, variables []string
+					for _, word := range environment {
+						if strings.HasPrefix(word, "--") {
+							flags = append(flags, word)
+						} else {
+							variables = append(variables,
+								strings.ReplaceAll(word, "SHARE", bed.Share()))
+						}
+					}
+					words := slices.Concat([]string{"env", "-i", "PATH=/usr/bin:/bin", "HOME=/root"},
+						variables, []string{program}, flags, args)
+					fmt.Fprintf(&script, "%s -- '%s' & all=\"$all $!\"\n", enter,
+						strings.Join(words, "' '"))
+				}
+			}
+			script.WriteString("trap 'kill $all' TERM\nworst=0\nfor one in $all; do wait $one; code=$?; [ $code -le $worst ] || worst=$code; done\nexit $worst\n")
+			return bed.Command(context.Background(), "sh", "-c", script.String())
+		}}
 }
 
 // one converts the environment of a launcher that starts one daemon per node.
@@ -122,7 +130,9 @@ func one(environment func(node int) []string) func(int) [][]string {
 
 // two converts the environment of a launcher that starts two daemons per node.
 func two(environment func(task, local int) []string) func(int) [][]string {
-	return func(node int) [][]string { return [][]string{environment(2*node, 0), environment(2*node+1, 1)} }
+	return func(node int) [][]string {
+		return [][]string{environment(2*node, 0), environment(2*node+1, 1)}
+	}
 }
 
 const several = "cannot run several daemons on one node"
@@ -139,33 +149,48 @@ func starters(t *testing.T) []starter {
 	job := places.Add(1) + 1000
 
 	pbs := func(node, task int, file string) []string {
-		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job), "PBS_NODENUM=" + itoa(node), fmt.Sprintf("PBS_TASKNUM=%d", task+2),
-			"PBS_MOMPORT=15003", "PBS_JOBCOOKIE=1234", "PBS_ENVIRONMENT=PBS_BATCH", "PBS_NODEFILE=" + file, "PBS_O_WORKDIR=SHARE"}
+		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job), "PBS_NODENUM=" + itoa(node),
+			fmt.Sprintf("PBS_TASKNUM=%d", task+2),
+			"PBS_MOMPORT=15003", "PBS_JOBCOOKIE=1234", "PBS_ENVIRONMENT=PBS_BATCH",
+			"PBS_NODEFILE=" + file, "PBS_O_WORKDIR=SHARE"}
 	}
 	flux := func(rank, ranks, local int) []string {
-		return []string{fmt.Sprintf("FLUX_JOB_ID=f%d", job), "FLUX_TASK_RANK=" + itoa(rank), "FLUX_TASK_LOCAL_ID=" + itoa(local), "FLUX_JOB_SIZE=" + itoa(ranks),
-			"FLUX_JOB_NNODES=4", "FLUX_URI=local:///run/flux/local", "FLUX_KVS_NAMESPACE=job-1", "PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks), "PMI_FD=99"}
+		return []string{fmt.Sprintf("FLUX_JOB_ID=f%d", job), "FLUX_TASK_RANK=" + itoa(rank),
+			"FLUX_TASK_LOCAL_ID=" + itoa(local), "FLUX_JOB_SIZE=" + itoa(ranks),
+			"FLUX_JOB_NNODES=4", "FLUX_URI=local:///run/flux/local", "FLUX_KVS_NAMESPACE=job-1",
+			"PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks), "PMI_FD=99"}
 	}
 	lsf := func(task int, hosts string) []string {
-		return []string{fmt.Sprintf("LSB_JOBID=%d", job), "LSB_JOBINDEX=0", "LSB_MCPU_HOSTS=" + hosts, "LSF_PM_TASKID=" + itoa(task+1), "LSB_BATCH_JID=" + itoa(int(job)), "LS_SUBCWD=SHARE"}
+		return []string{fmt.Sprintf("LSB_JOBID=%d", job), "LSB_JOBINDEX=0",
+			"LSB_MCPU_HOSTS=" + hosts, "LSF_PM_TASKID=" + itoa(task+1),
+			"LSB_BATCH_JID=" + itoa(int(job)), "LS_SUBCWD=SHARE"}
 	}
 	jsrun := func(rank, ranks, local, locals int) []string {
-		return append(lsf(0, "batch 1 n0 1 n1 1 n2 1 n3 1")[:3], "JSM_NAMESPACE_RANK="+itoa(rank), "JSM_NAMESPACE_SIZE="+itoa(ranks), "JSM_NAMESPACE_LOCAL_RANK="+itoa(local),
+		return append(lsf(0, "batch 1 n0 1 n1 1 n2 1 n3 1")[:3], "JSM_NAMESPACE_RANK="+itoa(rank),
+			"JSM_NAMESPACE_SIZE="+itoa(ranks), "JSM_NAMESPACE_LOCAL_RANK="+itoa(local),
 			"JSM_NAMESPACE_LOCAL_SIZE="+itoa(locals), "PMIX_RANK="+itoa(rank), "PMIX_NAMESPACE=1")
 	}
 	pals := func(rank, ranks, local, locals int) []string {
-		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job+1), "PALS_APID=" + fmt.Sprint("apid-", job), "PALS_RANKID=" + itoa(rank), "PALS_NODEID=" + itoa(rank/locals),
-			"PALS_LOCAL_RANKID=" + itoa(local), "PALS_LOCAL_SIZE=" + itoa(locals), "PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks)}
+		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job+1),
+			"PALS_APID=" + fmt.Sprint("apid-", job), "PALS_RANKID=" + itoa(rank),
+			"PALS_NODEID=" + itoa(rank/locals),
+			"PALS_LOCAL_RANKID=" + itoa(local), "PALS_LOCAL_SIZE=" + itoa(locals),
+			"PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks)}
 	}
 	pod := func(node int) []string {
-		return []string{"JOB_COMPLETION_INDEX=" + itoa(node), "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT=443"}
+		return []string{"JOB_COMPLETION_INDEX=" + itoa(node), "KUBERNETES_SERVICE_HOST=10.0.0.1",
+			"KUBERNETES_SERVICE_PORT=443"}
 	}
 	return []starter{
-		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine gives its tasks no rank", blind: true, byPath: true},
-		mpirun("Open MPI 4", "mpirun.openmpi", "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
-		mpirun("Open MPI 5", openMPI5, "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
+		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine gives its tasks no rank",
+			blind: true, byPath: true},
+		mpirun("Open MPI 4", "mpirun.openmpi", "-np 4 --map-by ppr:1:node",
+			"-np 8 --map-by ppr:2:node", several),
+		mpirun("Open MPI 5", openMPI5, "-np 4 --map-by ppr:1:node",
+			"-np 8 --map-by ppr:2:node", several),
 		// By default mpiexec kills all tasks when the first one fails, and no cause would be recorded.
-		mpirun("MPICH", "mpiexec.hydra", "-disable-auto-cleanup -n 4 -ppn 1 JOB", "-n 4 -ppn 1", "cannot name the run"),
+		mpirun("MPICH", "mpiexec.hydra", "-disable-auto-cleanup -n 4 -ppn 1 JOB", "-n 4 -ppn 1",
+			"cannot name the run"),
 		fake("PBS", several,
 			one(func(node int) []string { return pbs(node, node, nodefile) }),
 			two(func(task, _ int) []string { return pbs(task/2, task, twice) })),
@@ -175,7 +200,9 @@ func starters(t *testing.T) []starter {
 		fake("LSF", "no blaunch has started this process",
 			one(func(node int) []string { return lsf(node, "n0 1 n1 1 n2 1 n3 1") }),
 			one(func(int) []string {
-				return slices.DeleteFunc(lsf(0, "n0 1 n1 1 n2 1 n3 1"), func(v string) bool { return strings.HasPrefix(v, "LSF_PM_") })
+				return slices.DeleteFunc(lsf(0, "n0 1 n1 1 n2 1 n3 1"), func(v string) bool {
+					return strings.HasPrefix(v, "LSF_PM_")
+				})
 			})),
 		fake("jsrun", several,
 			one(func(node int) []string { return jsrun(node, started, 0, 1) }),
@@ -185,7 +212,9 @@ func starters(t *testing.T) []starter {
 			two(func(task, local int) []string { return pals(task, 2*started, local, 2) })),
 		// A pod's host name ends in its index; the nodes' names do not.
 		fake("Kubernetes", "cannot tell how many pods the Job has",
-			one(func(node int) []string { return append(pod(node), "--nnodes=4", fmt.Sprint("--job-id=pods-", job)) }),
+			one(func(node int) []string {
+				return append(pod(node), "--nnodes=4", fmt.Sprint("--job-id=pods-", job))
+			}),
 			one(pod)),
 	}
 }
@@ -207,12 +236,15 @@ func TestStarters(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			for what, want := range map[string]int{"end with 0": 0, "end with 42": 42} {
-				t.Run("the driver is to "+what, func(t *testing.T) { s.testEnd(t, bed, what, want) })
+				t.Run("the driver is to "+what, func(t *testing.T) {
+					s.testEnd(t, bed, what, want)
+				})
 			}
 			t.Run("a wrong launch", func(t *testing.T) {
 				j := s.runBy(t, bed, true, "end with 0")
 				j.wantCode(65)
-				if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, s.mistake) {
+				if said := j.stdout.String() +
+					j.stderr.String(); !strings.Contains(said, s.mistake) {
 					t.Errorf("it lacks %q: %s", s.mistake, said)
 				}
 			})
@@ -266,13 +298,15 @@ func (s starter) testLoss(t *testing.T, bed *lane) {
 		t.Errorf("the starter ended with %d: %s", code, &j.stderr)
 	}
 	r, host := j.result(), bed.Node(victim)
-	if died := fmt.Sprintf("the daemon of node %d ", slices.Index(r.Hosts, host)); r.Code != 76 || !strings.HasPrefix(r.Reason, died) {
+	if died := fmt.Sprintf("the daemon of node %d ", slices.Index(r.Hosts, host)); r.Code != 76 ||
+		!strings.HasPrefix(r.Reason, died) {
 		t.Errorf("the result is %d, of %v: %s\n%s", r.Code, r.Hosts, r.Reason, &j.stderr)
 	}
 	if !slices.Equal(r.BadNodes, []string{host}) {
-		t.Errorf("the nodes to stay away from are %q", r.BadNodes)
+		t.Errorf("the bad nodes are %q", r.BadNodes)
 	}
-	if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, "where: "+host+", rank") {
+	if said := j.stdout.String() +
+		j.stderr.String(); !strings.Contains(said, "where: "+host+", node") {
 		t.Errorf("the node is not named: %s", said)
 	}
 }

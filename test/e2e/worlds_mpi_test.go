@@ -39,7 +39,8 @@ var mpis = []mpi{
 	// As built by Debian, it cannot spawn over UCX, not even with its own mpiexec.
 	{name: "MPICH 4", cc: "mpicc.mpich"},
 	// For env, see flags.
-	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self", parted: "MPIR_CVAR_CH4_CMA_ENABLE=0"},
+	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self",
+		parted: "MPIR_CVAR_CH4_CMA_ENABLE=0"},
 	{name: "Intel MPI", python: "MPICH", lib: "INTEL"},
 }
 
@@ -66,7 +67,8 @@ func (m mpi) flags(t *testing.T) []string {
 	t.Helper()
 	switch {
 	case m.lib != "":
-		return []string{"--env=LD_LIBRARY_PATH=" + filepath.Join(filepath.Dir(filepath.Dir(installed(t, m.lib))), "lib")}
+		return []string{"--env=LD_LIBRARY_PATH=" +
+			filepath.Join(filepath.Dir(filepath.Dir(installed(t, m.lib))), "lib")}
 	case m.env != "":
 		return []string{"--env=" + m.env}
 	}
@@ -80,14 +82,17 @@ func TestMPIWorlds(t *testing.T) {
 	for _, m := range mpis {
 		program := m.build(t)
 		world := func(t *testing.T, nodes, perNode int, mode string) *job {
-			flags := append([]string{"--ranks-per-node=" + itoa(perNode), "--oversubscribe"}, m.flags(t)...)
-			return claim(t, nodes).run(t, launch{nodes: nodes, flags: flags, driver: []string{program, mode}})
+			flags := append([]string{"--ranks-per-node=" + itoa(perNode), "--oversubscribe"},
+				m.flags(t)...)
+			return claim(t, nodes).run(t,
+				launch{nodes: nodes, flags: flags, driver: []string{program, mode}})
 		}
 		for _, size := range [][2]int{{2, 2}, {8, 4}} {
 			t.Run(fmt.Sprintf("%s, %d nodes of %d", m.name, size[0], size[1]), func(t *testing.T) {
 				j, ranks := world(t, size[0], size[1], "meet"), size[0]*size[1]
 				j.wantCode(0)
-				want := fmt.Sprintf("%d ranks, %d a node: the sum is %d, the universe %d\n", ranks, size[1], ranks*(ranks-1)/2, ranks)
+				want := fmt.Sprintf("%d ranks, %d a node: the sum is %d, the universe %d\n", ranks,
+					size[1], ranks*(ranks-1)/2, ranks)
 				if got := j.stdout.String(); got != want {
 					t.Errorf("it said %q, want %q", got, want)
 				}
@@ -95,7 +100,8 @@ func TestMPIWorlds(t *testing.T) {
 		}
 		t.Run(m.name+", without peer links", func(t *testing.T) {
 			flags := append(m.flags(t), "--ranks-per-node=2", "--oversubscribe", "--lifeline=off")
-			j := claim(t, 2).run(t, launch{nodes: 2, flags: flags, driver: []string{program, "meet"}})
+			j := claim(t, 2).run(t,
+				launch{nodes: 2, flags: flags, driver: []string{program, "meet"}})
 			j.wantCode(65)
 			cause := j.result().Cause
 			if cause == nil || !strings.Contains(cause.Message, "this run has no peer links") {
@@ -110,12 +116,14 @@ func TestMPIWorlds(t *testing.T) {
 			"abort": {42, "rank 3 (n1) has aborted the job with code 42", health.RankAborted},
 			"exit":  {7, "rank 3 (n1) failed: exit code 7", health.RankFailed},
 			"kill":  {137, "rank 3 (n1) died: killed by SIGKILL", health.RankFailed},
-			"leave": {1, "rank 3 (n1) failed: exit code 0, and has not called MPI_Finalize", health.RankFailed},
+			"leave": {1, "rank 3 (n1) failed: exit code 0, and has not called MPI_Finalize",
+				health.RankFailed},
 		} {
 			t.Run(m.name+", "+mode, func(t *testing.T) {
 				j := world(t, 2, 2, mode)
 				j.wantCode(want.code)
-				if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.Message, want.says) || cause.Kind != want.kind {
+				if cause := j.result().Cause; cause == nil ||
+					!strings.HasPrefix(cause.Message, want.says) || cause.Kind != want.kind {
 					t.Errorf("the cause is %+v, want %q", cause, want.says)
 				}
 			})
@@ -135,7 +143,8 @@ func TestMPIWorldsOfOne(t *testing.T) {
 	if got := j.stdout.String(); got != "one of 1\none of 1\n" {
 		t.Errorf("they say %q", got)
 	}
-	for _, want := range []string{"it is a world of 1, not one of 2; the likely reason: ", "; to fix it: "} {
+	for _, want := range []string{"it is a world of 1, not one of 2; the likely reason: ",
+		"; to fix it: "} {
 		if !strings.Contains(j.stderr.String(), want) {
 			t.Errorf("standard error lacks %q: %s", want, &j.stderr)
 		}
@@ -146,11 +155,14 @@ func TestMPIWorldsOfOne(t *testing.T) {
 // three.
 func TestMPIStepOfFewerNodes(t *testing.T) {
 	bed := claim(t, fewNodes)
-	for name, driver := range map[string][]string{"ranks": {"--ranks-per-node=1", "--", "true"}, "a driver": {"--", "true"}} {
+	for name, driver := range map[string][]string{"ranks": {"--ranks-per-node=1", "--", "true"},
+		"a driver": {"--", "true"}} {
 		t.Run(name, func(t *testing.T) {
-			args := append([]string{"-Q", "-N3", "srun", "-N1", "--ntasks-per-node=1", program, "--log-dir=" + filepath.Join(bed.Share(), "fewer-nodes")}, driver...)
+			args := append([]string{"-Q", "-N3", "srun", "-N1", "--ntasks-per-node=1", program,
+				"--log-dir=" + filepath.Join(bed.Share(), "fewer-nodes")}, driver...)
 			out, err := bed.Command(t.Context(), "salloc", args...).CombinedOutput()
-			if want := "this step has 1 of the job's 3 nodes"; err != nil || !strings.Contains(string(out), want) {
+			if want := "this step has 1 of the job's 3 nodes"; err != nil ||
+				!strings.Contains(string(out), want) {
 				t.Errorf("%v; %q is missing in: %s", err, want, out)
 			}
 		})
@@ -170,7 +182,8 @@ func TestMPIContained(t *testing.T) {
 				flags = append(flags, "--env="+m.parted)
 			}
 			j := bed.run(t, launch{nodes: 2, flags: flags, driver: []string{
-				"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", container, "container", m.build(t), "meet",
+				"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+				container, "container", m.build(t), "meet",
 			}})
 			j.wantCode(0)
 			if want := "4 ranks, 2 a node: the sum is 6, the universe 4\n"; j.stdout.String() != want {
@@ -193,8 +206,10 @@ func TestMPIPlacements(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d nodes", m.name, nodes), func(t *testing.T) {
 				bed := claim(t, fewNodes)
 				hosts := []string{"any", "n1", fmt.Sprintf("n1,n%d", nodes-1)}
-				flags := append([]string{"--ranks=1", "--slots-per-node=1", "--oversubscribe"}, m.flags(t)...)
-				j := bed.run(t, launch{nodes: nodes, flags: flags, driver: append([]string{m.build(t), "place"}, hosts...)})
+				flags := append([]string{"--ranks=1", "--slots-per-node=1", "--oversubscribe"},
+					m.flags(t)...)
+				j := bed.run(t, launch{nodes: nodes, flags: flags,
+					driver: append([]string{m.build(t), "place"}, hosts...)})
 				j.wantCode(0)
 				if want := "9 placements\n"; withoutUCX(j.stdout.String()) != want {
 					t.Errorf("it said %q, want %q; %s", j.stdout.String(), want, &j.stderr)
@@ -226,13 +241,18 @@ func TestMPISpawns(t *testing.T) {
 		}
 		t.Run(m.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
-			j := bed.run(t, launch{nodes: 3, flags: append([]string{"--ranks-per-node=1", "--oversubscribe", "--slots-per-node=3"}, m.flags(t)...), driver: []string{m.build(t), "spawn"}})
+			j := bed.run(t, launch{nodes: 3,
+				flags: append([]string{"--ranks-per-node=1", "--oversubscribe",
+					"--slots-per-node=3"}, m.flags(t)...), driver: []string{m.build(t), "spawn"}})
 			j.wantCode(0)
 			if got := withoutUCX(j.stdout.String()); got != said {
 				t.Errorf("it said %q, want %q", got, said)
 			}
-			if log, err := os.ReadFile(filepath.Join(j.runDir(), signal.EventsDir, signal.EventsName("daemon", 0, 3))); err != nil || !strings.Contains(string(log), `"what":"rank 0 has spawned ranks 3-5 on n0, n1, n2"`) {
-				t.Errorf("the head's events do not tell of the spawned ranks: %v", err)
+			if log, err := os.ReadFile(filepath.Join(j.runDir(), signal.EventsDir,
+				signal.EventsName("daemon", 0, 3))); err != nil ||
+				!strings.Contains(string(log),
+					`"what":"rank 0 has spawned ranks 3-5 on n0, n1, n2"`) {
+				t.Errorf("the head's events lack the spawned ranks: %v", err)
 			}
 		})
 	}
@@ -243,9 +263,12 @@ func TestMPISpawns(t *testing.T) {
 func TestMPISpawnsTooMany(t *testing.T) {
 	bed := claim(t, fewNodes)
 	m := mpis[0]
-	j := bed.run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"}, driver: []string{m.build(t), "spawn"}})
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"},
+		driver: []string{m.build(t), "spawn"}})
 	j.wantCode(health.OutcomeOfKind(health.Launch).Code)
-	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.Message, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give a higher --slots-per-node=N, or --oversubscribe") {
+	if cause := j.result().Cause; cause == nil ||
+		!strings.Contains(cause.Message,
+			"cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give a higher --slots-per-node=N, or --oversubscribe") {
 		t.Errorf("the cause is %+v", cause)
 	}
 }
@@ -258,16 +281,19 @@ func TestMPIPool(t *testing.T) {
 		t.Run(python, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			script := copyFile(t, "../../examples/mpi_pool.py", bed.Bin())
-			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=2"}, driver: []string{installed(t, python), script}})
+			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=2"},
+				driver: []string{installed(t, python), script}})
 			j.wantCode(0)
 			var hosts []string
 			for line := range strings.Lines(j.stdout.String()) {
-				if host, found := strings.CutPrefix(strings.TrimSpace(line), "a worker ran on "); found {
+				if host, found := strings.CutPrefix(strings.TrimSpace(line),
+					"a worker ran on "); found {
 					hosts = append(hosts, host)
 				}
 			}
 			slices.Sort(hosts)
-			if !slices.Equal(hosts, []string{"n0", "n1", "n1", "n2", "n2"}) || !strings.Contains(j.stdout.String(), "the sum of all squares is 328350\n") {
+			if !slices.Equal(hosts, []string{"n0", "n1", "n1", "n2", "n2"}) ||
+				!strings.Contains(j.stdout.String(), "the sum of all squares is 328350\n") {
 				t.Errorf("it said %q", j.stdout.String())
 			}
 		})
@@ -284,7 +310,8 @@ func TestMPITadashi(t *testing.T) {
 			bed.setenv("PYTHONPATH", installed(t, "TADASHI"))
 			bed.setenv("UCX_TLS", "tcp,self") // as in mpi.flags
 			script := copyFile(t, "testdata/tadashi_pool.py", bed.Bin())
-			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=1"}, driver: []string{installed(t, python), script}})
+			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=1"},
+				driver: []string{installed(t, python), script}})
 			j.wantCode(0)
 			if got := withoutUCX(j.stdout.String()); got != "30 programs tiled on n1 n2\n" {
 				t.Errorf("it said %q\n%s", got, &j.stderr)

@@ -54,7 +54,8 @@ func newChild(owner *Supervisor, spec process.Spec) *child {
 		Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir, Stdin: spec.Stdin, PID: c.pid,
 		Stdout: stream{c.out, spec.Stdout}, Stderr: stream{c.out, spec.Stderr},
 		child: c, ctx: ctx, end: end,
-		catches: make(map[syscall.Signal]chan<- syscall.Signal), ignores: make(map[syscall.Signal]bool),
+		catches: make(map[syscall.Signal]chan<- syscall.Signal),
+		ignores: make(map[syscall.Signal]bool),
 	}
 	return c
 }
@@ -73,7 +74,9 @@ func (c *child) run(program Program) {
 	if c.killedBy != 0 {
 		c.exit = process.Exit{Code: -1, Signal: c.killedBy}
 	}
-	asked := slices.ContainsFunc(askingForAnEnd, func(sig syscall.Signal) bool { return c.sent[sig] })
+	asked := slices.ContainsFunc(askingForAnEnd, func(sig syscall.Signal) bool {
+		return c.sent[sig]
+	})
 	c.exit.Requested = c.stopping || asked || c.exit.Signal != 0 && c.sent[c.exit.Signal]
 	c.leave()
 	c.mu.Unlock()
@@ -100,12 +103,14 @@ func (c *child) leave() {
 	}
 }
 
-func (c *child) Name() string             { return c.spec.Name }
-func (c *child) PID() int                 { return c.pid }
-func (c *child) Ended() <-chan struct{}   { return c.ended }
-func (c *child) Done() <-chan struct{}    { return c.done }
-func (c *child) OwnsProcess(pid int) bool { return pid == c.pid && !ctxutil.AwaitDoneFor(c.ended, 0) }
-func (c *child) LastLines() []string      { return c.out.lastLines() }
+func (c *child) Name() string           { return c.spec.Name }
+func (c *child) PID() int               { return c.pid }
+func (c *child) Ended() <-chan struct{} { return c.ended }
+func (c *child) Done() <-chan struct{}  { return c.done }
+func (c *child) OwnsProcess(pid int) bool {
+	return pid == c.pid && !ctxutil.AwaitDoneFor(c.ended, 0)
+}
+func (c *child) LastLines() []string { return c.out.lastLines() }
 
 // Exit implements process.Handle.
 func (c *child) Exit() process.Exit {
@@ -166,7 +171,8 @@ func (c *child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 }
 
 // StopProcesses implements process.Handle.
-func (c *child) StopProcesses(ctx context.Context, grace time.Duration, first syscall.Signal) error {
+func (c *child) StopProcesses(ctx context.Context, grace time.Duration,
+	first syscall.Signal) error {
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	c.mu.Lock()
@@ -195,7 +201,8 @@ func (c *child) StopProcesses(ctx context.Context, grace time.Duration, first sy
 	c.send(syscall.SIGKILL)
 	c.mu.Unlock()
 	if !ctxutil.AwaitDoneFor(c.gone, killTime) {
-		return fmt.Errorf("cannot end all of %s: its program does not end with its context", c.spec.Name)
+		return fmt.Errorf("cannot end all of %s: its program does not end with its context",
+			c.spec.Name)
 	}
 	<-c.ended
 	return nil

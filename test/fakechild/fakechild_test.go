@@ -14,6 +14,7 @@ import (
 // programs returns the programs of the tests.
 func programs() map[string]Program { return map[string]Program{"sh": Shell{}.Run} }
 
+// TestContract checks that fake children fulfil the contract of real ones.
 func TestContract(t *testing.T) {
 	childtest.Contract(t, func(t *testing.T, test func(*testing.T, process.Starter)) {
 		synctest.Test(t, func(t *testing.T) { test(t, New(programs())) })

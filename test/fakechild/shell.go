@@ -76,7 +76,8 @@ type script struct {
 }
 
 func (s *script) run(ctx context.Context, line string) int {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(line), "")
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(line),
+		"")
 	if err != nil {
 		fmt.Fprintln(s.p.Stderr, err)
 		return 2
@@ -109,7 +110,8 @@ func (s *script) run(ctx context.Context, line string) int {
 
 func (s *script) runner() (*interp.Runner, error) {
 	return interp.New(
-		interp.Env(expand.ListEnviron(s.p.Env...)), interp.StdIO(stdin(s.p), s.p.Stdout, s.p.Stderr),
+		interp.Env(expand.ListEnviron(s.p.Env...)),
+		interp.StdIO(stdin(s.p), s.p.Stdout, s.p.Stderr),
 		interp.CallHandler(s.call), interp.ExecHandlers(s.exec), interp.StatHandler(s.stat),
 	)
 }

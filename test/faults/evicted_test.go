@@ -54,9 +54,9 @@ func TestEvicted(t *testing.T) {
 
 // relaxed waits until a node polls rarely, because its peer link works and it only waits for the
 // end of the run.
-func (j *job) relaxed(rank int, peer time.Duration) {
+func (j *job) relaxed(node int, peer time.Duration) {
 	j.t.Helper()
-	events := filepath.Join(j.runDir(), signal.EventsDir, signal.EventsName("daemon", rank, size))
+	events := filepath.Join(j.runDir(), signal.EventsDir, signal.EventsName("daemon", node, size))
 	j.until("a worker with nothing to do", func() bool {
 		said, _ := os.ReadFile(events)
 		return strings.Contains(string(said), `"phase":"driver"`)
@@ -66,10 +66,11 @@ func (j *job) relaxed(rank int, peer time.Duration) {
 
 // ask runs a command on a node, by a request through the mount of another node. It returns a
 // function that waits for the end of the command.
-func (j *job) ask(rank int) func() ([]byte, error) {
+func (j *job) ask(node int) func() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(j.t.Context(), ceiling)
 	j.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, bringupd, "exec", "--node="+strconv.Itoa(rank), j.logDir(1), "--", "true")
+	cmd := exec.CommandContext(ctx, bringupd, "exec", "--node="+strconv.Itoa(node),
+		j.logDir(1), "--", "true")
 	cmd.Env = j.environ(0)
 	type answer struct {
 		out []byte

@@ -46,9 +46,9 @@ const (
 
 var phases = []string{join, check, sandbox, head, workers, driver, drain}
 
-// ranksIn returns the nodes that go through a phase: usually all of them, only the head for its
+// nodesIn returns the nodes that go through a phase: usually all of them, only the head for its
 // service and the driver, and only the workers in the drain.
-func ranksIn(phase string) []int {
+func nodesIn(phase string) []int {
 	switch phase {
 	case head, driver:
 		return []int{0}
@@ -91,19 +91,19 @@ type job struct {
 	clean  bool     // no process of the job is left
 
 	mu      sync.Mutex
-	reached map[string]bool // keys are "phase rank"; guarded by mu
+	reached map[string]bool // keys are "phase node"; guarded by mu
 	news    chan struct{}   // closed and replaced when reached grows; guarded by mu
 }
 
 // daemon is one of a job's daemons.
 type daemon struct {
-	rank  int
+	node  int
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
 // newJob creates the mounts of a job with the given faults.
-func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
+func newJob(t *testing.T, knobs func(node int) hostile.Knobs) *job {
 	t.Helper()
 	dir := t.TempDir()
 	j := &job{
@@ -114,9 +114,9 @@ func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
 	j.makeTemp("tmp")
 	j.must(unix.Mkfifo(j.path("said"), 0o600))
 	j.must(unix.Mkfifo(j.path("never"), 0o600))
-	for rank := range size {
+	for node := range size {
 		for _, hold := range []string{check, driver, drain, "crash"} {
-			j.must(unix.Mkfifo(j.hold(hold, rank), 0o600))
+			j.must(unix.Mkfifo(j.hold(hold, node), 0o600))
 		}
 	}
 	// Open the FIFO for reading and writing, so that reading never reports the end of the file.
@@ -130,12 +130,12 @@ func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
 		}
 	})
 	j.told.Go(j.listen)
-	for rank := range size {
-		at := j.path("n" + strconv.Itoa(rank))
+	for node := range size {
+		at := j.path("n" + strconv.Itoa(node))
 		j.must(os.Mkdir(at, 0o700))
-		mount, err := server.Mount(t.Context(), j.folder, at, knobs(rank))
+		mount, err := server.Mount(t.Context(), j.folder, at, knobs(node))
 		j.must(err)
-		j.mounts[rank] = mount
+		j.mounts[node] = mount
 	}
 	return j
 }
@@ -150,8 +150,8 @@ func (j *job) must(err error) {
 func (j *job) path(name string) string { return filepath.Join(j.dir, name) }
 
 // hold returns the path of the FIFO at which a node's command waits in a phase.
-func (j *job) hold(phase string, rank int) string {
-	return j.path(phase + "." + strconv.Itoa(rank))
+func (j *job) hold(phase string, node int) string {
+	return j.path(phase + "." + strconv.Itoa(node))
 }
 
 // listen records what the commands report.
@@ -169,30 +169,30 @@ func (j *job) listen() {
 // start starts the daemons. The driver will exit with the given code.
 func (j *job) start(code int) {
 	j.t.Helper()
-	for rank := range size {
-		j.daemons[rank] = j.launch(rank, code)
+	for node := range size {
+		j.daemons[node] = j.launch(node, code)
 	}
 }
 
-func (j *job) launch(rank, code int) *daemon {
+func (j *job) launch(node, code int) *daemon {
 	j.t.Helper()
-	cmd := exec.Command(bringupd, j.flags(rank)...)
+	cmd := exec.Command(bringupd, j.flags(node)...)
 	cmd.Dir, cmd.Env = j.dir, j.environ(code)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	stdout, err := os.Create(j.path(fmt.Sprintf("out.%d", rank)))
+	stdout, err := os.Create(j.path(fmt.Sprintf("out.%d", node)))
 	j.must(err)
 	defer stdout.Close()
-	stderr, err := os.Create(j.path(fmt.Sprintf("err.%d", rank)))
+	stderr, err := os.Create(j.path(fmt.Sprintf("err.%d", node)))
 	j.must(err)
 	defer stderr.Close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if j.unread {
-		full := j.fullPipe(rank)
+		full := j.fullPipe(node)
 		defer full.Close()
 		cmd.Stderr = full
 	}
 	j.must(cmd.Start())
-	d := &daemon{rank: rank, cmd: cmd, ended: make(chan struct{})}
+	d := &daemon{node: node, cmd: cmd, ended: make(chan struct{})}
 	j.told.Go(func() {
 		_ = cmd.Wait()
 		close(d.ended)
@@ -202,9 +202,9 @@ func (j *job) launch(rank, code int) *daemon {
 
 // fullPipe returns a full pipe without a reader. The file is both of its ends, so that a process
 // that inherits it never sees a broken pipe.
-func (j *job) fullPipe(rank int) *os.File {
+func (j *job) fullPipe(node int) *os.File {
 	j.t.Helper()
-	name := j.path(fmt.Sprintf("unread.%d", rank))
+	name := j.path(fmt.Sprintf("unread.%d", node))
 	j.must(unix.Mkfifo(name, 0o600))
 	pipe, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	j.must(err)
@@ -220,14 +220,16 @@ func (j *job) fullPipe(rank int) *os.File {
 	return os.NewFile(uintptr(pipe), name)
 }
 
-func (j *job) flags(rank int) []string {
+func (j *job) flags(node int) []string {
 	scripts, err := filepath.Abs("testdata")
 	j.must(err)
 	flags := []string{
-		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
-		"--log-dir=" + j.logDir(rank), "--temp-dir=" + tempDir(j.path("tmp"), rank), "--log-format=json",
+		"--rank=" + strconv.Itoa(node), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
+		"--log-dir=" + j.logDir(node), "--temp-dir=" + tempDir(j.path("tmp"), node),
+		"--log-format=json",
 		// Use heartbeat files only, because the matrix tests the effect of the share on them.
-		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
+		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s",
+		"--setup-timeout=15s",
 		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
 	}
 	if j.unread {
@@ -236,8 +238,10 @@ func (j *job) flags(rank int) []string {
 	if !j.alone {
 		flags = append(flags,
 			"--setup-cmd=. "+scripts+"/setup.sh",
-			"--sandbox-cmd=set sandbox; . "+scripts+"/service.sh", "--sandbox-ready=file:"+j.path("ready.sandbox"),
-			"--head-cmd=set head; . "+scripts+"/service.sh", "--head-ready=file:"+j.path("ready.head"),
+			"--sandbox-cmd=set sandbox; . "+scripts+"/service.sh",
+			"--sandbox-ready=file:"+j.path("ready.sandbox"),
+			"--head-cmd=set head; . "+scripts+"/service.sh",
+			"--head-ready=file:"+j.path("ready.head"),
 			"--worker-cmd=. "+scripts+"/worker.sh", "--worker-ready=file:"+j.path("ready.workers"))
 	}
 	flags = append(flags, j.extra...)
@@ -260,16 +264,16 @@ func (j *job) mark() string { return "FAULTS=" + j.dir }
 // tempDir returns a node's own folder on a disk. Nodes do not share one: a process that creates a
 // file in a directory which another process is changing waits for that process, and cannot even be
 // killed meanwhile.
-func tempDir(disk string, rank int) string { return filepath.Join(disk, "n"+strconv.Itoa(rank)) }
+func tempDir(disk string, node int) string { return filepath.Join(disk, "n"+strconv.Itoa(node)) }
 
 // makeTemp creates each node's folder on a disk.
 func (j *job) makeTemp(disk string) {
-	for rank := range size {
-		j.must(os.MkdirAll(tempDir(j.path(disk), rank), 0o700))
+	for node := range size {
+		j.must(os.MkdirAll(tempDir(j.path(disk), node), 0o700))
 	}
 }
 
-func (j *job) logDir(rank int) string { return filepath.Join(j.mounts[rank].At(), "logs") }
+func (j *job) logDir(node int) string { return filepath.Join(j.mounts[node].At(), "logs") }
 
 // runDir returns the run directory in the folder behind the mounts.
 func (j *job) runDir() string { return filepath.Join(j.folder, "logs", "job") }
@@ -281,8 +285,8 @@ func (j *job) free(phase string) {
 	case sandbox, head, workers:
 		j.must(os.WriteFile(j.path("ready."+phase), nil, 0o600))
 	case check, driver, drain:
-		for rank := range size {
-			j.say(j.hold(phase, rank))
+		for node := range size {
+			j.say(j.hold(phase, node))
 		}
 	}
 }
@@ -301,13 +305,13 @@ func (j *job) say(fifo string) {
 // await waits until the commands of a phase report that they have reached it.
 func (j *job) await(phase string) {
 	j.t.Helper()
-	for _, rank := range ranksIn(phase) {
-		j.awaitSaid(phase+" "+strconv.Itoa(rank), ceiling, rank)
+	for _, node := range nodesIn(phase) {
+		j.awaitSaid(phase+" "+strconv.Itoa(node), ceiling, node)
 	}
 }
 
 // awaitSaid waits until a node's command has reported the given line.
-func (j *job) awaitSaid(line string, within time.Duration, rank int) {
+func (j *job) awaitSaid(line string, within time.Duration, node int) {
 	j.t.Helper()
 	deadline := time.After(within)
 	for {
@@ -319,10 +323,10 @@ func (j *job) awaitSaid(line string, within time.Duration, rank int) {
 		}
 		select {
 		case <-news:
-		case <-j.daemons[rank].ended:
-			j.t.Fatalf("node %d has ended before anybody said %q", rank, line)
+		case <-j.daemons[node].ended:
+			j.t.Fatalf("node %d ended before the line %q", node, line)
 		case <-deadline:
-			j.t.Fatalf("after %s nobody has said %q", within, line)
+			j.t.Fatalf("the line %[2]q has not come after %[1]s", within, line)
 		}
 	}
 }
@@ -338,7 +342,7 @@ func (j *job) shows(names ...string) {
 				break
 			}
 			if time.Now().After(deadline) {
-				j.t.Fatalf("after %s there is no %s", ceiling, name)
+				j.t.Fatalf("%[2]s does not exist after %[1]s", ceiling, name)
 			}
 			time.Sleep(step)
 		}
@@ -417,8 +421,8 @@ func (d *daemon) code() int {
 func (j *job) allGone() time.Time {
 	j.t.Helper()
 	deadline := time.After(ceiling)
-	for rank, d := range j.daemons {
-		held := j.mounts[rank].Knobs().Held
+	for node, d := range j.daemons {
+		held := j.mounts[node].Knobs().Held
 		for !d.gone() && (!held || !d.stuck()) {
 			tick := (<-chan time.Time)(nil)
 			if held {
@@ -428,7 +432,7 @@ func (j *job) allGone() time.Time {
 			case <-d.ended:
 			case <-tick:
 			case <-deadline:
-				j.t.Fatalf("the daemon of node %d has not ended after %s", rank, ceiling)
+				j.t.Fatalf("the daemon of node %d has not ended after %s", node, ceiling)
 			}
 		}
 	}
@@ -476,7 +480,7 @@ func (j *job) nothingLeft() {
 // story returns everything that is known about the job, for debugging.
 func (j *job) story() string {
 	var b strings.Builder
-	for rank, d := range j.daemons {
+	for node, d := range j.daemons {
 		if d == nil {
 			continue
 		}
@@ -489,8 +493,8 @@ func (j *job) story() string {
 				ended = "has ended, but for a call that is held"
 			}
 		}
-		stderr, _ := os.ReadFile(j.path(fmt.Sprintf("err.%d", rank)))
-		fmt.Fprintf(&b, "--- node %d %s:\n%s", rank, ended, stderr)
+		stderr, _ := os.ReadFile(j.path(fmt.Sprintf("err.%d", node)))
+		fmt.Fprintf(&b, "--- node %d %s:\n%s", node, ended, stderr)
 	}
 	b.WriteString("--- the share:\n")
 	err := filepath.WalkDir(j.folder, func(path string, entry fs.DirEntry, err error) error {

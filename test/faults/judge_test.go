@@ -28,13 +28,13 @@ func (j *job) common(o outcome) {
 		j.t.Errorf("it took %s", o.took)
 	}
 	internal := health.OutcomeOfKind(health.Internal).Code
-	for rank := range size {
-		if o.codes[rank] == internal {
-			j.t.Errorf("node %d has ended by an internal error", rank)
+	for node := range size {
+		if o.codes[node] == internal {
+			j.t.Errorf("node %d has ended by an internal error", node)
 		}
-		for _, said := range j.saidBy(rank) {
+		for _, said := range j.saidBy(node) {
 			if said.Kind == health.Internal {
-				j.t.Errorf("node %d tells of an internal error: %s", rank, said.Message)
+				j.t.Errorf("node %d reports an internal error: %s", node, said.Message)
 			}
 		}
 	}
@@ -47,7 +47,8 @@ func (j *job) endedWell(o outcome, code int) {
 	if want := [size]int{code}; o.codes != want || o.cause.Kind != "" {
 		j.t.Errorf("it ended with %v (%s), want %v", o.codes, o.cause.Message, want)
 	}
-	if stdout, err := os.ReadFile(j.path("out.0")); err != nil || string(stdout) != "the driver's own line\n" {
+	if stdout, err := os.ReadFile(j.path("out.0")); err != nil ||
+		string(stdout) != "the driver's own line\n" {
 		j.t.Errorf("its standard output is %q (%v)", stdout, err)
 	}
 }
@@ -57,24 +58,25 @@ func (j *job) endedWell(o outcome, code int) {
 func (j *job) endedBy(o outcome, r row, phase string) {
 	j.t.Helper()
 	j.common(o)
-	for rank, code := range o.codes {
+	for node, code := range o.codes {
 		if code != shareCode && code != lostCode {
-			j.t.Errorf("node %d ended with %d, want %d or %d", rank, code, shareCode, lostCode)
+			j.t.Errorf("node %d ended with %d, want %d or %d", node, code, shareCode, lostCode)
 		}
-		if code != o.code() && !r.breaks(rank) {
-			j.t.Errorf("node %d ended with %d, and its mount was well: want %d", rank, code, o.code())
+		if code != o.code() && !r.breaks(node) {
+			j.t.Errorf("node %d ended with %d, and its mount was well: want %d", node,
+				code, o.code())
 		}
 	}
 	if r.stall != "" {
 		j.blamesTheStalled(o, r, phase)
 	}
-	for _, rank := range named(o) {
-		if !r.breaks(rank) {
-			j.t.Errorf("it names node %d, whose mount was well: %s", rank, o.cause.Message)
+	for _, node := range named(o) {
+		if !r.breaks(node) {
+			j.t.Errorf("it names node %d, whose mount was well: %s", node, o.cause.Message)
 		}
 	}
-	if !slices.ContainsFunc(r.where.ranks(), func(rank int) bool { return j.says(rank, r.says) }) {
-		j.t.Errorf("nobody whose mount was broken said %q", r.says)
+	if !slices.ContainsFunc(r.where.nodes(), func(node int) bool { return j.says(node, r.says) }) {
+		j.t.Errorf("no node with a faulty mount reported %q", r.says)
 	}
 }
 
@@ -82,7 +84,7 @@ func (j *job) endedBy(o outcome, r row, phase string) {
 // affected one. If all mounts are affected, no node is named.
 func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 	j.t.Helper()
-	code, lost := lostCode, r.where.ranks()
+	code, lost := lostCode, r.where.nodes()
 	if phase == join || r.where == atAll {
 		code = shareCode
 	}
@@ -90,17 +92,18 @@ func (j *job) blamesTheStalled(o outcome, r row, phase string) {
 		lost = nil
 	}
 	if o.code() != code || !slices.Equal(o.cause.LostNodes, lost) {
-		j.t.Errorf("it ended with %d, and %v are lost: want %d and %v", o.code(), o.cause.LostNodes, code, lost)
+		j.t.Errorf("it ended with %d, and %v are lost: want %d and %v", o.code(),
+			o.cause.LostNodes, code, lost)
 	}
 	if r.where != atAll {
 		return
 	}
-	for rank := range size {
-		if !j.says(rank, "has not responded") {
-			j.t.Errorf("node %d does not say that the shared file system has not responded", rank)
+	for node := range size {
+		if !j.says(node, "has not responded") {
+			j.t.Errorf("node %d does not say that the shared file system has not responded", node)
 		}
-		if j.says(rank, " lost") {
-			j.t.Errorf("node %d blames a peer", rank)
+		if j.says(node, " lost") {
+			j.t.Errorf("node %d blames a peer", node)
 		}
 	}
 }
@@ -114,8 +117,8 @@ func named(o outcome) []int {
 }
 
 // says reports whether a daemon has written the text to its standard error.
-func (j *job) says(rank int, what string) bool {
-	for _, line := range j.saidBy(rank) {
+func (j *job) says(node int, what string) bool {
+	for _, line := range j.saidBy(node) {
 		if strings.Contains(line.Message, what) || strings.Contains(line.Error, what) {
 			return true
 		}
@@ -128,6 +131,7 @@ func (j *job) hasResult(o outcome) {
 	j.t.Helper()
 	var result record.Result
 	if !j.record(signal.NameResult, &result) || result.Code != o.code() {
-		j.t.Errorf("%s says %d, want %d", filepath.Join(j.runDir(), signal.NameResult), result.Code, o.code())
+		j.t.Errorf("%s says %d, want %d", filepath.Join(j.runDir(), signal.NameResult),
+			result.Code, o.code())
 	}
 }

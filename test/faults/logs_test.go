@@ -21,7 +21,8 @@ func TestForgottenLogs(t *testing.T) {
 	j.start(driversCode)
 	j.await(driver)
 	// A log is opened when its first line is written.
-	logs := []string{"logs/daemon-0000.log", "logs/daemon-0002.log", "events/0000.jsonl", "events/0002.jsonl"}
+	logs := []string{"logs/daemon-0000.log", "logs/daemon-0002.log", "events/0000.jsonl",
+		"events/0002.jsonl"}
 	j.shows(logs...)
 	before := make(map[string]int)
 	for _, log := range logs {
@@ -35,7 +36,8 @@ func TestForgottenLogs(t *testing.T) {
 	j.allGone()
 	for _, log := range logs {
 		later := j.text(log)[before[log]:]
-		if want := map[string]string{"logs": "the driver has ended", "events": `"event":"end"`}[filepath.Dir(log)]; !strings.Contains(later, want) {
+		if want := map[string]string{"logs": "the driver has ended",
+			"events": `"event":"end"`}[filepath.Dir(log)]; !strings.Contains(later, want) {
 			t.Errorf("%s does not say %q after the share has forgotten it: %q", log, want, later)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 const command = "../../cmd/bringupd"
 
 var (
-	update = flag.Bool("update", false, "write the table in docs/reliability.md anew")
+	update = flag.Bool("update", false, "write the table in docs/reliability.md")
 
 	bringupd string          // the program under test
 	server   hostile.Program // the program that serves the mounts
@@ -37,6 +37,7 @@ const memory = "/dev/shm"
 // width is the number of jobs that run concurrently. They mostly wait.
 const width = 12
 
+// TestMain builds the program and runs the tests if FUSE is available.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := hostile.Available(); err != nil {
@@ -67,7 +68,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	bringupd = filepath.Join(bin, "bringupd")
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+strconv.FormatBool(race), "-o", bringupd, command)
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo",
+		"-race="+strconv.FormatBool(race), "-o", bringupd, command)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

@@ -20,7 +20,7 @@ const (
 
 // TestMatrix breaks the mounts of a job in each of its phases and checks the outcome.
 func TestMatrix(t *testing.T) {
-	results := newResults("matrix", []string{"what is broken", "where"}, phases)
+	results := newResults("matrix", []string{"fault", "where"}, phases)
 	t.Run("cells", func(t *testing.T) {
 		for _, r := range rows() {
 			for _, phase := range phases {
@@ -93,8 +93,9 @@ func cell(t *testing.T, r row, phase string) outcome {
 // deterministic which records are published before the mounts are broken.
 func before(phase string) (names []string) {
 	node := func(state record.State) {
-		for rank := range size {
-			names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, state)))
+		for node := range size {
+			names = append(names,
+				filepath.Join(signal.NodesDir, signal.NodeName(node, size, state)))
 		}
 	}
 	control := func(name string) { names = append(names, filepath.Join(signal.ControlDir, name)) }
@@ -121,9 +122,11 @@ func before(phase string) (names []string) {
 
 // pulses returns the patterns of all heartbeat files.
 func pulses() []string {
-	names := []string{filepath.Join(signal.ControlDir, signal.NodeName(0, size, record.StateHeartbeat)+".*")}
-	for rank := 1; rank < size; rank++ {
-		names = append(names, filepath.Join(signal.NodesDir, signal.NodeName(rank, size, record.StateHeartbeat)+".*"))
+	names := []string{filepath.Join(signal.ControlDir,
+		signal.NodeName(0, size, record.StateHeartbeat)+".*")}
+	for node := 1; node < size; node++ {
+		names = append(names,
+			filepath.Join(signal.NodesDir, signal.NodeName(node, size, record.StateHeartbeat)+".*"))
 	}
 	return names
 }
@@ -131,8 +134,8 @@ func pulses() []string {
 // turn injects the faults of a row.
 func (j *job) turn(r row) {
 	j.t.Helper()
-	for _, rank := range r.where.ranks() {
-		j.must(j.mounts[rank].Set(r.after(rank)))
+	for _, node := range r.where.nodes() {
+		j.must(j.mounts[node].Set(r.after(node)))
 	}
 }
 
@@ -148,9 +151,9 @@ func (j *job) releaseAfter(r row) {
 // release ends all stalls.
 func (j *job) release() {
 	j.t.Helper()
-	for rank, m := range j.mounts {
+	for node, m := range j.mounts {
 		if err := m.Release(); err != nil {
-			j.t.Fatalf("the mount of rank %s: %v", strconv.Itoa(rank), err)
+			j.t.Fatalf("the mount of node %s: %v", strconv.Itoa(node), err)
 		}
 	}
 }

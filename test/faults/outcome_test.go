@@ -30,8 +30,8 @@ type outcome struct {
 // those that were killed.
 func (o outcome) code() int {
 	most := 0
-	for rank, code := range o.codes {
-		if !slices.Contains(o.killed, rank) {
+	for node, code := range o.codes {
+		if !slices.Contains(o.killed, node) {
 			most = max(most, code)
 		}
 	}
@@ -44,19 +44,21 @@ func (o outcome) String() string {
 	case "":
 		return fmt.Sprintf("%d", o.code())
 	case health.PeerLost:
-		return fmt.Sprintf("%d: %s lost", o.code(), ranksText(o.cause.LostNodes))
+		return fmt.Sprintf("%d: %s lost", o.code(), nodesText(o.cause.LostNodes))
 	}
 	if len(o.cause.LostNodes) > 0 {
-		return fmt.Sprintf("%d: %s, %s missed", o.code(), o.cause.Kind, ranksText(o.cause.LostNodes))
+		return fmt.Sprintf("%d: %s, %s missing", o.code(), o.cause.Kind,
+			nodesText(o.cause.LostNodes))
 	}
 	if o.shared {
 		return fmt.Sprintf("%d: %s", o.code(), o.cause.Kind)
 	}
-	return fmt.Sprintf("%d: %s, reported by %s", o.code(), o.cause.Kind, ranksText([]int{o.cause.NodeIndex}))
+	return fmt.Sprintf("%d: %s, reported by %s", o.code(), o.cause.Kind,
+		nodesText([]int{o.cause.NodeIndex}))
 }
 
-func ranksText(ranks []int) string {
-	return "node " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ","), "[]")
+func nodesText(nodes []int) string {
+	return "node " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(nodes)), ","), "[]")
 }
 
 // outcome waits until all daemons have ended, ends all stalls, and reads the outcome of the job.
@@ -65,8 +67,8 @@ func (j *job) outcome(begin time.Time) outcome {
 	j.t.Helper()
 	o := outcome{took: j.allGone().Sub(begin), killed: j.killed}
 	j.release()
-	for rank, d := range j.daemons {
-		o.codes[rank] = d.code()
+	for node, d := range j.daemons {
+		o.codes[node] = d.code()
 	}
 	o.cause = j.cause(o)
 	return o
@@ -83,15 +85,16 @@ func (j *job) cause(o outcome) record.Failure {
 		}
 		return *result.Cause
 	}
-	for rank := range size {
+	for node := range size {
 		var abort record.Abort
-		if j.record(filepath.Join(signal.ControlDir, signal.AbortName(rank, size)), &abort) && abort.Code == o.code() {
+		if j.record(filepath.Join(signal.ControlDir, signal.AbortName(node, size)), &abort) &&
+			abort.Code == o.code() {
 			return abort.Cause
 		}
 	}
-	for rank, code := range o.codes {
+	for node, code := range o.codes {
 		if code == o.code() {
-			if said := j.lastError(rank); said.Kind != "" {
+			if said := j.lastError(node); said.Kind != "" {
 				return said
 			}
 		}
@@ -114,11 +117,11 @@ func (j *job) record(name string, into any) bool {
 }
 
 // lastError returns the last error that a daemon has written to its standard error.
-func (j *job) lastError(rank int) (last record.Failure) {
-	for _, said := range j.saidBy(rank) {
+func (j *job) lastError(node int) (last record.Failure) {
+	for _, said := range j.saidBy(node) {
 		if said.Kind != "" {
 			last = record.Failure{Kind: said.Kind, Message: said.Message}
-			last.NodeIndex = rank
+			last.NodeIndex = node
 			last.LostNodes = lostIn(said.Message)
 		}
 	}
@@ -131,9 +134,9 @@ func lostIn(sentence string) (lost []int) {
 	if found == nil {
 		return nil
 	}
-	var rank int
-	if _, err := fmt.Sscan(found[1], &rank); err == nil {
-		lost = append(lost, rank)
+	var node int
+	if _, err := fmt.Sscan(found[1], &node); err == nil {
+		lost = append(lost, node)
 	}
 	return lost
 }
@@ -145,8 +148,8 @@ type said struct {
 	Error   string      `json:"error"`
 }
 
-func (j *job) saidBy(rank int) (lines []said) {
-	stderr, err := os.ReadFile(j.path(fmt.Sprintf("err.%d", rank)))
+func (j *job) saidBy(node int) (lines []said) {
+	stderr, err := os.ReadFile(j.path(fmt.Sprintf("err.%d", node)))
 	if err != nil {
 		j.t.Error(err)
 	}
@@ -196,9 +199,12 @@ func saysAll(name string) bool {
 	switch {
 	case isNode:
 		// The record of a checked node has content, except on a full share.
-		return strings.HasPrefix(state, string(record.StateChecked)) || record.State(state) == record.StateSandboxReady || record.State(state) == record.StateServiceUp
+		return strings.HasPrefix(state, string(record.StateChecked)) ||
+			record.State(state) == record.StateSandboxReady ||
+			record.State(state) == record.StateServiceUp
 	default:
 		// The record of the drain has content, except on a full share.
-		return name == signal.NameGateOpen || name == signal.NameOrderlyEnd || name == signal.NameHeadFinished || name == signal.NameStop
+		return name == signal.NameGateOpen || name == signal.NameOrderlyEnd ||
+			name == signal.NameHeadFinished || name == signal.NameStop
 	}
 }

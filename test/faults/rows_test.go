@@ -17,7 +17,7 @@ const (
 	atAll    where = "all"
 )
 
-func (w where) ranks() []int {
+func (w where) nodes() []int {
 	switch w {
 	case atWorker:
 		return []int{2}
@@ -52,23 +52,27 @@ const (
 // harmless lists the faults that a job must survive.
 var harmless = []row{
 	{name: "nothing"},
-	{name: "every call takes 20 ms longer", knobs: hostile.Knobs{Latency: hostile.Latency{Min: 20 * ms}}},
-	{name: "every call takes up to 50 ms longer", knobs: hostile.Knobs{Latency: hostile.Latency{Max: 50 * ms}}},
-	{name: "calls take 1 ms longer, some up to 1 s (a heavy tail)", knobs: hostile.Knobs{Latency: hostile.Latency{Min: ms, Max: time.Second, Tail: 1}}},
-	{name: "a name once missing stays missing", knobs: hostile.Knobs{Negative: ever}},
+	{name: "every call takes 20 ms longer",
+		knobs: hostile.Knobs{Latency: hostile.Latency{Min: 20 * ms}}},
+	{name: "every call takes up to 50 ms longer",
+		knobs: hostile.Knobs{Latency: hostile.Latency{Max: 50 * ms}}},
+	{name: "calls take 1 ms longer, some up to 1 s (a heavy tail)",
+		knobs: hostile.Knobs{Latency: hostile.Latency{Min: ms, Max: time.Second, Tail: 1}}},
+	{name: "missing names stay cached", knobs: hostile.Knobs{Negative: ever}},
 	{name: "listings are up to 1 s old", knobs: hostile.Knobs{Listing: time.Second}},
-	{name: "what was once known of a name stays so", knobs: hostile.Knobs{Attributes: ever}},
-	{name: "5 % of the calls answer ESTALE", knobs: hostile.Knobs{Stale: 0.05}},
-	{name: "5 % of the calls answer EIO", knobs: hostile.Knobs{IO: 0.05}},
-	{name: "5 % of the calls answer ENOENT", knobs: hostile.Knobs{Missing: 0.05}},
-	{name: "every rename works and answers ENOENT", knobs: hostile.Knobs{RenameLies: true}},
-	{name: "hard links answer EPERM", knobs: hostile.Knobs{NoLinks: syscall.EPERM}},
-	{name: "hard links answer ENOTSUP", knobs: hostile.Knobs{NoLinks: syscall.ENOTSUP}},
-	{name: "nothing answers for 1 s", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}, release: time.Second},
-	{name: "nothing answers for 1 s, not even a KILL helps", stall: hostile.Held, release: time.Second},
+	{name: "names and attributes stay cached", knobs: hostile.Knobs{Attributes: ever}},
+	{name: "5 % of the calls fail with ESTALE", knobs: hostile.Knobs{Stale: 0.05}},
+	{name: "5 % of the calls fail with EIO", knobs: hostile.Knobs{IO: 0.05}},
+	{name: "5 % of the calls fail with ENOENT", knobs: hostile.Knobs{Missing: 0.05}},
+	{name: "every rename succeeds but returns ENOENT", knobs: hostile.Knobs{RenameLies: true}},
+	{name: "hard links fail with EPERM", knobs: hostile.Knobs{NoLinks: syscall.EPERM}},
+	{name: "hard links fail with ENOTSUP", knobs: hostile.Knobs{NoLinks: syscall.ENOTSUP}},
+	{name: "no call returns for 1 s", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true},
+		release: time.Second},
+	{name: "no call returns for 1 s, even after KILL", stall: hostile.Held, release: time.Second},
 	// Do not combine these with RenameLies: Linux's FUSE remembers that the new name was missing when
 	// the rename began, which no network file system does.
-	{name: "much of this at once", knobs: hostile.Knobs{
+	{name: "several of these at once", knobs: hostile.Knobs{
 		Latency: hostile.Latency{Max: 20 * ms}, Negative: ever, Listing: 500 * ms, Attributes: ever,
 		Stale: 0.02, IO: 0.02, NoLinks: syscall.EPERM,
 	}},
@@ -76,17 +80,20 @@ var harmless = []row{
 
 // beside lists faults outside the share that a job must survive, too.
 var beside = []row{
-	{name: "nobody reads standard error", unread: true},
+	{name: "standard error is not read", unread: true},
 }
 
 // harmful lists the faults that end a job, whether they affect one mount or all.
 var harmful = []row{
 	{name: "full: ENOSPC", knobs: hostile.Knobs{Full: syscall.ENOSPC}, says: "no space left"},
-	{name: "over quota: EDQUOT", knobs: hostile.Knobs{Full: syscall.EDQUOT}, says: "quota exceeded"},
-	{name: "full, which only the close says", knobs: hostile.Knobs{Full: syscall.ENOSPC, FullAtClose: true}, says: "no space left"},
+	{name: "over quota: EDQUOT", knobs: hostile.Knobs{Full: syscall.EDQUOT},
+		says: "quota exceeded"},
+	{name: "full, reported only by close",
+		knobs: hostile.Knobs{Full: syscall.ENOSPC, FullAtClose: true}, says: "no space left"},
 	{name: "read-only: EROFS", knobs: hostile.Knobs{ReadOnly: true}, says: "read-only"},
-	{name: "nothing answers", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}, says: "has not responded"},
-	{name: "nothing answers, not even a KILL helps", stall: hostile.Held, says: "has not responded"},
+	{name: "no call returns", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true},
+		says: "has not responded"},
+	{name: "no call returns, even after KILL", stall: hostile.Held, says: "has not responded"},
 }
 
 // rows returns the rows of the matrix.
@@ -108,19 +115,19 @@ func rows() (all []row) {
 func (r row) title() string { return r.name + " | " + string(r.where) }
 
 // breaks reports whether the mount of a node is broken.
-func (r row) breaks(rank int) bool { return slices.Contains(r.where.ranks(), rank) }
+func (r row) breaks(node int) bool { return slices.Contains(r.where.nodes(), node) }
 
 // before returns the knobs of a mount before the fault.
 func (r row) before(int) hostile.Knobs { return hostile.Knobs{NoFlush: r.knobs.NoFlush} }
 
 // after returns the knobs of a node's mount during the fault. Each mount has its own sequence of
 // errors.
-func (r row) after(rank int) hostile.Knobs {
-	if !r.breaks(rank) {
-		return r.before(rank)
+func (r row) after(node int) hostile.Knobs {
+	if !r.breaks(node) {
+		return r.before(node)
 	}
 	knobs := r.knobs
-	knobs.Seed = uint64(rank)
+	knobs.Seed = uint64(node)
 	knobs.Unread, knobs.Held = r.stall == hostile.Unread, r.stall == hostile.Held
 	return knobs
 }
@@ -137,7 +144,8 @@ func (r row) survived(phase string) bool {
 	switch {
 	case r.harmless, phase == drain:
 		return true
-	case r.knobs.FullAtClose && r.where == atWorker && phase != join, r.knobs.FullAtClose && phase == workers:
+	case r.knobs.FullAtClose && r.where == atWorker && phase != join,
+		r.knobs.FullAtClose && phase == workers:
 		return true
 	default:
 		return r.knobs.Full != 0 && phase == driver

@@ -45,7 +45,8 @@ var stories = []story{
 		happens: func(j *job) { j.say(j.hold("crash", victim)) },
 		judge: func(j *job, o *outcome) {
 			code := health.OutcomeOfKind(health.ServiceDied).Code
-			if o.codes != [size]int{code, code, code, code} || o.cause.NodeIndex != victim || !slices.Contains(o.cause.Lines, "the service has had enough") {
+			if o.codes != [size]int{code, code, code, code} || o.cause.NodeIndex != victim ||
+				!slices.Contains(o.cause.Lines, "the service has had enough") {
 				j.t.Errorf("it ended with %v: %+v", o.codes, o.cause)
 			}
 		},
@@ -68,7 +69,7 @@ func TestStories(t *testing.T) {
 	for _, s := range stories {
 		columns = append(columns, s.name)
 	}
-	results := newResults("stories", []string{"what the share does"}, columns)
+	results := newResults("stories", []string{"fault"}, columns)
 	rows := slices.Concat(harmless, beside)
 	t.Run("cells", func(t *testing.T) {
 		for _, r := range rows {
@@ -122,26 +123,26 @@ func (j *job) letGo() {
 }
 
 // kill kills a daemon with SIGKILL.
-func (j *job) kill(rank int) {
+func (j *job) kill(node int) {
 	j.t.Helper()
-	j.must(j.daemons[rank].cmd.Process.Kill())
-	j.killed = append(j.killed, rank)
+	j.must(j.daemons[node].cmd.Process.Kill())
+	j.killed = append(j.killed, node)
 }
 
 // lost checks that a job has ended because a node was lost.
-func (j *job) lost(o outcome, rank int) {
+func (j *job) lost(o outcome, node int) {
 	j.t.Helper()
 	for at, code := range o.codes {
 		want := lostCode
-		if at == rank {
+		if at == node {
 			want = 128 + int(syscall.SIGKILL)
 		}
 		if code != want {
 			j.t.Errorf("node %d ended with %d, want %d", at, code, want)
 		}
 	}
-	if !slices.Equal(o.cause.LostNodes, []int{rank}) {
-		j.t.Errorf("%v are lost, want node %d: %s", o.cause.LostNodes, rank, o.cause.Message)
+	if !slices.Equal(o.cause.LostNodes, []int{node}) {
+		j.t.Errorf("%v are lost, want node %d: %s", o.cause.LostNodes, node, o.cause.Message)
 	}
 }
 

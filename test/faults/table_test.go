@@ -23,7 +23,8 @@ type results struct {
 }
 
 func newResults(name string, title, columns []string) *results {
-	return &results{name: name, columns: append(title, columns...), titled: len(title), got: make(map[string]map[string]outcome)}
+	return &results{name: name, columns: append(title, columns...), titled: len(title),
+		got: make(map[string]map[string]outcome)}
 }
 
 // note stores the outcome of a cell.
@@ -73,13 +74,14 @@ func (r *results) compare(t *testing.T, rows []string, known map[string]map[stri
 		for _, column := range r.columns[r.titled:] {
 			o, ran := r.got[row][column]
 			if want := timeless(known[row][column]); ran && o.String() != want {
-				t.Errorf("%s: %s came to %q, and %s says %q: see it for what to run", row, column, o, document, want)
+				t.Errorf("%s: %s came to %q, and %s says %q: see it for what to run", row, column,
+					o, document, want)
 			}
 		}
 	}
 	for row := range known {
 		if !slices.Contains(rows, row) {
-			t.Errorf("%s has a row that is no more: %s", document, row)
+			t.Errorf("%s has an unknown row: %s", document, row)
 		}
 	}
 }
@@ -87,7 +89,8 @@ func (r *results) compare(t *testing.T, rows []string, known map[string]map[stri
 // table formats the outcomes. Cells that were not run keep their known content.
 func (r *results) table(rows []string, known map[string]map[string]string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(r.columns, " | "), strings.Repeat("---|", len(r.columns)))
+	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(r.columns, " | "),
+		strings.Repeat("---|", len(r.columns)))
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s |", row)
 		for _, column := range r.columns[r.titled:] {
@@ -110,7 +113,8 @@ func parse(text string, columns []string, titled int) map[string]map[string]stri
 		for i := range fields {
 			fields[i] = strings.TrimSpace(fields[i])
 		}
-		if len(fields) != len(columns) || fields[0] == columns[0] || strings.HasPrefix(fields[0], "---") {
+		if len(fields) != len(columns) || fields[0] == columns[0] ||
+			strings.HasPrefix(fields[0], "---") {
 			continue
 		}
 		row := strings.Join(fields[:titled], " | ")
@@ -128,14 +132,17 @@ func timeless(cell string) string { return timePattern.ReplaceAllString(cell, ""
 
 // slug converts a title into the name of a test.
 func slug(s string) string {
-	return strings.NewReplacer(" | ", "/", " ", "-", ",", "", ":", "", "(", "", ")", "", "%", "percent").Replace(s)
+	return strings.NewReplacer(" | ", "/", " ", "-", ",", "", ":", "", "(", "", ")", "", "%",
+		"percent").Replace(s)
 }
 
+// TestTable checks that a table is written and read back without loss.
 func TestTable(t *testing.T) {
 	r := newResults("x", []string{"what", "where"}, []string{"one", "two"})
 	r.note("a | all", "two", outcome{codes: [size]int{42}, took: 1e9})
 	rows := []string{"a | all", "b | all"}
-	known := map[string]map[string]string{"a | all": {"one": "76: node 2 lost (3.1 s)", "two": "old"}}
+	known := map[string]map[string]string{
+		"a | all": {"one": "76: node 2 lost (3.1 s)", "two": "old"}}
 	const want = `| what | where | one | two |
 |---|---|---|---|
 | a | all | 76: node 2 lost (3.1 s) | 42 (1.0 s) |
@@ -146,7 +153,8 @@ func TestTable(t *testing.T) {
 		t.Errorf("the table is\n%swant\n%s", text, want)
 	}
 	again := parse(text, r.columns, r.titled)
-	if got := again["a | all"]["one"]; got != "76: node 2 lost (3.1 s)" || timeless(got) != "76: node 2 lost" {
+	if got := again["a | all"]["one"]; got != "76: node 2 lost (3.1 s)" ||
+		timeless(got) != "76: node 2 lost" {
 		t.Errorf("it reads %q of it", got)
 	}
 	if got := timeless(again["a | all"]["two"]); got != "42" {

@@ -24,7 +24,8 @@ func TestTempDirHangs(t *testing.T) {
 		codes   [size]int
 	}{
 		{"and the driver ends", driver, func(j *job) { j.free(driver) }, [size]int{driversCode}},
-		{"and all are told to end", driver, (*job).tellToEnd, [size]int{terminated, terminated, terminated, terminated}},
+		{"and all are told to end", driver, (*job).tellToEnd,
+			[size]int{terminated, terminated, terminated, terminated}},
 		{"before the workers have theirs", head, func(j *job) {
 			j.free(head)
 			j.shows("control/head")
@@ -52,8 +53,8 @@ func TestTempDirHangs(t *testing.T) {
 				t.Errorf("it took %s to end, want %s at most", took, tempTime)
 			}
 			var codes [size]int
-			for rank, d := range j.daemons {
-				codes[rank] = d.code()
+			for node, d := range j.daemons {
+				codes[node] = d.code()
 			}
 			if codes != tc.codes {
 				t.Errorf("it ended with %v, want %v", codes, tc.codes)
@@ -61,8 +62,9 @@ func TestTempDirHangs(t *testing.T) {
 			said, err := os.ReadFile(j.path("err.0"))
 			j.must(err)
 			logged := j.text("logs/daemon-0000.log")
-			if want := "cannot remove the temporary directory"; !strings.Contains(string(said)+logged, want) {
-				t.Errorf("nobody says %q: %s", want, said)
+			if want := "cannot remove the temporary directory"; !strings.Contains(
+				string(said)+logged, want) {
+				t.Errorf("no node reports %q: %s", want, said)
 			}
 			j.nothingLeft()
 		})
@@ -84,7 +86,8 @@ func (j *job) tellToEnd() {
 func (j *job) mountTemp() *hostile.Mount {
 	j.t.Helper()
 	j.makeTemp("disk")
-	disk, err := server.Mount(j.t.Context(), j.path("disk"), j.path("tmp"), hostile.Knobs{NoFlush: true})
+	disk, err := server.Mount(j.t.Context(), j.path("disk"), j.path("tmp"),
+		hostile.Knobs{NoFlush: true})
 	j.must(err)
 	j.t.Cleanup(func() {
 		if err := disk.Close(); err != nil {

@@ -21,11 +21,11 @@ const (
 // TestTerm checks that all daemons of a job end after TERM while mounts do not respond.
 func TestTerm(t *testing.T) {
 	stalls := []row{
-		{name: "nothing answers", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}},
-		{name: "nothing answers, not even a KILL helps", stall: hostile.Held},
+		{name: "no call returns", stall: hostile.Unread, knobs: hostile.Knobs{NoFlush: true}},
+		{name: "no call returns, even after KILL", stall: hostile.Held},
 	}
 	times := []string{join, driver}
-	results := newResults("term", []string{"what is broken", "where"}, times)
+	results := newResults("term", []string{"fault", "where"}, times)
 	var broken []row
 	for _, r := range stalls {
 		for _, w := range []where{atWorker, atHead, atAll} {

@@ -27,6 +27,7 @@ func TestNegative(t *testing.T) {
 	has(t, b.path("late"), "others")
 }
 
+// TestNegativeEnds checks that a cached missing name expires.
 func TestNegativeEnds(t *testing.T) {
 	const short = 50 * time.Millisecond
 	a, b, _ := two(t, Knobs{Negative: short})
@@ -60,6 +61,7 @@ func TestListing(t *testing.T) {
 	lists(t, a.at, "own", "two")
 }
 
+// TestListingEnds checks that a cached listing expires.
 func TestListingEnds(t *testing.T) {
 	const short = 50 * time.Millisecond
 	a, b, _ := two(t, Knobs{Listing: short})

@@ -49,7 +49,8 @@ func mount(at string, fs fuse.RawFileSystem) (*device, error) {
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,max_read=%d",
 		fd, os.Geteuid(), os.Getegid(), mostData)
-	if err := unix.Mount(fs.String(), at, "fuse."+fs.String(), unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+	if err := unix.Mount(fs.String(), at, "fuse."+fs.String(), unix.MS_NOSUID|unix.MS_NODEV,
+		options); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot mount at %s: %v", at, err), unix.Close(fd))
 	}
 	// Create the file only now: the poller cannot wait for the device before it belongs to a mount.
@@ -61,7 +62,8 @@ func mount(at string, fs fuse.RawFileSystem) (*device, error) {
 	})}
 	d.turn = sync.NewCond(&d.mu)
 	if err := d.next(d.answer); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot mount at %s: %v", at, err), unix.Unmount(at, unix.MNT_DETACH))
+		return nil, errors.Join(fmt.Errorf("cannot mount at %s: %v", at, err),
+			unix.Unmount(at, unix.MNT_DETACH))
 	}
 	return d, nil
 }

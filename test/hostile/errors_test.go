@@ -19,17 +19,34 @@ var calls = []struct {
 	changes, room bool
 	call          func(m *Mount) error
 }{
-	{name: "stat", stale: true, misses: true, call: func(m *Mount) error { _, err := os.Lstat(m.path("file")); return err }},
-	{name: "open", stale: true, misses: true, call: func(m *Mount) error { _, err := os.ReadFile(m.path("file")); return err }},
-	{name: "readlink", stale: true, misses: true, call: func(m *Mount) error { _, err := os.Readlink(m.path("link")); return err }},
-	{name: "list", stale: true, misses: true, call: func(m *Mount) error { _, err := os.ReadDir(m.at); return err }},
-	{name: "chmod", stale: true, misses: true, changes: true, call: func(m *Mount) error { return os.Chmod(m.path("file"), 0o640) }},
-	{name: "mkdir", stale: true, changes: true, room: true, call: func(m *Mount) error { return os.Mkdir(m.path("new"), 0o700) }},
-	{name: "unlink", stale: true, misses: true, changes: true, call: func(m *Mount) error { return unix.Unlink(m.path("file")) }},
-	{name: "rmdir", stale: true, misses: true, changes: true, call: func(m *Mount) error { return unix.Rmdir(m.path("dir")) }},
-	{name: "rename", stale: true, misses: true, changes: true, call: func(m *Mount) error { return unix.Rename(m.path("file"), m.path("new")) }},
-	{name: "link", stale: true, misses: true, changes: true, room: true, call: func(m *Mount) error { return unix.Link(m.path("file"), m.path("new")) }},
-	{name: "symlink", stale: true, changes: true, room: true, call: func(m *Mount) error { return unix.Symlink("file", m.path("new")) }},
+	{name: "stat", stale: true, misses: true,
+		call: func(m *Mount) error { _, err := os.Lstat(m.path("file")); return err }},
+	{name: "open", stale: true, misses: true,
+		call: func(m *Mount) error { _, err := os.ReadFile(m.path("file")); return err }},
+	{name: "readlink", stale: true, misses: true,
+		call: func(m *Mount) error { _, err := os.Readlink(m.path("link")); return err }},
+	{name: "list", stale: true, misses: true,
+		call: func(m *Mount) error { _, err := os.ReadDir(m.at); return err }},
+	{name: "chmod", stale: true, misses: true, changes: true, call: func(m *Mount) error {
+		return os.Chmod(m.path("file"), 0o640)
+	}},
+	{name: "mkdir", stale: true, changes: true, room: true, call: func(m *Mount) error {
+		return os.Mkdir(m.path("new"), 0o700)
+	}},
+	{name: "unlink", stale: true, misses: true, changes: true, call: func(m *Mount) error {
+		return unix.Unlink(m.path("file"))
+	}},
+	{name: "rmdir", stale: true, misses: true, changes: true, call: func(m *Mount) error {
+		return unix.Rmdir(m.path("dir"))
+	}},
+	{name: "rename", stale: true, misses: true, changes: true, call: func(m *Mount) error {
+		return unix.Rename(m.path("file"), m.path("new"))
+	}},
+	{name: "link", stale: true, misses: true, changes: true, room: true,
+		call: func(m *Mount) error { return unix.Link(m.path("file"), m.path("new")) }},
+	{name: "symlink", stale: true, changes: true, room: true, call: func(m *Mount) error {
+		return unix.Symlink("file", m.path("new"))
+	}},
 	{name: "create", stale: true, changes: true, room: true, call: func(m *Mount) error {
 		return os.WriteFile(m.path("new"), nil, 0o600)
 	}},
@@ -45,6 +62,7 @@ func furnished(t *testing.T, knobs Knobs) *Mount {
 	return mounted(t, folder, knobs)
 }
 
+// TestErrors checks that each call fails with the set error, and works without one.
 func TestErrors(t *testing.T) {
 	for _, tc := range calls {
 		t.Run(tc.name, func(t *testing.T) {
@@ -118,6 +136,7 @@ func TestErrorsInPart(t *testing.T) {
 	}
 }
 
+// TestRenameLies checks that a rename succeeds although it returns an error.
 func TestRenameLies(t *testing.T) {
 	a, b, _ := two(t, Knobs{RenameLies: true})
 	put(t, a.path("old"), "words")
@@ -129,6 +148,7 @@ func TestRenameLies(t *testing.T) {
 	lists(t, b.at, "new")
 }
 
+// TestNoLinks checks that hard links fail with the set error.
 func TestNoLinks(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENOTSUP} {
 		a, b, _ := two(t, Knobs{NoLinks: errno})
@@ -140,6 +160,7 @@ func TestNoLinks(t *testing.T) {
 	}
 }
 
+// TestFull checks which calls fail on a full file system.
 func TestFull(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		for _, tc := range calls {
@@ -159,6 +180,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestFullAtClose checks that only sync and close fail, and that the data is lost.
 func TestFullAtClose(t *testing.T) {
 	a, b, _ := two(t, Knobs{Full: syscall.ENOSPC, FullAtClose: true})
 	file, err := os.Create(a.path("file"))
@@ -171,6 +193,7 @@ func TestFullAtClose(t *testing.T) {
 	ok(t, os.WriteFile(a.path("empty"), nil, 0o600)) // no data was lost
 }
 
+// TestReadOnly checks that calls that change something fail, also with open files.
 func TestReadOnly(t *testing.T) {
 	for _, tc := range calls {
 		t.Run(tc.name, func(t *testing.T) {

@@ -63,7 +63,8 @@ func TestFaithfulExclusiveMaking(t *testing.T) {
 	fails(t, "a directory", os.Mkdir(b.path("taken"), 0o700), os.ErrExist)
 	put(t, b.path("other"), "")
 	fails(t, "a link", os.Link(b.path("other"), b.path("taken")), os.ErrExist)
-	err = unix.Renameat2(unix.AT_FDCWD, b.path("other"), unix.AT_FDCWD, b.path("taken"), unix.RENAME_NOREPLACE)
+	err = unix.Renameat2(unix.AT_FDCWD, b.path("other"), unix.AT_FDCWD, b.path("taken"),
+		unix.RENAME_NOREPLACE)
 	fails(t, "an exclusive rename", err, os.ErrExist)
 }
 
@@ -90,6 +91,7 @@ func TestFaithfulOpenFiles(t *testing.T) {
 	}
 }
 
+// TestFaithfulLargeFiles checks that another mount reads a large file unchanged.
 func TestFaithfulLargeFiles(t *testing.T) {
 	a, b, _ := two(t, Knobs{})
 	data := strings.Repeat("0123456789abcde\n", 1<<16)
@@ -99,6 +101,7 @@ func TestFaithfulLargeFiles(t *testing.T) {
 	}
 }
 
+// TestFaithfulManyNames checks that another mount lists many names completely.
 func TestFaithfulManyNames(t *testing.T) {
 	a, b, _ := two(t, Knobs{})
 	var want []string

@@ -27,7 +27,8 @@ func newFileSystem(from string, panel *panel) (*fileSystem, error) {
 	}
 	inodes, err := newInodes(root)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot look at the folder %s: %v", from, err), unix.Close(root))
+		return nil, errors.Join(fmt.Errorf("cannot look at the folder %s: %v", from, err),
+			unix.Close(root))
 	}
 	return &fileSystem{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
@@ -51,7 +52,8 @@ func (f *fileSystem) enter(op operation, number uint64) (*inode, Knobs, syscall.
 
 // answer returns an entry for a name to the kernel. If the kernel must cache missing names, it
 // returns an entry for a missing one, too.
-func (f *fileSystem) answer(dir *inode, name string, knobs Knobs, out *fuse.EntryOut) syscall.Errno {
+func (f *fileSystem) answer(dir *inode, name string, knobs Knobs,
+	out *fuse.EntryOut) syscall.Errno {
 	number, attr, errno := f.inodes.find(dir, name)
 	if errno == syscall.ENOENT && knobs.Negative > 0 {
 		out.SetEntryTimeout(knobs.Negative)
@@ -67,7 +69,8 @@ func (f *fileSystem) answer(dir *inode, name string, knobs Knobs, out *fuse.Entr
 }
 
 // made answers a call that creates a name. err is the result of the creation.
-func (f *fileSystem) made(dir *inode, name string, knobs Knobs, err error, out *fuse.EntryOut) fuse.Status {
+func (f *fileSystem) made(dir *inode, name string, knobs Knobs, err error,
+	out *fuse.EntryOut) fuse.Status {
 	if err != nil {
 		return fuse.Status(errnoOf(err))
 	}
@@ -75,7 +78,8 @@ func (f *fileSystem) made(dir *inode, name string, knobs Knobs, err error, out *
 	return fuse.Status(f.answer(dir, name, knobs, out))
 }
 
-func (f *fileSystem) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+func (f *fileSystem) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string,
+	out *fuse.EntryOut) fuse.Status {
 	dir, knobs, errno := f.enter(opLookup, header.NodeId)
 	if errno == 0 {
 		errno = f.answer(dir, name, knobs, out)
@@ -152,7 +156,8 @@ func setTimes(i *inode, in *fuse.SetAttrIn) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, i.path(), times, 0)
 }
 
-func (f *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+func (f *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string,
+	out *fuse.EntryOut) fuse.Status {
 	dir, knobs, errno := f.enter(opMkdir, in.NodeId)
 	if errno != 0 {
 		return fuse.Status(errno)
@@ -160,7 +165,8 @@ func (f *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out
 	return f.made(dir, name, knobs, unix.Mkdirat(dir.fd, name, in.Mode), out)
 }
 
-func (f *fileSystem) Symlink(_ <-chan struct{}, header *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+func (f *fileSystem) Symlink(_ <-chan struct{}, header *fuse.InHeader, target, name string,
+	out *fuse.EntryOut) fuse.Status {
 	dir, knobs, errno := f.enter(opSymlink, header.NodeId)
 	if errno != 0 {
 		return fuse.Status(errno)
@@ -168,7 +174,8 @@ func (f *fileSystem) Symlink(_ <-chan struct{}, header *fuse.InHeader, target, n
 	return f.made(dir, name, knobs, unix.Symlinkat(target, dir.fd, name), out)
 }
 
-func (f *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+func (f *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string,
+	out *fuse.EntryOut) fuse.Status {
 	dir, knobs, errno := f.enter(opLink, in.NodeId)
 	old := f.inodes.of(in.Oldnodeid)
 	if errno == 0 && old == nil {
@@ -213,7 +220,8 @@ func (f *fileSystem) remove(op operation, number uint64, name string, flags int)
 
 // Rename keeps cached listings if it reports a false error: a client that believes that nothing has
 // changed does not refresh its cache.
-func (f *fileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+func (f *fileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, name,
+	newName string) fuse.Status {
 	dir, knobs, errno := f.enter(opRename, in.NodeId)
 	to := f.inodes.of(in.Newdir)
 	if errno == 0 && to == nil {
@@ -233,12 +241,14 @@ func (f *fileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, newName 
 	return fuse.Status(errnoOf(err))
 }
 
-func (f *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+func (f *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string,
+	out *fuse.CreateOut) fuse.Status {
 	dir, knobs, errno := f.enter(opCreate, in.NodeId)
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
-	fd, err := unix.Openat(dir.fd, name, int(in.Flags)|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, in.Mode)
+	fd, err := unix.Openat(dir.fd, name,
+		int(in.Flags)|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, in.Mode)
 	status := f.made(dir, name, knobs, err, &out.EntryOut)
 	if status == fuse.OK && out.NodeId == 0 {
 		status = fuse.ENOENT // another mount has removed it already
@@ -285,7 +295,8 @@ func (f *fileSystem) file(op operation, number uint64) (*handle, Knobs, syscall.
 	return h, knobs, errno
 }
 
-func (f *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buffer []byte) (fuse.ReadResult, fuse.Status) {
+func (f *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buffer []byte) (fuse.ReadResult,
+	fuse.Status) {
 	h, _, errno := f.file(opRead, in.Fh)
 	if errno != 0 {
 		return nil, fuse.Status(errno)
@@ -351,7 +362,8 @@ func (f *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenO
 	return fuse.OK
 }
 
-func (f *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+func (f *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn,
+	out *fuse.DirEntryList) fuse.Status {
 	h, _, errno := f.file(opReaddir, in.Fh)
 	if errno != 0 {
 		return fuse.Status(errno)
@@ -373,7 +385,8 @@ func (f *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	return fuse.Status(errno)
 }
 
-func (f *fileSystem) StatFs(_ <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+func (f *fileSystem) StatFs(_ <-chan struct{}, header *fuse.InHeader,
+	out *fuse.StatfsOut) fuse.Status {
 	i, _, errno := f.enter(opStatfs, header.NodeId)
 	if errno != 0 {
 		return fuse.Status(errno)

@@ -92,13 +92,15 @@ func (k Knobs) check() error {
 		}
 	}
 	if k.Latency.Tail < 0 || k.Latency.Tail > 0 && k.Latency.Min <= 0 {
-		return fmt.Errorf("cannot have a tail of %v that begins at %s: both must be more than 0", k.Latency.Tail, k.Latency.Min)
+		return fmt.Errorf("cannot have a tail of %v that begins at %s: both must be more than 0",
+			k.Latency.Tail, k.Latency.Min)
 	}
 	if k.Unread && k.Held {
 		return fmt.Errorf("cannot hold calls that are not taken: give unread or held")
 	}
 	if k.FullAtClose && k.Full == 0 {
-		return fmt.Errorf("cannot have a close that tells nothing: give full as well, %d or %d", syscall.ENOSPC, syscall.EDQUOT)
+		return fmt.Errorf("cannot have a close that tells nothing: give full as well, %d or %d",
+			syscall.ENOSPC, syscall.EDQUOT)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 )
 
+// TestLatency checks that a call takes at least the set latency.
 func TestLatency(t *testing.T) {
 	const slow = 30 * time.Millisecond
 	a, b, _ := two(t, Knobs{Latency: Latency{Min: slow}})
@@ -22,6 +23,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
+// TestLatencyDraw checks the distribution of random latencies.
 func TestLatencyDraw(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range []struct {
@@ -60,6 +62,7 @@ func TestLatencyDraw(t *testing.T) {
 	}
 }
 
+// TestKnobsCheck checks that invalid knobs are refused.
 func TestKnobsCheck(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -67,7 +70,8 @@ func TestKnobsCheck(t *testing.T) {
 		want  string // part of the error; empty if valid
 	}{
 		{"none", Knobs{}, ""},
-		{"all", Knobs{Stale: 1, IO: 0.5, Negative: 1, Full: syscall.EDQUOT, FullAtClose: true, Held: true}, ""},
+		{"all", Knobs{Stale: 1, IO: 0.5, Negative: 1, Full: syscall.EDQUOT, FullAtClose: true,
+			Held: true}, ""},
 		{"a negative fraction", Knobs{Stale: -1}, "fraction of -1"},
 		{"a fraction over 1", Knobs{Missing: 1.5}, "fraction of 1.5"},
 		{"a negative time", Knobs{Listing: -1}, "listing"},
@@ -77,7 +81,8 @@ func TestKnobsCheck(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := tc.knobs.check()
-			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			if (err == nil) != (tc.want == "") ||
+				err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
@@ -87,8 +92,10 @@ func TestKnobsCheck(t *testing.T) {
 // TestKnobsAsJSON checks that the server receives the values that were set.
 func TestKnobsAsJSON(t *testing.T) {
 	knobs := Knobs{
-		Latency: Latency{Min: 1, Max: 2, Tail: 3}, Negative: 4, Listing: 5, Attributes: 6, Stale: 0.7, IO: 0.8, Missing: 0.9,
-		Seed: 1 << 63, RenameLies: true, NoLinks: syscall.EPERM, Full: syscall.ENOSPC, FullAtClose: true, ReadOnly: true, Held: true,
+		Latency: Latency{Min: 1, Max: 2, Tail: 3}, Negative: 4, Listing: 5, Attributes: 6,
+		Stale: 0.7, IO: 0.8, Missing: 0.9,
+		Seed: 1 << 63, RenameLies: true, NoLinks: syscall.EPERM, Full: syscall.ENOSPC,
+		FullAtClose: true, ReadOnly: true, Held: true,
 	}
 	data, err := json.Marshal(knobs)
 	ok(t, err)

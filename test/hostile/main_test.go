@@ -27,6 +27,7 @@ var program Program
 // helperVariable makes this binary a helper process of a test: see helper.
 const helperVariable = "HOSTILE_TEST_HELPER"
 
+// TestMain runs the tests if FUSE is available, or is a helper process of one.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(helperVariable); what != "" {
 		if err := helper(what); err != nil {

@@ -26,7 +26,8 @@ type Program struct{ path string }
 // Build builds the program into a folder. If race is set, it uses the race detector.
 func Build(ctx context.Context, dir string, race bool) (Program, error) {
 	p := Program{filepath.Join(dir, "hostile")}
-	build := exec.CommandContext(ctx, "go", "build", "-race="+strconv.FormatBool(race), "-o", p.path,
+	build := exec.CommandContext(ctx, "go", "build",
+		"-race="+strconv.FormatBool(race), "-o", p.path,
 		"github.com/bringupd/bringupd/test/cmd/hostile")
 	if out, err := build.CombinedOutput(); err != nil {
 		return p, fmt.Errorf("cannot build the file system of the tests: %v: %s", err, out)
@@ -201,7 +202,8 @@ func (m *Mount) close() error {
 	})
 	defer late.Stop()
 	if err := m.server.Wait(); err != nil && m.stderr.Len() > 0 {
-		return errors.Join(fmt.Errorf("the server of %s: %v: %s", m.at, err, m.stderr.Bytes()), m.leftover())
+		return errors.Join(fmt.Errorf("the server of %s: %v: %s", m.at, err, m.stderr.Bytes()),
+			m.leftover())
 	}
 	return m.leftover()
 }

@@ -40,7 +40,9 @@ func TestStallHeld(t *testing.T) {
 		return taken == 1
 	})
 	ok(t, stat.Process.Kill())
-	until(t, "it waits where no signal reaches it", func() bool { return stateOf(stat.Process.Pid) == "D" })
+	until(t, "it waits where no signal reaches it", func() bool {
+		return stateOf(stat.Process.Pid) == "D"
+	})
 	has(t, b.path("file"), "words")
 	ended := make(chan error, 1)
 	go func() { ended <- stat.Wait() }()
@@ -50,7 +52,8 @@ func TestStallHeld(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	ok(t, a.Release())
-	if err := <-ended; err == nil || stat.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+	if err := <-ended; err == nil ||
+		stat.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v, want by the KILL", err)
 	}
 	has(t, a.path("file"), "words")
@@ -109,6 +112,7 @@ func TestStallAndKnobs(t *testing.T) {
 	}
 }
 
+// TestCloseOfWhatIsStalled checks that a stalled mount can be closed.
 func TestCloseOfWhatIsStalled(t *testing.T) {
 	for _, kind := range []StallKind{Unread, Held} {
 		a, _, _ := two(t, Knobs{})
@@ -173,7 +177,8 @@ func TestOrphan(t *testing.T) {
 // TestMountThatCannotBe checks the errors of mounts of a missing folder, with invalid knobs, and
 // with a context that is done.
 func TestMountThatCannotBe(t *testing.T) {
-	_, err := program.Mount(t.Context(), filepath.Join(t.TempDir(), "missing"), t.TempDir(), Knobs{})
+	_, err := program.Mount(t.Context(), filepath.Join(t.TempDir(), "missing"),
+		t.TempDir(), Knobs{})
 	if err == nil || !strings.Contains(err.Error(), "cannot open the folder") {
 		t.Errorf("of a folder that is missing: %v", err)
 	}
@@ -184,6 +189,6 @@ func TestMountThatCannotBe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := program.Mount(ctx, t.TempDir(), t.TempDir(), Knobs{}); err == nil {
-		t.Error("a mount that nobody waits for was made")
+		t.Error("a mount was made after its context had ended")
 	}
 }

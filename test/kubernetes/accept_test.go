@@ -75,7 +75,8 @@ func accept(text []byte) ([]*batch.Job, error) {
 
 // acceptObject reads, defaults and validates a Job or a Service.
 func acceptObject(document []byte) (runtime.Object, error) {
-	object, err := runtime.Decode(strict.UniversalDecoder(batch.SchemeGroupVersion, core.SchemeGroupVersion), document)
+	object, err := runtime.Decode(
+		strict.UniversalDecoder(batch.SchemeGroupVersion, core.SchemeGroupVersion), document)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,8 @@ func acceptObject(document []byte) (runtime.Object, error) {
 		return nil, fmt.Errorf("cannot judge a %T: only a Job, a Service or a JobSet", object)
 	}
 	ctx := request.WithNamespace(context.Background(), metav1.NamespaceDefault)
-	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{APIGroup: group, APIVersion: "v1", Resource: resource})
+	ctx = request.WithRequestInfo(ctx,
+		&request.RequestInfo{APIGroup: group, APIVersion: "v1", Resource: resource})
 	meta.Namespace = metav1.NamespaceDefault
 	rest.FillObjectMetaSystemFields(meta)
 	if err := rest.BeforeCreate(strategy, ctx, object); err != nil {
@@ -125,7 +127,8 @@ func acceptJobSet(document []byte) ([]byte, error) {
 		return nil, err
 	}
 	// Reject unknown fields, as the API server does in strict mode, which kubectl requests.
-	unknown := pruning.PruneWithOptions(object.Object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	unknown := pruning.PruneWithOptions(object.Object, structural, true,
+		schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("unknown fields: %s", strings.Join(unknown, ", "))
 	}
@@ -133,7 +136,8 @@ func acceptJobSet(document []byte) ([]byte, error) {
 		return nil, errs.ToAggregate()
 	}
 	var set jobset.JobSet
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &set, true); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object,
+		&set, true); err != nil {
 		return nil, err
 	}
 	if n := len(set.Spec.ReplicatedJobs); n != 1 {
@@ -152,7 +156,9 @@ func jobSetSchema() (*apiextensions.JSONSchemaProps, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot find the module of JobSet: %w", err)
 	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(at)), "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"))
+	text, err := os.ReadFile(
+		filepath.Join(strings.TrimSpace(string(at)),
+			"config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"))
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +169,11 @@ func jobSetSchema() (*apiextensions.JSONSchemaProps, error) {
 	for _, version := range definition.Spec.Versions {
 		if version.Name == jobset.GroupVersion.Version {
 			var published apiextensions.JSONSchemaProps
-			err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(version.Schema.OpenAPIV3Schema, &published, nil)
+			err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+				version.Schema.OpenAPIV3Schema, &published, nil)
 			return &published, err
 		}
 	}
-	return nil, fmt.Errorf("cannot find %s in the schema of JobSet", runtimeschema.GroupVersion(jobset.GroupVersion))
+	return nil, fmt.Errorf("cannot find %s in the schema of JobSet",
+		runtimeschema.GroupVersion(jobset.GroupVersion))
 }

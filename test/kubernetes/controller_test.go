@@ -39,16 +39,24 @@ func TestController(t *testing.T) {
 		want     string // how the Job ends
 	}{
 		{"the driver ends well", "job.yaml", [][]int{all(0)}, "Complete SuccessPolicy"},
-		{"a worker is lost while the head ends", "job.yaml", [][]int{{0, 0, 0, 137}}, "Complete SuccessPolicy"},
-		{"a peer is lost, once", "job.yaml", [][]int{{76, 76, 137, 76}, all(0)}, "Complete SuccessPolicy"},
-		{"one is evicted, the others lost it", "job.yaml", [][]int{{76, evicted, 76, 76}, all(0)}, "Complete SuccessPolicy"},
-		{"nodes fail their checks, four times", "job.yaml", [][]int{all(75), all(76), all(75), all(76)}, "Failed MaxFailedIndexesExceeded"},
-		{"the driver fails, four times", "job.yaml", [][]int{all(1), all(1), all(1), all(1)}, "Failed MaxFailedIndexesExceeded"},
+		{"a worker is lost while the head ends", "job.yaml", [][]int{{0, 0, 0, 137}},
+			"Complete SuccessPolicy"},
+		{"a peer is lost, once", "job.yaml", [][]int{{76, 76, 137, 76}, all(0)},
+			"Complete SuccessPolicy"},
+		{"one is evicted, the others lost it", "job.yaml", [][]int{{76, evicted, 76, 76}, all(0)},
+			"Complete SuccessPolicy"},
+		{"nodes fail their checks, four times", "job.yaml",
+			[][]int{all(75), all(76), all(75), all(76)}, "Failed MaxFailedIndexesExceeded"},
+		{"the driver fails, four times", "job.yaml", [][]int{all(1), all(1), all(1), all(1)},
+			"Failed MaxFailedIndexesExceeded"},
 		{"the command line is wrong", "job.yaml", [][]int{all(64)}, "Failed PodFailurePolicy"},
-		{"a service dies, after a peer was lost", "job.yaml", [][]int{all(76), all(77)}, "Failed PodFailurePolicy"},
+		{"a service dies, after a peer was lost", "job.yaml", [][]int{all(76), all(77)},
+			"Failed PodFailurePolicy"},
 		{"the JobSet's driver ends well", "jobset.yaml", [][]int{all(0)}, "Complete SuccessPolicy"},
-		{"the JobSet may try again", "jobset.yaml", [][]int{{76, 76, 137, 76}}, "Failed BackoffLimitExceeded"},
-		{"the JobSet may try again after an eviction", "jobset.yaml", [][]int{{76, evicted, 76, 76}}, "Failed BackoffLimitExceeded"},
+		{"the JobSet may try again", "jobset.yaml", [][]int{{76, 76, 137, 76}},
+			"Failed BackoffLimitExceeded"},
+		{"the JobSet may try again after an eviction", "jobset.yaml",
+			[][]int{{76, evicted, 76, 76}}, "Failed BackoffLimitExceeded"},
 		{"the JobSet may not", "jobset.yaml", [][]int{all(66)}, "Failed PodFailurePolicy"},
 	}
 	for _, test := range tests {
@@ -80,25 +88,28 @@ func start(t *testing.T, file string) *cluster {
 	}
 	client := fake.NewClientset(&object)
 	var made atomic.Int64 // number of pods; an API server sets their names and UIDs
-	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		pod := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
-		n := made.Add(1)
-		pod.Name = fmt.Sprintf("%s%d", pod.GenerateName, n)
-		pod.UID = types.UID(strconv.FormatInt(n, 10))
-		pod.CreationTimestamp = metav1.Now()
-		return false, nil, nil
-	})
+	client.PrependReactor("create", "pods",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			pod := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
+			n := made.Add(1)
+			pod.Name = fmt.Sprintf("%s%d", pod.GenerateName, n)
+			pod.UID = types.UID(strconv.FormatInt(n, 10))
+			pod.CreationTimestamp = metav1.Now()
+			return false, nil, nil
+		})
 	// Wait for the watch: a fake API server drops events between a list and its watch.
 	watched := make(chan struct{})
 	var watch sync.Once
-	client.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watching.Interface, error) {
-		defer watch.Do(func() { close(watched) })
-		seen, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
-		return true, seen, err
-	})
+	client.PrependWatchReactor("pods",
+		func(action clienttesting.Action) (bool, watching.Interface, error) {
+			defer watch.Do(func() { close(watched) })
+			seen, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+			return true, seen, err
+		})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	all := informers.NewSharedInformerFactory(client, 0)
-	looksAfter, err := controller.NewController(ctx, client, all.Core().V1().Pods(), all.Batch().V1().Jobs(),
+	looksAfter, err := controller.NewController(ctx, client, all.Core().V1().Pods(),
+		all.Batch().V1().Jobs(),
 		all.Scheduling().V1beta1().Workloads(), all.Scheduling().V1beta1().PodGroups())
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +137,8 @@ func (c *cluster) end(attempt int, codes []int) {
 	c.t.Helper()
 	fresh := make([]*corev1.Pod, len(codes))
 	c.until(fmt.Sprintf("the pods of attempt %d", attempt), func() bool {
-		pods, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).List(c.ctx, metav1.ListOptions{})
+		pods, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).List(c.ctx,
+			metav1.ListOptions{})
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -144,7 +156,8 @@ func (c *cluster) end(attempt int, codes []int) {
 		c.ended[pod.UID] = true
 		pod.Status = ended(codes[i])
 		pod.ResourceVersion = "ended" // the controller ignores updates of the same version
-		if _, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(c.ctx, pod, metav1.UpdateOptions{}); err != nil && !errors.IsNotFound(err) {
+		if _, err := c.client.CoreV1().Pods(pod.Namespace).UpdateStatus(c.ctx, pod,
+			metav1.UpdateOptions{}); err != nil && !errors.IsNotFound(err) {
 			c.t.Fatal(err) // not found: the Job is over, and the controller has deleted the pod
 		}
 	}
@@ -155,13 +168,15 @@ func ended(code int) corev1.PodStatus {
 	status := corev1.PodStatus{Phase: corev1.PodSucceeded}
 	if code == evicted {
 		code = 143
-		status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+		status.Conditions = []corev1.PodCondition{
+			{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 	}
 	if code != 0 {
 		status.Phase = corev1.PodFailed
 	}
 	status.ContainerStatuses = []corev1.ContainerStatus{{Name: "node", State: corev1.ContainerState{
-		Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(code), FinishedAt: metav1.Now()}}}}
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(code),
+			FinishedAt: metav1.Now()}}}}
 	return status
 }
 
@@ -170,7 +185,8 @@ func (c *cluster) ending() string {
 	c.t.Helper()
 	var ending string
 	c.until("the Job's end", func() bool {
-		object, err := c.client.BatchV1().Jobs(metav1.NamespaceDefault).Get(c.ctx, c.name, metav1.GetOptions{})
+		object, err := c.client.BatchV1().Jobs(metav1.NamespaceDefault).Get(c.ctx, c.name,
+			metav1.GetOptions{})
 		if err != nil {
 			c.t.Fatal(err)
 		}

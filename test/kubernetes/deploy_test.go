@@ -39,21 +39,28 @@ func TestAccepted(t *testing.T) {
 		{"job.yaml", "completions: 4", "completion: 4", `unknown field "spec.completion"`},
 		{"job.yaml", "clusterIP: None", "clusterIP: Nowhere", "clusterIPs"},
 		{"job.yaml", "publishNotReadyAddresses", "publishNotReadyAddress", "unknown field"},
-		{"job.yaml", "restartPolicy: Never", "restartPolicy: OnFailure", `only "Never" is supported when podFailurePolicy`},
-		{"job.yaml", "completionMode: Indexed", "completionMode: NonIndexed", "requires indexed completion mode"},
+		{"job.yaml", "restartPolicy: Never", "restartPolicy: OnFailure",
+			`only "Never" is supported when podFailurePolicy`},
+		{"job.yaml", "completionMode: Indexed", "completionMode: NonIndexed",
+			"requires indexed completion mode"},
 		{"job.yaml", "[64, 65,", "[65, 64,", "must be ordered"},
 		{"job.yaml", "[64, 65,", "[64, 64,", "Duplicate value"},
 		{"job.yaml", "[64, 65,", "[0, 65,", "must not be 0"},
 		{"job.yaml", "containerName: node", "containerName: nod", "must be one of the container"},
 		{"job.yaml", "action: FailJob", "action: FailAll", "Unsupported value"},
-		{"job.yaml", "  maxFailedIndexes", "  podReplacementPolicy: TerminatingOrFailed\n  maxFailedIndexes", "podReplacementPolicy"},
-		{"job.yaml", "fieldPath: \"metadata.labels['", "fieldPath: \"metadata.label['", "fieldPath"},
+		{"job.yaml", "  maxFailedIndexes",
+			"  podReplacementPolicy: TerminatingOrFailed\n  maxFailedIndexes",
+			"podReplacementPolicy"},
+		{"job.yaml", "fieldPath: \"metadata.labels['",
+			"fieldPath: \"metadata.label['", "fieldPath"},
 		{"job.yaml", "{name: shm, mountPath", "{name: shn, mountPath", "Not found"},
-		{"jobset.yaml", "maxRestarts", "maxRestart", "unknown fields: spec.failurePolicy.maxRestart"},
+		{"jobset.yaml", "maxRestarts", "maxRestart",
+			"unknown fields: spec.failurePolicy.maxRestart"},
 		{"jobset.yaml", "action: FailJobSet", "action: FailJob", "Unsupported value"},
 		{"jobset.yaml", "name: pointless, ", "", "Required value"},
 		{"jobset.yaml", "timeoutSeconds", "timeout", "timeout"},
-		{"jobset.yaml", "completionMode: Indexed", "completionMode: NonIndexed", "requires indexed completion mode"},
+		{"jobset.yaml", "completionMode: Indexed", "completionMode: NonIndexed",
+			"requires indexed completion mode"},
 		{"jobset.yaml", "[64, 65,", "[65, 64,", "must be ordered"},
 	}
 	for _, file := range files {
@@ -65,7 +72,8 @@ func TestAccepted(t *testing.T) {
 		if wrong == right {
 			t.Errorf("%s has no %q", mistake.file, mistake.from)
 		}
-		if _, err := accept([]byte(wrong)); err == nil || !strings.Contains(err.Error(), mistake.says) {
+		if _, err := accept([]byte(wrong)); err == nil ||
+			!strings.Contains(err.Error(), mistake.says) {
 			t.Errorf("%s with %q: %v, want %q", mistake.file, mistake.to, err, mistake.says)
 		}
 	}
@@ -85,8 +93,10 @@ func TestCodes(t *testing.T) {
 			if rule.OnExitCodes == nil {
 				continue
 			}
-			if rule.Action != batch.PodFailurePolicyActionFailJob || rule.OnExitCodes.Operator != batch.PodFailurePolicyOnExitCodesOpIn {
-				t.Errorf("%s: codes %v: %s, want all others to count", file, rule.OnExitCodes.Values, rule.Action)
+			if rule.Action != batch.PodFailurePolicyActionFailJob ||
+				rule.OnExitCodes.Operator != batch.PodFailurePolicyOnExitCodesOpIn {
+				t.Errorf("%s: codes %v: %s, want all others to count", file,
+					rule.OnExitCodes.Values, rule.Action)
 			}
 			got = append(got, rule.OnExitCodes.Values...)
 		}

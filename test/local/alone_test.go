@@ -14,7 +14,8 @@ import (
 // the reason, and ranks that form one world, for which nothing must be reported.
 func TestAlone(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "rank.py")
-	if err := os.WriteFile(script, []byte("import sys, time\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.size)\ntime.sleep(float(sys.argv[1]))\n"), 0o600); err != nil {
+	if err := os.WriteFile(script,
+		[]byte("import sys, time\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.size)\ntime.sleep(float(sys.argv[1]))\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -25,11 +26,16 @@ func TestAlone(t *testing.T) {
 		warns           string
 	}{
 		{"as it should be", "MPICH", "", nil, "0", "2", ""},
-		{"without its environment, shortly", "MPICH", "", []string{"env", "-i"}, "1", "1", "has MPICH 5.0.2 loaded|to its end|not one of 2; the likely reason: the program that started it removed PMI_FD"},
+		{"without its environment, shortly", "MPICH", "", []string{"env", "-i"}, "1", "1",
+			"has MPICH 5.0.2 loaded|to its end|not one of 2; the likely reason: the program that started it removed PMI_FD"},
 		// Use separate TMPDIRs: two independent processes of Open MPI 4 fail if both create the same
 		// directory at the same time.
-		{"without a hint", "OPENMPI4", "", []string{"sh", "-c", `TMPDIR=$(mktemp -d -p "$BRINGUPD_RUN_DIR") exec "$@"`, "sh", "env", "-u", "JSM_JSRUN_PORT"}, "8", "1", "has Open MPI 4.|not one of 2; the likely reason: Open MPI 4 did not recognise its launcher"},
-		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1", "has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was given; to fix it: leave out --pmix=off"},
+		{"without a hint", "OPENMPI4", "",
+			[]string{"sh", "-c", `TMPDIR=$(mktemp -d -p "$BRINGUPD_RUN_DIR") exec "$@"`, "sh",
+				"env", "-u", "JSM_JSRUN_PORT"}, "8", "1",
+			"has Open MPI 4.|not one of 2; the likely reason: Open MPI 4 did not recognise its launcher"},
+		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1",
+			"has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was given; to fix it: leave out --pmix=off"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +56,7 @@ func TestAlone(t *testing.T) {
 				t.Fatalf("%v, and they said %q\n%s", err, out, said.String())
 			}
 			if tc.warns == "" && strings.Contains(said.String(), "the likely reason") {
-				t.Errorf("they are told of:\n%s", said.String())
+				t.Errorf("they are reported:\n%s", said.String())
 			}
 			for part := range strings.SplitSeq(tc.warns, "|") {
 				if !strings.Contains(said.String(), part) {

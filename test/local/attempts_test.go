@@ -42,7 +42,8 @@ func newPods(t *testing.T, size int, driver string, flags ...string) *pods {
 	t.Helper()
 	p := &pods{
 		t: t, dir: t.TempDir(), size: size, again: true, driver: driver, flags: flags,
-		daemons: make(map[int]*exec.Cmd), codes: make(map[int]int), said: make(map[int]*bytes.Buffer),
+		daemons: make(map[int]*exec.Cmd), codes: make(map[int]int),
+		said: make(map[int]*bytes.Buffer),
 	}
 	t.Cleanup(func() {
 		p.mu.Lock()
@@ -71,10 +72,14 @@ func (p *pods) start(rank int) {
 	p.mu.Unlock()
 	p.all.Go(func() {
 		for {
-			args := append([]string{"run", "--rank=" + strconv.Itoa(rank), "--nnodes=" + p.bounds(), "--job-id=j",
-				"--log-dir=" + filepath.Join(p.dir, "logs"), "--peer-timeout=3s", "--restart-backoff=100ms"}, p.flags...)
-			cmd := exec.Command(filepath.Join(bin, "bringupd"), append(args, "--", "sh", "-c", p.driver)...)
-			cmd.Env = append(os.Environ(), p.mark(), "D="+p.dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
+			args := append([]string{"run", "--rank=" + strconv.Itoa(rank),
+				"--nnodes=" + p.bounds(), "--job-id=j",
+				"--log-dir=" + filepath.Join(p.dir, "logs"), "--peer-timeout=3s",
+				"--restart-backoff=100ms"}, p.flags...)
+			cmd := exec.Command(filepath.Join(bin, "bringupd"),
+				append(args, "--", "sh", "-c", p.driver)...)
+			cmd.Env = append(os.Environ(), p.mark(), "D="+p.dir,
+				"GORACE=exitcode=199 atexit_sleep_ms=0")
 			cmd.Stdout, cmd.Stderr = said, said
 			p.mu.Lock()
 			err := cmd.Start()
@@ -154,7 +159,9 @@ func (p *pods) starts() []string {
 // driving waits until the driver runs in an attempt.
 func (p *pods) driving(attempt int) {
 	p.t.Helper()
-	p.await(fmt.Sprint("the driver of attempt ", attempt), func() bool { return slices.Contains(p.starts(), strconv.Itoa(attempt)) })
+	p.await(fmt.Sprint("the driver of attempt ", attempt), func() bool {
+		return slices.Contains(p.starts(), strconv.Itoa(attempt))
+	})
 }
 
 // expect waits for the end, and checks the exit codes and that nothing is left behind.
@@ -184,7 +191,8 @@ func (p *pods) result(attempt, code, next int) (r record.Result) {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil || r.Code != code || r.NextAttempt != next {
-		p.t.Errorf("attempt %d has ended with %d, and attempt %d follows (%v); want %d and %d", attempt, r.Code, r.NextAttempt, err, code, next)
+		p.t.Errorf("attempt %d has ended with %d, and attempt %d follows (%v); want %d and %d",
+			attempt, r.Code, r.NextAttempt, err, code, next)
 	}
 	return r
 }
@@ -234,10 +242,13 @@ func TestDaemonStartedAgainWhileTheDriverRuns(t *testing.T) {
 				p.result(attempt, 76, attempt+1)
 			}
 			p.result(len(tc.killed), 0, 0)
-			if got, want := p.starts(), append(starts, strconv.Itoa(len(tc.killed))); !slices.Equal(got, want) {
+			if got, want := p.starts(),
+				append(starts, strconv.Itoa(len(tc.killed))); !slices.Equal(got, want) {
 				t.Errorf("the driver was told the attempts %q, not %q", got, want)
 			}
-			if latest, err := os.Readlink(filepath.Join(p.dir, "logs", signal.LatestLink)); err != nil || latest != filepath.Base(p.runDir(len(tc.killed))) {
+			if latest, err := os.Readlink(
+				filepath.Join(p.dir, "logs", signal.LatestLink)); err != nil ||
+				latest != filepath.Base(p.runDir(len(tc.killed))) {
 				t.Errorf("the newest run is %s (%v)", latest, err)
 			}
 		})
@@ -279,7 +290,8 @@ func TestRestartsAreUsedUp(t *testing.T) {
 // TestLostForGood checks that a node which its launcher does not restart is soon reported as
 // missing.
 func TestLostForGood(t *testing.T) {
-	for rank, says := range []string{"node 0 has not been restarted", "cannot continue without node 1"} {
+	for rank, says := range []string{"node 0 has not been restarted",
+		"cannot continue without node 1"} {
 		t.Run(strconv.Itoa(rank), func(t *testing.T) {
 			t.Parallel()
 			p := newPods(t, 2, until(9), "--restarts=3")
@@ -305,7 +317,8 @@ func TestAllStartedAgain(t *testing.T) {
 		p.kill(rank, syscall.SIGKILL)
 	}
 	p.expect(0, 0, 0)
-	if first := p.result(0, 76, 1); !strings.Contains(first.Reason, "of attempt 1 have ended") && !strings.Contains(first.Reason, "has died") {
+	if first := p.result(0, 76, 1); !strings.Contains(first.Reason, "of attempt 1 have ended") &&
+		!strings.Contains(first.Reason, "has died") {
 		t.Errorf("attempt 0 has ended because %s", first.Reason)
 	}
 }
@@ -341,7 +354,8 @@ func TestFiftyRestarts(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	draw := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	p := newPods(t, size, until(restarts), fmt.Sprint("--restarts=", restarts), "--restart-backoff=0s", "--worker-cmd=exec sleep 300").startAll()
+	p := newPods(t, size, until(restarts), fmt.Sprint("--restarts=", restarts),
+		"--restart-backoff=0s", "--worker-cmd=exec sleep 300").startAll()
 	var files []int
 	for attempt := range restarts {
 		p.driving(attempt)
@@ -398,7 +412,8 @@ func (p *pods) aliveOf(attempt int) {
 		for entry := range strings.SplitSeq(string(environ), "\x00") {
 			told, is := strings.CutPrefix(entry, "BRINGUPD_ATTEMPT=")
 			if is && told != strconv.Itoa(attempt) {
-				p.t.Errorf("in attempt %d a process of attempt %s is alive: %s", attempt, told, filepath.Dir(path))
+				p.t.Errorf("in attempt %d a process of attempt %s is alive: %s", attempt, told,
+					filepath.Dir(path))
 			}
 		}
 	}
@@ -429,8 +444,10 @@ func (p *pods) records(attempt int) string {
 			if nonce == "" {
 				nonce = rec.Nonce
 			}
-			if err != nil || rec.Nonce != nonce || rec.Run != "" && rec.Run != filepath.Base(p.runDir(attempt)) {
-				p.t.Errorf("%s is of another attempt: %s, run %s (%v)", path, rec.Nonce, rec.Run, err)
+			if err != nil || rec.Nonce != nonce ||
+				rec.Run != "" && rec.Run != filepath.Base(p.runDir(attempt)) {
+				p.t.Errorf("%s is of another attempt: %s, run %s (%v)", path,
+					rec.Nonce, rec.Run, err)
 			}
 		}
 	}

@@ -48,13 +48,16 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 	users.Need(t)
 	project, home := users.Project(t), users.Job.Dir(t)
 	program, self := users.Public(t, filepath.Join(bin, "bringupd")), users.Public(t, os.Args[0])
-	logs, lure, mark := filepath.Join(project, "logs"), filepath.Join(project, "lure"), filepath.Join(project, "exchanged")
+	logs, lure, mark := filepath.Join(project, "logs"), filepath.Join(project, "lure"),
+		filepath.Join(project, "exchanged")
 	// The run's name is predictable, so the other user can create all paths to which daemons write.
-	runAs(t, users.Stranger, "", "sh", "-c", "umask 0; cd "+project+" && mkdir -p lure/job/control lure/job/nodes lure/job/logs lure/job/events")
+	runAs(t, users.Stranger, "", "sh", "-c",
+		"umask 0; cd "+project+" && mkdir -p lure/job/control lure/job/nodes lure/job/logs lure/job/events")
 
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 	defer cancel()
-	job := users.Job.Command(ctx, home, program, "local", "--nodes=2", "--job-id=job", "--log-dir="+logs, "--",
+	job := users.Job.Command(ctx, home, program, "local", "--nodes=2", "--job-id=job",
+		"--log-dir="+logs, "--",
 		"sh", "-c", "echo up > up; until [ -e "+mark+" ]; do sleep 0.05; done")
 	var said strings.Builder
 	job.Stdout, job.Stderr = &said, &said
@@ -99,9 +102,11 @@ func TestProjectInUserNamespace(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 			defer cancel()
 			job := users.Job.Command(ctx, home, "unshare", "--user", mapping,
-				program, "local", "--nodes=2", "--log-dir="+filepath.Join(project, "logs"), "--", "echo", "done")
+				program, "local", "--nodes=2", "--log-dir="+filepath.Join(project, "logs"), "--",
+				"echo", "done")
 			out, err := job.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "done\n") || strings.Contains(string(out), "replace the log directory") {
+			if err != nil || !strings.Contains(string(out), "done\n") ||
+				strings.Contains(string(out), "replace the log directory") {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})

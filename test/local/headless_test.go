@@ -24,7 +24,8 @@ func TestHeadEndsFirst(t *testing.T) {
 		filepath.Join(bin, "bringupd"), "local", "--nodes=3", "--log-dir="+dir, "--", "true")
 	began := time.Now()
 	out, err := job.CombinedOutput()
-	if code := job.ProcessState.ExitCode(); code != 66 || !strings.Contains(string(out), "the head ended before the run started") {
+	if code := job.ProcessState.ExitCode(); code != 66 ||
+		!strings.Contains(string(out), "the head ended before the run started") {
 		t.Errorf("it ended with %d (%v) after %s:\n%s", code, err, time.Since(began), out)
 	}
 }

@@ -20,7 +20,8 @@ func pidsCgroup(t *testing.T, most int) (dir string) {
 			continue
 		}
 		t.Cleanup(func() { _ = os.Remove(dir) })
-		if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(most)), 0); err == nil {
+		if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(most)),
+			0); err == nil {
 			return dir
 		}
 	}
@@ -48,7 +49,8 @@ func TestLimitsTooLow(t *testing.T) {
 			self := self
 			if race && name == "address space" { // the race detector reserves more at program start
 				self = filepath.Join(t.TempDir(), "bringupd")
-				build := exec.CommandContext(t.Context(), "go", "build", "-tags", "netgo,osusergo", "-o", self, command)
+				build := exec.CommandContext(t.Context(), "go", "build", "-tags", "netgo,osusergo",
+					"-o", self, command)
 				if out, err := build.CombinedOutput(); err != nil {
 					t.Fatalf("cannot build bringupd: %v: %s", err, out)
 				}
@@ -57,11 +59,14 @@ func TestLimitsTooLow(t *testing.T) {
 			job := users.Job.Command(t.Context(), dir, "bash", "-c", tc.limit+"exec "+self+daemon)
 			if name == "cgroup" {
 				group := pidsCgroup(t, 24)
-				job = exec.Command("sh", "-c", "echo $$ > "+group+"/cgroup.procs; exec "+self+daemon)
+				job = exec.Command("sh", "-c",
+					"echo $$ > "+group+"/cgroup.procs; exec "+self+daemon)
 			}
 			job.Env = append(job.Env, "GOMAXPROCS=2")
 			out, err := job.CombinedOutput()
-			if code := job.ProcessState.ExitCode(); code != 65 || !strings.Contains(string(out), tc.says) || strings.Contains(string(out), "goroutine") {
+			if code := job.ProcessState.ExitCode(); code != 65 ||
+				!strings.Contains(string(out), tc.says) ||
+				strings.Contains(string(out), "goroutine") {
 				t.Errorf("it ended with %d, %v:\n%s", code, err, out)
 			}
 		})

@@ -21,6 +21,7 @@ const command = "../../cmd/bringupd"
 // bin is the directory that contains the bringupd under test.
 var bin string
 
+// TestMain builds the program and runs the tests, or is a helper process of one.
 func TestMain(m *testing.M) {
 	if paths, is := os.LookupEnv(exchangeVariable); is {
 		os.Exit(exchange(paths))
@@ -41,7 +42,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 	if err := noteSources(); err != nil {
 		return 1, err
 	}
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+fmt.Sprint(race), "-o", filepath.Join(bin, "bringupd"), command)
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+fmt.Sprint(race), "-o",
+		filepath.Join(bin, "bringupd"), command)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}
@@ -63,6 +65,7 @@ func noteSources() error {
 	return nil
 }
 
+// TestScripts runs the scripts in testdata/script.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

@@ -17,19 +17,23 @@ func TestOwnMPIRun(t *testing.T) {
 	beside := func(name string) string {
 		return filepath.Join(filepath.Dir(os.Getenv("BRINGUPD_TEST_"+name)), "mpirun")
 	}
-	for name, launcher := range map[string]string{"OPENMPI4": "mpirun.openmpi", "OPENMPI": beside("OPENMPI"), "MPICH": beside("MPICH")} {
+	for name, launcher := range map[string]string{"OPENMPI4": "mpirun.openmpi",
+		"OPENMPI": beside("OPENMPI"), "MPICH": beside("MPICH")} {
 		t.Run(name, func(t *testing.T) {
 			python := os.Getenv("BRINGUPD_TEST_" + name)
 			if python == "" {
 				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", name, name)
 			}
-			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--slots-per-node=2", "--log-dir="+t.TempDir(),
+			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), "local",
+				"--nodes=2", "--slots-per-node=2", "--log-dir="+t.TempDir(),
 				"--", launcher, "-n", "2", python, "../e2e/testdata/mpirun_ring.py", "3")
-			job.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+			job.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1",
+				"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 			var said strings.Builder
 			job.Stderr = &said
 			out, err := job.Output()
-			if code := job.ProcessState.ExitCode(); code != 3 || !strings.HasPrefix(string(out), "ring of 2 on ") {
+			if code := job.ProcessState.ExitCode(); code != 3 ||
+				!strings.HasPrefix(string(out), "ring of 2 on ") {
 				t.Errorf("it ended with %d (%v) and said %q\n%s", code, err, out, said.String())
 			}
 		})
@@ -40,7 +44,8 @@ func TestOwnMPIRun(t *testing.T) {
 // forms a world of one, causes a hint to --ranks=1. A driver that its own mpirun has started must
 // not.
 func TestDriverWithMPI(t *testing.T) {
-	for name, launcher := range map[string]string{"OPENMPI": "", "MPICH": "", "MPICH below its mpirun": "mpirun"} {
+	for name, launcher := range map[string]string{"OPENMPI": "", "MPICH": "",
+		"MPICH below its mpirun": "mpirun"} {
 		t.Run(name, func(t *testing.T) {
 			mpi, _, _ := strings.Cut(name, " ")
 			python := os.Getenv("BRINGUPD_TEST_" + mpi)
@@ -49,9 +54,11 @@ func TestDriverWithMPI(t *testing.T) {
 			}
 			driver := []string{python, "-c", "import time; from mpi4py import MPI; time.sleep(8)"}
 			if launcher != "" {
-				driver = append([]string{filepath.Join(filepath.Dir(python), launcher), "-n", "1"}, driver...)
+				driver = append([]string{filepath.Join(filepath.Dir(python), launcher), "-n", "1"},
+					driver...)
 			}
-			argv := append([]string{"local", "--nodes=3", "--log-dir=" + t.TempDir(), "--"}, driver...)
+			argv := append([]string{"local", "--nodes=3", "--log-dir=" + t.TempDir(), "--"},
+				driver...)
 			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), argv...)
 			var said strings.Builder
 			job.Stderr = &said
@@ -59,8 +66,11 @@ func TestDriverWithMPI(t *testing.T) {
 				t.Fatalf("%v\n%s", err, said.String())
 			}
 			const words = "but no MPI launcher started it: it is a world of 1 rank"
-			if want := 1 - min(len(launcher), 1); strings.Count(said.String(), words) != want || strings.Count(said.String(), "with --ranks=1 it can spawn ranks on all 3 nodes") != want {
-				t.Errorf("it was told of %d times, not %d\n%s", strings.Count(said.String(), words), want, said.String())
+			if want := 1 - min(len(launcher), 1); strings.Count(said.String(), words) != want ||
+				strings.Count(said.String(),
+					"with --ranks=1 it can spawn ranks on all 3 nodes") != want {
+				t.Errorf("it was reported %d times, want %d\n%s",
+					strings.Count(said.String(), words), want, said.String())
 			}
 		})
 	}
@@ -72,13 +82,16 @@ func TestDriverWithMPI(t *testing.T) {
 func TestStartedByMPIRun(t *testing.T) {
 	dir := t.TempDir()
 	agent, hosts := filepath.Join(dir, "agent"), filepath.Join(dir, "hosts")
-	for path, text := range map[string]string{agent: "#!/bin/sh\nshift\nexec /bin/sh -c \"$*\"\n", hosts: "n1\nn2\nn3\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // one of them is run
+	for path, text := range map[string]string{agent: "#!/bin/sh\nshift\nexec /bin/sh -c \"$*\"\n",
+		hosts: "n1\nn2\nn3\n"} {
+		//nolint:gosec // one of them is run
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	openMPI := []string{"--hostfile", hosts, "--map-by", "ppr:1:node"}
-	hydra := []string{"-launcher", "rsh", "-launcher-exec", agent, "-f", hosts, "-ppn", "1", "-n", "3"}
+	hydra := []string{"-launcher", "rsh", "-launcher-exec", agent, "-f", hosts, "-ppn",
+		"1", "-n", "3"}
 	beside := func(name string) string {
 		return filepath.Join(filepath.Dir(os.Getenv("BRINGUPD_TEST_"+name)), "mpiexec")
 	}
@@ -93,15 +106,20 @@ func TestStartedByMPIRun(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			logs := t.TempDir()
-			argv := slices.Concat(tc.argv, []string{filepath.Join(bin, "bringupd"), "--gpu-check=off", "--log-dir=" + logs}, tc.flags,
-				[]string{"--", "sh", "-c", "echo $BRINGUPD_NODE_COUNT nodes in $BRINGUPD_RUN; exit 3"})
+			argv := slices.Concat(tc.argv,
+				[]string{filepath.Join(bin, "bringupd"), "--gpu-check=off", "--log-dir=" + logs},
+				tc.flags,
+				[]string{"--", "sh", "-c",
+					"echo $BRINGUPD_NODE_COUNT nodes in $BRINGUPD_RUN; exit 3"})
 			job := exec.CommandContext(t.Context(), tc.mpirun, argv...)
-			job.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+			job.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1",
+				"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 				"PRTE_MCA_plm=ssh", "PRTE_MCA_plm_ssh_agent="+agent)
 			var said strings.Builder
 			job.Stderr = &said
 			out, err := job.Output()
-			if code := job.ProcessState.ExitCode(); code != 3 || !strings.Contains(string(out), "3 nodes in "+tc.run) {
+			if code := job.ProcessState.ExitCode(); code != 3 ||
+				!strings.Contains(string(out), "3 nodes in "+tc.run) {
 				t.Errorf("it ended with %d (%v) and said %q\n%s", code, err, out, said.String())
 			}
 		})

@@ -36,7 +36,8 @@ func TestRecipes(t *testing.T) {
 			}
 			env.Setenv("DASK_PROGRAM", filepath.Join(filepath.Dir(env.Getenv("DASK")), "dask"))
 			err := setup(env)
-			env.Setenv("PATH", env.Getenv("PATH")+string(filepath.ListSeparator)+os.Getenv("BRINGUPD_TEST_PYSPY"))
+			env.Setenv("PATH", env.Getenv("PATH")+string(filepath.ListSeparator)+os.Getenv(
+				"BRINGUPD_TEST_PYSPY"))
 			return err
 		},
 		Cmds:                commands(),

@@ -20,7 +20,8 @@ func cmdJSON(ts *testscript.TestScript, args []string) {
 		want = args[2]
 	}
 	if !matches(got, want) {
-		ts.Fatalf("%s has %s = %v, want %v; it is\n%s", args[0], args[1], got, want, ts.ReadFile(args[0]))
+		ts.Fatalf("%s has %s = %v, want %v; it is\n%s", args[0], args[1], got, want,
+			ts.ReadFile(args[0]))
 	}
 }
 

@@ -48,7 +48,8 @@ func TestFirstCommand(t *testing.T) {
 	cmd := begun(t, []string{"BRINGUPD_LOG_DIR=" + t.TempDir()}, "sh", "-c", line)
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	for _, want := range []string{"hello from the driver on ", ", node 0 of 4\n", " 3.joined\n", " 3.sandbox\n"} {
+	for _, want := range []string{"hello from the driver on ", ", node 0 of 4\n", " 3.joined\n",
+		" 3.sandbox\n"} {
 		if err != nil || !strings.Contains(strings.ReplaceAll(string(out), " 000", " "), want) {
 			t.Fatalf("%s: %v, and no %q in\n%s%s", line, err, want, out, &errs)
 		}
@@ -92,7 +93,8 @@ func TestExecAsShown(t *testing.T) {
 			return slices.Sorted(strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n"))
 		}
 		said := strings.ReplaceAll(string(out), dir, "/home/me")
-		if got, want := lines(said), lines(strings.ReplaceAll(want, "    ", "")); err != nil || !slices.Equal(got, want) {
+		if got, want := lines(said), lines(strings.ReplaceAll(want, "    ", "")); err != nil ||
+			!slices.Equal(got, want) {
 			t.Errorf("%s: %v, and it said\n%q, not\n%q", line, err, got, want)
 		}
 	}
@@ -114,10 +116,12 @@ func TestStatic(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if libraries, err := file.ImportedLibraries(); len(libraries) > 0 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	if libraries, err := file.ImportedLibraries(); len(libraries) > 0 ||
+		slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		t.Errorf("it needs a loader, and %v: %v", libraries, err)
 	}
-	out, err := begun(t, nil, program, "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"), "--", "echo", "driven").Output()
+	out, err := begun(t, nil, program, "local", "--nodes=2",
+		"--log-dir="+filepath.Join(dir, "logs"), "--", "echo", "driven").Output()
 	if err != nil || string(out) != "driven\n" {
 		t.Errorf("a job: %v\n%s", err, out)
 	}
@@ -134,8 +138,10 @@ func TestServiceManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = manager.Close() }()
-	job := begun(t, []string{"NOTIFY_SOCKET=" + at}, filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"),
-		"--worker-cmd=test -z \"$NOTIFY_SOCKET\" && exec sleep 600", "--", "sh", "-c", "echo \"driven${NOTIFY_SOCKET}\"")
+	job := begun(t, []string{"NOTIFY_SOCKET=" + at}, filepath.Join(bin, "bringupd"), "local",
+		"--nodes=2", "--log-dir="+filepath.Join(dir, "logs"),
+		"--worker-cmd=test -z \"$NOTIFY_SOCKET\" && exec sleep 600", "--", "sh", "-c",
+		"echo \"driven${NOTIFY_SOCKET}\"")
 	var errs bytes.Buffer
 	job.Stderr = &errs
 	out, err := job.Output()
@@ -155,7 +161,10 @@ func TestServiceManager(t *testing.T) {
 		told = append(told, strings.Split(strings.TrimSpace(string(buffer[:n])), "\n")...)
 	}
 	ready, stopping := slices.Index(told, "READY=1"), slices.Index(told, "STOPPING=1")
-	if ready < 0 || stopping < ready || !slices.ContainsFunc(told, func(line string) bool { return strings.HasPrefix(line, "STATUS=") }) {
+	if ready < 0 || stopping < ready ||
+		!slices.ContainsFunc(told, func(line string) bool {
+			return strings.HasPrefix(line, "STATUS=")
+		}) {
 		t.Errorf("the service manager was told %q", told)
 	}
 }

@@ -73,7 +73,8 @@ func (s *story) processes() (found []string) {
 			continue
 		}
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		found = append(found, filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
+		found = append(found,
+			filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
 	}
 	return found
 }
@@ -92,7 +93,8 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	}
 }
 
-func plain(cmd func(*testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
+func plain(cmd func(*testscript.TestScript, []string)) func(*testscript.TestScript,
+	bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
 			ts.Fatalf("this command can't be negated")
@@ -150,13 +152,15 @@ func finish(ts *testscript.TestScript, name, code string, within time.Duration) 
 	case <-p.ended:
 	case <-time.After(within):
 		running := strings.Join(of(ts).processes(), "\n")
-		ts.Fatalf("%s has not ended within %s; running:\n%s%s", name, within, running, of(ts).outputs())
+		ts.Fatalf("%s has not ended within %s; running:\n%s%s", name, within, running,
+			of(ts).outputs())
 	}
 	delete(of(ts).running, name)
 	_, _ = ts.Stdout().Write(p.stdout.Bytes())
 	_, _ = ts.Stderr().Write(p.stderr.Bytes())
 	if got := exitCode(p.cmd.ProcessState); got != code {
-		ts.Fatalf("%s ended with %s, want %s; stdout:\n%s\nstderr:\n%s", name, got, code, &p.stdout, &p.stderr)
+		ts.Fatalf("%s ended with %s, want %s; stdout:\n%s\nstderr:\n%s", name, got, code,
+			&p.stdout, &p.stderr)
 	}
 }
 
@@ -194,7 +198,8 @@ func cmdEnds(ts *testscript.TestScript, args []string) {
 	finish(ts, args[0], args[1], within)
 }
 
-var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1,
+var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM,
+	"KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1,
 	"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
 
 // cmdSend implements send SIGNAL NAME|FILE|FILE:PATH, which sends a signal to a background program,
@@ -229,11 +234,13 @@ func cmdAwait(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
 		deadline := time.Now().Add(ceiling)
 		for {
-			if info, err := os.Stat(ts.MkAbs(name)); err == nil && (info.Size() > 0 || isRecord(name)) {
+			if info, err := os.Stat(ts.MkAbs(name)); err == nil &&
+				(info.Size() > 0 || isRecord(name)) {
 				break
 			}
 			if time.Now().After(deadline) || of(ts).idle() {
-				ts.Fatalf("%s is not there, after %s at most; there are %v%s", name, ceiling, below(ts.MkAbs(".")), of(ts).outputs())
+				ts.Fatalf("%s is not there, after %s at most; there are %v%s", name, ceiling,
+					below(ts.MkAbs(".")), of(ts).outputs())
 			}
 			time.Sleep(step)
 		}

@@ -47,8 +47,11 @@ func TestStrangersPort(t *testing.T) {
 			port := free.Addr().(*net.TCPAddr).Port
 			_ = free.Close()
 			dir := users.Job.Dir(t)
-			job := users.Job.Command(t.Context(), dir, program, "local", "--nodes=1", "--log-dir="+dir+"/logs",
-				"--head-cmd=touch started; exec sleep 1000", fmt.Sprintf("--head-ready=http://localhost:%d/", port), "--", "touch", "driver-ran")
+			job := users.Job.Command(t.Context(), dir, program, "local", "--nodes=1",
+				"--log-dir="+dir+"/logs",
+				"--head-cmd=touch started; exec sleep 1000",
+				fmt.Sprintf("--head-ready=http://localhost:%d/", port), "--", "touch",
+				"driver-ran")
 			var said strings.Builder
 			job.Stderr = &said
 			if err := job.Start(); err != nil {
@@ -70,8 +73,10 @@ func TestStrangersPort(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("the job has not ended after a minute")
 			}
-			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port, strings.Trim(stranger, "[]"), users.Stranger.ID)
-			if exit, _ := err.(*exec.ExitError); exit == nil || exit.ExitCode() != 77 || !strings.Contains(said.String(), want) {
+			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port,
+				strings.Trim(stranger, "[]"), users.Stranger.ID)
+			if exit, _ := err.(*exec.ExitError); exit == nil || exit.ExitCode() != 77 ||
+				!strings.Contains(said.String(), want) {
 				t.Errorf("%v, and it does not say %q:\n%s", err, want, said.String())
 			}
 			if _, err := os.Stat(filepath.Join(dir, "driver-ran")); err == nil {

@@ -17,7 +17,8 @@ func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, to := pipe.Unread(t)
-	job := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"), "--temp-dir="+dir, "--verbose", "--",
+	job := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2",
+		"--log-dir="+filepath.Join(dir, "logs"), "--temp-dir="+dir, "--verbose", "--",
 		"/bin/sh", "-c", "trap 'touch saved; exit 0' TERM; touch running; while :; do sleep 0.05; done")
 	job.Dir, job.Stderr = dir, to
 	job.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -41,7 +42,8 @@ func TestNobodyReads(t *testing.T) {
 	if code := job.ProcessState.ExitCode(); code != 143 {
 		t.Errorf("it ended with %d", code)
 	}
-	if results, _ := filepath.Glob(filepath.Join(dir, "logs", "local-*", "result.json")); len(results) != 1 {
+	if results, _ := filepath.Glob(filepath.Join(dir, "logs", "local-*", "result.json")); len(
+		results) != 1 {
 		t.Errorf("the results are %v", results)
 	}
 	// Both the daemon and bringupd local wait up to 10 s for the reader of the driver's output.

@@ -226,7 +226,8 @@ func (c *Client) FileSystemOf(p string) (signal.FileSystem, error) {
 
 // SpaceOf implements signal.ReadOps.
 func (c *Client) SpaceOf(p string) (signal.Space, error) {
-	return signal.Space{Size: 1 << 40, Free: 1 << 39}, c.step(Statfs, p, func() error { return nil })
+	return signal.Space{Size: 1 << 40, Free: 1 << 39},
+		c.step(Statfs, p, func() error { return nil })
 }
 
 // WriteFile implements signal.WriteOps. As on a disk, it consists of several steps: the file exists

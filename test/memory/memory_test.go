@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
+// TestMain checks that the tests leave no goroutine.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // slow returns a network on which everything takes a second.
@@ -65,21 +66,39 @@ func TestEnds(t *testing.T) {
 		data string
 		err  error
 	}{
-		{"closed", func(_ *testing.T, _ *Net, _, _ *Host, _, theirs net.Conn) { _ = theirs.Close() }, "", io.EOF},
-		{"closed after a word", func(t *testing.T, _ *Net, _, _ *Host, _, theirs net.Conn) { write(t, theirs); _ = theirs.Close() }, "x", io.EOF},
-		{"half closed", func(_ *testing.T, _ *Net, _, _ *Host, _, theirs net.Conn) { _ = theirs.(*conn).CloseWrite() }, "", io.EOF},
-		{"killed", func(_ *testing.T, _ *Net, _, b *Host, _, _ net.Conn) { b.Vanish() }, "", io.EOF},
+		{"closed", func(_ *testing.T, _ *Net, _, _ *Host, _,
+			theirs net.Conn) {
+			_ = theirs.Close()
+		}, "", io.EOF},
+		{"closed after a word",
+			func(t *testing.T, _ *Net, _, _ *Host, _, theirs net.Conn) {
+				write(t, theirs)
+				_ = theirs.Close()
+			}, "x", io.EOF},
+		{"half closed", func(_ *testing.T, _ *Net, _, _ *Host, _,
+			theirs net.Conn) {
+			_ = theirs.(*conn).CloseWrite()
+		}, "", io.EOF},
+		{"killed", func(_ *testing.T, _ *Net, _, b *Host, _, _ net.Conn) {
+			b.Vanish()
+		}, "", io.EOF},
 		{"aborted", func(_ *testing.T, _ *Net, _, _ *Host, _, theirs net.Conn) {
 			_ = theirs.(*conn).SetLinger(0)
 			_ = theirs.Close()
 		}, "", syscall.ECONNRESET},
-		{"closed with something unread", func(t *testing.T, _ *Net, _, _ *Host, ours, theirs net.Conn) {
-			write(t, ours)
-			time.Sleep(2 * time.Second)
-			_ = theirs.Close()
+		{"closed with something unread",
+			func(t *testing.T, _ *Net, _, _ *Host, ours, theirs net.Conn) {
+				write(t, ours)
+				time.Sleep(2 * time.Second)
+				_ = theirs.Close()
+			}, "", syscall.ECONNRESET},
+		{"broken in between", func(_ *testing.T, n *Net, a, b *Host, _, _ net.Conn) {
+			n.Break(a, b)
 		}, "", syscall.ECONNRESET},
-		{"broken in between", func(_ *testing.T, n *Net, a, b *Host, _, _ net.Conn) { n.Break(a, b) }, "", syscall.ECONNRESET},
-		{"by ourselves", func(_ *testing.T, _ *Net, _, _ *Host, ours, _ net.Conn) { _ = ours.Close() }, "", net.ErrClosed},
+		{"by ourselves", func(_ *testing.T, _ *Net, _, _ *Host, ours,
+			_ net.Conn) {
+			_ = ours.Close()
+		}, "", net.ErrClosed},
 		{"a deadline", func(_ *testing.T, _ *Net, _, _ *Host, ours, _ net.Conn) {
 			_ = ours.SetReadDeadline(time.Now().Add(time.Minute))
 		}, "", os.ErrDeadlineExceeded},
@@ -148,8 +167,9 @@ func TestDial(t *testing.T) {
 		_ = c.Close()
 		b.Vanish()
 		began := time.Now()
-		if _, err := a.Dial(t.Context(), l.Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) < 2*time.Second {
-			t.Errorf("one that is no more: %v after %s", err, time.Since(began))
+		if _, err := a.Dial(t.Context(), l.Addr().String()); !errors.Is(err,
+			syscall.ECONNREFUSED) || time.Since(began) < 2*time.Second {
+			t.Errorf("a host that has vanished: %v after %s", err, time.Since(began))
 		}
 		if _, err := a.Dial(t.Context(), "b:77"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("one that never was: %v", err)
@@ -180,7 +200,8 @@ func TestVanished(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
-		if _, err := a.Dial(ctx, l.Addr().String()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) < time.Hour {
+		if _, err := a.Dial(ctx, l.Addr().String()); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) < time.Hour {
 			t.Errorf("it may still dial: %v", err)
 		}
 		_ = l.Close()

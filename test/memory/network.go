@@ -90,7 +90,8 @@ func (n *Net) Break(one, other *Host) {
 func (h *Host) Listen() (net.Listener, error) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	l := &listener{host: h, port: len(h.net.listeners) + 1, open: true, closed: make(chan struct{}), calls: make(chan *conn, backlog)}
+	l := &listener{host: h, port: len(h.net.listeners) + 1, open: true, closed: make(chan struct{}),
+		calls: make(chan *conn, backlog)}
 	h.net.listeners = append(h.net.listeners, l)
 	return l, nil
 }

@@ -94,7 +94,8 @@ func (r *refusing) BeginCall(op signal.Op, path string) (time.Time, error) {
 func TestShareRefuses(t *testing.T) {
 	share := NewShare("/share")
 	client := share.Access(&refusing{op: signal.OpWrite, err: syscall.ENOSPC})
-	if err := client.WriteFile("/share/file", []byte("text"), false); !errors.Is(err, syscall.ENOSPC) {
+	if err := client.WriteFile("/share/file", []byte("text"), false); !errors.Is(err,
+		syscall.ENOSPC) {
 		t.Errorf("a write returns %v", err)
 	}
 	if err := client.WriteFile("/share/mark", nil, false); err != nil {

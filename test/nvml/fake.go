@@ -20,7 +20,8 @@ type Fake = standin.Fake
 // Build makes a library in dir, which must exist. The library lacks the given symbols, like the
 // library of an older driver.
 func Build(dir string, without ...string) (Fake, error) {
-	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
+	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml",
+		"github.com/NVIDIA/go-nvml").Output()
 	if err != nil {
 		return Fake{}, fmt.Errorf("cannot find nvml.h: go list: %v", err)
 	}

@@ -22,11 +22,13 @@ var program string
 // whole is a library with all functions.
 var whole nvml.Fake
 
+// TestMain builds bringupd and the stand-in library.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "nvml-*")
 	if err == nil {
 		program = filepath.Join(dir, "bringupd")
-		build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
+		build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-o", program,
+			"github.com/bringupd/bringupd/cmd/bringupd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=1")
 		if out, failed := build.CombinedOutput(); failed != nil {
 			err = fmt.Errorf("cannot build bringupd: %v: %s", failed, out)
@@ -101,15 +103,24 @@ func TestHealthy(t *testing.T) {
 	}
 	for i, g := range facts.GPUs {
 		answered := map[string]bool{
-			"uuid": g.UUID.Value != nil, "bus": g.Bus.Value != nil, "name": g.Name.Value != nil, "serial": g.Serial.Value != nil,
-			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil, "memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Reason == gpu.NotSupported,
-			"minor": g.Minor.Value != nil, "persistence": g.Persistence.Value != nil, "compute mode": g.ComputeMode.Value != nil,
-			"recovery": g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil, "ecc": g.ECC.Value != nil,
-			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil, "fabric": g.Fabric.Value != nil, "pcie": g.PCIe.Value != nil,
-			"replays": g.Replays.Value != nil, "clocks": g.ClockReasons.Value != nil, "load": g.LoadPercent.Value != nil,
-			"state": g.State.Value != nil, "temperature": g.Temperature.Value != nil, "power": g.Power.Value != nil,
-			"application clocks": g.Clocks.Value != nil, "screen": g.GraphicsProcesses.Value != nil, "C2C": g.C2C.Value != nil,
-			"mig": g.MIG.Value != nil, "processes": g.Processes.Value != nil, "links": len(g.Links) == 18,
+			"uuid": g.UUID.Value != nil, "bus": g.Bus.Value != nil, "name": g.Name.Value != nil,
+			"serial": g.Serial.Value != nil,
+			"vbios":  g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil,
+			"memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Reason == gpu.NotSupported,
+			"minor": g.Minor.Value != nil, "persistence": g.Persistence.Value != nil,
+			"compute mode": g.ComputeMode.Value != nil,
+			"recovery":     g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil,
+			"ecc":  g.ECC.Value != nil,
+			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil,
+			"fabric": g.Fabric.Value != nil, "pcie": g.PCIe.Value != nil,
+			"replays": g.Replays.Value != nil, "clocks": g.ClockReasons.Value != nil,
+			"load":  g.LoadPercent.Value != nil,
+			"state": g.State.Value != nil, "temperature": g.Temperature.Value != nil,
+			"power":              g.Power.Value != nil,
+			"application clocks": g.Clocks.Value != nil, "screen": g.GraphicsProcesses.Value != nil,
+			"C2C": g.C2C.Value != nil,
+			"mig": g.MIG.Value != nil, "processes": g.Processes.Value != nil,
+			"links":            len(g.Links) == 18,
 			"no retired pages": g.Retired.Reason == gpu.NotSupported,
 		}
 		for what, ok := range answered {
@@ -122,7 +133,8 @@ func TestHealthy(t *testing.T) {
 	if bus, _ := g.Bus.Get(); bus != "0000:52:00.0" {
 		t.Errorf("GPU 2 is at %q", bus)
 	}
-	if fabric, _ := g.Fabric.Get(); fabric.State != 3 || fabric.Status != gpu.Success || fabric.Summary == nil || *fabric.Summary != 1 {
+	if fabric, _ := g.Fabric.Get(); fabric.State != 3 || fabric.Status != gpu.Success ||
+		fabric.Summary == nil || *fabric.Summary != 1 {
 		t.Errorf("the fabric of GPU 2 is %+v", fabric)
 	}
 }
@@ -134,21 +146,33 @@ func TestTold(t *testing.T) {
 		line string
 		seen func(gpu.Facts) bool
 	}{
-		{"fewer GPUs", "gpus 7", func(f gpu.Facts) bool { return len(f.GPUs) == 7 && len(f.Pairs) == 7*6/2 }},
-		{"no driver", "init 9", func(f gpu.Facts) bool { return f.Init == gpu.DriverNotLoaded && f.GPUs == nil }},
-		{"another library", "init 18", func(f gpu.Facts) bool { return f.Init == gpu.LibRMVersionMismatch }},
+		{"fewer GPUs", "gpus 7", func(f gpu.Facts) bool {
+			return len(f.GPUs) == 7 && len(f.Pairs) == 7*6/2
+		}},
+		{"no driver", "init 9", func(f gpu.Facts) bool {
+			return f.Init == gpu.DriverNotLoaded && f.GPUs == nil
+		}},
+		{"another library", "init 18", func(f gpu.Facts) bool {
+			return f.Init == gpu.LibRMVersionMismatch
+		}},
 		{"a lost GPU", "gpu 3 handle 15", func(f gpu.Facts) bool {
 			lost := func(g gpu.GPU) bool { return g.Handle == gpu.GPUIsLost }
-			return len(f.GPUs) == 8 && slices.IndexFunc(f.GPUs, lost) == 3 && f.GPUs[4].Handle == gpu.Success && len(f.Pairs) == 7*6/2
+			return len(f.GPUs) == 8 && slices.IndexFunc(f.GPUs, lost) == 3 &&
+				f.GPUs[4].Handle == gpu.Success && len(f.Pairs) == 7*6/2
 		}},
 		{"lost under way", "gpu 3 return nvmlDeviceGetUUID 15", func(f gpu.Facts) bool {
 			return f.GPUs[3].UUID.Reason == gpu.GPUIsLost && f.GPUs[3].Name.Value != nil
 		}},
-		{"a failed remap", "gpu 2 remap_failed 1", func(f gpu.Facts) bool { r, _ := f.GPUs[2].Remapped.Get(); return r.Failed }},
-		{"a reset is needed", "gpu 1 recovery 1", func(f gpu.Facts) bool { r, _ := f.GPUs[1].Recovery.Get(); return r == 1 }},
-		{"no answer to the field", "gpu 1 recovery_return 3", func(f gpu.Facts) bool { return f.GPUs[1].Recovery.Reason == gpu.NotSupported }},
+		{"a failed remap", "gpu 2 remap_failed 1",
+			func(f gpu.Facts) bool { r, _ := f.GPUs[2].Remapped.Get(); return r.Failed }},
+		{"a reset is needed", "gpu 1 recovery 1",
+			func(f gpu.Facts) bool { r, _ := f.GPUs[1].Recovery.Get(); return r == 1 }},
+		{"no answer to the field", "gpu 1 recovery_return 3", func(f gpu.Facts) bool {
+			return f.GPUs[1].Recovery.Reason == gpu.NotSupported
+		}},
 		{"the fabric is not ready", "gpu * fabric_state 2", func(f gpu.Facts) bool {
-			return !slices.ContainsFunc(f.GPUs, func(g gpu.GPU) bool { fabric, _ := g.Fabric.Get(); return fabric.State != 2 })
+			return !slices.ContainsFunc(f.GPUs,
+				func(g gpu.GPU) bool { fabric, _ := g.Fabric.Get(); return fabric.State != 2 })
 		}},
 		{"a fabric before its third form", "gpu * fabric_form 2", func(f gpu.Facts) bool {
 			fabric, ok := f.GPUs[0].Fabric.Get()
@@ -158,8 +182,13 @@ func TestTold(t *testing.T) {
 			active, ok := f.GPUs[5].Links[17].Active.Get()
 			return ok && !active && len(f.GPUs[5].Links) == 18
 		}},
-		{"no way over NVLink", "gpu 7 p2p 5", func(f gpu.Facts) bool { s, _ := f.Pairs[len(f.Pairs)-1].Status.Get(); return s == 5 }},
-		{"half the lanes", "gpu 4 width 8", func(f gpu.Facts) bool { p, _ := f.GPUs[4].PCIe.Get(); return p.Width == 8 && p.MaxWidth == 16 }},
+		{"no way over NVLink", "gpu 7 p2p 5",
+			func(f gpu.Facts) bool { s, _ := f.Pairs[len(f.Pairs)-1].Status.Get(); return s == 5 }},
+		{"half the lanes", "gpu 4 width 8",
+			func(f gpu.Facts) bool {
+				p, _ := f.GPUs[4].PCIe.Get()
+				return p.Width == 8 && p.MaxWidth == 16
+			}},
 		{"a process", "gpu 6 pid 4711", func(f gpu.Facts) bool {
 			p, _ := f.GPUs[6].Processes.Get()
 			return len(p) == 1 && p[0].PID == 4711
@@ -168,9 +197,16 @@ func TestTold(t *testing.T) {
 			name, _ := f.GPUs[0].Name.Get()
 			return name == "NVIDIA A100-SXM4-80GB"
 		}},
-		{"errors in SRAM", "gpu 0 sram_uncorrected 2", func(f gpu.Facts) bool { s, _ := f.GPUs[0].SRAM.Get(); return s.Uncorrected == 2 }},
-		{"MIG", "gpu 0 mig 1\ngpu 0 mig_instances 2", func(f gpu.Facts) bool { return len(f.GPUs[0].MIGInstances) == 2 && f.GPUs[1].MIGInstances == nil }},
-		{"clocks", "gpu 0 clocks 0x40", func(f gpu.Facts) bool { c, _ := f.GPUs[0].ClockReasons.Get(); return len(c) == 3 && c[2] == 0x40 }},
+		{"errors in SRAM", "gpu 0 sram_uncorrected 2",
+			func(f gpu.Facts) bool { s, _ := f.GPUs[0].SRAM.Get(); return s.Uncorrected == 2 }},
+		{"MIG", "gpu 0 mig 1\ngpu 0 mig_instances 2", func(f gpu.Facts) bool {
+			return len(f.GPUs[0].MIGInstances) == 2 && f.GPUs[1].MIGInstances == nil
+		}},
+		{"clocks", "gpu 0 clocks 0x40",
+			func(f gpu.Facts) bool {
+				c, _ := f.GPUs[0].ClockReasons.Get()
+				return len(c) == 3 && c[2] == 0x40
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +232,8 @@ func TestHang(t *testing.T) {
 			t.Parallel()
 			facts := probe(t, saying(t, line), 3*time.Second)
 			if facts.Init != gpu.DriverUnresponsive || !strings.Contains(facts.Detail, said) {
-				t.Errorf("the facts are %+v, want a %s that names %q", facts, gpu.DriverUnresponsive, said)
+				t.Errorf("the facts are %+v, want a %s that names %q", facts,
+					gpu.DriverUnresponsive, said)
 			}
 		})
 	}
@@ -206,8 +243,10 @@ func TestHang(t *testing.T) {
 // the lack of an essential function only ends the probe.
 func TestOldLibrary(t *testing.T) {
 	t.Run("of an old driver", func(t *testing.T) {
-		facts := probe(t, lacking(t, "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetSramEccErrorStatus",
-			"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetNumaNodeId"), patience)
+		facts := probe(t, lacking(t, "nvmlDeviceGetGpuFabricInfoV",
+			"nvmlDeviceGetSramEccErrorStatus",
+			"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2",
+			"nvmlDeviceGetNumaNodeId"), patience)
 		if facts.Init != gpu.Success || len(facts.GPUs) != 8 {
 			t.Fatalf("the facts are %+v", facts)
 		}
@@ -229,7 +268,8 @@ func TestOldLibrary(t *testing.T) {
 		}
 	})
 	t.Run("not there", func(t *testing.T) {
-		facts := probe(t, nvml.Fake{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}, patience)
+		facts := probe(t, nvml.Fake{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")},
+			patience)
 		if facts.Init != gpu.LibraryNotFound {
 			t.Errorf("the facts are %+v, want %s", facts, gpu.LibraryNotFound)
 		}
@@ -241,17 +281,20 @@ func TestOldLibrary(t *testing.T) {
 // the monitor in the same child process can use them at once.
 func TestAttach(t *testing.T) {
 	fake := saying(t, "gpu * attach 2")
-	session := gpu.Child{Program: program, Library: fake.Library, Timeout: patience, Env: append(os.Environ(), fake.Env())}.NewSession()
+	session := gpu.Child{Program: program, Library: fake.Library, Timeout: patience,
+		Env: append(os.Environ(), fake.Env())}.NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
 	var came []int
 	began := time.Now()
 	facts, err := session.Probe(t.Context(), func(p gpu.Progress) {
-		if p.Total != 8 || !strings.Contains(p.SlowCalls, "nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Initialised > 0 && p.Initialised < 8 {
+		if p.Total != 8 || !strings.Contains(p.SlowCalls,
+			"nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Initialised > 0 && p.Initialised < 8 {
 			t.Errorf("it has come to %+v", p)
 		}
 		came = append(came, p.Initialised)
 	})
-	if err != nil || len(facts.GPUs) != 8 || slices.ContainsFunc(facts.GPUs, func(g gpu.GPU) bool { return !g.IsUsable() }) {
+	if err != nil || len(facts.GPUs) != 8 ||
+		slices.ContainsFunc(facts.GPUs, func(g gpu.GPU) bool { return !g.IsUsable() }) {
 		t.Fatalf("the facts are %+v, %v", facts, err)
 	}
 	if took := time.Since(began); took < 16*time.Second || !slices.Contains(came, 3) {

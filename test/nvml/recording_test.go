@@ -32,8 +32,10 @@ func TestRecording(t *testing.T) {
 			t.Parallel()
 			fake := saying(t, tc.lines)
 			file := filepath.Join(t.TempDir(), "recording.json")
-			command := exec.CommandContext(t.Context(), program, "check", "--json", "--nvml="+fake.Library, "--check-timeout=0s", "--record="+file)
-			command.Env = append(os.Environ(), fake.Env(), gpu.VisibleDevicesVariable+"="+tc.visible)
+			command := exec.CommandContext(t.Context(), program, "check", "--json",
+				"--nvml="+fake.Library, "--check-timeout=0s", "--record="+file)
+			command.Env = append(os.Environ(), fake.Env(),
+				gpu.VisibleDevicesVariable+"="+tc.visible)
 			out, err := command.Output()
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				t.Fatal(err)
@@ -67,7 +69,8 @@ func expect(t *testing.T, e bundle.ExpectedGPUs) fitness.Expectation {
 		t.Fatal(err)
 	}
 	return fitness.Expectation{
-		Count: e.Count, CountSource: e.CountFrom, Visible: visible, PCIBusOrder: e.PCIOrder, Mode: e.Mode, Signs: e.Signs, LibraryNamed: e.Named,
+		Count: e.Count, CountSource: e.CountFrom, Visible: visible, PCIBusOrder: e.PCIOrder,
+		Mode: e.Mode, Signs: e.Signs, LibraryNamed: e.Named,
 	}
 }
 

@@ -16,12 +16,14 @@ import (
 func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	t.Helper()
 	seen := errors.New("the event has been seen")
-	limit, stop := context.WithTimeoutCause(t.Context(), patience, errors.New("there has been no event"))
+	limit, stop := context.WithTimeoutCause(t.Context(), patience,
+		errors.New("there has been no event"))
 	defer stop()
 	ctx, cancel := context.WithCancelCause(limit)
 	defer cancel(nil)
 	var first gpu.Event
-	session := gpu.Child{Program: program, Library: fake.Library, Env: append(os.Environ(), fake.Env())}.NewSession()
+	session := gpu.Child{Program: program, Library: fake.Library,
+		Env: append(os.Environ(), fake.Env())}.NewSession()
 	defer func() { _ = session.Close(context.WithoutCancel(ctx)) }()
 	err := session.Watch(ctx, func(gpus int) {
 		if gpus != 8 {
@@ -49,11 +51,13 @@ func TestWatch(t *testing.T) {
 		lines []string
 		want  gpu.Event
 	}{
-		{"an Xid", []string{"event 3 xid 79"}, gpu.Event{Kind: gpu.KindXid, Xid: 79, GPU: 3, Bus: "0000:61:00.0"}},
+		{"an Xid", []string{"event 3 xid 79"},
+			gpu.Event{Kind: gpu.KindXid, Xid: 79, GPU: 3, Bus: "0000:61:00.0"}},
 		{"a GPU that asks for a reboot", []string{"gpu 1 recovery 2", "event 1 recovery"},
 			gpu.Event{Kind: gpu.KindRecovery, Recovery: 2, GPU: 1, Bus: "0000:43:00.0"}},
 		{"a GPU that no longer answers", []string{"gpu 7 handle 15"},
-			gpu.Event{Kind: gpu.KindLost, GPU: 7, Bus: "0000:df:00.0", Detail: string(gpu.GPUIsLost)}},
+			gpu.Event{Kind: gpu.KindLost, GPU: 7, Bus: "0000:df:00.0",
+				Detail: string(gpu.GPUIsLost)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +78,11 @@ func TestNothingToWatch(t *testing.T) {
 	none := nvml.Fake{Library: whole.Library + ".none"}
 	session := gpu.Child{Program: program, Library: none.Library}.NewSession()
 	defer func() { _ = session.Close(t.Context()) }()
-	err := session.Watch(t.Context(), func(n int) { t.Errorf("%d GPUs are watched", n) }, func(e gpu.Event) { t.Errorf("there is %+v", e) }, nil)
+	err := session.Watch(t.Context(), func(n int) {
+		t.Errorf("%d GPUs are watched", n)
+	}, func(e gpu.Event) {
+		t.Errorf("there is %+v", e)
+	}, nil)
 	if err == nil {
 		t.Error("the watch has ended without a word")
 	}

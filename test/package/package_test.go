@@ -21,6 +21,7 @@ const repository = "../.."
 // dist is the folder with the packages under test.
 var dist string
 
+// TestMain builds the packages.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
@@ -43,7 +44,8 @@ func TestSameBytes(t *testing.T) {
 	other, again := filepath.Join(t.TempDir(), "elsewhere"), t.TempDir()
 	command(t, "", "cp", "-a", repository, other)
 	command(t, "", "chmod", "-R", "go=", other)
-	command(t, other, "sh", "-c", `umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 make package DIST="$1"`, "sh", again)
+	command(t, other, "sh", "-c",
+		`umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 make package DIST="$1"`, "sh", again)
 	command(t, "", "diff", "-r", dist, again)
 	command(t, dist, "sha256sum", "--check", "--strict", "SHA256SUMS")
 }
@@ -56,16 +58,20 @@ func TestDeb(t *testing.T) {
 	command(t, "", "cp", only(t, "*.deb"), root+"/tmp/bringupd.deb")
 	inside(t, root, "dpkg --install /tmp/bringupd.deb && rm /tmp/bringupd.deb")
 	for _, path := range []string{
-		"man/man1/bringupd.1.gz", "bash-completion/completions/bringupd", "zsh/vendor-completions/_bringupd",
-		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch", "bringupd/spack/packages/bringupd/package.py",
+		"man/man1/bringupd.1.gz", "bash-completion/completions/bringupd",
+		"zsh/vendor-completions/_bringupd",
+		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch",
+		"bringupd/spack/packages/bringupd/package.py",
 	} {
 		if _, err := os.Stat(filepath.Join(root, "usr/share", path)); err != nil {
 			t.Error(err)
 		}
 	}
-	out := inside(t, root, "su -s /bin/sh nobody -c 'mkdir /tmp/work && cd /tmp/work && cp -r /usr/share/bringupd/examples . && "+
-		strings.ReplaceAll(firstJob(t), "'", `'\''`)+"' && rm -r /tmp/work")
-	if !strings.Contains(out, "hello from the driver on ") || !strings.Contains(out, " node 0 of 4\n") {
+	out := inside(t, root,
+		"su -s /bin/sh nobody -c 'mkdir /tmp/work && cd /tmp/work && cp -r /usr/share/bringupd/examples . && "+
+			strings.ReplaceAll(firstJob(t), "'", `'\''`)+"' && rm -r /tmp/work")
+	if !strings.Contains(out, "hello from the driver on ") ||
+		!strings.Contains(out, " node 0 of 4\n") {
 		t.Errorf("the README's first job printed\n%s", out)
 	}
 	inside(t, root, "dpkg --purge bringupd")
@@ -85,13 +91,15 @@ func TestDeb(t *testing.T) {
 // TestRpm checks that the .rpm requires only the C library, and is removed completely.
 func TestRpm(t *testing.T) {
 	root, rpm := t.TempDir(), only(t, "*.rpm")
-	if out := command(t, "", "rpm", "-qp", "--requires", rpm); !regexp.MustCompile(`^libc\.so\.6\(GLIBC_[0-9.]+\)\(64bit\)\n$`).MatchString(out) {
+	if out := command(t, "", "rpm", "-qp", "--requires",
+		rpm); !regexp.MustCompile(`^libc\.so\.6\(GLIBC_[0-9.]+\)\(64bit\)\n$`).MatchString(out) {
 		t.Errorf("it requires %s", out)
 	}
 	command(t, "", "rpm", "-K", rpm)
 	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // no C library in root
 	head := strings.TrimSpace(command(t, "../..", "git", "rev-parse", "HEAD"))
-	if out := command(t, "", root+"/usr/bin/bringupd", "version", "--json"); !strings.Contains(out, `"commit": "`+head+`"`) {
+	if out := command(t, "", root+"/usr/bin/bringupd", "version", "--json"); !strings.Contains(out,
+		`"commit": "`+head+`"`) {
 		t.Errorf("its version is %s, want the commit %s", out, head)
 	}
 	command(t, "", "rpm", "--root", root, "--erase", "bringupd")
@@ -113,8 +121,10 @@ func TestStatic(t *testing.T) {
 	}
 	command(t, "", "mknod", root+"/dev/null", "c", "1", "3")
 	want := command(t, "", root+"/bin/bringupd", "version")
-	out := command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc="+root+"/proc", "chroot", root,
-		"/bin/bringupd", "local", "--nodes=2", "--log-dir=/tmp/logs", "--", "/bin/bringupd", "version")
+	out := command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child",
+		"--mount-proc="+root+"/proc", "chroot", root,
+		"/bin/bringupd", "local", "--nodes=2", "--log-dir=/tmp/logs", "--",
+		"/bin/bringupd", "version")
 	if out != want {
 		t.Errorf("the job printed %q: want %q", out, want)
 	}
@@ -129,7 +139,8 @@ func TestModulefile(t *testing.T) {
 	var errs bytes.Buffer
 	load.Stderr = &errs
 	out, err := load.Output()
-	if err != nil || !regexp.MustCompile(`(?m)^(export )?PATH="?`+regexp.QuoteMeta(root)+`/bin:`).Match(out) {
+	if err != nil || !regexp.MustCompile(
+		`(?m)^(export )?PATH="?`+regexp.QuoteMeta(root)+`/bin:`).Match(out) {
 		t.Errorf("it was loaded with %v: %s%s", err, out, &errs)
 	}
 }
@@ -165,7 +176,8 @@ func debian(t *testing.T) string {
 // inside runs a shell script in the root, in its own PID namespace, and returns its output.
 func inside(t *testing.T, root, script string) string {
 	t.Helper()
-	return command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc="+root+"/proc", "chroot", root, "/bin/sh", "-c", script)
+	return command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child",
+		"--mount-proc="+root+"/proc", "chroot", root, "/bin/sh", "-c", script)
 }
 
 func unpack(t *testing.T, tarball, root string) {
@@ -207,7 +219,9 @@ func command(t *testing.T, dir, name string, args ...string) string {
 	var errs bytes.Buffer
 	run := exec.CommandContext(t.Context(), name, args...)
 	run.Dir, run.Stderr = dir, &errs
-	run.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG") })
+	run.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
+	})
 	out, err := run.Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, &errs)

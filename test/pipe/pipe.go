@@ -30,7 +30,8 @@ func Unread(t testing.TB) (from, to *os.File) {
 			t.Fatal(err)
 		}
 	}
-	from, to = os.NewFile(uintptr(ends[0]), "unread, to read"), os.NewFile(uintptr(ends[1]), "unread")
+	from, to = os.NewFile(uintptr(ends[0]), "unread, to read"),
+		os.NewFile(uintptr(ends[1]), "unread")
 	t.Cleanup(func() { _, _ = from.Close(), to.Close() })
 	return from, to
 }

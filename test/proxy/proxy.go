@@ -45,7 +45,8 @@ func New(t testing.TB, head string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Address: listener.Addr().String(), listener: listener, head: head, conns: make(map[net.Conn]bool)}
+	p := &Proxy{Address: listener.Addr().String(), listener: listener, head: head,
+		conns: make(map[net.Conn]bool)}
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()

@@ -36,12 +36,15 @@ type Fake struct {
 func (k Kind) Build(dir string, flags []string, without ...string) (Fake, error) {
 	f := Fake{Library: filepath.Join(dir, k.Name), dir: dir}
 	exported := filepath.Join(dir, "exported")
-	script := "{ global: " + k.Exports + "*; local: *; " + strings.Join(append(without, ""), "; ") + "};\n"
+	script := "{ global: " + k.Exports + "*; local: *; " +
+		strings.Join(append(without, ""), "; ") + "};\n"
 	if err := os.WriteFile(exported, []byte(script), 0o600); err != nil {
 		return Fake{}, err
 	}
-	gcc := exec.Command("gcc", append(flags, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-		`-DVARIABLE="`+variable+`"`, "-Wl,--version-script="+exported, "-o", f.Library, "-x", "c", "-")...)
+	gcc := exec.Command("gcc",
+		append(flags, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+			`-DVARIABLE="`+variable+`"`, "-Wl,--version-script="+exported, "-o", f.Library,
+			"-x", "c", "-")...)
 	gcc.Stdin = strings.NewReader(answers + "#line 1 \"fake.c\"\n" + k.Source)
 	if out, err := gcc.CombinedOutput(); err != nil {
 		return Fake{}, fmt.Errorf("cannot build %s: gcc: %v: %s", f.Library, err, out)

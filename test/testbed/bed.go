@@ -116,7 +116,8 @@ func Start(ctx context.Context, cfg Config) (*Bed, error) {
 	b.close = sync.OnceValue(func() error { return b.tearDown(context.WithoutCancel(ctx)) })
 	began := time.Now()
 	if err := b.build(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot start the testbed in %s: %v", s.dir, err), b.Close())
+		return nil, errors.Join(fmt.Errorf("cannot start the testbed in %s: %v", s.dir, err),
+			b.Close())
 	}
 	b.logf("%d nodes on a share of kind %s are ready after %v", cfg.Nodes, cfg.Share,
 		time.Since(began).Round(time.Millisecond))
@@ -131,7 +132,8 @@ func (c Config) withDefaults() (Config, error) {
 		c.Share = SSHFS
 	}
 	if !slices.Contains(Shares, c.Share) {
-		return c, fmt.Errorf("cannot start a testbed on a share of kind %q: give one of %v", c.Share, Shares)
+		return c, fmt.Errorf("cannot start a testbed on a share of kind %q: give one of %v",
+			c.Share, Shares)
 	}
 	if c.CPUs == 0 {
 		c.CPUs = 8
@@ -174,7 +176,8 @@ func (b *Bed) build(ctx context.Context) error {
 func (b *Bed) Close() error { return b.close() }
 
 func (b *Bed) tearDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("its processes do not die"))
+	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout,
+		errors.New("its processes do not die"))
 	defer cancel()
 	// Kill the holders last: while they live, they identify the network namespaces of the testbed.
 	err := errors.Join(killAll(ctx, b.membersButHolders), killAll(ctx, b.members))
@@ -208,7 +211,9 @@ func (b *Bed) daemons() []*daemon {
 func (n *node) daemons() []*daemon {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc([]*daemon{n.slurmd, n.execd, n.mount, n.disk}, func(d *daemon) bool { return d == nil })
+	return slices.DeleteFunc([]*daemon{n.slurmd, n.execd, n.mount, n.disk}, func(d *daemon) bool {
+		return d == nil
+	})
 }
 
 // Share returns the absolute path of the shared directory, which is the same on every node, on ctl
@@ -261,7 +266,8 @@ func (b *Bed) OnNode(ctx context.Context, i int, argv ...string) *exec.Cmd {
 func (b *Bed) Enter(name string) (string, error) {
 	for _, p := range b.places() {
 		if p.name == name {
-			return fmt.Sprintf("nsenter --target %d --net --uts --mount --wdns=%s", p.holder.pid(), b.Share()), nil
+			return fmt.Sprintf("nsenter --target %d --net --uts --mount --wdns=%s", p.holder.pid(),
+				b.Share()), nil
 		}
 	}
 	return "", fmt.Errorf("cannot enter %q: the bed has ctl and n0 to n%d", name, len(b.nodes)-1)

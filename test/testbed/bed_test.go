@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 )
 
+// TestMain checks that the tests leave no goroutine, or is a testbed's owner that is killed.
 func TestMain(m *testing.M) {
 	if os.Getenv(ownerVariable) != "" {
 		os.Exit(ownABed())
@@ -39,7 +40,9 @@ func TestBed(t *testing.T) {
 	t.Run("names resolve", func(t *testing.T) {
 		for i := range 3 {
 			want := b.Address(i)
-			if got := output(t, b.OnNode(t.Context(), 1, "getent", "hosts", b.Node(i))); !strings.HasPrefix(got, want) {
+			if got := output(t,
+				b.OnNode(t.Context(), 1, "getent", "hosts", b.Node(i))); !strings.HasPrefix(got,
+				want) {
 				t.Errorf("on n1 %s is %q, want %s", b.Node(i), got, want)
 			}
 		}
@@ -54,7 +57,8 @@ func TestBed(t *testing.T) {
 	})
 	t.Run("a file made on one node is listed on another", func(t *testing.T) { testSeen(t, b) })
 	t.Run("a name looked for too early stays missing", func(t *testing.T) {
-		early := b.OnNode(t.Context(), 1, "sh", "-c", "test ! -e early && echo looked && read -r _ && test ! -e early")
+		early := b.OnNode(t.Context(), 1, "sh", "-c",
+			"test ! -e early && echo looked && read -r _ && test ! -e early")
 		testEarly(t, b, early)
 	})
 	t.Run("temporary folders are a node's own", func(t *testing.T) {
@@ -74,17 +78,21 @@ func TestBed(t *testing.T) {
 		if err := os.WriteFile(program, []byte("#!/bin/sh\necho hello\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if got := output(t, b.Command(t.Context(), "srun", "-N3", program)); got != strings.Repeat("hello\n", 3) {
+		if got := output(t, b.Command(t.Context(), "srun", "-N3", program)); got != strings.Repeat(
+			"hello\n", 3) {
 			t.Errorf("the program printed %q, want three times hello", got)
 		}
 	})
 	t.Run("GPUs can be asked for", func(t *testing.T) {
-		got := output(t, b.Command(t.Context(), "srun", "-N1", "--gpus-per-node=2", "printenv", "CUDA_VISIBLE_DEVICES"))
+		got := output(t, b.Command(t.Context(), "srun", "-N1", "--gpus-per-node=2", "printenv",
+			"CUDA_VISIBLE_DEVICES"))
 		if got != "0,1\n" {
 			t.Errorf("CUDA_VISIBLE_DEVICES is %q, want 0,1", got)
 		}
 	})
-	t.Run("scripts give their steps the GPUs of the job", func(t *testing.T) { testScriptGPUs(t, b) })
+	t.Run("scripts give their steps the GPUs of the job", func(t *testing.T) {
+		testScriptGPUs(t, b)
+	})
 	t.Run("link down and up", func(t *testing.T) { testLink(t, b) })
 	t.Run("hang and resume", func(t *testing.T) { testHang(t, b) })
 	t.Run("TCP filtered and no longer", func(t *testing.T) { testFilter(t, b) })
@@ -103,7 +111,8 @@ func testScriptGPUs(t *testing.T, b *Bed) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(folder, "bringupd")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"GPUs ${SLURM_STEP_GPUS-none}\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"GPUs ${SLURM_STEP_GPUS-none}\"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	scripts, err := filepath.Glob("../../deploy/slurm/*.sbatch")
@@ -112,7 +121,8 @@ func testScriptGPUs(t *testing.T, b *Bed) {
 	}
 	for _, script := range scripts {
 		out := filepath.Join(b.Share(), filepath.Base(script)+".out")
-		cmd := b.Command(t.Context(), "sh", "-c", `PATH="$0:$PATH" SANDBOX_CMD=true exec sbatch "$@"`,
+		cmd := b.Command(t.Context(), "sh", "-c",
+			`PATH="$0:$PATH" SANDBOX_CMD=true exec sbatch "$@"`,
 			folder, "--wait", "--nodes=2", "--output="+out)
 		if cmd.Stdin, err = os.Open(script); err != nil {
 			t.Fatal(err)
@@ -122,8 +132,10 @@ func testScriptGPUs(t *testing.T, b *Bed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(said), "GPUs 0,1\n"); n < 2 || strings.Contains(string(said), "none") {
-			t.Errorf("%s: the steps tell %q, want the GPUs 0,1 on both nodes", filepath.Base(script), said)
+		if n := strings.Count(string(said), "GPUs 0,1\n"); n < 2 ||
+			strings.Contains(string(said), "none") {
+			t.Errorf("%s: the steps tell %q, want the GPUs 0,1 on both nodes",
+				filepath.Base(script), said)
 		}
 	}
 }
@@ -161,7 +173,8 @@ func testEarly(t *testing.T, b *Bed, early *exec.Cmd) {
 	output(t, b.OnNode(t.Context(), 0, "touch", "early"))
 	fmt.Fprintln(in)
 	if err := early.Wait(); err != nil {
-		t.Errorf("n1 finds the name by stat after it looked too early (%v): this share is no trap", err)
+		t.Errorf("n1 finds the name by stat after it looked too early (%v): this share is no trap",
+			err)
 	}
 	if got := output(t, b.OnNode(t.Context(), 1, "ls")); !strings.Contains(got, "early") {
 		t.Errorf("n1 lists %q, want the name that it missed", got)
@@ -170,7 +183,8 @@ func testEarly(t *testing.T, b *Bed, early *exec.Cmd) {
 
 func testLink(t *testing.T, b *Bed) {
 	reaches := func() bool {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(b.Address(1), "6818"), 500*time.Millisecond)
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(b.Address(1), "6818"),
+			500*time.Millisecond)
 		if err != nil {
 			return false
 		}
@@ -213,14 +227,16 @@ func testLose(t *testing.T, b *Bed) {
 	}
 	job.cancel(t)
 	must(t, b.HealNode(t.Context(), 2))
-	if got := output(t, b.Command(t.Context(), "srun", "-w", "n2", "ls")); !strings.Contains(got, "seen") {
+	if got := output(t, b.Command(t.Context(), "srun", "-w", "n2", "ls")); !strings.Contains(
+		got, "seen") {
 		t.Errorf("the healed node lists %q, want the share", got)
 	}
 }
 
 // testRequeue checks that a requeued job starts again soon, and as the same job.
 func testRequeue(t *testing.T, b *Bed) {
-	submit := b.Command(t.Context(), "sbatch", "--parsable", "--requeue", "--output=/dev/null", "-N2",
+	submit := b.Command(t.Context(), "sbatch", "--parsable", "--requeue",
+		"--output=/dev/null", "-N2",
 		"--wrap", `touch "restart-${SLURM_RESTART_COUNT:-0}"; sleep 600`)
 	job := strings.TrimSpace(output(t, submit))
 	started := func(name string) func() (bool, string) {

@@ -86,8 +86,9 @@ func slurmConf(s *slot, cfg Config) string {
 		gres = fmt.Sprintf(" Gres=gpu:%d", cfg.GPUs)
 	}
 	for i := range cfg.Nodes {
-		lines = append(lines, fmt.Sprintf("NodeName=%s NodeAddr=%s CPUs=%d RealMemory=1000000%s State=UNKNOWN",
-			nodeName(i), s.nodeAddress(i), cfg.CPUs, gres))
+		lines = append(lines,
+			fmt.Sprintf("NodeName=%s NodeAddr=%s CPUs=%d RealMemory=1000000%s State=UNKNOWN",
+				nodeName(i), s.nodeAddress(i), cfg.CPUs, gres))
 	}
 	lines = append(lines, "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
 	return joinLines(append(lines, cfg.SlurmConf...))

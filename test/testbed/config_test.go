@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestConfigIsChecked checks the defaults, and that invalid configurations are refused.
 func TestConfigIsChecked(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -30,6 +31,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
+// TestSlurmConf checks the lines of slurm.conf.
 func TestSlurmConf(t *testing.T) {
 	s := &slot{number: 7, dir: "/beds/7"}
 	for _, tc := range []struct {
@@ -47,7 +49,8 @@ func TestSlurmConf(t *testing.T) {
 			"GresTypes=gpu",
 			"NodeName=n0 NodeAddr=10.107.1.1 CPUs=8 RealMemory=1000000 Gres=gpu:8 State=UNKNOWN",
 		}, "n1"},
-		{"further lines", Config{Nodes: 1, SlurmConf: []string{"WaitTime=30"}}, []string{"WaitTime=30"}, "n1"},
+		{"further lines", Config{Nodes: 1, SlurmConf: []string{"WaitTime=30"}},
+			[]string{"WaitTime=30"}, "n1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			conf := slurmConf(s, tc.cfg)
@@ -64,9 +67,12 @@ func TestSlurmConf(t *testing.T) {
 	}
 }
 
+// TestWithoutSlurm checks that Slurm's variables are removed.
 func TestWithoutSlurm(t *testing.T) {
-	env := []string{"PATH=/bin", "SLURM_JOB_ID=1", "SLURMD_NODENAME=n", "SBATCH_PARTITION=p", "HOME=/root"}
-	if got, want := withoutSlurm(env), []string{"PATH=/bin", "HOME=/root"}; !slices.Equal(got, want) {
+	env := []string{"PATH=/bin", "SLURM_JOB_ID=1", "SLURMD_NODENAME=n",
+		"SBATCH_PARTITION=p", "HOME=/root"}
+	if got, want := withoutSlurm(env),
+		[]string{"PATH=/bin", "HOME=/root"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -60,7 +60,8 @@ func (d *daemon) pid() int { return d.cmd.Process.Pid }
 func (d *daemon) alive() error {
 	select {
 	case <-d.ended:
-		return fmt.Errorf("%s ended: %v: %s", filepath.Base(d.log), d.cmd.ProcessState, lastLines(d.log, 12))
+		return fmt.Errorf("%s ended: %v: %s", filepath.Base(d.log), d.cmd.ProcessState,
+			lastLines(d.log, 12))
 	default:
 		return nil
 	}
@@ -82,7 +83,8 @@ func (d *daemon) wait(ctx context.Context) error {
 	select {
 	case <-d.ended:
 	case <-ctx.Done():
-		return fmt.Errorf("cannot end process %d (%s): %v", d.pid(), filepath.Base(d.log), context.Cause(ctx))
+		return fmt.Errorf("cannot end process %d (%s): %v", d.pid(), filepath.Base(d.log),
+			context.Cause(ctx))
 	}
 	if d.stdin != nil {
 		return d.stdin.Close()
@@ -92,7 +94,8 @@ func (d *daemon) wait(ctx context.Context) error {
 
 // kill kills the daemon and waits for its end, even if ctx is done.
 func (d *daemon) kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), killTimeout, errors.New("it does not die"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), killTimeout,
+		errors.New("it does not die"))
 	defer cancel()
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("cannot kill process %d (%s): %v", d.pid(), filepath.Base(d.log), err)

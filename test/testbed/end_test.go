@@ -130,7 +130,8 @@ func watchdogOf(t *testing.T, owner int) int {
 		if err != nil {
 			continue
 		}
-		if p, ok := readProcess(pid); ok && p.PPID == owner && slices.Contains(p.Args, "testbed-watchdog") {
+		if p, ok := readProcess(pid); ok && p.PPID == owner &&
+			slices.Contains(p.Args, "testbed-watchdog") {
 			return pid
 		}
 	}
@@ -153,7 +154,8 @@ func testStuckShare(t *testing.T, share Share) {
 	eventually(t, "ls to be on the node", func() (bool, string) {
 		processes, err := b.Processes(0)
 		must(t, err)
-		return slices.ContainsFunc(processes, func(p Process) bool { return !p.Infra }), fmt.Sprint(processes)
+		return slices.ContainsFunc(processes, func(p Process) bool { return !p.Infra }),
+			fmt.Sprint(processes)
 	})
 	must(t, b.HangNode(t.Context(), 0))
 	must(t, b.Close())
@@ -197,7 +199,8 @@ func tags(t *testing.T) []string {
 	must(t, err)
 	var own []string
 	for _, path := range paths {
-		if tag := tagIn(filepath.Dir(path)); strings.Contains(tag, fmt.Sprintf("-%d-", os.Getpid())) {
+		if tag := tagIn(filepath.Dir(path)); strings.Contains(tag,
+			fmt.Sprintf("-%d-", os.Getpid())) {
 			own = append(own, tag)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 // may not react to a signal at once.
 const faultTimeout = 15 * time.Second
 
-var errFaultTimeout = fmt.Errorf("its processes did not heed the signal within %v", faultTimeout)
+var errFaultTimeout = fmt.Errorf("its processes did not react to the signal within %v",
+	faultTimeout)
 
 // healTimeout limits how long a node may take to come back: slurmctld may have to query the node
 // again about the state of its job.

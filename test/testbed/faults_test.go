@@ -15,7 +15,8 @@ import (
 
 func testFilter(t *testing.T, b *Bed) {
 	reaches := func() bool {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(b.Address(1), "6818"), 500*time.Millisecond)
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(b.Address(1), "6818"),
+			500*time.Millisecond)
 		if err != nil {
 			return false
 		}
@@ -55,7 +56,9 @@ func testSlow(t *testing.T, b *Bed) {
 func TestHostileShare(t *testing.T) {
 	b := start(t, Config{Nodes: 2, Share: Hostile})
 	testSeen(t, b)
-	touch := func(node int) error { return b.OnNode(t.Context(), node, "touch", fmt.Sprint("by-", node)).Run() }
+	touch := func(node int) error {
+		return b.OnNode(t.Context(), node, "touch", fmt.Sprint("by-", node)).Run()
+	}
 
 	must(t, b.TurnShare(t.Context(), 1, hostile.Knobs{Full: syscall.ENOSPC}))
 	must(t, touch(0))
@@ -72,7 +75,8 @@ func TestHostileShare(t *testing.T) {
 	eventually(t, "ls to be on the node", func() (bool, string) {
 		processes, err := b.AllProcesses()
 		must(t, err)
-		return slices.ContainsFunc(processes[1], func(p Process) bool { return !p.Infra }), fmt.Sprint(processes)
+		return slices.ContainsFunc(processes[1], func(p Process) bool { return !p.Infra }),
+			fmt.Sprint(processes)
 	})
 	must(t, b.HealShare(t.Context(), 1))
 	must(t, stuck.Wait())

@@ -23,7 +23,8 @@ func (b *Bed) FilterTCP(ctx context.Context, i int, ports ...int) error {
 func (b *Bed) UnfilterTCP(ctx context.Context, i int) error {
 	b.logf("%s: TCP no longer filtered", b.Node(i))
 	// Add the table first, so that deleting it succeeds even if it did not exist.
-	return b.nodes[i].run(ctx, fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", filterTable), "nft", "-f", "-")
+	return b.nodes[i].run(ctx,
+		fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", filterTable), "nft", "-f", "-")
 }
 
 // filterRules returns the filter in nft's syntax. It does not affect the node's loopback interface.

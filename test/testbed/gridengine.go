@@ -45,7 +45,8 @@ func (b *Bed) startGridEngine(ctx context.Context) error {
 		return err
 	}
 	for _, n := range b.nodes {
-		execd, err := startDaemon(n.service(append(b.Env(), inForeground), GridEnginePrograms+"/sge_execd"), b.slot.path("log/sge_execd-"+n.name+".out"))
+		execd, err := startDaemon(n.service(append(b.Env(), inForeground),
+			GridEnginePrograms+"/sge_execd"), b.slot.path("log/sge_execd-"+n.name+".out"))
 		if err != nil {
 			return err
 		}
@@ -59,14 +60,16 @@ func (b *Bed) startGridEngine(ctx context.Context) error {
 // gridEngineEnv returns the variables that Grid Engine's programs need to find the testbed's cell.
 func (b *Bed) gridEngineEnv() []string {
 	return []string{
-		"SGE_ROOT=" + b.slot.path("gridengine"), "SGE_CELL=default", "SGE_QMASTER_PORT=6444", "SGE_EXECD_PORT=6445",
+		"SGE_ROOT=" + b.slot.path("gridengine"), "SGE_CELL=default", "SGE_QMASTER_PORT=6444",
+		"SGE_EXECD_PORT=6445",
 	}
 }
 
 // layCell creates the files that the master reads when it starts.
 func (b *Bed) layCell(ctx context.Context) error {
 	root := b.slot.path("gridengine")
-	for _, name := range []string{"default/common/local_conf", "qmaster/job_scripts", "spool", "execd", "bin", "utilbin"} {
+	for _, name := range []string{"default/common/local_conf", "qmaster/job_scripts", "spool",
+		"execd", "bin", "utilbin"} {
 		if err := os.MkdirAll(root+"/"+name, 0o755); err != nil {
 			return fmt.Errorf("cannot make a folder of Grid Engine's: %v", err)
 		}
@@ -113,7 +116,8 @@ func (b *Bed) admitNodes(ctx context.Context) error {
 		hosts = append(hosts, n.name)
 	}
 	all := strings.Join(hosts, ",")
-	commands := [][]string{{"-ah", all}, {"-as", all + ",ctl"}, {"-Ap", "environment"}, {"-Aq", "queue"}, {"-Msconf", "scheduler"}}
+	commands := [][]string{{"-ah", all}, {"-as", all + ",ctl"}, {"-Ap", "environment"},
+		{"-Aq", "queue"}, {"-Msconf", "scheduler"}}
 	for _, n := range b.nodes {
 		commands = append(commands, []string{"-Aconf", n.name})
 	}
@@ -158,39 +162,57 @@ func gridEngineFiles(s *slot, nodes int, defaults string) map[string]string {
 		unlimited = append(unlimited, "s_"+limit+" INFINITY", "h_"+limit+" INFINITY")
 	}
 	files["gridengine/configuration"] = changed(defaults, map[string]string{
-		"execd_spool_dir": root + "/execd", "mailer": "/bin/true", "min_uid": "0", "min_gid": "0", "load_report_time": "00:00:01",
+		"execd_spool_dir": root + "/execd", "mailer": "/bin/true", "min_uid": "0", "min_gid": "0",
+		"load_report_time": "00:00:01",
 	})
 	files["gridengine/default/common/act_qmaster"] = "ctl\n"
 	files["gridengine/default/common/bootstrap"] = joinLines([]string{
-		"admin_user none", "default_domain none", "ignore_fqdn false", "spooling_method classic", "spooling_lib libspoolc",
-		"spooling_params " + root + "/default/common;" + root + "/spool", "binary_path " + GridEnginePrograms,
+		"admin_user none", "default_domain none", "ignore_fqdn false", "spooling_method classic",
+		"spooling_lib libspoolc",
+		"spooling_params " + root + "/default/common;" + root + "/spool",
+		"binary_path " + GridEnginePrograms,
 		"qmaster_spool_dir " + root + "/qmaster", "security_mode none",
 		"listener_threads 2", "worker_threads 2", "scheduler_threads 1",
 	})
 	files["gridengine/environment"] = joinLines([]string{
-		"pe_name " + ParallelEnvironment, "slots 999", "user_lists NONE", "xuser_lists NONE", "start_proc_args NONE",
-		"stop_proc_args NONE", "allocation_rule 1", "control_slaves TRUE", "job_is_first_task FALSE", "urgency_slots min",
+		"pe_name " + ParallelEnvironment, "slots 999", "user_lists NONE", "xuser_lists NONE",
+		"start_proc_args NONE",
+		"stop_proc_args NONE", "allocation_rule 1", "control_slaves TRUE",
+		"job_is_first_task FALSE", "urgency_slots min",
 		"accounting_summary FALSE", "qsort_args NONE",
 	})
 	files["gridengine/queue"] = joinLines(append([]string{
-		"qname all.q", "hostlist " + strings.Join(hosts, " "), "seq_no 0", "load_thresholds NONE", "suspend_thresholds NONE",
-		"nsuspend 1", "suspend_interval 00:05:00", "priority 0", "min_cpu_interval 00:05:00", "processors UNDEFINED",
-		"qtype BATCH INTERACTIVE", "ckpt_list NONE", "pe_list " + ParallelEnvironment, "rerun TRUE", "slots 8", "tmpdir /tmp",
-		"shell /bin/sh", "prolog NONE", "epilog NONE", "shell_start_mode unix_behavior", "starter_method NONE",
-		"suspend_method NONE", "resume_method NONE", "terminate_method NONE", "notify 00:00:60", "owner_list NONE",
-		"user_lists NONE", "xuser_lists NONE", "subordinate_list NONE", "complex_values NONE", "projects NONE",
+		"qname all.q", "hostlist " + strings.Join(hosts, " "), "seq_no 0", "load_thresholds NONE",
+		"suspend_thresholds NONE",
+		"nsuspend 1", "suspend_interval 00:05:00", "priority 0", "min_cpu_interval 00:05:00",
+		"processors UNDEFINED",
+		"qtype BATCH INTERACTIVE", "ckpt_list NONE", "pe_list " + ParallelEnvironment, "rerun TRUE",
+		"slots 8", "tmpdir /tmp",
+		"shell /bin/sh", "prolog NONE", "epilog NONE", "shell_start_mode unix_behavior",
+		"starter_method NONE",
+		"suspend_method NONE", "resume_method NONE", "terminate_method NONE", "notify 00:00:60",
+		"owner_list NONE",
+		"user_lists NONE", "xuser_lists NONE", "subordinate_list NONE", "complex_values NONE",
+		"projects NONE",
 		"xprojects NONE", "calendar NONE", "initial_state default",
 	}, unlimited...))
 	files["gridengine/scheduler"] = joinLines([]string{
-		"algorithm default", "schedule_interval 0:0:1", "maxujobs 0", "queue_sort_method seqno", "job_load_adjustments NONE",
-		"load_adjustment_decay_time 0:0:0", "load_formula slots", "schedd_job_info true", "flush_submit_sec 1",
+		"algorithm default", "schedule_interval 0:0:1", "maxujobs 0", "queue_sort_method seqno",
+		"job_load_adjustments NONE",
+		"load_adjustment_decay_time 0:0:0", "load_formula slots", "schedd_job_info true",
+		"flush_submit_sec 1",
 		"flush_finish_sec 1", "params none", "reprioritize_interval 0:0:0", "halftime 168",
-		"usage_weight_list cpu=1.000000,mem=0.000000,io=0.000000", "compensation_factor 5.000000", "weight_user 0.250000",
-		"weight_project 0.250000", "weight_department 0.250000", "weight_job 0.250000", "weight_tickets_functional 0",
+		"usage_weight_list cpu=1.000000,mem=0.000000,io=0.000000", "compensation_factor 5.000000",
+		"weight_user 0.250000",
+		"weight_project 0.250000", "weight_department 0.250000", "weight_job 0.250000",
+		"weight_tickets_functional 0",
 		"weight_tickets_share 0", "share_override_tickets TRUE", "share_functional_shares TRUE",
-		"max_functional_jobs_to_schedule 200", "report_pjob_tickets TRUE", "max_pending_tasks_per_job 50",
-		"halflife_decay_list none", "policy_hierarchy OFS", "weight_ticket 0.500000", "weight_waiting_time 0.278000",
-		"weight_deadline 3600000.000000", "weight_urgency 0.500000", "weight_priority 0.000000", "max_reservation 0",
+		"max_functional_jobs_to_schedule 200", "report_pjob_tickets TRUE",
+		"max_pending_tasks_per_job 50",
+		"halflife_decay_list none", "policy_hierarchy OFS", "weight_ticket 0.500000",
+		"weight_waiting_time 0.278000",
+		"weight_deadline 3600000.000000", "weight_urgency 0.500000", "weight_priority 0.000000",
+		"max_reservation 0",
 		"default_duration INFINITY",
 	})
 	return files

@@ -23,7 +23,8 @@ done <"$PE_HOSTFILE"
 qrsh -inherit n1 exit 7 </dev/null
 `), 0o644))
 	out := filepath.Join(b.Share(), "out")
-	job := b.Command(t.Context(), GridEnginePrograms+"/qsub", "-sync", "y", "-cwd", "-j", "y", "-o", out, "-pe", ParallelEnvironment, "3", script)
+	job := b.Command(t.Context(), GridEnginePrograms+"/qsub", "-sync", "y", "-cwd", "-j", "y", "-o",
+		out, "-pe", ParallelEnvironment, "3", script)
 	said, err := job.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 {

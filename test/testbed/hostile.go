@@ -48,19 +48,22 @@ func (b *Bed) mountHostile(ctx context.Context, n *node) (*daemon, error) {
 
 // serveHostile starts a server on node n that mounts the folder from at the path at, and waits
 // until the mount is in place.
-func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (*daemon, *panel, error) {
+func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (*daemon,
+	*panel, error) {
 	knobs, err := json.Marshal(gentle)
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := n.service(nil, b.slot.path("bin/hostile"), "-from", from, "-at", at, "-knobs", string(knobs))
+	cmd := n.service(nil, b.slot.path("bin/hostile"), "-from", from, "-at", at, "-knobs",
+		string(knobs))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot make the pipe of a mount: %v", err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("cannot make the pipe of a mount: %v", err), in.Close())
+		return nil, nil, errors.Join(fmt.Errorf("cannot make the pipe of a mount: %v", err),
+			in.Close())
 	}
 	mount, err := startDaemon(cmd, b.slot.path("log/"+log+".log"))
 	if err != nil {

@@ -70,13 +70,15 @@ func install(ctx context.Context, needs []requirement) error {
 		apt := exec.CommandContext(ctx, "apt-get", args...)
 		apt.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := apt.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot install %s: apt-get %s: %v: %s", strings.Join(missing, ", "), args[0], err,
+			return fmt.Errorf("cannot install %s: apt-get %s: %v: %s",
+				strings.Join(missing, ", "), args[0], err,
 				strings.TrimSpace(string(out)))
 		}
 	}
 	for _, program := range missing {
 		if _, err := exec.LookPath(program); err != nil {
-			return errors.New("cannot find " + program + " after installing its package; is /usr/sbin in PATH?")
+			return errors.New("cannot find " + program +
+				" after installing its package; is /usr/sbin in PATH?")
 		}
 	}
 	return nil

@@ -30,12 +30,15 @@ type job struct {
 
 func startJob(t *testing.T, b *Bed, node int) *job {
 	t.Helper()
-	submit := b.Command(t.Context(), "sbatch", "--parsable", "--no-requeue", "--output=/dev/null", "-w", b.Node(node),
+	submit := b.Command(t.Context(), "sbatch", "--parsable", "--no-requeue", "--output=/dev/null",
+		"-w", b.Node(node),
 		"--wrap", "srun sleep 600")
 	j := &job{bed: b, node: node, id: strings.TrimSpace(output(t, submit))}
 	eventually(t, "the job's step to run", func() (bool, string) {
 		processes := j.processes(t)
-		sleeps := func(p Process) bool { return strings.HasSuffix(strings.Join(p.Args, " "), "/sleep 600") }
+		sleeps := func(p Process) bool {
+			return strings.HasSuffix(strings.Join(p.Args, " "), "/sleep 600")
+		}
 		return slices.ContainsFunc(processes, sleeps), fmt.Sprint(processes)
 	})
 	return j

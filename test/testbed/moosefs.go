@@ -54,7 +54,8 @@ func (b *Bed) startMooseFS(ctx context.Context) error {
 // machine.
 func mooseFSFiles(s *slot) map[string]string {
 	server := func(data string, lines ...string) string {
-		return joinLines(append([]string{"WORKING_USER = root", "WORKING_GROUP = root", "NICE_LEVEL = 0",
+		return joinLines(append([]string{"WORKING_USER = root", "WORKING_GROUP = root",
+			"NICE_LEVEL = 0",
 			"DISABLE_OOM_KILLER = 0", "DATA_PATH = " + s.path(data)}, lines...))
 	}
 	return map[string]string{
@@ -73,7 +74,8 @@ func mooseFSFiles(s *slot) map[string]string {
 			"MASTER_HOST = "+s.ctlAddress(),
 			"MASTER_RECONNECTION_DELAY = 1",
 			"CSSERV_LISTEN_HOST = "+s.ctlAddress()),
-		"etc/mfsmount.cfg": joinLines([]string{"mfsmaster=" + s.ctlAddress(), "mfsnice=0", "mfsallowoomkiller"}),
+		"etc/mfsmount.cfg": joinLines([]string{"mfsmaster=" + s.ctlAddress(), "mfsnice=0",
+			"mfsallowoomkiller"}),
 	}
 }
 
@@ -107,7 +109,8 @@ func (b *Bed) mountOnCtl(ctx context.Context) error {
 // seconds.
 func (b *Bed) waitRoom(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
-		out, err := b.ctl.command(ctx, "/", nil, []string{"stat", "--file-system", "--format=%b", b.Share()}).Output()
+		out, err := b.ctl.command(ctx, "/", nil,
+			[]string{"stat", "--file-system", "--format=%b", b.Share()}).Output()
 		if err != nil {
 			return false, fmt.Errorf("cannot ask for the size of the share: %v", err)
 		}
@@ -124,7 +127,8 @@ func (p *place) showOnHost(path string) error {
 		return fmt.Errorf("cannot copy the mount %s of %s: %v", path, p.name, err)
 	}
 	defer unix.Close(mount)
-	if err := unix.MoveMount(mount, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	if err := unix.MoveMount(mount, "", unix.AT_FDCWD, path,
+		unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("cannot mount %s on the host: %v", path, err)
 	}
 	return nil

@@ -17,7 +17,8 @@ func TestMooseFS(t *testing.T) {
 	t.Run("each node has a mount of its own", func(t *testing.T) {
 		seen := make(map[string]string) // device number to node
 		for i := range 4 {
-			got := strings.Fields(output(t, b.OnNode(t.Context(), i, "stat", "--format=%d", b.Share())))
+			got := strings.Fields(
+				output(t, b.OnNode(t.Context(), i, "stat", "--format=%d", b.Share())))
 			if other, taken := seen[got[0]]; taken {
 				t.Errorf("%s has the mount of %s", b.Node(i), other)
 			}
@@ -26,7 +27,8 @@ func TestMooseFS(t *testing.T) {
 	})
 	t.Run("a file made on one node is listed on another", func(t *testing.T) { testSeen(t, b) })
 	t.Run("a step's files are seen by the host once srun has ended", func(t *testing.T) {
-		output(t, b.Command(t.Context(), "srun", "-N4", "sh", "-c", "echo $SLURM_PROCID >rank-$SLURM_PROCID"))
+		output(t, b.Command(t.Context(), "srun", "-N4", "sh", "-c",
+			"echo $SLURM_PROCID >rank-$SLURM_PROCID"))
 		for rank, want := range []string{"0\n", "1\n", "2\n", "3\n"} {
 			name := filepath.Join(b.Share(), "rank-"+strings.TrimSpace(want))
 			if got, err := os.ReadFile(name); string(got) != want {
@@ -36,7 +38,9 @@ func TestMooseFS(t *testing.T) {
 	})
 	t.Run("the nodes see what the host makes", func(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(b.Share(), "of-the-host"), []byte("hello\n"), 0o644))
-		if got := output(t, b.Command(t.Context(), "srun", "-N4", "cat", "of-the-host")); got != strings.Repeat("hello\n", 4) {
+		if got := output(t,
+			b.Command(t.Context(), "srun", "-N4", "cat", "of-the-host")); got != strings.Repeat(
+			"hello\n", 4) {
 			t.Errorf("the nodes read %q, want four times hello", got)
 		}
 	})

@@ -29,7 +29,8 @@ func (b *Bed) connectPlaces(ctx context.Context) error {
 		return err
 	}
 	for i, n := range b.nodes {
-		address := fmt.Sprintf("link set lo up\naddr add %s/16 dev eth0\nlink set eth0 up\n", b.Address(i))
+		address := fmt.Sprintf("link set lo up\naddr add %s/16 dev eth0\nlink set eth0 up\n",
+			b.Address(i))
 		if err := n.run(ctx, address, "ip", "-batch", "-"); err != nil {
 			return err
 		}
@@ -38,7 +39,8 @@ func (b *Bed) connectPlaces(ctx context.Context) error {
 	host.Stdin = strings.NewReader(fmt.Sprintf("addr add %s/16 dev %s\nlink set %s up\n",
 		s.hostAddress(), s.link(), s.link()))
 	if out, err := host.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot bring up the link %s: %v: %s", s.link(), err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("cannot bring up the link %s: %v: %s", s.link(), err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*
 	}
 	// Read the script's only line, or the end of file if it failed.
 	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
-		return nil, errors.Join(fmt.Errorf("cannot set up the namespaces of %s: %s", name, lastLines(holder.log, 5)),
+		return nil, errors.Join(fmt.Errorf("cannot set up the namespaces of %s: %s", name,
+			lastLines(holder.log, 5)),
 			holder.kill(ctx))
 	}
 	return &place{name: name, holder: holder, net: namespace(holder.pid(), "net")}, nil
@@ -92,14 +93,16 @@ func (p *place) run(ctx context.Context, stdin string, argv ...string) error {
 	cmd.Cancel = func() error { return cmd.Process.Kill() }
 	cmd.Stdin = strings.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot run %q on %s: %v: %s", argv, p.name, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("cannot run %q on %s: %v: %s", argv, p.name, err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }
 
 // enter returns the arguments with which nsenter runs a program in the place, in the folder dir.
 func (p *place) enter(dir string, argv []string) []string {
-	return append([]string{"--target", strconv.Itoa(p.holder.pid()), "--net", "--uts", "--mount", "--wdns=" + dir, "--"},
+	return append([]string{"--target", strconv.Itoa(p.holder.pid()), "--net", "--uts", "--mount",
+		"--wdns=" + dir, "--"},
 		argv...)
 }
 

@@ -69,7 +69,9 @@ func (n *node) isInfra(p Process) bool {
 	}
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 	name := filepath.Base(exe)
-	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd") || name == "sge_execd" || name == "sge_shepherd")
+	return err == nil &&
+		(name == "slurmd" || strings.HasPrefix(name, "slurmstepd") || name == "sge_execd" ||
+			name == "sge_shepherd")
 }
 
 // isMount reports whether a process is the node's mount or its disk, or the ssh of an sshfs, which
@@ -81,7 +83,8 @@ func (n *node) isMount(p Process) bool {
 	if n.mount == nil {
 		return false
 	}
-	return p.PID == n.mount.pid() || len(p.Args) > 0 && p.Args[0] == "ssh" && slices.Contains(p.Args, "sftp")
+	return p.PID == n.mount.pid() || len(p.Args) > 0 && p.Args[0] == "ssh" &&
+		slices.Contains(p.Args, "sftp")
 }
 
 // members returns all processes of the running testbed.
@@ -116,7 +119,8 @@ func (b *Bed) membersOf(n *node, skip func(Process) bool) ([]Process, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(members, func(p Process) bool { return p.place != n.name || skip(p) }), nil
+	return slices.DeleteFunc(members, func(p Process) bool { return p.place != n.name || skip(p) }),
+		nil
 }
 
 // scan returns the processes that run in the places of a testbed: their network namespace is in

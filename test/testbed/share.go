@@ -79,7 +79,8 @@ func (b *Bed) waitMounted(ctx context.Context, p *place, mount *daemon) error {
 		err = p.run(ctx, "", "stat", b.Share()) // responds when the mount is connected
 	}
 	if err != nil {
-		return fmt.Errorf("cannot mount the share on %s: %v: %s", p.name, err, lastLines(mount.log, 5))
+		return fmt.Errorf("cannot mount the share on %s: %v: %s", p.name, err,
+			lastLines(mount.log, 5))
 	}
 	return nil
 }

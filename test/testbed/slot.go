@@ -60,7 +60,8 @@ func claimSlot() (*slot, error) {
 		}
 		return s, nil
 	}
-	return nil, fmt.Errorf("cannot start a testbed: all %d places below %s are taken", maxSlots, root)
+	return nil, fmt.Errorf("cannot start a testbed: all %d places below %s are taken",
+		maxSlots, root)
 }
 
 // fill locks a new slot and creates the folders in it.
@@ -109,7 +110,8 @@ func (s *slot) deleteLink() error {
 	if _, gone := net.InterfaceByName(s.link()); gone != nil {
 		return nil
 	}
-	return fmt.Errorf("cannot delete the link %s: %v: %s", s.link(), err, strings.TrimSpace(string(out)))
+	return fmt.Errorf("cannot delete the link %s: %v: %s", s.link(), err,
+		strings.TrimSpace(string(out)))
 }
 
 // unmount removes the share's mount from the host, if there is one. Its server may have ended

@@ -77,7 +77,8 @@ func (b *Bed) startNode(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	slurmd, err := startDaemon(n.service(b.Env(), "slurmd", "-D", "-N", n.name), b.slot.path("log/slurmd-"+n.name+".out"))
+	slurmd, err := startDaemon(n.service(b.Env(), "slurmd", "-D", "-N", n.name),
+		b.slot.path("log/slurmd-"+n.name+".out"))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mount, n.slurmd = mount, slurmd
@@ -127,7 +128,8 @@ func (b *Bed) client(ctx context.Context, name string, args ...string) (string, 
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("cannot run %s %s: %v: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return "", fmt.Errorf("cannot run %s %s: %v: %s", name, strings.Join(args, " "), err,
+			bytes.TrimSpace(stderr.Bytes()))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -38,7 +38,8 @@ func (b *Bed) makeKeys(ctx context.Context) error {
 		keygen := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "",
 			"-f", b.slot.path("etc/"+name))
 		if out, err := keygen.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot make the testbed's %s: %v: %s", name, err, strings.TrimSpace(string(out)))
+			return fmt.Errorf("cannot make the testbed's %s: %v: %s", name, err,
+				strings.TrimSpace(string(out)))
 		}
 	}
 	key, err := os.ReadFile(b.slot.path("etc/host_key.pub"))
@@ -54,7 +55,8 @@ func (b *Bed) makeKeys(ctx context.Context) error {
 
 // sshfs returns the program that mounts the share on a node by sshfs.
 func (b *Bed) sshfs(n *node) *exec.Cmd {
-	return n.service(nil, "sshfs", "-f", "-F", b.slot.path("etc/ssh_config"), "-o", sshfsOptions(b.cfg.Share),
+	return n.service(nil, "sshfs", "-f", "-F", b.slot.path("etc/ssh_config"), "-o",
+		sshfsOptions(b.cfg.Share),
 		"root@"+b.slot.ctlAddress()+":"+b.Share(), b.Share())
 }
 

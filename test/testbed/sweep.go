@@ -31,7 +31,8 @@ func (b *Bed) startWatchdog(context.Context) error {
 	}
 	defer func() { _ = read.Close() }()
 	s := b.slot
-	cmd := exec.Command("sh", "-c", watchdogScript, "testbed-watchdog", root, s.dir, s.tag, s.link())
+	cmd := exec.Command("sh", "-c", watchdogScript, "testbed-watchdog", root, s.dir,
+		s.tag, s.link())
 	cmd.Stdin = read
 	// The shell has its own session, so that Ctrl-C at the terminal reaches only the owner.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -60,7 +61,8 @@ func Sweep(ctx context.Context) error {
 		if err != nil {
 			continue
 		}
-		errs = append(errs, sweep(ctx, &slot{number: number, dir: filepath.Join(root, entry.Name())}))
+		errs = append(errs,
+			sweep(ctx, &slot{number: number, dir: filepath.Join(root, entry.Name())}))
 	}
 	return errors.Join(errs...)
 }

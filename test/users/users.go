@@ -76,7 +76,8 @@ func (u User) Dir(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(parent) })
 	dir := filepath.Join(parent, "own")
-	for _, err := range []error{os.Chmod(parent, 0o755), os.Mkdir(dir, 0o700), os.Chown(dir, int(u.ID), int(u.ID))} {
+	for _, err := range []error{os.Chmod(parent, 0o755), os.Mkdir(dir, 0o700),
+		os.Chown(dir, int(u.ID), int(u.ID))} {
 		if err != nil {
 			t.Fatal(err)
 		}

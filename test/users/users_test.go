@@ -36,7 +36,8 @@ func TestPublic(t *testing.T) {
 	program := Public(t, id)
 	for _, u := range []User{Job, Stranger} {
 		out, err := u.Command(t.Context(), u.Dir(t), program, "-u").Output()
-		if text := strings.TrimSpace(string(out)); err != nil || (text != "64101" && text != "64102") {
+		if text := strings.TrimSpace(string(out)); err != nil ||
+			(text != "64101" && text != "64102") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -27,7 +27,11 @@ func TestTermReachesChildren(t *testing.T) {
 		sh -c "$0" $`+ringVariable+`; true`, child)
 	for rank := range 4 {
 		path := fileOf(j.dir, "begun", rank)
-		j.until(path, func() bool { text, _ := os.ReadFile(path); return strings.HasSuffix(string(text), "\n") })
+		j.until(path, func() bool {
+			text,
+				_ := os.ReadFile(path)
+			return strings.HasSuffix(string(text), "\n")
+		})
 	}
 	j.signal(syscall.SIGTERM, j.cmd.Process.Pid)
 	if got := j.await(); got.code != 143 || len(got.left) > 0 {
@@ -60,7 +64,8 @@ func deaf(t *testing.T, status string) {
 	if len(sets) != 2 || sets["SigBlk"] != 0 {
 		t.Errorf("%s: blocked are %x", status, sets)
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
+		syscall.SIGUSR1, syscall.SIGUSR2} {
 		if sets["SigIgn"]&(1<<(sig-1)) != 0 {
 			t.Errorf("%s: %v is ignored", status, sig)
 		}
@@ -71,7 +76,8 @@ func deaf(t *testing.T, status string) {
 // each order: the job's exit code must be the first.
 func TestFirstCodeNotLast(t *testing.T) {
 	t.Parallel()
-	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0},
+		{2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
 			// The ranks ignore TERM.
@@ -85,7 +91,8 @@ func TestFirstCodeNotLast(t *testing.T) {
 				if err := os.WriteFile(fileOf(j.dir, "now", rank), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				path := filepath.Join(j.logs, "world", signal.NodesDir, signal.NodeName(rank, 3, record.StateFailed))
+				path := filepath.Join(j.logs, "world", signal.NodesDir,
+					signal.NodeName(rank, 3, record.StateFailed))
 				if rank == order[0] {
 					j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
 				}
@@ -111,7 +118,8 @@ func TestLongLines(t *testing.T) {
 		for line in 1 2 3 4 5; do printf %s "$half"; sleep 0.0$BRINGUPD_RANK; printf '%s\n' "$half"; done`)
 	got := j.await()
 	whole := make(map[string]int)
-	for _, line := range regexp.MustCompile(`(?m)^[0-3]{1000,}$`).FindAllString(j.said.String(), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^[0-3]{1000,}$`).FindAllString(j.said.String(),
+		-1) {
 		whole[line]++
 	}
 	for rank := range 4 {
@@ -119,7 +127,8 @@ func TestLongLines(t *testing.T) {
 		if whole[line] != lines {
 			t.Errorf("%d of the %d lines of rank %d are whole", whole[line], lines, rank)
 		}
-		log, err := os.ReadFile(filepath.Join(j.logs, "world", signal.LogsDir, signal.LogName("rank", rank, 0)))
+		log, err := os.ReadFile(
+			filepath.Join(j.logs, "world", signal.LogsDir, signal.LogName("rank", rank, 0)))
 		if want := strings.Repeat(line+"\n", lines); err != nil || string(log) != want {
 			t.Errorf("the log of rank %d has %d bytes, want %d: %v", rank, len(log), len(want), err)
 		}
@@ -136,11 +145,14 @@ func slurmStep(t *testing.T, logs, id string, code int, more ...string) [2]*job 
 	var daemons [2]*job
 	for node := range daemons {
 		env := append([]string{
-			"SLURM_JOB_ID=17", "SLURM_STEP_ID=" + id, "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_STEP_NODELIST=n[1-2]", "SLURM_LOCALID=0",
-			"SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_LAUNCH_NODE_IPADDR=127.0.0.1", "SLURM_PROCID=" + strconv.Itoa(node), "SLURM_NODEID=" + strconv.Itoa(node),
+			"SLURM_JOB_ID=17", "SLURM_STEP_ID=" + id, "SLURM_NTASKS=2", "SLURM_NNODES=2",
+			"SLURM_STEP_NODELIST=n[1-2]", "SLURM_LOCALID=0",
+			"SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_LAUNCH_NODE_IPADDR=127.0.0.1",
+			"SLURM_PROCID=" + strconv.Itoa(node), "SLURM_NODEID=" + strconv.Itoa(node),
 			"SLURMD_NODENAME=n" + strconv.Itoa(node+1),
 		}, more...)
-		daemons[node] = run(t, logs, env, "--ranks-per-node=2", "--oversubscribe", "--log-dir="+logs, "--", "sh", "-c",
+		daemons[node] = run(t, logs, env, "--ranks-per-node=2", "--oversubscribe",
+			"--log-dir="+logs, "--", "sh", "-c",
 			`echo "rank $BRINGUPD_RANK of $BRINGUPD_RANKS in $(basename "$BRINGUPD_RUN_DIR") at $MASTER_PORT"; sleep 0.2; [ $BRINGUPD_RANK != 3 ] || exit `+strconv.Itoa(code))
 	}
 	return daemons
@@ -157,7 +169,8 @@ func ran(t *testing.T, daemons [2]*job, name string, code int) (port string) {
 		}
 		said += j.said.String()
 	}
-	lines := regexp.MustCompile(`(?m)^rank ([0-3]) of 4 in (\S+) at (\d+)$`).FindAllStringSubmatch(said, -1)
+	lines := regexp.MustCompile(
+		`(?m)^rank ([0-3]) of 4 in (\S+) at (\d+)$`).FindAllStringSubmatch(said, -1)
 	ranks := make(map[string]bool)
 	for _, line := range lines {
 		ranks[line[1]] = true

@@ -45,14 +45,16 @@ func (s schedule) String() string {
 	if s.early {
 		when = "it has begun"
 	}
-	return fmt.Sprintf("seed %d: %s%s: rank %d (node %d), code %d, %v after %s", s.seed, s.mpi, s.kind, s.rank, s.node(), s.code, s.after, when)
+	return fmt.Sprintf("seed %d: %s%s: rank %d (node %d), code %d, %v after %s", s.seed, s.mpi,
+		s.kind, s.rank, s.node(), s.code, s.after, when)
 }
 
 // draw returns the schedule of a seed. Consecutive seeds use the kinds in turn.
 func draw(seed uint64, kinds []kind) schedule {
 	random := rand.New(rand.NewPCG(seed, 13))
 	s := schedule{
-		seed: seed, kind: kinds[seed%uint64(len(kinds))], rank: random.IntN(size), after: time.Duration(random.IntN(200)) * time.Millisecond,
+		seed: seed, kind: kinds[seed%uint64(len(kinds))], rank: random.IntN(size),
+		after: time.Duration(random.IntN(200)) * time.Millisecond,
 		early: random.IntN(4) == 0,
 	}
 	switch s.kind {

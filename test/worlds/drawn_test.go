@@ -36,15 +36,16 @@ func TestDrawn(t *testing.T) {
 		turns := make(chan struct{}, *sideFlag)
 		for seed := first; seed < first+uint64(runs); seed++ {
 			s := draw(seed, kinds)
-			t.Run(fmt.Sprintf("%d %s", seed, strings.ReplaceAll(string(s.kind), " ", "-")), func(t *testing.T) {
-				t.Parallel()
-				turns <- struct{}{}
-				defer func() { <-turns }()
-				took := one(t, beginRing(t), s, cgroup)
-				mu.Lock()
-				defer mu.Unlock()
-				times[s.kind] = append(times[s.kind], took)
-			})
+			t.Run(fmt.Sprintf("%d %s", seed, strings.ReplaceAll(string(s.kind), " ", "-")),
+				func(t *testing.T) {
+					t.Parallel()
+					turns <- struct{}{}
+					defer func() { <-turns }()
+					took := one(t, beginRing(t), s, cgroup)
+					mu.Lock()
+					defer mu.Unlock()
+					times[s.kind] = append(times[s.kind], took)
+				})
 		}
 	})
 	for _, k := range kinds {
@@ -73,7 +74,8 @@ func spread(k kind, times []time.Duration) string {
 	at := func(part float64) time.Duration {
 		return times[min(len(times)-1, int(part*float64(len(times))))].Round(time.Millisecond)
 	}
-	return fmt.Sprintf("%s: %d runs, from the fault to the last exit p50 %v, p99 %v, at most %v", k, len(times), at(0.5), at(0.99), at(1))
+	return fmt.Sprintf("%s: %d runs, from the fault to the last exit p50 %v, p99 %v, at most %v", k,
+		len(times), at(0.5), at(0.99), at(1))
 }
 
 // memoryLimit is the limit for a rank that allocates memory. The Go runtime alone needs a tenth of

@@ -37,7 +37,8 @@ type job struct {
 func begin(t *testing.T, nodes, perNode int, program ...string) *job {
 	t.Helper()
 	dir := t.TempDir()
-	args := []string{"local", "--nodes=" + strconv.Itoa(nodes), "--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe",
+	args := []string{"local", "--nodes=" + strconv.Itoa(nodes),
+		"--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe",
 		"--job-id=world", "--log-dir=" + filepath.Join(dir, "logs"), "--"}
 	return run(t, dir, nil, append(args, program...)...)
 }
@@ -54,7 +55,8 @@ func run(t *testing.T, dir string, env []string, args ...string) *job {
 	t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	j := &job{t: t, dir: dir, logs: filepath.Join(dir, "logs"), ended: make(chan struct{})}
 	j.cmd = exec.Command(bringupd, args...)
-	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp, "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
+	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp,
+		"BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
 	j.cmd.WaitDelay = ceiling / 4
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the tests time out
@@ -96,7 +98,8 @@ func (j *job) processes() (found []string) {
 			continue
 		}
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		found = append(found, filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
+		found = append(found,
+			filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
 	}
 	return found
 }
@@ -202,7 +205,9 @@ func (j *job) strike(s schedule, cgroup string) time.Time {
 	case killNode:
 		pids = family(j.daemon(s.node()))
 	case crashRank, exitRank, abortRank:
-		j.order(fmt.Sprintf("%s %d", map[kind]string{crashRank: orderCrash, exitRank: orderExit, abortRank: orderAbort}[s.kind], s.code))
+		j.order(fmt.Sprintf("%s %d",
+			map[kind]string{crashRank: orderCrash, exitRank: orderExit,
+				abortRank: orderAbort}[s.kind], s.code))
 		return j.signal(syscall.SIGUSR1, victim)
 	case outOfMemory:
 		j.order(orderGrow + " " + cgroup)

@@ -36,7 +36,8 @@ func wantedOf(s schedule) wanted {
 		return wanted{health.RankFailed, s.code, fmt.Sprintf("exit code %d", s.code)}
 	case abortRank:
 		if s.mpi != "" { // MPI_Abort accepts no message
-			return wanted{health.RankAborted, s.code, fmt.Sprintf("has aborted the job with code %d", s.code)}
+			return wanted{health.RankAborted, s.code,
+				fmt.Sprintf("has aborted the job with code %d", s.code)}
 		}
 		return wanted{health.RankAborted, s.code, "the loss is not a number"}
 	default:
@@ -82,7 +83,8 @@ func TestJudge(t *testing.T) {
 	struck := schedule{kind: exitRank, rank: 6, code: 3}
 	well := func() seen {
 		cause := &record.Failure{
-			Header: record.Header{NodeIndex: 1}, Kind: "rank", Message: "rank 6 (n1) failed: exit code 3", WorldRank: &record.WorldRank{Number: 6},
+			Header: record.Header{NodeIndex: 1}, Kind: "rank",
+			Message: "rank 6 (n1) failed: exit code 3", WorldRank: &record.WorldRank{Number: 6},
 		}
 		return seen{code: 3, result: &record.Result{Code: 3, Cause: cause}}
 	}
@@ -95,20 +97,27 @@ func TestJudge(t *testing.T) {
 		{"as it should be", struck, func(*seen) {}, ""},
 		{"another code", struck, func(g *seen) { g.code = 1 }, "ended with 1"},
 		{"another code in the result", struck, func(g *seen) { g.result.Code = 1 }, "the code 1"},
-		{"another rank", struck, func(g *seen) { g.result.Cause.WorldRank.Number = 7 }, "is blamed, want 6"},
+		{"another rank", struck, func(g *seen) { g.result.Cause.WorldRank.Number = 7 },
+			"is blamed, want 6"},
 		{"no rank", struck, func(g *seen) { g.result.Cause.WorldRank = nil }, "is blamed, want 6"},
 		{"another node", struck, func(g *seen) { g.result.Cause.NodeIndex = 2 }, "on node 2"},
-		{"another kind", struck, func(g *seen) { g.result.Cause.Kind = "service" }, "the cause is service"},
-		{"another end", struck, func(g *seen) { g.result.Cause.Message = "rank 6 (n1) died" }, "the cause is rank"},
+		{"another kind", struck, func(g *seen) { g.result.Cause.Kind = "service" },
+			"the cause is service"},
+		{"another end", struck, func(g *seen) { g.result.Cause.Message = "rank 6 (n1) died" },
+			"the cause is rank"},
 		{"no result", struck, func(g *seen) { g.result = nil }, "no result"},
 		{"no cause", struck, func(g *seen) { g.result.Cause = nil }, "no result with a cause"},
-		{"something left", struck, func(g *seen) { g.left = []string{"7: sh"} }, "still running: 7: sh"},
-		{"a daemon that is not blamed", schedule{kind: killDaemon, rank: 6}, func(*seen) {}, "want daemon-died"},
+		{"something left", struck, func(g *seen) { g.left = []string{"7: sh"} },
+			"still running: 7: sh"},
+		{"a daemon that is not blamed", schedule{kind: killDaemon, rank: 6}, func(*seen) {},
+			"want daemon-died"},
 		{"a daemon", schedule{kind: killDaemon, rank: 6}, func(g *seen) {
-			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.LostNodes = 76, 76, "daemon-died", []int{1}
+			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.LostNodes = 76, 76,
+				"daemon-died", []int{1}
 		}, ""},
 		{"another daemon", schedule{kind: killNode, rank: 6}, func(g *seen) {
-			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.LostNodes = 76, 76, "daemon-died", []int{1, 2}
+			g.code, g.result.Code, g.result.Cause.Kind, g.result.Cause.LostNodes = 76, 76,
+				"daemon-died", []int{1, 2}
 		}, "[1 2] are blamed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -28,7 +28,8 @@ import (
 
 var (
 	runsFlag = flag.Int("runs", 24, "how many runs to draw")
-	sideFlag = flag.Int("side", 2, "how many of them go on side by side: they mostly wait, but for their times 1 is right")
+	sideFlag = flag.Int("side", 2,
+		"how many of them go on side by side: they mostly wait, but for their times 1 is right")
 	seedFlag = flag.Uint64("seed", 0, "the first seed; given without -runs, the only one. 0: 1")
 )
 
@@ -37,6 +38,7 @@ const command = "../../cmd/bringupd"
 // bringupd is the program under test.
 var bringupd string
 
+// TestMain builds the program and runs the tests, or is a rank of a job.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ringVariable); dir != "" {
 		os.Exit(runRank(dir))
@@ -60,7 +62,8 @@ func runBuilt(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	bringupd = filepath.Join(bin, "bringupd")
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+strconv.FormatBool(race), "-o", bringupd, command)
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo",
+		"-race="+strconv.FormatBool(race), "-o", bringupd, command)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

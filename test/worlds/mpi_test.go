@@ -26,9 +26,11 @@ func mpis(t *testing.T) map[string][]string {
 	intel := filepath.Join(filepath.Dir(bin("BRINGUPD_TEST_INTEL")), "lib")
 	return map[string][]string{
 		"Open MPI 4": {"mpicc.openmpi"}, "MPICH 4": {"mpicc.mpich"},
-		"Open MPI 5": {filepath.Join(bin("BRINGUPD_TEST_OPENMPI"), "mpicc")}, "MPICH 5": {filepath.Join(bin("BRINGUPD_TEST_MPICH"), "mpicc")},
+		"Open MPI 5": {filepath.Join(bin("BRINGUPD_TEST_OPENMPI"), "mpicc")},
+		"MPICH 5":    {filepath.Join(bin("BRINGUPD_TEST_MPICH"), "mpicc")},
 		// It has the binary interface of MPICH, and its wheel contains no compiler.
-		"Intel MPI": {"gcc", "-I/usr/include/x86_64-linux-gnu/mpich", filepath.Join(intel, "libmpi.so.12"), "-Wl,-rpath," + intel},
+		"Intel MPI": {"gcc", "-I/usr/include/x86_64-linux-gnu/mpich",
+			filepath.Join(intel, "libmpi.so.12"), "-Wl,-rpath," + intel},
 	}
 }
 

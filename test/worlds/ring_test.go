@@ -112,14 +112,17 @@ func hold(dir string, rank, size int) error {
 func bemoan(rank int, lost error) int {
 	switch rank % 4 {
 	case 0:
-		fmt.Fprintf(os.Stderr, "Traceback (most recent call last):\n  File \"train.py\", line 210, in <module>\nConnectionResetError: [Errno 104] Connection reset by peer (%v)\n", lost)
+		fmt.Fprintf(os.Stderr,
+			"Traceback (most recent call last):\n  File \"train.py\", line 210, in <module>\nConnectionResetError: [Errno 104] Connection reset by peer (%v)\n", lost)
 		return 1
 	case 1:
-		fmt.Fprintf(os.Stderr, "terminate called after throwing an instance of 'gloo::IoException'\n  what():  [pair.cc:598] Connection closed by peer [127.0.0.1]:1\n")
+		fmt.Fprintf(os.Stderr,
+			"terminate called after throwing an instance of 'gloo::IoException'\n  what():  [pair.cc:598] Connection closed by peer [127.0.0.1]:1\n")
 		return 128 + int(syscall.SIGABRT)
 	case 2:
 		time.Sleep(20 * time.Millisecond)
-		fmt.Fprintf(os.Stderr, "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n")
+		fmt.Fprintf(os.Stderr,
+			"ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n")
 		return 3
 	default:
 		return 0
@@ -135,7 +138,8 @@ func obey(dir string) {
 	what, argument, _ := strings.Cut(string(order), " ")
 	switch what {
 	case orderExit:
-		fmt.Fprintf(os.Stderr, "Traceback (most recent call last):\n  File \"train.py\", line 211, in <module>\nValueError: the loss is not a number\n")
+		fmt.Fprintf(os.Stderr,
+			"Traceback (most recent call last):\n  File \"train.py\", line 211, in <module>\nValueError: the loss is not a number\n")
 		code, _ := strconv.Atoi(argument)
 		os.Exit(code)
 	case orderCrash:
@@ -145,7 +149,8 @@ func obey(dir string) {
 	case orderGrow:
 		grow(argument)
 	case orderAbort:
-		out, err := exec.Command(os.Getenv("BRINGUPD_TEST_PROGRAM"), "kv", "abort", argument, "the loss is not a number").CombinedOutput()
+		out, err := exec.Command(os.Getenv("BRINGUPD_TEST_PROGRAM"), "kv", "abort", argument,
+			"the loss is not a number").CombinedOutput()
 		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
 	default:
 		panic(errors.New("no such order: " + what))

@@ -23,18 +23,23 @@ type Node struct {
 // The available nodes.
 var (
 	MI250 = Node{
-		"4 MI250X, 8 dies", "form of ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie; PCI addresses not verified",
-		8, []string{"0000:c1:00.0", "0000:c6:00.0", "0000:c9:00.0", "0000:ce:00.0", "0000:d1:00.0", "0000:d6:00.0", "0000:d9:00.0", "0000:de:00.0"},
+		"4 MI250X, 8 dies",
+		"form of ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie; PCI addresses not verified",
+		8, []string{"0000:c1:00.0", "0000:c6:00.0", "0000:c9:00.0", "0000:ce:00.0", "0000:d1:00.0",
+			"0000:d6:00.0", "0000:d9:00.0", "0000:de:00.0"},
 		"0x7408", true, 0,
 	}
 	MI300X = Node{
 		"8 MI300X", "form of ROCm/k8s-device-plugin testdata/topology-parsing-mi308; PCI addresses not verified",
-		8, []string{"0000:05:00.0", "0000:26:00.0", "0000:46:00.0", "0000:65:00.0", "0000:85:00.0", "0000:a6:00.0", "0000:c6:00.0", "0000:e5:00.0"},
+		8, []string{"0000:05:00.0", "0000:26:00.0", "0000:46:00.0", "0000:65:00.0", "0000:85:00.0",
+			"0000:a6:00.0", "0000:c6:00.0", "0000:e5:00.0"},
 		"0x74a1", true, 0,
 	}
 	Max1550 = Node{
-		"6 Intel Max 1550, 12 tiles", "Aurora machine overview, docs.alcf.anl.gov; device numbers of intel/compute-runtime; PCI addresses not verified",
-		6, []string{"0000:18:00.0", "0000:42:00.0", "0000:6c:00.0", "0001:18:00.0", "0001:42:00.0", "0001:6c:00.0"},
+		"6 Intel Max 1550, 12 tiles",
+		"Aurora machine overview, docs.alcf.anl.gov; device numbers of intel/compute-runtime; PCI addresses not verified",
+		6, []string{"0000:18:00.0", "0000:42:00.0", "0000:6c:00.0", "0001:18:00.0", "0001:42:00.0",
+			"0001:6c:00.0"},
 		"0x0bd6", false, 2,
 	}
 )
@@ -53,7 +58,8 @@ func (n Node) Tree(t testing.TB) (root string) {
 		tree.file("dev/kfd", "")
 		for node := range 2 {
 			tree.file(fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/gpu_id", node), "0")
-			tree.file(fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/properties", node), "cpu_cores_count 64\nsimd_count 0\nlocation_id 0\n")
+			tree.file(fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/properties", node),
+				"cpu_cores_count 64\nsimd_count 0\nlocation_id 0\n")
 		}
 	}
 	for i, bus := range n.buses {
@@ -86,15 +92,17 @@ func (tree tree) kfd(node int, bus string, render int) {
 	}
 	folder := fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d/", node)
 	tree.file(folder+"gpu_id", fmt.Sprint(40000+node))
-	tree.file(folder+"properties", fmt.Sprintf("cpu_cores_count 0\nsimd_count 440\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id %d\n",
-		number<<8, domain, render, 11139482937205096448+uint64(node)))
+	tree.file(folder+"properties",
+		fmt.Sprintf("cpu_cores_count 0\nsimd_count 440\nvendor_id 4098\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nunique_id %d\n",
+			number<<8, domain, render, 11139482937205096448+uint64(node)))
 }
 
 // pci adds a device to the PCI bus and returns its folder.
 func (tree tree) pci(bus, vendor, device, class string, numa int) (folder string) {
 	folder = fmt.Sprintf("sys/devices/pci%s/%s", bus[:7], bus)
 	for name, text := range map[string]string{
-		"vendor": vendor, "device": device, "class": class, "numa_node": fmt.Sprint(numa), "local_cpulist": fmt.Sprintf("%d-%d", numa*32, numa*32+31),
+		"vendor": vendor, "device": device, "class": class, "numa_node": fmt.Sprint(numa),
+		"local_cpulist": fmt.Sprintf("%d-%d", numa*32, numa*32+31),
 	} {
 		tree.file(folder+"/"+name, text)
 	}

@@ -69,8 +69,10 @@ func TestZoo(t *testing.T) {
 
 # Recorded GPU nodes
 
-The [GPU checks](checks.md#gpus) are tested with the recorded facts of these machines, without GPUs. Values that a machine's
-publication does not contain are treated as if the NVIDIA driver lacked the function. Serial numbers are replaced.
+This page lists the machines and faults with which the [GPU checks](checks.md#gpus) are tested, for
+administrators who want to know what the checks report for their GPUs. The tests use recorded facts
+and no GPUs. They treat values that a recording lacks as if the NVIDIA driver lacked the function.
+Serial numbers are replaced.
 
 ## Healthy
 

@@ -49,7 +49,8 @@ func recordRun(wanted []string) error {
 		return err
 	}
 	bin := filepath.Join(place, "bringupd")
-	if out, err := exec.Command("go", "build", "-o", bin, "./cmd/bringupd").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin,
+		"./cmd/bringupd").CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}
 	if _, err := cuda.Build(filepath.Join(place, "nvml")); err != nil {
@@ -130,7 +131,8 @@ func host(rank int) string { return fmt.Sprintf("node%d", rank) }
 
 // daemon runs the daemon of a node to its end, and returns its exit code.
 func (s scenario) daemon(ctx context.Context, bin, logs string, fake nvml.Fake, rank int) int {
-	args := []string{"--uts", "sh", "-c", `hostname $0; exec "$@"`, host(rank), bin, "--log-dir=" + logs}
+	args := []string{"--uts", "sh", "-c", `hostname $0; exec "$@"`, host(rank), bin,
+		"--log-dir=" + logs}
 	args = append(args, s.flags...)
 	if s.odd[rank] != "" {
 		args = append(args, s.odd[rank])
@@ -142,10 +144,14 @@ func (s scenario) daemon(ctx context.Context, bin, logs string, fake nvml.Fake, 
 	cmd.Dir = filepath.Join(place, "work")
 	cmd.Env = []string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8", fake.Env(),
-		"SLURM_JOB_ID=" + strconv.Itoa(s.job), "SLURM_STEP_ID=0", "SLURM_PROCID=" + strconv.Itoa(rank),
-		"SLURM_NTASKS=4", "SLURM_STEP_NUM_TASKS=4", "SLURM_NNODES=4", "SLURM_STEP_NUM_NODES=4", "SLURM_NODEID=" + strconv.Itoa(rank),
-		"SLURM_LOCALID=0", "SLURM_STEP_TASKS_PER_NODE=1(x4)", "SLURM_STEP_NODELIST=node[0-3]", "SLURM_JOB_NODELIST=node[0-3]",
-		"SLURMD_NODENAME=" + host(rank), "SLURM_CLUSTER_NAME=recorded", "SLURM_SRUN_COMM_PORT=40000",
+		"SLURM_JOB_ID=" + strconv.Itoa(s.job), "SLURM_STEP_ID=0",
+		"SLURM_PROCID=" + strconv.Itoa(rank),
+		"SLURM_NTASKS=4", "SLURM_STEP_NUM_TASKS=4", "SLURM_NNODES=4", "SLURM_STEP_NUM_NODES=4",
+		"SLURM_NODEID=" + strconv.Itoa(rank),
+		"SLURM_LOCALID=0", "SLURM_STEP_TASKS_PER_NODE=1(x4)", "SLURM_STEP_NODELIST=node[0-3]",
+		"SLURM_JOB_NODELIST=node[0-3]",
+		"SLURMD_NODENAME=" + host(rank), "SLURM_CLUSTER_NAME=recorded",
+		"SLURM_SRUN_COMM_PORT=40000",
 	}
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -214,7 +220,9 @@ func cutOff(from, to string) error {
 		}
 		return nil
 	}
-	err := half(filepath.Join(signal.EventsDir, "0000.jsonl"), filepath.Join(signal.EventsDir, "0002.jsonl"), filepath.Join(signal.NodesDir, "0001.joined"))
+	err := half(filepath.Join(signal.EventsDir, "0000.jsonl"),
+		filepath.Join(signal.EventsDir, "0002.jsonl"),
+		filepath.Join(signal.NodesDir, "0001.joined"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(to, signal.NameResult), []byte(`{"v":1,"nonce":"`), 0o644)
 	}

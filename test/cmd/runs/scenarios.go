@@ -48,30 +48,51 @@ func scenarios(fake nvml.Fake) []scenario {
 	train := sh("for i in 1 2 3; do echo step $i; sleep 0.2; done")
 	return []scenario{
 		{name: "good", flags: services, driver: train},
-		{name: "driver-3", flags: services, driver: sh("echo 'Traceback: out of luck' >&2; exit 3"), code: 3},
+		{name: "driver-3", flags: services,
+			driver: sh("echo 'Traceback: out of luck' >&2; exit 3"), code: 3},
 		{name: "driver-killed", flags: services, driver: sh("kill -9 $$"), code: 137},
 		{name: "usage-64", driver: train, odd: map[int]string{2: "--settle=7s"}, code: 64},
 		{name: "launch-65", driver: train, flags: with("--interface=lo"), code: 65},
-		{name: "share-66", driver: train, flags: []string{"--join-timeout=3s"}, odd: map[int]string{2: "--log-dir=" + place + "/elsewhere"}, code: 66},
-		{name: "check-75", driver: train, flags: with("--active-check=test $SLURM_PROCID != 2 || { echo 'all_reduce: 3.1 GB/s, want 40' >&2; exit 2; }"), code: 75},
-		{name: "peer-76", driver: sh("sleep 60"), flags: services, meanwhile: killRank(2, syscall.SIGKILL), code: 76},
-		{name: "head-76", driver: sh("sleep 60"), flags: services, meanwhile: killRank(0, syscall.SIGKILL), code: 76},
-		{name: "service-77", driver: train, flags: with("--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID && exec sleep 1000; echo 'worker: cannot bind: address already in use' >&2; exit 1"), code: 77},
-		{name: "sandbox-77", driver: train, flags: with("--sandbox-cmd=test $SLURM_PROCID != 1 && exec sleep 1000; echo 'sandbox: no image' >&2; exit 12"), code: 77},
-		{name: "setup-77", driver: train, flags: with("--setup-cmd=test $SLURM_PROCID != 3 || { echo 'mount: permission denied' >&2; exit 32; }"), code: 77},
-		{name: "service-late-77", driver: sh("sleep 60"), flags: with("--worker-cmd=touch ready.$SLURM_PROCID; test $SLURM_PROCID != 1 && exec sleep 1000; sleep 2; echo 'worker: segmentation fault' >&2; kill -SEGV $$"), code: 77},
-		{name: "deadline-124", driver: train, flags: []string{"--sandbox-step", "--check-timeout=1s", "--sandbox-timeout=2s", "--peer-timeout=4s"}, code: 124},
+		{name: "share-66", driver: train, flags: []string{"--join-timeout=3s"},
+			odd: map[int]string{2: "--log-dir=" + place + "/elsewhere"}, code: 66},
+		{name: "check-75", driver: train,
+			flags: with("--active-check=test $SLURM_PROCID != 2 || { echo 'all_reduce: 3.1 GB/s, want 40' >&2; exit 2; }"), code: 75},
+		{name: "peer-76", driver: sh("sleep 60"), flags: services,
+			meanwhile: killRank(2, syscall.SIGKILL), code: 76},
+		{name: "head-76", driver: sh("sleep 60"), flags: services,
+			meanwhile: killRank(0, syscall.SIGKILL), code: 76},
+		{name: "service-77", driver: train,
+			flags: with("--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID && exec sleep 1000; echo 'worker: cannot bind: address already in use' >&2; exit 1"), code: 77},
+		{name: "sandbox-77", driver: train,
+			flags: with("--sandbox-cmd=test $SLURM_PROCID != 1 && exec sleep 1000; echo 'sandbox: no image' >&2; exit 12"), code: 77},
+		{name: "setup-77", driver: train,
+			flags: with("--setup-cmd=test $SLURM_PROCID != 3 || { echo 'mount: permission denied' >&2; exit 32; }"), code: 77},
+		{name: "service-late-77", driver: sh("sleep 60"),
+			flags: with("--worker-cmd=touch ready.$SLURM_PROCID; test $SLURM_PROCID != 1 && exec sleep 1000; sleep 2; echo 'worker: segmentation fault' >&2; kill -SEGV $$"), code: 77},
+		{name: "deadline-124", driver: train,
+			flags: []string{"--sandbox-step", "--check-timeout=1s", "--sandbox-timeout=2s",
+				"--peer-timeout=4s"}, code: 124},
 		{name: "driver-126", driver: []string{place + "/nvml"}, flags: services, code: 126},
 		{name: "driver-127", driver: []string{"trian.py"}, flags: services, code: 127},
-		{name: "interrupted-130", driver: sh("sleep 60"), flags: services, meanwhile: killRank(0, syscall.SIGINT), code: 130},
-		{name: "terminated-143", driver: sh("sleep 60"), flags: services, meanwhile: killRank(0, syscall.SIGTERM), code: 143},
-		{name: "gpu-75", flags: gpus, driver: train, gpus: map[int][]string{2: {"gpu 3 handle 15"}}, code: 75},
-		{name: "gpu-lost-75", flags: gpus, driver: sh("sleep 0.5; echo 'event 3 xid 79' >> $FAKE_NVIDIA_DIR/node2.conf; sleep 60"), code: 75},
-		{name: "gpu-events", flags: gpus, driver: sh("sleep 0.5; echo 'event 5 xid 31' >> $FAKE_NVIDIA_DIR/node1.conf; sleep 2; echo 'CUDA error: an illegal memory access was encountered' >&2; exit 1"), code: 1},
-		{name: "spares", flags: with("--nnodes=3", "--active-check=test $SLURM_PROCID != 1 || exit 2"), driver: train},
+		{name: "interrupted-130", driver: sh("sleep 60"), flags: services,
+			meanwhile: killRank(0, syscall.SIGINT), code: 130},
+		{name: "terminated-143", driver: sh("sleep 60"), flags: services,
+			meanwhile: killRank(0, syscall.SIGTERM), code: 143},
+		{name: "gpu-75", flags: gpus, driver: train,
+			gpus: map[int][]string{2: {"gpu 3 handle 15"}}, code: 75},
+		{name: "gpu-lost-75", flags: gpus,
+			driver: sh("sleep 0.5; echo 'event 3 xid 79' >> $FAKE_NVIDIA_DIR/node2.conf; sleep 60"),
+			code:   75},
+		{name: "gpu-events", flags: gpus,
+			driver: sh("sleep 0.5; echo 'event 5 xid 31' >> $FAKE_NVIDIA_DIR/node1.conf; sleep 2; echo 'CUDA error: an illegal memory access was encountered' >&2; exit 1"), code: 1},
+		{name: "spares", flags: with("--nnodes=3",
+			"--active-check=test $SLURM_PROCID != 1 || exit 2"), driver: train},
 		{name: "stopped", flags: services, meanwhile: stop},
-		{name: "running", flags: services, driver: sh("echo step 1; sleep 60"), meanwhile: until(filepath.Join(signal.ControlDir, signal.NameGateOpen)), alive: true},
-		{name: "waiting", flags: with("--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID; exec sleep 1000"), driver: train,
+		{name: "running", flags: services, driver: sh("echo step 1; sleep 60"),
+			meanwhile: until(filepath.Join(signal.ControlDir, signal.NameGateOpen)), alive: true},
+		{name: "waiting", flags: with(
+			"--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID; exec sleep 1000"),
+			driver:    train,
 			meanwhile: until(filepath.Join(signal.NodesDir, "0003.up")), alive: true},
 	}
 }
@@ -95,11 +116,13 @@ func until(name string) func(context.Context, string) error {
 // killRank returns a function that sends a signal to a node's daemon while the driver runs.
 func killRank(rank int, sig syscall.Signal) func(context.Context, string) error {
 	return func(ctx context.Context, run string) error {
-		if err := until(filepath.Join(signal.ControlDir, signal.NameGateOpen))(ctx, run); err != nil {
+		if err := until(filepath.Join(signal.ControlDir, signal.NameGateOpen))(ctx,
+			run); err != nil {
 			return err
 		}
 		time.Sleep(time.Second) // let the driver get to work
-		data, err := os.ReadFile(filepath.Join(run, signal.NodesDir, fmt.Sprintf("%04d.%s", rank, record.StateJoined)))
+		data, err := os.ReadFile(
+			filepath.Join(run, signal.NodesDir, fmt.Sprintf("%04d.%s", rank, record.StateJoined)))
 		if err != nil {
 			return err
 		}

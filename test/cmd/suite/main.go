@@ -62,7 +62,8 @@ func selectParts(parts []part, gate bool, groups []string) ([]part, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
 	for _, g := range groups {
 		if !slices.Contains(known, g) {
-			return nil, fmt.Errorf("cannot run group %s: give one of %s", g, strings.Join(known, ", "))
+			return nil, fmt.Errorf("cannot run group %s: give one of %s", g,
+				strings.Join(known, ", "))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool {

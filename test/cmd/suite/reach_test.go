@@ -35,7 +35,8 @@ var (
 func selections() (all []selection) {
 	for _, p := range allParts {
 		for command := range strings.SplitSeq(p.command, "&&") {
-			s := selection{tests: regexp.MustCompile(""), packages: packageArgs.FindAllString(command, -1)}
+			s := selection{tests: regexp.MustCompile(""),
+				packages: packageArgs.FindAllString(command, -1)}
 			if tags := tagsFlag.FindStringSubmatch(command); tags != nil {
 				s.tags = strings.Split(tags[1], ",")
 			}
@@ -77,7 +78,8 @@ func TestTaggedTestsAreRun(t *testing.T) {
 		}
 		file = strings.TrimPrefix(filepath.ToSlash(file), root+"/")
 		line := buildLine.FindSubmatch(text)
-		if line == nil || strings.Contains(string(line[1]), "linux") || strings.Contains(string(line[1]), "!") {
+		if line == nil || strings.Contains(string(line[1]), "linux") ||
+			strings.Contains(string(line[1]), "!") {
 			return nil
 		}
 		tags := tagName.FindAllString(string(line[1]), -1)
@@ -87,7 +89,9 @@ func TestTaggedTestsAreRun(t *testing.T) {
 			if name == "TestMain" || slices.Contains(byHand, name) {
 				continue
 			}
-			if !slices.ContainsFunc(parts, func(s selection) bool { return s.runs("./"+path.Dir(file), name, tags) }) {
+			if !slices.ContainsFunc(parts, func(s selection) bool {
+				return s.runs("./"+path.Dir(file), name, tags)
+			}) {
 				t.Errorf("%s: no part runs %s, which needs the tags %v", file, name, tags)
 			}
 		}

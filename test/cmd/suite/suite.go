@@ -137,7 +137,8 @@ const cleanupGrace = 20 * time.Second
 // runCommand runs a shell command in its own process group, and returns its processor time and its
 // output. An interrupt reaches the whole group. If nice is set, the command runs with a lower
 // priority.
-func (s *suite) runCommand(ctx context.Context, line string, nice bool) (time.Duration, string, error) {
+func (s *suite) runCommand(ctx context.Context, line string, nice bool) (time.Duration,
+	string, error) {
 	args := []string{"sh", "-c", line}
 	if nice {
 		args = slices.Concat([]string{"nice", "-n", "10"}, args)
@@ -196,12 +197,15 @@ func (s *suite) print(text string) {
 // printTable prints the table of all parts. Its error names the parts that failed and, in strict
 // mode, those that could not run.
 func (s *suite) printTable(took time.Duration) error {
-	slices.SortStableFunc(s.outcomes, func(a, b outcome) int { return a.result.weight() - b.result.weight() })
+	slices.SortStableFunc(s.outcomes, func(a, b outcome) int {
+		return a.result.weight() - b.result.weight()
+	})
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-60s %9s %10s  %s\n", "part", "seconds", "processor", "result")
 	var bad []string
 	for _, o := range s.outcomes {
-		fmt.Fprintf(&table, "%-60s %9.0f %10.0f  %s\n", o.name, o.took.Seconds(), o.used.Seconds(), o.verdict())
+		fmt.Fprintf(&table, "%-60s %9.0f %10.0f  %s\n", o.name, o.took.Seconds(),
+			o.used.Seconds(), o.verdict())
 		if o.result == failed || o.result == absent && s.strict && !o.lenient {
 			bad = append(bad, o.name)
 		}

@@ -14,7 +14,8 @@ const have = `have_share() { echo installed a share; }
 have_browser() { echo "NOT RUN: no browser" >&2; return 1; }
 `
 
-func runParts(t *testing.T, ctx context.Context, strict bool, parts ...part) (output string, err error) {
+func runParts(t *testing.T, ctx context.Context, strict bool,
+	parts ...part) (output string, err error) {
 	t.Helper()
 	var out strings.Builder
 	s := &suite{parts: parts, setup: have, stdout: &out, strict: strict}
@@ -22,6 +23,7 @@ func runParts(t *testing.T, ctx context.Context, strict bool, parts ...part) (ou
 	return out.String(), err
 }
 
+// TestTableNamesEveryPart checks the table and the error after parts that fail or cannot run.
 func TestTableNamesEveryPart(t *testing.T) {
 	parts := []part{
 		{name: "well", needs: []string{"share"}, command: "echo one; echo two >&2"},
@@ -49,7 +51,8 @@ func TestTableNamesEveryPart(t *testing.T) {
 			}
 			_, table, _ := strings.Cut(out, "\npart ")
 			for _, p := range tc.parts {
-				if strings.Count(out, "== "+p.name+": ") != 1 || !strings.Contains(table, "\n"+p.name+" ") {
+				if strings.Count(out, "== "+p.name+": ") != 1 ||
+					!strings.Contains(table, "\n"+p.name+" ") {
 					t.Errorf("%s is not reported once and in the table:\n%s", p.name, out)
 				}
 			}
@@ -68,9 +71,11 @@ func TestTableNamesEveryPart(t *testing.T) {
 func TestOutputIsNotMixed(t *testing.T) {
 	both := filepath.Join(t.TempDir(), "both")
 	meet := func(own, other string) string {
-		return "echo " + own + "1; touch " + both + own + "; until [ -e " + both + other + " ]; do sleep 0.01; done; echo " + own + "2; exit 1"
+		return "echo " + own + "1; touch " + both + own + "; until [ -e " + both + other +
+			" ]; do sleep 0.01; done; echo " + own + "2; exit 1"
 	}
-	out, _ := runParts(t, t.Context(), false, part{name: "x", command: meet("a", "b")}, part{name: "y", lane: computes, command: meet("b", "a")})
+	out, _ := runParts(t, t.Context(), false, part{name: "x", command: meet("a", "b")},
+		part{name: "y", lane: computes, command: meet("b", "a")})
 	for _, want := range []string{"\na1\na2\n", "\nb1\nb2\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
@@ -92,8 +97,11 @@ func TestInterrupt(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	out, err := runParts(t, ctx, false, part{name: "long", command: "touch " + started + "; sleep 60; echo over"}, part{name: "next", command: "echo no"})
-	if err == nil || strings.Contains(out, "over") || strings.Count(out, "NOT RUN: interrupted") != 4 {
+	out, err := runParts(t, ctx, false,
+		part{name: "long", command: "touch " + started + "; sleep 60; echo over"},
+		part{name: "next", command: "echo no"})
+	if err == nil || strings.Contains(out, "over") ||
+		strings.Count(out, "NOT RUN: interrupted") != 4 {
 		t.Errorf("the error is %v, and the output is:\n%s", err, out)
 	}
 }
@@ -139,8 +147,10 @@ func TestPartsAreWellFormed(t *testing.T) {
 	}
 }
 
+// TestSelectParts checks which parts the flags and the groups select.
 func TestSelectParts(t *testing.T) {
-	some := []part{{name: "a", group: "unit", gate: true}, {name: "b", group: "unit"}, {name: "c", group: "soak", gate: true}}
+	some := []part{{name: "a", group: "unit", gate: true}, {name: "b", group: "unit"},
+		{name: "c", group: "soak", gate: true}}
 	for _, tc := range []struct {
 		gate   bool
 		groups []string

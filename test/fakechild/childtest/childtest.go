@@ -61,8 +61,8 @@ func Contract(t *testing.T, in func(t *testing.T, test func(t *testing.T, s proc
 		{"a start that fails", testNoStart},
 		{"a signal of its own", testKilled},
 		{"a signal that it is sent", testSignal},
-		{"a stop that it heeds", testStop},
-		{"a stop that it does not heed", testDeaf},
+		{"a stop that it obeys", testStop},
+		{"a stop that it ignores", testDeaf},
 		{"output that others hold open", testFamily},
 		{"a stop of what it has left behind", testStopFamily},
 		{"a close", testClose},
@@ -110,7 +110,9 @@ func await(t *testing.T, what string, closed <-chan struct{}) {
 func ready(t *testing.T, s process.Starter, line string) process.Handle {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ready")
-	child := start(t, s, line, func(spec *process.Spec) { spec.Env = append(spec.Env, "READY="+path) })
+	child := start(t, s, line, func(spec *process.Spec) {
+		spec.Env = append(spec.Env, "READY="+path)
+	})
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return child
