@@ -242,6 +242,6 @@ func (o *options) addressFinder(id roles.Identity) func() (roles.NodeAddress, er
 	return sync.OnceValues(func() (roles.NodeAddress, error) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
 		defer cancel()
-		return roles.LocalAddress(ctx, id, o.interfaceName)
+		return roles.LocalAddress(ctx, id, o.interfaces)
 	})
 }

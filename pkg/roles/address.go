@@ -82,17 +82,16 @@ type netInterface struct {
 	addrs        []netip.Addr
 }
 
-// CheckInterfaces returns an error if wanted is not a list that [LocalAddress] accepts.
-func CheckInterfaces(wanted string) error {
+// ParseInterfaces returns wanted, or an error if it is not a list that [LocalAddress] accepts.
+func ParseInterfaces(wanted string) (string, error) {
 	for part := range strings.SplitSeq(wanted, ",") {
 		_, badPrefix := netip.ParsePrefix(part)
 		_, badPattern := path.Match(part, "")
 		if part == "" || badPrefix != nil && (strings.Contains(part, "/") || badPattern != nil) {
-			return fmt.Errorf("cannot use %q as network interfaces: %q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16); "+
-				"give one, or several with commas between them", wanted, part)
+			return "", fmt.Errorf("%q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16) of network interfaces", part)
 		}
 	}
-	return nil
+	return wanted, nil
 }
 
 // selectedAddress selects the address of the first interface, in the order of wanted, that has one
