@@ -56,8 +56,8 @@ func (h *Head) executeCallLocked(from requestID, m *message) {
 	do := h.calls.handle
 	h.calls.background(func(ctx context.Context) {
 		answer := &message{}
-		data, err := do(ctx, from.node, m.Name, m.data)
-		if answer.data = data; err != nil {
+		data, err := do(ctx, from.node, m.Name, m.Data)
+		if answer.Data = data; err != nil {
 			answer.Error = err.Error()
 		}
 		h.mu.Lock()
@@ -76,7 +76,7 @@ func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte)
 	}
 	p := h.ensurePeerLocked(node)
 	p.orderCount++
-	o := &pendingOrder{&message{Kind: kindOrder, Name: name, Number: p.orderCount, data: data}, make(chan *message, 1)}
+	o := &pendingOrder{&message{Kind: kindOrder, Name: name, Number: p.orderCount, Data: data}, make(chan *message, 1)}
 	p.orders = append(p.orders, o)
 	h.sendLocked(node, o.message)
 	h.mu.Unlock()
@@ -85,7 +85,7 @@ func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte)
 		if m.Error != "" {
 			return nil, errors.New(m.Error)
 		}
-		return m.data, nil
+		return m.Data, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -124,14 +124,14 @@ func (n *Node) AddRanks(places []NodeRanks) {
 
 // CallHead requests an operation from the head and waits for its result until ctx ends.
 func (n *Node) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
-	m, err := n.requestHead(ctx, &message{Kind: kindCall, Name: name, data: data})
+	m, err := n.requestHead(ctx, &message{Kind: kindCall, Name: name, Data: data})
 	switch {
 	case err != nil:
 		return nil, err
 	case m.Error != "":
 		return nil, errors.New(m.Error)
 	}
-	return m.data, nil
+	return m.Data, nil
 }
 
 // requestHead sends a request to the head and waits for its answer until ctx ends.
@@ -162,8 +162,8 @@ func (n *Node) executeOrderLocked(m *message) {
 	n.lastOrder = m.Number
 	n.cfg.Background(func(ctx context.Context) {
 		answer := &message{Kind: kindOrderDone, Number: m.Number}
-		data, err := n.cfg.HandleOrder(ctx, n.self.Node, m.Name, m.data)
-		if answer.data = data; err != nil {
+		data, err := n.cfg.HandleOrder(ctx, n.self.Node, m.Name, m.Data)
+		if answer.Data = data; err != nil {
 			answer.Error = err.Error()
 		}
 		n.mu.Lock()
@@ -202,7 +202,7 @@ func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []by
 		f.entryCounts[rank], f.waiting[rank] = max(f.entryCounts[rank], gen), gen
 	}
 	n.active = true
-	n.queueRequestLocked(&message{Kind: kindEnter, Name: name, Number: gen, Group: of.Ranks, Collect: need, data: data})
+	n.queueRequestLocked(&message{Kind: kindEnter, Name: name, Number: gen, Group: of.Ranks, Collect: need, Data: data})
 	n.mu.Unlock()
 	// Wait for the release by the head, and clean up in any case.
 	passed := ctxutil.AwaitDone(ctx, m.done)

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"bufio"
 	"context"
+	"encoding/gob"
 	"fmt"
 	"io"
 	"maps"
@@ -111,10 +112,14 @@ func (h *Head) ServeNode(ctx context.Context, node int, conn io.ReadWriteCloser)
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		writing.Go(func() { h.sendLoop(ctx, node, bell, conn, cancel) })
 		in := bufio.NewReader(conn)
+		from := gob.NewDecoder(in)
 		for {
-			m, err := readMessage(in)
-			if err != nil {
+			m := new(message)
+			if from.Decode(m) != nil {
 				break
+			}
+			if m.isLarge() {
+				from = gob.NewDecoder(in)
 			}
 			h.handleMessage(node, m)
 		}
@@ -155,6 +160,7 @@ func (h *Head) detachConn(node int, bell chan struct{}) {
 func (h *Head) sendLoop(ctx context.Context, node int, bell chan struct{}, conn io.ReadWriteCloser, cancel func()) {
 	defer cancel()
 	out := bufio.NewWriter(conn)
+	to := gob.NewEncoder(out)
 	for {
 		h.mu.Lock()
 		var queue []*message
@@ -163,8 +169,11 @@ func (h *Head) sendLoop(ctx context.Context, node int, bell chan struct{}, conn 
 		}
 		h.mu.Unlock()
 		for _, m := range queue {
-			if m.writeTo(out) != nil {
+			if to.Encode(m) != nil {
 				return
+			}
+			if m.isLarge() {
+				to = gob.NewEncoder(out)
 			}
 		}
 		if out.Flush() != nil {
@@ -305,9 +314,9 @@ func (h *Head) enterFenceLocked(from requestID, m *message) {
 	g.arrivals[from.node] = from.seq
 	g.collect = g.collect || m.Collect
 	for i := range m.Entries {
-		g.keys = append(g.keys, m.Entries[i].valueKey)
+		g.keys = append(g.keys, m.Entries[i].Slot)
 	}
-	if g.data = append(g.data, m.data...); len(g.data) > maxDataSize && g.failure == "" {
+	if g.data = append(g.data, m.Data...); len(g.data) > maxDataSize && g.failure == "" {
 		h.releaseFenceLocked(g, &message{Error: fmt.Sprintf("the data of all nodes exceeds %d GiB, the maximum", maxDataSize>>30)})
 	}
 	h.fencedNodes[from.node] = true
@@ -331,7 +340,7 @@ func (h *Head) settleFenceLocked(id fenceID, g *pendingFence, just requestID) {
 	case all:
 		release := &message{}
 		if g.collect || len(g.data)*len(g.arrivals) <= maxBroadcastSize {
-			release.data = g.data
+			release.Data = g.data
 		}
 		if g.collect {
 			release.Entries = h.collectEntriesLocked(g.keys)
@@ -352,7 +361,7 @@ func (h *Head) collectEntriesLocked(slots []valueKey) (entries []entry) {
 		if size += len(h.store[at]); size > maxCollectedSize {
 			break
 		}
-		entries = append(entries, newEntry(at, h.store[at]))
+		entries = append(entries, entry{at, h.store[at]})
 	}
 	return entries
 }
@@ -388,7 +397,7 @@ func (h *Head) failStoreLocked(e *entry) {
 		return
 	}
 	h.storeErr = fmt.Errorf("cannot store %s of %s: the store already has %s keys, the maximum",
-		e.Key, h.layout.describeOwner(e.Owner), textutil.GroupThousands(client.MaxKeys))
+		e.Slot.Key, h.layout.describeOwner(e.Slot.Owner), textutil.GroupThousands(client.MaxKeys))
 	h.log.Warn(h.storeErr.Error())
 	h.failHopelessLocked()
 }
@@ -397,16 +406,16 @@ func (h *Head) failStoreLocked(e *entry) {
 func (h *Head) storeEntriesLocked(entries []entry) {
 	for i := range entries {
 		e := &entries[i]
-		if _, known := h.store[e.valueKey]; known {
+		if _, known := h.store[e.Slot]; known {
 			continue
 		}
 		if len(h.store) >= client.MaxKeys {
 			h.failStoreLocked(e)
 			return
 		}
-		h.store[e.valueKey] = e.value
-		h.keyOwners[e.Key] = append(h.keyOwners[e.Key], e.Owner)
-		for _, at := range []valueKey{e.valueKey, {Key: e.Key}} {
+		h.store[e.Slot] = e.Value
+		h.keyOwners[e.Slot.Key] = append(h.keyOwners[e.Slot.Key], e.Slot.Owner)
+		for _, at := range []valueKey{e.Slot, {Key: e.Slot.Key}} {
 			for _, from := range h.pendingGets[at] {
 				h.answerStoredLocked(from, at)
 			}
@@ -426,7 +435,7 @@ func (h *Head) answerStoredLocked(to requestID, at valueKey) {
 	if at.Owner == "" {
 		at.Owner = owners[0]
 	}
-	h.answerLocked(to, &message{Entries: []entry{newEntry(at, h.store[at])}})
+	h.answerLocked(to, &message{Entries: []entry{{at, h.store[at]}}})
 }
 
 // handleGetLocked answers a get at once if the value is known or will never be put. Otherwise it

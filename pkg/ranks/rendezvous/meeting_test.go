@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -236,6 +237,22 @@ func TestJoinWithoutASocket(t *testing.T) {
 			n.ReportRankEnd(1, "exit code 0")
 			want(t, s.rank(0).AwaitFence(t.Context(), "f", false, ceiling), "rank 1 on n1 will not arrive: exit code 0")
 		})
+	}
+}
+
+// TestValuesOfAnySize verifies that values of any size arrive after others of any size, although
+// both sides of a connection replace their codecs after a large message.
+func TestValuesOfAnySize(t *testing.T) {
+	s := raise(t, 2, 1, true)
+	writer, reader, ctx := s.rank(0), s.rank(1), t.Context()
+	for at, size := range []int{1, client.MaxValueSize, 0, 64 << 10, 64<<10 + 1, 3} {
+		key, value := fmt.Sprint("k", at), bytes.Repeat([]byte{byte(at)}, size)
+		must(t, writer.PutValue(ctx, key, value))
+		must(t, writer.CommitValues(ctx))
+		got, _, err := reader.GetValue(ctx, key, "", ceiling)
+		if err != nil || !bytes.Equal(got, value) {
+			t.Fatalf("%d of %d bytes arrive: %v", len(got), size, err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"bufio"
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -180,10 +181,14 @@ func (n *Node) useConn(ctx context.Context, conn io.ReadWriteCloser) (heard bool
 		n.sendLoop(ctx, conn, hello)
 	})
 	in := bufio.NewReader(conn)
+	from := gob.NewDecoder(in)
 	for {
-		m, err := readMessage(in)
-		if err != nil {
+		m := new(message)
+		if from.Decode(m) != nil {
 			break
+		}
+		if m.isLarge() {
+			from = gob.NewDecoder(in)
 		}
 		heard = true
 		n.handleMessage(m)
@@ -198,7 +203,8 @@ func (n *Node) useConn(ctx context.Context, conn io.ReadWriteCloser) (heard bool
 // sendLoop sends hello and then the pending requests until ctx ends or a write fails.
 func (n *Node) sendLoop(ctx context.Context, conn io.ReadWriteCloser, hello *message) {
 	out := bufio.NewWriter(conn)
-	if hello.writeTo(out) != nil {
+	to := gob.NewEncoder(out)
+	if to.Encode(hello) != nil {
 		return
 	}
 	for {
@@ -207,8 +213,11 @@ func (n *Node) sendLoop(ctx context.Context, conn io.ReadWriteCloser, hello *mes
 		n.sentCount = len(n.unanswered)
 		n.mu.Unlock()
 		for _, m := range fresh {
-			if m.writeTo(out) != nil {
+			if to.Encode(m) != nil {
 				return
+			}
+			if m.isLarge() {
+				to = gob.NewEncoder(out)
 			}
 		}
 		if out.Flush() != nil {
@@ -257,12 +266,12 @@ func (n *Node) handleAnswerLocked(m *message) {
 	n.acks = append(n.acks, m.Seq)
 	for i := range m.Entries {
 		e := &m.Entries[i]
-		n.cache[e.valueKey] = getResult{value: e.value, owner: e.Owner}
+		n.cache[e.Slot] = getResult{value: e.Value, owner: e.Slot.Owner}
 	}
 	// Deliver the result.
 	switch asked.Kind {
 	case kindEnter:
-		n.finishRoundLocked(asked.Name, asked.Number, m.Error, m.data...)
+		n.finishRoundLocked(asked.Name, asked.Number, m.Error, m.Data...)
 	case kindGet:
 		n.completeGetLocked(asked.Slot, m)
 	case kindQueryMissing, kindCall:
@@ -290,7 +299,7 @@ func (n *Node) completeGetLocked(at valueKey, m *message) {
 	case m.Error != "":
 		g.err = errors.New(m.Error)
 	case len(m.Entries) == 1:
-		g.getResult = getResult{value: m.Entries[0].value, owner: m.Entries[0].Owner}
+		g.getResult = getResult{value: m.Entries[0].Value, owner: m.Entries[0].Slot.Owner}
 		n.cache[at] = g.getResult // also if requested without an owner
 	}
 	close(g.done)
@@ -322,7 +331,7 @@ func (n *Node) takeUnsentLocked(slots []valueKey) (entries []entry) {
 	for _, at := range slots {
 		if v := n.committed[at]; v != nil && !v.sent {
 			v.sent = true
-			entries = append(entries, newEntry(at, v.bytes))
+			entries = append(entries, entry{at, v.bytes})
 		}
 	}
 	return entries
