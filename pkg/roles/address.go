@@ -83,7 +83,11 @@ type netInterface struct {
 }
 
 // ParseInterfaces returns wanted, or an error if it is not a list that [LocalAddress] accepts.
+// An empty list selects no interface.
 func ParseInterfaces(wanted string) (string, error) {
+	if wanted == "" {
+		return "", nil
+	}
 	for part := range strings.SplitSeq(wanted, ",") {
 		_, badPrefix := netip.ParsePrefix(part)
 		_, badPattern := path.Match(part, "")
