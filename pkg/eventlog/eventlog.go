@@ -27,7 +27,7 @@ type EventLog struct {
 	events    *journal.Journal
 
 	mu           sync.Mutex
-	rank         *int                   // nil before Open; guarded by mu
+	nodeIndex    *int                   // nil before Open; guarded by mu
 	host         string                 // guarded by mu
 	phases       phaseHistory           // guarded by mu
 	completed    []record.PhaseDuration // guarded by mu
@@ -45,7 +45,7 @@ func New() *EventLog {
 // daemon has the same node index as the main daemon of its node.
 func (t *EventLog) Open(dir *signal.Dir, id roles.Identity, kind string) {
 	t.mu.Lock() // the node's checks may be running and writing events
-	t.rank, t.host = &id.NodeIndex, id.Host
+	t.nodeIndex, t.host = &id.NodeIndex, id.Host
 	t.mu.Unlock()
 	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, id.NodeIndex, id.Size)))
 	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, id.NodeIndex, id.Size)))
@@ -60,7 +60,7 @@ func (t *EventLog) WriteEvent(word EventType, fields Fields) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	line, err := Event{
-		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, NodeIndex: t.rank, Host: t.host,
+		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, NodeIndex: t.nodeIndex, Host: t.host,
 		Fields: fields, SinceNS: now.Sub(t.startTime).Nanoseconds(), Phase: t.phases.newestPhase(),
 	}.encodeLine()
 	if err == nil {

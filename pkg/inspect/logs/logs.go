@@ -94,8 +94,8 @@ func SelectByWord(ctx context.Context, run *signal.Dir, word string, node func(c
 }
 
 // isHeadLog reports whether a log belongs to the head's service, or is another log of its node.
-func isHeadLog(name string, rank int) bool {
-	return name != driverLogName && rank <= 0 && !isRankLog(name, 0)
+func isHeadLog(name string, node int) bool {
+	return name != driverLogName && node <= 0 && !isRankLog(name, 0)
 }
 
 // isRankLog reports whether a log belongs to a rank of the world.

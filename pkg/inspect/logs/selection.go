@@ -38,26 +38,26 @@ const maxConcurrentQueries = 16
 // returns false if the directory has no logs of this framework.
 func (k ServiceLogs) parseNodeIndex(name string) (int, bool) {
 	stem, isDir := strings.CutSuffix(name, ".d")
-	what, rank, ok := signal.ParseLogName(stem + ".log")
-	return max(rank, 0), ok && isDir && strings.HasPrefix(what, k.FrameworkName+"-")
+	what, node, ok := signal.ParseLogName(stem + ".log")
+	return max(node, 0), ok && isDir && strings.HasPrefix(what, k.FrameworkName+"-")
 }
 
 // listFolders lists the directories of the nodes for which wanted returns true.
-func (k ServiceLogs) listFolders(ctx context.Context, wanted func(rank int) bool) (found []serviceFolder, err error) {
+func (k ServiceLogs) listFolders(ctx context.Context, wanted func(node int) bool) (found []serviceFolder, err error) {
 	all, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range all.Names {
-		rank, ok := k.parseNodeIndex(name)
-		if !ok || !wanted(rank) {
+		node, ok := k.parseNodeIndex(name)
+		if !ok || !wanted(node) {
 			continue
 		}
 		folder, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir+"/"+name)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, serviceFolder{folder, name, rank})
+		found = append(found, serviceFolder{folder, name, node})
 	}
 	return found, nil
 }
@@ -98,18 +98,18 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 		}
 	}
 	var rows [][]string
-	for _, rank := range slices.Sorted(maps.Keys(sums)) {
-		node := roles.NodeLabel(rank, textutil.SingleLine(hosts[rank], maxNameLength))
-		files := sums[rank].files
-		rows = append(rows, []string{node, fmt.Sprintf("%d %s", files, textutil.PluralForm(files, "file")), textutil.FormatSize(uint64(sums[rank].bytes))})
+	for _, node := range slices.Sorted(maps.Keys(sums)) {
+		label := roles.NodeLabel(node, textutil.SingleLine(hosts[node], maxNameLength))
+		files := sums[node].files
+		rows = append(rows, []string{label, fmt.Sprintf("%d %s", files, textutil.PluralForm(files, "file")), textutil.FormatSize(uint64(sums[node].bytes))})
 	}
 	return len(rows), writeAligned(to, rows)
 }
 
 // WriteFiles writes the size and modification time of each file of a node, one file per line, the
 // latest last. It returns the number of files, or an error of the file system or of the writer.
-func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, rank int) (int, error) {
-	folders, err := k.listFolders(ctx, func(of int) bool { return of == rank })
+func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, node int) (int, error) {
+	folders, err := k.listFolders(ctx, func(of int) bool { return of == node })
 	if err != nil {
 		return 0, err
 	}
@@ -138,10 +138,10 @@ func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, rank int) (in
 // SelectFile selects the log of a node with the given name, or otherwise the only one with that
 // prefix, once it exists. If several have the prefix, the error is a *SelectionError. If two
 // services of the node have a log with that name, both are selected.
-func (k ServiceLogs) SelectFile(rank int, name string) Selector {
+func (k ServiceLogs) SelectFile(node int, name string) Selector {
 	chosen := ""
 	return func(ctx context.Context) (logs []Log, err error) {
-		folders, err := k.listFolders(ctx, func(of int) bool { return of == rank })
+		folders, err := k.listFolders(ctx, func(of int) bool { return of == node })
 		if err != nil {
 			return nil, err
 		}

@@ -44,9 +44,9 @@ func ReadLogs(ctx context.Context, run *timeline.Run) []LogTail {
 
 // logSelection is a log that is shown, with the number of its lines.
 type logSelection struct {
-	name           string
-	rank, maxLines int
-	priority       int // logs with lower values come first
+	name                string
+	nodeIndex, maxLines int
+	priority            int // logs with lower values come first
 }
 
 // selectLogs selects the logs that are shown, in the order in which they are shown.
@@ -59,19 +59,19 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	}
 	for _, name := range names {
 		what, node, ok := signal.ParseLogName(name)
-		w := logSelection{name: name, rank: node, maxLines: maxNodeLines, priority: 3}
+		w := logSelection{name: name, nodeIndex: node, maxLines: maxNodeLines, priority: 3}
 		switch {
 		case !ok:
 			continue
 		case what == signal.RankLogPrefix:
-			w.rank = -1 // it belongs to no node
+			w.nodeIndex = -1 // it belongs to no node
 			if cause != nil && cause.Log == name {
 				w.maxLines, w.priority = maxImportantLines, 1
 			}
 		case node < 0:
 			w.maxLines, w.priority = maxImportantLines, 0
 			if what == "driver" || what == "head" {
-				w.rank = 0
+				w.nodeIndex = 0
 			}
 		case blamed(node):
 			w.maxLines, w.priority = maxImportantLines, 1
@@ -84,14 +84,14 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	}
 	// Show the most important logs first.
 	slices.SortFunc(logs, func(a, b logSelection) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.nodeIndex, b.nodeIndex), cmp.Compare(a.name, b.name))
 	})
 	return logs[:min(len(logs), maxLogs)]
 }
 
 // newLogTail returns the last lines of a log, which may contain anything.
 func newLogTail(what logSelection, content signal.FileContent, err error) LogTail {
-	log := LogTail{Name: what.name, NodeIndex: what.rank, Size: content.Size, Lines: []string{}}
+	log := LogTail{Name: what.name, NodeIndex: what.nodeIndex, Size: content.Size, Lines: []string{}}
 	if err != nil {
 		log.Error = sanitizeSentence(err.Error())
 		return log

@@ -66,17 +66,17 @@ func decodeLine(data []byte) (e Event, version int, ok bool) {
 
 // decodedLog is the decoded content of one event log.
 type decodedLog struct {
-	rank     int
-	daemon   string
-	events   []Event
-	problems []string
+	nodeIndex int
+	daemon    string
+	events    []Event
+	problems  []string
 }
 
 // decodeEventLog decodes an event log. If the log was too large, its middle is missing.
 // decodeEventLog decodes at most the given number of lines of each part.
 func decodeEventLog(name string, content signal.FileContent, most int) decodedLog {
 	var t decodedLog
-	t.rank, t.daemon, _ = signal.ParseEventsName(name)
+	t.nodeIndex, t.daemon, _ = signal.ParseEventsName(name)
 	damaged, newer, more := 0, 0, content.Tail != nil
 	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
 	// Decode both parts, and count the lines that cannot be used.
@@ -98,7 +98,7 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 				damaged++
 				continue
 			}
-			e.NodeIndex, e.Daemon = t.rank, t.daemon
+			e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
 			t.events = append(t.events, e)
 			newer = max(newer, version)
 		}

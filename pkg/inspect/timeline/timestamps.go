@@ -48,7 +48,7 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 	})
 	// The order must not depend on which file was read first.
 	slices.SortFunc(r.eventLogs, func(a, b decodedLog) int {
-		return strings.Compare(signal.EventsName(a.daemon, a.rank, maxNodes), signal.EventsName(b.daemon, b.rank, maxNodes))
+		return strings.Compare(signal.EventsName(a.daemon, a.nodeIndex, maxNodes), signal.EventsName(b.daemon, b.nodeIndex, maxNodes))
 	})
 	for _, t := range r.eventLogs {
 		for _, problem := range t.problems {
@@ -103,8 +103,8 @@ func (n *Node) notePublished(state record.State, at time.Time) {
 
 // stateObservation is the observation of the head that a node has reached a state.
 type stateObservation struct {
-	state record.State
-	rank  int
+	state     record.State
+	nodeIndex int
 }
 
 // collectTimestamps collects times from all events: when the head began to publish each record in
@@ -124,17 +124,17 @@ func (r *runReader) collectTimestamps() (published map[string]time.Time, reached
 		}
 	}
 	for _, t := range r.eventLogs { // the head's own log comes first
-		ofHead := t.rank == 0 && t.daemon == mainDaemonKind
+		ofHead := t.nodeIndex == 0 && t.daemon == mainDaemonKind
 		for _, e := range t.events {
-			r.Nodes[t.rank].noteHost(e.Host)
+			r.Nodes[t.nodeIndex].noteHost(e.Host)
 			switch state := stateOfRecord(e.Record); {
 			case e.Name == eventlog.RecordPublished && state != "":
-				r.Nodes[t.rank].notePublished(stripGeneration(state), e.startTime())
+				r.Nodes[t.nodeIndex].notePublished(stripGeneration(state), e.startTime())
 			case e.Name == eventlog.RecordPublished && ofHead:
 				published[e.Record] = e.startTime()
 			case e.Name == eventlog.RecordSeen:
 				if wrote, known := published[e.Record]; known {
-					saw(t.rank, clockExchange{writtenAt: wrote, readAt: e.Wrote})
+					saw(t.nodeIndex, clockExchange{writtenAt: wrote, readAt: e.Wrote})
 				}
 			case e.Name == eventlog.StateReached && ofHead:
 				for _, node := range parseNodeIndices(e.NodeIndices, len(r.Nodes)) {
@@ -147,8 +147,8 @@ func (r *runReader) collectTimestamps() (published map[string]time.Time, reached
 	}
 	// Records of the nodes that the head has observed bound the offsets on the other side.
 	for seen, at := range reached {
-		if wrote, known := r.Nodes[seen.rank].publishedAt[seen.state]; known {
-			saw(seen.rank, clockExchange{writtenAt: wrote, readAt: at, fromNode: true})
+		if wrote, known := r.Nodes[seen.nodeIndex].publishedAt[seen.state]; known {
+			saw(seen.nodeIndex, clockExchange{writtenAt: wrote, readAt: at, fromNode: true})
 		}
 	}
 	return published, reached, exchanges
@@ -199,7 +199,7 @@ func (r *runReader) convertEventTimes() {
 	// A drain record counts unless the head has aborted the run.
 	orderly := r.Control.Drain.Exists && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].NodeIndex != 0)
 	for _, t := range r.eventLogs {
-		node := &r.Nodes[t.rank]
+		node := &r.Nodes[t.nodeIndex]
 		for i := range t.events {
 			e := &t.events[i]
 			e.At = node.Clock.ToHeadTime(e.Wrote)
