@@ -217,11 +217,10 @@ func (id Identity) FormatNodes(nodes []int, hostOf func(node int) string) string
 	for node := range id.Size {
 		nodesOn[hostOf(node)]++
 	}
-	isOneHost := id.Launcher == LauncherLocal && len(id.Hosts) == 0
 	hosts := make([]string, 0, len(nodes))
 	for _, node := range nodes {
 		host := hostOf(node)
-		if host == "" || nodesOn[host] > 1 || isOneHost {
+		if host == "" || nodesOn[host] > 1 || id.Launcher == LauncherLocal {
 			return textutil.FormatIndices("node", nodes)
 		}
 		hosts = append(hosts, host)

@@ -177,7 +177,7 @@ func TestFindsPlantedFaults(t *testing.T) {
 	}
 	tells(t, report, "ports", check.Fail, fmt.Sprintf("Ray's GCS cannot use port %d: port %d of ", port, port), "n0")
 	tells(t, report, "framework", check.Fail, "not found in PATH", "n1")
-	tells(t, report, "clock", check.Fail, "n1 is 1h0m0.", "n1")
+	tells(t, report, "clock", check.Fail, "node 1 is 1h0m0.", "n1")
 	tells(t, report, "head.name", check.Fail, "resolves to 127.0.0.2, but the head does not respond there", "n2")
 	tells(t, report, "head.address", check.Pass, "127.0.0.1")
 	tells(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
