@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -27,11 +28,6 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	}
 	cfg := peerlink.Config{Key: d.Dir.DeriveSecret(peerlink.SecretName), Nodes: d.id.Size, HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
 	d.peerLinks.PrepareHead(cfg, &workerLinkHandler{d}, guests)
-	// The daemons of sandboxes in a step of their own have no peer links and need heartbeat files.
-	if !d.cfg.Sandbox.Step {
-		d.linkState.healthy = func(now time.Time) bool { return d.peerLinks.AreHealthy(d.id.Size-1, now) }
-	}
-	d.linkState.allPeersHeard = d.allPeersAlive
 	// Serve the further connections of workers, by purpose.
 	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.serveRendezvousConn)
 	d.peerLinks.Head.HandleStreams(peerlink.CommandStream, d.broker.ServeConn)
@@ -47,7 +43,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				d.peerLinks.RecordTick(now)
+				d.links.RecordTick(now)
 				d.checkNetworkLink(now)
 				d.checkLinkLiveness(now)
 				told.logChanges(d, now)
@@ -68,16 +64,16 @@ type workerLinkHandler struct{ *failureTracker }
 // WorkerConnected records that a worker is connected. If it was connected before, it also polls
 // Nodes for the records that the worker has published while the head could not be notified.
 func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
-	if _, again := p.peerLinks.PeerState(nodeIndex); again {
+	if p.links.Peer(nodeIndex, time.Now()).Known {
 		p.nodeWatch.NotifyChange()
 	}
-	p.peerLinks.SetConnected(nodeIndex)
+	p.links.SetConnected(nodeIndex, time.Now())
 }
 
 // WorkerHeartbeat records a heartbeat of a worker, and whether the worker's file system is
 // unresponsive.
 func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareSick bool) {
-	p.peerLinks.RecordHeartbeat(nodeIndex, shareSick)
+	p.links.RecordHeartbeat(nodeIndex, shareSick, time.Now())
 }
 
 // WorkerNotified handles a worker's notification of a new record: the head polls Nodes.
@@ -87,8 +83,8 @@ func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 // there was no goodbye message, the worker's daemon has died. If the connection broke, the
 // heartbeat files decide whether the worker is alive.
 func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) {
-	known, _ := p.peerLinks.PeerState(nodeIndex)
-	p.peerLinks.SetDisconnected(nodeIndex, how)
+	known := p.links.Peer(nodeIndex, time.Now())
+	p.links.SetDisconnected(nodeIndex, how)
 	p.nodeWatch.NotifyChange()
 	switch how {
 	case peerlink.Closed:
@@ -139,8 +135,8 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sic
 // publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
 // failure that the job cannot tolerate ends the run.
 func (d *failureTracker) followNodes(ctx context.Context) {
-	daemons, sandboxes := health.NewLiveness(d.timing), health.NewLiveness(d.timing)
-	standbys := health.NewLiveness(standbyTiming(d.timing))
+	daemons, sandboxes := detector.New(d.timing, d.links), detector.New(d.timing, nil)
+	standbys := detector.New(standbyTiming(d.timing), d.links)
 	read, lost := make(map[string]bool), make(map[int]bool)
 	note := d.Events.NodesObserver()
 	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
@@ -160,9 +156,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		}
 		// Check the heartbeats of the members.
 		alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false)
-		daemons.RecordPoll(alive, l.PolledAt)
-		d.applyLinkLiveness(daemons, alive, l.PolledAt)
-		if silent := newlyLost(daemons.LostPeers(), lost); len(silent) > 0 {
+		if silent := newlyLost(daemons.RecordPoll(alive, l.PolledAt), lost); len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {
@@ -170,15 +164,13 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		}
 		// Check those of the spares, which are less frequent.
 		resting := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), true)
-		standbys.RecordPoll(resting, l.PolledAt)
-		d.applyLinkLiveness(standbys, resting, l.PolledAt)
-		if silent := standbys.LostPeers(); len(silent) > 0 {
+		if silent := standbys.RecordPoll(resting, l.PolledAt); len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, standbys, l.PolledAt)
 		}
 		// Choose the team, and check the heartbeats of sandboxes with their own daemons.
 		d.updateTeam(l)
-		sandboxes.RecordPoll(expectedSandboxes(l, d.cfg.Sandbox.Step), l.PolledAt)
-		if silent := sandboxes.LostPeers(); len(silent) > 0 {
+		silent := sandboxes.RecordPoll(expectedSandboxes(l, d.cfg.Sandbox.Step), l.PolledAt)
+		if len(silent) > 0 {
 			d.declareSandboxesLost(silent, sandboxes, l)
 		}
 		return false
@@ -235,20 +227,15 @@ func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind
 // declarePeersLost declares silent peers lost. If all peers are silent, or one of them is known
 // only by its heartbeat files, the reason may be the head's own mount, or the file system.
 // Therefore a write must first prove that the file system works.
-func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *health.Liveness, at time.Time) {
-	byFiles := func(nodeIndex int) bool { return d.lossKind(nodeIndex) == health.PeerLost }
+func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *detector.Detector, at time.Time) {
+	byFiles := func(nodeIndex int) bool { return d.links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
 	if d.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
 		if err := d.verifyShareWritable(ctx); err != nil {
 			d.CancelRun(health.AsFailure(err))
 			return
 		}
 	}
-	quiet := liveness.SilenceOf(silent[0])
-	for _, f := range d.lossFailures(silent, quiet) {
-		// The peer may have failed as early as the time of its first missing heartbeat.
-		f.RecordDelay = max(0, quiet-d.timing.HeartbeatInterval)
-		d.recordLoss(f, f.LostNodes, at)
-	}
+	d.recordSilence(silent, liveness.SilenceOf(silent[0]), at)
 }
 
 // verifyShareWritable verifies that this node can write to the shared file system.
@@ -259,7 +246,7 @@ func (d *failureTracker) verifyShareWritable(ctx context.Context) error {
 }
 
 // declareSandboxesLost declares the sandboxes of silent daemons lost, if too few others are left.
-func (d *failureTracker) declareSandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
+func (d *failureTracker) declareSandboxesLost(silent []int, liveness *detector.Detector, l signal.Listing) {
 	lost := append(l.NodesIn(record.StateSandboxFailed), silent...)
 	slices.Sort(lost)
 	if !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(slices.Compact(lost)), d.membership.Count()) {
@@ -465,26 +452,20 @@ func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.D
 	d.settling.Store(true)
 	defer d.settling.Store(false)
 	d.nodeWatch.SpeedUp()
-	for end := time.Now().Add(within); time.Now().Before(end) && d.hasUncertainPeer(d.nodeWatch.LastListing(), time.Now(), asked); {
+	for end := time.Now().Add(within); time.Now().Before(end) && d.hasUncertainPeer(time.Now(), asked); {
 		if !ctxutil.SleepContext(ctx, statePollInterval) {
 			return
 		}
 	}
 }
 
-// hasUncertainPeer reports whether it is uncertain for any peer if it is alive: its peer link has
-// ended and there is no new one, its heartbeat is overdue (see peerlink.MaxLateHeartbeats), or it
-// was asked for a heartbeat and has not answered. It ignores peers without a link for longer than
-// the peer timeout, because the heartbeat files decide about them.
-func (d *failureTracker) hasUncertainPeer(l signal.Listing, now, asked time.Time) bool {
-	missed := d.lostNodes()
-	for nodeIndex := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false) {
-		at, connected := d.peerLinks.LastHeartbeat(nodeIndex, now)
-		quiet, ever := d.peerLinks.PeerSilence(nodeIndex, now)
-		if !ever || missed[nodeIndex] || !connected && quiet > d.timing.SilenceTimeout+d.timing.MaxPollInterval {
-			continue
-		}
-		if !connected || !d.peerLinks.Head.WorkerTCPState(nodeIndex).Connected || at.Before(asked) || now.Sub(at) > peerlink.MaxLateHeartbeats*d.cfg.Times.LinkHeartbeatInterval() {
+// hasUncertainPeer reports whether it is uncertain for any peer that is not lost if it is alive. See
+// [detector.Links.IsUncertain].
+func (d *failureTracker) hasUncertainPeer(now, asked time.Time) bool {
+	lost := d.lostNodes()
+	limit := d.timing.SilenceTimeout + d.timing.MaxPollInterval
+	for nodeIndex := range d.monitoredPeers() {
+		if !lost[nodeIndex] && d.links.IsUncertain(nodeIndex, limit, now, asked) {
 			return true
 		}
 	}

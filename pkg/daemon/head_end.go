@@ -200,7 +200,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
 	blind := h.nodeWatch.UnresponsiveFor() > lifecycle.UnresponsiveTimeout
-	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(nodeIndex int) bool { return !h.peerLinks.IsConnected(nodeIndex) }) {
+	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(nodeIndex int) bool { return !h.links.Peer(nodeIndex, time.Now()).Connected }) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
@@ -221,7 +221,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
 	missing := slices.DeleteFunc(last.NodesNotIn(record.StateDone, h.id.Size), func(nodeIndex int) bool {
-		return nodeIndex == 0 || lost[nodeIndex] || h.peerLinks.HasEnded(nodeIndex, blind)
+		return nodeIndex == 0 || lost[nodeIndex] || h.links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
 	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -152,7 +153,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	if h.cfg.Lifeline == config.LinkOff || h.id.Size == 1 {
 		return nil, nil
 	}
-	lines, where, err := peerlink.OpenLinks(h.cfg.Network, h.cfg.Times.LinkHeartbeatInterval(), address, h.id.Host)
+	lines, where, err := peerlink.OpenLinks(h.cfg.Network, address, h.id.Host)
 	if err != nil && h.cfg.Lifeline == config.LinkOn {
 		return nil, health.NewFailure(health.Launch, "cannot offer peer links on %s: %v; give --lifeline=auto", h.nodeName(0), err)
 	}
@@ -161,8 +162,20 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 		return nil, nil
 	}
 	h.peerLinks = lines
-	// must be set before [node.startRunTasks], because its tasks read it
-	h.linkState = &linkState{Liveness: lines.Liveness}
+	// The links must be set before [node.startRunTasks], because its tasks read them.
+	links := detector.Config{
+		Interval: h.cfg.Times.LinkHeartbeatInterval(),
+		Required: h.id.Size - 1, NeededPeers: h.tracker.monitoredPeers,
+		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
+		// the unresponsive file system.
+		OutageLimit: h.timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
+		TCPState:    func(node int) peerlink.TCPState { return lines.Head.WorkerTCPState(node) },
+	}
+	// The daemons of sandboxes in a step of their own have no peer links and need heartbeat files.
+	if h.cfg.Sandbox.Step {
+		links.Required = 0
+	}
+	h.links = detector.NewLinks(links, time.Now())
 	return where, nil
 }
 
@@ -435,9 +448,7 @@ func (h *head) openGate() error {
 	h.timeToGate = time.Since(h.members.started)
 	h.reportUp("the gate is open")
 	// From now on the file system may be unresponsive, and is polled rarely.
-	if h.peerLinks != nil {
-		h.peerLinks.SetRunning(h.cfg.Times.ToleratesShareOutage())
-	}
+	h.links.SetRunning(h.cfg.Times.ToleratesShareOutage())
 	h.nodeWatch.SlowDown(h.timing.MaxPollInterval)
 	h.ControlWatch.SlowDown(h.timing.MaxPollInterval)
 	h.Background(h.roundTrip.MeasureRoundTrips)

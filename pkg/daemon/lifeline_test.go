@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -108,8 +109,8 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		w := &worker{node: bare(t, deps.Config{Config: config.Config{Times: config.DefaultTimeouts()}}, nil)}
-		w.Log, w.linkState = zap.New(core), &linkState{Liveness: peerlink.NewLiveness(time.Second)}
-		w.link = &headLink{Liveness: w.linkState.Liveness}
+		w.Log, w.links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+		w.link = new(headLink)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
 		w.watchHeadLink(ctx)
@@ -132,8 +133,8 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		}
 		w := &worker{node: bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}}, dir)}
 		w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
-		w.linkState = &linkState{Liveness: peerlink.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
-		w.link = &headLink{Liveness: w.linkState.Liveness}
+		w.links = detector.NewLinks(detector.Config{Interval: w.cfg.Times.LinkHeartbeatInterval()}, time.Now())
+		w.link = new(headLink)
 		w.Background(w.ControlWatch.Run)
 		w.Background(w.watchHeadLink)
 		w.slowPolling()
@@ -666,7 +667,7 @@ func TestDeathsOfALoss(t *testing.T) {
 				line.sick.Store(true) // it sends heartbeats, but reports its file system as unresponsive
 				beats := health.HeadHeartbeatTiming(6*time.Second, 1)
 				// Wait until the peer is missed, but not yet declared lost.
-				ctxutil.SleepContext(bounded(t), beats.HeartbeatInterval*(peerlink.MaxLateHeartbeats+1))
+				ctxutil.SleepContext(bounded(t), 3*beats.HeartbeatInterval)
 				touch(t, mark+".2")
 				if !tc.kills {
 					line.sick.Store(false)
@@ -695,29 +696,28 @@ func TestCalm(t *testing.T) {
 			t.Fatal(err)
 		}
 		wire, told := &network{Network: net.Host("n1")}, &connected{up: make(chan struct{})}
-		ends := &peerlink.Links{Liveness: peerlink.NewLiveness(cfg.HeartbeatInterval), Head: peerlink.NewHead(cfg, listener, nobody{})}
-		worker := &headLink{Liveness: peerlink.NewLiveness(cfg.HeartbeatInterval)}
+		ends := peerlink.NewHead(cfg, listener, nobody{})
+		worker, links := new(headLink), detector.Config{Interval: cfg.HeartbeatInterval, Required: 1}
+		toHead, toWorker := detector.NewLinks(links, time.Now()), detector.NewLinks(links, time.Now())
 		worker.worker = peerlink.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
 		ctx, end := context.WithCancel(bounded(t))
 		var both sync.WaitGroup
-		both.Go(func() { ends.Head.Run(ctx) })
+		both.Go(func() { ends.Run(ctx) })
 		both.Go(func() { worker.worker.Run(ctx) })
 		defer both.Wait()
 		defer end()
-		ends.SetConnected(1)
-		worker.SetConnected(0)
-		config := deps.Config{Config: config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Timeouts{Peer: 8 * ceiling}}}
-		judge := bareHead(t, config, nil).tracker
-		judge.peerLinks = ends
-		judge.membership.ExpectedPeers(listing(t, "0001.joined"))
+		toWorker.TCPState = ends.WorkerTCPState
+		toHead.TCPState = func(int) peerlink.TCPState { return worker.worker.TCPState() }
+		toWorker.SetConnected(1, time.Now())
+		toHead.SetConnected(0, time.Now())
 		for _, want := range []bool{true, false} {
 			if !want {
 				wire.refuses.Store(true)
 				wire.cut()
 			}
 			for {
-				atHead, atWorker := ends.AreHealthy(1, time.Now()), worker.isHealthy(time.Now())
-				doubted := judge.hasUncertainPeer(signal.Listing{}, time.Now(), time.Time{})
+				atHead, atWorker := toWorker.AreHealthy(time.Now()), toHead.AreHealthy(time.Now())
+				doubted := toWorker.IsUncertain(1, ceiling, time.Now(), time.Time{})
 				if atHead == want && atWorker == want && doubted != want {
 					break
 				}
@@ -735,31 +735,31 @@ func TestBereft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		story    func(*peerlink.Liveness) // nil: there is no peer link
+		story    func(*detector.Links) // nil: there is no peer link
 		forsaken bool
 		want     bool
 	}{
 		{"no lifeline", nil, false, false},
 		{"no peer link, and nobody makes an end", nil, true, true},
-		{"never connected", func(*peerlink.Liveness) {}, false, false},
-		{"connected", func(s *peerlink.Liveness) { s.SetConnected(0) }, false, false},
-		{"connected, and nobody makes an end", func(s *peerlink.Liveness) { s.SetConnected(0) }, true, true},
-		{"broken", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Broken) }, false, false},
-		{"closed", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Closed) }, false, true},
-		{"refused", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Refused) }, false, true},
-		{"left", func(s *peerlink.Liveness) { s.SetConnected(0); s.SetDisconnected(0, peerlink.Goodbye) }, false, true},
-		{"closed, and back", func(s *peerlink.Liveness) {
-			s.SetConnected(0)
+		{"never connected", func(*detector.Links) {}, false, false},
+		{"connected", func(s *detector.Links) { s.SetConnected(0, time.Now()) }, false, false},
+		{"connected, and nobody makes an end", func(s *detector.Links) { s.SetConnected(0, time.Now()) }, true, true},
+		{"broken", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Broken) }, false, false},
+		{"closed", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Closed) }, false, true},
+		{"refused", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Refused) }, false, true},
+		{"left", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Goodbye) }, false, true},
+		{"closed, and back", func(s *detector.Links) {
+			s.SetConnected(0, time.Now())
 			s.SetDisconnected(0, peerlink.Closed)
-			s.SetConnected(0)
+			s.SetConnected(0, time.Now())
 		}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := new(worker)
+			w := &worker{node: new(node)}
 			w.headGone.Store(tc.forsaken)
 			if tc.story != nil {
-				w.link = &headLink{Liveness: peerlink.NewLiveness(time.Second)}
-				tc.story(w.link.Liveness)
+				w.links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+				tc.story(w.links)
 			}
 			if got := w.isHeadUnreachable(); got != tc.want {
 				t.Errorf("it is %t, want %t", got, tc.want)

@@ -36,15 +36,18 @@ type failureTracker struct {
 	failures []health.ObservedFailure // failures so far, guarded by mu
 }
 
+// monitoredPeers returns the members that should be alive, with their heartbeats.
+func (d *failureTracker) monitoredPeers() map[int]int64 {
+	return d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false)
+}
+
 // isEveryPeer reports whether the silent nodes are exactly the peers that should be alive.
 func (d *failureTracker) isEveryPeer(silent []int) bool {
-	alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false)
-	for _, nodeIndex := range silent {
-		if _, needed := alive[nodeIndex]; !needed {
-			return false
-		}
-	}
-	return len(silent) == len(alive)
+	alive := d.monitoredPeers()
+	return len(silent) == len(alive) && !slices.ContainsFunc(silent, func(nodeIndex int) bool {
+		_, needed := alive[nodeIndex]
+		return !needed
+	})
 }
 
 // recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
@@ -72,85 +75,23 @@ func (d *failureTracker) lostNodes() map[int]bool {
 	return missed
 }
 
-// applyLinkLiveness reports the heartbeats that have arrived on the peer links to daemons, which
-// otherwise knows only those in listings. alive are the nodes that should be alive.
-func (d *failureTracker) applyLinkLiveness(daemons *health.Liveness, alive map[int]int64, now time.Time) {
-	if d.peerLinks == nil {
-		return
-	}
-	for nodeIndex := range alive {
-		if at, heard := d.peerLinks.LastHeartbeat(nodeIndex, now); heard {
-			daemons.RecordSignOfLife(nodeIndex, at)
-		}
-		// A peer with an unresponsive file system cannot write heartbeat files. If this node could not
-		// poll either, the whole file system has failed, and this node's mount may recover a moment
-		// before the peer's: then the peer is not lost.
-		if known, _ := d.peerLinks.PeerState(nodeIndex); known.ShareUnresponsive {
-			daemons.ExcuseStall(nodeIndex)
-		}
-	}
-}
-
 // checkLinkLiveness declares peers lost by their heartbeats on the peer links alone, while the job
 // runs and no poll of the file system succeeds. If all peers are silent, this node itself may be
 // unreachable, which watchShare handles.
 func (d *failureTracker) checkLinkLiveness(now time.Time) {
-	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.peerLinks.IsRunning() || d.RunCtx.Err() != nil {
+	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.links.IsRunning() || d.RunCtx.Err() != nil {
 		return
 	}
-	// silent are the nodes whose heartbeats have stopped for the peer timeout. unheard also has those
-	// that will be silent in less than a heartbeat interval, and those that never had a link.
-	var silent, unheard []int
-	longest := time.Duration(0)
-	missed := d.lostNodes()
-	for nodeIndex := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
-		quiet, ever := d.peerLinks.PeerSilence(nodeIndex, now)
-		if !ever || quiet >= d.timing.SilenceTimeout-d.cfg.Times.LinkHeartbeatInterval() {
-			unheard = append(unheard, nodeIndex)
-		}
-		if ever && quiet >= d.timing.SilenceTimeout && !missed[nodeIndex] {
-			silent, longest = append(silent, nodeIndex), max(longest, quiet)
-		}
-	}
-	if len(silent) == 0 || d.isEveryPeer(unheard) {
-		return
-	}
-	slices.Sort(silent)
-	for _, f := range d.lossFailures(silent, longest) {
-		f.RecordDelay = max(0, longest-d.timing.HeartbeatInterval)
-		d.recordLoss(f, f.LostNodes, now)
-	}
+	silent, longest := d.links.SilentPeers(d.monitoredPeers(), d.lostNodes(), d.timing.SilenceTimeout, now)
+	d.recordSilence(silent, longest, now)
 }
 
-// allPeersAlive reports whether every peer that should be alive has sent a heartbeat on its link
-// within the peer timeout plus one interval. The interval leaves checkLinkLiveness time to declare
-// a peer lost before this node stops tolerating the unresponsive file system.
-func (d *failureTracker) allPeersAlive(now time.Time) bool {
-	for nodeIndex := range d.membership.MonitoredPeers(d.membership.ExpectedPeers(d.nodeWatch.LastListing()), false) {
-		if quiet, ever := d.peerLinks.PeerSilence(nodeIndex, now); !ever || quiet >= d.timing.SilenceTimeout+d.cfg.Times.LinkHeartbeatInterval() {
-			return false
-		}
-	}
-	return true
-}
-
-// lossKind classifies the loss of a silent worker according to its peer link.
-func (d *failureTracker) lossKind(nodeIndex int) health.Kind {
-	if d.peerLinks == nil {
-		return health.PeerLost
-	}
-	known, ever := d.peerLinks.PeerState(nodeIndex)
-	switch {
-	case !ever:
-		return health.PeerLost
-	case !known.Connected && known.CloseReason == peerlink.Goodbye: // it could not publish that it has ended
-		return health.HostHangs
-	case known.Connected && (known.ShareUnresponsive || d.peerLinks.Head.WorkerTCPState(nodeIndex).Acknowledges):
-		return health.HostHangs
-	case !known.Connected && known.CloseReason == peerlink.Broken:
-		return health.DaemonDied // the kernel of its host is alive, because it has sent the reset
-	default:
-		return health.HostLost
+// recordSilence records the loss of nodes that have been silent for quiet, as detected at the given
+// time. They may have failed as early as the time of their first missing heartbeat.
+func (d *failureTracker) recordSilence(silent []int, quiet time.Duration, at time.Time) {
+	for _, f := range d.lossFailures(silent, quiet) {
+		f.RecordDelay = max(0, quiet-d.timing.HeartbeatInterval)
+		d.recordLoss(f, f.LostNodes, at)
 	}
 }
 
@@ -161,7 +102,7 @@ func (d *failureTracker) lossFailures(silent []int, quiet time.Duration) []*heal
 	since := quiet.Round(time.Second / 10)
 	kinds := make(map[health.Kind][]int)
 	for _, nodeIndex := range silent {
-		kind := d.lossKind(nodeIndex)
+		kind := d.links.LossKind(nodeIndex, time.Now())
 		kinds[kind] = append(kinds[kind], nodeIndex)
 	}
 	if f := d.headCutOffFailure(kinds[health.HostLost], since); f != nil {
@@ -196,7 +137,7 @@ type shareOutageReporter struct {
 // logChanges logs an outage that lasts longer than the peer timeout, and its end. It must be called
 // regularly.
 func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
-	sick := d.peerLinks.UnresponsivePeers()
+	sick := d.links.UnresponsivePeers()
 	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		sick = append([]int{0}, sick...)
 	}
@@ -208,7 +149,7 @@ func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
 		*o = shareOutageReporter{}
 	case o.since.IsZero():
 		o.since = now
-	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.peerLinks.IsRunning() && d.RunCtx.Err() == nil:
+	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.links.IsRunning() && d.RunCtx.Err() == nil:
 		o.reported = true
 		d.Log.Warn("the shared file system does not respond to "+d.nodeNames(sick)+": the job continues while every peer link is healthy, for at most --share-timeout",
 			zap.Duration("timeout", d.cfg.Times.Share))

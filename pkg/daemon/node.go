@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -33,7 +34,7 @@ type node struct {
 	*lifecycle.Publisher
 	children   *service.Children
 	privateDir *service.TempDir
-	linkState  *linkState // nil if this daemon has no peer link
+	links      *detector.Links // nil if this daemon has no peer link
 	placement  membership.Placement
 	telemetry  *telemetry.Telemetry
 

@@ -14,6 +14,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health/detector"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -62,7 +64,9 @@ func TestHeadAtRest(t *testing.T) {
 				ctx, stop := context.WithTimeout(t.Context(), 3*rest)
 				defer stop()
 				n := bare(t, cfg, dir)
-				n.linkState = &linkState{healthy: func(time.Time) bool { return true }}
+				n.links = detector.NewLinks(detector.Config{Interval: time.Hour}, time.Now())
+				n.links.Required, n.links.TCPState = 1, func(int) peerlink.TCPState { return peerlink.TCPState{Acknowledges: true} }
+				n.links.SetConnected(1, time.Now())
 				var pulse sync.WaitGroup
 				pulse.Go(func() { n.heartbeatTask(signal.ControlDir, record.StateHeartbeat)(ctx) })
 				seen, at, beats := "", time.Now(), 0

@@ -70,16 +70,14 @@ func (n *node) watchShare(ctx context.Context) {
 // the job runs, no daemon needs the file system: as long as heartbeats of all peers arrive on the
 // peer links, only records are lost.
 func (n *node) toleratesShareOutage(now time.Time) bool {
-	return n.cfg.Times.ToleratesShareOutage() && n.linkState.canReplaceShare(now)
+	return n.cfg.Times.ToleratesShareOutage() && n.links.CanReplaceShare(now)
 }
 
 // shareTimeoutFailure returns the failure that the file system has not answered for silence. If
 // there have been no heartbeats on the peer links either, the failure is that this node is cut off.
 func (n *node) shareTimeoutFailure(silence time.Duration) *health.Failure {
-	if n.linkState != nil {
-		if unheard, ever := n.linkState.TotalSilence(time.Now()); ever && unheard > n.timing.SilenceTimeout {
-			return n.cutOffFailure(fmt.Sprintf("neither another node nor the shared file system has responded for %s", min(unheard, silence).Round(time.Second/10)))
-		}
+	if unheard, ever := n.links.TotalSilence(time.Now()); ever && unheard > n.timing.SilenceTimeout {
+		return n.cutOffFailure(fmt.Sprintf("neither another node nor the shared file system has responded for %s", min(unheard, silence).Round(time.Second/10)))
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot continue: the shared file system has not responded to %s for %s: check whether %s hangs on that node",
 		n.nodeName(n.id.NodeIndex), silence.Round(time.Second/10), n.Dir.Path())
@@ -104,7 +102,7 @@ func (n *node) heartbeatTask(sub string, state record.State) func(ctx context.Co
 			}
 			// Skip heartbeats that are not needed.
 			now := time.Now()
-			if n.linkState.allLinksHealthy(now) && refused == 0 && now.Sub(last) < n.cfg.Times.RelaxedPollInterval() {
+			if n.links.AreHealthy(now) && refused == 0 && now.Sub(last) < n.cfg.Times.RelaxedPollInterval() {
 				continue
 			}
 			if rests++; n.placement.IsStandby() && rests%standbyBeatFactor != 0 {
@@ -154,7 +152,7 @@ func (n *node) writeHeartbeat(ctx context.Context, sub string, state record.Stat
 // interface is down. It does not depend on the file system, which may be unresponsive for the same
 // reason.
 func (n *node) checkNetworkLink(now time.Time) {
-	silence, ever := n.linkState.TotalSilence(now)
+	silence, ever := n.links.TotalSilence(now)
 	if !ever || silence < n.timing.SilenceTimeout || n.RunCtx.Err() != nil {
 		return
 	}
@@ -168,8 +166,8 @@ func (n *node) checkNetworkLink(now time.Time) {
 func (n *node) linkDownFailure() *health.Failure {
 	address, _ := n.cfg.Address()
 	addr, err := netip.ParseAddr(address.Address)
-	if n.linkState != nil && n.linkState.localAddress != nil {
-		addr, err = n.linkState.localAddress(), nil
+	if local, linked := n.links.LocalAddr(); linked {
+		addr, err = local, nil
 	}
 	if err != nil {
 		return nil

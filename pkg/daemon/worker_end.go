@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -24,7 +25,7 @@ type headLinkHandler struct{ *worker }
 // HeadConnected records that the link is up, and polls Control for records that the head has
 // published before.
 func (p *headLinkHandler) HeadConnected() {
-	p.link.SetConnected(0)
+	p.links.SetConnected(0, time.Now())
 	p.ControlWatch.NotifyChange()
 	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
@@ -33,7 +34,7 @@ func (p *headLinkHandler) HeadConnected() {
 // HeadHeartbeat records a heartbeat of the head. If it is a notification of a new record (nudge),
 // the node polls Control. With many nodes, the polls of all nodes are spread over time at random.
 func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
-	p.link.RecordHeartbeat(0, false)
+	p.links.RecordHeartbeat(0, false, time.Now())
 	if !nudge {
 		return
 	}
@@ -53,9 +54,9 @@ func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
 // it is the head. And a device in the network may reset or close a connection and refuse the next
 // one. In these cases the head is declared lost only if its heartbeat files have stopped, too.
 func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
-	_, ever := p.link.PeerState(0)
+	ever := p.links.Peer(0, time.Now()).Known
 	if ever {
-		p.link.SetDisconnected(0, how)
+		p.links.SetDisconnected(0, how)
 	}
 	if how == peerlink.Goodbye && p.EndKnownCtx.Err() != nil {
 		// the end of the run is known, so this node need not wait for the head
@@ -111,19 +112,12 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 // stops waiting for the head. own is the state in the name of this daemon's own heartbeat files.
 func (w *worker) followControl(own record.State) func(ctx context.Context) {
 	return func(ctx context.Context) {
-		liveness := health.NewLiveness(w.timing)
+		liveness := detector.New(w.timing, w.links)
 		ends, note := false, w.Events.ControlObserver()
 		_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-			// Count heartbeats of both kinds: files and those on the peer link.
+			// Decide whether the head is lost, and look for a published end.
 			note(l, w.id.Size)
-			liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)
-			if w.link != nil {
-				if at, heard := w.link.LastHeartbeat(0, l.PolledAt); heard {
-					liveness.RecordSignOfLife(0, at)
-				}
-			}
-			// Look for a published end, and decide whether the head is lost.
-			lost := len(liveness.LostPeers()) > 0
+			lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)) > 0
 			ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
 			if !lost {
 				return false
@@ -211,11 +205,8 @@ func (w *worker) isHeadUnreachable() bool {
 // linkCloseReason reports whether this node had a peer link that has ended, and returns how it
 // ended.
 func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
-	if w.link == nil {
-		return 0, false
-	}
-	known, ever := w.link.PeerState(0)
-	return known.CloseReason, ever && !known.Connected
+	known := w.links.Peer(0, time.Now())
+	return known.CloseReason, known.Known && !known.Connected
 }
 
 // recordHeadLoss ends this node by failure f, the loss of the head. A write must first prove that
@@ -247,11 +238,11 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 	if w.link == nil {
 		return w.headLossMessages().HeartbeatsMissing(quiet)
 	}
-	known, ever := w.link.PeerState(0)
+	known := w.links.Peer(0, time.Now())
 	switch {
-	case !ever && w.link.worker.IsHeadPortClosed(ctx):
+	case !known.Known && w.link.worker.IsHeadPortClosed(ctx):
 		return w.headLossMessages().NeverAccepted(quiet)
-	case !ever:
+	case !known.Known:
 		return w.headLossMessages().HeartbeatsMissing(quiet)
 	}
 	if f := w.linkDownFailure(); f != nil {
@@ -288,13 +279,13 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 			if newest := l.Heartbeats(record.StateHeartbeat)[0]; newest > beat {
 				beat, since = newest, l.PolledAt
 			}
-			if at, heard := w.link.LastHeartbeat(0, l.PolledAt); heard && at.After(since) {
-				since = at // it is connected again, and sends heartbeats
+			if head := w.links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
+				since = head.LastCounted // it is connected again, and sends heartbeats
 			}
 			return l.Polls > before.Polls+1 && l.PolledAt.Sub(since) >= quiet
 		})
 		// blind: the file system is unresponsive, and the peer link alone decides.
-		blind := quiet == 0 && w.link.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
+		blind := quiet == 0 && w.links.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
 		switch {
 		case err != nil && !blind:
 		case w.EndKnownCtx.Err() != nil:
@@ -445,7 +436,8 @@ func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.EnterPhase(record.PhaseEnd)
 	w.finishWith(end)
-	if w.isLinkHealthy() {
+	if w.links.AreHealthy(time.Now()) {
+		// The head's goodbye message will arrive, so that this node need not poll often.
 		w.ControlWatch.SlowDown(w.timing.MaxPollInterval)
 	}
 	// End the children and report to the user.
@@ -506,15 +498,12 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) {
 		defer stop()
 	}
 	wait := w.ControlWatch.WaitListing
-	if w.isLinkHealthy() {
+	if w.links.AreHealthy(time.Now()) {
+		// The head's goodbye message will arrive, so that this node need not poll often.
 		wait = w.ControlWatch.FollowListings
 	}
 	_, _ = wait(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHeadFinished) })
 }
-
-// isLinkHealthy reports whether the peer link is healthy. Then the head's goodbye message will
-// arrive, and this node need not poll often for records that come before it.
-func (w *worker) isLinkHealthy() bool { return w.link != nil && w.link.isHealthy(time.Now()) }
 
 // sendGoodbye sends the head a goodbye message on the peer link, if there is one: this daemon ends
 // in order, and has not died.

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -34,50 +35,39 @@ const (
 
 // headLink is a worker's peer link.
 type headLink struct {
-	*peerlink.Liveness // state of the head, as node 0
-	worker             *peerlink.Worker
-	exitCodePlus1      atomic.Int32  // the run's exit code plus 1, once the head has sent it
-	addresses          []string      // the head's addresses
-	started            time.Time     // the time of the first connection attempt
-	connectedOnce      sync.Once     // guards the closing of up
-	connected          chan struct{} // closed at the first connection
-}
-
-// isHealthy reports whether both directions of the peer link work: it is up, the head's heartbeats
-// arrive in time, and the head's kernel acknowledges this node's. After a network outage one
-// direction may work seconds before the other.
-func (l *headLink) isHealthy(now time.Time) bool {
-	return l.AllOnTime(1, now) && l.worker.TCPState().Acknowledges
+	worker        *peerlink.Worker
+	exitCodePlus1 atomic.Int32  // the run's exit code plus 1, once the head has sent it
+	addresses     []string      // the head's addresses
+	started       time.Time     // the time of the first connection attempt
+	connectedOnce sync.Once     // guards the closing of up
+	connected     chan struct{} // closed at the first connection
 }
 
 // prepareLink prepares the state of the peer link, if the head offers one. It must be called before
 // [node.startRunTasks], because the tasks that it starts read the state.
 func (w *worker) prepareLink(job record.Job) {
 	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
-		w.linkState = &linkState{Liveness: peerlink.NewLiveness(w.cfg.Times.LinkHeartbeatInterval())}
+		w.links = detector.NewLinks(detector.Config{
+			Interval: w.cfg.Times.LinkHeartbeatInterval(), Required: 1,
+			NeededPeers: func() map[int]int64 { return map[int]int64{0: 0} }, OutageLimit: w.timing.SilenceTimeout,
+			TCPState:     func(int) peerlink.TCPState { return w.link.worker.TCPState() },
+			LocalAddress: func() netip.Addr { return w.link.worker.LocalAddress() },
+		}, time.Now())
 	}
 }
 
 // startLink starts the peer link that prepareLink has prepared, if any.
 func (w *worker) startLink(job record.Job) {
-	if w.linkState == nil {
+	if w.links == nil {
 		return
 	}
-	w.link = &headLink{
-		Liveness: w.linkState.Liveness, addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{}),
-	}
+	w.link = &headLink{addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{})}
 	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
 	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
 	w.Notify = w.link.worker.NotifyHead
 	w.remote.Dial = w.headDialer(peerlink.CommandStream)
 	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
-	w.linkState.healthy = w.link.isHealthy
-	w.linkState.localAddress = w.link.worker.LocalAddress
-	w.linkState.allPeersHeard = func(now time.Time) bool {
-		quiet, ever := w.link.PeerSilence(0, now)
-		return ever && quiet < w.timing.SilenceTimeout
-	}
 	w.Background(w.link.worker.Run)
 	w.Background(w.watchHeadLink)
 }
@@ -102,15 +92,15 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 		}
 		// Warn if there is no link.
 		now := time.Now()
-		w.link.RecordTick(now)
+		w.links.RecordTick(now)
 		w.checkNetworkLink(now)
-		_, ever := w.link.PeerState(0)
+		ever := w.links.Peer(0, now).Known
 		if !ever && !said && now.Sub(w.link.started) > w.cfg.Times.Peer {
 			said = true
 			w.Log.Warn("cannot establish a peer link to the head: heartbeat files replace it, and failures are detected later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.link.addresses))
 		}
-		if wanted := w.controlPollInterval(now, ever); w.link.IsRunning() && wanted != pace {
+		if wanted := w.controlPollInterval(now, ever); w.links.IsRunning() && wanted != pace {
 			pace = wanted
 			w.ControlWatch.SlowDown(pace)
 		}
@@ -121,7 +111,7 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 // is expected there.
 func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 	switch {
-	case w.link.AllOnTime(1, now):
+	case w.links.AllOnTime(now):
 		return w.cfg.Times.RelaxedPollInterval()
 	case ever: // but not healthy now
 		return health.HeadHeartbeatTiming(w.cfg.Times.Peer, w.id.Size).MaxPollInterval
@@ -148,32 +138,5 @@ func (o *duplicateDaemonError) Unwrap() error { return o.Failure }
 // the run. It also records that the job runs.
 func (w *worker) slowPolling() {
 	w.ControlWatch.SlowDown(w.timing.MaxPollInterval)
-	if w.link != nil {
-		w.link.SetRunning(w.cfg.Times.ToleratesShareOutage())
-	}
-}
-
-// linkState is the state of this daemon's peer links. A nil *ties stands for a daemon without any.
-type linkState struct {
-	*peerlink.Liveness // state of the peers with links
-
-	// healthy reports whether every peer link is healthy. It is nil if heartbeat files are needed
-	// anyway.
-	healthy func(now time.Time) bool
-	// allPeersHeard reports whether heartbeats of all peers that the job needs arrive on the links.
-	allPeersHeard func(now time.Time) bool
-	// localAddress returns the local address of this node's peer link. It is nil on the head.
-	localAddress func() netip.Addr
-}
-
-// allLinksHealthy reports whether all peer links are healthy, so that heartbeat files are not
-// needed.
-func (t *linkState) allLinksHealthy(now time.Time) bool {
-	return t != nil && t.healthy != nil && t.healthy(now)
-}
-
-// canReplaceShare reports whether the peer links allow the job to continue without the shared file
-// system: the job runs, and heartbeats of all peers that it needs arrive on the links.
-func (t *linkState) canReplaceShare(now time.Time) bool {
-	return t != nil && t.IsRunning() && t.allPeersHeard(now)
+	w.links.SetRunning(w.cfg.Times.ToleratesShareOutage())
 }

@@ -219,8 +219,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 	}
 	without := h.world.AwaitLinks(ctx, h.cfg.Times.Peer, h.cfg.Times.LinkHeartbeatInterval(), func() []int {
 		return slices.DeleteFunc(h.membership.MemberNodes(), func(rank int) bool {
-			_, ever := h.peerLinks.PeerState(rank)
-			return ever || rank == 0
+			return rank == 0 || h.links.Peer(rank, time.Now()).Known
 		})
 	})
 	if len(without) == 0 {

@@ -1,4 +1,3 @@
-// Package health decides what is healthy and what is not: probes of a service, the failure detector
-// for peers, the verdict on the first cause of a failure, and the table of exit codes. It is
-// independent of frameworks.
+// Package health decides what is healthy and what is not: probes of a service, the verdict on the
+// first cause of a failure, and the table of exit codes. It is independent of frameworks.
 package health

@@ -1,36 +1,15 @@
-package health
+package detector
 
 import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-var tempo = HeadHeartbeatTiming(16*time.Second, 1) // heartbeat 2s, silence 10s, poll 1.6s
-
-func TestTempo(t *testing.T) {
-	for _, timeout := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
-		for _, size := range []int{1, 5, 8, 16, 70, 256, 4096} {
-			head, worker := HeadHeartbeatTiming(timeout, size), WorkerHeartbeatTiming(timeout, size)
-			// The head must detect a death within this time: the latest heartbeat and one late poll.
-			if worst := head.SilenceTimeout + 2*head.MaxPollInterval; worst > timeout {
-				t.Errorf("%d nodes: within %s a death may take the head %s to see", size, timeout, worst)
-			}
-			if head.SilenceTimeout < 2*worker.HeartbeatInterval || worker.SilenceTimeout < 5*head.HeartbeatInterval {
-				t.Errorf("%d nodes: one late beat makes a peer lost: %v, %v", size, head, worker)
-			}
-			few := size <= 8
-			if worst := head.SilenceTimeout + 2*head.MaxPollInterval + worker.MaxPollInterval; few && worst > timeout {
-				t.Errorf("%d nodes: within %s a death may take %s to end all", size, timeout, worst)
-			}
-			// A poll comes up to a quarter earlier.
-			calls := 1/worker.HeartbeatInterval.Seconds() + 3/(0.875*worker.MaxPollInterval.Seconds())
-			if most := 0.5 * 10 / timeout.Seconds(); size >= 70 && calls > most {
-				t.Errorf("%d nodes: each makes %.2f calls a second, want %.2f", size, calls, most)
-			}
-		}
-	}
-}
+var tempo = health.HeadHeartbeatTiming(16*time.Second, 1) // heartbeat 2s, silence 10s, poll 1.6s
 
 // seen is one poll and the pause before it.
 type seen struct {
@@ -77,12 +56,13 @@ func TestLiveness(t *testing.T) {
 		{"every look is slow: many are", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 8), []int{1}, 7 * tempo.MaxPollInterval},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l, now := NewLiveness(tempo), time.Now()
+			l, now := New(tempo, nil), time.Now()
+			var got []int
 			for _, look := range tc.looks {
 				now = now.Add(look.after)
-				l.RecordPoll(look.beats, now)
+				got = l.RecordPoll(look.beats, now)
 			}
-			if got := l.LostPeers(); !slices.Equal(got, tc.silent) {
+			if !slices.Equal(got, tc.silent) {
 				t.Errorf("silent: %v, want %v", got, tc.silent)
 			}
 			if got := l.SilenceOf(1); got != tc.quiet {
@@ -96,7 +76,7 @@ func TestLiveness(t *testing.T) {
 }
 
 func TestHear(t *testing.T) {
-	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	tempo := health.HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name   string
 		rank   int
@@ -110,12 +90,17 @@ func TestHear(t *testing.T) {
 		{"of a peer that nobody expects", 7, 5 * time.Second, []int{1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l, began := NewLiveness(tempo), time.Now()
+			began := time.Now()
+			links := NewLinks(Config{Interval: time.Second}, began)
+			l := New(tempo, links)
+			links.SetConnected(tc.rank, began.Add(tc.heard))
+			var got []int
 			for second := range 12 {
-				l.RecordPoll(map[int]int64{1: 1}, began.Add(time.Duration(second)*time.Second))
-				l.RecordSignOfLife(tc.rank, began.Add(tc.heard))
+				now := began.Add(time.Duration(second) * time.Second)
+				links.RecordTick(now)
+				got = l.RecordPoll(map[int]int64{1: 1}, now)
 			}
-			if got := l.LostPeers(); !slices.Equal(got, tc.silent) {
+			if !slices.Equal(got, tc.silent) {
 				t.Errorf("silent: %v, want %v", got, tc.silent)
 			}
 			if l.SilenceOf(1) < 0 || l.SilenceOf(7) != 0 {
@@ -125,21 +110,44 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// TestHeardIsNotExcused verifies that a peer that is observed by other means and rarely polled gets
-// no excuse: signs of life between two polls count.
-func TestHeardIsNotExcused(t *testing.T) {
-	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
-	l, now := NewLiveness(tempo), time.Now()
-	last := now.Add(35 * time.Second)
-	l.RecordPoll(map[int]int64{1: 1, 2: 1}, now)
-	l.RecordSignOfLife(1, now)
-	l.RecordPoll(map[int]int64{1: 1, 2: 1}, now.Add(40*time.Second))
-	l.RecordSignOfLife(1, last)
-	if got := l.SilenceOf(1); got != 5*time.Second {
-		t.Errorf("who was heard 5 s ago is quiet for %s", got)
+// runTo records that this daemon runs until the given time.
+func runTo(links *Links, from, to time.Time) {
+	for ; !from.After(to); from = from.Add(links.Interval / 2) {
+		links.RecordTick(from)
 	}
-	if got := l.SilenceOf(2); got != tempo.MaxPollInterval {
-		t.Errorf("who can't be heard is quiet for %s after a long time without looks", got)
+}
+
+// TestHeardIsNotExcused verifies that a peer that is observed by other means and rarely polled gets
+// no excuse: signs of life between two polls count. Neither does it count that this daemon itself
+// was stopped.
+func TestHeardIsNotExcused(t *testing.T) {
+	tempo := health.HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	for _, tc := range []struct {
+		name  string
+		runs  bool // this daemon runs between the polls
+		quiet time.Duration
+	}{
+		{"the file system hangs", true, 5 * time.Second},
+		{"this daemon is stopped", false, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			began := time.Now()
+			links, at := NewLinks(Config{Interval: time.Second}, began), began.Add(40*time.Second)
+			l := New(tempo, links)
+			links.SetConnected(1, began)
+			l.RecordPoll(map[int]int64{1: 1, 2: 1}, began)
+			if tc.runs {
+				runTo(links, began, at)
+			}
+			links.RecordHeartbeat(1, false, began.Add(35*time.Second))
+			l.RecordPoll(map[int]int64{1: 1, 2: 1}, at)
+			if got := l.SilenceOf(1); got != tc.quiet {
+				t.Errorf("a peer whose heartbeat came 5 s ago is quiet for %s, want %s", got, tc.quiet)
+			}
+			if got := l.SilenceOf(2); got != tempo.MaxPollInterval {
+				t.Errorf("a peer without a link is quiet for %s after a long time without polls", got)
+			}
+		})
 	}
 }
 
@@ -147,7 +155,7 @@ func TestHeardIsNotExcused(t *testing.T) {
 // if it ends for one node before the others: time in which this node could not poll does not count
 // against a peer that reports a hang, once.
 func TestSickWhileWeAreBlind(t *testing.T) {
-	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	tempo := health.HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name   string
 		gap    time.Duration // before the last poll but one
@@ -162,17 +170,18 @@ func TestSickWhileWeAreBlind(t *testing.T) {
 		{"we could look", tempo.MaxPollInterval, time.Second, true, time.Second + tempo.MaxPollInterval, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l, now := NewLiveness(tempo), time.Now()
-			heard := now.Add(time.Second)
+			now := time.Now()
+			links := NewLinks(Config{Interval: time.Second}, now)
+			l := New(tempo, links)
+			links.SetConnected(1, now.Add(time.Second))
+			var got []int
 			look := func(gap time.Duration, excuse bool) {
+				runTo(links, now, now.Add(gap))
 				now = now.Add(gap)
-				l.RecordPoll(map[int]int64{1: 1}, now)
-				l.RecordSignOfLife(1, heard)
 				if excuse {
-					l.ExcuseStall(1)
-					l.ExcuseStall(1)
-					l.ExcuseStall(7)
+					links.RecordHeartbeat(1, true, now)
 				}
+				got = l.RecordPoll(map[int]int64{1: 1}, now)
 			}
 			look(0, false)
 			look(time.Second, false)
@@ -183,8 +192,48 @@ func TestSickWhileWeAreBlind(t *testing.T) {
 			if got := l.SilenceOf(1); got != tc.quiet {
 				t.Errorf("it is quiet for %s, want %s", got, tc.quiet)
 			}
-			if got := l.LostPeers(); !slices.Equal(got, tc.silent) {
+			if !slices.Equal(got, tc.silent) {
 				t.Errorf("silent: %v, want %v", got, tc.silent)
+			}
+		})
+	}
+}
+
+// TestTheHeadCouldNotLook simulates hanging mounts. The head's own mount recovers a moment before
+// those of the others, one of which has left by then.
+func TestTheHeadCouldNotLook(t *testing.T) {
+	const peer = 10 * time.Second
+	tempo := health.HeadHeartbeatTiming(peer, 3)
+	for _, tc := range []struct {
+		name  string
+		blind bool
+		sick  bool
+		lost  int
+	}{
+		{"all hung", true, true, 0},
+		{"the others hung", false, true, 2},
+		{"the others said nothing", true, false, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			began := time.Now()
+			links, alive, now := NewLinks(Config{Interval: tempo.HeartbeatInterval}, began), map[int]int64{1: 1, 2: 1}, began
+			l := New(tempo, links)
+			links.SetConnected(1, began)
+			links.SetConnected(2, began)
+			for ; now.Sub(began) < peer; now = now.Add(tempo.MaxPollInterval) {
+				links.RecordTick(now)
+				hangs := now.Sub(began) > tempo.MaxPollInterval
+				if hangs && tc.sick {
+					links.RecordHeartbeat(1, true, now)
+					links.RecordHeartbeat(2, true, now)
+				}
+				if !hangs || !tc.blind {
+					l.RecordPoll(alive, now)
+				}
+			}
+			links.SetDisconnected(2, peerlink.Goodbye)
+			if got := l.RecordPoll(alive, now); len(got) != tc.lost {
+				t.Errorf("the head takes %v for lost, want %d", got, tc.lost)
 			}
 		})
 	}

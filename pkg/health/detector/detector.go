@@ -1,0 +1,91 @@
+// Package detector decides which peers of a daemon are alive, from two sources: heartbeat files, as
+// listings of the run directory show them, and heartbeats on peer links. It has no clock and no
+// goroutines: its users pass the events, with times of their monotonic clock.
+package detector
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// Detector decides which peers are lost, at each poll of the file system. Heartbeats are only
+// compared with earlier heartbeats of the same peer, and must increase. It is not safe for
+// concurrent use.
+type Detector struct {
+	timing   health.HeartbeatTiming
+	links    *Links // nil: there are only heartbeat files
+	lastPoll time.Time
+	peers    map[int]filePeer
+}
+
+// filePeer is a peer as of the newest poll.
+type filePeer struct {
+	heartbeat int64
+	lastSign  time.Time // when the heartbeat was first seen, or one was received on the link
+	connected bool      // it was connected by a peer link
+}
+
+// New returns a failure detector without peers. links may be nil.
+func New(timing health.HeartbeatTiming, links *Links) *Detector {
+	return &Detector{timing: timing, links: links, peers: make(map[int]filePeer)}
+}
+
+// RecordPoll handles a poll at the time now: the newest heartbeat file of each peer that should be
+// alive. A peer that is not in beats is forgotten. It returns the sorted indices of the lost peers:
+// those without a sign of life for too long.
+//
+// If the previous poll was long ago, this process was slow or stopped, so that only one poll
+// interval of that time counts against the peers. That interval does count, so that a file system
+// on which every poll is slow delays the detection of a death, but does not prevent it. For a
+// connected peer the whole time counts, because its link does not depend on polls. But if the peer
+// reports that its file system does not answer, it has not caused the time without polls, which
+// does not count then: the whole file system has failed, and this node's mount may recover a moment
+// before the peer's.
+func (d *Detector) RecordPoll(beats map[int]int64, now time.Time) (lost []int) {
+	var blind time.Duration
+	if gap := now.Sub(d.lastPoll); !d.lastPoll.IsZero() && gap > 2*d.timing.MaxPollInterval {
+		blind = gap - d.timing.MaxPollInterval
+	}
+	d.lastPoll = now
+	before := d.peers
+	d.peers = make(map[int]filePeer, len(beats))
+	for node, beat := range beats {
+		// Judge by the files. A lower number is not a sign of life, but an older listing, or one that
+		// missed the name while it changed.
+		p, known := before[node]
+		excuse := time.Duration(0)
+		switch {
+		case !known || beat > p.heartbeat:
+			p = filePeer{heartbeat: beat, lastSign: now}
+		case p.connected:
+			excuse = blind
+		default:
+			p.lastSign = p.lastSign.Add(blind)
+		}
+		// Judge by the link.
+		link := d.links.Peer(node, now)
+		if p.connected = link.Connected; link.Connected && link.LastCounted.After(p.lastSign) {
+			p.lastSign = link.LastCounted
+		}
+		if link.ShareUnresponsive && excuse > 0 {
+			p.lastSign = p.lastSign.Add(min(excuse, now.Sub(p.lastSign)))
+		}
+		d.peers[node] = p
+		if now.Sub(p.lastSign) >= d.timing.SilenceTimeout {
+			lost = append(lost, node)
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
+// SilenceOf returns how long the peer has given no sign of life, as of the newest poll, or 0 for an
+// unknown peer.
+func (d *Detector) SilenceOf(node int) time.Duration {
+	if p, ok := d.peers[node]; ok {
+		return max(0, d.lastPoll.Sub(p.lastSign))
+	}
+	return 0
+}

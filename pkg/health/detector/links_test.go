@@ -1,0 +1,209 @@
+package detector
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+)
+
+// story is the state of peer links, and the time that passes.
+type story struct {
+	*Links
+	now time.Time
+}
+
+// run lets time pass while this daemon runs.
+func (s *story) run(d time.Duration) {
+	runTo(s.Links, s.now, s.now.Add(d))
+	s.now = s.now.Add(d)
+}
+
+func TestSigns(t *testing.T) {
+	const beat = time.Second
+	for _, tc := range []struct {
+		name  string
+		story func(*story)
+		quiet time.Duration // -1: it cannot be observed
+		well  bool
+	}{
+		{"never connected", func(s *story) { s.run(beat) }, -1, false},
+		{"just connected", func(s *story) { s.SetConnected(1, s.now) }, 0, true},
+		{"a beat late", func(s *story) { s.SetConnected(1, s.now); s.run(beat) }, beat, true},
+		{"long silent", func(s *story) { s.SetConnected(1, s.now); s.run(5 * beat) }, 5 * beat, false},
+		{"heard again", func(s *story) {
+			s.SetConnected(1, s.now)
+			s.run(5 * beat)
+			s.RecordHeartbeat(1, false, s.now)
+			s.run(beat)
+		}, beat, true},
+		{"its share hangs", func(s *story) {
+			s.SetConnected(1, s.now)
+			s.run(3 * beat)
+			s.RecordHeartbeat(1, true, s.now)
+		}, 3 * beat, false},
+		{"gone", func(s *story) { s.SetConnected(1, s.now); s.run(beat); s.SetDisconnected(1, peerlink.Broken) }, -1, false},
+		{"back", func(s *story) {
+			s.SetConnected(1, s.now)
+			s.SetDisconnected(1, peerlink.Broken)
+			s.run(3 * beat)
+			s.SetConnected(1, s.now)
+		}, 0, true},
+		{"we did not run", func(s *story) { s.SetConnected(1, s.now); s.now = s.now.Add(9 * beat) }, 0, false},
+		{"we run again", func(s *story) { s.SetConnected(1, s.now); s.now = s.now.Add(9 * beat); s.run(beat) }, beat, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			began := time.Now()
+			s := &story{NewLinks(Config{Interval: beat}, began), began}
+			s.Required = 1
+			tc.story(s)
+			p := s.Peer(1, s.now)
+			quiet := s.now.Sub(p.LastCounted)
+			if !p.Connected {
+				quiet = -1
+			}
+			if quiet != tc.quiet {
+				t.Errorf("it is quiet for %s, want %s", quiet, tc.quiet)
+			}
+			if got := s.AllOnTime(s.now); got != tc.well {
+				t.Errorf("well: %t, want %t", got, tc.well)
+			}
+			s.Required = 2
+			if s.AllOnTime(s.now) {
+				t.Error("two are well, and one was ever connected")
+			}
+		})
+	}
+}
+
+// TestSilentPeers verifies which peers are lost by their links alone, while no poll succeeds, and
+// whether the others allow the job to continue.
+func TestSilentPeers(t *testing.T) {
+	const beat, timeout = time.Second, 5 * time.Second
+	peers := map[int]int64{1: 1, 2: 1}
+	for _, tc := range []struct {
+		name     string
+		last     []time.Duration // since the last heartbeats of nodes 1 and 2
+		lost     map[int]bool
+		silent   []int
+		longest  time.Duration
+		replaced bool // the links replace the file system
+	}{
+		{"all heard", []time.Duration{0, beat}, nil, nil, 0, true},
+		{"one nearly silent", []time.Duration{timeout - 1, 0}, nil, nil, 0, true},
+		{"one silent", []time.Duration{timeout, 0}, nil, []int{1}, timeout, true},
+		{"one silent for longer", []time.Duration{0, timeout + beat}, nil, []int{2}, timeout + beat, false},
+		{"one silent, which is known", []time.Duration{timeout, 0}, map[int]bool{1: true}, nil, 0, true},
+		{"all silent", []time.Duration{timeout, timeout}, nil, nil, 0, true},
+		{"all nearly", []time.Duration{timeout, timeout - beat}, nil, nil, 0, true},
+		{"one never connected", []time.Duration{timeout}, nil, nil, 0, false},
+		{"none", nil, nil, nil, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now := time.Now()
+			l := NewLinks(Config{Interval: beat}, now)
+			l.NeededPeers, l.OutageLimit = func() map[int]int64 { return peers }, timeout+beat
+			for i, ago := range tc.last {
+				l.SetConnected(i+1, now.Add(-ago))
+			}
+			if silent, longest := l.SilentPeers(peers, tc.lost, timeout, now); !slices.Equal(silent, tc.silent) || longest != tc.longest {
+				t.Errorf("%v are silent for %s, want %v for %s", silent, longest, tc.silent, tc.longest)
+			}
+			if l.CanReplaceShare(now) {
+				t.Error("the links replace the file system before the job runs")
+			}
+			l.SetRunning(true)
+			if got := l.CanReplaceShare(now); got != tc.replaced {
+				t.Errorf("the links replace the file system: %t, want %t", got, tc.replaced)
+			}
+		})
+	}
+}
+
+// TestUncertainPeers verifies when it is uncertain that a peer is alive.
+func TestUncertainPeers(t *testing.T) {
+	const beat, limit = time.Second, 6 * time.Second
+	for _, tc := range []struct {
+		name  string
+		last  time.Duration // since its last heartbeat
+		asked time.Duration // since it was asked for one; 0: never
+		state peerlink.TCPState
+		gone  bool
+		want  bool
+	}{
+		{"on time", beat, 0, peerlink.TCPState{Connected: true}, false, false},
+		{"late", 2*beat + 1, 0, peerlink.TCPState{Connected: true}, false, true},
+		{"asked, and no answer", beat, beat / 2, peerlink.TCPState{Connected: true}, false, true},
+		{"asked, and it answered", beat, 2 * beat, peerlink.TCPState{Connected: true}, false, false},
+		{"its kernel has closed the link", 0, 0, peerlink.TCPState{}, false, true},
+		{"its link has ended", limit, 0, peerlink.TCPState{}, true, true},
+		{"long ago", limit + 1, 0, peerlink.TCPState{}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now, asked := time.Now(), time.Time{}
+			l := NewLinks(Config{Interval: beat}, now)
+			l.TCPState = func(int) peerlink.TCPState { return tc.state }
+			if tc.asked > 0 {
+				asked = now.Add(-tc.asked)
+			}
+			if l.IsUncertain(1, limit, now, asked) {
+				t.Error("a peer that was never connected is uncertain")
+			}
+			l.SetConnected(1, now.Add(-tc.last))
+			if tc.gone {
+				l.SetDisconnected(1, peerlink.Broken)
+			}
+			if got := l.IsUncertain(1, limit, now, asked); got != tc.want {
+				t.Errorf("uncertain: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestNoLinks verifies what a daemon without peer links knows.
+func TestNoLinks(t *testing.T) {
+	var l *Links
+	l.SetRunning(true)
+	_, linked := l.LocalAddr()
+	_, ever := l.TotalSilence(time.Now())
+	if linked || ever || l.IsRunning() || l.CanReplaceShare(time.Now()) || l.AreHealthy(time.Now()) || l.Peer(1, time.Now()) != (PeerState{}) || l.Peer(1, time.Now()).HasEnded(false) {
+		t.Error("a link exists")
+	}
+	if !l.Peer(1, time.Now()).HasEnded(true) || l.LossKind(1, time.Now()) != health.PeerLost {
+		t.Error("heartbeat files do not decide")
+	}
+}
+
+// TestKindOfLoss verifies how the silence of a worker is classified. A host that has said goodbye
+// has answered, so it is not lost.
+func TestKindOfLoss(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		connected bool
+		sick      bool
+		parting   peerlink.CloseReason
+		want      health.Kind
+	}{
+		{"its share hangs", true, true, peerlink.Goodbye, health.HostHangs},
+		{"its share hung, and it left", false, true, peerlink.Goodbye, health.HostHangs},
+		{"it left", false, false, peerlink.Goodbye, health.HostHangs},
+		{"its connection was reset", false, false, peerlink.Broken, health.DaemonDied},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := NewLinks(Config{Interval: time.Second}, time.Now())
+			if got := l.LossKind(1, time.Now()); got != health.PeerLost {
+				t.Errorf("a worker without a connection is %s", got)
+			}
+			l.SetConnected(1, time.Now())
+			l.RecordHeartbeat(1, tc.sick, time.Now())
+			if !tc.connected {
+				l.SetDisconnected(1, tc.parting)
+			}
+			if got := l.LossKind(1, time.Now()); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
