@@ -35,7 +35,11 @@ func Run(ctx context.Context, cfg deps.Config, role roles.Role) (exit lifecycle.
 		console.ReportStartError(cfg.Streams.Err, cfg.JSONLog, err, code)
 		return lifecycle.Exit{Code: code}
 	}
+	stopWatch := context.AfterFunc(ctx, func() {
+		n.finishWith(&lifecycle.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to end"})
+	})
 	defer func() {
+		stopWatch()
 		n.closeAll()
 		// read last, because signals are handled until [node.closeAll] returns
 		exit.EndRequested = n.EndRequested.Load()
@@ -55,7 +59,7 @@ func Run(ctx context.Context, cfg deps.Config, role roles.Role) (exit lifecycle.
 }
 
 // newNode returns a node with all its parts. Nothing runs yet except the tasks that need no run
-// directory. When ctx ends, the node leaves in order.
+// directory.
 func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, error) {
 	// Set the defaults of the options that tests and simulations replace.
 	super, err := cfg.NewChildStarter()
@@ -94,17 +98,12 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 	if err := process.RaiseFileLimit(); err != nil {
 		n.Log.Warn("child processes start with the original limit of open files", zap.Error(err))
 	}
-	// Follow the caller's context.
 	n.placement.Slot.Store(n.launchPlace())
-	n.StopCallerWatch = context.AfterFunc(ctx, func() {
-		n.finishWith(&lifecycle.Outcome{Orderly: true, Name: "stopped", Reason: "the daemon was told to end"})
-	})
 	return n, nil
 }
 
 // closeAll ends all remaining tasks and children and waits for them, each for at most a second.
 func (n *node) closeAll() {
-	n.StopCallerWatch()
 	n.telemetry.ReportEnding("the daemon has finished")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)

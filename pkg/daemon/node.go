@@ -25,10 +25,10 @@ import (
 
 // node is the part that all daemons have in common, including the head.
 type node struct {
-	cfg     deps.Config
-	id      roles.Identity
-	timing  health.HeartbeatTiming
-	console *console.Console
+	cfg    deps.Config
+	id     roles.Identity
+	timing health.HeartbeatTiming
+	reporters
 
 	*lifecycle.Lifetime
 	*lifecycle.Publisher
@@ -36,17 +36,25 @@ type node struct {
 	privateDir *service.TempDir
 	links      *detector.Links // nil if this daemon has no peer link
 	placement  membership.Placement
-	telemetry  *telemetry.Telemetry
-
-	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
-
-	checker    *nodeChecker
-	gpuMonitor *gpumonitor.Monitor
+	nodeMonitors
 	localWorld
 
 	commands    *exec.Node                  // commands from outside; nil without a run directory
 	remote      *rsh.Node                   // commands of an mpirun; nil without a run directory
 	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
+}
+
+// reporters are the parts that report to users and to other systems.
+type reporters struct {
+	console   *console.Console
+	telemetry *telemetry.Telemetry
+}
+
+// nodeMonitors are the parts that detect failures of this node.
+type nodeMonitors struct {
+	checker            *nodeChecker
+	gpuMonitor         *gpumonitor.Monitor
+	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 }
 
 // finishWith ends this node's part in the run by an outcome that is final for the whole run.

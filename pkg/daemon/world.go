@@ -31,13 +31,10 @@ import (
 // localWorld is a node's part of the world. It has the zero value if there are no ranks.
 type localWorld struct {
 	// the resources to which ranks can be bound; used only by the sequence
-	layout    affinity.Node
-	pmix      *world.PMIxStartup // used only by the sequence
-	worldNode atomic.Pointer[world.Node]
-	// connects to the rendezvous
-	dialRendezvous func(ctx context.Context) (io.ReadWriteCloser, error)
-	// see world.Config.Linked
-	awaitRendezvousLink func(ctx context.Context) error
+	layout         affinity.Node
+	pmix           *world.PMIxStartup // used only by the sequence
+	worldNode      atomic.Pointer[world.Node]
+	rendezvousLink world.RendezvousLink
 }
 
 // checkRankResources determines this node's resources for ranks, and verifies that the requested
@@ -132,8 +129,8 @@ func (h *head) planRanks(ctx context.Context) error {
 		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name()}, JobName: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
 	})
 	h.tracker.rendezvous.SetHead(h.world.Rendezvous)
-	h.dialRendezvous = h.tracker.rendezvous.LocalDialer(0, h.Background)
-	h.awaitRendezvousLink = func(context.Context) error {
+	h.rendezvousLink.Dial = h.tracker.rendezvous.LocalDialer(0, h.Background)
+	h.rendezvousLink.Await = func(context.Context) error {
 		if h.peerLinks == nil && h.membership.Count() > 1 {
 			return health.NewFailure(health.Launch, world.NoPeerLinks)
 		}
@@ -194,14 +191,14 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 		return health.AsFailure(err)
 	}
 	// Both functions need the peer link.
-	w.dialRendezvous = func(ctx context.Context) (io.ReadWriteCloser, error) {
+	w.rendezvousLink.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
 		if w.link == nil || !ctxutil.AwaitDone(ctx, w.link.connected) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		}
 		return w.headDialer(peerlink.RendezvousStream)(ctx)
 	}
-	w.awaitRendezvousLink = func(ctx context.Context) error {
+	w.rendezvousLink.Await = func(ctx context.Context) error {
 		if w.link == nil {
 			return health.NewFailure(health.Launch, world.NoPeerLinks)
 		}
@@ -234,9 +231,9 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
 	here := world.OpenNode(ctx, world.Config{
-		Config: &n.cfg, Record: rec, NodeIndex: place.TeamIndex, Host: n.id.Host, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, rec) },
+		Config: &n.cfg, Record: rec, NodeIndex: place.TeamIndex, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, rec) },
 		Layout: n.layout, BindKinds: n.boundResources(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
-		PrivateDir: n.privateDir.EnsureDir, DialHead: n.dialRendezvous, AwaitLink: n.awaitRendezvousLink,
+		PrivateDir: n.privateDir.EnsureDir, RendezvousLink: n.rendezvousLink,
 	})
 	n.worldNode.Store(here)
 	starting, started := n.extendForStart(ctx)

@@ -45,10 +45,8 @@ const (
 // Worker is a worker's side of its peer link.
 type Worker struct {
 	headDialer
-	cfg           Config
-	headAddresses []string // the head's addresses
-	// the same, the one that worked last first; used by the connecting goroutine
-	dialOrder         []string
+	cfg               Config
+	headAddresses     []string     // the head's addresses
 	firstContact      firstContact // used by the connecting goroutine
 	handler           WorkerHandler
 	shareUnresponsive func() bool
@@ -74,7 +72,7 @@ func NewWorker(
 ) *Worker {
 	w := &Worker{
 		headDialer: headDialer{network: network, key: cfg.Key, rank: node}, cfg: cfg, handler: head,
-		headAddresses: slices.Clone(addresses), dialOrder: slices.Clone(addresses), shareUnresponsive: shareSick,
+		headAddresses: slices.Clone(addresses), shareUnresponsive: shareSick,
 		pollRequested: make(chan struct{}, 1), heartbeatRequested: make(chan struct{}, 1),
 	}
 	w.done, w.finish = context.WithCancel(context.Background())
@@ -163,6 +161,7 @@ func (w *Worker) heartbeatFrame() byte {
 // because it provides information about the head's kernel.
 func (w *Worker) connectLoop(ctx context.Context) {
 	var l *link
+	order := slices.Clone(w.headAddresses)
 	wait, most := minFirstConnectPause, maxFirstConnectPause
 	for {
 		if l != nil && l.isOpen() {
@@ -174,7 +173,7 @@ func (w *Worker) connectLoop(ctx context.Context) {
 		}
 		// Connect again. Retry soon after a connection was lost, but slowly before the first one.
 		before := w.firstContact.acceptedAddress
-		fresh := w.dialHead(ctx)
+		fresh := w.dialHead(ctx, order)
 		switch {
 		case fresh != nil:
 			l = fresh
@@ -199,17 +198,17 @@ func (w *Worker) awaitEndOrSilence(l *link) {
 	}
 }
 
-// dialHead tries the head's addresses in turn, beginning with the one that worked last. It returns
-// the new link, which has its slot, or nil.
-func (w *Worker) dialHead(ctx context.Context) *link {
-	for i, address := range w.dialOrder {
+// dialHead tries the head's addresses in the given order, and moves the one that works to the front.
+// It returns the new link, which has its slot, or nil.
+func (w *Worker) dialHead(ctx context.Context, order []string) *link {
+	for i, address := range order {
 		conn, took, err := w.dialAddress(ctx, address)
 		if err != nil && took {
 			w.firstContact.recordFailedHandshake(address, err)
 		}
 		switch {
 		case err == nil:
-			w.dialOrder[0], w.dialOrder[i] = w.dialOrder[i], w.dialOrder[0]
+			order[0], order[i] = order[i], order[0]
 			w.firstContact.finished = true
 			return w.useConn(ctx, conn)
 		case errors.Is(err, errDuplicateDaemon):

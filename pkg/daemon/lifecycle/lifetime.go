@@ -20,10 +20,9 @@ import (
 // At an orderly end, or an abort, EndKnownCtx and RunCtx end together. After a failure of this
 // node, RunCtx ends first (CancelRun), and EndKnownCtx follows when the head has published the end.
 type Lifetime struct {
-	WorkCtx         context.Context
-	cancelWork      context.CancelFunc // ends WorkCtx
-	StopCallerWatch func() bool        // stops watching the caller's context
-	EndRequested    atomic.Bool        // this daemon was asked to end
+	WorkCtx      context.Context
+	cancelWork   context.CancelFunc // ends WorkCtx
+	EndRequested atomic.Bool        // this daemon was asked to end
 	// the driver's grace period as cut by signals, in nanoseconds; 0: not cut
 	cutDriverGrace atomic.Int64
 

@@ -36,9 +36,8 @@ type Config struct {
 	*deps.Config
 	Record    *record.Placement // plan of the world
 	NodeIndex int               // index of this node in the team
-	Host      string
-	RunDir    string // run directory
-	JobName   string // name of the world for MPI; see JobName
+	RunDir    string            // run directory
+	JobName   string            // name of the world for MPI; see JobName
 	// BaseEnv returns the environment on which those of the ranks are based.
 	BaseEnv   func() []string
 	Layout    affinity.Node
@@ -51,12 +50,16 @@ type Config struct {
 	Trail      *eventlog.EventLog
 	Log        *zap.Logger
 	// PrivateDir returns a directory on this node that only this user can access.
-	PrivateDir func() (string, error)
-	// DialHead connects to the head's side of the rendezvous.
-	DialHead func(ctx context.Context) (io.ReadWriteCloser, error)
-	// AwaitLink waits until it is known whether this node can reach the head's side of the rendezvous,
-	// or ctx ends. It returns an error that describes why the node cannot.
-	AwaitLink func(ctx context.Context) error
+	PrivateDir     func() (string, error)
+	RendezvousLink RendezvousLink
+}
+
+// RendezvousLink is the way to the head's side of the rendezvous.
+type RendezvousLink struct {
+	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Await waits until it is known whether this node can reach the head's side, or ctx ends. It
+	// returns an error that describes why the node cannot.
+	Await func(ctx context.Context) error
 }
 
 // Node is one node's part of a world.
@@ -86,8 +89,8 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	// Join the rendezvous, then create the MPI servers and the output of the ranks on top of it.
 	n.rendezvous, n.socket = rendezvous.StartNode(rendezvous.Config{
 		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() rendezvous.Layout { return n.plan.RendezvousLayout(hosts) },
-		Dial: cfg.DialHead, AwaitLink: n.requireLink, Log: cfg.Log,
-		AbortJob: ranks.AbortHandler(cfg.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, DescribeRanks: n.describeActivity,
+		Dial: cfg.RendezvousLink.Dial, AwaitLink: n.requireLink, Log: cfg.Log,
+		AbortJob: ranks.AbortHandler(cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, DescribeRanks: n.describeActivity,
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},
@@ -98,15 +101,15 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	}
 	n.servers = newMPIServers(n)
 	n.mux = outputmux.New(outputmux.Config{
-		Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Host, Ranks: n.plan.RankCount(), MergeLines: cfg.World.Merge,
+		Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(), MergeLines: cfg.World.Merge,
 	})
 	return n
 }
 
-// requireLink calls [Config.AwaitLink] for a request of a rank, or of another program if rank is
+// requireLink calls [RendezvousLink.Await] for a request of a rank, or of another program if rank is
 // -1. If a rank's request fails, the job was launched wrongly, and linked ends it.
 func (n *Node) requireLink(ctx context.Context, rank int) error {
-	err := n.cfg.AwaitLink(ctx)
+	err := n.cfg.RendezvousLink.Await(ctx)
 	if err != nil && ctx.Err() == nil && rank >= 0 {
 		n.end(err)
 	}
@@ -179,7 +182,7 @@ func (n *Node) watchSruns(ctx context.Context) {
 	mpidetect.ReportWaits(ctx, func() []mpidetect.EndlessWait {
 		owners := make(map[int]string)
 		for _, rank := range n.RunningRanks() {
-			owners[rank.PID] = fmt.Sprintf("rank %d on %s", rank.Rank, n.cfg.Host)
+			owners[rank.PID] = fmt.Sprintf("rank %d on %s", rank.Rank, n.cfg.Identity.Host)
 		}
 		return mpidetect.SrunWaits(process.ProcessTree(os.Getpid()), owners, mpidetect.RankAdvice)
 	}, func(words string) {
@@ -263,7 +266,7 @@ func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalR
 		Master: ranks.Master{Address: cfg.Record.MasterAddress, Port: cfg.Record.MasterPort, RunName: filepath.Base(cfg.RunDir)},
 	}
 	crew := &ranks.LocalRanks{
-		Ranks: local, Node: cfg.Host, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
+		Ranks: local, Node: cfg.Identity.Host, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
 		Log: cfg.Log, Rendezvous: n.rendezvous,
 		NewSpec: func(ctx context.Context, rank ranks.Rank) (ranks.RankSpec, error) {
 			given, err := n.servers.prepareRank(ctx, spawned.procOf(rank, cfg.JobName))

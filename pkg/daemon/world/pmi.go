@@ -51,7 +51,7 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	server, err := cfg.PMIx.awaitServer(ctx)
 	switch {
 	case err != nil && cfg.World.PMIx != pmix.Auto:
-		return health.NewFailure(health.Launch, "cannot serve MPI on %s: %v", cfg.Host, err)
+		return health.NewFailure(health.Launch, "cannot serve MPI on %s: %v", cfg.Identity.Host, err)
 	case err != nil:
 		cfg.Log.Info("ranks have PMI-1 but not PMIx, which Open MPI needs", zap.Error(err))
 		s.noPMIxReason = err.Error()
@@ -73,7 +73,7 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	// A failure of the server ends the run.
 	cfg.Background(func(ctx context.Context) {
 		if ctxutil.AwaitDone(ctx, server.Done()) && server.Err() != nil {
-			s.node.end(health.NewFailure(health.ServiceDied, "cannot serve MPI on %s any more: %v", cfg.Host, server.Err()))
+			s.node.end(health.NewFailure(health.ServiceDied, "cannot serve MPI on %s any more: %v", cfg.Identity.Host, server.Err()))
 		}
 	})
 	return nil
@@ -98,7 +98,7 @@ type peerNodes struct {
 func (p peerNodes) SpawnJob(ctx context.Context, s pmi.SpawnRequest) (string, error) {
 	name, err := p.Node.SpawnJob(ctx, s)
 	if err != nil && ctx.Err() == nil {
-		p.node.end(health.NewFailure(health.Launch, "rank %d on %s: %v", p.RunNumber(s.Requester), p.node.cfg.Host, err))
+		p.node.end(health.NewFailure(health.Launch, "rank %d on %s: %v", p.RunNumber(s.Requester), p.node.cfg.Identity.Host, err))
 	}
 	return name, err
 }
@@ -158,7 +158,7 @@ func (s *mpiServers) removeSharedMemory(job string) {
 // fetchModex returns the data that a rank of this node has committed through PMIx.
 func (s *mpiServers) fetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
 	if s.pmix == nil {
-		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of, s.node.cfg.Host, pmi.NotSupported)
+		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of, s.node.cfg.Identity.Host, pmi.NotSupported)
 	}
 	return s.pmix.FetchModex(ctx, of)
 }

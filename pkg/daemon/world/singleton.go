@@ -142,6 +142,6 @@ func (l *singletonDetector) warnOnce(rank pmi.ProcID, how string) bool {
 	}
 	reason, mend := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
 	l.node.cfg.Log.Warn(fmt.Sprintf("rank %d on %s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
-		"the likely reason: %s; to fix it: %s", rank.Rank, l.node.cfg.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
+		"the likely reason: %s; to fix it: %s", rank.Rank, l.node.cfg.Identity.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
 	return true
 }

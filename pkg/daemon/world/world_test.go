@@ -34,7 +34,9 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	}
 	record := plan.Record()
 	record.Hosts, record.Slots = hosts, all
-	n := &Node{plan: plan, cfg: Config{Config: new(deps.Config), Record: record, Host: hosts[0], JobName: "j", Log: zap.NewNop()}}
+	self := new(deps.Config)
+	self.Identity.Host = hosts[0]
+	n := &Node{plan: plan, cfg: Config{Config: self, Record: record, JobName: "j", Log: zap.NewNop()}}
 	n.servers = newMPIServers(n)
 	return n
 }
