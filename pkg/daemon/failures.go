@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -169,7 +170,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		}
 		// Choose the team, and check the heartbeats of sandboxes with their own daemons.
 		d.updateTeam(l)
-		silent := sandboxes.RecordPoll(expectedSandboxes(l, d.cfg.Sandbox.Step), l.PolledAt)
+		silent := sandboxes.RecordPoll(membership.ExpectedSandboxes(l, d.cfg.Sandbox.Step), l.PolledAt)
 		if len(silent) > 0 {
 			d.declareSandboxesLost(silent, sandboxes, l)
 		}
@@ -261,20 +262,6 @@ func (d *failureTracker) declareSandboxesLost(silent []int, liveness *detector.D
 	d.handleFailure(f.Failure, l.PolledAt)
 }
 
-// expectedSandboxes returns the nodes on which the daemon of a sandbox should be alive, with their
-// newest heartbeats. It returns none unless sandboxes run in a step of their own.
-func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
-	alive := make(map[int]int64)
-	if !step {
-		return alive
-	}
-	beats := l.Heartbeats(record.StateSandboxHeartbeat)
-	for _, nodeIndex := range signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed)) {
-		alive[nodeIndex] = beats[nodeIndex]
-	}
-	return alive
-}
-
 // followRequests handles the records in Control that the head has not written: a request to stop
 // the run, and the abort record of a worker that has declared the head lost.
 func (d *failureTracker) followRequests(ctx context.Context) {
@@ -312,9 +299,7 @@ func (d *failureTracker) endByPeerAbort(ctx context.Context, nodeIndex int, at t
 // cannot continue without the node; earlier failures that the job has tolerated then count, too.
 func (d *failureTracker) handleFailure(rec record.Failure, at time.Time) {
 	if seen := (health.ObservedFailure{Failure: rec, ObservedAt: at}); !d.tolerateFailure(seen) {
-		d.mu.Lock()
-		d.failures = append(d.failures, d.membership.TakeExcused()...)
-		d.mu.Unlock()
+		d.failures.Add(nil, d.membership.TakeExcused()...)
 		d.recordFailure(seen)
 	}
 }
@@ -332,15 +317,12 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 	return true
 }
 
-// recordFailure records a failure for the verdict, and ends the run by it. Both happen under the
-// lock mu: settlePeerStates and others rely on never seeing one without the other.
+// recordFailure records a failure for the verdict, and ends the run by it. Both happen at once:
+// settlePeerStates and others rely on never seeing one without the other.
 func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
 	record := seen.Failure
 	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.failures = append(d.failures, seen)
-	d.CancelRun(&peerFailure{record})
+	d.failures.Add(func() { d.CancelRun(&peerFailure{record}) }, seen)
 }
 
 // peerFailure is the cause with which an observed failure ends the run. The verdict does not depend
@@ -361,21 +343,27 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	// Record the failure of the sequence, unless it is one that was recorded before.
 	phase := d.Events.CurrentPhase()
 	d.CancelRun(err)
-	if _, told := errors.AsType[*peerFailure](err); !told {
+	kind := health.AsFailure(err).Kind
+	if known, ok := errors.AsType[*peerFailure](err); ok {
+		kind = known.record.Kind
+	} else {
 		f := d.publishFailure(err, record.StateFailed)
 		d.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})
 	}
 	// Wait for failures that may be the cause, and decide.
 	d.awaitFreshListing()
-	d.awaitLivenessSettled(d.WorkCtx, d.lossWaitTime(err), time.Time{})
+	within := health.LossWaitTime(kind, d.timing.SilenceTimeout, d.cfg.Times.LinkHeartbeatInterval())
+	d.awaitLivenessSettled(d.WorkCtx, within, time.Time{})
 	d.settleRankFailures()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	weighed := health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures)
-	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(weighed, d.id.HostOf))
-	end = restart.Decide(&d.cfg, end, d.EndRequested.Load())
+	end = restart.Decide(&d.cfg, lifecycle.OutcomeOfVerdict(d.verdict()), d.EndRequested.Load())
 	end.Phase, end.GateOpenTime = phase, opened
 	return end
+}
+
+// verdict returns the verdict on all failures so far.
+func (d *failureTracker) verdict() health.Verdict {
+	passed := health.PassedNodes(d.nodeWatch.LastListing())
+	return d.failures.Verdict(passed, d.cfg.EarlierFailures, d.id.HostOf)
 }
 
 // settleRankFailures waits while the known failures are not sufficient for a verdict: failed ranks
@@ -383,35 +371,14 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 // of other nodes may put in a different light. See health.UndecidedUntil.
 func (d *failureTracker) settleRankFailures() {
 	undecided := func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.failures = append(d.failures, d.membership.TakeHeld()...)
-		return time.Now().Before(health.UndecidedUntil(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.id.Size))
+		d.failures.Add(nil, d.membership.TakeHeld()...)
+		passed := health.PassedNodes(d.nodeWatch.LastListing())
+		return time.Now().Before(d.failures.UndecidedUntil(passed, d.id.Size))
 	}
 	for first := true; undecided() && ctxutil.SleepContext(d.WorkCtx, statePollInterval); first = false {
 		if first {
 			d.nodeWatch.SpeedUp()
 		}
-	}
-}
-
-// lossWaitTime returns how long the verdict on err may wait for losses of nodes. The death of a
-// service, a sandbox or a rank may be the consequence of a loss that is detected only after the
-// peer timeout. Nodes that are lost at the same time as another one are detected at most a
-// heartbeat later. The same holds for nodes that are lost before this node gets a signal, because a
-// launcher ends the other tasks as soon as one is killed.
-func (d *failureTracker) lossWaitTime(err error) time.Duration {
-	kind := health.AsFailure(err).Kind
-	if told, ok := errors.AsType[*peerFailure](err); ok {
-		kind = told.record.Kind
-	}
-	switch {
-	case kind == health.ServiceDied || kind == health.SandboxDied || kind == health.RankFailed || kind == health.RankAborted:
-		return d.timing.SilenceTimeout
-	case health.IsPeerLoss(kind), health.IsRequestedEnd(kind):
-		return d.cfg.Times.LinkHeartbeatInterval()
-	default:
-		return 0
 	}
 }
 
@@ -462,7 +429,7 @@ func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.D
 // hasUncertainPeer reports whether it is uncertain for any peer that is not lost if it is alive. See
 // [detector.Links.IsUncertain].
 func (d *failureTracker) hasUncertainPeer(now, asked time.Time) bool {
-	lost := d.lostNodes()
+	lost := d.failures.LostNodes()
 	limit := d.timing.SilenceTimeout + d.timing.MaxPollInterval
 	for nodeIndex := range d.monitoredPeers() {
 		if !lost[nodeIndex] && d.links.IsUncertain(nodeIndex, limit, now, asked) {
@@ -487,9 +454,7 @@ func (d *failureTracker) mergeLateLosses(end *lifecycle.Outcome, torn <-chan str
 		return
 	}
 	ctxutil.AwaitDoneFor(torn, lateLossTimeout)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := health.DecideVerdict(health.ClassifyEnvironmentFailures(d.failures, health.PassedNodes(d.nodeWatch.LastListing()), d.cfg.EarlierFailures), d.id.HostOf)
+	all := d.verdict()
 	besides := append([]record.Failure{all.Cause}, all.Consequences...)
 	cause := slices.IndexFunc(besides, func(f record.Failure) bool {
 		return f.Kind == end.Cause.Kind && f.NodeIndex == end.Cause.NodeIndex && f.Message == end.Cause.Message

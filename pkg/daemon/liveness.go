@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,9 +30,7 @@ type failureTracker struct {
 	broker      *rsh.Broker
 	settling    atomic.Bool // the verdict waits until it is known which peers are lost
 	resultFinal atomic.Bool // the result is final, and later losses are ignored
-
-	mu       sync.Mutex
-	failures []health.ObservedFailure // failures so far, guarded by mu
+	failures    health.FailureSet
 }
 
 // monitoredPeers returns the members that should be alive, with their heartbeats.
@@ -62,19 +59,6 @@ func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time
 	d.handleFailure(record, at)
 }
 
-// lostNodes returns the set of nodes that are lost according to the recorded failures.
-func (d *failureTracker) lostNodes() map[int]bool {
-	missed := make(map[int]bool)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, failure := range d.failures {
-		for _, nodeIndex := range failure.LostNodes {
-			missed[nodeIndex] = true
-		}
-	}
-	return missed
-}
-
 // checkLinkLiveness declares peers lost by their heartbeats on the peer links alone, while the job
 // runs and no poll of the file system succeeds. If all peers are silent, this node itself may be
 // unreachable, which watchShare handles.
@@ -82,7 +66,7 @@ func (d *failureTracker) checkLinkLiveness(now time.Time) {
 	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.links.IsRunning() || d.RunCtx.Err() != nil {
 		return
 	}
-	silent, longest := d.links.SilentPeers(d.monitoredPeers(), d.lostNodes(), d.timing.SilenceTimeout, now)
+	silent, longest := d.links.SilentPeers(d.monitoredPeers(), d.failures.LostNodes(), d.timing.SilenceTimeout, now)
 	d.recordSilence(silent, longest, now)
 }
 

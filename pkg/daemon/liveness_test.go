@@ -19,7 +19,7 @@ func TestALossIsKnownWithTheEnd(t *testing.T) {
 	for range 2000 {
 		d := &failureTracker{node: &node{Lifetime: lifecycle.NewLifetime(t.Context()), Publisher: &lifecycle.Publisher{Events: eventlog.New()}}}
 		d.Background(func(context.Context) { d.recordFailure(lost) })
-		for began := time.Now(); !d.lostNodes()[1] && time.Since(began) < ceiling; {
+		for began := time.Now(); !d.failures.LostNodes()[1] && time.Since(began) < ceiling; {
 			runtime.Gosched()
 		}
 		goesOn := d.RunCtx.Err() == nil

@@ -139,6 +139,20 @@ func (r *Membership) MissingNodes(l signal.Listing, state record.State) []int {
 	return missing
 }
 
+// ExpectedSandboxes returns the nodes on which the daemon of a sandbox should be alive, with their
+// newest heartbeats. It returns none unless sandboxes run in a step of their own.
+func ExpectedSandboxes(l signal.Listing, step bool) map[int]int64 {
+	alive := make(map[int]int64)
+	if !step {
+		return alive
+	}
+	beats := l.Heartbeats(record.StateSandboxHeartbeat)
+	for _, node := range signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed)) {
+		alive[node] = beats[node]
+	}
+	return alive
+}
+
 // MonitoredPeers returns the nodes of expected whose heartbeats the head must check at present: the
 // spares if standby is set, otherwise the members. Before the gate opens, members and spares are
 // treated in the same way, as members.
