@@ -200,7 +200,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
 	blind := h.nodeWatch.UnresponsiveFor() > lifecycle.UnresponsiveTimeout
-	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(nodeIndex int) bool { return !h.links.Peer(nodeIndex, time.Now()).Connected }) {
+	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(nodeIndex int) bool { return !h.isConnected(nodeIndex) }) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
@@ -214,6 +214,11 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 			return
 		}
 	}
+}
+
+// isConnected reports whether a worker is connected by its peer link.
+func (h *head) isConnected(nodeIndex int) bool {
+	return h.links.Peer(nodeIndex, time.Now()).Connected
 }
 
 // nodesNotDone returns the nodes, except lost ones, that are not known to have ended their

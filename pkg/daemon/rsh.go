@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -33,7 +32,7 @@ func (t commandNodes) Address(nodeIndex int) string {
 
 // RequestConn asks a worker, on its peer link, to connect to the head and receive a command.
 func (t commandNodes) RequestConn(nodeIndex int) error {
-	if !t.head.links.Peer(nodeIndex, time.Now()).Connected {
+	if !t.head.isConnected(nodeIndex) {
 		return fmt.Errorf("%s has no peer link, which bringupd rsh needs: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(nodeIndex))
 	}
 	t.head.peerLinks.Head.RequestStream(nodeIndex)
