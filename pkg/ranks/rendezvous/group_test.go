@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 func TestGather(t *testing.T) {
@@ -121,4 +123,26 @@ func TestOrderEndsWithItsNode(t *testing.T) {
 	want(t, <-failed, errNodeLost.Error())
 	_, err = s.head.CallNode(t.Context(), 1, "wait", nil)
 	want(t, err, errNodeLost.Error())
+}
+
+// TestTooMuchData verifies that every node of a fence whose data is too large gets the failure, also
+// one that enters later.
+func TestTooMuchData(t *testing.T) {
+	h := NewHead(NewLayout([]NodeRanks{{0, "n0", []int{0}}, {1, "n1", []int{1}}, {2, "n2", []int{2}}}), zap.NewNop())
+	enter := func(node int) {
+		h.handleMessage(node, &message{Kind: kindEnter, Seq: 1, Name: "f", Number: 1, Data: []byte{1}})
+	}
+	enter(0)
+	h.fences[fenceID{name: "f", round: 1}].data = make([]byte, maxDataSize, maxDataSize+1) // never touched
+	enter(1)
+	enter(2)
+	for node := range 3 {
+		answer := h.peers[node].unacked[1]
+		if answer == nil || answer.Error != "the data of all nodes exceeds 1 GiB, the maximum" {
+			t.Errorf("node %d gets %+v", node, answer)
+		}
+	}
+	if len(h.fences) != 0 {
+		t.Errorf("%d fences are left", len(h.fences))
+	}
 }

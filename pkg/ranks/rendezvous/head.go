@@ -316,8 +316,8 @@ func (h *Head) enterFenceLocked(from requestID, m *message) {
 	for i := range m.Entries {
 		g.keys = append(g.keys, m.Entries[i].Slot)
 	}
-	if g.data = append(g.data, m.Data...); len(g.data) > maxDataSize && g.failure == "" {
-		h.releaseFenceLocked(g, &message{Error: fmt.Sprintf("the data of all nodes exceeds %d GiB, the maximum", maxDataSize>>30)})
+	if g.failure == "" {
+		g.data = append(g.data, m.Data...)
 	}
 	h.fencedNodes[from.node] = true
 	h.settleFenceLocked(id, g, from)
@@ -375,9 +375,12 @@ func (h *Head) releaseFenceLocked(g *pendingFence, release *message) {
 }
 
 // fenceFailureLocked returns the reason why a fence can never complete: a rank that ended before it
-// entered, or values that could not be stored. It returns an empty string if the fence can still
-// complete.
+// entered, values that could not be stored, or too much data. It returns an empty string if the
+// fence can still complete.
 func (h *Head) fenceFailureLocked(id fenceID, g *pendingFence) string {
+	if len(g.data) > maxDataSize {
+		return fmt.Sprintf("the data of all nodes exceeds %d GiB, the maximum", maxDataSize>>30)
+	}
 	if h.storeErr != nil {
 		return h.storeErr.Error()
 	}
