@@ -291,10 +291,10 @@ func StatusOf(err error) Status {
 	return Failed
 }
 
-// callNodes sends an order to all wanted nodes in parallel, and waits for the results. It returns
+// callNodes sends an order to all wanted nodes in parallel, and waits for all results. It returns
 // the first error.
 func (h *Head) callNodes(ctx context.Context, name string, q request, wanted func(node int) bool) error {
-	orders, ctx := errgroup.WithContext(ctx)
+	var orders errgroup.Group
 	for node := range h.usedSlots {
 		if wanted(node) {
 			orders.Go(func() error {
@@ -321,6 +321,7 @@ func (h *Head) spawnJob(ctx context.Context, s SpawnRequest) (string, error) {
 		err = h.callNodes(ctx, opStart, q, own)
 	}
 	if err != nil {
+		_ = h.removeFromNodes(ctx, job.Name) // fails on a node that is lost
 		h.dropJob(job)
 		return "", fmt.Errorf("cannot spawn %s: %w", textutil.SingleLine(strings.Join(s.Commands[0].Argv, " "), 200), err)
 	}
@@ -401,6 +402,11 @@ func (h *Head) recordJobEnd(ctx context.Context, name string, node int) error {
 	if !over {
 		return nil
 	}
+	return h.removeFromNodes(ctx, name)
+}
+
+// removeFromNodes removes a job on all nodes.
+func (h *Head) removeFromNodes(ctx context.Context, name string) error {
 	return h.callNodes(ctx, opRemove, request{Proc: ProcID{name, AllRanks}}, func(int) bool { return true })
 }
 

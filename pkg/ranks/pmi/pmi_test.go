@@ -147,6 +147,11 @@ func TestSpawnFails(t *testing.T) {
 	fails(t, spawn(Command{Argv: []string{"a"}, Ranks: 1, Info: map[string]string{"host": "n1,nope"}}), BadParam, "cannot spawn on nope: it is not a node of this run; the nodes are n0, n1")
 	m.fail = "start"
 	fails(t, spawn(Command{Argv: []string{"a", "b"}, Ranks: 4}), Failed, "cannot spawn a b: no luck")
+	for node := range m.nodes {
+		if !strings.HasSuffix(m.asked(node), "remove w-1") || m.nodes[node].RunNumber(ProcID{"w-1", 0}) != -1 {
+			t.Errorf("node %d keeps the job: %s", node, m.asked(node))
+		}
+	}
 	m.fail = ""
 	if err := spawn(Command{Argv: []string{"a"}, Ranks: 4}); err != nil {
 		t.Errorf("the slots were not given back: %v", err)
