@@ -77,7 +77,7 @@ func (t XidTable) lookUpXid(xid int, severity string) EventVerdict {
 			Effect:  EffectWarn,
 			Next:    NextFit,
 			Action:  "see " + xidCatalogue,
-			Meaning: fmt.Sprintf("Xid %d is not in the table", xid),
+			Meaning: "not in the table of Xids",
 		}
 	}
 	if verdict.Effect == EffectAsk {
