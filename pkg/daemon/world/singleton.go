@@ -111,7 +111,7 @@ func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (tol
 	l.silentRanks[rank] = first
 	l.mu.Unlock()
 	if age := time.Since(first.firstSeen); age >= silentTimeout && !l.node.servers.hasContacted(who) {
-		return l.warnOnce(who, "for "+textutil.BriefDuration(age))
+		return l.warnOnce(who, found, "for "+textutil.BriefDuration(age))
 	}
 	return false
 }
@@ -120,22 +120,22 @@ func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (tol
 // never contacted its server.
 func (l *singletonDetector) checkEndedRank(rank pmi.ProcID) {
 	l.mu.Lock()
-	_, known := l.silentRanks[rank.Rank]
+	silent, known := l.silentRanks[rank.Rank]
 	l.mu.Unlock()
 	if known && rank.Job == l.node.cfg.JobName && !l.node.servers.hasContacted(rank) {
-		l.warnOnce(rank, "to its end")
+		l.warnOnce(rank, silent.LoadedMPI, "to its end")
 	}
 }
 
-// warnOnce logs the warning for a rank with its likely reason, once. It returns true.
-func (l *singletonDetector) warnOnce(rank pmi.ProcID, how string) bool {
+// warnOnce logs the warning for a rank, which has loaded seen, with its likely reason, once. It
+// returns true.
+func (l *singletonDetector) warnOnce(rank pmi.ProcID, seen *mpidetect.LoadedMPI, how string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.warned {
 		return true
 	}
 	l.warned = true
-	seen := l.silentRanks[rank.Rank].LoadedMPI
 	library, err := seen.IdentifyLibrary()
 	if err != nil {
 		l.node.cfg.Log.Debug("cannot determine which MPI a rank uses", zap.Error(err))
