@@ -335,9 +335,6 @@ func (s slurmStep) hostsByRank(nodes []string, node int, own string) []string {
 	return nodes
 }
 
-// maxHetGroups is Slurm's maximum number of components of a job.
-const maxHetGroups = 128
-
 // hetGroupHosts returns the nodes of a step that includes all components of its job, one component
 // after the other, or the sorted nodes if the step has only one component. Otherwise it returns
 // nil.
@@ -347,7 +344,7 @@ func (s slurmStep) hetGroupHosts(sorted []string) []string {
 	}
 	var all []string
 	told := true // all components are known, with no more nodes than the step has
-	for i := range min(s.hetGroups, maxHetGroups) {
+	for i := range min(s.hetGroups, maxHetComponents) {
 		_, list := s.firstSet(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
 		group, err := ExpandNodeList(list, len(sorted))
 		if err == nil && slices.Equal(group, sorted) {

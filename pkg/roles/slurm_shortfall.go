@@ -62,6 +62,5 @@ func findHetShortfall(env Environment) (lack Shortfall, is bool) {
 	}, true
 }
 
-// maxHetComponents is the maximum number of components that are looked up. Slurm allows 128
-// (MAX_HET_JOB_COMPS).
+// maxHetComponents is Slurm's maximum number of components of a job (MAX_HET_JOB_COMPS).
 const maxHetComponents = 128
