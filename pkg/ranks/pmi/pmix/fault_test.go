@@ -32,6 +32,7 @@ const (
 	crashesLater
 	prints
 	listens
+	logs
 )
 
 // fake returns a libpmix with a fault.
@@ -66,13 +67,14 @@ func TestUnfitLibraries(t *testing.T) {
 		library pmix.Library
 		want    string
 	}{
-		"no file":       {pmix.Library{Path: "/nonexistent/libpmix.so.2"}, "No such file"},
-		"no library":    {pmix.Library{Path: text}, "cannot load"},
-		"no libpmix":    {fake(t, emptyAnswer), "it has no PMIx_"},
-		"an old one":    {fake(t, old), "it is PMIx 2.2.5, of old, and version 3 or later is required"},
-		"it refuses":    {fake(t, refuses), "PMIx status -31"},
-		"it aborts":     {fake(t, aborts), "signal: aborted"},
-		"it just exits": {fake(t, exits), "it won't be"},
+		"no file":                       {pmix.Library{Path: "/nonexistent/libpmix.so.2"}, "No such file"},
+		"no library":                    {pmix.Library{Path: text}, "cannot load"},
+		"no libpmix":                    {fake(t, emptyAnswer), "it has no PMIx_"},
+		"an old one":                    {fake(t, old), "it is PMIx 2.2.5, of old, and version 3 or later is required"},
+		"it refuses":                    {fake(t, refuses), "PMIx status -31"},
+		"it aborts":                     {fake(t, aborts), "signal: aborted"},
+		"it just exits":                 {fake(t, exits), "it won't be"},
+		"it logs more than can be sent": {fake(t, logs), "logged: -29"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := start(t.Context(), t, tc.library)

@@ -609,14 +609,28 @@ static pmix_status query(pmix_proc *p, pmix_query *queries, size_t n, info_done 
 	return sent(&f);
 }
 
+static void *refuse_log(void *request) {
+	waiting w = *(waiting *)request;
+	free(request);
+	((op_done)w.done)(TOO_MUCH, w.data);
+	return NULL;
+}
+
 /* log_words must not call done itself, because the library holds a lock. The answer is given by
- * another thread. */
+ * another thread, also if the request is too long to be sent. */
 static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_info *directives, size_t ndirectives,
                       op_done done, void *data) {
 	frame f = ask(UP_LOG, done, data);
 	put_proc(&f, p);
 	put_infos(&f, infos, n);
-	sent(&f);
+	if (sent(&f) == SUCCESS)
+		return;
+	waiting *w = sure(malloc(sizeof *w));
+	*w = (waiting){.done = done, .data = data};
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, refuse_log, w) != 0)
+		abort();
+	pthread_detach(thread);
 }
 
 /* New versions extend pmix_server_module_t only at its end; in version 6 it has 256 bytes. The

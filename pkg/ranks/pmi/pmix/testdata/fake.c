@@ -5,12 +5,35 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOTHING, OLD, REFUSES, ABORTS, EXITS, HANGS, CRASHES_LATER, PRINTS, LISTENS };
+enum { NOTHING, OLD, REFUSES, ABORTS, EXITS, HANGS, CRASHES_LATER, PRINTS, LISTENS, LOGS };
 
 #if FAULT != NOTHING
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/socket.h>
+
+#include "../child/abi.h"
+
+static volatile int log_status = 1;
+
+static void log_done(int status, void *data) {
+	(void)data;
+	log_status = status;
+}
+
+/* Asks the server to log a text that is too long to be sent, and waits for the answer. */
+static void log_too_much(void **module) {
+	char *text = calloc(1, (256 << 20) + 1);
+	pmix_proc self = {0};
+	pmix_info words = {.key = "pmix.log.stderr", .value = {.type = T_STRING, .data.string = text}};
+	memset(text, 'x', 256 << 20);
+	((void (*)(const pmix_proc *, const pmix_info *, size_t, const pmix_info *, size_t, void (*)(int, void *), void *))module[17])(
+	    &self, &words, 1, NULL, 0, log_done, NULL);
+	for (int i = 0; i < 1000 && log_status == 1; i++)
+		usleep(10000);
+	fprintf(stderr, "logged: %d\n", log_status);
+	exit(0);
+}
 
 /* As libpmix does, it ends its listener at the first connection that it cannot accept, and is
  * finished with each connection before it takes the next. */
@@ -48,6 +71,7 @@ int PMIx_server_init(void *module, void *infos, size_t n) {
 	case EXITS: fprintf(stderr, "it won't be\n"); exit(0);
 	case HANGS: for (;;) pause();
 	case LISTENS: return listen_now();
+	case LOGS: log_too_much(module);
 	case PRINTS: printf("page after page\n"); fflush(stdout);
 	}
 	return 0;
