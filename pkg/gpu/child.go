@@ -42,9 +42,8 @@ const (
 //
 // The child reads requests as lines from its standard input and writes answers as lines to its
 // standard output. Its other output, including standard error, is kept for the error message about
-// its death. It ends when its standard input ends, and so when its parent ends. It has a process
-// group of its own, so that Ctrl-C does not reach it. It is not started by pkg/process: it needs
-// neither a signal to end nor a log, and it must be abandoned if it cannot be killed.
+// its death. It ends when its standard input ends, and so when its parent ends. See
+// [process.Helper].
 type Child struct {
 	Program string   // empty: the running program
 	Library string   // path of the NVML library; empty: found by the loader

@@ -325,8 +325,8 @@ func TestSessionKeepsItsChild(t *testing.T) {
 			t.Errorf("got %+v, %v, want %s", facts, err, want)
 		}
 	}
-	session.running.kill()
-	<-session.running.ended
+	session.running.Kill()
+	<-session.running.Ended
 	if facts, err := session.Probe(t.Context(), nil); err != nil || facts.Detail != "1" {
 		t.Errorf("after a death: %+v, %v", facts, err)
 	}

@@ -41,10 +41,10 @@ func (c Child) queryCUDA(ctx context.Context) (cuda.Facts, error) {
 		d.shutDown(ctx)
 		return *l.CUDA, nil
 	case why == DriverUnresponsive:
-		d.killOrAbandon()
+		d.KillOrAbandon()
 		return cuda.Facts{Init: cuda.Result{Code: cuda.Unresponsive}, Detail: detail}, nil
 	default:
-		d.killOrAbandon()
+		d.KillOrAbandon()
 		return cuda.Facts{Init: cuda.Result{Code: cuda.ProbeDied}, Detail: cmp.Or(detail, "it gave an unexpected response")}, nil
 	}
 }

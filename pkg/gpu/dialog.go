@@ -23,8 +23,6 @@ const (
 	maxLineBytes = 4 << 20
 	// maximum consecutive lines in another format; a child with more is not our program
 	maxForeignLines = 50_000
-	reapTimeout     = 200 * time.Millisecond // timeout for the end of a killed child
-	forkTimeout     = 5 * time.Second        // timeout for a fork
 	// between closing the child's standard input and KILL; the child may need eventWaitTimeout to end
 	endTimeout = 2 * time.Second
 )
@@ -36,18 +34,13 @@ var (
 )
 
 // runningChild is a running child that answers several requests concurrently. Goroutines of
-// exec.Cmd read its output and wait for its end.
+// exec.Cmd read its output.
 type runningChild struct {
-	stdin        io.WriteCloser
+	*process.Helper
 	lineSplitter process.LineSplitter
-	kill         context.CancelFunc // kills the child, including one that is forked later
-	killed       <-chan struct{}    // closed by [runningChild.kill]
-	// ended is closed once the child has ended and all of its output was handled. Before that,
-	// [runningChild.processState] is set, and [runningChild.endErr] is the reason why there is no more
-	// output: io.EOF, errLineTooLong or errForeignOutput.
-	ended        chan struct{}
-	processState *os.ProcessState
-	endErr       error
+	// endErr is the reason why there is no more output: io.EOF, errLineTooLong or errForeignOutput. It
+	// may be read once the child has ended.
+	endErr error
 
 	// number of consecutive lines in another format; used only by the goroutine that reads the output
 	foreignLines int
@@ -86,61 +79,18 @@ func (p *restartableTimer) restart(lasts time.Duration) {
 	p.Reset(lasts)
 }
 
-// startChild starts a child. It returns when forkTimeout is over or the context ends, even if the
-// fork hangs because of the program's file system. A child that is forked later than that is
-// killed.
-func (c Child) startChild(ctx context.Context) (*runningChild, error) {
+// startChild starts a child.
+func (c Child) startChild(ctx context.Context) (_ *runningChild, err error) {
 	if os.Getenv(childEnvVariable) != "" {
 		return nil, fmt.Errorf("cannot start it from another child process: there is no subcommand %s", ChildCommand)
 	}
-	limited, cancel := context.WithTimeout(ctx, forkTimeout)
-	defer cancel()
-	life, kill := context.WithCancel(context.WithoutCancel(ctx))
-	d, err := ctxutil.CallBounded(limited, 0, func() (*runningChild, error) { return c.forkChild(life) })
-	if err == nil {
-		d.kill = kill
-		return d, nil
-	}
-	kill()
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, ctxutil.ErrAbandoned):
-		return nil, fmt.Errorf("cannot start it within %v: the file system of %s may hang", forkTimeout, c.programPath())
-	default:
-		return nil, fmt.Errorf("cannot start it: %w", err)
-	}
-}
-
-// forkChild starts a child that is killed when the context life ends.
-func (c Child) forkChild(life context.Context) (*runningChild, error) {
-	// Read the program first. If its file system hangs, only this goroutine hangs here; during the
-	// exec, the whole process would hang.
-	if program, err := os.Open(c.programPath()); err == nil {
-		_, _ = program.Read(make([]byte, 1))
-		program.Close()
-	}
 	d := &runningChild{
-		lineSplitter: process.LineSplitter{MaxLength: maxLineBytes}, killed: life.Done(), ended: make(chan struct{}), endErr: io.EOF, openRequests: map[int]*responseStream{},
+		lineSplitter: process.LineSplitter{MaxLength: maxLineBytes}, endErr: io.EOF, openRequests: map[int]*responseStream{},
 	}
-	cmd := exec.CommandContext(life, c.programPath())
-	cmd.Args, cmd.Env = c.childArgs(), c.childEnv()
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = d, d, endTimeout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if d.stdin, err = cmd.StdinPipe(); err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
+	spec := &exec.Cmd{Path: c.programPath(), Args: c.childArgs(), Env: c.childEnv(), Stdout: d, Stderr: d}
+	if d.Helper, err = process.StartHelper(ctx, spec, func() { d.lineSplitter.Flush(d.dispatchLine) }); err != nil {
 		return nil, err
 	}
-	// Wait for the end of the child, and handle an incomplete last line.
-	go func() {
-		defer close(d.ended)
-		_ = cmd.Wait()
-		d.processState = cmd.ProcessState
-		d.lineSplitter.Flush(d.dispatchLine)
-	}()
 	return d, nil
 }
 
@@ -192,7 +142,7 @@ func (d *runningChild) dispatchLine(text []byte, goesOn bool) {
 	// The reader takes the line, unless it has stopped reading or the child is killed.
 	case a.messages <- l:
 	case <-a.stopped:
-	case <-d.killed:
+	case <-d.Killed:
 	}
 }
 
@@ -208,7 +158,7 @@ func (d *runningChild) sendRequest(what request) *responseStream {
 		d.pendingInspections++
 	}
 	d.mu.Unlock()
-	_, _ = d.stdin.Write(message{Number: a.number, Request: what}.encodeLine())
+	_, _ = d.Stdin.Write(message{Number: a.number, Request: what}.encodeLine())
 	return a
 }
 
@@ -227,7 +177,7 @@ func (a *responseStream) readMessage(ctx context.Context, late *restartableTimer
 	select {
 	case l := <-a.messages:
 		return l, nil
-	case <-a.ended:
+	case <-a.Ended:
 		return message{}, a.endErr
 	case <-late.C:
 		return message{}, fmt.Errorf("%w within %v", errTimeout, late.duration)
@@ -269,16 +219,16 @@ func (d *runningChild) outputAfter(separator string) string {
 	return d.lastOutput.textAfter(separator)
 }
 
-// describeExit describes how the child has ended. It may be called once [runningChild.ended] is
+// describeExit describes how the child has ended. It may be called once Ended is
 // closed.
 func (d *runningChild) describeExit() string {
-	if d.processState == nil {
+	if d.State == nil {
 		return "ended with an unknown status" + d.outputAfter(": ")
 	}
-	if status := d.processState.Sys().(syscall.WaitStatus); status.Signaled() {
+	if status := d.State.Sys().(syscall.WaitStatus); status.Signaled() {
 		return "was killed by signal " + unix.SignalName(status.Signal()) + d.outputAfter(": ")
 	}
-	return fmt.Sprintf("ended with exit code %d%s", d.processState.ExitCode(), d.outputAfter(": "))
+	return fmt.Sprintf("ended with exit code %d%s", d.State.ExitCode(), d.outputAfter(": "))
 }
 
 // failureReason converts an error of [responseStream.readMessage] to the reason why there are no
@@ -289,7 +239,7 @@ func (d *runningChild) failureReason(err error) (why NVMLReturn, detail string) 
 		return "", ""
 	case errors.Is(err, errTimeout):
 		return DriverUnresponsive, err.Error() + d.outputAfter("; ")
-	case errors.Is(err, io.EOF) && d.processState != nil && d.processState.Success():
+	case errors.Is(err, io.EOF) && d.State != nil && d.State.Success():
 		return ProbeDied, "it gave no response" + d.outputAfter(": ")
 	case errors.Is(err, io.EOF):
 		return ProbeDied, "it " + d.describeExit()
@@ -303,25 +253,17 @@ func (d *runningChild) failureReason(err error) (why NVMLReturn, detail string) 
 // waits for it until the context ends, and then abandons it. Such a child ends once it has the
 // answer.
 func (d *runningChild) shutDown(ctx context.Context) {
-	_ = d.stdin.Close()
-	limited, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
+	_ = d.Stdin.Close()
 	d.mu.Lock()
 	looks := d.pendingInspections > 0
 	d.mu.Unlock()
-	switch {
-	case looks && !ctxutil.AwaitDone(ctx, d.ended):
-	case !looks && !ctxutil.AwaitDone(limited, d.ended):
-		d.killOrAbandon()
-	default:
-		d.kill() // releases the context
+	if looks {
+		if ctxutil.AwaitDone(ctx, d.Ended) {
+			d.Kill() // releases the context
+		}
+		return
 	}
-}
-
-// killOrAbandon kills the child. If it cannot be killed, it is left alone, and only the goroutine
-// that waits for it remains.
-func (d *runningChild) killOrAbandon() {
-	_ = d.stdin.Close()
-	d.kill()
-	ctxutil.AwaitDoneFor(d.ended, reapTimeout)
+	limited, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	d.Close(limited)
 }

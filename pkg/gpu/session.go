@@ -41,7 +41,7 @@ func (s *Session) ensureChild(ctx context.Context) (*runningChild, error) {
 	if s.closed {
 		return nil, errSessionClosed
 	}
-	if s.running != nil && !ctxutil.AwaitDoneFor(s.running.ended, 0) {
+	if s.running != nil && !ctxutil.AwaitDoneFor(s.running.Ended, 0) {
 		return s.running, nil
 	}
 	d, err := s.child.startChild(ctx)
@@ -72,7 +72,7 @@ func (s *Session) requestFacts(ctx context.Context, d *runningChild, tell func(P
 	}
 	why, detail := d.failureReason(err)
 	if why == DriverUnresponsive {
-		d.killOrAbandon()
+		d.KillOrAbandon()
 	}
 	return Facts{Version: FactsVersion, Init: why, Detail: detail}
 }
@@ -137,7 +137,7 @@ func (l *watchListener) runWatch(ctx context.Context, d *runningChild, what requ
 		line, err := a.readMessage(ctx, late)
 		switch {
 		case errors.Is(err, errTimeout) && !l.watching:
-			d.killOrAbandon()
+			d.KillOrAbandon()
 			return fmt.Errorf("%w%s: it may hang", err, d.outputAfter(": "))
 		case errors.Is(err, errTimeout): // reported once, until the child prints something again
 			l.emitEvent(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silenceTimeout)})
@@ -184,7 +184,7 @@ func (l *watchListener) emitEvent(e Event) {
 }
 
 // Close ends the child, if there is one, and waits for its end, or until ctx ends. It first waits
-// for another request that is just starting the child, which takes at most forkTimeout. A child in
+// for another request that is just starting the child, which takes at most 5 s. A child in
 // which the driver may be initialising GPUs is not killed: it ends by itself. Further requests
 // fail. Close returns nil.
 func (s *Session) Close(ctx context.Context) error {

@@ -67,6 +67,8 @@ func (c Command) Run(ctx context.Context) error {
 	if err := prog.startCommand(cmd); err != nil {
 		return err
 	}
+	recordFork(cmd.Process.Pid)
+	defer recordReap(cmd.Process.Pid)
 	killed := awaitGroupEnd(ctx, cmd.Process.Pid)
 	switch err = cmd.Wait(); {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it succeeded, even if other processes keep its output open

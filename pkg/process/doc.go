@@ -59,10 +59,10 @@
 //  5. AdoptOrphans. The kernel makes the daemon the parent of the orphans that its children leave
 //     behind (PR_SET_CHILD_SUBREAPER; pid 1 of a container is their parent anyway), so that no
 //     descendant can hide. The periodic scans report the sessions of orphans to the guard and reap
-//     orphans that have ended, also if the daemon is pid 1. EndAll kills the others. Processes for
-//     which another part of the daemon waits are in the daemon's own session and are not touched,
-//     unless the daemon is pid 1: then they are reaped only if they are still zombies at a second
-//     scan, and EndAll kills them.
+//     orphans that have ended, also if the daemon is pid 1. EndAll kills the others. Helpers and
+//     commands are not touched, nor other processes in the daemon's own session, unless the daemon
+//     is pid 1: then they are reaped only if they are still zombies at a second scan, and EndAll
+//     kills them.
 //
 // The end of the child alone, whatever its cause, is an ordinary exit: its family stays until
 // Stop. Stop must therefore be called for each child, also for one that ended by itself.

@@ -13,7 +13,7 @@ import (
 )
 
 // unreapedForks holds the PIDs that this process has forked and not reaped: children and guards of
-// all its Supervisors. Any other child of this process that is in another session is an orphan that
+// all its Supervisors, helpers and commands. Any other child of this process that is in another session is an orphan that
 // the kernel has assigned to it.
 var unreapedForks struct {
 	sync.Mutex
@@ -74,7 +74,7 @@ func (s *Supervisor) findOrphans() (found []int) {
 		if ours {
 			continue
 		}
-		// A helper process for which another part of the daemon waits is in the daemon's session.
+		// Another process for which a part of the daemon waits is in the daemon's session.
 		if p, err := readStat(pid); err == nil && p.ppid == os.Getpid() && (p.sid != own || os.Getpid() == 1) {
 			found = append(found, pid)
 		}

@@ -4,6 +4,7 @@ package pmix
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,13 +14,13 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
@@ -85,8 +86,7 @@ type Server struct {
 	Handlers
 	ctx        context.Context // context of the ranks' requests; ends with the child
 	stop       context.CancelFunc
-	child      *exec.Cmd
-	input      io.WriteCloser
+	child      *process.Helper
 	stderrTail tailBuffer
 	tasks      sync.WaitGroup
 	frames     chan frame    // frames to send to the child
@@ -137,27 +137,19 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	// Create the command. By default, the child runs this executable.
-	program := cfg.Program
-	if program == "" {
-		program = "/proc/self/exe"
-	}
-	s.child = &exec.Cmd{
-		Path: program, Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: cfg.Library.childEnviron(cfg.Environ),
-		Dir: "/", Stderr: &s.stderrTail, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}
-	in, err := s.child.StdinPipe()
+	out, theirs, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot start a PMIx server: %w", err)
 	}
-	out, err := s.child.StdoutPipe()
-	if err == nil {
-		err = s.child.Start()
-	}
+	s.child, err = process.StartHelper(ctx, &exec.Cmd{
+		Path: cmp.Or(cfg.Program, process.OwnBinary), Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: cfg.Library.childEnviron(cfg.Environ),
+		Dir: "/", Stdout: theirs, Stderr: &s.stderrTail,
+	}, func() {})
 	if err != nil {
-		return nil, fmt.Errorf("cannot start the PMIx server: %w", err)
+		_ = out.Close()
+		return nil, fmt.Errorf("cannot use a PMIx server: %w", err)
 	}
-	s.input = in
-	context.AfterFunc(s.ctx, func() { _ = in.Close() }) // the child ends when its input is closed
+	context.AfterFunc(s.ctx, func() { _ = s.child.Stdin.Close() }) // the child ends when its input is closed
 	s.tasks.Go(func() { s.readFrames(out) })
 	s.tasks.Go(s.writeFrames)
 	// Initialise the library.
@@ -197,33 +189,34 @@ func (s *Server) LibraryVersion() string { return s.version }
 // Stop ends the child within seconds, and waits for all goroutines of the server.
 func (s *Server) Stop() {
 	s.stop()
-	if !ctxutil.AwaitDoneFor(s.done, stopTimeout) {
-		_ = s.child.Process.Kill()
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	s.child.Close(ctx)
 	s.tasks.Wait()
 }
 
 // readFrames handles the frames of the child until it ends. It kills the child if a frame is
 // malformed.
-func (s *Server) readFrames(out io.Reader) {
+func (s *Server) readFrames(out io.ReadCloser) {
+	defer func() { _ = out.Close() }()
 	var broken error
 	for {
 		op, id, r, err := readFrame(out)
 		if errors.Is(err, errMalformed) {
 			broken = err
-			_ = s.child.Process.Kill()
+			s.child.Kill()
 		}
 		if err != nil {
 			break
 		}
 		if broken = s.handleFrame(op, id, r); broken != nil {
-			_ = s.child.Process.Kill()
+			s.child.Kill()
 			break
 		}
 	}
-	ended := s.child.Wait()
+	<-s.child.Ended
 	if s.ctx.Err() == nil {
-		s.err = fmt.Errorf("the PMIx server died: %v%s", errors.Join(broken, ended), s.stderrTail.textAfter(": "))
+		s.err = fmt.Errorf("the PMIx server died: %v%s", errors.Join(broken, s.child.Err), s.stderrTail.textAfter(": "))
 	}
 	s.mu.Lock()
 	waiting := s.pendingOrders
@@ -319,9 +312,9 @@ func (s *Server) writeFrames() {
 		select {
 		case f := <-s.frames:
 			length := binary.BigEndian.AppendUint32(nil, uint32(len(f)))
-			_, err := s.input.Write(length)
+			_, err := s.child.Stdin.Write(length)
 			if err == nil {
-				_, err = s.input.Write(f)
+				_, err = s.child.Stdin.Write(f)
 			}
 			if err != nil {
 				return // the child has ended, or is about to
