@@ -17,7 +17,7 @@ func TestJudge(t *testing.T) {
 		"off the bus":                       {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
 		"a page fault":                      {Event{Kind: KindXid, Xid: 31}, EffectApp, NextFit, "page fault"},
 		"no remapping":                      {Event{Kind: KindXid, Xid: 64}, EffectWarn, NextUnfit, "after the job"},
-		"an unknown Xid":                    {Event{Kind: KindXid, Xid: 4711}, EffectWarn, NextFit, "4711"},
+		"an unknown Xid":                    {Event{Kind: KindXid, Xid: 4711}, EffectWarn, NextFit, "not in the table of Xids"},
 		"old NVLink, and nothing asked for": {Event{Kind: KindXid, Xid: 74}, EffectWarn, NextUnfit, "NVLink"},
 		"old NVLink, and a reset asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 1}, EffectFatal, NextUnfit, "reset the GPU"},
 		"old NVLink, and a drain asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 4}, EffectWarn, NextUnfit, "after the job"},
@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 		"an NVSwitch, fatal":                {Event{Kind: KindSXid, Xid: 20034, GPU: -1, Severity: severityFatal}, EffectWarn, NextUnfit, "NVSwitch"},
 		"an NVSwitch, nonfatal":             {Event{Kind: KindSXid, Xid: 12028, GPU: -1, Severity: severityNonfatal}, EffectWarn, NextFit, "NVSwitch"},
 		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
-		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "999"},
+		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "not in the table of Xids"},
 	} {
 		got := BuiltinXidTable().ClassifyEvent(c.event)
 		if got.Effect != c.want || got.Next != c.next || !strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
