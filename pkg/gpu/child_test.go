@@ -332,6 +332,19 @@ func TestSessionKeepsItsChild(t *testing.T) {
 	}
 }
 
+// TestCloseDoesNotAwaitAStart verifies that a session can be closed while a start of its child
+// hangs, and that a child that is started by then is ended.
+func TestCloseDoesNotAwaitAStart(t *testing.T) {
+	session := helperChild("counting driver").NewSession()
+	session.starting.Lock()
+	_ = session.Close(t.Context())
+	session.starting.Unlock()
+	if _, err := session.ensureChild(t.Context()); !errors.Is(err, errSessionClosed) {
+		t.Errorf("got %v", err)
+	}
+	noneLeft(t)
+}
+
 // countingDriver reports how often it was called.
 type countingDriver struct {
 	deviceLibrary

@@ -26,6 +26,8 @@ const (
 type Session struct {
 	child Child
 
+	starting sync.Mutex // held while a child is started
+
 	mu sync.Mutex
 	// running is the child, or nil if there is none; guarded by mu.
 	running *runningChild
@@ -36,15 +38,25 @@ var errSessionClosed = errors.New("it was closed")
 
 // ensureChild returns the running child, or starts one. It returns errSessionClosed after Close.
 func (s *Session) ensureChild(ctx context.Context) (*runningChild, error) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	d, closed := s.running, s.closed
+	s.mu.Unlock()
+	if closed {
 		return nil, errSessionClosed
 	}
-	if s.running != nil && !ctxutil.AwaitDoneFor(s.running.Ended, 0) {
-		return s.running, nil
+	if d != nil && !ctxutil.AwaitDoneFor(d.Ended, 0) {
+		return d, nil
 	}
 	d, err := s.child.startChild(ctx)
+	// Close may have been called meanwhile.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.closed {
+		d.KillOrAbandon()
+		return nil, errSessionClosed
+	}
 	s.running = d
 	return d, err
 }
@@ -183,10 +195,9 @@ func (l *watchListener) emitEvent(e Event) {
 	}
 }
 
-// Close ends the child, if there is one, and waits for its end, or until ctx ends. It first waits
-// for another request that is just starting the child, which takes at most 5 s. A child in
-// which the driver may be initialising GPUs is not killed: it ends by itself. Further requests
-// fail. Close returns nil.
+// Close ends the child, if there is one, and waits for its end, or until ctx ends. A child in which
+// the driver may be initialising GPUs is not killed: it ends by itself. Further requests fail, and a
+// request that is just starting a child kills it. Close returns nil.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	d := s.running
