@@ -1,4 +1,4 @@
-"""What real ranks do in tests: mpi.py DOES."""
+"""The ranks of tests with a real MPI: mpi.py ACTION."""
 import os
 import signal
 import sys

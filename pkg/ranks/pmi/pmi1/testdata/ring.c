@@ -1,4 +1,4 @@
-/* What real ranks do in tests: ring DOES, as mpi.py. */
+/* The ranks of tests with a real MPI: ring ACTION, with the actions of mpi.py. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void ring(void) {
         printf("sum %d, %d here, universe %d\n", sum, here, found ? *universe : -1);
 }
 
-/* Debian's MPICH opens no ports, also under its own mpiexec: any words will do. */
+/* Debian's MPICH cannot open ports, not even under its own mpiexec: any text will do. */
 static void publish(void) {
     char words[MPI_MAX_PORT_NAME] = "tag#0$nowhere";
     if (rank == 0)

@@ -1,4 +1,5 @@
-/* A plain client of PMIx: client LIBRARY SCENARIO. No header of PMIx is used, as it goes with any library. What it finds wrong it prints. */
+/* A plain client of PMIx: client LIBRARY SCENARIO. It uses no header of PMIx, so that it works with
+ * any version of the library. It prints the errors that it finds. */
 #include "../child/abi.h"
 
 #include <dlfcn.h>
@@ -17,7 +18,7 @@ typedef void (*event_done)(pmix_status, pmix_info *, size_t, op_done, void *, vo
 typedef void (*handler)(size_t, pmix_status, const pmix_proc *, pmix_info *, size_t, pmix_info *, size_t, event_done, void *);
 
 #ifdef CLAIMED
-/* A client that claims to be another user: libpmix tells its server what these say. */
+/* A client that claims to be another user: libpmix sends these results to its server. */
 uid_t getuid(void) { return CLAIMED; }
 uid_t geteuid(void) { return CLAIMED; }
 gid_t getgid(void) { return CLAIMED; }
@@ -137,7 +138,8 @@ static void modex(void) {
 	fence();
 }
 
-/* What is committed late is waited for, what never is not for longer than is said. */
+/* A get waits for a value that is committed late, and no longer than its timeout for one that never
+ * is. */
 static void late(void) {
 	if (self.rank == size - 1)
 		sleep(1);
@@ -233,7 +235,7 @@ static void event(void) {
 		want(CALL("PMIx_Notify_event", (pmix_status, const pmix_proc *, uint8_t, const pmix_info *, size_t, op_done, void *),
 		          (OURS, &self, SESSION, &what, 1, NULL, NULL)), SUCCESS, "notify");
 	}
-	if (self.rank != 0) { /* who tells is not told, by some versions */
+	if (self.rank != 0) { /* some versions do not notify the sender */
 		await(OURS);
 		want(heard_of, 1000, "what an event is about");
 	}
@@ -272,7 +274,7 @@ static void meet(const char *other) {
 	want(CALL("PMIx_Disconnect", (const pmix_proc *, size_t, const pmix_info *, size_t), (both, 2, NULL, 0)), SUCCESS, "disconnect");
 }
 
-/* Rank 0 spawns, all ranks of both jobs connect. */
+/* Rank 0 spawns a job, and all ranks of both jobs connect. */
 static void spawn(void) {
 	listen_for(JOB_ENDED);
 	put_own();
@@ -324,7 +326,7 @@ static void log_words(void) {
 	fence();
 }
 
-/* The last rank comes to no fence before it is late. */
+/* The last rank enters no fence before the timeout of the others. */
 static void timeout(void) {
 	pmix_info in_time = int_info("pmix.timeout", 1);
 	if (self.rank == 0)
@@ -367,7 +369,8 @@ static void end_group(const char *name) {
 	want(CALL("PMIx_Group_destruct", (const char *, const pmix_info *, size_t), (name, NULL, 0)), SUCCESS, "end a group");
 }
 
-/* Groups of each rank alone, and two of all, one after the other: all ranks are given the same number for each, and the two are not the same. */
+/* A group of each rank alone, and two groups of all ranks, one after the other: all ranks get the
+ * same number for a group, and the numbers of the two groups differ. */
 static void groups(void) {
 	for (int round = 0; round < 3; round++) {
 		pmix_info *found = NULL;
@@ -403,7 +406,7 @@ static void groups(void) {
 	}
 }
 
-/* Much is put by each rank, which can't be compressed: version 5 would, in its own way. */
+/* Each rank puts a large value that cannot be compressed, because version 5 compresses values. */
 static void much(void) {
 	enum { MUCH = 4 << 20 };
 	unsigned char *bytes = malloc(MUCH);

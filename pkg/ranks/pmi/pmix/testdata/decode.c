@@ -1,5 +1,6 @@
-/* The child's decoder for a fuzzer: it takes frames as the child does, of a daemon that sends anything, with a library that does nothing but
- * read what it is given. An input is its length and its bytes; after each comes a byte. It is built with sanitizers. */
+/* The child's decoder for a fuzzer: it decodes arbitrary frames as the child does, with a library
+ * that only reads its arguments. An input is a length and that many bytes; after each input, the
+ * program writes one byte. It is built with sanitizers. */
 #include "../child/child.c"
 
 #include <assert.h>
@@ -39,7 +40,7 @@ static pmix_status fake_client(const pmix_proc *p, uid_t u, gid_t g, void *o, op
 static pmix_status fake_fork(const pmix_proc *p, char ***env) { return sum += strlen(p->nspace), SUCCESS; }
 static pmix_status fake_fetch(const pmix_proc *p, dmodex_done done, void *data) { return done(SUCCESS, "data", 4, data), SUCCESS; }
 static pmix_status fake_map(const char *text, char **map) {
-	assert(*text != 0); /* as libpmix needs */
+	assert(*text != 0); /* libpmix requires it */
 	return *map = strdup(text), SUCCESS;
 }
 static pmix_status fake_event(pmix_status s, const pmix_proc *p, uint8_t range, const pmix_info *infos, size_t n, op_done done, void *data) {
@@ -60,7 +61,7 @@ static void heard(pmix_status s, const char *bytes, size_t n, void *data, releas
 }
 static void told_infos(pmix_status s, pmix_info *infos, size_t n, void *data, release let, void *what) {
 	read_infos(infos, n);
-	free_infos(infos, n); /* the library keeps them: the child frees none */
+	free_infos(infos, n); /* the child does not free them, because the library keeps them */
 }
 static void told_entries(pmix_status s, pmix_pdata *found, size_t n, void *data) {
 	for (size_t i = 0; i < n; i++)
@@ -69,7 +70,7 @@ static void told_entries(pmix_status s, pmix_pdata *found, size_t n, void *data)
 static void told_name(pmix_status s, char *name, void *data) { sum += strlen(name); }
 static void told(pmix_status s, void *data) { sum += s; }
 
-/* wait_for_answers has a client ask for something of each kind, by ids from 1 on. */
+/* wait_for_answers makes one request of each kind, with the IDs from 1. */
 static void wait_for_answers(void) {
 	void *const done[] = {[UP_FENCE] = heard, [UP_MODEX] = heard, [UP_LOOKUP] = told_entries, [UP_SPAWN] = told_name, [UP_QUERY] = told_infos,
 		[UP_GROUP] = told_infos, [UP_PUBLISH] = told};

@@ -1,4 +1,4 @@
-/* A libpmix that goes wrong as FAULT says. */
+/* A libpmix with the fault FAULT. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void log_done(int status, void *data) {
 	log_status = status;
 }
 
-/* Asks the server to log a text that is too long to be sent, and waits for the answer. */
+/* log_too_much asks the server to log a text that is too long to be sent, and waits for the answer. */
 static void log_too_much(void **module) {
 	char *text = calloc(1, (256 << 20) + 1);
 	pmix_proc self = {0};

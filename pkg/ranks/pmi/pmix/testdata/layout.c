@@ -1,4 +1,5 @@
-/* What child/abi.h says of PMIx's binary interface, beside what a version's own headers say: it compiles where that is the same. */
+/* Compares child/abi.h with the headers of a version of PMIx: it compiles only if both define the
+ * same binary interface. */
 #include "../child/abi.h"
 #include "../child/child.h"
 
@@ -50,7 +51,7 @@ SAME(LONGEST_NSPACE, PMIX_MAX_NSLEN); SAME(LONGEST_KEY, PMIX_MAX_KEYLEN); SAME(R
 SAME(SUCCESS, PMIX_SUCCESS); SAME(FAILED, PMIX_ERROR); SAME(TOO_MUCH, PMIX_ERR_OUT_OF_RESOURCE); SAME(NOT_SUPPORTED, PMIX_ERR_NOT_SUPPORTED);
 SAME(OPERATION_SUCCEEDED, PMIX_OPERATION_SUCCEEDED);
 
-/* The places in the module that child.c fills. */
+/* The entries of the module that child.c sets. */
 #define SLOT(number, field) SAME((number) * sizeof(void *), offsetof(pmix_server_module_t, field))
 SLOT(0, client_connected); SLOT(1, client_finalized); SLOT(2, abort); SLOT(3, fence_nb); SLOT(4, direct_modex); SLOT(5, publish);
 SLOT(6, lookup); SLOT(7, unpublish); SLOT(8, spawn); SLOT(9, connect); SLOT(10, disconnect); SLOT(11, register_events);
