@@ -142,7 +142,7 @@ static void accept_last(void) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other);
 		MPI_Recv(&got, 1, MPI_INT, 0, 1, other, MPI_STATUS_IGNORE);
-		printf("accepted node %d\n", got);
+		printf("accepted rank %d\n", got);
 		MPI_Unpublish_name("trial", MPI_INFO_NULL, port);
 		MPI_Comm_disconnect(&other);
 	} else {
