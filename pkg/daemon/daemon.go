@@ -86,10 +86,10 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 	n.telemetry = telemetry.StartTelemetry(cfg.Telemetry, telemetry.DaemonInfo{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)
-	n.checker = &nodeChecker{node: n}
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}
 	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Service, super.OwnPath, n.Log, life)
 	n.gpuMonitor = newGPUMonitor(n)
+	n.checker = newChecker(n)
 	n.children = service.NewChildren(
 		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: roles.MaySignalAll(cfg.Environ)}, life)
 	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {

@@ -31,7 +31,7 @@ import (
 // runHead runs the head's daemon to its end. Its exit code is that of the job.
 func runHead(n *node) lifecycle.Exit {
 	h := newHead(n)
-	h.checker.startChecksEarly()
+	h.checker.StartEarly()
 	err := h.runPhases(h.RunCtx)
 	if h.Dir == nil {
 		h.peerLinks.Close()
@@ -266,7 +266,7 @@ func (h *head) awaitJoin(ctx context.Context) error {
 // bringUp runs the phases check, sandbox, head and workers until all nodes are up. Phases that do
 // not depend on each other run concurrently.
 func (h *head) bringUp(ctx context.Context) error {
-	if err := h.checker.prepareNode(ctx); err != nil {
+	if err := h.checker.PrepareNode(ctx); err != nil {
 		return err
 	}
 	if err := h.checkRankResources(); err != nil {

@@ -524,9 +524,9 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 	}
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
-	n.checker = &nodeChecker{node: n}
 	n.gpuMonitor = newGPUMonitor(n)
 	n.telemetry = telemetry.StartTelemetry(config.Telemetry{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
+	n.checker = newChecker(n)
 	n.privateDir = new(service.TempDir)
 	n.children = service.NewChildren(
 		service.Config{EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError},

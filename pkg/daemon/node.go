@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/prepare"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -52,7 +53,7 @@ type reporters struct {
 
 // nodeMonitors are the parts that detect failures of this node.
 type nodeMonitors struct {
-	checker            *nodeChecker
+	checker            *prepare.Checker
 	gpuMonitor         *gpumonitor.Monitor
 	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 }

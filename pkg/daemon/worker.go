@@ -28,7 +28,7 @@ const localJoinTimeout = 10 * time.Second
 // runWorker runs a worker's daemon to its end.
 func (w *worker) runWorker() lifecycle.Exit {
 	began := time.Now()
-	w.checker.startChecksEarly()
+	w.checker.StartEarly()
 	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun(began) })
 	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
 		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
@@ -143,7 +143,7 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
 	}
-	if err := w.checker.prepareNode(ctx); err != nil {
+	if err := w.checker.PrepareNode(ctx); err != nil {
 		return err
 	}
 	if err := w.checkRankResources(); err != nil {

@@ -1,0 +1,163 @@
+// Package prepare prepares a node for the job: it runs the setup command and the checks, and
+// publishes that the node has passed them.
+package prepare
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// Checker decides whether this node is suitable for the job.
+type Checker struct {
+	*lifecycle.Publisher
+	ID        *roles.Identity
+	Setup     func(ctx context.Context) error // runs the setup command; nil if there is none
+	Checks    deps.Checks                     // nil if there are none
+	Telemetry Telemetry
+	GPUs      GPUs
+
+	finishedReport chan check.Report // receives the report once; nil before the checks start
+	// Report is the report of the checks, once this node has passed. Only the sequence uses it.
+	Report check.Report
+}
+
+// Telemetry shows the findings of the checks to other systems.
+type Telemetry interface{ SetCheckReport(report check.Report) }
+
+// GPUs monitors the node's GPUs once it has passed.
+type GPUs interface {
+	StartWatch(ctx context.Context) error
+	StartHistory(run string, findings []check.Finding)
+}
+
+// nodeName returns the name of this node for messages.
+func (c *Checker) nodeName() string { return roles.NodeLabel(c.ID.NodeIndex, c.ID.Host) }
+
+// StartEarly starts the checks while the node still joins, unless a setup command must run first.
+func (c *Checker) StartEarly() {
+	if c.Setup == nil {
+		c.startChecks()
+	}
+}
+
+// startChecks starts the checks, if any, in the background.
+func (c *Checker) startChecks() {
+	if c.Checks == nil {
+		return
+	}
+	c.finishedReport = make(chan check.Report, 1)
+	c.Background(func(context.Context) {
+		tell := nodecheck.NewWaitLogger(c.Events, c.Log)
+		c.finishedReport <- c.Checks.AwaitReady(c.RunCtx, func(report check.Report) {
+			c.Telemetry.SetCheckReport(report)
+			tell(report)
+		})
+	})
+}
+
+// PrepareNode runs the node's setup command, waits for its checks, and publishes that the node has
+// passed them. It does nothing if neither a setup command nor checks are configured.
+func (c *Checker) PrepareNode(ctx context.Context) error {
+	if c.Setup == nil && c.Checks == nil {
+		return nil
+	}
+	return c.RunPhase(record.PhaseCheck, func() error {
+		if c.Setup != nil {
+			if err := c.Setup(ctx); err != nil {
+				return err
+			}
+			c.startChecks()
+		}
+		report, err := c.awaitReport(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.GPUs.StartWatch(ctx); err != nil {
+			return err
+		}
+		return c.publishChecked(report)
+	})
+}
+
+// awaitReport waits for the report of the checks, and adds the findings about the shared file
+// system. Its error is the failure of this node if a finding fails.
+func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err error) {
+	if c.Checks == nil {
+		return check.Report{}, nil
+	}
+	// Wait for the checks.
+	select {
+	case report = <-c.finishedReport:
+	case <-ctx.Done():
+		return report, context.Cause(ctx)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return report, cause
+	}
+	// Complete the report.
+	report.NodeIndex, report.Host = c.ID.NodeIndex, c.ID.Host
+	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(c.shareFindings(ctx))...)
+	report.Verdict = check.WorstVerdict(report.Findings)
+	c.Telemetry.SetCheckReport(report)
+	c.GPUs.StartHistory(c.Dir.Name(), report.Findings)
+	nodecheck.RecordEvents(c.Events, report)
+	if report.Verdict == check.Fail {
+		return report, nodecheck.UnfitFailure(report, c.nodeName())
+	}
+	// Warnings are only logged here, because the head reports those of all nodes to the user.
+	if warned := check.SummarizeFindings(report.Findings, check.Warn, check.Unknown); warned != "" {
+		c.Log.Info("the checks have findings", zap.String("findings", warned))
+	}
+	return report, nil
+}
+
+// shareFindings returns the findings about the shared file system. Its clock was compared with this
+// node's when the node joined. Only the head checks, for all nodes, the free space and whether
+// other users could replace the run directory.
+func (c *Checker) shareFindings(ctx context.Context) []check.Finding {
+	share := check.ShareFacts{Path: c.Dir.Path()}
+	if offset, known := c.Dir.ClockOffset(); known {
+		share.Offset = &offset
+	}
+	if c.ID.NodeIndex == 0 {
+		ctx, cancel := context.WithTimeoutCause(ctx, lifecycle.UnresponsiveTimeout, health.ErrDeadline)
+		defer cancel()
+		space, err := c.Dir.QuerySpace(ctx)
+		share.Space, share.SpaceErr, share.Exposure = &space, err, c.Dir.CheckExposure(ctx)
+	}
+	return check.CheckShare(share)
+}
+
+// publishChecked publishes that this node has passed, with the report. The name of the record
+// contains the kind of the node, a hash of its attributes and warnings, so that a listing shows
+// which nodes are alike.
+func (c *Checker) publishChecked(report check.Report) error {
+	if c.Checks == nil {
+		return c.PublishState(record.StateChecked)
+	}
+	c.Report = report
+	data, err := json.Marshal(report)
+	if err != nil {
+		return health.NewFailure(health.Internal, "cannot encode the check results of %s: %v", c.nodeName(), err)
+	}
+	name := signal.CheckedName(c.ID.NodeIndex, c.ID.Size, report.KindHash())
+	err = c.Publish(signal.NodesDir, name, &record.Checked{Report: data}, false)
+	if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && c.RunCtx.Err() == nil {
+		// The name is sufficient, and a full file system may still accept an empty file.
+		c.Log.Warn("cannot publish the check results, only that the checks passed", zap.Error(err))
+		err = c.MarkName(signal.NodesDir, name)
+	}
+	return err
+}
