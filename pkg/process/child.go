@@ -39,9 +39,12 @@ type Spec struct {
 	// Files are additional open files, from descriptor 3 on. The caller closes its own copies.
 	Files []*os.File
 	// Stdout and Stderr receive the output byte for byte, each from a goroutine of its own. A writer
-	// that blocks blocks the child; if a writer fails with EPIPE, the child's pipe is closed. If nil,
-	// the output is not passed on.
+	// that blocks blocks the child; if a writer fails with EPIPE, the child's pipe is closed, unless
+	// Ending is done or becomes so soon after. If nil, the output is not passed on.
 	Stdout, Stderr io.Writer
+	// Ending is closed when the run is being ended. The signal that ends it may also have ended the
+	// reader of the output, and the child should not die of that while it saves its work.
+	Ending <-chan struct{}
 	// Log receives the lines of both streams, one or more per Write; lines over 64 KiB come in pieces.
 	// Its Write may block for a bounded time only and must not retain the slice. Nil means no log. Log
 	// is not used after Done, unless Stdout or Stderr hang: see Exit.Err.

@@ -28,12 +28,16 @@ const (
 	// maxPipeContent is how much is still read from a pipe after the deadline: the maximum content of
 	// a pipe.
 	maxPipeContent = 1 << 20
+	// endingTimeout is how long a child's pipe stays open without a reader of the child's output, for
+	// the case that the run is being ended.
+	endingTimeout = 500 * time.Millisecond
 )
 
 // childOutput handles the two output streams of a child.
 type childOutput struct {
 	streams      [2]*outputStream
-	log          io.Writer    // may be nil
+	log          io.Writer // may be nil
+	ending       <-chan struct{}
 	piecesPassed atomic.Int64 // number of pieces passed on
 	bytesPrinted atomic.Int64 // number of bytes received
 	// arrival of the last byte, as the time since [timeOrigin]; 0: none has arrived
@@ -79,7 +83,7 @@ func (l *latch) release() {
 }
 
 func newChildOutput(spec Spec) *childOutput {
-	out := &childOutput{tail: make([][]byte, spec.KeepLines), log: spec.Log}
+	out := &childOutput{tail: make([][]byte, spec.KeepLines), log: spec.Log, ending: spec.Ending}
 	out.settled.setLocks(2)
 	out.delivered.setLocks(2)
 	out.closed.setLocks(2)
@@ -251,7 +255,7 @@ func (s *outputStream) deliverRest(buf []byte) (last, listen bool) {
 
 // handlePiece processes one piece of output. It returns false if the pipe must be closed because
 // the reader of the child's output has gone: the child then gets the same error as without a daemon
-// in between.
+// in between. If the run is being ended, the output is only logged from then on.
 func (s *outputStream) handlePiece(b []byte) bool {
 	s.out.bytesPrinted.Add(int64(len(b)))
 	s.out.lastPrinted.Store(int64(time.Since(timeOrigin)))
@@ -261,7 +265,7 @@ func (s *outputStream) handlePiece(b []byte) bool {
 	}
 	s.err = WriteRetrying(s.writer, b)
 	s.out.piecesPassed.Add(1)
-	return !errors.Is(s.err, unix.EPIPE)
+	return !errors.Is(s.err, unix.EPIPE) || s.out.ending != nil && ctxutil.AwaitDoneFor(s.out.ending, endingTimeout)
 }
 
 // splitLines cuts b into lines, for the tail and the log.

@@ -139,6 +139,27 @@ func TestOutputThatNobodyReads(t *testing.T) {
 	}
 }
 
+// TestOutputAtTheEnd verifies that a child whose run is being ended outlives the reader of its
+// output, and that its output is still logged.
+func TestOutputAtTheEnd(t *testing.T) {
+	s := newSupervisor(t)
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.Close()
+	defer to.Close()
+	var log buffer
+	ending := make(chan struct{})
+	spec := shell("for i in 1 2 3; do echo $i; sleep 0.05; done; exit 42")
+	spec.Stdout, spec.Log, spec.Ending = to, &log, ending
+	c := start(t, s, spec)
+	time.AfterFunc(100*time.Millisecond, func() { close(ending) })
+	if exit := finished(t, c); exit.Code != 42 || log.text() != "1\n2\n3\n" {
+		t.Errorf("it ended with %v, and the log has %q", exit, log.text())
+	}
+}
+
 func TestLastLines(t *testing.T) {
 	s := newSupervisor(t)
 	long := strings.Repeat("x", maxTailLine)

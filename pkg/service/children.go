@@ -123,7 +123,7 @@ func (c *Children) LogName(child string) string {
 // errors are those of process.Supervisor.
 func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	log := c.openLog(spec.Name)
-	spec.Log = log
+	spec.Log, spec.Ending = log, c.contexts.Run.Done()
 	child, err := c.StartWithLog(ctx, spec)
 	if err != nil {
 		_ = log.Close(ctx) // nothing was written
