@@ -79,7 +79,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
 	}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
-	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle()}
+	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle(), LauncherSignals: cfg.LauncherSignals()}
 	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
@@ -140,6 +140,6 @@ func Signals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	// PIPE is caught and ignored: otherwise a line to a closed standard error would end the daemon.
 	ossignal.Notify(signals, syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
 	return signals
 }

@@ -221,7 +221,7 @@ func (a *membershipManager) wereLostBefore(nodes []int) bool {
 // not known to restart daemons.
 func (a *membershipManager) shouldGiveUp(missing []int) bool {
 	return !a.membership.HasSpares() && len(missing) > 0 && a.wereLostBefore(missing) && time.Since(a.started) > a.cfg.Times.DaemonReturnTimeout() &&
-		!a.id.Launcher.Traits().MayRelaunch
+		!a.id.Launcher.Facts().MayRelaunch
 }
 
 // nodesNotBackFailure returns the failure that the missing nodes, which earlier attempts have lost,

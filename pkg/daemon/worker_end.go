@@ -89,7 +89,7 @@ var errHeadLeft = errors.New("the head has ended normally")
 // stopped for a while.
 func (p *headLinkHandler) RunEnded(code int) {
 	p.link.exitCodePlus1.Store(int32(code) + 1)
-	if code == 0 && !p.id.Launcher.Traits().RelaunchesEachDaemon {
+	if code == 0 && !p.id.Launcher.Facts().RelaunchesEachDaemon {
 		p.finishWith(lifecycle.OutcomeOfCode(code))
 	} else if p.FileSystemSilence() > p.timing.SilenceTimeout/2 {
 		p.Background(func(ctx context.Context) {
@@ -177,7 +177,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 // code.
 func (w *worker) handleDrain(ctx context.Context) bool {
 	end := lifecycle.OrderlyOutcome()
-	if w.id.Launcher.Traits().RelaunchesEachDaemon {
+	if w.id.Launcher.Facts().RelaunchesEachDaemon {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
 		defer cancel()
 		var rec record.OrderlyEnd
@@ -446,7 +446,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Log.Info("this node has ended its part", zap.String("why", end.Reason), zap.Strings("left", left))
 	w.printWorkerMessage(end, left)
 	code := end.Code
-	if end.Orderly && !w.id.Launcher.Traits().RelaunchesEachDaemon {
+	if end.Orderly && !w.id.Launcher.Facts().RelaunchesEachDaemon {
 		code = 0
 	}
 	// Publish that this node has ended its part.

@@ -1,6 +1,8 @@
 package health
 
 import (
+	"cmp"
+	"os"
 	"syscall"
 	"time"
 )
@@ -10,15 +12,30 @@ import (
 // When Slurm ends a step (scancel, a time limit, a preemption) it sends CONT and TERM, and KILL
 // after KillWait: such a TERM is final, and everything must have ended by then. Its warning
 // (--signal=TERM@120) looks the same, and is handled as the end. A TERM alone is early, from a user
-// or another launcher: no KILL is known to follow, and the grace periods may have their full
-// length.
+// or a launcher that is not known to kill: the grace periods may have their full length. Under
+// other batch systems each TERM is final, and ALRM, the time limit of Flux, is like it.
 type SignalHistory struct {
+	LauncherSignals
+	ByLauncher bool // whether only the launcher can have sent the final signal
+
 	endSignal      syscall.Signal // the signal that ends the run; 0 if there is none
 	endRequestedAt time.Time      // when the end was requested; a final TERM restarts it
 	repeatedAt     time.Time      // when it was requested again; zero: never
-	finalTermAt    time.Time      // time of the first final TERM; zero: there was none
+	finalTermAt    time.Time      // time of the first final TERM or ALRM; zero: there was none
 
 	lastTerm, lastCont time.Time // the newest of each
+}
+
+// LauncherSignals are the signals by which a launcher ends a job.
+type LauncherSignals struct {
+	KillDelay    time.Duration // from a final TERM to KILL; 0: that of Slurm
+	TermIsFinal  bool          // whether KILL follows every TERM
+	AlarmIsFinal bool          // whether ALRM is the time limit, and KILL follows it
+}
+
+// IsEnd reports whether a signal ends the run.
+func (l LauncherSignals) IsEnd(sig os.Signal) bool {
+	return sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGALRM && l.AlarmIsFinal
 }
 
 // LaunchFailureSignal is sent to a daemon as a signal, by a launcher that has failed to start the
@@ -32,10 +49,11 @@ func (LaunchFailureSignal) Signal() {}
 func (l LaunchFailureSignal) String() string { return string(l) }
 
 const (
-	// FinalTermTimeout is the time after a final TERM within which everything must have ended. Slurm's
-	// KillWait is 30 s; the rest is for processes that do not die of KILL at once, and for the file
-	// system.
-	FinalTermTimeout = 20 * time.Second
+	// FinalTermTimeout is the time after a final TERM within which everything must have ended, two
+	// thirds of Slurm's KillWait. The rest is for processes that do not die of KILL at once, and for
+	// the file system. It is less for launchers with a shorter KillDelay.
+	FinalTermTimeout = slurmKillDelay * 2 / 3
+	slurmKillDelay   = 30 * time.Second
 	// RepeatedSignalWindow is how long a further TERM counts as a repetition of the first: at a time
 	// limit Slurm signals the step, and then the job.
 	RepeatedSignalWindow = 2 * time.Second
@@ -51,8 +69,11 @@ func (n SignalHistory) WithSignal(sig syscall.Signal, at time.Time) SignalHistor
 	switch sig {
 	case syscall.SIGCONT:
 		n.lastCont = at
-	case syscall.SIGTERM, syscall.SIGINT:
-		if sig == syscall.SIGTERM {
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGALRM:
+		if !n.IsEnd(sig) {
+			return n
+		}
+		if sig != syscall.SIGINT {
 			n.lastTerm = at
 		}
 		if n.endSignal == 0 {
@@ -62,11 +83,12 @@ func (n SignalHistory) WithSignal(sig syscall.Signal, at time.Time) SignalHistor
 		}
 	}
 	paired := !n.lastTerm.IsZero() && !n.lastCont.IsZero() && n.lastTerm.Sub(n.lastCont).Abs() <= pairingWindow
-	if paired && n.finalTermAt.IsZero() {
+	limit := sig == syscall.SIGALRM
+	if isFinal := paired || limit || n.TermIsFinal && sig == syscall.SIGTERM; isFinal && n.finalTermAt.IsZero() {
 		if n.repeatedAt.Equal(n.lastTerm) {
 			n.repeatedAt = time.Time{} // a second signal of the scheduler, and not of a user
 		}
-		n.finalTermAt, n.endRequestedAt = n.lastTerm, n.lastTerm
+		n.finalTermAt, n.endRequestedAt, n.ByLauncher = n.lastTerm, n.lastTerm, paired || limit
 	}
 	return n
 }
@@ -76,11 +98,12 @@ func (n SignalHistory) HasFinalTerm() bool { return !n.finalTermAt.IsZero() }
 
 // GraceDeadlines returns the latest end of the driver's grace period and of everything else, or
 // zero times if the grace periods have their full length. stop is the grace period of the services,
-// which follows that of the driver.
+// which follows that of the driver; it is shortened in the same proportion as FinalTermTimeout.
 func (n SignalHistory) GraceDeadlines(stop time.Duration) (driver, all time.Time) {
 	if !n.finalTermAt.IsZero() {
-		all = n.finalTermAt.Add(FinalTermTimeout)
-		driver = all.Add(-stop)
+		within := cmp.Or(n.KillDelay, slurmKillDelay) * 2 / 3
+		all = n.finalTermAt.Add(within)
+		driver = all.Add(-time.Duration(float64(stop) * float64(within) / float64(FinalTermTimeout)))
 	}
 	if n.repeatedAt.IsZero() {
 		return driver, all

@@ -12,6 +12,33 @@ type notice struct {
 	at  time.Duration
 }
 
+// TestFinalSignals verifies that the graces end before the KILL of a launcher that sends one after
+// each TERM, or ALRM at a time limit.
+func TestFinalSignals(t *testing.T) {
+	const s = time.Second
+	for _, tc := range []struct {
+		name        string
+		kill        time.Duration
+		sigs        []syscall.Signal // 10 s apart
+		driver, all time.Duration
+		byLauncher  bool
+	}{
+		{"qdel", 10 * s, []syscall.Signal{syscall.SIGTERM}, 5 * s, 20 * s / 3, false},
+		{"flux cancel", 5 * s, []syscall.Signal{syscall.SIGTERM}, 5 * s / 2, 10 * s / 3, false},
+		{"a time limit of Flux", 5 * s, []syscall.Signal{syscall.SIGALRM}, 5 * s / 2, 10 * s / 3, true},
+		{"bkill", 10 * s, []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, 15 * s, 10*s + 20*s/3, false},
+	} {
+		n, start := SignalHistory{LauncherSignals: LauncherSignals{tc.kill, true, true}}, time.Now()
+		for i, sig := range tc.sigs {
+			n = n.WithSignal(sig, start.Add(time.Duration(10*i)*s))
+		}
+		driver, all := n.GraceDeadlines(5 * s)
+		if d, a := driver.Sub(start).Round(time.Millisecond), all.Sub(start); d != tc.driver || a != tc.all || n.ByLauncher != tc.byLauncher {
+			t.Errorf("%s: the driver has %s, all have %s, by the launcher: %v", tc.name, d, a, n.ByLauncher)
+		}
+	}
+}
+
 func TestNotices(t *testing.T) {
 	const (
 		term, intr, cont = syscall.SIGTERM, syscall.SIGINT, syscall.SIGCONT

@@ -20,7 +20,7 @@ var gridEngineLauncher = launcherSpec{
 	// JOB_ID is too common a name to identify a process's job, or to be removed from the environment
 	// of services.
 	traits: Traits{
-		NamesNodes: true, MayRelaunch: true, StarterProgram: "qrsh -inherit", PrivatePrefixes: []string{"PE_HOSTFILE", "SGE_JOB_SPOOL_DIR", "SGE_TASK_"},
+		NamesNodes: true, StarterProgram: "qrsh -inherit", PrivatePrefixes: []string{"PE_HOSTFILE", "SGE_JOB_SPOOL_DIR", "SGE_TASK_"},
 		SubmitDirVariable: "SGE_O_WORKDIR",
 	},
 	rankStarter: gridEngineStarter,

@@ -4,6 +4,7 @@
 package roles
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -186,6 +187,15 @@ func (id Identity) LocalRank() int {
 
 // LauncherTitle returns the launcher's display name. It is empty if it has none.
 func (id Identity) LauncherTitle() string { return id.Launcher.CommandHints(id.Job).Title }
+
+// LauncherJob returns the name by which the launcher's own commands know the job. On Kubernetes the
+// user may have named the run differently.
+func (id Identity) LauncherJob() string {
+	if id.Launcher == LauncherKubernetes {
+		return cmp.Or(podJob(id.Host, id.NodeIndex), id.Job)
+	}
+	return id.Job
+}
 
 // HostOf returns the host of a node, or an empty string if the launcher does not provide it.
 func (id Identity) HostOf(node int) string {

@@ -17,7 +17,7 @@ const LauncherKubernetes Launcher = "kubernetes"
 var kubernetesLauncher = launcherSpec{
 	name: LauncherKubernetes,
 	traits: Traits{
-		MayRelaunch: true, RelaunchesEachDaemon: true, StarterProgram: "the pods start", RankVariable: "JOB_COMPLETION_INDEX", PrivatePrefixes: []string{"JOB_COMPLETION_INDEX"},
+		StarterProgram: "the pods start", RankVariable: "JOB_COMPLETION_INDEX", PrivatePrefixes: []string{"JOB_COMPLETION_INDEX"},
 	},
 	claimOf: func(env Environment, _ Overrides) claimLevel {
 		switch {
@@ -68,12 +68,22 @@ func identifyKubernetes(env Environment, hostname string, want Overrides) (Ident
 	}
 	id := Identity{Launcher: LauncherKubernetes, NodeIndex: node, Size: *want.Size, Host: hostname}
 	if want.JobID == "" {
-		label, _, _ := strings.Cut(hostname, ".")
-		job, ok := strings.CutSuffix(label, "-"+index)
-		if !ok || job == "" {
+		job := podJob(hostname, node)
+		if job == "" {
 			return Identity{}, unnamedRunError("Kubernetes", fmt.Sprintf(": the pod's host name %q doesn't end in -%s", hostname, index))
 		}
 		id.Job = sanitizeRunName(job)
 	}
 	return completeIdentity(id, want)
+}
+
+// podJob returns the name of the Job from a pod's host name, or an empty string if the name does not
+// end with the pod's index.
+func podJob(hostname string, index int) string {
+	label, _, _ := strings.Cut(hostname, ".")
+	job, ok := strings.CutSuffix(label, "-"+strconv.Itoa(index))
+	if !ok {
+		return ""
+	}
+	return job
 }

@@ -40,12 +40,11 @@ var allLaunchers = []launcherSpec{jsrunLauncher, openMPILauncher, fluxLauncher, 
 type claimLevel int
 
 const (
-	claimNone   claimLevel = iota
-	claimHinted            // a part of its variables for a daemon is set
-	// the number of daemons is on the command line, and is used if no launcher provides one
-	claimSizeGiven
-	claimStarted // all of its variables for a daemon are set
-	claimGiven   // the command line says so
+	claimNone      claimLevel = iota
+	claimSizeGiven            // only the number of daemons is on the command line
+	claimHinted               // a part of its variables for a daemon is set
+	claimStarted              // all of its variables for a daemon are set
+	claimGiven                // the command line says so
 )
 
 // Traits are the constant properties of a launcher. The names of variables are empty if it has
@@ -55,15 +54,6 @@ type Traits struct {
 	NamesNodes bool
 	// HasSteps reports that a job can have several launches, which find each other by the job's id.
 	HasSteps bool
-	// MayRelaunch reports that it may start a daemon, or the whole job, again under the same name. The
-	// run directories then show which attempt it is.
-	MayRelaunch bool
-	// RelaunchesEachDaemon reports that it restarts each failed daemon by itself, independently of the
-	// others, and never for another job: a daemon that has ended with 0 is not restarted.
-	RelaunchesEachDaemon bool
-	// MaySignalAll reports that it may send a signal to all processes of a job, and not only to the
-	// daemons.
-	MaySignalAll bool
 	// StarterProgram is the program that starts the daemons, as in "before srun".
 	StarterProgram string
 	// PrivatePrefixes are the prefixes of variables that it sets for a daemon and that services must
@@ -238,13 +228,6 @@ func GrantedMemory(environ []string) int64 {
 		}
 	}
 	return 0
-}
-
-// MaySignalAll reports whether the launcher of the job to which an environment belongs may signal
-// all processes.
-func MaySignalAll(environ []string) bool {
-	env := EnvironmentOf(environ)
-	return slices.ContainsFunc(allLaunchers, func(l launcherSpec) bool { return l.traits.MaySignalAll && env.valueOf(l.traits.JobVariable) != "" })
 }
 
 // BatchGPUs returns how many GPUs a job has on this node, also outside of a launch, as in a batch

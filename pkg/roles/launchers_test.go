@@ -36,7 +36,7 @@ func TestLaunchers(t *testing.T) {
 		{files: "mpich-4.0.2/", launcher: LauncherMPICH, want: Overrides{JobID: "17"}, run: "17"},
 		{files: "mpich-5.0.2/", launcher: LauncherMPICH, want: Overrides{JobID: "17"}, run: "17"},
 		{files: "intelmpi-2021.18.1/", launcher: LauncherMPICH, want: Overrides{JobID: "17"}, run: "17"},
-		{files: "flux-core/run-", launcher: LauncherFlux, run: "fD2e73NP-fDCB6RV"},
+		{files: "flux-0.88/run-", launcher: LauncherFlux, run: "f35EJeub5"},
 		{files: "pals/mpiexec-", launcher: LauncherPALS, run: "1234.0f4fb1b2-73a0-4b63-9c43-6c2f1c1d0a11"},
 		{files: "pals/mpiexec-", launcher: LauncherPALS, want: Overrides{JobID: "second"}, run: "1234.second"},
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{ReadFile: files("n1\nn2\nn3\n")}, run: "0", hosts: hosts},
@@ -45,8 +45,8 @@ func TestLaunchers(t *testing.T) {
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{Size: new(3), ReadFile: files("n1\nn1\nn2\nn2\nn3\n")}, run: "0", hosts: hosts},
 		{files: "lsf-10.1/blaunch-", launcher: LauncherLSF, run: "748", hosts: hosts},
 		{files: "lsf-10.1/jsrun-", launcher: LauncherJSM, run: "749"},
-		{files: "kubernetes/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3)}, run: "train"},
-		{files: "kubernetes/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3), JobID: "mine"}, run: "mine"},
+		{files: "kubernetes-1.37/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3)}, run: "train"},
+		{files: "kubernetes-1.37/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3), JobID: "mine"}, run: "mine"},
 	} {
 		t.Run(tc.files+tc.run, func(t *testing.T) {
 			keys := map[string]bool{}
@@ -132,7 +132,8 @@ func TestPBSKinds(t *testing.T) {
 	}{
 		{name: "an element of an array", file: "openpbs/array-rank1", host: "n2", lines: "n1\nn2\n", rank: 1, size: 2, run: "32-5"},
 		{name: "pbsdsh -u of Torque", file: "torque/task-rank1", host: "n2", lines: strings.Repeat("n1\n", 4) + strings.Repeat("n2\n", 4), rank: 1, size: 2, run: "55"},
-		{name: "a job of one host, in its shell", file: "openpbs/shell", host: "n1", lines: "n1\nn1\n", change: []string{"PBS_VNODENUM=0"}, size: 1, run: "0"},
+		{name: "a job of one host, in its shell", file: "openpbs/shell", host: "n1", lines: "n1\nn1\n", size: 1, run: "0"},
+		{name: "after a chunk with mpiprocs=0", file: "openpbs/task-rank2", host: "n3", lines: "n1\nn3\n", rank: 1, size: 2, run: "0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id, err := IdentifyDaemon(fromMap(change(environmentOf(t, tc.file), tc.change...)), tc.host, Overrides{ReadFile: files(tc.lines)})
@@ -168,14 +169,14 @@ func TestInnermostLauncher(t *testing.T) {
 		{name: "mpiexec in a shell that srun has started", env: with("mpich-4.0.2/rank1", step), want: Overrides{JobID: "a"}, by: LauncherMPICH},
 		{name: "mpirun in a job of PBS", env: with("openmpi-5.0.11/rank1", environmentOf(t, "openpbs/task-rank1")), by: LauncherOpenMPI},
 		{name: "mpirun in a job of LSF", env: with("openmpi-5.0.11/rank1", environmentOf(t, "lsf-10.1/blaunch-rank1")), by: LauncherOpenMPI},
-		{name: "Flux in a step of Slurm's", env: with("flux-core/run-rank1", step), by: LauncherFlux},
-		{name: "Flux, which tells its tasks Cray's variables", env: with("flux-core/run-rank1", environmentOf(t, "pals/mpiexec-rank1")), by: LauncherFlux},
-		{name: "Flux with Spectrum MPI", env: change(with("flux-core/run-rank1"), "OMPI_COMM_WORLD_RANK=1"), by: LauncherFlux},
+		{name: "Flux in a step of Slurm's", env: with("flux-0.88/run-rank1", step), by: LauncherFlux},
+		{name: "Flux, which tells its tasks Cray's variables", env: with("flux-0.88/run-rank1", environmentOf(t, "pals/mpiexec-rank1")), by: LauncherFlux},
+		{name: "Flux with Spectrum MPI", env: change(with("flux-0.88/run-rank1"), "OMPI_COMM_WORLD_RANK=1"), by: LauncherFlux},
 		{name: "Slurm, which tells its tasks Cray's variables", env: change(with("pals/mpiexec-rank1", step), "PALS_APID=1.0"), by: LauncherSlurm},
 		{name: "Slurm with PMI", env: change(step, "PMI_RANK=1", "PMI_SIZE=3", "PMIX_NAMESPACE=slurm.pmix.1.0", "PMIX_RANK=1"), by: LauncherSlurm},
 		{name: "Slurm in a pod", env: change(step, "KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=1"), by: LauncherSlurm},
 		{name: "plain ranks in the shell of a job", env: change(environmentOf(t, "lsf-10.1/shell"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
-		{name: "plain ranks in a pod", env: change(environmentOf(t, "kubernetes/pod-of-no-index"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
+		{name: "plain ranks in a pod", env: change(environmentOf(t, "kubernetes-1.37/pod-of-no-index"), "RANK=0", "WORLD_SIZE=1"), want: Overrides{JobID: "a"}, by: LauncherRanks},
 		{name: "flags in a job of PBS", env: environmentOf(t, "openpbs/task-rank1"), want: Overrides{NodeIndex: new(0), Size: new(1), JobID: "a"}, by: LauncherRanks},
 		{name: "a JOB_ID of no Grid Engine", env: map[string]string{"JOB_ID": "7", "RANK": "0", "WORLD_SIZE": "1"}, want: Overrides{JobID: "a"}, by: LauncherRanks},
 	} {
@@ -206,21 +207,23 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "mpiexec without a name", env: env("mpich-5.0.2/rank1"), says: []string{"cannot name the run", "mpiexec -ppn 1 bringupd --job-id="}},
 		{name: "mpirun in its own run", env: env("openmpi-4.1.4/rank0", "BRINGUPD_RUN=mpirun-681771009"), says: []string{"inside run mpirun-681771009", "another --job-id"}},
 
-		{name: "Flux, two tasks a node", env: env("flux-core/run-rank1", "FLUX_JOB_SIZE=6"), says: []string{"6 tasks on 3 nodes", "flux run -N3 --tasks-per-node=1 bringupd"}},
-		{name: "Flux's shell", env: env("flux-core/batch-shell"), says: []string{"no flux run has started this process", "flux run -N"}},
-		{name: "Flux without nodes", env: env("flux-core/run-rank1", "FLUX_JOB_NNODES"), says: []string{"FLUX_JOB_NNODES is not set"}},
+		{name: "Flux, two tasks a node", env: env("flux-0.88/run-rank1", "FLUX_JOB_SIZE=6"), says: []string{"6 tasks on 3 nodes", "flux run -N3 --tasks-per-node=1 bringupd"}},
+		{name: "Flux's shell", env: env("flux-0.88/batch-shell"), says: []string{"no flux run has started this process", "flux run -N"}},
+		{name: "Flux without nodes", env: env("flux-0.88/run-rank1", "FLUX_JOB_NNODES"), says: []string{"FLUX_JOB_NNODES is not set"}},
 
 		{name: "PALS, two ranks a node", env: env("pals/mpiexec-rank1", "PALS_LOCAL_SIZE=2"), says: []string{"mpiexec --ppn 1"}},
 		{name: "PALS without PMI", env: env("pals/mpiexec-rank1", "PMI_SIZE"), says: []string{"PMI_SIZE is not set"}},
 
-		{name: "PBS's shell", env: env("openpbs/shell"), want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "each of 2 hosts", "pbsdsh -- bringupd"}},
+		{name: "PBS's shell", env: env("openpbs/shell"), want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "once on each of its hosts", "pbsdsh -- bringupd"}},
+		{name: "PBS's shell with --nnodes", env: env("openpbs/shell"), want: Overrides{Size: new(2), ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "pbsdsh -- bringupd"}},
+		{name: "an array's shell with --nnodes", env: env("openpbs/array-shell"), want: Overrides{Size: new(2), ReadFile: files("")}, says: []string{"the shell of job 32-5", "pbsdsh -- bringupd"}},
 		{name: "PBS, a process for each CPU", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("n1\nn1\nn2\nn2\n")},
 			says: []string{"4 lines for 2 hosts", "-l select=2:mpiprocs=1 -l place=scatter", "--nnodes=2"}},
 		{name: "Torque, a second task of the host", env: env("torque/task-rank1", "PBS_VNODENUM=5"), want: Overrides{ReadFile: files(strings.Repeat("n1\n", 4) + strings.Repeat("n2\n", 4))},
 			says: []string{"8 lines for 2 hosts", "pbsdsh -u"}},
 		{name: "PBS without a file", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("")}, says: []string{`PBS_NODEFILE ("/var/spool/pbs/aux/0.pbs01")`, "does not exist", "--nnodes"}},
 		{name: "PBS with a file of something else", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("#!/bin/sh\n\x7fELF\n")}, says: []string{"where a host name was expected"}},
-		{name: "PBS, a host beyond", env: env("openpbs/task-rank2"), want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the rank is 2"}},
+		{name: "PBS, a host beyond", env: env("openpbs/task-rank2"), host: "n3", want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the rank is 2"}},
 
 		{name: "LSF's shell", env: env("lsf-10.1/shell"), host: "n1", says: []string{"the shell of job 748", `blaunch -z "n1 n2 n3" bringupd`}},
 		{name: "LSF, a task for each slot", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS=n1 2 n2 2"), host: "n1", says: []string{"4 slots on 2 hosts", `blaunch -z "n1 n2"`}},
@@ -233,11 +236,11 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "Grid Engine's task on another host than the script's", env: env("gridengine-8.1.9/task-elsewhere"), says: []string{"Grid Engine gives its tasks no rank"}},
 		{name: "Grid Engine, a rank beyond", env: env("gridengine-8.1.9/task-rank1"), want: Overrides{NodeIndex: new(3), Size: new(3)}, says: []string{"the rank is 3"}},
 
-		{name: "a Job that is not indexed", env: env("kubernetes/pod-of-no-index"), host: "train-xyz12", says: []string{"not in an Indexed Job", "completionMode: Indexed"}},
-		{name: "a pod without a size", env: env("kubernetes/pod-rank1"), host: "train-1", says: []string{"how many pods", "--nnodes=N"}},
-		{name: "a pod beyond", env: env("kubernetes/pod-rank2"), host: "train-2", want: Overrides{Size: new(2)}, says: []string{"pod 2 of 2", "0 to 1"}},
-		{name: "a pod of another name", env: env("kubernetes/pod-rank1"), host: "node7", want: Overrides{Size: new(2)}, says: []string{`"node7" doesn't end in -1`, "--job-id"}},
-		{name: "an index that is none", env: env("kubernetes/pod-rank1", "JOB_COMPLETION_INDEX=one"), host: "train-1", want: Overrides{Size: new(2)}, says: []string{`JOB_COMPLETION_INDEX is "one"`}},
+		{name: "a Job that is not indexed", env: env("kubernetes-1.37/pod-of-no-index"), host: "train-xyz12", says: []string{"not in an Indexed Job", "completionMode: Indexed"}},
+		{name: "a pod without a size", env: env("kubernetes-1.37/pod-rank1"), host: "train-1", says: []string{"how many pods", "--nnodes=N"}},
+		{name: "a pod beyond", env: env("kubernetes-1.37/pod-rank2"), host: "train-2", want: Overrides{Size: new(2)}, says: []string{"pod 2 of 2", "0 to 1"}},
+		{name: "a pod of another name", env: env("kubernetes-1.37/pod-rank1"), host: "node7", want: Overrides{Size: new(2)}, says: []string{`"node7" doesn't end in -1`, "--job-id"}},
+		{name: "an index that is none", env: env("kubernetes-1.37/pod-rank1", "JOB_COMPLETION_INDEX=one"), host: "train-1", want: Overrides{Size: new(2)}, says: []string{`JOB_COMPLETION_INDEX is "one"`}},
 		{name: "a name that leads out", env: env("openpbs/task-rank1"), want: Overrides{JobID: "../x", Size: new(2)}, says: []string{"cannot name a run"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -284,6 +287,8 @@ func TestWords(t *testing.T) {
 		{LauncherGridEngine.CommandHints("17").ExcludeNodes("n[1-2]"), "qsub -l 'h=!(n1|n2)' …"},
 		{LauncherGridEngine.CommandHints("17").ShowNode("n[1-2]"), "qhost -q -h n1,n2"},
 		{LauncherGridEngine.CommandHints("17").DrainNode("n1", "x"), "qmod -d '*@n1'"},
+		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "train-1", NodeIndex: 1}.LauncherJob(), "train"},
+		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "n1"}.LauncherJob(), "train-cb0c52b1"},
 		{LauncherFlux.CommandHints("fA-fB").WhyEnded, "the time limit, an exception or flux cancel: flux job eventlog fB"},
 		{LauncherFlux.CommandHints("f1").ExcludeNodes("n[1-2]"), "flux run --requires=-host:n[1-2] …"},
 		{LauncherFlux.CommandHints("f1").DrainNode("n1", "bad"), `flux resource drain n1 "bad"`},

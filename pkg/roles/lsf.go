@@ -19,7 +19,7 @@ const LauncherJSM Launcher = "jsrun"
 var lsfLauncher = launcherSpec{
 	name: LauncherLSF,
 	traits: Traits{
-		NamesNodes: true, MayRelaunch: true, StarterProgram: "blaunch", PrivatePrefixes: []string{"LSB_", "LSF_PM_", "LS_JOBPID", "LS_EXEC_T"},
+		NamesNodes: true, StarterProgram: "blaunch", PrivatePrefixes: []string{"LSB_", "LSF_PM_", "LS_JOBPID", "LS_EXEC_T"},
 		JobVariable: "LSB_JOBID", SubmitDirVariable: "LS_SUBCWD",
 	},
 	claimOf: func(env Environment, _ Overrides) claimLevel {
@@ -38,7 +38,7 @@ var lsfLauncher = launcherSpec{
 var jsrunLauncher = launcherSpec{
 	name: LauncherJSM,
 	traits: Traits{
-		NamesNodes: true, MayRelaunch: true, StarterProgram: "jsrun", RankVariable: "JSM_NAMESPACE_RANK", PrivatePrefixes: []string{"JSM_"},
+		NamesNodes: true, StarterProgram: "jsrun", RankVariable: "JSM_NAMESPACE_RANK", PrivatePrefixes: []string{"JSM_"},
 	},
 	rankStarter: jsrunStarter,
 	claimOf: func(env Environment, _ Overrides) claimLevel {

@@ -9,7 +9,7 @@ const LauncherMPICH Launcher = "mpich"
 var hydraLauncher = launcherSpec{
 	name: LauncherMPICH,
 	traits: Traits{
-		MayRelaunch: true, StarterProgram: "mpiexec", RankVariable: "PMI_RANK",
+		StarterProgram: "mpiexec", RankVariable: "PMI_RANK",
 		PrivatePrefixes: []string{"PMI_", "PMI2_", "HYDRA_", "HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_"},
 	},
 	rankStarter: hydraStarter,

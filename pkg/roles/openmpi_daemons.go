@@ -16,7 +16,7 @@ const LauncherOpenMPI Launcher = "openmpi"
 var openMPILauncher = launcherSpec{
 	name: LauncherOpenMPI,
 	traits: Traits{
-		MayRelaunch: true, StarterProgram: "mpirun", RankVariable: "OMPI_COMM_WORLD_RANK",
+		StarterProgram: "mpirun", RankVariable: "OMPI_COMM_WORLD_RANK",
 		PrivatePrefixes: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
 	},
 	rankStarter: openMPIStarter,

@@ -21,7 +21,7 @@ const LauncherPBS Launcher = "pbs"
 var pbsLauncher = launcherSpec{
 	name: LauncherPBS,
 	traits: Traits{
-		NamesNodes: true, MayRelaunch: true, StarterProgram: "pbsdsh", PrivatePrefixes: []string{"PBS_"},
+		NamesNodes: true, StarterProgram: "pbsdsh", PrivatePrefixes: []string{"PBS_"},
 		JobVariable: "PBS_JOBID", RankVariable: "PBS_NODENUM", SubmitDirVariable: "PBS_O_WORKDIR",
 	},
 	rankStarter: pbsStarter,
@@ -61,7 +61,7 @@ func pbsHints(job string) CommandHints {
 		RunOnEachNode:   "pbsdsh --",
 		DrainNode:       func(host, reason string) string { return fmt.Sprintf(`pbsnodes -C "%s" -o %s`, reason, host) },
 		JobGoneSign:     "once qstat shows no such job",
-		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun " + job + ")",
+		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun " + job + "), or does so itself after a node failure",
 	}
 }
 
@@ -92,6 +92,10 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	}
 	lines, err := readPBSHosts(env, want)
 	hosts := uniqueHosts(lines)
+	// Chunks with mpiprocs=0 have a PBS_NODENUM, but no line.
+	if at := hostIndex(hostname, hosts); at >= 0 && env.valueOf("PBS_VNODENUM") == "" {
+		node = at
+	}
 	id := Identity{Launcher: LauncherPBS, NodeIndex: node, Size: len(hosts), Host: hostname, Job: pbsJobName(env)}
 	switch {
 	case err != nil && want.Size == nil:
@@ -99,16 +103,16 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 			Problem: fmt.Sprintf("cannot tell how many nodes the job has: its PBS_NODEFILE (%q) can't be read on %s: %v", shortenText(pbsNodeFile(env, want)), hostname, err),
 			Fix:     "give --nnodes, as in: pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
 		}
-	case err != nil:
-		id.Size = *want.Size
-	case inPBSShell(env) && len(hosts) > 1:
+	case inPBSShell(env) && (len(hosts) > 1 || want.Size != nil && *want.Size > 1):
 		return Identity{}, &LaunchError{
-			Problem:  fmt.Sprintf("cannot start in the shell of job %s: no pbsdsh has started this process, and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
-			Fix:      "start it with: pbsdsh -- bringupd …",
+			Problem:  fmt.Sprintf("cannot start in the shell of job %s: neither pbsdsh nor pbs_tmrsh has started this process, and bringupd runs once on each of its hosts", id.Job),
+			Fix:      "start it with: pbsdsh -- bringupd …, or as deploy/pbs/generic.pbs does",
 			LocalFix: "or on this node alone with: bringupd local --nodes=N …",
 			InShell:  true,
 		}
-	case isRepeatedHost(env, lines), len(lines) > len(hosts) && want.Size == nil && env.valueOf("PBS_VNODENUM") == "":
+	case err != nil:
+		id.Size = *want.Size
+	case isRepeatedHost(env, lines), len(lines) > len(hosts) && want.Size == nil && env.valueOf("PBS_VNODENUM") == "" && !inPBSShell(env):
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for %d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
 			Fix: "start it with: " + pbsdshCommand(len(hosts)) +

@@ -14,10 +14,7 @@ const LauncherSlurm Launcher = "slurm"
 var slurmLauncher = launcherSpec{
 	name: LauncherSlurm,
 	traits: Traits{
-		// proctrack/linuxproc signals all descendants of slurmstepd (kill_proc_tree), and so does
-		// proctrack/cgroup with SignalChildrenProcesses=yes. Otherwise, and with proctrack/pgid, only the
-		// tasks get a signal. A step does not know which one is used.
-		NamesNodes: true, HasSteps: true, MaySignalAll: true, PrivatePrefixes: []string{"SLURM_", "SLURMD_"},
+		NamesNodes: true, HasSteps: true, PrivatePrefixes: []string{"SLURM_", "SLURMD_"},
 		StarterProgram: "srun", JobVariable: "SLURM_JOB_ID", RankVariable: "SLURM_PROCID", HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE", SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
 	rankStarter: slurmStarter,

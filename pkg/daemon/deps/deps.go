@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -49,6 +50,16 @@ type Set struct {
 	ChildrenStarter process.Starter
 	Simulation      SimHooks
 	Previous        PreviousAttempts
+}
+
+// LauncherSignals returns the signals by which the launcher ends the job, if their meaning is known.
+func (c Config) LauncherSignals() health.LauncherSignals {
+	f := c.Identity.Launcher.Facts()
+	known := health.LauncherSignals{TermIsFinal: f.TermIsFinal, AlarmIsFinal: f.TimeLimitSignal == syscall.SIGALRM}
+	if f.TermIsFinal {
+		known.KillDelay = f.KillDelay
+	}
+	return known
 }
 
 // Checks runs the checks of this node.

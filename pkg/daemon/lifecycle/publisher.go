@@ -26,7 +26,8 @@ type Publisher struct {
 	Meter         *signal.CallMeter
 	PeerTimeout   time.Duration // Times.Peer
 	LauncherTitle string        // the title of the launcher; empty if it has none
-	NodeIndex     atomic.Int64  // this node's index; a sandbox's daemon learns it late
+	health.LauncherSignals
+	NodeIndex atomic.Int64 // this node's index; a sandbox's daemon learns it late
 
 	Dir          *signal.Dir   // nil until the run directory is made or found
 	ControlWatch *signal.Watch // watch on the control directory; nil as long as Dir

@@ -14,11 +14,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// HandleSignals handles signals until ctx ends: it ends the run at TERM or INT and if the launch
-// has failed, ends the grace periods according to the notices, and forwards other signals to the
+// HandleSignals handles signals until ctx ends: it ends the run at TERM, INT or the launcher's ALRM
+// and if the launch has failed, ends the grace periods according to the notices, and forwards other signals to the
 // driver. host is this node's, and stopGrace the grace period of services.
 func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal, host string, stopGrace time.Duration, passOn func(syscall.Signal)) {
-	var heard health.SignalHistory
+	heard := health.SignalHistory{LauncherSignals: r.LauncherSignals}
 	var began time.Time          // when the end was first requested
 	var settled <-chan time.Time // when the meaning of that signal is known
 	var ending syscall.Signal    // the first signal that requested the end
@@ -34,7 +34,7 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 			return
 		case <-settled:
 			by := ""
-			if heard.HasFinalTerm() {
+			if heard.ByLauncher {
 				by = r.LauncherTitle
 			}
 			r.CancelRun(NewSignalFailure(ending, host, by, int(r.NodeIndex.Load())))
@@ -49,7 +49,7 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 		// Cut the grace periods according to all signals so far.
 		before, now := heard, time.Now()
 		heard = heard.WithSignal(sig, now)
-		if began.IsZero() && (sig == syscall.SIGTERM || sig == syscall.SIGINT) {
+		if began.IsZero() && heard.IsEnd(sig) {
 			r.EndRequested.Store(true)
 			began, ending, settled = now, sig, time.After(pairingDelay)
 		}
@@ -58,15 +58,12 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 			all.Reset(time.Until(allBy))
 			r.cutDriverGrace.Store(int64(driverBy.Sub(began)))
 			if !before.HasFinalTerm() && heard.HasFinalTerm() {
-				r.Log.Info("TERM came with CONT, so KILL will follow: the grace periods are shortened",
+				r.Log.Info("KILL will follow: the grace periods are shortened",
 					zap.Duration("driver", time.Until(driverBy)), zap.Duration("all", time.Until(allBy)))
 			}
 		}
-		// A signal that does not end the run is for the driver, except for SIGPIPE.
-		switch sig {
-		case syscall.SIGTERM, syscall.SIGINT:
-		case syscall.SIGPIPE:
-		default:
+		// A signal that does not end the run is for the driver, except for SIGPIPE and SIGALRM.
+		if !heard.IsEnd(sig) && sig != syscall.SIGPIPE && sig != syscall.SIGALRM {
 			passOn(sig)
 		}
 	}

@@ -37,8 +37,8 @@ type RunDaemon func(ctx context.Context, cfg deps.Config, role roles.Role) lifec
 // Run runs a daemon in the given role over all attempts, and returns its exit code. The
 // configuration must have been validated. When ctx ends, the daemon leaves as at an orderly end.
 func Run(ctx context.Context, cfg deps.Config, role roles.Role, runDaemon RunDaemon) int {
-	traits := cfg.Identity.Launcher.Traits()
-	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !traits.MayRelaunch {
+	launcher := cfg.Identity.Launcher.Facts()
+	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !launcher.MayRelaunch {
 		return runDaemon(ctx, cfg, role).Code
 	}
 	c := console.New(console.Config{
@@ -46,8 +46,8 @@ func Run(ctx context.Context, cfg deps.Config, role roles.Role, runDaemon RunDae
 	}, cfg.Identity, zapcore.AddSync(io.Discard))
 	defer c.Close()
 	s := &supervisor{
-		cfg: cfg, isHead: cfg.Identity.NodeIndex == 0, relaunches: traits.MayRelaunch,
-		relaunchesEach: traits.RelaunchesEachDaemon, runDaemon: runDaemon, logWarning: c.Log.Warn,
+		cfg: cfg, isHead: cfg.Identity.NodeIndex == 0, relaunches: launcher.MayRelaunch,
+		relaunchesEach: launcher.RelaunchesEachDaemon, runDaemon: runDaemon, logWarning: c.Log.Warn,
 	}
 	return s.runAttempts(ctx, role)
 }
@@ -134,7 +134,7 @@ func (s *supervisor) untilSignal(ctx context.Context, wait func(context.Context)
 			case <-waiting.Done():
 				return
 			case sig := <-s.cfg.Signals:
-				if sig == syscall.SIGTERM || sig == syscall.SIGINT {
+				if s.cfg.LauncherSignals().IsEnd(sig) {
 					end = &endSignalError{sig}
 					cancel()
 				}

@@ -364,4 +364,6 @@ func (a *Summary) onNodes(nodes []int) string {
 }
 
 // launcherWords returns the commands and terms of the launcher, for use in the steps.
-func (a *Summary) launcherWords() roles.CommandHints { return a.ID.Launcher.CommandHints(a.ID.Job) }
+func (a *Summary) launcherWords() roles.CommandHints {
+	return a.ID.Launcher.CommandHints(a.ID.LauncherJob())
+}

@@ -301,5 +301,5 @@ func checkStaleRuns(p *checkContext) {
 		runs = append(runs, fmt.Sprintf("%s (unchanged for %s)", run.Path, strings.TrimSuffix(run.UnchangedFor.Round(time.Hour).String(), "0m0s")))
 		paths = append(paths, run.Path)
 	}
-	p.reportLeftovers("unfinished runs", runs, p.Identity.Launcher.JobGoneSign(p.Identity.Job)+": "+removalCommand(paths), "no unfinished runs in "+p.LogDir)
+	p.reportLeftovers("unfinished runs", runs, p.Identity.Launcher.JobGoneSign(p.Identity.LauncherJob())+": "+removalCommand(paths), "no unfinished runs in "+p.LogDir)
 }
