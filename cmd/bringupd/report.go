@@ -24,6 +24,7 @@ type reportCmd struct {
 	outputSetting *setting.Setting
 	selector      runSelector
 	outputPath    string // output file; "-": standard output
+	runDir        string
 	formatName    string
 }
 
@@ -72,6 +73,7 @@ func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, e
 	if err != nil {
 		return nil, runArgError(err)
 	}
+	r.runDir = path
 	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthFull})
 	if err != nil {
 		return nil, runArgError(err)
@@ -94,7 +96,12 @@ func (r *reportCmd) writeReport(view *report.View, format report.Format) error {
 	if err := view.Write(&b, format); err != nil {
 		return fmt.Errorf("cannot write the report: %v", err)
 	}
-	if err := files.ReplaceFile(r.outputPath, []byte(b.String()), 0o600); err != nil {
+	err := files.ReplaceFile(r.outputPath, []byte(b.String()), 0o600)
+	if err != nil && !r.outputSetting.IsSet() { // as in the working directory of a pod
+		r.outputPath = filepath.Join(r.runDir, r.outputPath)
+		err = files.ReplaceFile(r.outputPath, []byte(b.String()), 0o600)
+	}
+	if err != nil {
 		return usageErrorf("cannot write the report: %v; give another file by -o", err)
 	}
 	at, err := filepath.Abs(r.outputPath)

@@ -7,7 +7,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
+
+var errNoRunToStop = usageErrorf("cannot tell which run to stop: give its directory, or a log directory whose newest run is meant")
 
 func (inv *invocation) stopCommand() *cli.Command {
 	var which runSelector
@@ -16,8 +19,13 @@ func (inv *invocation) stopCommand() *cli.Command {
 		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (newest run)\nbringupd stop                 (inside a job: the current run)",
 		Description: "RUN is a run directory or the name of a run in the log directory. Inside a job the default is the current run; outside, give a run or a log directory.",
 	}, setting.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
+		// A pod of a Job has the name of its run, and a process of the run its directory.
+		job := ""
 		if len(args) == 0 && which.logDirSetting.Source != setting.SourceFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
-			return usageErrorf("cannot select a run to stop: give its directory, or a log directory to stop the newest run")
+			job = os.Getenv("BRINGUPD_JOB_ID")
+			if job == "" {
+				return errNoRunToStop
+			}
 		}
 		ctx, cancel := withRequestTimeout(context.Background())
 		defer cancel()
@@ -25,6 +33,8 @@ func (inv *invocation) stopCommand() *cli.Command {
 		switch {
 		case err != nil:
 			return err
+		case job != "" && !roles.IsRunOf(run.Name(), job):
+			return errNoRunToStop
 		case run.hasEnded:
 			inv.printMessage("run %s has already ended (%s)", run.Name(), run.Path())
 			return nil

@@ -167,10 +167,11 @@ func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 }
 
 // outcomeAfterStop returns end for a run in which the given child, the driver or the first rank,
-// was stopped. If the stop was requested, the returned end has the exit code of that child.
+// was stopped. If the stop was requested, the returned end has the exit code of that child, but 0 if
+// the launcher would otherwise start each daemon again.
 func (h *head) outcomeAfterStop(end *lifecycle.Outcome, child string) *lifecycle.Outcome {
 	exit, ran := h.children.ChildExit(child)
-	if !end.Orderly || !end.Requested || !ran {
+	if !end.Orderly || !end.Requested || !ran || h.id.Launcher.Facts().RelaunchesEachDaemon {
 		return end
 	}
 	stopped := *end

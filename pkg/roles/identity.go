@@ -144,7 +144,7 @@ func IdentifyDaemon(env Environment, hostname string, want Overrides) (Identity,
 			Fix:     "give --job-id=NAME: " + err.Error(),
 		}
 	}
-	if run := env.valueOf(RunVariable); run == id.RunName() || isAttemptOf(run, id.RunName()) {
+	if run := env.valueOf(RunVariable); IsRunOf(run, id.RunName()) {
 		return Identity{}, nestedError(id)
 	}
 	return id, nil
@@ -170,10 +170,10 @@ func (id Identity) RunName() string {
 // attemptSeparator precedes the number of the attempt in a run's name.
 const attemptSeparator = "-a"
 
-// isAttemptOf reports whether run is a later attempt of the launch whose first attempt is first.
-func isAttemptOf(run, first string) bool {
+// IsRunOf reports whether run is an attempt of the launch whose first attempt is first.
+func IsRunOf(run, first string) bool {
 	digits, is := strings.CutPrefix(run, first+attemptSeparator)
-	return is && isDecimal(digits)
+	return run == first || is && isDecimal(digits)
 }
 
 // LocalRank returns the index of this daemon among those of this machine: 0 except for
