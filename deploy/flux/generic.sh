@@ -9,6 +9,7 @@
 # HEAD_READY and WORKER_READY are their readiness probes: tcp:PORT, http://…, grpc://…, exec:CMD
 # or file:/PATH.
 # Without a driver, the job runs until it is ended by bringupd stop.
+# Flux sends KILL 5 s after the time limit or flux cancel, so the driver has 2.5 s to save its work.
 
 nodes=$(flux resource list -n -o '{nnodes}')
 flux run -N "$nodes" --tasks-per-node=1 --exclusive \

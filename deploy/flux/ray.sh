@@ -7,6 +7,7 @@
 # Usage: flux batch ray.sh python train.py [args]
 # The driver finds the cluster through RAY_ADDRESS if it calls ray.init() without arguments.
 # Without a driver, the job runs until it is ended by bringupd stop.
+# Flux sends KILL 5 s after the time limit or flux cancel, so the driver has 2.5 s to save its work.
 
 nodes=$(flux resource list -n -o '{nnodes}')
 flux run -N "$nodes" --tasks-per-node=1 --exclusive \

@@ -86,6 +86,11 @@ func setup(env *testscript.Env) error {
 			return err
 		}
 	}
+	deploy, err := filepath.Abs("../../deploy")
+	if err != nil {
+		return err
+	}
+	env.Setenv("DEPLOY", deploy)
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	// The race detector's default exit code could be mistaken for one of bringupd's, and by default it
 	// makes every process sleep for a second before it exits.

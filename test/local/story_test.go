@@ -200,7 +200,7 @@ func cmdEnds(ts *testscript.TestScript, args []string) {
 
 var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM,
 	"KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1,
-	"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
+	"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "ALRM": syscall.SIGALRM}
 
 // cmdSend implements send SIGNAL NAME|FILE|FILE:PATH, which sends a signal to a background program,
 // or to a pid in a file or in a record.
