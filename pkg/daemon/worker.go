@@ -61,6 +61,7 @@ func (w *worker) joinRun(began time.Time) error {
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
 	w.Events.WriteEvent(eventlog.RecordSeen, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: signal.NameJob}})
+	w.headHost = job.Host
 	w.prepareLink(job)
 	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {

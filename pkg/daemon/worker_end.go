@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -227,9 +229,9 @@ func (w *worker) recordHeadLoss(ctx context.Context, own record.State, f *health
 }
 
 // headLossMessages returns a builder of failures about the loss of the head, with the names of both
-// nodes.
+// nodes. Launchers that do not name hosts leave that of the head to its record.
 func (w *worker) headLossMessages() health.HeadLoss {
-	return health.HeadLoss{HeadName: w.nodeName(0), ObserverName: w.nodeName(w.id.NodeIndex)}
+	return health.HeadLoss{HeadName: roles.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost)), ObserverName: w.nodeName(w.id.NodeIndex)}
 }
 
 // classifyHeadLoss returns the failure that the head is silent, and has been for quiet. It
