@@ -33,14 +33,19 @@ type Config struct {
 	Lifeline    LinkMode // whether workers connect to the head
 	Times       Timeouts
 	After       PostRun
+	Process     `digest:"-"`
+	Output      `digest:"-"`
+}
+
+// Process is what a daemon has by its place and its start.
+type Process struct {
 	// TempDir is a directory of the node, in which each attempt makes its own.
-	TempDir string `digest:"-"`
+	TempDir string
 	// Environ is the environment of the daemon, as NAME=VALUE.
-	Environ []string `digest:"-"`
+	Environ []string
 	// FirstStart is the start of the first attempt of this launch, as far as this process knows. The
 	// deadline is counted from there, or from the daemon's start if it is zero.
-	FirstStart time.Time `digest:"-"`
-	Output     `digest:"-"`
+	FirstStart time.Time
 }
 
 // Output configures the output of a daemon.

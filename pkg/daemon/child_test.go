@@ -43,7 +43,7 @@ func childDaemon(text string) int {
 		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, Program: "test",
 		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
 		Output:  config.Output{Streams: config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
-		TempDir: t.TempDir, Environ: os.Environ(),
+		Process: config.Process{TempDir: t.TempDir, Environ: os.Environ()},
 	}, Set: deps.Set{
 		Signals: signals,
 		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },

@@ -149,7 +149,7 @@ func (j *job) add(nodeIndex int, role roles.Role, line string) {
 			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 		},
 		Output:  config.Output{Streams: config.Streams{Out: j.out, Err: j.errs}},
-		TempDir: j.tempDir, Environ: os.Environ(),
+		Process: config.Process{TempDir: j.tempDir, Environ: os.Environ()},
 	}, Set: deps.Set{
 		Signals: signals,
 		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },

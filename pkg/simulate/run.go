@@ -157,7 +157,7 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node in
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
 		Output:  config.Output{Streams: config.Streams{Out: j.outputFile, Err: j.outputFile}, JSONLog: true},
-		TempDir: filepath.Dir(j.outputFile.Name()),
+		Process: config.Process{TempDir: filepath.Dir(j.outputFile.Name())},
 	}, Set: deps.Set{
 		Checks:  passingChecks{node},
 		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },

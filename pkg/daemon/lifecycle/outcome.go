@@ -21,15 +21,20 @@ type Outcome struct {
 	Consequences []record.Failure // other failures
 	// phase of the sequence at the failure; empty if this node does not know it
 	Phase        record.Phase
-	GateOpenTime time.Duration  // time from the opening of the gate to the failure
-	Result       *record.Result // set if this node has written it instead of the head
+	GateOpenTime time.Duration // time from the opening of the gate to the failure
+	ResultState
 
 	// Requeue is the decision about a requeue. It is nil if the user does not want requeues, or if
 	// another node has decided on the end.
-	Requeue       *record.RequeueDecision
-	NextAttempt   NextAttempt // the decision about another attempt within this launch
-	ClaimedResult bool        // on a worker: this node has written the result
-	ByHead        bool        // on a worker: the head has decided the end, and prints it
+	Requeue     *record.RequeueDecision
+	NextAttempt NextAttempt // the decision about another attempt within this launch
+}
+
+// ResultState describes which node decides the end of a run, and writes and prints the result.
+type ResultState struct {
+	Result        *record.Result // set if this node writes it instead of the head
+	ClaimedResult bool           // on a worker: this node has written the result
+	ByHead        bool           // on a worker: the head has decided the end, and prints it
 	// another node has written the result for a head that it has declared lost
 	TakenOver bool
 }

@@ -236,7 +236,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config 
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
 		Team: membership.NodeRange{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
 		Output:  config.Output{Streams: config.Streams{Err: said}},
-		TempDir: tempDir,
+		Process: config.Process{TempDir: tempDir},
 	}, Set: deps.Set{
 		Network: d.host, Signals: d.signals,
 		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: fmt.Sprintf("n%d", d.rank)}, nil },
