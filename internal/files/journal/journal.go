@@ -30,37 +30,52 @@ const (
 // system does not accept is kept, and offered again with the next lines; lines beyond the limit are
 // dropped, and counted.
 type Journal struct {
-	// DroppedLine returns the line that reports how many lines are missing before it; {"dropped":3} by
-	// default. It must not be changed once the journal is open.
-	DroppedLine func(lines int) string
-	// WriteImmediately offers each line to the file immediately. It must not be changed once the
-	// journal is open.
-	WriteImmediately bool
-	// StallTimeout is how long the file may accept nothing before lines are dropped: as long as it
-	// accepts something, Write waits for room. With 0 Write never waits. It must not be changed once
-	// the journal is open.
-	StallTimeout time.Duration
-
+	Options
 	mu      sync.Mutex
 	pending []byte // guarded by mu
 	// data of the last write that the file has not accepted; guarded by mu
 	unwritten        []byte
-	droppedLines     int  // number of dropped lines, guarded by mu
-	droppedPartial   bool // the last dropped piece has no line end; guarded by mu
-	unwrittenPartial bool // the last piece in rest ends within a line; guarded by mu
+	unwrittenPartial bool         // the last piece in unwritten ends within a line; guarded by mu
+	dropped          droppedLines // lines dropped since the last write; guarded by mu
 	// when the file last accepted data, or got some after an idle time; guarded by mu
 	lastAccepted time.Time
 	// closed when pending is taken; nil if no caller waits, guarded by mu
 	roomFreed chan struct{}
 	file      io.WriteCloser
-	closeErr  error // error of closing the file; set before ended is closed
+	closeErr  error // error of closing the file; set before finished is closed
 	// closed when nothing is left to write; nil if no caller waits, guarded by mu
 	allWritten chan struct{}
 
 	writeNow chan struct{} // buffered by one: "write now"
 	finished chan struct{} // closed when the writing goroutine has ended
 	lifetime context.Context
-	stop     context.CancelFunc // cancels life; called by Close
+	stop     context.CancelFunc // cancels lifetime; called by Close
+}
+
+// Options are the options of a journal. They must not be changed once it is open.
+type Options struct {
+	// DroppedLine returns the line that reports how many lines are missing before it; {"dropped":3} by
+	// default.
+	DroppedLine func(lines int) string
+	// WriteImmediately offers each line to the file immediately.
+	WriteImmediately bool
+	// StallTimeout is how long the file may accept nothing before lines are dropped: as long as it
+	// accepts something, Write waits for room. With 0 Write never waits.
+	StallTimeout time.Duration
+}
+
+// droppedLines counts lines that were dropped.
+type droppedLines struct {
+	ends    int  // number of line ends
+	partial bool // the last dropped piece has no line end
+}
+
+// count returns the number of lines, including a partial one.
+func (d droppedLines) count() int {
+	if d.partial {
+		return d.ends + 1
+	}
+	return d.ends
 }
 
 // New returns a journal without a file: it keeps its lines until Open. Close must be called.
@@ -90,23 +105,15 @@ func (j *Journal) Write(lines []byte) (int, error) {
 	if len(j.unwritten)+len(j.pending) == 0 {
 		j.lastAccepted = time.Now() // the file is offered data from now on
 	}
-	for len(j.pending)+len(lines) > maxBuffered || j.StallTimeout > 0 && j.countDropped() > 0 {
+	for len(j.pending)+len(lines) > maxBuffered || j.StallTimeout > 0 && j.dropped.count() > 0 {
 		if len(lines) > maxBuffered || !j.awaitRoom() {
-			j.droppedLines += bytes.Count(lines, []byte{'\n'})
-			j.droppedPartial = !bytes.HasSuffix(lines, []byte{'\n'})
+			j.dropped.ends += bytes.Count(lines, []byte{'\n'})
+			j.dropped.partial = !bytes.HasSuffix(lines, []byte{'\n'})
 			return len(lines), nil
 		}
 	}
 	j.pending = append(j.pending, lines...)
 	return len(lines), nil
-}
-
-// countDropped returns the number of dropped lines, including partial ones. mu must be held.
-func (j *Journal) countDropped() int {
-	if j.droppedPartial {
-		return j.droppedLines + 1
-	}
-	return j.droppedLines
 }
 
 // awaitRoom waits a little for the file to accept pending data, and returns false if waiting is
@@ -172,8 +179,8 @@ func (j *Journal) writePending() {
 	}
 }
 
-// nextWrite moves pending lines to rest if rest is empty, and reports whether rest has data. No
-// other goroutine changes rest.
+// nextWrite moves pending lines to unwritten if that is empty, and reports whether it has data
+// then. No other goroutine changes unwritten.
 func (j *Journal) nextWrite() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -190,12 +197,12 @@ func (j *Journal) nextWrite() bool {
 		j.unwrittenPartial = j.unwritten[len(j.unwritten)-1] != '\n'
 	}
 	// The line about dropped lines follows the lines before them.
-	if missing := j.countDropped(); missing > 0 {
+	if missing := j.dropped.count(); missing > 0 {
 		if j.unwrittenPartial {
 			j.unwritten = append(j.unwritten, '\n')
 		}
 		j.unwritten = append(append(j.unwritten, j.DroppedLine(missing)...), '\n')
-		j.droppedLines, j.droppedPartial, j.unwrittenPartial = 0, false, false
+		j.dropped, j.unwrittenPartial = droppedLines{}, false
 	}
 	if len(j.unwritten) == 0 && j.allWritten != nil {
 		close(j.allWritten)
@@ -226,7 +233,7 @@ func (j *Journal) Flush(ctx context.Context) error {
 func (j *Journal) UnwrittenLines() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return bytes.Count(j.unwritten, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.countDropped()
+	return bytes.Count(j.unwritten, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.dropped.count()
 }
 
 // Close requests that pending lines are written and the file is closed, and waits until they are or
