@@ -23,17 +23,14 @@ type Head struct {
 	layout Layout
 	log    *zap.Logger
 
-	mu             sync.Mutex
-	peers          map[int]*peer
-	fences         map[fenceID]*pendingFence
-	warningCounts  map[fenceID]int // warnings logged so far about missing ranks
-	store          map[valueKey][]byte
-	keyOwners      map[string][]string // keyOwners of each key, in the order of their puts
-	pendingGets    map[valueKey][]requestID
-	endedRanks     map[int]rankEnd // endedRanks ranks
-	lostNodes      map[int]bool    // lostNodes nodes
-	fencedNodes    map[int]bool    // nodes that have entered a fence
-	storeErr       error           // nil until the store has overflowed; then no more values are kept
+	mu            sync.Mutex
+	peers         map[int]*peer
+	fences        map[fenceID]*pendingFence
+	warningCounts map[fenceID]int // warnings logged so far about missing ranks
+	endedRanks    map[int]rankEnd
+	lostNodes     map[int]bool
+	fencedNodes   map[int]bool // nodes that have entered a fence
+	valueStore
 	events         []client.Event
 	missingQueries []*missingQuery
 	calls          *callService  // executes calls; nil until [Head.SetCallHandler]
@@ -41,11 +38,19 @@ type Head struct {
 	signalUse      func()        // closes [Head.firstUse], once
 }
 
+// valueStore holds the committed values and the gets that wait for more. It requires [Head.mu].
+type valueStore struct {
+	store       map[valueKey][]byte
+	keyOwners   map[string][]string // owners of each key, in the order of their puts
+	pendingGets map[valueKey][]requestID
+	storeErr    error // nil until the store has overflowed; then no more values are kept
+}
+
 // peer is the head's state of one node.
 type peer struct {
 	lastSeq    uint64              // highest sequence number received
 	subscribed bool                // it has subscribed to events
-	unacked    map[uint64]*message // unacked that the node has not acknowledged
+	unacked    map[uint64]*message // answers that the node has not acknowledged
 	orders     []*pendingOrder     // orders without a result
 	orderCount int                 // number of orders sent
 	sendQueue  []*message          // messages to send on the connection
@@ -90,7 +95,7 @@ type rankEnd struct {
 func NewHead(world Layout, log *zap.Logger) *Head {
 	h := &Head{
 		layout: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*pendingFence), warningCounts: make(map[fenceID]int),
-		store: make(map[valueKey][]byte), keyOwners: make(map[string][]string), pendingGets: make(map[valueKey][]requestID),
+		valueStore: valueStore{store: make(map[valueKey][]byte), keyOwners: make(map[string][]string), pendingGets: make(map[valueKey][]requestID)},
 		endedRanks: make(map[int]rankEnd), lostNodes: make(map[int]bool), fencedNodes: make(map[int]bool),
 		firstUse: make(chan struct{}),
 	}
@@ -355,13 +360,13 @@ func (h *Head) settleFenceLocked(id fenceID, g *pendingFence, just requestID) {
 
 // collectEntriesLocked returns the values that the release of a fence delivers to all nodes, up to
 // maxCollectedSize bytes. Nodes request the rest when they need it.
-func (h *Head) collectEntriesLocked(slots []valueKey) (entries []entry) {
+func (s *valueStore) collectEntriesLocked(slots []valueKey) (entries []entry) {
 	size := 0
 	for _, at := range slots {
-		if size += len(h.store[at]); size > maxCollectedSize {
+		if size += len(s.store[at]); size > maxCollectedSize {
 			break
 		}
-		entries = append(entries, entry{at, h.store[at]})
+		entries = append(entries, entry{at, s.store[at]})
 	}
 	return entries
 }
