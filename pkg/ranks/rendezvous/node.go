@@ -59,24 +59,37 @@ type Node struct {
 	waitQuota    Quota         // limits the waits of programs
 	putQuota     Quota         // limits the values that are put and not committed
 
-	mu         sync.Mutex
-	seq        uint64     // highest sequence number of a request
-	unanswered []*message // unanswered requests, in the order of their numbers
-	// number of [Node.unanswered] that were sent on the current connection
-	sentCount     int
-	acks          []uint64                     // answers that the head may discard
-	active        bool                         // this node sent more than the ends of its ranks
+	mu sync.Mutex
+	requestQueue
+	nodeValues
+	eventLog
+	lastOrder  int // number of the last order received
+	fences     map[string]*fence
+	endedRanks map[int]string // descriptions of the ends of local ranks, by rank
+}
+
+// requestQueue holds the requests to the head. It requires [Node.mu].
+type requestQueue struct {
+	seq         uint64                   // highest sequence number of a request
+	unanswered  []*message               // unanswered requests, in the order of their numbers
+	sentCount   int                      // number of them that were sent on the current connection
+	acks        []uint64                 // answers that the head may discard
+	active      bool                     // this node sent more than the ends of its ranks
+	answerChans map[uint64]chan *message // channels that wait for the answer to a request
+}
+
+// nodeValues holds the values that are known on this node. It requires [Node.mu].
+type nodeValues struct {
 	committed     map[valueKey]*committedValue // values committed on this node
-	committedSize int                          // total size of [Node.committed] in bytes
-	// keys added since the last arrival; some may have been pushed
-	unsent       []valueKey
-	cache        map[valueKey]getResult   // values received from the head
-	wanted       map[valueKey]bool        // values that the head requested to be pushed
-	pendingGets  map[valueKey]*pendingGet // pendingGets that wait for the head
-	answerChans  map[uint64]chan *message // channels that wait for the answer to a request
-	lastOrder    int                      // number of the last order received
-	fences       map[string]*fence
-	endedRanks   map[int]string // descriptions of the ends of local ranks, by rank
+	committedSize int                          // total size of committed in bytes
+	unsent        []valueKey                   // keys added since the last arrival
+	cache         map[valueKey]getResult       // values received from the head
+	wanted        map[valueKey]bool            // values that the head requested to be pushed
+	pendingGets   map[valueKey]*pendingGet     // gets that wait for the head
+}
+
+// eventLog holds the events of the head. It requires [Node.mu].
+type eventLog struct {
 	events       []client.Event
 	watcherCount int           // programs that watch events
 	seenEvents   int           // number of events received from the head
@@ -116,9 +129,15 @@ var errRunOver = errors.New("cannot wait any longer: the run is over")
 // NewNode returns the node's side. It does nothing until Run is called.
 func NewNode(cfg Config) *Node {
 	return &Node{
-		cfg: cfg, initialGroup: Group{Local: slices.Clone(cfg.Self.Ranks)}, self: &cfg.Self, layout: sync.OnceValue(cfg.Layout), wake: make(chan struct{}, 1), committed: make(map[valueKey]*committedValue), cache: make(map[valueKey]getResult),
-		wanted: make(map[valueKey]bool), pendingGets: make(map[valueKey]*pendingGet), answerChans: make(map[uint64]chan *message),
-		fences: make(map[string]*fence), endedRanks: make(map[int]string), eventAdded: make(chan struct{}),
+		cfg: cfg, initialGroup: Group{Local: slices.Clone(cfg.Self.Ranks)}, self: &cfg.Self,
+		layout: sync.OnceValue(cfg.Layout), wake: make(chan struct{}, 1),
+		requestQueue: requestQueue{answerChans: make(map[uint64]chan *message)},
+		nodeValues: nodeValues{
+			committed: make(map[valueKey]*committedValue), cache: make(map[valueKey]getResult),
+			wanted: make(map[valueKey]bool), pendingGets: make(map[valueKey]*pendingGet),
+		},
+		eventLog: eventLog{eventAdded: make(chan struct{})},
+		fences:   make(map[string]*fence), endedRanks: make(map[int]string),
 	}
 }
 
@@ -307,7 +326,7 @@ func (n *Node) completeGetLocked(at valueKey, m *message) {
 
 // matchCommittedLocked returns the keys of the local values that a request matches. Without an
 // owner, it matches the values of all owners.
-func (n *Node) matchCommittedLocked(at valueKey) (slots []valueKey) {
+func (n *nodeValues) matchCommittedLocked(at valueKey) (slots []valueKey) {
 	if at.Owner != "" {
 		return []valueKey{at}
 	}
@@ -327,7 +346,7 @@ func (n *Node) pushValuesLocked(slots []valueKey) {
 }
 
 // takeUnsentLocked returns those of the given values that were not sent, and marks them as sent.
-func (n *Node) takeUnsentLocked(slots []valueKey) (entries []entry) {
+func (n *nodeValues) takeUnsentLocked(slots []valueKey) (entries []entry) {
 	for _, at := range slots {
 		if v := n.committed[at]; v != nil && !v.sent {
 			v.sent = true
@@ -338,7 +357,7 @@ func (n *Node) takeUnsentLocked(slots []valueKey) (entries []entry) {
 }
 
 // unsentEntriesLocked returns the values that were committed and not sent since the last arrival.
-func (n *Node) unsentEntriesLocked() []entry {
+func (n *nodeValues) unsentEntriesLocked() []entry {
 	slots := n.unsent
 	n.unsent = nil
 	return n.takeUnsentLocked(slots)
@@ -476,7 +495,7 @@ func (n *Node) activateLocked() {
 }
 
 // publishEventLocked appends an event and wakes the programs that watch.
-func (n *Node) publishEventLocked(event client.Event) {
+func (n *eventLog) publishEventLocked(event client.Event) {
 	n.events = append(n.events, event)
 	close(n.eventAdded)
 	n.eventAdded = make(chan struct{})
