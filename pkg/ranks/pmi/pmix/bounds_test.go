@@ -15,7 +15,7 @@ func refusal(t *testing.T, op byte, fields func(*frame)) error {
 	t.Helper()
 	f := make(frame, 0)
 	fields(&f)
-	s := &Server{clients: make(map[pmi.ProcID]*clientState), jobs: map[string]*pmi.Job{"w": {Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}}}}
+	s := &Server{registry: registry{clients: make(map[pmi.ProcID]*clientState), jobs: map[string]*pmi.Job{"w": {Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}}}}}
 	r := &frameReader{rest: f}
 	began := time.Now()
 	answer, err := s.decodeRequest(op, r)
@@ -154,7 +154,7 @@ func TestLastWordsAreBounded(t *testing.T) {
 // TestQuestionsThatWaitAreBounded verifies that further requests are refused once too many have no
 // answer, and that a child that reads no answers is ended.
 func TestQuestionsThatWaitAreBounded(t *testing.T) {
-	s := &Server{frames: make(chan frame), clients: make(map[pmi.ProcID]*clientState)}
+	s := &Server{frames: make(chan frame), registry: registry{clients: make(map[pmi.ProcID]*clientState)}}
 	s.ctx, s.stop = context.WithCancel(t.Context())
 	lookup := func() *frameReader {
 		var f frame

@@ -111,7 +111,7 @@ func TestSpawnRefuses(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	jobs := map[string]*pmi.Job{"w": {Name: "w", Nodes: []int{0, 0, 2}, UniverseSize: 9}, "w-1": {Name: "w-1", Nodes: []int{1}, UniverseSize: 9}}
-	s := &Server{jobs: jobs}
+	s := &Server{registry: registry{jobs: jobs}}
 	for name, tc := range map[string]struct {
 		key  string
 		with requestAttributes
@@ -162,7 +162,7 @@ func FuzzFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := &Server{clients: make(map[pmi.ProcID]*clientState), jobs: make(map[string]*pmi.Job)}
+		s := &Server{registry: registry{clients: make(map[pmi.ProcID]*clientState), jobs: make(map[string]*pmi.Job)}}
 		s.AbortJob = func(pmi.ProcID, int, string) {}
 		_, _ = s.decodeRequest(op, r)
 	})

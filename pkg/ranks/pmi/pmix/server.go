@@ -97,11 +97,54 @@ type Server struct {
 	requestQuota rendezvous.Quota // limits unanswered requests
 	refusalQuota rendezvous.Quota // limits unanswered requests that are being refused
 
-	mu            sync.Mutex
-	lastID        uint32
-	pendingOrders map[uint32]chan orderResult
-	clients       map[pmi.ProcID]*clientState
-	jobs          map[string]*pmi.Job
+	orders orderTable
+	registry
+}
+
+// registry holds the ranks of this node and the jobs that are registered with the child.
+type registry struct {
+	mu      sync.Mutex
+	clients map[pmi.ProcID]*clientState
+	jobs    map[string]*pmi.Job
+}
+
+// orderTable holds the orders to the child that have no result.
+type orderTable struct {
+	mu      sync.Mutex
+	lastID  uint32
+	pending map[uint32]chan orderResult // nil when the child has ended
+}
+
+// add adds an order. It returns a nil channel if the child has ended.
+func (t *orderTable) add() (id uint32, result chan orderResult) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pending == nil {
+		return 0, nil
+	}
+	t.lastID++
+	result = make(chan orderResult, 1)
+	t.pending[t.lastID] = result
+	return t.lastID, result
+}
+
+// remove removes an order and returns its channel; nil if there is no such order.
+func (t *orderTable) remove(id uint32) chan orderResult {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	result := t.pending[id]
+	delete(t.pending, id)
+	return result
+}
+
+// close closes the channels of all orders. No order can be added afterwards.
+func (t *orderTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, result := range t.pending {
+		close(result)
+	}
+	t.pending = nil
 }
 
 // orderResult is the result of an order.
@@ -112,7 +155,7 @@ type orderResult struct {
 
 // clientState is the state of a rank of this node.
 type clientState struct {
-	connected, finalized bool // guarded by Server.mu
+	connected, finalized bool // guarded by registry.mu
 	// context of its requests and of requests for its data; ends with the rank
 	lifeCtx context.Context
 	endLife context.CancelCauseFunc
@@ -132,8 +175,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("cannot start another PMIx server: this program has no subcommand %s", ChildCommand)
 	}
 	s := &Server{
-		cfg: cfg, frames: make(chan frame), done: make(chan struct{}), pendingOrders: make(map[uint32]chan orderResult),
-		clients: make(map[pmi.ProcID]*clientState), jobs: make(map[string]*pmi.Job),
+		cfg: cfg, frames: make(chan frame), done: make(chan struct{}),
+		orders:   orderTable{pending: make(map[uint32]chan orderResult)},
+		registry: registry{clients: make(map[pmi.ProcID]*clientState), jobs: make(map[string]*pmi.Job)},
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	// Create the command. By default, the child runs this executable.
@@ -218,15 +262,9 @@ func (s *Server) readFrames(out io.ReadCloser) {
 	if s.ctx.Err() == nil {
 		s.err = fmt.Errorf("the PMIx server died: %v%s", errors.Join(broken, s.child.Err), s.stderrTail.textAfter(": "))
 	}
-	s.mu.Lock()
-	waiting := s.pendingOrders
-	s.pendingOrders = nil
-	s.mu.Unlock()
 	close(s.done)
 	s.stop()
-	for _, to := range waiting {
-		close(to)
-	}
+	s.orders.close()
 }
 
 // handleFrame handles a frame. Requests are answered on separate goroutines, because they may wait
@@ -234,11 +272,7 @@ func (s *Server) readFrames(out io.ReadCloser) {
 func (s *Server) handleFrame(op byte, id uint32, r *frameReader) error {
 	if op == upDone {
 		o := orderResult{pmi.Status(r.readSigned()), r.readBytes()}
-		s.mu.Lock()
-		to := s.pendingOrders[id]
-		delete(s.pendingOrders, id)
-		s.mu.Unlock()
-		if to != nil {
+		if to := s.orders.remove(id); to != nil {
 			to <- o
 		}
 		return nil
@@ -342,17 +376,11 @@ func (s *Server) sendFrame(ctx context.Context, f frame) error {
 
 // requestChild requests an operation from the child, and waits for its result until ctx ends.
 func (s *Server) requestChild(ctx context.Context, op byte, fields func(*frame)) ([]byte, error) {
-	to := make(chan orderResult, 1)
-	s.mu.Lock()
-	if s.pendingOrders == nil {
-		s.mu.Unlock()
+	id, to := s.orders.add()
+	if to == nil {
 		return nil, s.unavailableError()
 	}
-	s.lastID++
-	id := s.lastID
-	s.pendingOrders[id] = to
-	s.mu.Unlock()
-	defer s.removeOrder(id)
+	defer s.orders.remove(id)
 	f := newFrame(op, id)
 	fields(f)
 	if err := s.sendFrame(ctx, *f); err != nil {
@@ -370,13 +398,6 @@ func (s *Server) requestChild(ctx context.Context, op byte, fields func(*frame))
 	case <-ctx.Done():
 		return nil, fmt.Errorf("cannot wait for the PMIx server any longer: %w", context.Cause(ctx))
 	}
-}
-
-// removeOrder removes an order that is no longer waited for.
-func (s *Server) removeOrder(id uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.pendingOrders, id)
 }
 
 // unavailableError returns the reason why the child is not available: how it died, or why its
