@@ -39,15 +39,18 @@ type Supervisor struct {
 	jobVariables []string // environment variables that identify a job
 	resolve      func(argv0, dir string, env []string) (program, error)
 	sessionScans
+	childSet
+	endOnce sync.Once // protects endAll
+	endErr  error     // result of endAll
+}
 
+// childSet holds the children of a Supervisor that may be alive.
+type childSet struct {
 	mu         sync.Mutex
-	closed     bool
+	closed     bool // no child can be started
 	lastNumber int
 	children   map[*Child]struct{} // children with a family that may be alive
 	wg         sync.WaitGroup      // abandoned starts, and one goroutine per child
-
-	endOnce sync.Once // protects endAll
-	endErr  error     // result of endAll
 }
 
 // sessionScans is the state of the periodic scans and of the goroutine that performs them.
@@ -82,7 +85,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		jobVariables: jobVariables,
 		resolve:      findProgram,
 		sessionScans: sessionScans{childStarted: make(chan struct{}, 1), cancelScans: end},
-		children:     make(map[*Child]struct{}),
+		childSet:     childSet{children: make(map[*Child]struct{})},
 	}
 	s.guardLink = newGuardLink(s.threads, guardArgs{mark: s.markPrefix, daemon: self.pid, since: self.start})
 	s.scanLoops.Go(func() { s.runSessionScans(ctx) })
@@ -174,7 +177,7 @@ func (s *Supervisor) unregisterChild(c *Child) {
 }
 
 // activeChildren returns the children with a family that may be alive.
-func (s *Supervisor) activeChildren() []*Child {
+func (s *childSet) activeChildren() []*Child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.children))
