@@ -13,8 +13,8 @@ import (
 )
 
 // unreapedForks holds the PIDs that this process has forked and not reaped: children and guards of
-// all its Supervisors, helpers and commands. Any other child of this process that is in another session is an orphan that
-// the kernel has assigned to it.
+// all its Supervisors, helpers and commands. Any other child of this process that is in another
+// session is an orphan that the kernel has assigned to it.
 var unreapedForks struct {
 	sync.Mutex
 	pids map[int]bool
