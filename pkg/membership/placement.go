@@ -41,7 +41,7 @@ type assignment struct {
 	done    chan struct{} // closed when the function that starts the service has returned
 }
 
-// errSlotChanged is the cause of a tenure's context when the node gets another place.
+// errSlotChanged is the cause of the end of a slot's context when the node gets another slot.
 var errSlotChanged = errors.New("this node's placement in the team has changed")
 
 // AssignSlot runs the node's worker in a place, after ending the one in its present place, if any.

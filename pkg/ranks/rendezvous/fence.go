@@ -100,7 +100,7 @@ func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
 	}
 	if len(missing) == 0 && !m.arrivalSent {
 		m.arrivalSent = true
-		n.queueRequestLocked(&message{Kind: kindEnter, Name: name, Number: gen, Collect: m.collect, Entries: n.unsentEntriesLocked()})
+		n.queueRequestLocked(&message{Kind: kindEnter, Name: name, FenceFields: FenceFields{Number: gen, Collect: m.collect}, Entries: n.unsentEntriesLocked()})
 	}
 }
 

@@ -130,7 +130,7 @@ func TestOrderEndsWithItsNode(t *testing.T) {
 func TestTooMuchData(t *testing.T) {
 	h := NewHead(NewLayout([]NodeRanks{{0, "n0", []int{0}}, {1, "n1", []int{1}}, {2, "n2", []int{2}}}), zap.NewNop())
 	enter := func(node int) {
-		h.handleMessage(node, &message{Kind: kindEnter, Seq: 1, Name: "f", Number: 1, Data: []byte{1}})
+		h.handleMessage(node, &message{Kind: kindEnter, Seq: 1, Name: "f", FenceFields: FenceFields{Number: 1}, Data: []byte{1}})
 	}
 	enter(0)
 	h.fences[fenceID{name: "f", round: 1}].data = make([]byte, maxDataSize, maxDataSize+1) // never touched

@@ -66,7 +66,7 @@ type fenceID struct {
 
 // missingRequest returns the request for the ranks that are missing in a fence round.
 func (id fenceID) missingRequest() *message {
-	return &message{Kind: kindQueryMissing, Name: id.name, Number: id.round, Group: id.group}
+	return &message{Kind: kindQueryMissing, Name: id.name, FenceFields: FenceFields{Number: id.round, Group: id.group}}
 }
 
 // requestID identifies a request of a node.

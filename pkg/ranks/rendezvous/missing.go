@@ -53,7 +53,7 @@ func (h *Head) answerMissingLocked(from requestID, m *message) {
 		c.missing[place.Node] = ranks
 		if h.ensurePeerLocked(place.Node).wake != nil {
 			c.unanswered[place.Node] = true
-			h.sendLocked(place.Node, &message{Kind: kindQueryLocalMissing, Name: m.Name, Number: m.Number, Group: m.Group, Ranks: ranks})
+			h.sendLocked(place.Node, &message{Kind: kindQueryLocalMissing, Name: m.Name, FenceFields: FenceFields{Number: m.Number, Group: m.Group}, RankFields: RankFields{Ranks: ranks}})
 		}
 	}
 	h.missingQueries = append(h.missingQueries, c)
@@ -100,7 +100,7 @@ func (h *Head) finishMissingQueryLocked(c *missingQuery) {
 	h.missingQueries = slices.Delete(h.missingQueries, at, at+1)
 	ranks := slices.Concat(slices.Collect(maps.Values(c.missing))...)
 	slices.Sort(ranks)
-	h.answerLocked(c.requester, &message{Text: h.layout.describeRanks(c.missing), Ranks: ranks})
+	h.answerLocked(c.requester, &message{Text: h.layout.describeRanks(c.missing), RankFields: RankFields{Ranks: ranks}})
 }
 
 // describeAbsentLocked describes the ranks that may still put a value. It requires h.mu.

@@ -259,7 +259,7 @@ func (n *Node) handleMessage(m *message) {
 		n.wanted[m.Slot] = true
 		n.pushValuesLocked(n.matchCommittedLocked(m.Slot))
 	case kindQueryLocalMissing:
-		n.queueRequestLocked(&message{Kind: kindLocalMissing, Name: m.Name, Number: m.Number, Group: m.Group, Ranks: n.fences[m.Name].missingRanks(m.Ranks, m.Number)})
+		n.queueRequestLocked(&message{Kind: kindLocalMissing, Name: m.Name, FenceFields: FenceFields{Number: m.Number, Group: m.Group}, RankFields: RankFields{Ranks: n.fences[m.Name].missingRanks(m.Ranks, m.Number)}})
 	case kindOrder:
 		n.executeOrderLocked(m)
 	case kindEvent:
@@ -520,7 +520,7 @@ func (n *Node) ReportRankEnd(rank int, words string) {
 	for name, f := range n.fences {
 		entered[name] = f.entryCounts[rank]
 	}
-	n.queueRequestLocked(&message{Kind: kindRankEnded, Rank: rank, Text: words, Entries: n.takeUnsentLocked(slots), Entered: entered})
+	n.queueRequestLocked(&message{Kind: kindRankEnded, RankFields: RankFields{Rank: rank, Entered: entered}, Text: words, Entries: n.takeUnsentLocked(slots)})
 	for name, f := range n.fences {
 		for gen, m := range f.openRounds {
 			if slices.Contains(f.Local, rank) && f.entryCounts[rank] < gen && !m.arrivalSent {

@@ -48,27 +48,36 @@ type message struct {
 	Kind string
 	Seq  uint64
 	// kindHello: unanswered requests; else: answers received
-	Seqs    []uint64
-	Events  int
-	Name    string
-	Number  int    // round of a fence, or number of an order
-	Group   string // fence's group, from Group.Ranks
-	Collect bool
-	// query: log the Nth warning of this fence; 0: none
-	Warning int
+	Seqs   []uint64
+	Events int
+	Name   string
+	FenceFields
 	// kindHello and kindSubscribe: the node subscribes to events
 	Listen  bool
 	Slot    valueKey
 	Entries []entry
-	Rank    int
-	Ranks   []int
-	// number of entries of the ended rank into each fence
-	Entered map[string]int
+	RankFields
 	Text    string
 	Error   string
 	Invalid bool // the error is an invalid request
 	Event   *client.Event
 	Data    []byte
+}
+
+// FenceFields are the fields of messages about a fence. (Gob omits embedded types that are not
+// exported.)
+type FenceFields struct {
+	Number  int    // round of a fence, or number of an order
+	Group   string // fence's group, from Group.Ranks
+	Collect bool
+	Warning int // query: log the Nth warning of this fence; 0: none
+}
+
+// RankFields are the fields of messages about ranks.
+type RankFields struct {
+	Rank    int
+	Ranks   []int
+	Entered map[string]int // number of entries of the ended rank into each fence
 }
 
 const (
