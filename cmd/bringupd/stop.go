@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-var errNoRunToStop = usageErrorf("cannot tell which run to stop: give its directory, or a log directory whose newest run is meant")
+var errNoRunToStop = usageErrorf("cannot select a run to stop: give its directory, or a log directory to stop the newest run")
 
 func (inv *invocation) stopCommand() *cli.Command {
 	var which runSelector

@@ -348,6 +348,15 @@ func TestVital(t *testing.T) {
 	c.StopSelected(0, func(string) bool { return true })
 }
 
+// nonEmpty returns nil if a file has content.
+func nonEmpty(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() == 0 {
+		return fmt.Errorf("%s is empty", path)
+	}
+	return err
+}
+
 // TestStoppedByDriver verifies that a service that the driver itself has ended is not a failure if
 // the driver succeeds soon after, and is one, with the driver's command in its message, if the
 // driver does not.
@@ -378,7 +387,7 @@ func TestStoppedByDriver(t *testing.T) {
 			dead := make(chan *health.Failure, 2)
 			service := &framework.Service{
 				Name: "worker", Argv: ShellCommand("echo $$ >" + pid + "; exec sleep 1000"), Env: os.Environ(),
-				CheckReady:    func(context.Context) error { _, err := os.Stat(pid); return err },
+				CheckReady:    func(context.Context) error { return nonEmpty(pid) },
 				ExitDetection: framework.ExitDetection{IsStopCommand: func(argv []string) bool { return slices.Contains(argv, "stop-it") }},
 			}
 			if err := c.StartService(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {

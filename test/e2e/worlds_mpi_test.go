@@ -143,7 +143,7 @@ func TestMPIWorldsOfOne(t *testing.T) {
 	if got := j.stdout.String(); got != "one of 1\none of 1\n" {
 		t.Errorf("they say %q", got)
 	}
-	for _, want := range []string{"it is a world of 1, not one of 2; the likely reason: ",
+	for _, want := range []string{"it is a world of 1, not of 2; the likely reason: ",
 		"; to fix it: "} {
 		if !strings.Contains(j.stderr.String(), want) {
 			t.Errorf("standard error lacks %q: %s", want, &j.stderr)

@@ -27,13 +27,13 @@ func TestAlone(t *testing.T) {
 	}{
 		{"as it should be", "MPICH", "", nil, "0", "2", ""},
 		{"without its environment, shortly", "MPICH", "", []string{"env", "-i"}, "1", "1",
-			"has MPICH 5.0.2 loaded|to its end|not one of 2; the likely reason: the program that started it removed PMI_FD"},
+			"has MPICH 5.0.2 loaded|to its end|not of 2; the likely reason: the program that started it removed PMI_FD"},
 		// Use separate TMPDIRs: two independent processes of Open MPI 4 fail if both create the same
 		// directory at the same time.
 		{"without a hint", "OPENMPI4", "",
 			[]string{"sh", "-c", `TMPDIR=$(mktemp -d -p "$BRINGUPD_RUN_DIR") exec "$@"`, "sh",
 				"env", "-u", "JSM_JSRUN_PORT"}, "8", "1",
-			"has Open MPI 4.|not one of 2; the likely reason: Open MPI 4 did not recognise its launcher"},
+			"has Open MPI 4.|not of 2; the likely reason: Open MPI 4 did not recognise its launcher"},
 		{"without PMIx", "OPENMPI", "--pmix=off", nil, "8", "1",
 			"has Open MPI 5.|the likely reason: Open MPI supports only PMIx, and --pmix=off was given; to fix it: leave out --pmix=off"},
 	} {
