@@ -143,6 +143,25 @@ have_packages() {
         { lack "the tests of the packages need a mirror of Debian for debootstrap"; return 1; }
 }
 
+# have_debian13 creates a root of Debian 13 with Slurm 24.11 and the other programs of the testbed,
+# and with a user whose name is longer than most programs expect. test/debian13.sh runs commands in it.
+export BRINGUPD_TEST_DEBIAN13="$CACHE/debian13"
+have_debian13() {
+    [ "$(id -u)" = 0 ] || { lack "the tests on Slurm 24.11 need root, for a Debian in a directory"; return 1; }
+    command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -qq --yes --no-install-recommends debootstrap >/dev/null; } ||
+        { lack "the tests on Slurm 24.11 need Debian's debootstrap"; return 1; }
+    [ ! -e "$BRINGUPD_TEST_DEBIAN13" ] || return 0
+    rm -rf "$BRINGUPD_TEST_DEBIAN13.part"
+    mkdir -p "$CACHE"
+    mirror=$(apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Component: main" | head -n 1)
+    packages=slurm-wlm,slurm-client,munge,sshfs,moosefs-master,moosefs-chunkserver,moosefs-client,openssh-server,openssh-client
+    packages=$packages,iproute2,nftables,hostname,jq,bubblewrap,gcc,libc6-dev,procps,ca-certificates
+    debootstrap --variant=minbase --include="$packages" trixie "$BRINGUPD_TEST_DEBIAN13.part" "$mirror" >/dev/null &&
+        chroot "$BRINGUPD_TEST_DEBIAN13.part" useradd --create-home --password "*" --uid 54321 marie-luise.von-der-informatik &&
+        mv "$BRINGUPD_TEST_DEBIAN13.part" "$BRINGUPD_TEST_DEBIAN13" ||
+        { lack "the tests on Slurm 24.11 need a mirror of Debian 13 for debootstrap"; return 1; }
+}
+
 # have_browser installs a headless Chromium: about 100 MB with its dependencies.
 have_browser() {
     command -v chromium-headless-shell >/dev/null && return

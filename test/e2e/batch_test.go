@@ -35,6 +35,7 @@ func (bed *lane) submit(t *testing.T, script string, flags ...string) *batchJob 
 // submitFile calls sbatch with these flags, the script and its arguments.
 func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	t.Helper()
+	must(t, bed.Own(dir))
 	out := filepath.Join(dir, "out")
 	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"),
 		"--chdir=" + dir}, flags...)

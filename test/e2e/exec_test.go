@@ -77,7 +77,7 @@ func TestExec(t *testing.T) {
 			// Repeat it from a node, whose mount serves stale data.
 			ctx, cancel := context.WithTimeout(context.Background(), ceiling)
 			code, out, errs, took := timed(t,
-				bed.OnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
+				bed.UserOnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
 			cancel()
 			t.Logf("from a node: after %s", took.Round(time.Millisecond))
 			if code != 0 || sortedLines(out) != bed.hostnames() {

@@ -78,6 +78,13 @@ func (bed *lane) place(t *testing.T) string {
 	return filepath.Join(bed.Share(), name)
 }
 
+// makeDir makes a directory on the share that the job's user can write to.
+func (bed *lane) makeDir(t *testing.T, path string) {
+	t.Helper()
+	must(t, os.MkdirAll(path, 0o755))
+	must(t, bed.Own(path))
+}
+
 // start starts a job. The test's cleanup waits for its end.
 func (bed *lane) start(t *testing.T, l launch) *job {
 	t.Helper()

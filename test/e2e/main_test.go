@@ -22,6 +22,9 @@ import (
 var share = flag.String("share", string(testbed.StaleSSHFS),
 	"kind of share that the testbed's nodes see")
 
+// siteUser is the name of the user who runs the jobs.
+var siteUser = flag.String("user", "", "user of this machine who runs the jobs; empty means root")
+
 // lanes is the number of tests that run concurrently.
 var lanes = flag.Int("lanes", 0, "how many tests run at the same time, each on a bed of its own; "+
 	"0: 4, or 1 with a real Ray, torch or MPI")
@@ -62,7 +65,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	config := testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine}
+	config := testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine, User: *siteUser}
 	beds, err = startBeds(ctx, count, config)
 	if err != nil {
 		return 1, err

@@ -241,7 +241,7 @@ func TestJobSubmittedFromMPIRun(t *testing.T) {
 			bed := claim(t, fewNodes)
 			m.launch(t, bed, nil) // permits mpirun for root
 			dir := bed.place(t)
-			must(t, os.MkdirAll(dir, 0o755))
+			bed.makeDir(t, dir)
 			script, out := filepath.Join(dir, "job.sh"), filepath.Join(dir, "out")
 			must(t, os.WriteFile(script, []byte("#!/bin/sh\n"+
 				"srun -n4 "+program+" rank --bind=none -- sh -c 'echo rank $BRINGUPD_RANK/$BRINGUPD_RANKS'\n"+
@@ -271,7 +271,7 @@ func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			dir := bed.place(t)
-			must(t, os.MkdirAll(dir, 0o755))
+			bed.makeDir(t, dir)
 			script, out := filepath.Join(dir, "job.sh"), filepath.Join(dir, "out")
 			must(t, os.WriteFile(script,
 				[]byte("#!/bin/sh\nexec "+m.launcher+" -n 4 "+strings.Join(m.ring(t, bed),

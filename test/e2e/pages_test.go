@@ -55,7 +55,7 @@ func TestAScriptThatRequeuesItself(t *testing.T) {
 func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	bed := claim(t, fewNodes)
 	dir := bed.place(t)
-	must(t, os.MkdirAll(dir, 0o755))
+	bed.makeDir(t, dir)
 	wrapper, script := filepath.Join(dir, "wrapper.sh"), filepath.Join(dir, "job.sh")
 	must(t, os.WriteFile(wrapper,
 		[]byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "requeue.md",
@@ -92,7 +92,7 @@ func TestServicesAsShown(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := bed.place(t)
-			must(t, os.MkdirAll(filepath.Join(dir, "examples"), 0o755))
+			bed.makeDir(t, filepath.Join(dir, "examples"))
 			copyFile(t, "../../examples/hello.sh", filepath.Join(dir, "examples"))
 			script := "#!/bin/bash\ncd " + dir + "\nPATH=" + beds.bin() + ":$PATH\n" +
 				snippet(t, "services.md", tc.first) + "wait\n"

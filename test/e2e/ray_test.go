@@ -43,7 +43,7 @@ func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path str
 	driver ...string) (b *batchJob, logs string) {
 	t.Helper()
 	dir := bed.place(t)
-	must(t, os.MkdirAll(dir, 0o755))
+	bed.makeDir(t, dir)
 	logs = filepath.Join(dir, "logs")
 	script := copyFile(t, "../../deploy/slurm/"+name, dir)
 	bed.setenv("LOG_DIR", logs)
@@ -166,7 +166,7 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 func TestRayStartThatFails(t *testing.T) {
 	bed := claim(t, fewNodes)
 	path := filepath.Join(bed.Bin(), "failing")
-	must(t, os.MkdirAll(path, 0o755))
+	bed.makeDir(t, path)
 	at := bed.place(t)
 	script := "#!/bin/sh\n[ \"$(hostname)\" != n2 ] || { echo 'no such thing as a free raylet'; date > " + at + "; exit 1; }\n" +
 		"exec " + rayProgram(t) + " \"$@\"\n"
@@ -196,7 +196,7 @@ func TestRayStartThatFails(t *testing.T) {
 func TestRayStartThatFailsWithSpare(t *testing.T) {
 	bed := claim(t, fewNodes)
 	path := filepath.Join(bed.Bin(), "failing-n1")
-	must(t, os.MkdirAll(path, 0o755))
+	bed.makeDir(t, path)
 	script := "#!/bin/sh\n[ \"$(hostname)\" != n1 ] || { sleep 5; echo 'no such thing as a free raylet'; exit 1; }\n" +
 		"exec " + rayProgram(t) + " \"$@\"\n"
 	ray := filepath.Join(path, "ray")

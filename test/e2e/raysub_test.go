@@ -35,7 +35,7 @@ func (bed *lane) submitRaySub(t *testing.T, env map[string]string) (b *batchJob,
 	real, err := exec.LookPath("srun")
 	must(t, err)
 	path := filepath.Join(bed.Bin(), t.Name())
-	must(t, os.MkdirAll(path, 0o755))
+	bed.makeDir(t, path)
 	must(t, os.WriteFile(filepath.Join(path, "srun"),
 		[]byte(strings.Replace(bareSrun, "REAL", real, 1)), 0o755))
 	contained = filepath.Join(path, "contained")

@@ -48,7 +48,7 @@ var sums = []string{"rank 0 of 4: the sum of all is 6", "rank 1 of 4: the sum of
 func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) {
 	t.Helper()
 	dir := bed.place(t)
-	must(t, os.MkdirAll(dir, 0o755))
+	bed.makeDir(t, dir)
 	logs := filepath.Join(dir, "logs")
 	bed.setenv("LOG_DIR", logs)
 	bed.setenv("RANKS_PER_NODE", "2")
@@ -80,7 +80,7 @@ func TestDaskFindsItsNodes(t *testing.T) {
 	bed := claim(t, fewNodes)
 	python := installed(t, "DASK")
 	dir := bed.place(t)
-	must(t, os.MkdirAll(dir, 0o755))
+	bed.makeDir(t, dir)
 	logs := filepath.Join(dir, "logs")
 	bed.setenv("LOG_DIR", logs)
 	bed.prependPath(beds.bin(), filepath.Dir(python))

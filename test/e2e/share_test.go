@@ -130,7 +130,7 @@ func TestALogDirectoryThatTakesNothing(t *testing.T) {
 
 func (bed *lane) onNode(t *testing.T, node int, argv ...string) {
 	t.Helper()
-	if out, err := bed.OnNode(context.Background(), node, argv...).CombinedOutput(); err != nil {
+	if out, err := bed.UserOnNode(context.Background(), node, argv...).CombinedOutput(); err != nil {
 		t.Errorf("cannot run %v on n%d: %v: %s", argv, node, err, out)
 	}
 }

@@ -83,7 +83,7 @@ func (bed *lane) submitCopied(t *testing.T, name string, driver ...string) (b *b
 	logs string) {
 	t.Helper()
 	dir := bed.place(t)
-	must(t, os.MkdirAll(dir, 0o755))
+	bed.makeDir(t, dir)
 	logs = filepath.Join(dir, "logs")
 	script := copyFile(t, "../../deploy/slurm/"+name, dir)
 	bed.setenv("LOG_DIR", logs)

@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +58,10 @@ type Config struct {
 	CPUs      int      // CPUs of a node in Slurm's configuration; 0 means 8
 	GPUs      int      // GPUs of a node in Slurm's configuration; each device is a /dev/null
 	SlurmConf []string // additional lines of slurm.conf
+	// User is the name of a user of the host who owns the share and runs the clients of Slurm; empty
+	// means root. The share must then be Local, SSHFS or StaleSSHFS. The nodes are those of a typical
+	// site: processes of other users are hidden, and TMPDIR has a long path.
+	User string
 	// GridEngine also starts Grid Engine on the same nodes. Its packages must have been unpacked
 	// (test/setup.sh).
 	GridEngine bool
@@ -71,6 +76,7 @@ type Bed struct {
 	ctl   *place
 	nodes []*node
 
+	user     *user.User // nil if root runs the clients
 	watchdog *daemon
 	// munged, slurmctld and the file servers, all on ctl; with MooseFS also the mount on ctl
 	servers []*daemon
@@ -154,6 +160,7 @@ func (b *Bed) build(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"watchdog", b.startWatchdog},
+		{"user", b.findUser},
 		{"places", b.startPlaces},
 		{"network", b.connectPlaces},
 		{"servers", b.startServers},
@@ -251,7 +258,7 @@ func (b *Bed) Address(i int) string { return b.slot.nodeAddress(i) }
 // Its working directory is the shared directory. When ctx is done, the program receives SIGTERM, so
 // that srun can end its step, and ten seconds later SIGKILL.
 func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return b.ctl.command(ctx, b.Share(), b.Env(), append([]string{name}, args...))
+	return b.ctl.command(ctx, b.Share(), b.userEnv(), b.asUser(append([]string{name}, args...)))
 }
 
 // OnNode returns a command that runs on node i, outside Slurm, with the shared directory as its
@@ -259,6 +266,11 @@ func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cm
 // node's processes: HangNode and LoseNode affect it.
 func (b *Bed) OnNode(ctx context.Context, i int, argv ...string) *exec.Cmd {
 	return b.nodes[i].command(ctx, b.Share(), b.Env(), argv)
+}
+
+// UserOnNode is like OnNode, but runs the command as the testbed's user.
+func (b *Bed) UserOnNode(ctx context.Context, i int, argv ...string) *exec.Cmd {
+	return b.nodes[i].command(ctx, b.Share(), b.userEnv(), b.asUser(argv))
 }
 
 // Enter returns the command line that opens a shell on ctl (for "ctl") or on the node of the given

@@ -21,6 +21,10 @@ func (b *Bed) writeConfigs() error {
 	if err := b.slot.write(files); err != nil {
 		return err
 	}
+	prolog := b.slot.path("etc/taskprolog")
+	if err := os.WriteFile(prolog, []byte(taskProlog), 0o755); err != nil {
+		return fmt.Errorf("cannot write the testbed's task prolog: %v", err)
+	}
 	return b.makeGPUs()
 }
 
@@ -91,8 +95,18 @@ func slurmConf(s *slot, cfg Config) string {
 				nodeName(i), s.nodeAddress(i), cfg.CPUs, gres))
 	}
 	lines = append(lines, "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+	if cfg.User != "" {
+		lines = append(lines, "TaskProlog="+s.path("etc/taskprolog"))
+	}
 	return joinLines(append(lines, cfg.SlurmConf...))
 }
+
+// taskProlog gives each job a TMPDIR with a path of 60 characters, as some sites do.
+const taskProlog = `#!/bin/sh
+dir=/tmp/site-scratch/users/$(id -un)/jobs/$SLURM_JOB_ID
+mkdir -p -m 700 "$dir"
+echo "export TMPDIR=$dir"
+`
 
 // credExpire is the lifetime of a job step's credential, in seconds. A node that is suspended for
 // longer while a step starts refuses the credential.
@@ -130,7 +144,6 @@ func sshdConfig(s *slot) string {
 		"AuthorizedKeysFile " + s.path("etc/client_key.pub"),
 		"AuthenticationMethods publickey",
 		"PermitRootLogin yes",
-		"AllowUsers root",
 		"StrictModes no",
 		"UsePAM no",
 		"UseDNS no",

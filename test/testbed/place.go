@@ -47,7 +47,7 @@ func (b *Bed) startPlaces(ctx context.Context) error {
 func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*place, error) {
 	s := b.slot
 	args := append([]string{"-c", placeScript, "testbed-" + name,
-		name, s.marker(name), s.path("place"), s.path("etc/hosts")}, private...)
+		name, s.marker(name), s.path("place"), s.path("etc/hosts"), b.procOptions()}, private...)
 	cmd := exec.Command("sh", args...)
 	// Unshareflags, unlike Cloneflags, makes the mounts private, so that none propagates to the host.
 	cmd.SysProcAttr = &syscall.SysProcAttr{

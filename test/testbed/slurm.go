@@ -121,10 +121,10 @@ func (b *Bed) Requeue(ctx context.Context, job string) error {
 	})
 }
 
-// client runs a Slurm client and returns its standard output.
+// client runs a Slurm client as root and returns its standard output.
 func (b *Bed) client(ctx context.Context, name string, args ...string) (string, error) {
 	var stderr bytes.Buffer
-	cmd := b.Command(ctx, name, args...)
+	cmd := b.ctl.command(ctx, b.Share(), b.Env(), append([]string{name}, args...))
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -56,8 +57,8 @@ func (b *Bed) makeKeys(ctx context.Context) error {
 // sshfs returns the program that mounts the share on a node by sshfs.
 func (b *Bed) sshfs(n *node) *exec.Cmd {
 	return n.service(nil, "sshfs", "-f", "-F", b.slot.path("etc/ssh_config"), "-o",
-		sshfsOptions(b.cfg.Share),
-		"root@"+b.slot.ctlAddress()+":"+b.Share(), b.Share())
+		sshfsOptions(b.cfg.Share)+b.mountOptions(),
+		cmp.Or(b.cfg.User, "root")+"@"+b.slot.ctlAddress()+":"+b.Share(), b.Share())
 }
 
 // sshfsOptions returns sshfs's options for a kind of share. dir_cache=no keeps sshfs from serving

@@ -35,6 +35,10 @@ const (
 // coreFrameworks matches the end-to-end jobs with real frameworks that belong to the gate.
 const coreFrameworks = "^(TestRayRunsATaskOnEveryNode|TestRayDeaths|TestMPIWorlds)$/^(exit|raylet|Open MPI 4|MPICH 4)"
 
+// rootTests matches the end-to-end jobs that only root can run.
+const rootTests = "GPU|Xid|NVMLHangs|Suspicious|Unfit|Odd|Mixed|CUDA|Fabric|WatchThat|Hosts|^TestExec$|RestartWithout|" +
+	"Services|ThatTakesNothing|ThatCannotBeUsed|DoctorFindsA|DoctorFindsPlanted|ContainedApart"
+
 // allParts lists the parts in the order in which each lane runs them and in which their needs are
 // installed. Parts whose needs take long to install come late.
 var allParts = []part{
@@ -74,6 +78,12 @@ var allParts = []part{
 	{name: "launchers: Grid Engine, mpirun, stand-ins of others", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed", "gridengine", "mpis"},
 		command: "go test -tags testbed,starters -timeout 5m -count=1 -run Starters ./test/e2e"},
+	// Skipped are tests that need root: to set answers of the stand-in for NVML, to start sshd, or to
+	// write to the run directory of a job.
+	{name: "end-to-end jobs on Slurm 24.11, as a user with a long name", group: "cluster", lane: waits,
+		needs: []string{"cc", "testbed", "debian13"},
+		command: "sh test/debian13.sh go test -tags testbed -timeout 20m -count=1 -lanes 2 -skip '" + rootTests +
+			"' ./test/e2e -user marie-luise.von-der-informatik"},
 	{name: "end-to-end jobs on MooseFS", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
