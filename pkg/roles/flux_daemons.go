@@ -12,7 +12,7 @@ const LauncherFlux Launcher = "flux"
 var fluxLauncher = launcherSpec{
 	name: LauncherFlux,
 	traits: Traits{
-		NamesNodes: true, StarterProgram: "flux run", JobVariable: "FLUX_JOB_ID", RankVariable: "FLUX_TASK_RANK", PrivatePrefixes: []string{"FLUX_"},
+		NamesNodes: true, StarterProgram: "flux run", JobVariable: "FLUX_JOB_ID", RankVariable: "FLUX_TASK_RANK", PrivatePrefixes: []string{"FLUX_TASK_", "FLUX_JOB_ID", "FLUX_JOB_SIZE", "FLUX_PMI_"},
 	},
 	rankStarter: fluxStarter,
 	claimOf: func(env Environment, _ Overrides) claimLevel {

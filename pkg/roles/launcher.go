@@ -56,8 +56,8 @@ type Traits struct {
 	HasSteps bool
 	// StarterProgram is the program that starts the daemons, as in "before srun".
 	StarterProgram string
-	// PrivatePrefixes are the prefixes of variables that it sets for a daemon and that services must
-	// not get.
+	// PrivatePrefixes are the prefixes of variables that services must not get: those that describe
+	// the daemon's own task, and those from which an mpirun takes the job's nodes.
 	PrivatePrefixes []string
 
 	JobVariable       string // variable with the job's id
@@ -185,7 +185,8 @@ func IsOtherJob(env Environment, job string) bool {
 
 // IsPrivateVariable reports whether a launcher sets a variable to describe a daemon, or an MPI
 // process, itself. A child that inherits it would mistake it for its own: an MPI library would
-// connect to the PMI server of another process, or let the launcher start its children.
+// connect to the PMI server of another process. It also reports the variables by which an mpirun
+// would start its processes on the nodes of the job: that of a service's task runs on its own node.
 func IsPrivateVariable(variable string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
 	return slices.ContainsFunc(allLaunchers, func(l launcherSpec) bool { return slices.ContainsFunc(l.traits.PrivatePrefixes, begins) })

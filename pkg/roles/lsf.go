@@ -19,7 +19,7 @@ const LauncherJSM Launcher = "jsrun"
 var lsfLauncher = launcherSpec{
 	name: LauncherLSF,
 	traits: Traits{
-		NamesNodes: true, StarterProgram: "blaunch", PrivatePrefixes: []string{"LSB_", "LSF_PM_", "LS_JOBPID", "LS_EXEC_T"},
+		NamesNodes: true, StarterProgram: "blaunch", PrivatePrefixes: []string{"LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_", "LSB_JOBPID", "LSB_JOBRES_", "LSF_PM_", "LS_JOBPID", "LS_EXEC_T"},
 		JobVariable: "LSB_JOBID", SubmitDirVariable: "LS_SUBCWD",
 	},
 	claimOf: func(env Environment, _ Overrides) claimLevel {

@@ -11,10 +11,19 @@ import (
 // LauncherSlurm is the launcher that starts one task per node of a job step.
 const LauncherSlurm Launcher = "slurm"
 
+// slurmTaskPrefixes are the prefixes of variables that describe a task or its step, and of those
+// from which an mpirun takes the nodes of the job.
+var slurmTaskPrefixes = []string{
+	"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASK_", "SLURM_GTIDS", "SLURM_STEP", "SLURM_SRUN_",
+	"SLURM_LAUNCH_", "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK",
+	"SLURM_DISTRIBUTION", "SLURM_MPI_TYPE", "SLURM_PMI",
+	"SLURM_JOBID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE",
+}
+
 var slurmLauncher = launcherSpec{
 	name: LauncherSlurm,
 	traits: Traits{
-		NamesNodes: true, HasSteps: true, PrivatePrefixes: []string{"SLURM_", "SLURMD_"},
+		NamesNodes: true, HasSteps: true, PrivatePrefixes: slurmTaskPrefixes,
 		StarterProgram: "srun", JobVariable: "SLURM_JOB_ID", RankVariable: "SLURM_PROCID", HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE", SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
 	rankStarter: slurmStarter,

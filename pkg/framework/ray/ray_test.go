@@ -80,8 +80,8 @@ func TestRayServices(t *testing.T) {
 			if head.ReadyPort != tc.ray.Port || endpoint.Address != address || endpoint.Env["RAY_ADDRESS"] != address {
 				t.Errorf("the head is at %d, and its endpoint %v", head.ReadyPort, endpoint)
 			}
-			if slices.Contains(worker.Env, "SLURM_JOB_ID=17") || slices.Contains(head.Env, "SLURM_JOB_ID=17") {
-				t.Error("Ray's daemons are told of the launcher")
+			if !slices.Contains(worker.Env, "SLURM_JOB_ID=17") || !slices.Contains(head.Env, "SLURM_JOB_ID=17") {
+				t.Error("Ray's daemons do not have the variables of the job")
 			}
 		})
 	}
