@@ -48,7 +48,7 @@ func (w RankOptions) validateRanks(driver []string) error {
 		return nil
 	}
 	if len(driver) == 0 {
-		return fmt.Errorf("cannot run ranks of nothing: give their command after --, for example: bringupd --ranks-per-node=4 -- ./app")
+		return fmt.Errorf("cannot start ranks without a command: give it after --, for example: bringupd --ranks-per-node=4 -- ./app")
 	}
 	if w.Hang != 0 && w.Hang < time.Second {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)

@@ -238,17 +238,21 @@ func TestAWorkersAbort(t *testing.T) {
 	t.Parallel()
 	const size = 3
 	for _, tc := range []struct {
-		name string
-		does func(head *peer) // what the head does after the abort was seen
-		code int
+		name   string
+		does   func(head *peer) // what the head does after the abort was seen
+		code   int
+		prints bool // whether the worker prints the end of the run
 	}{
 		{"and the head's own", func(head *peer) {
-			cause := health.NewFailure(health.HostHangs, "it hangs").Failure
-			head.publish(signal.AbortName(0, size), &record.Abort{Code: 76, Outcome: string(health.HostHangs), Cause: cause})
+			head.publish(signal.AbortName(0, size), hostHangs())
 			head.publish(signal.NameHeadFinished, &record.Mark{})
-		}, 76},
-		{"and the orderly end", func(head *peer) { head.publish(signal.NameOrderlyEnd, &record.OrderlyEnd{}) }, 0},
-		{"and no word of the head", func(head *peer) { head.silence() }, 66},
+		}, 76, false},
+		{"and the head's own, and then silence", func(head *peer) {
+			head.publish(signal.AbortName(0, size), hostHangs())
+			head.silence()
+		}, 76, true},
+		{"and the orderly end", func(head *peer) { head.publish(signal.NameOrderlyEnd, &record.OrderlyEnd{}) }, 0, false},
+		{"and no word of the head", func(head *peer) { head.silence() }, 66, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -267,9 +271,18 @@ func TestAWorkersAbort(t *testing.T) {
 				j.until("two more looks", func() bool { return meter.CallStats().ByKind[signal.OpList.String()] >= seen+2 })
 				tc.does(head)
 				j.expect(-1, tc.code, -1)
+				if said := j.said(); strings.Contains(said, "code ") != tc.prints {
+					t.Errorf("it has printed %q, want the end of the run: %v", said, tc.prints)
+				}
 			})
 		})
 	}
+}
+
+// hostHangs returns the abort record of a head that has declared a host unresponsive.
+func hostHangs() *record.Abort {
+	cause := health.NewFailure(health.HostHangs, "it hangs").Failure
+	return &record.Abort{Code: 76, Outcome: string(health.HostHangs), Cause: cause}
 }
 
 // TestAHeadThatIsLostIsNotWaitedFor lets a peer be ended by a signal and the head fall silent: the

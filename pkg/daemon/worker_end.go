@@ -471,21 +471,24 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 		w.recordBadNodes(end.BadNodes)
 		w.carryOutRestart(end)
 	}
-	w.awaitRunClosed(end)
+	if !w.awaitRunClosed(end) && end.ByHead {
+		// The head may have died before it printed the end.
+		end.ByHead = false
+		w.console.UnmuteWarnings()
+		w.printWorkerMessage(end, left)
+	}
 	return code
 }
 
 // awaitRunClosed waits, after a failure, until the head has written the result and ended the
-// driver, because Slurm kills the whole step as soon as a task exits with an error. It does not
-// wait for a lost head, nor longer than the head's grace periods. If the file system is
-// unresponsive, it waits only if the run was asked to end, because then the driver may be saving
-// its work.
-func (w *worker) awaitRunClosed(end *lifecycle.Outcome) {
-	if end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0 {
-		return
-	}
-	if !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
-		return
+// driver, because Slurm kills the whole step as soon as a task exits with an error, and reports
+// whether the head has done that. It does not wait for a lost head, nor longer than the head's
+// grace periods. If the file system is unresponsive, it waits only if the run was asked to end,
+// because then the driver may be saving its work.
+func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
+	headLost := end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0
+	if headLost || !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+		return false
 	}
 	most := w.cfg.Times.DriverGracePeriod(end.Requested) + w.cfg.Times.StopGrace
 	if aborts := w.ControlWatch.LastListing().NodesWithAbort(); len(aborts) > 0 && aborts[0] == 0 {
@@ -504,7 +507,8 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) {
 		// The head's goodbye message will arrive, so that this node need not poll often.
 		wait = w.ControlWatch.FollowListings
 	}
-	_, _ = wait(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHeadFinished) })
+	_, err := wait(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHeadFinished) })
+	return err == nil || errors.Is(context.Cause(ctx), errHeadLeft)
 }
 
 // sendGoodbye sends the head a goodbye message on the peer link, if there is one: this daemon ends

@@ -98,7 +98,7 @@ var exitCodeTable = []struct {
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
 	{[]Kind{Launch, CheckUser, CheckEnvironment}, Outcome{65, "launch", "the launch is wrong (tasks and nodes do not match, not under srun, no node meets the requirements, …)", RequeueNo}},
 	{[]Kind{ShareUnusable}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not the user's own, too slow", RequeueNo}},
-	{[]Kind{RequeuesExhausted}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
+	{[]Kind{RequeuesExhausted}, Outcome{69, "gave-up", "the job was requeued --max-requeues times and failed again", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
 	{[]Kind{CheckFailed, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
 	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotReturned, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},

@@ -26,7 +26,7 @@ func TestExits(t *testing.T) {
 		{"TERM by itself", "kill -TERM $$", 143, "killed by SIGTERM"},
 		{"KILL by somebody", "kill -KILL $$", 137, "killed by SIGKILL (perhaps out of memory: see dmesg)"},
 		{"a real-time signal", "kill -40 $$", 168, "killed by SIGRTMIN+6"},
-		{"as a shell says it", "sh -c 'kill -KILL $$'; exit $?", 137, "exit code 137, as of a process killed by SIGKILL (perhaps out of memory: see dmesg)"},
+		{"as a shell says it", "sh -c 'kill -KILL $$'; exit $?", 137, "exit code 137 (killed by SIGKILL) (perhaps out of memory: see dmesg)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := start(t, s, shell(tc.script))
@@ -53,7 +53,7 @@ func TestExitString(t *testing.T) {
 		{"not ended", Exit{Code: -1}, "not ended"},
 		{"core", Exit{Code: -1, Signal: unix.SIGSEGV, CoreDumped: true}, "killed by SIGSEGV (core dumped)"},
 		{"KILL that was asked for", Exit{Code: -1, Signal: unix.SIGKILL, Requested: true}, "killed by SIGKILL"},
-		{"a code of KILL that was asked for", Exit{Code: 137, Requested: true}, "exit code 137, as of a process killed by SIGKILL"},
+		{"a code of KILL that was asked for", Exit{Code: 137, Requested: true}, "exit code 137 (killed by SIGKILL)"},
 		{
 			"KILL by the kernel", Exit{Code: -1, Signal: unix.SIGKILL, OOM: OOMInfo{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup/job_17"}},
 			"killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/job_17)",

@@ -48,7 +48,7 @@ func (e Exit) String() string {
 	case e.Code < 0:
 		how = "not ended"
 	case e.wasKilled():
-		how += ", as of a process killed by SIGKILL"
+		how += " (killed by SIGKILL)"
 	}
 	switch {
 	case e.OOM.Kills > 0:

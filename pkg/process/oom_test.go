@@ -224,7 +224,7 @@ func TestRealOOM(t *testing.T) {
 	dir := boundedGroup(t, group, limit)
 	for _, tc := range []struct{ name, script, says string }{
 		{"the child itself", "exec dd if=/dev/zero of=/dev/null bs=1G count=1", "killed by SIGKILL: the kernel has ended 1 process of this cgroup"},
-		{"a child's child", "dd if=/dev/zero of=/dev/null bs=1G count=1", "exit code 137, as of a process killed by SIGKILL: the kernel has ended 1 process"},
+		{"a child's child", "dd if=/dev/zero of=/dev/null bs=1G count=1", "exit code 137 (killed by SIGKILL): the kernel has ended 1 process"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			self, err := os.Executable()
