@@ -46,7 +46,7 @@ type Client struct {
 // caller must call [Client.Disconnect].
 func ConnectClient(ctx context.Context, key []byte, self ClientID, network Network, addresses []string) *Client {
 	g := &Client{dialed: make(chan struct{})}
-	from := headDialer{network: network, key: key, rank: clientIndex, identity: self}
+	from := headDialer{network: network, key: key, node: clientIndex, identity: self}
 	go func() {
 		for _, address := range addresses {
 			conn, _, err := from.dialAddress(ctx, address)

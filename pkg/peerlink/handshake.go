@@ -57,8 +57,8 @@ type identity [identitySize]byte
 // claim is a worker's statement of its node index and its identity.
 type claim [claimSize]byte
 
-func newClaim(rank uint32, self identity) (c claim) {
-	binary.BigEndian.PutUint32(c[:], rank)
+func newClaim(node uint32, self identity) (c claim) {
+	binary.BigEndian.PutUint32(c[:], node)
 	copy(c[4:], self[:])
 	return c
 }

@@ -206,15 +206,15 @@ func (h *Head) identifyPeer(ctx context.Context, conn net.Conn, unproven *list.E
 	l := newLink(sealed, who.identity())
 	// Guests and additional connections need no slot.
 	purpose := StreamKind(who.nodeIndex() & streamKindMask)
-	switch rank := int64(who.nodeIndex()); {
-	case rank == clientIndex && h.clients != nil:
+	switch node := int64(who.nodeIndex()); {
+	case node == clientIndex && h.clients != nil:
 		err = sendVerdict(sealed, verdictAccepted)
-	case h.streamHandlers[purpose] != nil && rank&^int64(purpose) < int64(h.cfg.Nodes):
+	case h.streamHandlers[purpose] != nil && node&^int64(purpose) < int64(h.cfg.Nodes):
 		err = sendVerdict(sealed, verdictAccepted)
-	case rank < 1 || rank >= int64(h.cfg.Nodes):
+	case node < 1 || node >= int64(h.cfg.Nodes):
 		err = errWrongIndex
 	default:
-		err = h.assignSlot(l, int(rank))
+		err = h.assignSlot(l, int(node))
 	}
 	if err != nil {
 		h.countRejected(err)

@@ -35,7 +35,7 @@ func TestReachAtTheEnd(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			if conn, took, err := (headDialer{network: ending{cancel}, key: testKey, rank: 1}).dialAddress(ctx, "head:1"); conn != nil || !took || !errors.Is(err, net.ErrClosed) {
+			if conn, took, err := (headDialer{network: ending{cancel}, key: testKey, node: 1}).dialAddress(ctx, "head:1"); conn != nil || !took || !errors.Is(err, net.ErrClosed) {
 				t.Errorf("got %v, %t, %v", conn, took, err)
 			}
 			synctest.Wait()

@@ -49,7 +49,7 @@ func StreamDialer(
 // by [Head.HandleStreams]. It tries the head's addresses in turn. A head with too many connections
 // before their handshakes closes the oldest, which may be this one: then it tries again.
 func DialStream(ctx context.Context, purpose StreamKind, key []byte, node int, network Network, addresses []string) (net.Conn, error) {
-	from := headDialer{network: network, key: key, rank: node | int(purpose)}
+	from := headDialer{network: network, key: key, node: node | int(purpose)}
 	fillRandom(from.identity[:])
 	for wait := minReconnectPause; ; wait *= 2 {
 		conn, dropped, err := from.dialAny(ctx, addresses)

@@ -64,14 +64,14 @@ type Worker struct {
 	finish      context.CancelFunc
 }
 
-// NewWorker returns the worker's side of the peer link of the node with index rank. Run connects it
+// NewWorker returns the worker's side of the peer link of the node with index node. Run connects it
 // to one of the head's addresses (host and port). Before each heartbeat, shareUnresponsive reports
 // whether the shared file system is unresponsive on this node.
 func NewWorker(
 	cfg Config, node int, network Network, addresses []string, head WorkerHandler, shareSick func() bool,
 ) *Worker {
 	w := &Worker{
-		headDialer: headDialer{network: network, key: cfg.Key, rank: node}, cfg: cfg, handler: head,
+		headDialer: headDialer{network: network, key: cfg.Key, node: node}, cfg: cfg, handler: head,
 		headAddresses: slices.Clone(addresses), shareUnresponsive: shareSick,
 		pollRequested: make(chan struct{}, 1), heartbeatRequested: make(chan struct{}, 1),
 	}
@@ -245,7 +245,7 @@ func (w *Worker) handleRefusal() {
 type headDialer struct {
 	network  Network
 	key      []byte
-	rank     int
+	node     int
 	identity identity
 }
 
@@ -261,7 +261,7 @@ func (c headDialer) dialAddress(ctx context.Context, address string) (proven *se
 	}
 	stop := context.AfterFunc(ctx, func() { resetConn(conn) })
 	defer stop()
-	proven, err = handshakeAsWorker(conn, c.key, c.rank, c.identity)
+	proven, err = handshakeAsWorker(conn, c.key, c.node, c.identity)
 	if err != nil {
 		resetConn(conn)
 		return nil, true, err

@@ -68,9 +68,9 @@ type Children struct {
 	cfg      Config
 	contexts Contexts
 
-	dir        *signal.Dir // this and the next three fields are set by [Children.OpenLogs]
-	rank, size int
-	nodeName   string // the node's name in messages
+	dir             *signal.Dir // this and the next three fields are set by [Children.OpenLogs]
+	nodeIndex, size int
+	nodeName        string // the node's name in messages
 
 	stopLogged sync.Once // protects the message that the driver has ended a service
 
@@ -92,10 +92,10 @@ func NewChildren(cfg Config, life Contexts) *Children {
 	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), serviceLogs: make(map[string]*serviceLogs)}
 }
 
-// OpenLogs sets where children log: into dir, as children of the node with index rank in a job of
+// OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job of
 // size nodes. node is the node's name in messages.
 func (c *Children) OpenLogs(dir *signal.Dir, nodeIndex, size int, node string) {
-	c.dir, c.rank, c.size, c.nodeName = dir, nodeIndex, size, node
+	c.dir, c.nodeIndex, c.size, c.nodeName = dir, nodeIndex, size, node
 }
 
 // Close ends all processes that would outlive this daemon, and the guard. Its error is that of
@@ -116,7 +116,7 @@ func (c *Children) LogName(child string) string {
 	if child == DriverName || strings.HasSuffix(child, "head") {
 		return child + ".log"
 	}
-	return signal.LogName(child, c.rank, c.size)
+	return signal.LogName(child, c.nodeIndex, c.size)
 }
 
 // Start starts a child that logs into the run directory. [Children.StopSelected] ends it. The

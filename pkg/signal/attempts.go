@@ -160,7 +160,7 @@ func (d *Dir) ReadResult(ctx context.Context) (result record.Result, err error) 
 // read is ignored.
 func (d *Dir) CheckDuplicate(ctx context.Context) error {
 	var joined record.Joined
-	if err := d.ReadRecord(ctx, NodesDir, d.NodeName(d.rank, record.StateJoined), &joined); err != nil {
+	if err := d.ReadRecord(ctx, NodesDir, d.NodeName(d.nodeIndex, record.StateJoined), &joined); err != nil {
 		return nil
 	}
 	return d.duplicateError(joined.Header, joined.PID)

@@ -25,7 +25,7 @@ func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 		// The names begin with a dot and are used once: no process looks at them, and no client has
 		// cached that they are missing.
 		name := func(what string) string {
-			return filepath.Join(dir, fmt.Sprintf(".try-%0*d-%s-%s", IndexWidth(d.size), d.rank, what, randomTag()[:8]))
+			return filepath.Join(dir, fmt.Sprintf(".try-%0*d-%s-%s", IndexWidth(d.size), d.nodeIndex, what, randomTag()[:8]))
 		}
 		first, second, third := name("first"), name("second"), name("third")
 		defer func() {

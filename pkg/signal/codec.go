@@ -12,10 +12,10 @@ import (
 // encodeRecord fills in the record's header and returns the record in JSON, as one line.
 func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 	h := rec.RecordHeader()
-	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: d.rank, Host: d.host, WrittenAt: time.Now()}
+	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: d.nodeIndex, Host: d.host, WrittenAt: time.Now()}
 	data, err := json.Marshal(rec)
 	if err != nil {
-		return nil, fmt.Errorf("cannot encode a record of node %d: %v", d.rank, err)
+		return nil, fmt.Errorf("cannot encode a record of node %d: %v", d.nodeIndex, err)
 	}
 	if len(data) >= maxRecordSize {
 		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are accepted", len(data), maxRecordSize-1)

@@ -22,7 +22,7 @@ const (
 )
 
 // HostHistory is the history that runs on one host leave for later ones:
-// history/<host>/<number>.<run>.<rank>, each written once. The numbers increase, so that a listing
+// history/<host>/<number>.<run>.<node>, each written once. The numbers increase, so that a listing
 // shows which one is the newest, whatever the names of the runs are.
 //
 // A host only uses its own directory. So it does no harm here that a client may not see names that
@@ -37,7 +37,7 @@ type HostHistory struct {
 // HostHistory returns the history of the host on which this daemon runs.
 func (d *Dir) HostHistory() HostHistory {
 	p := newHostHistory(filepath.Dir(d.path), d.host, d.access)
-	p.fileName = fmt.Sprintf("%s.%0*d", d.name, IndexWidth(d.size), d.rank)
+	p.fileName = fmt.Sprintf("%s.%0*d", d.name, IndexWidth(d.size), d.nodeIndex)
 	return p
 }
 

@@ -61,7 +61,7 @@ func checkState(t *testing.T, l Listing, state record.State, size int) {
 	}
 	nodes, missing := l.NodesIn(state), l.NodesNotIn(state, size)
 	if !slices.Equal(nodes, slices.Sorted(maps.Keys(want))) || !rising(nodes) {
-		t.Errorf("ranks in %q: %v, want %v", state, nodes, slices.Sorted(maps.Keys(want)))
+		t.Errorf("nodes in %q: %v, want %v", state, nodes, slices.Sorted(maps.Keys(want)))
 	}
 	if len(nodes)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, func(node int) bool { return want[node] }) {
 		t.Errorf("missing in %q: %d of %d, with %v there", state, len(missing), size, nodes)

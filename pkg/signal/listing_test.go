@@ -20,13 +20,13 @@ func TestListing(t *testing.T) {
 		"00004.up", "0011.up", "0011.beat.000001", "abort.0003", "abort.0001", "abort.0001", "abort.x",
 	}, size, 3, time.Now())
 	if got := l.NodesIn(record.StateServiceUp); !slices.Equal(got, []int{1, 2, 10}) {
-		t.Errorf("ranks up: %v", got)
+		t.Errorf("nodes up: %v", got)
 	}
 	if got := l.NodesIn(record.StateHeartbeat); !slices.Equal(got, []int{1, 2}) {
-		t.Errorf("ranks that beat: %v", got)
+		t.Errorf("nodes that beat: %v", got)
 	}
 	if got := l.NodesIn(record.StateDone); got != nil {
-		t.Errorf("ranks done: %v", got)
+		t.Errorf("nodes done: %v", got)
 	}
 	if got := l.NodesNotIn(record.StateServiceUp, 4); !slices.Equal(got, []int{0, 3}) {
 		t.Errorf("missing up: %v", got)
@@ -204,7 +204,7 @@ func BenchmarkListing(b *testing.B) {
 func TestWithout(t *testing.T) {
 	for _, tc := range []struct {
 		name                string
-		ranks, others, want []int
+		nodes, others, want []int
 	}{
 		{"none of none", nil, []int{1}, nil},
 		{"all of some", []int{0, 1}, nil, []int{0, 1}},
@@ -212,7 +212,7 @@ func TestWithout(t *testing.T) {
 		{"none of one", []int{3}, []int{3}, []int{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := WithoutNodes(tc.ranks, tc.others); !slices.Equal(got, tc.want) {
+			if got := WithoutNodes(tc.nodes, tc.others); !slices.Equal(got, tc.want) {
 				t.Errorf("%v are left, not %v", got, tc.want)
 			}
 		})

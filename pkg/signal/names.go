@@ -119,7 +119,7 @@ func ParseLogName(name string) (what string, node int, ok bool) {
 		}
 	}
 	if at := strings.LastIndexByte(stem, '-'); at > 0 {
-		if node, ranked := parseIndex(stem[at+1:]); ranked {
+		if node, ok := parseIndex(stem[at+1:]); ok {
 			return stem[:at], node, isLog
 		}
 	}
@@ -175,8 +175,8 @@ func parseNumbered(name, kind string) (int, bool) {
 
 // parseIndex parses the padded index of a node.
 func parseIndex(digits string) (int, bool) {
-	rank, ok := parseNumber(digits, 31)
-	return int(rank), ok && len(digits) >= IndexWidth(1)
+	index, ok := parseNumber(digits, 31)
+	return int(index), ok && len(digits) >= IndexWidth(1)
 }
 
 // parseNumber parses a number of up to the given number of bits. It accepts only digits, so that

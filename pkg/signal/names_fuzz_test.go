@@ -36,7 +36,7 @@ func FuzzNames(f *testing.F) {
 			t.Errorf("%q is a name of node %d, too", aborted, r)
 		}
 		if node > 0 && NodeName(node-1, size, state) >= NodeName(node, size, state) {
-			t.Errorf("%q does not sort by rank", name)
+			t.Errorf("%q does not sort by node", name)
 		}
 	})
 }

@@ -41,13 +41,13 @@ func TestNodeName(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		in    string
-		rank  int
+		node  int
 		state record.State
 		count int64
 		ok    bool
 	}{
 		{"a state", "0007.up", 7, record.StateServiceUp, 0, true},
-		{"a wide rank", "00012.sandbox-failed", 12, record.StateSandboxFailed, 0, true},
+		{"a wide index", "00012.sandbox-failed", 12, record.StateSandboxFailed, 0, true},
 		{"a state of a later version", "0007.settled", 7, "settled", 0, true},
 		{"a beat", "0007.beat.000123", 7, record.StateHeartbeat, 123, true},
 		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, record.StateSandboxHeartbeat, 1, true},
@@ -64,17 +64,17 @@ func TestNodeName(t *testing.T) {
 		{"two counts", "0007.beat.1.2", 0, "", 0, false},
 		{"no state", "0007", 0, "", 0, false},
 		{"an empty state", "0007.", 0, "", 0, false},
-		{"no rank", ".up", 0, "", 0, false},
-		{"a rank not padded", "7.up", 0, "", 0, false},
-		{"a rank with a sign", "+007.up", 0, "", 0, false},
-		{"a rank below zero", "-007.up", 0, "", 0, false},
-		{"a rank too large", "99999999999999999999.up", 0, "", 0, false},
+		{"no index", ".up", 0, "", 0, false},
+		{"a index not padded", "7.up", 0, "", 0, false},
+		{"a index with a sign", "+007.up", 0, "", 0, false},
+		{"a index below zero", "-007.up", 0, "", 0, false},
+		{"a index too large", "99999999999999999999.up", 0, "", 0, false},
 		{"an abort", "abort.0007", 0, "", 0, false},
 		{"empty", "", 0, "", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node, state, count, ok := ParseNodeName(tc.in, 0)
-			if node != tc.rank || state != tc.state || count != tc.count || ok != tc.ok {
+			if node != tc.node || state != tc.state || count != tc.count || ok != tc.ok {
 				t.Errorf("ParseNodeName(%q) = %d, %q, %d, %t", tc.in, node, state, count, ok)
 			}
 		})
@@ -85,20 +85,20 @@ func TestAbortRank(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		in   string
-		rank int
+		node int
 		ok   bool
 	}{
 		{"the head's", "abort.0000", 0, true},
 		{"a worker's", "abort.0007", 7, true},
 		{"of a wide job", "abort.00012", 12, true},
-		{"no rank", "abort", 0, false},
-		{"an empty rank", "abort.", 0, false},
-		{"a rank with a sign", "abort.+007", 0, false},
+		{"no index", "abort", 0, false},
+		{"an empty index", "abort.", 0, false},
+		{"a index with a sign", "abort.+007", 0, false},
 		{"more behind it", "abort.0007.x", 0, false},
 		{"another name", "about.0007", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if node, ok := parseNumbered(tc.in, abortPrefix); node != tc.rank || ok != tc.ok {
+			if node, ok := parseNumbered(tc.in, abortPrefix); node != tc.node || ok != tc.ok {
 				t.Errorf("numbered(%q) = %d, %t", tc.in, node, ok)
 			}
 		})
@@ -109,7 +109,7 @@ func TestParseNodeName(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		size  int
-		rank  int
+		node  int
 		state record.State
 		count int64
 		ok    bool
@@ -123,7 +123,7 @@ func TestParseNodeName(t *testing.T) {
 		{"latest", 8, 0, "", 0, false},
 	} {
 		node, state, count, ok := ParseNodeName(test.name, test.size)
-		if ok != test.ok || ok && (node != test.rank || state != test.state || count != test.count) {
+		if ok != test.ok || ok && (node != test.node || state != test.state || count != test.count) {
 			t.Errorf("%s of %d nodes is %d %q %d %v", test.name, test.size, node, state, count, ok)
 		}
 	}
@@ -132,7 +132,7 @@ func TestParseNodeName(t *testing.T) {
 func TestParseLogName(t *testing.T) {
 	for _, tc := range []struct {
 		name, what string
-		rank       int
+		node       int
 		ok         bool
 	}{
 		{"driver.log", "driver", -1, true},
@@ -146,7 +146,7 @@ func TestParseLogName(t *testing.T) {
 		{"a b.log", "", 0, false},
 		{"\u00e4.log", "", 0, false},
 	} {
-		if what, node, ok := ParseLogName(tc.name); ok != tc.ok || ok && (what != tc.what || node != tc.rank) {
+		if what, node, ok := ParseLogName(tc.name); ok != tc.ok || ok && (what != tc.what || node != tc.node) {
 			t.Errorf("%s is of %q, node %d, %v", tc.name, what, node, ok)
 		}
 	}

@@ -98,7 +98,7 @@ func checkDecoded(t *testing.T, data []byte, nonce string, rec record.Record) {
 }
 
 func FuzzDecode(f *testing.F) {
-	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
+	d := &Dir{nonce: "ours", nodeIndex: 3, host: "n3"}
 	for _, rec := range fullRecords() {
 		data, err := d.encodeRecord(rec)
 		if err != nil {

@@ -66,7 +66,7 @@ func TestPlace(t *testing.T) {
 }
 
 func TestEncode(t *testing.T) {
-	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
+	d := &Dir{nonce: "ours", nodeIndex: 3, host: "n3"}
 	rec := &record.Failure{Header: record.Header{Version: 9, Nonce: "forged", NodeIndex: 9}, Kind: "service", Message: "it died\nhere", LostNodes: []int{1}}
 	data, err := d.encodeRecord(rec)
 	if err != nil {
@@ -119,7 +119,7 @@ func TestEncodeLargest(t *testing.T) {
 }
 
 func TestRecordsHaveHeaders(t *testing.T) {
-	d := &Dir{nonce: "ours", rank: 1, host: "n1"}
+	d := &Dir{nonce: "ours", nodeIndex: 1, host: "n1"}
 	for _, rec := range allRecords() {
 		t.Run(reflect.TypeOf(rec).Elem().Name(), func(t *testing.T) {
 			data, err := d.encodeRecord(rec)

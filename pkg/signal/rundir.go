@@ -23,7 +23,7 @@ type Dir struct {
 	path       string
 	name       string
 	nonce      string
-	rank       int
+	nodeIndex  int
 	size       int
 	host       string
 	fileSystem FileSystem
@@ -57,14 +57,14 @@ func (d *Dir) FileSystem() FileSystem { return d.fileSystem }
 // ForNode returns the same run directory for use by another node.
 func (d *Dir) ForNode(node int) *Dir {
 	other := *d
-	other.rank, other.heartbeats = node, newHeartbeatCount()
+	other.nodeIndex, other.heartbeats = node, newHeartbeatCount()
 	return &other
 }
 
 // WithoutHints returns the same run directory without hints of the kernel: if many processes watch
 // one directory, each name would wake all of them.
 func (d *Dir) WithoutHints() *Dir {
-	deaf := d.ForNode(d.rank)
+	deaf := d.ForNode(d.nodeIndex)
 	deaf.access.NoHints = true
 	return deaf
 }
@@ -75,7 +75,7 @@ func (d *Dir) NodeName(node int, state record.State) string { return NodeName(no
 func (p Location) newDir(run string) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), name: run,
-		rank: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
+		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
 	}
 }
 
@@ -370,7 +370,7 @@ func newHeartbeatCount() heartbeatCount {
 
 // WriteHeartbeat writes the next heartbeat of this node as state: see WriteNamedHeartbeat.
 func (d *Dir) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
-	return d.WriteNamedHeartbeat(ctx, sub, NodeName(d.rank, d.size, state))
+	return d.WriteNamedHeartbeat(ctx, sub, NodeName(d.nodeIndex, d.size, state))
 }
 
 // WriteNamedHeartbeat writes the next heartbeat, a name and a number, in the subdirectory sub: it

@@ -17,7 +17,7 @@ const (
 // faultTarget is the daemon that dies as by kill -9: from its death on, its calls have no effect
 // and get no answer. Its goroutines stay blocked in this process until the field buried is closed.
 type faultTarget struct {
-	rank  int
+	node  int
 	alive context.Context // ends at its death
 	// ends alive, so that its calls block, and then its connections close, which the others may notice
 	kill     func()
@@ -32,7 +32,7 @@ func newFaultTarget(cfg Config) *faultTarget {
 	v := &faultTarget{released: make(chan struct{})}
 	v.alive, v.kill = context.WithCancel(context.Background())
 	if cfg.Death == WorkerDies {
-		v.rank = cfg.Nodes / 2
+		v.node = cfg.Nodes / 2
 	}
 	return v
 }
@@ -59,7 +59,7 @@ func (j *simulatedJob) killAndMeasure(ctx context.Context, leave func()) *DeathR
 		return left == 0 || left == 1 && !slices.ContainsFunc(j.endedDaemons, j.faultTarget.isEndOfTarget)
 	})
 	// Measure from the death until the last of the others has returned.
-	d := &DeathResult{Rank: j.faultTarget.rank, Processor: processorTime() - used}
+	d := &DeathResult{Rank: j.faultTarget.node, Processor: processorTime() - used}
 	var took []time.Duration
 	for _, one := range j.survivors() {
 		took = append(took, one.at-began)
@@ -76,7 +76,7 @@ func (j *simulatedJob) killAndMeasure(ctx context.Context, leave func()) *DeathR
 }
 
 // isEndOfTarget reports whether this is the end of the victim.
-func (v *faultTarget) isEndOfTarget(one daemonEnd) bool { return one.rank == v.rank }
+func (v *faultTarget) isEndOfTarget(one daemonEnd) bool { return one.node == v.node }
 
 // survivors returns the ends of all daemons except the victim.
 func (j *simulatedJob) survivors() []daemonEnd {

@@ -97,7 +97,7 @@ type gateMeasurements struct {
 
 // daemonEnd is the end of one daemon.
 type daemonEnd struct {
-	rank, code int
+	node, code int
 	at         time.Duration // from the start of all daemons
 }
 
@@ -129,7 +129,7 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 		p := &simDaemon{share: newSimulatedShare(j.clock.countCall, delay, slots)}
 		// The daemon reports its milestones by the marks that it writes.
 		p.share.onWrite = func(name string) { j.noteMilestone(node, name) }
-		if j.faultTarget != nil && j.faultTarget.rank == node {
+		if j.faultTarget != nil && j.faultTarget.node == node {
 			p.share.faultTarget = j.faultTarget
 		}
 		p.Config = j.daemonConfig(room, id, node, p.share)
@@ -166,13 +166,13 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node in
 }
 
 // passingChecks are checks that pass at once. All nodes report the same hardware.
-type passingChecks struct{ rank int }
+type passingChecks struct{ node int }
 
 var _ deps.Checks = passingChecks{}
 
 func (h passingChecks) AwaitReady(context.Context, func(check.Report)) check.Report {
 	return check.Report{
-		Version: check.ReportVersion, NodeIndex: h.rank, Verdict: check.Pass,
+		Version: check.ReportVersion, NodeIndex: h.node, Verdict: check.Pass,
 		Findings:   []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
 		Attributes: []check.Attribute{{ID: check.AttrGPUCount, Value: "8"}, {ID: check.AttrKernel, Value: "simulated"}},
 	}
@@ -382,7 +382,7 @@ func (j *simulatedJob) awaitEnds(ctx context.Context, leave func(), enough func(
 		select {
 		case e := <-j.endEvents:
 			j.endedDaemons = append(j.endedDaemons, e)
-			if e.rank == 0 {
+			if e.node == 0 {
 				timer.Reset(j.endTimeout())
 			}
 			continue
@@ -458,7 +458,7 @@ func countExitCodes(all []daemonEnd) map[int]int {
 // exitCode returns the exit code of the job: the head's or, if that is 0, the highest of all.
 func (j *simulatedJob) exitCode() (highest int) {
 	for _, one := range j.endedDaemons {
-		if one.rank == 0 && one.code != 0 {
+		if one.node == 0 && one.code != 0 {
 			return one.code
 		}
 		highest = max(highest, one.code)

@@ -262,7 +262,7 @@ func TestJudged(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var others []daemonEnd
 			for node, code := range tc.codes {
-				others = append(others, daemonEnd{rank: node, code: code})
+				others = append(others, daemonEnd{node: node, code: code})
 			}
 			got := checkSurvivors(slices.Delete(others, 1, 2))
 			if (got == nil) != (tc.want == 0) || tc.want > 0 && (got.Code != tc.want || got.Codes[76] != 2) {

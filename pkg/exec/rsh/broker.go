@@ -14,11 +14,11 @@ import (
 
 // Team provides information about the nodes to the head.
 type Team interface {
-	Hosts() (ranks []int, hosts []string) // the driver's nodes, in order
-	Address(rank int) string              // address that other nodes can use; empty if unknown
+	Hosts() (nodes []int, hosts []string) // the driver's nodes, in order
+	Address(node int) string              // address that other nodes can use; empty if unknown
 	// RequestConn asks a node, by its peer link, for a connection. It returns an error if the node has
 	// no peer link.
-	RequestConn(rank int) error
+	RequestConn(node int) error
 }
 
 // Broker is the head's side: it connects agents with the nodes that run their commands.
@@ -46,7 +46,7 @@ func NewBroker(team Team, node *Node) *Broker {
 
 // ServeConn handles a connection from a node, which either carries the request of an agent there,
 // or was requested by the head.
-func (x *Broker) ServeConn(ctx context.Context, rank int, conn Conn) {
+func (x *Broker) ServeConn(ctx context.Context, node int, conn Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	r, err := readRequest(conn)
 	switch stop(); {
@@ -56,12 +56,12 @@ func (x *Broker) ServeConn(ctx context.Context, rank int, conn Conn) {
 		ctx, cancel := context.WithTimeout(ctx, connRetryInterval)
 		defer cancel()
 		select {
-		case x.arrivals(rank) <- conn:
+		case x.arrivals(node) <- conn:
 		case <-ctx.Done(): // no agent waits for it any more
 			_ = conn.Close()
 		}
 	default:
-		x.serveAgent(ctx, rank, conn, r)
+		x.serveAgent(ctx, node, conn, r)
 		_ = conn.Close()
 	}
 }
@@ -70,19 +70,19 @@ func (x *Broker) ServeConn(ctx context.Context, rank int, conn Conn) {
 func (x *Broker) serveAgent(ctx context.Context, from int, agent Conn, r request) {
 	x.activeAgents.Add(1)
 	defer x.activeAgents.Add(-1)
-	rank, err := FindNode(r.Host, from, x.team)
+	node, err := FindNode(r.Host, from, x.team)
 	// The head runs the command itself.
-	if err == nil && rank == 0 {
+	if err == nil && node == 0 {
 		x.node.runCommand(ctx, agent, r)
 		return
 	}
 	// Ask the other node for a connection, and forward the request.
 	var conn Conn
 	if err == nil {
-		conn, err = x.requestConn(ctx, rank)
+		conn, err = x.requestConn(ctx, node)
 	}
 	if err == nil {
-		defer x.releaseConn(rank, conn)
+		defer x.releaseConn(node, conn)
 		err = writeRequest(conn, r)
 	}
 	if err != nil {
@@ -140,20 +140,20 @@ const (
 var errNoAnswer = errors.New("it does not respond on its peer link")
 
 // requestConn asks a node for a connection until it arrives, and returns it.
-func (x *Broker) requestConn(ctx context.Context, rank int) (Conn, error) {
+func (x *Broker) requestConn(ctx context.Context, node int) (Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connTimeout, errNoAnswer)
 	defer cancel()
 	// Repeat the request, because it may get lost with a peer link.
 	for began := time.Now(); ; {
-		pace, err := connRetryInterval, x.team.RequestConn(rank)
+		pace, err := connRetryInterval, x.team.RequestConn(node)
 		if err != nil {
 			pace = linkRetryInterval
 		}
 		select {
-		case conn := <-x.arrivals(rank):
+		case conn := <-x.arrivals(node):
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			x.running[rank] = append(x.running[rank], conn)
+			x.running[node] = append(x.running[node], conn)
 			return conn, nil
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -166,32 +166,32 @@ func (x *Broker) requestConn(ctx context.Context, rank int) (Conn, error) {
 }
 
 // arrivals returns the channel for the connections of a node, from which its waiting agents read.
-func (x *Broker) arrivals(rank int) chan Conn {
+func (x *Broker) arrivals(node int) chan Conn {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.arrived[rank] == nil {
-		x.arrived[rank] = make(chan Conn)
+	if x.arrived[node] == nil {
+		x.arrived[node] = make(chan Conn)
 	}
-	return x.arrived[rank]
+	return x.arrived[node]
 }
 
 // releaseConn closes a node's connection after the end of its command.
-func (x *Broker) releaseConn(rank int, conn Conn) {
+func (x *Broker) releaseConn(node int, conn Conn) {
 	_ = conn.Close()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.running[rank] = slices.DeleteFunc(x.running[rank], func(other Conn) bool { return other == conn })
+	x.running[node] = slices.DeleteFunc(x.running[node], func(other Conn) bool { return other == conn })
 }
 
 // CloseNodeConns closes the connections of commands on a lost node, so that their agents get an
 // error instead of waiting for an unresponsive host. It does nothing if x is nil.
-func (x *Broker) CloseNodeConns(rank int) {
+func (x *Broker) CloseNodeConns(node int) {
 	if x == nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, conn := range x.running[rank] {
+	for _, conn := range x.running[node] {
 		_ = conn.Close()
 	}
 }

@@ -13,20 +13,20 @@ import (
 // FindNode returns the node that word names, as seen from the node from. word is a host with or
 // without its domain, an address, localhost, or a node index. If a host has several daemons, their
 // first node is returned. If no node matches, the error lists the nodes.
-func FindNode(word string, from int, team Team) (rank int, err error) {
+func FindNode(word string, from int, team Team) (node int, err error) {
 	if ip := net.ParseIP(word); word == "localhost" || ip != nil && ip.IsLoopback() {
 		return from, nil
 	}
-	ranks, hosts := team.Hosts()
+	nodes, hosts := team.Hosts()
 	for _, same := range []func(at int) bool{
 		func(at int) bool { return strings.EqualFold(hosts[at], word) },
 		func(at int) bool { return net.ParseIP(word) == nil && isSameHost(hosts[at], word) },
-		func(at int) bool { return strconv.Itoa(ranks[at]) == word },
-		func(at int) bool { return net.ParseIP(word) != nil && team.Address(ranks[at]) == word },
+		func(at int) bool { return strconv.Itoa(nodes[at]) == word },
+		func(at int) bool { return net.ParseIP(word) != nil && team.Address(nodes[at]) == word },
 	} {
-		for at := range ranks {
+		for at := range nodes {
 			if same(at) {
-				return ranks[at], nil
+				return nodes[at], nil
 			}
 		}
 	}
