@@ -11,6 +11,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 now = time.time()
 told = dict(os.environ)
 
+# Variables of a daemon's own task and step, and of the nodes of its job.
+MISLEADING = ("PMI", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_STEP", "SLURM_TASK")
+
 # Variables of launchers would mislead the MPI of an actor; all others are passed on to every actor.
 for name in list(os.environ):
     if name.startswith(("PMIX_", "PMI_", "MPI_", "OMPI_", "SLURM_")):
@@ -25,7 +28,7 @@ def look():
     return {
         "host": os.uname().nodename,
         "topo_rank": resources.get("topo_rank", -1),
-        "launcher": [name for name in os.environ if name.startswith(("PMI", "SLURM_"))],
+        "launcher": [name for name in os.environ if name.startswith(MISLEADING)],
         "setup": os.environ.get("OF_SETUP") and open(os.environ["OF_SETUP"]).read().strip(),
     }
 
