@@ -140,9 +140,6 @@ func (n *Node) resolveGroup(of []ProcID) (rendezvous.Group, error) {
 	return rendezvous.Group{Ranks: textutil.FormatRanges(slices.Compact(all)), Local: local}, nil
 }
 
-// collectiveName returns the name of a collective operation that warnings show to users.
-func collectiveName(kind CollectiveKind) string { return "MPI " + string(kind) }
-
 // GatherProcs exchanges data with the other nodes that have any of the given processes. It is
 // called when all of them on this node have entered. It returns the data of all nodes, concatenated
 // in any order.
@@ -151,7 +148,7 @@ func (n *Node) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID
 	if err != nil {
 		return nil, err
 	}
-	all, err := n.transport.GatherGroup(ctx, collectiveName(kind), group, data, kind == Barrier)
+	all, err := n.transport.GatherGroup(ctx, string(kind), group, data, kind == Barrier)
 	if err != nil {
 		ctxutil.SleepContext(ctx, n.FailureDelay)
 	}
@@ -162,7 +159,7 @@ func (n *Node) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID
 // [Node.GatherProcs] will be called when all local processes have entered.
 func (n *Node) RecordEntry(kind CollectiveKind, of []ProcID, who ProcID) {
 	if group, err := n.resolveGroup(of); err == nil {
-		n.transport.RecordArrival(collectiveName(kind), group, n.RunNumber(who))
+		n.transport.RecordArrival(string(kind), group, n.RunNumber(who))
 	}
 }
 

@@ -89,17 +89,17 @@ func (j *Job) CommandIndex(rank int) int {
 	return j.Apps[rank]
 }
 
-// CollectiveKind is the kind of a collective operation. Operations of different kinds are
-// independent.
+// CollectiveKind is the kind of a collective operation, as warnings show it to users. Operations of
+// different kinds are independent.
 type CollectiveKind string
 
 // Kinds of collective operations.
 const (
 	// large data may be omitted; it is available by [Node.FetchModex]
-	Fence      CollectiveKind = "fence"
-	Barrier    CollectiveKind = "barrier" // every process needs the data of all
-	Connect    CollectiveKind = "connect"
-	Disconnect CollectiveKind = "disconnect"
+	Fence      CollectiveKind = "MPI fence"
+	Barrier    CollectiveKind = "MPI barrier" // every process needs the data of all
+	Connect    CollectiveKind = "MPI connect"
+	Disconnect CollectiveKind = "MPI disconnect"
 )
 
 // Entry is a published key with its value.

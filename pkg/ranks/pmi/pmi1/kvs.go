@@ -5,7 +5,6 @@ package pmi1
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"sync"
 
@@ -52,26 +51,25 @@ type Config struct {
 
 // Server is the key-value space of one job on one node. Its methods are safe for concurrent use.
 type Server struct {
-	cfg        Config
-	localCount int // number of the job's ranks on this node
-	nodeCount  int // number of nodes with ranks of the job
+	cfg       Config
+	nodeCount int // number of nodes with ranks of the job
+	barrier   *pmi.LocalBarrier
 
 	mu sync.Mutex
 	// values of all nodes at the last barrier, and newer ones of this node
 	values      map[string]string
 	newValues   map[string]string // values put on this node since the last barrier
 	putSize     int               // bytes put, not counting values that were replaced
-	barrier     *barrier          // the current or next barrier
-	connCount   int               // number of connected ranks
 	initialized map[int]bool      // ranks that have initialised PMI
 }
 
 // New returns the key-value space of a job on a node.
 func New(cfg Config) *Server {
 	s := &Server{
-		cfg: cfg, localCount: len(cfg.Job.LocalRanks(cfg.Node)), nodeCount: len(renumberNodes(cfg.Job.Nodes)),
-		values: make(map[string]string), newValues: make(map[string]string), barrier: newBarrier(), initialized: make(map[int]bool),
+		cfg: cfg, nodeCount: len(renumberNodes(cfg.Job.Nodes)),
+		values: make(map[string]string), newValues: make(map[string]string), initialized: make(map[int]bool),
 	}
+	s.barrier = pmi.NewLocalBarrier(len(cfg.Job.LocalRanks(cfg.Node)), s.exchangeValues)
 	maps.Copy(s.values, cfg.Job.Preput)
 	if mapping := ProcessMapping(cfg.Job.Nodes); mapping != "" {
 		s.values["PMI_process_mapping"] = mapping
@@ -112,89 +110,30 @@ func (s *Server) getValue(key string) (value string, found bool) {
 	return value, found
 }
 
-// barrier is a barrier of all ranks of the job.
-type barrier struct {
-	entered map[int]bool       // ranks of this node that have entered
-	cancel  context.CancelFunc // stops the exchange between nodes; nil before it begins
-	done    chan struct{}      // closed when the exchange between nodes has ended
-	err     error              // error of the exchange; set before done is closed
-}
-
-func newBarrier() *barrier { return &barrier{entered: make(map[int]bool), done: make(chan struct{})} }
-
 // enterBarrier waits until all ranks of the job have entered the barrier, or until ctx ends.
 func (s *Server) enterBarrier(ctx context.Context, rank int) error {
 	if s.cfg.OnBarrierEntry != nil {
 		s.cfg.OnBarrierEntry(rank)
 	}
-	b, err := s.joinBarrier(ctx, rank)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-b.done:
-		return b.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return s.barrier.Enter(ctx, rank)
 }
 
-// joinBarrier records that a rank has entered the barrier. The last rank of the node starts the
-// exchange with the other nodes, on a goroutine that continues as long as any rank is connected: a
-// rank that dies in a barrier must not break it for the others, or they would fail first and
-// obscure the cause.
-func (s *Server) joinBarrier(ctx context.Context, rank int) (*barrier, error) {
+// exchangeValues exchanges the new values with the other nodes in a barrier.
+func (s *Server) exchangeValues(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.barrier
-	if b.entered[rank] {
-		return nil, fmt.Errorf("cannot enter a barrier of %s: rank %d has already entered it on another connection", pmi.PublicName(s.cfg.Job.Name), rank)
-	}
-	b.entered[rank] = true
-	if len(b.entered) == s.localCount {
-		ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		delta := encodeValues(s.newValues)
-		clear(s.newValues)
-		go s.exchangeValues(ctx, b, delta)
-	}
-	return b, nil
-}
-
-// exchangeValues exchanges the new values with the other nodes and completes the barrier.
-func (s *Server) exchangeValues(ctx context.Context, b *barrier, delta []byte) {
-	defer close(b.done)
-	defer b.cancel()
+	delta := encodeValues(s.newValues)
+	clear(s.newValues)
+	s.mu.Unlock()
 	all, err := s.cfg.Peers.GatherProcs(ctx, pmi.Barrier, []pmi.ProcID{{Job: s.cfg.Job.Name, Rank: pmi.AllRanks}}, delta)
 	var values map[string]string
 	if err == nil {
 		values, err = decodeValues(all, s.nodeCount)
 	}
-	if b.err = err; err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", pmi.PublicName(s.cfg.Job.Name)), zap.Error(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(s.values, values)
-	s.barrier = newBarrier()
-}
-
-// addConn counts a rank that has connected.
-func (s *Server) addConn() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.connCount++
-}
-
-// removeConn counts a rank that has disconnected. When no rank is left, it stops a pending
-// exchange, because no rank waits for the result.
-func (s *Server) removeConn() {
-	s.mu.Lock()
-	s.connCount--
-	b := s.barrier
-	inVain := s.connCount == 0 && b.cancel != nil
-	s.mu.Unlock()
-	if inVain {
-		b.cancel()
-		<-b.done
-	}
+	return err
 }

@@ -46,8 +46,8 @@ func (s *Server) ServeRank(ctx context.Context, rank int, conn io.ReadWriteClose
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	s.addConn()
-	defer s.removeConn()
+	s.barrier.AddConn()
+	defer s.barrier.RemoveConn()
 	v := &rankConn{Server: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", pmi.PublicName(s.cfg.Job.Name)), zap.Int("rank", rank))}
 	// Read on a separate goroutine, so that an abort and the end of the connection are noticed while a
 	// request waits.

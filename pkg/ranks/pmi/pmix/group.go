@@ -29,7 +29,7 @@ func (s *Server) decodeGroup(r *frameReader) func(context.Context, *frame) error
 	own = binary.BigEndian.AppendUint32(own, uint32(len(endpoints)))
 	own = append(own, endpoints...)
 	return withTimeout(with, func(ctx context.Context, f *frame) error {
-		all, err := s.Peers.GatherProcs(ctx, pmi.CollectiveKind(groupOpNames[op]+" the group "+name), of, own)
+		all, err := s.Peers.GatherProcs(ctx, pmi.CollectiveKind("MPI "+groupOpNames[op]+" the group "+name), of, own)
 		if err != nil {
 			return err
 		}
