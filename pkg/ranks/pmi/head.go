@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,6 +35,7 @@ type request struct {
 	Entries []Entry       `json:"entries,omitempty"`
 	Keys    []string      `json:"keys,omitempty"`
 	Wait    bool          `json:"wait,omitempty"`
+	Timeout time.Duration `json:"timeout,omitempty"` // of a wait; 0: none
 	Proc    ProcID        `json:"of,omitzero"`
 	Event   *Event        `json:"event,omitempty"`
 	Spawn   *SpawnRequest `json:"spawn,omitempty"`
@@ -113,6 +115,11 @@ func (h *Head) executeCall(ctx context.Context, node int, name string, q request
 	case opPublish:
 		err = h.publishEntries(q.Entries)
 	case opLookup:
+		if q.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, q.Timeout)
+			defer cancel()
+		}
 		a.Entries, err = h.lookupEntries(ctx, q.Keys, q.Wait)
 	case opUnpublish:
 		h.unpublishEntries(q.Proc, q.Keys)

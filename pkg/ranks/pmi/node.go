@@ -181,7 +181,11 @@ func (n *Node) PublishEntries(ctx context.Context, entries []Entry) error {
 // or, if wait is set, all of them once they exist. The error is NotFound if none exists and wait is
 // not set.
 func (n *Node) LookupEntries(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
-	a, err := n.callHead(ctx, opLookup, request{Keys: keys, Wait: wait})
+	q := request{Keys: keys, Wait: wait}
+	if deadline, set := ctx.Deadline(); set { // the head must not wait any longer
+		q.Timeout = max(time.Until(deadline), time.Nanosecond)
+	}
+	a, err := n.callHead(ctx, opLookup, q)
 	return a.Entries, err
 }
 

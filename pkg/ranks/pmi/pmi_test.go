@@ -212,6 +212,28 @@ func TestPublish(t *testing.T) {
 	fails(t, err, TimedOut, "")
 }
 
+// distant is a connection to a head that does not see the end of the caller's context.
+type distant struct{ member }
+
+func (d distant) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+	return d.member.CallHead(context.WithoutCancel(ctx), name, data)
+}
+
+// TestLookupEndsAtTheHead verifies that the head does not wait longer than the node that asks.
+func TestLookupEndsAtTheHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := raise(t, 1, 1, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := NewNode(distant{member{m, 0}}, 0, server{member{m, 0}}).LookupEntries(ctx, []string{"svc"}, true)
+		fails(t, err, TimedOut, "")
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("it was told after %s", took)
+		}
+	})
+}
+
 func TestModexAndNotify(t *testing.T) {
 	m := raise(t, 3, 2, 1)
 	got, err := m.nodes[0].FetchModex(t.Context(), ProcID{"w", 1})
