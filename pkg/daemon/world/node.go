@@ -158,6 +158,7 @@ func (n *Node) startServers(ctx context.Context) error {
 	if err := n.servers.startPMIx(ctx); err != nil {
 		return err
 	}
+	n.servers.startRrun()
 	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Record, n.cfg.JobName))
 }
 

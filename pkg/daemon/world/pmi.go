@@ -17,14 +17,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmi1"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/ranks/pmi/rrun"
 )
 
 // mpiServers serve MPI to the ranks of this node, through PMI-1 and PMIx at the same time. The MPI
-// library of a rank selects the protocol.
+// library of a rank selects the protocol. They also serve rapidsmpf.
 type mpiServers struct {
 	node         *Node
 	pmix         *pmix.Server // nil if PMIx is not served
 	noPMIxReason string       // reason why PMIx is not served
+	rrun         *rrun.Server // nil if rapidsmpf is not served
 	singletons   *singletonDetector
 
 	mu     sync.Mutex
@@ -79,6 +81,27 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	return nil
 }
 
+// startRrun starts the server for rapidsmpf, which is one listener until a rank uses it. Ranks that
+// do not use it can run without it. There is none if the network is simulated.
+func (s *mpiServers) startRrun() {
+	cfg := &s.node.cfg
+	if cfg.Network != nil {
+		return
+	}
+	server, err := rrun.Listen(rrun.Config{
+		Node: cfg.NodeIndex, Peers: s.node.mpi,
+		AwaitLink: func(ctx context.Context, by pmi.ProcID) error {
+			return s.node.requireLink(ctx, s.node.mpi.RunNumber(by))
+		},
+	})
+	if err != nil {
+		cfg.Log.Warn("ranks of this node can't use rapidsmpf", zap.Error(err))
+		return
+	}
+	s.rrun = server
+	cfg.Background(server.Run)
+}
+
 // stopPMIx ends the PMIx server.
 func (s *mpiServers) stopPMIx() {
 	if s.pmix != nil {
@@ -124,6 +147,9 @@ func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
 	s.mu.Lock()
 	s.spaces[job.Name], s.jobs[job.Name] = space, job
 	s.mu.Unlock()
+	if s.rrun != nil {
+		s.rrun.AddJob(job)
+	}
 	if s.pmix == nil {
 		return nil
 	}
@@ -136,6 +162,9 @@ func (s *mpiServers) removeJob(ctx context.Context, job string) error {
 	delete(s.spaces, job)
 	delete(s.jobs, job)
 	s.mu.Unlock()
+	if s.rrun != nil {
+		s.rrun.RemoveJob(job)
+	}
 	if s.pmix == nil {
 		return nil
 	}
@@ -200,7 +229,10 @@ func (s *mpiServers) prepareRank(ctx context.Context, rank pmi.ProcID) (g rankRe
 	}
 	const fd = 3 // the first of the rank's additional file descriptors
 	g.env = pmi1.RankEnviron(job, rank.Rank, fd)
-	// PMIx is found through environment variables.
+	// PMIx and rapidsmpf are found through environment variables.
+	if s.rrun != nil {
+		maps.Copy(g.env, s.rrun.RankEnviron(rank))
+	}
 	if s.pmix != nil {
 		list, err := s.pmix.RankEnviron(ctx, rank)
 		if err != nil {

@@ -1,0 +1,184 @@
+package rrun
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/pkg/ranks/pmi"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ceiling limits every wait of the tests.
+const ceiling = 30 * time.Second
+
+// team is a head, with a server on each node, and direct calls between them.
+type team struct {
+	t       *testing.T
+	job     *pmi.Job
+	head    *pmi.Head
+	servers []*Server
+
+	mu       sync.Mutex
+	meetings map[string]*meeting
+	arrivals []string // ranks that have entered an operation
+	linkErr  error    // the reason why nodes cannot reach the head
+}
+
+// meeting is a collective operation that not all nodes have entered.
+type meeting struct {
+	came int
+	done chan struct{}
+}
+
+// member is the connection of a node to the others.
+type member struct {
+	*team
+	node int
+}
+
+func (m member) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+	return m.head.HandleCall(ctx, m.node, name, data)
+}
+
+func (m member) GatherGroup(ctx context.Context, name string, _ rendezvous.Group, _ []byte, _ bool) ([]byte, error) {
+	m.mu.Lock()
+	at := m.meetings[name]
+	if at == nil {
+		at = &meeting{done: make(chan struct{})}
+		m.meetings[name] = at
+	}
+	if at.came++; at.came == m.job.NodeCount() {
+		delete(m.meetings, name)
+		close(at.done)
+	}
+	m.mu.Unlock()
+	select {
+	case <-at.done:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (m member) RecordArrival(name string, _ rendezvous.Group, rank int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.arrivals = append(m.arrivals, fmt.Sprintf("%s by %d", name, rank))
+}
+
+func (member) AddRanks([]rendezvous.NodeRanks) {}
+
+// noServer is the server of a node whose ranks use rapidsmpf only.
+type noServer struct{ pmi.Server }
+
+func (noServer) AddJob(context.Context, *pmi.Job) error { return nil }
+
+// serve starts a server on each node of a job whose ranks are on the given nodes.
+func serve(t *testing.T, nodes ...int) *team {
+	t.Helper()
+	job := &pmi.Job{Name: "job.secret", Hosts: []string{"n0", "n1", "n2"}, Nodes: nodes}
+	m := &team{t: t, job: job, meetings: make(map[string]*meeting)}
+	m.head = pmi.NewHead(pmi.HeadConfig{InitialJob: job})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	for node := range job.Hosts {
+		peers := pmi.NewNode(member{m, node}, node, noServer{})
+		if err := peers.AddJob(ctx, job); err != nil {
+			t.Fatal(err)
+		}
+		server, err := Listen(Config{Node: node, Peers: peers, AwaitLink: func(context.Context, pmi.ProcID) error { return m.linkErr }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.AddJob(job)
+		running.Go(func() { server.Run(ctx) })
+		m.servers = append(m.servers, server)
+	}
+	return m
+}
+
+// program is a connection to a server.
+type program struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// connect connects to the server of a node without authentication.
+func (m *team) connect(node int) *program {
+	m.t.Helper()
+	conn, err := net.Dial("tcp", m.servers[node].listener.Addr().String())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(ceiling))
+	m.t.Cleanup(func() { _ = conn.Close() })
+	return &program{m.t, conn, bufio.NewReader(conn)}
+}
+
+// rank connects as a rank, with the variables that it gets.
+func (m *team) rank(rank int) *program {
+	m.t.Helper()
+	node := m.job.Nodes[rank]
+	env := m.servers[node].RankEnviron(pmi.ProcID{Job: m.job.Name, Rank: rank})
+	p := m.connect(node)
+	p.expect(fmt.Sprintf("AUTH rank=%s nranks=%s token=%s\n", env["RRUN_RANK"], env["RRUN_NRANKS"], env["RRUN_SOCKET_TOKEN"]), "OK\n")
+	return p
+}
+
+func (p *program) send(text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.conn, text); err != nil {
+		p.t.Errorf("cannot send %.80q: %v", text, err)
+	}
+}
+
+// receive verifies the next bytes that the server sends.
+func (p *program) receive(want string) {
+	p.t.Helper()
+	got := make([]byte, len(want))
+	n, err := io.ReadFull(p.in, got)
+	if string(got[:n]) != want {
+		rest, _ := p.in.Peek(p.in.Buffered())
+		p.t.Errorf("received %.200q and then %.200q, %v; want %.200q", got[:n], rest, err, want)
+	}
+}
+
+func (p *program) expect(request, response string) {
+	p.t.Helper()
+	p.send(request)
+	p.receive(response)
+}
+
+// expectError verifies that a request fails with a text.
+func (p *program) expectError(request, text string) {
+	p.t.Helper()
+	p.send(request)
+	line, err := p.in.ReadString('\n')
+	if !strings.HasPrefix(line, "ERROR ") || !strings.Contains(line, text) {
+		p.t.Errorf("%.80q is answered by %.200q, %v; want an error with %q", request, line, err, text)
+	}
+}
+
+// expectEnd verifies that the server closes the connection.
+func (p *program) expectEnd() {
+	p.t.Helper()
+	if rest, err := io.ReadAll(p.in); err != nil && !strings.Contains(err.Error(), "reset by peer") {
+		p.t.Errorf("the connection is still open: %q, %v", rest, err)
+	}
+}
