@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
@@ -82,10 +83,11 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 }
 
 // startRrun starts the server for rapidsmpf, which is one listener until a rank uses it. Ranks that
-// do not use it can run without it. There is none if the network is simulated.
+// do not use it can run without it. There is none if the network is simulated, because a process
+// could not connect.
 func (s *mpiServers) startRrun() {
 	cfg := &s.node.cfg
-	if cfg.Network != nil {
+	if cfg.Network != (peerlink.TCP{}) {
 		return
 	}
 	server, err := rrun.Listen(rrun.Config{
