@@ -10,6 +10,7 @@ MPICH_VERSION=5.0.2
 INTEL_VERSION=2021.18.1
 MPI4PY_VERSION=4.1.2
 TADASHI_VERSION=0.5.1
+RAPIDSMPF_VERSION=26.10.0
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python with each framework. torch is Debian's, because PyPI's includes gigabytes of CUDA.
@@ -25,6 +26,9 @@ export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
 export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
 # The folder in which the Pythons of the MPIs find tadashi.
 export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
+
+# A program of rapidsmpf: test/e2e/testdata/rapidsmpf.cpp.
+export BRINGUPD_TEST_RAPIDSMPF="$CACHE/rapidsmpf-$RAPIDSMPF_VERSION/rank"
 
 # lack MESSAGE: reports what is missing and which tests do not run for that reason.
 lack() {
@@ -194,6 +198,23 @@ have_ray() { pip_home "ray-$RAY_VERSION" "ray[default]==$RAY_VERSION"; }
 have_jax() { pip_home "jax-$JAX_VERSION" "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } # CPU build, 550 MB
 # tadashi optimises loops; its users distribute its work with mpi4py. 79 MB.
 have_tadashi() { pip_home "tadashi-$TADASHI_VERSION" --target="$BRINGUPD_TEST_TADASHI" "tadashi==$TADASHI_VERSION"; }
+# Only rapidsmpf's C++ library and its dependencies, with UCX: 200 MB. The Python package also needs
+# cuDF, several gigabytes. The program is compiled again when its source has changed.
+have_rapidsmpf() {
+    packages="${BRINGUPD_TEST_RAPIDSMPF%/*}/packages"
+    pip_home "rapidsmpf-$RAPIDSMPF_VERSION" --target="$packages" "librapidsmpf-cu12==$RAPIDSMPF_VERSION" || return 1
+    [ ! "$BRINGUPD_TEST_RAPIDSMPF" -nt test/e2e/testdata/rapidsmpf.cpp ] || return 0
+    command -v g++ >/dev/null || { [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends g++ >/dev/null; } ||
+        { lack "the tests with a real rapidsmpf need Debian's g++"; return 1; }
+    # The linker must keep all libraries, because those of the packages do not find each other.
+    set -- -Wl,--no-as-needed -Wl,--allow-shlib-undefined
+    for lib in rapids_logger/lib64:rapids_logger libucx/lib:ucs libucx/lib:uct libucx/lib:ucp libucxx/lib64:ucxx librmm/lib64:rmm librapidsmpf/lib64:rapidsmpf; do
+        set -- "$@" -L"$packages/${lib%:*}" -Wl,-rpath,"$packages/${lib%:*}" -l"${lib#*:}"
+    done
+    g++ -std=c++20 -I"$packages/librapidsmpf/include" -o "$BRINGUPD_TEST_RAPIDSMPF" test/e2e/testdata/rapidsmpf.cpp "$@" ||
+        { lack "the tests with a real rapidsmpf need a C++20 compiler"; return 1; }
+}
+
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
 # Only Lightning's Fabric and its dependencies except torch: 6 MB.
 have_lightning() {

@@ -22,6 +22,17 @@ func TestJAXFindsItsWorld(t *testing.T) {
 	bed.wantSaid(t, installed(t, "JAX"), []string{"../../examples/jax_allreduce.py"}, sums)
 }
 
+// TestRapidsMPFFindsItsWorld checks the ranks of PyPI's rapidsmpf, which has no PMIx, on nodes that
+// have their own addresses.
+func TestRapidsMPFFindsItsWorld(t *testing.T) {
+	bed := claim(t, fewNodes)
+	var want []string
+	for rank := range 4 {
+		want = append(want, fmt.Sprintf("rank %d of 4: the value has 12 bytes and ends with 1", rank))
+	}
+	bed.wantSaid(t, installed(t, "RAPIDSMPF"), nil, want)
+}
+
 // TestLightningFindsItsWorld checks Lightning, two of whose environments apply under Slurm. It
 // prefers torchrun's, and Slurm's must agree with it for each rank.
 func TestLightningFindsItsWorld(t *testing.T) {

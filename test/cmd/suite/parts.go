@@ -61,11 +61,11 @@ var allParts = []part{
 		needs: []string{"cc", "fuse"}, command: "go test -timeout 15m -count=1 ./test/faults"},
 	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
-	{name: "end-to-end jobs with real Ray, Dask, JAX, Lightning and MPI",
+	{name: "end-to-end jobs with real Ray, Dask, JAX, Lightning, MPI and rapidsmpf",
 		group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning",
-			"mpis", "tadashi"},
-		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI'" +
+			"mpis", "tadashi", "rapidsmpf"},
+		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI|RapidsMPF'" +
 			" -skip '" + coreFrameworks + "' ./test/e2e"},
 	// Do not run this concurrently with testbeds: UCX would bind to their networks, which come and go.
 	{name: "MPI servers against real MPIs", group: "cluster", lane: waits,
@@ -109,9 +109,9 @@ var allParts = []part{
 		command: "sh test/fuzz.sh"},
 	{name: "Kubernetes manifests against Kubernetes' own code", group: "unit", lane: computes,
 		command: "cd test/kubernetes && go vet . && go test -timeout 10m ."},
-	{name: "recipes: real torch, Lightning and Dask on this machine", group: "cluster",
+	{name: "recipes: real torch, Lightning, Dask and rapidsmpf on this machine", group: "cluster",
 		lane:    computes,
-		needs:   []string{"cc", "dask", "torch", "lightning", "stacks"},
+		needs:   []string{"cc", "dask", "torch", "lightning", "stacks", "rapidsmpf"},
 		command: "go test -tags recipes -timeout 10m -count=1 -run Recipes ./test/local"},
 	{name: "packages in a fresh Debian", group: "cluster", lane: computes,
 		needs:   []string{"cc", "packages"},
