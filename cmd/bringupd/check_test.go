@@ -142,7 +142,7 @@ func TestCheckRefuses(t *testing.T) {
 	}{
 		{"an argument", []string{"n7"}, `cannot use "n7": bringupd check has no arguments`},
 		{"a driver", []string{"--", "x"}, "cannot use a driver: bringupd check starts none"},
-		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
+		{"a value that a job would refuse", []string{"--driver-grace=soon"}, "cannot use --driver-grace=soon"},
 		{"a mistyped flag", []string{"--gpu-chek=off"}, "cannot use --gpu-chek: there is no such flag; did you mean --gpu-check?"},
 		{"a rule that is none", []string{"--check=x"}, "cannot use --check=x: give ID=fail"},
 		{"what can't be meant", []string{"--gpu-check=strict", "--gpus-per-node=0"}, "cannot use --gpu-check=strict with --gpus-per-node=0"},

@@ -38,8 +38,7 @@ func (inv *invocation) doctorCommand() *cli.Command {
 			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if that is unknown, " +
 			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of earlier runs without removing them.",
 	}, headings, []string{
-		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout",
-		"launched-locally", "launched-of", "pmix",
+		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout", "pmix",
 	}, e.runDoctor)
 }
 

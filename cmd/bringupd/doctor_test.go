@@ -119,7 +119,8 @@ func TestDoctorRefuses(t *testing.T) {
 		says string
 	}{
 		{"an argument", []string{"n7"}, `cannot use "n7": bringupd doctor has no arguments`},
-		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
+		{"flags that a job would refuse", []string{"--max-requeues=1"}, "cannot use --max-requeues with --on-failure=exit"},
+		{"a value that a job would refuse", []string{"--bind=moon"}, "cannot use --bind=moon"},
 		{
 			"the removed transfers", []string{"--active=long"},
 			"cannot use --active=long: this flag was removed: for the GPUs, give --active-check with " +
@@ -133,6 +134,28 @@ func TestDoctorRefuses(t *testing.T) {
 			refused(t, call(t, nil, append([]string{"doctor"}, tc.args...)...), 64, tc.says)
 			untouched(t)
 		})
+	}
+}
+
+// TestChecksTakeFlagsOfJobs verifies that the flags of a job, with its driver, can be given to the
+// subcommands that check it.
+func TestChecksTakeFlagsOfJobs(t *testing.T) {
+	var flags []string
+	for _, s := range newOptions().daemonSettings() {
+		flags = append(flags, "--"+s.Name+"=1")
+	}
+	for _, name := range []string{"doctor", "check"} {
+		refused(t, call(t, nil, slices.Concat([]string{name}, flags, []string{"word"})...), 64, `cannot use "word"`)
+	}
+	t.Chdir(t.TempDir())
+	job := []string{"--role=auto", "--ranks-per-node=2", "--bind=none", "--setup-cmd=touch ran", "--sandbox-cmd=touch ran", "--sandbox-step", "--dry-run",
+		"--on-failure=requeue", "--max-requeues=3", "--driver-grace=100s", "--", "touch", "ran"}
+	if got := call(t, nil, doctorArgs(job...)...); got.code != 0 || got.err != "" || !strings.HasPrefix(got.out, "PASS") {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+	untouched(t)
+	if text := helpText((&invocation{}).doctorCommand()); strings.Contains(text, "--setup-cmd") || !strings.Contains(strings.Join(strings.Fields(text), " "), "All flags of bringupd run are accepted") {
+		t.Errorf("the help is %s", text)
 	}
 }
 

@@ -53,7 +53,7 @@ func (inv *invocation) hostsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "hosts", Usage: "run a job on several machines over ssh, without a batch system",
 		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\nbringupd hosts --hostfile=FILE [flags] -- driver [args]",
-		Flags:     h.allSettings.FilterSettings(isLocalFlag).CLIFlags(),
+		Flags:     h.jobFlags(),
 		Action: func(c *cli.Context) error {
 			if err := rejectPositional(c); err != nil {
 				return err
@@ -66,9 +66,7 @@ func (inv *invocation) hostsCommand() *cli.Command {
 // launchOnHosts validates the configuration as a daemon would, so that a mistake is reported once,
 // and runs the job.
 func (h *hostsCmd) launchOnHosts() error {
-	h.allSettings.FindSetting("role").OfferValues(setting.SourceCommand, "", "auto")
-	h.allSettings.FindSetting("rank").OfferValues(setting.SourceCommand, "", "0")
-	driver, err := h.allSettings.ResolveAll(os.LookupEnv, h.readUserFile)
+	driver, err := h.resolveForAllNodes()
 	if err != nil {
 		return err
 	}

@@ -45,13 +45,25 @@ func (inv *invocation) newNodeCheckCmd(jsonUsage, verboseUsage string) *nodeChec
 	return l
 }
 
-// completeCheckCommand completes such a subcommand, with the flags of the given categories and
-// names.
+// unlistedFlag is a flag of bringupd run that a subcommand accepts, and that has no effect there. It
+// is not in the subcommand's help.
+type unlistedFlag struct{ *setting.Setting }
+
+// completeCheckCommand completes such a subcommand. It accepts all flags of a job, and its help
+// lists those of the given categories and names. A flag of its own overrides a job's of that name.
 func (l *nodeCheckCmd) completeCheckCommand(command cli.Command, categories, names []string, run func() error) *cli.Command {
 	completed := l.completeCommand(command, l.allSettings, func([]string) error { return run() })
-	completed.Flags = l.allSettings.FilterSettings(func(s *setting.Setting) bool {
-		return slices.Contains(categories, s.Category) || slices.Contains(names, s.Name)
-	}).CLIFlags()
+	completed.Flags = nil
+	for at, s := range l.allSettings {
+		switch {
+		case l.allSettings[at+1:].FindSetting(s.Name) != nil: // overridden
+		case s.Hidden || slices.Contains(categories, s.Category) || slices.Contains(names, s.Name):
+			completed.Flags = append(completed.Flags, s)
+		default:
+			completed.Flags = append(completed.Flags, unlistedFlag{s})
+		}
+	}
+	completed.Description += " All flags of bringupd run are accepted; those that are not listed here have no effect."
 	return completed
 }
 

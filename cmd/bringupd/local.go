@@ -50,7 +50,7 @@ func (inv *invocation) localCommand() *cli.Command {
 	return &cli.Command{
 		Name: "local", Usage: "run a job on this machine",
 		UsageText: "bringupd local --nodes=4 [flags] -- driver [args]",
-		Flags:     l.allSettings.FilterSettings(isLocalFlag).CLIFlags(),
+		Flags:     l.jobFlags(),
 		Action: func(c *cli.Context) error {
 			if err := rejectPositional(c); err != nil {
 				return err
@@ -60,10 +60,18 @@ func (inv *invocation) localCommand() *cli.Command {
 	}
 }
 
-// isLocalFlag reports whether a setting applies if all daemons run on this machine. The role is
-// accepted, because it may be in a configuration file for Slurm.
-func isLocalFlag(s *setting.Setting) bool {
-	return !strings.HasPrefix(s.Name, "launched-") && s.Name != "role" && s.Name != "rank"
+// jobFlags returns the flags of a subcommand that starts the daemons of all nodes.
+func (l *localCmd) jobFlags() (flags []cli.Flag) {
+	for _, s := range l.allSettings {
+		switch {
+		case strings.HasPrefix(s.Name, "launched-") || s.Name == "rank":
+		case s.Name == "role":
+			flags = append(flags, unlistedFlag{s})
+		default:
+			flags = append(flags, s)
+		}
+	}
+	return flags
 }
 
 // launchLocally validates the configuration as a daemon would, so that a mistake is reported once,
@@ -122,15 +130,24 @@ func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit
 // resolveSettings resolves the settings of the user and of this launcher.
 func (l *localCmd) resolveSettings() (driver []string, err error) {
 	l.allSettings.FindSetting("launched-locally").OfferValues(setting.SourceCommand, "", "true")
-	l.allSettings.FindSetting("role").OfferValues(setting.SourceCommand, "", "auto")
-	l.allSettings.FindSetting("rank").OfferValues(setting.SourceCommand, "", "0")
-	driver, err = l.allSettings.ResolveAll(os.LookupEnv, l.readUserFile)
-	if err != nil {
+	if driver, err = l.resolveForAllNodes(); err != nil {
 		return nil, err
 	}
 	l.opts.localSize = l.nodeCount
 	l.ensureRunName("local-")
 	return driver, nil
+}
+
+// resolveForAllNodes resolves the settings of a subcommand that starts the daemons of all nodes. A
+// role in a variable or a file is ignored: it is for another launcher.
+func (l *localCmd) resolveForAllNodes() (driver []string, err error) {
+	role := l.allSettings.FindSetting("role")
+	if role.Source == setting.SourceFlag && role.RawValues[0] != "auto" {
+		return nil, usageErrorf("cannot use --role=%s: this subcommand starts the daemons of all roles; omit it", setting.EscapeLineEnds(role.RawValues[0]))
+	}
+	role.OfferValues(setting.SourceCommand, "", "auto")
+	l.allSettings.FindSetting("rank").OfferValues(setting.SourceCommand, "", "0")
+	return l.allSettings.ResolveAll(os.LookupEnv, l.readUserFile)
 }
 
 // ensureRunName gives the run a unique name, unless the user has given one.

@@ -10,7 +10,7 @@ import (
 func TestDryRunTouchesNothing(t *testing.T) {
 	for _, args := range [][]string{
 		dry("--", "true"),
-		{"local", "--nodes=3", "--dry-run", "--setup-cmd=touch x", "--", "true"},
+		{"local", "--nodes=3", "--dry-run", "--role=auto", "--setup-cmd=touch x", "--", "true"},
 		dry("--framework=ray"),
 	} {
 		t.Run(args[0], func(t *testing.T) {

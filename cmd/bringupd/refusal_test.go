@@ -52,6 +52,8 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"no team", []string{"--nnodes=0"}, []string{"cannot use --nnodes=0: give a number of nodes, or minimum and maximum, as in 4:6"}},
 		{"a team turned round", []string{"--nnodes=6:4"}, []string{"cannot use --nnodes=6:4"}},
 		{"gate beyond the team", append([]string{"--sandbox-cmd=x", "--sandbox-require=2", "--nnodes=1:2"}, "--rank=0", "--job-id=x"), []string{"cannot require 2 sandboxes: the job has 1 nodes"}},
+		{"a role of local", []string{"local", "--role=worker"}, []string{"cannot use --role=worker: this subcommand starts the daemons of all roles"}},
+		{"a role on hosts", []string{"hosts", "--hosts=a", "--role=head"}, []string{"cannot use --role=head: this subcommand starts"}},
 		{"no nodes", []string{"local", "--nodes=0"}, []string{"cannot use --nodes=0: give a whole number from 1 to 1024"}},
 		{"a run named like the history", []string{"local", "--job-id=history"}, []string{"cannot use --job-id=history: the log directory contains its own history: use any name but"}},
 		{"a run named like the list of bad nodes", []string{"local", "--job-id=bad-nodes"}, []string{"cannot use --job-id=bad-nodes: the log directory"}},
