@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,6 +34,40 @@ func TestDryRunOfWrongLaunch(t *testing.T) {
 		t.Errorf("code %d, stdout %s, stderr %s", got.code, got.out, got.err)
 	}
 	untouched(t)
+}
+
+// TestDryRunPrintsOnce verifies that node 0 prints the plan or the error for all tasks of a launch,
+// and that the others end with the same code.
+func TestDryRunPrintsOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		env  []string
+		args []string
+		code int
+	}{
+		{"a plan", []string{"SLURM_NTASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)"}, nil, 0},
+		{"a wrong launch", []string{"SLURM_NTASKS=4", "SLURM_STEP_TASKS_PER_NODE=2(x2)"}, nil, 65},
+		{"a wrong flag", []string{"SLURM_NTASKS=2", "SLURM_STEP_TASKS_PER_NODE=1(x2)"}, []string{"--max-requeues=1"}, 64},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			for node := range 2 {
+				env := append([]string{
+					"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NNODES=2", "SLURM_STEP_NODELIST=n[1-2]", "SLURM_LOCALID=0",
+					fmt.Sprintf("SLURM_PROCID=%d", node), fmt.Sprintf("SLURMD_NODENAME=n%d", node+1),
+				}, tc.env...)
+				got := call(t, env, slices.Concat([]string{"--dry-run"}, tc.args, []string{"--", "true"})...)
+				if said := got.out + got.err; got.code != tc.code || (said == "") != (node > 0) {
+					t.Errorf("node %d: code %d: %s", node, got.code, said)
+				}
+				local := call(t, env, "local", "--nodes=1", "--dry-run", "--", "true")
+				if printed(t, local); local.out == "" {
+					t.Errorf("in a process of node %d: nothing is printed", node)
+				}
+			}
+			untouched(t)
+		})
+	}
 }
 
 func TestDryRunOfSpares(t *testing.T) {

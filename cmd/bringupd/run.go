@@ -78,10 +78,24 @@ func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, 
 	inv.logsJSON = o.logFormat == jsonFormat
 	cfg, role, err := inv.newConfig(all, o, driver)
 	switch {
+	case o.dryRun && !o.printsPlan(cfg.Identity, err):
+		if err != nil {
+			inv.exitCode = exitCodeOf(err)
+		}
+		return nil
 	case o.dryRun && !setting.IsUsageError(err):
 		return inv.printPlan(all, cfg, role, err)
 	case err != nil:
 		return err
 	}
 	return run(cfg, role)
+}
+
+// printsPlan reports whether this process prints the plan, or the error of the configuration, for
+// all daemons that its launcher starts. A process whose index is given by a flag prints its own.
+func (o *options) printsPlan(id roles.Identity, err error) bool {
+	if err != nil { // the identity may be unknown
+		return o.nodeIndex >= 0 || roles.IsReportingTask(os.LookupEnv, processAncestry)
+	}
+	return o.nodeIndex >= 0 || id.NodeIndex == 0
 }
