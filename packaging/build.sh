@@ -37,6 +37,7 @@ gzip -9n <docs/bringupd.1 >"$share/man/man1/bringupd.1.gz"
 "$work/static/bringupd" completion fish >"$share/fish/vendor_completions.d/bringupd.fish"
 cp -R README.md docs "$share/doc/bringupd"
 cp -R deploy examples "$share/bringupd"
+rm "$share"/bringupd/deploy/*.go
 ln -s ../../bringupd/deploy ../../bringupd/examples "$share/doc/bringupd" # for links in the README
 cp packaging/modulefile "$share/bringupd/modulefiles/bringupd/$version"
 sed "s/@VERSION@/$(echo "${VERSION#v}" | tr -d +)/; s/@COMMIT@/$(git rev-parse HEAD)/; s/@TAGS@/$TAGS/" packaging/spack.py \

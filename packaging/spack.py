@@ -31,5 +31,5 @@ class Bringupd(GoPackage):
     def install_the_rest(self):
         mkdirp(prefix.share.man.man1)
         install("docs/bringupd.1", prefix.share.man.man1)
-        install_tree("deploy", prefix.share.bringupd.deploy)
+        install_tree("deploy", prefix.share.bringupd.deploy, ignore=lambda path: path.endswith(".go"))
         install_tree("examples", prefix.share.bringupd.examples)

@@ -8,7 +8,7 @@ generated=$(mktemp -d) || exit 1
 trap 'rm -rf "$generated"' EXIT
 code=0
 
-unformatted=$(gofmt -l cmd internal pkg test tools)
+unformatted=$(gofmt -l cmd deploy internal pkg test tools)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted"; code=1; }
 cp pkg/framework/ray/gcs/gcs.proto "$generated" &&
     go run -C tools ./genproto "$generated/gcs.proto" || code=1

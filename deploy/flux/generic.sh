@@ -3,6 +3,11 @@
 #flux: --exclusive
 #flux: --time-limit=1h
 #flux: --job-name=bringupd
+# Your site: add queue and account to the command (flux batch --queue=QUEUE --bank=ACCOUNT). With
+# --exclusive the job has all GPUs of its nodes. Remove the # from the lines that you need:
+# module load cuda
+# source "$HOME/venv/bin/activate"
+# eval "$(conda shell.bash hook)" && conda activate ENVIRONMENT
 
 # Usage: HEAD_CMD=… WORKER_CMD=… flux batch generic.sh ./driver.sh [args]
 # HEAD_CMD runs on the head (node 0), and WORKER_CMD on every node after the head is ready.

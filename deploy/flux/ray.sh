@@ -3,6 +3,11 @@
 #flux: --exclusive
 #flux: --time-limit=1h
 #flux: --job-name=ray
+# Your site: add queue and account to the command (flux batch --queue=QUEUE --bank=ACCOUNT). With
+# --exclusive the job has all GPUs of its nodes. Remove the # from the lines that you need:
+# module load cuda
+# source "$HOME/venv/bin/activate"
+# eval "$(conda shell.bash hook)" && conda activate ENVIRONMENT
 
 # Usage: flux batch ray.sh python train.py [args]
 # The driver finds the cluster through RAY_ADDRESS if it calls ray.init() without arguments.

@@ -1,0 +1,85 @@
+package deploy
+
+import (
+	"bytes"
+	"io/fs"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestScripts verifies that every embedded file is offered, names itself and the place of the
+// site's options, and is a valid shell script.
+func TestScripts(t *testing.T) {
+	var offered []string
+	for _, s := range Scripts() {
+		offered = append(offered, s.path)
+		text := string(s.Text())
+		if !strings.Contains(text, "\n# Your site: ") || !strings.Contains(text, " "+s.FileName()) {
+			t.Errorf("%s does not mark the site's options, or does not name itself", s.path)
+		}
+		if !strings.HasPrefix(text, "#!/bin/bash\n") {
+			continue
+		}
+		shell := exec.Command("bash", "-n")
+		shell.Stdin = strings.NewReader(text)
+		if said, err := shell.CombinedOutput(); err != nil || len(said) > 0 {
+			t.Errorf("%s: %v: %s", s.path, err, said)
+		}
+	}
+	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && !slices.Contains(offered, name) {
+			t.Errorf("%s is not offered", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSlurmScripts verifies the options without which a step of a Slurm script does not work at
+// some sites: the environment after sbatch --export=NONE, the end of a step in which a daemon dies,
+// a WaitTime, and the GPUs of a job with --exclusive only. Directives follow no command.
+func TestSlurmScripts(t *testing.T) {
+	starts := regexp.MustCompile(`(?m)^ *(?:sandbox=\()?srun (?:.*\\\n)*.*\n?.*bringupd.*$`)
+	for _, s := range Scripts() {
+		if !strings.HasPrefix(s.path, "slurm/") {
+			continue
+		}
+		text := s.Text()
+		steps := starts.FindAll(text, -1)
+		if len(steps) == 0 {
+			t.Errorf("%s starts no step", s.path)
+		}
+		for _, step := range steps {
+			for _, option := range []string{"--export=", "--kill-on-bad-exit=", "--wait=0"} {
+				has := bytes.Contains(step, []byte(option))
+				if common := regexp.MustCompile(`(?m)^step=\((.*)$`).FindSubmatch(text); bytes.Contains(step, []byte(`"${step[@]}"`)) {
+					has = has || bytes.Contains(common[1], []byte(option))
+				}
+				if !has {
+					t.Errorf("%s: %s is missing in: %s", s.path, option, step)
+				}
+			}
+			if !regexp.MustCompile(`--export="?ALL\b`).Match(step) {
+				t.Errorf("%s: the environment is not passed on by: %s", s.path, step)
+			}
+		}
+		if !bytes.Contains(text, []byte(`export SLURM_GPUS_PER_NODE=`)) {
+			t.Errorf("%s does not request the job's GPUs for its steps", s.path)
+		}
+		for line := range bytes.Lines(text) {
+			if len(bytes.TrimSpace(line)) > 0 && line[0] != '#' {
+				text = text[bytes.Index(text, line):]
+				break
+			}
+		}
+		if bytes.Contains(text, []byte("#SBATCH")) {
+			t.Errorf("%s: sbatch ignores a directive after the first command", path.Base(s.path))
+		}
+	}
+}
