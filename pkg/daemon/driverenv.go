@@ -44,7 +44,7 @@ func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpo
 	}
 	maps.Copy(more, endpoint.Env)
 	maps.Copy(more, n.privateDir.CredentialEnv())
-	return process.WithEnv(base, more)
+	return service.BypassProxy(process.WithEnv(base, more), append([]string{endpoint.Address}, hosts...)...)
 }
 
 // serviceInfo has the data about the run in the environment of commands from outside.

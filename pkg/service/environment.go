@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
@@ -25,7 +26,8 @@ type Environment struct {
 	GPUVariables map[string]string // variables that describe the node's GPUs
 }
 
-// AddTo returns base with the variables of the environment added.
+// AddTo returns base with the variables of the environment added, and the nodes excluded from a
+// proxy.
 func (e Environment) AddTo(base []string) []string {
 	more := map[string]string{
 		roles.RunVariable:    e.Run,
@@ -47,7 +49,8 @@ func (e Environment) AddTo(base []string) []string {
 		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
-	return process.WithEnv(base, more)
+	head, _ := roles.EnvironmentOf(base)(framework.HeadAddressVariable)
+	return BypassProxy(process.WithEnv(base, more), append([]string{e.Address.Address, head, e.ID.Host}, e.ID.Hosts...)...)
 }
 
 // Names of the variables for the address at which other nodes reach this node, and for its network
