@@ -18,13 +18,12 @@ import (
 // outcomeSummary returns the data from which the final message of this node, and the advice, are
 // derived.
 func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *advice.Summary {
-	traits := framework.TraitsOf(n.cfg.Framework)
 	a := &advice.Summary{
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
-		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), PhaseTimeouts: n.cfg.PhaseTimeouts(), ServiceLogs: traits.LogsProgram, ProgramFlag: traits.ProgramFlag,
+		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), PhaseTimeouts: n.cfg.PhaseTimeouts(), Framework: framework.TraitsOf(n.cfg.Framework),
 		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
-	a.DriverEnd, a.DriverSilent = n.children.DriverEnd()
+	a.DriverEnd, a.DriverLines = n.children.DriverEnd()
 	if n.Dir != nil {
 		a.RunDir = n.Dir.Path()
 	}

@@ -165,6 +165,9 @@ type Traits struct {
 	ProgramFlag    string // the flag that names its program
 	FreePortAdvice string // how it picks a free port, after "give another port; "
 	LogsProgram    string // the program whose own logs a service leaves as ServiceLogs
+	// AdviseDriver returns what to do about a failed driver with these last lines, or an empty string.
+	// It is nil if the framework has no such advice.
+	AdviseDriver func(lines []string) string
 }
 
 // WithTraits is a framework with traits.

@@ -291,16 +291,18 @@ func (c *Children) ChildExit(name string) (process.Exit, bool) {
 	return child.Exit(), true
 }
 
-// DriverEnd returns how the driver of this node ended, and whether it printed nothing. It returns
-// zero values if there was no driver.
-func (c *Children) DriverEnd() (end record.ChildExit, silent bool) {
+// DriverEnd returns how the driver of this node ended, and its last lines, nil if it printed
+// nothing. It returns zero values if there was no driver.
+func (c *Children) DriverEnd() (end record.ChildExit, lines []string) {
 	driver := c.findChild(DriverName)
 	if driver == nil {
-		return end, false
+		return end, nil
 	}
 	exit := driver.Exit()
-	printed, _ := driver.OutputStats()
-	return record.ChildExit{ExitText: exit.String(), OOM: oomRecord(exit)}, printed == 0
+	if printed, _ := driver.OutputStats(); printed > 0 {
+		lines = append([]string{}, driver.LastLines()...)
+	}
+	return record.ChildExit{ExitText: exit.String(), OOM: oomRecord(exit)}, lines
 }
 
 // Count returns the number of children.

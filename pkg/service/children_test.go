@@ -203,22 +203,22 @@ func TestServiceWithoutProgram(t *testing.T) {
 func TestDriverEnd(t *testing.T) {
 	for _, tc := range []struct {
 		script, exit string
-		silent       bool
+		lines        []string
 	}{
-		{"exit 3", "exit code 3", true},
-		{"echo done", "exit code 0", false},
+		{"exit 3", "exit code 3", nil},
+		{"echo done", "exit code 0", []string{"done"}},
 	} {
 		c := children(t)
-		if end, silent := c.DriverEnd(); end != (record.ChildExit{}) || silent {
-			t.Errorf("without a driver it is %+v, %t", end, silent)
+		if end, lines := c.DriverEnd(); end != (record.ChildExit{}) || lines != nil {
+			t.Errorf("without a driver it is %+v, %q", end, lines)
 		}
 		driver, err := c.StartWithLog(t.Context(), process.Spec{Name: DriverName, Argv: ShellCommand(tc.script), Env: os.Environ()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		<-driver.Done()
-		if end, silent := c.DriverEnd(); end.ExitText != tc.exit || silent != tc.silent {
-			t.Errorf("%s ends with %q, silent %t; want %q, %t", tc.script, end.ExitText, silent, tc.exit, tc.silent)
+		if end, lines := c.DriverEnd(); end.ExitText != tc.exit || !slices.Equal(lines, tc.lines) || (lines == nil) != (tc.lines == nil) {
+			t.Errorf("%s ends with %q, lines %q; want %q, %q", tc.script, end.ExitText, lines, tc.exit, tc.lines)
 		}
 	}
 }

@@ -55,6 +55,7 @@ func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
 		ReplaceableNodes: true, VersionCommand: []string{r.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks,
 		ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", LogsProgram: "Ray's own logs",
+		AdviseDriver: r.adviseDriver,
 	}
 }
 

@@ -153,9 +153,14 @@ func (a *Summary) adviseDriver() []string {
 		return []string{"see their output: bringupd logs ranks " + textutil.QuoteShellWord(a.RunDir)}
 	}
 	steps := []string{"read " + a.logPath("driver.log")}
-	if a.DriverSilent {
+	if a.DriverLines == nil {
 		steps = []string{"it printed nothing, so there is no driver.log: " +
 			"in a shell script, set -x shows which command failed"}
+	}
+	if advise := a.Framework.AdviseDriver; advise != nil {
+		if step := advise(a.DriverLines); step != "" {
+			return append([]string{step}, steps...)
+		}
 	}
 	switch {
 	case a.DriverEnd.OOM != nil:
@@ -207,8 +212,8 @@ func (a *Summary) fullLogStep() []string {
 func (a *Summary) adviseChild(kind health.Kind) []string {
 	c, w := a.Cause, a.launcherWords()
 	steps := a.fullLogStep()
-	if a.ServiceLogs != "" && kind == health.ServiceDied && c.Child != "" {
-		steps = append(steps, "read "+a.ServiceLogs+", which are kept in "+a.logPath(strings.TrimSuffix(c.Log, ".log")+".d"))
+	if a.Framework.LogsProgram != "" && kind == health.ServiceDied && c.Child != "" {
+		steps = append(steps, "read "+a.Framework.LogsProgram+", which are kept in "+a.logPath(strings.TrimSuffix(c.Log, ".log")+".d"))
 	}
 	switch {
 	case c.OOM != nil:
@@ -294,8 +299,8 @@ func (a *Summary) findKiller(nodes []int) []string {
 func (a *Summary) findProgram() string {
 	step := fmt.Sprintf("activate the program's environment in the job's script: "+
 		"PATH on %s is the job's, not your login's", a.nodeName(a.Cause.NodeIndex))
-	if a.ProgramFlag != "" {
-		step += "; or give its path with " + a.ProgramFlag
+	if a.Framework.ProgramFlag != "" {
+		step += "; or give its path with " + a.Framework.ProgramFlag
 	}
 	return step
 }

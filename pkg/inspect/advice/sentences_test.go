@@ -15,6 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -36,6 +37,7 @@ type plight struct {
 	driver   string // empty: train.py
 	oom      bool   // the kernel killed processes of the driver
 	silent   bool   // the driver printed nothing
+	advice   string // of the framework, for the driver's lines
 }
 
 func reported(findings ...check.Finding) func(*record.Failure) {
@@ -128,6 +130,10 @@ var plights = []plight{
 		end: ending{word: health.DriverOutcomeName, code: 1, why: "all ranks have ended; 3 failed, rank 1 first: exit code 1"},
 	},
 	{name: "driver-failed", end: ending{word: health.DriverOutcomeName, code: 3, why: "the driver has ended: exit code 3"}},
+	{
+		name: "driver-advice", advice: "enable the dashboard",
+		end: ending{word: health.DriverOutcomeName, code: 1, why: "the driver has ended: exit code 1"},
+	},
 	{
 		name: "driver-killed",
 		end:  ending{word: health.DriverOutcomeName, code: 137, why: "the driver has ended: killed by SIGKILL (perhaps out of memory: see dmesg)"},
@@ -369,7 +375,8 @@ func (p plight) tells(node int) *Summary {
 	a := &Summary{
 		Result: result, RunDir: "/shared/logs/17.0", Consequences: end.consequences, LeftProcesses: p.left, LogDir: "/shared/logs", Driver: "train.py",
 		ID:          roles.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
-		DriverGrace: 10 * time.Second, ServiceLogs: p.ownLogs, ProgramFlag: "--ray", HasRanks: p.world, DriverSilent: p.silent,
+		DriverGrace: 10 * time.Second, HasRanks: p.world,
+		Framework: framework.Traits{LogsProgram: p.ownLogs, ProgramFlag: "--ray", AdviseDriver: func(lines []string) string { return p.advice }},
 		PhaseTimeouts: map[record.Phase]PhaseTimeout{
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
 			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},
@@ -380,6 +387,9 @@ func (p plight) tells(node int) *Summary {
 	}
 	if p.driver != "" {
 		a.Driver = p.driver
+	}
+	if !p.silent {
+		a.DriverLines = []string{"the loss is nan"}
 	}
 	if p.oom {
 		a.DriverEnd.OOM = &record.OOMReport{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}

@@ -5,6 +5,7 @@ package advice
 import (
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -24,15 +25,11 @@ type Summary struct {
 	LeftProcesses []string                      // processes on this node that could not be ended
 	PhaseTimeouts map[record.Phase]PhaseTimeout // phases with adjustable timeouts
 	DriverGrace   time.Duration
-	// DriverEnd describes how this node's driver ended, and DriverSilent reports that it printed
-	// nothing.
-	DriverEnd    record.ChildExit
-	DriverSilent bool
-	// ServiceLogs is the name of the logs that the framework's services write themselves. It is empty
-	// if they write none.
-	ServiceLogs string
-	// ProgramFlag is the flag with the framework's program. It is empty if there is none.
-	ProgramFlag string
+	// DriverEnd describes how this node's driver ended, and DriverLines are its last lines, nil if it
+	// printed nothing.
+	DriverEnd   record.ChildExit
+	DriverLines []string
+	Framework   framework.Traits
 }
 
 // PhaseTimeout is the flag with the timeout of a phase, and its value.
