@@ -34,6 +34,8 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"torchrun's number of ranks, as it was", []string{"--nproc_per_node=8"}, []string{"cannot use --nproc_per_node: this flag is torchrun's; give --ranks-per-node=N"}},
 		{"torchrun's rendezvous", []string{"--rdzv_endpoint=n0:1"}, []string{"cannot use --rdzv_endpoint: this flag is torchrun's; omit it"}},
 		{"mpirun's hosts", []string{"--hostfile", "x"}, []string{"cannot use --hostfile: this flag is mpirun's; start bringupd by srun"}},
+		{"mpirun's parameters", []string{"--mca", "btl", "self"}, []string{"cannot use --mca: this flag is mpirun's; export OMPI_MCA_NAME=VALUE"}},
+		{"torchrun's module", []string{"-m", "train"}, []string{"cannot use --m: this flag is torchrun's; give the command after --, as in: -- python -m MODULE"}},
 		{"a flag of another launcher elsewhere", []string{"status", "-np", "4"}, []string{"cannot use --np: there is no such flag"}},
 		{"unknown policy", []string{"--on-failure=retry"}, []string{"cannot use --on-failure=retry: give one of exit, requeue"}},
 		{"requeues of a job that exits", append([]string{"--max-requeues=2"}, rank0...), []string{"cannot use --max-requeues with --on-failure=exit"}},

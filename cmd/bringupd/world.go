@@ -64,6 +64,8 @@ func foreignFlagHint(name string) string {
 	switch strings.ReplaceAll(name, "_", "-") {
 	case "np", "n":
 		return "mpirun's; give --ranks=N, and the program after -- without mpirun"
+	case "npersocket":
+		return "mpirun's; give --ranks-per-node=numa, and the program after -- without mpirun"
 	case "ppn", "npernode":
 		return "mpirun's; give --ranks-per-node=N, and the program after -- without mpirun"
 	case "host", "hostfile", "machinefile":
@@ -72,10 +74,18 @@ func foreignFlagHint(name string) string {
 		return "mpirun's; give --ranks-per-node and --rank-order"
 	case "bind-to":
 		return "mpirun's; give --bind"
-	case "x":
+	case "mca":
+		return "mpirun's; export OMPI_MCA_NAME=VALUE before bringupd starts, or give --env=OMPI_MCA_NAME=VALUE"
+	case "tag-output":
+		return "mpirun's; give --tag"
+	case "x", "genv":
 		return "mpirun's; give --env=NAME=VALUE"
 	case "nproc-per-node":
 		return "torchrun's; give --ranks-per-node=N, and the program after -- without torchrun"
+	case "m", "module", "no-python":
+		return "torchrun's; give the command after --, as in: -- python -m MODULE"
+	case "redirects", "tee":
+		return "torchrun's; each rank has a log, and --output selects what is shown"
 	case "max-restarts":
 		return "torchrun's; give --restarts=N"
 	case "node-rank", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "standalone":

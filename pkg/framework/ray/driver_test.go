@@ -2,32 +2,34 @@ package ray
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// TestAdviseDriver verifies the advice for what drivers of the real Ray printed without a dashboard.
+// TestAdviseDriver verifies the advice for what failed drivers of the real Ray printed.
 func TestAdviseDriver(t *testing.T) {
-	recorded, err := filepath.Glob("testdata/ray-2.60.0-drivers/*.log")
-	if err != nil || len(recorded) != 2 {
-		t.Fatalf("there are %d recorded outputs: %v", len(recorded), err)
-	}
-	for _, path := range recorded {
-		text, err := os.ReadFile(path)
+	const dashboard, start = "enable Ray's dashboard", "leave out ray start"
+	plain, enabled := *New(), Cluster{HeadArgs: []string{"--include-dashboard=true"}}
+	for _, tc := range []struct {
+		cluster    Cluster
+		said, want string
+	}{
+		{plain, "job-submit", dashboard},
+		{plain, "job-submit-address", dashboard},
+		{enabled, "job-submit-address", ""},
+		{plain, "start", start},
+		{enabled, "symmetric-run", start},
+	} {
+		text, err := os.ReadFile("testdata/ray-2.60.0-drivers/" + tc.said + ".log")
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.Split(string(text), "\n")
-		if step := New().adviseDriver(lines); !strings.Contains(step, "BRINGUPD_RAY_HEAD_ARGS=--include-dashboard=true") {
-			t.Errorf("the advice for %s is %q", path, step)
-		}
-		enabled := Cluster{HeadArgs: []string{"--include-dashboard=true"}}
-		if step := enabled.adviseDriver(lines); step != "" {
-			t.Errorf("with a dashboard, the advice for %s is %q", path, step)
+		step := tc.cluster.adviseDriver(strings.Split(string(text), "\n"))
+		if tc.want == "" && step != "" || !strings.Contains(step, tc.want) {
+			t.Errorf("the advice for %s of %+v is %q, want %q", tc.said, tc.cluster, step, tc.want)
 		}
 	}
-	if step := New().adviseDriver([]string{"ConnectionError: Could not read 'actors' from GCS."}); step != "" {
+	if step := plain.adviseDriver([]string{"ConnectionError: Could not read 'actors' from GCS."}); step != "" {
 		t.Errorf("the advice for another error is %q", step)
 	}
 }
