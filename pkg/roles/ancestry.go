@@ -2,6 +2,7 @@ package roles
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -177,11 +178,15 @@ func disagreementError(candidates []rankStarter, env Environment) error {
 
 // OuterVariables returns the variables of the launches around the one that has started this rank,
 // each with an empty value, because an MPI or another library would mistake them for the rank's
-// own. Slurm's variables also describe the job, and stay.
+// own. Slurm's variables also describe the job, and stay. So do variables that the rank's own
+// launcher sets, too.
 func OuterVariables(environ []string, r StartedRank) map[string]string {
 	env := EnvironmentOf(environ)
-	var outer []string
+	var outer, own []string
 	for _, s := range allStarters {
+		if s.displayName == r.LauncherTitle {
+			own = s.privatePrefixes
+		}
 		if s.displayName == r.LauncherTitle || s.taskVariables != nil || !s.hasStarted(env) {
 			continue
 		}
@@ -190,7 +195,11 @@ func OuterVariables(environ []string, r StartedRank) map[string]string {
 			outer = append(outer, outerPMIPrefixes(env, r)...)
 		}
 	}
-	return clearedVariables(environ, outer)
+	set := clearedVariables(environ, outer)
+	maps.DeleteFunc(set, func(name, _ string) bool {
+		return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	})
+	return set
 }
 
 // outerPMIPrefixes returns prefixes of the PMI variables that describe another process than this

@@ -68,6 +68,7 @@ var levels = []level{
 		worldStarter.told(vars, rank, ranks)
 		torchrunStarter.told(vars, rank, ranks)
 		vars["TORCHELASTIC_RUN_ID"], vars["BRINGUPD_LOCAL_RANKS"] = "1.0", strconv.Itoa(ranks)
+		vars["MASTER_ADDR"], vars["MPI_LOCALRANKID"], vars["RRUN_RANK"] = "worldhost", "0", strconv.Itoa(rank)
 		vars["PMI_RANK"], vars["PMI_SIZE"], vars["PMIX_RANK"], vars["PMIX_NAMESPACE"] = strconv.Itoa(rank), strconv.Itoa(ranks), strconv.Itoa(rank), "ours"
 	}, []string{"bringupd --ranks-per-node=4 -- ./app"}},
 }
@@ -134,10 +135,18 @@ func TestNestedLaunches(t *testing.T) {
 			}
 			for _, s := range allStarters {
 				// The variables that bringupd sets for its ranks replace these, and its ranks get the variables
-				// of torchrun.
-				replaced := s.displayName == worldStarter.displayName || s.displayName == plainStarter.displayName || s.displayName == torchrunStarter.displayName && inner.title == worldStarter.displayName
+				// of torchrun and of Hydra.
+				replaced := s.displayName == worldStarter.displayName || s.displayName == plainStarter.displayName ||
+					inner.title == worldStarter.displayName && slices.Contains([]string{torchrunStarter.displayName, hydraStarter.displayName}, s.displayName)
 				if s.displayName != inner.title && s.taskVariables == nil && !replaced && s.hasStarted(fromMap(vars)) {
 					t.Fatalf("%s: the variables of %s are left", what, s.displayName)
+				}
+			}
+			own := make(map[string]string)
+			inner.add(t, own, deep-1, 9+deep, 0)
+			for name, value := range own {
+				if vars[name] != value && name != slurmOrigin.taskPIDVariable {
+					t.Fatalf("%s: %s of the innermost is %q, not %q", what, name, vars[name], value)
 				}
 			}
 			if vars["PMI_RANK"] != "" && vars["PMI_RANK"] != strconv.Itoa(deep-1) || vars["OMPI_MCA_btl"] != "tcp" || vars["PMIX_MCA_gds"] != "hash" {

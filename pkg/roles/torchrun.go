@@ -23,7 +23,7 @@ var worldStarter = rankStarter{
 		localRank: []string{"BRINGUPD_LOCAL_RANK"}, localCount: []string{"BRINGUPD_LOCAL_RANKS"}, nodeIndex: []string{"GROUP_RANK"}, nodeCount: []string{"GROUP_WORLD_SIZE"},
 	},
 	servesPMI: true, origin: starterOrigin{programs: []string{"bringupd"}},
-	privatePrefixes: append([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_"}, torchrunStarter.privatePrefixes...),
+	privatePrefixes: append([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_", "MPI_LOCAL"}, torchrunStarter.privatePrefixes...),
 }
 
 // plainStarter is any launcher that sets RANK and WORLD_SIZE. It comes last, because under Slurm
