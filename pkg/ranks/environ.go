@@ -39,6 +39,7 @@ func RankEnviron(base []string, p Plan, r Rank, at Master, more ...map[string]st
 		// number.
 		"JAX_COORDINATOR_ADDRESS": net.JoinHostPort(at.Address, strconv.Itoa(at.Port)),
 	})
+	maps.Copy(set, roles.LocalAliases(local, locals))
 	mergeVariables(set, more)
 	return process.WithEnv(base, set)
 }

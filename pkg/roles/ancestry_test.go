@@ -67,6 +67,7 @@ var levels = []level{
 		}
 		worldStarter.told(vars, rank, ranks)
 		torchrunStarter.told(vars, rank, ranks)
+		maps.Copy(vars, LocalAliases("0", strconv.Itoa(ranks)))
 		vars["TORCHELASTIC_RUN_ID"], vars["BRINGUPD_LOCAL_RANKS"] = "1.0", strconv.Itoa(ranks)
 		vars["MASTER_ADDR"], vars["MPI_LOCALRANKID"], vars["RRUN_RANK"] = "worldhost", "0", strconv.Itoa(rank)
 		vars["PMI_RANK"], vars["PMI_SIZE"], vars["PMIX_RANK"], vars["PMIX_NAMESPACE"] = strconv.Itoa(rank), strconv.Itoa(ranks), strconv.Itoa(rank), "ours"
