@@ -88,6 +88,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 	}, super.OwnPath)
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}
 	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Service, super.OwnPath, n.Log, life)
+	n.privateDir.NoSockets = cfg.Simulation.NoSockets
 	n.gpuMonitor = newGPUMonitor(n)
 	n.checker = newChecker(n)
 	n.children = service.NewChildren(

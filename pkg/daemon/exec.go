@@ -28,7 +28,7 @@ func (n *node) initCommands() {
 	}
 	n.commands = exec.NewNode(daemon)
 	daemon.Start = n.commandStarter(n.children.Start)
-	n.remote = &rsh.Node{Daemon: daemon, PrivateDir: n.privateDir.EnsureDir, Environ: n.cfg.Environ}
+	n.remote = &rsh.Node{Daemon: daemon, PrivateDir: n.privateDir.EnsureDir, SocketDir: n.privateDir.EnsureSocketDir, Environ: n.cfg.Environ}
 }
 
 // commandStarter returns a function that starts a command with the given start function of the

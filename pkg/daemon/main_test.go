@@ -109,13 +109,8 @@ func newJob(t *testing.T, size int, line string) *job {
 	j := &job{t: t, size: size, logDir: mountPoint + "/logs", share: memory.NewShare(mountPoint), net: new(memory.Net)}
 	j.share.Clock, j.share.Latency = time.Now, 100*time.Microsecond
 	j.furnish(line)
-	// The path is too long for a socket, so the daemons open none: a wait in the kernel would stop the
-	// bubble's time.
-	j.tempDir = filepath.Join(j.tempDir, strings.Repeat("no-sockets-", 10))
-	if err := os.Mkdir(j.tempDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return j.all(func(c *deps.Config) { c.TempDir = j.tempDir })
+	// A wait for a socket, in the kernel, would stop the bubble's time.
+	return j.all(func(c *deps.Config) { c.Simulation.NoSockets = true })
 }
 
 // newRealJob returns a job whose daemons use a directory as their shared file system, TCP and

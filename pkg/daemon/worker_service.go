@@ -79,7 +79,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 		place = new(membership.Slot) // the head, before a team has been chosen
 	}
 	// Make the private directory.
-	temp, err := n.privateDir.EnsureDir()
+	temp, err := n.privateDir.EnsureShortDir(framework.TraitsOf(n.cfg.Framework).MaxTempDir)
 	if n.RunCtx.Err() != nil {
 		return framework.Node{}, context.Cause(n.RunCtx)
 	}

@@ -233,7 +233,7 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 	here := world.OpenNode(ctx, world.Config{
 		Config: &n.cfg, Record: rec, NodeIndex: place.TeamIndex, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, rec) },
 		Layout: n.layout, BindKinds: n.boundResources(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
-		PrivateDir: n.privateDir.EnsureDir, RendezvousLink: n.rendezvousLink,
+		SocketDir: n.privateDir.EnsureSocketDir, RendezvousLink: n.rendezvousLink,
 	})
 	n.worldNode.Store(here)
 	starting, started := n.extendForStart(ctx)

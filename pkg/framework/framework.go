@@ -159,6 +159,9 @@ type Traits struct {
 	// ObjectStoreBytes is the number of bytes that each node keeps in /dev/shm. It is 0 if it uses the
 	// available space, or nothing.
 	ObjectStoreBytes int64
+	// MaxTempDir is the maximum length of a node's TempDir in bytes, because of sockets in it; 0 means
+	// any.
+	MaxTempDir int
 	// MinTasks is the number of processes and threads that its services need on a node; 0 means a few.
 	MinTasks uint64
 

@@ -14,19 +14,14 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// maxSocketPath is the maximum length of a socket's path in bytes: sun_path of unix(7) without its
+// MaxSocketPath is the maximum length of a socket's path in bytes: sun_path of unix(7) without its
 // terminating zero.
-const maxSocketPath = 107
+const MaxSocketPath = 107
 
 // ListenLocal creates a socket for programs of the node. dir must be a directory that only this
-// user can access.
+// user can access, with a path that is short enough for [MaxSocketPath].
 func ListenLocal(dir, name string) (net.Listener, error) {
-	path := filepath.Join(dir, name)
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("cannot create the socket %q: its path, %s, has %d bytes, "+
-			"and at most %d are accepted; give a shorter --temp-dir", name, path, len(path), maxSocketPath)
-	}
-	listener, err := net.Listen("unix", path)
+	listener, err := net.Listen("unix", filepath.Join(dir, name))
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the socket %q: %w", name, err)
 	}

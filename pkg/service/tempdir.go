@@ -19,6 +19,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -29,11 +30,15 @@ type TempDir struct {
 	log       *zap.Logger
 	timeout   time.Duration // time limit for creating the directory, because its disk may hang
 	contexts  Contexts
+	// NoSockets makes [TempDir.EnsureSocketDir] fail, for simulations without sockets.
+	NoSockets bool
 
 	credentialsMu sync.Mutex // locked before mu; held during disk access, which may hang
 
 	mu  sync.Mutex
 	dir string // removed at the end; guarded by mu
+	// linkDir contains a short link to dir, if that was needed; removed too; guarded by mu
+	linkDir string
 	// directory created by [TempDir.WriteCredentials] for its files, if any; removed too; guarded by
 	// mu
 	keysDir string
@@ -50,9 +55,26 @@ func NewTempDir(in string, within time.Duration, owned func(dir string), log *za
 }
 
 // EnsureDir returns the directory. The first call creates it.
-func (p *TempDir) EnsureDir() (string, error) {
+func (p *TempDir) EnsureDir() (string, error) { return p.ensure(&p.dir, p.createDir) }
+
+// createDir creates the directory.
+func (p *TempDir) createDir() (string, error) {
+	made, err := os.MkdirTemp(p.parent, "bu-")
+	if err != nil {
+		return "", err
+	}
+	if exposure := signal.ExposureAbove(made); exposure.Reason != "" {
+		p.log.Warn("other users could replace this node's temporary files: "+exposure.Reason,
+			zap.String("to mend it", exposure.Remedy+", or give another --temp-dir"))
+	}
+	return made, nil
+}
+
+// ensure returns the directory at path, which the first call creates within the time limit. It
+// returns an empty path if the daemon is ending.
+func (p *TempDir) ensure(path *string, create func() (string, error)) (string, error) {
 	p.mu.Lock()
-	dir := p.dir
+	dir := *path
 	p.mu.Unlock()
 	if dir != "" {
 		return dir, nil
@@ -60,25 +82,88 @@ func (p *TempDir) EnsureDir() (string, error) {
 	ctx, cancel := context.WithTimeoutCause(p.contexts.Run, p.timeout, health.ErrDeadline)
 	defer cancel()
 	return CallBounded(ctx, func() (string, error) {
-		made, err := os.MkdirTemp(p.parent, "bu-")
+		made, err := create()
 		if err != nil {
 			return "", err
-		}
-		if exposure := signal.ExposureAbove(made); exposure.Reason != "" {
-			p.log.Warn("other users could replace this node's temporary files: "+exposure.Reason,
-				zap.String("to mend it", exposure.Remedy+", or give another --temp-dir"))
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		// another call was faster, or the daemon is ending
-		if p.dir != "" || p.contexts.Teardown.Err() != nil {
-			go func() { _ = os.Remove(made) }()
-			return p.dir, nil
+		if *path != "" || p.contexts.Teardown.Err() != nil {
+			go func() { _ = os.RemoveAll(made) }()
+			return *path, nil
 		}
-		p.dir = made
+		*path = made
 		p.onCreated(made)
 		return made, nil
 	})
+}
+
+// maxSocketDir is the maximum length of a directory for the daemon's own sockets.
+const maxSocketDir = peerlink.MaxSocketPath - len("/meet")
+
+// EnsureSocketDir returns a path of the directory that is short enough for the daemon's sockets.
+func (p *TempDir) EnsureSocketDir() (string, error) {
+	if p.NoSockets {
+		return "", errors.New("cannot open sockets: they are disabled for this daemon")
+	}
+	return p.EnsureShortDir(maxSocketDir)
+}
+
+// ShortParents returns the directories in which [TempDir.EnsureShortDir] creates its link: the
+// first one that serves.
+func ShortParents() []string { return []string{"/tmp", "/dev/shm", "/var/tmp"} }
+
+// EnsureShortDir returns a path of the directory that has at most maxLen bytes, for sockets in it; 0
+// means any length. If the directory's own path is longer, the returned path is a link to it, in a
+// private directory of its own.
+func (p *TempDir) EnsureShortDir(maxLen int) (string, error) {
+	dir, err := p.EnsureDir()
+	if err != nil || maxLen == 0 || len(dir) <= maxLen {
+		return dir, err
+	}
+	linkDir, err := p.ensure(&p.linkDir, func() (string, error) { return p.createLinkDir(dir, maxLen) })
+	if err != nil || linkDir == "" {
+		return "", err
+	}
+	return filepath.Join(linkDir, linkName), nil
+}
+
+// linkName is the name of the link to the directory.
+const linkName = "t"
+
+// createLinkDir creates a private directory that contains a link to dir. The link's path has at
+// most maxLen bytes, and no other user can replace it.
+func (p *TempDir) createLinkDir(dir string, maxLen int) (string, error) {
+	target, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	var refused error
+	for _, parent := range ShortParents() {
+		made, err := os.MkdirTemp(parent, "bu-")
+		if err == nil {
+			link := filepath.Join(made, linkName)
+			exposure := signal.ExposureAbove(made)
+			switch {
+			case len(link) > maxLen:
+				err = fmt.Errorf("%s has more than %d bytes", link, maxLen)
+			case exposure.Reason != "":
+				err = errors.New(exposure.Reason)
+			default:
+				err = os.Symlink(target, link)
+			}
+			if err == nil {
+				p.log.Info("the path of the temporary directory is too long for sockets: they use a link to it",
+					zap.String("link", link), zap.String("dir", dir))
+				return made, nil
+			}
+			_ = os.RemoveAll(made)
+		}
+		refused = errors.Join(refused, err)
+	}
+	return "", fmt.Errorf("cannot create a short path for sockets: %s has %d bytes, at most %d are accepted, and no link to it is possible (%w); "+
+		"give a shorter --temp-dir", dir, len(dir), maxLen, refused)
 }
 
 // WriteCredentials writes the credentials for the framework's cluster to files that only this
@@ -171,9 +256,9 @@ func (p *TempDir) CredentialEnv() map[string]string {
 // little time is left. If the disk hangs, Remove gives up.
 func (p *TempDir) Remove(hurried, keep bool) {
 	p.mu.Lock()
-	dirs := []string{p.keysDir, p.dir}
+	dirs := []string{p.keysDir, p.linkDir, p.dir}
 	if keep && p.dir != "" {
-		dirs = append(p.keyFiles, p.keysDir)
+		dirs = append(p.keyFiles, p.keysDir, p.linkDir)
 		p.log.Warn("kept the temporary directory of this node (--clean)", zap.String("dir", p.dir))
 	}
 	dirs = slices.DeleteFunc(dirs, func(path string) bool { return path == "" })

@@ -169,3 +169,68 @@ func TestTempDirOfAProject(t *testing.T) {
 		}
 	}
 }
+
+// TestShortDir verifies that a path of the directory is short enough for sockets, that it leads to
+// the same directory, and that nothing remains.
+func TestShortDir(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		more, max int
+		link      bool
+	}{
+		{"any length", 200, 0, false},
+		{"short enough", 0, 107, false},
+		{"too long", 200, 102, true},
+		{"too long for a framework", 40, 41, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := filepath.Join(t.TempDir(), strings.Repeat("x", tc.more))
+			if err := os.MkdirAll(in, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var owned []string
+			core, logs := observer.New(zap.InfoLevel)
+			p := NewTempDir(in, time.Minute, func(dir string) { owned = append(owned, dir) }, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
+			dir, err := p.EnsureDir()
+			if err != nil {
+				t.Fatal(err)
+			}
+			short, err := p.EnsureShortDir(tc.max)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := p.EnsureShortDir(tc.max)
+			if err != nil || again != short || (short != dir) != tc.link || tc.max > 0 && len(short) > tc.max {
+				t.Errorf("%s, then %s (%v) for %s", short, again, err, dir)
+			}
+			if to, err := filepath.EvalSymlinks(short); err != nil || to != dir {
+				t.Errorf("%s leads to %s (%v), want %s", short, to, err, dir)
+			}
+			if want := map[bool]int{false: 1, true: 2}[tc.link]; len(owned) != want || logs.Len() != want-1 {
+				t.Errorf("the guard removes %q; the log has %v", owned, logs.All())
+			}
+			if info, err := os.Stat(filepath.Dir(short)); tc.link && (err != nil || info.Mode().Perm() != 0o700) {
+				t.Errorf("the link's directory: %v (%v)", info.Mode(), err)
+			}
+			p.Remove(false, tc.link) // a directory that is kept needs no link
+			for _, path := range owned {
+				if _, err := os.Lstat(path); (err == nil) != (tc.link && path == dir) {
+					t.Errorf("%s: %v", path, err)
+				}
+			}
+		})
+	}
+}
+
+// TestNoShortDir verifies that the limit is reported if no link can be short enough, and that a
+// daemon without sockets opens none.
+func TestNoShortDir(t *testing.T) {
+	p := NewTempDir(t.TempDir(), time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	if dir, err := p.EnsureShortDir(3); err == nil || !strings.Contains(err.Error(), "at most 3 are accepted") {
+		t.Errorf("%s, %v", dir, err)
+	}
+	p.NoSockets = true
+	if dir, err := p.EnsureSocketDir(); err == nil {
+		t.Errorf("%s is for sockets", dir)
+	}
+}

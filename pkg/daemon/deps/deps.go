@@ -86,10 +86,12 @@ func (s Set) NewChildStarter() (process.Starter, error) {
 	return super.AsStarter(), nil
 }
 
-// SimHooks replaces a node and the processes of ranks in a simulation. The zero value means no
+// SimHooks replaces a node, its sockets and the processes of ranks in a simulation. The zero value means no
 // simulation.
 type SimHooks struct {
-	Node affinity.Node
+	// NoSockets makes the daemon open no sockets for programs of the node.
+	NoSockets bool
+	Node      affinity.Node
 	// runs until ctx ends
 	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
 }

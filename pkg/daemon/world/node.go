@@ -49,8 +49,8 @@ type Config struct {
 	Background func(task func(ctx context.Context))
 	Trail      *eventlog.EventLog
 	Log        *zap.Logger
-	// PrivateDir returns a directory on this node that only this user can access.
-	PrivateDir     func() (string, error)
+	// SocketDir returns a directory for sockets on this node that only this user can access.
+	SocketDir      func() (string, error)
 	RendezvousLink RendezvousLink
 }
 
@@ -94,7 +94,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},
-	}, cfg.PrivateDir, cfg.Background)
+	}, cfg.SocketDir, cfg.Background)
 	n.mpi = pmi.NewNode(n.rendezvous, cfg.NodeIndex, n)
 	if !cfg.World.GoOn {
 		n.mpi.FailureDelay = failureDelay

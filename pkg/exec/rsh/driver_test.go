@@ -116,6 +116,7 @@ func TestOutside(t *testing.T) {
 
 func TestNoPrivateDirectory(t *testing.T) {
 	n := &Node{PrivateDir: func() (string, error) { return "/nowhere", os.ErrNotExist }}
+	n.SocketDir = n.PrivateDir
 	n.Log = zap.NewNop()
 	if set := n.PrepareDriver(DriverInfo{Hosts: []string{"n0"}, Slots: 1}, nil); set != nil || n.SocketPath() != "" {
 		t.Errorf("it is told %q, and of a socket %q", set, n.SocketPath())

@@ -69,6 +69,7 @@ func raise(t testing.TB) *stage {
 	for rank := range 4 {
 		dir := t.TempDir()
 		node := &Node{PrivateDir: func() (string, error) { return dir, nil }}
+		node.SocketDir = node.PrivateDir
 		node.Go, node.Log = background, zap.NewNop()
 		node.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 			// The environment of keepers.

@@ -22,6 +22,8 @@ type Node struct {
 	exec.Daemon
 	// PrivateDir returns a directory that only this user can access. The first call makes it.
 	PrivateDir func() (string, error)
+	// SocketDir returns a path of that directory which is short enough for sockets.
+	SocketDir func() (string, error)
 	// Dial opens an additional connection to the head. It is nil on the head.
 	Dial    func(ctx context.Context) (Conn, error)
 	Environ []string // the daemon's environment
@@ -36,7 +38,7 @@ type Node struct {
 // failed, it returns an empty string.
 func (n *Node) SocketPath() string {
 	n.listenOnce.Do(func() {
-		dir, err := n.PrivateDir()
+		dir, err := n.SocketDir()
 		var listener net.Listener
 		if err == nil {
 			listener, err = peerlink.ListenLocal(dir, "rsh")

@@ -21,9 +21,6 @@ const resourcesFlag = "--resources"
 // them, so that neither two jobs nor two raylets on one host conflict.
 func (r Cluster) startArgv(node framework.Node, place framework.Arguments, args []string) ([]string, error) {
 	extra, err := parseUserFlags(args, place.HasFlag("--head"))
-	if err == nil {
-		err = checkSocketPath(node.TempDir)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,12 +128,6 @@ func parseUserFlags(args []string, head bool) (framework.Arguments, error) {
 	return extra, err
 }
 
-// checkSocketPath returns an error if the paths of Ray's sockets in dir would exceed the maximum of
-// 107 bytes. Another start in the same directory adds numbers to them.
-func checkSocketPath(dir string) error {
-	const longest, below = 107, "/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9"
-	if limit := longest - len(below); len(dir) > limit {
-		return fmt.Errorf("cannot use %s for Ray's sockets: the path has %d bytes, and at most %d are accepted; give a shorter --temp-dir", dir, len(dir), limit)
-	}
-	return nil
-}
+// maxTempDir is the maximum length of the directory for Ray's files: a socket's path has at most 107
+// bytes. Another start in the same directory adds numbers to the names of the sockets.
+const maxTempDir = 107 - len("/session_2006-01-02_15-04-05_000000_4194304/sockets/plasma_store.9")

@@ -53,7 +53,7 @@ const minTasks = 128
 // Traits describes Ray's program, ports, object store and logs. Its nodes do not know their index.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		ReplaceableNodes: true, VersionCommand: []string{r.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks,
+		ReplaceableNodes: true, VersionCommand: []string{r.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
 		ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", LogsProgram: "Ray's own logs",
 		AdviseDriver: r.adviseDriver,
 	}

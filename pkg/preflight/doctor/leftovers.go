@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
 )
 
 // guardVariable is the environment variable that marks child processes of daemons: see pkg/process.
@@ -30,12 +31,18 @@ type userProcess struct {
 // that contains /proc and /dev/shm.
 func scanLeftovers(root, tempDir string, user int) Leftovers {
 	all := listProcesses(filepath.Join("/", root, "proc"), user)
-	shm, tempDir := filepath.Join("/", root, "dev/shm"), filepath.Clean(tempDir)
+	shm := filepath.Join("/", root, "dev/shm")
+	parents := []string{filepath.Clean(tempDir)}
+	for _, dir := range service.ShortParents() {
+		if dir = filepath.Join("/", root, dir); !slices.Contains(parents, dir) {
+			parents = append(parents, dir)
+		}
+	}
 	// texts with a path in these directories; filtered because there may be thousands of files
 	var uses []string
 	for _, p := range all {
 		for _, text := range p.pathTexts {
-			if strings.Contains(text, shm) || strings.Contains(text, tempDir) {
+			if strings.Contains(text, shm) || slices.ContainsFunc(parents, func(dir string) bool { return strings.Contains(text, dir) }) {
 				uses = append(uses, text)
 			}
 		}
@@ -50,11 +57,13 @@ func scanLeftovers(root, tempDir string, user int) Leftovers {
 			l.Shm = append(l.Shm, file)
 		}
 	}
-	entries, _ := os.ReadDir(tempDir)
-	for _, entry := range entries {
-		path := filepath.Join(tempDir, entry.Name())
-		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user) && !used(path) {
-			l.Temp = append(l.Temp, path)
+	for _, dir := range parents {
+		entries, _ := os.ReadDir(dir)
+		for _, entry := range entries {
+			path := filepath.Join(dir, entry.Name())
+			if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user) && !used(path) {
+				l.Temp = append(l.Temp, path)
+			}
 		}
 	}
 	return l

@@ -86,7 +86,11 @@ func TestLeftovers(t *testing.T) {
 	write(t, filepath.Join(root, "dev/shm/old"), "1234")
 	write(t, filepath.Join(root, "dev/shm/used"), "1234")
 	write(t, filepath.Join(root, "proc/7/maps"), "7f00-7f01 rw-s "+filepath.Join(root, "dev/shm/used")+"\n")
-	want := Leftovers{Shm: []File{{filepath.Join(root, "dev/shm/old"), 4}}, Temp: []string{filepath.Join(temp, "bu-old")}}
+	link := filepath.Join(root, "tmp/bu-link") // the short path of a long one
+	if err := os.MkdirAll(link, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := Leftovers{Shm: []File{{filepath.Join(root, "dev/shm/old"), 4}}, Temp: []string{filepath.Join(temp, "bu-old"), link}}
 	if diff := cmp.Diff(want, scanLeftovers(root, temp, os.Geteuid())); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
