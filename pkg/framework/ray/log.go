@@ -5,30 +5,58 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// logPatterns are the logs of a session that explain a failed start. ray start itself only reports
-// a timeout.
-var logPatterns = []string{"gcs_server*.err", "raylet*.err", "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log", "ray_client_server*.err"}
-
 // failureLines returns the last lines about a failure from the logs below a node's temporary
-// directory, at most a handful, each with its log's name. They may belong to an earlier start in
-// the same directory.
+// directory, at most a handful, each with its log's name. ray start itself only reports a timeout.
+// The lines may belong to an earlier start in the same directory.
 func failureLines(tempDir string) []string {
-	const most, shown = 8, 300
-	var signs []string
-	for _, pattern := range logPatterns {
+	const most = 8
+	find := func(choose func(log string, text []byte) []string, patterns ...string) (lines []string) {
+		return sessionLines(tempDir, patterns, choose)
+	}
+	plain := func(_ string, text []byte) []string { return findFailureLines(text) }
+	lines := find(plain, "gcs_server*.err")
+	raylet := find(plain, "raylet*.err")
+	if len(raylet) == 0 {
+		raylet = find(func(_ string, text []byte) []string { return findEndReason(text) }, "raylet*.out")
+	}
+	// A raylet ends if an agent of it fails, but then it names the agent.
+	outlived := false
+	agents := find(func(log string, text []byte) []string {
+		isLater := bytes.Contains(text, []byte(rayletGoneMessage))
+		outlived = outlived || isLater
+		name, _, _ := strings.Cut(log, ".")
+		if isLater || len(raylet) > 0 && !strings.Contains(strings.Join(raylet, "\n"), name) {
+			return nil
+		}
+		return findFailureLines(text)
+	}, "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log")
+	if outlived && len(raylet) == 0 {
+		raylet = find(func(_ string, text []byte) []string { return describeSilentEnd(text) }, "raylet*.out")
+	}
+	lines = slices.Concat(lines, raylet, agents, find(plain, "ray_client_server*.err"))
+	return lines[max(0, len(lines)-most):]
+}
+
+// sessionLines returns the lines that choose selects from the ends of a session's logs, each with its
+// log's name.
+func sessionLines(tempDir string, patterns []string, choose func(log string, text []byte) []string) (lines []string) {
+	const shown = 300
+	for _, pattern := range patterns {
 		// the pattern is a constant
 		logs, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "logs", pattern))
 		for _, log := range logs {
-			for _, line := range findFailureLines(readFileEnd(log)) {
-				signs = append(signs, filepath.Base(log)+": "+truncateText(line, shown))
+			name := filepath.Base(log)
+			for _, line := range choose(name, readFileEnd(log)) {
+				lines = append(lines, name+": "+truncateText(line, shown))
 			}
 		}
 	}
-	return signs[max(0, len(signs)-most):]
+	return lines
 }
 
 // readFileEnd returns the end of a file, or nothing if it cannot be read.
@@ -51,6 +79,38 @@ func readFileEnd(path string) []byte {
 // nothing: see python/ray/dashboard/modules/event/event_agent.py of Ray 2.60.
 const noDashboardMessage = "Dashboard http address not found"
 
+// rayletGoneMessage occurs in the log of an agent that has lived longer than its raylet: see
+// python/ray/_private/process_watcher.py of Ray 2.60.
+const rayletGoneMessage = "The parent is dead"
+
+// endReasonPrefix begins the line in which a raylet says why it ends.
+const endReasonPrefix = "reason_message: "
+
+// findEndReason returns the reason that a raylet gives for its end, which is not logged as an error.
+func findEndReason(text []byte) []string {
+	for line := range bytes.Lines(text) {
+		if reason, is := strings.CutPrefix(strings.TrimSpace(string(line)), endReasonPrefix); is {
+			return []string{endReasonPrefix + reason}
+		}
+	}
+	return nil
+}
+
+// describeSilentEnd describes the end of a raylet that has logged no reason.
+func describeSilentEnd(text []byte) []string {
+	last := ""
+	for line := range bytes.Lines(text) {
+		if line := strings.TrimSpace(string(line)); line != "" && !strings.Contains(line, "[state-dump]") {
+			last = line
+		}
+	}
+	return []string{"no reason, as after SIGKILL (by a user or the OOM killer); its last line: " + last}
+}
+
+// stackFramePattern matches a line of a stack trace after a signal, whose first line names the
+// signal.
+var stackFramePattern = regexp.MustCompile(`logging\.cc:\d+: +(PC: )?@ `)
+
 // findFailureLines returns the lines of a log with a fatal error or an error of Ray's C++ parts, or
 // the end of a Python traceback; the last one of each kind.
 func findFailureLines(text []byte) []string {
@@ -59,7 +119,7 @@ func findFailureLines(text []byte) []string {
 	for part := range bytes.Lines(text) {
 		line := strings.TrimRight(string(part[:min(len(part), longest)]), "\r\n")
 		switch {
-		case strings.Contains(line, noDashboardMessage):
+		case strings.Contains(line, noDashboardMessage), stackFramePattern.MatchString(line):
 		case strings.HasPrefix(line, "[") && strings.Contains(truncateText(line, 60), " C "):
 			fatal = line
 			// Ray's preamble would fill the line.

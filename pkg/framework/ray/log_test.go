@@ -3,6 +3,7 @@ package ray
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ func withLogs(t *testing.T, session string, logs ...string) string {
 	for _, log := range logs {
 		text, err := os.ReadFile(filepath.Join("testdata", "ray-2.60.0-logs", log))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "logs", log), text, 0o600)
+			err = os.WriteFile(filepath.Join(dir, "logs", filepath.Base(log)), text, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -58,6 +59,40 @@ func TestRaySigns(t *testing.T) {
 			}
 			if len(tc.want) > 0 && !isTransient(process.Exit{Code: 1}, got) {
 				t.Errorf("not taken for a failure in passing: %q", got)
+			}
+		})
+	}
+}
+
+// TestRayletEnds verifies that the end of a raylet is explained by its own log, and not by what an
+// agent that lived longer has logged.
+func TestRayletEnds(t *testing.T) {
+	for name, want := range map[string]string{
+		"crashed":      "raylet.err: [2026-11-27 02:18:54,641 E 8891 8891] (raylet) logging.cc:474: *** SIGSEGV received",
+		"terminated":   `raylet.out: reason_message: "received SIGTERM"`,
+		"killed":       "raylet.out: no reason, as after SIGKILL (by a user or the OOM killer); its last line: [2026-11-27 02:17:07,368 I",
+		"agent-killed": "raylet.err: [2026-11-27 02:23:59,653 E 21597 21622] (raylet) agent_manager.cc:87: The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent.",
+	} {
+		t.Run(name, func(t *testing.T) {
+			raylet := "raylet.out"
+			if name == "crashed" || name == "agent-killed" {
+				raylet = "raylet.err"
+			}
+			temp := withLogs(t, "session_1", filepath.Join(name, raylet), filepath.Join(name, "dashboard_agent.log"))
+			agent := filepath.Join(temp, "session_1", "logs", "dashboard_agent.log")
+			text, err := os.ReadFile(agent)
+			if err == nil {
+				err = os.WriteFile(agent, append([]byte("OSError: of the agent\n"), text...), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := failureLines(temp)
+			if len(got) == 0 || !strings.HasPrefix(got[0], want) {
+				t.Fatalf("got %q", got)
+			}
+			if of := slices.Contains(got, "dashboard_agent.log: OSError: of the agent"); of != (name == "agent-killed") || len(got) > 2 {
+				t.Errorf("got %q", got)
 			}
 		})
 	}
