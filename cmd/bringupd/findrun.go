@@ -11,14 +11,14 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/inspect/logs"
-	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // runArgHelp explains how a run can be named.
-const runArgHelp = "RUN is a run directory or the name of a run in the log directory. The default is the current run inside a job, and otherwise the newest run."
+const runArgHelp = "RUN is a run directory, the name of a run in the log directory, or the number of a job, of which the newest run is used. The default is the current run inside a job, and otherwise the newest run."
 
 // runSelector selects the run of a subcommand.
 type runSelector struct {
@@ -52,7 +52,7 @@ func (w *runSelector) findRun(ctx context.Context, args []string) (string, error
 	if err != nil {
 		return "", err
 	}
-	return timeline.FindRun(ctx, arg, logDir)
+	return runs.Find(ctx, arg, logDir)
 }
 
 // openedRun is a run directory that was opened from outside the job.
@@ -85,12 +85,13 @@ func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnd
 }
 
 // openNode opens the run that is selected by the arguments of a subcommand for a node and a run. A
-// single argument that is not a node index is a run if that exists, and otherwise a host.
+// single argument is a node if it is a word for logs or an index of a node in the default run, a
+// run or job if that exists, and otherwise a host.
 func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded bool) (node string, run openedRun, err error) {
 	switch {
 	case len(args) > 2:
 		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or log directory", len(args))
-	case len(args) == 2 || len(args) == 1 && isNodeArg(args[0]):
+	case len(args) == 2 || len(args) == 1 && (logs.IsKindWord(args[0]) || w.isNodeIndex(ctx, args[0])):
 		node, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
 		if _, err := w.findRun(ctx, args); err == nil {
@@ -121,10 +122,15 @@ func (w *runSelector) openFile(ctx context.Context, args []string) (node, file s
 	return args[0], args[1], run, err
 }
 
-// isNodeArg reports whether an argument cannot be a run.
-func isNodeArg(arg string) bool {
-	_, err := strconv.Atoi(arg)
-	return err == nil || logs.IsKindWord(arg)
+// isNodeIndex reports whether an argument is the index of a node in the default run, and not the
+// number of a job.
+func (w *runSelector) isNodeIndex(ctx context.Context, arg string) bool {
+	index, err := strconv.Atoi(arg)
+	if err != nil {
+		return false
+	}
+	run, err := w.openSelected(ctx, nil, false)
+	return err == nil && index < run.jobRecord.Size
 }
 
 // findNode returns the index and the host of a node that is given by either. The host is empty if
@@ -151,11 +157,11 @@ func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 }
 
-// runArgError reports an error of the argument, unless the file system has failed.
+// runArgError reports an error of the argument, unless the file system has failed; nil is ignored.
 func runArgError(err error) error {
 	var directory *signal.DirError
 	var stall *signal.StallError
-	if errors.As(err, &directory) || errors.As(err, &stall) {
+	if err == nil || errors.As(err, &directory) || errors.As(err, &stall) {
 		return err
 	}
 	return usageErrorf("%v", err)

@@ -46,13 +46,16 @@ func TestWhichRun(t *testing.T) {
 		{"a name beside that which it is in", []string{"BRINGUPD_RUN_DIR=" + filepath.Join(logs, "4710.0")}, []string{"4711.0"}},
 		{"a name, by a variable", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711.0"}},
 		{"a name, by a flag behind it", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"4711.0", "--log-dir", logs}},
+		{"a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711"}},
+		{"a job, by its log directory", nil, []string{filepath.Join(logs, "4711")}},
+		{"a component of a job", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711+1"}},
 		{"a name where the job was submitted", []string{"SLURM_SUBMIT_DIR=" + filepath.Dir(logs)}, []string{"4711.0"}},
 		{"the newest of a flag's log directory", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"--log-dir=" + logs}},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			touch(t, ".", "", "4711.0") // as Slurm's own output may be named
-			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"}, {"logs"}, {"exec"}, {"attach"}, {"stop"}} {
+			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"}, {"logs"}, {"exec"}, {"attach"}, {"stop"}, {"why"}} {
 				args := append(append([]string{}, by...), way.args...)
 				if by[0] == "exec" {
 					args = append(args, "--", "true")
@@ -87,6 +90,9 @@ func TestNodeOrRun(t *testing.T) {
 	}{
 		{"4711.0", "driven in " + dir},
 		{"driver 4711.0", "driven in " + dir},
+		{"4711", "driven in " + dir}, // not a node
+		{"driver 4711", "driven in " + dir},
+		{"1 4711", "worker 0"},
 		{"n0", "worker n0"},
 		{"n0 4711.0", "worker n0"},
 		{"n0 " + dir, "worker n0"},
@@ -107,7 +113,11 @@ func TestNodeOrRun(t *testing.T) {
 		})
 	}
 	refused(t, call(t, []string{logs}, "logs", "n7"), 64, `no node "n7"`, "a number of 0 to 1")
-	refused(t, call(t, []string{logs}, "logs", "a/b"), 64, "cannot find a run")
-	refused(t, call(t, nil, "logs", "n7"), 64, "cannot find a run", "n7")
+	refused(t, call(t, []string{logs}, "logs", "2"), 64, `no node "2"`, "a number of 0 to 1")
+	for _, args := range [][]string{{"status", "4"}, {"report", "4"}, {"logs", "driver", "4"}, {"exec", "4", "--", "true"}, {"attach", "0", "4"}, {"stop", "4"}, {"why", "4"}} {
+		refused(t, call(t, []string{logs}, args...), 64, "cannot find run 4 in "+filepath.Dir(dir)+": the newest runs there are 4711.0: give ")
+	}
+	refused(t, call(t, []string{logs}, "logs", "a/b"), 64, "cannot find run b in ")
+	refused(t, call(t, nil, "logs", "n7"), 64, "cannot find run n7 in ")
 	refused(t, call(t, []string{logs}, "attach", "1", dir, "more"), 64, "3 arguments")
 }

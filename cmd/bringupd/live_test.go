@@ -22,7 +22,7 @@ import (
 func TestAttachRun(t *testing.T) {
 	dir := runDir(t, 2, -1)
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "4711",
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launch: record.Launch{Launcher: "slurm", LaunchID: "4711"},
 	})
 	const want = "srun --overlap --jobid=4711 --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash\n"
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
@@ -48,14 +48,14 @@ func TestAttachRun(t *testing.T) {
 func TestAttachQuotes(t *testing.T) {
 	dir := runDir(t, 2, -1)
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J",
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launch: record.Launch{Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J"},
 	})
 	const want = `srun --overlap $'--jobid=$(touch x)\x1b[2J' --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash` + "\n"
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
 		t.Errorf("it prints %+v, want %s", got, want)
 	}
 	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launcher: "hosts",
+		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launch: record.Launch{Launcher: "hosts"},
 	})
 	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != "ssh -- node0001\n" {
 		t.Errorf("it prints %+v", got)

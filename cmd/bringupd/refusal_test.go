@@ -108,7 +108,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"stop without a run", []string{"stop"}, []string{"cannot select a run to stop: give its directory"}},
 		{"stop of two runs", []string{"stop", "a", "b"}, []string{"cannot use 2 runs: give one run directory"}},
 		{"stop with a driver", []string{"stop", "a", "--", "b"}, []string{"cannot stop", "without --"}},
-		{"stop of nothing", []string{"stop", "/nowhere/at/all"}, []string{"cannot find a run at /nowhere/at/all"}},
+		{"stop of nothing", []string{"stop", "/nowhere/at/all"}, []string{"cannot find run all in /nowhere/at: it does not exist"}},
 		{"stop with a flag", []string{"stop", "--now", "a"}, []string{"cannot use --now"}},
 		{"version of something", []string{"version", "x"}, []string{`cannot use "x"`}},
 		{"version with a driver", []string{"version", "--", "x"}, []string{"cannot use a driver"}},

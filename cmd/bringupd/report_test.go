@@ -30,7 +30,7 @@ func TestReportRefuses(t *testing.T) {
 	}{
 		{"two runs", []string{dir, dir}, []string{"cannot report 2 runs"}},
 		{"a format that is none", []string{dir, "--format=pdf"}, []string{"cannot use --format=pdf: give one of html, json, text, md, chrome-trace"}},
-		{"nothing there", []string{"nowhere"}, []string{"cannot find a run at ", "nowhere"}},
+		{"nothing there", []string{"nowhere"}, []string{"cannot find run nowhere in "}},
 		{"no run there", []string{t.TempDir()}, []string{"cannot find a run in "}},
 		{"a page into nowhere", []string{dir, "-o", "no/where.html"}, []string{"cannot write the report: ", "no/where.html", "-o"}},
 		{"the removed comparison", []string{dir, "--compare=nowhere"}, []string{

@@ -47,19 +47,13 @@ func (inv *invocation) statusCommand() *cli.Command {
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
 		Description: runArgHelp + " The command only reads the run directory. " +
 			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or gives no sign of life, " +
-			"3 if there is no such run, and 64 if the command line is wrong.",
+			"and 64 if there is no such run.",
 	}, setting.AssignCategory(outputHeading, own...), s.runStatus)
 }
 
 func (s *statusCmd) runStatus(args []string) error {
 	return s.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		err := s.showStatus(ctx, args)
-		if err == nil || setting.IsUsageError(err) || signal.IsStalled(err) || ctx.Err() != nil {
-			return err
-		}
-		s.printMessage("%v", err)
-		s.exitCode = timeline.ExitNoRun
-		return nil
+		return s.showStatus(ctx, args)
 	})
 }
 
@@ -68,11 +62,11 @@ func (s *statusCmd) showStatus(ctx context.Context, args []string) (err error) {
 	finding, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	if s.runPath, err = s.selector.findRun(finding, args); err != nil {
-		return err
+		return runArgError(err)
 	}
 	status, err := s.readStatus(ctx)
 	if err != nil {
-		return err
+		return runArgError(err)
 	}
 	show := s.statusWriter()
 	for {

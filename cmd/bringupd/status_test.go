@@ -152,8 +152,8 @@ func TestStatusCommand(t *testing.T) {
 			}
 		})
 	}
-	refused(t, call(t, nil, "status", filepath.Join(late, "nothing")), 3, "cannot find a run")
-	refused(t, call(t, nil, "status", t.TempDir()), 3, "cannot find a run")
+	refused(t, call(t, nil, "status", filepath.Join(late, "nothing")), 64, "cannot find run nothing in ")
+	refused(t, call(t, nil, "status", t.TempDir()), 64, "cannot find a run")
 	refused(t, call(t, nil, "status", "--wach", late), 64, "--watch")
 	refused(t, call(t, nil, "status", late, up), 64, "2 runs")
 	refused(t, call(t, nil, "status", "--", "ls"), 64, "driver")

@@ -103,7 +103,7 @@ func (h *head) openRunDirectory() error {
 	job := record.Job{
 		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
 		SandboxStep: h.cfg.Sandbox.Step, LinkAddresses: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
-		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
+		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(roles.EnvironmentOf(h.cfg.Environ))},
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has

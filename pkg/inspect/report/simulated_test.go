@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/simulate"
@@ -30,7 +31,7 @@ func simulated(t *testing.T, nodes int) *View {
 	if _, _, err := simulate.SimulateJob(ctx, room, cfg); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := timeline.FindRun(ctx, "", room.Path())
+	dir, err := runs.Find(ctx, "", room.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ type runReader struct {
 	unlistedProblems int        // number of problems that are not listed
 }
 
-// Read reads the run directory at dir, which FindRun has returned. It returns an error only if
+// Read reads the run directory at dir, which runs.Find has returned. It returns an error only if
 // there is no run directory, or if ctx ends. All else that cannot be read is listed in the run's
 // Problems.
 func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
@@ -77,7 +77,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 		return nil, err
 	}
 	if !slices.Contains(top.Names, signal.ControlDir) {
-		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.ControlDir, pathAdvice)
+		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: give the directory of a run", dir, signal.ControlDir)
 	}
 	r := &runReader{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
 	r.readAll(reader, top)

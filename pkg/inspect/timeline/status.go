@@ -31,7 +31,6 @@ const (
 	ExitGood       = 0 // the run is up, or has ended with code 0
 	ExitFailed     = 1
 	ExitInProgress = 2 // still in progress, or unknown because it gives no sign of life
-	ExitNoRun      = 3
 )
 
 // Status is the state of a run at one moment, as --json prints it. Its texts are short single lines

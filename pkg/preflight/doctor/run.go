@@ -73,10 +73,9 @@ type examiner struct {
 
 // Names that only an examination uses, in addition to those of a job.
 const (
-	runNameSuffix = "-doctor" // runNameSuffix of the run directory; steps and requeues never use it
-	pingName      = "ping"    // in Control: request for an immediate answer
-	pongState     = "pong"    // in Nodes: the answer
-	factState     = "facts"   // in Nodes: a factsRecord
+	pingName  = "ping"  // in Control: request for an immediate answer
+	pongState = "pong"  // in Nodes: the answer
+	factState = "facts" // in Nodes: a factsRecord
 )
 
 // factsRecord is the record in which a node publishes its facts.
@@ -124,7 +123,7 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 func (d *examiner) runLocation() signal.Location {
 	id := d.Identity
 	return signal.Location{
-		LogDir: d.LogDir, Run: id.RunName() + runNameSuffix, Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
+		LogDir: d.LogDir, Run: id.RunName() + roles.DoctorSuffix, Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
 	}
 }
 

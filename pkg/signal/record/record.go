@@ -44,9 +44,7 @@ type Job struct {
 	// Hosts are the hosts of all nodes in order, as a node list. It is empty if the launcher does not
 	// provide them.
 	Hosts string `json:"hosts,omitempty"`
-	// Launcher is the program that started the daemons, and LaunchID the job's name there.
-	Launcher string `json:"launcher,omitempty"`
-	LaunchID string `json:"launch_id,omitempty"`
+	Launch
 	// FileSystem is the file system of the log directory, as the head sees it.
 	FileSystem string `json:"share"`
 	// SandboxStep reports that the gate waits for sandboxes of another step.
@@ -56,6 +54,14 @@ type Job struct {
 	LinkAddresses []string `json:"lifeline,omitempty"`
 	// Plan is for observers outside of the job. It is nil if an older head made the
 	Plan *Plan `json:"plan,omitempty"`
+}
+
+// Launch has the program that started the daemons, and the job's names there.
+type Launch struct {
+	Launcher string `json:"launcher,omitempty"`
+	LaunchID string `json:"launch_id,omitempty"` // the name in the names of its runs
+	// LaunchAliases are other names, such as 50_1 for an element of a Slurm array.
+	LaunchAliases []string `json:"launch_aliases,omitempty"`
 }
 
 // Plan describes what the job will do. No daemon reads it.

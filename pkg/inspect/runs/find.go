@@ -1,0 +1,237 @@
+// Package runs finds the runs of a log directory from outside of the job.
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// maxNamedRuns is the maximum number of runs that a NoRunError lists.
+const maxNamedRuns = 5
+
+// NoRunError reports that a log directory does not contain the run that a user means.
+type NoRunError struct {
+	Name   string // of the run or its job; empty if any run was meant
+	LogDir string
+	// Newest has the newest runs in LogDir, the newest first. It is nil if LogDir does not exist.
+	Newest []string
+}
+
+// Error describes what was found, and what would be accepted.
+func (e *NoRunError) Error() string {
+	what := "a run"
+	if e.Name != "" {
+		what = "run " + e.Name
+	}
+	found := "it contains no run"
+	switch {
+	case e.Newest == nil:
+		found = "it does not exist"
+	case len(e.Newest) > 0:
+		found = "the newest runs there are " + strings.Join(e.Newest, ", ")
+	}
+	return fmt.Sprintf("cannot find %s in %s: %s: give a run, the number of its job, or another --log-dir", what, e.LogDir, found)
+}
+
+// Find returns the run directory that a user means by arg. It may be a run directory, a log
+// directory or its link "latest" (both mean the newest run), the name of a run in logDir, or the
+// launcher's name of a job, whose newest run is meant. An empty arg means the newest run in logDir.
+// A name is looked up in the working directory first. If there is no such run, the error is a
+// *NoRunError.
+func Find(ctx context.Context, arg, logDir string) (string, error) {
+	if arg == "" {
+		return findIn(ctx, logDir, "")
+	}
+	path, err := filepath.Abs(arg)
+	if err != nil {
+		return "", fmt.Errorf("cannot use %s: %v", arg, err)
+	}
+	parent, name := filepath.Dir(path), filepath.Base(path)
+	isName := arg == name
+	if isName && !isListed(ctx, parent, name) {
+		return findIn(ctx, logDir, name)
+	}
+	found, err := runAtOrBelow(ctx, parent, name)
+	if err == nil || ctx.Err() != nil {
+		return found, err
+	}
+	none, isMissing := errors.AsType[*NoRunError](err)
+	isEmpty := isMissing && none.LogDir == path // it is a directory without runs
+	switch {
+	case isName:
+		found, byName := findIn(ctx, logDir, name)
+		if byName == nil || !isEmpty {
+			return found, byName
+		}
+	case isMissing && !isEmpty:
+		return findIn(ctx, parent, name)
+	}
+	return "", err
+}
+
+// findIn returns the run directory in logDir of a run or job, or the newest one if name is empty.
+func findIn(ctx context.Context, logDir, name string) (string, error) {
+	folder, err := listLogDir(ctx, logDir)
+	if err != nil {
+		return "", noRun(err, &NoRunError{Name: name, LogDir: logDir})
+	}
+	if name == "" {
+		return newestIn(ctx, logDir, folder)
+	}
+	if name == signal.LatestLink || slices.Contains(folder.Names, name) {
+		if found, err := runAtOrBelow(ctx, logDir, name); err == nil {
+			return found, nil
+		}
+	}
+	if run := newestOfJob(ctx, logDir, folder.Names, roles.NormalizeJobName(name)); run != "" {
+		return filepath.Join(logDir, run), nil
+	}
+	all, err := runsByAge(ctx, logDir, folder)
+	if err != nil {
+		return "", err
+	}
+	if run := newestWithAlias(ctx, logDir, all, name); run != "" {
+		return filepath.Join(logDir, run), nil
+	}
+	if err := context.Cause(ctx); err != nil {
+		return "", fmt.Errorf("cannot find run %s in %s: %w", name, logDir, err)
+	}
+	return "", &NoRunError{Name: name, LogDir: logDir, Newest: append([]string{}, all[:min(len(all), maxNamedRuns)]...)}
+}
+
+// noRun returns none if err reports that a directory does not exist, and otherwise err.
+func noRun(err error, none *NoRunError) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return none
+	}
+	return err
+}
+
+// runAtOrBelow returns the directory of a name if it is a run directory, or the newest run in it if
+// it is a log directory. The link to the newest run means its log directory.
+func runAtOrBelow(ctx context.Context, parent, name string) (string, error) {
+	if name == signal.LatestLink {
+		return findIn(ctx, parent, "")
+	}
+	path := filepath.Join(parent, name)
+	folder, err := listLogDir(ctx, path)
+	switch {
+	case err != nil:
+		return "", noRun(err, &NoRunError{Name: name, LogDir: parent})
+	case isRunDirectory(folder):
+		return path, nil
+	}
+	return newestIn(ctx, path, folder)
+}
+
+// isListed reports whether a directory may contain a name. A client may cache for a while that a
+// name does not exist if it was looked up without a listing that shows it.
+func isListed(ctx context.Context, parent, name string) bool {
+	folder, err := listLogDir(ctx, parent)
+	return err != nil || name == signal.LatestLink || strings.HasPrefix(name, ".") || slices.Contains(folder.Names, name)
+}
+
+// listLogDir lists a directory.
+func listLogDir(ctx context.Context, path string) (*signal.DirSnapshot, error) {
+	reader, err := signal.OpenReader(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return reader.ListDir(ctx, "")
+}
+
+// isRunDirectory reports whether a directory is a run directory.
+func isRunDirectory(folder *signal.DirSnapshot) bool {
+	return slices.Contains(folder.Names, signal.ControlDir)
+}
+
+// isRun reports whether a name in the log directory is a run.
+func isRun(ctx context.Context, logDir, name string) bool {
+	run, err := listLogDir(ctx, filepath.Join(logDir, name))
+	return err == nil && isRunDirectory(run)
+}
+
+// newestIn returns the newest run directory in a log directory: the target of its link "latest" or,
+// without a valid link, the run that was changed last.
+func newestIn(ctx context.Context, logDir string, folder *signal.DirSnapshot) (string, error) {
+	if slices.Contains(folder.Names, signal.LatestLink) {
+		target, err := folder.ReadLink(ctx, signal.LatestLink)
+		if err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".") && isRun(ctx, logDir, target) {
+			return filepath.Join(logDir, target), nil
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return "", fmt.Errorf("cannot find the newest run in %s: %w", logDir, err)
+	}
+	all, err := folder.ListDirs(ctx)
+	if err != nil {
+		return "", err
+	}
+	at := slices.IndexFunc(all, func(name string) bool { return isRun(ctx, logDir, name) })
+	if at < 0 {
+		return "", &NoRunError{LogDir: logDir, Newest: []string{}}
+	}
+	return filepath.Join(logDir, all[at]), nil
+}
+
+// runsByAge returns the names of the run directories in a log directory, the one that was changed
+// last first.
+func runsByAge(ctx context.Context, logDir string, folder *signal.DirSnapshot) ([]string, error) {
+	all, err := folder.ListDirs(ctx)
+	return slices.DeleteFunc(all, func(name string) bool { return !isRun(ctx, logDir, name) }), err
+}
+
+// newestOfJob returns the newest run of a job among names, or an empty string if there is none.
+func newestOfJob(ctx context.Context, logDir string, names []string, job string) (newest string) {
+	var newestOrder []int
+	for _, name := range names {
+		order, is := roles.OrderInJob(name, job)
+		if is && (newest == "" || slices.Compare(order, newestOrder) > 0) && isRun(ctx, logDir, name) {
+			newest, newestOrder = name, order
+		}
+	}
+	return newest
+}
+
+// newestWithAlias returns the newest run of the job that has another name in the launcher, which is
+// in the job record of its runs, or an empty string if there is none. An array is its newest
+// element.
+func newestWithAlias(ctx context.Context, logDir string, runs []string, name string) string {
+	alias, step, isJob := roles.SplitSlurmJob(name)
+	if !isJob {
+		return ""
+	}
+	for _, run := range runs {
+		job, err := readJob(ctx, filepath.Join(logDir, run))
+		if err == nil && slices.ContainsFunc(job.LaunchAliases, func(known string) bool { return known == alias || strings.HasPrefix(known, alias+"_") }) {
+			return newestOfJob(ctx, logDir, runs, job.LaunchID+step)
+		}
+	}
+	return ""
+}
+
+// readJob reads the job record of a run.
+func readJob(ctx context.Context, runDir string) (job record.Job, err error) {
+	reader, err := signal.OpenReader(ctx, runDir)
+	if err != nil {
+		return job, err
+	}
+	control, err := reader.ListDir(ctx, signal.ControlDir)
+	if err == nil && !slices.Contains(control.Names, signal.NameJob) {
+		err = syscall.ENOENT
+	}
+	if err == nil {
+		_, err = control.ReadRecord(ctx, signal.NameJob, "", &job)
+	}
+	return job, err
+}
