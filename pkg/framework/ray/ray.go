@@ -226,13 +226,17 @@ func (r Cluster) newService(
 	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
 	interval, _ := time.ParseDuration(r.Logs) // 0 unless it is a duration
 	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
+	explain := func() []string { return failureLines(node.TempDir) }
+	if !place.HasFlag("--head") {
+		explain = func() []string { return append(at.versionLines(r.programName(), env), failureLines(node.TempDir)...) }
+	}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,
 		WarmCommand: func() []string { return warmCommand(r.programName(), env) },
 		WarmInput:   encodeStartOrder(argv, args, r.Ports > 0),
 		ExitDetection: framework.ExitDetection{
 			VitalProcesses: []string{"gcs_server", "raylet"}, // ray start checks them once a second
-			ExplainExit:    func() []string { return failureLines(node.TempDir) },
+			ExplainExit:    explain,
 			IsStopCommand:  isStopCommand,
 		},
 		CheckReady:       func(ctx context.Context) error { return withLogLines(look(at, ctx), node.TempDir) },
