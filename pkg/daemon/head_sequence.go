@@ -321,21 +321,20 @@ func (h *head) startHeadService(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		service, endpoint, err := h.cfg.Framework.HeadService(self)
-		if err != nil {
-			return health.NewFailure(health.ServiceDied, "%v", err)
-		}
-		h.endpoint = endpoint
 		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
-		if service != nil {
-			service.Env = h.childEnv(service.Env, h.launchPlace())
-			if err := h.children.StartService(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *health.Failure) { h.CancelRun(f) }); err != nil {
-				return err
+		h.endpoint, err = h.children.StartHeadService(ctx, func() (*framework.Service, framework.Endpoint, error) {
+			service, endpoint, err := h.cfg.Framework.HeadService(self)
+			if service != nil {
+				service.Env = h.childEnv(service.Env, h.launchPlace())
 			}
+			return service, endpoint, err
+		}, h.cfg.Times.Service, func(f *health.Failure) { h.CancelRun(f) })
+		if err != nil {
+			return err
 		}
 		h.progress.serviceUp.Store(true)
-		h.children.CheckOpenAccess(h.cfg.Framework, self, endpoint)
-		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: endpoint.Address, Env: endpoint.Env, Dashboard: endpoint.Dashboard}, false)
+		h.children.CheckOpenAccess(h.cfg.Framework, self, h.endpoint)
+		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: h.endpoint.Address, Env: h.endpoint.Env, Dashboard: h.endpoint.Dashboard}, false)
 	})
 }
 

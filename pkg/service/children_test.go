@@ -3,7 +3,9 @@ package service
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -431,5 +433,89 @@ func TestLargeLog(t *testing.T) {
 	}
 	if !slices.Equal(reported, []int64{4 << 10}) || log.size != 9<<10 {
 		t.Errorf("reported %d of %d bytes", reported, log.size)
+	}
+}
+
+// TestTakenPorts verifies that the holder of a service's port is named, also if it was faster than
+// the service, and that another port is used if the framework chooses one.
+func TestTakenPorts(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		later   bool // the port is taken after the start
+		choices bool // each description has another port
+		starts  int
+		ready   bool
+	}{
+		{"taken, and fixed", false, false, 0, false},
+		{"taken, and chosen", false, true, 1, true},
+		{"taken later, and fixed", true, false, 1, false},
+		{"taken later, and chosen", true, true, 2, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := children(t)
+			run, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.cfg.OnWriteError = func(error) {}
+			var tasks sync.WaitGroup
+			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(context.Background()) }) }
+			defer tasks.Wait() // for the end of the logs
+			c.OpenLogs(run, 0, 1, "n0")
+			ports, err := framework.FindFreePorts(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			take := func() {
+				holder, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				t.Cleanup(func() { _ = holder.Close() })
+			}
+			if !tc.later {
+				take()
+			}
+			at := t.TempDir()
+			taken, described := filepath.Join(at, "taken"), 0
+			taking := sync.OnceFunc(func() {
+				take()
+				_ = os.WriteFile(taken, nil, 0o600)
+			})
+			endpoint, err := c.StartHeadService(t.Context(), func() (*framework.Service, framework.Endpoint, error) {
+				port := ports[0]
+				if tc.choices {
+					port = ports[min(described, 1)]
+				}
+				described++
+				return &framework.Service{
+					Name: "ray head", MaxStarts: 3, Ports: []framework.Port{{Name: "its port", Number: port}}, Env: os.Environ(),
+					Argv: ShellCommand(fmt.Sprintf("echo >>%s/starts; [ %d = %d ] || exec sleep 1000; until [ -e %s ]; do sleep 0.01; done; exit 1", at, port, ports[0], taken)),
+					CheckReady: func(context.Context) error {
+						if port != ports[0] {
+							return nil
+						}
+						taking()
+						return errors.New("not yet")
+					},
+				}, framework.Endpoint{Address: strconv.Itoa(port)}, nil
+			}, ceiling, func(*health.Failure) {})
+			c.StopSelected(0, func(string) bool { return true })
+			if text, _ := os.ReadFile(filepath.Join(at, "starts")); strings.Count(string(text), "\n") != tc.starts {
+				t.Errorf("started %d times, want %d", strings.Count(string(text), "\n"), tc.starts)
+			}
+			if tc.ready {
+				if err != nil || endpoint.Address != strconv.Itoa(ports[1]) {
+					t.Errorf("the endpoint is %+v (%v), want port %d", endpoint, err, ports[1])
+				}
+				return
+			}
+			want := fmt.Sprintf("cannot start the ray head of n0: port %d (its port) is taken: port %d of 127.0.0.1 is held by pid %d (", ports[0], ports[0], os.Getpid())
+			if f := health.AsFailure(err); err == nil || !strings.HasPrefix(f.Message, want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		})
 	}
 }

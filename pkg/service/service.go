@@ -30,13 +30,32 @@ const fileReadTimeout = time.Second
 // calls onDeath when the service ends. A start that fails for a transient reason is repeated. The
 // error is a *health.Failure of the given kind, or the cause of ctx.
 func (c *Children) StartService(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
+	return c.startDescribed(ctx, func() (*framework.Service, error) { return service, nil }, kind, within, onDeath)
+}
+
+// StartHeadService starts the service that describe returns, as [Children.StartService] does, and
+// returns its endpoint. Each start has a new description, with other ports if the framework chooses
+// them. It does nothing if the service is nil.
+func (c *Children) StartHeadService(ctx context.Context, describe func() (*framework.Service, framework.Endpoint, error), within time.Duration, onDeath func(*health.Failure)) (endpoint framework.Endpoint, err error) {
+	err = c.startDescribed(ctx, func() (service *framework.Service, err error) {
+		if service, endpoint, err = describe(); err != nil {
+			return nil, health.NewFailure(health.ServiceDied, "%v", err)
+		}
+		return service, nil
+	}, health.ServiceDied, within, onDeath)
+	return endpoint, err
+}
+
+// startDescribed starts the service that describe returns before each start.
+func (c *Children) startDescribed(ctx context.Context, describe func() (*framework.Service, error), kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	service = c.withBoundedCalls(service)
+	service, err := describe()
 	for attempt := 1; ; attempt++ {
-		if err := c.checkPortsFree(service, kind); err != nil {
+		if err != nil || service == nil {
 			return err
 		}
+		service = c.withBoundedCalls(service)
 		child, f := c.attemptStart(ctx, service, kind, within)
 		if f == nil {
 			c.watchService(child, kind, service, onDeath)
@@ -49,8 +68,11 @@ func (c *Children) StartService(ctx context.Context, service *framework.Service,
 		if attempt >= service.MaxStarts || !f.retryable {
 			return f.Failure
 		}
+		if service, err = describe(); f.takenPort != 0 && service != nil && slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
+			return f.Failure // no other port is possible
+		}
 		c.cfg.Log.Warn("a start failed temporarily: trying again",
-			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.Message))
+			zap.Int("attempt", attempt), zap.String("what", f.Message))
 		if !ctxutil.SleepContext(ctx, time.Duration(attempt)*time.Second) {
 			return cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
 		}
@@ -100,10 +122,18 @@ func callInTime[T any](ctx context.Context, look func() T) T {
 type startFailure struct {
 	*health.Failure
 	retryable bool
+	takenPort int // the port that another process has, which is the reason; otherwise 0
+}
+
+func (f *startFailure) isTakenPort(port framework.Port) bool {
+	return port.Number <= f.takenPort && f.takenPort <= max(port.Number, port.LastNumber)
 }
 
 // attemptStart performs one start. It returns a nil failure if the service is ready.
 func (c *Children) attemptStart(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
+	if f := c.checkPortsFree(service, kind); f != nil {
+		return nil, f
+	}
 	// Record how the service must be handled at the end.
 	c.RegisterLogs(service)
 	c.mu.Lock()
@@ -132,9 +162,14 @@ func (c *Children) attemptStart(ctx context.Context, service *framework.Service,
 	}
 	exit := child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
 	if died {
+		// Another process may have been faster on a port that was free before the start.
+		if f := c.checkPortsFree(service, kind); f != nil && f.takenPort != 0 {
+			c.AddChildInfo(f.Failure, child)
+			return nil, f
+		}
 		f := health.NewFailure(kind, "the %s of %s died before it was ready: %s", service.Name, c.nodeName, exit)
 		transient := service.IsTransient != nil && service.IsTransient(exit, child.LastLines())
-		return nil, &startFailure{addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), transient}
+		return nil, &startFailure{Failure: addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), retryable: transient}
 	}
 	f := health.NewFailure(kind, "the %s of %s is not ready: %v", service.Name, c.nodeName, err)
 	if errors.Is(err, health.ErrDeadline) {
@@ -176,17 +211,20 @@ func servicePorts(service *framework.Service) []framework.Port {
 	return append(slices.Clip(service.Ports), framework.Port{Name: service.Name, Number: service.ReadyPort})
 }
 
-// checkPortsFree returns an error if another process already listens on a port of the service: its
+// checkPortsFree returns a failure if another process already listens on a port of the service: its
 // answer would be taken for the service's.
-func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind) error {
+func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind) *startFailure {
 	for _, port := range servicePorts(service) {
 		holders, err := health.FindListeners(port.Number, max(port.Number, port.LastNumber))
 		if err != nil {
-			return health.NewFailure(health.Internal, "%v", err)
+			return &startFailure{Failure: health.NewFailure(health.Internal, "%v", err)}
 		}
 		if len(holders) > 0 {
-			return health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
-				service.Name, c.nodeName, holders[0].Port, port.Name, holders[0])
+			return &startFailure{
+				Failure: health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
+					service.Name, c.nodeName, holders[0].Port, port.Name, holders[0]),
+				retryable: true, takenPort: holders[0].Port,
+			}
 		}
 	}
 	return nil
