@@ -55,6 +55,15 @@ func (w *runSelector) findRun(ctx context.Context, args []string) (string, error
 	return runs.Find(ctx, arg, logDir)
 }
 
+// awaitRun is like findRun, but waits for the run if it does not exist yet, and says so.
+func (w *runSelector) awaitRun(ctx context.Context, args []string, printMessage func(string, ...any)) (string, error) {
+	find := func(ctx context.Context) (string, error) { return w.findRun(ctx, args) }
+	path, err := runs.Await(ctx, find, func(none *runs.NoRunError) {
+		printMessage("waiting for %s in %s: %s", none.Wanted(), none.LogDir, none.Found())
+	})
+	return path, runArgError(err)
+}
+
 // openedRun is a run directory that was opened from outside the job.
 type openedRun struct {
 	*signal.Dir

@@ -14,10 +14,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // statusCmd is one execution of bringupd status.
@@ -27,18 +26,15 @@ type statusCmd struct {
 	keepWatching bool
 	asJSON       bool
 	isVerbose    bool
-
-	runPath          string        // of the run directory
-	lastSeen         string        // the variable part of a live run at the last poll
-	changedAt        time.Time     // when that changed last, by this machine's clock
-	lastPollDuration time.Duration // duration of the last poll
+	timeout      time.Duration
 }
 
 func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusCmd{invocation: inv}
 	own := setting.List{
 		s.selector.newLogDirSetting(),
-		setting.NewSwitch("watch", &s.keepWatching, "update until the run ends: the whole view on a terminal, otherwise only changes").ExcludeSources(setting.SourceVariable).WithShortName("w"),
+		setting.NewSwitch("watch", &s.keepWatching, "wait for the run, and update until it ends: the whole view on a terminal, otherwise only changes").ExcludeSources(setting.SourceVariable).WithShortName("w"),
+		setting.NewDuration("timeout", &s.timeout, "with --watch: end with 124 if the run has not ended by then; 0: never").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("json", &s.asJSON, "print JSON; with --watch, one line for each change").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(setting.SourceVariable).WithShortName("v"),
 	}
@@ -47,86 +43,44 @@ func (inv *invocation) statusCommand() *cli.Command {
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
 		Description: runArgHelp + " The command only reads the run directory. " +
 			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or gives no sign of life, " +
-			"and 64 if there is no such run.",
+			"64 if there is no such run, and 124 after --timeout.",
 	}, setting.AssignCategory(outputHeading, own...), s.runStatus)
 }
 
 func (s *statusCmd) runStatus(args []string) error {
-	return s.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		return s.showStatus(ctx, args)
+	if s.timeout > 0 && !s.keepWatching {
+		return usageErrorf("cannot use --timeout without --watch: the command does not wait")
+	}
+	return s.withTimeout(s.timeout, func(ctx context.Context) error {
+		path, err := s.findStatusRun(ctx, args)
+		if err != nil {
+			return err
+		}
+		observer := runs.Observer{Path: path, Verbose: s.isVerbose}
+		first, err := observer.ReadStatus(ctx)
+		if err != nil {
+			return runArgError(err)
+		}
+		if s.keepWatching && len(args) == 0 && first.Over() {
+			s.printMessage("run %s has already ended; to wait for a job that has not started yet, give its number: bringupd status -w JOB", first.Run)
+		}
+		show := s.statusWriter()
+		return observer.Watch(ctx, first, func(status timeline.Status) error {
+			s.exitCode = status.Code
+			return show(status)
+		}, func(status timeline.Status) bool { return !s.keepWatching || status.Over() })
 	})
 }
 
-// showStatus shows the status of the run, once or until it is over.
-func (s *statusCmd) showStatus(ctx context.Context, args []string) (err error) {
-	finding, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	if s.runPath, err = s.selector.findRun(finding, args); err != nil {
-		return runArgError(err)
+// findStatusRun returns the selected run directory. With --watch it waits for it.
+func (s *statusCmd) findStatusRun(ctx context.Context, args []string) (string, error) {
+	if s.keepWatching {
+		return s.selector.awaitRun(ctx, args, s.printMessage)
 	}
-	status, err := s.readStatus(ctx)
-	if err != nil {
-		return runArgError(err)
-	}
-	show := s.statusWriter()
-	for {
-		s.exitCode = status.Code
-		if err := show(status); err != nil || !s.keepWatching || status.Over() {
-			return err
-		}
-		if !ctxutil.SleepContext(ctx, max(minPollInterval, 10*s.lastPollDuration)) {
-			return context.Cause(ctx)
-		}
-		next, err := s.readStatus(ctx)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil { // the error may be temporary
-			next = status
-			next.Problems = []string{err.Error()}
-		}
-		status = next
-	}
-}
-
-// minPollInterval is the interval between two polls: as often as people can read, and at most a
-// tenth of the time.
-const minPollInterval = time.Second
-
-// maxFullReadNodes is the number of nodes from which on only the head's timeline is read.
-const maxFullReadNodes = 256
-
-// readStatus reads the run.
-func (s *statusCmd) readStatus(ctx context.Context) (status timeline.Status, err error) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
-	began := time.Now()
-	run, err := timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.DepthQuick})
-	if err == nil && run.Size() <= maxFullReadNodes {
-		run, err = timeline.Read(ctx, s.runPath, timeline.Options{Depth: timeline.DepthFull})
-	}
-	if err != nil {
-		return status, err
-	}
-	look := timeline.Observation{Now: time.Now(), Verbose: s.isVerbose}
-	if look.LastSign, err = signal.LastChangeTime(ctx, s.runPath); err != nil {
-		run.Problems = append(run.Problems, err.Error())
-	}
-	s.lastPollDuration = time.Since(began)
-	look.Unchanged = s.unchangedFor(run, look)
-	return timeline.SummarizeRun(run, look), nil
-}
-
-// unchangedFor returns the time since the last change.
-func (s *statusCmd) unchangedFor(run *timeline.Run, look timeline.Observation) time.Duration {
-	signs := []int64{look.LastSign.UnixNano(), run.Control.Heartbeat, int64(len(run.Events))}
-	for i := range run.Nodes {
-		signs = append(signs, run.Nodes[i].Heartbeat, int64(len(run.Nodes[i].States)))
-	}
-	if seen := fmt.Sprint(signs); seen != s.lastSeen {
-		s.lastSeen, s.changedAt = seen, time.Now()
-	}
-	return time.Since(s.changedAt)
+	path, err := s.selector.findRun(ctx, args)
+	return path, runArgError(err)
 }
 
 // statusWriter returns a function that shows a status, and remembers what it has shown.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -156,6 +157,7 @@ func TestStatusCommand(t *testing.T) {
 	refused(t, call(t, nil, "status", t.TempDir()), 64, "cannot find a run")
 	refused(t, call(t, nil, "status", "--wach", late), 64, "--watch")
 	refused(t, call(t, nil, "status", late, up), 64, "2 runs")
+	refused(t, call(t, nil, "status", late, "--timeout=1s"), 64, "without --watch")
 	refused(t, call(t, nil, "status", "--", "ls"), 64, "driver")
 }
 
@@ -194,6 +196,29 @@ func TestStatusWatch(t *testing.T) {
 	}
 	if n := strings.Count(content(t, out.Name()), "1/2 ready"); n > 3 {
 		t.Errorf("the same is told %d times:\n%s", n, content(t, out.Name()))
+	}
+}
+
+// TestStatusAwaitsRun watches a run that appears later, beside an older one that has ended.
+func TestStatusAwaitsRun(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	logs, hidden := filepath.Dir(dir), filepath.Join(filepath.Dir(dir), ".new")
+	if err := os.Rename(endedRun(t, "4712.0"), hidden); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"BRINGUPD_LOG_DIR=" + logs}
+	got := call(t, env, "status", "-w", "--timeout=1100ms", "4712")
+	if want := "waiting for run 4712 in " + logs + ": the newest runs there are 4711.0\n"; got.code != 124 || got.out != "" ||
+		!strings.Contains(got.err, want) || !strings.Contains(got.err, "cannot wait for the run longer than 1.1s") {
+		t.Errorf("without the run it ended with %d: %q, %q", got.code, got.out, got.err)
+	}
+	if got := call(t, env, "status", "-w"); got.code != 0 || !strings.Contains(got.err, "run 4711.0 has already ended; to wait for a job") {
+		t.Errorf("the newest run, which has ended: %d: %q, %q", got.code, got.out, got.err)
+	}
+	timer := time.AfterFunc(200*time.Millisecond, func() { _ = os.Rename(hidden, filepath.Join(logs, "4712.0")) })
+	defer timer.Stop()
+	if got := call(t, env, "status", "-w", "--timeout=1m", "4712"); got.code != 0 || !strings.Contains(got.out, "FINISHED  4712.0") || !strings.Contains(got.err, "waiting for run 4712") {
+		t.Errorf("after the run has appeared it ended with %d: %q, %q", got.code, got.out, got.err)
 	}
 }
 
@@ -240,9 +265,9 @@ func TestFlagsFirst(t *testing.T) {
 
 // BenchmarkStatus measures one status of a run of 4096 nodes, one of which is late.
 func BenchmarkStatus(b *testing.B) {
-	s := &statusCmd{runPath: runDir(b, 4096, 17)}
+	s := runs.Observer{Path: runDir(b, 4096, 17)}
 	for b.Loop() {
-		status, err := s.readStatus(b.Context())
+		status, err := s.ReadStatus(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}

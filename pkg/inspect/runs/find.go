@@ -29,18 +29,27 @@ type NoRunError struct {
 
 // Error describes what was found, and what would be accepted.
 func (e *NoRunError) Error() string {
-	what := "a run"
-	if e.Name != "" {
-		what = "run " + e.Name
+	return fmt.Sprintf("cannot find %s in %s: %s: give a run, the number of its job, or another --log-dir", e.Wanted(), e.LogDir, e.Found())
+}
+
+// Wanted describes the run that the user means.
+func (e *NoRunError) Wanted() string {
+	if e.Name == "" {
+		return "a run"
 	}
-	found := "it contains no run"
+	return "run " + e.Name
+}
+
+// Found describes what the log directory contains.
+func (e *NoRunError) Found() string {
 	switch {
 	case e.Newest == nil:
-		found = "it does not exist"
-	case len(e.Newest) > 0:
-		found = "the newest runs there are " + strings.Join(e.Newest, ", ")
+		return "it does not exist"
+	case len(e.Newest) == 0:
+		return "it contains no run"
+	default:
+		return "the newest runs there are " + strings.Join(e.Newest, ", ")
 	}
-	return fmt.Sprintf("cannot find %s in %s: %s: give a run, the number of its job, or another --log-dir", what, e.LogDir, found)
 }
 
 // Find returns the run directory that a user means by arg. It may be a run directory, a log

@@ -2,9 +2,11 @@ package timeline
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -81,6 +83,8 @@ type nodeCounts struct {
 type statusTimes struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
+	// EndedAt is when the run ended, by the head's clock; nil if it is not over.
+	EndedAt *time.Time `json:"ended_at,omitempty"`
 }
 
 // driverInfo describes what runs on the nodes, and its dashboard.
@@ -199,7 +203,7 @@ func SummarizeRun(run *Run, look Observation) Status {
 	v := newStatusView(run, look.Now)
 	s := Status{
 		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), look.Now},
-		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate()}, driverInfo: driverInfo{Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks}, End: v.runEnd(), Problems: sanitizeAll(run.Problems),
+		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks}, End: v.runEnd(), Problems: sanitizeAll(run.Problems),
 	}
 	s.nodeCounts = nodeCounts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.countSteps(s.Over())
@@ -242,6 +246,27 @@ func (l Observation) evaluateSigns(after time.Duration, over bool) signsOfLife {
 	return signs
 }
 
+// minOldAge is the age of a run from which on its status begins with it.
+const minOldAge = time.Minute
+
+// Age returns how long ago the run ended, for people: "3 min 07 s", "4 days". It is empty if the run
+// is not over, or has just ended.
+func (s Status) Age() string {
+	if s.EndedAt == nil || s.At.Sub(*s.EndedAt) < minOldAge {
+		return ""
+	}
+	return FormatAge(s.At.Sub(*s.EndedAt))
+}
+
+// FormatAge formats the age of something that may be days old.
+func FormatAge(age time.Duration) string {
+	const day = 24 * time.Hour
+	if age < 2*day {
+		return textutil.BriefDuration(age.Truncate(time.Second))
+	}
+	return fmt.Sprintf("%d days", age/day)
+}
+
 // Over reports whether the run is over, so that there is nothing more to wait for.
 func (s Status) Over() bool { return s.State == StateFinished || s.State == StateFailed }
 
@@ -272,6 +297,18 @@ func (v *statusView) elapsedTime() time.Duration {
 		return 0
 	}
 	return max(0, v.now.Sub(v.start))
+}
+
+// endTime returns when the run ended, or nil if it is not over.
+func (v *statusView) endTime() *time.Time {
+	at := v.run.Control.Over.At
+	if v.run.Result != nil {
+		at = v.run.Result.WrittenAt
+	}
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 // timeToGate returns the time from the head's start until the gate opened; 0 if it is not known.

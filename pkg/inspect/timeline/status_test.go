@@ -249,6 +249,16 @@ func TestStatus(t *testing.T) {
 			only(run, 1, append(slices.Clone(upStates), record.StateDone)...)
 			return run
 		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
+		{"it has ended long ago", func() *Run {
+			run := open(up(2))
+			run.Result = &record.Result{Header: record.Header{WrittenAt: begin.Add(age - 3*time.Hour)}, Code: 0, Outcome: "driver", RunTimings: record.RunTimings{Duration: time.Minute}}
+			return run
+		}, 0, 0, []string{"FINISHED  4711.0  ended 3 h 00 min ago: code 0 (driver); took 1m0s\n"}, nil},
+		{"it has ended days ago, and nobody could write the result", func() *Run {
+			run := open(up(2))
+			run.Control.Drain, run.Control.Over = RecordTime{Exists: true}, RecordTime{Exists: true, At: begin.Add(age - 50*time.Hour)}
+			return run
+		}, 1, 0, []string{"FAILED  4711.0  ended 2 days ago: its result cannot be read"}, nil},
 		{"no clock tells", func() *Run {
 			run := up(4)
 			run.Job, run.Control = nil, Control{}

@@ -1,0 +1,116 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	// pollInterval is the minimum interval between two polls: as often as people can read. A poll takes
+	// at most a tenth of the time.
+	pollInterval = time.Second
+	// pollTimeout is the timeout of one poll of the shared file system.
+	pollTimeout = 30 * time.Second
+	// maxFullReadNodes is the number of nodes from which on only the head's timeline is read.
+	maxFullReadNodes = 256
+)
+
+var errPollTimeout = errors.New("timed out")
+
+// withPollTimeout returns a context with the timeout of one poll.
+func withPollTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, pollTimeout, errPollTimeout)
+}
+
+// Await calls find until the run exists, and returns its directory. If it does not exist at first,
+// Await calls onWait once, and waits until ctx ends; later errors of the file system may be
+// temporary.
+func Await(ctx context.Context, find func(context.Context) (string, error), onWait func(none *NoRunError)) (string, error) {
+	for isFirst := true; ; isFirst = false {
+		polling, cancel := withPollTimeout(ctx)
+		path, err := find(polling)
+		cancel()
+		none, isMissing := errors.AsType[*NoRunError](err)
+		if err == nil || isFirst && !isMissing {
+			return path, err
+		}
+		if isFirst {
+			onWait(none)
+		}
+		if !ctxutil.SleepContext(ctx, pollInterval) {
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// Observer reads the status of one run repeatedly. It is not safe for concurrent use.
+type Observer struct {
+	Path    string // of the run directory
+	Verbose bool   // include all nodes
+
+	lastSeen     string        // the variable part of a live run at the last poll
+	changedAt    time.Time     // when that changed last, by this machine's clock
+	pollDuration time.Duration // of the last poll
+}
+
+// ReadStatus reads the status of the run.
+func (o *Observer) ReadStatus(ctx context.Context) (status timeline.Status, err error) {
+	ctx, cancel := withPollTimeout(ctx)
+	defer cancel()
+	began := time.Now()
+	run, err := timeline.Read(ctx, o.Path, timeline.Options{Depth: timeline.DepthQuick})
+	if err == nil && run.Size() <= maxFullReadNodes {
+		run, err = timeline.Read(ctx, o.Path, timeline.Options{Depth: timeline.DepthFull})
+	}
+	if err != nil {
+		return status, err
+	}
+	seen := timeline.Observation{Now: time.Now(), Verbose: o.Verbose}
+	if seen.LastSign, err = signal.LastChangeTime(ctx, o.Path); err != nil {
+		run.Problems = append(run.Problems, err.Error())
+	}
+	o.pollDuration = time.Since(began)
+	seen.Unchanged = o.unchangedFor(run, seen)
+	return timeline.SummarizeRun(run, seen), nil
+}
+
+// unchangedFor returns the time since the last change.
+func (o *Observer) unchangedFor(run *timeline.Run, look timeline.Observation) time.Duration {
+	signs := []int64{look.LastSign.UnixNano(), run.Control.Heartbeat, int64(len(run.Events))}
+	for i := range run.Nodes {
+		signs = append(signs, run.Nodes[i].Heartbeat, int64(len(run.Nodes[i].States)))
+	}
+	if seen := fmt.Sprint(signs); seen != o.lastSeen {
+		o.lastSeen, o.changedAt = seen, time.Now()
+	}
+	return time.Since(o.changedAt)
+}
+
+// Watch calls show with the status of the run, which is first at first, until isDone reports that it
+// is enough, or ctx ends. Errors of later polls may be temporary, and are among the problems of the
+// status.
+func (o *Observer) Watch(ctx context.Context, first timeline.Status, show func(timeline.Status) error, isDone func(timeline.Status) bool) error {
+	for status := first; ; {
+		if err := show(status); err != nil || isDone(status) {
+			return err
+		}
+		if !ctxutil.SleepContext(ctx, max(pollInterval, 10*o.pollDuration)) {
+			return context.Cause(ctx)
+		}
+		next, err := o.ReadStatus(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			next = status
+			next.Problems = []string{err.Error()}
+		}
+		status = next
+	}
+}
