@@ -5,18 +5,19 @@ import (
 	"strings"
 )
 
-// markVariable is the environment variable that holds the marks of a child. It is a list, because a
-// daemon may be a child of another daemon, and both must recognise their processes.
-const markVariable = "BRINGUPD_GUARD"
+// MarkVariable is the environment variable that holds the marks of a child. It is a list, because a
+// daemon may be a child of another daemon, and both must recognise their processes. A process that
+// is no child must not have it.
+const MarkVariable = "BRINGUPD_GUARD"
 
 // withMark returns env with the mark added, for the start of a child. If a name occurs twice, the
 // last entry counts, as in os/exec. The mark is bound to the job that env names by one of the
 // variables in jobs.
 func withMark(env []string, mark string, jobs []string) []string {
-	if outer, found := LookupEnv(env, markVariable); found {
+	if outer, found := LookupEnv(env, MarkVariable); found {
 		mark = outer + "," + mark
 	}
-	return append(slices.Clip(env), markVariable+"="+mark+jobSuffix(env, jobs))
+	return append(slices.Clip(env), MarkVariable+"="+mark+jobSuffix(env, jobs))
 }
 
 // jobSuffix returns the suffix that binds a mark to the job named in env, such as
@@ -46,7 +47,7 @@ func LookupEnv(env []string, name string) (value string, found bool) {
 // another job than the one the environment names.
 func parseMarks(environ []byte) []string {
 	env := strings.Split(string(environ), "\x00")
-	list, found := LookupEnv(env, markVariable)
+	list, found := LookupEnv(env, MarkVariable)
 	if !found {
 		return nil
 	}

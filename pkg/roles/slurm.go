@@ -62,7 +62,7 @@ func slurmHints(job string) CommandHints {
 		},
 		JobGoneSign: "once squeue shows no such job", NoRequeueReason: noSlurmReason,
 		AttachShell: func(host string) []string {
-			return []string{"srun", "--overlap", "--jobid=" + job, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--pty", "bash"}
+			return []string{"srun", "--overlap", "--jobid=" + job, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--export=ALL", "--pty", "bash"}
 		},
 	}
 }
