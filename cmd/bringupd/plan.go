@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -77,4 +78,31 @@ func textNode(text string) *yaml.Node {
 		word.Style = yaml.DoubleQuotedStyle
 	}
 	return word
+}
+
+// givenFlags returns the settings of the job that are not defaults, as flags. It omits the run's
+// name, which is known, and hides secrets and the values of variables.
+func givenFlags(all setting.List) (flags []string) {
+	defaults := newOptions().daemonSettings()
+	for _, s := range all {
+		usual := defaults.FindSetting(s.Name)
+		if !s.IsSet() || !s.IsFileKey() || s.Name == "job-id" || usual == nil || reflect.DeepEqual(s.CurrentValue(), usual.CurrentValue()) {
+			continue
+		}
+		values, isList := s.CurrentValue().([]string)
+		if !isList {
+			values = []string{fmt.Sprint(s.CurrentValue())}
+		}
+		for _, value := range values {
+			switch name, _, isPair := strings.Cut(value, "="); {
+			case s.IsBoolFlag() && value == "true":
+				flags = append(flags, "--"+s.Name)
+				continue
+			case isPair && strings.HasPrefix(s.Placeholder, "NAME"):
+				value = name + "=…"
+			}
+			flags = append(flags, "--"+s.Name+"="+value)
+		}
+	}
+	return redact.RedactArgs(flags)
 }

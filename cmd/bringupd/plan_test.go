@@ -122,6 +122,39 @@ func TestDryRunHidesSecrets(t *testing.T) {
 	}
 }
 
+// TestRunRecordsItsCommand verifies that the status and the report of a run show the name of its
+// job, the settings that are not defaults, and the command of its driver, without secrets.
+func TestRunRecordsItsCommand(t *testing.T) {
+	t.Chdir(t.TempDir())
+	forget(t)
+	daemon := program(t, "--role=auto", "--log-dir=logs", "--gpu-check=off", "--setup-cmd=export HF_TOKEN=hidden1", "--driver-grace=10s", "--peer-timeout=20s",
+		"--check=host.*=off", "--check=net.*=warn", "--ranks-per-node=1", "--pmix=off", "--env=PLAIN=hidden2", "--verbose",
+		"--", "sh", "-c", "exit 0", "--lr=0.1", "--api-key=hidden3", "--token", "hidden4")
+	daemon.Env = append(daemon.Env, "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_NTASKS=1", "SLURM_NNODES=1", "SLURM_PROCID=0", "SLURM_LOCALID=0",
+		"SLURM_STEP_NODELIST=node0000", "SLURMD_NODENAME=node0000", "SLURM_STEP_TASKS_PER_NODE=1", "SLURM_JOB_NAME=train-7b")
+	if out, err := daemon.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const (
+		command = `sh -c 'exit 0' --lr=0.1 '--api-key=…' --token '…'`
+		flags   = `--ranks-per-node=1 --log-dir=logs --verbose '--env=PLAIN=…' --pmix=off --gpu-check=off '--check=host.*=off' '--check=net.*=warn' --peer-timeout=20s '--setup-cmd=export HF_TOKEN=…'`
+	)
+	status := call(t, nil, "status", "logs")
+	if want := "\n  job: train-7b: bringupd " + flags + " -- " + command + "\n"; !strings.Contains(status.out, want) {
+		t.Errorf("the status is %swant %s", status.out, want)
+	}
+	text := call(t, nil, "report", "--format=text", "logs")
+	for _, want := range []string{"train-7b\n", command + "\n", flags + "\n"} {
+		if !strings.Contains(text.out, want) {
+			t.Errorf("the report lacks %s: %s", want, text.out)
+		}
+	}
+	all := text.out + status.out + call(t, nil, "status", "--json", "logs").out + call(t, nil, "report", "--format=json", "logs").out + contents(t, "logs/4711.0/control/job")
+	if strings.Contains(all, "hidden") {
+		t.Errorf("a secret is shown: %s", all)
+	}
+}
+
 func TestHelp(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, same := range [][][]string{

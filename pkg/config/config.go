@@ -43,6 +43,8 @@ type Process struct {
 	TempDir string
 	// Environ is the environment of the daemon, as NAME=VALUE.
 	Environ []string
+	// GivenFlags are the settings that are not defaults, as flags without secrets.
+	GivenFlags []string
 	// FirstStart is the start of the first attempt of this launch, as far as this process knows. The
 	// deadline is counted from there, or from the daemon's start if it is zero.
 	FirstStart time.Time

@@ -61,6 +61,7 @@ type Traits struct {
 	PrivatePrefixes []string
 
 	JobVariable       string // variable with the job's id
+	JobNameVariable   string // variable with the user's name of the job
 	RankVariable      string // variable with the daemon's index
 	HostVariable      string // variable with its own name of the node
 	GPUsVariable      string // variable with the number of GPUs on the node

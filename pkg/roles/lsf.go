@@ -20,7 +20,7 @@ var lsfLauncher = launcherSpec{
 	name: LauncherLSF,
 	traits: Traits{
 		NamesNodes: true, StarterProgram: "blaunch", PrivatePrefixes: []string{"LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_", "LSB_JOBPID", "LSB_JOBRES_", "LSF_PM_", "LS_JOBPID", "LS_EXEC_T"},
-		JobVariable: "LSB_JOBID", SubmitDirVariable: "LS_SUBCWD",
+		JobVariable: "LSB_JOBID", JobNameVariable: "LSB_JOBNAME", SubmitDirVariable: "LS_SUBCWD",
 	},
 	claimOf: func(env Environment, _ Overrides) claimLevel {
 		switch {

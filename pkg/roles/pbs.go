@@ -22,7 +22,7 @@ var pbsLauncher = launcherSpec{
 	name: LauncherPBS,
 	traits: Traits{
 		NamesNodes: true, StarterProgram: "pbsdsh", PrivatePrefixes: []string{"PBS_NODEFILE", "PBS_ENVIRONMENT", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "PBS_MOMPORT", "PBS_JOBCOOKIE"},
-		JobVariable: "PBS_JOBID", RankVariable: "PBS_NODENUM", SubmitDirVariable: "PBS_O_WORKDIR",
+		JobVariable: "PBS_JOBID", JobNameVariable: "PBS_JOBNAME", RankVariable: "PBS_NODENUM", SubmitDirVariable: "PBS_O_WORKDIR",
 	},
 	rankStarter: pbsStarter,
 	claimOf:     claimPBS, identifyDaemon: identifyPBS, commandHints: pbsHints,

@@ -24,7 +24,7 @@ var slurmLauncher = launcherSpec{
 	name: LauncherSlurm,
 	traits: Traits{
 		NamesNodes: true, HasSteps: true, PrivatePrefixes: slurmTaskPrefixes,
-		StarterProgram: "srun", JobVariable: "SLURM_JOB_ID", RankVariable: "SLURM_PROCID", HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE", SubmitDirVariable: "SLURM_SUBMIT_DIR",
+		StarterProgram: "srun", JobVariable: "SLURM_JOB_ID", JobNameVariable: "SLURM_JOB_NAME", RankVariable: "SLURM_PROCID", HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE", SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
 	rankStarter: slurmStarter,
 	claimOf:     claimSlurm, identifyDaemon: identifySlurm, commandHints: slurmHints,

@@ -6,10 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -115,6 +118,13 @@ func planService(who string, service *framework.Service, err error) []string {
 	return []string{fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " "))}
 }
 
+// The maximum lengths of published texts in characters. All nodes read them at the same moment.
+const (
+	maxPublishedCommand = 2000
+	maxPublishedFlag    = 500
+	maxPublishedFlags   = 64
+)
+
 // PublishedPlan returns the plan that is published for observers outside of the job.
 func (c *Config) PublishedPlan() *record.Plan {
 	p := &record.Plan{
@@ -142,7 +152,12 @@ func (c *Config) PublishedPlan() *record.Plan {
 	if len(c.Driver) > 0 {
 		add(record.PhaseDriver, 0)
 		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
+		p.Command = textutil.TruncateText(textutil.FormatCommand(redact.RedactArgs(c.Driver)...), maxPublishedCommand)
 	}
+	for _, flag := range c.GivenFlags[:min(len(c.GivenFlags), maxPublishedFlags)] {
+		p.Flags = append(p.Flags, textutil.TruncateText(flag, maxPublishedFlag))
+	}
+	p.JobName, _ = process.LookupEnv(c.Environ, c.Identity.Launcher.Traits().JobNameVariable)
 	return p
 }
 

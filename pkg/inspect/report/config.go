@@ -26,6 +26,11 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 	add("run directory", l.run.Path)
 	if job := l.run.Job; job != nil {
 		add("nodes", fmt.Sprint(job.Size))
+		if plan := job.Plan; plan != nil {
+			add("job name", plan.JobName)
+			add("driver", plan.Command)
+			add("flags", textutil.FormatCommand(plan.Flags...))
+		}
 		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))
 		add("head's addresses", strings.Join(job.Addresses, ", "))
 		add("peer link", cmp.Or(strings.Join(job.LinkAddresses, ", "), "none: heartbeats are files"))

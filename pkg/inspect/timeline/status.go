@@ -91,6 +91,11 @@ type statusTimes struct {
 type driverInfo struct {
 	Driver string `json:"driver,omitempty"`
 	World  bool   `json:"world,omitempty"` // the driver runs as ranks on all nodes
+	// Command is the driver with its arguments, Flags are the settings that are not defaults, and
+	// JobName is the user's name of the job at its launcher.
+	Command string   `json:"command,omitempty"`
+	Flags   []string `json:"flags,omitempty"`
+	JobName string   `json:"job_name,omitempty"`
 	// DriverCode is the driver's exit code while services stay up after it; nil if it has not ended,
 	// or if everything ends with it.
 	DriverCode *int       `json:"driver_code,omitempty"`
@@ -203,7 +208,9 @@ func SummarizeRun(run *Run, look Observation) Status {
 	v := newStatusView(run, look.Now)
 	s := Status{
 		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), look.Now},
-		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks}, End: v.runEnd(), Problems: sanitizeAll(run.Problems),
+		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{
+			Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks, Command: sanitizeText(v.plan.Command), Flags: sanitizeAll(v.plan.Flags), JobName: sanitizeText(v.plan.JobName),
+		}, End: v.runEnd(), Problems: sanitizeAll(run.Problems),
 	}
 	s.nodeCounts = nodeCounts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.countSteps(s.Over())

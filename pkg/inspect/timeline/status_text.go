@@ -65,6 +65,25 @@ type statusTemplateData struct {
 	MoreUnread int
 }
 
+// Invocation returns the name of the job and the command line of its daemons. It is empty if the run
+// has not recorded them.
+func (s statusTemplateData) Invocation() string {
+	if s.Command == "" && len(s.Flags) == 0 {
+		return s.JobName
+	}
+	line := "bringupd"
+	if len(s.Flags) > 0 {
+		line += " " + textutil.FormatCommand(s.Flags...)
+	}
+	if s.Command != "" {
+		line += " -- " + s.Command
+	}
+	if s.JobName != "" {
+		line = s.JobName + ": " + line
+	}
+	return sanitizeText(line)
+}
+
 // Summary describes the state of the run in one sentence.
 func (s Status) Summary() string {
 	return executeTemplate("summary", statusTemplateData{Status: s, Since: max(0, s.Elapsed-s.ToGate)})

@@ -80,6 +80,12 @@ type Plan struct {
 	SandboxQuorum string `json:"sandboxes,omitempty"`
 	// Driver is the first word of the driver, without its directory.
 	Driver string `json:"driver,omitempty"`
+	// Command is the driver with its arguments, as a shell would accept it, and Flags are the settings
+	// that are not defaults. Both are shortened, and have no secrets. JobName is the user's name of
+	// the job at its launcher.
+	Command string   `json:"command,omitempty"`
+	Flags   []string `json:"flags,omitempty"`
+	JobName string   `json:"job_name,omitempty"`
 	// HasRanks reports that the driver runs as ranks on all nodes.
 	HasRanks bool `json:"world,omitempty"`
 	// MaxHeartbeatInterval is the maximum heartbeat interval of a healthy head. It is 0 if an older
