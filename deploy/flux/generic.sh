@@ -13,6 +13,7 @@
 # HEAD_CMD runs on the head (node 0), and WORKER_CMD on every node after the head is ready.
 # HEAD_READY and WORKER_READY are their readiness probes: tcp:PORT, http://…, grpc://…, exec:CMD
 # or file:/PATH.
+# RANKS_PER_NODE=gpu, or a number, runs the driver as ranks.
 # Without a driver, the job runs until it is ended by bringupd stop.
 # Flux sends KILL 5 s after the time limit or flux cancel, so the driver has 2.5 s to save its work.
 
@@ -21,4 +22,5 @@ flux run -N "$nodes" --tasks-per-node=1 --exclusive \
     bringupd --log-dir="${LOG_DIR:-$PWD/bringupd-logs}" \
     --head-cmd="${HEAD_CMD:-}" --head-ready="${HEAD_READY:-}" \
     --worker-cmd="${WORKER_CMD:-}" --worker-ready="${WORKER_READY:-}" \
+    ${RANKS_PER_NODE:+--ranks-per-node="$RANKS_PER_NODE"} \
     ${1+-- "$@"}
