@@ -156,7 +156,11 @@ func TestFlagsInPages(t *testing.T) {
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers' flags
 		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
-		"master nproc " + // torchrun's --master_addr and --nproc_per_node
+		// torchrun's, some of them with underscores
+		"master nproc nproc-per-node rdzv-backend rdzv-endpoint rdzv-id master-addr master-port node-rank standalone max-restarts no-python redirects tee local-ranks-filter " +
+		"np rank-by report-bindings host mca tag-output output-filename " + // mpirun's
+		"address min-nodes labels dashboard-port export cpus-per-task " + // Ray's, and more of Slurm's
+		"base ip-address epochs " + // of other programs
 		"strip-components ignore-missing purge")
 	for _, command := range (&invocation{}).newApp().Commands {
 		for _, flag := range command.Flags {
