@@ -181,6 +181,9 @@ func (a *Summary) adviseNotFound() []string {
 			": it is searched for in the directory and the PATH of the process that spawns it"}
 	}
 	var steps []string
+	if strings.HasSuffix(a.Driver, ".py") && !strings.Contains(a.Driver, "/") {
+		steps = append(steps, "give a Python program to its interpreter, as in: -- python "+textutil.QuoteShellWord(a.Driver))
+	}
 	if words := strings.Fields(a.Driver); len(words) > 1 {
 		steps = append(steps, fmt.Sprintf("if %s is a whole command line, it was quoted as one word: "+
 			"remove the quotes around it, as in: -- %s %s …", textutil.QuoteShellWord(a.Driver), words[0], words[1]))
