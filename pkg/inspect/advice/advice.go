@@ -232,6 +232,8 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, "keep the command in the foreground as long as the job runs: no \"&\" at its end, no option that makes it a daemon")
 	case c.ExitText == "" && c.Child != "":
 		steps = append(steps, a.longerTimeout(timedOutPhase(kind))...)
+	case c.Child == "" && strings.Contains(c.Message, ") is taken: "): // by the process that the message names
+		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))
 	case c.Child == "":
 		steps = append(steps, a.daemonLog(c.NodeIndex)...)
 	}
