@@ -122,3 +122,39 @@ func saidBy(t *testing.T, b *batchJob, logs string) (record.Result, string) {
 
 // worldEnd limits the duration of a world of Python ranks on this machine's few cores.
 const worldEnd = 4 * time.Minute
+
+// TestComingFrom checks the commands that replace torchrun and mpirun in docs/from-torchrun.md and
+// docs/from-mpirun.md, with 2 instead of 8 ranks on each node.
+func TestComingFrom(t *testing.T) {
+	ring := []string{"rank 0 of 4 on n0: the token came from rank 3, and the sum of all is 6",
+		"rank 1 of 4 on n0: the token came from rank 0, and the sum of all is 6",
+		"rank 2 of 4 on n1: the token came from rank 1, and the sum of all is 6",
+		"rank 3 of 4 on n1: the token came from rank 2, and the sum of all is 6"}
+	for _, tc := range []struct {
+		page, command, program string
+		want                   []string
+	}{
+		{"from-torchrun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 --bind=cpu,memory,network -- python train.py --epochs=3",
+			"torch_allreduce.py", sums},
+		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --ranks-per-node=8 --env=OMP_NUM_THREADS=1 -- ./app input.nml",
+			"mpi_ring.py", ring},
+		{"from-mpirun.md", "srun --kill-on-bad-exit=1 --wait=0 bringupd --slots-per-node=8 -- mpirun -np 16 ./app input.nml",
+			"mpi_ring.py", ring},
+	} {
+		t.Run(tc.program, func(t *testing.T) {
+			bed := claim(t, fewNodes)
+			for _, name := range []string{"BRINGUPD_OVERSUBSCRIBE", "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"} {
+				bed.setenv(name, "1")
+			}
+			bed.prependPath(beds.bin())
+			program := installed(t, "TORCH") + " " + copyFile(t, "../../examples/"+tc.program, bed.Bin())
+			command := strings.NewReplacer("=8 ", "=2 ", "-np 16", "-np 4", "python train.py", program, "./app", program).
+				Replace(snippet(t, tc.page, tc.command))
+			out := bed.batch(t, "#!/bin/bash\n"+command, "--nodes=2", "--nodelist=n[0-1]", "--ntasks-per-node=1")
+			said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.HasPrefix(line, "rank ") })
+			if slices.Sort(said); !slices.Equal(said, tc.want) {
+				t.Errorf("the job said %q, want %q", out, tc.want)
+			}
+		})
+	}
+}
