@@ -10,7 +10,9 @@ import (
 )
 
 // proxyVariables name a proxy for HTTP. Most programs read only those in lower case.
-var proxyVariables = []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
+var proxyVariables = []string{
+	"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+}
 
 // maxProxyExceptions is the maximum length of a list of hosts that no proxy serves, in bytes. The
 // kernel limits a variable to 128 KiB, and every process of the job has a copy of each.
@@ -18,7 +20,8 @@ const maxProxyExceptions = 32 << 10
 
 // BypassProxy returns environ with the loopback addresses and the given hosts, names or addresses
 // with or without a port, added to no_proxy and NO_PROXY, if environ names a proxy: it would refuse
-// or fail to reach what listens on the job's own nodes. Hosts beyond maxProxyExceptions are left out.
+// or fail to reach what listens on the job's own nodes. Hosts beyond maxProxyExceptions are left
+// out.
 func BypassProxy(environ []string, hosts ...string) []string {
 	lookup := roles.EnvironmentOf(environ)
 	isSet := func(name string) bool { value, _ := lookup(name); return value != "" }
@@ -34,7 +37,9 @@ func BypassProxy(environ []string, hosts ...string) []string {
 		upper = lower
 	}
 	hosts = append([]string{"localhost", "127.0.0.1"}, hosts...)
-	return process.WithEnv(environ, map[string]string{"no_proxy": addExceptions(lower, hosts), "NO_PROXY": addExceptions(upper, hosts)})
+	return process.WithEnv(environ, map[string]string{
+		"no_proxy": addExceptions(lower, hosts), "NO_PROXY": addExceptions(upper, hosts),
+	})
 }
 
 // addExceptions adds hosts to a list of hosts that no proxy serves.
