@@ -1,6 +1,8 @@
 package rrun
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -175,4 +177,23 @@ func TestLoopback(t *testing.T) {
 	if host, _, err := net.SplitHostPort(address); host != "127.0.0.1" || err != nil {
 		t.Errorf("the address is %s", address)
 	}
+}
+
+// FuzzReadRequest verifies that requests are within their limits.
+func FuzzReadRequest(f *testing.F) {
+	for _, sent := range []string{"SYNC\n", "PUT key=k valuelen=3\nabcBARRIER\n", "GET key=k timeout=-1\n", "PUT key=k valuelen=9999999\n", "PUT key=\n\nGET"} {
+		f.Add([]byte(sent))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		in := bufio.NewReaderSize(bytes.NewReader(sent), maxLineSize)
+		for {
+			r, err := readRequest(in)
+			if err != nil {
+				return
+			}
+			if len(r.value) > len(sent) || r.err == nil && len(r.key) > maxKeyLength || r.timeout < 0 || r.timeout > maxTimeout {
+				t.Errorf("read %+v", r)
+			}
+		}
+	})
 }
