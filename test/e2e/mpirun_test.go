@@ -298,6 +298,8 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 		"srun": {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
 		"a rank": {nodes: 2, flags: []string{"--ranks-per-node=1"},
 			driver: []string{"sh", "-c", "srun -N2 hostname"}},
+		"a rank's mpirun": {nodes: 2, flags: []string{"--ranks-per-node=1"},
+			driver: []string{"sh", "-c", "mpirun.openmpi --allow-run-as-root -n 2 hostname"}},
 		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"},
 			driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
 	} {
