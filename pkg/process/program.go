@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,8 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 )
@@ -113,9 +112,8 @@ func inspectProgram(path, dir string) (program, error) {
 	if info.IsDir() {
 		return p, p.notExecutableError("it is a directory")
 	}
-	if unix.Faccessat(unix.AT_FDCWD, p.file, unix.X_OK, unix.AT_EACCESS) != nil {
-		return p, p.notExecutableError(fmt.Sprintf("its mode is %v, and this user (%d) may not execute it: chmod +x %s",
-			info.Mode(), os.Geteuid(), textutil.QuoteShellWord(p.file)))
+	if !mayExecute(p.file) {
+		return p, p.notExecutableError(cmp.Or(describeDenial(p.file), "permission denied"))
 	}
 	p.head = readHead(p.file)
 	if name := p.interpreterPath(); name != "" {
@@ -131,6 +129,9 @@ func (p program) statError(err error) error {
 	}
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%s: %w", p.file, ErrNotFound)
+	}
+	if why := describeDenial(p.file); why != "" {
+		return p.notExecutableError(why)
 	}
 	return p.notExecutableError(err.Error())
 }
@@ -184,6 +185,11 @@ func (p program) explainError(err error, argv, env []string) error {
 	case errors.Is(err, syscall.ENOEXEC):
 		return p.notExecutableError(p.describeUnknownFormat())
 	case errors.Is(err, syscall.EACCES):
+		if name := p.interpreterPath(); name != "" {
+			if why := describeDenial(name); why != "" {
+				return p.notExecutableError(fmt.Sprintf("its interpreter is %s (first line): %s", name, why))
+			}
+		}
 		return p.notExecutableError("permission denied: its file system may be mounted noexec, or its interpreter " +
 			"or a directory on its path may not be executable for this user")
 	case errors.Is(err, syscall.E2BIG):
