@@ -81,7 +81,7 @@ func isHelpFlag(arg string) bool {
 }
 
 // runArgCommands are the subcommands that accept a run as an argument.
-var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
+var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv", "list", "wait"}
 
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
 // a child could otherwise send notifications for the service.
@@ -156,7 +156,7 @@ func (inv *invocation) newApp() *cli.App {
 		ExitErrHandler:       func(*cli.Context, error) {},
 	}
 	addCommands(app, "Start a job", inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
-	addCommands(app, "Look at a run", inv.statusCommand(), inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
+	addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(), inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
 	addCommands(app, "Act on a run", inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
 	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.simulateCommand(), inv.scriptCommand(),
 		inv.completionCommand(), inv.versionCommand(), inv.helpCommand())

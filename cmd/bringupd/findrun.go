@@ -55,6 +55,19 @@ func (w *runSelector) findRun(ctx context.Context, args []string) (string, error
 	return runs.Find(ctx, arg, logDir)
 }
 
+// listedDir returns the log directory that a subcommand lists: the given one, that of the run of
+// which this program is part, or the default.
+func (w *runSelector) listedDir(args []string) (string, error) {
+	own := os.Getenv("BRINGUPD_RUN_DIR")
+	switch {
+	case len(args) > 0:
+		return filepath.Abs(args[0])
+	case w.logDir == "" && own != "":
+		return filepath.Dir(own), nil
+	}
+	return resolveLogDir(w.logDir)
+}
+
 // awaitRun is like findRun, but waits for the run if it does not exist yet, and says so.
 func (w *runSelector) awaitRun(ctx context.Context, args []string, printMessage func(string, ...any)) (string, error) {
 	find := func(ctx context.Context) (string, error) { return w.findRun(ctx, args) }

@@ -73,6 +73,31 @@ func TestWhichRun(t *testing.T) {
 	refused(t, call(t, newest, "stop"), 64, "cannot select a run to stop")
 }
 
+// TestListAndWait lists the runs of a log directory, and waits for one that has ended.
+func TestListAndWait(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	env := []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(dir)}
+	for _, args := range [][]string{{"list"}, {"list", filepath.Dir(dir)}} {
+		if got := call(t, env, args...); got.code != 0 || !strings.HasPrefix(got.out, "RUN ") || !strings.Contains(got.out, "\n4711.0  finished  2 ") {
+			t.Errorf("%v ended with %d: %q, %q", args, got.code, got.out, got.err)
+		}
+	}
+	if got := call(t, env, "list", "--json"); got.code != 0 || !strings.Contains(got.out, `"run": "4711.0"`) || !strings.Contains(got.out, `"code": 0`) {
+		t.Errorf("as JSON: %d: %q, %q", got.code, got.out, got.err)
+	}
+	if got := call(t, nil, "list", t.TempDir()); got.code != 0 || got.out != "" || !strings.Contains(got.err, "there are no runs in ") {
+		t.Errorf("an empty directory: %d: %q, %q", got.code, got.out, got.err)
+	}
+	refused(t, call(t, nil, "list", filepath.Join(dir, "none")), 64, "cannot find a run in "+filepath.Join(dir, "none")+": it does not exist")
+	refused(t, call(t, nil, "list", "a", "b"), 64, "2 directories")
+	if got := call(t, env, "wait", "4711"); got.code != 0 || got.out != "" || !strings.Contains(got.err, "run 4711.0: code 0") {
+		t.Errorf("the wait: %d: %q, %q", got.code, got.out, got.err)
+	}
+	if got := call(t, env, "wait", "4712", "--for=up", "--timeout=1100ms"); got.code != 124 || !strings.Contains(got.err, "waiting for run 4712 in ") {
+		t.Errorf("the wait for another: %d: %q, %q", got.code, got.out, got.err)
+	}
+}
+
 // TestNodeOrRun passes one argument that may be a node or a run.
 func TestNodeOrRun(t *testing.T) {
 	if testing.Short() {

@@ -46,6 +46,19 @@ func OrderInJob(run, job string) (order []int, isOfJob bool) {
 	return []int{number(2), number(1), number(3)}, true // a requeue begins with step 0 again
 }
 
+// attemptSuffix matches the number of the attempt in the name of a run.
+var attemptSuffix = regexp.MustCompile(attemptSeparator + `([0-9]+)$`)
+
+// NextAttempt returns the name of the attempt that follows a run.
+func NextAttempt(run string) string {
+	first, attempt := run, 0
+	if parts := attemptSuffix.FindStringSubmatch(run); parts != nil {
+		first = strings.TrimSuffix(run, parts[0])
+		attempt, _ = strconv.Atoi(parts[1]) // it has only digits
+	}
+	return first + attemptSeparator + strconv.Itoa(attempt+1)
+}
+
 // SplitSlurmJob splits the number of a Slurm job, or of an element of an array, from the step that
 // may follow it: 50_1.0 has "50_1" and ".0".
 func SplitSlurmJob(name string) (job, step string, isJob bool) {

@@ -32,6 +32,14 @@ func TestOrderInJob(t *testing.T) {
 	}
 }
 
+func TestNextAttempt(t *testing.T) {
+	for run, want := range map[string]string{"53.0": "53.0-a1", "53.0-r1-a9": "53.0-r1-a10", "train-a": "train-a-a1"} {
+		if got := NextAttempt(run); got != want {
+			t.Errorf("after %s follows %s, want %s", run, got, want)
+		}
+	}
+}
+
 func TestNormalizeJobName(t *testing.T) {
 	for job, want := range map[string]string{
 		"53": "53", "60+1": "60", "60+1.0": "60.0", "60.0+c0ffee": "60.0+c0ffee", "17[4]": "17-4", "17[4].server": "17-4", "ƒ2aB": "f2aB", "50_1": "50_1",

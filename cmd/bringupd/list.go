@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
+)
+
+func (inv *invocation) listCommand() *cli.Command {
+	var which runSelector
+	asJSON := false
+	own := setting.List{
+		which.newLogDirSetting(),
+		setting.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(setting.SourceVariable),
+	}
+	return inv.completeCommand(cli.Command{
+		Name: "list", Usage: "list the runs of a log directory",
+		UsageText: "bringupd list [flags] [LOG-DIRECTORY]",
+		Description: "The newest run is the last one, as with sacct. AGE is the time since the start. The command only reads the log directory. " +
+			"Exits with 0, and 64 if there is no such directory.",
+	}, setting.AssignCategory(outputHeading, own...), func(args []string) error {
+		if len(args) > 1 {
+			return usageErrorf("cannot list %d directories: give one log directory", len(args))
+		}
+		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+			logDir, err := which.listedDir(args)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
+			defer cancel()
+			list, err := runs.ListRuns(ctx, logDir)
+			switch {
+			case err != nil:
+				return runArgError(err)
+			case asJSON:
+				return writeJSON(inv.streams.Out, list)
+			case len(list.Runs) == 0:
+				inv.printMessage("there are no runs in %s", logDir)
+			}
+			_, err = io.WriteString(inv.streams.Out, list.Text(time.Now()))
+			return err
+		})
+	})
+}

@@ -1,0 +1,70 @@
+package runs
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// Goal is what a user waits for.
+type Goal string
+
+// The goals.
+const (
+	GoalUp  Goal = "up"  // the gate is open
+	GoalEnd Goal = "end" // the run has ended, and no further attempt follows
+)
+
+// Goals lists the goals.
+func Goals() []string { return []string{string(GoalUp), string(GoalEnd)} }
+
+// IsReached reports whether there is nothing more to wait for: the goal is reached, or it cannot be
+// reached any more.
+func (g Goal) IsReached(status timeline.Status) bool {
+	return status.Over() || status.Silent || g == GoalUp && status.State == timeline.StateUp
+}
+
+// ExitCode returns the exit code for a status with which the wait ended, and which is not silent:
+// that of the run if it has ended, and otherwise 0. A run that has ended with 0 before it was up has
+// code 1 for GoalUp, and one without a result for both.
+func (g Goal) ExitCode(status timeline.Status) int {
+	switch {
+	case !status.Over():
+		return 0
+	case status.End == nil, g == GoalUp && status.End.Code == 0 && status.ToGate == 0:
+		return 1
+	default:
+		return status.End.Code
+	}
+}
+
+// AwaitGoal waits until the run reaches the goal, or cannot reach it any more, and returns its
+// status then. If another attempt follows, it waits for that.
+func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Status, err error) {
+	for {
+		observer := Observer{Path: path}
+		if last, err = observer.ReadStatus(ctx); err != nil {
+			return last, err
+		}
+		err = observer.Watch(ctx, last, func(status timeline.Status) error {
+			last = status
+			return nil
+		}, goal.IsReached)
+		if err != nil || !isRestarting(last) {
+			return last, err
+		}
+		logDir, next := filepath.Dir(path), roles.NextAttempt(last.Run)
+		path, err = Await(ctx, func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }, func(*NoRunError) {})
+		if err != nil {
+			return last, err
+		}
+	}
+}
+
+// isRestarting reports whether another attempt follows a run that is over.
+func isRestarting(status timeline.Status) bool {
+	return status.Over() && slices.ContainsFunc(status.Conditions, func(c timeline.Condition) bool { return c.Type == timeline.ConditionRestarting && c.Status })
+}

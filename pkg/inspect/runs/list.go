@@ -1,0 +1,142 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ListVersion is the version of a List as JSON. It increases if a field is removed or changes its
+// meaning.
+const ListVersion = 1
+
+// maxConcurrentReads is the number of runs that are read concurrently: a shared file system answers
+// many requests as fast as one.
+const maxConcurrentReads = 8
+
+// List has the runs of a log directory, as --json prints them: the one that began last is the last.
+type List struct {
+	Version int       `json:"v"`
+	LogDir  string    `json:"log_dir"`
+	Runs    []Summary `json:"runs"`
+}
+
+// Summary describes one run. Its texts are short single lines without control characters.
+type Summary struct {
+	Run   string            `json:"run"`
+	State timeline.RunState `json:"state"`
+	// Silent reports that a run that is not over gives no sign of life.
+	Silent    bool          `json:"silent,omitempty"`
+	Nodes     int           `json:"nodes"`
+	StartedAt time.Time     `json:"started_at"` // by the head's clock; zero if unknown
+	EndedAt   *time.Time    `json:"ended_at,omitempty"`
+	Duration  time.Duration `json:"duration_ns"` // so far, or in all
+	Code      *int          `json:"code,omitempty"`
+	Word      string        `json:"word,omitempty"` // the code as a word
+	Driver    string        `json:"driver,omitempty"`
+	BadNodes  string        `json:"bad_nodes,omitempty"` // nodes to avoid
+}
+
+// ListRuns returns the runs of a log directory. If there is no such directory, the error is a
+// *NoRunError.
+func ListRuns(ctx context.Context, logDir string) (list List, err error) {
+	list = List{Version: ListVersion, LogDir: logDir, Runs: []Summary{}}
+	folder, err := listLogDir(ctx, logDir)
+	if err != nil {
+		return list, noRun(err, &NoRunError{LogDir: logDir})
+	}
+	names, err := runsByAge(ctx, logDir, folder)
+	if err != nil {
+		return list, err
+	}
+	all := make([]Summary, len(names))
+	reads, reading := errgroup.WithContext(ctx)
+	reads.SetLimit(maxConcurrentReads)
+	for i, name := range names {
+		reads.Go(func() (err error) {
+			all[i], err = summarize(reading, filepath.Join(logDir, name))
+			return err
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return list, err
+	}
+	// A run that has disappeared meanwhile has no name.
+	list.Runs = append(list.Runs, slices.DeleteFunc(all, func(s Summary) bool { return s.Run == "" })...)
+	slices.SortStableFunc(list.Runs, func(a, b Summary) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.Run, b.Run))
+	})
+	return list, nil
+}
+
+// summarize reads a run. A run that cannot be read has a zero Summary.
+func summarize(ctx context.Context, path string) (s Summary, err error) {
+	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthQuick})
+	if err != nil {
+		return s, context.Cause(ctx)
+	}
+	seen := timeline.Observation{Now: time.Now()}
+	if !run.HasEnded() {
+		seen.LastSign, _ = signal.LastChangeTime(ctx, path) // zero if unknown
+	}
+	status := timeline.SummarizeRun(run, seen)
+	s = Summary{Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver}
+	if run.Job != nil {
+		s.StartedAt = run.Job.WrittenAt
+	}
+	if end := status.End; end != nil {
+		s.Code, s.Word, s.BadNodes = &end.Code, end.Word, end.BadOn
+	}
+	return s, nil
+}
+
+// Text formats the list as a table for people.
+func (l List) Text(now time.Time) string {
+	if len(l.Runs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) {
+		for i, cell := range cells {
+			cells[i] = cmp.Or(cell, "-")
+		}
+		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // to a strings.Builder
+	}
+	row("RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "COMMAND", "BAD-NODES")
+	for _, s := range l.Runs {
+		state, age, code := string(s.State), "", ""
+		if s.Silent {
+			state = "silent"
+		}
+		if !s.StartedAt.IsZero() {
+			age = formatElapsed(now.Sub(s.StartedAt))
+		}
+		if s.Code != nil {
+			code = fmt.Sprint(*s.Code)
+		}
+		row(s.Run, state, fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Driver, s.BadNodes)
+	}
+	_ = table.Flush() // to a strings.Builder
+	return b.String()
+}
+
+// formatElapsed formats a duration as squeue and sacct do: [D-]HH:MM:SS.
+func formatElapsed(d time.Duration) string {
+	d = max(0, d).Truncate(time.Second)
+	text := fmt.Sprintf("%02d:%02d:%02d", d/time.Hour%24, d/time.Minute%60, d/time.Second%60)
+	if days := d / (24 * time.Hour); days > 0 {
+		text = fmt.Sprintf("%d-%s", days, text)
+	}
+	return text
+}

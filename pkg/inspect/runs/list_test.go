@@ -1,0 +1,137 @@
+package runs
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// publish writes a record of a run.
+func publish(t *testing.T, runDir, sub, name string, rec record.Record, at time.Time) {
+	t.Helper()
+	*rec.RecordHeader() = record.Header{Version: record.FormatVersion, Nonce: "n0", Host: "n0", WrittenAt: at}
+	data, err := json.Marshal(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(runDir, sub), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(runDir, sub, name), append(data, '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestListRuns lists a run that has failed, one whose daemons may be gone, one that is up, and
+// names that are not runs.
+func TestListRuns(t *testing.T) {
+	dir := logs(t, "9.0", "10.0", "11.0")
+	now := time.Now()
+	for i, run := range []string{"9.0", "10.0", "11.0"} {
+		path := filepath.Join(dir, run)
+		publish(t, path, signal.ControlDir, signal.NameJob, &record.Job{Run: run, Size: 2, Plan: &record.Plan{Driver: "train.py", NodesNeeded: 2}}, now.Add([]time.Duration{-48*time.Hour - time.Second, -2 * time.Hour, -time.Hour}[i]))
+		if err := os.MkdirAll(filepath.Join(path, signal.NodesDir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(t, filepath.Join(dir, "9.0"), "", signal.NameResult, &record.Result{Run: "9.0", Size: 2, Code: 75, Outcome: "check", BadNodes: []string{"n1", "n2"},
+		RunTimings: record.RunTimings{Duration: time.Minute}}, now.Add(-2*time.Hour))
+	for _, run := range []string{"10.0", "11.0"} {
+		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameGateOpen, &record.Mark{}, now)
+	}
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
+		at := now.Add(-time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, "10.0", sub), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, signal.BadNodesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ListRuns(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(list.Text(now)) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{
+		"RUN STATE NODES AGE DURATION EXIT COMMAND BAD-NODES", "9.0 failed 2 2-00:00:01 00:01:00 75 train.py n[1-2]",
+		"10.0 silent 2 02:00:00 02:00:00 - train.py -", "11.0 up 2 01:00:00 01:00:00 - train.py -",
+	}
+	if text := strings.Join(got, "\n"); text != strings.Join(want, "\n") {
+		t.Errorf("the list is\n%s\nwant\n%s", text, strings.Join(want, "\n"))
+	}
+}
+
+func TestListNothing(t *testing.T) {
+	list, err := ListRuns(t.Context(), t.TempDir())
+	if data, _ := json.Marshal(list.Runs); err != nil || string(data) != "[]" || list.Text(noon) != "" {
+		t.Errorf("an empty directory is %s, %q: %v", data, list.Text(noon), err)
+	}
+	_, err = ListRuns(t.Context(), filepath.Join(t.TempDir(), "none"))
+	if _, is := errors.AsType[*NoRunError](err); !is {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestGoal(t *testing.T) {
+	status := func(state timeline.RunState, code int, toGate time.Duration) (s timeline.Status) {
+		s.State, s.ToGate = state, toGate
+		if s.Over() {
+			s.End = &timeline.RunEnd{Code: code}
+		}
+		return s
+	}
+	noResult := status(timeline.StateFailed, 0, 0)
+	noResult.End = nil
+	for _, tc := range []struct {
+		name     string
+		goal     Goal
+		status   timeline.Status
+		reached  bool
+		exitCode int
+	}{
+		{"on its way", GoalUp, status(timeline.StateBringingUp, 0, 0), false, 0},
+		{"up", GoalUp, status(timeline.StateUp, 0, time.Second), true, 0},
+		{"up, for the end", GoalEnd, status(timeline.StateUp, 0, time.Second), false, 0},
+		{"ending", GoalEnd, status(timeline.StateEnding, 3, time.Second), false, 0},
+		{"failed before it was up", GoalUp, status(timeline.StateFailed, 75, 0), true, 75},
+		{"stopped before it was up", GoalUp, status(timeline.StateFinished, 0, 0), true, 1},
+		{"finished", GoalUp, status(timeline.StateFinished, 0, time.Second), true, 0},
+		{"finished, for the end", GoalEnd, status(timeline.StateFinished, 0, 0), true, 0},
+		{"failed", GoalEnd, status(timeline.StateFailed, 3, time.Second), true, 3},
+		{"no result", GoalEnd, noResult, true, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if reached := tc.goal.IsReached(tc.status); reached != tc.reached || tc.reached && tc.goal.ExitCode(tc.status) != tc.exitCode {
+				t.Errorf("reached: %v, code %d; want %v, %d", reached, tc.goal.ExitCode(tc.status), tc.reached, tc.exitCode)
+			}
+		})
+	}
+}
+
+// TestAwaitNextAttempt waits for the end of a run that is restarted.
+func TestAwaitNextAttempt(t *testing.T) {
+	dir := logs(t, "9.0", "9.0-a1")
+	for run, result := range map[string]*record.Result{
+		"9.0":    {Run: "9.0", Size: 1, Code: 76, Outcome: "peer-lost", NextAttempt: 1},
+		"9.0-a1": {Run: "9.0-a1", Size: 1, Code: 5, Outcome: "driver"},
+	} {
+		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameJob, &record.Job{Run: run, Size: 1}, noon)
+		publish(t, filepath.Join(dir, run), "", signal.NameResult, result, noon)
+	}
+	last, err := AwaitGoal(t.Context(), filepath.Join(dir, "9.0"), GoalEnd)
+	if err != nil || last.Run != "9.0-a1" || GoalEnd.ExitCode(last) != 5 {
+		t.Errorf("it is %s with %d: %v", last.Run, GoalEnd.ExitCode(last), err)
+	}
+}
