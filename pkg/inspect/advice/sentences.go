@@ -45,9 +45,9 @@ func (a *Summary) orderlyMessage() []string {
 	if !strings.HasSuffix(line, fmt.Sprintf("exit code %d", a.Code)) {
 		line += fmt.Sprintf("; the job's code is %d", a.Code)
 	}
-	line += " (" + formatDuration(a.Duration) + " in all"
+	line += " (took " + formatDuration(a.Duration)
 	if a.TimeToGate > 0 {
-		line += ", " + formatDuration(a.TimeToGate) + " of it to the gate"
+		line += ", the gate opened after " + formatDuration(a.TimeToGate)
 	}
 	lines := []string{line + ")"}
 	if a.Code != 0 {

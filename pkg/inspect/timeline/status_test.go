@@ -233,7 +233,7 @@ func TestStatus(t *testing.T) {
 				Cause: &record.Failure{Header: record.Header{NodeIndex: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
 			return run
 		}, 1, time.Hour, []string{
-			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, node 1 of 2\n",
+			"FAILED  4711.0  code 77 (service); took 40s, the gate opened after 5s\n  first cause: the sandbox died\n  seen by: n1, node 1 of 2\n",
 			"  its log: /logs/4711.0/logs/sandbox-0001.log\n  | Killed\n  do: read it\n", "✗ node 1  n1  driver  failed           the sandbox died\n",
 		}, []string{"gone", "next:"}},
 		{"it is over, and nobody could write the result", func() *Run {
