@@ -441,10 +441,11 @@ func (h *head) awaitState(ctx context.Context, state record.State, within time.D
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
 	h.serviceInfo.Store(&serviceInfo{endpoint: h.endpoint, hosts: h.members.teamHosts()})
-	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
+	toGate := time.Since(h.members.started)
+	if err := h.PublishOrMark(signal.ControlDir, signal.NameGateOpen, &record.GateOpen{TimeToGate: toGate}); err != nil {
 		return err
 	}
-	h.timeToGate = time.Since(h.members.started)
+	h.timeToGate = toGate
 	h.reportUp("the gate is open")
 	// From now on the file system may be unresponsive, and is polled rarely.
 	h.links.SetRunning(h.cfg.Times.ToleratesShareOutage())

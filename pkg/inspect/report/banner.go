@@ -159,7 +159,7 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	// Time until the gate opened, and the longest step of it.
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate > 0 {
-		gate.Value = textutil.BriefDuration(v.Gate)
+		gate.Value = textutil.BriefDuration(cmp.Or(l.run.TimeToGate(), v.Gate)) // one figure, whatever the clocks
 		steps := slices.DeleteFunc(slices.Clone(v.Critical), func(s CriticalStep) bool { return s.Phase == "driver" })
 		if len(steps) > 0 {
 			worst := slices.MaxFunc(steps, func(a, b CriticalStep) int { return cmp.Compare(a.Took(), b.Took()) })

@@ -320,13 +320,11 @@ func (v *statusView) endTime() *time.Time {
 
 // timeToGate returns the time from the head's start until the gate opened; 0 if it is not known.
 func (v *statusView) timeToGate() time.Duration {
-	if v.run.Result != nil {
-		return v.run.Result.TimeToGate
+	recorded := v.run.TimeToGate()
+	if at := v.run.Control.Go.At; recorded == 0 && v.run.Result == nil && !at.IsZero() && !v.start.IsZero() {
+		return max(0, at.Sub(v.start)) // of an older head, or on a full file system
 	}
-	if at := v.run.Control.Go.At; !at.IsZero() && !v.start.IsZero() {
-		return max(0, at.Sub(v.start))
-	}
-	return 0
+	return recorded
 }
 
 // runEnd returns the outcome of the run as far as it is published, or nil.
