@@ -76,6 +76,7 @@ func (s *simulateCmd) newSettings() setting.List {
 		setting.AssignCategory(outputHeading,
 			setting.NewSwitch("table", &s.asTable, "print a table with one row per number of nodes"),
 			setting.NewText("json", "FILE", &s.jsonPath, "also write all results as JSON; with - to standard output, instead of the text"),
+			setting.NewSwitch("trace", &s.simConfig.Trace, "list the calls that waited for each other; best with 2 nodes and an --op-latency of 10ms or more"),
 			setting.NewSwitch("keep", &s.keepDirs, "keep the run directories"),
 		),
 	)

@@ -44,6 +44,8 @@ type Config struct {
 	Bytes int
 	// LinkMode selects whether workers have a peer link to the head; empty means auto.
 	LinkMode config.LinkMode
+	// Trace is whether the calls that waited for each other are reported.
+	Trace bool
 
 	JoinTimeout time.Duration // value of --join-timeout
 	Peer        time.Duration // value of --peer-timeout

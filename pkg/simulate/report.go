@@ -46,6 +46,15 @@ type JobResult struct {
 	// calls of all nodes from the start to the end
 	Whole   CallTotals `json:"whole_calls"`
 	Machine MachineUse `json:"machine"`
+	CallChains
+}
+
+// CallChains has the calls into the shared file system that waited for each other, if they were
+// traced: from the start until the gate opened, and from the head's request to end until the last
+// daemon had ended.
+type CallChains struct {
+	ChainToGate []TracedCall `json:"chain_to_gate,omitempty"`
+	ChainToEnd  []TracedCall `json:"chain_to_end,omitempty"`
 }
 
 // GateCalls has the calls into the shared file system until the gate opened.

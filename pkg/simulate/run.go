@@ -65,6 +65,7 @@ type simulatedJob struct {
 	faultTarget *faultTarget // nil if no daemon dies
 	transport   string       // transport of the peer links
 	clock       *callClock
+	trace       *callTrace // nil if the calls are not traced
 	machine     machineMonitor
 
 	endEvents    chan daemonEnd // receives the end of each daemon
@@ -108,6 +109,9 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 		endEvents: make(chan daemonEnd, cfg.Nodes), allUp: make(chan struct{}), gate: gateMeasurements{open: make(chan struct{})},
 	}
 	j.world = newRankWorld(cfg, j.countCalls)
+	if cfg.Trace {
+		j.trace = new(callTrace)
+	}
 	j.pendingUp.Store(int64(cfg.Nodes))
 	room.runCount++
 	// All daemons have the identity of a local job, with simulated host names.
@@ -129,6 +133,10 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 		p := &simDaemon{share: newSimulatedShare(j.clock.countCall, delay, slots)}
 		// The daemon reports its milestones by the marks that it writes.
 		p.share.onWrite = func(name string) { j.noteMilestone(node, name) }
+		p.share.onCallEnd = func(op signal.Op, path string, took time.Duration) {
+			now := j.clock.sinceStart()
+			j.trace.addCall(node, op, path, now-took, now)
+		}
 		if j.faultTarget != nil && j.faultTarget.node == node {
 			p.share.faultTarget = j.faultTarget
 		}
@@ -272,6 +280,7 @@ func (j *simulatedJob) runToEnd(ctx context.Context) JobResult {
 	stop()
 	run := j.collectResult()
 	run.Steady, run.Death = steady, death
+	run.ChainToGate, run.ChainToEnd = j.trace.findChain(0, run.Gate, j.runDir), j.trace.findChain(wish, gone, j.runDir)
 	switch code := j.exitCode(); {
 	case death != nil:
 		run.Failure = checkSurvivors(j.survivors())

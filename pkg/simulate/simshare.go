@@ -17,14 +17,15 @@ type simulatedShare struct {
 	delay       func() time.Duration // returns the delay of the next call; nil for no delay
 	slots       chan struct{}        // limits the concurrent calls of all daemons
 	onWrite     func(name string)    // called for each name that a file has got
-	faultTarget *faultTarget         // the daemon, if it should die; otherwise nil
+	onCallEnd   func(op signal.Op, path string, took time.Duration)
+	faultTarget *faultTarget // the daemon, if it should die; otherwise nil
 }
 
 var _ signal.Interceptor = (*simulatedShare)(nil)
 
 // newSimulatedShare returns the access of one daemon to the file system of this machine.
 func newSimulatedShare(told func(), delay func() time.Duration, slots chan struct{}) *simulatedShare {
-	w := &simulatedShare{meter: new(signal.CallMeter), onCall: told, delay: delay, slots: slots, onWrite: func(string) {}}
+	w := &simulatedShare{meter: new(signal.CallMeter), onCall: told, delay: delay, slots: slots, onWrite: func(string) {}, onCallEnd: func(signal.Op, string, time.Duration) {}}
 	w.SharedFS = signal.NewDiskFS(w)
 	return w
 }
@@ -52,6 +53,7 @@ func (w *simulatedShare) BeginCall(op signal.Op, path string) (time.Time, error)
 func (w *simulatedShare) EndCall(op signal.Op, path string, entered time.Time) {
 	<-w.slots
 	w.meter.EndCall(op, path, entered)
+	w.onCallEnd(op, path, time.Since(entered))
 }
 
 // WriteFile implements signal.WriteOps.

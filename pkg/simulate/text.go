@@ -31,7 +31,7 @@ var reportTemplates string
 func executeTemplate(name string, what any) string {
 	all := template.Must(template.New("").Funcs(template.FuncMap{
 		"time": textutil.MeasuredDuration, "grouped": func(n any) string { return textutil.GroupThousands(reflect.ValueOf(n).Int()) },
-		"rate": formatRate, "size": formatMiB, "percent": formatPercent, "calls": formatCallTable, "kinds": signal.AllOps, "table": markdownTable, "largest": Report.largestJob,
+		"rate": formatRate, "size": formatMiB, "percent": formatPercent, "calls": formatCallTable, "chain": formatChain, "kinds": signal.AllOps, "table": markdownTable, "largest": Report.largestJob,
 	}).Parse(reportTemplates))
 	var b strings.Builder
 	if err := all.ExecuteTemplate(&b, name, what); err != nil {
