@@ -183,8 +183,21 @@ func (d diskFS) withOpenFile(path string, flags int, use func(*os.File) error) e
 	return errors.Join(use(file), d.closeFile(file, path))
 }
 
+// withUnchangedFile is like [diskFS.withOpenFile], for a use that writes no data. It does not wait
+// for the close, which can report nothing then, and costs another round trip on some file systems.
+func (d diskFS) withUnchangedFile(path string, flags int, use func(*os.File) error) error {
+	file, err := d.openRelative(path, flags)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		go func() { _ = d.closeFile(file, path) }()
+	}()
+	return use(file)
+}
+
 func (d diskFS) ListDir(path string, vet func(FileAttributes) error) (names []string, err error) {
-	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
+	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
 		names, err = d.listOpenDir(dir, path, vet)
 		return err
 	})
@@ -248,7 +261,7 @@ func attributesOf(info os.FileInfo) FileAttributes {
 }
 
 func (d diskFS) ReadFile(path string) (data []byte, err error) {
-	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
+	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
 		data, err = MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecordSize+1)) })
 		if err == nil && len(data) > maxRecordSize {
 			err = errors.New("it is too large for a record")
@@ -259,7 +272,7 @@ func (d diskFS) ReadFile(path string) (data []byte, err error) {
 }
 
 func (d diskFS) ReadRange(path string, offset, most int64) (data []byte, facts FileAttributes, err error) {
-	err = d.withOpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
+	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
 		facts, err = d.statOpenFile(path, file.Stat)
 		if err == nil && facts.Mode.IsRegular() && offset < facts.Size {
 			data, err = MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
@@ -297,6 +310,9 @@ func (d diskFS) SpaceOf(path string) (space Space, err error) {
 }
 
 func (d diskFS) WriteFile(path string, data []byte, durable bool) error {
+	if len(data) == 0 && !durable {
+		return d.withUnchangedFile(path, os.O_WRONLY|os.O_CREATE, func(*os.File) error { return nil })
+	}
 	flags := os.O_WRONLY | os.O_CREATE
 	if len(data) > 0 {
 		flags |= os.O_EXCL // no other user can have created it to read the data

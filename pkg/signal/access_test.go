@@ -141,9 +141,6 @@ func TestDiskClose(t *testing.T) {
 		{"write for good", func(d diskFS, path string) error {
 			return d.WriteFile(path+draftName("", "new")[1:], []byte("x"), true)
 		}},
-		{"mark", func(d diskFS, path string) error { return d.WriteFile(path, nil, false) }},
-		{"read", func(d diskFS, path string) error { _, err := d.ReadFile(path); return err }},
-		{"list", func(d diskFS, path string) error { _, err := d.ListDir(filepath.Dir(path), nil); return err }},
 		{"settle", func(d diskFS, path string) error { return d.ChangeName(SyncDir, "", filepath.Dir(path)) }},
 		{"extend", func(d diskFS, path string) error {
 			file, err := d.OpenAppend(path)
@@ -175,6 +172,42 @@ func TestDiskClose(t *testing.T) {
 			if err := tc.do(d, path); !errors.Is(err, failed) || calls != last || closes != 1 {
 				t.Errorf("got %v after %d calls of %d", err, calls, last)
 			}
+		})
+	}
+}
+
+// TestDiskCloseLater verifies that a file to which nothing was written is closed, and that neither a
+// close that fails nor one that hangs is awaited.
+func TestDiskCloseLater(t *testing.T) {
+	for name, do := range map[string]func(d SharedFS, path string) error{
+		"mark":       func(d SharedFS, path string) error { return d.WriteFile(path, nil, false) },
+		"read":       func(d SharedFS, path string) error { _, err := d.ReadFile(path); return err },
+		"read range": func(d SharedFS, path string) error { _, _, err := d.ReadRange(path, 0, 1); return err },
+		"list":       func(d SharedFS, path string) error { _, err := d.ListDir(filepath.Dir(path), nil); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "name")
+			if err := plain.WriteFile(path, []byte("x"), false); err != nil {
+				t.Fatal(err)
+			}
+			closing, release := make(chan struct{}), make(chan struct{})
+			d := NewDiskFS(before(func(op Op, _ string) error {
+				if op == OpClose {
+					close(closing)
+					<-release
+					return errors.New("failed")
+				}
+				return nil
+			}))
+			if err := do(d, path); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-closing:
+			case <-time.After(ceiling):
+				t.Error("it is never closed")
+			}
+			close(release)
 		})
 	}
 }
@@ -412,6 +445,7 @@ func TestClaim(t *testing.T) {
 			if tc.err != nil && !tc.there {
 				want = []string{}
 			}
+			d.access.Meter.AwaitIdle(within(t)) // the temporary file is removed in the background
 			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, want) || tc.fs.lists.Load() > 0 {
 				t.Errorf("left %v after %d listings, want %v after none", got, tc.fs.lists.Load(), want)
 			}

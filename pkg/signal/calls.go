@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -111,23 +112,21 @@ func (a Access) writeNew(path string, data []byte, durable bool) error {
 // removeQuietly removes a name that is not needed any more, if possible.
 func (a Access) removeQuietly(path string) { _ = a.changeName(RemoveTree, "", path) }
 
+// removeLater is like [Access.removeQuietly], but does not wait for it. [CallMeter.AwaitIdle] does.
+func (a Access) removeLater(path string) {
+	asked := a.Meter.beginRequest("remove", path)
+	go func() {
+		defer a.Meter.endRequest(asked)
+		a.removeQuietly(path)
+	}()
+}
+
 // ensureDir makes a directory. An existing directory is no error.
 func (a Access) ensureDir(path string) error {
 	if err := a.changeName(MakeDir, "", path); !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	return nil
-}
-
-// writeDraft writes a temporary file. If stamped is set, the first such file of this node is used
-// to determine the offset of the server's clock.
-func (a Access) writeDraft(path string, data []byte, durable, stamped bool) error {
-	began := time.Now()
-	err := a.writeNew(path, data, durable)
-	if err == nil && stamped {
-		a.serverClock.learnOffset(a.FS, path, began)
-	}
-	return err
 }
 
 // draftName returns an unpredictable, unique name for a temporary file in dir.
@@ -143,9 +142,10 @@ func (a Access) syncNames(dir string, durable bool) error {
 
 // publishFile makes name appear in dir with data in it, or not at all.
 func (a Access) publishFile(dir, name string, data []byte, durable bool) error {
-	temporary := draftName(dir, name)
-	err := a.writeDraft(temporary, data, durable, true)
+	temporary, began := draftName(dir, name), time.Now()
+	err := a.writeNew(temporary, data, durable)
 	if err == nil {
+		a.serverClock.learnOffset(a.FS, temporary, began, time.Now())
 		err = a.renamePrivate(temporary, dir+"/"+name)
 	}
 	if err != nil {
@@ -195,12 +195,21 @@ func (a Access) isMissing(path string) bool {
 // which leaves a short window for two writers. For other records the last writer wins, because
 // their directory is too large to be listed by all nodes.
 func (a Access) publishFirst(dir, name string, data []byte, durable bool) error {
-	temporary := draftName(dir, name)
-	defer a.removeQuietly(temporary)
-	if err := a.writeDraft(temporary, data, durable, !durable); err != nil {
+	temporary, began := draftName(dir, name), time.Now()
+	if durable {
+		defer a.removeQuietly(temporary)
+	} else {
+		defer a.removeLater(temporary)
+	}
+	if err := a.writeNew(temporary, data, durable); err != nil {
 		return err
 	}
+	var parts sync.WaitGroup
+	if written := time.Now(); !durable {
+		parts.Go(func() { a.serverClock.learnOffset(a.FS, temporary, began, written) })
+	}
 	err := a.changeName(MakeLink, temporary, dir+"/"+name)
+	parts.Wait()
 	switch {
 	case !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOTSUP) &&
 		!errors.Is(err, syscall.ENOSYS):

@@ -24,16 +24,16 @@ func (d *Dir) ClockOffset() (offset time.Duration, known bool) {
 	return 0, false
 }
 
-// learnOffset determines the offset from a file that this node has written between began and now.
+// learnOffset determines the offset from a file that this node has written between began and ended.
 // Only the first call has an effect. The offset stays unknown if the file system does not provide
 // modification times.
-func (c *clockOffset) learnOffset(share SharedFS, path string, began time.Time) {
+func (c *clockOffset) learnOffset(share SharedFS, path string, began, ended time.Time) {
 	if c.queried.Swap(true) {
 		return
 	}
 	facts, err := share.Stat(path)
 	if err == nil && !facts.ModTime.IsZero() {
-		offset := EstimateOffset(facts.ModTime, began, time.Now())
+		offset := EstimateOffset(facts.ModTime, began, ended)
 		c.offset.Store(&offset)
 	}
 }

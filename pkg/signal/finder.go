@@ -63,8 +63,8 @@ const (
 	// two polls.
 	firstPausePerNode = 50 * time.Microsecond
 	// headBuildFactor is how many times longer the head needs to make the directory than a worker
-	// needs for a poll: 16 calls against 6. An earlier second poll would be useless.
-	headBuildFactor = 3
+	// needs for a poll: 9 calls in series against 4. An earlier second poll would be useless.
+	headBuildFactor = 2
 	// maxHeadBuildTime is the maximum estimate of the time that the head needs. The estimate is based
 	// on one poll, which may have been slow because all nodes polled at once.
 	maxHeadBuildTime = 250 * time.Millisecond

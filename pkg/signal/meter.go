@@ -56,6 +56,7 @@ type CallMeter struct {
 	retries int64                    // guarded by mu
 	slowest record.SlowCall          // guarded by mu
 	pending map[*pendingRequest]bool // pending requests, guarded by mu
+	calls   int                      // calls that have not returned, guarded by mu
 	// closed when nothing is pending; nil if no caller waits, guarded by mu
 	idle chan struct{}
 }
@@ -124,11 +125,11 @@ func (m *CallMeter) oldestRequest() (oldest pendingRequest, there bool) {
 	return oldest, there
 }
 
-// AwaitIdle waits until no request is pending, or ctx ends. It reports whether no request is
+// AwaitIdle waits until no request or call is pending, or ctx ends. It reports whether none is
 // pending.
 func (m *CallMeter) AwaitIdle(ctx context.Context) bool {
 	m.mu.Lock()
-	if len(m.pending) == 0 {
+	if m.isIdleLocked() {
 		m.mu.Unlock()
 		return true
 	}
@@ -162,7 +163,14 @@ func (m *CallMeter) endRequest(r *pendingRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pending, r)
-	if len(m.pending) == 0 && m.idle != nil {
+	m.reportIdleLocked()
+}
+
+func (m *CallMeter) isIdleLocked() bool { return len(m.pending) == 0 && m.calls == 0 }
+
+// reportIdleLocked wakes the callers of [CallMeter.AwaitIdle] if nothing is pending.
+func (m *CallMeter) reportIdleLocked() {
+	if m.isIdleLocked() && m.idle != nil {
 		close(m.idle)
 		m.idle = nil
 	}
@@ -174,6 +182,7 @@ func (m *CallMeter) BeginCall(op Op, _ string) (time.Time, error) {
 	defer m.mu.Unlock()
 	m.opStats[op].Op = op
 	m.opStats[op].Calls++
+	m.calls++
 	return time.Now(), nil
 }
 
@@ -186,6 +195,8 @@ func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
 	if took > m.slowest.Took {
 		m.slowest = record.SlowCall{Op: op.String(), Path: path, Took: took}
 	}
+	m.calls--
+	m.reportIdleLocked()
 }
 
 // countRetry counts a repeated request.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -85,13 +87,10 @@ func (p Location) newDir(run string) *Dir {
 // or a *StallError, or reports that the record cannot be encoded.
 func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
 	p.Access = p.withDefaults()
-	// List the log directory, and determine its file system.
+	// List the log directory.
 	var names []string
-	var kind FileSystem
 	err := p.retryTransient(func() (err error) {
-		if names, err = p.listLogDir(ctx, false); err == nil {
-			kind, err = p.logDirFileSystem(ctx)
-		}
+		names, err = p.listLogDir(ctx, false)
 		return err
 	})
 	if isTransient(err) {
@@ -111,13 +110,12 @@ func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
 	}
 	// The job record is written before the directory gets its name.
 	d := p.newDir(run)
-	d.nonce, d.fileSystem = nonce, kind
-	job.Run, job.Key, job.Size, job.FileSystem = run, p.Key, p.Size, kind.Name
-	data, err := d.encodeRecord(&job)
-	if err != nil {
+	d.nonce = nonce
+	job.Run, job.Key, job.Size = run, p.Key, p.Size
+	if _, err := d.encodeRecord(&job); err != nil {
 		return nil, err
 	}
-	err = guardedDo(ctx, d.access.Meter, "make", d.path, func() error { return d.buildTree(p.LogDir, data) })
+	err = guardedDo(ctx, d.access.Meter, "make", d.path, func() error { return d.buildTree(p.LogDir, job) })
 	if isNameTaken(err) && run == p.Run {
 		err = cmp.Or(p.refuseExistingRun(ctx), err) // made by another head at the same time
 	}
@@ -147,17 +145,35 @@ func (p Location) refuseExistingRun(ctx context.Context) error {
 	}
 }
 
-// buildTree makes the tree under a hidden name, and then renames it into place.
-func (d *Dir) buildTree(logDir string, job []byte) error {
+// buildTree makes the tree under a hidden name, and then renames it into place. All nodes wait for
+// it, so calls that do not depend on each other are made at the same time. The file system is added
+// to the job's record.
+func (d *Dir) buildTree(logDir string, job record.Job) error {
 	hidden := filepath.Join(logDir, ".new-"+randomTag())
-	err := d.access.ensureDir(hidden)
-	for _, sub := range []string{ControlDir, NodesDir, LogsDir, EventsDir} {
-		if err == nil {
-			err = d.access.ensureDir(filepath.Join(hidden, sub))
-		}
-	}
+	var parts errgroup.Group
+	parts.Go(func() error {
+		return d.access.retryTransient(func() (err error) {
+			d.fileSystem, err = d.access.FS.FileSystemOf(logDir)
+			return err
+		})
+	})
+	err := errors.Join(d.access.ensureDir(hidden), parts.Wait())
 	if err == nil {
-		err = d.access.writeNew(filepath.Join(hidden, ControlDir, NameJob), job, false)
+		for _, sub := range []string{NodesDir, LogsDir, EventsDir} {
+			parts.Go(func() error { return d.access.ensureDir(filepath.Join(hidden, sub)) })
+		}
+		parts.Go(func() error {
+			job.FileSystem = d.fileSystem.Name
+			data, err := d.encodeRecord(&job)
+			if err == nil {
+				err = d.access.ensureDir(filepath.Join(hidden, ControlDir))
+			}
+			if err == nil {
+				err = d.access.writeNew(filepath.Join(hidden, ControlDir, NameJob), data, false)
+			}
+			return err
+		})
+		err = parts.Wait()
 	}
 	if err == nil {
 		err = d.access.renamePrivate(hidden, d.path)
@@ -198,8 +214,17 @@ func randomTag() string {
 // errOtherAttempt if the name is not a directory, because Slurm's own output is often named like
 // the job. If it is the name of this run, the error is a *DirError instead.
 func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, error) {
+	// Inspect the directory and read the record at the same time; the record counts only if the
+	// directory can be trusted.
 	d := p.newDir(name)
+	var job record.Job
+	var loading errgroup.Group
+	loading.Go(func() (err error) {
+		job, err = d.loadJob(ctx)
+		return err
+	})
 	err := d.checkDir(ctx, p)
+	loadErr := loading.Wait()
 	switch {
 	case err == errNotDir && name == p.Run:
 		what := "it is a file"
@@ -214,8 +239,7 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 	case err != nil:
 		return d, record.Job{}, err
 	}
-	job, err := d.loadJob(ctx)
-	return d, job, err
+	return d, job, loadErr
 }
 
 // loadJob initialises d from its job record, and returns the record. The secrets of the attempt are

@@ -164,14 +164,20 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	p.LogDir = filepath.Join(p.LogDir, "deeper")
 	// This takes the name, so that another one is chosen.
 	run(t, &p, `{"v":1,"nonce":"theirs","key":"other","size":4}`+"\n")
-	var seen []string
+	var mu sync.Mutex
+	var seen []string // guarded by mu
+	see := func(paths ...string) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, paths...)
+	}
 	p.FS = &faulty{
 		onWrite: func(path string, _ []byte) error {
-			seen = append(seen, path)
+			see(path)
 			return nil
 		},
 		onChange: func(how NameChange, from, to string) error {
-			seen = append(seen, from, to)
+			see(from, to)
 			return plain.ChangeName(how, from, to)
 		},
 	}
