@@ -40,7 +40,8 @@
 //     started after it was first sent: those are part of the reaction to it. After the grace
 //     period all members get SIGKILL, until two scans in a row find no member. One scan is not
 //     enough: a process shows no environment for an instant during execve, and a process that is
-//     just being forked is in no snapshot.
+//     just being forked is in no snapshot. It is enough if the child has been reaped and the daemon
+//     has no orphans (see 5), because then no descendant of the child exists.
 //  2. The kernel. If the daemon dies (kill -9, a crash, os.Exit), the kernel sends SIGKILL to each
 //     child (PR_SET_PDEATHSIG). It does so when the thread that forked the child ends, so children
 //     are forked on threads that live as long as the Supervisor. The kernel clears the setting for
@@ -51,7 +52,7 @@
 //     the list of the families' sessions from a pipe. If the pipe ends without a goodbye message,
 //     or if the daemon is no longer its parent, then the daemon has died, and the guard kills all
 //     families as in 1, without a grace period. It needs neither the file system nor the network
-//     for that. No child is forked before the guard, and messages to the guard wait in the pipe
+//     for that. It can be started early (StartGuard). No child is forked before the guard, and messages to the guard wait in the pipe
 //     until its code runs. The guard also reports the signals of [ForwardedSignals] that it receives: a
 //     signal that reaches both daemon and guard was sent to all processes of a step, including the
 //     children (see [Supervisor.SignalReachedGuard]).

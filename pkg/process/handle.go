@@ -26,6 +26,7 @@ type Handle interface {
 // methods of [Supervisor].
 type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
+	StartGuard()
 	OwnPath(dir string)
 	SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool
 	EndAll(ctx context.Context) error

@@ -82,6 +82,13 @@ func (s *Supervisor) findOrphans() (found []int) {
 	return found
 }
 
+// hasNoOrphans reports that this process has no orphans. Then a child that has been reaped has no
+// descendants: the topmost of them would be orphans of this process. Two queries must agree: the kernel's list may lack a process if
+// another one is reaped while it is read.
+func (s *Supervisor) hasNoOrphans() bool {
+	return s.adoptsOrphans.Load() && len(s.findOrphans()) == 0 && len(s.findOrphans()) == 0
+}
+
 // orphanCriteria returns the criteria that cover these orphans, their descendants, and processes
 // with this daemon's mark.
 func (s *Supervisor) orphanCriteria(pids []int) familyCriteria {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,9 +104,13 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		return nil, fmt.Errorf("cannot list the processes: %v", err)
 	}
 	defer dir.Close()
-	names, listErr := dir.Readdirnames(-1)
 	before := l.excluded
 	l.excluded = make(map[int]dirIdentity, len(before))
+	var kernelThreads map[int]bool // only used by the first scan, which knows no process yet
+	if len(before) == 0 {
+		kernelThreads = listKernelThreads()
+	}
+	names, listErr := dir.Readdirnames(-1)
 	var all []procStat
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -117,6 +122,10 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		_ = unix.Fstatat(int(dir.Fd()), name, &stat, 0) // readStat below reports the error
 		at := dirIdentity{inode: stat.Ino, changed: stat.Ctim}
 		if was, known := before[pid]; known && was == at && at.inode != 0 {
+			l.excluded[pid] = at
+			continue
+		}
+		if kernelThreads[pid] && at.inode != 0 {
 			l.excluded[pid] = at
 			continue
 		}
@@ -136,6 +145,28 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		return all, fmt.Errorf("cannot inspect all processes: %v", listErr)
 	}
 	return all, nil
+}
+
+// listKernelThreads returns the PIDs of the kernel's threads, which are children of kthreadd, by one
+// read. A node with many cores has more than a thousand of them. It returns none in another PID
+// namespace, or if the kernel has no such list.
+func listKernelThreads() map[int]bool {
+	const kthreadd = 2
+	parent, err := readStat(kthreadd)
+	if err != nil || !parent.kernel {
+		return nil
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", kthreadd, kthreadd))
+	if err != nil {
+		return nil
+	}
+	found := make(map[int]bool)
+	for word := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(word); err == nil {
+			found[pid] = true
+		}
+	}
+	return found
 }
 
 // readEnviron returns the environment of a process; nil if it has none, may not be read, or cannot

@@ -71,6 +71,7 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	asked := c.requestEnd(first)
 	if patience.Err() == nil && ctxutil.AwaitDone(patience, c.reaped) {
 		polite := newFamilySweep(c.currentCriteria(), c.supervisor.scanner)
+		polite.hasNoDescendants = c.supervisor.hasNoOrphans
 		if first != unix.SIGKILL {
 			polite.selects = asked.mustReceive
 		}

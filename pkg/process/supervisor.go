@@ -66,7 +66,7 @@ type sessionScans struct {
 }
 
 // NewSupervisor returns a Supervisor without children. Its guard starts right before the first
-// child. jobVariables are the environment variables that identify a job, as returned by
+// child, or with [Supervisor.StartGuard]. jobVariables are the environment variables that identify a job, as returned by
 // roles.JobVariables: the first of them that a child has names the job that the child belongs to
 // (see the package documentation). NewSupervisor fails if /proc cannot be read, because then no
 // family can be found.
@@ -92,8 +92,12 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	return s, nil
 }
 
+// StartGuard starts the guard before the first child, which then does not wait for it. It does not
+// wait for the guard either.
+func (s *Supervisor) StartGuard() { s.guardLink.ensureStarted() }
+
 // OwnPath makes the guard remove a directory or file of the daemon if the daemon dies unexpectedly.
-// The guard exists from the first child on.
+// The guard exists from the first child, or from [Supervisor.StartGuard], on.
 func (s *Supervisor) OwnPath(dir string) { s.guardLink.addOwnPath(dir) }
 
 // Start starts a child. The error wraps ErrNotFound or ErrNotExecutable if the program cannot be

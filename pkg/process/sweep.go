@@ -30,6 +30,8 @@ type familySweep struct {
 	scanner   *procScanner
 	signalled map[int]uint64        // processes that have received the signal: PID to start time
 	selects   func(p procStat) bool // selects the processes that get the signal; nil: all
+	// reports that no descendant of the family's child is left; nil: unknown
+	hasNoDescendants func() bool
 	failures  map[int]error         // processes that could not be signalled, by PID
 }
 
@@ -42,8 +44,8 @@ func newFamilySweep(c familyCriteria, l *procScanner) *familySweep {
 	}
 }
 
-// signalUntilGone scans and signals the family repeatedly, until two scans in a row find no member
-// or ctx ends. SIGKILL is sent after each scan, other signals once to each process. It returns the
+// signalUntilGone scans and signals the family repeatedly, until two scans in a row find no member,
+// or one if no descendant of the child is left, or ctx ends. SIGKILL is sent after each scan, other signals once to each process. It returns the
 // remaining members, and an error if processes could not be inspected.
 func (s *familySweep) signalUntilGone(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
 	gap, empty := minSweepPause, 0
@@ -52,7 +54,7 @@ func (s *familySweep) signalUntilGone(ctx context.Context, sig syscall.Signal) (
 		left, err := s.scanAndSignal(sig)
 		if err != nil || len(left) > 0 {
 			empty = 0
-		} else if empty++; empty == 2 {
+		} else if empty++; empty == 2 || s.hasNoDescendants != nil && s.hasNoDescendants() {
 			return nil, nil
 		}
 		if !ctxutil.SleepContext(ctx, pauseAfterScan(gap, time.Since(began), empty)) {

@@ -74,6 +74,9 @@ func New(programs map[string]Program) *Supervisor {
 	return &Supervisor{programs: programs, children: make(map[*child]struct{})}
 }
 
+// StartGuard implements process.Starter. There is no guard.
+func (s *Supervisor) StartGuard() {}
+
 // OwnPath implements process.Starter. There is no guard, because tests do not kill a daemon that is
 // a goroutine: see Unguarded.
 func (s *Supervisor) OwnPath(dir string) {

@@ -73,16 +73,21 @@ type Checks interface {
 	MaxDuration() time.Duration
 }
 
-// NewChildStarter returns the starter of the daemon's children.
-func (s Set) NewChildStarter() (process.Starter, error) {
-	if s.ChildrenStarter != nil {
-		return s.ChildrenStarter, nil
+// NewChildStarter returns the starter of the daemon's children. If the driver or ranks will run on
+// this node, its guard starts at once, because they must not start before it, and every node waits
+// for them.
+func (c *Config) NewChildStarter() (process.Starter, error) {
+	if c.ChildrenStarter != nil {
+		return c.ChildrenStarter, nil
 	}
 	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
 		return nil, err
 	}
 	super.AdoptOrphans()
+	if len(c.Driver) > 0 && c.Simulation.RunRanks == nil && (c.Identity.NodeIndex == 0 || c.World.IsRequested()) {
+		super.StartGuard()
+	}
 	return super.AsStarter(), nil
 }
 
