@@ -32,7 +32,7 @@ type familySweep struct {
 	selects   func(p procStat) bool // selects the processes that get the signal; nil: all
 	// reports that no descendant of the family's child is left; nil: unknown
 	hasNoDescendants func() bool
-	failures  map[int]error         // processes that could not be signalled, by PID
+	failures         map[int]error // processes that could not be signalled, by PID
 }
 
 func newFamilySweep(c familyCriteria, l *procScanner) *familySweep {
