@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -206,16 +207,20 @@ func (d diskFS) ListDir(path string, vet func(FileAttributes) error) (names []st
 
 // listOpenDir returns the names in an open directory that vet accepts.
 func (d diskFS) listOpenDir(dir *os.File, path string, vet func(FileAttributes) error) ([]string, error) {
+	var vetting errgroup.Group
 	if vet != nil {
-		facts, err := d.statOpenFile(path, dir.Stat)
-		if err == nil {
-			err = vet(facts)
-		}
-		if err != nil {
-			return nil, err
-		}
+		vetting.Go(func() error {
+			facts, err := d.statOpenFile(path, dir.Stat)
+			if err == nil {
+				err = vet(facts)
+			}
+			return err
+		})
 	}
 	names, err := MeteredCall(d.interceptor, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
+	if err := vetting.Wait(); err != nil {
+		return nil, err
+	}
 	return slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' }), err
 }
 

@@ -195,12 +195,22 @@ func (a Access) isMissing(path string) bool {
 // which leaves a short window for two writers. For other records the last writer wins, because
 // their directory is too large to be listed by all nodes.
 func (a Access) publishFirst(dir, name string, data []byte, durable bool) error {
-	temporary, began := draftName(dir, name), time.Now()
-	if durable {
-		defer a.removeQuietly(temporary)
-	} else {
-		defer a.removeLater(temporary)
-	}
+	temporary := draftName(dir, name)
+	defer a.removeQuietly(temporary)
+	return a.linkFirst(temporary, dir, name, data, durable)
+}
+
+// claimFile is like [Access.publishFirst], but does not wait until its temporary file is removed.
+func (a Access) claimFile(dir, name string, data []byte, durable bool) error {
+	temporary := draftName(dir, name)
+	defer a.removeLater(temporary)
+	return a.linkFirst(temporary, dir, name, data, durable)
+}
+
+// linkFirst implements [Access.publishFirst] with the given temporary file, which may be left. If
+// the file is not durable, it also determines the offset of the server's clock from it.
+func (a Access) linkFirst(temporary, dir, name string, data []byte, durable bool) error {
+	began := time.Now()
 	if err := a.writeNew(temporary, data, durable); err != nil {
 		return err
 	}
