@@ -49,9 +49,9 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		}
 	})
 	ends.Go(func() {
-		if end.Orderly {
-			// The workers end first, because their services would take the end of the head's service for a
-			// failure.
+		// The workers end before the head's service, because theirs would take its end for a failure.
+		awaitFirst := end.Orderly && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested())
+		if awaitFirst {
 			h.awaitNodesDone(end)
 		}
 		_ = h.stopDriver(end)
@@ -60,7 +60,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		close(torn)
 		h.copyServiceLogs(end)
 		h.LogWriteError(h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateDone), &record.Done{LeftProcesses: left}, false))
-		if !end.Orderly {
+		if !awaitFirst {
 			h.awaitNodesDone(end)
 		}
 	})
