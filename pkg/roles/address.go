@@ -2,12 +2,15 @@ package roles
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -235,22 +238,51 @@ func systemInterfaces() ([]netInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the network interfaces: %v", err)
 	}
+	addrs, err := interfaceAddresses()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the addresses of the network interfaces: %v", err)
+	}
 	found := make([]netInterface, 0, len(all))
 	for _, i := range all {
-		addrs, err := i.Addrs()
-		if err != nil {
-			// The interface has disappeared since the listing.
-			continue
-		}
-		entry := netInterface{name: i.Name, up: i.Flags&net.FlagUp != 0, loopback: i.Flags&net.FlagLoopback != 0}
-		for _, addr := range addrs {
-			if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
-				entry.addrs = append(entry.addrs, prefix.Addr())
-			}
-		}
-		found = append(found, entry)
+		found = append(found, netInterface{name: i.Name, up: i.Flags&net.FlagUp != 0, loopback: i.Flags&net.FlagLoopback != 0, addrs: addrs[i.Index]})
 	}
 	return found, nil
+}
+
+// interfaceAddresses returns the addresses of all interfaces, by their index. [net.Interface.Addrs]
+// would ask the kernel for all of them once per interface.
+func interfaceAddresses() (map[int][]netip.Addr, error) {
+	answer, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
+	if err != nil {
+		return nil, os.NewSyscallError("netlinkrib", err)
+	}
+	messages, err := syscall.ParseNetlinkMessage(answer)
+	if err != nil {
+		return nil, os.NewSyscallError("parsenetlinkmessage", err)
+	}
+	addrs := make(map[int][]netip.Addr)
+	for _, m := range messages {
+		if m.Header.Type != syscall.RTM_NEWADDR || len(m.Data) < syscall.SizeofIfAddrmsg {
+			continue
+		}
+		attributes, err := syscall.ParseNetlinkRouteAttr(&m)
+		if err != nil {
+			return nil, os.NewSyscallError("parsenetlinkrouteattr", err)
+		}
+		// The address is that of the peer if the interface is a point-to-point link, which has a local
+		// address too.
+		var addr netip.Addr
+		for _, a := range attributes {
+			if one, ok := netip.AddrFromSlice(a.Value); ok && (a.Attr.Type == syscall.IFA_LOCAL || a.Attr.Type == syscall.IFA_ADDRESS && !addr.IsValid()) {
+				addr = one
+			}
+		}
+		if addr.IsValid() {
+			index := int(binary.NativeEndian.Uint32(m.Data[4:8]))
+			addrs[index] = append(addrs[index], addr)
+		}
+	}
+	return addrs, nil
 }
 
 // sourceAddressTo returns the address from which this host would send to a destination. It returns
