@@ -78,10 +78,29 @@ const (
 // gpuAddresses returns the PCI addresses of NVIDIA's GPUs (0000:3b:00.0), sorted. NVML has the same
 // order. A GPU that has fallen off the bus is in the list until an administrator removes it.
 func (s sysfs) gpuAddresses() []string {
+	if s.lacksNVIDIA() {
+		return nil
+	}
 	return slices.DeleteFunc(s.listNames(pciDevices), func(bus string) bool {
 		device := path.Join(pciDevices, bus)
 		return s.readText(path.Join(device, "vendor")) != nvidiaVendorID || !matchesPattern(gpuClasses, s.readText(path.Join(device, "class")))
 	})
+}
+
+// lacksNVIDIA reports that the kernel's list of all PCI devices has none of NVIDIA. It is one file,
+// and a node without GPUs may have hundreds of devices. It returns false if there is no such list.
+func (s sysfs) lacksNVIDIA() bool {
+	list, err := fs.ReadFile(s, "proc/bus/pci/devices")
+	if err != nil || len(list) == 0 {
+		return false
+	}
+	for line := range strings.Lines(string(list)) {
+		// For example "3b00\t10de2330\t1f\t…": bus and function, vendor and device.
+		if fields := strings.Fields(line); len(fields) < 2 || "0x"+fields[1][:min(4, len(fields[1]))] == nvidiaVendorID {
+			return false
+		}
+	}
+	return true
 }
 
 // readSlots returns NVIDIA's GPUs on the bus, with the first bytes of their configuration space.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -94,5 +95,23 @@ func TestSlots(t *testing.T) {
 	want := []PCISlot{{"0000:3b:00.0", "10de:2330"}, {"0000:86:00.0", OffBus}, {Bus: "0000:af:00.0"}, {Bus: "0000:d8:00.0"}}
 	if diff := cmp.Diff(want, sysfs{os.DirFS(root)}.readSlots()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestLacksNVIDIA verifies that only a list without any device of NVIDIA is sufficient evidence.
+func TestLacksNVIDIA(t *testing.T) {
+	for list, want := range map[string]bool{
+		"": false,
+		"0000\t80860d57\t0\t0\n0008\t1af41045\t0\n":  true,
+		"0000\t80860d57\t0\t0\n3b00\t10de2330\t1f\n": false,
+		"0000\t80860d57\nnonsense\n":                 false,
+	} {
+		share := fstest.MapFS{}
+		if list != "" {
+			share["proc/bus/pci/devices"] = &fstest.MapFile{Data: []byte(list)}
+		}
+		if got := (sysfs{share}).lacksNVIDIA(); got != want {
+			t.Errorf("%q: got %t", list, got)
+		}
 	}
 }
