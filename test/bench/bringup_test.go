@@ -6,6 +6,7 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,41 +25,86 @@ const (
 	pairs = 21
 )
 
-// floor is the srun command line of the cheapest possible job.
-var floor = []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "true"}
+var (
+	bringUpTurns = flag.Int("bringup-turns", pairs, "turns of BenchmarkBringUp")
+	bringUpOther = flag.String("bringup-other", "", "another bringupd that BenchmarkBringUp runs in turn with this one")
+)
 
-// BenchmarkBringUp reports medians in milliseconds: floor-ms of `srun true`, bringupd-ms of `srun
-// bringupd -- true`, and over-ms of the differences of each pair. It also reports rss-MiB, the
-// largest peak of resident memory of any daemon.
+// floorOf returns the srun command line of the cheapest possible job.
+func floorOf(size int) []string {
+	return []string{"-N", strconv.Itoa(size), "--ntasks-per-node=1", "true"}
+}
+
+// BenchmarkBringUp measures `srun true`, `srun bringupd -- true` and, with -bringup-other, the same
+// with another bringupd, in turn, on 2 nodes (about a core each, as on real nodes) and on 8. It
+// reports medians in milliseconds: floor-ms, bringupd-ms, other-ms, and over-ms and other-over-ms of
+// the differences to the floor per turn. The ratios are those of the medians, to the floor and to
+// the other. It also reports rss-MiB, the largest peak of resident memory of any daemon.
 func BenchmarkBringUp(b *testing.B) {
 	for _, share := range testbed.Shares {
 		if share == testbed.Hostile {
 			continue // only for tests with injected faults
 		}
-		b.Run(string(share), func(b *testing.B) { bringUp(b, share) })
+		b.Run(string(share), func(b *testing.B) {
+			bed, program := raise(b, share)
+			programs := []string{program}
+			if *bringUpOther != "" {
+				programs = append(programs, filepath.Join(bed.Bin(), "other"))
+				copyProgram(b, *bringUpOther, programs[1])
+			}
+			for _, size := range []int{2, nodes} {
+				b.Run(strconv.Itoa(size), func(b *testing.B) { bringUp(b, bed, size, programs) })
+			}
+		})
 	}
 }
 
-func bringUp(b *testing.B, share testbed.Share) {
-	bed, program := raise(b, share)
-	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1",
-		"--kill-on-bad-exit=1", "--wait=0",
-		program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--"}
-	var floors, wholes, overs []float64
-	timed(b, bed, floor) // warm-up: the first run of each fills caches
-	timed(b, bed, append(whole, "true"))
+// bringUp measures jobs of size nodes.
+func bringUp(b *testing.B, bed *testbed.Bed, size int, programs []string) {
+	jobs := [][]string{floorOf(size)}
+	for _, program := range programs {
+		jobs = append(jobs, []string{"-N", strconv.Itoa(size), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+			program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--", "true"})
+	}
+	for _, job := range jobs { // the first run of each fills caches
+		timed(b, bed, job)
+	}
+	times, overs := make([][]float64, len(jobs)), make([][]float64, len(jobs))
 	for b.Loop() {
-		for range pairs {
-			f, w := timed(b, bed, floor), timed(b, bed, append(whole, "true"))
-			floors, wholes, overs = append(floors, f), append(wholes, w), append(overs, w-f)
+		for range *bringUpTurns {
+			var base float64
+			for i, job := range jobs {
+				took := timed(b, bed, job)
+				if i == 0 {
+					base = took
+				}
+				times[i], overs[i] = append(times[i], took), append(overs[i], took-base)
+			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(floors), "floor-ms")
-	b.ReportMetric(median(wholes), "bringupd-ms")
-	b.ReportMetric(median(overs), "over-ms")
-	b.ReportMetric(median(wholes)/median(floors), "ratio")
-	b.ReportMetric(resident(b, bed, whole), "rss-MiB")
+	b.ReportMetric(median(times[0]), "floor-ms")
+	b.ReportMetric(median(times[1]), "bringupd-ms")
+	b.ReportMetric(median(overs[1]), "over-ms")
+	b.ReportMetric(median(times[1])/median(times[0]), "ratio")
+	if len(programs) > 1 {
+		b.ReportMetric(median(times[2]), "other-ms")
+		b.ReportMetric(median(overs[2]), "other-over-ms")
+		b.ReportMetric(median(times[1])/median(times[2]), "to-other")
+	}
+	b.ReportMetric(resident(b, bed, jobs[1][:len(jobs[1])-1], size), "rss-MiB")
+}
+
+// copyProgram copies a program to a path that all nodes see.
+func copyProgram(b *testing.B, from, to string) {
+	b.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 // raise starts a testbed with this kind of shared file system and builds a bringupd that all of its
@@ -106,7 +152,7 @@ func median(values []float64) float64 {
 
 // resident returns the largest peak of resident memory among the daemons of a job whose driver
 // runs, in MiB.
-func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
+func resident(b *testing.B, bed *testbed.Bed, whole []string, size int) float64 {
 	b.Helper()
 	job := bed.Command(context.Background(), "srun", append(whole, "sleep", "2")...)
 	if err := job.Start(); err != nil {
@@ -120,7 +166,7 @@ func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
 		}
 	}
 	largest := 0.0
-	for node := range nodes {
+	for node := range size {
 		for _, p := range jobs(b, bed, node) {
 			if strings.HasSuffix(p.Args[0], "/bringupd") {
 				largest = max(largest, peak(b, p.PID))

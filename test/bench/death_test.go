@@ -101,7 +101,7 @@ type hospital struct {
 func (h *hospital) deaths(b *testing.B, who string) (took, floors []float64) {
 	for b.Loop() {
 		for i := range *deathsFlag {
-			floors = append(floors, timed(b, h.bed, floor))
+			floors = append(floors, timed(b, h.bed, floorOf(nodes)))
 			took = append(took, h.death(b, who, 1+i%(nodes-1)))
 		}
 	}

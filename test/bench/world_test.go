@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -16,30 +17,36 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-const ranksPerNode = 8
-
-// starter is a method to start true in 64 ranks on eight nodes.
+// starter is a method to start the ranks of a world.
 type starter struct {
 	name  string
 	floor int      // index of the starter that it is compared with
 	args  []string // arguments of the measured command
 }
 
-// BenchmarkWorld starts true in 64 ranks on eight nodes, on the stale share, by srun, by bringupd,
-// by bringupd rank and by Open MPI's mpirun in an allocation, in alternation. It also starts a
-// single rank. It prints the median of each in milliseconds, and the median difference to srun with
-// as many ranks.
+// BenchmarkWorld starts true in 2 × 1, 8 × 4 and 8 × 8 ranks (nodes × ranks of each), on the stale
+// share, by srun, by bringupd, by bringupd rank and by Open MPI's mpirun in an allocation, in
+// alternation. It also starts a single rank. It prints the median of each in milliseconds, and the
+// median difference to srun with as many ranks.
 func BenchmarkWorld(b *testing.B) {
 	if _, err := exec.LookPath("mpirun"); err != nil {
 		b.Fatal("cannot run without a peer: Debian's openmpi-bin has mpirun")
 	}
 	bed, program := raise(b, testbed.StaleSSHFS)
-	compare(b, bed, "64 ranks of true on 8 nodes", pairs,
-		starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs")))
+	for _, shape := range [][2]int{{2, 1}, {nodes, 4}, {nodes, 8}} {
+		size, ranks := shape[0], shape[1]
+		b.Run(fmt.Sprintf("%dx%d", size, ranks), func(b *testing.B) {
+			compare(b, bed, fmt.Sprintf("%d × %d ranks of true", size, ranks), *worldTurns,
+				starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs"), size, ranks))
+		})
+	}
 }
 
+var worldTurns = flag.Int("world-turns", pairs, "turns of BenchmarkWorld")
+
 // compare runs the starters in alternation. It prints the median durations, the medians of what
-// their ranks measured themselves, and the medians of the differences to their floors.
+// their ranks measured themselves, the medians of the differences to their floors, and the ratio of
+// the first world of bringupd to each of the others.
 func compare(b *testing.B, bed *testbed.Bed, what string, turns int, starters []starter) {
 	b.Helper()
 	took, within := make([][]float64, len(starters)), make([][]float64, len(starters))
@@ -54,37 +61,38 @@ func compare(b *testing.B, bed *testbed.Bed, what string, turns int, starters []
 			}
 		}
 	}
-	fmt.Printf("| %s, by turns | ms | over the first of its kind | ratio | of that within the ranks |\n|---|---|---|---|---|\n", what)
+	ours := max(0, slices.IndexFunc(starters, func(s starter) bool { return strings.Contains(s.name, "--ranks-per-node") }))
+	fmt.Printf("| %s, by turns | ms | over the first of its kind | ratio | bringupd's ratio to it | of that within the ranks |\n|---|---|---|---|---|---|\n", what)
 	for i, s := range starters {
 		over := make([]float64, len(took[i]))
 		for turn := range over {
 			over[turn] = took[i][turn] - took[s.floor][turn]
 		}
-		fmt.Printf("| %s | %.0f | %.0f | %.2f | %.0f |\n", s.name, median(took[i]), median(over),
-			median(took[i])/median(took[s.floor]), median(within[i]))
+		fmt.Printf("| %s | %.0f | %.0f | %.2f | %.2f | %.0f |\n", s.name, median(took[i]), median(over),
+			median(took[i])/median(took[s.floor]), median(took[ours])/median(took[i]), median(within[i]))
 	}
 }
 
-func starters(program, logs, local string) []starter {
-	n, all := strconv.Itoa(nodes), strconv.Itoa(nodes*ranksPerNode)
+func starters(program, logs, local string, size, ranks int) []starter {
+	n, all := strconv.Itoa(size), strconv.Itoa(size*ranks)
 	tasks := []string{"srun", "-N", n, "-n", all}
 	allocation := []string{"salloc", "-Q", "-N", n, "-n", all}
 	world := func(logs string) []string {
 		return []string{
 			"srun", "-N", n, "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
-			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranksPerNode),
+			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranks),
 			"--oversubscribe", "--", "true",
 		}
 	}
 	return []starter{
-		{"srun -n64 true", 0, slices.Concat(tasks, []string{"true"})},
-		{"srun -n64 bringupd rank -- true", 0,
+		{"srun -n" + all + " true", 0, slices.Concat(tasks, []string{"true"})},
+		{"srun -n" + all + " bringupd rank -- true", 0,
 			slices.Concat(tasks, []string{program, "rank", "--", "true"})},
-		{"srun -N8 bringupd --ranks-per-node=8 -- true", 0, world(logs)},
+		{"srun -N" + n + " bringupd --ranks-per-node=" + strconv.Itoa(ranks) + " -- true", 0, world(logs)},
 		{"the same, in a directory that is no share", 0, world(local)},
-		{"salloc -n64 mpirun -n 64 true", 0, slices.Concat(allocation,
+		{"salloc -n" + all + " mpirun -n " + all + " true", 0, slices.Concat(allocation,
 			[]string{"mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", all, "true"})},
-		{"salloc -n64 true: the allocation alone", 0, slices.Concat(allocation, []string{"true"})},
+		{"salloc -n" + all + " true: the allocation alone", 0, slices.Concat(allocation, []string{"true"})},
 		{"srun -n1 true", one, []string{"srun", "-n", "1", "true"}},
 		{"srun -n1 bringupd rank -- true", one,
 			[]string{"srun", "-n", "1", program, "rank", "--", "true"}},
