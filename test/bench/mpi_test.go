@@ -48,14 +48,16 @@ func BenchmarkMPI(b *testing.B) {
 			for _, shape := range [][2]int{{2, 1}, {nodes, 4}} {
 				size, per := shape[0], shape[1]
 				all := strconv.Itoa(size * per)
-				compare(b, bed, fmt.Sprintf("%s: %d × %d ranks, MPI_Init to MPI_Finalize", m.name, size, per), mpiTurns, []starter{
-					{"srun --mpi=" + m.plugin, 0, direct(size, per, m.plugin, init)},
-					{"bringupd --ranks-per-node=" + strconv.Itoa(per), 0, world(size, per, init)},
-					{"salloc mpirun", 0,
-						slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(size), "-n", all},
-							m.launcher, []string{"-n", all, init})},
-					{"srun -n" + all + " true", 0, direct(size, per, "none", "true")},
-					{"bringupd -- true", 0, world(size, per, "true")},
+				b.Run(fmt.Sprintf("%dx%d", size, per), func(b *testing.B) {
+					compare(b, bed, fmt.Sprintf("%s: %d × %d ranks, MPI_Init to MPI_Finalize", m.name, size, per), mpiTurns, []starter{
+						{"srun --mpi=" + m.plugin, 0, direct(size, per, m.plugin, init)},
+						{"bringupd --ranks-per-node=" + strconv.Itoa(per), 0, world(size, per, init)},
+						{"salloc mpirun", 0,
+							slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(size), "-n", all},
+								m.launcher, []string{"-n", all, init})},
+						{"srun -n" + all + " true", 0, direct(size, per, "none", "true")},
+						{"bringupd -- true", 0, world(size, per, "true")},
+					})
 				})
 			}
 		})
