@@ -181,14 +181,18 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 	if !w.cfg.World.IsRequested() {
 		return nil
 	}
-	_, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
-	seat := w.placement.Slot.Load()
-	if err != nil || seat == nil {
+	// The head publishes the plan right before it opens the gate.
+	if _, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameRanks) }); err != nil {
 		return context.Cause(ctx)
 	}
 	var rec record.Placement
 	if err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameRanks, &rec); err != nil {
 		return health.AsFailure(err)
+	}
+	_, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
+	seat := w.placement.Slot.Load()
+	if err != nil || seat == nil {
+		return context.Cause(ctx)
 	}
 	// Both functions need the peer link.
 	w.rendezvousLink.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
