@@ -219,3 +219,16 @@ func TestElders(t *testing.T) {
 		sees(l, what, true)
 	}
 }
+
+// TestReadStatAllocations verifies that the inspection of a process allocates little, because all
+// processes of a node are inspected when a job ends.
+func TestReadStatAllocations(t *testing.T) {
+	pid := os.Getpid()
+	if got := testing.AllocsPerRun(100, func() {
+		if _, err := readStat(pid); err != nil {
+			t.Error(err)
+		}
+	}); got > 4 {
+		t.Errorf("%v allocations", got)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,33 +44,42 @@ func bootTicks() uint64 {
 	return uint64(now.Nano()) / uint64(time.Second/ticksPerSecond)
 }
 
-// parseStat parses the content of /proc/PID/stat.
+// parseStat parses the content of /proc/PID/stat. It is called for each process of a node, so it
+// allocates nothing but the name.
 func parseStat(text []byte) (procStat, error) {
 	// The name may contain blanks and parentheses: it ends at the last closing one.
 	open, shut := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 1 || shut < open {
-		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: no name in brackets", text)
+		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: no name in brackets", string(text))
 	}
-	fields := strings.Fields(string(text[shut+1:]))
 	const wanted = 20
-	if len(fields) < wanted {
-		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least %d expected",
-			text, len(fields), wanted)
-	}
 	var numbers [wanted]int64
-	for _, i := range []int{1, 2, 3, 6, 11, 12, 13, 14, 17, 19} {
-		// The numbers are signed: process group and session are -1 while a process is being reaped.
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return procStat{}, fmt.Errorf("cannot read field %d of /proc/PID/stat: %v", i+3, err)
+	var state byte
+	found := 0
+	for field := range bytes.FieldsSeq(text[shut+1:]) {
+		switch found {
+		case 0:
+			state = field[0]
+		case 1, 2, 3, 6, 11, 12, 13, 14, 17, 19:
+			// The numbers are signed: process group and session are -1 while a process is being reaped.
+			n, err := strconv.ParseInt(string(field), 10, 64)
+			if err != nil {
+				return procStat{}, fmt.Errorf("cannot read field %d of /proc/PID/stat: %v", found+3, err)
+			}
+			numbers[found] = n
 		}
-		numbers[i] = n
+		if found++; found == wanted {
+			break
+		}
+	}
+	if found < wanted {
+		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least %d expected",
+			string(text), found, wanted)
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(text[:open])))
 	if err != nil {
 		return procStat{}, fmt.Errorf("cannot read the pid in /proc/PID/stat: %v", err)
 	}
-	state := fields[0][0]
 	return procStat{
 		pid:   pid,
 		ppid:  int(numbers[1]),
