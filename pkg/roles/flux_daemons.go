@@ -31,7 +31,8 @@ var fluxLauncher = launcherSpec{
 const fluxCommandFormat = "flux run -N%d --tasks-per-node=1"
 
 func fluxHints(job string) CommandHints {
-	job = job[strings.LastIndexByte(job, '-')+1:]
+	// A nested instance has ended with its job, so only the outermost job can be looked up.
+	job, _, _ = strings.Cut(job, "-")
 	return CommandHints{
 		Title: "Flux", StartOnNodes: func(n int) string { return fmt.Sprintf(fluxCommandFormat, n) }, NestedAdvice: nestedNameAdvice,
 		ExcludeNodes:  func(nodes string) string { return "flux run --requires=-host:" + nodes + " …" },

@@ -289,7 +289,7 @@ func TestWords(t *testing.T) {
 		{LauncherGridEngine.CommandHints("17").DrainNode("n1", "x"), "qmod -d '*@n1'"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "train-1", NodeIndex: 1}.LauncherJob(), "train"},
 		{Identity{Launcher: LauncherKubernetes, Job: "train-cb0c52b1", Host: "n1"}.LauncherJob(), "train-cb0c52b1"},
-		{LauncherFlux.CommandHints("fA-fB").WhyEnded, "the time limit, an exception or flux cancel: flux job eventlog fB"},
+		{LauncherFlux.CommandHints("fA-fB").WhyEnded, "the time limit, an exception or flux cancel: flux job eventlog fA"},
 		{LauncherFlux.CommandHints("f1").ExcludeNodes("n[1-2]"), "flux run --requires=-host:n[1-2] …"},
 		{LauncherFlux.CommandHints("f1").DrainNode("n1", "bad"), `flux resource drain n1 "bad"`},
 		{LauncherFlux.CommandHints("f1").ShowNode("n1"), "flux resource status --include=n1"},
