@@ -57,14 +57,20 @@ case_codes() {
 
 # lose COMMAND: COMMAND is called with the host and the pid of a worker's daemon.
 lose() { # CASE COMMAND...
-    local name=$1 job worker
+    local name=$1 job worker start
     shift
     job=$(DRIVER="$PWD/saving.sh $name" submit)
     await_file "ready.$name" || return
     worker=$(echo "$BRINGUPD_LOG_DIR/$(run_name "$job")"/nodes/*1.joined)
-    "$@" "$(sed -n 's/.*"host": *"\([^"]*\)".*/\1/p' "$worker" | head -n 1)" "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$worker" | head -n 1)"
+    if ! "$@" "$(sed -n 's/.*"host": *"\([^"]*\)".*/\1/p' "$worker" | head -n 1)" "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$worker" | head -n 1)"; then
+        cancel "$job"
+        report "$name" "the command that takes it away" failed done
+        return
+    fi
+    start=$SECONDS
     await_end "$job"
     report "$name" "the result" "$(result "$(run_name "$job")")" 76
+    report "$name" "an end within 90 s (it took $((SECONDS - start)))" "$((SECONDS - start < 90))" 1
 }
 
 kill_daemon() { ssh -n "$1" kill -9 "$2"; }

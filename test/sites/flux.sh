@@ -14,7 +14,7 @@ cancel() { flux cancel "$1"; }
 exit_code() { flux jobs -n -o '{returncode}' "$1"; }
 suspend() { flux job kill -s STOP "$1"; }
 resume() { flux job kill -s CONT "$1"; }
-kill_daemon() { flux exec -r "$(flux hostlist -n local | tr ' ' '\n' | grep -nxF "$1" | cut -d: -f1 | awk '{ print $1 - 1 }')" kill -9 "$2"; }
+kill_daemon() { flux exec -r "$(flux hostlist -e local | tr ' ' '\n' | grep -nxF "$1" | cut -d: -f1 | awk '{ print $1 - 1 }')" kill -9 "$2"; }
 run_name() { # the ids of the instances around it precede the job's
     flux getattr jobid >/dev/null 2>&1 && echo -n "$(flux job id --to=f58plain "$(flux getattr jobid)")-"
     flux job id --to=f58plain "$1"
