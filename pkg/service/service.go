@@ -164,7 +164,7 @@ func (c *Children) attemptStart(ctx context.Context, service *framework.Service,
 	if died {
 		// Another process may have been faster on a port that was free before the start.
 		if f := c.checkPortsFree(service, kind); f != nil && f.takenPort != 0 {
-			c.AddChildInfo(f.Failure, child)
+			f.Failure = c.AddChildInfo(f.Failure, child)
 			return nil, f
 		}
 		f := health.NewFailure(kind, "the %s of %s died before it was ready: %s", service.Name, c.nodeName, exit)

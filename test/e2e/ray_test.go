@@ -78,8 +78,8 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 			bed.setenv("EXIT_WITH", code)
 			bed.setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "1s", "42": "failure"}[code])
 			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
-			// Ray's sockets would not fit below a path of this length.
-			temp := filepath.Join(bed.place(t), strings.Repeat("t", 60))
+			// Ray's sockets would not fit below a path of this length, on the nodes' own disk.
+			temp := filepath.Join(bed.Bin(), strings.Repeat("t", 60))
 			bed.makeDir(t, temp)
 			bed.setenv("TMPDIR", temp)
 			b, logs := bed.submitRay(t, "", "python", driver)
