@@ -1,26 +1,18 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	osexec "os/exec"
-	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/exec/query"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -71,7 +63,11 @@ func (a *attachCmd) runAttach(args []string) error {
 	if err != nil {
 		return usageErrorf("cannot run %s: it is not in PATH; run the command that attach prints on a machine that has it", argv[0])
 	}
-	variables, err := readRunVariables(ctx, run, node)
+	prefixes := []string{"BRINGUPD_"}
+	for _, name := range frameworkNames() {
+		prefixes = append(prefixes, strings.ToUpper(name)+"_")
+	}
+	variables, err := query.ReadVariables(ctx, run.Dir, run.jobRecord, node, prefixes)
 	if err != nil {
 		a.printMessage("cannot read the variables of run %s on node %s: %v; the shell has none of them", run.Name(), node, err)
 	}
@@ -82,34 +78,4 @@ func (a *attachCmd) runAttach(args []string) error {
 		}
 	}
 	return fmt.Errorf("cannot run %s: %v", program, syscall.Exec(program, argv, os.Environ()))
-}
-
-// attachTimeouts are the timeouts of the request for a node's variables.
-var attachTimeouts = exec.Timeouts{Accept: 10 * time.Second, AfterRun: time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Second}
-
-// readRunVariables returns the variables that the commands of bringupd exec have on a node because
-// of the run: this program's own, and those of the frameworks.
-func readRunVariables(ctx context.Context, run openedRun, node string) (variables []string, err error) {
-	var out bytes.Buffer
-	request := exec.Request{Argv: []string{"env", "-0"}, Nodes: []string{node}}
-	answers, err := exec.New(run.Dir, run.jobRecord, request, peerlink.TCP{}, attachTimeouts, &out, io.Discard).Execute(ctx, nil)
-	for _, answer := range answers {
-		if end := answer.Exit; err == nil && (end.Failed != "" || end.Code != 0) {
-			err = errors.New(cmp.Or(end.Failed, end.Exit))
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	prefixes := []string{"BRINGUPD_"}
-	for _, name := range frameworkNames() {
-		prefixes = append(prefixes, strings.ToUpper(name)+"_")
-	}
-	for entry := range strings.SplitSeq(out.String(), "\x00") {
-		isOfRun := slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
-		if isOfRun && !strings.HasPrefix(entry, process.MarkVariable+"=") { // the shell is no child of the daemon
-			variables = append(variables, entry)
-		}
-	}
-	return variables, nil
 }

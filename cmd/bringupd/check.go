@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
@@ -127,7 +128,7 @@ func (c *checkCmd) showReport(report check.Report) error {
 	if report.Findings == nil {
 		report.Findings = []check.Finding{} // an empty list instead of null
 	}
-	text := report.FormatText(check.TextStyle{Verbose: c.isVerbose, Colour: showsColour(c.streams.Out)})
+	text := report.FormatText(check.TextStyle{Verbose: c.isVerbose, Colour: console.ShowsColour(c.streams.Out)})
 	if drain := check.DrainCommand(report, roles.SurroundingLauncher(os.LookupEnv).CommandHints("").DrainNode); drain != "" {
 		text += "To take the node out of service:\n  " + drain + "\n"
 	}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -124,29 +124,10 @@ func (inv *invocation) runAbandonable(second error, do func(ctx context.Context)
 // handleSignals returns a context that ends at the first signal to end, a channel that is closed at
 // the second one, and a function that stops the handling of signals.
 func (inv *invocation) handleSignals() (ctx context.Context, again <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	second, over := make(chan struct{}), make(chan struct{})
-	var heeding sync.WaitGroup
-	heeding.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			case sig := <-inv.signalChan:
-				switch {
-				case sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP:
-				case ctx.Err() == nil:
-					cancel(&signalError{sig})
-				default:
-					close(second)
-					return
-				}
-			}
+	return ctxutil.WithSignals(inv.signalChan, func(sig os.Signal) error {
+		if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP {
+			return &signalError{sig}
 		}
+		return nil
 	})
-	return ctx, second, func() {
-		close(over)
-		heeding.Wait()
-		cancel(nil)
-	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -232,34 +233,17 @@ func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Ex
 // prepareSSHDaemon replaces the arguments and streams of a daemon that ssh has started by those in
 // its specification.
 func prepareSSHDaemon(signals <-chan os.Signal, files config.Streams) (args []string, all <-chan os.Signal, in *os.File, end func(code int), err error) {
-	host, _ := os.Hostname()
 	t, err := launch.ReadDaemonSpec(files.In, files.Err)
+	if err == nil {
+		err = t.ApplyTo(programVersion())
+	}
+	if _, isLaunch := errors.AsType[*roles.LaunchError](err); err != nil && !isLaunch {
+		err = usageErrorf("%v", err)
+	}
+	if err == nil {
+		in, err = os.Open(os.DevNull)
+	}
 	if err != nil {
-		return nil, nil, nil, nil, usageErrorf("%v", err)
-	}
-	if t.Program != programVersion() {
-		return nil, nil, nil, nil, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot start on %s: bringupd is version %s there, and %s on the launching host", host, programVersion(), t.Program),
-			Fix:     "install the same version on all hosts, or give --remote-program",
-		}
-	}
-	if err := os.Chdir(t.Dir); err != nil {
-		return nil, nil, nil, nil, &roles.LaunchError{
-			Problem: fmt.Sprintf("cannot start on %s in the directory of the launch: %v", host, err), Fix: "launch it from a directory that exists on all hosts",
-		}
-	}
-	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "BRINGUPD_") {
-			_ = os.Unsetenv(name) // the launcher's count
-		}
-	}
-	for _, entry := range t.Env {
-		name, value, _ := strings.Cut(entry, "=")
-		if err := os.Setenv(name, value); err != nil {
-			return nil, nil, nil, nil, usageErrorf("cannot set %s: %v", name, err)
-		}
-	}
-	if in, err = os.Open(os.DevNull); err != nil {
 		return nil, nil, nil, nil, err
 	}
 	t.ReportStarted()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
@@ -110,7 +111,7 @@ func (k *kvCmd) getValue(ctx context.Context, c *client.Client, args []string) e
 	if err != nil {
 		return err
 	}
-	if isTerminal(k.streams.Out) {
+	if console.IsTerminal(k.streams.Out) {
 		value = append(value, '\n')
 	}
 	_, err = k.streams.Out.Write(value)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/inspect/logs"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -136,7 +137,7 @@ func describeCopyTime(framework string) string {
 // newLogPrinter returns a reader for the logs of a run.
 func (r *logsCmd) newLogPrinter(run openedRun) *logs.LogPrinter {
 	var out io.Writer = r.streams.Out
-	if isTerminal(r.streams.Out) && !r.rawOutput {
+	if console.IsTerminal(r.streams.Out) && !r.rawOutput {
 		out = &textutil.EscapingWriter{Writer: out}
 	}
 	return &logs.LogPrinter{RunDir: run.Dir, Out: out, Follow: r.followLogs}

@@ -14,8 +14,6 @@ import (
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/inspect/report"
-	"github.com/bringupd/bringupd/pkg/inspect/timeline"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // reportCmd is one execution of bringupd report.
@@ -74,15 +72,8 @@ func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, e
 		return nil, runArgError(err)
 	}
 	r.runDir = path
-	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthFull})
-	if err != nil {
-		return nil, runArgError(err)
-	}
-	touched, err := signal.LastChangeTime(ctx, path)
-	if err != nil {
-		touched = time.Time{} // unknown for a run that was read in part
-	}
-	return report.NewView(run, report.ReadLogs(ctx, run), touched), nil
+	view, err := report.ReadView(ctx, path)
+	return view, runArgError(err)
 }
 
 // writeReport writes the report and prints its path. Other users cannot read it, because it quotes

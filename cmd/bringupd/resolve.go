@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
@@ -246,3 +247,10 @@ func (o *options) addressFinder(id roles.Identity) func() (roles.NodeAddress, er
 		return roles.LocalAddress(ctx, id, o.interfaces)
 	})
 }
+
+// maxLaunchFileBytes is the maximum size in bytes of a launcher's file: a million hosts with long
+// names.
+const maxLaunchFileBytes = 64 << 20
+
+// readLaunchFile reads a file that a launcher has made, such as PBS_NODEFILE.
+func readLaunchFile(path string) ([]byte, error) { return files.ReadRegular(path, maxLaunchFileBytes) }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -15,8 +13,8 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/exec"
+	"github.com/bringupd/bringupd/pkg/exec/query"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
@@ -80,25 +78,20 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	if a.readStacks {
 		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTimeout
 	}
-	outputs, times := make(map[int]*bytes.Buffer), exec.Timeouts{Accept: 10 * time.Second, AfterRun: 2 * time.Second, AfterCancel: 2 * time.Second, HeartbeatInterval: time.Second}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
-	caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, times, io.Discard, io.Discard).SetNodeWriter(func(node int) io.Writer {
-		outputs[node] = new(bytes.Buffer)
-		return outputs[node]
-	})
-	answers, err := caller.Execute(waiting, again)
+	snapshot, err := query.CollectSnapshot(waiting, again, run.Dir, run.jobRecord, order)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, exec.ErrRefused):
 		return usageErrorf("%v", err)
-	case len(answers) == 0:
+	case err != nil:
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 		a.printMessage("cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: see bringupd status", run.Name(), err)
 		return nil
 	}
-	return a.showSnapshot(newRunSnapshot(run.Name(), answers, outputs, err))
+	return a.showSnapshot(snapshot)
 }
 
 func (a *whyCmd) showSnapshot(snapshot stackdump.RunSnapshot) error {
@@ -110,28 +103,6 @@ func (a *whyCmd) showSnapshot(snapshot stackdump.RunSnapshot) error {
 	}
 	_, err := io.WriteString(a.streams.Out, snapshot.FormatText())
 	return err
-}
-
-// newRunSnapshot combines the answers of the nodes, and lists those without a response.
-func newRunSnapshot(run string, answers []exec.Result, outputs map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
-	var seen []stackdump.ChildReport
-	var silent []stackdump.UnreachableNode
-	for _, node := range answers {
-		switch {
-		case !node.Answered:
-			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: fmt.Sprint(missing)})
-		case node.Exit.Code != 0:
-			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
-		}
-		for line := range bytes.Lines(outputs[node.NodeIndex].Bytes()) {
-			var one stackdump.ChildReport
-			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
-				one.Node, one.Host = node.NodeIndex, node.Host
-				seen = append(seen, one)
-			}
-		}
-	}
-	return stackdump.NewRunSnapshot(run, len(answers), seen, silent)
 }
 
 // whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
@@ -155,26 +126,8 @@ func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
 	}
 	children, err := stackdump.ParseChildren(value)
 	out := json.NewEncoder(inv.streams.Out)
-	stackdump.NodeInspection{Children: children, ListWaits: localWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
+	stackdump.NodeInspection{Children: children, ListWaits: client.ListLocalWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
 		err = cmp.Or(err, out.Encode(seen))
 	})
 	return err
-}
-
-// localWaits returns the rendezvous operations for which the ranks of this node wait. It returns
-// none if there is no rendezvous.
-func localWaits(ctx context.Context) (waits []stackdump.Wait, err error) {
-	meeting, err := client.Dial(ctx)
-	if errors.Is(err, client.ErrNoSocket) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer meeting.Close()
-	known, err := meeting.PendingWaits(ctx)
-	for _, wait := range known {
-		waits = append(waits, stackdump.Wait{Child: fmt.Sprintf("rank %d", wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.WaitedSeconds, Missing: wait.Missing})
-	}
-	return waits, err
 }

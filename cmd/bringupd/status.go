@@ -1,20 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
@@ -64,7 +57,11 @@ func (s *statusCmd) runStatus(args []string) error {
 		if s.keepWatching && len(args) == 0 && first.Over() {
 			s.printMessage("run %s has already ended; to wait for a job that has not started yet, give its number: bringupd status -w JOB", first.Run)
 		}
-		show := s.statusWriter()
+		writer := runs.StatusWriter{Out: s.streams.Out, Style: timeline.TextStyle{Colour: console.ShowsColour(s.streams.Out)}, Updates: s.keepWatching}
+		show := writer.WriteText
+		if s.asJSON {
+			show = writer.WriteJSON
+		}
 		return observer.Watch(ctx, first, func(status timeline.Status) error {
 			s.exitCode = status.Code
 			return show(status)
@@ -81,83 +78,4 @@ func (s *statusCmd) findStatusRun(ctx context.Context, args []string) (string, e
 	defer cancel()
 	path, err := s.selector.findRun(ctx, args)
 	return path, runArgError(err)
-}
-
-// statusWriter returns a function that shows a status, and remembers what it has shown.
-func (s *statusCmd) statusWriter() func(timeline.Status) error {
-	out := s.streams.Out
-	style := timeline.TextStyle{Colour: showsColour(out)}
-	last := make(map[string]bool)
-	drawn := 0
-	switch width, height := terminalSize(out); {
-	case s.asJSON:
-		return s.jsonStatusWriter()
-	case !s.keepWatching:
-		return func(status timeline.Status) error {
-			_, err := io.WriteString(out, status.Text(style))
-			return err
-		}
-	case height > 0:
-		return func(status timeline.Status) error {
-			style.Width, height = terminalSize(out)
-			if status.Over() {
-				style.Width = 0
-			}
-			lines := strings.Split(strings.TrimSuffix(status.Text(style), "\n"), "\n")
-			if !status.Over() {
-				lines = lines[:min(len(lines), max(1, height-1))]
-			}
-			_, err := io.WriteString(out, redrawLines(lines, drawn))
-			drawn = len(lines)
-			return err
-		}
-	default:
-		style.Width = width
-		return func(status timeline.Status) error {
-			var changed strings.Builder
-			for _, line := range status.ChangedLines(style, last) {
-				changed.WriteString(status.At.Format(time.TimeOnly) + " " + line + "\n")
-			}
-			_, err := io.WriteString(out, changed.String())
-			return err
-		}
-	}
-}
-
-// redrawLines returns lines that overwrite those drawn before.
-func redrawLines(lines []string, drawn int) string {
-	var b strings.Builder
-	if drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\r", drawn)
-	}
-	for _, line := range lines {
-		b.WriteString(line + "\x1b[K\n")
-	}
-	b.WriteString("\x1b[J")
-	return b.String()
-}
-
-// jsonStatusWriter returns a function that writes JSON: one object, or one line for each change.
-func (s *statusCmd) jsonStatusWriter() func(timeline.Status) error {
-	var last []byte
-	return func(status timeline.Status) error {
-		if !s.keepWatching {
-			return writeJSON(s.streams.Out, status)
-		}
-		still, err := json.Marshal(status.WithoutTimes())
-		if err != nil || bytes.Equal(still, last) {
-			return err
-		}
-		last = still
-		return json.NewEncoder(s.streams.Out).Encode(status)
-	}
-}
-
-// terminalSize returns the size of the terminal, or zeroes if file is not a terminal.
-func terminalSize(file *os.File) (width, height int) {
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, 0
-	}
-	return int(size.Col), cmp.Or(int(size.Row), 24)
 }

@@ -237,15 +237,6 @@ func TestStatusEndsBySignal(t *testing.T) {
 	}
 }
 
-func TestRedrawn(t *testing.T) {
-	if got := redrawLines([]string{"a", "b"}, 0); got != "a\x1b[K\nb\x1b[K\n\x1b[J" {
-		t.Errorf("at first it is drawn as %q", got)
-	}
-	if got := redrawLines([]string{"a"}, 2); got != "\x1b[2A\ra\x1b[K\n\x1b[J" {
-		t.Errorf("then it is drawn as %q", got)
-	}
-}
-
 func TestFlagsFirst(t *testing.T) {
 	command := (&invocation{}).statusCommand()
 	for args, want := range map[string]string{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // DaemonSpec is the specification of a daemon on another machine. It is sent by ssh's standard
@@ -197,6 +198,37 @@ func ReadDaemonSpec(from io.Reader, stderr io.Writer) (*LauncherSession, error) 
 		return nil, fmt.Errorf("cannot read this daemon's settings from standard input (%v): only bringupd hosts starts this command", err)
 	}
 	return t, nil
+}
+
+// ApplyTo makes the directory and the environment of the specification those of this process, whose
+// version is given. It returns a [*roles.LaunchError] if the launching program has another version,
+// or the directory does not exist here.
+func (s DaemonSpec) ApplyTo(version string) error {
+	host, _ := os.Hostname()
+	if s.Program != version {
+		return &roles.LaunchError{
+			Problem: fmt.Sprintf("cannot start on %s: bringupd is version %s there, and %s on the launching host", host, version, s.Program),
+			Fix:     "install the same version on all hosts, or give --remote-program",
+		}
+	}
+	if err := os.Chdir(s.Dir); err != nil {
+		return &roles.LaunchError{
+			Problem: fmt.Sprintf("cannot start on %s in the directory of the launch: %v", host, err), Fix: "launch it from a directory that exists on all hosts",
+		}
+	}
+	// The settings that count are those of the launcher.
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "BRINGUPD_") {
+			_ = os.Unsetenv(name) // it fails only for an invalid name
+		}
+	}
+	for _, entry := range s.Env {
+		name, value, _ := strings.Cut(entry, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return fmt.Errorf("cannot set %s: %v", name, err)
+		}
+	}
+	return nil
 }
 
 // ReportStarted reports to the launcher that the order is accepted.

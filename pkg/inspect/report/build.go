@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,6 +50,19 @@ func (l viewBuilder) hostName(node int) string {
 		return ""
 	}
 	return sanitizeLine(l.run.Nodes[node].Host, 80)
+}
+
+// ReadView reads the run in the directory and the ends of its logs.
+func ReadView(ctx context.Context, path string) (*View, error) {
+	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthFull})
+	if err != nil {
+		return nil, err
+	}
+	touched, err := signal.LastChangeTime(ctx, path)
+	if err != nil {
+		touched = time.Time{} // unknown for a run that was read in part
+	}
+	return NewView(run, ReadLogs(ctx, run), touched), nil
 }
 
 // NewView makes the View of a run and the ends of its logs. The time touched is that of the last

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"os"
@@ -6,12 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// showsColour reports whether the output supports colours and the user wants them.
-func showsColour(file *os.File) bool {
-	return isTerminal(file) && wantsColour(os.Getenv)
+// ShowsColour reports whether the output supports colours and the user wants them.
+func ShowsColour(file *os.File) bool {
+	return IsTerminal(file) && wantsColour(os.Getenv)
 }
 
-func isTerminal(file *os.File) bool {
+// IsTerminal reports whether file is a terminal.
+func IsTerminal(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil
 }

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"os"
@@ -15,7 +15,12 @@ func TestWantsColour(t *testing.T) {
 			t.Errorf("%+v: got %v", tc, got)
 		}
 	}
-	if file := open(t, os.DevNull); showsColour(file) {
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }() // it was not written
+	if ShowsColour(file) {
 		t.Error("what is no terminal shows colours")
 	}
 }

@@ -9,33 +9,6 @@ import (
 	"testing"
 )
 
-// TestReadLaunchFile verifies that the path in a launcher's variable is read if it is a regular
-// file, and never waited for.
-func TestReadLaunchFile(t *testing.T) {
-	dir := t.TempDir()
-	file, fifo, huge := filepath.Join(dir, "hosts"), filepath.Join(dir, "fifo"), filepath.Join(dir, "huge")
-	if err := os.WriteFile(file, []byte("n1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(huge, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(huge, maxLaunchFileBytes+1); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := readLaunchFile(file); err != nil || string(text) != "n1\n" {
-		t.Errorf("got %q, %v", text, err)
-	}
-	for path, says := range map[string]string{fifo: "it is not a regular file", dir: "it is not a regular file", huge: "the maximum is", filepath.Join(dir, "none"): "no such file", "": "no such file"} {
-		if text, err := readLaunchFile(path); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: got %q, %v; want %q", path, text, err, says)
-		}
-	}
-}
-
 // TestReadPipes verifies that a pipe that the user names is read to its end, and that a signal ends
 // the wait for it.
 func TestReadPipes(t *testing.T) {
