@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -16,7 +17,7 @@ import (
 type TracedCall struct {
 	Node int           `json:"rank"`
 	Op   string        `json:"op"`
-	Path string        `json:"path"` // relative to the run directory, if it is below
+	Path string        `json:"path"` // relative to the run directory, without random parts
 	From time.Duration `json:"from_ns"`
 	To   time.Duration `json:"to_ns"`
 }
@@ -40,8 +41,8 @@ func (t *callTrace) addCall(node int, op signal.Op, path string, from, to time.D
 
 // findChain returns the calls between two times that waited for each other, in order. It begins at
 // the last one: the predecessor of a call is the call that ended last before it began, because its
-// result, or a notification of it, is what the daemon has most probably waited for. runDir is
-// removed from the paths.
+// result, or a notification of it, is what the daemon has most probably waited for. The paths are
+// made relative to runDir.
 func (t *callTrace) findChain(since, until time.Duration, runDir string) (chain []TracedCall) {
 	if t == nil {
 		return nil
@@ -55,14 +56,17 @@ func (t *callTrace) findChain(since, until time.Duration, runDir string) (chain 
 		if len(chain) > 0 && c.To > chain[len(chain)-1].From {
 			continue
 		}
-		if below, err := filepath.Rel(runDir, c.Path); err == nil && !strings.HasPrefix(below, "..") {
-			c.Path = below
+		if relative, err := filepath.Rel(runDir, c.Path); err == nil {
+			c.Path = randomTag().ReplaceAllString(relative, "")
 		}
 		chain = append(chain, c)
 	}
 	slices.Reverse(chain)
 	return chain
 }
+
+// randomTag matches the random end of the name of a temporary file or directory.
+var randomTag = lazyregexp.CompileLazily(`[.-][0-9a-f]{32}`)
 
 // formatChain returns a table of the calls of a chain. A call that began later than a tenth of its
 // duration after its predecessor shows for how long the daemons did something else.

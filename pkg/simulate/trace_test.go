@@ -35,7 +35,7 @@ func TestFindChain(t *testing.T) {
 	for _, c := range trace.findChain(0, 57*ms, "/share/run") {
 		got = append(got, c.Op+" "+c.Path)
 	}
-	const want = "list /share, list /share, link nodes/0001.joined, list nodes, open control/go"
+	const want = "list .., list .., link nodes/0001.joined, list nodes, open control/go"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
