@@ -54,6 +54,10 @@ var (
 	_ flag.Value = (*Setting)(nil)
 )
 
+// Names returns the names of the flag. The library asks each flag for them once per flag, and its
+// own method evaluates a regular expression for each name.
+func (s *Setting) Names() []string { return append([]string{s.Name}, s.Aliases...) }
+
 // Apply registers the flag with the parser.
 func (s *Setting) Apply(set *flag.FlagSet) error {
 	for _, name := range s.Names() {
