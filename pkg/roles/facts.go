@@ -45,7 +45,7 @@ var launcherFacts = map[Launcher]Facts{
 	},
 	LauncherPBS: {
 		KillDelay: 10 * time.Second, KillSetting: "`kill_delay` of the queue", TermIsFinal: true, TimeLimitSignal: syscall.SIGTERM, MayRelaunch: true,
-		Restart: "after a node failure (`node_fail_requeue`, 310 s) unless `qsub -r n`", Variables: "those of `qsub -v` and `-V`, no `PBS_ARRAY_INDEX`",
+		Restart: "after a node failure (`node_fail_requeue`, 310 s) unless `qsub -r n`", Variables: "those of `qsub -v` (and `-V`, which OpenPBS 23.06 ignores), no `PBS_ARRAY_INDEX`",
 		LostHost: "`pbsdsh` waits for minutes; the job ends with its script", SeveralPerHost: "`pbsdsh`: one task per line of `PBS_NODEFILE`",
 	},
 	LauncherPALS: {

@@ -11,7 +11,7 @@ ARRAY='-J 4-5'
 ARRAY_DRIVER='touch index.$PBS_ARRAY_INDEX'
 
 # Several lines per host, as mpiprocs=2 has, are part of each case.
-submit() { qsub -l select=2:ncpus=1:mpiprocs=2 -l place=scatter "$@" "$root/deploy/pbs/generic.pbs"; }
+submit() { qsub -v DRIVER,BRINGUPD_LOG_DIR,BRINGUPD_DRIVER_GRACE -l select=2:ncpus=1:mpiprocs=2 -l place=scatter "$@" "$root/deploy/pbs/generic.pbs"; }
 await_end() { while qstat "$1" >/dev/null 2>&1 && ! qstat -x -f "$1" | grep -q 'job_state = [FX]'; do sleep 1; done; }
 cancel() { qdel "$1"; }
 exit_code() { qstat -x -f "$1" | sed -n 's/ *Exit_status = //p'; }
