@@ -122,6 +122,7 @@ case_suspend() {
     job=$(DRIVER='touch ready.suspend; sleep 40' submit)
     await_file ready.suspend || return
     suspend "$job" && sleep 20 && resume "$job"
+    report suspend "the code of suspend and resume" "$?" 0
     await_end "$job"
     report suspend "the result" "$(result "$(run_name "$job")")" 0
 }
