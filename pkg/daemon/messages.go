@@ -81,12 +81,6 @@ func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
 	n.console.FinalMessage(words, level, end.Reason, fields...)
 }
 
-// failureWithLog returns the message of a failure, followed by the last lines of the related log.
-func (n *node) failureWithLog(cause *record.Failure) string {
-	a := &advice.Summary{Result: &record.Result{Cause: cause}, RunDir: n.Dir.Path()}
-	return strings.Join(append([]string{cause.Message}, a.QuoteLog()...), "\n")
-}
-
 // exitUnjoined prints why this daemon could not join, and returns its exit code. It is derived from
 // err alone, because no other node can provide one.
 func (n *node) exitUnjoined(err error) int {

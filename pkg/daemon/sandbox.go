@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/advice"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -51,7 +53,8 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 		f.Phase = record.PhaseSandbox
 	}
 	n.sandboxFailureOnce.Do(func() {
-		n.Log.Error(n.failureWithLog(&f.Failure))
+		quoted := (&advice.Summary{Result: &record.Result{Cause: &f.Failure}, RunDir: n.Dir.Path()}).QuoteLog()
+		n.Log.Error(strings.Join(append([]string{f.Message}, quoted...), "\n"))
 		_ = n.publishFailure(f, record.StateSandboxFailed)
 	})
 }

@@ -91,8 +91,8 @@ func (c *Config) NewChildStarter() (process.Starter, error) {
 	return super.AsStarter(), nil
 }
 
-// SimHooks replaces a node, its sockets and the processes of ranks in a simulation. The zero value means no
-// simulation.
+// SimHooks replaces a node, its sockets and the processes of ranks in a simulation. The zero value
+// means no simulation.
 type SimHooks struct {
 	// NoSockets makes the daemon open no sockets for programs of the node.
 	NoSockets bool
