@@ -36,7 +36,7 @@ type simulateCmd struct {
 
 func (inv *invocation) simulateCommand() *cli.Command {
 	times := config.DefaultTimeouts()
-	s := &simulateCmd{invocation: inv, simConfig: simulate.Config{Fences: 4, LinkMode: config.LinkAuto, JoinTimeout: times.Join, Peer: times.Peer}}
+	s := &simulateCmd{invocation: inv, simConfig: simulate.Config{RankLoad: simulate.RankLoad{Fences: 4}, LinkMode: config.LinkAuto, JoinTimeout: times.Join, Peer: times.Peer}}
 	s.allSettings = s.newSettings()
 	return inv.completeCommand(cli.Command{
 		Name: "simulate", Usage: "simulate a job of N nodes in one process, and measure it",

@@ -187,8 +187,8 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 		case signal.IsStalled(err):
 			return false
 		case err != nil, rec.Reason == "":
-			// It may be an empty file, or the renamed record of the gate, which have no code. With a failure the launcher restarts the daemon,
-			// which then learns how the run has ended.
+			// It may be an empty file, or the renamed record of the gate, which have no code. After a
+			// failure the launcher restarts the daemon, which then learns how the run has ended.
 			rec.Code = health.OutcomeOfKind(health.Aborted).Code
 		}
 		end.Code = rec.Code
@@ -397,7 +397,6 @@ func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome 
 	if end.Cause.Kind == health.ShareUnusable || w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
-	// Write the result.
 	result := w.buildResult(end)
 	result.Advice = w.outcomeSummary(end, result).NextSteps()
 	err := w.PublishResult(result)

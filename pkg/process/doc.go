@@ -52,10 +52,11 @@
 //     the list of the families' sessions from a pipe. If the pipe ends without a goodbye message,
 //     or if the daemon is no longer its parent, then the daemon has died, and the guard kills all
 //     families as in 1, without a grace period. It needs neither the file system nor the network
-//     for that. It can be started early (StartGuard). No child is forked before the guard, and messages to the guard wait in the pipe
-//     until its code runs. The guard also reports the signals of [ForwardedSignals] that it receives: a
-//     signal that reaches both daemon and guard was sent to all processes of a step, including the
-//     children (see [Supervisor.SignalReachedGuard]).
+//     for that. It can be started early (StartGuard). No child is forked before the guard, and
+//     messages to the guard wait in the pipe until its code runs. The guard also reports the
+//     signals of [ForwardedSignals] that it receives: a signal that reaches both daemon and guard
+//     was sent to all processes of a step, including the children (see
+//     [Supervisor.SignalReachedGuard]).
 //  4. If the guard dies, the daemon starts another one and sends it the whole list.
 //  5. AdoptOrphans. The kernel makes the daemon the parent of the orphans that its children leave
 //     behind (PR_SET_CHILD_SUBREAPER; pid 1 of a container is their parent anyway), so that no

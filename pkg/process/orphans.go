@@ -49,8 +49,8 @@ func (s *Supervisor) AdoptOrphans() {
 
 // findOrphans returns the PIDs of this process's orphans, alive or zombies.
 func (s *Supervisor) findOrphans() (found []int) {
-	// The kernel assigns orphans to the main thread of a process. Reading its list of children takes
-	// microseconds.
+	// The kernel assigns orphans to the main thread of a process. Reading its list of children
+	// takes microseconds.
 	self := strconv.Itoa(os.Getpid())
 	text, err := os.ReadFile("/proc/self/task/" + self + "/children")
 	if err != nil { // a kernel without CONFIG_PROC_CHILDREN
@@ -83,8 +83,8 @@ func (s *Supervisor) findOrphans() (found []int) {
 }
 
 // hasNoOrphans reports that this process has no orphans. Then a child that has been reaped has no
-// descendants: the topmost of them would be orphans of this process. Two queries must agree: the kernel's list may lack a process if
-// another one is reaped while it is read.
+// descendants: the topmost of them would be orphans of this process. Two queries must agree: the
+// kernel's list may lack a process if another one is reaped while it is read.
 func (s *Supervisor) hasNoOrphans() bool {
 	return s.adoptsOrphans.Load() && len(s.findOrphans()) == 0 && len(s.findOrphans()) == 0
 }

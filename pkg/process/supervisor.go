@@ -66,10 +66,10 @@ type sessionScans struct {
 }
 
 // NewSupervisor returns a Supervisor without children. Its guard starts right before the first
-// child, or with [Supervisor.StartGuard]. jobVariables are the environment variables that identify a job, as returned by
-// roles.JobVariables: the first of them that a child has names the job that the child belongs to
-// (see the package documentation). NewSupervisor fails if /proc cannot be read, because then no
-// family can be found.
+// child, or with [Supervisor.StartGuard]. jobVariables are the environment variables that identify
+// a job, as returned by roles.JobVariables: the first of them that a child has names the job that
+// the child belongs to (see the package documentation). NewSupervisor fails if /proc cannot be
+// read, because then no family can be found.
 func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	self, err := verifySelf("/proc/self", os.Getpid())
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	// Shortest and longest pause between two scans of a sweep.
 	minSweepPause = 4 * time.Millisecond
 	maxSweepPause = 100 * time.Millisecond
-	// maxSlowPause bounds the pause after a slow scan. Such a scan was slow because it waited, for the
-	// machine or for a process's memory lock, not because it used a core.
+	// maxSlowPause bounds the pause after a slow scan. Such a scan was slow because it waited, for
+	// the machine or for a process's memory lock, not because it used a core.
 	maxSlowPause = 2 * maxSweepPause
 )
 
@@ -45,8 +45,9 @@ func newFamilySweep(c familyCriteria, l *procScanner) *familySweep {
 }
 
 // signalUntilGone scans and signals the family repeatedly, until two scans in a row find no member,
-// or one if no descendant of the child is left, or ctx ends. SIGKILL is sent after each scan, other signals once to each process. It returns the
-// remaining members, and an error if processes could not be inspected.
+// or one if no descendant of the child is left, or ctx ends. SIGKILL is sent after each scan, other
+// signals once to each process. It returns the remaining members, and an error if processes could
+// not be inspected.
 func (s *familySweep) signalUntilGone(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
 	gap, empty := minSweepPause, 0
 	for {
@@ -88,8 +89,8 @@ func (s *familySweep) scanAndSignal(sig syscall.Signal) ([]procStat, error) {
 		s.signalAll(known, sig)
 	}
 	for _, r := range sessions {
-		// A process that is forked into one of these sessions before the next scan is a member, even if
-		// all present members have ended by then.
+		// A process that is forked into one of these sessions before the next scan is a member,
+		// even if all present members have ended by then.
 		r.lastOwned = 0
 		s.criteria.sessions = append(slices.DeleteFunc(s.criteria.sessions, func(have familySession) bool { return have.sid == r.sid }), r)
 	}
@@ -132,9 +133,9 @@ func (s *familySweep) signalAll(whom []procStat, sig syscall.Signal) {
 // signalProcess signals the process p, but not another process that has its PID by now. It returns
 // nil if p has ended.
 func signalProcess(p procStat, sig syscall.Signal) error {
-	// os.FindProcess opens a pidfd first, so the start time read next is that of the pidfd's process.
-	// Without pidfds (an older kernel, a container's seccomp filter) a few microseconds remain in
-	// which the PID could be reused.
+	// os.FindProcess opens a pidfd first, so the start time read next is that of the pidfd's
+	// process. Without pidfds (an older kernel, a container's seccomp filter) a few microseconds
+	// remain in which the PID could be reused.
 	process, err := os.FindProcess(p.pid)
 	if err != nil {
 		return err

@@ -36,15 +36,10 @@ type Config struct {
 	// Death selects the daemon that dies then, as by kill -9: WorkerDies or HeadDies. If it is
 	// empty, no daemon dies and the job ends in an orderly way.
 	Death string
-	// Ranks is the number of ranks per node, and Fences the number of fences that they enter. Each
-	// rank puts a value before each fence. If Ranks is 0, there is a driver instead of ranks.
-	Ranks, Fences int
-	// Bytes is the number of bytes that each rank contributes to each fence, as MPI libraries do. If
-	// it is 0, each rank puts a value before the fence instead.
-	Bytes int
+	RankLoad
 	// LinkMode selects whether workers have a peer link to the head; empty means auto.
 	LinkMode config.LinkMode
-	// Trace is whether the calls that waited for each other are reported.
+	// Trace selects that the calls which waited for each other are reported.
 	Trace bool
 
 	JoinTimeout time.Duration // value of --join-timeout
@@ -52,6 +47,16 @@ type Config struct {
 	Program     string        // version of this bringupd
 	// Progress, if it is not nil, receives short progress messages.
 	Progress func(what string)
+}
+
+// RankLoad configures what the ranks of the job do.
+type RankLoad struct {
+	// Ranks is the number of ranks per node, and Fences the number of fences that they enter. Each
+	// rank puts a value before each fence. If Ranks is 0, there is a driver instead of ranks.
+	Ranks, Fences int
+	// Bytes is the number of bytes that each rank contributes to each fence, as MPI libraries do. If
+	// it is 0, each rank puts a value before the fence instead.
+	Bytes int
 }
 
 // Validate returns an error for the first rule that the configuration violates.

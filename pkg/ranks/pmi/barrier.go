@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// LocalBarrier is a barrier of a job's ranks, which the ranks of one node enter any number of times. Its
-// methods are safe for concurrent use.
+// LocalBarrier is a barrier of a job's ranks, which the ranks of one node enter any number of
+// times. Its methods are safe for concurrent use.
 type LocalBarrier struct {
 	localCount int
 	exchange   func(ctx context.Context) error
@@ -29,8 +29,8 @@ func newBarrierRound() *barrierRound {
 	return &barrierRound{entered: make(map[int]bool), done: make(chan struct{})}
 }
 
-// NewLocalBarrier returns a barrier of a job with localCount ranks on this node. exchange waits for the
-// ranks of the other nodes; it is called when all ranks of this node have entered.
+// NewLocalBarrier returns a barrier of a job with localCount ranks on this node. exchange waits for
+// the ranks of the other nodes; it is called when all ranks of this node have entered.
 func NewLocalBarrier(localCount int, exchange func(ctx context.Context) error) *LocalBarrier {
 	return &LocalBarrier{localCount: localCount, exchange: exchange, round: newBarrierRound()}
 }
