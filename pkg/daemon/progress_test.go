@@ -97,7 +97,7 @@ func TestJobTellsThePlan(t *testing.T) {
 		j.start().expect(0, 0)
 		plan := readRecordOf[record.Job](j, signal.ControlDir, signal.NameJob).Plan
 		want := &record.Plan{
-			Framework: "none", Phases: []record.Phase{"join", "check", "driver"}, NodesNeeded: 2, Driver: "sh",
+			Framework: "none", Phases: []record.Phase{"join", "check", "driver"}, NodesNeeded: 2, Driver: "sh", Command: "/bin/sh -c 'exit 0'",
 			PhaseTimeouts:        map[record.Phase]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
 			MaxHeartbeatInterval: j.configs[0].Times.RelaxedPollInterval() + j.configs[0].Times.Peer/8,
 		}
