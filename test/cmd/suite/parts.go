@@ -82,8 +82,8 @@ var allParts = []part{
 	// write to the run directory of a job.
 	{name: "end-to-end jobs on Slurm 24.11, as a user with a long name", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "debian13"},
-		command: "sh test/debian13.sh go test -tags testbed -timeout 20m -count=1 -lanes 2 -skip '" + rootTests +
-			"' ./test/e2e -user marie-luise.von-der-informatik"},
+		command: "sh test/debian13.sh go test -tags testbed -timeout 20m -count=1 -skip '" + rootTests +
+			"' ./test/e2e -lanes 2 -user marie-luise.von-der-informatik"},
 	{name: "end-to-end jobs on MooseFS", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
