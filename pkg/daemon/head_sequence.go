@@ -441,8 +441,8 @@ func (h *head) awaitState(ctx context.Context, state record.State, within time.D
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
 	h.serviceInfo.Store(&serviceInfo{endpoint: h.endpoint, hosts: h.members.teamHosts()})
-	toGate := time.Since(h.members.started)
-	if err := h.PublishOrMark(signal.ControlDir, signal.NameGateOpen, &record.GateOpen{TimeToGate: toGate}); err != nil {
+	toGate := h.Events.SinceStart()
+	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
 		return err
 	}
 	h.timeToGate = toGate

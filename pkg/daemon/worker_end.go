@@ -186,9 +186,9 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 		switch err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
 		case signal.IsStalled(err):
 			return false
-		case err != nil, rec.Reason == "":
-			// It may be an empty file, or the renamed record of the gate, which have no code. After a
-			// failure the launcher restarts the daemon, which then learns how the run has ended.
+		case err != nil:
+			// It may be an empty file, which has no code. With a failure the launcher restarts the daemon,
+			// which then learns how the run has ended.
 			rec.Code = health.OutcomeOfKind(health.Aborted).Code
 		}
 		end.Code = rec.Code

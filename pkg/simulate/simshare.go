@@ -16,7 +16,7 @@ type simulatedShare struct {
 	onCall      func()               // called at the beginning of each call
 	delay       func() time.Duration // returns the delay of the next call; nil for no delay
 	slots       chan struct{}        // limits the concurrent calls of all daemons
-	onWrite     func(name string)    // called for each name that a file has got
+	onWrite     func(name string)    // called for each file that was written
 	onCallEnd   func(op signal.Op, path string, took time.Duration)
 	faultTarget *faultTarget // the daemon, if it should die; otherwise nil
 }
@@ -61,15 +61,6 @@ func (w *simulatedShare) WriteFile(path string, data []byte, durable bool) error
 	err := w.SharedFS.WriteFile(path, data, durable)
 	if err == nil {
 		w.onWrite(filepath.Base(path))
-	}
-	return err
-}
-
-// ChangeName implements signal.WriteOps.
-func (w *simulatedShare) ChangeName(how signal.NameChange, from, to string) error {
-	err := w.SharedFS.ChangeName(how, from, to)
-	if err == nil && (how == signal.RenamePath || how == signal.MakeLink) {
-		w.onWrite(filepath.Base(to))
 	}
 	return err
 }

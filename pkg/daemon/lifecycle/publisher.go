@@ -51,15 +51,6 @@ func (r *Publisher) MarkName(sub, name string) error {
 	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.WriteMark(ctx, sub, name) })
 }
 
-// PublishOrMark publishes a record whose name is sufficient. If that fails, as on a full file
-// system, it publishes the name without content.
-func (r *Publisher) PublishOrMark(sub, name string, rec record.Record) error {
-	if r.Publish(sub, name, rec, false) == nil {
-		return nil
-	}
-	return r.MarkName(sub, name)
-}
-
 // PublishState publishes that this node has reached a state.
 func (r *Publisher) PublishState(state record.State) error {
 	return r.MarkName(signal.NodesDir, r.Dir.NodeName(int(r.NodeIndex.Load()), state))

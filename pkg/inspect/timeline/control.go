@@ -59,11 +59,8 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 	c.Heartbeat = l.Heartbeats(record.StateHeartbeat)[0]
 	c.HeadRecord, c.Head = readListedRecord[record.Head](r, control, signal.NameHead)
 	c.DrainRecord, c.Drain = readListedRecord[record.OrderlyEnd](r, control, signal.NameOrderlyEnd)
-	if c.DrainRecord != nil && c.DrainRecord.Reason == "" { // the renamed record of the gate
-		c.DrainRecord = nil
-	}
 	c.LingerRecord, _ = readListedRecord[record.OrderlyEnd](r, control, signal.NameDriverEnded)
-	c.GateRecord, c.Go = readListedRecord[record.GateOpen](r, control, signal.NameGateOpen)
+	_, c.Go = readListedRecord[record.Mark](r, control, signal.NameGateOpen)
 	_, c.Over = readListedRecord[record.Mark](r, control, signal.NameHeadFinished)
 	aborts := l.NodesWithAbort()
 	for _, node := range aborts[:min(len(aborts), maxQuickRecords)] {

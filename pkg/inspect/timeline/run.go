@@ -30,17 +30,13 @@ func (r *Run) HasEnded() bool {
 	return r.Result != nil || r.Control.Over.Exists || len(r.Control.Aborts) > 0
 }
 
-// TimeToGate returns the time from the head's start until the gate opened, by the record of the head
-// that measured it. It is 0 if that is unknown.
+// TimeToGate returns the time from the head's start until the gate opened, by the clock of the head:
+// that of its result or, before the end, of its event log. It is 0 if neither is known.
 func (r *Run) TimeToGate() time.Duration {
-	switch {
-	case r.Result != nil && r.Result.TimeToGate > 0:
+	if r.Result != nil && r.Result.TimeToGate > 0 {
 		return r.Result.TimeToGate
-	case r.Control.GateRecord != nil:
-		return max(0, r.Control.GateRecord.TimeToGate)
-	default:
-		return 0
 	}
+	return r.Control.TimeToGate
 }
 
 // Verdict returns the outcome of the run as far as it is published: its result or, if there is none
@@ -155,7 +151,7 @@ type RecordTime struct {
 type Control struct {
 	Job, Head, Go, Drain, Over RecordTime
 
-	GateRecord   *record.GateOpen   // content of Go; nil if it is empty or cannot be read
+	TimeToGate   time.Duration      // of the head's event log; 0 if unknown
 	HeadRecord   *record.Head       // content of Head; nil if it cannot be read
 	LingerRecord *record.OrderlyEnd // nil unless services stay up for a while after the driver
 	DrainRecord  *record.OrderlyEnd // content of Drain; nil if it cannot be read

@@ -251,7 +251,7 @@ func TestStatus(t *testing.T) {
 		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
 		{"the head has recorded the time to the gate", func() *Run {
 			run := open(up(2))
-			run.Control.GateRecord = &record.GateOpen{TimeToGate: 1234 * time.Millisecond}
+			run.Control.TimeToGate = 1234 * time.Millisecond
 			return run
 		}, 0, 0, []string{"the gate opened after 1.2s"}, nil},
 		{"it has ended long ago", func() *Run {

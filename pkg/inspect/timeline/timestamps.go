@@ -132,6 +132,9 @@ func (r *runReader) collectTimestamps() (published map[string]time.Time, reached
 				r.Nodes[t.nodeIndex].notePublished(stripGeneration(state), e.startTime())
 			case e.Name == eventlog.RecordPublished && ofHead:
 				published[e.Record] = e.startTime()
+				if e.Record == signal.NameGateOpen {
+					r.Control.TimeToGate = max(0, e.Since-e.Took())
+				}
 			case e.Name == eventlog.RecordSeen:
 				if wrote, known := published[e.Record]; known {
 					saw(t.nodeIndex, clockExchange{writtenAt: wrote, readAt: e.Wrote})

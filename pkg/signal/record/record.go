@@ -114,12 +114,6 @@ type Mark struct {
 	Header
 }
 
-// GateOpen reports that the gate is open. Its name is sufficient: on a full file system it is empty.
-type GateOpen struct {
-	Header
-	TimeToGate time.Duration `json:"to_gate_ns"` // from the start of the head
-}
-
 // Checked has the results of a node's checks.
 type Checked struct {
 	Header
