@@ -92,8 +92,8 @@ func NewChildren(cfg Config, life Contexts) *Children {
 	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), serviceLogs: make(map[string]*serviceLogs)}
 }
 
-// OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job of
-// size nodes. node is the node's name in messages.
+// OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job
+// of size nodes. node is the node's name in messages.
 func (c *Children) OpenLogs(dir *signal.Dir, nodeIndex, size int, node string) {
 	c.dir, c.nodeIndex, c.size, c.nodeName = dir, nodeIndex, size, node
 }

@@ -65,7 +65,7 @@ func (p *TempDir) createDir() (string, error) {
 	}
 	if exposure := signal.ExposureAbove(made); exposure.Reason != "" {
 		p.log.Warn("other users could replace this node's temporary files: "+exposure.Reason,
-			zap.String("to mend it", exposure.Remedy+", or give another --temp-dir"))
+			zap.String("fix", exposure.Remedy+", or give another --temp-dir"))
 	}
 	return made, nil
 }
