@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -122,7 +122,7 @@ func withDefaultCommand(app *cli.App, args []string) []string {
 
 // exitCodeOf maps an error to its exit code. It is the only place that does.
 func exitCodeOf(err error) int {
-	var launch *roles.LaunchError
+	var launch *launcher.LaunchError
 	var directory *signal.DirError
 	var stall *signal.StallError
 	var by *signalError

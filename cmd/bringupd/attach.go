@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/exec/query"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // attachCmd is one execution of bringupd attach.
@@ -43,7 +43,7 @@ func (a *attachCmd) runAttach(args []string) error {
 	if node == "" || node == "head" {
 		node = "0"
 	}
-	attach := roles.Launcher(run.jobRecord.Launcher).CommandHints(run.jobRecord.LaunchID).AttachShell
+	attach := launcher.Launcher(run.jobRecord.Launcher).CommandHints(run.jobRecord.LaunchID).AttachShell
 	if attach == nil {
 		return usageErrorf("cannot attach to run %s: it was not started by Slurm, but by %q; to run a command there: bringupd exec --node=%s -- ...", run.Name(), run.jobRecord.Launcher, node)
 	}

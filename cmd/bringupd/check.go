@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // checkCmd is one execution of bringupd check.
@@ -129,7 +129,7 @@ func (c *checkCmd) showReport(report check.Report) error {
 		report.Findings = []check.Finding{} // an empty list instead of null
 	}
 	text := report.FormatText(check.TextStyle{Verbose: c.isVerbose, Colour: console.ShowsColour(c.streams.Out)})
-	if drain := check.DrainCommand(report, roles.SurroundingLauncher(os.LookupEnv).CommandHints("").DrainNode); drain != "" {
+	if drain := check.DrainCommand(report, launcher.SurroundingLauncher(os.LookupEnv).CommandHints("").DrainNode); drain != "" {
 		text += "To take the node out of service:\n  " + drain + "\n"
 	}
 	return c.writeReport(report, text)
@@ -155,7 +155,7 @@ func (c *checkCmd) checkBinding() error {
 
 // hostName returns the launcher's name of this node or, without a launcher, its own host name.
 func hostName() (string, error) {
-	if name := roles.NodeName(os.LookupEnv); name != "" {
+	if name := launcher.NodeName(os.LookupEnv); name != "" {
 		return name, nil
 	}
 	return os.Hostname()

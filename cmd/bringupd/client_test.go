@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // scontrol is the identity that uses Slurm's own client, for job 17.
-var scontrol = roles.Identity{Launcher: roles.LauncherSlurm, Job: "17"}.NewRequeuer(runLauncherProgram)
+var scontrol = launcher.Identity{Launcher: launcher.LauncherSlurm, Job: "17"}.NewRequeuer(runLauncherProgram)
 
 // playScontrol puts a program of that name first in PATH: it records its arguments and then runs
 // the shell lines. The returned function returns the recorded arguments.
@@ -59,8 +59,8 @@ func TestScontrolExcludes(t *testing.T) {
 			if err := scontrol.ExcludeHosts(bounded(t, time.Minute), []string{"n12", "n3"}); err != nil {
 				t.Error(err)
 			}
-			want, _ := roles.ExpandNodeList(tc.want, 0)
-			if got := called(); got != "show job --oneliner 17\nupdate JobId=17 ExcNodeList="+roles.CompactNodeList(want)+"\n" {
+			want, _ := launcher.ExpandNodeList(tc.want, 0)
+			if got := called(); got != "show job --oneliner 17\nupdate JobId=17 ExcNodeList="+launcher.CompactNodeList(want)+"\n" {
 				t.Errorf("it was called with %q", got)
 			}
 		})
@@ -126,7 +126,7 @@ func TestScontrolIsElsewhere(t *testing.T) {
 }
 
 func TestRequeuer(t *testing.T) {
-	for _, id := range []roles.Identity{{Launcher: roles.LauncherLocal, Job: "17"}, {Launcher: roles.LauncherRanks, Job: "17"}, {Launcher: roles.LauncherSlurm}, {}} {
+	for _, id := range []launcher.Identity{{Launcher: launcher.LauncherLocal, Job: "17"}, {Launcher: launcher.LauncherRanks, Job: "17"}, {Launcher: launcher.LauncherSlurm}, {}} {
 		if by := id.NewRequeuer(runLauncherProgram); by != nil {
 			t.Errorf("%q can have job %q started anew: %v", id.Launcher, id.Job, by)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/doctor"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // doctorCmd is one execution of bringupd doctor.
@@ -111,21 +111,21 @@ func (e doctorCmd) validateSettings() error {
 // tasks.
 func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 	cfg.Identity, err = e.opts.identifyDaemon(cfg.Hostname)
-	launch, isLaunch := errors.AsType[*roles.LaunchError](err)
+	launch, isLaunch := errors.AsType[*launcher.LaunchError](err)
 	switch {
 	case !isLaunch:
 		return err
 	case launch.InShell:
 		cfg.AloneReason = launch
-	case !roles.IsReportingTask(os.LookupEnv, processAncestry):
+	case !launcher.IsReportingTask(os.LookupEnv, processAncestry):
 		e.exitCode = health.OutcomeOfKind(health.Launch).Code
 		return nil
 	default:
 		cfg.Mistake = launch
 	}
 	at, err := e.opts.readinessConfig()
-	cfg.Identity = roles.Identity{
-		Launcher: roles.LauncherLocal, Size: 1, Host: at.Host, Hosts: []string{at.Host}, LocalSize: 1,
+	cfg.Identity = launcher.Identity{
+		Launcher: launcher.LauncherLocal, Size: 1, Host: at.Host, Hosts: []string{at.Host}, LocalSize: 1,
 		GPUs: at.GrantedGPUs, GPUsSource: at.GrantedBy, CPUs: e.opts.cpus,
 		Job: "alone-" + time.Now().Format("20060102-150405-") + rand.Text()[:4],
 	}

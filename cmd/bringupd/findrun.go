@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/inspect/logs"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -162,7 +162,7 @@ func (run openedRun) findNode(ctx context.Context, name string) (int, string, er
 	if err != nil {
 		return 0, "", err
 	}
-	node, err := roles.FindNode(name, run.jobRecord.Size, func(node int) string { return hosts[node] })
+	node, err := launcher.FindNode(name, run.jobRecord.Size, func(node int) string { return hosts[node] })
 	if err != nil {
 		return 0, "", usageErrorf("cannot use run %s: %v", run.Name(), err)
 	}

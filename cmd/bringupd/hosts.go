@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // sshDaemonCommand is the command that "bringupd hosts" runs by ssh. It is not a subcommand,
@@ -75,7 +76,7 @@ func (h *hostsCmd) launchOnHosts() error {
 		return err
 	}
 	h.ensureRunName("hosts-")
-	return h.planOrRun(h.allSettings, h.opts, driver, func(cfg deps.Config, _ roles.Role) error {
+	return h.planOrRun(h.allSettings, h.opts, driver, func(cfg deps.Config, _ roles.DaemonRole) error {
 		if err := h.checkNameUnused(cfg); err != nil {
 			return err
 		}
@@ -237,7 +238,7 @@ func prepareSSHDaemon(signals <-chan os.Signal, files config.Streams) (args []st
 	if err == nil {
 		err = t.ApplyTo(programVersion())
 	}
-	if _, isLaunch := errors.AsType[*roles.LaunchError](err); err != nil && !isLaunch {
+	if _, isLaunch := errors.AsType[*launcher.LaunchError](err); err != nil && !isLaunch {
 		err = usageErrorf("%v", err)
 	}
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // nodeCheckCmd is one execution of a subcommand that checks nodes before a job, with the exit code
@@ -106,11 +106,11 @@ func (o *options) readinessConfig() (at nodecheck.Config, err error) {
 		return at, err
 	}
 	// A launcher uses the name in its own configuration, which by default is the short host name.
-	if at.Host = roles.NodeName(os.LookupEnv); at.Host == "" {
+	if at.Host = launcher.NodeName(os.LookupEnv); at.Host == "" {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}
-	at.GrantedGPUs, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
-	if id, err := roles.IdentifyDaemon(os.LookupEnv, host, roles.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}); err == nil {
+	at.GrantedGPUs, at.GrantedBy = launcher.BatchGPUs(os.LookupEnv)
+	if id, err := launcher.IdentifyDaemon(os.LookupEnv, host, launcher.Overrides{ReadFile: readLaunchFile, Ancestry: processAncestry}); err == nil {
 		at.Host, at.NodeIndex, at.GrantedGPUs, at.GrantedBy = id.Host, id.NodeIndex, id.GPUs, id.GPUsSource
 	}
 	if o.gpus >= 0 {

@@ -81,7 +81,7 @@ func (l *localCmd) launchLocally() error {
 	if err != nil {
 		return err
 	}
-	return l.planOrRun(l.allSettings, l.opts, driver, func(cfg deps.Config, _ roles.Role) error {
+	return l.planOrRun(l.allSettings, l.opts, driver, func(cfg deps.Config, _ roles.DaemonRole) error {
 		if err := l.checkNameUnused(cfg); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // options are the values of the settings, before they are resolved.
@@ -36,9 +36,9 @@ type options struct {
 // launcher's environment.
 type launchOptions struct {
 	requestedRole string
-	overrides     roles.Overrides // except numbers
-	nodeIndex     int             // -1: not given
-	localSize     int             // given by "bringupd local"; 0: otherwise
+	overrides     launcher.Overrides // except numbers
+	nodeIndex     int                // -1: not given
+	localSize     int                // given by "bringupd local"; 0: otherwise
 	interfaces    string
 	gpus, cpus    int // -1 and 0: not given
 }
@@ -148,7 +148,7 @@ func (o *options) nodeSettings() setting.List {
 			setting.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole, "auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step of its own)"),
 			runNameSetting("job-id", &o.overrides.JobID, "name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
 			setting.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32, "index of this node, if there is no launcher").ExcludeSources(setting.SourceVariable, setting.SourceFile),
-			setting.NewValue("interface", "LIST", &o.interfaces, roles.ParseInterfaces, func(list string) any { return list },
+			setting.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, func(list string) any { return list },
 				"network interface that other nodes use to reach this one: a name (ib0), a pattern (ib*) or a subnet (10.1.0.0/16), or several with commas between them, the preferred one first (default: that of the route to the submit host)"),
 			setting.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline), "TCP connections from workers to the head, which detect a lost node at once: auto (heartbeat files if they fail), on (required), or off (heartbeat files only)"),
 			setting.NewSwitch("launched-locally", &o.overrides.Local, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),

@@ -16,7 +16,7 @@ import (
 
 // printPlan prints what a daemon would do: the configuration, as a file for --config, with the
 // steps as comments. A mistake of the launch is part of the output, and determines the exit code.
-func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.Role, launch error) error {
+func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.DaemonRole, launch error) error {
 	var b bytes.Buffer
 	b.WriteString("# precedence: flag > variable > file > default; secrets are omitted\n")
 	encoder := yaml.NewEncoder(&b)

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // rankCmd is one execution of bringupd rank.
@@ -54,7 +54,7 @@ func (b *rankCmd) becomeRank([]string) error {
 		return usageErrorf("cannot start a rank without a command: give it after --, for example: srun bringupd rank -- ./app")
 	}
 	environ := os.Environ()
-	rank, err := roles.IdentifyRank(roles.EnvironmentOf(environ), processAncestry)
+	rank, err := launcher.IdentifyRank(launcher.EnvironmentOf(environ), processAncestry)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (b *rankCmd) becomeRank([]string) error {
 
 // bindThread sets the affinity of the calling thread for the rank, or sets the exit code with which
 // the process ends instead.
-func (b *rankCmd) bindThread(rank roles.StartedRank) (place affinity.Affinity, restore func() error, err error) {
+func (b *rankCmd) bindThread(rank launcher.StartedRank) (place affinity.Affinity, restore func() error, err error) {
 	if b.resources == (affinity.ResourceKinds{}) {
 		return place, func() error { return nil }, nil
 	}
@@ -97,7 +97,7 @@ func (b *rankCmd) bindThread(rank roles.StartedRank) (place affinity.Affinity, r
 
 // checkAffinity reports differences of the affinity. If no rank can be bound, only the first one
 // reports it.
-func (b *rankCmd) checkAffinity(rank roles.StartedRank, differences []string, restore func() error) error {
+func (b *rankCmd) checkAffinity(rank launcher.StartedRank, differences []string, restore func() error) error {
 	format := "rank %d on %s is not bound as planned: %s"
 	if b.bindStrictly {
 		format = "cannot bind rank %d on %s as planned: %s"

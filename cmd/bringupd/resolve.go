@@ -20,12 +20,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
 // creates no directory and starts no process. If only the launch is wrong, it returns the
 // configuration with the error.
-func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (deps.Config, roles.Role, error) {
+func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (deps.Config, roles.DaemonRole, error) {
 	cfg := o.baseConfig(inv)
 	var err error
 	if dir := cfg.Telemetry.MetricsDir; dir != "" {
@@ -151,11 +152,11 @@ func (o *options) validateSettings(all setting.List) error {
 // resolveLogDir returns the given log directory, relative to the directory in which the job was
 // submitted.
 func resolveLogDir(dir string) (string, error) {
-	return filepath.Abs(cmp.Or(dir, filepath.Join(roles.SubmitDir(os.LookupEnv), "bringupd-logs")))
+	return filepath.Abs(cmp.Or(dir, filepath.Join(launcher.SubmitDir(os.LookupEnv), "bringupd-logs")))
 }
 
 // setIdentity determines the identity of this daemon in its launch.
-func (o *options) setIdentity(cfg *deps.Config) (roles.Role, error) {
+func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
 	role, err := roles.ParseRole(o.requestedRole)
 	if err != nil {
 		return "", usageErrorf("%v", err)
@@ -174,17 +175,17 @@ func (o *options) setIdentity(cfg *deps.Config) (roles.Role, error) {
 		return role, err
 	}
 	if role == roles.RoleSandbox && !id.Launcher.Traits().HasSteps {
-		return role, &roles.LaunchError{
+		return role, &launcher.LaunchError{
 			Problem: "cannot use --role=sandbox without Slurm: its run is identified by the Slurm job",
 			Fix:     "give --sandbox-cmd to the run itself",
 		}
 	}
-	return id.ElectRole(role)
+	return roles.ElectRole(id, role)
 }
 
 // identifyDaemon determines the identity from the launcher and the flags.
-func (o *options) identifyDaemon(host string) (roles.Identity, error) {
-	id, err := roles.IdentifyDaemon(os.LookupEnv, host, o.launchOverrides())
+func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
+	id, err := launcher.IdentifyDaemon(os.LookupEnv, host, o.launchOverrides())
 	if err != nil {
 		return id, err
 	}
@@ -198,7 +199,7 @@ func (o *options) identifyDaemon(host string) (roles.Identity, error) {
 }
 
 // launchOverrides returns the values of the flags that describe the launch.
-func (o *options) launchOverrides() roles.Overrides {
+func (o *options) launchOverrides() launcher.Overrides {
 	overrides := o.overrides
 	overrides.ReadFile, overrides.CPUs, overrides.Ancestry = readLaunchFile, runtime.NumCPU(), processAncestry
 	if o.nodeIndex >= 0 {
@@ -214,18 +215,18 @@ func (o *options) launchOverrides() roles.Overrides {
 }
 
 // processAncestry returns this process and its ancestors.
-func processAncestry() (all []roles.Ancestor) {
+func processAncestry() (all []launcher.Ancestor) {
 	for pid, argv := range process.Ancestors(os.Getpid()) {
-		all = append(all, roles.Ancestor{PID: pid, Argv: argv})
+		all = append(all, launcher.Ancestor{PID: pid, Argv: argv})
 	}
 	return all
 }
 
 // neededNodes returns the number of nodes that the driver needs, limited by the size of the launch.
-func (o *options) neededNodes(id roles.Identity) (membership.NodeRange, error) {
+func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error) {
 	team := o.cfg.Team
 	if team.Min > id.Size {
-		return team, &roles.LaunchError{
+		return team, &launcher.LaunchError{
 			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one per node", team.Min, id.Size),
 			Fix:     fmt.Sprintf("start at least %d (%s), or reduce --nnodes", team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
 		}
@@ -240,11 +241,11 @@ const addressTimeout = 10 * time.Second
 var errAddressTimeout = errors.New("finding this node's address timed out")
 
 // addressFinder returns a function that finds this node's address at its first call.
-func (o *options) addressFinder(id roles.Identity) func() (roles.NodeAddress, error) {
-	return sync.OnceValues(func() (roles.NodeAddress, error) {
+func (o *options) addressFinder(id launcher.Identity) func() (launcher.NodeAddress, error) {
+	return sync.OnceValues(func() (launcher.NodeAddress, error) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
 		defer cancel()
-		return roles.LocalAddress(ctx, id, o.interfaces)
+		return launcher.LocalAddress(ctx, id, o.interfaces)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 func (inv *invocation) runCommand() *cli.Command {
@@ -32,7 +33,7 @@ func (inv *invocation) runCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return inv.planOrRun(all, opts, driver, func(cfg deps.Config, role roles.Role) error {
+			return inv.planOrRun(all, opts, driver, func(cfg deps.Config, role roles.DaemonRole) error {
 				if id := cfg.Identity; id.NodeIndex == 0 { // a head has a connection to each worker
 					need := process.Limits{Files: minDaemonFiles + uint64(id.Size)}
 					if err := checkLimits(need, id.Host); err != nil {
@@ -69,12 +70,12 @@ func checkLimits(need process.Limits, host string) error {
 	if problem == "" {
 		return nil
 	}
-	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Fix: fix}
+	return &launcher.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Fix: fix}
 }
 
 // planOrRun validates the configuration. It prints the plan if that is requested, and otherwise
 // calls run.
-func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, run func(deps.Config, roles.Role) error) error {
+func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, run func(deps.Config, roles.DaemonRole) error) error {
 	inv.logsJSON = o.logFormat == jsonFormat
 	cfg, role, err := inv.newConfig(all, o, driver)
 	switch {
@@ -93,9 +94,9 @@ func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, 
 
 // printsPlan reports whether this process prints the plan, or the error of the configuration, for
 // all daemons that its launcher starts. A process whose index is given by a flag prints its own.
-func (o *options) printsPlan(id roles.Identity, err error) bool {
+func (o *options) printsPlan(id launcher.Identity, err error) bool {
 	if err != nil { // the identity may be unknown
-		return o.nodeIndex >= 0 || roles.IsReportingTask(os.LookupEnv, processAncestry)
+		return o.nodeIndex >= 0 || launcher.IsReportingTask(os.LookupEnv, processAncestry)
 	}
 	return o.nodeIndex >= 0 || id.NodeIndex == 0
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 var errNoRunToStop = usageErrorf("cannot select a run to stop: give its directory, or a log directory to stop the newest run")
@@ -33,7 +33,7 @@ func (inv *invocation) stopCommand() *cli.Command {
 		switch {
 		case err != nil:
 			return err
-		case job != "" && !roles.IsRunOf(run.Name(), job):
+		case job != "" && !launcher.IsRunOf(run.Name(), job):
 			return errNoRunToStop
 		case run.hasEnded:
 			inv.printMessage("run %s has already ended (%s)", run.Name(), run.Path())

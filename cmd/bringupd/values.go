@@ -6,7 +6,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
@@ -52,7 +52,7 @@ func runNameSetting(name string, to *string, usage string) *setting.Setting {
 		if value == "" {
 			return "", nil
 		}
-		return value, roles.CheckRunName(value)
+		return value, launcher.CheckRunName(value)
 	}, setting.ShowUnchanged, usage)
 }
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-var drain = roles.LauncherSlurm.CommandHints("").DrainNode
+var drain = launcher.LauncherSlurm.CommandHints("").DrainNode
 
 func TestDrainLine(t *testing.T) {
 	of := func(host string, findings ...Finding) Report { return Report{Host: host, Findings: findings} }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -176,7 +176,7 @@ func (h *Host) readNICAttributes(ports []rdmaPort) []Attribute {
 // countCPUs returns the number of CPUs in a list in the kernel's format, such as 0-3,8. It returns
 // 0 if the list is malformed.
 func countCPUs(list string) int {
-	all, err := roles.ExpandNodeList("["+list+"]", 0)
+	all, err := launcher.ExpandNodeList("["+list+"]", 0)
 	if err != nil {
 		return 0
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 const (
@@ -17,13 +17,13 @@ const maxCPU = 1<<13 - 1
 
 // checkStep checks whether a Slurm step has all the resources of its job.
 func (h *Host) checkStep(s *FindingBuilder) {
-	env := roles.EnvironmentOf(h.Environ)
-	for _, lack := range roles.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {
+	env := launcher.EnvironmentOf(h.Environ)
+	for _, lack := range launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {
 		s.AddWarning(ClassUser, lack.Problem, "", lack.Fix)
 	}
 	switch {
 	case len(s.Findings) > 0:
-	case !roles.IsSlurmJob(env):
+	case !launcher.IsSlurmJob(env):
 		s.AddSkip("not a Slurm job")
 	default:
 		s.AddPass("the step has all resources of its job")

@@ -11,15 +11,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Config is the resolved and validated configuration of a daemon. It must be the same on all nodes,
 // which the digest verifies; fields marked digest:"-" may differ from node to node.
 type Config struct {
-	Identity roles.Identity `digest:"-"`
-	LogDir   string         `digest:"-"` // absolute; other nodes may mount it elsewhere
-	Program  string         `digest:"-"` // version of this bringupd
+	Identity launcher.Identity `digest:"-"`
+	LogDir   string            `digest:"-"` // absolute; other nodes may mount it elsewhere
+	Program  string            `digest:"-"` // version of this bringupd
 	Driver   []string
 	// World configures the ranks, if the driver is run as the ranks of a world.
 	World RankOptions

@@ -7,7 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -90,7 +90,7 @@ func TestGraces(t *testing.T) {
 // name.
 func TestReservedNames(t *testing.T) {
 	for _, name := range []string{signal.LatestLink, signal.HistoryDir, signal.BadNodesDir} {
-		if roles.CheckRunName(name) == nil {
+		if launcher.CheckRunName(name) == nil {
 			t.Errorf("a run may have the name %s, which is the log directory's own", name)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 func TestDigest(t *testing.T) {
@@ -38,7 +38,7 @@ func TestDigest(t *testing.T) {
 		{"the node's temporary directory", func(c *Config) { c.TempDir = "/scratch" }, true},
 		{"what is said", func(c *Config) { c.Verbose = true }, true},
 		{"the version", func(c *Config) { c.Program = "v2" }, true},
-		{"who can start it anew", func(c *Config) { c.After.Requeue.By = new(struct{ roles.Requeuer }) }, true},
+		{"who can start it anew", func(c *Config) { c.After.Requeue.By = new(struct{ launcher.Requeuer }) }, true},
 		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
 		{"the framework's settings", func(c *Config) { c.Framework = framework.None{WorkerCommand: "x"} }, false},
 		{"the framework's probes", func(c *Config) { c.Framework = framework.None{HeadCommand: "x", HeadReady: probe(t, "tcp:1")} }, false},

@@ -6,11 +6,11 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-func testIdentity(node, size int) roles.Identity {
-	id := roles.Identity{Launcher: roles.LauncherLocal, NodeIndex: node, Size: size, Host: fmt.Sprintf("n%d", node), Job: "17", Step: "0"}
+func testIdentity(node, size int) launcher.Identity {
+	id := launcher.Identity{Launcher: launcher.LauncherLocal, NodeIndex: node, Size: size, Host: fmt.Sprintf("n%d", node), Job: "17", Step: "0"}
 	for node := range size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", node))
 	}

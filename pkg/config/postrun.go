@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
@@ -59,7 +59,7 @@ type RequeueConfig struct {
 	OnFailure bool // if the failure justifies it
 	Most      int  // maximum number of requeues of the job
 	// By requeues the job. It is nil if the launcher cannot.
-	By roles.Requeuer `digest:"-"`
+	By launcher.Requeuer `digest:"-"`
 }
 
 // MaxDelay returns the maximum time by which a requeue delays the end of a job.
@@ -67,5 +67,5 @@ func (r RequeueConfig) MaxDelay() time.Duration {
 	if !r.OnFailure {
 		return 0
 	}
-	return 2 * roles.RequeueTimeout
+	return 2 * launcher.RequeueTimeout
 }

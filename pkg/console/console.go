@@ -17,7 +17,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/files/journal"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // closeTimeout is the total time for which a daemon that ends waits for the reader of its standard
@@ -49,7 +49,7 @@ type Console struct {
 }
 
 // New returns the [Console] of a daemon, which must be closed. own receives the daemon's own log.
-func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Console {
+func New(cfg Config, id launcher.Identity, own zapcore.WriteSyncer) *Console {
 	v := newConsole(cfg)
 	v.consoleLevel = zap.NewAtomicLevelAt(cfg.minLevel(id))
 	people := zapcore.NewCore(consoleEncoder(cfg.JSON), v, v.consoleLevel)

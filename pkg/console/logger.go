@@ -8,12 +8,12 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // minLevel returns the lowest level that is shown on standard error. Workers show only problems: 64
 // nodes that report success would hide the one that fails.
-func (c Config) minLevel(id roles.Identity) zapcore.Level {
+func (c Config) minLevel(id launcher.Identity) zapcore.Level {
 	switch {
 	case c.Verbose:
 		return zapcore.DebugLevel

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	gpufitness "github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -147,7 +147,7 @@ func TestBlame(t *testing.T) {
 // inject runs a job with the fault on some nodes and checks which nodes are blamed.
 func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
 	t.Helper()
-	by := &launcher{}
+	by := &fakeRequeuer{}
 	j := newJob(t, size, "exit 0").requeued(by).looked(func(nodeIndex int, l *looks) {
 		if slices.Contains(on, nodeIndex) {
 			l.found = f.found
@@ -186,7 +186,7 @@ func TestSameFindingElsewhere(t *testing.T) {
 						if nodeIndex == bad {
 							l.found = []check.Finding{temp}
 						}
-					}).all(func(c *deps.Config) { c.Identity.Launcher = roles.LauncherSlurm })
+					}).all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
 				}
 				first := failsOn(newJob(t, 4, "exit 0"), 2).start()
 				first.expect(everyone(75, 4)...)

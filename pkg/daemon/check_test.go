@@ -19,7 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -401,7 +401,7 @@ func TestUnfitGPU(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "enough")
 				j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
-				j.all(func(c *deps.Config) { c.Identity.Launcher = roles.LauncherSlurm })
+				j.all(func(c *deps.Config) { c.Identity.Launcher = launcher.LauncherSlurm })
 				cards := j.carded()
 				j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
 				for i := range 2 * mostEvents { // more than are reported

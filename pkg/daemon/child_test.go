@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // childVariable is the environment variable that makes this binary run one daemon of a test's job;
@@ -23,7 +24,7 @@ const childVariable = "BRINGUPD_TEST_DAEMON"
 // childOrder is the configuration of such a daemon.
 type childOrder struct {
 	Rank, Size      int
-	Role            roles.Role
+	Role            roles.DaemonRole
 	LogDir, TempDir string
 	Driver          []string
 	Worker          string // the worker's service
@@ -46,7 +47,7 @@ func childDaemon(text string) int {
 		Process: config.Process{TempDir: t.TempDir, Environ: os.Environ()},
 	}, Set: deps.Set{
 		Signals: signals,
-		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },
+		Address: func() (launcher.NodeAddress, error) { return launcher.NodeAddress{Address: "127.0.0.1"}, nil },
 	}}, t.Role).Code
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -28,7 +29,7 @@ import (
 // Run runs a daemon in one attempt of a run, in the given role, and returns how it has left the
 // run. The configuration must have been validated. When ctx ends, the daemon leaves as at an
 // orderly end. Run returns only when all messages have been printed.
-func Run(ctx context.Context, cfg deps.Config, role roles.Role) (exit lifecycle.Exit) {
+func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (exit lifecycle.Exit) {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOfKind(health.Internal).Code
@@ -60,7 +61,7 @@ func Run(ctx context.Context, cfg deps.Config, role roles.Role) (exit lifecycle.
 
 // newNode returns a node with all its parts. Nothing runs yet except the tasks that need no run
 // directory.
-func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, error) {
+func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node, error) {
 	// Set the defaults of the options that tests and simulations replace.
 	super, err := cfg.NewChildStarter()
 	if err != nil {
@@ -92,7 +93,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.Role) (*node, erro
 	n.gpuMonitor = newGPUMonitor(n)
 	n.checker = newChecker(n)
 	n.children = service.NewChildren(
-		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: roles.MaySignalAll(cfg.Environ)}, life)
+		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
 	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}

@@ -8,7 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
@@ -27,7 +27,7 @@ func (n *node) childEnv(base []string, place *membership.Slot) []string {
 
 // selectedAddress returns this node's address. If the node has no such address, that is a failure
 // only if the user has selected the network interface. Otherwise it may be a run that needs none.
-func (n *node) selectedAddress() (roles.NodeAddress, error) {
+func (n *node) selectedAddress() (launcher.NodeAddress, error) {
 	address, err := n.cfg.Address()
 	if err != nil && address.Selected {
 		return address, health.NewFailure(health.Launch, "%s: %v", n.nodeName(n.id.NodeIndex), err)

@@ -71,7 +71,7 @@ func TestRestartsBeforeARequeue(t *testing.T) {
 	}{{"an attempt is left", 1, 2, false}, {"none is left", 2, 0, true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 3), After: config.PostRun{
-				Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 1, By: new(launcher)},
+				Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 1, By: new(fakeRequeuer)},
 			}}}
 			cfg.Identity.Attempt = tc.attempt
 			n := bare(t, cfg, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -56,7 +56,7 @@ func (n *node) commandStarter(start func(context.Context, process.Spec) (process
 // requestEnv returns the environment of a command from outside on this node: that of the node's
 // other children, and the address of the head's service once it is up.
 func requestEnv(n *node) []string {
-	env := n.childEnv(process.WithEnv(n.cfg.Environ, roles.PMIVariables(n.cfg.Environ)), n.placement.Slot.Load())
+	env := n.childEnv(process.WithEnv(n.cfg.Environ, launcher.PMIVariables(n.cfg.Environ)), n.placement.Slot.Load())
 	if known := n.serviceInfo.Load(); known != nil {
 		env = n.driverEnv(env, known.hosts, known.endpoint)
 	}
@@ -101,7 +101,7 @@ func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 			nodes = append(nodes, signal.WithoutNodes(joined, absent)...)
 			continue
 		}
-		nodeIndex, err := roles.FindNode(word, h.id.Size, h.id.HostOf)
+		nodeIndex, err := launcher.FindNode(word, h.id.Size, h.id.HostOf)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -102,8 +102,8 @@ func (h *head) openRunDirectory() error {
 	}
 	job := record.Job{
 		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, LinkAddresses: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
-		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(roles.EnvironmentOf(h.cfg.Environ))},
+		SandboxStep: h.cfg.Sandbox.Step, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
+		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
@@ -240,7 +240,7 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	defer cancel()
 	// If the log directory is on a local file system, nodes on other machines cannot join. The head
 	// gives up early if none has joined within localJoinTimeout.
-	suspect := h.Dir.FileSystem().Local && h.id.Launcher != roles.LauncherLocal
+	suspect := h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
 		h.roundTrip.JoinTimes.AddListing(l.NodesIn(record.StateJoined), l.PolledAt)
 		if suspect && time.Since(h.members.started) > localJoinTimeout && len(l.NodesIn(record.StateJoined)) == 1 {

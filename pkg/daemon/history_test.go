@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/gpu/history"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/memory"
 )
@@ -42,7 +42,7 @@ func TestHistory(t *testing.T) {
 			cards := j.carded()
 			j.share = share
 			j.all(func(c *deps.Config) {
-				c.Identity.Launcher, c.Identity.Job = roles.LauncherSlurm, run
+				c.Identity.Launcher, c.Identity.Job = launcher.LauncherSlurm, run
 				if looks := c.Checks.(*looks); c.Identity.NodeIndex == 1 && errors != "" {
 					looks.found = append(looks.found, check.Finding{
 						ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-n1-0"}, Verdict: check.Warn, Class: check.ClassNode, Observed: errors,

@@ -30,6 +30,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -81,7 +82,7 @@ type job struct {
 	size    int
 	configs []deps.Config
 	signals []chan os.Signal
-	roles   []roles.Role
+	roles   []roles.DaemonRole
 	out     *os.File // the driver's standard output
 	errs    *os.File // the standard error of all daemons
 
@@ -134,7 +135,7 @@ func (j *job) furnish(line string) *job {
 }
 
 // add adds a daemon.
-func (j *job) add(nodeIndex int, role roles.Role, line string) {
+func (j *job) add(nodeIndex int, role roles.DaemonRole, line string) {
 	signals := make(chan os.Signal, 4)
 	cfg := deps.Config{Config: config.Config{
 		Identity: testIdentity(nodeIndex, j.size),
@@ -147,7 +148,7 @@ func (j *job) add(nodeIndex int, role roles.Role, line string) {
 		Process: config.Process{TempDir: j.tempDir, Environ: os.Environ()},
 	}, Set: deps.Set{
 		Signals: signals,
-		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },
+		Address: func() (launcher.NodeAddress, error) { return launcher.NodeAddress{Address: "127.0.0.1"}, nil },
 	}}
 	if line != "" {
 		cfg.Driver = service.ShellCommand(line)
@@ -190,9 +191,9 @@ func (j *job) programs() map[string]fakechild.Program {
 	return map[string]fakechild.Program{"sh": shell.Run}
 }
 
-func testIdentity(nodeIndex, size int) roles.Identity {
-	id := roles.Identity{
-		Launcher: roles.LauncherLocal, NodeIndex: nodeIndex, Size: size, Host: fmt.Sprintf("n%d", nodeIndex),
+func testIdentity(nodeIndex, size int) launcher.Identity {
+	id := launcher.Identity{
+		Launcher: launcher.LauncherLocal, NodeIndex: nodeIndex, Size: size, Host: fmt.Sprintf("n%d", nodeIndex),
 		Job: "17", Step: "0", LaunchKey: "facts", LocalSize: size, GPUs: -1,
 	}
 	for nodeIndex := range size {
@@ -509,7 +510,7 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 		cfg.Access.Meter = new(signal.CallMeter)
 	}
 	if cfg.Address == nil {
-		cfg.Address = func() (roles.NodeAddress, error) { return roles.NodeAddress{}, nil }
+		cfg.Address = func() (launcher.NodeAddress, error) { return launcher.NodeAddress{}, nil }
 	}
 	n := &node{
 		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: lifecycle.NewLifetime(t.Context()),

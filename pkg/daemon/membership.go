@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -240,7 +240,7 @@ func (a *membershipManager) joinTimeoutFailure(missing []int) *health.Failure {
 		return a.nodesNotBackFailure(missing)
 	}
 	mend := "check that their tasks have started, and that they see the same file system"
-	if a.Dir.FileSystem().Local && a.id.Launcher != roles.LauncherLocal {
+	if a.Dir.FileSystem().Local && a.id.Launcher != launcher.LauncherLocal {
 		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that all nodes share", a.Dir.FileSystem().Name)
 	}
 	f := health.NewFailure(health.ShareUnusable, "cannot reach %d of %d nodes: %s did not join through %s within %s: %s",

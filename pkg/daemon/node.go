@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -27,7 +27,7 @@ import (
 // node is the part that all daemons have in common, including the head.
 type node struct {
 	cfg    deps.Config
-	id     roles.Identity
+	id     launcher.Identity
 	timing health.HeartbeatTiming
 	reporters
 
@@ -74,7 +74,7 @@ func (n *node) reportUp(how string) {
 
 // nodeName returns the name of a node for messages, such as "node 1 (t1)".
 func (n *node) nodeName(nodeIndex int) string {
-	return roles.NodeLabel(nodeIndex, n.id.HostOf(nodeIndex))
+	return launcher.NodeLabel(nodeIndex, n.id.HostOf(nodeIndex))
 }
 
 // nodeNames returns a list of nodes for messages.

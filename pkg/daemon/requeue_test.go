@@ -14,13 +14,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// launcher is a roles.Requeuer that records its requests.
-type launcher struct {
+// fakeRequeuer is a launcher.Requeuer that records its requests.
+type fakeRequeuer struct {
 	mu       sync.Mutex
 	requeued int      // guarded by mu
 	excluded []string // guarded by mu
@@ -28,9 +28,9 @@ type launcher struct {
 	asked    func() // called at each requeue request
 }
 
-var _ roles.Requeuer = (*launcher)(nil)
+var _ launcher.Requeuer = (*fakeRequeuer)(nil)
 
-func (l *launcher) RequeueJob(context.Context) error {
+func (l *fakeRequeuer) RequeueJob(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.asked != nil {
@@ -40,7 +40,7 @@ func (l *launcher) RequeueJob(context.Context) error {
 	return l.refuses
 }
 
-func (l *launcher) ExcludeHosts(_ context.Context, hosts []string) error {
+func (l *fakeRequeuer) ExcludeHosts(_ context.Context, hosts []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.excluded = append(l.excluded, hosts...)
@@ -48,9 +48,9 @@ func (l *launcher) ExcludeHosts(_ context.Context, hosts []string) error {
 }
 
 // requeued makes all daemons of a Slurm job ask the launcher to requeue it.
-func (j *job) requeued(by *launcher) *job {
+func (j *job) requeued(by *fakeRequeuer) *job {
 	return j.all(func(c *deps.Config) {
-		c.Identity.Launcher = roles.LauncherSlurm
+		c.Identity.Launcher = launcher.LauncherSlurm
 		c.After.Requeue = config.RequeueConfig{OnFailure: true, Most: 3, By: by}
 	})
 }
@@ -113,7 +113,7 @@ func TestRequeue(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				by := &launcher{refuses: tc.refuses}
+				by := &fakeRequeuer{refuses: tc.refuses}
 				j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
 				by.asked = func() { // the last step: the launcher then ends what is left
 					if j.has(signal.ControlDir, signal.NameHeadFinished) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
@@ -153,7 +153,7 @@ func TestRequeue(t *testing.T) {
 // result requests the requeue.
 func TestRequeueWithoutHead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		by := &launcher{}
+		by := &fakeRequeuer{}
 		j := newJob(t, 3, "").requeued(by)
 		head := j.playHead()
 		j.start(0)
@@ -171,7 +171,7 @@ func TestRequeueWithoutHead(t *testing.T) {
 // TestRequeueNotWhereTold verifies that the origin of the end decides whether the job is requeued.
 func TestRequeueNotWhereTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		by := &launcher{}
+		by := &fakeRequeuer{}
 		ready := filepath.Join(t.TempDir(), "ready")
 		j := newJob(t, 2, "touch "+ready+"; exec sleep 300").requeued(by).start()
 		j.untilFile(ready)
@@ -187,7 +187,7 @@ func TestRequeueNotWhereTold(t *testing.T) {
 // failure is not requeued.
 func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		by := &launcher{}
+		by := &fakeRequeuer{}
 		ready := filepath.Join(t.TempDir(), "ready")
 		j := newJob(t, 2, "trap '' TERM; touch "+ready+"; exec sleep 300").requeued(by).start(1)
 		worker := j.playWorker(1)

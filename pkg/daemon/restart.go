@@ -7,7 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -26,7 +26,7 @@ func (n *node) carryOutRestart(end *lifecycle.Outcome) {
 // recordBadNodes records the nodes that the next job should avoid. If all daemons were started on
 // one machine without a launcher, there are no other nodes, and it does nothing.
 func (n *node) recordBadNodes(hosts []string) {
-	if len(hosts) == 0 || n.id.Launcher == roles.LauncherLocal {
+	if len(hosts) == 0 || n.id.Launcher == launcher.LauncherLocal {
 		return
 	}
 	n.LogWriteError(n.CallFileSystem("write", signal.BadNodesDir, n.cfg.Times.Peer, func(ctx context.Context) error {

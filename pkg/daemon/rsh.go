@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Hosts returns the indices of the driver's nodes and their hosts.
@@ -68,7 +68,7 @@ func (h *head) slotsPerNode() int {
 		return told
 	}
 	var err error
-	if h.layout, err = h.cfg.Simulation.NodeResources(h.gpuMonitor.Topology(), roles.EnvironmentOf(h.cfg.Environ)); err != nil {
+	if h.layout, err = h.cfg.Simulation.NodeResources(h.gpuMonitor.Topology(), launcher.EnvironmentOf(h.cfg.Environ)); err != nil {
 		h.Log.Warn("cannot determine the number of slots per node; give --slots-per-node", zap.Error(err))
 	}
 	room, _ := ranks.LayoutRequest{}.NodeRanks(h.rankSlots()) // cannot fail without a requested number

@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -24,7 +24,7 @@ func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 	}
 	domain := &gpu.NVLinkDomain{Cluster: "fabric", Clique: 7}
 	seen := &card{fails: errCeiling, topology: gpu.Topology{Domain: domain, GPUs: []gpu.Locality{{UUID: "GPU-a", Domain: domain}}}}
-	address := func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "192.0.2.1"}, nil }
+	address := func() (launcher.NodeAddress, error) { return launcher.NodeAddress{Address: "192.0.2.1"}, nil }
 	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}}, Set: deps.Set{Address: address, GPUs: seen}}, dir)
 	n.privateDir = service.NewTempDir(t.TempDir(), time.Minute, func(string) {}, n.Log, service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx})
 	n.gpuMonitor = newGPUMonitor(n)

@@ -16,7 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -105,7 +105,7 @@ func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited boo
 	defer cancelShort()
 	begin := time.Now()
 	dir, job, err = finder.AwaitRun(short)
-	if errors.Is(err, errDeadline) && ctx.Err() == nil && (w.id.Launcher == roles.LauncherLocal || !finder.FileSystem(ctx).Local) {
+	if errors.Is(err, errDeadline) && ctx.Err() == nil && (w.id.Launcher == launcher.LauncherLocal || !finder.FileSystem(ctx).Local) {
 		dir, job, err = finder.AwaitRun(ctx)
 	}
 	if errors.Is(err, errDeadline) {
@@ -121,7 +121,7 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 	defer cancel()
 	kind := finder.FileSystem(ctx)
 	mend := "check that the head's task has started, and that this is the same file system as on the head"
-	if kind.Local && w.id.Launcher != roles.LauncherLocal {
+	if kind.Local && w.id.Launcher != launcher.LauncherLocal {
 		mend = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir that all nodes share", kind.Name)
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot find the head: %s has not seen run %s in %s for %s: %s",

@@ -16,7 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -231,7 +231,7 @@ func (w *worker) recordHeadLoss(ctx context.Context, own record.State, f *health
 // headLossMessages returns a builder of failures about the loss of the head, with the names of both
 // nodes. Launchers that do not name hosts leave that of the head to its record.
 func (w *worker) headLossMessages() health.HeadLoss {
-	return health.HeadLoss{HeadName: roles.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost)), ObserverName: w.nodeName(w.id.NodeIndex)}
+	return health.HeadLoss{HeadName: launcher.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost)), ObserverName: w.nodeName(w.id.NodeIndex)}
 }
 
 // classifyHeadLoss returns the failure that the head is silent, and has been for quiet. It

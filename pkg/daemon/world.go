@@ -22,7 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -45,7 +45,7 @@ func (n *node) checkRankResources() (err error) {
 		return nil
 	}
 	n.pmix = world.StartPMIx(&n.cfg, n.privateDir.EnsureDir, n.Background, n.Log)
-	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), roles.EnvironmentOf(n.cfg.Environ)); err != nil {
+	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	count, err := n.cfg.World.NodeRanks(n.rankSlots())

@@ -9,7 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/files/journal"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -43,7 +43,7 @@ func New() *EventLog {
 
 // Open sets the files to write. Their names contain the kind of daemon, because a sandbox's own
 // daemon has the same node index as the main daemon of its node.
-func (t *EventLog) Open(dir *signal.Dir, id roles.Identity, kind string) {
+func (t *EventLog) Open(dir *signal.Dir, id launcher.Identity, kind string) {
 	t.mu.Lock() // the node's checks may be running and writing events
 	t.nodeIndex, t.host = &id.NodeIndex, id.Host
 	t.mu.Unlock()

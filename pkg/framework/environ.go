@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // ServiceEnviron returns the environment of a service: the node's environment, without the
@@ -20,7 +20,7 @@ func ServiceEnviron(environ []string, settings, told map[string]string, stale []
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if roles.IsPrivateVariable(name) || slices.Contains(stale, name) {
+		if launcher.IsPrivateVariable(name) || slices.Contains(stale, name) {
 			continue
 		}
 		if _, replaced := told[name]; replaced {

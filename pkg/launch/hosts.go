@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // ParseHosts parses a list of ssh destinations, such as "a,me@b,node[01-04]", in the order of the
@@ -13,11 +13,11 @@ import (
 func ParseHosts(list string) ([]string, error) {
 	var all []string
 	for _, entry := range splitEntries(list) {
-		user, names := roles.SplitUser(entry)
+		user, names := launcher.SplitUser(entry)
 		if strings.ContainsAny(user, " \t-@[]") || user == "" && strings.Contains(entry, "@") {
 			return nil, fmt.Errorf("%q is not a user and a host, as in me@b", user)
 		}
-		hosts, err := roles.ExpandNodeList(names, 0)
+		hosts, err := launcher.ExpandNodeList(names, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func splitEntries(list string) []string {
 func checkUnique(destinations []string) error {
 	seen := make(map[string]bool)
 	for _, destination := range destinations {
-		_, host := roles.SplitUser(destination)
+		_, host := launcher.SplitUser(destination)
 		if seen[host] {
 			return fmt.Errorf("%s is listed twice, and each host has one daemon", host)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Job describes the daemons of one run.
@@ -36,7 +36,7 @@ type Job struct {
 // Run starts the daemons, and returns their exits, by node, when all have ended. If a daemon cannot
 // be started, Run ends the others.
 func (j Job) Run() (exits []process.Exit, err error) {
-	super, err := process.NewSupervisor(roles.JobVariables())
+	super, err := process.NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []p
 // mayReachAll reports whether the launcher of the surrounding job may have sent a signal to all
 // processes of the job.
 func (j Job) mayReachAll(sig syscall.Signal) bool {
-	return j.SendSignal == nil && slices.Contains(process.ForwardedSignals, sig) && roles.MaySignalAll(os.Environ())
+	return j.SendSignal == nil && slices.Contains(process.ForwardedSignals, sig) && launcher.MaySignalAll(os.Environ())
 }
 
 // forwardSignal sends a signal to all daemons. It has no effect on a daemon that has ended.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // DaemonSpec is the specification of a daemon on another machine. It is sent by ssh's standard
@@ -201,18 +201,18 @@ func ReadDaemonSpec(from io.Reader, stderr io.Writer) (*LauncherSession, error) 
 }
 
 // ApplyTo makes the directory and the environment of the specification those of this process, whose
-// version is given. It returns a [*roles.LaunchError] if the launching program has another version,
+// version is given. It returns a [*launcher.LaunchError] if the launching program has another version,
 // or the directory does not exist here.
 func (s DaemonSpec) ApplyTo(version string) error {
 	host, _ := os.Hostname()
 	if s.Program != version {
-		return &roles.LaunchError{
+		return &launcher.LaunchError{
 			Problem: fmt.Sprintf("cannot start on %s: bringupd is version %s there, and %s on the launching host", host, version, s.Program),
 			Fix:     "install the same version on all hosts, or give --remote-program",
 		}
 	}
 	if err := os.Chdir(s.Dir); err != nil {
-		return &roles.LaunchError{
+		return &launcher.LaunchError{
 			Problem: fmt.Sprintf("cannot start on %s in the directory of the launch: %v", host, err), Fix: "launch it from a directory that exists on all hosts",
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 func BenchmarkExec(b *testing.B) {
@@ -53,7 +53,7 @@ func BenchmarkStartStop(b *testing.B) {
 // of both.
 func BenchmarkFirstChild(b *testing.B) {
 	for b.Loop() {
-		s, err := NewSupervisor(roles.JobVariables())
+		s, err := NewSupervisor(launcher.JobVariables())
 		if err != nil {
 			b.Fatal(err)
 		}

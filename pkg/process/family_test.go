@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // TestFamily classifies the processes of a table. The child has PID 100, started at 1000, and its
@@ -141,7 +141,7 @@ func TestWithMark(t *testing.T) {
 		{"in a job that can't be written", []string{"PBS_JOBID=1,2"}, []string{"PBS_JOBID=1,2", "BRINGUPD_GUARD=cafe.1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, (&exec.Cmd{Env: withMark(tc.env, "cafe.1", roles.JobVariables())}).Environ()); diff != "" {
+			if diff := cmp.Diff(tc.want, (&exec.Cmd{Env: withMark(tc.env, "cafe.1", launcher.JobVariables())}).Environ()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 type stray struct {
@@ -367,7 +367,7 @@ func orphan(t *testing.T, arg string) {
 // its pipe is full.
 func TestGuardThatDoesNotRead(t *testing.T) {
 	takesSeconds(t)
-	s, err := NewSupervisor(roles.JobVariables())
+	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		t.Fatal(err)
 	}

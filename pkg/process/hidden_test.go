@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // nobody is a user without processes of its own.
@@ -83,7 +83,7 @@ func hiddenLife() int {
 		fmt.Fprintf(os.Stderr, "strangers are not %s: %v\n", word, err)
 		return 1
 	}
-	s, err := NewSupervisor(roles.JobVariables())
+	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/test/twin"
 )
 
@@ -88,7 +88,7 @@ func holdPipe(s *Supervisor) error {
 // standIn is a daemon: it starts one child that runs its argument as a shell script, prints its
 // identity, and waits for the command that says how to end.
 func standIn() int {
-	s, err := NewSupervisor(roles.JobVariables())
+	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -191,7 +191,7 @@ func shell(script string) Spec {
 
 func newSupervisor(t testing.TB) *Supervisor {
 	t.Helper()
-	s, err := NewSupervisor(roles.JobVariables())
+	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		t.Fatal(err)
 	}

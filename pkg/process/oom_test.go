@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Cgroups as Slurm 23.11 creates them in version 2, with one limit per job, and in version 1 in the
@@ -289,7 +289,7 @@ func unprivileged(t *testing.T, format string, args ...any) {
 
 // tellExit is a daemon that starts one child and prints how it ended.
 func tellExit() int {
-	s, err := NewSupervisor(roles.JobVariables())
+	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

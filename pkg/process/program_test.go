@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/test/hostile"
 	"github.com/bringupd/bringupd/test/users"
 )
@@ -203,7 +203,7 @@ func TestStartThatIsGivenUp(t *testing.T) {
 
 // giveUp is a daemon that, on request, abandons the start of its first argument and continues.
 func giveUp() int {
-	s, err := NewSupervisor(roles.JobVariables())
+	s, err := NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

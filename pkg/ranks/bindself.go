@@ -7,13 +7,13 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // BindSelf binds the calling thread, which must be locked to its goroutine, for a rank that another
 // launcher has started. A binding by the launcher is kept. restore undoes the binding. differences
-// are sentences that describe what is wrong with it. The error is a *roles.LaunchError.
-func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds affinity.ResourceKinds) (place affinity.Affinity, restore func() error, differences []string, err error) {
+// are sentences that describe what is wrong with it. The error is a *launcher.LaunchError.
+func BindSelf(rank launcher.StartedRank, gpus gpu.Topology, kinds affinity.ResourceKinds) (place affinity.Affinity, restore func() error, differences []string, err error) {
 	task := affinity.LaunchedTask{Launcher: rank.LauncherTitle, Local: rank.LocalRank, LocalCount: rank.LocalCount, NodeCPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
 	found, err := affinity.DiscoverForTask(gpus, os.LookupEnv)
 	if err == nil {
@@ -21,7 +21,7 @@ func BindSelf(rank roles.StartedRank, gpus gpu.Topology, kinds affinity.Resource
 		restore, _, err = place.BindThread()
 	}
 	if err != nil {
-		return place, nil, nil, &roles.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it without binding"}
+		return place, nil, nil, &launcher.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it without binding"}
 	}
 	read, err := place.CompareProcess(os.Getpid())
 	if err != nil && !errors.Is(err, affinity.ErrUnavailable) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Master is the address at which the ranks of a world meet, for torch.distributed (env://) and
@@ -25,7 +25,7 @@ func RankEnviron(base []string, p Plan, r Rank, at Master, more ...map[string]st
 	rank, size := strconv.Itoa(r.Rank-p.firstRank), strconv.Itoa(p.RankCount())
 	local, locals := strconv.Itoa(r.Local), strconv.Itoa(p.LocalCount(r.Node))
 	node, nodes := strconv.Itoa(r.Node), strconv.Itoa(p.NodeCount())
-	set := roles.TaskVariables(base, p.launcherTask(r))
+	set := launcher.TaskVariables(base, p.launcherTask(r))
 	maps.Copy(set, map[string]string{
 		"BRINGUPD_RANK": strconv.Itoa(r.Rank), "BRINGUPD_RANKS": size, "BRINGUPD_LOCAL_RANK": local, "BRINGUPD_LOCAL_RANKS": locals,
 		// Same variables as torchrun: torch/distributed/elastic/agent/server/local_elastic_agent.py.
@@ -39,14 +39,14 @@ func RankEnviron(base []string, p Plan, r Rank, at Master, more ...map[string]st
 		// number.
 		"JAX_COORDINATOR_ADDRESS": net.JoinHostPort(at.Address, strconv.Itoa(at.Port)),
 	})
-	maps.Copy(set, roles.LocalAliases(local, locals))
+	maps.Copy(set, launcher.LocalAliases(local, locals))
 	mergeVariables(set, more)
 	return process.WithEnv(base, set)
 }
 
 // launcherTask describes a rank as a launcher would start it.
-func (p Plan) launcherTask(r Rank) roles.Task {
-	t := roles.Task{Rank: r.Rank - p.firstRank, RankCount: p.RankCount(), LocalRank: r.Local, TasksPerNode: p.perNode}
+func (p Plan) launcherTask(r Rank) launcher.Task {
+	t := launcher.Task{Rank: r.Rank - p.firstRank, RankCount: p.RankCount(), LocalRank: r.Local, TasksPerNode: p.perNode}
 	for _, other := range p.RanksOn(r.Node) {
 		t.LocalRanks = append(t.LocalRanks, other.Rank-p.firstRank)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 func TestEnviron(t *testing.T) {
@@ -40,7 +40,7 @@ func TestEnviron(t *testing.T) {
 func TestEnvironPrecedence(t *testing.T) {
 	p := newPlan(ByNode, []int{2})
 	base := []string{"A=launch", "B=launch", "MASTER_PORT=29500", "CUDA_VISIBLE_DEVICES=0,1,2,3"}
-	env := roles.EnvironmentOf(RankEnviron(base, p, p.allRanks()[1], Master{Address: "2001:db8::1", Port: 4000},
+	env := launcher.EnvironmentOf(RankEnviron(base, p, p.allRanks()[1], Master{Address: "2001:db8::1", Port: 4000},
 		map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "B": "binding"}, map[string]string{"B": "user", "GROUP_RANK": "", "MASTER_ADDR": "n7"}))
 	for name, want := range map[string]string{
 		"A": "launch", "B": "user", "MASTER_PORT": "4000", "MASTER_ADDR": "n7", "CUDA_VISIBLE_DEVICES": "2,3", "JAX_LOCAL_DEVICE_IDS": "0,1",

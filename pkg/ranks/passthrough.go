@@ -9,16 +9,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // PassThroughEnviron returns the environment of a rank that another launcher has started. The
 // variables of this launcher stay as they are, because MPI libraries find their servers with them;
 // the variables of outer launchers are removed. own are the user's variables, NAME=VALUE, which
 // take precedence.
-func PassThroughEnviron(base []string, r roles.StartedRank, place affinity.Affinity, own []string) []string {
-	base = process.WithEnv(base, roles.OuterVariables(base, r))
-	has := roles.EnvironmentOf(base)
+func PassThroughEnviron(base []string, r launcher.StartedRank, place affinity.Affinity, own []string) []string {
+	base = process.WithEnv(base, launcher.OuterVariables(base, r))
+	has := launcher.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.RankCount)
 	// Variables that identify the rank.
 	set := map[string]string{

@@ -7,15 +7,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 func TestPassedOn(t *testing.T) {
-	all := roles.StartedRank{LauncherTitle: "srun", Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3, MasterHost: "n2", MasterPort: 20001}
+	all := launcher.StartedRank{LauncherTitle: "srun", Rank: 5, RankCount: 6, LocalRank: 1, LocalCount: 2, NodeIndex: 2, NodeCount: 3, MasterHost: "n2", MasterPort: 20001}
 	for _, tc := range []struct {
 		name string
 		base []string
-		rank roles.StartedRank
+		rank launcher.StartedRank
 		at   affinity.Affinity
 		own  []string
 		want []string
@@ -27,9 +27,9 @@ func TestPassedOn(t *testing.T) {
 			"PMIX_NAMESPACE=x", "PMIX_RANK=5", "RANK=5", "ROLE_NAME=default", "ROLE_RANK=5", "ROLE_WORLD_SIZE=6",
 			"RRUN_NRANKS=6", "RRUN_RANK=5", "SLURM_PROCID=5", "WORLD_SIZE=6",
 		}},
-		{"what the launch says of where to meet counts", []string{"MASTER_ADDR=h", "MASTER_PORT=7"}, roles.StartedRank{Rank: 1, RankCount: 2, LocalRank: -1, NodeIndex: -1, MasterHost: "n2", MasterPort: 20001}, affinity.Affinity{}, nil,
+		{"what the launch says of where to meet counts", []string{"MASTER_ADDR=h", "MASTER_PORT=7"}, launcher.StartedRank{Rank: 1, RankCount: 2, LocalRank: -1, NodeIndex: -1, MasterHost: "n2", MasterPort: 20001}, affinity.Affinity{}, nil,
 			[]string{"BRINGUPD_BINDING={}", "BRINGUPD_RANK=1", "BRINGUPD_RANKS=2", "MASTER_ADDR=h", "MASTER_PORT=7", "RANK=1", "ROLE_NAME=default", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "WORLD_SIZE=2"}},
-		{"the user's word is the last", []string{"A=launch"}, roles.StartedRank{Rank: 1, RankCount: 2, LocalRank: -1, NodeIndex: -1},
+		{"the user's word is the last", []string{"A=launch"}, launcher.StartedRank{Rank: 1, RankCount: 2, LocalRank: -1, NodeIndex: -1},
 			affinity.Affinity{GPUs: []string{"3"}, NICs: []string{"mlx5_0:1"}}, []string{"A=x", "A=b=c", "RANK=9", "ROLE_RANK=", "ROLE_NAME=", "ROLE_WORLD_SIZE=", "NCCL_IB_HCA=mlx5_1"},
 			[]string{"A=b=c", "BRINGUPD_BINDING={\"gpus\":[\"3\"],\"nics\":[\"mlx5_0:1\"]}", "BRINGUPD_RANK=1", "BRINGUPD_RANKS=2", "CUDA_VISIBLE_DEVICES=3",
 				"JAX_LOCAL_DEVICE_IDS=0", "NCCL_IB_HCA=mlx5_1", "RANK=9", "UCX_NET_DEVICES=mlx5_0:1", "WORLD_SIZE=2"}},

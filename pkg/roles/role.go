@@ -1,39 +1,43 @@
+// Package roles defines the roles of a run: which program runs on which nodes, and which function
+// each daemon has. Its functions are pure; package launcher below it finds out who this daemon is.
 package roles
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// Role is the function of a daemon on its node.
-type Role string
+// DaemonRole is the function of a daemon on its node.
+type DaemonRole string
 
 // The roles that can be requested.
 const (
-	RoleAuto    Role = "auto"    // head on node 0, worker elsewhere
-	RoleHead    Role = "head"    // runs the head's service and the driver
-	RoleWorker  Role = "worker"  // runs the worker's service
-	RoleSandbox Role = "sandbox" // runs only this node's sandbox
+	RoleAuto    DaemonRole = "auto"    // head on node 0, worker elsewhere
+	RoleHead    DaemonRole = "head"    // runs the head's service and the driver
+	RoleWorker  DaemonRole = "worker"  // runs the worker's service
+	RoleSandbox DaemonRole = "sandbox" // runs only this node's sandbox
 )
 
-var allRoles = []Role{RoleAuto, RoleHead, RoleWorker, RoleSandbox}
+var allRoles = []DaemonRole{RoleAuto, RoleHead, RoleWorker, RoleSandbox}
 
 // ParseRole returns the role with this name. An empty string is RoleAuto.
-func ParseRole(s string) (Role, error) {
+func ParseRole(s string) (DaemonRole, error) {
 	if s == "" {
 		return RoleAuto, nil
 	}
-	if r := Role(strings.ToLower(s)); slices.Contains(allRoles, r) {
+	if r := DaemonRole(strings.ToLower(s)); slices.Contains(allRoles, r) {
 		return r, nil
 	}
 	return "", fmt.Errorf("cannot use role %q: auto, head, worker and sandbox are accepted", s)
 }
 
-// ElectRole returns the role of this node for the requested role. The head is node 0, so all nodes
+// ElectRole returns the role of the daemon with identity id for the requested role. The head is node 0, so all nodes
 // agree without communication. A role that would leave the job without a head or with two is a
-// LaunchError.
-func (id Identity) ElectRole(role Role) (Role, error) {
+// launcher.LaunchError.
+func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
 	own := RoleWorker
 	if id.NodeIndex == 0 {
 		own = RoleHead
@@ -44,12 +48,12 @@ func (id Identity) ElectRole(role Role) (Role, error) {
 	case own, RoleSandbox:
 		return role, nil
 	case RoleHead:
-		return "", &LaunchError{
+		return "", &launcher.LaunchError{
 			Problem: fmt.Sprintf("cannot be head as node %d of %d (%s): the head is node 0, and a job has one", id.NodeIndex, id.Size, id.Host),
 			Fix:     "give --role=auto to all nodes, or --role=head to node 0 only",
 		}
 	case RoleWorker:
-		return "", &LaunchError{
+		return "", &launcher.LaunchError{
 			Problem: fmt.Sprintf("cannot be worker as node 0 of %d (%s): the head is node 0, and the job would have none", id.Size, id.Host),
 			Fix:     "give --role=auto to all nodes, or --role=worker to the nodes above 0 only",
 		}

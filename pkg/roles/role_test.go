@@ -3,12 +3,14 @@ package roles
 import (
 	"errors"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 func TestParseRole(t *testing.T) {
 	for _, tc := range []struct {
 		in   string
-		role Role
+		role DaemonRole
 		ok   bool
 	}{
 		{"", RoleAuto, true}, {"auto", RoleAuto, true}, {"head", RoleHead, true}, {"Worker", RoleWorker, true}, {"sandbox", RoleSandbox, true},
@@ -27,8 +29,8 @@ func TestElect(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		rank   int
-		asked  Role
-		role   Role
+		asked  DaemonRole
+		role   DaemonRole
 		launch bool // ends in a LaunchError
 	}{
 		{name: "node 0 is head", rank: 0, asked: RoleAuto, role: RoleHead},
@@ -42,14 +44,14 @@ func TestElect(t *testing.T) {
 		{name: "sandbox of another", rank: 2, asked: RoleSandbox, role: RoleSandbox},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			role, err := Identity{NodeIndex: tc.rank, Size: 4, Host: "n"}.ElectRole(tc.asked)
-			var launch *LaunchError
+			role, err := ElectRole(launcher.Identity{NodeIndex: tc.rank, Size: 4, Host: "n"}, tc.asked)
+			var launch *launcher.LaunchError
 			if role != tc.role || errors.As(err, &launch) != tc.launch || (err != nil) != tc.launch {
 				t.Errorf("got %q, %v; want %q", role, err, tc.role)
 			}
 		})
 	}
-	if role, err := (Identity{}).ElectRole("king"); err == nil {
+	if role, err := ElectRole(launcher.Identity{}, "king"); err == nil {
 		t.Errorf("an unknown role is elected as %q", role)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Environment holds the information that a run passes to the children of a node in environment
 // variables.
 type Environment struct {
-	Run, Dir string         // name and directory of the run
-	ID       roles.Identity // identity of the node
-	Address  roles.NodeAddress
+	Run, Dir string            // name and directory of the run
+	ID       launcher.Identity // identity of the node
+	Address  launcher.NodeAddress
 	// the node's position in the membership; nil for a child on a node that has none
 	Slot *membership.Slot
 	// socket of the node's rendezvous server; empty without a world of ranks
@@ -30,13 +30,13 @@ type Environment struct {
 // proxy.
 func (e Environment) AddTo(base []string) []string {
 	more := map[string]string{
-		roles.RunVariable:    e.Run,
+		launcher.RunVariable: e.Run,
 		"BRINGUPD_RUN_DIR":   e.Dir,
 		"BRINGUPD_ATTEMPT":   strconv.Itoa(e.ID.Attempt),
 		"BRINGUPD_NODE_HOST": e.ID.Host,
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
-		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", roles.RendezvousVariable: e.Socket,
+		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", launcher.RendezvousVariable: e.Socket,
 		sdnotify.SocketVariable:      "", // the service manager waits for the daemon, not for a child
 		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(e.ID.NodeIndex),
 		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),
@@ -49,7 +49,7 @@ func (e Environment) AddTo(base []string) []string {
 		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
-	head, _ := roles.EnvironmentOf(base)(framework.HeadAddressVariable)
+	head, _ := launcher.EnvironmentOf(base)(framework.HeadAddressVariable)
 	return BypassProxy(process.WithEnv(base, more), append([]string{e.Address.Address, head, e.ID.Host}, e.ID.Hosts...)...)
 }
 
@@ -65,7 +65,7 @@ const (
 // base has them. Values that a daemon around this one has added to base are replaced, because they
 // may be those of another node.
 func (e Environment) addNetworkVariables(more map[string]string, base []string) {
-	lookup := roles.EnvironmentOf(base)
+	lookup := launcher.EnvironmentOf(base)
 	outerAddress, _ := lookup(nodeAddressVariable)
 	outerInterface, _ := lookup(nodeInterfaceVariable)
 	more[nodeAddressVariable], more[nodeInterfaceVariable] = e.Address.Address, e.Address.Interface

@@ -5,22 +5,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // TestNetworkVariables verifies which variables select the node's interface in programs.
 func TestNetworkVariables(t *testing.T) {
-	here := roles.NodeAddress{Address: "10.0.0.7", Interface: "ib0"}
+	here := launcher.NodeAddress{Address: "10.0.0.7", Interface: "ib0"}
 	selected := here
 	selected.Selected = true
 	for _, tc := range []struct {
 		name    string
-		address roles.NodeAddress
+		address launcher.NodeAddress
 		base    string
 		want    string
 	}{
 		{"found by the route", here, "", "BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0"},
-		{"unknown", roles.NodeAddress{}, "BRINGUPD_NODE_ADDRESS=10.0.0.9 BRINGUPD_NODE_INTERFACE=ib1", ""},
+		{"unknown", launcher.NodeAddress{}, "BRINGUPD_NODE_ADDRESS=10.0.0.9 BRINGUPD_NODE_INTERFACE=ib1", ""},
 		{"selected", selected, "", "BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0 GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME==ib0 VLLM_HOST_IP=10.0.0.7"},
 		{"the user's own", selected, "NCCL_SOCKET_IFNAME=ib,eth", "BRINGUPD_NODE_ADDRESS=10.0.0.7 BRINGUPD_NODE_INTERFACE=ib0 GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib,eth VLLM_HOST_IP=10.0.0.7"},
 		{"those of a run around this one", here,

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // proxyVariables name a proxy for HTTP. Most programs read only those in lower case.
@@ -23,7 +23,7 @@ const maxProxyExceptions = 32 << 10
 // or fail to reach what listens on the job's own nodes. Hosts beyond maxProxyExceptions are left
 // out.
 func BypassProxy(environ []string, hosts ...string) []string {
-	lookup := roles.EnvironmentOf(environ)
+	lookup := launcher.EnvironmentOf(environ)
 	isSet := func(name string) bool { value, _ := lookup(name); return value != "" }
 	if !slices.ContainsFunc(proxyVariables, isSet) {
 		return environ

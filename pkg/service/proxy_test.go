@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // TestBypassProxy verifies which hosts are added to the variables that exclude hosts from a proxy.
@@ -22,7 +22,7 @@ func TestBypassProxy(t *testing.T) {
 		{"all hosts", "http_proxy=p NO_PROXY=*", "*", "*"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			lookup := roles.EnvironmentOf(BypassProxy(strings.Fields(tc.base), hosts...))
+			lookup := launcher.EnvironmentOf(BypassProxy(strings.Fields(tc.base), hosts...))
 			lower, _ := lookup("no_proxy")
 			upper, _ := lookup("NO_PROXY")
 			if lower != tc.lower || upper != tc.upper {
@@ -38,7 +38,7 @@ func TestBypassProxyOfManyHosts(t *testing.T) {
 	for i := range 10_000 {
 		hosts = append(hosts, fmt.Sprintf("node-%05d", i))
 	}
-	list, _ := roles.EnvironmentOf(BypassProxy([]string{"http_proxy=p"}, hosts...))("no_proxy")
+	list, _ := launcher.EnvironmentOf(BypassProxy([]string{"http_proxy=p"}, hosts...))("no_proxy")
 	if len(list) < maxProxyExceptions/2 || len(list) > maxProxyExceptions || !strings.HasPrefix(list, "localhost,") {
 		t.Errorf("the list has %d bytes: %.100s", len(list), list)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -115,8 +116,8 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 	j.pendingUp.Store(int64(cfg.Nodes))
 	room.runCount++
 	// All daemons have the identity of a local job, with simulated host names.
-	id := roles.Identity{
-		Launcher: roles.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runCount),
+	id := launcher.Identity{
+		Launcher: launcher.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runCount),
 		LaunchKey: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
 	}
 	for node := range cfg.Nodes {
@@ -157,7 +158,7 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 // daemonConfig returns the configuration of one daemon. As for "bringupd local", a directory that
 // only this machine can see is sufficient. The daemon polls it as it would poll a real shared file
 // system.
-func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node int, way *simulatedShare) deps.Config {
+func (j *simulatedJob) daemonConfig(room *ScratchDir, id launcher.Identity, node int, way *simulatedShare) deps.Config {
 	id.NodeIndex, id.Host = node, id.Hosts[node]
 	world, played, argv := j.world.daemonOptions(j.cfg)
 	return deps.Config{Config: config.Config{
@@ -168,7 +169,7 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id roles.Identity, node in
 		Process: config.Process{TempDir: filepath.Dir(j.outputFile.Name())},
 	}, Set: deps.Set{
 		Checks:  passingChecks{node},
-		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: "127.0.0.1"}, nil },
+		Address: func() (launcher.NodeAddress, error) { return launcher.NodeAddress{Address: "127.0.0.1"}, nil },
 		Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
 	}}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -35,7 +35,7 @@ type Config struct {
 type Set struct {
 	// Address returns the address at which peers reach this node. It is called when the address is
 	// needed.
-	Address func() (roles.NodeAddress, error)
+	Address func() (launcher.NodeAddress, error)
 	Checks  Checks          // nil if there are no checks
 	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
@@ -80,7 +80,7 @@ func (c *Config) NewChildStarter() (process.Starter, error) {
 	if c.ChildrenStarter != nil {
 		return c.ChildrenStarter, nil
 	}
-	super, err := process.NewSupervisor(roles.JobVariables())
+	super, err := process.NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 
 // DescribePlan describes, one step per line, what this daemon would do. It accesses nothing, so
 // paths and ports that are only known later are described in words.
-func (c Config) DescribePlan(role roles.Role) []string {
+func (c Config) DescribePlan(role roles.DaemonRole) []string {
 	id := c.Identity
 	lines := []string{
 		fmt.Sprintf("node %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role),

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
@@ -100,8 +101,8 @@ func TestPlan(t *testing.T) {
 }
 
 // testIdentity returns the identity of the head of a job of size nodes.
-func testIdentity(size int) roles.Identity {
-	id := roles.Identity{Launcher: roles.LauncherLocal, Size: size, Host: "n0", Job: "17", Step: "0"}
+func testIdentity(size int) launcher.Identity {
+	id := launcher.Identity{Launcher: launcher.LauncherLocal, Size: size, Host: "n0", Job: "17", Step: "0"}
 	for node := range size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", node))
 	}

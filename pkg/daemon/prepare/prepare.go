@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -22,7 +22,7 @@ import (
 // Checker decides whether this node is suitable for the job.
 type Checker struct {
 	*lifecycle.Publisher
-	ID        *roles.Identity
+	ID        *launcher.Identity
 	Setup     func(ctx context.Context) error // runs the setup command; nil if there is none
 	Checks    deps.Checks                     // nil if there are none
 	Telemetry Telemetry
@@ -43,7 +43,7 @@ type GPUs interface {
 }
 
 // nodeName returns the name of this node for messages.
-func (c *Checker) nodeName() string { return roles.NodeLabel(c.ID.NodeIndex, c.ID.Host) }
+func (c *Checker) nodeName() string { return launcher.NodeLabel(c.ID.NodeIndex, c.ID.Host) }
 
 // StartEarly starts the checks while the node still joins, unless a setup command must run first.
 func (c *Checker) StartEarly() {

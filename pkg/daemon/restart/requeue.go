@@ -7,7 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // CarryOut carries out the decision of [Decide] on the node that has written the result: it
@@ -16,7 +16,7 @@ import (
 // left. It must be the last action of the daemon, because the launcher may end the rest of the job
 // as soon as it receives the request.
 func CarryOut(
-	ctx context.Context, end *lifecycle.Outcome, requeuer roles.Requeuer, endRequested func() bool,
+	ctx context.Context, end *lifecycle.Outcome, requeuer launcher.Requeuer, endRequested func() bool,
 	log *zap.Logger,
 ) {
 	switch {
@@ -38,7 +38,7 @@ func CarryOut(
 	}
 	// Request the start, and then that it avoid the bad nodes.
 	send := func(request func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, roles.RequeueTimeout, health.ErrDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, launcher.RequeueTimeout, health.ErrDeadline)
 		defer cancel()
 		return request(ctx)
 	}

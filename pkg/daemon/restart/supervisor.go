@@ -27,16 +27,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // RunDaemon runs a daemon in the given role in one attempt.
-type RunDaemon func(ctx context.Context, cfg deps.Config, role roles.Role) lifecycle.Exit
+type RunDaemon func(ctx context.Context, cfg deps.Config, role roles.DaemonRole) lifecycle.Exit
 
 // Run runs a daemon in the given role over all attempts, and returns its exit code. The
 // configuration must have been validated. When ctx ends, the daemon leaves as at an orderly end.
-func Run(ctx context.Context, cfg deps.Config, role roles.Role, runDaemon RunDaemon) int {
+func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole, runDaemon RunDaemon) int {
 	launcher := cfg.Identity.Launcher.Facts()
 	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !launcher.MayRelaunch {
 		return runDaemon(ctx, cfg, role).Code
@@ -82,7 +83,7 @@ type endSignalError struct{ sig os.Signal }
 func (e *endSignalError) Error() string { return "told to end by " + e.sig.String() }
 
 // runAttempts runs the attempts, and returns the exit code.
-func (s *supervisor) runAttempts(ctx context.Context, role roles.Role) int {
+func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int {
 	var told os.Signal // a head whose peers wait for it was asked to end
 	for {
 		attempt := s.minAttempt
@@ -173,7 +174,7 @@ func (s *supervisor) reportEnd(err error) int {
 // runAttempt takes part in an attempt. A signal that has arrived before is passed to the daemon
 // first.
 func (s *supervisor) runAttempt(
-	ctx context.Context, role roles.Role, attempt int, told os.Signal,
+	ctx context.Context, role roles.DaemonRole, attempt int, told os.Signal,
 ) lifecycle.Exit {
 	cfg := s.cfg
 	cfg.Identity.Attempt = attempt
@@ -348,7 +349,7 @@ func (s *supervisor) goneTimeout() time.Duration { return goneTimeouts * s.cfg.T
 // attempt have gone, the head ends it.
 func (s *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 	var before signal.AttemptInfo
-	self := roles.NodeLabel(s.cfg.Identity.NodeIndex, s.cfg.Identity.HostOf(s.cfg.Identity.NodeIndex))
+	self := launcher.NodeLabel(s.cfg.Identity.NodeIndex, s.cfg.Identity.HostOf(s.cfg.Identity.NodeIndex))
 	timeout := s.cfg.Times.Join + s.goneTimeout() + health.FinalTermTimeout
 	began := time.Now()
 	for first, changed := true, began; ; first = false {
@@ -443,7 +444,7 @@ func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 	}
 	last := cmp.Or(s.lastResult, &record.Result{Code: health.OutcomeOfKind(health.PeerLost).Code})
 	reason := fmt.Sprintf("attempt %d has not started within %s: %s has not been restarted",
-		attempt+1, within.Round(time.Second/10), roles.NodeLabel(0, s.cfg.Identity.HostOf(0)))
+		attempt+1, within.Round(time.Second/10), launcher.NodeLabel(0, s.cfg.Identity.HostOf(0)))
 	if last.Reason != "" {
 		reason += "; the previous one ended: " + last.Reason
 	}

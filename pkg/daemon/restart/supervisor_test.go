@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/twin"
@@ -44,10 +45,10 @@ func newWorld(t *testing.T, node int, play func(w *world, cfg deps.Config) lifec
 	w.supervisor = &supervisor{
 		isHead: node == 0,
 		cfg: deps.Config{Config: config.Config{
-			Identity: roles.Identity{Launcher: roles.LauncherRanks, NodeIndex: node, Size: 2, Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
+			Identity: launcher.Identity{Launcher: launcher.LauncherRanks, NodeIndex: node, Size: 2, Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
 			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100, Backoff: time.Second},
 		}, Set: deps.Set{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}}},
-		runDaemon: func(_ context.Context, cfg deps.Config, _ roles.Role) lifecycle.Exit {
+		runDaemon: func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
 			w.mu.Lock()
 			w.taken = append(w.taken, fmt.Sprintf("%d at %s", cfg.Identity.Attempt, time.Since(w.start).Round(time.Second)))
 			w.mu.Unlock()

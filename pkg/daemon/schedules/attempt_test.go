@@ -19,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/memory"
@@ -213,9 +214,9 @@ func (a *attempt) begins(c *client, p string) {
 }
 
 // identity returns the identity of a node. Attempts differ as requeues do.
-func (a *attempt) identity(node int) roles.Identity {
-	id := roles.Identity{
-		Launcher: roles.LauncherSlurm, NodeIndex: node, Size: a.size, Job: "17", Step: "0", Restart: a.number,
+func (a *attempt) identity(node int) launcher.Identity {
+	id := launcher.Identity{
+		Launcher: launcher.LauncherSlurm, NodeIndex: node, Size: a.size, Job: "17", Step: "0", Restart: a.number,
 		LaunchKey: fmt.Sprintf("facts of launch %d", a.number), LocalSize: 1, GPUs: -1,
 	}
 	for node := range a.size {
@@ -239,8 +240,10 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config 
 		Process: config.Process{TempDir: tempDir},
 	}, Set: deps.Set{
 		Network: d.host, Signals: d.signals,
-		Address: func() (roles.NodeAddress, error) { return roles.NodeAddress{Address: fmt.Sprintf("n%d", d.rank)}, nil },
-		Access:  signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
+		Address: func() (launcher.NodeAddress, error) {
+			return launcher.NodeAddress{Address: fmt.Sprintf("n%d", d.rank)}, nil
+		},
+		Access: signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
 	}}
 }
 

@@ -21,14 +21,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // DaemonInfo describes the daemon.
 type DaemonInfo struct {
-	ID      roles.Identity
-	Role    roles.Role
+	ID      launcher.Identity
+	Role    roles.DaemonRole
 	Program string // the program's version
 	Events  *eventlog.EventLog
 	Meter   *signal.CallMeter

@@ -8,11 +8,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 func TestMetrics(t *testing.T) {
-	s := &Telemetry{daemon: DaemonInfo{ID: roles.Identity{Job: "17", Step: "0", NodeIndex: 3, Size: 4}, Role: roles.RoleWorker, Program: "v1", Events: eventlog.New(), Meter: new(signal.CallMeter)}}
+	s := &Telemetry{daemon: DaemonInfo{ID: launcher.Identity{Job: "17", Step: "0", NodeIndex: 3, Size: 4}, Role: roles.RoleWorker, Program: "v1", Events: eventlog.New(), Meter: new(signal.CallMeter)}}
 	want := `# HELP bringupd_info Identity of this daemon; always 1.
 # TYPE bringupd_info gauge
 bringupd_info{run="17.0",rank="3",version="v1",role="worker"} 1

@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -46,7 +46,7 @@ func NewHead(cfg HeadConfig) *Head {
 		}
 		record.Slots = append(record.Slots, max(room, cfg.Plan.LocalCount(place)))
 	}
-	if idle := roles.IdleNodesHint(roles.EnvironmentOf(cfg.Environ)); idle != "" {
+	if idle := launcher.IdleNodesHint(launcher.EnvironmentOf(cfg.Environ)); idle != "" {
 		cfg.Log.Warn(idle)
 	}
 	h := &Head{Record: record, Rendezvous: rendezvous.NewHead(cfg.Plan.RendezvousLayout(cfg.Hosts), cfg.Log)}

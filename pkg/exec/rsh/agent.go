@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Agent is bringupd rsh, which replaces rsh on a node.
@@ -52,12 +52,12 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 // driver submits a job, which inherits the agent of the driver's mpirun. In the run's own job it
 // returns nil.
 func OtherJobCommand(environ []string, host, command string) []string {
-	env := roles.EnvironmentOf(environ)
+	env := launcher.EnvironmentOf(environ)
 	made, _ := env(jobVariable)
 	switch {
-	case made == "" || !roles.IsOtherJob(env, made):
+	case made == "" || !launcher.IsOtherJob(env, made):
 		return nil
-	case roles.IsSlurmJob(env):
+	case launcher.IsSlurmJob(env):
 		return []string{"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap", "--cpu-bind=none", "--mpi=none",
 			"--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command}
 	default:

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Environment variables of programs that a driver starts. An agent compares them with its own job:
 // a job that the driver submits inherits them.
 const (
-	jobVariable     = "BRINGUPD_RSH_JOB"     // result of roles.JobIdentity in the run
+	jobVariable     = "BRINGUPD_RSH_JOB"     // result of launcher.JobIdentity in the run
 	programVariable = "BRINGUPD_RSH_PROGRAM" // path of the agent's program
 )
 
@@ -37,8 +37,8 @@ type DriverInfo struct {
 // logs the reason and returns nil, and the driver runs without them.
 func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	dir, err := n.PrivateDir()
-	own := roles.EnvironmentOf(environ)
-	inSlurm, inherited := roles.SlotVariables(own, d.Hosts, d.Slots), inheritedVariables(own)
+	own := launcher.EnvironmentOf(environ)
+	inSlurm, inherited := launcher.SlotVariables(own, d.Hosts, d.Slots), inheritedVariables(own)
 	// If an mpirun does not find the host file, its error contains this name, which shows the origin
 	// of the file.
 	ours, hydras := filepath.Join(dir, "bringupd-hostfile"), ""
@@ -47,7 +47,7 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	}
 	// Hydra prefers its host file to the hosts of its job, even in another job that has inherited the
 	// variable. Within a Slurm job, and on one machine, Hydra needs no file.
-	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && roles.JobIdentity(own) == roles.NoJob
+	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && launcher.JobIdentity(own) == launcher.NoJob
 	if err == nil && inSlurm == nil && !oneMachine {
 		hydras = ours + hydraSuffix
 		err = os.WriteFile(hydras, []byte(formatHostfile(d.Hosts, d.Slots, "%s:%d\n")), 0o600)
@@ -61,17 +61,17 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 		return set
 	}
 	// Slurm's PMI variables belong to this daemon's task, not to the driver
-	maps.Copy(set, roles.PMIVariables(environ))
+	maps.Copy(set, launcher.PMIVariables(environ))
 	maps.Copy(set, inSlurm)
-	set[jobVariable], set[programVariable] = roles.JobIdentity(own), d.Program
+	set[jobVariable], set[programVariable] = launcher.JobIdentity(own), d.Program
 	for name := range inherited {
 		set[name] = "" // set by the run that has submitted this job, so no longer valid
 	}
 	// Log what an mpirun of the driver can use.
 	if d.IsMPIRun {
-		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), roles.CompactNodeList(d.Hosts)))
+		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), launcher.CompactNodeList(d.Hosts)))
 	}
-	if idle := roles.IdleNodesHint(own); idle != "" {
+	if idle := launcher.IdleNodesHint(own); idle != "" {
 		n.Log.Warn(idle)
 	}
 	// Set the variables for the launchers, unless the user has set them.
@@ -90,7 +90,7 @@ const hydraSuffix = ".hydra"
 // inheritedVariables returns the variables for launchers that this job has inherited from the run
 // that has submitted it, except those that were changed since. It returns nil if there is no such
 // run.
-func inheritedVariables(env roles.Environment) map[string]string {
+func inheritedVariables(env launcher.Environment) map[string]string {
 	program, _ := env(programVariable)
 	if program == "" {
 		return nil

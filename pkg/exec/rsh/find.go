@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // FindNode returns the node that word names, as seen from the node from. word is a host with or
@@ -30,7 +30,7 @@ func FindNode(word string, from int, team Team) (node int, err error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("it is not one of this run's nodes: %s", roles.HostList(slices.Compact(hosts)))
+	return 0, fmt.Errorf("it is not one of this run's nodes: %s", launcher.HostList(slices.Compact(hosts)))
 }
 
 // isSameHost reports whether two names are those of one host. One of them may lack the domain.

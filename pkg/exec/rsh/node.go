@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Node is the side of every node: it accepts requests of agents, and runs commands.
@@ -129,7 +129,7 @@ func (n *Node) runCommand(ctx context.Context, conn Conn, r request) {
 			Name: fmt.Sprintf("rsh %d", number), Argv: process.WithKeeper("/bin/sh", "-c", r.Command),
 			Env: []string{
 				SocketVariable + "=" + n.SocketPath(),
-				jobVariable + "=" + roles.JobIdentity(roles.EnvironmentOf(n.Environ)),
+				jobVariable + "=" + launcher.JobIdentity(launcher.EnvironmentOf(n.Environ)),
 			},
 		},
 		Start: n.Start, MaxOutput: math.MaxInt,

@@ -16,7 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // maxStarts is the maximum number of starts of a scheduler or a worker.
@@ -233,7 +233,7 @@ func schedulerTLSConfig(address string, node framework.Node) (*tls.Config, error
 	if !strings.HasPrefix(address, "tls://") {
 		return nil, nil
 	}
-	path, _ := roles.EnvironmentOf(node.Environ)(authorityVariable) // as Dask's programs find it
+	path, _ := launcher.EnvironmentOf(node.Environ)(authorityVariable) // as Dask's programs find it
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate of this run: %v", err)

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // The modes of access to the cluster.
@@ -29,7 +29,7 @@ const tokenFile = "ray-token"
 // NodeCredentials returns a token of this run, unless the user's variables decide. A token in the
 // home directory is ignored, because Ray leaves one there itself.
 func (r Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
-	env := roles.EnvironmentOf(node.Environ)
+	env := launcher.EnvironmentOf(node.Environ)
 	isSet := func(name string) bool { value, _ := env(name); return value != "" }
 	switch {
 	case r.Auth == authOff:

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // staleVariables refer to another cluster, or identify this process in one.
@@ -24,7 +24,7 @@ var daemonSettings = map[string]string{
 // authentication if it finds a token, but a worker does so only by a variable, which the caller
 // must set.
 func findAuthToken(environ []string) string {
-	env := roles.EnvironmentOf(environ)
+	env := launcher.EnvironmentOf(environ)
 	value := func(name string) string { value, _ := env(name); return value }
 	if mode := value("RAY_AUTH_MODE"); mode != "" && !strings.EqualFold(mode, "token") {
 		return ""

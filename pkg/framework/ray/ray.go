@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // maxStarts is the maximum number of starts of a head's or a worker's Ray.
@@ -188,7 +188,7 @@ func (r Cluster) isDedicatedHead(node framework.Node) bool {
 // and its nodes. A dedicated head has none that would place work on it.
 func (r Cluster) nodeResources(node framework.Node) map[string]float64 {
 	resources := map[string]float64{}
-	if roles.IsSlurmJob(roles.EnvironmentOf(node.Environ)) {
+	if launcher.IsSlurmJob(launcher.EnvironmentOf(node.Environ)) {
 		resources["slurm_managed_ray_cluster"] = 1
 	}
 	if r.isDedicatedHead(node) {

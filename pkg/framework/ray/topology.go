@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // topologyResources returns the resources that describe the location of a node to programs:
@@ -20,7 +20,7 @@ import (
 // the order matters; every node must have a unique number. Ray does not keep resources that are 0.
 func topologyResources(node framework.Node) map[string]float64 {
 	resources := map[string]float64{
-		"topo_rank": topoRank(roles.TopologyBlock(roles.EnvironmentOf(node.Environ)), node.LaunchIndex),
+		"topo_rank": topoRank(launcher.TopologyBlock(launcher.EnvironmentOf(node.Environ)), node.LaunchIndex),
 	}
 	if node.NVLinkDomain != "" {
 		resources["nvlink_domain_"+node.NVLinkDomain] = 1

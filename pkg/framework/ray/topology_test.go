@@ -3,7 +3,7 @@ package ray
 import (
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -12,8 +12,8 @@ import (
 
 // rankAt returns the number of a node with that rank and that position in Slurm's topology.
 func rankAt(address, pattern string, rank int) float64 {
-	env := roles.EnvironmentOf([]string{"SLURM_TOPOLOGY_ADDR=" + address, "SLURM_TOPOLOGY_ADDR_PATTERN=" + pattern})
-	return topoRank(roles.TopologyBlock(env), rank)
+	env := launcher.EnvironmentOf([]string{"SLURM_TOPOLOGY_ADDR=" + address, "SLURM_TOPOLOGY_ADDR_PATTERN=" + pattern})
+	return topoRank(launcher.TopologyBlock(env), rank)
 }
 
 func TestTopoRank(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -360,20 +360,20 @@ func (a *Summary) excludeNodes() []string {
 	if exclude == nil || len(a.BadNodes) == 0 {
 		return nil
 	}
-	nodes := roles.CompactNodeList(a.BadNodes)
+	nodes := launcher.CompactNodeList(a.BadNodes)
 	return []string{"try again without " + nodes + ": " + exclude(nodes)}
 }
 
 // onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on
 // this machine.
 func (a *Summary) onNodes(nodes []int) string {
-	if a.ID.Launcher == roles.LauncherLocal {
+	if a.ID.Launcher == launcher.LauncherLocal {
 		return ""
 	}
 	return "on " + a.nodeNames(nodes) + ": "
 }
 
 // launcherWords returns the commands and terms of the launcher, for use in the steps.
-func (a *Summary) launcherWords() roles.CommandHints {
+func (a *Summary) launcherWords() launcher.CommandHints {
 	return a.ID.Launcher.CommandHints(a.ID.LauncherJob())
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -252,7 +252,7 @@ func (a *Summary) leftoverLines() (lines []string) {
 	return lines
 }
 
-func (a *Summary) nodeName(node int) string { return roles.NodeLabel(node, a.hostName(node)) }
+func (a *Summary) nodeName(node int) string { return launcher.NodeLabel(node, a.hostName(node)) }
 
 // hostName returns the host of a node, or an empty string if it is unknown.
 func (a *Summary) hostName(node int) string {

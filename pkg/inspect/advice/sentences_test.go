@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -27,9 +27,9 @@ var update = flag.Bool("update", false, "write what the last words are into test
 type plight struct {
 	name     string
 	end      ending
-	launcher roles.Launcher // empty: Slurm
-	before   bool           // the gate never opened
-	at       record.Phase   // the phase that the head entered last; empty: the cause's
+	launcher launcher.Launcher // empty: Slurm
+	before   bool              // the gate never opened
+	at       record.Phase      // the phase that the head entered last; empty: the cause's
 	left     []string
 	events   []record.Event
 	ownLogs  string // of the framework
@@ -122,7 +122,7 @@ var plights = []plight{
 		end: endedBy(cause(0, health.DeadlinePassed, "driver", "no rank has used CPU time or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
 	},
 	{
-		name: "node-of-ranks-lost", world: true, launcher: roles.LauncherLocal,
+		name: "node-of-ranks-lost", world: true, launcher: launcher.LauncherLocal,
 		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no heartbeat for 6.7s", lost(1, 3))),
 	},
 	{
@@ -337,7 +337,7 @@ var plights = []plight{
 	{name: "launch", before: true, end: endedBy(cause(3, health.Launch, "join", "cannot take part as node 3 (n3) of 8: the head runs 64 nodes; start all nodes with one launch"))},
 	{name: "internal", end: endedBy(cause(3, health.Internal, "driver", "cannot encode a record of node 3: odd"))},
 	{
-		name: "local", launcher: roles.LauncherLocal,
+		name: "local", launcher: launcher.LauncherLocal,
 		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no heartbeat for 6.7s", lost(1, 3)), consequences(health.ServiceDied, "driver", 0, 2, 4)...),
 	},
 }
@@ -374,7 +374,7 @@ func (p plight) tells(node int) *Summary {
 	}
 	a := &Summary{
 		Result: result, RunDir: "/shared/logs/17.0", Consequences: end.consequences, LeftProcesses: p.left, LogDir: "/shared/logs", Driver: "train.py",
-		ID:          roles.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
+		ID:          launcher.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
 		DriverGrace: 10 * time.Second, HasRanks: p.world,
 		Framework: framework.Traits{LogsProgram: p.ownLogs, ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", AdviseDriver: func(lines []string) string { return p.advice }},
 		PhaseTimeouts: map[record.Phase]PhaseTimeout{
@@ -401,11 +401,11 @@ func (p plight) tells(node int) *Summary {
 	return a
 }
 
-func (p plight) startedBy() roles.Launcher {
+func (p plight) startedBy() launcher.Launcher {
 	if p.launcher != "" {
 		return p.launcher
 	}
-	return roles.LauncherSlurm
+	return launcher.LauncherSlurm
 }
 
 // words returns the final messages of the head, of the node that the cause concerns, and of an

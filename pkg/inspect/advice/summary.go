@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Summary has all data for the final message and the advice.
 type Summary struct {
 	*record.Result
-	ID       roles.Identity // identity of the reporting node
-	RunDir   string         // path of the run directory; empty if there is none
+	ID       launcher.Identity // identity of the reporting node
+	RunDir   string            // path of the run directory; empty if there is none
 	LogDir   string
 	Driver   string // first word of its command line; empty if there is no driver
 	HasRanks bool   // the driver runs as ranks, each of which has a log

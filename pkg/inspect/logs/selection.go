@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -99,7 +99,7 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 	}
 	var rows [][]string
 	for _, node := range slices.Sorted(maps.Keys(sums)) {
-		label := roles.NodeLabel(node, textutil.SingleLine(hosts[node], maxNameLength))
+		label := launcher.NodeLabel(node, textutil.SingleLine(hosts[node], maxNameLength))
 		files := sums[node].files
 		rows = append(rows, []string{label, fmt.Sprintf("%d %s", files, textutil.PluralForm(files, "file")), textutil.FormatSize(uint64(sums[node].bytes))})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // severityOf returns the severity of a check's verdict.
@@ -87,7 +87,7 @@ func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
 // nodeName names a node. Hosts may be equal, so the name includes the node index.
 func nodeName(node int, host string) string {
 	if host == "" {
-		return roles.NodeLabel(node, "")
+		return launcher.NodeLabel(node, "")
 	}
 	return fmt.Sprintf("%s (node %d)", host, node)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -102,7 +102,7 @@ func findIn(ctx context.Context, logDir, name string) (string, error) {
 			return found, nil
 		}
 	}
-	if run := newestOfJob(ctx, logDir, folder.Names, roles.NormalizeJobName(name)); run != "" {
+	if run := newestOfJob(ctx, logDir, folder.Names, launcher.NormalizeJobName(name)); run != "" {
 		return filepath.Join(logDir, run), nil
 	}
 	all, err := runsByAge(ctx, logDir, folder)
@@ -204,7 +204,7 @@ func runsByAge(ctx context.Context, logDir string, folder *signal.DirSnapshot) (
 func newestOfJob(ctx context.Context, logDir string, names []string, job string) (newest string) {
 	var newestOrder []int
 	for _, name := range names {
-		order, is := roles.OrderInJob(name, job)
+		order, is := launcher.OrderInJob(name, job)
 		if is && (newest == "" || slices.Compare(order, newestOrder) > 0) && isRun(ctx, logDir, name) {
 			newest, newestOrder = name, order
 		}
@@ -216,7 +216,7 @@ func newestOfJob(ctx context.Context, logDir string, names []string, job string)
 // in the job record of its runs, or an empty string if there is none. An array is its newest
 // element.
 func newestWithAlias(ctx context.Context, logDir string, runs []string, name string) string {
-	alias, step, isJob := roles.SplitSlurmJob(name)
+	alias, step, isJob := launcher.SplitSlurmJob(name)
 	if !isJob {
 		return ""
 	}

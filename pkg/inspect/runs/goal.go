@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // Goal is what a user waits for.
@@ -56,7 +56,7 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 		if err != nil || !isRestarting(last) {
 			return last, err
 		}
-		logDir, next := filepath.Dir(path), roles.NextAttempt(last.Run)
+		logDir, next := filepath.Dir(path), launcher.NextAttempt(last.Run)
 		path, err = Await(ctx, func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }, func(*NoRunError) {})
 		if err != nil {
 			return last, err

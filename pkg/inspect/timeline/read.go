@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -180,7 +180,7 @@ func (r *runReader) createNodes(names []string) {
 	}
 	// Take over the hosts, if there is one per node. Those of the result take precedence.
 	if r.Job != nil && r.Job.Hosts != "" {
-		hosts, err := roles.ExpandNodeList(r.Job.Hosts, maxNodes)
+		hosts, err := launcher.ExpandNodeList(r.Job.Hosts, maxNodes)
 		if err == nil && len(hosts) == size {
 			r.setHosts(hosts)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -335,7 +335,7 @@ func (v *statusView) runEnd() *RunEnd {
 	}
 	end := &RunEnd{
 		Code: r.Code, Word: sanitizeText(r.Outcome), Why: sanitizeText(r.Reason), Took: r.Duration, Advice: sanitizeAll(r.Advice),
-		Others: len(r.Consequences), BadOn: sanitizeText(roles.CompactNodeList(r.BadNodes)),
+		Others: len(r.Consequences), BadOn: sanitizeText(launcher.CompactNodeList(r.BadNodes)),
 	}
 	end.setCause(v, r.Cause)
 	return end

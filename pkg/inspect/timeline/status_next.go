@@ -7,7 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -131,7 +131,7 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 
 // formatNodeList formats a list of nodes for people.
 func (v *statusView) formatNodeList(nodes []int) string {
-	return sanitizeText(roles.Identity{Size: len(v.nodes)}.FormatNodes(nodes, func(node int) string {
+	return sanitizeText(launcher.Identity{Size: len(v.nodes)}.FormatNodes(nodes, func(node int) string {
 		if node < 0 || node >= len(v.nodes) {
 			return ""
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -19,7 +19,7 @@ import (
 func well() launchState {
 	c := launchState{
 		Target: Target{
-			Identity:  roles.Identity{Launcher: roles.LauncherSlurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}},
+			Identity:  launcher.Identity{Launcher: launcher.LauncherSlurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}},
 			Framework: ray.Cluster{}, LogDir: "/share/logs",
 		},
 		Waited: time.Second, RoundTrips: map[int]time.Duration{},
@@ -98,7 +98,7 @@ func TestPlantedFaults(t *testing.T) {
 		code    int
 	}{
 		{"tasks are not nodes", func(c *launchState) {
-			c.Mistake = &roles.LaunchError{Problem: "cannot run 8 daemons on 4 nodes", Fix: "start it with: srun --ntasks=4 bringupd …"}
+			c.Mistake = &launcher.LaunchError{Problem: "cannot run 8 daemons on 4 nodes", Fix: "start it with: srun --ntasks=4 bringupd …"}
 			c.Identity.Size, c.Facts = 1, c.Facts[:1]
 		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
 		{"the share is another one on a node", func(c *launchState) { c.NotJoined, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
@@ -230,8 +230,8 @@ func TestRulesApply(t *testing.T) {
 // determine.
 func TestAlone(t *testing.T) {
 	c := well()
-	c.AloneReason = &roles.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …", LocalFix: "or on this machine alone with: bringupd local", InShell: true}
-	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = roles.LauncherLocal, 1, c.Facts[:1], nil
+	c.AloneReason = &launcher.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …", LocalFix: "or on this machine alone with: bringupd local", InShell: true}
+	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = launcher.LauncherLocal, 1, c.Facts[:1], nil
 	r := buildReport(&c)
 	if r.Code != 0 || r.Subject != "n0 only" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
@@ -263,7 +263,7 @@ func TestMergeNamesEach(t *testing.T) {
 		t.Errorf("%q is missing in\n%s", want, text)
 	}
 	c = well()
-	c.Identity.Launcher = roles.LauncherRanks
+	c.Identity.Launcher = launcher.LauncherRanks
 	for i := range c.Facts {
 		c.Facts[i].Host = "vm"
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // launchState holds everything that is known about a launch. The checks read it.
@@ -32,7 +32,7 @@ func (l Target) hasPeers() bool {
 
 // onSeparateHosts reports whether the nodes should be different machines.
 func (l Target) onSeparateHosts() bool {
-	return l.hasPeers() && l.Identity.Launcher != roles.LauncherLocal
+	return l.hasPeers() && l.Identity.Launcher != launcher.LauncherLocal
 }
 
 // hostOf returns the host name of a node, or an empty string if it is unknown.
@@ -50,7 +50,7 @@ func (c *launchState) hostOf(node int) string {
 
 // hostName returns the host name of a node, or "node N" if it is unknown.
 func (c *launchState) hostName(node int) string {
-	return cmp.Or(c.hostOf(node), roles.NodeLabel(node, ""))
+	return cmp.Or(c.hostOf(node), launcher.NodeLabel(node, ""))
 }
 
 // formatHosts formats a list of nodes for people.

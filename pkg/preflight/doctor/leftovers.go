@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
@@ -98,7 +98,7 @@ func findStrays(all []userProcess, self int) (found []Process) {
 	// Select the processes with the mark of a daemon. Leave out those with a daemon as an ancestor,
 	// the ancestors of the doctor, and the jobs with a running daemon.
 	for _, p := range all {
-		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
+		mark, run := p.environ[guardVariable], p.environ[launcher.RunVariable]
 		switch {
 		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), active[p.jobKey()]:
 		case slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return isSelf(q) || strings.HasPrefix(q.name, daemonName) }):
@@ -113,7 +113,7 @@ func findStrays(all []userProcess, self int) (found []Process) {
 // jobKey returns the id of the job to which the process belongs, or else its run. It is empty if
 // there is neither.
 func (p userProcess) jobKey() string {
-	for _, name := range append(roles.JobVariables(), roles.RunVariable) {
+	for _, name := range append(launcher.JobVariables(), launcher.RunVariable) {
 		if id := p.environ[name]; id != "" {
 			return id
 		}

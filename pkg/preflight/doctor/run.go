@@ -17,7 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -31,10 +31,10 @@ type Checks interface {
 
 // Target describes the launch that is examined.
 type Target struct {
-	Identity roles.Identity
+	Identity launcher.Identity
 	// AloneReason and Mistake are the reason why only this node is examined: no launcher has started
 	// several daemons, or it has started them wrongly. Identity then describes a job of one node.
-	AloneReason, Mistake *roles.LaunchError
+	AloneReason, Mistake *launcher.LaunchError
 	LogDir               string
 	Framework            framework.Framework
 	Policy               check.Policy
@@ -123,7 +123,7 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 func (d *examiner) runLocation() signal.Location {
 	id := d.Identity
 	return signal.Location{
-		LogDir: d.LogDir, Run: id.RunName() + roles.DoctorSuffix, Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
+		LogDir: d.LogDir, Run: id.RunName() + launcher.DoctorSuffix, Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
 	}
 }
 
@@ -242,7 +242,7 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	if job.Size != d.Identity.Size {
-		return 0, &roles.LaunchError{
+		return 0, &launcher.LaunchError{
 			Problem: fmt.Sprintf("cannot take part as node %d of %d (%s): the head examines %d nodes", d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
 			Fix:     "start all nodes in one launch",
 		}

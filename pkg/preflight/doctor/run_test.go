@@ -19,7 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -88,7 +88,7 @@ func launch(t *testing.T) []Config {
 	for node, host := range hosts {
 		nodes = append(nodes, Config{
 			Target: Target{
-				Identity: roles.Identity{Launcher: roles.LauncherLocal, NodeIndex: node, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
+				Identity: launcher.Identity{Launcher: launcher.LauncherLocal, NodeIndex: node, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", LaunchKey: "key"},
 				LogDir:   logs, Framework: ray.Cluster{},
 			},
 			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },

@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -152,7 +152,7 @@ var errActiveDone = errors.New("timed out while stopping the active checks")
 
 // runActiveChecks runs the site's own commands with a supervisor of their own.
 func (c *Checks) runActiveChecks(ctx context.Context, fit bool) []check.Finding {
-	super, err := process.NewSupervisor(roles.JobVariables())
+	super, err := process.NewSupervisor(launcher.JobVariables())
 	if err != nil {
 		return []check.Finding{{ID: "active", Verdict: check.Unknown, Observed: err.Error()}}
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // UnreachableNode is a node that has not reported the activity of its children.
@@ -65,12 +65,12 @@ func (s ChildReport) splitName() (kind string, rank int) {
 func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []UnreachableNode) RunSnapshot {
 	picture := RunSnapshot{Run: run, Nodes: nodes, Unreachable: slices.Clone(silent), Groups: []ActivityGroup{}, Reports: []ChildReport{}}
 	for i, s := range picture.Unreachable {
-		picture.Unreachable[i].Host = cmp.Or(s.Host, roles.NodeLabel(s.Node, ""))
+		picture.Unreachable[i].Host = cmp.Or(s.Host, launcher.NodeLabel(s.Node, ""))
 	}
 	// Group the children by name and activity.
 	groups := make(map[string]*ActivityGroup)
 	for _, s := range seen {
-		s.Host = cmp.Or(s.Host, roles.NodeLabel(s.Node, ""))
+		s.Host = cmp.Or(s.Host, launcher.NodeLabel(s.Node, ""))
 		if s.Child == "" {
 			picture.Problems = append(picture.Problems, s.Host+": "+s.Problem)
 			continue

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
 // RankVariable is the environment variable with the number of the program's rank.
@@ -97,7 +97,7 @@ type responseQueue struct {
 }
 
 // ErrNoSocket is returned if the program was not started by a daemon that serves a rendezvous.
-var ErrNoSocket = errors.New("cannot use the key-value store of this run: " + roles.RendezvousVariable + " is not set; it is set for ranks (--ranks-per-node), and for commands of bringupd exec in a run with ranks")
+var ErrNoSocket = errors.New("cannot use the key-value store of this run: " + launcher.RendezvousVariable + " is not set; it is set for ranks (--ranks-per-node), and for commands of bringupd exec in a run with ranks")
 
 // Kinds of errors that this package returns; test for them with errors.Is. Any other error means
 // that the request was invalid.
@@ -123,7 +123,7 @@ func (e waitError) Is(target error) bool { return target == e.kind }
 
 // Dial connects to the socket that the environment names, as the rank that it names.
 func Dial(ctx context.Context) (*Client, error) {
-	path := os.Getenv(roles.RendezvousVariable)
+	path := os.Getenv(launcher.RendezvousVariable)
 	if path == "" {
 		return nil, ErrNoSocket
 	}

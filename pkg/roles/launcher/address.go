@@ -1,0 +1,302 @@
+package launcher
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// documentationAddresses are addresses that are reserved for documentation. The source address of
+// their route is looked up; no packet is sent.
+var documentationAddresses = []string{"198.51.100.1", "2001:db8::1"}
+
+// routeTimeout is the timeout of one route lookup, which queries a resolver if the destination is a
+// name.
+const routeTimeout = 2 * time.Second
+
+// NodeAddress is the address at which the other nodes of a run reach a node.
+type NodeAddress struct {
+	Address   string
+	Interface string // name of the network interface; empty if no interface has the address
+	Selected  bool   // the user has selected the interface, as in --interface
+}
+
+// LocalAddress returns the address at which the peers of id reach this node: that of the first
+// network interface that wanted selects. If wanted is empty, it is the source address of the route
+// to the host that launched the run, or of the default route, or the only address of the node. IPv4
+// is preferred. It returns a loopback address only if no peer is on another machine. The error lists
+// the interfaces. No packet is sent, except a query to the resolver if the launching host is given
+// by name.
+//
+// wanted is a list, separated by commas, of names of interfaces (ib0), patterns (ib*), addresses and
+// subnets (10.1.0.0/16), with the preferred one first.
+func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress, error) {
+	found, err := systemInterfaces()
+	if err != nil {
+		return NodeAddress{}, err
+	}
+	loopback := id.Size == 1 || id.Launcher == LauncherLocal
+	if wanted != "" {
+		return selectedAddress(found, wanted, loopback)
+	}
+	if id.Launcher == LauncherLocal {
+		if addr := loopbackAddress(found); addr.IsValid() {
+			return nodeAddress(found, addr), nil
+		}
+	}
+	var sources []netip.Addr
+	for _, destination := range append([]string{id.LaunchAddress}, documentationAddresses...) {
+		if destination == "" {
+			continue
+		}
+		sources = append(sources, sourceAddressTo(ctx, destination))
+	}
+	if ctx.Err() != nil {
+		return NodeAddress{}, fmt.Errorf("cannot find the address that peers reach this node by: %w", context.Cause(ctx))
+	}
+	addr, err := routedAddress(found, sources, loopback)
+	if err != nil {
+		return NodeAddress{}, err
+	}
+	return nodeAddress(found, addr), nil
+}
+
+// nodeAddress adds the name of its interface to an address.
+func nodeAddress(found []netInterface, addr netip.Addr) NodeAddress {
+	at := slices.IndexFunc(found, func(i netInterface) bool { return slices.Contains(i.addrs, addr) })
+	if at < 0 {
+		return NodeAddress{Address: addr.String()}
+	}
+	return NodeAddress{Address: addr.String(), Interface: found[at].name}
+}
+
+// netInterface describes a network interface for the choice of an address.
+type netInterface struct {
+	name         string
+	up, loopback bool
+	addrs        []netip.Addr
+}
+
+// ParseInterfaces returns wanted, or an error if it is not a list that [LocalAddress] accepts.
+// An empty list selects no interface.
+func ParseInterfaces(wanted string) (string, error) {
+	if wanted == "" {
+		return "", nil
+	}
+	for part := range strings.SplitSeq(wanted, ",") {
+		_, badPrefix := netip.ParsePrefix(part)
+		_, badPattern := path.Match(part, "")
+		if part == "" || badPrefix != nil && (strings.Contains(part, "/") || badPattern != nil) {
+			return "", fmt.Errorf("%q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16) of network interfaces", part)
+		}
+	}
+	return wanted, nil
+}
+
+// selectedAddress selects the address of the first interface, in the order of wanted, that has one
+// that peers can reach.
+func selectedAddress(found []netInterface, wanted string, loopback bool) (NodeAddress, error) {
+	var problems []string
+	for part := range strings.SplitSeq(wanted, ",") {
+		problem := "no interface matches"
+		for _, i := range found {
+			addrs := i.matchingAddresses(part)
+			if addrs == nil {
+				continue
+			}
+			addr := bestAddress(addrs, loopback)
+			switch {
+			case !i.up:
+				problem = "it is down"
+			case i.loopback && !loopback:
+				problem = "it is a loopback interface, which other nodes cannot reach"
+			case !addr.IsValid():
+				problem = "it has no address that other nodes can reach"
+			default:
+				return NodeAddress{addr.String(), i.name, true}, nil
+			}
+		}
+		problems = append(problems, part+": "+problem)
+	}
+	return NodeAddress{Selected: true}, fmt.Errorf("cannot use the address of interface %q: %s; this node has %s", wanted, strings.Join(problems, ", "), describeInterfaces(found))
+}
+
+// matchingAddresses returns the addresses of the interface that part, an element of a list for
+// [LocalAddress], selects. It returns nil if part does not select the interface.
+func (i netInterface) matchingAddresses(part string) []netip.Addr {
+	if matches, err := path.Match(part, i.name); err == nil && matches {
+		return append([]netip.Addr{}, i.addrs...)
+	}
+	prefix, err := netip.ParsePrefix(part)
+	if err != nil {
+		addr, err := netip.ParseAddr(part)
+		if err != nil {
+			return nil
+		}
+		prefix = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	var all []netip.Addr
+	for _, addr := range i.addrs {
+		if prefix.Contains(addr) {
+			all = append(all, addr)
+		}
+	}
+	return all
+}
+
+// routedAddress selects the first usable source address; the most specific route comes first. If
+// there is none, it returns the only address of the node. It does not guess among several
+// addresses: the address of a bridge for containers is the same on all nodes, and reaches none.
+func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (netip.Addr, error) {
+	for _, source := range sources {
+		if source.IsGlobalUnicast() {
+			return source, nil
+		}
+	}
+	var candidates []netip.Addr
+	for _, i := range found {
+		if addr := bestAddress(i.addrs, false); i.up && !i.loopback && addr.IsValid() {
+			candidates = append(candidates, addr)
+		}
+	}
+	if len(candidates) == 1 {
+		return candidates[0], nil
+	}
+	if loopback {
+		if addr := loopbackAddress(found); addr.IsValid() {
+			return addr, nil
+		}
+	}
+	problem := "no interface has one"
+	if len(candidates) > 1 {
+		problem = "there are several, and no route selects one"
+	}
+	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; name its interface with --interface, of %s", problem, describeInterfaces(found))
+}
+
+// bestAddress prefers a global IPv4 address to a global IPv6 address, and that to a link-local IPv4
+// address. Link-local IPv6 addresses are useless to peers, which would need to know their own
+// interface. The result is invalid if no address is usable.
+func bestAddress(addrs []netip.Addr, loopback bool) netip.Addr {
+	for _, usable := range []func(netip.Addr) bool{
+		func(a netip.Addr) bool { return a.Is4() && a.IsGlobalUnicast() },
+		func(a netip.Addr) bool { return a.Is6() && a.IsGlobalUnicast() },
+		func(a netip.Addr) bool { return a.Is4() && a.IsLinkLocalUnicast() },
+		func(a netip.Addr) bool { return loopback && a.Is4() && a.IsLoopback() },
+		func(a netip.Addr) bool { return loopback && a.Is6() && a.IsLoopback() },
+	} {
+		if at := slices.IndexFunc(addrs, usable); at >= 0 {
+			return addrs[at]
+		}
+	}
+	return netip.Addr{}
+}
+
+func loopbackAddress(found []netInterface) netip.Addr {
+	var all []netip.Addr
+	for _, i := range found {
+		if i.up && i.loopback {
+			all = append(all, i.addrs...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsLoopback() })
+	return bestAddress(all, true)
+}
+
+// describeInterfaces lists interfaces for an error: "eth0 (10.0.0.5), ib0 (down)".
+func describeInterfaces(found []netInterface) string {
+	if len(found) == 0 {
+		return "no interface at all"
+	}
+	var parts []string
+	for _, i := range found {
+		var words []string
+		if !i.up {
+			words = append(words, "down")
+		}
+		for _, addr := range i.addrs {
+			words = append(words, addr.String())
+		}
+		if len(words) == 0 {
+			words = []string{"no address"}
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s)", i.name, strings.Join(words, " ")))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func systemInterfaces() ([]netInterface, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the network interfaces: %v", err)
+	}
+	addrs, err := interfaceAddresses()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the addresses of the network interfaces: %v", err)
+	}
+	found := make([]netInterface, 0, len(all))
+	for _, i := range all {
+		found = append(found, netInterface{name: i.Name, up: i.Flags&net.FlagUp != 0, loopback: i.Flags&net.FlagLoopback != 0, addrs: addrs[i.Index]})
+	}
+	return found, nil
+}
+
+// interfaceAddresses returns the addresses of all interfaces, by their index. [net.Interface.Addrs]
+// would ask the kernel for all of them once per interface.
+func interfaceAddresses() (map[int][]netip.Addr, error) {
+	answer, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
+	if err != nil {
+		return nil, os.NewSyscallError("netlinkrib", err)
+	}
+	messages, err := syscall.ParseNetlinkMessage(answer)
+	if err != nil {
+		return nil, os.NewSyscallError("parsenetlinkmessage", err)
+	}
+	addrs := make(map[int][]netip.Addr)
+	for _, m := range messages {
+		if m.Header.Type != syscall.RTM_NEWADDR || len(m.Data) < syscall.SizeofIfAddrmsg {
+			continue
+		}
+		attributes, err := syscall.ParseNetlinkRouteAttr(&m)
+		if err != nil {
+			return nil, os.NewSyscallError("parsenetlinkrouteattr", err)
+		}
+		// The address is that of the peer if the interface is a point-to-point link, which has a local
+		// address too.
+		var addr netip.Addr
+		for _, a := range attributes {
+			if one, ok := netip.AddrFromSlice(a.Value); ok && (a.Attr.Type == syscall.IFA_LOCAL || a.Attr.Type == syscall.IFA_ADDRESS && !addr.IsValid()) {
+				addr = one
+			}
+		}
+		if addr.IsValid() {
+			index := int(binary.NativeEndian.Uint32(m.Data[4:8]))
+			addrs[index] = append(addrs[index], addr)
+		}
+	}
+	return addrs, nil
+}
+
+// sourceAddressTo returns the address from which this host would send to a destination. It returns
+// an invalid address if no route is found in time. Connecting a UDP socket looks the route up, and
+// sends nothing.
+func sourceAddressTo(ctx context.Context, destination string) netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "udp", net.JoinHostPort(destination, "9"))
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer conn.Close()
+	addr, _ := netip.ParseAddrPort(conn.LocalAddr().String())
+	return addr.Addr().Unmap()
+}

@@ -1,0 +1,271 @@
+// Package launcher determines the identity of a daemon: its launcher, its node index and its peers,
+// and whether the launch is a mistake. It does not start processes, and does not read
+// files or the environment by itself.
+package launcher
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// RunVariable is the environment variable with the RunName of the run, which a daemon sets for its
+// children. A daemon that finds its own run name there was started inside itself.
+const RunVariable = "BRINGUPD_RUN"
+
+// RendezvousVariable is the environment variable with the path of the socket at which the ranks of
+// a node reach their rendezvous server.
+const RendezvousVariable = "BRINGUPD_SOCKET"
+
+// Environment looks a variable up, like os.LookupEnv. An empty variable counts as not set.
+type Environment func(name string) (value string, set bool)
+
+// EnvironmentOf looks variables up in a list of NAME=VALUE. The first entry of a name counts, as
+// for getenv.
+func EnvironmentOf(environ []string) Environment {
+	return func(name string) (string, bool) {
+		for _, entry := range environ {
+			if value, found := strings.CutPrefix(entry, name+"="); found {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
+
+func (env Environment) valueOf(name string) string {
+	value, _ := env(name)
+	return value
+}
+
+// firstSet returns the first of these variables that is set, and its name.
+func (env Environment) firstSet(names ...string) (name, value string) {
+	for _, name := range names {
+		if value := env.valueOf(name); value != "" {
+			return name, value
+		}
+	}
+	return names[0], ""
+}
+
+// parseNumber reads a whole number of at least least from the first of these variables that is set.
+func (env Environment) parseNumber(least int, names ...string) (int, error) {
+	name, value := env.firstSet(names...)
+	if value == "" {
+		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d", name, least)
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("%s is %q, and should be a whole number of at least %d", name, value, least)
+	}
+	return n, nil
+}
+
+// Overrides has the values of the command line about the launch. With the zero Overrides everything
+// is read from the environment.
+type Overrides struct {
+	// Hosts are the hosts on which "bringupd hosts" has started the daemons, as given to ssh. If it is
+	// set, the environment of a launcher is ignored.
+	Hosts []string
+	// a daemon that "bringupd local" has started: the environment of a launcher is ignored
+	Local     bool
+	NodeIndex *int // --rank: given together with Size; they override the environment
+	Size      *int // the maximum of --nnodes: used if no launcher provides a size, or with NodeIndex
+	// JobID is --job-id: it names the run if the launcher does not, or one of several runs in the
+	// launcher's job. Slurm ignores it.
+	JobID string
+	CPUs  int // number of CPUs on which this process may run; 0 if unknown
+	// ReadFile reads a file that the launcher names, completely or not at all. If it is nil, no file
+	// is read.
+	ReadFile func(path string) ([]byte, error)
+	// Ancestry determines which of several launchers has started this process.
+	Ancestry Ancestry
+}
+
+// Identity identifies a daemon. All daemons of a run have the same Launcher, Size, Job, Step,
+// Restart, Attempt and LaunchKey.
+type Identity struct {
+	Launcher  Launcher
+	NodeIndex int    // 0 … Size-1
+	Size      int    // number of daemons in the run, one per node
+	Host      string // the launcher's name of this node
+
+	// Hosts has the host of each node. It is nil if the launcher does not provide them, or not in the
+	// order of the node indices (srun --distribution=arbitrary).
+	Hosts []string
+
+	Job     string
+	Step    string // empty if the launcher has no steps
+	Restart int    // how often the job was requeued
+	Attempt int    // how often the run was restarted within this launch
+
+	// LaunchKey is a digest of values that all daemons of this launch share. Another launch with the
+	// same RunName in the same cluster most likely has another LaunchKey: job ids start again if a
+	// controller loses its state.
+	LaunchKey string
+
+	// LaunchAddress is the address or name of the host that launched the run, or empty if it is
+	// unknown. It is a destination for route lookups, and may be a loopback address.
+	LaunchAddress string
+
+	LocalSize int // number of daemons on this machine: 1 except for LauncherLocal
+	GPUs      int // granted on this node; -1 if unknown
+	CPUs      int // granted on this node; 0 if unknown
+
+	GPUsSource string // the variable or flag with the number of GPUs; empty if there is none
+}
+
+// IdentifyDaemon determines the identity of this daemon. In order of precedence it uses want, the
+// launcher that has started this process (which its ancestors show if several are possible), and
+// RANK and WORLD_SIZE. A size alone is not a launch; a launcher's size overrides the one in want.
+// hostname is used if the launcher provides no host name. A launch that cannot work is a
+// *LaunchError.
+func IdentifyDaemon(env Environment, hostname string, want Overrides) (Identity, error) {
+	ancestors := want.Ancestry.visibleAncestors()
+	env = env.withoutStep(ancestors)
+	by, err := likeliestLauncher(env, want, ancestors)
+	if err != nil {
+		return Identity{}, err
+	}
+	id, err := by.identifyDaemon(env, hostname, want)
+	if err != nil {
+		return Identity{}, err
+	}
+	if err := CheckRunName(id.RunName()); err != nil {
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot name a run %q: its directory has the same name", shortenText(id.RunName())),
+			Fix:     "give --job-id=NAME: " + err.Error(),
+		}
+	}
+	if run := env.valueOf(RunVariable); IsRunOf(run, id.RunName()) {
+		return Identity{}, nestedError(id)
+	}
+	return id, nil
+}
+
+// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a
+// requeue and "-a<attempt>" after a restart. It is the same on all nodes, and contains only
+// letters, digits and "._+-".
+func (id Identity) RunName() string {
+	name := id.Job
+	if id.Step != "" {
+		name += "." + id.Step
+	}
+	if id.Restart > 0 {
+		name += "-r" + strconv.Itoa(id.Restart)
+	}
+	if id.Attempt > 0 {
+		name += attemptSeparator + strconv.Itoa(id.Attempt)
+	}
+	return name
+}
+
+// attemptSeparator precedes the number of the attempt in a run's name.
+const attemptSeparator = "-a"
+
+// IsRunOf reports whether run is an attempt of the launch whose first attempt is first.
+func IsRunOf(run, first string) bool {
+	digits, is := strings.CutPrefix(run, first+attemptSeparator)
+	return run == first || is && isDecimal(digits)
+}
+
+// LocalRank returns the index of this daemon among those of this machine: 0 except for
+// LauncherLocal.
+func (id Identity) LocalRank() int {
+	if id.LocalSize > 1 {
+		return id.NodeIndex
+	}
+	return 0
+}
+
+// LauncherTitle returns the launcher's display name. It is empty if it has none.
+func (id Identity) LauncherTitle() string { return id.Launcher.CommandHints(id.Job).Title }
+
+// LauncherJob returns the name by which the launcher's own commands know the job. On Kubernetes the
+// user may have named the run differently.
+func (id Identity) LauncherJob() string {
+	if id.Launcher == LauncherKubernetes {
+		return cmp.Or(podJob(id.Host, id.NodeIndex), id.Job)
+	}
+	return id.Job
+}
+
+// HostOf returns the host of a node, or an empty string if the launcher does not provide it.
+func (id Identity) HostOf(node int) string {
+	switch {
+	case node == id.NodeIndex:
+		return id.Host
+	case node >= 0 && node < len(id.Hosts):
+		return id.Hosts[node]
+	default:
+		return ""
+	}
+}
+
+// NodeLabel returns the name of a node for messages, such as "node 1 (n1)", or "node 1" if its host
+// is unknown.
+func NodeLabel(node int, host string) string {
+	if host == "" {
+		return fmt.Sprintf("node %d", node)
+	}
+	return fmt.Sprintf("node %d (%s)", node, host)
+}
+
+// FormatNodes returns a list of nodes for messages: their hosts, such as "n[1,3-5]", if these are
+// known and no other node has the same, or else their indices, such as "nodes 1,3-5". The nodes may
+// be unsorted and have duplicates.
+func (id Identity) FormatNodes(nodes []int, hostOf func(node int) string) string {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	nodesOn := make(map[string]int)
+	for node := range id.Size {
+		nodesOn[hostOf(node)]++
+	}
+	hosts := make([]string, 0, len(nodes))
+	for _, node := range nodes {
+		host := hostOf(node)
+		if host == "" || nodesOn[host] > 1 || id.Launcher == LauncherLocal {
+			return textutil.FormatIndices("node", nodes)
+		}
+		hosts = append(hosts, host)
+	}
+	return CompactNodeList(hosts)
+}
+
+// reservedNames are names in a log directory that are not runs: see package signal.
+var reservedNames = []string{"latest", "history", "bad-nodes"}
+
+// CheckRunName returns an error, which states what is accepted, if name cannot be the name of a
+// run. The name becomes that of a directory, and listings of runs skip names that begin with a dot.
+// Some file systems ignore case.
+func CheckRunName(name string) error {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	switch {
+	case name == "", len(name) > 128, strings.Trim(name, letters+decimalDigits+"._+-") != "", strings.ContainsAny(name[:1], "._+-"):
+		return errors.New(`use 1 to 128 letters, digits and "._+-", of which the first is a letter or a digit`)
+	case slices.ContainsFunc(reservedNames, func(reserved string) bool { return strings.EqualFold(name, reserved) }):
+		return fmt.Errorf("the log directory contains its own %s: use any name but %s", strings.ToLower(name), strings.Join(reservedNames, ", "))
+	}
+	return nil
+}
+
+const decimalDigits = "0123456789"
+
+func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimalDigits) == "" }
+
+// digestFacts returns a short hexadecimal digest of facts. Different lists of facts never have the
+// same input.
+func digestFacts(facts ...string) string {
+	var b strings.Builder
+	for _, fact := range facts {
+		fmt.Fprintf(&b, "%d:%s\n", len(fact), fact)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,326 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Launcher is the program that started the daemons of a run, as named in records.
+type Launcher string
+
+// launcherSpec has all properties of a launcher. Each launcher has a file of its own, and a place
+// in launchers.
+type launcherSpec struct {
+	name   Launcher
+	traits Traits
+	// claimOf returns how certain it is that the launcher has started this process as a daemon.
+	claimOf func(env Environment, want Overrides) claimLevel
+	// rankStarter is the same launcher as a starter of ranks. If it does not start ranks, only the
+	// origin is set.
+	rankStarter rankStarter
+	// identifyDaemon determines the identity of this daemon. A launch that cannot work is a
+	// *LaunchError, including one without any launcher.
+	identifyDaemon func(env Environment, hostname string, want Overrides) (Identity, error)
+	commandHints   func(job string) CommandHints                // for a job with this id
+	newRequeuer    func(job string, run ProgramRunner) Requeuer // nil if it cannot requeue jobs
+	// memoryLimit in bytes that a job may use on this node; nil or 0: unknown
+	memoryLimit func(env Environment) int64
+}
+
+// allLaunchers are all launchers that IdentifyDaemon knows. Of those with the same claim the first
+// counts: a launcher that starts processes within another one's comes first, because they inherit
+// its variables. If none has a claim, Slurm's error explains what is missing.
+var allLaunchers = []launcherSpec{jsrunLauncher, openMPILauncher, fluxLauncher, palsLauncher, hydraLauncher, slurmLauncher, hostsLauncher, localLauncher, pbsLauncher, lsfLauncher, gridEngineLauncher, kubernetesLauncher, ranksLauncher}
+
+// claimLevel is how certain it is that a launcher has started a process as a daemon.
+type claimLevel int
+
+const (
+	claimNone      claimLevel = iota
+	claimSizeGiven            // only the number of daemons is on the command line
+	claimHinted               // a part of its variables for a daemon is set
+	claimStarted              // all of its variables for a daemon are set
+	claimGiven                // the command line says so
+)
+
+// Traits are the constant properties of a launcher. The names of variables are empty if it has
+// none.
+type Traits struct {
+	// NamesNodes reports that it starts one daemon per node, and has its own name for each node.
+	NamesNodes bool
+	// HasSteps reports that a job can have several launches, which find each other by the job's id.
+	HasSteps bool
+	// StarterProgram is the program that starts the daemons, as in "before srun".
+	StarterProgram string
+	// PrivatePrefixes are the prefixes of variables that services must not get: those that describe
+	// the daemon's own task, and those from which an mpirun takes the job's nodes.
+	PrivatePrefixes []string
+
+	JobVariable       string // variable with the job's id
+	JobNameVariable   string // variable with the user's name of the job
+	RankVariable      string // variable with the daemon's index
+	HostVariable      string // variable with its own name of the node
+	GPUsVariable      string // variable with the number of GPUs on the node
+	SubmitDirVariable string // variable with the directory where the job was submitted
+}
+
+// CommandHints are commands and terms of a launcher for messages. Entries that it does not have are
+// empty or nil.
+type CommandHints struct {
+	Title        string             // its display name
+	StartOnNodes func(n int) string // command that starts daemons on n nodes
+	// what to do about a daemon that was started inside its own run
+	NestedAdvice string
+	ExcludeNodes func(nodes string) string // how to start the job on other nodes
+	// MoreMemory and AllMemory request more memory on a node, and all of it; MoreTime requests more
+	// time.
+	MoreMemory, AllMemory, MoreTime string
+	// what may have ended a job, and how to find out
+	WhyEnded string
+	// how to see how much memory the job has used
+	MemoryUsed string
+	ShowNode   func(nodes string) string // how to see its state of nodes
+	// how to run a command on each node
+	RunOnEachNode string
+	DrainNode     func(host, reason string) string // how to drain a node
+	// how to open a shell on a node of the job
+	AttachShell func(host string) []string
+	// when the job of a run without an end is over, as in "once …"
+	JobGoneSign string
+	// why its jobs have no Requeuer, as a sentence
+	NoRequeueReason string
+}
+
+// findSpec returns the launcher with this name. An unknown launcher has neither traits nor words.
+func (l Launcher) findSpec() launcherSpec {
+	for _, known := range allLaunchers {
+		if known.name == l {
+			return known
+		}
+	}
+	return launcherSpec{commandHints: func(string) CommandHints { return CommandHints{} }}
+}
+
+// Traits returns the properties of the launcher, or the zero Traits if it is unknown.
+func (l Launcher) Traits() Traits { return l.findSpec().traits }
+
+// NoRequeueReason explains, as a sentence, why a job with this id cannot be requeued here.
+func (l Launcher) NoRequeueReason(job string) string {
+	return cmp.Or(l.CommandHints(job).NoRequeueReason, noSlurmReason)
+}
+
+// JobGoneSign describes how to see that the job of a run without an end is over. It uses Slurm's
+// program if the launcher is unknown.
+func (l Launcher) JobGoneSign(job string) string {
+	return cmp.Or(l.CommandHints(job).JobGoneSign, slurmHints(job).JobGoneSign)
+}
+
+// StarterProgram returns the program that starts the daemons, for "before …". It returns Slurm's
+// if the launcher has none.
+func (l Launcher) StarterProgram() string {
+	return cmp.Or(l.Traits().StarterProgram, slurmLauncher.traits.StarterProgram)
+}
+
+// CommandHints returns the launcher's words for a job with this id, or the zero CommandHints if it
+// is unknown.
+func (l Launcher) CommandHints(job string) CommandHints { return l.findSpec().commandHints(job) }
+
+// ProgramRunner runs a launcher's own program and returns its output. The error names the program,
+// and includes its output.
+type ProgramRunner func(ctx context.Context, name string, args ...string) (printed string, err error)
+
+// RequeueTimeout is the timeout of each call of a [Requeuer].
+const RequeueTimeout = 10 * time.Second
+
+// Requeuer starts a job again after it has ended.
+type Requeuer interface {
+	// RequeueJob requests the new start. The launcher may begin to end the job's processes before it
+	// returns.
+	RequeueJob(ctx context.Context) error
+	// ExcludeHosts excludes hosts from the new start. It is called after RequeueJob.
+	ExcludeHosts(ctx context.Context, hosts []string) error
+}
+
+// NewRequeuer returns a Requeuer for the job that uses the launcher's own programs. It returns nil
+// if the launcher has none.
+func (id Identity) NewRequeuer(run ProgramRunner) Requeuer {
+	by := id.Launcher.findSpec().newRequeuer
+	if by == nil || id.Job == "" {
+		return nil
+	}
+	return by(id.Job, run)
+}
+
+// JobVariables returns the variables that distinguish jobs on the same node.
+func JobVariables() []string {
+	return launcherVariables(func(t Traits) string { return t.JobVariable })
+}
+
+// JobIdentity returns the values of JobVariables in an environment, separated by spaces, or "none"
+// outside of a job.
+func JobIdentity(env Environment) string {
+	var jobs []string
+	for _, name := range JobVariables() {
+		if job := env.valueOf(name); job != "" {
+			jobs = append(jobs, name+"="+job)
+		}
+	}
+	return cmp.Or(strings.Join(jobs, " "), NoJob)
+}
+
+// NoJob is the result of JobIdentity outside of a job.
+const NoJob = "none"
+
+// IsOtherJob reports whether an environment belongs to another job than the one for which
+// JobIdentity returned job. An environment without some of the job's variables does not.
+func IsOtherJob(env Environment, job string) bool {
+	known := strings.Fields(job)
+	return slices.ContainsFunc(JobVariables(), func(name string) bool {
+		return env.valueOf(name) != "" && !slices.Contains(known, name+"="+env.valueOf(name))
+	})
+}
+
+// IsPrivateVariable reports whether a launcher sets a variable to describe a daemon, or an MPI
+// process, itself. A child that inherits it would mistake it for its own: an MPI library would
+// connect to the PMI server of another process. It also reports the variables by which an mpirun
+// would start its processes on the nodes of the job: that of a service's task runs on its own node.
+func IsPrivateVariable(variable string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
+	return slices.ContainsFunc(allLaunchers, func(l launcherSpec) bool { return slices.ContainsFunc(l.traits.PrivatePrefixes, begins) })
+}
+
+// SubmitDir returns the directory where the job was submitted. It is empty if no launcher
+// provides it.
+func SubmitDir(env Environment) string {
+	_, dir := env.firstLauncherVariable(func(t Traits) string { return t.SubmitDirVariable })
+	return dir
+}
+
+// NodeName returns a launcher's name of this node, also outside of a launch, as in a prolog. It is
+// empty if none provides it.
+func NodeName(env Environment) string {
+	_, name := env.firstLauncherVariable(func(t Traits) string { return t.HostVariable })
+	return name
+}
+
+// SurroundingLauncher returns the launcher of the job to which an environment belongs, also outside
+// of a launch. It returns Slurm if there is none.
+func SurroundingLauncher(env Environment) Launcher {
+	for _, l := range allLaunchers {
+		if l.traits.JobVariable != "" && env.valueOf(l.traits.JobVariable) != "" {
+			return l.name
+		}
+	}
+	return LauncherSlurm
+}
+
+// GrantedMemory returns the number of bytes of memory that the job may use on this node according
+// to the environment. It returns 0 if no launcher provides it, or if it is all memory of the node.
+func GrantedMemory(environ []string) int64 {
+	for _, l := range allLaunchers {
+		if l.memoryLimit == nil {
+			continue
+		}
+		if bytes := l.memoryLimit(EnvironmentOf(environ)); bytes > 0 {
+			return bytes
+		}
+	}
+	return 0
+}
+
+// BatchGPUs returns how many GPUs a job has on this node, also outside of a launch, as in a batch
+// shell, and the variable with that number. It returns -1 if there is none.
+func BatchGPUs(env Environment) (n int, from string) {
+	from, _ = env.firstLauncherVariable(func(t Traits) string { return t.GPUsVariable })
+	if n, err := env.parseNumber(0, from); err == nil {
+		return n, from
+	}
+	return -1, ""
+}
+
+// IsReportingTask reports whether this is the task that reports errors for all tasks of a launch,
+// even of a wrong one: its launcher gives it index 0, or none.
+func IsReportingTask(env Environment, ancestry Ancestry) bool {
+	by, err := likeliestLauncher(env, Overrides{}, ancestry.visibleAncestors())
+	rank := env.valueOf(by.traits.RankVariable)
+	if err != nil || by.claimOf(env, Overrides{}) != claimStarted {
+		_, rank = env.firstLauncherVariable(func(t Traits) string { return t.RankVariable })
+	}
+	return rank == "" || rank == "0"
+}
+
+// launcherVariables returns the variables that the launchers have for a purpose.
+func launcherVariables(of func(Traits) string) []string {
+	var names []string
+	for _, l := range allLaunchers {
+		if name := of(l.traits); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// firstLauncherVariable returns the first variable that a launcher has for a purpose and that is
+// set.
+func (env Environment) firstLauncherVariable(of func(Traits) string) (name, value string) {
+	return env.firstSet(launcherVariables(of)...)
+}
+
+// likeliestLauncher returns the launcher with the best claim to have started this process, among
+// those that its ancestors allow. It returns Slurm if none has a claim. Its error is a
+// *LaunchError.
+func likeliestLauncher(env Environment, want Overrides, ancestors []Ancestor) (launcherSpec, error) {
+	claims := slices.DeleteFunc(slices.Clone(allLaunchers), func(l launcherSpec) bool { return l.claimOf(env, want) == claimNone })
+	byClaim := func(a, b launcherSpec) int { return cmp.Compare(a.claimOf(env, want), b.claimOf(env, want)) }
+	if len(claims) > 1 && slices.MaxFunc(claims, byClaim).claimOf(env, want) != claimGiven {
+		var tasks []rankStarter
+		for _, l := range claims {
+			tasks = append(tasks, l.rankStarter)
+		}
+		left, err := innermostStarters(tasks, env, ancestors)
+		if err != nil {
+			return launcherSpec{}, err
+		}
+		claims = slices.DeleteFunc(claims, func(l launcherSpec) bool {
+			return !slices.ContainsFunc(left, func(s rankStarter) bool { return s.displayName == l.rankStarter.displayName })
+		})
+	}
+	if len(claims) == 0 {
+		return slurmLauncher, nil
+	}
+	return slices.MaxFunc(claims, byClaim), nil
+}
+
+// LaunchError is a launch that can never work. The caller exits with the code for a wrong launch
+// and prints the error unchanged.
+type LaunchError struct {
+	Problem string // the mistake, beginning with "cannot"
+	Fix     string // the command that works
+	// LocalFix is the alternative to Fix for a single node, beginning with "or"; empty if none.
+	LocalFix string
+	// InShell reports that no launcher has started this process as one of several: it is in a shell.
+	InShell bool
+}
+
+// Error returns the problem and its fixes on one line.
+func (e *LaunchError) Error() string {
+	text := e.Problem + "; " + e.Fix
+	if e.LocalFix != "" {
+		text += ", " + e.LocalFix
+	}
+	return text
+}
+
+// nestedError returns the error for a daemon inside its own run. The outer daemon waits for its
+// driver, and the driver's daemon would join the run as a second process with the same index.
+func nestedError(id Identity) error {
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, node %d on %s): this process is a child of that run's daemon",
+			id.RunName(), RunVariable, id.RunName(), id.NodeIndex, id.Host),
+		Fix: id.Launcher.CommandHints(id.Job).NestedAdvice,
+	}
+}

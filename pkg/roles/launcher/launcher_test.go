@@ -1,0 +1,86 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestOutsideOfALaunch verifies that a batch shell, a prolog or a login node, which has only some
+// of a launcher's variables or none, is not a task of a launch.
+func TestOutsideOfALaunch(t *testing.T) {
+	type answers struct {
+		dir, node string
+		gpus      int
+		from      string
+		first     bool
+		block     string
+	}
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		want    answers
+	}{
+		{"nothing", nil, answers{gpus: -1, first: true}},
+		{"a batch shell", []string{"SLURM_SUBMIT_DIR=/home/me", "SLURMD_NODENAME=n7", "SLURM_GPUS_ON_NODE=8", "SLURM_PROCID=0"},
+			answers{"/home/me", "n7", 8, "SLURM_GPUS_ON_NODE", true, ""}},
+		{"a task", []string{"SLURM_PROCID=1", "RANK=0", "SLURM_TOPOLOGY_ADDR=b2.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node"}, answers{gpus: -1, block: "b2"}},
+		{"a plain rank", []string{"RANK=3"}, answers{gpus: -1}},
+		{"a number that is none", []string{"SLURM_GPUS_ON_NODE=gpu", "SLURM_TOPOLOGY_ADDR=s1.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=switch.node"}, answers{gpus: -1, first: true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			env := EnvironmentOf(tc.environ)
+			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsReportingTask(env, nil), block: TopologyBlock(env)}
+			if got.gpus, got.from = BatchGPUs(env); got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestIsFirstByAncestry verifies that, in a job that an mpirun has submitted, exactly one task is
+// the first.
+func TestIsFirstByAncestry(t *testing.T) {
+	for node, want := range []bool{true, false} {
+		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", node)))
+		if got := IsReportingTask(env, func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}} }); got != want {
+			t.Errorf("task %d speaks: %v", node, got)
+		}
+	}
+}
+
+func TestIsOther(t *testing.T) {
+	for _, tc := range []struct {
+		made, now, job string
+		other          bool
+	}{
+		{"SLURM_JOB_ID=17", "SLURM_JOB_ID=17", "SLURM_JOB_ID=17", false},
+		{"SLURM_JOB_ID=17", "SLURM_JOB_ID=18", "SLURM_JOB_ID=17", true},
+		{"SLURM_JOB_ID=17", "PATH=/bin", "SLURM_JOB_ID=17", false},
+		{"PATH=/bin", "SLURM_JOB_ID=18", NoJob, true},
+		{"PATH=/bin", "PATH=/bin", NoJob, false},
+		{"SLURM_JOB_ID=17 FLUX_JOB_ID=f1", "SLURM_JOB_ID=18 FLUX_JOB_ID=f1", "FLUX_JOB_ID=f1 SLURM_JOB_ID=17", true},
+	} {
+		job := JobIdentity(EnvironmentOf(strings.Fields(tc.made)))
+		if other := IsOtherJob(EnvironmentOf(strings.Fields(tc.now)), job); job != tc.job || other != tc.other {
+			t.Errorf("%q is job %q, and %q is another: %v", tc.made, job, tc.now, other)
+		}
+	}
+}
+
+func TestPrivate(t *testing.T) {
+	for _, name := range []string{"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_JOBID", "SLURM_JOB_NODELIST", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK", "FLUX_JOB_ID", "PBS_NODENUM", "PBS_NODEFILE", "LSB_HOSTS", "PALS_APID", "JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "PE_HOSTFILE"} {
+		if !IsPrivateVariable(name) {
+			t.Errorf("%s reaches the services", name)
+		}
+	}
+	for _, name := range []string{"PATH", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_TMPDIR", "SLURM_ARRAY_TASK_ID", "SLURMD_NODENAME", "PBS_JOBID", "PBS_O_WORKDIR", "LSB_JOBID", "FLUX_URI", "MY_SLURM_JOB", "RANK", "MPI_HOME", "JOB_ID", "LSF_BINDIR", "SGE_ROOT", "KUBERNETES_SERVICE_HOST", "MV2_USE_CUDA"} {
+		if IsPrivateVariable(name) {
+			t.Errorf("%s does not reach the services", name)
+		}
+	}
+	if got := JobVariables(); !slices.Equal(got, []string{"FLUX_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
+		t.Errorf("a job is known by %v", got)
+	}
+}

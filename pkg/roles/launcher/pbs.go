@@ -1,0 +1,159 @@
+package launcher
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// LauncherPBS is pbsdsh or pbs_tmrsh of OpenPBS, PBS Professional and Torque: the job's task
+// manager starts the tasks.
+//
+// A task gets the job, and the index of its host among the job's hosts (PBS_NODENUM: ji_nodeid in
+// OpenPBS's src/resmom/start_exec.c), but not the number of hosts. PBS_NODEFILE has a line for each
+// process slot of the job. Tasks on the first host do not get that variable, although the file
+// exists: see pbsNodeFile. If PBS makes the file only on the first host (before December 2020, or
+// with $gen_nodefile_on_sister_mom 0), --nnodes must be given. The number of restarts is not
+// available.
+const LauncherPBS Launcher = "pbs"
+
+var pbsLauncher = launcherSpec{
+	name: LauncherPBS,
+	traits: Traits{
+		NamesNodes: true, StarterProgram: "pbsdsh", PrivatePrefixes: []string{"PBS_NODEFILE", "PBS_ENVIRONMENT", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "PBS_MOMPORT", "PBS_JOBCOOKIE"},
+		JobVariable: "PBS_JOBID", JobNameVariable: "PBS_JOBNAME", RankVariable: "PBS_NODENUM", SubmitDirVariable: "PBS_O_WORKDIR",
+	},
+	rankStarter: pbsStarter,
+	claimOf:     claimPBS, identifyDaemon: identifyPBS, commandHints: pbsHints,
+}
+
+// pbsStarter is the starter of a job's task manager.
+var pbsStarter = rankStarter{displayName: "pbsdsh", origin: starterOrigin{programs: []string{"pbs_mom"}}}
+
+func claimPBS(env Environment, _ Overrides) claimLevel {
+	switch {
+	case env.valueOf("PBS_JOBID") == "":
+		return claimNone
+	case env.valueOf("PBS_NODENUM") == "" || env.valueOf("PBS_TASKNUM") == "" || inPBSShell(env):
+		return claimHinted
+	default:
+		return claimStarted
+	}
+}
+
+// inPBSShell reports whether this is the job's script or its shell: the task manager's first task,
+// on the first host.
+func inPBSShell(env Environment) bool {
+	return env.valueOf("PBS_NODENUM") == "0" && strings.TrimLeft(env.valueOf("PBS_TASKNUM"), "0") == "1"
+}
+
+func pbsHints(job string) CommandHints {
+	if job, index, array := strings.Cut(job, "-"); array {
+		return pbsHints(job + "[" + index + "]")
+	}
+	return CommandHints{
+		Title: "PBS", StartOnNodes: pbsdshCommand, NestedAdvice: nestedNameAdvice,
+		MoreMemory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=", MoreTime: "qsub -l walltime=…",
+		WhyEnded:        "the walltime, a preemption or qdel: qstat -xf " + job,
+		MemoryUsed:      "qstat -xf " + job,
+		ShowNode:        func(nodes string) string { return "pbsnodes " + spaceSeparated(nodes) },
+		RunOnEachNode:   "pbsdsh --",
+		DrainNode:       func(host, reason string) string { return fmt.Sprintf(`pbsnodes -C "%s" -o %s`, reason, host) },
+		JobGoneSign:     "once qstat shows no such job",
+		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun " + job + "), or does so itself after a node failure",
+	}
+}
+
+// pbsdshCommand returns the command that starts one daemon on each of n hosts.
+func pbsdshCommand(n int) string {
+	return fmt.Sprintf("pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter", n)
+}
+
+// spaceSeparated writes the hosts of a node list separated by spaces.
+func spaceSeparated(nodes string) string {
+	if hosts, err := ExpandNodeList(nodes, 0); err == nil {
+		return strings.Join(hosts, " ")
+	}
+	return nodes
+}
+
+// pbsJobName returns the job's number, with its index in an array: "17[4].server" is "17-4".
+// Another server is another cluster.
+func pbsJobName(env Environment) string {
+	job, _, _ := strings.Cut(env.valueOf("PBS_JOBID"), ".")
+	return sanitizeRunName(strings.ReplaceAll(job, "[]", ""))
+}
+
+func identifyPBS(env Environment, hostname string, want Overrides) (Identity, error) {
+	node, err := env.parseNumber(0, "PBS_NODENUM")
+	if err != nil {
+		return Identity{}, environmentError("PBS", err)
+	}
+	lines, err := readPBSHosts(env, want)
+	hosts := uniqueHosts(lines)
+	// Chunks with mpiprocs=0 have a PBS_NODENUM, but no line.
+	if at := hostIndex(hostname, hosts); at >= 0 && env.valueOf("PBS_VNODENUM") == "" {
+		node = at
+	}
+	id := Identity{Launcher: LauncherPBS, NodeIndex: node, Size: len(hosts), Host: hostname, Job: pbsJobName(env)}
+	switch {
+	case err != nil && want.Size == nil:
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot tell how many nodes the job has: its PBS_NODEFILE (%q) can't be read on %s: %v", shortenText(pbsNodeFile(env, want)), hostname, err),
+			Fix:     "give --nnodes, as in: pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
+		}
+	case inPBSShell(env) && (len(hosts) > 1 || want.Size != nil && *want.Size > 1):
+		return Identity{}, &LaunchError{
+			Problem:  fmt.Sprintf("cannot start in the shell of job %s: neither pbsdsh nor pbs_tmrsh has started this process, and bringupd runs once on each of its hosts", id.Job),
+			Fix:      "start it with: pbsdsh -- bringupd …, or as deploy/pbs/generic.pbs does",
+			LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+			InShell:  true,
+		}
+	case err != nil:
+		id.Size = *want.Size
+	case isRepeatedHost(env, lines), len(lines) > len(hosts) && want.Size == nil && env.valueOf("PBS_VNODENUM") == "" && !inPBSShell(env):
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for %d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
+			Fix: "start it with: " + pbsdshCommand(len(hosts)) +
+				fmt.Sprintf("; or, started once a host (pbsdsh -u of Torque, pbs_tmrsh HOST), with --nnodes=%d", len(hosts)),
+		}
+	case node < len(hosts) && isSameHost(hostname, hosts[node]):
+		id.Host, id.Hosts = hosts[node], hosts
+	}
+	return completeIdentity(id, want, env.valueOf("PBS_JOBID"))
+}
+
+// readPBSHosts returns the hosts in PBS_NODEFILE, one for each process slot of the job.
+func readPBSHosts(env Environment, want Overrides) ([]string, error) {
+	text, err := want.readLauncherFile(pbsNodeFile(env, want))
+	if err != nil {
+		return nil, err
+	}
+	return parseHostColumn(text)
+}
+
+// pbsNodeFile returns the path of the job's PBS_NODEFILE. If the variable is not set, it returns
+// the path at which the MoM of every host writes the file: $PBS_HOME/aux, with PBS_HOME from PBS's
+// configuration.
+func pbsNodeFile(env Environment, want Overrides) string {
+	if file := env.valueOf("PBS_NODEFILE"); file != "" {
+		return file
+	}
+	home := env.valueOf("PBS_HOME")
+	// without one the default applies
+	text, _ := want.readLauncherFile(cmp.Or(env.valueOf("PBS_CONF_FILE"), "/etc/pbs.conf"))
+	for line := range strings.Lines(text) {
+		if value, is := strings.CutPrefix(strings.TrimSpace(line), "PBS_HOME="); is && home == "" {
+			home = strings.Trim(value, `"'`)
+		}
+	}
+	return filepath.Join(cmp.Or(home, "/var/spool/pbs"), "aux", env.valueOf("PBS_JOBID"))
+}
+
+// isRepeatedHost reports whether Torque, which numbers the lines (PBS_VNODENUM), has started this
+// process for a line whose host has an earlier line.
+func isRepeatedHost(env Environment, lines []string) bool {
+	line, err := env.parseNumber(0, "PBS_VNODENUM")
+	return err == nil && line < len(lines) && hostIndex(lines[line], lines) < line
+}

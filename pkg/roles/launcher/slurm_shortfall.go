@@ -1,0 +1,66 @@
+package launcher
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Shortfall is a resource of a Slurm job that a step does not have, which may be a mistake.
+type Shortfall struct {
+	Problem string // the resources of the step and of the job
+	Fix     string // the flag that gives the step all of them
+}
+
+// FindShortfalls returns the resources that the step of an environment lacks. cpus is how many CPUs
+// the task may use, and nodeCPUs how many its node has, or 0 if they are unknown. It returns nil
+// outside of a step. Shortfalls that concern all nodes are reported only on the first node.
+func FindShortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
+	if !inSlurmStep(env) {
+		return nil
+	}
+	if lack, is := findHetShortfall(env); is && env.valueOf("SLURM_NODEID") == "0" {
+		found = append(found, lack)
+	}
+	// A step without GPUs has an empty list, or none.
+	if job := env.valueOf("SLURM_JOB_GPUS"); job != "" && env.valueOf("SLURM_STEP_GPUS") == "" {
+		flag := "--gpus-per-node=N"
+		if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
+			flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
+		}
+		found = append(found, Shortfall{
+			fmt.Sprintf("the job has the GPUs %s here, but this step has none", shortenText(job)), "add " + flag + " to srun",
+		})
+	}
+	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
+	asked := env.valueOf("SLURM_CPUS_PER_TASK") + env.valueOf("SLURM_CPUS_PER_GPU")
+	if asked == "" && cpus > 0 && 2*cpus < nodeCPUs {
+		found = append(found, Shortfall{
+			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was requested", cpus, nodeCPUs),
+			"add --cpus-per-task=N to srun and sbatch, or --exclusive for all",
+		})
+	}
+	return found
+}
+
+// findHetShortfall reports whether a step has only some components of a heterogeneous job.
+func findHetShortfall(env Environment) (lack Shortfall, is bool) {
+	components, _ := strconv.Atoi(env.valueOf("SLURM_HET_SIZE")) // 0 in a job without components
+	step, _ := strconv.Atoi(env.valueOf("SLURM_STEP_NUM_NODES"))
+	nodes := 0
+	var groups []string
+	for component := range min(components, maxHetComponents) {
+		n, _ := strconv.Atoi(env.valueOf(fmt.Sprint("SLURM_JOB_NUM_NODES_HET_GROUP_", component)))
+		nodes, groups = nodes+n, append(groups, strconv.Itoa(component))
+	}
+	if step == 0 || nodes <= step {
+		return lack, false // an srun of all components does not provide their sizes
+	}
+	return Shortfall{
+		fmt.Sprintf("the job has %d nodes in %d components, but this step has %d of them", nodes, components, step),
+		"add --het-group=" + strings.Join(groups, ",") + " to srun",
+	}, true
+}
+
+// maxHetComponents is Slurm's maximum number of components of a job (MAX_HET_JOB_COMPS).
+const maxHetComponents = 128

@@ -1,0 +1,170 @@
+package launcher
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// slurmStarter is srun with one task per rank. A batch shell has SLURM_PROCID, too, so only a
+// step's number is proof.
+var slurmStarter = rankStarter{
+	displayName: "srun", markVariable: "SLURM_STEP_ID", customCheck: inSlurmStep,
+	variableNames: rankVariables{
+		rank: []string{"SLURM_PROCID"}, rankCount: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+		localRank: []string{"SLURM_LOCALID"}, nodeIndex: []string{"SLURM_NODEID"}, nodeCount: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+	},
+	completeRank: completeSlurmRank, origin: slurmOrigin,
+	privatePrefixes: []string{"SLURM_PMI", "SLURM_TASK_PID", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"},
+	taskVariables:   slurmTaskVariables,
+}
+
+// The range of ports for completeSlurmRank: below the kernel's ephemeral ports (from 32768), and
+// without 29500, torch's default.
+const (
+	firstMasterPort = 20000
+	masterPortCount = 9000
+)
+
+// completeSlurmRank adds the number of tasks on the node, their resources, and the address and port
+// of rank 0. Rank 0 is on the first node of the step, unless the user has arranged the tasks.
+func completeSlurmRank(env Environment, r *StartedRank) {
+	r.OwnGPUs = slurmSplitsGPUs(env)
+	if locals := taskCountOf(env.valueOf("SLURM_STEP_TASKS_PER_NODE"), r.NodeIndex); locals > r.LocalRank {
+		r.LocalCount = locals
+	}
+	nodes, err := ExpandNodeList(env.valueOf("SLURM_STEP_NODELIST"), 0)
+	if err != nil || strings.HasPrefix(env.valueOf("SLURM_DISTRIBUTION"), "arbitrary") || env.valueOf("SLURM_HET_SIZE") != "" {
+		return
+	}
+	name := fnv.New32a()
+	for _, variable := range []string{"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"} {
+		_, _ = fmt.Fprintln(name, env.valueOf(variable)) // a hash never fails
+	}
+	r.MasterHost, r.MasterPort = nodes[0], firstMasterPort+int(name.Sum32()%masterPortCount)
+}
+
+// slurmSplitsGPUs reports whether srun shows each task its own part of the step's GPUs on the node.
+// The options of srun are only available in batch scripts.
+func slurmSplitsGPUs(env Environment) bool {
+	if _, bind, told := strings.Cut(env.valueOf("SLURMD_TRES_BIND"), "gpu:"); told {
+		return !strings.Contains(bind, "none")
+	}
+	own, from := slurmGPUs(env)
+	all, err := env.parseNumber(1, "SLURM_GPUS_ON_NODE")
+	return err == nil && from == "SLURM_STEP_GPUS" && own < all
+}
+
+// taskCountOf returns the count of one node in "2(x3),1", or 0 if it is missing.
+func taskCountOf(counts string, node int) int {
+	for part := range strings.SplitSeq(counts, ",") {
+		count, nodes, _ := strings.Cut(strings.TrimSuffix(part, ")"), "(x")
+		times, err := strconv.Atoi(nodes)
+		if err != nil {
+			times = 1
+		}
+		if node -= times; node < 0 {
+			n, _ := strconv.Atoi(count) // 0 if there is none
+			return n
+		}
+	}
+	return 0
+}
+
+// slurmTaskVariables returns the variables that srun would set for a task: its rank, the number of
+// tasks, and its share of the node. Nodes without tasks are left out, as in a step: Hydra divides
+// by the count of each node.
+func slurmTaskVariables(env Environment, t Task) map[string]string {
+	var onNode []string
+	for _, node := range t.LocalRanks {
+		onNode = append(onNode, strconv.Itoa(node))
+	}
+	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.RankCount), ""
+	used := slices.DeleteFunc(slices.Clone(t.TasksPerNode), func(tasks int) bool { return tasks == 0 })
+	if slices.Min(used) == slices.Max(used) {
+		perNode = strconv.Itoa(used[0])
+	}
+	counts := formatTaskCounts(used)
+	set := map[string]string{
+		"SLURM_PROCID": rank, "SLURM_LOCALID": strconv.Itoa(t.LocalRank), "SLURM_GTIDS": strings.Join(onNode, ","),
+		"SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks, "SLURM_STEP_NUM_TASKS": ranks,
+		"SLURM_TASKS_PER_NODE": counts, "SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NTASKS_PER_NODE": perNode,
+	}
+	if cpus, err := env.parseNumber(1, "SLURM_CPUS_PER_TASK"); err == nil {
+		set["SLURM_CPUS_PER_TASK"] = strconv.Itoa(max(1, cpus/max(1, len(t.LocalRanks))))
+	}
+	if len(used) < len(t.TasksPerNode) {
+		addNodeVariables(env, t, set)
+	}
+	return set
+}
+
+// addNodeVariables adds the variables about nodes that have tasks.
+func addNodeVariables(env Environment, t Task, set map[string]string) {
+	nodes, err := ExpandNodeList(env.valueOf("SLURM_STEP_NODELIST"), len(t.TasksPerNode))
+	if err != nil || len(nodes) != len(t.TasksPerNode) {
+		return // the step has another number of nodes
+	}
+	own, err := env.parseNumber(0, "SLURM_NODEID")
+	var used []string
+	for at, tasks := range t.TasksPerNode {
+		if err == nil && at == own {
+			set["SLURM_NODEID"] = strconv.Itoa(len(used))
+		}
+		if tasks > 0 {
+			used = append(used, nodes[at])
+		}
+	}
+	list, count := strings.Join(used, ","), strconv.Itoa(len(used))
+	set["SLURM_NODELIST"], set["SLURM_STEP_NODELIST"] = list, list
+	set["SLURM_NNODES"], set["SLURM_STEP_NUM_NODES"] = count, count
+}
+
+// SlotVariables returns the variables of a Slurm step by which the mpiruns of Open MPI, MPICH and
+// Intel MPI find the nodes and their numbers of slots, for these hosts, which may be repeated.
+// Slurm sets them again for another job that inherits them. It returns nil outside of a Slurm job.
+func SlotVariables(env Environment, hosts []string, slots int) map[string]string {
+	names, perNode := uniqueHosts(hosts), []int(nil)
+	list := HostList(names)
+	if strings.Contains(list, ".") { // they ignore text after a bracket
+		list = strings.Join(names, ",")
+	}
+	if env.valueOf("SLURM_JOBID") == "" || list == "" { // SLURM_JOBID is how they recognise Slurm
+		return nil
+	}
+	for _, name := range names {
+		n := 0
+		for _, host := range hosts {
+			if host == name {
+				n += slots
+			}
+		}
+		perNode = append(perNode, n)
+	}
+	set := map[string]string{"SLURM_NODELIST": list, "SLURM_TASKS_PER_NODE": formatTaskCounts(perNode)}
+	// Hydra allocates that many counts. In a heterogeneous job the variable counts the nodes of one
+	// component.
+	if nodes, err := env.parseNumber(1, "SLURM_NNODES"); err != nil || nodes < len(names) {
+		set["SLURM_NNODES"] = strconv.Itoa(len(names))
+	}
+	return set
+}
+
+// formatTaskCounts writes the number of tasks of each node as Slurm does: "2(x3),1".
+func formatTaskCounts(perNode []int) string {
+	var parts []string
+	for at := 0; at < len(perNode); {
+		n := 1
+		for at+n < len(perNode) && perNode[at+n] == perNode[at] {
+			n++
+		}
+		part := strconv.Itoa(perNode[at])
+		if n > 1 {
+			part += fmt.Sprintf("(x%d)", n)
+		}
+		parts, at = append(parts, part), at+n
+	}
+	return strings.Join(parts, ",")
+}

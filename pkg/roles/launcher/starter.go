@@ -1,0 +1,187 @@
+package launcher
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// rankStarter has all properties of a program that starts one process per rank: a launcher, or an
+// MPI's mpirun. Each has a file of its own, and a place in starters.
+type rankStarter struct {
+	displayName string // display name
+	// markVariable is a variable that only its processes have.
+	markVariable string
+	// customCheck reports whether it has started a process, if mark alone is not sufficient. If it is
+	// nil, mark decides.
+	customCheck   func(env Environment) bool
+	variableNames rankVariables
+	origin        starterOrigin // by which the process's ancestors show it
+	// completeRank adds values that no single variable has. It may be nil.
+	completeRank func(env Environment, r *StartedRank)
+	servesPMI    bool // whether its processes have a PMI or PMIx server
+	// privatePrefixes are the prefixes of variables that describe the started process itself. Another
+	// process that inherits them would mistake itself for that one.
+	privatePrefixes []string
+	// taskVariables returns those of its variables that a task of a world needs nevertheless, with the
+	// values that it would set for the task. It may be nil.
+	taskVariables func(env Environment, t Task) map[string]string
+}
+
+// rankVariables are the variables with a process's rank, number of ranks, local rank, number of
+// local ranks, node index and number of nodes. The first one of each kind that is set counts.
+type rankVariables struct{ rank, rankCount, localRank, localCount, nodeIndex, nodeCount []string }
+
+// allStarters are all starters that IdentifyRank knows. If the ancestors of a process do not
+// decide, the first whose variables are set counts: mpirun, flux and torchrun start their processes
+// within a Slurm task.
+var allStarters = []rankStarter{openMPIStarter, hydraStarter, mvapichStarter, fluxStarter, worldStarter, torchrunStarter, palsStarter, slurmStarter, jsrunStarter, plainStarter}
+
+// otherPrivatePrefixes are the prefixes of variables for one process that are set by programs which
+// IdentifyRank does not know: PMI servers, Kubernetes, PBS, and rapidsmpf's rrun, whose rendezvous
+// servers only serve its own ranks.
+var otherPrivatePrefixes = append([]string{"JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_"}, pmiPrefixes...)
+
+// pmiPrefixes are the prefixes of variables that PMI servers set.
+var pmiPrefixes = []string{"PMI_", "PMI2_", "PMIX_"}
+
+// userPMIxPrefix is the prefix of PMIx settings of users, which are for every process.
+const userPMIxPrefix = "PMIX_MCA_"
+
+// StartedRank is a process that a launcher has started as one of many, according to its variables.
+type StartedRank struct {
+	LauncherTitle         string // display name of the launcher
+	Rank, RankCount       int
+	LocalRank, LocalCount int // on its node; -1 and 0 if unknown
+	NodeIndex, NodeCount  int // -1 and 0 if unknown
+	// CPUs is the number of CPUs that all ranks of the node share, or 0 if it is unknown.
+	CPUs int
+	// OwnGPUs reports that the launcher shows the process only its own GPUs, and not all GPUs of the
+	// node's ranks.
+	OwnGPUs bool
+	// MasterHost is the host of rank 0, and MasterPort a port for it that all ranks derive in the same
+	// way; it is not reserved. They are empty and 0 if only rank 0 itself can know them.
+	MasterHost string
+	MasterPort int
+}
+
+// IdentifyRank determines which of a launcher's processes this is, for a program that was started
+// by a launcher directly. Its error is a *LaunchError.
+func IdentifyRank(env Environment, ancestry Ancestry) (StartedRank, error) {
+	ancestors := ancestry.visibleAncestors()
+	env = env.withoutStep(ancestors)
+	candidates := slices.DeleteFunc(slices.Clone(allStarters), func(s rankStarter) bool { return !s.hasStarted(env) })
+	candidates, err := innermostStarters(candidates, env, ancestors)
+	if err != nil {
+		return StartedRank{}, err
+	}
+	if len(candidates) == 0 {
+		return StartedRank{}, notStartedError()
+	}
+	s := candidates[0]
+	r, err := s.variableNames.readRank(env)
+	if err != nil {
+		return StartedRank{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot tell which rank this is: %s has started it, and %v", s.displayName, err),
+			Fix:     "let all variables of the launcher through (in a container, and in srun --export)",
+		}
+	}
+	r.LauncherTitle = s.displayName
+	// also for a step of mpirun; 0 if it is not set
+	r.CPUs, _ = env.parseNumber(1, "SLURM_CPUS_ON_NODE")
+	if s.completeRank != nil {
+		s.completeRank(env, &r)
+	}
+	return r, nil
+}
+
+// hasStarted reports whether the starter has started the process with this environment.
+func (s rankStarter) hasStarted(env Environment) bool {
+	if s.customCheck != nil {
+		return s.customCheck(env)
+	}
+	return env.valueOf(s.markVariable) != ""
+}
+
+// readRank reads and validates the numbers.
+func (names rankVariables) readRank(env Environment) (r StartedRank, err error) {
+	r = StartedRank{LocalRank: -1, NodeIndex: -1}
+	for _, number := range []struct {
+		to     *int
+		least  int
+		needed bool
+		names  []string
+	}{
+		{&r.Rank, 0, true, names.rank}, {&r.RankCount, 1, true, names.rankCount},
+		{&r.LocalRank, 0, false, names.localRank}, {&r.LocalCount, 1, false, names.localCount},
+		{&r.NodeIndex, 0, false, names.nodeIndex}, {&r.NodeCount, 1, false, names.nodeCount},
+	} {
+		if len(number.names) == 0 {
+			continue
+		}
+		if _, value := env.firstSet(number.names...); value == "" && !number.needed {
+			continue
+		}
+		if *number.to, err = env.parseNumber(number.least, number.names...); err != nil {
+			return r, err
+		}
+	}
+	switch {
+	case r.Rank >= r.RankCount:
+		return r, fmt.Errorf("the rank is %d of %d: it should be 0 to %d", r.Rank, r.RankCount, r.RankCount-1)
+	case r.LocalCount > 0 && r.LocalRank >= r.LocalCount:
+		return r, fmt.Errorf("the local rank is %d of %d: it should be 0 to %d", r.LocalRank, r.LocalCount, r.LocalCount-1)
+	}
+	return r, nil
+}
+
+func notStartedError() error {
+	var marks []string
+	for _, s := range allStarters {
+		marks = append(marks, s.markVariable)
+	}
+	return &LaunchError{
+		Problem: "cannot tell which rank this is: no launcher has started this process as one of several (none of " + strings.Join(marks, ", ") + " is set)",
+		Fix: "start it with: srun --ntasks-per-node=4 bringupd rank -- ./app, or so with mpirun, mpiexec or flux run; " +
+			"or let bringupd start the ranks: srun --ntasks-per-node=1 bringupd --ranks-per-node=4 -- ./app",
+		InShell: true,
+	}
+}
+
+// PMIVariables returns the variables of an environment that refer to a PMI or PMIx server, or to
+// the mpirun that has started this process, each with an empty value. They are only for this
+// process: an mpirun that it starts must not use them (Open MPI's refuses "recursive calls").
+func PMIVariables(environ []string) map[string]string {
+	private := slices.Clone(pmiPrefixes)
+	for _, s := range []rankStarter{openMPIStarter, hydraStarter} {
+		if s.hasStarted(EnvironmentOf(environ)) {
+			private = append(private, s.privatePrefixes...)
+		}
+	}
+	return clearedVariables(environ, private)
+}
+
+// Task is a process of a world, numbered as a launcher with one task per process would do.
+type Task struct {
+	Rank, RankCount int
+	LocalRank       int
+	TasksPerNode    []int // number of tasks on each node
+	LocalRanks      []int // the ranks on the task's own node
+}
+
+// TaskVariables returns the variables of an environment that describe the process which a launcher
+// has started, with the values for the task. The value is empty if the variable must be removed.
+func TaskVariables(environ []string, t Task) map[string]string {
+	private := slices.Clone(otherPrivatePrefixes)
+	for _, s := range allStarters {
+		private = append(private, s.privatePrefixes...)
+	}
+	set, env := clearedVariables(environ, private), EnvironmentOf(environ)
+	for _, s := range allStarters {
+		if s.taskVariables != nil && s.hasStarted(env) {
+			maps.Copy(set, s.taskVariables(env, t))
+		}
+	}
+	return set
+}
