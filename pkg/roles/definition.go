@@ -1,0 +1,146 @@
+package roles
+
+import "time"
+
+// Definition defines a role: a named program, the nodes and resources that its instances get, when
+// they start and are ready, and what a failure means.
+type Definition struct {
+	Name      string
+	Placement Placement
+	Program   Program
+	// After names the roles that must have their Required.Start instances ready, or done if they are
+	// oneshot, before this role starts.
+	After []string
+	// Oneshot reports that the role's processes end with 0 before the roles after it start.
+	Oneshot bool
+	// Primary reports that the run ends when this role and all other primary ones have ended with 0.
+	Primary  bool
+	Ready    ReadyProbe
+	Alive    AliveProbe
+	Restarts RestartPolicy
+	Required Requirement
+	Stop     StopPolicy
+	Line     int // line of the role in its file, from 1; 0 if it has none
+}
+
+// Placement states on which nodes the instances of a role run, and which resources they get.
+type Placement struct {
+	// Nodes is the number of nodes; NodesRest, NodesAll or NodesHead.
+	Nodes int
+	Group int // component of a heterogeneous job
+	// With names the roles whose nodes this role shares. If it is empty and Nodes is a number or
+	// NodesRest, the role claims nodes of its own.
+	With []string
+	// InstancesPerNode is at least 1, or PerGPU.
+	InstancesPerNode int
+	// NodesPerInstance is the number of nodes that one instance spans; NodesAll for one instance on
+	// all nodes of the role.
+	NodesPerInstance int
+	// RanksPerNode is the number of processes of an instance on each of its nodes; PerGPU for one per
+	// GPU.
+	RanksPerNode int
+	// HasRanks reports that the processes also get the variables of ranks.
+	HasRanks bool
+	// GPUs is the number of GPUs of each process; GPUsDivided or GPUsAll.
+	GPUs    int
+	Segment int // the nodes are allotted in multiples of this number; 0: 1
+}
+
+// Values of the fields of [Placement] that are not numbers. They have one range, so that none of
+// them can be taken for another.
+const (
+	NodesRest   = -1 // all nodes that no other role claims
+	NodesAll    = -2 // all nodes
+	NodesHead   = -3 // the first node
+	PerGPU      = -4 // one for each GPU of a node
+	GPUsDivided = -5 // those of the node that no other role has, divided among the processes
+	GPUsAll     = -6 // all of the node, not bound: the default of the short forms
+)
+
+// Program is what the processes of a role execute.
+type Program struct {
+	// Command is run by /bin/sh for each process; if FollowerCommand is set, only for the process of
+	// rank 0 of an instance.
+	Command         string
+	FollowerCommand string
+	// Argv is executed without a shell. Only the short forms have it, in place of Command.
+	Argv []string
+	// Env is added to the environment; an empty value removes a variable.
+	Env map[string]string
+	// Ports are the ports of each process, in the order of the file. The first is the endpoint.
+	Ports []PortRequest
+	// AllEndpoints reports that all processes of an instance are endpoints, not only that of rank 0.
+	AllEndpoints bool
+	Framework    string // name of the framework of which each instance is a cluster; empty: none
+	Step         string // name of the job step whose daemons start the processes; empty: this one
+}
+
+// PortRequest is a port, or several, of each process of a role.
+type PortRequest struct {
+	Name   string
+	Number int // 0: planned from the block of free ports of the node
+	Count  int // number of consecutive ports, at least 1
+}
+
+// ReadyProbe states when a process of a role is ready.
+type ReadyProbe struct {
+	// Probe is as the user has written it, such as "http://localhost:$BRINGUPD_PORT/health". It is
+	// empty if the process is ready as soon as it runs.
+	Probe   string
+	Timeout time.Duration // from the start of the process
+}
+
+// AliveProbe states when a process of a role that has been ready counts as hanging.
+type AliveProbe struct {
+	Probe string        // as in [ReadyProbe]; empty: none
+	After time.Duration // the probe must have failed for so long
+}
+
+// RestartPolicy states how often an instance may be started again.
+type RestartPolicy struct {
+	Max    int           // restarts within Window
+	Window time.Duration // always positive
+	// The first pause before a restart, which doubles until MaxBackoff. It is MinBackoff again when
+	// Window has passed without an exit.
+	MinBackoff, MaxBackoff time.Duration
+}
+
+// Requirement states how many instances of a role are needed.
+type Requirement struct {
+	Start Quorum // that are ready, for the gate and for the roles after this one
+	Run   Quorum // that are not lost, for the run to go on
+}
+
+// Quorum is a number of instances of a role, or QuorumAll.
+type Quorum int
+
+// QuorumAll is the quorum of all instances of a role.
+const QuorumAll Quorum = -1
+
+// Of returns the number of instances that the quorum requires of a role with the given number of
+// instances.
+func (q Quorum) Of(instances int) int {
+	if q == QuorumAll {
+		return instances
+	}
+	return int(q)
+}
+
+// StopPolicy states how the processes of a role are ended.
+type StopPolicy struct {
+	Grace  time.Duration // from the signal to SIGKILL
+	Signal string        // such as "TERM"; StopSignalNone for SIGKILL after Grace only
+}
+
+// StopSignalNone is the stop signal of a role that is only killed when its grace period is over.
+const StopSignalNone = "none"
+
+// Defaults of a role.
+const (
+	DefaultReadyTimeout  = 30 * time.Minute
+	DefaultAliveAfter    = time.Minute
+	DefaultRestartWindow = 10 * time.Minute
+	DefaultMinBackoff    = time.Second
+	DefaultMaxBackoff    = 30 * time.Second
+	DefaultGrace         = 10 * time.Second
+)
