@@ -27,8 +27,8 @@ var mpiPackages = []string{
 
 // WithoutPMIx returns the reason why a command is known not to use PMIx; an empty string if it may
 // use it. This is known for a Python that finds no MPI, and for a program whose libraries contain
-// none and which neither loads other libraries nor starts programs. All others may use PMIx:
-// scripts, containers, launchers, and programs in Go and Rust.
+// none, or an MPI that has only PMI-1, and which neither loads other libraries nor starts programs.
+// All others may use PMIx: scripts, containers, launchers, and programs in Go and Rust.
 func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 	for _, name := range []string{"LD_PRELOAD", "LD_AUDIT"} {
 		if libraries, _ := process.LookupEnv(environ, name); libraries != "" {
@@ -36,14 +36,36 @@ func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 		}
 	}
 	linked, err := DetectLinked(ctx, argv, environ)
-	if err != nil || linked.MPI != nil || linked.Missing != "" {
+	if err != nil || linked.Missing != "" {
 		return ""
 	}
 	l := newLinker("/", environ)
+	if linked.MPI != nil {
+		if linked.Python == "" && linked.MPI.Path != linked.Program && linked.MPI.hasOnlyPMI1(environ) && !usesLoader(linked.Program) {
+			return UnneededPrefix + linked.String() + ", which has only PMI-1"
+		}
+		return ""
+	}
 	if linked.Python != "" && l.canLoadMPI(inspectPython(linked.Python, environ)) || linked.Python == "" && l.mayLoadMore(linked.Program) {
 		return ""
 	}
 	return UnneededPrefix + linked.String()
+}
+
+// hasOnlyPMI1 reports whether an MPI reaches its launcher by PMI-1 of its own, in this environment. A
+// library that it needs for that, such as libpmi or libpmix, may do anything.
+func (l *Library) hasOnlyPMI1(environ []string) bool {
+	if slices.Contains(l.PMI, PMIx) || l.PMILibrary != "" {
+		return false
+	}
+	switch l.Kind {
+	case MPICH, MVAPICH:
+		return true
+	case Intel:
+		other, _ := process.LookupEnv(environ, "I_MPI_PMI_LIBRARY")
+		return other == ""
+	}
+	return false
 }
 
 // canLoadMPI reports whether a Python could load an MPI without mpi4py.

@@ -22,6 +22,12 @@ func TestWithoutPMIx(t *testing.T) {
 	compiled(t, at("lib/libplugins.so"), "#include <dlfcn.h>\nvoid *load(char *f) { return dlopen(f, 1); }", "-ldl")
 	compiled(t, at("bin/plugins"), empty, "-Wl,--no-as-needed", at("lib/libplugins.so"), "-Wl,-rpath,"+at("lib"))
 	compiled(t, at("bin/solver"), empty, at("open/libmpi.so.40"), "-Wl,-rpath,"+at("open"))
+	compiled(t, at("mpich/libmpi.so.12"), mpich)
+	compiled(t, at("bin/mpich"), empty, at("mpich/libmpi.so.12"), "-Wl,-rpath,"+at("mpich"))
+	compiled(t, at("bin/mpich-loads"), "#include <dlfcn.h>\nint main(int n, char **a) { return dlopen(a[1], 1) == 0; }", "-ldl", "-Wl,--no-as-needed", at("mpich/libmpi.so.12"), "-Wl,-rpath,"+at("mpich"))
+	compiled(t, at("pmix/libpmix.so.2"), "int pmix;")
+	compiled(t, at("pmix/libmpi.so.12"), mpich, "-Wl,--no-as-needed", at("pmix/libpmix.so.2"), "-Wl,-rpath,"+at("pmix"))
+	compiled(t, at("bin/mpich-pmix"), empty, at("pmix/libmpi.so.12"), "-Wl,-rpath,"+at("pmix"))
 	compiled(t, at("bin/lacks"), empty, at("open/libmpi.so.40"), "-Wl,-rpath-link,"+at("open"))
 	write(t, at("bin/script"), "#!/bin/sh\nexec plain\n")
 	goBinary, err := exec.LookPath("/proc/self/exe")
@@ -41,6 +47,9 @@ func TestWithoutPMIx(t *testing.T) {
 		"it may load plugins":                    {[]string{"loads"}, nil, false},
 		"its library may":                        {[]string{"plugins"}, nil, false},
 		"linked with an MPI":                     {[]string{"solver"}, nil, false},
+		"linked with one that has only PMI-1":    {[]string{"mpich"}, nil, true},
+		"the same, which may load another":       {[]string{"mpich-loads"}, nil, false},
+		"the same MPI, built with PMIx":          {[]string{"mpich-pmix"}, nil, false},
 		"linked with one that does not exist":    {[]string{"lacks"}, nil, false},
 		"a library is loaded before it":          {[]string{"plain"}, []string{"LD_PRELOAD=/lib/libtool.so"}, false},
 		"a shell script":                         {[]string{"script"}, nil, false},
