@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -35,6 +36,9 @@ func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 			return ""
 		}
 	}
+	if file, err := process.ResolveProgram(argv[0], environ); err == nil && newLinker("/", environ).needsOpenMPI(file) {
+		return "" // the rest would take longer
+	}
 	linked, err := DetectLinked(ctx, argv, environ)
 	if err != nil || linked.Missing != "" {
 		return ""
@@ -50,6 +54,20 @@ func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 		return ""
 	}
 	return UnneededPrefix + linked.String()
+}
+
+// openMPILibrary is the name of Open MPI's library since version 2. That of MPICH and its relatives
+// is libmpi.so.12.
+var openMPILibrary = lazyregexp.CompileLazily(`^libmpi\.so\.[2-9]\d$`)
+
+// needsOpenMPI reports whether a file is a program that needs a library with the name of Open MPI's.
+func (l *linker) needsOpenMPI(file string) (needs bool) {
+	// the error of a file that is not a program is reported by [DetectLinked]
+	_ = l.walkLibraries(file, func(name, _ string) bool {
+		needs = openMPILibrary().MatchString(name)
+		return !needs
+	})
+	return needs
 }
 
 // hasOnlyPMI1 reports whether an MPI reaches its launcher by PMI-1 of its own, in this environment. A
