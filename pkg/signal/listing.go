@@ -13,6 +13,7 @@ import (
 type Listing struct {
 	names         []string                    // without temporaries, unsorted
 	byState       map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
+	instances     []InstanceMark              // unsorted
 	abortingNodes []int                       // sorted, without duplicates
 	Polls         int                         // number of polls so far, including this one
 	PolledAt      time.Time                   // when the poll ended, by this node's clock
@@ -31,6 +32,8 @@ func newListing(names []string, size, looks int, at time.Time) Listing {
 	for _, name := range names {
 		if node, state, number, ok := ParseNodeName(name, size); ok && node < size {
 			l.byState[state] = append(l.byState[state], nodeMark{node, number})
+		} else if mark, ok := ParseInstanceName(name, size); ok {
+			l.instances = append(l.instances, mark)
 		} else if node, ok := parseNumbered(name, abortPrefix); ok {
 			l.abortingNodes = append(l.abortingNodes, node)
 		}
@@ -153,12 +156,4 @@ func (l Listing) NodesWithAbort() []int { return slices.Clone(l.abortingNodes) }
 
 // TeamGeneration returns the newest generation of the team in a listing of ControlDir, or -1 if
 // there is none.
-func (l Listing) TeamGeneration() int {
-	newest := -1
-	for _, name := range l.names {
-		if generation, ok := parseNumbered(name, teamPrefix); ok {
-			newest = max(newest, generation)
-		}
-	}
-	return newest
-}
+func (l Listing) TeamGeneration() int { return l.newestNumber(teamPrefix) }

@@ -34,8 +34,13 @@ const (
 
 // Prefixes of names in ControlDir.
 const (
-	abortPrefix = "abort" // an abort record, by node index
-	teamPrefix  = "team"  // the members of the team, by generation
+	abortPrefix    = "abort" // an abort record, by node index
+	teamPrefix     = "team"  // the members of the team, by generation
+	planPrefix     = "plan"  // the facts from which each node plans the roles, by number
+	startPrefix    = "start" // a role may start, by its name
+	instancePrefix = "inst"  // an order for an instance of several nodes
+	livePrefix     = "live"  // the instances that are ready, by number
+	endPrefix      = "end"   // a level of roles is to stop, by its number
 )
 
 // IndexWidth returns the number of digits of node indices in a job of size nodes, with leading

@@ -23,6 +23,7 @@ const (
 	// the node's ranks are idle if the third part is odd, and active again otherwise
 	StateIdle       State = "idle"
 	StateRanksEnded State = "ended" // all ranks of the node have ended
+	StateOffer      State = "offer" // the node has passed its checks, and offers resources for roles
 	StateDone       State = "done"  // no process of the daemon is left on the node
 	// an event of the node that did not end the run; the third part is the event's number
 	StateEvent State = "event"
@@ -45,4 +46,16 @@ const (
 	PhaseStandby Phase = "stand-by" // of a spare node
 	PhaseDriver  Phase = "driver"
 	PhaseEnd     Phase = "drain"
+)
+
+// InstanceState is a state of the processes of an instance on a node.
+type InstanceState string
+
+// The states of an instance on a node.
+const (
+	InstanceReady   InstanceState = "ready"
+	InstanceUnready InstanceState = "unready" // its probe fails again
+	InstanceExited  InstanceState = "exited"  // a process has exited that should not; the record has the cause
+	InstanceDone    InstanceState = "done"    // all processes have ended with 0, as they should
+	InstanceStopped InstanceState = "stopped" // all processes have been stopped
 )

@@ -1,0 +1,107 @@
+package roles
+
+import (
+	"slices"
+	"time"
+)
+
+// Exit describes the end of a generation of an instance: of its first process that has ended, or
+// that was killed because its probe has failed.
+type Exit struct {
+	Code int // 128+n if signal n has ended the process
+	// CannotExecute reports that the program could not be started at all.
+	CannotExecute bool
+	// WasReady reports that some generation of the instance has been ready, in this run.
+	WasReady bool
+}
+
+// Action is what follows from an exit.
+type Action int
+
+// The actions that follow from an exit.
+const (
+	ActionDone    Action = iota // the instance has ended as it should
+	ActionRestart               // the instance starts again
+	ActionLose                  // the instance is lost
+)
+
+// RestartBudget counts the restarts of one instance. The zero value has none behind it.
+type RestartBudget struct {
+	restarts []time.Time
+	lastExit time.Time
+	pause    time.Duration // before the last restart
+}
+
+// Decide returns what follows from an exit at a time, and how long to wait before a restart. It
+// records a restart in the budget. A program that cannot be executed is never started again, and
+// neither is an instance that was never ready, unless it has no readiness: a mistake in its command
+// must not cost several loads of a model.
+func (d *Definition) Decide(exit Exit, budget *RestartBudget, at time.Time) (action Action, pause time.Duration) {
+	mayEnd := d.Oneshot || d.Primary
+	switch {
+	case exit.Code == 0 && mayEnd:
+		return ActionDone, 0
+	case exit.CannotExecute, !exit.WasReady && !mayEnd:
+		return ActionLose, 0
+	}
+	return budget.next(d.Restarts, at)
+}
+
+// next records a restart at a time, unless the budget is used up.
+func (b *RestartBudget) next(policy RestartPolicy, at time.Time) (action Action, pause time.Duration) {
+	// Forget the restarts before the window, and the back-off if the last exit was before it.
+	b.restarts = slices.DeleteFunc(b.restarts, func(earlier time.Time) bool { return at.Sub(earlier) > policy.Window })
+	if at.Sub(b.lastExit) > policy.Window {
+		b.pause = 0
+	}
+	b.lastExit = at
+	if len(b.restarts) >= policy.Max {
+		return ActionLose, 0
+	}
+	// Double the pause.
+	b.restarts = append(b.restarts, at)
+	b.pause = min(max(2*b.pause, policy.MinBackoff), policy.MaxBackoff)
+	return ActionRestart, b.pause
+}
+
+// Used returns the number of restarts in the window.
+func (b *RestartBudget) Used() int { return len(b.restarts) }
+
+// LacksInstances reports whether a role with that many lost instances has fewer than it needs: to
+// run if it has started, and otherwise to start.
+func (r *RolePlan) LacksInstances(lost int, started bool) bool {
+	all := len(r.Instances)
+	need := r.Required.Start
+	if started {
+		need = r.Required.Run
+	}
+	return all-lost < need.Of(all)
+}
+
+// minCommonInstances is the number of instances from which the failure of all of them has a common
+// cause.
+const minCommonInstances = 4
+
+// CommonCause detects that all instances of a role fail together, again and again.
+type CommonCause struct {
+	times []time.Time // when all instances were down, within the window
+	down  bool
+}
+
+// Record records at a time how many of a role's instances are starting or waiting for a restart,
+// after an exit. It reports whether the role must be given up: all of its instances are down
+// together for the second time in the window of its restarts.
+func (c *CommonCause) Record(role *RolePlan, down int, at time.Time) bool {
+	all := len(role.Instances)
+	if all < minCommonInstances || down < all {
+		c.down = c.down && down > 0
+		return false
+	}
+	if c.down {
+		return false // still the same time
+	}
+	c.down = true
+	c.times = slices.DeleteFunc(c.times, func(earlier time.Time) bool { return at.Sub(earlier) > role.Restarts.Window })
+	c.times = append(c.times, at)
+	return len(c.times) > 1
+}

@@ -1,0 +1,113 @@
+package signal
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// InstanceMark is the information in a name in NodesDir about an instance of a role: on a node, its
+// processes of a generation have reached a state.
+type InstanceMark struct {
+	Node, Instance, Generation int
+	State                      record.InstanceState
+	// Change is the number of a later change of readiness; 0 for the first time and for other states.
+	Change int
+}
+
+// InstanceName returns the name in NodesDir for m, in a job of size nodes: 0007.i0042.g0.ready, or
+// 0007.i0042.g0.ready.000004 for a later change.
+func InstanceName(m InstanceMark, size int) string {
+	name := fmt.Sprintf("%0*d.i%04d.g%d.%s", IndexWidth(size), m.Node, m.Instance, m.Generation, m.State)
+	if m.Change > 0 {
+		name += fmt.Sprintf(".%06d", m.Change)
+	}
+	return name
+}
+
+// ParseInstanceName parses a name of [InstanceName]. If size is 0, which means unknown, any width is
+// accepted.
+func ParseInstanceName(name string, size int) (m InstanceMark, ok bool) {
+	parts := strings.Split(name, ".")
+	if len(parts) < 4 || len(parts) > 5 {
+		return m, false
+	}
+	node, isNode := parseIndex(parts[0])
+	instance, isInstance := parseLettered(parts[1], "i")
+	generation, isGeneration := parseLettered(parts[2], "g")
+	m = InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(parts[3])}
+	if len(parts) == 5 {
+		m.Change, ok = parseIndex(parts[4])
+		if !ok || m.Change == 0 {
+			return InstanceMark{}, false
+		}
+	}
+	ok = isNode && isInstance && isGeneration && m.State != "" && (size == 0 || node < size) && name == InstanceName(m, max(size, sizeOfWidth(len(parts[0]))))
+	return m, ok
+}
+
+// sizeOfWidth returns the smallest size of a job whose node indices have so many digits.
+func sizeOfWidth(width int) int {
+	size := 1
+	for IndexWidth(size) < width {
+		size *= 10
+	}
+	return size
+}
+
+// parseLettered parses a number after a letter.
+func parseLettered(text, letter string) (int, bool) {
+	digits, is := strings.CutPrefix(text, letter)
+	number, ok := parseNumber(digits, 31)
+	return int(number), is && ok
+}
+
+// PlanName returns the name in ControlDir of the nth plan of the roles.
+func PlanName(n int) string { return fmt.Sprintf("%s.%04d", planPrefix, n) }
+
+// StartName returns the name in ControlDir by which the head starts a role.
+func StartName(role string) string { return startPrefix + "." + role }
+
+// EndName returns the name in ControlDir by which the head stops a level of roles, from 1.
+func EndName(level int) string { return endPrefix + "." + strconv.Itoa(level) }
+
+// LiveName returns the name in ControlDir of the nth list of ready instances.
+func LiveName(n int) string { return fmt.Sprintf("%s.%06d", livePrefix, n) }
+
+// StopInstanceName returns the name in ControlDir by which the head stops all generations of an
+// instance before the given one.
+func StopInstanceName(instance, generation int) string {
+	return fmt.Sprintf("%s.%04d.g%d.stop", instancePrefix, instance, generation)
+}
+
+// StartInstanceName returns the name in ControlDir by which the head starts a generation of an
+// instance.
+func StartInstanceName(instance, generation int) string {
+	return fmt.Sprintf("%s.%04d.g%d.start", instancePrefix, instance, generation)
+}
+
+// Instances returns the marks of instances in a listing of NodesDir. The caller must not change the
+// slice.
+func (l Listing) Instances() []InstanceMark { return l.instances }
+
+// NewestPlan returns the number of the newest plan in a listing of ControlDir, or -1 if there is
+// none.
+func (l Listing) NewestPlan() int { return l.newestNumber(planPrefix) }
+
+// NewestLive returns the number of the newest list of ready instances in a listing of ControlDir, or
+// -1 if there is none.
+func (l Listing) NewestLive() int { return l.newestNumber(livePrefix) }
+
+// newestNumber returns the highest number of the names in ControlDir with a prefix, or -1 if there
+// are none.
+func (l Listing) newestNumber(prefix string) int {
+	newest := -1
+	for _, name := range l.names {
+		if number, ok := parseNumbered(name, prefix); ok {
+			newest = max(newest, number)
+		}
+	}
+	return newest
+}
