@@ -144,3 +144,8 @@ const (
 	DefaultMaxBackoff    = 30 * time.Second
 	DefaultGrace         = 10 * time.Second
 )
+
+// ClaimsNodes reports whether the role gets nodes that no other role claims.
+func (p Placement) ClaimsNodes() bool {
+	return len(p.With) == 0 && (p.Nodes > 0 || p.Nodes == NodesRest)
+}

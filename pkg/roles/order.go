@@ -1,0 +1,131 @@
+package roles
+
+import "slices"
+
+// FindCycle returns the names of the roles of a circle of references, in their order, or nil if
+// there is none. next returns the roles to which a role refers.
+func FindCycle(defs []Definition, next func(Definition) []string) []string {
+	indexes := indexByName(defs)
+	const isOpen, isDone = 1, 2
+	states := make([]int, len(defs))
+	var path []string
+	var visit func(at int) []string
+	visit = func(at int) []string {
+		states[at] = isOpen
+		path = append(path, defs[at].Name)
+		for _, name := range next(defs[at]) {
+			other, exists := indexes[name]
+			switch {
+			case !exists || states[other] == isDone:
+			case states[other] == isOpen:
+				return slices.Clone(path[slices.Index(path, name):])
+			default:
+				if cycle := visit(other); cycle != nil {
+					return cycle
+				}
+			}
+		}
+		states[at] = isDone
+		path = path[:len(path)-1]
+		return nil
+	}
+	for at := range defs {
+		if states[at] == 0 {
+			if cycle := visit(at); cycle != nil {
+				return cycle
+			}
+		}
+	}
+	return nil
+}
+
+// indexByName returns the index of the first role of each name.
+func indexByName(defs []Definition) map[string]int {
+	indexes := make(map[string]int)
+	for at, def := range defs {
+		if _, exists := indexes[def.Name]; !exists {
+			indexes[def.Name] = at
+		}
+	}
+	return indexes
+}
+
+// StartLevels returns the names of the roles in the order in which they start: each role is in the
+// first level after those of all roles in its After. Names in After that no role has are ignored,
+// and so are the references that close a circle.
+func StartLevels(defs []Definition) [][]string {
+	indexes := indexByName(defs)
+	before := make([][]int, len(defs))
+	for at, def := range defs {
+		for _, name := range def.After {
+			if other, exists := indexes[name]; exists {
+				before[at] = append(before[at], other)
+			}
+		}
+	}
+	return groupByLevel(defs, levelsOf(before, func(int) int { return 1 }))
+}
+
+// EndLevels returns the names of the roles in the order in which they are stopped at an orderly
+// end: the primary ones, then each role after all roles that have it in their After.
+func EndLevels(defs []Definition) [][]string {
+	dependants := make([][]int, len(defs))
+	indexes := indexByName(defs)
+	for at, def := range defs {
+		for _, name := range def.After {
+			if other, exists := indexes[name]; exists {
+				dependants[other] = append(dependants[other], at)
+			}
+		}
+	}
+	// Primaries are stopped first, and take no level among the others.
+	levels := levelsOf(dependants, func(other int) int {
+		if defs[other].Primary {
+			return 0
+		}
+		return 1
+	})
+	for at, def := range defs {
+		levels[at]++
+		if def.Primary {
+			levels[at] = 0
+		}
+	}
+	return groupByLevel(defs, levels)
+}
+
+// levelsOf returns the level of each role: 0, or that of a role before it and its steps, whichever
+// of these is the highest.
+func levelsOf(before [][]int, steps func(other int) int) []int {
+	levels, visited := make([]int, len(before)), make([]bool, len(before))
+	var visit func(at int) int
+	visit = func(at int) int {
+		if !visited[at] {
+			visited[at] = true
+			for _, other := range before[at] {
+				levels[at] = max(levels[at], visit(other)+steps(other))
+			}
+		}
+		return levels[at]
+	}
+	for at := range before {
+		visit(at)
+	}
+	return levels
+}
+
+// groupByLevel returns the names of the roles of each level that has any, in their order.
+func groupByLevel(defs []Definition, levels []int) (grouped [][]string) {
+	for level := range len(defs) + 1 {
+		var names []string
+		for at, def := range defs {
+			if levels[at] == level {
+				names = append(names, def.Name)
+			}
+		}
+		if names != nil {
+			grouped = append(grouped, names)
+		}
+	}
+	return grouped
+}

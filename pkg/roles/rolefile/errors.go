@@ -1,0 +1,73 @@
+package rolefile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Error is a mistake in the roles of a file.
+type Error struct {
+	Line    int
+	Problem string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("cannot use line %d: %s", e.Line, e.Problem) }
+
+// Errors are the mistakes in the roles of a file, sorted by line.
+type Errors []*Error
+
+// maxErrors is the number of mistakes after which no others are recorded, and maxShownErrors the
+// number of those that a message lists.
+const (
+	maxErrors      = 100
+	maxShownErrors = 10
+)
+
+func (e Errors) Error() string {
+	return e.describe(func(wrong *Error) string { return wrong.Error() })
+}
+
+// InFile returns the text of the errors with the path of the file before each line number.
+func (e Errors) InFile(path string) string {
+	return e.describe(func(wrong *Error) string { return fmt.Sprintf("cannot use %s:%d: %s", path, wrong.Line, wrong.Problem) })
+}
+
+// describe returns a line for each error.
+func (e Errors) describe(text func(*Error) string) string {
+	var lines []string
+	for _, wrong := range e[:min(len(e), maxShownErrors)] {
+		lines = append(lines, text(wrong))
+	}
+	if more := len(e) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// errorList collects the mistakes of a file.
+type errorList struct{ found Errors }
+
+// refuse records a mistake at a node of the file.
+func (l *errorList) refuse(at *yaml.Node, format string, args ...any) {
+	l.refuseLine(at.Line, format, args...)
+}
+
+func (l *errorList) refuseLine(line int, format string, args ...any) {
+	wrong := &Error{Line: line, Problem: fmt.Sprintf(format, args...)}
+	if len(l.found) < maxErrors && !slices.ContainsFunc(l.found, func(e *Error) bool { return *e == *wrong }) {
+		l.found = append(l.found, wrong)
+	}
+}
+
+// err returns the mistakes as an error, or nil if there are none.
+func (l *errorList) err() error {
+	if len(l.found) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(l.found, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
+	return l.found
+}

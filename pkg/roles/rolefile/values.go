@@ -1,0 +1,200 @@
+package rolefile
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// maxNameLength is the length of the name of a role, a port or a step. It becomes a part of file
+// names and variables.
+const maxNameLength = 31
+
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+// isName reports whether a text can be the name of a role, a port or a step.
+func isName(text string) bool { return len(text) <= maxNameLength && namePattern.MatchString(text) }
+
+// nameRule describes the names that isName accepts.
+const nameRule = "give 1 to 31 lower-case letters, digits and hyphens, beginning with a letter"
+
+// maxDuration is the longest duration of a key: longer than any job.
+const maxDuration = 365 * 24 * time.Hour
+
+// show returns a value for a message, on one line and not too long.
+func show(node *yaml.Node) string {
+	switch node.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	text := []rune(node.Value)
+	if len(text) > 40 {
+		return strconv.Quote(string(text[:40])) + "…"
+	}
+	return strconv.Quote(node.Value)
+}
+
+// suggestNearest returns a clause with the known word that is nearest to an unknown one.
+func suggestNearest(word string, known []string) string {
+	if len(word) > 2*maxNameLength {
+		return ""
+	}
+	if best := textutil.NearestWord(word, known, min(len(word), max(3, len(word)/3))); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	return ""
+}
+
+// word returns one of the accepted words. It returns an empty string after it has refused another.
+func (l *errorList) word(what string, node *yaml.Node, accepted ...string) string {
+	if node.Kind == yaml.ScalarNode && slices.Contains(accepted, node.Value) {
+		return node.Value
+	}
+	l.refuse(node, "%s is %s: give %s", what, show(node), joinOr(accepted))
+	return ""
+}
+
+// number returns a whole number, or the number that a word stands for. It returns least after it
+// has refused another value.
+func (l *errorList) number(what string, node *yaml.Node, least, most int, words ...namedNumber) int {
+	accepted := []string{fmt.Sprintf("a whole number from %d to %d", least, most)}
+	if node.Kind == yaml.ScalarNode {
+		if n, err := strconv.Atoi(node.Value); err == nil && n >= least && n <= most {
+			return n
+		}
+		for _, w := range words {
+			if node.Value == w.word {
+				return w.number
+			}
+		}
+	}
+	for _, w := range words {
+		accepted = append(accepted, w.word)
+	}
+	l.refuse(node, "%s is %s: give %s", what, show(node), joinOr(accepted))
+	return least
+}
+
+// namedNumber is a word that stands for a number.
+type namedNumber struct {
+	word   string
+	number int
+}
+
+// joinOr returns "a, b or c".
+func joinOr(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// text returns a text that can be an argument or a variable of a process.
+func (l *errorList) text(what string, node *yaml.Node) string {
+	switch {
+	case node.Kind != yaml.ScalarNode:
+		l.refuse(node, "%s is %s: give a text", what, show(node))
+	case strings.ContainsRune(node.Value, 0):
+		l.refuse(node, "%s contains a NUL character: no program can get it", what)
+	default:
+		return node.Value
+	}
+	return ""
+}
+
+// filledText returns a text that is not empty.
+func (l *errorList) filledText(what string, node *yaml.Node) string {
+	text := l.text(what, node)
+	if node.Kind == yaml.ScalarNode && strings.TrimSpace(node.Value) == "" {
+		l.refuse(node, "%s is empty: give a text, or omit the key", what)
+	}
+	return text
+}
+
+// name returns the name of a role, a port or a step.
+func (l *errorList) name(what string, node *yaml.Node) string {
+	if node.Kind != yaml.ScalarNode || !isName(node.Value) {
+		l.refuse(node, "%s is %s: %s", what, show(node), nameRule)
+		return ""
+	}
+	return node.Value
+}
+
+// nameList returns the names in a list, or the single name, without those that appear again.
+func (l *errorList) nameList(what string, node *yaml.Node) []string {
+	items := []*yaml.Node{node}
+	if node.Kind == yaml.SequenceNode {
+		items = node.Content
+	}
+	names := make([]string, 0, len(items))
+	for _, item := range items {
+		if name := l.name(what, resolveAlias(item)); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// boolean returns true or false.
+func (l *errorList) boolean(what string, node *yaml.Node) bool {
+	return l.word(what, node, "true", "false") == "true"
+}
+
+// duration returns a duration with a unit, of at least the given one.
+func (l *errorList) duration(what string, node *yaml.Node, least time.Duration) time.Duration {
+	if node.Kind == yaml.ScalarNode {
+		if d, err := parseDuration(node.Value, least); err == nil {
+			return d
+		}
+	}
+	l.refuse(node, "%s is %s: give %s", what, show(node), durationRule(least))
+	return max(least, time.Second)
+}
+
+// durationRule describes the durations that parseDuration accepts.
+func durationRule(least time.Duration) string {
+	rule := "a number with a unit, such as 90s, 5m or 1h"
+	if least > 0 {
+		rule += ", of at least " + textutil.FlagDuration(least)
+	}
+	return rule
+}
+
+func parseDuration(text string, least time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, err
+	}
+	if d < least || d > maxDuration {
+		return 0, fmt.Errorf("%v is not from %v to %v", d, least, maxDuration)
+	}
+	return d, nil
+}
+
+// interval returns the ends of an interval of durations, such as 1s..30s, or the same duration
+// twice.
+func (l *errorList) interval(what string, node *yaml.Node, least time.Duration) (from, to time.Duration) {
+	if node.Kind == yaml.ScalarNode {
+		first, second, isInterval := strings.Cut(node.Value, "..")
+		if !isInterval {
+			second = first
+		}
+		from, err1 := parseDuration(first, least)
+		to, err2 := parseDuration(second, least)
+		if err1 == nil && err2 == nil && from <= to {
+			return from, to
+		}
+	}
+	l.refuse(node, "%s is %s: give the first and the longest pause, such as 1s..30s", what, show(node))
+	return least, least
+}

@@ -1,0 +1,22 @@
+package roles
+
+// Spares is the number of nodes of each group that no role claims until a node is lost.
+type Spares map[int]int
+
+// Split returns the places of the nodes that the roles get, and those of the spare ones: the last
+// of each group. A group that has no more nodes than spares has no node left for roles.
+func (s Spares) Split(nodes []NodeFacts) (used, spare []int) {
+	left := make(map[int]int)
+	for _, node := range nodes {
+		left[node.Group]++
+	}
+	for place, node := range nodes {
+		if left[node.Group] > s[node.Group] {
+			used = append(used, place)
+		} else {
+			spare = append(spare, place)
+		}
+		left[node.Group]--
+	}
+	return used, spare
+}
