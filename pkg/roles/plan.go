@@ -47,3 +47,61 @@ type Process struct {
 	// Ports has the first number of each port of the definition, in its order.
 	Ports []int
 }
+
+// FindRole returns the role with a name, or nil.
+func (p *Plan) FindRole(name string) *RolePlan {
+	for at := range p.Roles {
+		if p.Roles[at].Name == name {
+			return &p.Roles[at]
+		}
+	}
+	return nil
+}
+
+// FindInstance returns the instance with a number, and its role, or nil.
+func (p *Plan) FindInstance(number int) (*RolePlan, *Instance) {
+	for at := range p.Roles {
+		role := &p.Roles[at]
+		if len(role.Instances) == 0 || number < role.Instances[0].Number {
+			continue
+		}
+		if index := number - role.Instances[0].Number; index < len(role.Instances) {
+			return role, &role.Instances[index]
+		}
+	}
+	return nil, nil
+}
+
+// IdleNodes returns the places of the nodes on which no process runs.
+func (p *Plan) IdleNodes() (places []int) {
+	isUsed := make([]bool, len(p.Nodes))
+	for _, role := range p.Roles {
+		for _, place := range role.Nodes {
+			isUsed[place] = true
+		}
+	}
+	for place, used := range isUsed {
+		if !used {
+			places = append(places, place)
+		}
+	}
+	return places
+}
+
+// NextPort returns the first port of a node's block that follows all planned ones. Those up to
+// FirstPort+[BlockSize] are free for other purposes.
+func (p *Plan) NextPort(place int) int {
+	next := p.Nodes[place].FirstPort
+	for _, role := range p.Roles {
+		for _, instance := range role.Instances {
+			for _, process := range instance.Processes {
+				for at, request := range role.Program.Ports {
+					if process.Place == place && request.Number == 0 {
+						next = max(next, process.Ports[at]+max(1, request.Count))
+					}
+				}
+			}
+		}
+	}
+	return next
+}

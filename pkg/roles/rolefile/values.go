@@ -2,7 +2,6 @@ package rolefile
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,16 +10,17 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 )
 
 // maxNameLength is the length of the name of a role, a port or a step. It becomes a part of file
 // names and variables.
 const maxNameLength = 31
 
-var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+var namePattern = lazyregexp.CompileLazily(`^[a-z][a-z0-9-]*$`)
 
 // isName reports whether a text can be the name of a role, a port or a step.
-func isName(text string) bool { return len(text) <= maxNameLength && namePattern.MatchString(text) }
+func isName(text string) bool { return len(text) <= maxNameLength && namePattern().MatchString(text) }
 
 // nameRule describes the names that isName accepts.
 const nameRule = "give 1 to 31 lower-case letters, digits and hyphens, beginning with a letter"

@@ -1,0 +1,359 @@
+package roles
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// PlacementError means that the roles do not fit on the nodes.
+type PlacementError struct {
+	Role    string // empty if several roles together are the reason
+	Line    int    // of the role in its file; 0: unknown
+	Problem string
+}
+
+func (e *PlacementError) Error() string {
+	switch {
+	case e.Role == "":
+		return "cannot place the roles: " + e.Problem
+	case e.Line > 0:
+		return fmt.Sprintf("cannot place role %s (line %d): %s", e.Role, e.Line, e.Problem)
+	default:
+		return fmt.Sprintf("cannot place role %s: %s", e.Role, e.Problem)
+	}
+}
+
+// refuse returns an error about one role.
+func (d *Definition) refuse(format string, args ...any) error {
+	return &PlacementError{Role: d.Name, Line: d.Line, Problem: fmt.Sprintf(format, args...)}
+}
+
+// refuseAll returns an error about several roles.
+func refuseAll(format string, args ...any) error {
+	return &PlacementError{Problem: fmt.Sprintf(format, args...)}
+}
+
+// maxProcesses is the number of processes of all roles that a node can have.
+const maxProcesses = 4096
+
+// planner makes one plan.
+type planner struct {
+	*Plan
+	indexes map[string]int // of the roles, by name
+	claimed []bool         // of the places
+	// processes has those of each place, in the order of roles and instances.
+	processes [][]placedProcess
+}
+
+// placedProcess is a process with its role.
+type placedProcess struct {
+	*Definition
+	*Process
+}
+
+// MakePlan places the roles on the nodes of the team. The result depends on nothing else, so that
+// all nodes make the same plan. Its error is a [*PlacementError] with the numbers that do not fit.
+func MakePlan(defs []Definition, nodes []NodeFacts) (*Plan, error) {
+	p := &planner{
+		Plan:    &Plan{Nodes: nodes, Roles: make([]RolePlan, len(defs))},
+		indexes: indexByName(defs), claimed: make([]bool, len(nodes)), processes: make([][]placedProcess, len(nodes)),
+	}
+	for at := range defs {
+		p.Roles[at].Definition = &defs[at]
+	}
+	for _, step := range []func() error{p.checkDefinitions, p.claimNodes, p.shareNodes, p.makeInstances, p.checkQuorums, p.assignGPUs, p.assignPorts} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return p.Plan, nil
+}
+
+// checkDefinitions refuses definitions that refer to roles that do not exist, or to each other.
+func (p *planner) checkDefinitions() error {
+	var defs []Definition
+	for at, role := range p.Roles {
+		if p.indexes[role.Name] != at {
+			return role.refuse("another role has the same name")
+		}
+		for _, other := range role.Placement.With {
+			if _, exists := p.indexes[other]; !exists {
+				return role.refuse("it is with %s, and there is no such role", other)
+			}
+		}
+		defs = append(defs, *role.Definition)
+	}
+	if cycle := FindCycle(defs, func(d Definition) []string { return d.Placement.With }); cycle != nil {
+		return p.Roles[p.indexes[cycle[0]]].refuse("with is a circle: %s", strings.Join(append(cycle, cycle[0]), " → "))
+	}
+	return nil
+}
+
+// claimNodes gives nodes to the roles that claim them, in the order of the list.
+func (p *planner) claimNodes() error {
+	for at := range p.Roles {
+		role := &p.Roles[at]
+		if !role.Placement.ClaimsNodes() {
+			continue
+		}
+		count := role.Placement.Nodes
+		if count == NodesRest {
+			count = p.countUnclaimed(role.Placement.Group) - p.sumClaims(at+1, role.Placement.Group)
+		}
+		if err := p.checkClaims(role.Placement.Group); err != nil {
+			return err
+		}
+		places, err := p.chooseNodes(role.Definition, count)
+		if err != nil {
+			return err
+		}
+		for _, place := range places {
+			p.claimed[place] = true
+		}
+		slices.Sort(places)
+		role.Nodes = places
+	}
+	return nil
+}
+
+// countUnclaimed returns the number of nodes of a group that no role has.
+func (p *planner) countUnclaimed(group int) (count int) {
+	for place, node := range p.Nodes {
+		if node.Group == group && !p.claimed[place] {
+			count++
+		}
+	}
+	return count
+}
+
+// sumClaims returns the number of nodes that the roles from the given one on claim by number.
+func (p *planner) sumClaims(from, group int) (sum int) {
+	for _, role := range p.Roles[from:] {
+		if role.Placement.ClaimsNodes() && role.Placement.Group == group {
+			sum += max(0, role.Placement.Nodes)
+		}
+	}
+	return sum
+}
+
+// checkClaims refuses roles that together claim more nodes than a group has.
+func (p *planner) checkClaims(group int) error {
+	total, sum := 0, 0
+	for _, node := range p.Nodes {
+		if node.Group == group {
+			total++
+		}
+	}
+	var parts []string
+	for _, role := range p.Roles {
+		place := role.Placement
+		if !place.ClaimsNodes() || place.Group != group {
+			continue
+		}
+		need := fmt.Sprintf("%s %d", role.Name, place.Nodes)
+		switch {
+		case place.Nodes == NodesRest:
+			sum++
+			need = role.Name + " the rest, at least 1"
+		case len(parts) == 0:
+			need = fmt.Sprintf("%s needs %s", role.Name, countNodes(place.Nodes))
+			sum += place.Nodes
+		default:
+			sum += place.Nodes
+		}
+		if len(parts) == 0 && place.Nodes == NodesRest {
+			need = role.Name + " needs the rest, at least 1 node"
+		}
+		parts = append(parts, need)
+	}
+	if sum <= total {
+		return nil
+	}
+	return refuseAll("%s: %d of %d%s", strings.Join(parts, ", "), sum, total, p.nameGroup(group))
+}
+
+// nameGroup returns a clause that names a group, unless there is only one.
+func (p *planner) nameGroup(group int) string {
+	for _, node := range p.Nodes {
+		if node.Group != 0 || group != 0 {
+			return fmt.Sprintf(" in group %d", group)
+		}
+	}
+	return ""
+}
+
+// countNodes returns a number of nodes in words.
+func countNodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}
+
+// chooseNodes returns the nodes that a role claims: the first ones that are free, or the first
+// whole segments. Nodes whose NVLink domain is unknown count as one domain.
+func (p *planner) chooseNodes(def *Definition, count int) (places []int, err error) {
+	segment := max(1, def.Placement.Segment)
+	var domains []string
+	free := make(map[string][]int)
+	for place, node := range p.Nodes {
+		if node.Group != def.Placement.Group || p.claimed[place] {
+			continue
+		}
+		domain := node.Domain
+		if segment == 1 {
+			domain = ""
+		}
+		if free[domain] == nil {
+			domains = append(domains, domain)
+		}
+		free[domain] = append(free[domain], place)
+	}
+	for _, domain := range domains {
+		take := min(len(free[domain]), count-len(places))
+		places = append(places, free[domain][:take-take%segment]...)
+	}
+	switch isRest := def.Placement.Nodes == NodesRest; {
+	case isRest && len(places) > 0 || len(places) == count:
+		return places, nil
+	default:
+		var parts []string
+		for _, domain := range domains {
+			parts = append(parts, fmt.Sprintf("domain %q has %d free", domain, len(free[domain])))
+		}
+		need := countNodes(count)
+		if isRest {
+			need = "at least " + countNodes(segment)
+		}
+		return nil, def.refuse("it needs %s in segments of %d within NVLink domains, and %s: %d", need, segment, strings.Join(parts, ", "), len(places))
+	}
+}
+
+// shareNodes determines the nodes of the roles that claim none. A role can be with one that follows
+// it, or that is itself with another.
+func (p *planner) shareNodes() error {
+	var resolve func(at int) error
+	resolve = func(at int) (err error) {
+		role := &p.Roles[at]
+		place := role.Placement
+		if place.ClaimsNodes() || role.Nodes != nil {
+			return nil
+		}
+		for _, name := range place.With {
+			other := p.indexes[name]
+			if err := resolve(other); err != nil {
+				return err
+			}
+			role.Nodes = append(role.Nodes, p.Roles[other].Nodes...)
+		}
+		slices.Sort(role.Nodes)
+		role.Nodes = slices.Compact(role.Nodes)
+		switch {
+		case len(place.With) > 0 && place.Nodes > len(role.Nodes):
+			return role.refuse("it needs %s of %s, which has %d", countNodes(place.Nodes), strings.Join(place.With, " and "), len(role.Nodes))
+		case len(place.With) > 0 && place.Nodes > 0:
+			role.Nodes = role.Nodes[:place.Nodes]
+		case len(place.With) > 0:
+		case place.Nodes == NodesHead:
+			role.Nodes = []int{0}[:min(1, len(p.Nodes))]
+		default:
+			for place, node := range p.Nodes {
+				if node.Group == role.Placement.Group {
+					role.Nodes = append(role.Nodes, place)
+				}
+			}
+		}
+		if len(role.Nodes) == 0 {
+			return role.refuse("there are no nodes%s", p.nameGroup(place.Group))
+		}
+		return nil
+	}
+	for at := range p.Roles {
+		if err := resolve(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeInstances divides the nodes of each role among its instances.
+func (p *planner) makeInstances() error {
+	number := 0
+	counts := make([]int, len(p.Nodes))
+	for at := range p.Roles {
+		role := &p.Roles[at]
+		span := max(1, role.Placement.NodesPerInstance)
+		if role.Placement.NodesPerInstance == NodesAll {
+			span = len(role.Nodes)
+		}
+		if len(role.Nodes)%span != 0 {
+			return role.refuse("its %s cannot be divided into instances of %s", countNodes(len(role.Nodes)), countNodes(span))
+		}
+		for nodes := range slices.Chunk(role.Nodes, span) {
+			perNode, err := p.countOn(role.Definition, nodes[0], "per-node", role.Placement.InstancesPerNode)
+			if err != nil {
+				return err
+			}
+			for range perNode {
+				instance := Instance{Number: number, Index: len(role.Instances)}
+				if instance.Processes, err = p.makeProcesses(role.Definition, nodes, counts); err != nil {
+					return err
+				}
+				role.Instances = append(role.Instances, instance)
+				number++
+			}
+		}
+	}
+	for at := range p.Roles {
+		role := &p.Roles[at]
+		for _, instance := range role.Instances {
+			for i := range instance.Processes {
+				process := &instance.Processes[i]
+				p.processes[process.Place] = append(p.processes[process.Place], placedProcess{role.Definition, process})
+			}
+		}
+	}
+	return nil
+}
+
+// makeProcesses returns the processes of an instance on its nodes, and adds them to the number of
+// those of each place.
+func (p *planner) makeProcesses(def *Definition, nodes, counts []int) (processes []Process, err error) {
+	for _, place := range nodes {
+		perNode, err := p.countOn(def, place, "ranks-per-node", def.Placement.RanksPerNode)
+		if err != nil {
+			return nil, err
+		}
+		if counts[place] += perNode; counts[place] > maxProcesses {
+			return nil, def.refuse("node %s would have more than %d processes", p.Nodes[place].Host, maxProcesses)
+		}
+		for local := range perNode {
+			processes = append(processes, Process{Rank: len(processes), Place: place, Local: local})
+		}
+	}
+	return processes, nil
+}
+
+// countOn returns how many instances or processes a node gets.
+func (p *planner) countOn(def *Definition, place int, key string, count int) (int, error) {
+	if count != PerGPU {
+		return max(1, count), nil
+	}
+	node := p.Nodes[place]
+	if node.GPUs <= 0 {
+		return 0, def.refuse("%s is gpu, and node %s has no GPUs", key, node.Host)
+	}
+	return node.GPUs, nil
+}
+
+// checkQuorums refuses roles that require more instances than they have.
+func (p *planner) checkQuorums() error {
+	for _, role := range p.Roles {
+		count := len(role.Instances)
+		if most := max(role.Required.Start.Of(count), role.Required.Run.Of(count)); most > count {
+			return role.refuse("it requires %d instances, and has %d on %s", most, count, countNodes(len(role.Nodes)))
+		}
+	}
+	return nil
+}

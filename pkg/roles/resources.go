@@ -1,0 +1,222 @@
+package roles
+
+import (
+	"fmt"
+	"strings"
+)
+
+// assignGPUs gives each process its GPUs.
+func (p *planner) assignGPUs() error {
+	for place := range p.processes {
+		if err := p.assignGPUsOf(place); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assignGPUsOf gives the processes of a node their GPUs: first those that need a number of them,
+// then those that divide what is left.
+func (p *planner) assignGPUsOf(place int) error {
+	node, processes := p.Nodes[place], p.processes[place]
+	needed, sharers := 0, 0
+	for _, process := range processes {
+		switch need := process.Placement.GPUs; {
+		case need == GPUsDivided:
+			sharers++
+		case need > 0:
+			needed += need
+		}
+	}
+	left := node.GPUs - needed
+	switch {
+	case left < 0:
+		return refuseAll("node %s has %s: %s: %d of %d", node.Host, countGPUs(node.GPUs), describeNeeds(processes), needed, node.GPUs)
+	case sharers > 0 && left%sharers != 0 || left == 0 && hasProcessPerGPU(processes):
+		rest := "these"
+		if needed > 0 {
+			rest = fmt.Sprintf("%s: the %d that are left", describeNeeds(processes), left)
+		}
+		return refuseAll("node %s has %s: %s cannot be divided among %d processes (%s): give gpus to each of these roles, 0 for none",
+			node.Host, countGPUs(node.GPUs), rest, sharers, describeSharers(processes))
+	}
+	next := 0
+	take := func(count int) []int {
+		taken := make([]int, count)
+		for i := range taken {
+			taken[i] = next
+			next++
+		}
+		return taken
+	}
+	for _, process := range processes {
+		if need := process.Placement.GPUs; need >= 0 {
+			process.GPUs = take(need)
+		}
+	}
+	for _, process := range processes {
+		if process.Placement.GPUs == GPUsDivided {
+			process.GPUs = take(left / sharers)
+		}
+	}
+	return nil
+}
+
+// hasProcessPerGPU reports whether a role has a process for each GPU of the node and divides what
+// others have left.
+func hasProcessPerGPU(processes []placedProcess) bool {
+	for _, process := range processes {
+		place := process.Placement
+		if place.GPUs == GPUsDivided && (place.InstancesPerNode == PerGPU || place.RanksPerNode == PerGPU) {
+			return true
+		}
+	}
+	return false
+}
+
+// countGPUs returns a number of GPUs in words.
+func countGPUs(n int) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return fmt.Sprintf("%d GPUs", n)
+}
+
+// describeNeeds lists how many GPUs the roles need on a node: "prefill needs 3 x 2, decode 1 x 2".
+func describeNeeds(processes []placedProcess) string {
+	return describeRoles(processes, func(def *Definition, count, position int) string {
+		switch {
+		case def.Placement.GPUs <= 0:
+			return ""
+		case position == 0:
+			return fmt.Sprintf("%s needs %d x %d", def.Name, count, def.Placement.GPUs)
+		default:
+			return fmt.Sprintf("%s %d x %d", def.Name, count, def.Placement.GPUs)
+		}
+	})
+}
+
+// describeSharers lists how many processes of each role divide the GPUs that are left.
+func describeSharers(processes []placedProcess) string {
+	return describeRoles(processes, func(def *Definition, count, _ int) string {
+		if def.Placement.GPUs != GPUsDivided {
+			return ""
+		}
+		return fmt.Sprintf("%s %d", def.Name, count)
+	})
+}
+
+// describeRoles joins the texts of the roles of a node, each with the number of its processes. An
+// empty text is omitted.
+func describeRoles(processes []placedProcess, text func(def *Definition, count, position int) string) string {
+	counts := make(map[*Definition]int)
+	var order []*Definition
+	for _, process := range processes {
+		if counts[process.Definition] == 0 {
+			order = append(order, process.Definition)
+		}
+		counts[process.Definition]++
+	}
+	var parts []string
+	for _, def := range order {
+		if part := text(def, counts[def], len(parts)); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// assignPorts gives each process its ports.
+func (p *planner) assignPorts() error {
+	for place := range p.processes {
+		if err := p.assignPortsOf(place); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assignPortsOf gives the processes of a node their ports. Those that the file does not fix are the
+// first ones of the node's block that no process has.
+func (p *planner) assignPortsOf(place int) error {
+	node, processes := p.Nodes[place], p.processes[place]
+	fixed, err := fixedPorts(node, processes)
+	if err != nil {
+		return err
+	}
+	next := node.FirstPort
+	for _, process := range processes {
+		for _, request := range process.Program.Ports {
+			count := max(1, request.Count)
+			first := request.Number
+			if first == 0 {
+				first = firstFree(next, count, fixed)
+				next = first + count
+			}
+			process.Ports = append(process.Ports, first)
+		}
+	}
+	switch {
+	case next == node.FirstPort:
+		return nil
+	case node.FirstPort <= 0:
+		return refuseAll("node %s has offered no ports", node.Host)
+	case next > node.FirstPort+BlockSize:
+		return refuseAll("node %s has %d free ports for its processes: %s: %d of %d", node.Host, BlockSize, describePorts(processes), next-node.FirstPort, BlockSize)
+	default:
+		return nil
+	}
+}
+
+// firstFree returns the first port from which on a number of ports are not fixed.
+func firstFree(from, count int, fixed map[int]*Definition) int {
+	for port := from; port < from+count; port++ {
+		if fixed[port] != nil {
+			from = port + 1
+		}
+	}
+	return from
+}
+
+// fixedPorts returns the roles that have fixed ports on a node, by port, and refuses a port that
+// two processes have.
+func fixedPorts(node NodeFacts, processes []placedProcess) (map[int]*Definition, error) {
+	fixed := make(map[int]*Definition)
+	for _, process := range processes {
+		for _, request := range process.Program.Ports {
+			if request.Number == 0 {
+				continue
+			}
+			for port := request.Number; port < request.Number+max(1, request.Count); port++ {
+				switch other := fixed[port]; {
+				case other == process.Definition:
+					return nil, other.refuse("port %s is %d for more than one process on node %s: give auto", request.Name, port, node.Host)
+				case other != nil:
+					return nil, refuseAll("port %d is that of %s and of %s on node %s: give auto to one of them", port, other.Name, process.Name, node.Host)
+				}
+				fixed[port] = process.Definition
+			}
+		}
+	}
+	return fixed, nil
+}
+
+// describePorts lists how many ports of a node's block the roles need.
+func describePorts(processes []placedProcess) string {
+	return describeRoles(processes, func(def *Definition, count, position int) string {
+		ports := 0
+		for _, request := range def.Program.Ports {
+			if request.Number == 0 {
+				ports += max(1, request.Count)
+			}
+		}
+		switch {
+		case ports == 0:
+			return ""
+		case position == 0:
+			return fmt.Sprintf("%s needs %d x %d", def.Name, count, ports)
+		default:
+			return fmt.Sprintf("%s %d x %d", def.Name, count, ports)
+		}
+	})
+}

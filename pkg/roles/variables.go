@@ -1,0 +1,136 @@
+package roles
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+)
+
+// maxListLength is the length of a variable above which it is left out: a process cannot start with
+// one of 128 KiB.
+const maxListLength = 64 << 10
+
+// VariableName returns a name of a role or port as it appears in the names of variables.
+func VariableName(name string) string {
+	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// Endpoint is an address at which an instance of a role serves.
+type Endpoint struct {
+	Host, Address string
+	Port          int // 0: the role has no ports
+	Instance      int // index of the instance in its role
+}
+
+// HostPort returns the endpoint in the form host:port, and without a port only the address.
+func (e Endpoint) HostPort() string {
+	if e.Port == 0 {
+		return e.Address
+	}
+	return net.JoinHostPort(e.Address, strconv.Itoa(e.Port))
+}
+
+// Endpoints returns the planned endpoints of a role, sorted by instance: those of the processes of
+// rank 0, or of all processes if the role says so.
+func (p *Plan) Endpoints(role *RolePlan) (endpoints []Endpoint) {
+	for _, instance := range role.Instances {
+		for at, process := range instance.Processes {
+			if at > 0 && !role.Program.AllEndpoints {
+				break
+			}
+			endpoint := Endpoint{Host: p.Nodes[process.Place].Host, Address: p.addressOf(process.Place), Instance: instance.Index}
+			if len(process.Ports) > 0 {
+				endpoint.Port = process.Ports[0]
+			}
+			endpoints = append(endpoints, endpoint)
+		}
+	}
+	return endpoints
+}
+
+// addressOf returns the address of a node, or its name if the address is unknown.
+func (p *Plan) addressOf(place int) string {
+	return cmp.Or(p.Nodes[place].Address, p.Nodes[place].Host)
+}
+
+// Variables returns the variables that describe the plan to a process of an instance. Those that
+// depend on the state of the run, such as its generation, its keys and the endpoints that are ready,
+// are not among them. It returns nil if there is no such process.
+func (p *Plan) Variables(roleName string, instance, process int) map[string]string {
+	role := p.FindRole(roleName)
+	if role == nil || instance < 0 || instance >= len(role.Instances) || process < 0 || process >= len(role.Instances[instance].Processes) {
+		return nil
+	}
+	own, leader := role.Instances[instance].Processes[process], role.Instances[instance].Processes[0]
+	vars := map[string]string{
+		"BRINGUPD_ROLE":             role.Name,
+		"BRINGUPD_ROLE_INDEX":       strconv.Itoa(instance),
+		"BRINGUPD_ROLE_COUNT":       strconv.Itoa(len(role.Instances)),
+		"BRINGUPD_INSTANCE_RANK":    strconv.Itoa(own.Rank),
+		"BRINGUPD_INSTANCE_SIZE":    strconv.Itoa(len(role.Instances[instance].Processes)),
+		"BRINGUPD_INSTANCE_ADDRESS": p.addressOf(leader.Place),
+	}
+	role.addPorts(vars, "BRINGUPD_PORT", own)
+	role.addPorts(vars, "BRINGUPD_INSTANCE_PORT", leader)
+	maps.Copy(vars, p.ListVariables())
+	return vars
+}
+
+// addPorts adds the ports of a process: the first one also under the name alone.
+func (r *RolePlan) addPorts(vars map[string]string, name string, process Process) {
+	for at, port := range process.Ports {
+		if at == 0 {
+			vars[name] = strconv.Itoa(port)
+		}
+		vars[name+"_"+VariableName(r.Program.Ports[at].Name)] = strconv.Itoa(port)
+	}
+}
+
+// ListVariables returns the variables that are the same for all processes: the planned hosts and
+// endpoints of each role. A list above 64 KiB is left out.
+func (p *Plan) ListVariables() map[string]string {
+	vars := make(map[string]string)
+	for at := range p.Roles {
+		var hosts, endpoints []string
+		for _, endpoint := range p.Endpoints(&p.Roles[at]) {
+			hosts = append(hosts, endpoint.Host)
+			endpoints = append(endpoints, endpoint.HostPort())
+		}
+		prefix := "BRINGUPD_ROLE_" + VariableName(p.Roles[at].Name)
+		for suffix, list := range map[string][]string{"_HOSTS": hosts, "_ENDPOINTS": endpoints} {
+			if text := strings.Join(list, ","); len(text) <= maxListLength {
+				vars[prefix+suffix] = text
+			}
+		}
+	}
+	return vars
+}
+
+// variablePattern matches what ExpandProbe replaces.
+var variablePattern = lazyregexp.CompileLazily(`\$\{BRINGUPD_[A-Z0-9_]*\}|\$BRINGUPD_[A-Z0-9_]*`)
+
+// ExpandProbe replaces the variables of bringupd in a text, in the form $BRINGUPD_PORT or
+// ${BRINGUPD_PORT}, by their values, and nothing else. It refuses a variable that has no value.
+func ExpandProbe(text string, vars map[string]string) (string, error) {
+	var unknown []string
+	expanded := variablePattern().ReplaceAllStringFunc(text, func(reference string) string {
+		name := strings.Trim(reference, "${}")
+		value, known := vars[name]
+		if !known && !slices.Contains(unknown, reference) {
+			unknown = append(unknown, reference)
+		}
+		return value
+	})
+	if len(unknown) == 0 {
+		return expanded, nil
+	}
+	known := slices.Sorted(maps.Keys(vars))
+	known = slices.DeleteFunc(known, func(name string) bool { return !strings.HasPrefix(name, "BRINGUPD_") })
+	return "", fmt.Errorf("cannot replace %s in %q: the variables are %s", strings.Join(unknown, " and "), text, strings.Join(known, ", "))
+}
