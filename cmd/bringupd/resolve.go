@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
@@ -21,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
@@ -110,6 +113,19 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 
 // localTempDir returns the local directory for temporary files.
 func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
+
+// fileBlocks returns the keys of the configuration file that define the roles.
+func (o *options) fileBlocks() []setting.Block {
+	return []setting.Block{{Key: rolefile.RolesKey, Read: func(path string, value *yaml.Node) error {
+		defs, err := rolefile.Parse(value)
+		if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
+			return usageErrorf("%s", wrong.InFile(path))
+		}
+		text, failed := yaml.Marshal(value)
+		o.cfg.Roles = config.NewRoleSet(defs, text)
+		return cmp.Or(err, failed)
+	}}}
+}
 
 // validateSettings returns an error for settings that contradict each other.
 func (o *options) validateSettings(all setting.List) error {

@@ -20,9 +20,7 @@ type Config struct {
 	Identity launcher.Identity `digest:"-"`
 	LogDir   string            `digest:"-"` // absolute; other nodes may mount it elsewhere
 	Program  string            `digest:"-"` // version of this bringupd
-	Driver   []string
-	// World configures the ranks, if the driver is run as the ranks of a world.
-	World RankOptions
+	Workload
 	// Team is the number of nodes that the driver gets. The zero value means all.
 	Team      membership.NodeRange
 	Framework framework.Framework
@@ -35,6 +33,14 @@ type Config struct {
 	After       PostRun
 	Process     `digest:"-"`
 	Output      `digest:"-"`
+}
+
+// Workload is what the job runs: a driver, the ranks of a world, or roles.
+type Workload struct {
+	Driver []string
+	// World configures the ranks, if the driver is run as the ranks of a world.
+	World RankOptions
+	Roles RoleSet
 }
 
 // Process is what a daemon has by its place and its start.
@@ -123,6 +129,9 @@ func (c *Config) Validate() error {
 	}
 	if size := c.Team.ForSize(c.Identity.Size).Min; c.Sandbox.Require.ExceedsSize(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
+	}
+	if err := c.validateRoles(); err != nil {
+		return err
 	}
 	if err := c.World.validateRanks(c.Driver); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 func TestDigest(t *testing.T) {
 	base := func() Config {
 		return Config{
-			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{HeadCommand: "x"},
+			Identity: testIdentity(0, 2), LogDir: "/logs", Workload: Workload{Driver: []string{"a", "b"}}, Framework: framework.None{HeadCommand: "x"},
 			Setup: "setup", Sandbox: Sandbox{Command: "sandbox", Require: require(t, "all")}, Times: DefaultTimeouts(),
 			CheckPolicy: check.DefaultConfig(),
 		}

@@ -42,7 +42,7 @@ func childDaemon(text string) int {
 	_ = os.Unsetenv(childVariable)
 	return Run(context.Background(), deps.Config{Config: config.Config{
 		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, Program: "test",
-		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
+		Workload: config.Workload{Driver: t.Driver}, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
 		Output:  config.Output{Streams: config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
 		Process: config.Process{TempDir: t.TempDir, Environ: os.Environ()},
 	}, Set: deps.Set{

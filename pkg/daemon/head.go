@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -35,9 +36,10 @@ type head struct {
 
 	timeToGate   time.Duration // time from the start of the head to the open gate; 0 before
 	endpoint     framework.Endpoint
-	driver       process.Handle // nil before it runs
-	world        *world.Head    // nil if there are no ranks
-	sandboxStart sync.WaitGroup // the head's own sandbox while it starts
+	driver       process.Handle  // nil before it runs
+	world        *world.Head     // nil if there are no ranks
+	roleHead     *instances.Head // nil if there are no roles
+	sandboxStart sync.WaitGroup  // the head's own sandbox while it starts
 }
 
 // bringUpProgress is the progress of the head's own part of the bring-up.

@@ -30,6 +30,9 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if end.Requested && h.world == nil {
 		end = h.stopDriver(end)
 	}
+	if h.roleHead != nil && (end.Orderly || end.Requested) {
+		h.roleHead.StopInOrder(h.DriverGraceCtx)
+	}
 	h.publishEnd(end)
 	if end.Requested && h.world != nil { // all nodes have been notified, and end their ranks
 		h.stopRanks(end)

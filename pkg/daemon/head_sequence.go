@@ -272,6 +272,9 @@ func (h *head) bringUp(ctx context.Context) error {
 	if err := h.checkRankResources(); err != nil {
 		return err
 	}
+	if err := h.offerResources(); err != nil {
+		return err
+	}
 	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
 	h.sandboxStart.Go(func() {
 		if err := h.serveSandbox(h.RunCtx); err != nil {
@@ -307,6 +310,7 @@ func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error
 	})
 	parts.Go(func() error { return h.awaitChecks(own) })
 	parts.Go(func() error { return h.awaitSandboxes(own) })
+	parts.Go(func() error { return h.bringUpRoles(own) })
 	return parts.Wait()
 }
 
@@ -461,6 +465,9 @@ func (h *head) openGate() error {
 // run is stopped. Its error is an orderly *lifecycle.Outcome if the driver has ended by itself,
 // whatever its exit code, and otherwise the cause of the end of the run.
 func (h *head) runDriver(ctx context.Context) error {
+	if h.roleHead != nil {
+		return h.runPrimaries(ctx)
+	}
 	if len(h.cfg.Driver) == 0 {
 		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))
 		<-ctx.Done()

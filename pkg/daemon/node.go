@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/prepare"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
@@ -39,6 +40,7 @@ type node struct {
 	placement  membership.Placement
 	nodeMonitors
 	localWorld
+	roles *instances.Node // nil before the roles of this node start
 
 	commands    *exec.Node                  // commands from outside; nil without a run directory
 	remote      *rsh.Node                   // commands of an mpirun; nil without a run directory
@@ -123,6 +125,11 @@ func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
 // stopChildren ends all children concurrently, and returns the names of those that could not be
 // ended.
 func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
+	if n.roles != nil {
+		ctx, cancel := context.WithTimeoutCause(n.GraceCtx, n.roles.LongestGrace()+n.cfg.Times.StopGrace, errDeadline)
+		n.roles.StopAll(ctx)
+		cancel()
+	}
 	if n.cfg.World.IsRequested() {
 		n.stopRanks(end)
 		n.drainRankOutput()

@@ -150,12 +150,16 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.checkRankResources(); err != nil {
 		return err
 	}
+	if err := w.offerResources(); err != nil {
+		return err
+	}
 	if w.cfg.HasSpares() {
 		return w.followTeam(ctx)
 	}
 	// Bring up the sandbox and the worker service concurrently.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return w.serveSandbox(ctx) })
+	parts.Go(func() error { return w.runLocalRoles(ctx) })
 	parts.Go(func() error {
 		if !w.cfg.Framework.HasServices() {
 			return nil

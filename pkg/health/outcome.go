@@ -38,6 +38,9 @@ const (
 	// requested the end of the job. The job has their exit code.
 	RankFailed  Kind = "rank"
 	RankAborted Kind = "rank-aborted"
+	// PrimaryFailed is a process of a primary role that has not ended with 0. The job has its exit
+	// code.
+	PrimaryFailed Kind = "primary"
 
 	// The losses of a peer with evidence besides its silence: its kernel has closed its connection, or
 	// does not answer any more, or answers although the daemon does not; or the other nodes cannot
@@ -87,6 +90,9 @@ const DriverOutcomeName = "driver"
 // code is the rank's: see OutcomeOfCause.
 var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueUserDecides}
 
+// primaryOutcome is the outcome if a primary role has failed. The exit code is that of its process.
+var primaryOutcome = Outcome{0, DriverOutcomeName, "a primary role failed (128+n where signal n ended it)", RequeueUserDecides}
+
 func isRankKind(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
 // exitCodeTable is the only map from kinds to exit codes. Codes from 64 to 77 are those of BSD's
@@ -113,8 +119,11 @@ var exitCodeTable = []struct {
 // OutcomeOfKind returns the outcome of a failure of this kind. An unknown kind is an internal
 // error.
 func OutcomeOfKind(kind Kind) Outcome {
-	if isRankKind(kind) {
+	switch {
+	case isRankKind(kind):
 		return RankOutcome
+	case kind == PrimaryFailed:
+		return primaryOutcome
 	}
 	for _, row := range exitCodeTable {
 		if slices.Contains(row.kinds, kind) {
@@ -127,7 +136,7 @@ func OutcomeOfKind(kind Kind) Outcome {
 // OutcomeOfCause returns the outcome of a job with this cause.
 func OutcomeOfCause(cause record.Failure) Outcome {
 	outcome := OutcomeOfKind(cause.Kind)
-	if outcome == RankOutcome {
+	if outcome == RankOutcome || outcome == primaryOutcome {
 		outcome.Code = rankExitCode(cause)
 	}
 	return outcome
@@ -144,7 +153,7 @@ func OutcomeTable() []Outcome {
 
 // AllKinds returns all kinds with an outcome.
 func AllKinds() []Kind {
-	kinds := []Kind{RankFailed, RankAborted}
+	kinds := []Kind{RankFailed, RankAborted, PrimaryFailed}
 	for _, row := range exitCodeTable {
 		kinds = append(kinds, row.kinds...)
 	}

@@ -83,13 +83,15 @@ type Children struct {
 	prestarted     *prestartedProcess // started in advance and not in use yet; guarded by mu
 	// children that are killed without a grace period, by name; guarded by mu
 	expendable map[string]bool
+	// names of log files, by the name of the child, that do not follow from it; guarded by mu
+	logNames map[string]string
 	// logs that services write themselves, by the name of the copy; guarded by mu
 	serviceLogs map[string]*serviceLogs
 }
 
 // NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Contexts) *Children {
-	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), serviceLogs: make(map[string]*serviceLogs)}
+	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), logNames: make(map[string]string), serviceLogs: make(map[string]*serviceLogs)}
 }
 
 // OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job
@@ -108,6 +110,12 @@ func (c *Children) EndAll(ctx context.Context) error { return c.cfg.Starter.EndA
 // LogName returns the name of a child's log file. The head's service, the driver and each rank
 // exist once per job, all other children once per node.
 func (c *Children) LogName(child string) string {
+	c.mu.Lock()
+	name := c.logNames[child]
+	c.mu.Unlock()
+	if name != "" {
+		return name
+	}
 	if number, is := strings.CutPrefix(child, rankPrefix); is {
 		node, _ := strconv.Atoi(number) // Rank has formatted the number
 		return signal.LogName(signal.RankLogPrefix, node, 0)
@@ -117,6 +125,14 @@ func (c *Children) LogName(child string) string {
 		return child + ".log"
 	}
 	return signal.LogName(child, c.nodeIndex, c.size)
+}
+
+// SetLogName sets the name of the log file of a child, in place of the one that follows from its
+// name.
+func (c *Children) SetLogName(child, file string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logNames[child] = file
 }
 
 // Start starts a child that logs into the run directory. [Children.StopSelected] ends it. The

@@ -56,7 +56,7 @@ func (c *Children) startDescribed(ctx context.Context, describe func() (*framewo
 			return err
 		}
 		service = c.withBoundedCalls(service)
-		child, f := c.attemptStart(ctx, service, kind, within)
+		child, f := c.attemptStart(ctx, service, kind, within, func() (process.Handle, error) { return c.startProcess(ctx, service) })
 		if f == nil {
 			c.watchService(child, kind, service, onDeath)
 			c.watchVitalProcesses(child, kind, service, onDeath)
@@ -129,8 +129,31 @@ func (f *startFailure) isTakenPort(port framework.Port) bool {
 	return port.Number <= f.takenPort && f.takenPort <= max(port.Number, port.LastNumber)
 }
 
-// attemptStart performs one start. It returns a nil failure if the service is ready.
-func (c *Children) attemptStart(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
+// StartOnce starts a service by spec, which has its name, and waits until it is ready, within a time
+// limit. It makes one attempt, and does not watch the service afterwards. It returns a nil failure
+// if the service is ready. The process is nil if it was not started; after a failure, the caller
+// must stop it.
+func (c *Children) StartOnce(
+	ctx context.Context, service *framework.Service, spec process.Spec, kind health.Kind, within time.Duration,
+) (child process.Handle, failure *health.Failure) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
+	defer cancel()
+	_, f := c.attemptStart(ctx, service, kind, within, func() (started process.Handle, err error) {
+		started, err = c.Start(ctx, spec)
+		child = started
+		return started, err
+	})
+	if f != nil {
+		failure = f.Failure
+	}
+	return child, failure
+}
+
+// attemptStart performs one start by calling start. It returns a nil failure if the service is
+// ready.
+func (c *Children) attemptStart(
+	ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, start func() (process.Handle, error),
+) (process.Handle, *startFailure) {
 	if f := c.checkPortsFree(service, kind); f != nil {
 		return nil, f
 	}
@@ -139,7 +162,7 @@ func (c *Children) attemptStart(ctx context.Context, service *framework.Service,
 	c.mu.Lock()
 	c.expendable[service.Name] = service.NeedsNoGrace
 	c.mu.Unlock()
-	child, err := c.startProcess(ctx, service)
+	child, err := start()
 	if err != nil {
 		f := health.NewFailure(kind, "cannot start the %s of %s: %v", service.Name, c.nodeName, err)
 		if why := StartFailureKind(err); why != health.Internal {

@@ -162,7 +162,7 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id launcher.Identity, node
 	id.NodeIndex, id.Host = node, id.Hosts[node]
 	world, played, argv := j.world.daemonOptions(j.cfg)
 	return deps.Config{Config: config.Config{
-		World: world, Driver: argv,
+		Workload: config.Workload{World: world, Driver: argv},
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
 		Output:  config.Output{Streams: config.Streams{Out: j.outputFile, Err: j.outputFile}, JSONLog: true},

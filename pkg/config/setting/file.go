@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -12,8 +13,15 @@ import (
 // DriverFileKey is the only key of the configuration file that is not a setting.
 const DriverFileKey = "driver"
 
+// Block is a key of the configuration file whose value is not that of a setting.
+type Block struct {
+	Key string
+	// Read reads the value, in a file with this path. Its error names the place in the file.
+	Read func(path string, value *yaml.Node) error
+}
+
 // readConfig offers the values in the file to the settings, and returns the driver in the file.
-func readConfig(path string, read func(what, path string) ([]byte, error), all List) (driver []string, err error) {
+func readConfig(path string, read func(what, path string) ([]byte, error), all List, blocks []Block) (driver []string, err error) {
 	data, err := read("the configuration", path)
 	if err != nil {
 		return nil, err
@@ -34,10 +42,10 @@ func readConfig(path string, read func(what, path string) ([]byte, error), all L
 	if top.Kind != yaml.MappingNode {
 		return nil, UsageErrorf("cannot read the configuration %s:%d: use the flags' names as keys, for example \"%s: …\"", path, top.Line, all.FilterSettings((*Setting).IsFileKey)[0].Name)
 	}
-	return applyConfig(path, top, all)
+	return applyConfig(path, top, all, blocks)
 }
 
-func applyConfig(path string, top *yaml.Node, all List) (driver []string, err error) {
+func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver []string, err error) {
 	seen := make(map[string]int)
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], resolveAlias(top.Content[i+1])
@@ -56,9 +64,15 @@ func applyConfig(path string, top *yaml.Node, all List) (driver []string, err er
 			}
 			continue
 		}
+		if at := slices.IndexFunc(blocks, func(b Block) bool { return b.Key == key.Value }); at >= 0 {
+			if err := blocks[at].Read(path, value); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		s := all.FindSetting(key.Value)
 		if s == nil || !s.IsFileKey() && !s.isRemoved {
-			return nil, unknownKeyError(at, key.Value, all)
+			return nil, unknownKeyError(at, key.Value, all, blocks)
 		}
 		if err := s.offerFileValue(at, value); err != nil {
 			return nil, err
@@ -67,11 +81,14 @@ func applyConfig(path string, top *yaml.Node, all List) (driver []string, err er
 	return driver, nil
 }
 
-func unknownKeyError(at, key string, all List) error {
+func unknownKeyError(at, key string, all List, blocks []Block) error {
 	if s := all.FindSetting(key); s != nil && !s.Hidden {
 		return UsageErrorf("cannot use %s: %s cannot be set in the file: use --%s", at, key, key)
 	}
 	var known []string
+	for _, b := range blocks {
+		known = append(known, b.Key)
+	}
 	for _, s := range all.FilterSettings((*Setting).IsFileKey) {
 		known = append(known, s.Name)
 	}

@@ -221,8 +221,9 @@ func (s *Setting) IsFileKey() bool {
 }
 
 // ResolveAll sets every setting from the source with the highest precedence. It returns the driver
-// in the configuration file. Errors of read, which reads that file, are returned unchanged.
-func (all List) ResolveAll(lookup func(string) (string, bool), read func(what, path string) ([]byte, error)) (driver []string, err error) {
+// in the configuration file, which may also have blocks. Errors of read, which reads that file, are
+// returned unchanged.
+func (all List) ResolveAll(lookup func(string) (string, bool), read func(what, path string) ([]byte, error), blocks ...Block) (driver []string, err error) {
 	for _, s := range all {
 		value, _ := lookup(s.EnvVariable())
 		values := []string{value}
@@ -234,7 +235,7 @@ func (all List) ResolveAll(lookup func(string) (string, bool), read func(what, p
 		}
 	}
 	if config := all.FindSetting("config"); config != nil && len(config.RawValues) > 0 && config.RawValues[0] != "" {
-		if driver, err = readConfig(config.RawValues[0], read, all); err != nil {
+		if driver, err = readConfig(config.RawValues[0], read, all, blocks); err != nil {
 			return nil, err
 		}
 	}

@@ -34,6 +34,20 @@ func (n Node) AssignRanks(ranks int, k ResourceKinds) []Affinity {
 	return places
 }
 
+// BindGPUs returns the binding of a process to GPUs of the node, by their index in GPUs, and to the
+// CPUs, memory and network cards near them. The CPUs may be shared with other processes.
+func (n Node) BindGPUs(indices []int, k ResourceKinds) Affinity {
+	var gpus []GPU
+	for _, index := range indices {
+		if index < len(n.GPUs) {
+			gpus = append(gpus, n.GPUs[index])
+		}
+	}
+	near := n.cpusNear(gpus)
+	cores := slices.DeleteFunc(n.allowedCores(), func(c Core) bool { return len(c.CPUs.intersect(near)) == 0 })
+	return n.affinityFor(gpus, cores, k)
+}
+
 // affinityFor returns the binding of a rank with these GPUs and cores. cores is empty if the rank
 // has no CPUs of its own.
 func (n Node) affinityFor(gpus []GPU, cores []Core, k ResourceKinds) (p Affinity) {

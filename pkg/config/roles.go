@@ -1,0 +1,60 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// RoleSet has the roles of a job.
+type RoleSet struct {
+	Definitions []roles.Definition `digest:"-"`
+	Digest      string             // of the text that defines them; empty if there are none
+}
+
+// NewRoleSet returns the roles that a text of the configuration file defines.
+func NewRoleSet(defs []roles.Definition, text []byte) RoleSet {
+	sum := sha256.Sum256(text)
+	return RoleSet{defs, hex.EncodeToString(sum[:])}
+}
+
+// AreGiven reports whether the job has roles.
+func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
+
+// validateRoles returns an error for a setting that contradicts the roles, and for a key of a role
+// that this version does not support.
+func (c *Config) validateRoles() error {
+	if !c.Roles.AreGiven() {
+		return nil
+	}
+	for _, other := range []struct {
+		is         bool
+		what, mend string
+	}{
+		{len(c.Driver) > 0, "a driver", "make it the command of a primary role"},
+		{c.World.IsRequested(), "ranks (--ranks-per-node, --ranks)", "give ranks-per-node to a role"},
+		{c.Framework.HasServices(), "services (--framework, --head-cmd, --worker-cmd)", "make each service a role"},
+		{c.Sandbox.IsRequested(), "sandboxes (--sandbox-cmd, --sandbox-step)", "make the sandbox a role"},
+		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: true"},
+		{c.HasSpares(), "spare nodes (--nnodes)", "start as many daemons as the roles need"},
+	} {
+		if other.is {
+			return fmt.Errorf("cannot use roles together with %s: %s", other.what, other.mend)
+		}
+	}
+	for _, d := range c.Roles.Definitions {
+		for _, key := range []struct {
+			is   bool
+			name string
+		}{
+			{d.Program.Step != "", "step"}, {d.Program.Framework != "", "framework"}, {d.Placement.Group != 0, "group"},
+		} {
+			if key.is {
+				return fmt.Errorf("cannot run role %s (line %d): the key %s is not supported by this version", d.Name, d.Line, key.name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package instances
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// watchesEndpoints reports whether a process on the node may read the files of endpoints: those of
+// the node itself, and commands from outside.
+func (e environment) watchesEndpoints() bool {
+	for i := range e.cfg.Plan.Roles {
+		if slices.Contains(e.cfg.Plan.Roles[i].Nodes, e.cfg.Place) {
+			return true
+		}
+	}
+	return false
+}
+
+// followEndpoints replaces the files of endpoints whenever the head publishes a new list of ready
+// instances, until ctx ends.
+func (n *Node) followEndpoints(ctx context.Context) {
+	newest := -1
+	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		if number := l.NewestLive(); number > newest {
+			var live record.LiveInstances
+			if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.LiveName(number), &live); err != nil {
+				return false // a newer one follows, or the share does not respond
+			}
+			newest = number
+			n.writeEndpoints(live.Ready)
+		}
+		return false
+	})
+}
+
+// writeEndpoints writes the endpoints of the ready instances into the file of each role.
+func (n *Node) writeEndpoints(ready []int) {
+	for i := range n.cfg.Plan.Roles {
+		role := &n.cfg.Plan.Roles[i]
+		var lines strings.Builder
+		for _, endpoint := range n.cfg.Plan.Endpoints(role) {
+			if slices.Contains(ready, role.Instances[endpoint.Instance].Number) {
+				lines.WriteString(endpoint.HostPort() + "\n")
+			}
+		}
+		file := filepath.Join(n.environment.endpointsDir, role.Name)
+		// A reader sees the file before or after the change.
+		err := os.WriteFile(file+".new", []byte(lines.String()), 0o600)
+		if err == nil {
+			err = os.Rename(file+".new", file)
+		}
+		if err != nil {
+			n.cfg.Log.Warn("cannot write the endpoints of a role", zap.String("role", role.Name), zap.Error(err))
+		}
+	}
+}

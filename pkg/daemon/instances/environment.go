@@ -1,0 +1,157 @@
+package instances
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// environment makes the variables of the processes of a node.
+type environment struct {
+	cfg          NodeConfig
+	shared       map[string]string // variables that all processes have: keys and files of endpoints
+	endpointsDir string
+}
+
+// newEnvironment returns the environment of a node's processes. It creates the files of endpoints,
+// which are empty until instances are ready.
+func newEnvironment(cfg NodeConfig) (environment, error) {
+	e := environment{cfg: cfg, shared: make(map[string]string)}
+	private, err := cfg.Host.PrivateDir()
+	if err != nil {
+		return e, health.NewFailure(health.CheckEnvironment, "cannot create a private directory on %s: %v", cfg.Name, err)
+	}
+	e.endpointsDir = filepath.Join(private, "endpoints")
+	if err := os.MkdirAll(e.endpointsDir, 0o700); err != nil {
+		return e, health.NewFailure(health.CheckEnvironment, "cannot create a directory for endpoints on %s: %v", cfg.Name, err)
+	}
+	for i := range cfg.Plan.Roles {
+		name := cfg.Plan.Roles[i].Name
+		file := filepath.Join(e.endpointsDir, name)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			return e, health.NewFailure(health.CheckEnvironment, "cannot create a file for endpoints on %s: %v", cfg.Name, err)
+		}
+		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(name)] = file
+		e.shared["BRINGUPD_ROLE_"+roles.VariableName(name)+"_KEY"] = cfg.Host.RoleKey(name)
+	}
+	return e, nil
+}
+
+// processStart has everything that is needed to start a process.
+type processStart struct {
+	spec         process.Spec
+	ports        []framework.Port
+	ready, alive *health.Probe // nil if there is none
+}
+
+// processStart returns how to start a process of a generation.
+func (e environment) processStart(s *supervisor, p roles.Process, generation int) (start processStart, err error) {
+	// Collect the variables: those of the plan, then those of the file.
+	variables := maps.Clone(e.shared)
+	maps.Copy(variables, e.cfg.Plan.Variables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
+	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
+	prepare, bound := e.cfg.Host.Binding(p.GPUs)
+	maps.Copy(variables, bound)
+	known := maps.Clone(variables)
+	for name, value := range s.role.Program.Env {
+		if variables[name], err = roles.ExpandProbe(value, known); err != nil {
+			return start, fmt.Errorf("variable %s: %w", name, err)
+		}
+	}
+	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(variables), Prepare: prepare}
+	if s.role.Placement.HasRanks {
+		start.spec.Env = rankEnviron(e.cfg.Plan, s, p, generation, start.spec.Env, s.role.Program.Env)
+	}
+	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
+	for i, port := range s.role.Program.Ports {
+		start.ports = append(start.ports, framework.Port{Name: port.Name, Number: p.Ports[i], LastNumber: lastPort(p.Ports[i], port.Count)})
+	}
+	if p.Rank > 0 && !s.role.Program.AllEndpoints {
+		return start, nil
+	}
+	if start.ready, err = expandProbe(s.role.Ready.Probe, known); err != nil {
+		return start, fmt.Errorf("probe of ready: %w", err)
+	}
+	if start.alive, err = expandProbe(s.role.Alive.Probe, known); err != nil {
+		return start, fmt.Errorf("probe of alive: %w", err)
+	}
+	return start, nil
+}
+
+// lastPort returns the last of count ports, or 0 if there is only one.
+func lastPort(first, count int) int {
+	if count <= 1 {
+		return 0
+	}
+	return first + count - 1
+}
+
+// expandProbe parses a probe after its variables have been replaced. It returns nil for no probe.
+func expandProbe(text string, variables map[string]string) (*health.Probe, error) {
+	if text == "" {
+		return nil, nil
+	}
+	expanded, err := roles.ExpandProbe(text, variables)
+	if err != nil {
+		return nil, err
+	}
+	probe, err := health.ParseProbe(expanded)
+	return &probe, err
+}
+
+// commandOf returns the command of a process.
+func commandOf(role *roles.RolePlan, p roles.Process) []string {
+	switch {
+	case role.Program.Argv != nil:
+		return role.Program.Argv
+	case p.Rank > 0 && role.Program.FollowerCommand != "":
+		return service.ShellCommand(role.Program.FollowerCommand)
+	}
+	return service.ShellCommand(role.Program.Command)
+}
+
+// rankEnviron adds the variables of a rank to the environment of a process: an instance is a world.
+// Those of the user take precedence.
+func rankEnviron(plan *roles.Plan, s *supervisor, p roles.Process, generation int, base []string, user map[string]string) []string {
+	var places []int // of the nodes of the instance
+	counts := make(map[int]int)
+	for _, other := range s.instance.Processes {
+		if counts[other.Place] == 0 {
+			places = append(places, other.Place)
+		}
+		counts[other.Place]++
+	}
+	layout := &record.Placement{Order: string(ranks.ByNode)}
+	for _, place := range places {
+		layout.PerNode = append(layout.PerNode, counts[place])
+	}
+	first := plan.Nodes[places[0]]
+	return ranks.RankEnviron(base, ranks.PlanFromRecord(layout), ranks.Rank{Rank: p.Rank, Node: slices.Index(places, p.Place), Local: p.Local},
+		ranks.Master{Address: first.Address, Port: rendezvousPort(plan, s.instance, generation), RunName: s.cfg.Dir.Name()},
+		map[string]string{"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(generation), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(s.role.Restarts.Max)}, user)
+}
+
+// The ports at which the ranks of an instance meet: the end of the block of its first node has
+// groups of ports for instances, and the generations of an instance take turns.
+const (
+	rendezvousInstances   = 16
+	rendezvousGenerations = 8
+)
+
+// rendezvousPort returns the port at which the ranks of a generation of an instance meet. It differs
+// from that of the generation before, whose connections may still exist.
+func rendezvousPort(plan *roles.Plan, instance *roles.Instance, generation int) int {
+	first := plan.Nodes[instance.Processes[0].Place].FirstPort
+	return first + roles.BlockSize - 1 - (instance.Number%rendezvousInstances)*rendezvousGenerations - generation%rendezvousGenerations
+}

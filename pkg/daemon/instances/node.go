@@ -1,0 +1,137 @@
+// Package instances starts, probes, watches, restarts and stops the instances of the roles of a run.
+// Node does so for the processes of one node. Head decides for the run: when a role starts, whether
+// it has enough instances, and when the run is over. What follows from an exit is decided by the
+// pure functions of package roles.
+package instances
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// NodeConfig configures the part of a node.
+type NodeConfig struct {
+	*lifecycle.Publisher
+	Children *service.Children
+	Plan     *roles.Plan
+	Place    int    // place of this node in the team
+	Size     int    // number of nodes of the launch
+	Name     string // of this node, for messages
+	// Host gives the processes what they get from their node.
+	Host Host
+	// Out and Err are the standard streams of the daemon, for the output of primary roles.
+	Out, Err io.Writer
+}
+
+// Host gives processes what they get from their node.
+type Host interface {
+	// Environ returns the environment of a process with additional variables; an empty value removes
+	// a variable.
+	Environ(more map[string]string) []string
+	// Binding returns how to bind a process to GPUs of the node, by index, and the variables for
+	// that. gpus is nil for a process that is not bound, and empty for one that must see none.
+	Binding(gpus []int) (prepare func() (undo func(), err error), variables map[string]string)
+	// RoleKey returns the secret that the processes of a role and their clients share.
+	RoleKey(role string) string
+	// PrivateDir returns a directory of the node that other users cannot read.
+	PrivateDir() (string, error)
+}
+
+// Node runs the instances of the roles of one node.
+type Node struct {
+	cfg         NodeConfig
+	defs        []roles.Definition
+	endLevels   [][]string
+	environment environment
+	output      *outputs
+
+	supervisors sync.WaitGroup
+	stopAll     context.Context // done when everything must stop
+	cancelAll   context.CancelFunc
+}
+
+// NewNode returns the part of a node. Nothing runs yet.
+func NewNode(cfg NodeConfig) (*Node, error) {
+	n := &Node{cfg: cfg, output: newOutputs(cfg)}
+	for i := range cfg.Plan.Roles {
+		n.defs = append(n.defs, *cfg.Plan.Roles[i].Definition)
+	}
+	n.endLevels = roles.EndLevels(n.defs)
+	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
+	var err error
+	n.environment, err = newEnvironment(cfg)
+	return n, err
+}
+
+// Start starts the supervisors of all instances that have processes on this node. They end when
+// their instances have ended, or have been stopped.
+func (n *Node) Start() {
+	for i := range n.cfg.Plan.Roles {
+		role := &n.cfg.Plan.Roles[i]
+		for j := range role.Instances {
+			s := n.newSupervisor(role, &role.Instances[j])
+			if len(s.processes) == 0 {
+				continue
+			}
+			n.supervisors.Add(1)
+			n.cfg.Background(func(ctx context.Context) {
+				defer n.supervisors.Done()
+				s.run(ctx)
+			})
+		}
+	}
+	if n.environment.watchesEndpoints() {
+		n.cfg.Background(n.followEndpoints)
+	}
+}
+
+// StopAll stops all instances of this node at once, each with the grace period of its role, and
+// waits until they have ended, or ctx ends.
+func (n *Node) StopAll(ctx context.Context) {
+	n.cancelAll()
+	ended := make(chan struct{})
+	n.cfg.Background(func(context.Context) {
+		n.supervisors.Wait()
+		close(ended)
+	})
+	ctxutil.AwaitDone(ctx, ended)
+}
+
+// LongestGrace returns the longest grace period of the roles on this node.
+func (n *Node) LongestGrace() (longest time.Duration) {
+	for i := range n.cfg.Plan.Roles {
+		if role := &n.cfg.Plan.Roles[i]; slices.Contains(role.Nodes, n.cfg.Place) {
+			longest = max(longest, role.Stop.Grace)
+		}
+	}
+	return longest
+}
+
+// endLevelOf returns the number of the level with which a role stops, from 1.
+func endLevelOf(levels [][]string, role string) int {
+	return 1 + slices.IndexFunc(levels, func(level []string) bool { return slices.Contains(level, role) })
+}
+
+// awaitControl waits until a listing of the control directory satisfies the condition, or ctx ends.
+func (n *Node) awaitControl(ctx context.Context, holds func(signal.Listing) bool) bool {
+	_, err := n.cfg.ControlWatch.FollowListings(ctx, holds)
+	return err == nil
+}
+
+// mark publishes the state of a generation of an instance on this node.
+func (n *Node) mark(instance, generation int, state record.InstanceState, change int) {
+	name := signal.InstanceName(signal.InstanceMark{
+		Node: int(n.cfg.NodeIndex.Load()), Instance: instance, Generation: generation, State: state, Change: change,
+	}, n.cfg.Size)
+	n.cfg.LogWriteError(n.cfg.MarkName(signal.NodesDir, name))
+}

@@ -1,0 +1,79 @@
+package instances
+
+import (
+	"context"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+const (
+	// probeInterval is the interval between two tries of a probe of a ready process.
+	probeInterval = 5 * time.Second
+	// minReadinessInterval is the shortest time between two published changes of readiness.
+	minReadinessInterval = 5 * time.Second
+)
+
+// watchProbes repeats the probes of a ready process until ctx ends: it publishes when it is not
+// ready any more, or again, and sends the last error of the alive probe when that has failed for too
+// long. The returned function ends the watch and waits for it.
+func (s *supervisor) watchProbes(ctx context.Context, p roles.Process, generation int) (hangs <-chan error, stop func()) {
+	found := make(chan error, 1)
+	start, err := s.environment.processStart(s, p, generation)
+	if err != nil || start.alive == nil && start.ready == nil {
+		return found, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	s.cfg.Background(func(context.Context) {
+		defer close(ended)
+		failing := failureClock{limit: s.role.Alive.After}
+		change, isReady, published := 0, true, time.Now()
+		for ctxutil.SleepContext(ctx, min(probeInterval, max(s.role.Alive.After/4, time.Second))) {
+			if start.alive != nil {
+				if err := start.alive.Try(ctx); failing.record(err, time.Now()) {
+					found <- err
+					return
+				}
+			}
+			if start.ready == nil || ctx.Err() != nil {
+				continue
+			}
+			now := start.ready.Try(ctx) == nil
+			if ctx.Err() != nil || now == isReady || time.Since(published) < minReadinessInterval {
+				continue
+			}
+			change++
+			isReady, published = now, time.Now()
+			state := record.InstanceReady
+			if !isReady {
+				state = record.InstanceUnready
+			}
+			s.mark(s.instance.Number, generation, state, change)
+		}
+	})
+	return found, func() {
+		cancel()
+		<-ended
+	}
+}
+
+// failureClock measures for how long a probe has failed without a break.
+type failureClock struct {
+	limit time.Duration
+	since time.Time // of the first failure; zero after a success
+}
+
+// record records a try at a time, and reports whether the probe has failed for longer than the
+// limit.
+func (c *failureClock) record(err error, at time.Time) bool {
+	switch {
+	case err == nil:
+		c.since = time.Time{}
+	case c.since.IsZero():
+		c.since = at
+	}
+	return err != nil && at.Sub(c.since) >= c.limit
+}

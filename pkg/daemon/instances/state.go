@@ -1,0 +1,141 @@
+package instances
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// instanceStatus is the state of an instance as the head sees it.
+type instanceStatus int
+
+const (
+	statusStarting   instanceStatus = iota // waits for its turn, or starts
+	statusReady                            // its processes are ready on all of its nodes
+	statusUnready                          // its probe fails again
+	statusRestarting                       // it has exited, and will start again
+	statusDone                             // all of its processes have ended with 0, as they should
+	statusLost                             // it has exited, and will not start again
+	statusStopped                          // it was stopped at the end
+)
+
+// instanceState is what the head knows of an instance.
+type instanceState struct {
+	role       *roles.RolePlan
+	instance   *roles.Instance
+	nodes      []int // indices of its nodes
+	generation int
+	status     instanceStatus
+	// parts has the last state of the generation on each node.
+	parts    map[int]record.InstanceState
+	wasReady bool
+	budget   roles.RestartBudget // of an instance that spans several nodes
+	pause    time.Duration       // before its next generation
+}
+
+func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int) *instanceState {
+	s := &instanceState{role: role, instance: instance, parts: make(map[int]record.InstanceState)}
+	for _, p := range instance.Processes {
+		if node := members[p.Place]; !slices.Contains(s.nodes, node) {
+			s.nodes = append(s.nodes, node)
+		}
+	}
+	return s
+}
+
+// spans reports whether the instance has processes on several nodes, so that the head restarts it.
+func (s *instanceState) spans() bool { return len(s.nodes) > 1 }
+
+// begin begins a generation.
+func (s *instanceState) begin(generation int) {
+	s.generation, s.status = generation, statusStarting
+	clear(s.parts)
+}
+
+// record records a mark, unless it is of an earlier generation. The mark of a later one shows that
+// the node has started it.
+func (s *instanceState) record(mark signal.InstanceMark) {
+	if mark.Generation > s.generation {
+		s.begin(mark.Generation)
+	}
+	if mark.Generation < s.generation || s.status == statusLost {
+		return
+	}
+	if hasEndedIn(s.parts[mark.Node]) {
+		return // a listing has the marks of a generation in any order
+	}
+	s.parts[mark.Node] = mark.State
+	switch {
+	case s.allIn(record.InstanceDone):
+		s.status = statusDone
+	case s.allIn(record.InstanceReady, record.InstanceDone):
+		s.status, s.wasReady = statusReady, true
+	case s.allIn(record.InstanceStopped, record.InstanceDone, record.InstanceExited) && s.status != statusRestarting:
+		s.status = statusStopped
+	case mark.State == record.InstanceUnready:
+		s.status = statusUnready
+	}
+}
+
+// hasEndedIn reports whether no process of an instance is left on a node in this state.
+func hasEndedIn(state record.InstanceState) bool {
+	return state == record.InstanceDone || state == record.InstanceStopped || state == record.InstanceExited
+}
+
+// allIn reports whether the last state on each node is one of these.
+func (s *instanceState) allIn(states ...record.InstanceState) bool {
+	for _, node := range s.nodes {
+		if !slices.Contains(states, s.parts[node]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isGone reports whether no process of a generation is left on any node.
+func (s *instanceState) isGone(generation int) bool {
+	return s.generation > generation || s.allIn(record.InstanceStopped, record.InstanceExited, record.InstanceDone)
+}
+
+// mayRun reports whether processes of the instance may be running, or be started.
+func (s *instanceState) mayRun() bool {
+	switch s.status {
+	case statusDone, statusStopped:
+		return false
+	case statusLost:
+		return !s.isGone(s.generation)
+	}
+	return true
+}
+
+// recordExit records an exit on a node, and reports whether the instance is lost by it or starts
+// again. It is neither if the instance is starting again or lost already.
+func (s *instanceState) recordExit(mark signal.InstanceMark, rec *record.InstanceExit, at time.Time) (lost, restarts bool) {
+	if mark.Generation > s.generation {
+		s.begin(mark.Generation)
+	}
+	if mark.Generation < s.generation {
+		return false, false
+	}
+	s.parts[mark.Node] = record.InstanceExited
+	if s.status == statusRestarting || s.status == statusLost {
+		return false, false
+	}
+	action := roles.ActionLose
+	switch {
+	case !s.spans() && rec.WillRestart:
+		action, s.pause = roles.ActionRestart, rec.Pause
+	case s.spans():
+		code := health.OutcomeOfCause(rec.Failure).Code
+		action, s.pause = s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady, CannotExecute: isExecuteCode(rec.Code) && rec.ExitText == ""}, &s.budget, at)
+	}
+	s.status = statusLost
+	if action == roles.ActionRestart {
+		s.status = statusRestarting
+	}
+	return action != roles.ActionRestart, action == roles.ActionRestart
+}

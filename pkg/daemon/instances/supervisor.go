@@ -1,0 +1,361 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// supervisor runs the processes of one instance on this node, generation after generation.
+type supervisor struct {
+	*Node
+	role      *roles.RolePlan
+	instance  *roles.Instance
+	processes []roles.Process // those on this node
+	spans     bool            // the instance has processes on other nodes, so that the head decides on restarts
+
+	budget   roles.RestartBudget
+	wasReady bool
+	stop     context.Context // done when the instance must stop and not start again
+}
+
+func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
+	s := &supervisor{Node: n, role: role, instance: instance}
+	for _, p := range instance.Processes {
+		if p.Place == n.cfg.Place {
+			s.processes = append(s.processes, p)
+		}
+	}
+	s.spans = len(s.processes) < len(instance.Processes)
+	return s
+}
+
+// run runs the instance until it has ended, is lost, or has been stopped.
+func (s *supervisor) run(ctx context.Context) {
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.stop = stop
+	s.cfg.Background(func(context.Context) {
+		s.awaitStopOrder(stop)
+		cancel()
+	})
+	if !s.awaitStart() {
+		return
+	}
+	for generation := 0; ; generation++ {
+		if s.cfg.RunCtx.Err() != nil || s.stop.Err() != nil {
+			return
+		}
+		end := s.runGeneration(generation)
+		goesOn := false
+		if end.stopped {
+			s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
+			goesOn = end.byHead && s.awaitNextGeneration(generation)
+		} else {
+			goesOn = s.handleExit(generation, end)
+		}
+		if !goesOn {
+			return
+		}
+	}
+}
+
+// awaitStopOrder waits until the instance must stop: everything on this node, or the level of its
+// role. It also returns if the supervisor has ended.
+func (s *supervisor) awaitStopOrder(ended context.Context) {
+	both, cancel := context.WithCancel(ended)
+	defer cancel()
+	defer context.AfterFunc(s.stopAll, cancel)()
+	name := signal.EndName(endLevelOf(s.endLevels, s.role.Name))
+	s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(name) })
+}
+
+// awaitStart waits until the head starts the role, if it starts after others. It reports whether the
+// instance may start.
+func (s *supervisor) awaitStart() bool {
+	if len(s.role.After) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithCancel(s.stop)
+	defer cancel()
+	defer context.AfterFunc(s.cfg.RunCtx, cancel)()
+	name := signal.StartName(s.role.Name)
+	return s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) })
+}
+
+// generationEnd describes the end of a generation on this node, after all of its processes have been
+// reaped.
+type generationEnd struct {
+	stopped bool // it was told to stop
+	byHead  bool // only this generation, because another node has reported an exit
+	roles.Exit
+	failure *health.Failure // nil if all processes have ended with 0
+}
+
+// handleExit publishes the end of a generation, and waits for the next one. It reports whether there
+// is one.
+func (s *supervisor) handleExit(generation int, end generationEnd) bool {
+	end.WasReady = s.wasReady
+	action, pause := s.role.Decide(end.Exit, &s.budget, time.Now())
+	if action == roles.ActionDone {
+		s.mark(s.instance.Number, generation, record.InstanceDone, 0)
+		return false
+	}
+	if s.spans {
+		action = roles.ActionLose // the head decides
+	}
+	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: action == roles.ActionRestart, Pause: pause}
+	if used := s.budget.Used(); action == roles.ActionLose && used > 0 {
+		rec.Message += fmt.Sprintf("; it had been started again %d times within %s", used, s.role.Restarts.Window)
+	}
+	s.publishExit(generation, rec)
+	if action != roles.ActionRestart {
+		return s.spans && s.awaitNextGeneration(generation)
+	}
+	s.cfg.Log.Debug(fmt.Sprintf("%s; starting it again", end.failure.Message), zap.Duration("pause", pause))
+	return ctxutil.SleepContext(s.stop, pause)
+}
+
+// publishExit publishes the exit of a generation. A restart does not wait for that.
+func (s *supervisor) publishExit(generation int, rec *record.InstanceExit) {
+	name := signal.InstanceName(signal.InstanceMark{
+		Node: int(s.cfg.NodeIndex.Load()), Instance: s.instance.Number, Generation: generation, State: record.InstanceExited,
+	}, s.cfg.Size)
+	publish := func() { s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true)) }
+	if rec.WillRestart {
+		s.cfg.Background(func(context.Context) { publish() })
+		return
+	}
+	publish()
+}
+
+// awaitNextGeneration waits until the head starts the next generation of an instance that spans
+// several nodes. It reports whether it does.
+func (s *supervisor) awaitNextGeneration(generation int) bool {
+	start := signal.StartInstanceName(s.instance.Number, generation+1)
+	return s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(start) })
+}
+
+// runGeneration starts the processes of a generation, publishes when they are ready, and waits for
+// their end. When it returns, none of them is left.
+func (s *supervisor) runGeneration(generation int) generationEnd {
+	halt, cancel := context.WithCancelCause(s.stop)
+	defer cancel(nil)
+	if s.spans {
+		// Another node may report the exit of one of its processes.
+		order := signal.StopInstanceName(s.instance.Number, generation+1)
+		s.cfg.Background(func(context.Context) {
+			if s.awaitControl(halt, func(l signal.Listing) bool { return l.HasName(order) }) {
+				cancel(errInstanceStopped)
+			}
+		})
+	}
+	running := s.startProcesses(halt, generation)
+	if running.failure == nil && halt.Err() == nil {
+		s.wasReady = true
+		s.mark(s.instance.Number, generation, record.InstanceReady, 0)
+		running.watch(halt, s, generation)
+	}
+	stopped := running.failure == nil && !running.allSucceeded() && halt.Err() != nil
+	running.stopRemaining(s)
+	byHead := errors.Is(context.Cause(halt), errInstanceStopped)
+	return generationEnd{stopped: stopped, byHead: byHead, Exit: running.exit, failure: running.failure}
+}
+
+// errInstanceStopped is the cause of the end of a generation that the head has stopped because
+// another node has reported an exit.
+var errInstanceStopped = errors.New("another process of the instance has exited")
+
+// generation has the processes of a generation on this node.
+type generation struct {
+	mu       sync.Mutex
+	children []process.Handle // in the order of the processes; nil if not started; guarded by mu
+	failure  *health.Failure  // of the first process that has failed
+	exit     roles.Exit
+}
+
+// startProcesses starts all processes of a generation, and waits until they are ready or one has
+// failed.
+func (s *supervisor) startProcesses(ctx context.Context, number int) *generation {
+	g := &generation{children: make([]process.Handle, len(s.processes))}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var starts sync.WaitGroup
+	for i, p := range s.processes {
+		starts.Go(func() {
+			child, f := s.startProcess(ctx, p, number)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.children[i] = child
+			if f != nil && g.failure == nil && ctx.Err() == nil {
+				g.failure = f
+				g.exit = roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: f.ExitText == "" && isExecuteCode(f.Code)}
+				cancel()
+			}
+		})
+	}
+	starts.Wait()
+	return g
+}
+
+// isExecuteCode reports whether a code is that of a program that cannot be executed.
+func isExecuteCode(code int) bool {
+	return code == health.OutcomeOfKind(health.NotExecutable).Code || code == health.OutcomeOfKind(health.NotFound).Code
+}
+
+// failureKind returns the kind of the failure of a process of the role.
+func (s *supervisor) failureKind() health.Kind {
+	if s.role.Primary {
+		return health.PrimaryFailed
+	}
+	return health.ServiceDied
+}
+
+// startProcess starts one process and waits until it is ready.
+func (s *supervisor) startProcess(ctx context.Context, p roles.Process, number int) (process.Handle, *health.Failure) {
+	name := s.processName(p)
+	s.cfg.Children.SetLogName(name, s.logName(p, number))
+	start, err := s.environment.processStart(s, p, number)
+	if err != nil {
+		return nil, health.NewFailure(health.Usage, "cannot start %s on %s: %v", name, s.cfg.Name, err)
+	}
+	start.spec.Name = name
+	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
+	svc := &framework.Service{Name: name, Ports: start.ports}
+	if probe := start.ready; probe != nil {
+		svc.CheckReady = probe.Try
+		if port, local := probe.LocalPort(); local {
+			svc.ReadyPort = port
+		}
+	}
+	return s.cfg.Children.StartOnce(ctx, svc, start.spec, s.failureKind(), s.role.Ready.Timeout)
+}
+
+// processName returns the name of a process for messages and files: judge.1, or judge.1.3 if the
+// instance has several processes.
+func (s *supervisor) processName(p roles.Process) string {
+	name := fmt.Sprintf("%s.%d", s.role.Name, s.instance.Index)
+	if len(s.instance.Processes) > 1 {
+		name += fmt.Sprintf(".%d", p.Rank)
+	}
+	return name
+}
+
+// logName returns the name of the log file of a process: judge-1.log, judge-1.3.log, or
+// judge-1.g2.log for a restart.
+func (s *supervisor) logName(p roles.Process, number int) string {
+	name := fmt.Sprintf("%s-%d", s.role.Name, s.instance.Index)
+	if len(s.instance.Processes) > 1 {
+		name += fmt.Sprintf(".%d", p.Rank)
+	}
+	if number > 0 {
+		name += fmt.Sprintf(".g%d", number)
+	}
+	return name + ".log"
+}
+
+// watch waits until a process has exited that should not, all have ended with 0, or ctx ends.
+func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var waits sync.WaitGroup
+	for i, child := range g.children {
+		waits.Go(func() {
+			f := s.awaitExit(ctx, child, s.processes[i], number)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if f != nil && g.failure == nil {
+				g.failure, g.exit = f, roles.Exit{Code: child.Exit().ShellStatus()}
+				cancel()
+			}
+		})
+	}
+	waits.Wait()
+}
+
+// awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
+// the process has ended as it should, or ctx ends first.
+func (s *supervisor) awaitExit(ctx context.Context, child process.Handle, p roles.Process, number int) *health.Failure {
+	hangs, stop := s.watchProbes(ctx, p, number)
+	defer stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-hangs:
+		f := health.NewFailure(s.failureKind(), "the %s of %s hangs: its probe %s has failed for %s: %v", child.Name(), s.cfg.Name, s.role.Alive.Probe, s.role.Alive.After, err)
+		child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+		f.Child, f.Log, f.Lines = child.Name(), s.cfg.Children.LogName(child.Name()), child.LastLines()
+		return f
+	case <-child.Ended():
+	}
+	seen, exit := time.Now(), child.Exit()
+	mayEnd := s.role.Oneshot || s.role.Primary
+	if exit.ShellStatus() == 0 && mayEnd {
+		return nil
+	}
+	// A signal to the whole step reaches this daemon, too, and is the cause then.
+	if !ctxutil.SleepContext(ctx, service.SignalDelay(exit)) || s.cfg.RunCtx.Err() != nil {
+		return nil
+	}
+	reason := "died: " + exit.String()
+	switch {
+	case exit.ShellStatus() == 0:
+		reason = "ended with 0, but it must run as long as the job"
+	case mayEnd:
+		reason = "failed: " + exit.String()
+	}
+	f := s.cfg.Children.AddChildInfo(health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, reason), child)
+	f.SeenAt = seen
+	return f
+}
+
+// allSucceeded reports whether all processes have ended with 0.
+func (g *generation) allSucceeded() bool {
+	for _, child := range g.children {
+		if child == nil || !service.HasEnded(child) || child.Exit().ShellStatus() != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// stopRemaining stops the processes that still run, and waits until none is left.
+func (g *generation) stopRemaining(s *supervisor) {
+	var stops sync.WaitGroup
+	for _, child := range g.children {
+		if child == nil {
+			continue
+		}
+		stops.Go(func() {
+			child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+			s.cfg.Children.RemoveChild(child)
+		})
+	}
+	stops.Wait()
+}
+
+// stopSignal returns the signal by which the processes of the role are told to end; 0 for none.
+func (s *supervisor) stopSignal() syscall.Signal {
+	if s.role.Stop.Signal == roles.StopSignalNone {
+		return 0
+	}
+	if sig := process.SignalNumber("SIG" + strings.TrimPrefix(s.role.Stop.Signal, "SIG")); sig != 0 {
+		return sig
+	}
+	return syscall.SIGTERM
+}

@@ -1,0 +1,144 @@
+package daemon
+
+import (
+	"context"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// offerResources publishes what this node offers to roles. It does nothing if the job has none.
+func (n *node) offerResources() (err error) {
+	if !n.cfg.Roles.AreGiven() {
+		return nil
+	}
+	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
+		return health.NewFailure(health.Launch, "cannot determine the resources of %s: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	address, err := n.cfg.Address()
+	if err != nil {
+		return health.NewFailure(health.Launch, "%s: %v; give --interface", n.nodeName(n.id.NodeIndex), err)
+	}
+	first, err := instances.FindPortBlock(n.Dir.Name(), n.id.LocalRank())
+	if err != nil {
+		return health.NewFailure(health.Launch, "cannot find free ports on %s: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	gpus := len(n.layout.GPUs)
+	if n.id.GPUs >= 0 && n.id.GPUsSource != "" {
+		gpus = n.id.GPUs
+	}
+	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer),
+		&record.Offer{Address: address.Address, GPUs: gpus, FirstPort: first, Domain: n.gpuMonitor.NVLinkDomain()}, false)
+}
+
+// bringUpRoles plans the roles on the nodes of the team, starts them, and waits until they have what
+// the gate requires. It does nothing if the job has none.
+func (h *head) bringUpRoles(ctx context.Context) error {
+	if !h.cfg.Roles.AreGiven() {
+		return nil
+	}
+	if err := h.awaitState(ctx, record.StateOffer, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
+		return err
+	}
+	rec, err := instances.ReadOffers(ctx, h.Dir, h.membership.MemberNodes(), h.id.Size)
+	if err != nil {
+		return err
+	}
+	plan, err := instances.MakePlan(h.cfg.Roles.Definitions, rec)
+	if err != nil {
+		return err
+	}
+	if idle := plan.IdleNodes(); len(idle) > 0 {
+		h.Log.Warn("no role uses " + h.nodeNames(idle))
+	}
+	if err := h.Publish(signal.ControlDir, signal.PlanName(0), rec, false); err != nil {
+		return err
+	}
+	h.roleHead = instances.NewHead(instances.HeadConfig{
+		Publisher: h.Publisher, Plan: plan, Members: h.membership.MemberNodes(), NodeWatch: h.nodeWatch, Failed: h.tracker.handleFailure,
+	})
+	h.Background(h.roleHead.Follow)
+	if err := h.startRoles(plan); err != nil {
+		return err
+	}
+	return h.RunPhase(record.PhaseWorkers, func() error { return h.roleHead.AwaitGate(ctx) })
+}
+
+// startRoles starts the supervisors of the instances on this node.
+func (n *node) startRoles(plan *roles.Plan) (err error) {
+	n.roles, err = instances.NewNode(instances.NodeConfig{
+		Publisher: n.Publisher, Children: n.children, Plan: plan, Place: n.placement.Slot.Load().TeamIndex, Size: n.id.Size, Name: n.nodeName(n.id.NodeIndex),
+		Host: roleHost{n}, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
+	})
+	if err == nil {
+		n.roles.Start()
+	}
+	return err
+}
+
+// runLocalRoles waits for the plan of the roles and starts those of this node. It does nothing if
+// the job has none.
+func (w *worker) runLocalRoles(ctx context.Context) error {
+	if !w.cfg.Roles.AreGiven() {
+		return nil
+	}
+	plan, err := instances.AwaitPlan(ctx, w.Publisher, w.cfg.Roles.Definitions)
+	if err != nil {
+		return err
+	}
+	return w.startRoles(plan)
+}
+
+// runPrimaries waits until all primary roles have ended. Its error is an orderly *lifecycle.Outcome
+// then, and otherwise the cause of the end of the run.
+func (h *head) runPrimaries(ctx context.Context) error {
+	why, err := h.roleHead.AwaitPrimaries(ctx)
+	if err != nil {
+		return err
+	}
+	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: why}
+}
+
+// roleHost gives the processes of roles what they get from their node.
+type roleHost struct{ *node }
+
+// Environ implements [instances.Host].
+func (r roleHost) Environ(more map[string]string) []string {
+	return process.WithEnv(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts, framework.Endpoint{}), more)
+}
+
+// Binding implements [instances.Host].
+func (r roleHost) Binding(gpus []int) (prepare func() (undo func(), err error), variables map[string]string) {
+	if gpus == nil {
+		return nil, nil
+	}
+	variables = map[string]string{"BRINGUPD_GPUS": textutil.FormatRanges(gpus)}
+	if len(r.layout.GPUs) == 0 || r.id.LocalSize > 1 {
+		return nil, variables // there are none, or other daemons of the machine use them, too
+	}
+	bound := r.layout.BindGPUs(gpus, affinity.AllKinds())
+	for _, entry := range bound.Environ(func(string) bool { return false }) {
+		name, value, _ := strings.Cut(entry, "=")
+		variables[name] = value
+	}
+	return func() (func(), error) {
+		restore, _, err := bound.BindThread()
+		return func() { _ = restore() }, err
+	}, variables
+}
+
+// RoleKey implements [instances.Host].
+func (r roleHost) RoleKey(role string) string { return roles.Key(r.Dir.DeriveSecret("role " + role)) }
+
+// PrivateDir implements [instances.Host].
+func (r roleHost) PrivateDir() (string, error) { return r.privateDir.EnsureDir() }
