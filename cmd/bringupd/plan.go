@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"reflect"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -20,7 +18,7 @@ func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.D
 	var b bytes.Buffer
 	b.WriteString("# precedence: flag > variable > file > default; secrets are omitted\n")
 	encoder := yaml.NewEncoder(&b)
-	if err := encoder.Encode(configDocument(all, cfg.Framework.Name(), cfg.Driver)); err != nil {
+	if err := encoder.Encode(all.Document(cfg.Framework.Name(), cfg.Driver)); err != nil {
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
@@ -34,75 +32,4 @@ func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.D
 		return err
 	}
 	return launch
-}
-
-// configDocument returns the configuration as YAML, with the origin of each value. Settings that
-// the subcommand determines are omitted.
-func configDocument(all setting.List, framework string, driver []string) *yaml.Node {
-	top := &yaml.Node{Kind: yaml.MappingNode}
-	add := func(key, origin string, value *yaml.Node) {
-		value.LineComment = origin
-		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
-	}
-	for _, s := range all {
-		if s.IsFileKey() && s.IsForFramework(framework) && s.Source != setting.SourceCommand {
-			add(s.Name, s.SourceName(), yamlNode(s.CurrentValue()))
-		}
-	}
-	add(setting.DriverFileKey, "", yamlNode(driver))
-	return top
-}
-
-// yamlNode returns a value as YAML.
-func yamlNode(value any) *yaml.Node {
-	switch value := value.(type) {
-	case string:
-		return textNode(redact.RedactText(value))
-	case []string:
-		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, word := range redact.RedactArgs(value) {
-			list.Content = append(list.Content, textNode(word))
-		}
-		return list
-	case nil:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: ""}
-	default:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(value)}
-	}
-}
-
-// textNode returns a text on one line, because YAML comments are misplaced beside several.
-func textNode(text string) *yaml.Node {
-	word := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-	if text == "" || strings.Contains(text, "\n") {
-		word.Style = yaml.DoubleQuotedStyle
-	}
-	return word
-}
-
-// givenFlags returns the settings of the job that are not defaults, as flags. It omits the run's
-// name, which is known, and hides secrets and the values of variables.
-func givenFlags(all setting.List) (flags []string) {
-	defaults := newOptions().daemonSettings()
-	for _, s := range all {
-		usual := defaults.FindSetting(s.Name)
-		if !s.IsSet() || !s.IsFileKey() || s.Name == "job-id" || usual == nil || reflect.DeepEqual(s.CurrentValue(), usual.CurrentValue()) {
-			continue
-		}
-		values, isList := s.CurrentValue().([]string)
-		if !isList {
-			values = []string{fmt.Sprint(s.CurrentValue())}
-		}
-		for _, value := range values {
-			switch name, _, isPair := strings.Cut(value, "="); {
-			case s.IsBoolFlag() && value == "true":
-				flags = append(flags, "--"+s.Name)
-				continue
-			case isPair && strings.HasPrefix(s.Placeholder, "NAME"):
-				value = name + "=…"
-			}
-			flags = append(flags, "--"+s.Name+"="+value)
-		}
-	}
-	return redact.RedactArgs(flags)
 }

@@ -43,7 +43,7 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 	if err := o.validateSettings(all); err != nil {
 		return cfg, "", err
 	}
-	cfg.GivenFlags = givenFlags(all)
+	cfg.GivenFlags = all.GivenFlags(newOptions().daemonSettings())
 	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {
 		return cfg, "", usageErrorf("%v", err)
 	}
