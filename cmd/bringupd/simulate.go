@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -54,7 +52,7 @@ func (inv *invocation) simulateCommand() *cli.Command {
 func (s *simulateCmd) newSettings() setting.List {
 	return slices.Concat(
 		setting.AssignCategory("Simulated job",
-			s.nodesSetting(),
+			setting.NewNumberList("nodes", &s.nodeCounts, 1, simulate.MaxNodes, fmt.Sprintf("number of nodes, or several numbers, from 1 to %d each", simulate.MaxNodes)),
 			setting.NewNumber("ranks", &s.simConfig.Ranks, 0, 1024, "ranks per node, which put values and call fences; 0: none"),
 			setting.NewNumber("fences", &s.simConfig.Fences, 1, 10_000, "number of fences"),
 			setting.NewNumber("fence-bytes", &s.simConfig.Bytes, 0, 1<<20, "bytes that each rank contributes to each fence, as in MPI; 0: it puts a value before"),
@@ -85,20 +83,6 @@ func (s *simulateCmd) newSettings() setting.List {
 // defaultDeathDelay is the default time for which a job runs before one of its daemons is killed.
 // All peer links are connected by then.
 const defaultDeathDelay = 2 * time.Second
-
-// nodesSetting returns a setting that accepts numbers of nodes, separated by commas.
-func (s *simulateCmd) nodesSetting() *setting.Setting {
-	return setting.NewValue("nodes", "N,…", &s.nodeCounts, func(value string) (nodes []int, err error) {
-		for field := range strings.SplitSeq(value, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(field))
-			if err != nil || n < 1 || n > simulate.MaxNodes {
-				return nil, fmt.Errorf("give whole numbers from 1 to %d, separated by commas", simulate.MaxNodes)
-			}
-			nodes = append(nodes, n)
-		}
-		return nodes, nil
-	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several numbers, from 1 to %d each", simulate.MaxNodes))
-}
 
 // validateSettings returns an error for settings that cannot work.
 func (s *simulateCmd) validateSettings() error {

@@ -67,6 +67,20 @@ func NewNumber(name string, to *int, least, most int, usage string) *Setting {
 	}, usage)
 }
 
+// NewNumberList accepts whole numbers from least to most, separated by commas.
+func NewNumberList(name string, to *[]int, least, most int, usage string) *Setting {
+	return NewValue(name, "N,…", to, func(value string) (numbers []int, err error) {
+		for field := range strings.SplitSeq(value, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(field))
+			if err != nil || n < least || n > most {
+				return nil, fmt.Errorf("give whole numbers from %d to %d, separated by commas", least, most)
+			}
+			numbers = append(numbers, n)
+		}
+		return numbers, nil
+	}, func([]int) any { return nil }, usage)
+}
+
 // NewSwitch is a switch.
 func NewSwitch(name string, to *bool, usage string) *Setting {
 	return NewValue(name, "", to, func(value string) (bool, error) {

@@ -26,53 +26,110 @@ const DefaultPort = "http"
 
 // key is a key of a role.
 type key struct {
-	name string
-	read func(r *roleReader, what string, value *yaml.Node)
+	name   string
+	doc    string // what it means, for the schema
+	schema schema // the values that are accepted
+	read   func(r *roleReader, what string, value *yaml.Node)
 }
 
 // roleKeys are the keys of a role, in the order of the documentation. It is a function, because a
 // variable would depend on itself.
 func roleKeys() []key {
 	return []key{
-		{"name", func(r *roleReader, what string, v *yaml.Node) { r.def.Name = r.name(what, v) }},
-		{"nodes", (*roleReader).readNodes},
-		{"group", func(r *roleReader, what string, v *yaml.Node) { r.place.Group = r.number(what, v, 0, maxGroup) }},
-		{"with", func(r *roleReader, what string, v *yaml.Node) { r.place.With = r.nameList(what, v) }},
-		{"per-node", func(r *roleReader, what string, v *yaml.Node) {
-			r.place.InstancesPerNode = r.number(what, v, 1, maxPerNode, namedNumber{"gpu", roles.PerGPU})
-		}},
-		{"nodes-per-instance", func(r *roleReader, what string, v *yaml.Node) {
-			r.place.NodesPerInstance = r.number(what, v, 1, maxNodes, namedNumber{"all", roles.NodesAll})
-		}},
-		{"ranks-per-node", func(r *roleReader, what string, v *yaml.Node) {
-			r.place.RanksPerNode, r.place.HasRanks = r.number(what, v, 1, maxPerNode, namedNumber{"gpu", roles.PerGPU}), true
-		}},
-		{"gpus", (*roleReader).readGPUs},
-		{"segment", func(r *roleReader, what string, v *yaml.Node) { r.place.Segment = r.number(what, v, 1, maxNodes) }},
-		{"command", func(r *roleReader, what string, v *yaml.Node) { r.def.Program.Command = r.filledText(what, v) }},
-		{"follower-command", func(r *roleReader, what string, v *yaml.Node) {
-			r.def.Program.FollowerCommand = r.filledText(what, v)
-		}},
-		{"framework", func(r *roleReader, what string, v *yaml.Node) {
-			r.def.Program.Framework = r.word(what, v, frameworks...)
-		}},
-		{"env", (*roleReader).readEnv},
-		{"step", func(r *roleReader, what string, v *yaml.Node) { r.def.Program.Step = r.name(what, v) }},
-		{"ports", (*roleReader).readPorts},
-		{"endpoints", func(r *roleReader, what string, v *yaml.Node) {
-			r.def.Program.AllEndpoints = r.word(what, v, "leader", "all") == "all"
-		}},
-		{"after", func(r *roleReader, what string, v *yaml.Node) { r.def.After = r.nameList(what, v) }},
-		{"oneshot", func(r *roleReader, what string, v *yaml.Node) { r.def.Oneshot = r.boolean(what, v) }},
-		{"ready", (*roleReader).readReady},
-		{"alive", (*roleReader).readAlive},
-		{"restarts", (*roleReader).readRestarts},
-		{"require", (*roleReader).readRequire},
-		{"primary", func(r *roleReader, what string, v *yaml.Node) { r.def.Primary = r.boolean(what, v) }},
-		{"grace", func(r *roleReader, what string, v *yaml.Node) { r.def.Stop.Grace = r.duration(what, v, 0) }},
-		{"stop-signal", func(r *roleReader, what string, v *yaml.Node) {
-			r.def.Stop.Signal = r.word(what, v, stopSignals...)
-		}},
+		{
+			"name", "name of the role, unique in the run", nameSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Name = r.name(what, v) },
+		},
+		{
+			"nodes", "number of nodes, or rest: N and rest claim nodes in the order of the list; all and head share nodes with other roles. Default with the key with: all",
+			anyOf(wholeNumber(1, maxNodes), oneOf("rest", "all", "head")), (*roleReader).readNodes,
+		},
+		{
+			"group", "component of a heterogeneous job to which nodes refers. Default: 0", wholeNumber(0, maxGroup),
+			func(r *roleReader, what string, v *yaml.Node) { r.place.Group = r.number(what, v, 0, maxGroup) },
+		},
+		{
+			"with", "role, or roles, whose nodes this role shares", anyOf(nameSchema(), listOf(nameSchema(), 1)),
+			func(r *roleReader, what string, v *yaml.Node) { r.place.With = r.nameList(what, v) },
+		},
+		{
+			"per-node", "instances on each node: a number, or one per gpu. Default: 1", anyOf(wholeNumber(1, maxPerNode), oneOf("gpu")),
+			func(r *roleReader, what string, v *yaml.Node) {
+				r.place.InstancesPerNode = r.number(what, v, 1, maxPerNode, namedNumber{"gpu", roles.PerGPU})
+			},
+		},
+		{
+			"nodes-per-instance", "nodes that one instance spans. Default: 1, and all with ranks-per-node", anyOf(wholeNumber(1, maxNodes), oneOf("all")),
+			func(r *roleReader, what string, v *yaml.Node) {
+				r.place.NodesPerInstance = r.number(what, v, 1, maxNodes, namedNumber{"all", roles.NodesAll})
+			},
+		},
+		{
+			"ranks-per-node", "processes of an instance on each of its nodes: a number, or one per gpu. They also get the variables of ranks. Default: 1 process, without these",
+			anyOf(wholeNumber(1, maxPerNode), oneOf("gpu")),
+			func(r *roleReader, what string, v *yaml.Node) {
+				r.place.RanksPerNode, r.place.HasRanks = r.number(what, v, 1, maxPerNode, namedNumber{"gpu", roles.PerGPU}), true
+			},
+		},
+		{
+			"gpus", "GPUs of each process, which sees no others. Default: those of the node that other roles leave, divided; for roles that share nodes 0, unless they have a process per gpu",
+			wholeNumber(0, maxGPUs), (*roleReader).readGPUs,
+		},
+		{
+			"segment", "the nodes are claimed in multiples of this number within NVLink domains. Default: 1", wholeNumber(1, maxNodes),
+			func(r *roleReader, what string, v *yaml.Node) { r.place.Segment = r.number(what, v, 1, maxNodes) },
+		},
+		{
+			"command", "shell text that each process runs", textSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Program.Command = r.filledText(what, v) },
+		},
+		{
+			"follower-command", "shell text of the processes of rank 1 and above of an instance. Default: command", textSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Program.FollowerCommand = r.filledText(what, v) },
+		},
+		{
+			"framework", "each instance is a cluster of its nodes; command, if any, runs on the first one when all are members", oneOf(frameworks...),
+			func(r *roleReader, what string, v *yaml.Node) {
+				r.def.Program.Framework = r.word(what, v, frameworks...)
+			},
+		},
+		{"env", "variables of the processes; an empty value removes one", envSchema(), (*roleReader).readEnv},
+		{
+			"step", "name of the job step whose daemons start the processes", nameSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Program.Step = r.name(what, v) },
+		},
+		{"ports", "ports of each process; the first one is its endpoint. Default: {http: auto}", portsSchema(), (*roleReader).readPorts},
+		{
+			"endpoints", "the processes of an instance that are probed and listed: its first one, or all. Default: leader", oneOf("leader", "all"),
+			func(r *roleReader, what string, v *yaml.Node) {
+				r.def.Program.AllEndpoints = r.word(what, v, "leader", "all") == "all"
+			},
+		},
+		{
+			"after", "roles that must be ready, or done if they are oneshot, before this one starts. Default: none, and for a primary all roles that are not primary",
+			anyOf(nameSchema(), listOf(nameSchema(), 0)),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.After = r.nameList(what, v) },
+		},
+		{
+			"oneshot", "the role is done when its processes have ended with 0. Default: false", truthSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Oneshot = r.boolean(what, v) },
+		},
+		{"ready", "probe that decides when an instance is ready. Default: it is ready once it runs; timeout: 30m", probeSchema("timeout"), (*roleReader).readReady},
+		{"alive", "an instance whose probe has failed for so long is killed, and counts as exited. Default: no probe; after: 60s", probeSchema("after"), (*roleReader).readAlive},
+		{"restarts", "how often an instance may be started again within window. Default: 0; window: 10m; backoff: 1s..30s", restartsSchema(), (*roleReader).readRestarts},
+		{"require", "number of instances that the gate needs (start), and that must not be lost (run). Default: all", requireSchema(), (*roleReader).readRequire},
+		{
+			"primary", "the run ends when all primaries have ended with 0. Default: false", truthSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Primary = r.boolean(what, v) },
+		},
+		{
+			"grace", "time between the stop signal and SIGKILL. Default: 10s", durationSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Stop.Grace = r.duration(what, v, 0) },
+		},
+		{
+			"stop-signal", "signal that asks the processes to end; none: only SIGKILL after grace. Default: TERM", oneOf(stopSignals...),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.Stop.Signal = r.word(what, v, stopSignals...) },
+		},
 	}
 }
 
