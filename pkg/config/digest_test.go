@@ -80,10 +80,10 @@ func TestDigestOfAll(t *testing.T) {
 // and verifies that the digest changes with it. Only fields that may differ from node to node are
 // marked.
 func TestDigestHasEveryField(t *testing.T) {
-	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "Process", "Output"}
+	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions", "After.Requeue.By", "Process", "Output"}
 	// Other values for fields that are not of a basic type.
 	others := map[string]any{
-		"Driver": []string{"x"}, "World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
+		"Workload.Driver": []string{"x"}, "Workload.World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
 	}
 	other := func(name string, kind reflect.Kind) any {
 		if told, is := others[name]; is {
