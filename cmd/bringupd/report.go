@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/inspect/report"
 )
@@ -76,28 +73,19 @@ func (r *reportCmd) readRun(ctx context.Context, args []string) (*report.View, e
 	return view, runArgError(err)
 }
 
-// writeReport writes the report and prints its path. Other users cannot read it, because it quotes
-// logs that they cannot read.
+// writeReport writes the report and prints its path.
 func (r *reportCmd) writeReport(view *report.View, format report.Format) error {
 	if r.outputPath == "-" {
 		buffered := bufio.NewWriter(r.streams.Out)
 		return errors.Join(view.Write(buffered, format), buffered.Flush())
 	}
-	var b strings.Builder
-	if err := view.Write(&b, format); err != nil {
-		return fmt.Errorf("cannot write the report: %v", err)
+	fallbackDir := r.runDir // as in the working directory of a pod
+	if r.outputSetting.IsSet() {
+		fallbackDir = ""
 	}
-	err := files.ReplaceFile(r.outputPath, []byte(b.String()), 0o600)
-	if err != nil && !r.outputSetting.IsSet() { // as in the working directory of a pod
-		r.outputPath = filepath.Join(r.runDir, r.outputPath)
-		err = files.ReplaceFile(r.outputPath, []byte(b.String()), 0o600)
-	}
+	at, err := view.WriteFile(r.outputPath, fallbackDir, format)
 	if err != nil {
-		return usageErrorf("cannot write the report: %v; give another file by -o", err)
-	}
-	at, err := filepath.Abs(r.outputPath)
-	if err != nil {
-		at = r.outputPath
+		return usageErrorf("%v; give another file by -o", err)
 	}
 	_, err = fmt.Fprintf(r.streams.Err, "bringupd: %s: %s\n  the report is in %s\n", view.Banner.Word, view.Banner.Title, at)
 	return err

@@ -3,12 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/buildinfo"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 )
 
@@ -17,67 +16,8 @@ var stamped, commit string
 
 // programVersion returns the stamped version of a release, or the commit from which it was built.
 func programVersion() string {
-	if stamped != "" {
-		return stamped
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	settings := make(map[string]string)
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	revision := settings["vcs.revision"]
-	if revision == "" {
-		return info.Main.Version
-	}
-	text := "devel-" + revision[:min(12, len(revision))]
-	if settings["vcs.modified"] == "true" {
-		text += "-dirty"
-	}
-	return text
-}
-
-// buildReport describes how this program was built, as "bringupd version --json" prints it.
-type buildReport struct {
-	Module  string `json:"module"`
-	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"` // empty if it was built without a checkout
-	Time    string `json:"time,omitempty"`   // of the commit
-	Dirty   bool   `json:"dirty"`            // the checkout had uncommitted changes
-	Go      string `json:"go"`
-	OS      string `json:"os"`
-	Arch    string `json:"arch"`
-	Cgo     bool   `json:"cgo"` // false: it is static, and cannot call libraries
-	// NVML is the version of go-nvml. It is empty if this build cannot use NVML.
-	NVML string `json:"nvml"`
-}
-
-// newBuildReport reads the build information that the linker has recorded.
-func newBuildReport(info *debug.BuildInfo) buildReport {
-	b := buildReport{
-		Module: info.Main.Path, Version: programVersion(), Commit: commit, Dirty: strings.HasSuffix(stamped, "-dirty"),
-		Go: info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH,
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.time":
-			b.Time = s.Value
-		case "vcs.modified":
-			b.Dirty = s.Value == "true"
-		case "CGO_ENABLED":
-			b.Cgo = s.Value == "1"
-		}
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == "github.com/NVIDIA/go-nvml" && b.Cgo {
-			b.NVML = dep.Version
-		}
-	}
-	return b
+	info, _ := debug.ReadBuildInfo()
+	return buildinfo.Stamp{Version: stamped, Commit: commit}.ProgramVersion(info)
 }
 
 func (inv *invocation) versionCommand() *cli.Command {
@@ -94,6 +34,6 @@ func (inv *invocation) versionCommand() *cli.Command {
 		}
 		encoder := json.NewEncoder(inv.streams.Out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(newBuildReport(info))
+		return encoder.Encode(buildinfo.NewReport(info, buildinfo.Stamp{Version: stamped, Commit: commit}))
 	})
 }
