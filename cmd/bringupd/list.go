@@ -14,8 +14,12 @@ import (
 func (inv *invocation) listCommand() *cli.Command {
 	var which runSelector
 	asJSON := false
+	var since time.Time
+	parseSince := func(text string) (time.Time, error) { return runs.ParseSince(text, time.Now()) }
 	own := setting.List{
 		which.newLogDirSetting(),
+		setting.NewValue("since", "TIME", &since, parseSince, func(time.Time) any { return "" },
+			"only runs that had not ended by then, with a summary: a duration until now (36h, 7d) or a date (2026-11-20, 2026-11-20T08:00)").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(setting.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
@@ -35,12 +39,15 @@ func (inv *invocation) listCommand() *cli.Command {
 			ctx, cancel := context.WithTimeoutCause(ctx, reportReadTimeout, errRequestTimeout)
 			defer cancel()
 			list, err := runs.ListRuns(ctx, logDir)
+			if !since.IsZero() {
+				list.KeepSince(since)
+			}
 			switch {
 			case err != nil:
 				return runArgError(err)
 			case asJSON:
 				return writeJSON(inv.streams.Out, list)
-			case len(list.Runs) == 0:
+			case len(list.Runs) == 0 && since.IsZero():
 				inv.printMessage("there are no runs in %s", logDir)
 			}
 			_, err = io.WriteString(inv.streams.Out, list.Text(time.Now()))

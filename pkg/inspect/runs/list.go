@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -29,6 +30,8 @@ type List struct {
 	Version int       `json:"v"`
 	LogDir  string    `json:"log_dir"`
 	Runs    []Summary `json:"runs"`
+	// Since is the beginning of the period of the list; nil means that the list has all runs.
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // Summary describes one run. Its texts are short single lines without control characters.
@@ -43,8 +46,12 @@ type Summary struct {
 	Duration  time.Duration `json:"duration_ns"` // so far, or in all
 	Code      *int          `json:"code,omitempty"`
 	Word      string        `json:"word,omitempty"` // the code as a word
-	Driver    string        `json:"driver,omitempty"`
-	BadNodes  string        `json:"bad_nodes,omitempty"` // nodes to avoid
+	// Restarts is how often the job had been requeued or restarted before this run.
+	Restarts int    `json:"restarts,omitempty"`
+	Driver   string `json:"driver,omitempty"`
+	BadNodes string `json:"bad_nodes,omitempty"` // nodes to avoid
+
+	blamedHosts []string // the same, one by one
 }
 
 // ListRuns returns the runs of a log directory. If there is no such directory, the error is a
@@ -92,7 +99,10 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	status := timeline.SummarizeRun(run, seen)
 	s = Summary{Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver}
 	if run.Job != nil {
-		s.StartedAt = run.Job.WrittenAt
+		s.StartedAt, s.Restarts = run.Job.WrittenAt, launcher.CountRestarts(status.Run, run.Job.LaunchID)
+	}
+	if run.Result != nil {
+		s.blamedHosts = run.Result.BadNodes
 	}
 	if end := status.End; end != nil {
 		s.Code, s.Word, s.BadNodes = &end.Code, end.Word, end.BadOn
@@ -100,35 +110,50 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	return s, nil
 }
 
-// Text formats the list as a table for people.
+// Text formats the list as a table for people. A list of a period has a summary below it.
 func (l List) Text(now time.Time) string {
-	if len(l.Runs) == 0 {
-		return ""
-	}
 	var b strings.Builder
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(l.Runs) > 0 {
+		l.writeTable(&b, now)
+	}
+	if l.Since != nil {
+		b.WriteString(l.summaryText())
+	}
+	return b.String()
+}
+
+// writeTable writes a line for each run.
+func (l List) writeTable(b *strings.Builder, now time.Time) {
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) {
 		for i, cell := range cells {
 			cells[i] = cmp.Or(cell, "-")
 		}
 		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // to a strings.Builder
 	}
-	row("RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "COMMAND", "BAD-NODES")
+	row("RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "COMMAND", "BAD-NODES")
 	for _, s := range l.Runs {
-		state, age, code := string(s.State), "", ""
-		if s.Silent {
-			state = "silent"
-		}
+		age, code, restarts := "", "", ""
 		if !s.StartedAt.IsZero() {
 			age = formatElapsed(now.Sub(s.StartedAt))
 		}
 		if s.Code != nil {
 			code = fmt.Sprint(*s.Code)
 		}
-		row(s.Run, state, fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Driver, s.BadNodes)
+		if s.Restarts > 0 {
+			restarts = fmt.Sprint(s.Restarts)
+		}
+		row(s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Word, restarts, s.Driver, s.BadNodes)
 	}
 	_ = table.Flush() // to a strings.Builder
-	return b.String()
+}
+
+// stateWord returns the state of a run, or "silent" if its daemons may be gone.
+func (s Summary) stateWord() string {
+	if s.Silent {
+		return "silent"
+	}
+	return string(s.State)
 }
 
 // formatElapsed formats a duration as squeue and sacct do: [D-]HH:MM:SS.

@@ -65,8 +65,8 @@ func TestListRuns(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
-		"RUN STATE NODES AGE DURATION EXIT COMMAND BAD-NODES", "9.0 failed 2 2-00:00:01 00:01:00 75 train.py n[1-2]",
-		"10.0 silent 2 02:00:00 02:00:00 - train.py -", "11.0 up 2 01:00:00 01:00:00 - train.py -",
+		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS COMMAND BAD-NODES", "9.0 failed 2 2-00:00:01 00:01:00 75 check - train.py n[1-2]",
+		"10.0 silent 2 02:00:00 02:00:00 - - - train.py -", "11.0 up 2 01:00:00 01:00:00 - - - train.py -",
 	}
 	if text := strings.Join(got, "\n"); text != strings.Join(want, "\n") {
 		t.Errorf("the list is\n%s\nwant\n%s", text, strings.Join(want, "\n"))

@@ -46,6 +46,16 @@ func OrderInJob(run, job string) (order []int, isOfJob bool) {
 	return []int{number(2), number(1), number(3)}, true // a requeue begins with step 0 again
 }
 
+// CountRestarts returns how often a job had been requeued and its launch been restarted before a
+// run, from the name of the run. launchID is the name of the job in the names of its runs.
+func CountRestarts(run, launchID string) int {
+	order, isOfJob := OrderInJob(run, launchID)
+	if !isOfJob {
+		return 0
+	}
+	return order[0] + order[2]
+}
+
 // attemptSuffix matches the number of the attempt in the name of a run.
 var attemptSuffix = regexp.MustCompile(attemptSeparator + `([0-9]+)$`)
 

@@ -32,6 +32,17 @@ func TestOrderInJob(t *testing.T) {
 	}
 }
 
+func TestCountRestarts(t *testing.T) {
+	for run, want := range map[string]int{"53.0": 0, "53.2": 0, "53.0-a1": 1, "53.0-r1": 1, "53.0-r2-a3": 5, "53.0-doctor": 0, "54.0-a1": 0} {
+		if got := CountRestarts(run, "53"); got != want {
+			t.Errorf("before %s were %d restarts, want %d", run, got, want)
+		}
+	}
+	if got := CountRestarts("train-a2", ""); got != 0 {
+		t.Errorf("a run of an unknown job had %d restarts, want 0", got)
+	}
+}
+
 func TestNextAttempt(t *testing.T) {
 	for run, want := range map[string]string{"53.0": "53.0-a1", "53.0-r1-a9": "53.0-r1-a10", "train-a": "train-a-a1"} {
 		if got := NextAttempt(run); got != want {
