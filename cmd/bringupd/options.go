@@ -128,6 +128,7 @@ func (o *options) jobSettings() setting.List {
 			setting.NewChoice("clean", config.CleanupPolicies, (*string)(&o.cfg.After.Clean),
 				"what to remove after the driver has ended: all, running (processes, but not the nodes' temporary directories), or none (services keep running for inspection)"),
 			setting.NewDuration("clean-after", &o.cfg.After.Look, "how long services keep running with --clean=none"),
+			setting.NewText("on-end", "COMMAND", &o.cfg.After.OnEnd, "shell command that the head runs when the run has ended, with result.json on standard input, for example to send a message; at most 20s"),
 			keepSetting(&o.cfg.After.Keep, "how many finished runs to keep in the log directory: a count (20) or an age (30d, 36h) (default: all)"),
 		),
 	)

@@ -17,6 +17,21 @@ type PostRun struct {
 	// Look is how long services stay up after the driver with CleanNone.
 	Look time.Duration
 	Keep prune.KeepPolicy // the earlier runs of the log directory that are kept
+	// OnEnd is run by /bin/sh on the head at the end of the run; empty: nothing.
+	OnEnd string
+}
+
+// EndCommandTimeout is the maximum duration of PostRun.OnEnd. It is shorter than the 30 s after which
+// some sites' Slurm kills the head, counted from the end of the first task (WaitTime) or from TERM
+// (KillWait).
+const EndCommandTimeout = 20 * time.Second
+
+// MaxDelay returns the maximum time by which the end of a job is delayed after its result is written.
+func (a PostRun) MaxDelay() time.Duration {
+	if a.OnEnd == "" {
+		return a.Requeue.maxDelay()
+	}
+	return a.Requeue.maxDelay() + EndCommandTimeout
 }
 
 // CleanupPolicy selects what is ended and removed after the driver has ended. The values are those
@@ -62,8 +77,8 @@ type RequeueConfig struct {
 	By launcher.Requeuer `digest:"-"`
 }
 
-// MaxDelay returns the maximum time by which a requeue delays the end of a job.
-func (r RequeueConfig) MaxDelay() time.Duration {
+// maxDelay returns the maximum time by which a requeue delays the end of a job.
+func (r RequeueConfig) maxDelay() time.Duration {
 	if !r.OnFailure {
 		return 0
 	}

@@ -76,6 +76,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	h.members.logDroppedNodes()
 	h.printHeadMessage(end, result, left)
+	h.runEndCommand(end, result)
 	if !end.Orderly {
 		h.carryOutRestart(end)
 		// Slurm kills the step, and this daemon, as soon as the first worker exits

@@ -203,21 +203,12 @@ func (h *head) checkDriver(ctx context.Context) error {
 	_, err := service.CallBounded(ctx, func() (struct{}, error) { return struct{}{}, process.CheckProgram(h.cfg.Driver[0], h.cfg.Environ) })
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
-		return driverStartFailure(h.nodeName(0), err)
+		return service.DriverStartFailure(h.nodeName(0), err)
 	case !errors.Is(cause, errDeadline):
 		return cause
 	}
 	return health.NewFailure(health.DeadlinePassed, "cannot check the driver on %s: the file system of %s has not responded for %s; check whether it hangs there",
 		h.nodeName(0), h.cfg.Driver[0], h.cfg.Times.Join)
-}
-
-// driverStartFailure returns the failure that the driver cannot be started on a node because of
-// err. It returns nil if err is nil.
-func driverStartFailure(node string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return health.NewFailure(service.StartFailureKind(err), "cannot start the driver on %s: %v", node, err)
 }
 
 // awaitJoin publishes that the head has joined, and waits until every node has joined, or, with
@@ -487,7 +478,7 @@ func (h *head) runDriver(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return driverStartFailure(h.nodeName(0), err)
+		return service.DriverStartFailure(h.nodeName(0), err)
 	}
 	// Wait for its end.
 	h.driver = driver

@@ -1,14 +1,11 @@
 package daemon
 
 import (
-	"context"
-
-	"go.uber.org/zap"
-
+	"github.com/bringupd/bringupd/pkg/daemon/endcommand"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // carryOutRestart carries out the decision of [restart.Decide] on the node that has written the
@@ -29,11 +26,16 @@ func (n *node) recordBadNodes(hosts []string) {
 	if len(hosts) == 0 || n.id.Launcher == launcher.LauncherLocal {
 		return
 	}
-	n.LogWriteError(n.CallFileSystem("write", signal.BadNodesDir, n.cfg.Times.Peer, func(ctx context.Context) error {
-		path, err := n.Dir.RecordBadNodes(ctx, hosts)
-		if err == nil {
-			n.Log.Debug("recorded the nodes to avoid", zap.String("in", path), zap.Strings("bad nodes", hosts))
-		}
-		return err
-	}))
+	n.LogWriteError(n.RecordBadNodes(hosts))
+}
+
+// runEndCommand runs the user's command for the end of the run, on the node that has written the
+// result.
+func (n *node) runEndCommand(end *lifecycle.Outcome, result *record.Result) {
+	if n.cfg.After.OnEnd == "" || end.TakenOver {
+		return
+	}
+	n.console.UnmuteWarnings()
+	defer n.console.Mute()
+	endcommand.Run(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchPlace()), result, n.Log)
 }

@@ -70,7 +70,7 @@ func (w *worker) applyTeam(ctx context.Context, rec *record.Team) {
 	case place < 0 && !taken:
 		w.Log.Info("this node stands by", zap.Int("generation", rec.Generation))
 	case place < 0:
-		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + dropReason(rec, w.id.NodeIndex))
+		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + rec.DropReason(w.id.NodeIndex))
 		w.stopAfterDrop()
 	case w.placement.Excluded.Load(): // a node that was dropped does not come back
 	case !taken || since != rec.Members[place].SinceGeneration:
@@ -97,16 +97,6 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 		return err
 	}
 	return w.RunPhase(record.PhaseWorkers, func() error { return w.serveWorker(ctx, endpoint, place) })
-}
-
-// dropReason returns the reason for which a node was dropped from the team.
-func dropReason(team *record.Team, nodeIndex int) string {
-	for _, dropped := range team.Dropped {
-		if dropped.NodeIndex == nodeIndex {
-			return dropped.Reason
-		}
-	}
-	return "the head does not say why"
 }
 
 // stopAfterDrop ends all children of this node, because the job continues without it. The daemon

@@ -468,6 +468,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	// After a failure, act in place of a lost head, or wait for the head.
 	if end.ClaimedResult {
 		w.recordBadNodes(end.BadNodes)
+		w.runEndCommand(end, end.Result)
 		w.carryOutRestart(end)
 	}
 	if !w.awaitRunClosed(end) && end.ByHead {
@@ -494,7 +495,7 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 		// a head that was asked to end publishes that after its driver has ended
 		most = health.FinalTermTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, most+w.cfg.After.Requeue.MaxDelay(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, most+w.cfg.After.MaxDelay(), errDeadline)
 	defer cancel()
 	if !end.Requested {
 		var stop context.CancelFunc

@@ -16,7 +16,7 @@ import (
 )
 
 // Command is a program that is run for its output, such as a probe, a client, or a program that
-// prints its version. Its standard input is /dev/null. It runs in a process group of its own and
+// prints its version. Its standard input is /dev/null unless Stdin is set. It runs in a process group of its own and
 // dies with the daemon. A program that leaves its process group, needs a grace period or must be
 // logged needs a Supervisor instead.
 type Command struct {
@@ -25,6 +25,8 @@ type Command struct {
 	// Env is the complete environment, including the PATH in which the command is searched; if nil,
 	// the daemon's.
 	Env []string
+	// Stdin is the standard input, as that of an exec.Cmd; a command that does not read it succeeds.
+	Stdin io.Reader
 	// Stdout and Stderr receive the output, as those of an exec.Cmd. If the caller abandons a Run that
 	// hangs (see there), they may still be written to.
 	Stdout, Stderr io.Writer
@@ -57,7 +59,7 @@ func (c Command) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	cmd := &exec.Cmd{
-		Args: c.Argv, Env: env, Stdout: c.Stdout, Stderr: c.Stderr,
+		Args: c.Argv, Env: env, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr,
 		WaitDelay:   cmp.Or(c.WaitDelay, time.Second/2),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}

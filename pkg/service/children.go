@@ -211,6 +211,15 @@ func StartFailureKind(err error) health.Kind {
 	}
 }
 
+// DriverStartFailure returns the failure that the driver cannot be started on a node because of err.
+// It returns nil if err is nil.
+func DriverStartFailure(node string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return health.NewFailure(StartFailureKind(err), "cannot start the driver on %s: %v", node, err)
+}
+
 // noteStarting records that a child is being started. The driver or a rank may run, and need
 // signals, before its start has returned.
 func (c *Children) noteStarting(name string) {

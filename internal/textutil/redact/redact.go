@@ -17,12 +17,15 @@ var (
 	// A switch may have the name of a secret, and be followed by the flag of one.
 	secretInText = lazyregexp.CompileLazily(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
 	secretInURL  = lazyregexp.CompileLazily(`(://)[^/\s@]*(@)`)
+	// The path of a webhook permits to send messages: hooks.slack.com/…, discord.com/api/webhooks/….
+	secretWebhook = lazyregexp.CompileLazily(`(?i)(://[^/\s]*hook[^/\s]*/|://[^/\s]+/api/webhooks/)[^\s"']+`)
 )
 
 // RedactText hides, in a text such as a shell command, the values of NAME=VALUE and of --name VALUE
-// if the name is that of a secret, and the user in a URL.
+// if the name is that of a secret, the user in a URL, and the path of a webhook.
 func RedactText(text string) string {
 	text = secretInText().ReplaceAllString(text, "${1}"+hiddenValue)
+	text = secretWebhook().ReplaceAllString(text, "${1}"+hiddenValue)
 	return secretInURL().ReplaceAllString(text, "${1}"+hiddenValue+"${2}")
 }
 

@@ -63,6 +63,17 @@ func (r *Publisher) PublishResult(result *record.Result) error {
 	})
 }
 
+// RecordBadNodes records in the log directory the nodes that the next job should avoid.
+func (r *Publisher) RecordBadNodes(hosts []string) error {
+	return r.CallFileSystem("write", signal.BadNodesDir, r.PeerTimeout, func(ctx context.Context) error {
+		path, err := r.Dir.RecordBadNodes(ctx, hosts)
+		if err == nil {
+			r.Log.Debug("recorded the nodes to avoid", zap.String("in", path), zap.Strings("bad nodes", hosts))
+		}
+		return err
+	})
+}
+
 // publishAndNotify publishes a name, logs an event, and sends notifications. Names that are
 // published after the event log was closed have no event: it would cost each of thousands of nodes
 // another write, and the records have the same information.

@@ -160,6 +160,16 @@ func (t *Team) PlaceOf(node int) int {
 	return slices.IndexFunc(t.Members, func(m Member) bool { return m.NodeIndex == node })
 }
 
+// DropReason returns the reason for which a node was dropped from the team.
+func (t *Team) DropReason(node int) string {
+	for _, dropped := range t.Dropped {
+		if dropped.NodeIndex == node {
+			return dropped.Reason
+		}
+	}
+	return "the head does not say why"
+}
+
 // DroppedNode is a node that was dropped because of a fault.
 type DroppedNode struct {
 	NodeIndex int    `json:"rank"`

@@ -1,0 +1,89 @@
+package endcommand
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// runScript runs a script of deploy/notify with the result of a run. A program in its PATH writes its
+// arguments and its standard input to files, whose texts runScript returns.
+func runScript(t *testing.T, result *record.Result, program, script string, args ...string) (argv, input string) {
+	t.Helper()
+	path, err := filepath.Abs("../../../deploy/notify/" + script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	standIn := "#!/bin/sh\nprintf '%s\\n' \"$@\" >" + dir + "/argv\ncat >" + dir + "/input\n"
+	if err := os.WriteFile(filepath.Join(dir, program), []byte(standIn), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "webhook"), []byte("https://hooks.example.org/secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), path, args...)
+	command.Stdin = strings.NewReader(string(data))
+	command.Env = process.WithEnv(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BRINGUPD_RUN=7.0", "BRINGUPD_RUN_DIR=/logs/7.0",
+		"SLACK_WEBHOOK_FILE="+dir+"/webhook"), resultVariables(result))
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%s has failed: %v\n%s", script, err, out)
+	}
+	read := func(name string) string {
+		text, _ := os.ReadFile(filepath.Join(dir, name)) // it does not exist if the program was not called
+		return string(text)
+	}
+	return read("argv"), read("input")
+}
+
+var (
+	failed = &record.Result{Run: "7.0", Size: 4, Code: 75, Outcome: "check", Reason: "~! GPU 3 of <n3> has \"failed\"", BadNodes: []string{"n3", "n7"}, NextAttempt: 1,
+		FailureContext: record.FailureContext{Advice: []string{"drain n3"}}}
+	passed = &record.Result{Run: "7.0", Size: 4, Outcome: "driver", Reason: "the driver has ended: exit code 0"}
+)
+
+func TestMail(t *testing.T) {
+	argv, input := runScript(t, failed, "mail", "mail.sh", "user@example.org")
+	if want := "-s\nbringupd: run 7.0 ended with 75 (check)\nuser@example.org\n"; argv != want {
+		t.Errorf("it is called with\n%swant\n%s", argv, want)
+	}
+	if !strings.HasPrefix(input, "  ~! GPU 3 of <n3> has \"failed\"\n  run directory: /logs/7.0\n  {") {
+		t.Errorf("the mail is\n%s", input)
+	}
+	if argv, _ := runScript(t, passed, "mail", "mail.sh", "user@example.org"); argv != "" {
+		t.Errorf("after a success it is called with %s", argv)
+	}
+	if argv, _ := runScript(t, passed, "mail", "mail.sh", "user@example.org", "always"); !strings.Contains(argv, "ended with 0 (driver)") {
+		t.Errorf("after a success it is called with %s", argv)
+	}
+}
+
+func TestSlack(t *testing.T) {
+	argv, input := runScript(t, failed, "curl", "slack.sh")
+	if input != "url = \"https://hooks.example.org/secret\"\n" || strings.Contains(argv, "secret") {
+		t.Errorf("the address is passed by %q, %q", argv, input)
+	}
+	_, data, _ := strings.Cut(argv, "--data\n")
+	var message struct{ Text string }
+	want := "*Run 7.0* on 4 nodes ended with 75 (check): ~! GPU 3 of &lt;n3&gt; has \"failed\"\nNodes to avoid: n3, n7\nAttempt 2 follows.\nNext: drain n3"
+	if err := json.Unmarshal([]byte(data), &message); err != nil || message.Text != want {
+		t.Errorf("the message is\n%s\nwant\n%s\n%v", message.Text, want, err)
+	}
+	if argv, _ := runScript(t, passed, "curl", "slack.sh"); argv != "" {
+		t.Errorf("after a success it is called with %s", argv)
+	}
+	argv, _ = runScript(t, passed, "curl", "slack.sh", "always")
+	if !strings.Contains(argv, `{"text":"*Run 7.0* on 4 nodes ended with 0 (driver): the driver has ended: exit code 0"}`) {
+		t.Errorf("after a success it is called with %s", argv)
+	}
+}
