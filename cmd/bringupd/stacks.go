@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -91,10 +92,14 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 		a.printMessage("cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: see bringupd status", run.Name(), err)
 		return nil
 	}
-	return a.showSnapshot(snapshot)
+	diagnosis := query.Diagnosis{RunSnapshot: snapshot}
+	if len(a.nodeNames) == 0 {
+		diagnosis.NCCL = query.AskNCCL(ctx, again, run.Dir, run.jobRecord, order, snapshot)
+	}
+	return a.showDiagnosis(diagnosis)
 }
 
-func (a *whyCmd) showSnapshot(snapshot stackdump.RunSnapshot) error {
+func (a *whyCmd) showDiagnosis(snapshot query.Diagnosis) error {
 	if len(snapshot.Unreachable) > 0 {
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 	}
@@ -107,14 +112,22 @@ func (a *whyCmd) showSnapshot(snapshot stackdump.RunSnapshot) error {
 
 // whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
 func (inv *invocation) whyNodeCommand() *cli.Command {
-	var stacks bool
-	all := setting.List{setting.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(setting.SourceVariable)}
+	var stacks, askNCCL bool
+	all := setting.List{
+		setting.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch(strings.TrimPrefix(query.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(setting.SourceVariable),
+	}
 	return inv.completeCommand(cli.Command{
 		Name: whyNodeCommandName, Usage: "print the state of the children of this node's daemon, as JSON lines",
-		UsageText: "bringupd why-node [--stacks]",
+		UsageText: "bringupd why-node [--stacks | --nccl]",
 		Hidden:    true,
 	}, all, func([]string) error {
-		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error { return inv.inspectNode(ctx, stacks) })
+		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
+			if askNCCL {
+				return json.NewEncoder(inv.streams.Out).Encode(query.AskNodeNCCL(ctx, os.LookupEnv))
+			}
+			return inv.inspectNode(ctx, stacks)
+		})
 	})
 }
 
@@ -125,8 +138,10 @@ func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
 		return usageErrorf("cannot inspect a node: this command is only for daemons; use bringupd why")
 	}
 	children, err := stackdump.ParseChildren(value)
+	hasNCCL := query.NodeHasNCCL(os.LookupEnv)
 	out := json.NewEncoder(inv.streams.Out)
 	stackdump.NodeInspection{Children: children, ListWaits: client.ListLocalWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
+		seen.HasNCCL = hasNCCL
 		err = cmp.Or(err, out.Encode(seen))
 	})
 	return err

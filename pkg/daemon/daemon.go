@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -91,6 +92,11 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Service, super.OwnPath, n.Log, life)
 	n.privateDir.NoSockets = cfg.Simulation.NoSockets
 	n.gpuMonitor = newGPUMonitor(n)
+	if !cfg.Simulation.NoSockets {
+		if n.ncclPort, err = ncclras.ReservePort(); err != nil {
+			n.Log.Debug("bringupd why will not ask NCCL", zap.Error(err))
+		}
+	}
 	n.checker = newChecker(n)
 	n.children = service.NewChildren(
 		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
@@ -116,6 +122,7 @@ func (n *node) closeAll() {
 		n.cfg.Access.Meter.AwaitIdle(ctx)
 	}
 	n.Close()
+	n.ncclPort.Close()
 	n.privateDir.Remove(n.EndRequested.Load(), n.cfg.After.Clean.KeepsDirectories())
 	// The guard ends last, because it cleans up after a killed daemon. It has its own timeout.
 	guardCtx, cancelGuard := context.WithTimeoutCause(context.Background(), time.Second, errEnding)

@@ -17,7 +17,7 @@ import (
 func (n *node) childEnv(base []string, place *membership.Slot) []string {
 	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
 	env := service.Environment{
-		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: place, Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(),
+		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: place, Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(), NCCLAddress: n.ncclPort.Address(),
 	}
 	if here := n.worldNode.Load(); here != nil {
 		env.Socket = here.SocketPath()

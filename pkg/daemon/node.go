@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
+	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -57,7 +58,8 @@ type reporters struct {
 type nodeMonitors struct {
 	checker            *prepare.Checker
 	gpuMonitor         *gpumonitor.Monitor
-	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
+	ncclPort           *ncclras.Reservation // nil if there is none
+	sandboxFailureOnce sync.Once            // records the failure of this node's sandbox
 }
 
 // finishWith ends this node's part in the run by an outcome that is final for the whole run.

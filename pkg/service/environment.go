@@ -6,6 +6,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
@@ -24,6 +25,7 @@ type Environment struct {
 	Socket       string
 	Trace        eventlog.TraceContext
 	GPUVariables map[string]string // variables that describe the node's GPUs
+	NCCLAddress  string            // reserved for NCCL's RAS subsystem; empty if there is none
 }
 
 // AddTo returns base with the variables of the environment added, and the nodes excluded from a
@@ -45,6 +47,7 @@ func (e Environment) AddTo(base []string) []string {
 	}
 	e.addNetworkVariables(more, base)
 	maps.Copy(more, e.GPUVariables)
+	maps.Copy(more, ncclras.Variables(e.NCCLAddress, launcher.EnvironmentOf(base)))
 	if e.Slot != nil {
 		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)

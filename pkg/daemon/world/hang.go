@@ -6,6 +6,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 )
@@ -19,8 +21,12 @@ type HungWorld struct {
 	Log        *zap.Logger
 }
 
-// stacksTimeout limits the time for reading stacks on all nodes.
-const stacksTimeout = time.Minute
+const (
+	// stacksTimeout limits the time for reading stacks on all nodes, and for asking NCCL afterwards.
+	stacksTimeout = 70 * time.Second
+	// maxFindings is the maximum number of NCCL's findings in the failure. The log has all.
+	maxFindings = 3
+)
 
 // DiagnoseFailure logs the stacks of all ranks, and returns the failure of the world.
 func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
@@ -32,10 +38,14 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	} else {
 		h.Log.Warn("what the ranks are doing:\n" + stacks)
 	}
+	nccl := ""
+	if findings := ncclras.FindingsIn(stacks); len(findings) > 0 {
+		nccl = "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
+	}
 	sign := "used CPU time or printed anything"
 	if h.OutputOnly {
 		sign = "printed anything"
 	}
-	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s shows what each rank was doing",
-		sign, h.Timeout, h.LogName)
+	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s shows what each rank was doing%s",
+		sign, h.Timeout, h.LogName, nccl)
 }

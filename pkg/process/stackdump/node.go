@@ -73,6 +73,8 @@ type ChildReport struct {
 	Waits     []Wait   `json:"waits,omitempty"`
 	Stack     *Stack   `json:"stack,omitempty"` // stack of the thread shown in Process
 	Problem   string   `json:"problem,omitempty"`
+	// HasNCCL reports that NCCL of a process of this node can be asked about the whole job.
+	HasNCCL bool `json:"nccl,omitempty"`
 }
 
 // NodeInspection configures the inspection of a node.

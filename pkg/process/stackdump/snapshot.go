@@ -61,6 +61,12 @@ func (s ChildReport) splitName() (kind string, rank int) {
 	return s.Child, -1
 }
 
+// Rank returns the rank of a child that is a rank of the world.
+func (s ChildReport) Rank() (rank int, isRank bool) {
+	_, rank = s.splitName()
+	return rank, rank >= 0
+}
+
 // NewRunSnapshot combines the results of all nodes.
 func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []UnreachableNode) RunSnapshot {
 	picture := RunSnapshot{Run: run, Nodes: nodes, Unreachable: slices.Clone(silent), Groups: []ActivityGroup{}, Reports: []ChildReport{}}
@@ -179,14 +185,14 @@ func (s ChildReport) describeActivity() string {
 	default:
 		words = append(words, state+" "+at)
 	}
-	if s.Process.isHeld() && !strings.Contains(strings.Join(words, ""), state) {
+	if s.Process.IsHeld() && !strings.Contains(strings.Join(words, ""), state) {
 		words = append([]string{state}, words...)
 	}
 	return strings.Join(words, ", ")
 }
 
-// isHeld reports whether the process cannot continue by itself.
-func (p Process) isHeld() bool {
+// IsHeld reports whether the process cannot continue by itself.
+func (p Process) IsHeld() bool {
 	return p.State == stateStopped || p.State == stateTraced || p.State == stateStuck
 }
 

@@ -1,0 +1,105 @@
+package query
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/exec"
+	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
+	"github.com/bringupd/bringupd/pkg/peerlink"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// NCCLFlag makes the command of a snapshot ask the node's NCCL instead, and print a
+// [ncclras.Summary] as JSON.
+const NCCLFlag = "--nccl"
+
+// ncclTimeout is the timeout of the question to NCCL, which has a shorter one of its own.
+const ncclTimeout = 20 * time.Second
+
+// Diagnosis is a snapshot of a run, with the answer of its NCCL.
+type Diagnosis struct {
+	stackdump.RunSnapshot
+	NCCL *ncclras.Summary `json:"nccl,omitempty"` // nil if no node runs NCCL
+}
+
+// FormatText returns the diagnosis as text for users.
+func (d Diagnosis) FormatText() string {
+	text := d.RunSnapshot.FormatText()
+	if d.NCCL != nil {
+		text += d.NCCL.FormatText(d.worldRank)
+	}
+	return text
+}
+
+// worldRank returns the rank in the world of a process, or -1 if it is not known by its PID alone:
+// ranks in containers and on different nodes may have the same.
+func (d Diagnosis) worldRank(m ncclras.Member) int {
+	found := -1
+	for _, report := range d.Reports {
+		rank, isRank := report.Rank()
+		isShown := report.Process != nil && report.Process.PID == m.PID
+		if !isRank || report.PID != m.PID && !isShown {
+			continue
+		}
+		if found >= 0 {
+			return -1
+		}
+		found = rank
+	}
+	return found
+}
+
+// AskNCCL asks the NCCL of the run once, on one node that runs it, about all communicators. request is
+// that of the snapshot. It returns nil if no node runs NCCL.
+func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job record.Job, request exec.Request, seen stackdump.RunSnapshot) *ncclras.Summary {
+	node, host := selectNCCLNode(seen)
+	if node < 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, ncclTimeout, fmt.Errorf("no answer within %s", ncclTimeout))
+	defer cancel()
+	request.Argv, request.Nodes = []string{request.Argv[0], NCCLFlag}, []string{fmt.Sprint(node)}
+	var out bytes.Buffer
+	answers, err := exec.New(dir, job, request, peerlink.TCP{}, snapshotTimeouts, &out, io.Discard).Execute(ctx, again)
+	for _, answer := range answers {
+		if end := answer.Exit; err == nil && (end.Failed != "" || end.Code != 0) {
+			err = errors.New(cmp.Or(end.Failed, end.Exit))
+		}
+	}
+	summary := new(ncclras.Summary)
+	if err == nil {
+		err = json.Unmarshal(out.Bytes(), summary)
+	}
+	if err != nil {
+		summary = &ncclras.Summary{Problem: fmt.Sprintf("cannot ask NCCL: %v", err)}
+	}
+	summary.Host = host
+	return summary
+}
+
+// selectNCCLNode returns the node whose NCCL is asked, or -1 if there is none: one without stopped and
+// stuck processes if possible, because these do not answer.
+func selectNCCLNode(seen stackdump.RunSnapshot) (node int, host string) {
+	held := make(map[int]bool)
+	for _, report := range seen.Reports {
+		if report.Process != nil && report.Process.IsHeld() {
+			held[report.Node] = true
+		}
+	}
+	node = -1
+	for _, report := range seen.Reports {
+		if report.HasNCCL && (node < 0 || held[node] && !held[report.Node]) {
+			node, host = report.Node, report.Host
+		}
+	}
+	return node, host
+}

@@ -1,0 +1,65 @@
+package query
+
+import (
+	"net"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
+)
+
+// TestSelectNCCLNode verifies that a node with a stopped process is asked only if there is no other.
+func TestSelectNCCLNode(t *testing.T) {
+	report := func(node int, state string, hasNCCL bool) stackdump.ChildReport {
+		return stackdump.ChildReport{Child: "rank 0", Node: node, HasNCCL: hasNCCL, Process: &stackdump.Process{State: state}}
+	}
+	for _, tc := range []struct {
+		name    string
+		reports []stackdump.ChildReport
+		want    int
+	}{
+		{"none", []stackdump.ChildReport{report(0, "S", false)}, -1},
+		{"not the head", []stackdump.ChildReport{report(0, "S", false), report(1, "S", true), report(2, "S", true)}, 1},
+		{"a stopped one", []stackdump.ChildReport{report(0, "S", true), report(0, "T", true), report(1, "R", true)}, 1},
+		{"only stopped ones", []stackdump.ChildReport{report(0, "T", true), report(1, "D", true)}, 0},
+	} {
+		if got, _ := selectNCCLNode(stackdump.RunSnapshot{Reports: tc.reports}); got != tc.want {
+			t.Errorf("%s: it is node %d, want %d", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestWorldRank verifies that a PID that two ranks have names neither.
+func TestWorldRank(t *testing.T) {
+	d := Diagnosis{RunSnapshot: stackdump.RunSnapshot{Reports: []stackdump.ChildReport{
+		{Child: "rank 3", PID: 10, Process: &stackdump.Process{PID: 11}}, {Child: "rank 4", PID: 20}, {Child: "rank 5", PID: 20}, {Child: "driver", PID: 30},
+	}}}
+	for pid, want := range map[int]int{10: 3, 11: 3, 20: -1, 30: -1, 40: -1} {
+		if got := d.worldRank(ncclras.Member{PID: pid}); got != want {
+			t.Errorf("pid %d is rank %d, want %d", pid, got, want)
+		}
+	}
+}
+
+func TestNodeHasNCCL(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	at := listener.Addr().String()
+	for _, tc := range []struct {
+		name, reserved, used string
+		want                 bool
+	}{
+		{"a listener", at, at, true}, {"no listener", "127.0.0.1:1", "127.0.0.1:1", false}, {"an address of the user", at, "127.0.0.1:28028", false}, {"none", "", "", false},
+	} {
+		lookup := func(name string) (string, bool) {
+			value, isSet := map[string]string{ncclras.ReservedVariable: tc.reserved, ncclras.AddressVariable: tc.used}[name]
+			return value, isSet
+		}
+		if got := NodeHasNCCL(lookup); got != tc.want {
+			t.Errorf("%s: NCCL runs: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
