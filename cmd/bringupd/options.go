@@ -101,7 +101,7 @@ func (o *options) jobSettings() setting.List {
 	return slices.Concat(
 		setting.AssignCategory("After a failure",
 			setting.NewNumber("restarts", &o.cfg.After.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that permits a requeue (see bringupd help codes)"),
-			setting.NewDuration("restart-backoff", &o.cfg.After.Backoff, "pause before the first restart; doubled for each further one; at most 1m"),
+			setting.NewDuration("restart-backoff", &o.cfg.After.Backoff, "pause before a restart, except the first one after the loss of a node; doubled for each further one; at most 1m"),
 			setting.NewChoice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
 				"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
 			setting.NewNumber("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),

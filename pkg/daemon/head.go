@@ -54,6 +54,9 @@ func newHead(n *node) *head {
 	canary := &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.timing.MaxPollInterval}
 	h := &head{node: n, roundTrip: canary, membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
+	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
+		h.membership.MarkLost(n.cfg.Previous.LostNodes)
+	}
 	h.tracker = &failureTracker{node: n, membership: h.membership}
 	h.members = &membershipManager{node: n, membership: h.membership, tracker: h.tracker, roundTrip: canary, started: time.Now()}
 	h.tracker.updateTeam = h.members.updateTeam

@@ -209,18 +209,11 @@ func (a *membershipManager) hostOfJoined(nodeIndex int) string {
 	return joined.Host
 }
 
-// wereLostBefore reports whether earlier attempts have lost all of the given nodes.
-func (a *membershipManager) wereLostBefore(nodes []int) bool {
-	return !slices.ContainsFunc(nodes, func(nodeIndex int) bool {
-		return !slices.ContainsFunc(a.cfg.Previous.LostNodes, func(d record.DroppedNode) bool { return d.NodeIndex == nodeIndex })
-	})
-}
-
 // shouldGiveUp reports whether the head should stop waiting for the missing nodes. That is the case
 // if all of them were lost in earlier attempts, the time to come back is over, and the launcher is
 // not known to restart daemons.
 func (a *membershipManager) shouldGiveUp(missing []int) bool {
-	return !a.membership.HasSpares() && len(missing) > 0 && a.wereLostBefore(missing) && time.Since(a.started) > a.cfg.Times.DaemonReturnTimeout() &&
+	return !a.membership.HasSpares() && len(missing) > 0 && a.cfg.Previous.HasLost(missing) && time.Since(a.started) > a.cfg.Times.DaemonReturnTimeout() &&
 		!a.id.Launcher.Facts().MayRelaunch
 }
 
@@ -236,7 +229,7 @@ func (a *membershipManager) nodesNotBackFailure(missing []int) *health.Failure {
 // joinTimeoutFailure returns the failure that nodes have not joined in time, with a hint at the
 // probable reason.
 func (a *membershipManager) joinTimeoutFailure(missing []int) *health.Failure {
-	if a.wereLostBefore(missing) && !a.membership.HasSpares() {
+	if a.cfg.Previous.HasLost(missing) && !a.membership.HasSpares() {
 		return a.nodesNotBackFailure(missing)
 	}
 	mend := "check that their tasks have started, and that they see the same file system"

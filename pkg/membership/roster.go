@@ -29,6 +29,7 @@ type Membership struct {
 	selfReported  map[int]bool             // nodes that have reported why they end; guarded by mu
 	tolerated     []health.ObservedFailure // failures so far that did not end the run; guarded by mu
 	frozen        bool                     // the members do not change any more; guarded by mu
+	lost          map[int]bool             // nodes whose daemons an earlier attempt has lost; guarded by mu
 	readyProgress                          // guarded by mu
 	heldFailures                           // guarded by mu
 }
@@ -69,6 +70,17 @@ func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
 	defer r.mu.Unlock()
 	for _, dropped := range unfit {
 		r.gone[dropped.NodeIndex], r.selfReported[dropped.NodeIndex] = dropped, true
+	}
+}
+
+// MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
+// does not wait for them, but takes one that has come back by then.
+func (r *Membership) MarkLost(lost []record.DroppedNode) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost = make(map[int]bool)
+	for _, dropped := range lost {
+		r.lost[dropped.NodeIndex] = true
 	}
 }
 
@@ -188,7 +200,8 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 		r.reachedMax = now
 	}
 	m := teamSelection{
-		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone,
+		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, lost: r.lost,
+		idle:          !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
 		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= patience,
 		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,
 	}
@@ -205,7 +218,8 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 	}
 }
 
-// firstChoiceDelay is how long the head waits for nodes with lower indices before the first choice.
+// firstChoiceDelay is how long the head waits for nodes with lower indices before the first choice,
+// and for the restarted daemons of lost nodes.
 const firstChoiceDelay = 250 * time.Millisecond
 
 // ApplyRecord makes a published record the present one.

@@ -55,6 +55,9 @@ type teamSelection struct {
 	bounds NodeRange
 	ready  []int                      // joined and checked, sorted
 	gone   map[int]record.DroppedNode // nodes that have failed or are lost
+	lost   map[int]bool               // nodes that an earlier attempt has lost; they may come back
+	// idle reports that no further node has become ready for a moment.
+	idle bool
 	// acceptMinimum reports that no further node has become ready for so long that the head now starts
 	// with the minimum for the driver.
 	acceptMinimum bool
@@ -84,15 +87,27 @@ func (m teamSelection) isGone(node int) bool {
 	return gone
 }
 
+// countLost returns the number of nodes that are still lost: neither ready nor known to be gone.
+func (m teamSelection) countLost() (count int) {
+	for node := range m.lost {
+		if !m.isGone(node) && !slices.Contains(m.ready, node) {
+			count++
+		}
+	}
+	return count
+}
+
 // chooseFirst returns the first members, chosen from the nodes that are fit. It waits for the
-// maximum for the driver, and finally accepts the minimum. Nodes with the lowest indices come
+// maximum for the driver, but not for nodes that an earlier attempt has lost, and finally accepts
+// the minimum. Nodes with the lowest indices come
 // first, because launchers put neighbours next to each other. It returns nil while it waits.
 func (m teamSelection) chooseFirst(fit []int) []int {
 	all := len(fit) == m.size-len(m.gone)
+	allLiving := m.idle && len(fit) == m.size-len(m.gone)-m.countLost()
 	switch {
 	case len(fit) < m.bounds.Min || fit[0] != 0:
 		return nil
-	case all || m.acceptMinimum || m.settled && len(fit) >= m.bounds.Max:
+	case all || allLiving || m.acceptMinimum || m.settled && len(fit) >= m.bounds.Max:
 		return fit[:min(len(fit), m.bounds.Max)]
 	default:
 		return nil

@@ -143,3 +143,40 @@ func TestSeated(t *testing.T) {
 		})
 	}
 }
+
+// TestChooseWithoutLost verifies that the first choice does not wait for nodes that an earlier
+// attempt has lost, unless they come back at once, nor for fewer nodes than the driver needs.
+func TestChooseWithoutLost(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		bounds NodeRange
+		ready  []int
+		gone   []int
+		lost   []int
+		idle   bool
+		want   []int
+	}{
+		{"all others are ready", NodeRange{3, 4}, []int{0, 1, 3}, nil, []int{2}, true, []int{0, 1, 3}},
+		{"in this moment", NodeRange{3, 4}, []int{0, 1, 3}, nil, []int{2}, false, nil},
+		{"one that lives is missing", NodeRange{2, 4}, []int{0, 1}, nil, []int{2}, true, nil},
+		{"it is back", NodeRange{3, 4}, []int{0, 1, 2, 3}, nil, []int{2}, false, []int{0, 1, 2, 3}},
+		{"it is back, and one that lives is missing", NodeRange{2, 4}, []int{0, 1, 2}, nil, []int{2}, true, nil},
+		{"too few are left", NodeRange{3, 4}, []int{0, 1}, nil, []int{2, 3}, true, nil},
+		{"lost and another unfit", NodeRange{2, 4}, []int{0, 1}, []int{3}, []int{2}, true, []int{0, 1}},
+		{"lost, and gone since", NodeRange{2, 4}, []int{0, 1, 3}, []int{2}, []int{2}, true, []int{0, 1, 3}},
+		{"an exact number", NodeRange{3, 3}, []int{0, 1, 3}, nil, []int{2}, true, []int{0, 1, 3}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := teamSelection{size: 4, bounds: tc.bounds, ready: tc.ready, idle: tc.idle, gone: map[int]record.DroppedNode{}, lost: map[int]bool{}}
+			for _, node := range tc.gone {
+				m.gone[node] = record.DroppedNode{NodeIndex: node}
+			}
+			for _, node := range tc.lost {
+				m.lost[node] = true
+			}
+			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
+				t.Errorf("the team is %v, not %v", team, tc.want)
+			}
+		})
+	}
+}

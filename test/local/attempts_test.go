@@ -333,12 +333,14 @@ func TestTermBetweenAttempts(t *testing.T) {
 			p := newPods(t, 2, until(9), "--restarts=3", "--restart-backoff=30s").startAll()
 			p.driving(0)
 			p.kill(1, syscall.SIGKILL)
-			p.await("over", p.there(0, "control/over"))
+			p.driving(1) // the first restart has no pause
+			p.kill(1, syscall.SIGKILL)
+			p.await("over", p.there(1, "control/over"))
 			time.Sleep(after)
 			p.kill(0, syscall.SIGTERM)
 			p.kill(1, syscall.SIGTERM)
 			p.expect(143, 143)
-			p.result(1, 143, 0)
+			p.result(2, 143, 0)
 		})
 	}
 }

@@ -40,7 +40,8 @@ type Set struct {
 	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
 	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
-	// with each attempt. It is nil if they can be used again.
+	// with each attempt. Results of those that it replaces may be used again. It is nil if they can be
+	// used again themselves.
 	RenewChecks func(*Config) error
 	// Access provides access to the run directory.
 	Access signal.Access
@@ -116,6 +117,13 @@ type PreviousAttempts struct {
 	LostNodes  []record.DroppedNode // nodes whose daemons were lost in the last attempt
 	// Failures are the failures of all earlier attempts.
 	Failures []record.Failure
+}
+
+// HasLost reports whether the last attempt has lost all of the given nodes.
+func (p PreviousAttempts) HasLost(nodes []int) bool {
+	return !slices.ContainsFunc(nodes, func(node int) bool {
+		return !slices.ContainsFunc(p.LostNodes, func(d record.DroppedNode) bool { return d.NodeIndex == node })
+	})
 }
 
 // causesTimeout is the timeout for reading the result of the job's previous start.

@@ -190,8 +190,13 @@ func addAttempt(
 // stableRunTime is the time with an open gate after which earlier failures do not count any more.
 const stableRunTime = 10 * time.Minute
 
-// backoffPause returns the pause before an attempt, after row consecutive early failures.
-func backoffPause(first time.Duration, row int) time.Duration {
+// restartPause returns the pause before an attempt, after row consecutive early failures. There is
+// none after the first loss of a node, because the reason is gone with the node. It doubles with
+// each further failure.
+func restartPause(first time.Duration, row int, lostNode bool) time.Duration {
+	if row <= 1 && lostNode {
+		return 0
+	}
 	pause := first
 	for ; row > 1 && pause < config.MaxBackoff; row-- {
 		pause *= 2

@@ -163,17 +163,21 @@ func TestBackoff(t *testing.T) {
 		first time.Duration
 		row   int
 		want  time.Duration
+		lost  bool
 	}{
-		{time.Second, 1, time.Second},
-		{time.Second, 2, 2 * time.Second},
-		{time.Second, 6, 32 * time.Second},
-		{time.Second, 7, time.Minute},
-		{time.Second, 1000, time.Minute},
-		{0, 1000, 0},
-		{time.Minute, 2, time.Minute},
+		{time.Second, 1, 0, true},
+		{time.Minute, 1, 0, true},
+		{time.Second, 2, 2 * time.Second, true},
+		{time.Second, 1, time.Second, false},
+		{time.Second, 2, 2 * time.Second, false},
+		{time.Second, 6, 32 * time.Second, false},
+		{time.Second, 7, time.Minute, false},
+		{time.Second, 1000, time.Minute, false},
+		{0, 1000, 0, false},
+		{time.Minute, 2, time.Minute, false},
 	} {
-		if got := backoffPause(tc.first, tc.row); got != tc.want {
-			t.Errorf("after %d in a row it is %s, not %s", tc.row, got, tc.want)
+		if got := restartPause(tc.first, tc.row, tc.lost); got != tc.want {
+			t.Errorf("after %d in a row, a node lost: %v, it is %s, not %s", tc.row, tc.lost, got, tc.want)
 		}
 	}
 }

@@ -66,7 +66,9 @@ type supervisor struct {
 	minAttempt    int            // the minimum number of the next attempt
 	failureStreak int            // number of consecutive early failures in this process
 	lastResult    *record.Result // of the newest finished attempt; nil if there is none
+	lostNode      bool           // a node was lost in it
 	headLost      bool           // the head was lost in it
+	isSuspect     bool           // a failure in it was on this node
 }
 
 // endError is the reason why a daemon ends between two attempts.
@@ -179,9 +181,13 @@ func (s *supervisor) runAttempt(
 	cfg := s.cfg
 	cfg.Identity.Attempt = attempt
 	if s.hasStarted && cfg.RenewChecks != nil {
+		if s.isSuspect {
+			cfg.Checks = nil // their results are not used again
+		}
 		if err := cfg.RenewChecks(&cfg); err != nil {
 			return lifecycle.Exit{Code: s.reportEnd(err)}
 		}
+		s.cfg.Checks = cfg.Checks
 	}
 	s.hasStarted = true
 	if told == nil {
@@ -219,14 +225,18 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	if s.failureStreak++; end.GateOpenTime > stableRunTime {
 		s.failureStreak = 1
 	}
+	s.lostNode = end.Cause != nil && health.IsPeerLoss(end.Cause.Kind)
 	s.headLost = end.Cause != nil && slices.Contains(end.Cause.LostNodes, 0)
+	s.isSuspect = slices.ContainsFunc(end.AllFailures(), func(f record.Failure) bool {
+		return slices.Contains(health.ObservedFailure{Failure: f}.FaultyNodes(), s.cfg.Identity.NodeIndex)
+	})
 	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), s.cfg.Identity.HostOf)
 }
 
 // nextAttempt returns the attempt in which to take part, when it is time.
 func (s *supervisor) nextAttempt(ctx context.Context) (int, error) {
 	if s.isHead && s.lastResult != nil { // only the head makes the next one
-		ctxutil.SleepContext(ctx, backoffPause(s.cfg.After.Backoff, s.failureStreak))
+		ctxutil.SleepContext(ctx, restartPause(s.cfg.After.Backoff, s.failureStreak, s.lostNode))
 		return s.minAttempt, nil
 	}
 	for {

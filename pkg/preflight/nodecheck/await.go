@@ -29,9 +29,30 @@ type Checks struct {
 	// activeChecks runs the active checks, which put the node to work; nil: there are none. It is
 	// called once, at the end. fit reports whether no other check has failed.
 	activeChecks func(ctx context.Context, fit bool) []check.Finding
+	activePassed passedChecks
 	historyCheck *historyCheck // nil: the device history is not checked
 	maxDuration  time.Duration // maximum duration of [Checks.Await]
 	gpus         *GPUs         // nil if GPUs are not checked
+}
+
+// passedChecks has the findings of active checks that have passed. It has the zero value before.
+type passedChecks struct {
+	findings []check.Finding
+	at       time.Time
+}
+
+// reuseTimeout is how long active checks that have passed are not repeated.
+const reuseTimeout = 10 * time.Minute
+
+// ReuseActive makes the checks report the results of the active checks of earlier, which are those
+// of an earlier attempt on this node, instead of running them again, if they have passed a short
+// time ago. earlier may be nil.
+func (c *Checks) ReuseActive(earlier *Checks) {
+	if earlier == nil || c.activeChecks == nil || time.Since(earlier.activePassed.at) > reuseTimeout {
+		return
+	}
+	c.activePassed = earlier.activePassed
+	c.activeChecks = func(context.Context, bool) []check.Finding { return slices.Clone(c.activePassed.findings) }
 }
 
 // ApplyPolicy returns the findings with the verdicts that the policy assigns.
@@ -137,7 +158,11 @@ func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report che
 		add(c.historyCheck.compareDevices(ctx, report.Findings))
 	}
 	if c.activeChecks != nil && ctx.Err() == nil {
-		add(c.activeChecks(ctx, report.Verdict != check.Fail))
+		began, found := time.Now(), c.activeChecks(ctx, report.Verdict != check.Fail)
+		if c.activePassed.at.IsZero() && check.WorstVerdict(found) == check.Pass {
+			c.activePassed = passedChecks{slices.Clone(found), began}
+		}
+		add(found)
 	}
 	return report
 }
