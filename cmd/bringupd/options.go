@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/recovery"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -47,7 +48,7 @@ func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
 	return o
@@ -90,22 +91,13 @@ func (o *options) commonSettings() setting.List {
 	)
 }
 
-const (
-	onFailureRequeue = "requeue"
-	jsonFormat       = "json"
-)
+const jsonFormat = "json"
 
 // jobSettings returns the settings of the whole job.
 func (o *options) jobSettings() setting.List {
 	t := &o.cfg.Times
 	return slices.Concat(
-		setting.AssignCategory("After a failure",
-			setting.NewNumber("restarts", &o.cfg.After.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that permits a requeue (see bringupd help codes)"),
-			setting.NewDuration("restart-backoff", &o.cfg.After.Backoff, "pause before a restart, except the first one after the loss of a node; doubled for each further one; at most 1m"),
-			setting.NewChoice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
-				"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
-			setting.NewNumber("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
-		),
+		setting.AssignCategory("After a failure", recovery.Settings(&o.cfg.After, &o.onFailure)...),
 		setting.AssignCategory("Sandboxes",
 			setting.NewText("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command that starts each node's sandbox"),
 			probeSetting("sandbox-ready", &o.cfg.Sandbox.Ready, "readiness probe of the sandbox (default: ready once it runs)"),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/config/recovery"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -106,7 +107,7 @@ func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, er
 func (o *options) baseConfig(inv *invocation) deps.Config {
 	cfg := deps.Config{Config: o.cfg, Set: deps.Set{Signals: inv.signalChan}}
 	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.dedicatedHead)
-	cfg.After.Requeue.OnFailure = o.onFailure == onFailureRequeue
+	cfg.After.Requeue.OnFailure = o.onFailure == recovery.OnFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
 	cfg.Telemetry.NotifySocket = inv.notifySocket
 	cfg.Streams, cfg.JSONLog = inv.streams, o.logFormat == jsonFormat
@@ -138,14 +139,11 @@ func (o *options) validateSettings(all setting.List) error {
 		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.FindSetting("sandbox-require").Source == setting.SourceFlag && !o.cfg.Sandbox.IsRequested():
 		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
-	case o.cfg.After.Restarts > 0 && o.cfg.Sandbox.Step:
-		return usageErrorf("cannot use --restarts with --sandbox-step: sandboxes of another step cannot be restarted; give --sandbox-cmd to this step")
-	case all.FindSetting("restart-backoff").Source == setting.SourceFlag && o.cfg.After.Restarts == 0:
-		return usageErrorf("cannot use --restart-backoff without restarts: give --restarts")
 	case all.FindSetting("clean-after").Source == setting.SourceFlag && o.cfg.After.Clean != config.CleanNone:
 		return usageErrorf("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
-	case all.FindSetting("max-requeues").Source == setting.SourceFlag && o.onFailure != onFailureRequeue:
-		return usageErrorf("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
+	}
+	if err := recovery.Validate(all, &o.cfg.After, o.onFailure); err != nil {
+		return usageErrorf("%v", err)
 	}
 	if checked, is := o.chosenFramework().(framework.Validator); is {
 		if err := checked.ValidateSettings(); err != nil {

@@ -83,7 +83,7 @@ func TestDigestHasEveryField(t *testing.T) {
 	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions", "After.Requeue.By", "Process", "Output"}
 	// Other values for fields that are not of a basic type.
 	others := map[string]any{
-		"Workload.Driver": []string{"x"}, "Workload.World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
+		"Workload.Driver": []string{"x"}, "Workload.World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "After.Rules.NoCodes": []int{7}, "Sandbox.Ready": new(health.Probe),
 	}
 	other := func(name string, kind reflect.Kind) any {
 		if told, is := others[name]; is {

@@ -11,7 +11,8 @@ import (
 // PostRun configures what happens after the driver has ended, and after a failure.
 type PostRun struct {
 	Restarts int           // maximum number of restarts within the launch
-	Backoff  time.Duration // before the first restart; it doubles with each one
+	Backoff  time.Duration // before a restart; it doubles with each one
+	Rules    RestartRules
 	Requeue  RequeueConfig
 	Clean    CleanupPolicy // the zero value means CleanAll
 	// Look is how long services stay up after the driver with CleanNone.
@@ -32,6 +33,31 @@ func (a PostRun) MaxDelay() time.Duration {
 		return a.Requeue.maxDelay()
 	}
 	return a.Requeue.maxDelay() + EndCommandTimeout
+}
+
+// RestartRules decide which failures lead to a restart within the launch.
+type RestartRules struct {
+	On RestartTrigger // the zero value means RestartOnNode
+	// Window is the time within which restarts count against the maximum. With 0 all count.
+	Window  time.Duration
+	NoCodes []int // exit codes after which there is no restart, besides those of mistakes
+}
+
+// RestartTrigger selects the failures that lead to a restart. The end of a driver, and any failure
+// that another attempt cannot fix, are only included where that is stated.
+type RestartTrigger string
+
+// The values of --restart-on.
+const (
+	RestartOnNode    RestartTrigger = "node"    // a node was lost or failed a check
+	RestartOnService RestartTrigger = "service" // also a service or sandbox that dies while the driver runs
+	RestartOnRank    RestartTrigger = "rank"    // also a rank that fails or aborts the job
+	RestartOnAny     RestartTrigger = "any"     // all of these, and a driver that fails
+)
+
+// RestartTriggers are the values that a user can give.
+var RestartTriggers = []string{
+	string(RestartOnNode), string(RestartOnService), string(RestartOnRank), string(RestartOnAny),
 }
 
 // CleanupPolicy selects what is ended and removed after the driver has ended. The values are those
@@ -62,6 +88,9 @@ const MaxBackoff = time.Minute
 func (a PostRun) validateRanges() error {
 	if a.Backoff < 0 || a.Backoff > MaxBackoff {
 		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", a.Backoff, MaxBackoff)
+	}
+	if a.Rules.Window < 0 {
+		return fmt.Errorf("cannot use --restart-window=%s: give at least 0s", a.Rules.Window)
 	}
 	if a.Look < 0 {
 		return fmt.Errorf("cannot use --clean-after=%s: give at least 0s", a.Look)

@@ -355,9 +355,9 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	within := health.LossWaitTime(kind, d.timing.SilenceTimeout, d.cfg.Times.LinkHeartbeatInterval())
 	d.awaitLivenessSettled(d.WorkCtx, within, time.Time{})
 	d.settleRankFailures()
-	end = restart.Decide(&d.cfg, lifecycle.OutcomeOfVerdict(d.verdict()), d.EndRequested.Load())
+	end = lifecycle.OutcomeOfVerdict(d.verdict())
 	end.Phase, end.GateOpenTime = phase, opened
-	return end
+	return restart.Decide(&d.cfg, end, d.EndRequested.Load())
 }
 
 // verdict returns the verdict on all failures so far.

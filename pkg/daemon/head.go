@@ -54,6 +54,7 @@ func newHead(n *node) *head {
 	canary := &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.timing.MaxPollInterval}
 	h := &head{node: n, roundTrip: canary, membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
+	h.membership.MarkSuspect(n.cfg.Previous.SuspectNodes(&n.id))
 	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
 		h.membership.MarkLost(n.cfg.Previous.LostNodes)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
@@ -86,7 +87,7 @@ func (h *head) runPhases(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return h.RunPhase(record.PhaseDriver, func() error { return h.keepForInspection(ctx, h.runDriver(ctx)) })
+	return h.RunPhase(record.PhaseDriver, func() error { return restart.ReplaceDriverEnd(&h.cfg, h.keepForInspection(ctx, h.runDriver(ctx))) })
 }
 
 // openRunDirectory makes the run directory, and starts the background tasks that poll it and that

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
@@ -103,7 +104,6 @@ func (n *node) buildResult(end *lifecycle.Outcome) *record.Result {
 	return &record.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause, BadNodes: end.BadNodes,
 		FailureContext: record.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},
-		RunTimings:     record.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Requeue: end.Requeue,
-		NextAttempt: end.NextAttempt.Number,
+		RunTimings:     record.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Succession: restart.Succession(&n.cfg, end),
 	}
 }

@@ -126,7 +126,7 @@ func (h *head) planRanks(ctx context.Context) error {
 	// Open the rendezvous of the ranks.
 	h.world = world.NewHead(world.HeadConfig{
 		LayoutRequest: h.cfg.World.LayoutRequest, Plan: plan, MaxRanks: perNode, Hosts: h.members.teamHosts(), Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
-		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name()}, JobName: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
+		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name(), RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts}, JobName: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
 	})
 	h.tracker.rendezvous.SetHead(h.world.Rendezvous)
 	h.rendezvousLink.Dial = h.tracker.rendezvous.LocalDialer(0, h.Background)

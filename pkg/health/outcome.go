@@ -38,9 +38,9 @@ const (
 	// requested the end of the job. The job has their exit code.
 	RankFailed  Kind = "rank"
 	RankAborted Kind = "rank-aborted"
-	// PrimaryFailed is a process of a primary role that has not ended with 0. The job has its exit
-	// code.
-	PrimaryFailed Kind = "primary"
+	// DriverFailed is a driver or a process of a primary role that has not ended with 0. The job has
+	// its exit code. The failure of a driver is recorded only in a job that is restarted after that.
+	DriverFailed Kind = "driver"
 
 	// The losses of a peer with evidence besides its silence: its kernel has closed its connection, or
 	// does not answer any more, or answers although the daemon does not; or the other nodes cannot
@@ -90,8 +90,8 @@ const DriverOutcomeName = "driver"
 // code is the rank's: see OutcomeOfCause.
 var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueUserDecides}
 
-// primaryOutcome is the outcome if a primary role has failed. The exit code is that of its process.
-var primaryOutcome = Outcome{0, DriverOutcomeName, "a primary role failed (128+n where signal n ended it)", RequeueUserDecides}
+// driverOutcome is the outcome if a driver, or a primary role, has failed. The exit code is its own.
+var driverOutcome = Outcome{0, DriverOutcomeName, "the driver ran and ended", RequeueUserDecides}
 
 func isRankKind(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
@@ -122,8 +122,8 @@ func OutcomeOfKind(kind Kind) Outcome {
 	switch {
 	case isRankKind(kind):
 		return RankOutcome
-	case kind == PrimaryFailed:
-		return primaryOutcome
+	case kind == DriverFailed:
+		return driverOutcome
 	}
 	for _, row := range exitCodeTable {
 		if slices.Contains(row.kinds, kind) {
@@ -136,7 +136,7 @@ func OutcomeOfKind(kind Kind) Outcome {
 // OutcomeOfCause returns the outcome of a job with this cause.
 func OutcomeOfCause(cause record.Failure) Outcome {
 	outcome := OutcomeOfKind(cause.Kind)
-	if outcome == RankOutcome || outcome == primaryOutcome {
+	if outcome == RankOutcome || outcome == driverOutcome {
 		outcome.Code = rankExitCode(cause)
 	}
 	return outcome
@@ -153,7 +153,7 @@ func OutcomeTable() []Outcome {
 
 // AllKinds returns all kinds with an outcome.
 func AllKinds() []Kind {
-	kinds := []Kind{RankFailed, RankAborted, PrimaryFailed}
+	kinds := []Kind{RankFailed, RankAborted, DriverFailed}
 	for _, row := range exitCodeTable {
 		kinds = append(kinds, row.kinds...)
 	}

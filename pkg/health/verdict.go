@@ -136,7 +136,7 @@ func collectEvidence(all []ObservedFailure) failureEvidence {
 		switch {
 		case kind == RankAborted:
 			t.abortedRanks[worldRankNumber(o.Failure)] = true
-		case kind == RankFailed: // the rank's, not the daemon's
+		case kind == RankFailed, kind == DriverFailed: // the program's, not the daemon's
 		case kind == CutOff:
 			t.selfReported[o.NodeIndex], t.faulty[o.NodeIndex] = true, true
 		case !IsPeerLoss(kind):

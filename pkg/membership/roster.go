@@ -25,13 +25,19 @@ type Membership struct {
 	changed chan struct{}
 	gone    map[int]record.DroppedNode // guarded by mu
 	// nodes seen in any poll so far, as a listing may be old; guarded by mu
-	joined        map[int]bool
-	selfReported  map[int]bool             // nodes that have reported why they end; guarded by mu
-	tolerated     []health.ObservedFailure // failures so far that did not end the run; guarded by mu
-	frozen        bool                     // the members do not change any more; guarded by mu
-	lost          map[int]bool             // nodes whose daemons an earlier attempt has lost; guarded by mu
-	readyProgress                          // guarded by mu
-	heldFailures                           // guarded by mu
+	joined          map[int]bool
+	selfReported    map[int]bool             // nodes that have reported why they end; guarded by mu
+	tolerated       []health.ObservedFailure // failures so far that did not end the run; guarded by mu
+	frozen          bool                     // the members do not change any more; guarded by mu
+	earlierAttempts                          // guarded by mu
+	readyProgress                            // guarded by mu
+	heldFailures                             // guarded by mu
+}
+
+// earlierAttempts is what earlier attempts have found out about nodes.
+type earlierAttempts struct {
+	lost    map[int]bool // the last attempt has lost their daemons
+	suspect map[int]bool // they have failed repeatedly
 }
 
 // readyProgress is the progress of the nodes towards readiness.
@@ -81,6 +87,17 @@ func (r *Membership) MarkLost(lost []record.DroppedNode) {
 	r.lost = make(map[int]bool)
 	for _, dropped := range lost {
 		r.lost[dropped.NodeIndex] = true
+	}
+}
+
+// MarkSuspect marks nodes that have failed repeatedly. They become members only if there are no
+// others.
+func (r *Membership) MarkSuspect(nodes []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.suspect = make(map[int]bool)
+	for _, node := range nodes {
+		r.suspect[node] = true
 	}
 }
 
@@ -200,7 +217,7 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 		r.reachedMax = now
 	}
 	m := teamSelection{
-		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, lost: r.lost,
+		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, earlierAttempts: r.earlierAttempts,
 		idle:          !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
 		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= patience,
 		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,

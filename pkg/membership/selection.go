@@ -55,7 +55,7 @@ type teamSelection struct {
 	bounds NodeRange
 	ready  []int                      // joined and checked, sorted
 	gone   map[int]record.DroppedNode // nodes that have failed or are lost
-	lost   map[int]bool               // nodes that an earlier attempt has lost; they may come back
+	earlierAttempts
 	// idle reports that no further node has become ready for a moment.
 	idle bool
 	// acceptMinimum reports that no further node has become ready for so long that the head now starts
@@ -97,10 +97,25 @@ func (m teamSelection) countLost() (count int) {
 	return count
 }
 
+// sortTrusted moves nodes that have failed repeatedly to the end.
+func (m teamSelection) sortTrusted(nodes []int) {
+	slices.SortStableFunc(nodes, func(a, b int) int {
+		switch {
+		case m.suspect[a] == m.suspect[b]:
+			return 0
+		case m.suspect[a]:
+			return 1
+		default:
+			return -1
+		}
+	})
+}
+
 // chooseFirst returns the first members, chosen from the nodes that are fit. It waits for the
 // maximum for the driver, but not for nodes that an earlier attempt has lost, and finally accepts
 // the minimum. Nodes with the lowest indices come
-// first, because launchers put neighbours next to each other. It returns nil while it waits.
+// first, because launchers put neighbours next to each other, and those that have failed repeatedly
+// last. It returns nil while it waits.
 func (m teamSelection) chooseFirst(fit []int) []int {
 	all := len(fit) == m.size-len(m.gone)
 	allLiving := m.idle && len(fit) == m.size-len(m.gone)-m.countLost()
@@ -108,7 +123,10 @@ func (m teamSelection) chooseFirst(fit []int) []int {
 	case len(fit) < m.bounds.Min || fit[0] != 0:
 		return nil
 	case all || allLiving || m.acceptMinimum || m.settled && len(fit) >= m.bounds.Max:
-		return fit[:min(len(fit), m.bounds.Max)]
+		m.sortTrusted(fit[1:]) // the head is always a member
+		fit = fit[:min(len(fit), m.bounds.Max)]
+		slices.Sort(fit)
+		return fit
 	default:
 		return nil
 	}
@@ -121,6 +139,7 @@ func (m teamSelection) replaceGone(fit []int) []int {
 	if !slices.ContainsFunc(m.members, m.isGone) {
 		return m.members
 	}
+	m.sortTrusted(fit)
 	spares := slices.DeleteFunc(fit, func(node int) bool { return slices.Contains(m.members, node) })
 	team := slices.Clone(m.members)
 	for place := 0; place < len(team); place++ {

@@ -167,12 +167,47 @@ func TestChooseWithoutLost(t *testing.T) {
 		{"an exact number", NodeRange{3, 3}, []int{0, 1, 3}, nil, []int{2}, true, []int{0, 1, 3}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := teamSelection{size: 4, bounds: tc.bounds, ready: tc.ready, idle: tc.idle, gone: map[int]record.DroppedNode{}, lost: map[int]bool{}}
+			m := teamSelection{size: 4, bounds: tc.bounds, ready: tc.ready, idle: tc.idle, gone: map[int]record.DroppedNode{}, earlierAttempts: earlierAttempts{lost: map[int]bool{}}}
 			for _, node := range tc.gone {
 				m.gone[node] = record.DroppedNode{NodeIndex: node}
 			}
 			for _, node := range tc.lost {
 				m.lost[node] = true
+			}
+			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
+				t.Errorf("the team is %v, not %v", team, tc.want)
+			}
+		})
+	}
+}
+
+// TestChooseTrusted verifies that nodes that have failed repeatedly become members only if there are
+// no others, except for the head.
+func TestChooseTrusted(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		bounds  NodeRange
+		ready   []int
+		gone    []int
+		suspect []int
+		team    []int // the present members
+		want    []int
+	}{
+		{"a spare instead of it", NodeRange{3, 3}, []int{0, 1, 2, 3, 4}, nil, []int{1}, nil, []int{0, 2, 3}},
+		{"two", NodeRange{3, 3}, []int{0, 1, 2, 3, 4}, nil, []int{1, 3}, nil, []int{0, 2, 4}},
+		{"no other one", NodeRange{3, 3}, []int{0, 1, 2}, []int{3, 4}, []int{1}, nil, []int{0, 1, 2}},
+		{"as many as come", NodeRange{3, 5}, []int{0, 1, 2, 3, 4}, nil, []int{1}, nil, []int{0, 1, 2, 3, 4}},
+		{"the head", NodeRange{3, 3}, []int{0, 1, 2, 3, 4}, nil, []int{0}, nil, []int{0, 1, 2}},
+		{"it does not replace another", NodeRange{2, 2}, []int{0, 1, 2, 3}, []int{1}, []int{2}, []int{0, 1}, []int{0, 3}},
+		{"it replaces another if nobody else can", NodeRange{2, 2}, []int{0, 1, 2}, []int{1, 3, 4}, []int{2}, []int{0, 1}, []int{0, 2}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := teamSelection{size: 5, bounds: tc.bounds, ready: tc.ready, settled: true, members: tc.team, gone: map[int]record.DroppedNode{}, earlierAttempts: earlierAttempts{suspect: map[int]bool{}}}
+			for _, node := range tc.gone {
+				m.gone[node] = record.DroppedNode{NodeIndex: node}
+			}
+			for _, node := range tc.suspect {
+				m.suspect[node] = true
 			}
 			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
 				t.Errorf("the team is %v, not %v", team, tc.want)

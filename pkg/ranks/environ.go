@@ -15,6 +15,8 @@ type Master struct {
 	Address string
 	Port    int
 	RunName string // name of the run
+	// RestartCount is the number of restarts of the job so far, and MaxRestarts the maximum.
+	RestartCount, MaxRestarts int
 }
 
 // RankEnviron returns the environment of a rank: base, with the rank's numbers in bringupd's own
@@ -33,7 +35,7 @@ func RankEnviron(base []string, p Plan, r Rank, at Master, more ...map[string]st
 		"GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": size, "ROLE_NAME": "default",
 		"MASTER_ADDR": at.Address, "MASTER_PORT": strconv.Itoa(at.Port),
 		// Lightning uses Slurm's variables unless TORCHELASTIC_RUN_ID is set.
-		"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": at.RunName,
+		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(at.RestartCount), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(at.MaxRestarts), "TORCHELASTIC_RUN_ID": at.RunName,
 		"TORCHELASTIC_USE_AGENT_STORE": "", // there is no agent with a store; rank 0 opens the store
 		// Without this variable, JAX uses the first node of Slurm's step and a port derived from the job
 		// number.

@@ -29,9 +29,9 @@ func TestEnviron(t *testing.T) {
 		"RANK=5", "ROLE_NAME=default", "ROLE_RANK=5", "ROLE_WORLD_SIZE=6",
 		"SLURM_GTIDS=4,5", "SLURM_LOCALID=1", "SLURM_NPROCS=6", "SLURM_NTASKS=6", "SLURM_NTASKS_PER_NODE=2", "SLURM_PROCID=5",
 		"SLURM_STEP_NUM_TASKS=6", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_TASKS_PER_NODE=2(x3)",
-		"TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_RUN_ID=17.0", "WORLD_SIZE=6",
+		"TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_RUN_ID=17.0", "WORLD_SIZE=6",
 	}
-	got := RankEnviron(base, p, p.allRanks()[5], Master{Address: "192.0.2.1", Port: 31234, RunName: "17.0"})
+	got := RankEnviron(base, p, p.allRanks()[5], Master{Address: "192.0.2.1", Port: 31234, RunName: "17.0", RestartCount: 2, MaxRestarts: 5})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

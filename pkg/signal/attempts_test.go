@@ -49,7 +49,7 @@ func TestNewest(t *testing.T) {
 	newest(0, false)
 	publishResult := func(d *Dir, next int) {
 		t.Helper()
-		if err := d.PublishOnce(ctx, NameResult, &record.Result{Code: 76, NextAttempt: next}); err != nil {
+		if err := d.PublishOnce(ctx, NameResult, &record.Result{Code: 76, Succession: record.Succession{NextAttempt: next}}); err != nil {
 			t.Fatal(err)
 		}
 	}

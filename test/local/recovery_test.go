@@ -86,3 +86,45 @@ func recoveryTime(t *testing.T, victim int) time.Duration {
 	}
 	return took
 }
+
+// TestRestartOn checks which failures lead to a restart with each value of --restart-on: of the
+// driver, of a rank, of a service.
+func TestRestartOn(t *testing.T) {
+	const once = `echo $BRINGUPD_ATTEMPT >>$D/starts; [ $BRINGUPD_ATTEMPT -ge 1 ] || exit 3`
+	const ranks = "--ranks-per-node=1"
+	for _, tc := range []struct {
+		name, program string
+		flags         []string
+		code          int
+		starts        string // the attempts in which the program was started
+		says          string
+	}{
+		{"a driver, by default", once, nil, 3, "0", "the driver has ended: exit code 3"},
+		{"a driver", once, []string{"--restart-on=any"}, 0, "0 1", "driver (3): attempt 2 of at most 3 follows"},
+		{"a driver that always fails", once + "; exit 4", []string{"--restart-on=any"}, 4, "0 1 2", "the driver has ended: exit code 4"},
+		{"a driver, and its code", once, []string{"--restart-on=any", "--no-restart-codes=2-3"}, 3, "0", "exit code 3"},
+		{"a rank, by default", once, []string{ranks}, 3, "0 0", "rank (3) does not lead to a restart without --restart-on=rank"},
+		{"a rank", once + "; [ $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS = 1/2 ]", []string{ranks, "--restart-on=rank"}, 0, "0 0 1 1", "rank (3): attempt 2 of at most 3 follows"},
+		{"a rank that is wrong", once + "; exit 65", []string{ranks, "--restart-on=rank"}, 65, "0 0 1 1", "rank (65): there is no restart after this code"},
+		{"a service", once + ` || sleep 300`, []string{"--restart-on=service", `--worker-cmd=[ $BRINGUPD_ATTEMPT -ge 1 ] || { sleep 1; exit 5; }; sleep 300`}, 0, "0 1", "service (77): attempt 2 of at most 3 follows"},
+		{"a service, by default", once + ` || sleep 300`, []string{`--worker-cmd=sleep 1; exit 5`}, 77, "0", "without --restart-on=service"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			program := strings.Replace(tc.program, "exit 3 || sleep 300", "exec sleep 300", 1)
+			args := append([]string{"local", "--nodes=2", "--job-id=j", "--restarts=2", "--restart-backoff=10ms", "--log-dir=" + filepath.Join(dir, "logs")}, tc.flags...)
+			cmd := exec.Command(filepath.Join(bin, "bringupd"), append(args, "--", "sh", "-c", program)...)
+			cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
+			said, _ := cmd.CombinedOutput()
+			data, _ := os.ReadFile(filepath.Join(dir, "starts"))
+			starts := strings.Fields(string(data))
+			slices.Sort(starts)
+			// Ranks may be ended before they have started the program.
+			started := strings.Join(starts, " ") == tc.starts || slices.Contains(tc.flags, ranks) && strings.Join(slices.Compact(starts), "") == strings.ReplaceAll(strings.ReplaceAll(tc.starts, "0 0", "0"), " 1 1", "1")
+			if cmd.ProcessState.ExitCode() != tc.code || !started || !strings.Contains(string(said), tc.says) {
+				t.Errorf("it ended with %d, and started in the attempts %q:\n%s", cmd.ProcessState.ExitCode(), starts, said)
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -117,6 +118,30 @@ type PreviousAttempts struct {
 	LostNodes  []record.DroppedNode // nodes whose daemons were lost in the last attempt
 	// Failures are the failures of all earlier attempts.
 	Failures []record.Failure
+	History  record.RestartHistory
+}
+
+// maxSingleFailures is the number of failures of a node that do not make it a suspect: it may have
+// been a coincidence.
+const maxSingleFailures = 1
+
+// SuspectNodes returns the nodes of a launch that have failed more than once.
+func (p PreviousAttempts) SuspectNodes(id *launcher.Identity) (nodes []int) {
+	for node := range id.Size {
+		if p.History.NodeFailures[HistoryName(id, node)] > maxSingleFailures {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// HistoryName returns the name of a node in the history of restarts: its host, so that it is known
+// after a requeue, or its index if daemons share a host, or the launcher does not provide the host.
+func HistoryName(id *launcher.Identity, node int) string {
+	if host := id.HostOf(node); host != "" && id.LocalSize <= 1 {
+		return host
+	}
+	return "node " + strconv.Itoa(node)
 }
 
 // HasLost reports whether the last attempt has lost all of the given nodes.
@@ -132,18 +157,25 @@ const causesTimeout = 2 * time.Second
 // EarlierFailures returns the failures of the earlier attempts of this launch. If the job was
 // restarted by its launcher, it adds the cause of the last attempt before that, if it can be read.
 func (c *Config) EarlierFailures() []record.Failure {
-	if c.Identity.Restart == 0 {
+	result, ok := c.PreviousStart(context.Background())
+	if !ok || result.Cause == nil {
 		return c.Previous.Failures
+	}
+	return append(slices.Clip(c.Previous.Failures), *result.Cause)
+}
+
+// PreviousStart returns the result of the last attempt before the launcher has started the job
+// again. ok is false if it has not, or the result cannot be read.
+func (c *Config) PreviousStart(ctx context.Context) (_ record.Result, ok bool) {
+	if c.Identity.Restart == 0 {
+		return record.Result{}, false
 	}
 	place := c.RunLocation()
 	last := c.Identity
 	last.Restart, last.Attempt = last.Restart-1, 0
 	place.Run = last.RunName()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTimeout, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, causesTimeout, health.ErrDeadline)
 	defer cancel()
 	result, err := ctxutil.CallBounded(ctx, 0, func() (record.Result, error) { return place.LastResult(ctx) })
-	if err != nil || result.Cause == nil {
-		return c.Previous.Failures
-	}
-	return append(slices.Clip(c.Previous.Failures), *result.Cause)
+	return result, err == nil
 }

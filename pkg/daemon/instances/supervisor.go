@@ -221,7 +221,7 @@ func isExecuteCode(code int) bool {
 // failureKind returns the kind of the failure of a process of the role.
 func (s *supervisor) failureKind() health.Kind {
 	if s.role.Primary {
-		return health.PrimaryFailed
+		return health.DriverFailed
 	}
 	return health.ServiceDied
 }

@@ -1,14 +1,18 @@
 package restart
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -21,11 +25,9 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	}
 	// Another attempt within this launch has precedence.
 	id := &cfg.Identity
-	restarts, reason := decideAttempt(*end.Cause, attemptPolicy{
-		maxRestarts: cfg.After.Restarts, attempt: id.Attempt, endRequested: endRequested,
-		unfitNodes: allUnfitNodes(cfg.Previous, end.AllFailures()), nodes: id.Size,
-		minNodes: cfg.Team.ForSize(id.Size).Min,
-	})
+	policy := newAttemptPolicy(cfg, id.Attempt, end.GateOpenTime > 0)
+	policy.endRequested, policy.unfitNodes = endRequested, allUnfitNodes(cfg.Previous, end.AllFailures())
+	restarts, reason := decideAttempt(*end.Cause, policy)
 	end.NextAttempt.Reason = reason
 	if restarts {
 		end.NextAttempt.Number = id.Attempt + 1
@@ -43,14 +45,69 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	return end
 }
 
+// ReplaceDriverEnd returns a failure in place of err, the orderly end of a driver that has not ended
+// with 0, if that leads to a restart. Otherwise it returns err.
+func ReplaceDriverEnd(cfg *deps.Config, err error) error {
+	end, ended := errors.AsType[*lifecycle.Outcome](err)
+	if !ended || !end.Orderly || end.Requested || end.Code == 0 || end.Name != health.DriverOutcomeName {
+		return err
+	}
+	f := health.NewFailure(health.DriverFailed, "%s", end.Reason)
+	f.Code = end.Code
+	policy := newAttemptPolicy(cfg, cfg.Identity.Attempt, true)
+	policy.unfitNodes = allUnfitNodes(cfg.Previous, nil)
+	if restarts, _ := decideAttempt(f.Failure, policy); !restarts {
+		return err
+	}
+	return f
+}
+
+// Succession returns what follows the end of an attempt, and what has preceded it.
+func Succession(cfg *deps.Config, end *lifecycle.Outcome) record.Succession {
+	s := record.Succession{Requeue: end.Requeue, NextAttempt: end.NextAttempt.Number}
+	if cfg.After.Restarts > 0 {
+		s.History = &cfg.Previous.History
+	}
+	return s
+}
+
 // attemptPolicy has the facts besides the failure that decide whether another attempt follows.
 type attemptPolicy struct {
-	maxRestarts  int // 0: none
-	attempt      int // the failed attempt: 0 is the first
+	maxRestarts int // 0: none
+	rules       config.RestartRules
+	attempt     int // the failed attempt: 0 is the first
+	// used is the number of restarts that count: those within the window, also before a requeue.
+	used         int
+	gateOpened   bool // the failure was in a running job
 	endRequested bool
 	unfitNodes   []int // sorted
 	nodes        int   // number of nodes in the launch
 	minNodes     int   // minimum number of nodes for the driver
+}
+
+// newAttemptPolicy returns the facts about an attempt, without those about its end.
+func newAttemptPolicy(cfg *deps.Config, attempt int, gateOpened bool) attemptPolicy {
+	id, after := &cfg.Identity, &cfg.After
+	return attemptPolicy{
+		maxRestarts: after.Restarts, rules: after.Rules, attempt: attempt, gateOpened: gateOpened,
+		used:  countRestarts(cfg.Previous.History, attempt, after.Rules.Window, time.Now()),
+		nodes: id.Size, minNodes: cfg.Team.ForSize(id.Size).Min,
+	}
+}
+
+// countRestarts returns the number of restarts within the window before now, or of all if window is
+// 0. A daemon that was restarted may know fewer of them than the number of its attempt says.
+func countRestarts(history record.RestartHistory, attempt int, window time.Duration, now time.Time) int {
+	if window == 0 {
+		return max(history.Count, attempt)
+	}
+	count := 0
+	for _, at := range history.Times {
+		if now.Sub(at) < window {
+			count++
+		}
+	}
+	return count
 }
 
 // decideAttempt reports whether a run with this cause is restarted within its launch, and why. The
@@ -65,11 +122,16 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 		return false, ""
 	case p.endRequested:
 		return false, what + ": the job was told to end from outside"
-	case !mayRetry(outcome):
-		return false, what + " cannot be fixed by another attempt"
-	case p.attempt >= p.maxRestarts:
+	case !p.isTrigger(cause.Kind):
+		return false, what + p.noTriggerReason(cause.Kind)
+	case isMistake(outcome.Code) || slices.Contains(p.rules.NoCodes, outcome.Code):
+		return false, what + ": there is no restart after this code"
+	case p.used >= p.maxRestarts && p.rules.Window > 0:
+		return false, fmt.Sprintf("%s again, after %d restarts within %s of at most %d",
+			what, p.used, textutil.FlagDuration(p.rules.Window), p.maxRestarts)
+	case p.used >= p.maxRestarts:
 		return false, fmt.Sprintf("%s again, in attempt %d of at most %d",
-			what, p.attempt+1, p.maxRestarts+1)
+			what, p.attempt+1, p.attempt+1)
 	case cause.Kind == health.NotReturned:
 		return false, what + ": the lost daemons were not restarted"
 	case slices.Contains(p.unfitNodes, 0):
@@ -77,11 +139,51 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case left < p.minNodes:
 		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d",
 			what, left, p.nodes, p.minNodes)
+	case p.rules.Window > 0:
+		return true, fmt.Sprintf("%s: attempt %d follows, restart %d of at most %d within %s",
+			what, p.attempt+2, p.used+1, p.maxRestarts, textutil.FlagDuration(p.rules.Window))
 	default:
 		return true, fmt.Sprintf("%s: attempt %d of at most %d follows",
-			what, p.attempt+2, p.maxRestarts+1)
+			what, p.attempt+2, p.attempt+1+p.maxRestarts-p.used)
 	}
 }
+
+// isTrigger reports whether the user wants a restart after failures of this kind, and another
+// attempt may go well: a service that does not even start will not start then either.
+func (p attemptPolicy) isTrigger(kind health.Kind) bool {
+	any := p.rules.On == config.RestartOnAny
+	switch kind {
+	case health.ServiceDied, health.SandboxDied:
+		return p.gateOpened && (any || p.rules.On == config.RestartOnService)
+	case health.RankFailed, health.RankAborted:
+		return any || p.rules.On == config.RestartOnRank
+	case health.DriverFailed:
+		return any
+	default:
+		return mayRetry(health.OutcomeOfKind(kind))
+	}
+}
+
+// noTriggerReason returns why there is no restart after a failure of this kind, to follow its name.
+// It names the setting that would change that.
+func (p attemptPolicy) noTriggerReason(kind health.Kind) string {
+	all := p
+	all.rules.On = config.RestartOnAny
+	switch {
+	case !all.isTrigger(kind):
+		return " cannot be fixed by another attempt"
+	case kind == health.RankFailed, kind == health.RankAborted:
+		return " does not lead to a restart without --restart-on=rank"
+	case kind == health.DriverFailed:
+		return " does not lead to a restart without --restart-on=any"
+	default:
+		return " does not lead to a restart without --restart-on=service"
+	}
+}
+
+// isMistake reports whether an exit code says that the command line, the launch, the log directory
+// or the program's file is wrong, which another attempt does not change.
+func isMistake(code int) bool { return code >= 64 && code <= 66 || code == 126 || code == 127 }
 
 // requeuePolicy has the facts besides the failure that decide whether the job is requeued.
 type requeuePolicy struct {
@@ -159,12 +261,13 @@ func lostNodes(failures []record.Failure) (nodes []int) {
 	return slices.Compact(nodes)
 }
 
-// addAttempt returns the information for the attempt that follows one with the given failures.
+// addAttempt returns the information for the attempt that follows one with the given failures, of
+// which the first is the cause. at is the time of the restart.
 func addAttempt(
-	previous deps.PreviousAttempts, failures []record.Failure, hostOf func(node int) string,
+	previous deps.PreviousAttempts, failures []record.Failure, id *launcher.Identity, at time.Time,
 ) (next deps.PreviousAttempts) {
 	dropped := func(node int) record.DroppedNode {
-		d := record.DroppedNode{NodeIndex: node, Host: hostOf(node)}
+		d := record.DroppedNode{NodeIndex: node, Host: id.HostOf(node)}
 		for _, failure := range failures {
 			if failure.NodeIndex == node || slices.Contains(failure.LostNodes, node) {
 				d.Reason = failure.Message
@@ -184,7 +287,30 @@ func addAttempt(
 	for _, node := range lostNodes(failures) {
 		next.LostNodes = append(next.LostNodes, dropped(node))
 	}
+	next.History = addNodeFailures(previous.History, failures, id)
+	next.History.Count++
+	next.History.Times = append(slices.Clone(previous.History.Times), at)
 	return next
+}
+
+// addNodeFailures returns the history with the nodes that the cause, the first of the failures, is
+// about. The failure of a service, of a rank or of the driver counts against no node.
+func addNodeFailures(h record.RestartHistory, failures []record.Failure, id *launcher.Identity) record.RestartHistory {
+	if len(failures) == 0 {
+		return h
+	}
+	nodes := allUnfitNodes(deps.PreviousAttempts{}, failures[:1])
+	if health.IsPeerLoss(failures[0].Kind) {
+		nodes = failures[0].LostNodes
+	}
+	h.NodeFailures = maps.Clone(h.NodeFailures)
+	for _, node := range nodes {
+		if h.NodeFailures == nil {
+			h.NodeFailures = make(map[string]int)
+		}
+		h.NodeFailures[deps.HistoryName(id, node)]++
+	}
+	return h
 }
 
 // stableRunTime is the time with an open gate after which earlier failures do not count any more.

@@ -2,13 +2,18 @@ package restart
 
 import (
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -23,16 +28,17 @@ func TestDecideAttempt(t *testing.T) {
 	}{
 		{"nobody asks", health.PeerLost, attemptPolicy{nodes: 4, minNodes: 4}, false, ""},
 		{"a peer is lost", health.PeerLost, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, true, "peer-lost (76): attempt 2 of at most 4 follows"},
-		{"the daemon died", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 2, nodes: 4, minNodes: 4}, true, "attempt 4 of at most 4 follows"},
-		{"once too often", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 3, nodes: 4, minNodes: 4}, false, "again, in attempt 4 of at most 4"},
+		{"the daemon died", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 2, used: 2, nodes: 4, minNodes: 4}, true, "attempt 4 of at most 4 follows"},
+		{"once too often", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 3, used: 3, nodes: 4, minNodes: 4}, false, "again, in attempt 4 of at most 4"},
 		{"a bad node and a spare", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{2}, nodes: 4, minNodes: 3}, true, "check (75): attempt 2"},
 		{"a bad node too many", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{1, 2}, nodes: 4, minNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
 		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{0}, nodes: 4, minNodes: 3}, false, "the head's node has failed"},
 		{"not back", health.NotReturned, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "the lost daemons were not restarted"},
 		{"told to end", health.PeerLost, attemptPolicy{maxRestarts: most, endRequested: true, nodes: 4, minNodes: 4}, false, "told to end from outside"},
 		{"terminated", health.Terminated, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "cannot be fixed by another attempt"},
-		{"a service", health.ServiceDied, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "service (77) cannot be fixed"},
-		{"a rank", health.RankFailed, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "cannot be fixed"},
+		{"a service", health.ServiceDied, attemptPolicy{maxRestarts: most, gateOpened: true, nodes: 4, minNodes: 4}, false, "service (77) does not lead to a restart without --restart-on=service"},
+		{"a service that does not start", health.ServiceDied, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "service (77) cannot be fixed"},
+		{"a rank", health.RankFailed, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "rank (1) does not lead to a restart without --restart-on=rank"},
 		{"the share", health.ShareUnusable, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "share (66) cannot be fixed"},
 		{"gave up", health.RequeuesExhausted, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "gave-up (69) cannot be fixed"},
 	} {
@@ -40,6 +46,162 @@ func TestDecideAttempt(t *testing.T) {
 			restarts, reason := decideAttempt(record.Failure{Kind: tc.kind}, tc.policy)
 			if restarts != tc.again || !strings.Contains(reason, tc.why) || (tc.why == "") != (reason == "") {
 				t.Errorf("got %v and %q, want %v and %q", restarts, reason, tc.again, tc.why)
+			}
+		})
+	}
+}
+
+// TestDecideByRules verifies which failures lead to a restart with each value of --restart-on, and
+// which exit codes prevent one.
+func TestDecideByRules(t *testing.T) {
+	all := []config.RestartTrigger{"", config.RestartOnNode, config.RestartOnService, config.RestartOnRank, config.RestartOnAny}
+	for _, tc := range []struct {
+		name    string
+		cause   record.Failure
+		starts  bool // the failure is before the gate
+		noCodes []int
+		on      []config.RestartTrigger
+	}{
+		{"a lost node", record.Failure{Kind: health.HostLost}, false, nil, all},
+		{"a lost node before the gate", record.Failure{Kind: health.HostLost}, true, nil, all},
+		{"a lost node, and its code prevents it", record.Failure{Kind: health.HostLost}, false, []int{76}, nil},
+		{"an unfit node", record.Failure{Kind: health.CheckFailed}, true, nil, all},
+		{"a service", record.Failure{Kind: health.ServiceDied}, false, nil, []config.RestartTrigger{config.RestartOnService, config.RestartOnAny}},
+		{"a sandbox", record.Failure{Kind: health.SandboxDied}, false, nil, []config.RestartTrigger{config.RestartOnService, config.RestartOnAny}},
+		{"a service that does not start", record.Failure{Kind: health.ServiceDied}, true, nil, nil},
+		{"a setup command", record.Failure{Kind: health.SetupFailed}, true, nil, nil},
+		{"a rank", record.Failure{Kind: health.RankFailed, Code: 3}, false, nil, []config.RestartTrigger{config.RestartOnRank, config.RestartOnAny}},
+		{"a killed rank", record.Failure{Kind: health.RankFailed, Signal: "SIGKILL"}, false, nil, []config.RestartTrigger{config.RestartOnRank, config.RestartOnAny}},
+		{"a rank with another code than those", record.Failure{Kind: health.RankFailed, Code: 3}, false, []int{2, 4}, []config.RestartTrigger{config.RestartOnRank, config.RestartOnAny}},
+		{"a rank with one of the codes", record.Failure{Kind: health.RankFailed, Code: 3}, false, []int{2, 3}, nil},
+		{"a rank that was not found", record.Failure{Kind: health.RankFailed, Code: 127}, false, nil, nil},
+		{"a rank with a wrong command line", record.Failure{Kind: health.RankFailed, Code: 64}, false, nil, nil},
+		{"a rank that aborts", record.Failure{Kind: health.RankAborted, Code: 3}, false, nil, []config.RestartTrigger{config.RestartOnRank, config.RestartOnAny}},
+		{"the driver", record.Failure{Kind: health.DriverFailed, Code: 1}, false, nil, []config.RestartTrigger{config.RestartOnAny}},
+		{"the driver, which is not executable", record.Failure{Kind: health.DriverFailed, Code: 126}, false, nil, nil},
+		{"the driver with one of the codes", record.Failure{Kind: health.DriverFailed, Code: 9}, false, []int{9}, nil},
+		{"a deadline", record.Failure{Kind: health.DeadlinePassed}, false, nil, nil},
+		{"a signal", record.Failure{Kind: health.Terminated}, false, nil, nil},
+		{"the share", record.Failure{Kind: health.ShareUnusable}, false, nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, on := range all {
+				policy := attemptPolicy{maxRestarts: 1, rules: config.RestartRules{On: on, NoCodes: tc.noCodes}, gateOpened: !tc.starts, nodes: 4, minNodes: 4}
+				restarts, reason := decideAttempt(tc.cause, policy)
+				if want := slices.Contains(tc.on, on); restarts != want || reason == "" {
+					t.Errorf("on %q got %v: %s", on, restarts, reason)
+				}
+			}
+		})
+	}
+}
+
+// TestRestartBudget verifies which restarts count against the maximum.
+func TestRestartBudget(t *testing.T) {
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	history := func(ages ...time.Duration) (h record.RestartHistory) {
+		for _, age := range ages {
+			h.Count, h.Times = h.Count+1, append(h.Times, now.Add(-age))
+		}
+		return h
+	}
+	for _, tc := range []struct {
+		name    string
+		history record.RestartHistory
+		attempt int
+		window  time.Duration
+		used    int
+		again   bool
+		why     string
+	}{
+		{"none yet", history(), 0, 0, 0, true, "attempt 2 of at most 3 follows"},
+		{"one", history(time.Hour), 1, 0, 1, true, "attempt 3 of at most 3 follows"},
+		{"all", history(time.Hour, time.Minute), 2, 0, 2, false, "in attempt 3 of at most 3"},
+		{"one, and a requeue", history(time.Hour), 0, 0, 1, true, "attempt 2 of at most 2 follows"},
+		{"all, and a requeue", history(time.Hour, time.Minute), 0, 0, 2, false, "in attempt 1 of at most 1"},
+		{"more than this daemon knows", history(), 2, 0, 2, false, "in attempt 3 of at most 3"},
+		{"one within the window", history(3*time.Hour, 2*time.Hour, time.Minute), 3, time.Hour, 1, true, "attempt 5 follows, restart 2 of at most 2 within 1h"},
+		{"two within the window", history(3*time.Hour, 59*time.Minute, time.Minute), 3, time.Hour, 2, false, "after 2 restarts within 1h of at most 2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			used := countRestarts(tc.history, tc.attempt, tc.window, now)
+			again, why := decideAttempt(record.Failure{Kind: health.PeerLost}, attemptPolicy{
+				maxRestarts: 2, rules: config.RestartRules{Window: tc.window}, attempt: tc.attempt, used: used, nodes: 4, minNodes: 4,
+			})
+			if used != tc.used || again != tc.again || !strings.Contains(why, tc.why) {
+				t.Errorf("%d count, again %v: %s", used, again, why)
+			}
+		})
+	}
+}
+
+// TestNodeFailures verifies which failures count against nodes, over attempts and a requeue, and
+// that nodes that share a host are counted by their index.
+func TestNodeFailures(t *testing.T) {
+	id := launcher.Identity{Size: 4, Host: "a", Hosts: []string{"a", "b", "c", "d"}, LocalSize: 1}
+	lost := func(node int) record.Failure { return record.Failure{Kind: health.DaemonDied, LostNodes: []int{node}} }
+	var p deps.PreviousAttempts
+	for _, failures := range [][]record.Failure{
+		{lost(2), lost(1)}, // the second one is a consequence
+		{{Kind: health.RankFailed, Header: record.Header{NodeIndex: 1}}},
+		{{Kind: health.ServiceDied, Header: record.Header{NodeIndex: 1}}, lost(1)},
+		{{Kind: health.CheckFailed, Header: record.Header{NodeIndex: 1}}},
+		{lost(2)},
+	} {
+		p = addAttempt(p, failures, &id, time.Now())
+	}
+	if want := map[string]int{"c": 2, "b": 1}; !maps.Equal(p.History.NodeFailures, want) || p.History.Count != 5 || len(p.History.Times) != 5 {
+		t.Errorf("the history is %+v", p.History)
+	}
+	if suspect := p.SuspectNodes(&id); !slices.Equal(suspect, []int{2}) {
+		t.Errorf("suspect are %v", suspect)
+	}
+	// After a requeue the hosts are other nodes.
+	requeued := launcher.Identity{Size: 2, Host: "b", Hosts: []string{"b", "c"}, LocalSize: 1}
+	p.History = addNodeFailures(p.History, []record.Failure{lost(0)}, &requeued)
+	if suspect := p.SuspectNodes(&requeued); !slices.Equal(suspect, []int{0, 1}) {
+		t.Errorf("after a requeue suspect are %v", suspect)
+	}
+	local := launcher.Identity{Size: 2, Host: "h", Hosts: []string{"h", "h"}, LocalSize: 2}
+	p = addAttempt(addAttempt(deps.PreviousAttempts{}, []record.Failure{lost(1)}, &local, time.Now()), []record.Failure{lost(1)}, &local, time.Now())
+	if suspect := p.SuspectNodes(&local); !slices.Equal(suspect, []int{1}) {
+		t.Errorf("on one host suspect are %v", suspect)
+	}
+}
+
+// TestReplaceDriverEnd verifies that only a failed driver in a job that is restarted for that reason
+// becomes a failure.
+func TestReplaceDriverEnd(t *testing.T) {
+	end := func(code int, requested bool) *lifecycle.Outcome {
+		return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: code, Requested: requested, Reason: "the driver has ended"}
+	}
+	for _, tc := range []struct {
+		name    string
+		err     error
+		on      config.RestartTrigger
+		attempt int
+		want    bool
+	}{
+		{"it failed", end(3, false), config.RestartOnAny, 0, true},
+		{"it failed, for the last time", end(3, false), config.RestartOnAny, 1, false},
+		{"it failed, and that is the user's", end(3, false), config.RestartOnRank, 0, false},
+		{"it has succeeded", end(0, false), config.RestartOnAny, 0, false},
+		{"it was told to end", end(3, true), config.RestartOnAny, 0, false},
+		{"it was not found", end(127, false), config.RestartOnAny, 0, false},
+		{"another failure", errors.New("x"), config.RestartOnAny, 0, false},
+		{"none", nil, config.RestartOnAny, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := deps.Config{Config: config.Config{
+				Identity: launcher.Identity{Size: 1, Attempt: tc.attempt}, After: config.PostRun{Restarts: 1, Rules: config.RestartRules{On: tc.on}},
+			}}
+			got := ReplaceDriverEnd(&cfg, tc.err)
+			f, replaced := errors.AsType[*health.Failure](got)
+			if replaced != tc.want || !replaced && got != tc.err {
+				t.Fatalf("got %v", got)
+			}
+			if outcome := health.OutcomeOfCause(health.AsFailure(got).Failure); replaced && (f.Kind != health.DriverFailed || outcome.Code != 3 || outcome.Name != health.DriverOutcomeName) {
+				t.Errorf("got %+v, outcome %+v", f, outcome)
 			}
 		})
 	}

@@ -86,6 +86,7 @@ func (e *endSignalError) Error() string { return "told to end by " + e.sig.Strin
 
 // runAttempts runs the attempts, and returns the exit code.
 func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int {
+	s.continueHistory(ctx)
 	var told os.Signal // a head whose peers wait for it was asked to end
 	for {
 		attempt := s.minAttempt
@@ -122,6 +123,18 @@ func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int
 				told = syscall.SIGTERM
 			}
 		}
+	}
+}
+
+// continueHistory continues the history of restarts if the job was requeued. Only the head needs
+// it.
+func (s *supervisor) continueHistory(ctx context.Context) {
+	if !s.isHead || s.cfg.After.Restarts == 0 {
+		return
+	}
+	if last, ok := s.cfg.PreviousStart(ctx); ok && last.History != nil {
+		end := lifecycle.Outcome{Cause: last.Cause}
+		s.cfg.Previous.History = addNodeFailures(*last.History, end.AllFailures(), &s.cfg.Identity)
 	}
 }
 
@@ -230,7 +243,7 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	s.isSuspect = slices.ContainsFunc(end.AllFailures(), func(f record.Failure) bool {
 		return slices.Contains(health.ObservedFailure{Failure: f}.FaultyNodes(), s.cfg.Identity.NodeIndex)
 	})
-	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), s.cfg.Identity.HostOf)
+	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, time.Now())
 }
 
 // nextAttempt returns the attempt in which to take part, when it is time.
@@ -337,7 +350,7 @@ func (s *supervisor) loadPreviousResults(ctx context.Context, begun signal.Attem
 	}
 	for _, r := range all {
 		end := lifecycle.Outcome{Cause: r.Cause, Consequences: r.Consequences}
-		s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), s.cfg.Identity.HostOf)
+		s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, r.WrittenAt)
 	}
 	return nil
 }
@@ -421,10 +434,7 @@ func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.Atte
 		Reason: f.Message, Cause: &f.Failure,
 		RunTimings: record.RunTimings{ProgramVersion: s.cfg.Program},
 	}
-	policy := attemptPolicy{
-		maxRestarts: s.cfg.After.Restarts, attempt: begun.Attempt, nodes: s.cfg.Identity.Size,
-	}
-	if restarts, _ := decideAttempt(f.Failure, policy); restarts {
+	if restarts, _ := decideAttempt(f.Failure, newAttemptPolicy(&s.cfg, begun.Attempt, true)); restarts {
 		result.NextAttempt = begun.Attempt + 1
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Times.Peer, health.ErrDeadline)

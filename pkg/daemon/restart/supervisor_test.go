@@ -93,7 +93,7 @@ func (w *world) make(attempt, next int) *signal.Dir {
 	if err == nil && next >= 0 {
 		f := health.NewFailure(health.DaemonDied, "node 1 has died")
 		f.LostNodes = []int{1}
-		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Reason: f.Message, Cause: &f.Failure, NextAttempt: next})
+		err = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Reason: f.Message, Cause: &f.Failure, Succession: record.Succession{NextAttempt: next}})
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -225,7 +225,7 @@ func TestStartedAnew(t *testing.T) {
 			dir := w.make(0, -1)
 			w.joined(dir, 1, 0)
 			time.AfterFunc(7*time.Second, func() {
-				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, NextAttempt: 1})
+				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &record.Result{Code: 76, Succession: record.Succession{NextAttempt: 1}})
 				w.make(1, -1)
 			})
 		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of node 1 (n1) takes part in attempt 1"},
@@ -288,11 +288,39 @@ func TestRecall(t *testing.T) {
 		})
 		f := health.NewFailure(health.CheckFailed, "it is ill")
 		f.NodeIndex = 1
-		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{Code: 75, Cause: &f.Failure, NextAttempt: 1})
+		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{Code: 75, Cause: &f.Failure, Succession: record.Succession{NextAttempt: 1}})
 		w.make(1, 2)
 		w.live(0)
 		w.expectTaken("2 at 1s")
 	})
+}
+
+// TestRequeueContinuesCount verifies that the head of a requeued job knows the restarts before the
+// requeue, and the nodes that failed.
+func TestRequeueContinuesCount(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		node  int
+		count int
+	}{{"the head", 0, 2}, {"a worker, which does not decide", 1, 0}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tc.node, func(w *world, cfg deps.Config) lifecycle.Exit {
+					if h := cfg.Previous.History; h.Count != tc.count || len(h.Times) != tc.count || tc.count > 0 && h.NodeFailures["n1"] != 2 {
+						w.t.Errorf("it is told of %+v", h)
+					}
+					return lifecycle.Exit{}
+				})
+				// The last attempt before the requeue, which had two restarts before it.
+				f := health.NewFailure(health.DaemonDied, "node 1 has died")
+				f.LostNodes = []int{1}
+				history := &record.RestartHistory{Count: 2, Times: []time.Time{time.Now(), time.Now()}, NodeFailures: map[string]int{"n1": 1}}
+				_ = w.make(2, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{Code: 76, Cause: &f.Failure, Succession: record.Succession{History: history}})
+				w.cfg.Identity.Restart = 1
+				w.live(0)
+			})
+		})
+	}
 }
 
 // TestEndRequestedDuringDuplicate verifies that a signal ends a daemon that waits for the end of an

@@ -40,6 +40,7 @@ type Head struct {
 func NewHead(cfg HeadConfig) *Head {
 	record := cfg.Plan.Record()
 	record.Hosts, record.MasterAddress, record.MasterPort = cfg.Hosts, cfg.Master.Address, cfg.Master.Port
+	record.RestartCount, record.MaxRestarts = cfg.Master.RestartCount, cfg.Master.MaxRestarts
 	for place, room := range cfg.MaxRanks {
 		if cfg.LayoutRequest.MaxPerNode > 0 {
 			room = cfg.LayoutRequest.MaxPerNode

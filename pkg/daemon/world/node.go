@@ -264,7 +264,10 @@ func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalR
 	local := plan.RanksOn(cfg.NodeIndex)
 	kit := ranks.RankSpecBuilder{
 		Argv: cfg.Driver, BaseEnv: cfg.BaseEnv(), Plan: plan, Affinities: n.assignSlots(local, spawned != nil), UserEnv: cfg.World.Env,
-		Master: ranks.Master{Address: cfg.Record.MasterAddress, Port: cfg.Record.MasterPort, RunName: filepath.Base(cfg.RunDir)},
+		Master: ranks.Master{
+			Address: cfg.Record.MasterAddress, Port: cfg.Record.MasterPort, RunName: filepath.Base(cfg.RunDir),
+			RestartCount: cfg.Record.RestartCount, MaxRestarts: cfg.Record.MaxRestarts,
+		},
 	}
 	crew := &ranks.LocalRanks{
 		Ranks: local, Node: cfg.Identity.Host, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,

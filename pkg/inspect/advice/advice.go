@@ -23,7 +23,7 @@ func (a *Summary) NextSteps() []string { return slices.Concat(a.causeSteps(), a.
 
 // causeSteps returns the steps for the cause, without those that drain nodes.
 func (a *Summary) causeSteps() []string {
-	if a.Cause == nil {
+	if a.Cause == nil || a.Cause.Kind == health.DriverFailed {
 		return a.adviseDriver()
 	}
 	switch kind := a.Cause.Kind; kind {

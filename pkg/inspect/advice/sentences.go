@@ -169,6 +169,7 @@ func (a *Summary) QuoteLog() []string {
 func (a *Summary) consequenceLines() []string {
 	var parts []string
 	switch {
+	case a.Cause.Kind == health.DriverFailed:
 	case a.Cause.WorldRank != nil:
 		parts = append(parts, "the other ranks")
 	case a.HasRanks && a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind):

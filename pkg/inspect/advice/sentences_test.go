@@ -131,6 +131,14 @@ var plights = []plight{
 	},
 	{name: "driver-failed", end: ending{word: health.DriverOutcomeName, code: 3, why: "the driver has ended: exit code 3"}},
 	{
+		name: "driver-failed-and-restarts",
+		end: func() ending {
+			failed := endedBy(cause(0, health.DriverFailed, "driver", "the driver has ended: exit code 3"))
+			failed.word, failed.code = health.DriverOutcomeName, 3
+			return failed
+		}(),
+	},
+	{
 		name: "driver-advice", advice: "enable the dashboard",
 		end: ending{word: health.DriverOutcomeName, code: 1, why: "the driver has ended: exit code 1"},
 	},

@@ -124,7 +124,7 @@ func TestGoal(t *testing.T) {
 func TestAwaitNextAttempt(t *testing.T) {
 	dir := logs(t, "9.0", "9.0-a1")
 	for run, result := range map[string]*record.Result{
-		"9.0":    {Run: "9.0", Size: 1, Code: 76, Outcome: "peer-lost", NextAttempt: 1},
+		"9.0":    {Run: "9.0", Size: 1, Code: 76, Outcome: "peer-lost", Succession: record.Succession{NextAttempt: 1}},
 		"9.0-a1": {Run: "9.0-a1", Size: 1, Code: 5, Outcome: "driver"},
 	} {
 		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameJob, &record.Job{Run: run, Size: 1}, noon)

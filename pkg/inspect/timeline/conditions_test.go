@@ -12,7 +12,7 @@ import (
 func TestConditions(t *testing.T) {
 	begin := time.Date(2026, 11, 24, 17, 0, 0, 0, time.UTC)
 	result := func(code, next int) *record.Result {
-		return &record.Result{Header: record.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", NextAttempt: next}
+		return &record.Result{Header: record.Header{WrittenAt: begin.Add(time.Hour)}, Code: code, Outcome: "peer-lost", Reason: "n1 is lost", Succession: record.Succession{NextAttempt: next}}
 	}
 	open := RecordTime{Exists: true, At: begin.Add(time.Minute)}
 	for _, tc := range []struct {

@@ -49,7 +49,7 @@ func (r *Run) Verdict() *record.Result {
 		return r.Result
 	case len(c.Aborts) > 0:
 		a := &c.Aborts[0]
-		return &record.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, NextAttempt: a.NextAttempt}
+		return &record.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, Succession: record.Succession{NextAttempt: a.NextAttempt}}
 	case c.DrainRecord != nil:
 		return &record.Result{Header: c.DrainRecord.Header, Code: c.DrainRecord.Code, Reason: c.DrainRecord.Reason}
 	default:

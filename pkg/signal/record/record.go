@@ -266,6 +266,9 @@ type Placement struct {
 	// it.
 	MasterAddress string `json:"master"`
 	MasterPort    int    `json:"master_port"`
+	// RestartCount is the number of restarts before, and MaxRestarts the maximum.
+	RestartCount int `json:"restart_count,omitempty"`
+	MaxRestarts  int `json:"max_restarts,omitempty"`
 }
 
 // RanksEnded describes how the ranks of a node have ended.
@@ -326,10 +329,26 @@ type Result struct {
 	Share *FileSystemReport `json:"share,omitempty"`
 	// Links is nil if there were no peer links.
 	Links *LinkReport `json:"lifelines,omitempty"`
+	Succession
+}
+
+// Succession has what follows this attempt, and what has preceded it.
+type Succession struct {
 	// Requeue is the decision about a requeue, if one was considered.
 	Requeue *RequeueDecision `json:"requeue,omitempty"`
 	// NextAttempt is the number of the attempt that follows within this launch, or 0 if none does.
 	NextAttempt int `json:"next_attempt,omitempty"`
+	// History is nil if the job is not restarted within its launch.
+	History *RestartHistory `json:"restarts,omitempty"`
+}
+
+// RestartHistory has the restarts of a job before an attempt, within this launch and within those
+// before it was requeued.
+type RestartHistory struct {
+	Count int         `json:"count"`
+	Times []time.Time `json:"at,omitempty"`
+	// NodeFailures are the numbers of failures that were nodes' own, by their names.
+	NodeFailures map[string]int `json:"node_failures,omitempty"`
 }
 
 // FailureContext has further facts about a failed attempt.
