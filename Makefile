@@ -29,7 +29,7 @@ release: ## the same, but smaller, and with its version
 static: ## the same for nodes with another C library; it cannot monitor NVIDIA GPUs
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) $(SMALL) -o $(BIN)/bringupd ./cmd/bringupd
 
-package: ## write tarballs, a .deb, an .rpm, SBOMs and checksums to dist/
+package: ## write tarballs, a .deb, an .rpm, Python wheels, SBOMs and checksums to dist/
 	VERSION='$(VERSION)' TAGS=$(TAGS) sh packaging/build.sh
 
 test: ## install the requirements of the gate and run it, as CI does: the core and what often fails

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes the files that users install to $DIST: two tarballs, a .deb, an .rpm, their SBOMs and their
-# checksums. make package calls it with VERSION and TAGS. Builds are reproducible: the same commit
-# results in the same bytes if Go and gcc (needed for NVML) have the same versions.
+# Writes the files that users install to $DIST: two tarballs, a .deb, an .rpm, two Python wheels,
+# SBOMs and checksums. make package calls it with VERSION and TAGS. Builds are reproducible: the same
+# commit results in the same bytes if Go, gcc (needed for NVML) and zlib have the same versions.
 set -eu
 cd "$(dirname "$0")/.."
 umask 022
@@ -60,4 +60,6 @@ GLIBC=$(objdump -T "$stage/bin/bringupd" | sed -n 's/.*(GLIBC_\([0-9.]*\)).*/\1/
 for packager in deb rpm; do
     tool nfpm package --config packaging/nfpm.yaml --packager $packager --target "$out" >/dev/null
 done
+[ "${WHEELS:-yes}" = no ] ||
+    OUT="$out" VERSION="$VERSION" PACKAGE_VERSION="$version" TAGS="$TAGS" MANUAL="$share/man/man1/bringupd.1.gz" sh packaging/wheels.sh
 (cd "$out" && sha256sum bringupd* >SHA256SUMS && cat SHA256SUMS)

@@ -11,6 +11,7 @@ INTEL_VERSION=2021.18.1
 MPI4PY_VERSION=4.1.2
 TADASHI_VERSION=0.5.1
 RAPIDSMPF_VERSION=26.10.0
+MYPY_VERSION=1.19.1 # a version that can check code for Python 3.9
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python with each framework. torch is Debian's, because PyPI's includes gigabytes of CUDA.
@@ -27,6 +28,8 @@ export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
 # The folder in which the Pythons of the MPIs find tadashi.
 export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
 
+# The type checker of the Python package.
+export BRINGUPD_TEST_MYPY="$CACHE/mypy-$MYPY_VERSION/bin/mypy"
 # A program of rapidsmpf: test/e2e/testdata/rapidsmpf.cpp.
 export BRINGUPD_TEST_RAPIDSMPF="$CACHE/rapidsmpf-$RAPIDSMPF_VERSION/rank"
 
@@ -135,9 +138,10 @@ have_mpis() {
 export BRINGUPD_TEST_DEBIAN="$CACHE/debian"
 have_packages() {
     [ "$(id -u)" = 0 ] || { lack "the tests of the packages need root, for a Debian in a directory"; return 1; }
-    command -v debootstrap >/dev/null && command -v rpm >/dev/null && command -v make >/dev/null && [ -e /usr/share/lmod/lmod/libexec/lmod ] ||
-        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends debootstrap rpm make lmod >/dev/null; } ||
-        { lack "the tests of the packages need Debian's debootstrap, rpm, make and lmod"; return 1; }
+    command -v debootstrap >/dev/null && command -v rpm >/dev/null && command -v make >/dev/null && [ -e /usr/share/lmod/lmod/libexec/lmod ] &&
+        command -v qemu-aarch64 >/dev/null && [ -e /usr/aarch64-linux-gnu/lib ] && python3 -c 'import ensurepip' ||
+        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends debootstrap rpm make lmod python3-venv qemu-user libc6-arm64-cross >/dev/null; } ||
+        { lack "the tests of the packages need Debian's debootstrap, rpm, make, lmod, python3-venv, qemu-user and libc6-arm64-cross"; return 1; }
     [ ! -e "$BRINGUPD_TEST_DEBIAN" ] || return 0
     rm -rf "$BRINGUPD_TEST_DEBIAN.part"
     mkdir -p "$CACHE"
@@ -215,6 +219,7 @@ have_rapidsmpf() {
         { lack "the tests with a real rapidsmpf need a C++20 compiler"; return 1; }
 }
 
+have_mypy() { pip_home "mypy-$MYPY_VERSION" "mypy==$MYPY_VERSION"; }
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
 # Only Lightning's Fabric and its dependencies except torch: 6 MB.
 have_lightning() {

@@ -162,7 +162,7 @@ func TestFlagsInPages(t *testing.T) {
 		"address min-nodes labels dashboard-port export cpus-per-task " + // Ray's, and more of Slurm's
 		"base ip-address epochs " + // of other programs
 		"port data-parallel-rank data-parallel-size data-parallel-address data-parallel-rpc-port " + // vLLM's
-		"strip-components ignore-missing purge")
+		"strip-components ignore-missing purge no-index only-binary find-links")
 	for _, command := range (&invocation{}).newApp().Commands {
 		for _, flag := range command.Flags {
 			known = append(known, flag.Names()...)
