@@ -47,7 +47,7 @@ func runScript(t *testing.T, result *record.Result, program, script string, args
 }
 
 var (
-	failed = &record.Result{Run: "7.0", Size: 4, Code: 75, Outcome: "check", Reason: "~! GPU 3 of <n3> has \"failed\"", BadNodes: []string{"n3", "n7"}, NextAttempt: 1,
+	failed = &record.Result{Run: "7.0", Size: 4, Code: 75, Outcome: "check", Reason: "~! GPU 3 of <n3> has \"failed\"", BadNodes: []string{"n3", "n7"}, Succession: record.Succession{NextAttempt: 1},
 		FailureContext: record.FailureContext{Advice: []string{"drain n3"}}}
 	passed = &record.Result{Run: "7.0", Size: 4, Outcome: "driver", Reason: "the driver has ended: exit code 0"}
 )
