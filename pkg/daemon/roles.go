@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
@@ -65,8 +66,12 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return err
 	}
 	h.roleHead = instances.NewHead(instances.HeadConfig{
-		Publisher: h.Publisher, Plan: plan, Members: h.membership.MemberNodes(), NodeWatch: h.nodeWatch, Failed: h.tracker.handleFailure,
+		Publisher: h.Publisher, Plan: plan, Members: h.membership.MemberNodes(), NodeWatch: h.nodeWatch,
+		Failed: func(cause record.Failure, at time.Time) {
+			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
+		},
 	})
+	h.membership.SetCanLose(h.roleHead.LoseNodes)
 	h.Background(h.roleHead.Follow)
 	if err := h.startRoles(plan); err != nil {
 		return err

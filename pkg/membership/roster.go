@@ -24,6 +24,7 @@ type Membership struct {
 	// closed and replaced at each change of the members; guarded by mu
 	changed chan struct{}
 	gone    map[int]record.DroppedNode // guarded by mu
+	canLose func(nodes []int) bool     // nil without roles; guarded by mu
 	// nodes seen in any poll so far, as a listing may be old; guarded by mu
 	joined          map[int]bool
 	selfReported    map[int]bool             // nodes that have reported why they end; guarded by mu
@@ -77,6 +78,14 @@ func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
 	for _, dropped := range unfit {
 		r.gone[dropped.NodeIndex], r.selfReported[dropped.NodeIndex] = dropped, true
 	}
+}
+
+// SetCanLose sets a function that reports whether the run goes on without nodes whose daemons have
+// been lost, and records their loss if so. It is called with a lock held.
+func (r *Membership) SetCanLose(canLose func(nodes []int) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.canLose = canLose
 }
 
 // MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
@@ -186,18 +195,15 @@ func ExpectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 // spares if standby is set, otherwise the members. Before the gate opens, members and spares are
 // treated in the same way, as members.
 func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[int]int64 {
-	if !r.spares {
-		if standby {
-			return nil
-		}
-		return expected
+	if !r.spares && standby {
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	living := maps.Clone(expected)
 	maps.DeleteFunc(living, func(node int, _ int64) bool {
 		_, gone := r.gone[node]
-		return gone || standby != (r.frozen && r.current.PlaceOf(node) < 0)
+		return gone || r.spares && standby != (r.frozen && r.current.PlaceOf(node) < 0)
 	})
 	return living
 }
@@ -276,18 +282,17 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 		r.held = append(r.held, seen)
 		return true, false
 	}
+	if r.canLose != nil && len(seen.LostNodes) > 0 && !slices.Contains(blamed, 0) && !r.areGone(blamed) {
+		goesOn = r.canLose(blamed)
+		return goesOn, goesOn && r.recordGone(seen, blamed, hostOf)
+	}
 	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {
 		return false, false
 	}
 	if r.frozen && slices.ContainsFunc(blamed, func(node int) bool { return r.current.PlaceOf(node) >= 0 }) {
 		return false, false
 	}
-	for _, node := range blamed {
-		if _, gone := r.gone[node]; !gone {
-			news = true
-			r.gone[node] = record.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: seen.Message}
-		}
-	}
+	news = r.recordGone(seen, blamed, hostOf)
 	if !r.frozen && r.size-len(r.gone) < r.bounds.Min {
 		return false, false
 	}
@@ -295,6 +300,26 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 		r.tolerated = append(r.tolerated, seen)
 	}
 	return true, news
+}
+
+// recordGone records that nodes are gone, and reports whether that was not known of one of them. mu
+// must be held.
+func (r *Membership) recordGone(seen health.ObservedFailure, blamed []int, hostOf func(int) string) (news bool) {
+	for _, node := range blamed {
+		if _, gone := r.gone[node]; !gone {
+			news = true
+			r.gone[node] = record.DroppedNode{NodeIndex: node, Host: hostOf(node), Reason: seen.Message}
+		}
+	}
+	return news
+}
+
+// areGone reports whether all of the nodes are known to be gone. mu must be held.
+func (r *Membership) areGone(nodes []int) bool {
+	return !slices.ContainsFunc(nodes, func(node int) bool {
+		_, gone := r.gone[node]
+		return !gone
+	})
 }
 
 // ReleaseHeld decides the failed checks that TolerateFailure has held back, if that is possible
@@ -405,7 +430,7 @@ func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
 // the run: they had not joined when the gate opened, or their daemons are lost. The daemon of a
 // node that was dropped because of a failure runs until the job ends.
 func (r *Membership) AbsentNodes(l signal.Listing) []int {
-	if !r.spares {
+	if !r.spares && len(r.DroppedNodes()) == 0 {
 		return nil
 	}
 	r.mu.Lock()

@@ -148,6 +148,41 @@ func (h *Head) handleExit(ctx context.Context, mark signal.InstanceMark, at time
 	h.evaluate(state.role, rec, lost, at)
 }
 
+// LoseNodes records that nodes are lost with their instances, if all roles have enough instances
+// without them, and reports whether that is so.
+func (h *Head) LoseNodes(nodes []int) bool {
+	if h.cfg.RunCtx.Err() != nil {
+		return false
+	}
+	h.mu.Lock()
+	var hit []*instanceState
+	losses := make(map[*roles.RolePlan]int)
+	for _, state := range h.instances {
+		if state.status != statusDone && state.status != statusLost && slices.ContainsFunc(state.nodes, func(node int) bool { return slices.Contains(nodes, node) }) {
+			hit = append(hit, state)
+			losses[state.role]++
+		}
+	}
+	for role, lost := range losses {
+		if role.LacksInstances(h.count(role).lost+lost, h.gateOpen) {
+			h.mu.Unlock()
+			return false
+		}
+	}
+	h.mu.Unlock()
+	h.update(func() {
+		for _, state := range hit {
+			state.lose(nodes)
+		}
+	})
+	for _, state := range hit {
+		if state.spans() {
+			h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
+		}
+	}
+	return true
+}
+
 // exitReadTimeout limits the time for reading the record of an exit.
 const exitReadTimeout = 10 * time.Second
 

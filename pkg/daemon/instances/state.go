@@ -101,6 +101,16 @@ func (s *instanceState) isGone(generation int) bool {
 	return s.generation > generation || s.allIn(record.InstanceStopped, record.InstanceExited, record.InstanceDone)
 }
 
+// lose records that the instance is lost because these nodes are.
+func (s *instanceState) lose(nodes []int) {
+	s.status = statusLost
+	for _, node := range s.nodes {
+		if slices.Contains(nodes, node) {
+			s.parts[node] = record.InstanceExited
+		}
+	}
+}
+
 // mayRun reports whether processes of the instance may be running, or be started.
 func (s *instanceState) mayRun() bool {
 	switch s.status {
