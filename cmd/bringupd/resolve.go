@@ -107,6 +107,10 @@ func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, er
 func (o *options) baseConfig(inv *invocation) deps.Config {
 	cfg := deps.Config{Config: o.cfg, Set: deps.Set{Signals: inv.signalChan}}
 	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.dedicatedHead)
+	cfg.Roles.Frameworks = make(map[string]framework.Framework)
+	for _, f := range o.frameworks {
+		cfg.Roles.Frameworks[f.Name()] = f.BuildFramework(o.dedicatedHead)
+	}
 	cfg.After.Requeue.OnFailure = o.onFailure == recovery.OnFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
 	cfg.Telemetry.NotifySocket = inv.notifySocket
@@ -157,7 +161,7 @@ func (o *options) validateSettings(all setting.List) error {
 		return usageErrorf("%v", err)
 	}
 	for _, s := range all {
-		if !s.IsForFramework(o.framework) && s.IsGivenForJob() {
+		if !s.IsForFramework(o.framework) && s.IsGivenForJob() && !o.cfg.Roles.NeedsFramework(s.Framework) {
 			return usageErrorf("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
 				s.Name, s.SourceName(), o.framework, s.Framework)
 		}

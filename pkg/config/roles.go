@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -12,12 +14,19 @@ import (
 type RoleSet struct {
 	Definitions []roles.Definition `digest:"-"`
 	Digest      string             // of the text that defines them; empty if there are none
+	// Frameworks are those of which roles are clusters, by name.
+	Frameworks map[string]framework.Framework `digest:"-"`
 }
 
 // NewRoleSet returns the roles that a text of the configuration file defines.
 func NewRoleSet(defs []roles.Definition, text []byte) RoleSet {
 	sum := sha256.Sum256(text)
-	return RoleSet{defs, hex.EncodeToString(sum[:])}
+	return RoleSet{Definitions: defs, Digest: hex.EncodeToString(sum[:])}
+}
+
+// NeedsFramework reports whether a role is a cluster of the framework with this name.
+func (s RoleSet) NeedsFramework(name string) bool {
+	return slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool { return d.Program.Framework == name })
 }
 
 // AreGiven reports whether the job has roles.
@@ -49,7 +58,7 @@ func (c *Config) validateRoles() error {
 			is   bool
 			name string
 		}{
-			{d.Program.Step != "", "step"}, {d.Program.Framework != "", "framework"}, {d.Placement.Group != 0, "group"},
+			{d.Program.Step != "", "step"}, {d.Program.Framework != "" && d.Program.Command != "", "command beside framework"}, {d.Placement.Group != 0, "group"},
 		} {
 			if key.is {
 				return fmt.Errorf("cannot run role %s (line %d): the key %s is not supported by this version", d.Name, d.Line, key.name)

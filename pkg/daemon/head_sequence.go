@@ -313,7 +313,7 @@ func (h *head) startHeadService(ctx context.Context) error {
 	}
 	return h.RunPhase(record.PhaseHead, func() error {
 		// Let the framework describe the service.
-		self, err := h.describeForFramework(h.launchPlace())
+		self, err := h.describeForFramework(h.cfg.Framework, h.launchPlace())
 		if err != nil {
 			return err
 		}
@@ -403,7 +403,7 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	within := h.cfg.Times.Service
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
-	self, err := h.describeForFramework(h.launchPlace())
+	self, err := h.describeForFramework(h.cfg.Framework, h.launchPlace())
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -83,7 +84,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 func (n *node) startRoles(plan *roles.Plan) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Plan: plan, Place: n.placement.Slot.Load().TeamIndex, Size: n.id.Size, Name: n.nodeName(n.id.NodeIndex),
-		Host: roleHost{n}, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
+		Host: roleHost{n}, Frameworks: n.cfg.Roles.Frameworks, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
 		n.roles.Start()
@@ -140,6 +141,18 @@ func (r roleHost) Binding(gpus []int) (prepare func() (undo func(), err error), 
 		restore, _, err := bound.BindThread()
 		return func() { _ = restore() }, err
 	}, variables
+}
+
+// ChildEnviron implements [instances.Host].
+func (r roleHost) ChildEnviron(base []string) []string {
+	return r.childEnv(base, r.placement.Slot.Load())
+}
+
+// DescribeNode implements [instances.Host].
+func (r roleHost) DescribeNode(f framework.Framework, member instances.Member) (framework.Node, error) {
+	self, err := r.describeForFramework(f, &membership.Slot{TeamIndex: member.Index, Size: member.Size})
+	self.RunName, self.LaunchIndex = member.Cluster, member.Index
+	return self, err
 }
 
 // RoleKey implements [instances.Host].

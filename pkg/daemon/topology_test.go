@@ -42,7 +42,7 @@ func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 			t.Errorf("a child is told %s, which is another daemon's", entry)
 		}
 	}
-	described, err := n.describeForFramework(n.launchPlace())
+	described, err := n.describeForFramework(n.cfg.Framework, n.launchPlace())
 	if err != nil || described.NVLinkDomain != "fabric" {
 		t.Errorf("the framework is told of the domain %q, %v", described.NVLinkDomain, err)
 	}

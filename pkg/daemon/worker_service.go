@@ -34,7 +34,7 @@ func standbyTiming(tempo health.HeartbeatTiming) health.HeartbeatTiming {
 // workerService returns the framework's worker service for this node in the given place, or nil if
 // the framework has none.
 func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot) (*framework.Service, error) {
-	self, err := n.describeForFramework(place)
+	self, err := n.describeForFramework(n.cfg.Framework, place)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 	return n.PublishState(signal.ServiceUpState(place.Generation))
 }
 
-// describeForFramework returns the description of this node for frameworks.
-func (n *node) describeForFramework(place *membership.Slot) (framework.Node, error) {
+// describeForFramework returns the description of this node for a framework.
+func (n *node) describeForFramework(f framework.Framework, place *membership.Slot) (framework.Node, error) {
 	address, err := n.cfg.Address()
 	if err != nil {
 		return framework.Node{}, health.NewFailure(health.Launch, "%v; give --interface", err)
@@ -79,7 +79,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 		place = new(membership.Slot) // the head, before a team has been chosen
 	}
 	// Make the private directory.
-	temp, err := n.privateDir.EnsureShortDir(framework.TraitsOf(n.cfg.Framework).MaxTempDir)
+	temp, err := n.privateDir.EnsureShortDir(framework.TraitsOf(f).MaxTempDir)
 	if n.RunCtx.Err() != nil {
 		return framework.Node{}, context.Cause(n.RunCtx)
 	}
@@ -92,7 +92,7 @@ func (n *node) describeForFramework(place *membership.Slot) (framework.Node, err
 		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
 	}
 	// Create the credentials that keep other users out of the services.
-	env, err := n.privateDir.WriteCredentials(n.cfg.Framework, self, n.Dir.DeriveSecret(n.cfg.Framework.Name()))
+	env, err := n.privateDir.WriteCredentials(f, self, n.Dir.DeriveSecret(f.Name()))
 	if err != nil {
 		return self, health.NewFailure(health.ServiceDied, "cannot protect the services of %s from other users: %v", n.nodeName(n.id.NodeIndex), err)
 	}

@@ -126,6 +126,13 @@ type MemberLister interface {
 	CheckMembers(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
 }
 
+// ClusterBuilder is a framework of which a job can have several clusters.
+type ClusterBuilder interface {
+	// WithHeadPort returns the framework with this port of the head's service, so that all nodes know
+	// its address before it starts.
+	WithHeadPort(port int) Framework
+}
+
 // Authenticator is a framework that can reject clients without a secret of the run.
 type Authenticator interface {
 	// NodeCredentials returns the credentials for the programs of a node, or nothing if access is

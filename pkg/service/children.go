@@ -295,11 +295,11 @@ func (c *Children) RemoveChild(child process.Handle) {
 	c.started = slices.DeleteFunc(c.started, func(other process.Handle) bool { return other == child })
 }
 
-// findChild returns the child with this name; nil if there is none.
+// findChild returns the child with this name that was started last; nil if there is none.
 func (c *Children) findChild(name string) process.Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, child := range c.started {
+	for _, child := range slices.Backward(c.started) {
 		if child.Name() == name {
 			return child
 		}

@@ -33,6 +33,12 @@ func (c *Children) StartService(ctx context.Context, service *framework.Service,
 	return c.startDescribed(ctx, func() (*framework.Service, error) { return service, nil }, kind, within, onDeath)
 }
 
+// StartMember starts a service as [Children.StartService] does, and returns its process.
+func (c *Children) StartMember(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) (process.Handle, error) {
+	err := c.StartService(ctx, service, kind, within, onDeath)
+	return c.findChild(service.Name), err
+}
+
 // StartHeadService starts the service that describe returns, as [Children.StartService] does, and
 // returns its endpoint. Each start has a new description, with other ports if the framework chooses
 // them. It does nothing if the service is nil.

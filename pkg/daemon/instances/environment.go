@@ -64,6 +64,11 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	prepare, bound := e.cfg.Host.Binding(p.GPUs)
 	maps.Copy(variables, bound)
 	known := maps.Clone(variables)
+	ofCluster, err := clusterVariables(e.cfg, s.role)
+	if err != nil {
+		return start, err
+	}
+	maps.Copy(variables, ofCluster)
 	for name, value := range s.role.Program.Env {
 		if variables[name], err = roles.ExpandProbe(value, known); err != nil {
 			return start, fmt.Errorf("variable %s: %w", name, err)

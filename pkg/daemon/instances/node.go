@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -28,7 +29,8 @@ type NodeConfig struct {
 	Size     int    // number of nodes of the launch
 	Name     string // of this node, for messages
 	// Host gives the processes what they get from their node.
-	Host Host
+	Host       Host
+	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.
 	Out, Err io.Writer
 }
@@ -41,6 +43,11 @@ type Host interface {
 	// Binding returns how to bind a process to GPUs of the node, by index, and the variables for
 	// that. gpus is nil for a process that is not bound, and empty for one that must see none.
 	Binding(gpus []int) (prepare func() (undo func(), err error), variables map[string]string)
+	// ChildEnviron returns the environment of a service of a framework, which needs none of the run's
+	// other services.
+	ChildEnviron(base []string) []string
+	// DescribeNode describes this node as a member of a framework's cluster.
+	DescribeNode(f framework.Framework, member Member) (framework.Node, error)
 	// RoleKey returns the secret that the processes of a role and their clients share.
 	RoleKey(role string) string
 	// PrivateDir returns a directory of the node that other users cannot read.

@@ -183,25 +183,37 @@ var errInstanceStopped = errors.New("another process of the instance has exited"
 
 // generation has the processes of a generation on this node.
 type generation struct {
-	mu       sync.Mutex
-	children []process.Handle // in the order of the processes; nil if not started; guarded by mu
-	failure  *health.Failure  // of the first process that has failed
-	exit     roles.Exit
+	mu      sync.Mutex
+	started []startedProcess // guarded by mu
+	failure *health.Failure  // of the first process that has failed
+	exit    roles.Exit
+}
+
+// startedProcess is a process of a generation.
+type startedProcess struct {
+	child   process.Handle // never nil
+	process roles.Process
+	// deaths has the failure of a member of a framework's cluster; nil for other processes.
+	deaths <-chan *health.Failure
 }
 
 // startProcesses starts all processes of a generation, and waits until they are ready or one has
 // failed.
 func (s *supervisor) startProcesses(ctx context.Context, number int) *generation {
-	g := &generation{children: make([]process.Handle, len(s.processes))}
+	g := new(generation)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var starts sync.WaitGroup
-	for i, p := range s.processes {
+	start := s.startProcess
+	if s.role.Program.Framework != "" {
+		start = s.startMember
+	}
+	for _, p := range s.processes {
 		starts.Go(func() {
-			child, f := s.startProcess(ctx, p, number)
+			started, f := start(ctx, p, number)
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.children[i] = child
+			g.started = append(g.started, started...)
 			if f != nil && g.failure == nil && ctx.Err() == nil {
 				g.failure = f
 				g.exit = roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: f.ExitText == "" && isExecuteCode(f.Code)}
@@ -227,7 +239,7 @@ func (s *supervisor) failureKind() health.Kind {
 }
 
 // startProcess starts one process and waits until it is ready.
-func (s *supervisor) startProcess(ctx context.Context, p roles.Process, number int) (process.Handle, *health.Failure) {
+func (s *supervisor) startProcess(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
 	name := s.processName(p)
 	s.cfg.Children.SetLogName(name, s.logName(p, number))
 	start, err := s.environment.processStart(s, p, number)
@@ -243,7 +255,11 @@ func (s *supervisor) startProcess(ctx context.Context, p roles.Process, number i
 			svc.ReadyPort = port
 		}
 	}
-	return s.cfg.Children.StartOnce(ctx, svc, start.spec, s.failureKind(), s.role.Ready.Timeout)
+	child, f := s.cfg.Children.StartOnce(ctx, svc, start.spec, s.failureKind(), s.role.Ready.Timeout)
+	if child == nil {
+		return nil, f
+	}
+	return []startedProcess{{child: child, process: p}}, f
 }
 
 // processName returns the name of a process for messages and files: judge.1, or judge.1.3 if the
@@ -274,13 +290,13 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var waits sync.WaitGroup
-	for i, child := range g.children {
+	for _, one := range g.started {
 		waits.Go(func() {
-			f := s.awaitExit(ctx, child, s.processes[i], number)
+			f := s.awaitExit(ctx, one, number)
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			if f != nil && g.failure == nil {
-				g.failure, g.exit = f, roles.Exit{Code: child.Exit().ShellStatus()}
+				g.failure, g.exit = f, roles.Exit{Code: one.child.Exit().ShellStatus()}
 				cancel()
 			}
 		})
@@ -290,8 +306,17 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 
 // awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
 // the process has ended as it should, or ctx ends first.
-func (s *supervisor) awaitExit(ctx context.Context, child process.Handle, p roles.Process, number int) *health.Failure {
-	hangs, stop := s.watchProbes(ctx, p, number)
+func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int) *health.Failure {
+	child := one.child
+	if one.deaths != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-one.deaths:
+			return f
+		}
+	}
+	hangs, stop := s.watchProbes(ctx, one.process, number)
 	defer stop()
 	select {
 	case <-ctx.Done():
@@ -326,24 +351,21 @@ func (s *supervisor) awaitExit(ctx context.Context, child process.Handle, p role
 
 // allSucceeded reports whether all processes have ended with 0.
 func (g *generation) allSucceeded() bool {
-	for _, child := range g.children {
-		if child == nil || !service.HasEnded(child) || child.Exit().ShellStatus() != 0 {
+	for _, one := range g.started {
+		if !service.HasEnded(one.child) || one.child.Exit().ShellStatus() != 0 {
 			return false
 		}
 	}
-	return true
+	return len(g.started) > 0
 }
 
 // stopRemaining stops the processes that still run, and waits until none is left.
 func (g *generation) stopRemaining(s *supervisor) {
 	var stops sync.WaitGroup
-	for _, child := range g.children {
-		if child == nil {
-			continue
-		}
+	for _, one := range g.started {
 		stops.Go(func() {
-			child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
-			s.cfg.Children.RemoveChild(child)
+			one.child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+			s.cfg.Children.RemoveChild(one.child)
 		})
 	}
 	stops.Wait()

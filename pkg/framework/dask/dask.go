@@ -120,6 +120,12 @@ func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework
 	return service, endpoint, nil
 }
 
+// WithHeadPort implements [framework.ClusterBuilder].
+func (d Cluster) WithHeadPort(port int) framework.Framework {
+	d.Port = port
+	return d
+}
+
 // WorkerService returns a node's worker, or nil on a dedicated head.
 func (d Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
 	if d.DedicatedHead && node.TeamIndex == 0 {

@@ -153,6 +153,12 @@ func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework
 	return service, endpoint, nil
 }
 
+// WithHeadPort implements [framework.ClusterBuilder].
+func (r Cluster) WithHeadPort(port int) framework.Framework {
+	r.Port, r.Ports = port, 0
+	return r
+}
+
 // WorkerService returns a worker's ray start, or nil on the head, which is a node of the cluster
 // itself.
 func (r Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {

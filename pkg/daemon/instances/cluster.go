@@ -1,0 +1,161 @@
+package instances
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// cluster is the cluster of a framework that an instance is: the first node runs the head's service,
+// and each node a worker's, as far as the framework has them. The port of the head is planned, so
+// that all nodes know its address.
+type cluster struct {
+	built    framework.Framework
+	head     framework.Node // the first node, as another node describes it
+	endpoint framework.Endpoint
+	service  *framework.Service // of the head
+	address  string             // of the head's port, host:port
+}
+
+// describeCluster describes the cluster of an instance, for a node.
+func describeCluster(cfg NodeConfig, role *roles.RolePlan, instance *roles.Instance) (c cluster, err error) {
+	chosen := cfg.Frameworks[role.Program.Framework]
+	builder, ok := chosen.(framework.ClusterBuilder)
+	if !ok {
+		return c, health.NewFailure(health.Usage, "cannot run role %s: there is no framework %q", role.Name, role.Program.Framework)
+	}
+	first := instance.Processes[0]
+	c.built = builder.WithHeadPort(first.Ports[0])
+	facts := cfg.Plan.Nodes[first.Place]
+	c.address = net.JoinHostPort(facts.Address, strconv.Itoa(first.Ports[0]))
+	if c.head, err = cfg.Host.DescribeNode(c.built, memberOf(cfg, role, instance, first)); err != nil {
+		return c, err
+	}
+	c.head.Host, c.head.Address = facts.Host, facts.Address
+	c.service, c.endpoint, err = c.built.HeadService(c.head)
+	return c, err
+}
+
+// Member is a node's part in the cluster of an instance.
+type Member struct {
+	Cluster     string // name of the cluster: unique, and safe as a name
+	Index, Size int    // within the cluster
+}
+
+// memberOf returns the part of the node of a process in the cluster of its instance.
+func memberOf(cfg NodeConfig, role *roles.RolePlan, instance *roles.Instance, p roles.Process) Member {
+	return Member{Cluster: fmt.Sprintf("%s-%s-%d", cfg.Dir.Name(), role.Name, instance.Index), Index: p.Rank, Size: len(instance.Processes)}
+}
+
+// startMember starts this node's services of a cluster, and waits until they are ready. On the first
+// node it also waits until the framework lists all nodes of the cluster.
+func (s *supervisor) startMember(ctx context.Context, p roles.Process, number int) (started []startedProcess, failure *health.Failure) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.role.Ready.Timeout, health.ErrDeadline)
+	defer cancel()
+	c, err := describeCluster(s.cfg, s.role, s.instance)
+	if err != nil {
+		return nil, health.AsFailure(err)
+	}
+	name := s.processName(p)
+	start := func(service *framework.Service, name string) error {
+		if service == nil {
+			return nil
+		}
+		service.Name = name
+		s.cfg.Children.SetLogName(name, s.logName(p, number)) // of both services, if there are two
+		service.Env = s.cfg.Host.ChildEnviron(service.Env)
+		deaths := make(chan *health.Failure, 4) // of the service, and of its vital processes
+		child, err := s.cfg.Children.StartMember(ctx, service, s.failureKind(), s.role.Ready.Timeout, func(f *health.Failure) {
+			select {
+			case deaths <- f:
+			default: // one is sufficient
+			}
+		})
+		if child != nil {
+			started = append(started, startedProcess{child: child, process: p, deaths: deaths})
+		}
+		return err
+	}
+	// Start the head's service, or wait for it, and then the worker's.
+	if p.Rank == 0 {
+		err = start(c.service, name)
+	} else {
+		err = s.awaitClusterHead(ctx, c)
+	}
+	if err != nil {
+		return started, health.AsFailure(err)
+	}
+	self, err := s.cfg.Host.DescribeNode(c.built, memberOf(s.cfg, s.role, s.instance, p))
+	if err != nil {
+		return started, health.AsFailure(err)
+	}
+	worker, err := c.built.WorkerService(self, c.endpoint)
+	if err == nil {
+		if p.Rank == 0 {
+			name += "-worker"
+		}
+		err = start(worker, name)
+	}
+	if err == nil && p.Rank == 0 {
+		err = s.awaitMembers(ctx, c)
+	}
+	if err != nil {
+		return started, health.AsFailure(err)
+	}
+	return started, nil
+}
+
+// awaitClusterHead waits until the port of the head's service accepts connections.
+func (s *supervisor) awaitClusterHead(ctx context.Context, c cluster) error {
+	probe, err := health.ParseProbe("tcp://" + c.address)
+	if err == nil {
+		err = health.WaitReady(ctx, probe.Try, health.WaitOptions{})
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// awaitMembers waits until the framework lists all nodes of the cluster.
+func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
+	lister, ok := c.built.(framework.MemberLister)
+	if !ok {
+		return nil
+	}
+	var members []framework.Member
+	for _, p := range s.instance.Processes {
+		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.cfg.Plan.Nodes[p.Place].Host})
+	}
+	return framework.AwaitStable(ctx, 0, func(ctx context.Context) error { return lister.CheckMembers(ctx, c.head, c.endpoint, members) })
+}
+
+// clusterVariables returns the variables by which the processes of a role find the cluster of a
+// framework: of the only such role that it starts after or shares nodes with. It returns none if
+// there are several.
+func clusterVariables(cfg NodeConfig, role *roles.RolePlan) (map[string]string, error) {
+	var found []*roles.RolePlan
+	for i := range cfg.Plan.Roles {
+		other := &cfg.Plan.Roles[i]
+		if other.Program.Framework != "" && (slices.Contains(role.After, other.Name) || slices.Contains(role.Placement.With, other.Name)) {
+			found = append(found, other)
+		}
+	}
+	if len(found) != 1 || len(found[0].Instances) != 1 {
+		return nil, nil
+	}
+	c, err := describeCluster(cfg, found[0], &found[0].Instances[0])
+	if err != nil {
+		return nil, err
+	}
+	variables := maps.Clone(c.endpoint.Env)
+	variables[framework.HeadAddressVariable] = c.endpoint.Address
+	return variables, nil
+}
