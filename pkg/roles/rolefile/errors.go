@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Error is a mistake in the roles of a file.
@@ -20,11 +22,11 @@ func (e *Error) Error() string { return fmt.Sprintf("cannot use line %d: %s", e.
 // Errors are the mistakes in the roles of a file, sorted by line.
 type Errors []*Error
 
-// maxErrors is the number of mistakes after which no others are recorded, and maxShownErrors the
-// number of those that a message lists.
+// Limits of messages.
 const (
-	maxErrors      = 100
-	maxShownErrors = 10
+	maxErrors        = 100 // the mistakes after these are not recorded
+	maxShownErrors   = 10  // the mistakes after these are not listed
+	maxProblemLength = 1000
 )
 
 func (e Errors) Error() string {
@@ -57,11 +59,14 @@ func (l *errorList) refuse(at *yaml.Node, format string, args ...any) {
 }
 
 func (l *errorList) refuseLine(line int, format string, args ...any) {
-	wrong := &Error{Line: line, Problem: fmt.Sprintf(format, args...)}
-	if len(l.found) < maxErrors && !slices.ContainsFunc(l.found, func(e *Error) bool { return *e == *wrong }) {
+	wrong := &Error{Line: line, Problem: textutil.SingleLine(fmt.Sprintf(format, args...), maxProblemLength)}
+	if !l.isFull() && !slices.ContainsFunc(l.found, func(e *Error) bool { return *e == *wrong }) {
 		l.found = append(l.found, wrong)
 	}
 }
+
+// isFull reports whether no other mistake is recorded.
+func (l *errorList) isFull() bool { return len(l.found) >= maxErrors }
 
 // err returns the mistakes as an error, or nil if there are none.
 func (l *errorList) err() error {

@@ -7,6 +7,9 @@ import (
 // field is a key of a mapping with its value.
 type field struct{ key, value *yaml.Node }
 
+// maxKeys is the number of keys of one mapping.
+const maxKeys = 500
+
 // resolveAlias returns the node to which an alias refers.
 func resolveAlias(node *yaml.Node) *yaml.Node {
 	for node.Kind == yaml.AliasNode && node.Alias != nil {
@@ -40,6 +43,10 @@ func (l *errorList) readFields(what, example string, node *yaml.Node) []field {
 	}
 	reader := &fieldReader{errorList: l, what: what, visited: make(map[*yaml.Node]bool)}
 	reader.add(node, make(map[string]bool))
+	if len(reader.fields) > maxKeys {
+		l.refuse(node, "%s has %d keys: give at most %d", what, len(reader.fields), maxKeys)
+		return nil
+	}
 	var given []field
 	for _, f := range reader.fields {
 		if !isNull(f.value) {

@@ -40,6 +40,9 @@ func (l *errorList) readRoles(node *yaml.Node) (readers []*roleReader) {
 		return nil
 	}
 	for at, item := range node.Content {
+		if l.isFull() {
+			break
+		}
 		if r := l.readRole(fmt.Sprintf("role %d of the list", at+1), item); r != nil {
 			r.complete()
 			readers = append(readers, r)
