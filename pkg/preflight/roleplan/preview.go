@@ -65,7 +65,7 @@ func DiscoverNodes(env launcher.Environment, id *launcher.Identity, gpus []int) 
 	if err != nil {
 		return nil, err
 	}
-	granted, _ := launcher.BatchGPUs(env)
+	granted := launcher.RequestedGPUs(env)
 	if id != nil {
 		granted = id.GPUs
 	}

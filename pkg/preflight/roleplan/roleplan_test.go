@@ -71,6 +71,7 @@ func TestFormatTableInJob(t *testing.T) {
 		{name: "a job", environ: "SLURM_JOB_ID=1 SLURM_JOB_NODELIST=x[1-2] SLURM_GPUS_ON_NODE=1", message: "cannot place the roles: b needs the rest, at least 1 node: 1 of 0 in group 1"},
 		{name: "a heterogeneous job", environ: het, want: []string{"x3", "x4", "x1", "x2"}},
 		{name: "a step of it", environ: het, id: &launcher.Identity{Hosts: []string{"x3", "x1"}, Size: 2, GPUs: 1}, want: []string{"x3", "x1"}},
+		{name: "a shell in a job", environ: "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_GPUS_PER_NODE=a100:2 SLURM_JOB_NODELIST_HET_GROUP_0=x3 SLURM_JOB_NODELIST_HET_GROUP_1=x1", want: []string{"x3", "x1", "x1"}},
 		{name: "other GPUs", environ: het, gpus: []int{0, 2}, want: []string{"x3", "x4", "x1", "x1", "x2", "x2"}},
 		{name: "another node of a launch", environ: het, id: &launcher.Identity{Hosts: []string{"x3", "x1"}, Size: 2, NodeIndex: 1}},
 		{name: "no job", message: "cannot place the roles: this is no job"},
@@ -154,7 +155,7 @@ roles='my job.yaml'
 # Two minutes before the time limit, Slurm sends TERM to this script only.
 trap 'for run in "$logs/$SLURM_JOB_ID".*; do bringupd stop "$run"; done' TERM
 
-srun --overlap --export=ALL --kill-on-bad-exit=1 --wait=0 --nodes=1 --ntasks=1 \
+srun --overlap --export=ALL --kill-on-bad-exit=1 --wait=0 --relative=0 --nodes=1 --ntasks=1 \
     --container-image="$judge_image" \
     bringupd --config="$roles" --log-dir="$logs" --step=judge &
 

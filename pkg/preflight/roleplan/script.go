@@ -225,10 +225,8 @@ func (s *script) selectNodes(group int, nodes nodeRange) string {
 	if nodes.count == s.Counts[group] {
 		return options
 	}
-	if nodes.first > 0 {
-		options += fmt.Sprintf(" --relative=%d", nodes.first)
-	}
-	return options + fmt.Sprintf(" --nodes=%d --ntasks=%d", nodes.count, nodes.count)
+	// Without --relative, srun may choose others than the first nodes.
+	return options + fmt.Sprintf(" --relative=%d --nodes=%d --ntasks=%d", nodes.first, nodes.count, nodes.count)
 }
 
 // variableOf returns the name of a step as part of the name of a shell variable.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // SlurmComponents returns the hosts of each component of a Slurm allocation, of which an ordinary
@@ -42,4 +43,22 @@ func ComponentOf(env Environment, host string) int {
 		return 0
 	}
 	return max(0, slices.IndexFunc(components, func(hosts []string) bool { return slices.Contains(hosts, host) }))
+}
+
+// RequestedGPUs returns the number of GPUs of each node of a job: those of this node, or, in a shell
+// that salloc has started, those that the job has requested. It returns -1 if it is unknown.
+func RequestedGPUs(env Environment) int {
+	if granted, _ := BatchGPUs(env); granted >= 0 {
+		return granted
+	}
+	// The list has the GPUs of each type, such as "a100:3,v100:1", or one number.
+	sum := 0
+	for part := range strings.SplitSeq(env.valueOf("SLURM_GPUS_PER_NODE"), ",") {
+		n, err := strconv.Atoi(part[strings.LastIndexByte(part, ':')+1:])
+		if err != nil || n < 0 {
+			return -1
+		}
+		sum += n
+	}
+	return sum
 }

@@ -43,3 +43,14 @@ func TestSlurmComponents(t *testing.T) {
 		})
 	}
 }
+
+func TestRequestedGPUs(t *testing.T) {
+	for environ, want := range map[string]int{
+		"": -1, "SLURM_GPUS_PER_NODE=4": 4, "SLURM_GPUS_PER_NODE=a100:8": 8, "SLURM_GPUS_PER_NODE=a100:3,v100:1": 4, "SLURM_GPUS_PER_NODE=many": -1,
+		"SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=2 SLURM_GPUS_PER_NODE=4": 2,
+	} {
+		if got := RequestedGPUs(EnvironmentOf(strings.Fields(environ))); got != want {
+			t.Errorf("%s: got %d, want %d", environ, got, want)
+		}
+	}
+}
