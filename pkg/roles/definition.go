@@ -1,6 +1,9 @@
 package roles
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Definition defines a role: a named program, the nodes and resources that its instances get, when
 // they start and are ready, and what a failure means.
@@ -148,4 +151,33 @@ const (
 // ClaimsNodes reports whether the role gets nodes that no other role claims.
 func (p Placement) ClaimsNodes() bool {
 	return len(p.With) == 0 && (p.Nodes > 0 || p.Nodes == NodesRest)
+}
+
+// CommandOf returns the command of the process of a rank of an instance. It is empty for the
+// processes of a cluster other than the first, and for that one if the role has no command.
+func (p Program) CommandOf(rank int) string {
+	switch {
+	case rank > 0 && p.Framework != "":
+		return ""
+	case rank > 0 && p.FollowerCommand != "":
+		return p.FollowerCommand
+	default:
+		return p.Command
+	}
+}
+
+// ClusterRoles returns the names of the roles after or with which a role is, and whose instances
+// are clusters of a framework, without clusters of which it is one itself. The first and only one is
+// the cluster that the role's processes use.
+func ClusterRoles(defs []Definition, def Definition, framework string) (names []string) {
+	if framework == "" || def.Program.Framework == framework {
+		return nil
+	}
+	for _, other := range defs {
+		isNamed := slices.Contains(def.After, other.Name) || slices.Contains(def.Placement.With, other.Name)
+		if isNamed && other.Program.Framework == framework {
+			names = append(names, other.Name)
+		}
+	}
+	return names
 }

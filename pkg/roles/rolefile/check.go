@@ -191,9 +191,12 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 	}
 	for _, r := range readers {
 		r.completeAfter(readers)
+	}
+	defs := definitionsOf(readers)
+	for _, r := range readers {
 		r.checkNames("after", r.def.After, byName, names)
 		r.checkNames("with", r.place.With, byName, names)
-		r.checkClusters(byName)
+		r.checkClusters(defs)
 	}
 	l.checkRest(readers)
 	l.checkCycle("with", readers, func(d roles.Definition) []string { return d.Placement.With })
@@ -247,11 +250,7 @@ func (l *errorList) checkRest(readers []*roleReader) {
 
 // checkCycle refuses roles that refer to each other in a circle.
 func (l *errorList) checkCycle(key string, readers []*roleReader, next func(roles.Definition) []string) {
-	defs := make([]roles.Definition, len(readers))
-	for at, r := range readers {
-		defs[at] = r.def
-	}
-	cycle := roles.FindCycle(defs, next)
+	cycle := roles.FindCycle(definitionsOf(readers), next)
 	if len(cycle) == 0 {
 		return
 	}
@@ -270,20 +269,12 @@ var clusterVariables = map[string]string{"ray": "RAY_ADDRESS", "dask": "DASK_SCH
 
 // checkClusters refuses a role after or with two clusters of a framework, unless it says which of
 // them it uses.
-func (r *roleReader) checkClusters(byName map[string]*roleReader) {
-	clusters := make(map[string][]string)
-	for _, name := range slices.Concat(r.place.With, r.def.After) {
-		if other := byName[name]; other != nil && other.def.Program.Framework != r.def.Program.Framework {
-			framework := other.def.Program.Framework
-			if framework != "" && !slices.Contains(clusters[framework], name) {
-				clusters[framework] = append(clusters[framework], name)
-			}
-		}
-	}
+func (r *roleReader) checkClusters(defs []roles.Definition) {
 	for _, framework := range frameworks {
 		variable := clusterVariables[framework]
-		if _, isSet := r.def.Program.Env[variable]; len(clusters[framework]) > 1 && !isSet {
-			r.refuseKey("after", "%s could be that of %s: set it with env, or name one of them in after", variable, strings.Join(clusters[framework], " or "))
+		clusters := roles.ClusterRoles(defs, r.def, framework)
+		if _, isSet := r.def.Program.Env[variable]; len(clusters) > 1 && !isSet {
+			r.refuseKey("after", "%s could be that of %s: set it with env, or name one of them in after", variable, strings.Join(clusters, " or "))
 		}
 	}
 }

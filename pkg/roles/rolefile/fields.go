@@ -1,6 +1,8 @@
 package rolefile
 
 import (
+	"slices"
+
 	"go.yaml.in/yaml/v3"
 )
 
@@ -36,6 +38,11 @@ type fieldReader struct {
 // those of the mappings that it merges with "<<" and does not have itself. It returns nil after it
 // has refused a node that is not a mapping.
 func (l *errorList) readFields(what, example string, node *yaml.Node) []field {
+	return slices.DeleteFunc(l.readAllFields(what, example, node), func(f field) bool { return isNull(f.value) })
+}
+
+// readAllFields returns the same, with the keys that have no value.
+func (l *errorList) readAllFields(what, example string, node *yaml.Node) []field {
 	node = resolveAlias(node)
 	if node.Kind != yaml.MappingNode {
 		l.refuse(node, "%s: a mapping is expected, such as %s", what, example)
@@ -47,13 +54,7 @@ func (l *errorList) readFields(what, example string, node *yaml.Node) []field {
 		l.refuse(node, "%s has %d keys: give at most %d", what, len(reader.fields), maxKeys)
 		return nil
 	}
-	var given []field
-	for _, f := range reader.fields {
-		if !isNull(f.value) {
-			given = append(given, f)
-		}
-	}
-	return given
+	return reader.fields
 }
 
 // add appends the fields of a mapping whose keys are not set yet.

@@ -160,7 +160,7 @@ type roleReader struct {
 // mapping.
 func (l *errorList) readRole(owner string, node *yaml.Node) *roleReader {
 	fields := l.readFields(owner, `{name: judge, nodes: 2, command: …}`, node)
-	if fields == nil {
+	if resolveAlias(node).Kind != yaml.MappingNode {
 		return nil
 	}
 	r := &roleReader{errorList: l, given: make(map[string]*yaml.Node), owner: owner}
@@ -218,33 +218,16 @@ func (r *roleReader) readGPUs(what string, value *yaml.Node) {
 
 func (r *roleReader) readEnv(what string, value *yaml.Node) {
 	r.def.Program.Env = make(map[string]string)
-	for _, f := range r.readFields(what, "{HF_HOME: /scratch/hf}", value) {
-		if name := f.key.Value; name == "" || strings.ContainsAny(name, "=\x00") {
+	for _, f := range r.readAllFields(what, "{HF_HOME: /scratch/hf}", value) {
+		switch name := f.key.Value; {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
 			r.refuse(f.key, "%s: %s cannot be the name of a variable", what, show(f.key))
-			continue
-		}
-		r.def.Program.Env[f.key.Value] = r.text(what+": "+f.key.Value, f.value)
-	}
-	// A variable without a value is removed, too.
-	for name := range r.nullKeys(value) {
-		if _, set := r.def.Program.Env[name]; !set {
+		case isNull(f.value): // removes the variable, as an empty text does
 			r.def.Program.Env[name] = ""
+		default:
+			r.def.Program.Env[name] = r.text(what+": "+name, f.value)
 		}
 	}
-}
-
-// nullKeys returns the keys of a mapping that have no value.
-func (r *roleReader) nullKeys(node *yaml.Node) map[string]bool {
-	names := make(map[string]bool)
-	if node.Kind != yaml.MappingNode {
-		return names
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if key := node.Content[i]; key.Kind == yaml.ScalarNode && key.Value != "" && isNull(resolveAlias(node.Content[i+1])) {
-			names[key.Value] = true
-		}
-	}
-	return names
 }
 
 func (r *roleReader) readPorts(what string, value *yaml.Node) {

@@ -22,11 +22,16 @@ func Parse(node *yaml.Node) ([]roles.Definition, error) {
 	if err := list.err(); err != nil {
 		return nil, err
 	}
+	return definitionsOf(readers), nil
+}
+
+// definitionsOf returns the roles that have been read.
+func definitionsOf(readers []*roleReader) []roles.Definition {
 	defs := make([]roles.Definition, len(readers))
 	for at, r := range readers {
 		defs[at] = r.def
 	}
-	return defs, nil
+	return defs
 }
 
 // readRoles reads each item of the list.

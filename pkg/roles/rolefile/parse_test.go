@@ -139,20 +139,20 @@ func TestParseEveryKey(t *testing.T) {
 
 func TestParseMerges(t *testing.T) {
 	defs := mustParse(t, `
-base: &base {nodes: 1, command: serve, ready: "tcp:1", env: &env {A: 1, B: 2}}
+base: &base {nodes: 1, command: serve, ready: "tcp:1", env: &env {A: 1, B: 2, D: , E: 5}}
 roles:
 - &engine
   <<: *base
   name: prefill
   nodes: 2
   ports: {http: auto, rpc: auto}
-- {<<: [*engine, *base], name: decode, ready: , env: {<<: *env, B: 3, C: 4}}
+- {<<: [*engine, *base], name: decode, ready: , env: {<<: *env, B: 3, C: 4, E: }}
 `)
 	decode := defs[1]
 	if decode.Placement.Nodes != 2 || decode.Program.Command != "serve" || len(decode.Program.Ports) != 2 || decode.Ready.Probe != "" {
 		t.Errorf("got %+v", decode)
 	}
-	if want := map[string]string{"A": "1", "B": "3", "C": "4"}; !cmp.Equal(decode.Program.Env, want) {
+	if want := map[string]string{"A": "1", "B": "3", "C": "4", "D": "", "E": ""}; !cmp.Equal(decode.Program.Env, want) {
 		t.Errorf("got %v, want %v", decode.Program.Env, want)
 	}
 }
@@ -206,6 +206,8 @@ func TestParseRefusals(t *testing.T) {
 		{"{name: a, nodes: 1, command: c, gpu: 2}", `role a: there is no key "gpu"; did you mean gpus?`},
 		{"{name: a, nodes: 1, command: c, zzzzzz: 2}", `role a: there is no key "zzzzzz"; the keys are name, nodes, group, with`},
 		{"{nodes: 1, command: c}", "role 1 of the list has no name: give 1 to 31 lower-case letters"},
+		{"{}", "role 1 of the list has no name"},
+		{"{name: , nodes: 1, command: c}", "role 1 of the list has no name"},
 		{"{name: A, nodes: 1, command: c}", `name is "A": give 1 to 31`},
 		{"{name: a_b, nodes: 1, command: c}", `name is "a_b": give 1 to 31`},
 		{"{name: a2345678901234567890123456789012, nodes: 1, command: c}", `give 1 to 31`},

@@ -1,0 +1,46 @@
+package roles
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestCommandOf(t *testing.T) {
+	for _, tc := range []struct {
+		name             string
+		program          Program
+		leader, follower string
+	}{
+		{"one command", Program{Command: "a"}, "a", "a"},
+		{"another one for followers", Program{Command: "a", FollowerCommand: "b"}, "a", "b"},
+		{"a cluster", Program{Command: "a", Framework: "ray"}, "a", ""},
+		{"a cluster alone", Program{Framework: "ray"}, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if leader, follower := tc.program.CommandOf(0), tc.program.CommandOf(1); leader != tc.leader || follower != tc.follower {
+				t.Errorf("got %q and %q, want %q and %q", leader, follower, tc.leader, tc.follower)
+			}
+		})
+	}
+}
+
+func TestClusterRoles(t *testing.T) {
+	cluster := func(name, framework string, after ...string) Definition {
+		return Definition{Name: name, After: after, Program: Program{Framework: framework}}
+	}
+	defs := []Definition{
+		cluster("a", "ray"), cluster("b", "ray", "a"), cluster("c", "dask"), cluster("d", "", "a", "c", "e"), cluster("e", ""),
+		{Name: "f", Placement: Placement{With: []string{"b", "a"}}, After: []string{"a"}},
+	}
+	for _, tc := range []struct {
+		role      int
+		framework string
+		want      []string
+	}{
+		{0, "ray", nil}, {1, "ray", nil}, {3, "ray", []string{"a"}}, {3, "dask", []string{"c"}}, {3, "", nil}, {4, "ray", nil}, {5, "ray", []string{"a", "b"}},
+	} {
+		if got := ClusterRoles(defs, defs[tc.role], tc.framework); !slices.Equal(got, tc.want) {
+			t.Errorf("%s of %s: got %v, want %v", tc.framework, defs[tc.role].Name, got, tc.want)
+		}
+	}
+}
