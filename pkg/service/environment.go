@@ -3,6 +3,7 @@ package service
 import (
 	"maps"
 	"strconv"
+	"strings"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -11,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Environment holds the information that a run passes to the children of a node in environment
@@ -47,6 +49,7 @@ func (e Environment) AddTo(base []string) []string {
 	}
 	e.addNetworkVariables(more, base)
 	maps.Copy(more, e.GPUVariables)
+	maps.Copy(more, e.flightRecorderVariables(launcher.EnvironmentOf(base)))
 	maps.Copy(more, ncclras.Variables(e.NCCLAddress, launcher.EnvironmentOf(base)))
 	if e.Slot != nil {
 		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Slot.TeamIndex)
@@ -54,6 +57,23 @@ func (e Environment) AddTo(base []string) []string {
 	}
 	head, _ := launcher.EnvironmentOf(base)(framework.HeadAddressVariable)
 	return BypassProxy(process.WithEnv(base, more), append([]string{e.Address.Address, head, e.ID.Host}, e.ID.Hosts...)...)
+}
+
+// flightRecorderVariables returns the variables that make torch write the dumps of its flight
+// recorder into the run directory: if the user has given the recorder a buffer, and no other place.
+func (e Environment) flightRecorderVariables(base func(name string) (string, bool)) map[string]string {
+	more := make(map[string]string)
+	const ownEnd = "/" + signal.LogsDir + "/" + signal.FlightRecorderPrefix // of a run around this one, too
+	for _, names := range []struct{ buffer, dump string }{{"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}} {
+		if place, _ := base(names.dump); place != "" && !strings.HasSuffix(place, ownEnd) {
+			return nil
+		}
+		more[names.dump] = ""
+		if size, _ := base(names.buffer); size != "" && size != "0" {
+			more[names.dump] = e.Dir + ownEnd
+		}
+	}
+	return more
 }
 
 // Names of the variables for the address at which other nodes reach this node, and for its network

@@ -42,3 +42,27 @@ func TestNetworkVariables(t *testing.T) {
 		})
 	}
 }
+
+// TestFlightRecorderVariables verifies that torch's dumps go to the run directory only if the user has
+// given the recorder a buffer, and no other place.
+func TestFlightRecorderVariables(t *testing.T) {
+	const newest, older = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+	own := "/logs/7.0/logs/flight-recorder-rank_"
+	for _, tc := range []struct {
+		name                   string
+		base                   []string
+		wantNewest, wantOldest string
+	}{
+		{"no buffer", nil, "", ""}, {"size 0", []string{"TORCH_FR_BUFFER_SIZE=0"}, "", ""},
+		{"a buffer", []string{"TORCH_FR_BUFFER_SIZE=2000"}, own, ""}, {"the older name", []string{"TORCH_NCCL_TRACE_BUFFER_SIZE=2000"}, "", own},
+		{"another place", []string{"TORCH_FR_BUFFER_SIZE=2000", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/tmp/x_"}, "", "/tmp/x_"},
+		{"in another run", []string{"TORCH_FR_BUFFER_SIZE=2000", newest + "=/logs/6.0/logs/flight-recorder-rank_"}, own, ""},
+	} {
+		lookup := launcher.EnvironmentOf(Environment{Dir: "/logs/7.0"}.AddTo(tc.base))
+		gotNewest, _ := lookup(newest)
+		gotOldest, _ := lookup(older)
+		if gotNewest != tc.wantNewest || gotOldest != tc.wantOldest {
+			t.Errorf("%s: %q, %q, want %q, %q", tc.name, gotNewest, gotOldest, tc.wantNewest, tc.wantOldest)
+		}
+	}
+}

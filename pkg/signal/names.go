@@ -32,6 +32,10 @@ const (
 	NameResult = "result.json"
 )
 
+// FlightRecorderPrefix begins the names in LogsDir of the dumps of torch's flight recorder. The number
+// of the rank follows; torch writes them itself.
+const FlightRecorderPrefix = "flight-recorder-rank_"
+
 // Prefixes of names in ControlDir.
 const (
 	abortPrefix    = "abort" // an abort record, by node index

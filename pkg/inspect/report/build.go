@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/inspect/flightrecorder"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -62,7 +63,11 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 	if err != nil {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
-	return NewView(run, ReadLogs(ctx, run), touched), nil
+	v := NewView(run, ReadLogs(ctx, run), touched)
+	for _, sentence := range flightrecorder.Describe(ctx, path) {
+		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeSentence(sentence))
+	}
+	return v, nil
 }
 
 // NewView makes the View of a run and the ends of its logs. The time touched is that of the last
