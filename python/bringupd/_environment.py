@@ -110,6 +110,12 @@ class Role:
     instance_rank: int
     """The place of this process within its instance."""
     instance_size: int
+    instance_address: str
+    """The address of the first process of the instance."""
+    instance_port: Optional[int]
+    """The port of that process, the first one if it has several."""
+    instance_ports: Mapping[str, int]
+    """The ports of that process that have a name, by that name in lower case."""
     generation: int
     """The number of restarts of the instance."""
     port: Optional[int]
@@ -127,6 +133,9 @@ class Role:
             count=env.required_number("ROLE_COUNT"),
             instance_rank=env.number("INSTANCE_RANK", 0),
             instance_size=env.number("INSTANCE_SIZE", 1),
+            instance_address=env.text("INSTANCE_ADDRESS"),
+            instance_port=env.optional_number("INSTANCE_PORT"),
+            instance_ports=env.numbers("INSTANCE_PORT_"),
             generation=env.number("GENERATION", 0),
             port=env.optional_number("PORT"),
             ports=env.numbers("PORT_"),

@@ -42,9 +42,22 @@ class TestEnvironment(unittest.TestCase):
 
     def test_role(self) -> None:
         ports = {"BRINGUPD_PORT": "20007", "BRINGUPD_PORT_METRICS": "20008"}
+        instance = {
+            "BRINGUPD_INSTANCE_RANK": "1",
+            "BRINGUPD_INSTANCE_SIZE": "4",
+            "BRINGUPD_INSTANCE_ADDRESS": "10.0.0.1",
+            "BRINGUPD_INSTANCE_PORT": "20000",
+            "BRINGUPD_INSTANCE_PORT_METRICS": "20001",
+        }
         self.assertEqual(
-            bringupd.Role.from_environment({**ROLE, **ports, "BRINGUPD_GENERATION": "3"}),
-            bringupd.Role("judge", 2, 8, 0, 1, 3, 20007, {"metrics": 20008}),
+            bringupd.Role.from_environment({**ROLE, **ports, **instance, "BRINGUPD_GENERATION": "3"}),
+            bringupd.Role(
+                "judge", 2, 8, 1, 4, "10.0.0.1", 20000, {"metrics": 20001}, 3, 20007, {"metrics": 20008}
+            ),
+        )
+        alone = bringupd.Role.from_environment(ROLE)
+        self.assertEqual(
+            (alone.instance_rank, alone.instance_size, alone.port, alone.ports), (0, 1, None, {})
         )
 
     def test_missing_and_wrong_values(self) -> None:
