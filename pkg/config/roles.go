@@ -58,7 +58,7 @@ func (c *Config) validateRoles() error {
 			is   bool
 			name string
 		}{
-			{d.Program.Step != "", "step"}, {d.Program.Framework != "" && d.Program.Command != "", "command beside framework"}, {d.Placement.Group != 0, "group"},
+			{d.Program.Step != "", "step"}, {d.Program.Framework != "" && (d.Primary || d.Oneshot), "framework of a primary or oneshot role"},
 		} {
 			if key.is {
 				return fmt.Errorf("cannot run role %s (line %d): the key %s is not supported by this version", d.Name, d.Line, key.name)

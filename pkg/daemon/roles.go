@@ -39,8 +39,9 @@ func (n *node) offerResources() (err error) {
 	if n.id.GPUs >= 0 && n.id.GPUsSource != "" {
 		gpus = n.id.GPUs
 	}
-	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer),
-		&record.Offer{Address: address.Address, GPUs: gpus, FirstPort: first, Domain: n.gpuMonitor.NVLinkDomain()}, false)
+	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
+		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ), n.id.Host), GPUs: gpus, FirstPort: first, Domain: n.gpuMonitor.NVLinkDomain(),
+	}, false)
 }
 
 // bringUpRoles plans the roles on the nodes of the team, starts them, and waits until they have what

@@ -109,7 +109,19 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 	if err != nil {
 		return started, health.AsFailure(err)
 	}
-	return started, nil
+	if p.Rank > 0 || s.role.Program.Command == "" {
+		return started, nil
+	}
+	// The command of the role runs on the first node, in the cluster.
+	command, f := s.startCommand(ctx, p, number, s.processName(p)+"-command", c.variables())
+	return append(started, command...), f
+}
+
+// variables returns the variables by which a process finds the cluster.
+func (c cluster) variables() map[string]string {
+	variables := maps.Clone(c.endpoint.Env)
+	variables[framework.HeadAddressVariable] = c.endpoint.Address
+	return variables
 }
 
 // awaitClusterHead waits until the port of the head's service accepts connections.
@@ -155,7 +167,5 @@ func clusterVariables(cfg NodeConfig, role *roles.RolePlan) (map[string]string, 
 	if err != nil {
 		return nil, err
 	}
-	variables := maps.Clone(c.endpoint.Env)
-	variables[framework.HeadAddressVariable] = c.endpoint.Address
-	return variables, nil
+	return c.variables(), nil
 }

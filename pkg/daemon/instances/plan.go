@@ -27,7 +27,7 @@ func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (
 				return health.AsFailure(err)
 			}
 			rec.Offers[place] = record.PlacedOffer{
-				NodeIndex: node, Host: offer.Host, Address: offer.Address, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain,
+				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain,
 			}
 			return nil
 		})
@@ -51,7 +51,7 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, defs []roles.Definit
 func MakePlan(defs []roles.Definition, rec *record.RolePlan) (*roles.Plan, error) {
 	nodes := make([]roles.NodeFacts, len(rec.Offers))
 	for place, offer := range rec.Offers {
-		nodes[place] = roles.NodeFacts{Host: offer.Host, Address: offer.Address, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain}
+		nodes[place] = roles.NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain}
 	}
 	plan, err := roles.MakePlan(defs, nodes)
 	if err != nil {

@@ -240,13 +240,20 @@ func (s *supervisor) failureKind() health.Kind {
 
 // startProcess starts one process and waits until it is ready.
 func (s *supervisor) startProcess(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
-	name := s.processName(p)
+	return s.startCommand(ctx, p, number, s.processName(p), nil)
+}
+
+// startCommand starts the command of the role as a process with a name, with additional variables,
+// and waits until it is ready.
+func (s *supervisor) startCommand(
+	ctx context.Context, p roles.Process, number int, name string, more map[string]string,
+) ([]startedProcess, *health.Failure) {
 	s.cfg.Children.SetLogName(name, s.logName(p, number))
 	start, err := s.environment.processStart(s, p, number)
 	if err != nil {
 		return nil, health.NewFailure(health.Usage, "cannot start %s on %s: %v", name, s.cfg.Name, err)
 	}
-	start.spec.Name = name
+	start.spec.Name, start.spec.Env = name, process.WithEnv(start.spec.Env, more)
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
 	svc := &framework.Service{Name: name, Ports: start.ports}
 	if probe := start.ready; probe != nil {

@@ -5,7 +5,8 @@ import "time"
 // Offer has what a node offers to the roles of a run.
 type Offer struct {
 	Header
-	Address   string `json:"address"` // at which other nodes reach it
+	Address   string `json:"address"`         // at which other nodes reach it
+	Group     int    `json:"group,omitempty"` // component of a heterogeneous job
 	GPUs      int    `json:"gpus"`
 	FirstPort int    `json:"first_port"` // the first of a block of free ports
 	Domain    string `json:"domain,omitempty"`
@@ -23,6 +24,7 @@ type PlacedOffer struct {
 	NodeIndex int    `json:"node"`
 	Host      string `json:"host"`
 	Address   string `json:"address"`
+	Group     int    `json:"group,omitempty"`
 	GPUs      int    `json:"gpus"`
 	FirstPort int    `json:"first_port"`
 	Domain    string `json:"domain,omitempty"`
