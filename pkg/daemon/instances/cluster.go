@@ -32,9 +32,14 @@ func describeCluster(cfg NodeConfig, role *roles.RolePlan, instance *roles.Insta
 		return c, health.NewFailure(health.Usage, "cannot run role %s: there is no framework %q", role.Name, role.Program.Framework)
 	}
 	first := instance.Processes[0]
-	c.built = builder.WithHeadPort(first.Ports[0])
+	// The endpoint of the role is the head's port, unless the role has a command that serves there.
+	port := first.Ports[0]
+	if role.Program.Command != "" {
+		port = rendezvousPort(cfg.Plan, instance, 0)
+	}
+	c.built = builder.WithHeadPort(port)
 	facts := cfg.Plan.Nodes[first.Place]
-	c.address = net.JoinHostPort(facts.Address, strconv.Itoa(first.Ports[0]))
+	c.address = net.JoinHostPort(facts.Address, strconv.Itoa(port))
 	if c.head, err = cfg.Host.DescribeNode(c.built, memberOf(cfg, role, instance, first)); err != nil {
 		return c, err
 	}
