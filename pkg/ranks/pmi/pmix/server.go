@@ -200,9 +200,10 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	version, err := s.requestChild(starting, doInit, func(f *frame) {
+		// The server shares the node's topology, so that not every rank discovers it.
 		f.addAttributes([]attribute{
 			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.ServerNumber}, {"pmix.hname", typeString, cfg.Host},
-			{"pmix.srvr.tmpdir", typeString, cfg.Dir}, {"pmix.sys.tmpdir", typeString, cfg.Dir},
+			{"pmix.srvr.tmpdir", typeString, cfg.Dir}, {"pmix.sys.tmpdir", typeString, cfg.Dir}, {"pmix.srvr.share", typeBool, true},
 		})
 	})
 	if err != nil {
