@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
@@ -39,9 +40,9 @@ func (inv *invocation) kvCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] [--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
-			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch",
+			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch\nbringupd kv progress STEP",
 		Description: "For programs that bringupd has started as ranks. A value is available to all ranks once put returns; get waits until a value exists, and fence until all ranks have called it. " +
-			"abort ends the job with CODE. Exits with 0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has ended; " +
+			"abort ends the job with CODE; progress reports the step that the rank has reached. Exits with 0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has ended; " +
 			"65 if the node has no peer link (--lifeline=off); 64 if the arguments are wrong.",
 	}, setting.AssignCategory("Flags of the operations", own...), k.runKV)
 }
@@ -51,20 +52,21 @@ var kvOperations = map[string]struct {
 	least, most int
 	do          func(k *kvCmd, ctx context.Context, c *client.Client, args []string) error
 }{
-	"put":   {1, 2, (*kvCmd).putValue},
-	"get":   {1, 1, (*kvCmd).getValue},
-	"fence": {0, 1, (*kvCmd).awaitFence},
-	"abort": {1, 2, (*kvCmd).abortJob},
-	"watch": {0, 0, (*kvCmd).printEvents},
+	"put":      {1, 2, (*kvCmd).putValue},
+	"get":      {1, 1, (*kvCmd).getValue},
+	"fence":    {0, 1, (*kvCmd).awaitFence},
+	"abort":    {1, 2, (*kvCmd).abortJob},
+	"watch":    {0, 0, (*kvCmd).printEvents},
+	"progress": {1, 1, (*kvCmd).reportStep},
 }
 
 func (k *kvCmd) runKV(args []string) error {
 	if len(args) == 0 {
-		return usageErrorf("cannot run without an operation: give put, get, fence, abort or watch")
+		return usageErrorf("cannot run without an operation: give put, get, fence, abort, watch or progress")
 	}
 	verb, known := kvOperations[args[0]]
 	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
-		return usageErrorf("cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
+		return usageErrorf("cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], watch, or progress STEP")
 	}
 	err := k.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		c, err := client.Dial(ctx)
@@ -128,6 +130,14 @@ func (k *kvCmd) abortJob(ctx context.Context, c *client.Client, args []string) e
 		return fmt.Errorf("cannot abort with code %q: give a number from 1 to 255", args[0])
 	}
 	return c.AbortJob(ctx, code, strings.Join(args[1:], ""))
+}
+
+func (k *kvCmd) reportStep(ctx context.Context, c *client.Client, args []string) error {
+	step, err := progress.ParseStep(args[0])
+	if err != nil {
+		return fmt.Errorf("cannot report step %q: %v", args[0], err)
+	}
+	return c.ReportStep(ctx, step)
 }
 
 // printEvents prints one line per event.

@@ -151,6 +151,7 @@ func (o *options) nodeSettings() setting.List {
 		),
 		setting.AssignCategory("Logging and metrics",
 			setting.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of messages on standard error: console or json"),
+			recovery.ProgressSetting(&o.cfg.Progress),
 			setting.NewSwitch("share-stats", &o.cfg.ShareStats, "print statistics of all calls to the shared file system at the end"),
 			setting.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir, "node-local directory for node-exporter's textfile collector; each daemon writes a file there and removes it at its end"),
 			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address on which each daemon serves /metrics for Prometheus; with port 0 the log has the port"),

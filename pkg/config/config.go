@@ -63,7 +63,10 @@ type Output struct {
 	JSONLog bool
 	// ShareStats makes the head print at the end how many calls to the shared file system were made.
 	ShareStats bool
-	Telemetry  Telemetry
+	// Progress is a regular expression with one group, which matches the step in lines of the driver
+	// or of ranks. It is empty if no lines are watched.
+	Progress  string
+	Telemetry Telemetry
 }
 
 // Telemetry configures what a daemon exports. A failed export is logged, and does not end the job.

@@ -41,6 +41,8 @@ type RestartRules struct {
 	// Window is the time within which restarts count against the maximum. With 0 all count.
 	Window  time.Duration
 	NoCodes []int // exit codes after which there is no restart, besides those of mistakes
+	// NeedsProgress prevents a restart if the program has gained no step since the one before.
+	NeedsProgress bool
 }
 
 // RestartTrigger selects the failures that lead to a restart. The end of a driver, and any failure

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
@@ -98,8 +99,9 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 		}
 	}
 	n.checker = newChecker(n)
+	n.steps = stepwatch.FromConfig(&cfg)
 	n.children = service.NewChildren(
-		service.Config{Starter: super, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
+		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
 	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}

@@ -157,7 +157,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		}
 		// Check the heartbeats of the members.
 		alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false)
-		if silent := newlyLost(daemons.RecordPoll(alive, l.PolledAt), lost); len(silent) > 0 {
+		if silent := detector.NewlySilent(daemons.RecordPoll(alive, l.PolledAt), lost); len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {
@@ -176,15 +176,6 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		}
 		return false
 	})
-}
-
-// newlyLost returns those of the silent nodes that are not in lost yet, and adds them to it.
-func newlyLost(silent []int, lost map[int]bool) []int {
-	silent = slices.DeleteFunc(silent, func(nodeIndex int) bool { return lost[nodeIndex] })
-	for _, nodeIndex := range silent {
-		lost[nodeIndex] = true
-	}
-	return silent
 }
 
 // readFailure reads the failure that a node has published as state, and records it, unless it is in
@@ -338,6 +329,7 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
 		d.resultFinal.Store(true)
+		end.Progress = d.steps.Summary()
 		return end
 	}
 	// Record the failure of the sequence, unless it is one that was recorded before.
@@ -356,7 +348,7 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	d.awaitLivenessSettled(d.WorkCtx, within, time.Time{})
 	d.settleRankFailures()
 	end = lifecycle.OutcomeOfVerdict(d.verdict())
-	end.Phase, end.GateOpenTime = phase, opened
+	end.Phase, end.GateOpenTime, end.Progress = phase, opened, d.steps.Summary()
 	return restart.Decide(&d.cfg, end, d.EndRequested.Load())
 }
 

@@ -87,7 +87,9 @@ func (h *head) runPhases(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return h.RunPhase(record.PhaseDriver, func() error { return restart.ReplaceDriverEnd(&h.cfg, h.keepForInspection(ctx, h.runDriver(ctx))) })
+	return h.RunPhase(record.PhaseDriver, func() error {
+		return restart.ReplaceDriverEnd(&h.cfg, h.keepForInspection(ctx, h.runDriver(ctx)), h.steps.Summary)
+	})
 }
 
 // openRunDirectory makes the run directory, and starts the background tasks that poll it and that
@@ -129,7 +131,7 @@ func (h *head) openRunDirectory() error {
 	pace.MaxPause = min(h.timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
 	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
-	h.telemetry.WatchNodes(h.nodeWatch)
+	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
 	h.recordTraceContext()
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	// Start the background tasks.
@@ -144,6 +146,7 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.requests.HandleRequests)
 	h.Background(h.heartbeatTask(signal.ControlDir, record.StateHeartbeat))
 	h.Background(h.updateLatestLink)
+	h.Background(h.followSteps(h.nodeWatch))
 	return nil
 }
 

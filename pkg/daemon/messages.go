@@ -104,6 +104,6 @@ func (n *node) buildResult(end *lifecycle.Outcome) *record.Result {
 	return &record.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause, BadNodes: end.BadNodes,
 		FailureContext: record.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},
-		RunTimings:     record.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Succession: restart.Succession(&n.cfg, end),
+		RunTimings:     record.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Progress: end.Progress, Succession: restart.Succession(&n.cfg, end),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/prepare"
+	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -59,7 +60,8 @@ type nodeMonitors struct {
 	checker            *prepare.Checker
 	gpuMonitor         *gpumonitor.Monitor
 	ncclPort           *ncclras.Reservation // nil if there is none
-	sandboxFailureOnce sync.Once            // records the failure of this node's sandbox
+	steps              *stepwatch.Monitor
+	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 }
 
 // finishWith ends this node's part in the run by an outcome that is final for the whole run.

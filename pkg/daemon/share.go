@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -28,6 +29,14 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	n.initCommands()
 	n.Background(n.ControlWatch.Run)
 	n.Background(n.watchShare)
+}
+
+// followSteps returns a task that follows the progress of the job. nodes is the head's watch of
+// Nodes, and nil on other nodes.
+func (n *node) followSteps(nodes *signal.Watch) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		n.steps.Run(ctx, stepwatch.Store{Dir: n.Dir, Nodes: nodes, WriteTimeout: n.timing.SilenceTimeout, OnWriteError: n.LogWriteError})
+	}
 }
 
 // watchShare ends this node's part in the run when the file system has been unresponsive for longer

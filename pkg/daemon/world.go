@@ -245,6 +245,7 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 	err := here.Run(starting, func(exits []record.RankExit) error {
 		started()
 		stop()
+		n.steps.Flush(n.WorkCtx)
 		return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateRanksEnded), &record.RanksEnded{Exits: exits}, false)
 	})
 	started()

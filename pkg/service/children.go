@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -57,9 +58,39 @@ type Config struct {
 	// OnWriteError reports an error of writing, unless err is nil.
 	OnWriteError func(err error)
 	GracePeriod  time.Duration // time from SIGTERM to SIGKILL
+	// Steps watches the progress of the driver and of ranks; nil if nothing does.
+	Steps StepObserver
 	// SharedSignals reports that the launcher may signal either the daemon alone or all processes of
 	// its step.
 	SharedSignals bool
+}
+
+// StepObserver observes the progress of the driver and of ranks.
+type StepObserver interface {
+	// WatchLines returns a function that is called with the lines of a child's output, or nil if they
+	// are not needed. The function must not retain them.
+	WatchLines(child string) func(lines []byte)
+	// ReportStep records a step that a rank has reported itself.
+	ReportStep(rank int, step float64)
+}
+
+// watchedLog is the log of a child whose lines are watched.
+type watchedLog struct {
+	io.Writer
+	watch func(lines []byte)
+}
+
+// Write passes the lines to the observer and to the log.
+func (l watchedLog) Write(lines []byte) (int, error) {
+	l.watch(lines)
+	return l.Writer.Write(lines)
+}
+
+// ReportStep records a step that a rank of this node has reported itself.
+func (c *Children) ReportStep(rank int, step float64) {
+	if c.cfg.Steps != nil {
+		c.cfg.Steps.ReportStep(rank, step)
+	}
 }
 
 // Children holds the children that a node has started. It is safe for concurrent use once
@@ -140,6 +171,11 @@ func (c *Children) SetLogName(child, file string) {
 func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	log := c.openLog(spec.Name)
 	spec.Log, spec.Ending = log, c.contexts.Run.Done()
+	if c.cfg.Steps != nil && IsUserProgram(spec.Name) {
+		if watch := c.cfg.Steps.WatchLines(spec.Name); watch != nil {
+			spec.Log = watchedLog{log, watch}
+		}
+	}
 	child, err := c.StartWithLog(ctx, spec)
 	if err != nil {
 		_ = log.Close(ctx) // nothing was written

@@ -151,6 +151,35 @@ func (l Listing) IdleNodes() (idle []int) {
 	return sortUnique(idle)
 }
 
+// NodeStep is the step that the slowest rank of a node has reached.
+type NodeStep struct {
+	Rank int // -1 for the driver
+	Step float64
+}
+
+// NodeSteps returns the newest published steps of all nodes, in a listing of NodesDir.
+func (l Listing) NodeSteps() map[int]NodeStep {
+	steps := make(map[int]NodeStep)
+	for state, marks := range l.byState {
+		rank, is := parseStepState(state)
+		if !is {
+			continue
+		}
+		for _, m := range marks {
+			step := float64(m.number) / stepFraction
+			// a name that could not be removed has a lower step
+			if known, there := steps[m.node]; !there || step > known.Step || step == known.Step && rank < known.Rank {
+				steps[m.node] = NodeStep{rank, step}
+			}
+		}
+	}
+	return steps
+}
+
+// NewestProgress returns the number of the newest record of the job's progress in a listing of
+// ControlDir, or -1 if there is none.
+func (l Listing) NewestProgress() int { return l.newestNumber(progressPrefix) }
+
 // NodesWithAbort returns the sorted indices of the nodes with an abort, in a listing of ControlDir.
 func (l Listing) NodesWithAbort() []int { return slices.Clone(l.abortingNodes) }
 

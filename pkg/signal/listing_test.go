@@ -218,3 +218,22 @@ func TestWithout(t *testing.T) {
 		})
 	}
 }
+
+func TestNodeSteps(t *testing.T) {
+	names := []string{
+		StepName(0, 4, -1, 1.25), StepName(1, 4, 12, 1200), StepName(1, 4, 13, 1199), StepName(2, 4, 7, 5), StepName(2, 4, 6, 5),
+		"0003.step", "0003.step-.000001", "0003.step-01.000001", "0003.step-x.000001", "0007.step.000001", "0003.joined",
+	}
+	l := newListing(names, 4, 1, time.Now())
+	want := map[int]NodeStep{0: {-1, 1.25}, 1: {12, 1200}, 2: {6, 5}}
+	if diff := cmp.Diff(want, l.NodeSteps()); diff != "" {
+		t.Error(diff)
+	}
+	if states := l.NodeStates(); !slices.Equal(states, []record.State{record.StateJoined}) {
+		t.Errorf("the states are %v", states)
+	}
+	control := newListing([]string{ProgressName(3), ProgressName(12), "progress", "team.0099", "progress.x"}, 4, 1, time.Now())
+	if control.NewestProgress() != 12 || l.NewestProgress() != -1 {
+		t.Errorf("the newest are %d and %d", control.NewestProgress(), l.NewestProgress())
+	}
+}

@@ -2,6 +2,7 @@ package signal
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -45,6 +46,8 @@ const (
 	instancePrefix = "inst"  // an order for an instance of several nodes
 	livePrefix     = "live"  // the instances that are ready, by number
 	endPrefix      = "end"   // a level of roles is to stop, by its number
+	// the progress of the job, by number; only the newest is kept
+	progressPrefix = "progress"
 )
 
 // IndexWidth returns the number of digits of node indices in a job of size nodes, with leading
@@ -97,6 +100,41 @@ func SlotsName(node, size, slots int) string {
 // IdleName returns the name in NodesDir of the nth change between idle and active ranks of a node:
 // they are idle if n is odd.
 func IdleName(node, size, n int) string { return numberedName(node, size, record.StateIdle, int64(n)) }
+
+// StepName returns the name in NodesDir for the step that the slowest rank of a node has reached, in
+// thousandths. rank is -1 for the driver.
+func StepName(node, size, rank int, step float64) string {
+	return numberedName(node, size, stepState(rank), int64(math.Round(step*stepFraction)))
+}
+
+// stepFraction is the number of units of a step in a name.
+const stepFraction = 1000
+
+func stepState(rank int) record.State {
+	if rank < 0 {
+		return record.StateStep
+	}
+	return record.State(fmt.Sprintf("%s-%d", record.StateStep, rank))
+}
+
+// IsStepState reports whether a state is that of a [StepName].
+func IsStepState(state record.State) bool {
+	_, is := parseStepState(state)
+	return is
+}
+
+// parseStepState returns the rank of a state in a StepName, or -1 for the driver.
+func parseStepState(state record.State) (rank int, ok bool) {
+	if state == record.StateStep {
+		return -1, true
+	}
+	digits, is := strings.CutPrefix(string(state), string(record.StateStep)+"-")
+	n, ok := parseNumber(digits, 31)
+	return int(n), ok && is && digits == strconv.Itoa(int(n))
+}
+
+// ProgressName returns the name in ControlDir of the nth record of the job's progress.
+func ProgressName(n int) string { return fmt.Sprintf("%s.%0*d", progressPrefix, IndexWidth(1), n) }
 
 // AbortName returns the name in ControlDir of the abort of a node.
 func AbortName(node, size int) string {
@@ -151,7 +189,7 @@ func numberedName(node, size int, state record.State, count int64) string {
 
 // hasNumber reports whether a name of that state must end with a number.
 func hasNumber(state record.State) bool {
-	return state == record.StateHeartbeat || state == record.StateSandboxHeartbeat || state == record.StateEvent || state == record.StateSlots || state == record.StateIdle
+	return state == record.StateHeartbeat || state == record.StateSandboxHeartbeat || state == record.StateEvent || state == record.StateSlots || state == record.StateIdle || IsStepState(state)
 }
 
 // ParseNodeName parses a name in NodesDir of a job of size nodes: the node index, its state, and

@@ -128,3 +128,94 @@ func TestRestartOn(t *testing.T) {
 		})
 	}
 }
+
+// TestProgress checks that steps are followed over a restart: the status, the result, metrics and
+// the last words have them.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	// It saves each tenth step, and reports steps by its output (rank 0) and by bringupd kv (rank 1).
+	const program = `i=$(cat $D/saved.$RANK 2>/dev/null || echo 0)
+while [ $i -lt 30 ]; do
+	i=$((i+1))
+	if [ $RANK = 0 ]; then echo "step $i"; else $BRINGUPD kv progress $i || exit 9; fi
+	[ $((i%10)) != 0 ] || echo $i >$D/saved.$RANK
+	sleep 0.02
+	[ $BRINGUPD_ATTEMPT.$i != 0.15 ] || exit 3
+done
+[ $BRINGUPD_ATTEMPT = 0 ] || until [ -e $D/seen ]; do sleep 0.05; done`
+	dir := t.TempDir()
+	var said bytes.Buffer
+	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--job-id=j", "--restarts=2", "--restart-on=rank", "--restart-backoff=10ms",
+		"--ranks-per-node=1", `--progress=step (\d+)`, "--metrics-dir="+dir, "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c", program)
+	cmd.Env = append(os.Environ(), "D="+dir, "BRINGUPD="+filepath.Join(bin, "bringupd"), "GORACE=exitcode=199 atexit_sleep_ms=0")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	await := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
+			if time.Now().After(deadline) {
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+				<-ended
+				t.Fatalf("%s has not come:\n%s", what, said.String())
+			}
+		}
+	}
+	await("the last step in the status", func() bool {
+		status, _ := exec.Command(filepath.Join(bin, "bringupd"), "status", filepath.Join(dir, "logs")).Output()
+		return strings.Contains(string(status), "j-a1") && strings.Contains(string(status), "  progress: step 30, ") && strings.Contains(string(status), "steps repeated after a restart")
+	})
+	await("the last step in the metrics", func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "bringupd-j-a1-0.prom"))
+		return strings.Contains(string(text), `bringupd_step{run="j-a1",rank="0"} 30`) && strings.Contains(string(text), "bringupd_goodput_ratio")
+	})
+	if err := os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatalf("the job has ended with %v:\n%s", err, said.String())
+	}
+	var result record.Result
+	data, err := os.ReadFile(filepath.Join(dir, "logs", "j-a1", "result.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &result)
+	}
+	p := result.Progress
+	if err != nil || p == nil || p.Step != 30 || p.MaxStep != 30 || !p.Gained || p.Goodput <= 0 || p.Goodput >= 1 || len(p.Lost) != 1 {
+		t.Fatalf("the progress is %+v (%v)", p, err)
+	}
+	// One of the ranks reached step 15, and both continue with 11.
+	if lost := p.Lost[0]; lost.Attempt != 1 || lost.Reached < 14 || lost.Reached > 15 || lost.Resumed != 11 || lost.Steps != lost.Reached-10 {
+		t.Errorf("lost are %+v", lost)
+	}
+	if slow := p.Slowest; slow == nil || slow.Step != 30 || slow.Median != 30 || slow.Count != 2 {
+		t.Errorf("the slowest is %+v", slow)
+	}
+	report, err := exec.Command(filepath.Join(bin, "bringupd"), "report", filepath.Join(dir, "logs", "j-a1"), "--format=text").CombinedOutput()
+	for _, want := range []string{"goodput: ", "lost before attempt 2: ", "slowest: rank 0"} {
+		if err != nil || !strings.Contains(string(report), want) {
+			t.Errorf("the report has no %q (%v):\n%s", want, err, report)
+		}
+	}
+	if !strings.Contains(said.String(), "  progress: step 30, ") {
+		t.Errorf("it says:\n%s", said.String())
+	}
+}
+
+// TestRestartNeedsProgress checks that a program which gains no step is not restarted again.
+func TestRestartNeedsProgress(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=1", "--job-id=j", "--restarts=5", "--restart-on=any", "--restart-backoff=10ms", "--restart-needs-progress",
+		`--progress=step (\d+)`, "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c", `echo $BRINGUPD_ATTEMPT >>$D/starts; echo step $((BRINGUPD_ATTEMPT < 2 ? BRINGUPD_ATTEMPT : 2)); exit 3`)
+	cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
+	said, _ := cmd.CombinedOutput()
+	starts, _ := os.ReadFile(filepath.Join(dir, "starts"))
+	// Attempts 0 to 2 gain a step each, and attempt 3 none.
+	if cmd.ProcessState.ExitCode() != 3 || string(starts) != "0\n1\n2\n3\n" {
+		t.Errorf("it ended with %d, and started in attempts %q:\n%s", cmd.ProcessState.ExitCode(), starts, said)
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/progress"
 )
 
 // OnFailureRequeue is the value of --on-failure that requeues the job.
@@ -25,6 +26,7 @@ func Settings(after *config.PostRun, onFailure *string) setting.List {
 			"failures that lead to a restart: node (a node was lost or failed a check), service (also a service that dies while the driver runs), rank (as node, and a rank that fails), or any (all of these, and a driver that fails)"),
 		setting.NewDuration("restart-window", &after.Rules.Window, "time within which restarts count against --restarts (default: all count)"),
 		codesSetting("no-restart-codes", &after.Rules.NoCodes, "exit codes after which there is no restart, for example 2,70-79; 64 to 66, 126 and 127 always are"),
+		setting.NewSwitch("restart-needs-progress", &after.Rules.NeedsProgress, "do not restart again if the program has gained no step since the last restart: see --progress"),
 		setting.NewChoice("on-failure", []string{"exit", OnFailureRequeue}, onFailure,
 			"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
 		setting.NewNumber("max-requeues", &after.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
@@ -34,7 +36,7 @@ func Settings(after *config.PostRun, onFailure *string) setting.List {
 // Validate returns an error for settings that contradict each other.
 func Validate(all setting.List, after *config.PostRun, onFailure string) error {
 	isFlag := func(name string) bool { return all.FindSetting(name).Source == setting.SourceFlag }
-	for _, name := range []string{"restart-backoff", "restart-on", "restart-window", "no-restart-codes"} {
+	for _, name := range []string{"restart-backoff", "restart-on", "restart-window", "no-restart-codes", "restart-needs-progress"} {
 		if isFlag(name) && after.Restarts == 0 {
 			return fmt.Errorf("cannot use --%s without restarts: give --restarts", name)
 		}
@@ -46,6 +48,17 @@ func Validate(all setting.List, after *config.PostRun, onFailure string) error {
 		return fmt.Errorf("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", onFailure)
 	}
 	return nil
+}
+
+// ProgressSetting returns the setting of the expression that finds steps.
+func ProgressSetting(to *string) *setting.Setting {
+	return setting.NewValue("progress", "REGEX", to, func(text string) (string, error) {
+		if text == "" {
+			return "", nil
+		}
+		_, err := progress.ParsePattern(text)
+		return text, err
+	}, setting.ShowUnchanged, "regular expression with one group around the number of a step, which is searched for in the lines of the driver or of ranks, for example 'iteration +(\\d+)/': shows progress, goodput and lost steps")
 }
 
 // codesSetting accepts a list of exit codes and ranges of them.

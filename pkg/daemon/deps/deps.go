@@ -119,6 +119,9 @@ type PreviousAttempts struct {
 	// Failures are the failures of all earlier attempts.
 	Failures []record.Failure
 	History  record.RestartHistory
+	// EarlierDuration is how long the job has run before the start of this process: before a requeue,
+	// or before its launcher has restarted this daemon.
+	EarlierDuration time.Duration
 }
 
 // maxSingleFailures is the number of failures of a node that do not make it a suspect: it may have

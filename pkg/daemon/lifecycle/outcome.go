@@ -28,6 +28,8 @@ type Outcome struct {
 	// another node has decided on the end.
 	Requeue     *record.RequeueDecision
 	NextAttempt NextAttempt // the decision about another attempt within this launch
+	// Progress is that of the job, if the head knows it.
+	Progress *record.Progress
 }
 
 // ResultState describes which node decides the end of a run, and writes and prints the result.

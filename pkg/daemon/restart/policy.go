@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -27,6 +28,7 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	id := &cfg.Identity
 	policy := newAttemptPolicy(cfg, id.Attempt, end.GateOpenTime > 0)
 	policy.endRequested, policy.unfitNodes = endRequested, allUnfitNodes(cfg.Previous, end.AllFailures())
+	policy.progress = end.Progress
 	restarts, reason := decideAttempt(*end.Cause, policy)
 	end.NextAttempt.Reason = reason
 	if restarts {
@@ -46,8 +48,9 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 }
 
 // ReplaceDriverEnd returns a failure in place of err, the orderly end of a driver that has not ended
-// with 0, if that leads to a restart. Otherwise it returns err.
-func ReplaceDriverEnd(cfg *deps.Config, err error) error {
+// with 0, if that leads to a restart. Otherwise it returns err. steps returns the progress of the
+// job.
+func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress) error {
 	end, ended := errors.AsType[*lifecycle.Outcome](err)
 	if !ended || !end.Orderly || end.Requested || end.Code == 0 || end.Name != health.DriverOutcomeName {
 		return err
@@ -55,7 +58,7 @@ func ReplaceDriverEnd(cfg *deps.Config, err error) error {
 	f := health.NewFailure(health.DriverFailed, "%s", end.Reason)
 	f.Code = end.Code
 	policy := newAttemptPolicy(cfg, cfg.Identity.Attempt, true)
-	policy.unfitNodes = allUnfitNodes(cfg.Previous, nil)
+	policy.unfitNodes, policy.progress = allUnfitNodes(cfg.Previous, nil), steps()
 	if restarts, _ := decideAttempt(f.Failure, policy); !restarts {
 		return err
 	}
@@ -78,7 +81,9 @@ type attemptPolicy struct {
 	attempt     int // the failed attempt: 0 is the first
 	// used is the number of restarts that count: those within the window, also before a requeue.
 	used         int
-	gateOpened   bool // the failure was in a running job
+	restarts     int              // all restarts so far
+	progress     *record.Progress // nil if it is unknown
+	gateOpened   bool             // the failure was in a running job
 	endRequested bool
 	unfitNodes   []int // sorted
 	nodes        int   // number of nodes in the launch
@@ -90,8 +95,9 @@ func newAttemptPolicy(cfg *deps.Config, attempt int, gateOpened bool) attemptPol
 	id, after := &cfg.Identity, &cfg.After
 	return attemptPolicy{
 		maxRestarts: after.Restarts, rules: after.Rules, attempt: attempt, gateOpened: gateOpened,
-		used:  countRestarts(cfg.Previous.History, attempt, after.Rules.Window, time.Now()),
-		nodes: id.Size, minNodes: cfg.Team.ForSize(id.Size).Min,
+		restarts: countRestarts(cfg.Previous.History, attempt, 0, time.Now()),
+		used:     countRestarts(cfg.Previous.History, attempt, after.Rules.Window, time.Now()),
+		nodes:    id.Size, minNodes: cfg.Team.ForSize(id.Size).Min,
 	}
 }
 
@@ -132,6 +138,9 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case p.used >= p.maxRestarts:
 		return false, fmt.Sprintf("%s again, in attempt %d of at most %d",
 			what, p.attempt+1, p.attempt+1)
+	case p.rules.NeedsProgress && p.restarts > 0 && p.progress != nil && !p.progress.Gained:
+		return false, fmt.Sprintf("%s again, and no step was gained since the last restart: the maximum is still %s",
+			what, progress.FormatStep(p.progress.MaxStep))
 	case cause.Kind == health.NotReturned:
 		return false, what + ": the lost daemons were not restarted"
 	case slices.Contains(p.unfitNodes, 0):

@@ -135,6 +135,34 @@ func TestRestartBudget(t *testing.T) {
 	}
 }
 
+// TestNeedsProgress verifies that there is no second restart without a step gained in between, if the
+// user wants that.
+func TestNeedsProgress(t *testing.T) {
+	gained, none := &record.Progress{Gained: true, MaxStep: 1200}, &record.Progress{MaxStep: 1200}
+	for _, tc := range []struct {
+		name     string
+		needs    bool
+		restarts int
+		progress *record.Progress
+		again    bool
+	}{
+		{"gained", true, 1, gained, true},
+		{"not gained", true, 1, none, false},
+		{"not gained, in the first attempt", true, 0, none, true},
+		{"not gained, and not needed", false, 1, none, true},
+		{"not known", true, 1, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			again, why := decideAttempt(record.Failure{Kind: health.PeerLost}, attemptPolicy{
+				maxRestarts: 9, rules: config.RestartRules{NeedsProgress: tc.needs}, restarts: tc.restarts, progress: tc.progress, nodes: 4, minNodes: 4,
+			})
+			if again != tc.again || !again && !strings.Contains(why, "no step was gained since the last restart: the maximum is still 1200") {
+				t.Errorf("again %v: %s", again, why)
+			}
+		})
+	}
+}
+
 // TestNodeFailures verifies which failures count against nodes, over attempts and a requeue, and
 // that nodes that share a host are counted by their index.
 func TestNodeFailures(t *testing.T) {
@@ -195,7 +223,7 @@ func TestReplaceDriverEnd(t *testing.T) {
 			cfg := deps.Config{Config: config.Config{
 				Identity: launcher.Identity{Size: 1, Attempt: tc.attempt}, After: config.PostRun{Restarts: 1, Rules: config.RestartRules{On: tc.on}},
 			}}
-			got := ReplaceDriverEnd(&cfg, tc.err)
+			got := ReplaceDriverEnd(&cfg, tc.err, func() *record.Progress { return nil })
 			f, replaced := errors.AsType[*health.Failure](got)
 			if replaced != tc.want || !replaced && got != tc.err {
 				t.Fatalf("got %v", got)

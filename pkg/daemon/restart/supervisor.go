@@ -135,6 +135,14 @@ func (s *supervisor) continueHistory(ctx context.Context) {
 	if last, ok := s.cfg.PreviousStart(ctx); ok && last.History != nil {
 		end := lifecycle.Outcome{Cause: last.Cause}
 		s.cfg.Previous.History = addNodeFailures(*last.History, end.AllFailures(), &s.cfg.Identity)
+		s.continueProgress(last.Progress)
+	}
+}
+
+// continueProgress continues the progress of an attempt before the start of this process.
+func (s *supervisor) continueProgress(p *record.Progress) {
+	if p != nil {
+		s.cfg.Previous.History.Progress, s.cfg.Previous.EarlierDuration = p, p.Elapsed
 	}
 }
 
@@ -244,6 +252,9 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 		return slices.Contains(health.ObservedFailure{Failure: f}.FaultyNodes(), s.cfg.Identity.NodeIndex)
 	})
 	s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, time.Now())
+	if end.Progress != nil {
+		s.cfg.Previous.History.Progress = end.Progress
+	}
 }
 
 // nextAttempt returns the attempt in which to take part, when it is time.
@@ -351,6 +362,7 @@ func (s *supervisor) loadPreviousResults(ctx context.Context, begun signal.Attem
 	for _, r := range all {
 		end := lifecycle.Outcome{Cause: r.Cause, Consequences: r.Consequences}
 		s.cfg.Previous = addAttempt(s.cfg.Previous, end.AllFailures(), &s.cfg.Identity, r.WrittenAt)
+		s.continueProgress(r.Progress)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type Telemetry struct {
 	endpoint *metrics.Endpoint // nil if there is none
 
 	nodeWatch    atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
+	steps        atomic.Pointer[func() *record.Progress]
 	checkReport  atomic.Pointer[check.Report] // results of the last check; nil before the first
 	isUp         atomic.Bool
 	endOnce      sync.Once   // notifies the manager of the end
@@ -121,8 +122,12 @@ func (s *Telemetry) SetCheckReport(report check.Report) {
 	s.requestWrite()
 }
 
-// WatchNodes exports the number of nodes in each state, from a watch of the nodes directory.
-func (s *Telemetry) WatchNodes(nodes *signal.Watch) { s.nodeWatch.Store(nodes) }
+// WatchNodes exports the number of nodes in each state, from a watch of the nodes directory, and the
+// progress of the job, which a function returns. It is nil if it is unknown.
+func (s *Telemetry) WatchNodes(nodes *signal.Watch, steps func() *record.Progress) {
+	s.steps.Store(&steps)
+	s.nodeWatch.Store(nodes)
+}
 
 // notifyManager sends lines to the service manager, if there is one. After a failure, it sends
 // nothing more.
@@ -148,6 +153,7 @@ func (s *Telemetry) collectMetrics() []byte {
 	}
 	s.addNodeMetrics(t)
 	s.addCheckMetrics(t)
+	s.addProgressMetrics(t)
 	spent := s.daemon.Meter.OpStats()
 	t.StartFamily("bringupd_share_operations_total", "counter", "Calls of this daemon to the shared file system of the log directory.")
 	for _, calls := range spent {
@@ -171,6 +177,36 @@ func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
 	last := nodes.LastListing()
 	for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateDone} {
 		t.AddSample(float64(len(last.NodesIn(state))), "state", string(state))
+	}
+}
+
+// addProgressMetrics adds the progress of the job, on the head.
+func (s *Telemetry) addProgressMetrics(t *metrics.Text) {
+	source := s.steps.Load()
+	if source == nil {
+		return
+	}
+	p := (*source)()
+	if p == nil || p.Reports == 0 {
+		return
+	}
+	add := func(name, help string, value float64) {
+		t.StartFamily(name, "gauge", help)
+		t.AddSample(value)
+	}
+	add("bringupd_step", "Newest step of the program in this attempt.", p.Step)
+	add("bringupd_step_max", "Maximum step of all attempts.", p.MaxStep)
+	add("bringupd_steps_per_second", "Rate of the newest steps.", p.Rate)
+	add("bringupd_goodput_ratio", "Part of the time in which the step advanced beyond its maximum before.", p.Goodput)
+	lost := 0.0
+	for _, l := range p.Lost {
+		lost += l.Steps
+	}
+	add("bringupd_lost_steps", "Steps repeated after restarts.", lost)
+	if p.Slowest != nil {
+		t.StartFamily("bringupd_slowest_step", "gauge", "Step of the slowest rank.")
+		t.AddSample(p.Slowest.Step, "world_rank", strconv.Itoa(p.Slowest.Rank), "node", strconv.Itoa(p.Slowest.NodeIndex))
+		add("bringupd_median_step", "Median step of all ranks or nodes.", p.Slowest.Median)
 	}
 }
 

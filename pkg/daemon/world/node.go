@@ -90,7 +90,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	n.rendezvous, n.socket = rendezvous.StartNode(rendezvous.Config{
 		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() rendezvous.Layout { return n.plan.RendezvousLayout(hosts) },
 		Dial: cfg.RendezvousLink.Dial, AwaitLink: n.requireLink, Log: cfg.Log,
-		AbortJob: ranks.AbortHandler(cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, DescribeRanks: n.describeActivity,
+		AbortJob: ranks.AbortHandler(cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, ReportStep: cfg.Children.ReportStep, DescribeRanks: n.describeActivity,
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},

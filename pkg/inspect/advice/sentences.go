@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -31,7 +32,7 @@ func (a *Summary) HeadMessage() []string {
 		fmt.Sprintf("bringupd: the job %s with code %d%s: %s", verb, a.Code, a.progressText(), textutil.TerminalLine(a.Reason)),
 		"  where: " + a.locationText(),
 		"  when: " + a.timeText(),
-	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.leftoverLines(), a.nextLines(len(a.Advice)),
+	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.stepLines(), a.leftoverLines(), a.nextLines(len(a.Advice)),
 		[]string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)})
 	if a.RunDir != "" {
 		lines = append(lines, "  details: "+filepath.Join(a.RunDir, signal.NameResult))
@@ -53,7 +54,15 @@ func (a *Summary) orderlyMessage() []string {
 	if a.Code != 0 {
 		lines = append(lines, a.eventLines()...)
 	}
-	return slices.Concat(lines, a.leftoverLines(), a.nextLines(len(a.Advice)))
+	return slices.Concat(lines, a.stepLines(), a.leftoverLines(), a.nextLines(len(a.Advice)))
+}
+
+// stepLines returns the line about the progress of the program, if it has reported steps.
+func (a *Summary) stepLines() []string {
+	if a.Progress == nil || a.Progress.Reports == 0 {
+		return nil
+	}
+	return []string{"  progress: " + progress.Describe(*a.Progress, a.nodeName)}
 }
 
 // NodeMessage returns the final message of a node that is not the head: one line, and if this node

@@ -3,12 +3,14 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -176,7 +178,46 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		all = Fact{Name: "until the last activity", Value: textutil.BriefDuration(v.Last), Note: "no end was recorded"}
 	}
 	facts = append(facts, all)
+	facts = append(facts, l.progressFacts()...)
 	slow := countMatching(v.Nodes, func(n NodeRow) bool { return len(n.Slow) > 0 })
 	return append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "more than twice the median"},
 		Fact{Name: "started", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }
+
+// progressFacts returns the goodput of the program, the steps that restarts have lost, and its
+// slowest rank. It returns none if the program reports no steps.
+func (l viewBuilder) progressFacts() []Fact {
+	p := l.run.Progress()
+	if p == nil {
+		return nil
+	}
+	step := Fact{Name: "step", Value: progress.FormatStep(p.Step)}
+	if p.Rate > 0 {
+		step.Note = progress.FormatRate(p.Rate)
+	}
+	facts := []Fact{step, {
+		Name: "goodput", Value: fmt.Sprintf("%.0f%%", math.Floor(p.Goodput*100)),
+		Note: "of " + textutil.BriefDuration(p.Elapsed) + ": time in which the step advanced beyond its maximum before",
+	}}
+	for _, lost := range p.Lost[max(0, len(p.Lost)-maxLostShown):] {
+		facts = append(facts, Fact{
+			Name: fmt.Sprintf("lost before attempt %d", lost.Attempt+1), Value: progress.FormatStep(lost.Steps) + " steps",
+			Note: fmt.Sprintf("step %s was reached, and %s is the first one after the restart", progress.FormatStep(lost.Reached), progress.FormatStep(lost.Resumed)),
+		})
+	}
+	if slow := p.Slowest; slow != nil {
+		who := nodeName(slow.NodeIndex, l.hostName(slow.NodeIndex))
+		if slow.Rank >= 0 {
+			who = fmt.Sprintf("rank %d, %s", slow.Rank, who)
+		}
+		fact := Fact{Name: "slowest", Value: who, Note: fmt.Sprintf("step %s, the median of %d is %s", progress.FormatStep(slow.Step), slow.Count, progress.FormatStep(slow.Median))}
+		if progress.IsStraggler(*p) {
+			fact.Tone = SeverityAttention
+		}
+		facts = append(facts, fact)
+	}
+	return facts
+}
+
+// maxLostShown is the maximum number of restarts whose lost steps are shown.
+const maxLostShown = 10

@@ -70,6 +70,12 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 		}
 		c.Aborts = append(c.Aborts, *abort)
 	}
+	if newest := l.NewestProgress(); newest >= 0 {
+		mark, _, err := readAttemptRecord[record.ProgressMark](r, control, signal.ProgressName(newest))
+		if err == nil { // otherwise the head has replaced it in the meantime
+			c.Progress = &mark.Progress
+		}
+	}
 	if newest := l.TeamGeneration(); newest >= 0 {
 		r.readMembership(control, newest)
 	}

@@ -69,6 +69,8 @@ func (n *Node) noteName(state record.State, count int64) (recorded bool) {
 		n.Heartbeat = max(n.Heartbeat, count)
 	case state == record.StateSandboxHeartbeat:
 		n.SandboxHeartbeat = max(n.SandboxHeartbeat, count)
+	case signal.IsStepState(state):
+		return false
 	case state == record.StateEvent:
 	case up:
 		n.States = append(n.States, NodeState{Word: record.StateServiceUp, Generation: generation})

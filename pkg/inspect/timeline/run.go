@@ -158,6 +158,20 @@ type Control struct {
 	Aborts       []record.Abort     // in node order, so the head's comes first
 	Membership   *record.Team       // newest membership; nil if there are no spares
 	Heartbeat    int64              // number of the head's newest heartbeat; 0 if there is none
+	Progress     *record.Progress   // the newest of the program; nil if it reports no steps
+}
+
+// Progress returns the newest progress of the program: that of the result or, before the end, of the
+// head's newest record. It is nil if the program reports no steps.
+func (r *Run) Progress() *record.Progress {
+	p := r.Control.Progress
+	if r.Result != nil && r.Result.Progress != nil {
+		p = r.Result.Progress
+	}
+	if p == nil || p.Reports == 0 {
+		return nil
+	}
+	return p
 }
 
 // Node is the data about one node of the run.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -51,7 +52,8 @@ type Status struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 	End      *RunEnd    `json:"end,omitempty"` // nil while the run continues
 	signsOfLife
-	Problems []string `json:"problems,omitempty"` // descriptions of what could not be read
+	Progress *ProgressStatus `json:"progress,omitempty"` // nil if the program reports no steps
+	Problems []string        `json:"problems,omitempty"` // descriptions of what could not be read
 }
 
 // runIdentity identifies the run, and the time of the status.
@@ -120,6 +122,12 @@ type signsOfLife struct {
 	// SilentAfter.
 	Silent      bool          `json:"silent,omitempty"`
 	SilentAfter time.Duration `json:"silent_after_ns"`
+}
+
+// ProgressStatus is the progress of the program, also as a text for people.
+type ProgressStatus struct {
+	record.Progress
+	Text string `json:"text"`
 }
 
 // Dashboard is the dashboard of the head's service.
@@ -228,6 +236,9 @@ func SummarizeRun(run *Run, look Observation) Status {
 	// The following fields depend on those above.
 	s.Phase = sanitizeText(v.currentPhase(s))
 	s.Next, s.Deadline = v.describeNext(s)
+	if p := run.Progress(); p != nil {
+		s.Progress = &ProgressStatus{*p, sanitizeText(progress.Describe(*p, func(node int) string { return v.formatNodeList([]int{node}) }))}
+	}
 	s.Code = exitCodes[s.State]
 	s.signsOfLife = look.evaluateSigns(run.SilentAfter(), s.Over())
 	if s.Silent { // possibly dead: not a success to rely on

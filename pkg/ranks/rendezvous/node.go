@@ -42,6 +42,8 @@ type Config struct {
 	// DescribeRanks describes in lines of text what the given ranks are doing, for a warning that
 	// others wait for them. The function may be nil.
 	DescribeRanks func(ctx context.Context, ranks []int) string
+	// ReportStep records the step that a rank has reached. The function may be nil.
+	ReportStep func(rank int, step float64)
 	// HandleOrder executes an order of the head, on a goroutine that Background starts and waits for.
 	HandleOrder Handler
 	Background  func(task func(ctx context.Context))

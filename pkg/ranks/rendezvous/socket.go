@@ -139,6 +139,10 @@ func (g *programConn) handleRequest(ctx context.Context, ask client.Request) err
 			return fmt.Errorf("cannot abort with code %d: 1 to 255 are accepted", ask.Code)
 		}
 		g.node.AbortJob(g.rank, ask.Code, ask.Message)
+	case "progress":
+		if err := g.reportStep(ask.Step); err != nil {
+			return err
+		}
 	case "watch":
 		return g.startTask(func() { g.streamEvents(ctx, ask.ID) })
 	case "waits":
@@ -146,9 +150,25 @@ func (g *programConn) handleRequest(ctx context.Context, ask client.Request) err
 			return client.Response{Waits: g.node.PendingWaits()}, nil
 		})
 	default:
-		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, watch and waits", ask.Op)
+		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, progress, watch and waits", ask.Op)
 	}
 	g.sendResponse(client.Response{ID: ask.ID})
+	return nil
+}
+
+// maxStep is the maximum number of a step.
+const maxStep = 1e15
+
+// reportStep records the step that the program's rank has reached.
+func (g *programConn) reportStep(step float64) error {
+	switch {
+	case g.rank < 0:
+		return errors.New("cannot report progress: only a rank can, and " + client.RankVariable + " does not name one")
+	case !(step >= 0 && step <= maxStep): // also if it is not a number
+		return fmt.Errorf("cannot report step %v: give a number from 0 to %g", step, maxStep)
+	case g.node.cfg.ReportStep != nil:
+		g.node.cfg.ReportStep(g.rank, step)
+	}
 	return nil
 }
 

@@ -329,6 +329,8 @@ type Result struct {
 	Share *FileSystemReport `json:"share,omitempty"`
 	// Links is nil if there were no peer links.
 	Links *LinkReport `json:"lifelines,omitempty"`
+	// Progress is nil unless the program reports steps.
+	Progress *Progress `json:"progress,omitempty"`
 	Succession
 }
 
@@ -342,6 +344,47 @@ type Succession struct {
 	History *RestartHistory `json:"restarts,omitempty"`
 }
 
+// Progress is the progress of a job over its attempts, as far as its program reports steps.
+type Progress struct {
+	Step    float64 `json:"step"`           // the newest of this attempt
+	MaxStep float64 `json:"max_step"`       // the maximum of all attempts
+	Rate    float64 `json:"rate,omitempty"` // steps per second
+	// Goodput is Productive as a fraction of Elapsed: the part of the time in which the step advanced
+	// beyond the maximum before.
+	Goodput    float64       `json:"goodput"`
+	Productive time.Duration `json:"productive_ns"`
+	Elapsed    time.Duration `json:"elapsed_ns"`
+	Reports    int64         `json:"reports"`           // number of steps that were reported
+	Gained     bool          `json:"gained,omitempty"`  // this attempt has increased the maximum
+	Stride     float64       `json:"stride,omitempty"`  // distance between the last two reports
+	Lost       []LostSteps   `json:"lost,omitempty"`    // by restarts
+	Slowest    *SlowestRank  `json:"slowest,omitempty"` // nil unless several ranks report steps
+}
+
+// LostSteps are the steps that the program has repeated after a restart.
+type LostSteps struct {
+	Attempt int     `json:"attempt"`
+	Reached float64 `json:"reached"` // the maximum before the restart
+	Resumed float64 `json:"resumed"` // the first report after it
+	Steps   float64 `json:"steps"`
+}
+
+// SlowestRank is the rank with the lowest step, and the median of all ranks or, with several nodes,
+// of the slowest ranks of the nodes.
+type SlowestRank struct {
+	Rank      int     `json:"world_rank"`
+	NodeIndex int     `json:"rank"`
+	Step      float64 `json:"step"`
+	Median    float64 `json:"median"`
+	Count     int     `json:"of"` // number of ranks or nodes that are compared
+}
+
+// ProgressMark publishes the progress while the job runs.
+type ProgressMark struct {
+	Header
+	Progress
+}
+
 // RestartHistory has the restarts of a job before an attempt, within this launch and within those
 // before it was requeued.
 type RestartHistory struct {
@@ -349,6 +392,8 @@ type RestartHistory struct {
 	Times []time.Time `json:"at,omitempty"`
 	// NodeFailures are the numbers of failures that were nodes' own, by their names.
 	NodeFailures map[string]int `json:"node_failures,omitempty"`
+	// Progress is that up to the previous attempt; nil if it is unknown.
+	Progress *Progress `json:"progress,omitempty"`
 }
 
 // FailureContext has further facts about a failed attempt.

@@ -21,7 +21,9 @@ const (
 	StateSandboxHeartbeat State = "sandbox-beat"
 	StateSlots            State = "slots" // the third part is the number of ranks that the node can have
 	// the node's ranks are idle if the third part is odd, and active again otherwise
-	StateIdle       State = "idle"
+	StateIdle State = "idle"
+	// the node's slowest rank has reached a step; see StepName
+	StateStep       State = "step"
 	StateRanksEnded State = "ended" // all ranks of the node have ended
 	StateOffer      State = "offer" // the node has passed its checks, and offers resources for roles
 	StateDone       State = "done"  // no process of the daemon is left on the node

@@ -32,7 +32,7 @@ const (
 // Request is a request: one line of JSON.
 type Request struct {
 	ID     uint64 `json:"id"`
-	Op     string `json:"op"`               // hello, put, commit, get, fence, abort, watch or waits
+	Op     string `json:"op"`               // hello, put, commit, get, fence, abort, progress, watch or waits
 	Rank   *int   `json:"rank,omitempty"`   // hello: number of the rank; absent for another program
 	Key    string `json:"key,omitempty"`    // put and get
 	Value  []byte `json:"value,omitempty"`  // put: in base64
@@ -44,6 +44,7 @@ type Request struct {
 	Collect bool    `json:"collect,omitempty"` // fence: deliver all committed values to every node
 	Code    int     `json:"code,omitempty"`    // abort: 1 to 255
 	Message string  `json:"message,omitempty"` // abort
+	Step    float64 `json:"step,omitempty"`    // progress
 }
 
 // Response is the response to a request, or one of several to watch: one line of JSON.
@@ -198,6 +199,12 @@ func (c *Client) AwaitFence(ctx context.Context, name string, collect bool, time
 // AbortJob ends the job with an exit code from 1 to 255 and a message.
 func (c *Client) AbortJob(ctx context.Context, code int, message string) error {
 	_, err := c.roundTrip(ctx, Request{Op: "abort", Code: code, Message: message})
+	return err
+}
+
+// ReportStep reports the step that this rank has reached.
+func (c *Client) ReportStep(ctx context.Context, step float64) error {
+	_, err := c.roundTrip(ctx, Request{Op: "progress", Step: step})
 	return err
 }
 

@@ -1,0 +1,71 @@
+package progress
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// Describe describes the progress of a job for people: "step 1200, 3.2 steps/s, goodput 91%". It has
+// the slowest rank if that is behind the median. nodeName returns the name of a node.
+func Describe(p record.Progress, nodeName func(node int) string) string {
+	parts := []string{"step " + FormatStep(p.Step)}
+	if p.MaxStep > p.Step {
+		parts[0] += " (before a restart " + FormatStep(p.MaxStep) + ")"
+	}
+	if p.Rate > 0 {
+		parts = append(parts, FormatRate(p.Rate))
+	}
+	parts = append(parts, fmt.Sprintf("goodput %.0f%% of %s", math.Floor(p.Goodput*100), textutil.FlagDuration(p.Elapsed.Round(time.Second))))
+	if lost := DescribeLost(p); lost != "" {
+		parts = append(parts, lost)
+	}
+	if slow := p.Slowest; slow != nil && IsStraggler(p) {
+		who := nodeName(slow.NodeIndex)
+		if slow.Rank >= 0 {
+			who = fmt.Sprintf("rank %d (%s)", slow.Rank, who)
+		}
+		parts = append(parts, fmt.Sprintf("slowest %s: step %s, the median is %s", who, FormatStep(slow.Step), FormatStep(slow.Median)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reportDelay is the maximum time by which the steps of different nodes are of different times.
+const reportDelay = 10 * time.Second
+
+// IsStraggler reports whether the slowest rank is further behind the median than ranks that take
+// their steps together are: by more than the distance between two reports, and than what the others
+// do until their steps are known everywhere.
+func IsStraggler(p record.Progress) bool {
+	return p.Slowest != nil && p.Slowest.Median-p.Slowest.Step > max(p.Stride, p.Rate*reportDelay.Seconds())
+}
+
+// FormatRate formats a rate: as steps per second, or as the time per step if that is more than one
+// second.
+func FormatRate(rate float64) string {
+	if rate < 1 {
+		return fmt.Sprintf("%.3g s/step", 1/rate)
+	}
+	return fmt.Sprintf("%.3g steps/s", rate)
+}
+
+// DescribeLost describes the steps that were repeated after restarts. It returns an empty string if
+// there were none.
+func DescribeLost(p record.Progress) string {
+	total := 0.0
+	for _, lost := range p.Lost {
+		total += lost.Steps
+	}
+	switch {
+	case total == 0:
+		return ""
+	case len(p.Lost) == 1:
+		return FormatStep(total) + " steps repeated after a restart"
+	default:
+		return fmt.Sprintf("%s steps repeated after %d restarts", FormatStep(total), len(p.Lost))
+	}
+}
