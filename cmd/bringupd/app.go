@@ -81,7 +81,7 @@ func isHelpFlag(arg string) bool {
 }
 
 // runArgCommands are the subcommands that accept a run as an argument.
-var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv", "list", "wait"}
+var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv", "list", "wait", "roles"}
 
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
 // a child could otherwise send notifications for the service.

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/preflight/roleplan"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -16,6 +20,8 @@ import (
 func (inv *invocation) rolesCommand() *cli.Command {
 	var previewPath, scriptPath string
 	var printsSchema bool
+	var which runSelector
+	query := roleview.Query{Out: inv.streams.Out}
 	request := roleplan.Request{Env: os.LookupEnv, Settings: []string{setting.DriverFileKey}}
 	request.Identify = func() (launcher.Identity, error) {
 		host, err := os.Hostname()
@@ -31,21 +37,31 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		setting.NewNumberList("nodes", &request.Counts, 1, 1_000_000, "number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
 		setting.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024, "GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
 	)
+	own = append(own, setting.AssignCategory("A run",
+		setting.NewValue("format", "TEXT", &query.Format, roleview.ParseFormat, func(f roleview.Format) any { return string(f) },
+			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, %i the index of the instance, %% a percent sign"),
+		setting.NewSwitch("watch", &query.Watch, "print the endpoints of the role that are ready in one line, whenever they change, until the run ends"),
+		setting.NewSwitch("json", &query.AsJSON, "print JSON"))...)
 	for _, s := range own {
 		s.ExcludeSources(setting.SourceVariable, setting.SourceFile)
 	}
+	own = append(own, setting.AssignCategory("A run", which.newLogDirSetting())...)
 	return inv.completeCommand(cli.Command{
-		Name: "roles", Usage: "show where the roles of a file would run",
-		UsageText:   "bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8\nbringupd roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > roles.schema.json",
-		Description: "Roles are several named programs in one job: docs/roles.md describes the file. A file with a mistake, and roles that do not fit on the nodes, end with 64.",
-	}, own, func([]string) error {
+		Name: "roles", Usage: "show the roles of a run, or where those of a file would run",
+		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | --watch} ROLE [RUN | LOG-DIRECTORY]\n" +
+			"bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8\nbringupd roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > roles.schema.json",
+		Description: "Roles are several named programs in one job: docs/roles.md describes the file. " + runArgHelp +
+			" Without --format and --watch, the command prints the state of each instance. A file with a mistake, and roles that do not fit on the nodes, end with 64.",
+	}, own, func(args []string) error {
 		request.Path = previewPath + scriptPath
 		switch {
+		case !printsSchema && request.Path == "":
+			return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error { return which.printRoles(ctx, query, args) })
 		case printsSchema && request.Path == "":
 			_, err := inv.streams.Out.Write(rolefile.Schema())
 			return err
 		case printsSchema || (previewPath == "") == (scriptPath == ""):
-			return usageErrorf("cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema")
+			return usageErrorf("cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema, or none for those of a run")
 		}
 		for _, s := range newOptions().daemonSettings().FilterSettings((*setting.Setting).IsFileKey) {
 			request.Settings = append(request.Settings, s.Name)
@@ -65,4 +81,30 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		_, writeErr := io.WriteString(inv.streams.Out, text)
 		return errors.Join(err, writeErr)
 	})
+}
+
+// printRoles answers a query about the roles of the run that the arguments select. A single argument
+// is a run if that exists, and otherwise a role. With a format or a watch it is a role.
+func (w *runSelector) printRoles(ctx context.Context, query roleview.Query, args []string) (err error) {
+	isRole := len(args) == 2 || len(args) == 1 && !strings.Contains(args[0], "/")
+	if len(args) == 1 && isRole && query.Format == "" && !query.Watch {
+		_, err := w.findRun(ctx, args)
+		isRole = err != nil
+	}
+	if isRole {
+		query.Role, args = args[0], args[1:]
+	}
+	if query.Watch && query.Role == "" {
+		return usageErrorf("cannot watch the roles of a run: give one of them, for example: bringupd roles --watch judge")
+	}
+	if query.Path, err = w.findRun(ctx, args); err != nil {
+		return runArgError(err)
+	}
+	if own := os.Getenv("BRINGUPD_RUN_DIR"); own == query.Path {
+		query.EndpointsFile = os.Getenv(roleview.EndpointsVariable(query.Role))
+	}
+	if err = query.Print(ctx); errors.Is(err, unix.EPIPE) {
+		return nil // the reader has closed the pipe
+	}
+	return runArgError(err)
 }

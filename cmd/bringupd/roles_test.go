@@ -39,7 +39,9 @@ func TestRoles(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{"nothing", nil, []string{"cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema"}},
+		{"no run", nil, []string{"cannot find a run in "}},
+		{"no role to watch", []string{"--watch"}, []string{"cannot watch the roles of a run: give one of them"}},
+		{"an unknown placeholder", []string{"--format=%x"}, []string{"cannot use --format=%x: after % there must be h (host)"}},
 		{"two", []string{"--schema", "--sbatch=job.yaml"}, []string{"cannot show roles: give one of"}},
 		{"a wrong file", []string{"--dry-run=wrong.yaml", "--nodes=4"}, []string{`cannot use wrong.yaml:1: there is no key "log-dri"; did you mean log-dir?`}},
 		{"no file", []string{"--dry-run=none.yaml", "--nodes=4"}, []string{"cannot read the roles: open none.yaml: no such file or directory"}},

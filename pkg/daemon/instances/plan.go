@@ -7,6 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -49,11 +50,7 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, defs []roles.Definit
 
 // MakePlan makes the plan of the roles on nodes with these offers.
 func MakePlan(defs []roles.Definition, rec *record.RolePlan) (*roles.Plan, error) {
-	nodes := make([]roles.NodeFacts, len(rec.Offers))
-	for place, offer := range rec.Offers {
-		nodes[place] = roles.NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain}
-	}
-	plan, err := roles.MakePlan(defs, nodes)
+	plan, err := roles.MakePlan(defs, roleview.NodesOf(rec))
 	if err != nil {
 		return nil, health.NewFailure(health.Launch, "%v", err)
 	}

@@ -1,0 +1,333 @@
+package roleview
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// testRoles has four servers on two nodes, an engine over two nodes, and a client.
+const testRoles = `roles:
+- {name: judge, nodes: 2, per-node: 2, command: serve --key=$SECRET, env: {SECRET: abc}, ready: "exec:curl -H 'Authorization: Bearer abcdefghijklmnop'", restarts: 2, require: {start: all, run: 2}}
+- {name: engine, nodes: 2, nodes-per-instance: 2, ranks-per-node: 2, command: engine, restarts: 1}
+- {name: client, nodes: head, primary: true, command: client}
+`
+
+// testHeader is the header of all records.
+var testHeader = record.Header{Version: 1, Nonce: "nonce"}
+
+// parse returns the definitions in a file.
+func parse(t *testing.T, text string) []roles.Definition {
+	t.Helper()
+	file, err := rolefile.ParseFile("job.yaml", []byte(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Roles
+}
+
+// planOf returns the record of a plan on nodes of four GPUs, the way observers read it.
+func planOf(t *testing.T, defs []roles.Definition, nodes int) *record.RolePlan {
+	t.Helper()
+	rec := &record.RolePlan{Header: testHeader, Roles: Describe(defs)}
+	for i := range nodes {
+		host := "n" + string(rune('0'+i%10))
+		rec.Offers = append(rec.Offers, record.PlacedOffer{NodeIndex: i, Host: host, Address: host, GPUs: 4, FirstPort: 20000})
+	}
+	text, err := json.Marshal(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := new(record.RolePlan)
+	if err := json.Unmarshal(text, read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// TestObserversMakeTheSamePlan verifies for published jobs that the record of a plan is enough to
+// make it again, and that it has neither commands nor variables.
+func TestObserversMakeTheSamePlan(t *testing.T) {
+	files, err := filepath.Glob("../../roles/rolefile/testdata/topologies/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	texts := map[string]string{"test": testRoles}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(file)] = string(data)
+	}
+	planned := 0
+	for name, text := range texts {
+		file, err := rolefile.ParseFile(name, []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := planOf(t, file.Roles, 16)
+		want, err := roles.MakePlan(file.Roles, NodesOf(rec))
+		if err != nil {
+			continue // it needs other nodes
+		}
+		planned++
+		got, err := MakePlan(rec)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i := range want.Roles {
+			if diff := cmp.Diff(want.Roles[i].Instances, got.Roles[i].Instances); diff != "" {
+				t.Errorf("%s: role %s: %s", name, want.Roles[i].Name, diff)
+			}
+		}
+		if diff := cmp.Diff(want.ListVariables(), got.ListVariables()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if planned < 5 {
+		t.Errorf("only %d of %d files could be planned", planned, len(texts))
+	}
+	text, err := json.Marshal(planOf(t, parse(t, testRoles), 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"serve", "SECRET", "abcdefghijklmnop"} {
+		if bytes.Contains(text, []byte(secret)) {
+			t.Errorf("the record has %s: %s", secret, text)
+		}
+	}
+}
+
+// writeRun writes a run directory with these files, of which those without content are marks.
+func writeRun(t *testing.T, files map[string]any) string {
+	t.Helper()
+	run := t.TempDir()
+	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
+		if err := os.Mkdir(filepath.Join(run, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, rec := range files {
+		writeFile(t, run, name, rec)
+	}
+	return run
+}
+
+// writeFile writes a record, or a mark.
+func writeFile(t *testing.T, run, name string, rec any) {
+	t.Helper()
+	var text []byte
+	if rec != nil {
+		var err error
+		if text, err = json.Marshal(rec); err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, '\n')
+	}
+	// A reader sees the whole record or nothing.
+	path := filepath.Join(run, name)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exit returns the record of an exit.
+func exit(message string, restarts bool) *record.InstanceExit {
+	rec := &record.InstanceExit{WillRestart: restarts}
+	rec.Header, rec.Message = testHeader, message
+	return rec
+}
+
+// jobOf returns the job record of a run of some nodes.
+func jobOf(nodes int) *record.Job {
+	return &record.Job{Header: testHeader, Size: nodes, Run: "j"}
+}
+
+func TestStates(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		files map[string]any
+		want  string // of the judges, the engine and the client
+	}{
+		{"nothing has happened", nil, "starting starting starting starting, starting, waiting"},
+		{"some are ready", map[string]any{"nodes/0000.i0000.g0.ready": nil, "nodes/0001.i0003.g0.ready": nil, "nodes/0002.i0004.g0.ready": nil}, "ready starting starting ready, starting, waiting"},
+		{"all run", map[string]any{"nodes/0002.i0004.g0.ready": nil, "nodes/0003.i0004.g0.ready": nil, "control/start.client": nil, "nodes/0000.i0005.g0.ready": nil}, "starting starting starting starting, ready, ready"},
+		{"unready, and ready again", map[string]any{
+			"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0000.g0.unready.000001": nil,
+			"nodes/0000.i0001.g0.ready": nil, "nodes/0000.i0001.g0.unready.000001": nil, "nodes/0000.i0001.g0.ready.000002": nil,
+		}, "unready ready starting starting, starting, waiting"},
+		{"restarting, restarted and lost", map[string]any{
+			"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0000.g0.exited": exit("one", true),
+			"nodes/0000.i0001.g0.exited": exit("two", true), "nodes/0000.i0001.g1.ready": nil,
+			"nodes/0001.i0002.g0.exited": exit("three", false), "nodes/0001.i0003.g2.exited": exit("four", true),
+			"control/live.000003": &record.LiveInstances{Header: testHeader, Lost: []int{3}},
+		}, "restarting ready lost lost, starting, waiting"},
+		{"an engine restarts", map[string]any{"nodes/0002.i0004.g0.exited": exit("gone", false), "nodes/0003.i0004.g0.stopped": nil}, "starting starting starting starting, restarting, waiting"},
+		{"an engine was told to start again", map[string]any{"nodes/0002.i0004.g0.exited": exit("gone", false), "nodes/0003.i0004.g0.stopped": nil, "control/inst.0004.g1.start": nil}, "starting starting starting starting, starting, waiting"},
+		{"the end", map[string]any{
+			"control/drain": nil, "nodes/0000.i0000.g0.stopped": nil, "nodes/0000.i0001.g0.exited": exit("late", true), "nodes/0001.i0002.g0.exited": exit("the cause", false),
+			"control/start.client": nil, "nodes/0000.i0005.g0.done": nil,
+		}, "stopped stopped lost stopped, stopped, done"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run := writeRun(t, map[string]any{"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4)})
+			for name, rec := range tc.files {
+				writeFile(t, run, name, rec)
+			}
+			source, err := openRun(t.Context(), run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, err := source.list(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			view, err := Read(t.Context(), files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var parts []string
+			for _, role := range view.Roles {
+				var states []string
+				for _, instance := range role.Instances {
+					states = append(states, string(instance.State))
+				}
+				parts = append(parts, strings.Join(states, " "))
+			}
+			if got := strings.Join(parts, ", "); got != tc.want {
+				t.Errorf("got %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestFormat(t *testing.T) {
+	endpoint := roles.Endpoint{Host: "n1", Address: "10.0.0.1", Port: 8000, Instance: 3}
+	for text, want := range map[string]string{
+		"http://%a": "http://10.0.0.1:8000", "%h %p": "10.0.0.1 8000", "server%i 100%%": "server3 100%", "%%h": "%h", "": "", "plain": "plain",
+	} {
+		format, err := ParseFormat(text)
+		if got := format.Of(endpoint); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"%", "%x", "%h:%", "%%%z"} {
+		if _, err := ParseFormat(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	run := writeRun(t, map[string]any{
+		"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4), "nodes/0000.i0000.g1.ready": nil, "nodes/0000.i0000.g0.exited": exit("the judge died", true),
+	})
+	for _, tc := range []struct {
+		name  string
+		query Query
+		want  string // in the output, or in the error
+	}{
+		{"a table", Query{Role: "judge"}, "judge.0   ready     1         n0     n0:20000  the judge died\njudge.1   starting  0         n0     n0:20001\n"},
+		{"endpoints", Query{Role: "judge", Format: "%i=%a"}, "0=n0:20000\n1=n0:20001\n2=n1:20000\n3=n1:20001\n"},
+		{"those of all roles", Query{Format: "%p"}, "20000\n20001\n20000\n20001\n20000\n20002\n"},
+		{"JSON", Query{AsJSON: true}, `"role": "engine",`},
+		{"no such role", Query{Role: "juge"}, `cannot show role "juge": the roles of the run are judge, engine, client`},
+		{"no such role of endpoints", Query{Role: "juge", Format: "%a"}, `cannot show role "juge"`},
+		{"no such role to watch", Query{Role: "juge", Watch: true}, `cannot show role "juge"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out strings.Builder
+			tc.query.Path, tc.query.Out = run, &out
+			err := tc.query.Print(t.Context())
+			if err != nil {
+				out.WriteString(err.Error())
+			}
+			if !strings.Contains(out.String(), tc.want) {
+				t.Errorf("got %s\nwant %s", out.String(), tc.want)
+			}
+		})
+	}
+	without := writeRun(t, map[string]any{"control/job": jobOf(1)})
+	if err := (Query{Path: without}).Print(t.Context()); err == nil || !strings.Contains(err.Error(), "it has published no plan of roles") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// lineChannel passes on what is written to it.
+type lineChannel chan string
+
+func (c lineChannel) Write(line []byte) (int, error) {
+	c <- strings.TrimSuffix(string(line), "\n")
+	return len(line), nil
+}
+
+// TestWatch verifies that a watch prints each change and ends with the run, outside of the job and by
+// the file of a node.
+func TestWatch(t *testing.T) {
+	for _, hasFile := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			run := writeRun(t, map[string]any{"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4)})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			lines, ended := make(lineChannel, 10), make(chan error, 1)
+			query := Query{Path: run, Role: "judge", Watch: true, Format: "%a", Out: lines}
+			if hasFile {
+				query.EndpointsFile = filepath.Join(run, "endpoints")
+				if err := os.WriteFile(query.EndpointsFile, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			publish := func(number int, ready ...int) {
+				writeFile(t, run, "control/"+signal.LiveName(number), &record.LiveInstances{Header: testHeader, Ready: ready})
+				if hasFile {
+					var text string
+					for _, number := range ready {
+						text += []string{"n0:20000", "n0:20001", "n1:20000", "n1:20001", "n2:20000", "n0:20002"}[number] + "\n"
+					}
+					if err := os.WriteFile(query.EndpointsFile, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(2 * shareInterval)
+			}
+			go func() { ended <- query.Print(ctx) }()
+			time.Sleep(2 * shareInterval)
+			publish(0)
+			publish(1, 0, 4)
+			publish(2, 0, 3, 4)
+			publish(3, 4)
+			publish(4, 0, 4, 5)
+			writeFile(t, run, "control/drain", nil)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			close(lines)
+			var got []string
+			for line := range lines {
+				got = append(got, line)
+			}
+			if want := []string{"n0:20000", "n0:20000 n1:20001", "", "n0:20000"}; !slices.Equal(got, want) {
+				t.Errorf("with a file %v: got %q, want %q", hasFile, got, want)
+			}
+		})
+	}
+}
