@@ -123,15 +123,27 @@ func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDi
 
 // fileBlocks returns the keys of the configuration file that define the roles.
 func (o *options) fileBlocks() []setting.Block {
-	return []setting.Block{{Key: rolefile.RolesKey, Read: func(path string, value *yaml.Node) error {
-		defs, err := rolefile.Parse(value)
-		if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
-			return usageErrorf("%s", wrong.InFile(path))
-		}
-		text, failed := yaml.Marshal(value)
-		o.cfg.Roles = config.NewRoleSet(defs, text)
-		return cmp.Or(err, failed)
-	}}}
+	block := func(key string, parse func(value *yaml.Node) error) setting.Block {
+		return setting.Block{Key: key, Read: func(path string, value *yaml.Node) error {
+			err := parse(value)
+			if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
+				return usageErrorf("%s", wrong.InFile(path))
+			}
+			text, failed := yaml.Marshal(value)
+			o.cfg.Roles.AddText(text)
+			return cmp.Or(err, failed)
+		}}
+	}
+	return []setting.Block{
+		block(rolefile.RolesKey, func(value *yaml.Node) (err error) {
+			o.cfg.Roles.Definitions, err = rolefile.Parse(value)
+			return err
+		}),
+		block(rolefile.SparesKey, func(value *yaml.Node) (err error) {
+			o.cfg.Roles.Spares, err = rolefile.ParseSpares(value)
+			return err
+		}),
+	}
 }
 
 // validateSettings returns an error for settings that contradict each other.

@@ -13,15 +13,16 @@ import (
 // RoleSet has the roles of a job.
 type RoleSet struct {
 	Definitions []roles.Definition `digest:"-"`
-	Digest      string             // of the text that defines them; empty if there are none
+	Spares      roles.Spares       `digest:"-"`
+	Digest      string             // of the text that defines them and the spares; empty if there are none
 	// Frameworks are those of which roles are clusters, by name.
 	Frameworks map[string]framework.Framework `digest:"-"`
 }
 
-// NewRoleSet returns the roles that a text of the configuration file defines.
-func NewRoleSet(defs []roles.Definition, text []byte) RoleSet {
-	sum := sha256.Sum256(text)
-	return RoleSet{Definitions: defs, Digest: hex.EncodeToString(sum[:])}
+// AddText adds a text of the configuration file, which defines roles or spares, to the digest.
+func (s *RoleSet) AddText(text []byte) {
+	sum := sha256.Sum256(append([]byte(s.Digest), text...))
+	s.Digest = hex.EncodeToString(sum[:])
 }
 
 // NeedsFramework reports whether a role is a cluster of the framework with this name.

@@ -54,15 +54,19 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if err := h.awaitState(ctx, record.StateOffer, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
 		return err
 	}
-	rec, err := instances.ReadOffers(ctx, h.Dir, h.membership.MemberNodes(), h.id.Size)
+	all, err := instances.ReadOffers(ctx, h.Dir, h.membership.MemberNodes(), h.id.Size)
 	if err != nil {
 		return err
 	}
+	rec, spares := instances.SplitOffers(all, h.cfg.Roles.Spares)
 	plan, err := instances.MakePlan(h.cfg.Roles.Definitions, rec)
 	if err != nil {
 		return err
 	}
 	if idle := plan.IdleNodes(); len(idle) > 0 {
+		for i, place := range idle {
+			idle[i] = rec.Offers[place].NodeIndex
+		}
 		h.Log.Warn("no role uses " + h.nodeNames(idle))
 	}
 	rec.Roles = roleview.Describe(h.cfg.Roles.Definitions)
@@ -70,23 +74,23 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return err
 	}
 	h.roleHead = instances.NewHead(instances.HeadConfig{
-		Publisher: h.Publisher, Plan: plan, Members: h.membership.MemberNodes(), NodeWatch: h.nodeWatch,
+		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, SilentDelay: h.cfg.Times.Peer, NodeWatch: h.nodeWatch,
 		Failed: func(cause record.Failure, at time.Time) {
 			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
 	})
 	h.membership.SetCanLose(h.roleHead.LoseNodes)
 	h.Background(h.roleHead.Follow)
-	if err := h.startRoles(plan); err != nil {
+	if err := h.startRoles(rec); err != nil {
 		return err
 	}
 	return h.RunPhase(record.PhaseWorkers, func() error { return h.roleHead.AwaitGate(ctx) })
 }
 
 // startRoles starts the supervisors of the instances on this node.
-func (n *node) startRoles(plan *roles.Plan) (err error) {
+func (n *node) startRoles(rec *record.RolePlan) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Plan: plan, Place: n.placement.Slot.Load().TeamIndex, Size: n.id.Size, Name: n.nodeName(n.id.NodeIndex),
+		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Name: n.nodeName(n.id.NodeIndex),
 		Host: roleHost{n}, Frameworks: n.cfg.Roles.Frameworks, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
@@ -101,11 +105,11 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	if !w.cfg.Roles.AreGiven() {
 		return nil
 	}
-	plan, err := instances.AwaitPlan(ctx, w.Publisher, w.cfg.Roles.Definitions)
+	rec, err := instances.AwaitPlan(ctx, w.Publisher)
 	if err != nil {
 		return err
 	}
-	return w.startRoles(plan)
+	return w.startRoles(rec)
 }
 
 // runPrimaries waits until all primary roles have ended. Its error is an orderly *lifecycle.Outcome

@@ -23,8 +23,8 @@ type Membership struct {
 	current record.Team // the newest; guarded by mu
 	// closed and replaced at each change of the members; guarded by mu
 	changed chan struct{}
-	gone    map[int]record.DroppedNode // guarded by mu
-	canLose func(nodes []int) bool     // nil without roles; guarded by mu
+	gone    map[int]record.DroppedNode          // guarded by mu
+	canLose func(nodes []int, silent bool) bool // nil without roles; guarded by mu
 	// nodes seen in any poll so far, as a listing may be old; guarded by mu
 	joined          map[int]bool
 	selfReported    map[int]bool             // nodes that have reported why they end; guarded by mu
@@ -81,8 +81,9 @@ func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
 }
 
 // SetCanLose sets a function that reports whether the run goes on without nodes whose daemons have
-// been lost, and records their loss if so. It is called with a lock held.
-func (r *Membership) SetCanLose(canLose func(nodes []int) bool) {
+// been lost, and records their loss if so. silent states that the daemons have fallen silent, and may
+// still run. It is called with a lock held.
+func (r *Membership) SetCanLose(canLose func(nodes []int, silent bool) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.canLose = canLose
@@ -283,7 +284,7 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 		return true, false
 	}
 	if r.canLose != nil && len(seen.LostNodes) > 0 && !slices.Contains(blamed, 0) && !r.areGone(blamed) {
-		goesOn = r.canLose(blamed)
+		goesOn = r.canLose(blamed, seen.Kind != health.DaemonDied)
 		return goesOn, goesOn && r.recordGone(seen, blamed, hostOf)
 	}
 	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {

@@ -25,7 +25,7 @@ type cluster struct {
 }
 
 // describeCluster describes the cluster of an instance, for a node.
-func describeCluster(cfg NodeConfig, role *roles.RolePlan, instance *roles.Instance) (c cluster, err error) {
+func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, instance *roles.Instance) (c cluster, err error) {
 	chosen := cfg.Frameworks[role.Program.Framework]
 	builder, ok := chosen.(framework.ClusterBuilder)
 	if !ok {
@@ -35,10 +35,10 @@ func describeCluster(cfg NodeConfig, role *roles.RolePlan, instance *roles.Insta
 	// The endpoint of the role is the head's port, unless the role has a command that serves there.
 	port := first.Ports[0]
 	if role.Program.Command != "" {
-		port = rendezvousPort(cfg.Plan, instance, 0)
+		port = rendezvousPort(plan, instance, 0)
 	}
 	c.built = builder.WithHeadPort(port)
-	facts := cfg.Plan.Nodes[first.Place]
+	facts := plan.Nodes[first.Place]
 	c.address = net.JoinHostPort(facts.Address, strconv.Itoa(port))
 	if c.head, err = cfg.Host.DescribeNode(c.built, memberOf(cfg, role, instance, first)); err != nil {
 		return c, err
@@ -64,7 +64,7 @@ func memberOf(cfg NodeConfig, role *roles.RolePlan, instance *roles.Instance, p 
 func (s *supervisor) startMember(ctx context.Context, p roles.Process, number int) (started []startedProcess, failure *health.Failure) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.role.Ready.Timeout, health.ErrDeadline)
 	defer cancel()
-	c, err := describeCluster(s.cfg, s.role, s.instance)
+	c, err := describeCluster(s.cfg, s.plans.plan.Load(), s.role, s.instance)
 	if err != nil {
 		return nil, health.AsFailure(err)
 	}
@@ -149,7 +149,7 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 	}
 	var members []framework.Member
 	for _, p := range s.instance.Processes {
-		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.cfg.Plan.Nodes[p.Place].Host})
+		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.plans.plan.Load().Nodes[p.Place].Host})
 	}
 	return framework.AwaitStable(ctx, 0, func(ctx context.Context) error { return lister.CheckMembers(ctx, c.head, c.endpoint, members) })
 }
@@ -157,10 +157,10 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 // clusterVariables returns the variables by which the processes of a role find the cluster of a
 // framework: of the only such role that it starts after or shares nodes with. It returns none if
 // there are several.
-func clusterVariables(cfg NodeConfig, role *roles.RolePlan) (map[string]string, error) {
+func clusterVariables(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan) (map[string]string, error) {
 	var found []*roles.RolePlan
-	for i := range cfg.Plan.Roles {
-		other := &cfg.Plan.Roles[i]
+	for i := range plan.Roles {
+		other := &plan.Roles[i]
 		if other.Program.Framework != "" && (slices.Contains(role.After, other.Name) || slices.Contains(role.Placement.With, other.Name)) {
 			found = append(found, other)
 		}
@@ -168,7 +168,7 @@ func clusterVariables(cfg NodeConfig, role *roles.RolePlan) (map[string]string, 
 	if len(found) != 1 || len(found[0].Instances) != 1 {
 		return nil, nil
 	}
-	c, err := describeCluster(cfg, found[0], &found[0].Instances[0])
+	c, err := describeCluster(cfg, plan, found[0], &found[0].Instances[0])
 	if err != nil {
 		return nil, err
 	}

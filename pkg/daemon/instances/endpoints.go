@@ -13,17 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// watchesEndpoints reports whether a process on the node may read the files of endpoints: those of
-// the node itself, and commands from outside.
-func (e environment) watchesEndpoints() bool {
-	for i := range e.cfg.Plan.Roles {
-		if slices.Contains(e.cfg.Plan.Roles[i].Nodes, e.cfg.Place) {
-			return true
-		}
-	}
-	return false
-}
-
 // followEndpoints replaces the files of endpoints whenever the head publishes a new list of ready
 // instances, until ctx ends.
 func (n *Node) followEndpoints(ctx context.Context) {
@@ -43,10 +32,11 @@ func (n *Node) followEndpoints(ctx context.Context) {
 
 // writeEndpoints writes the endpoints of the ready instances into the file of each role.
 func (n *Node) writeEndpoints(ready []int) {
-	for i := range n.cfg.Plan.Roles {
-		role := &n.cfg.Plan.Roles[i]
+	plan := n.plans.plan.Load()
+	for i := range plan.Roles {
+		role := &plan.Roles[i]
 		var lines strings.Builder
-		for _, endpoint := range n.cfg.Plan.Endpoints(role) {
+		for _, endpoint := range plan.Endpoints(role) {
 			if slices.Contains(ready, role.Instances[endpoint.Instance].Number) {
 				lines.WriteString(endpoint.HostPort() + "\n")
 			}

@@ -20,14 +20,15 @@ import (
 // environment makes the variables of the processes of a node.
 type environment struct {
 	cfg          NodeConfig
+	plans        *nodePlan
 	shared       map[string]string // variables that all processes have: keys and files of endpoints
 	endpointsDir string
 }
 
 // newEnvironment returns the environment of a node's processes. It creates the files of endpoints,
 // which are empty until instances are ready.
-func newEnvironment(cfg NodeConfig) (environment, error) {
-	e := environment{cfg: cfg, shared: make(map[string]string)}
+func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
+	e := environment{cfg: cfg, plans: plans, shared: make(map[string]string)}
 	private, err := cfg.Host.PrivateDir()
 	if err != nil {
 		return e, health.NewFailure(health.CheckEnvironment, "cannot create a private directory on %s: %v", cfg.Name, err)
@@ -36,8 +37,8 @@ func newEnvironment(cfg NodeConfig) (environment, error) {
 	if err := os.MkdirAll(e.endpointsDir, 0o700); err != nil {
 		return e, health.NewFailure(health.CheckEnvironment, "cannot create a directory for endpoints on %s: %v", cfg.Name, err)
 	}
-	for i := range cfg.Plan.Roles {
-		name := cfg.Plan.Roles[i].Name
+	for _, def := range cfg.Defs {
+		name := def.Name
 		file := filepath.Join(e.endpointsDir, name)
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			return e, health.NewFailure(health.CheckEnvironment, "cannot create a file for endpoints on %s: %v", cfg.Name, err)
@@ -59,12 +60,12 @@ type processStart struct {
 func (e environment) processStart(s *supervisor, p roles.Process, generation int) (start processStart, err error) {
 	// Collect the variables: those of the plan, then those of the file.
 	variables := maps.Clone(e.shared)
-	maps.Copy(variables, e.cfg.Plan.Variables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
+	maps.Copy(variables, e.plans.plan.Load().Variables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := e.cfg.Host.Binding(p.GPUs)
 	maps.Copy(variables, bound)
 	known := maps.Clone(variables)
-	ofCluster, err := clusterVariables(e.cfg, s.role)
+	ofCluster, err := clusterVariables(e.cfg, e.plans.plan.Load(), s.role)
 	if err != nil {
 		return start, err
 	}
@@ -76,7 +77,7 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	}
 	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(variables), Prepare: prepare}
 	if s.role.Placement.HasRanks {
-		start.spec.Env = rankEnviron(e.cfg.Plan, s, p, generation, start.spec.Env, s.role.Program.Env)
+		start.spec.Env = rankEnviron(e.plans.plan.Load(), s, p, generation, start.spec.Env, s.role.Program.Env)
 	}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {

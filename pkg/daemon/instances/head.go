@@ -21,9 +21,14 @@ import (
 // HeadConfig configures the part of the head.
 type HeadConfig struct {
 	*lifecycle.Publisher
-	Plan      *roles.Plan
-	Members   []int // node indices of the team, by place
-	NodeWatch *signal.Watch
+	Plan   *roles.Plan
+	Record *record.RolePlan     // the first plan, which has been published
+	Spares []record.PlacedOffer // offers of the spare nodes
+	Size   int                  // number of nodes of the launch
+	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
+	// takes its place after that.
+	SilentDelay time.Duration
+	NodeWatch   *signal.Watch
 	// Failed ends the run by a failure that was seen at a time.
 	Failed func(cause record.Failure, at time.Time)
 }
@@ -35,6 +40,9 @@ type Head struct {
 	endLevels [][]string
 
 	mu        sync.Mutex
+	spares    []record.PlacedOffer         // that are left; guarded by mu
+	plan      *record.RolePlan             // the newest; guarded by mu
+	number    int                          // of the newest plan; guarded by mu
 	instances []*instanceState             // by number; guarded by mu
 	seen      map[signal.InstanceMark]bool // marks that have been handled; guarded by mu
 	started   map[string]bool              // roles that have been started; guarded by mu
@@ -55,6 +63,11 @@ type toleratedExit struct {
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, seen: make(map[signal.InstanceMark]bool), started: make(map[string]bool), common: make(map[string]*roles.CommonCause), changed: make(chan struct{}),
+		spares: slices.Clone(cfg.Spares), plan: cfg.Record,
+	}
+	var members []int
+	for _, offer := range cfg.Record.Offers {
+		members = append(members, offer.NodeIndex)
 	}
 	var defs []roles.Definition
 	for i := range cfg.Plan.Roles {
@@ -63,7 +76,7 @@ func NewHead(cfg HeadConfig) *Head {
 		h.common[role.Name] = new(roles.CommonCause)
 		h.started[role.Name] = len(role.After) == 0
 		for j := range role.Instances {
-			h.instances = append(h.instances, newInstanceState(role, &role.Instances[j], cfg.Members))
+			h.instances = append(h.instances, newInstanceState(role, &role.Instances[j], members))
 		}
 	}
 	h.endLevels = roles.EndLevels(defs)
@@ -148,41 +161,6 @@ func (h *Head) handleExit(ctx context.Context, mark signal.InstanceMark, at time
 	h.evaluate(state.role, rec, lost, at)
 }
 
-// LoseNodes records that nodes are lost with their instances, if all roles have enough instances
-// without them, and reports whether that is so.
-func (h *Head) LoseNodes(nodes []int) bool {
-	if h.cfg.RunCtx.Err() != nil {
-		return false
-	}
-	h.mu.Lock()
-	var hit []*instanceState
-	losses := make(map[*roles.RolePlan]int)
-	for _, state := range h.instances {
-		if state.status != statusDone && state.status != statusLost && slices.ContainsFunc(state.nodes, func(node int) bool { return slices.Contains(nodes, node) }) {
-			hit = append(hit, state)
-			losses[state.role]++
-		}
-	}
-	for role, lost := range losses {
-		if role.LacksInstances(h.count(role).lost+lost, h.gateOpen) {
-			h.mu.Unlock()
-			return false
-		}
-	}
-	h.mu.Unlock()
-	h.update(func() {
-		for _, state := range hit {
-			state.lose(nodes)
-		}
-	})
-	for _, state := range hit {
-		if state.spans() {
-			h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
-		}
-	}
-	return true
-}
-
 // exitReadTimeout limits the time for reading the record of an exit.
 const exitReadTimeout = 10 * time.Second
 
@@ -192,7 +170,7 @@ func (h *Head) readExit(ctx context.Context, mark signal.InstanceMark) (*record.
 	ctx, cancel := context.WithTimeoutCause(ctx, exitReadTimeout, health.ErrDeadline)
 	defer cancel()
 	rec := new(record.InstanceExit)
-	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, len(h.cfg.Members)), rec)
+	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec)
 	switch {
 	case err == nil:
 		return rec, nil
@@ -284,8 +262,16 @@ func (h *Head) restartTogether(state *instanceState, generation int) {
 	if !ctxutil.SleepContext(h.cfg.RunCtx, state.pause) {
 		return
 	}
-	h.update(func() { state.begin(generation + 1) })
-	h.markControl(signal.StartInstanceName(state.instance.Number, generation+1))
+	mine := false
+	h.update(func() {
+		// If one of its nodes was lost meanwhile, a spare starts the generation.
+		if mine = !state.isMoving && state.generation == generation; mine {
+			state.begin(generation + 1)
+		}
+	})
+	if mine {
+		h.markControl(signal.StartInstanceName(state.instance.Number, generation+1))
+	}
 }
 
 // markControl publishes a name in the control directory.

@@ -24,10 +24,10 @@ import (
 type NodeConfig struct {
 	*lifecycle.Publisher
 	Children *service.Children
-	Plan     *roles.Plan
-	Place    int    // place of this node in the team
-	Size     int    // number of nodes of the launch
-	Name     string // of this node, for messages
+	Defs     []roles.Definition
+	Record   *record.RolePlan // the first plan
+	Size     int              // number of nodes of the launch
+	Name     string           // of this node, for messages
 	// Host gives the processes what they get from their node.
 	Host       Host
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
@@ -58,6 +58,8 @@ type Host interface {
 type Node struct {
 	cfg         NodeConfig
 	defs        []roles.Definition
+	plans       *nodePlan
+	startOnce   sync.Once // guards the start of the supervisors
 	endLevels   [][]string
 	environment environment
 	output      *outputs
@@ -69,22 +71,38 @@ type Node struct {
 
 // NewNode returns the part of a node. Nothing runs yet.
 func NewNode(cfg NodeConfig) (*Node, error) {
-	n := &Node{cfg: cfg, output: newOutputs(cfg)}
-	for i := range cfg.Plan.Roles {
-		n.defs = append(n.defs, *cfg.Plan.Roles[i].Definition)
+	plan, err := MakePlan(cfg.Defs, cfg.Record)
+	if err != nil {
+		return nil, err
 	}
+	n := &Node{cfg: cfg, defs: cfg.Defs, plans: new(nodePlan), output: newOutputs(cfg, plan)}
+	n.plans.set(plan, cfg.Record, int(cfg.NodeIndex.Load()))
 	n.endLevels = roles.EndLevels(n.defs)
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
-	var err error
-	n.environment, err = newEnvironment(cfg)
+	n.environment, err = newEnvironment(cfg, n.plans)
 	return n, err
 }
 
 // Start starts the supervisors of all instances that have processes on this node. They end when
-// their instances have ended, or have been stopped.
+// their instances have ended, or have been stopped. A spare node starts them when it takes the place
+// of a node that was lost.
 func (n *Node) Start() {
-	for i := range n.cfg.Plan.Roles {
-		role := &n.cfg.Plan.Roles[i]
+	n.startOwn()
+	n.cfg.Background(n.followPlans)
+	n.cfg.Background(n.followEndpoints)
+}
+
+// startOwn starts the supervisors of this node once, when it has a place.
+func (n *Node) startOwn() {
+	if n.plans.place.Load() >= 0 && n.stopAll.Err() == nil {
+		n.startOnce.Do(n.startSupervisors)
+	}
+}
+
+func (n *Node) startSupervisors() {
+	plan := n.plans.plan.Load()
+	for i := range plan.Roles {
+		role := &plan.Roles[i]
 		for j := range role.Instances {
 			s := n.newSupervisor(role, &role.Instances[j])
 			if len(s.processes) == 0 {
@@ -96,9 +114,6 @@ func (n *Node) Start() {
 				s.run(ctx)
 			})
 		}
-	}
-	if n.environment.watchesEndpoints() {
-		n.cfg.Background(n.followEndpoints)
 	}
 }
 
@@ -116,8 +131,9 @@ func (n *Node) StopAll(ctx context.Context) {
 
 // LongestGrace returns the longest grace period of the roles on this node.
 func (n *Node) LongestGrace() (longest time.Duration) {
-	for i := range n.cfg.Plan.Roles {
-		if role := &n.cfg.Plan.Roles[i]; slices.Contains(role.Nodes, n.cfg.Place) {
+	plan := n.plans.plan.Load()
+	for i := range plan.Roles {
+		if role := &plan.Roles[i]; slices.Contains(role.Nodes, int(n.plans.place.Load())) {
 			longest = max(longest, role.Stop.Grace)
 		}
 	}

@@ -16,11 +16,11 @@ type outputs struct {
 	mu       *sync.Mutex
 }
 
-func newOutputs(cfg NodeConfig) *outputs {
+func newOutputs(cfg NodeConfig, plan *roles.Plan) *outputs {
 	o := &outputs{out: cfg.Out, err: cfg.Err, mu: new(sync.Mutex)}
 	processes := 0
-	for i := range cfg.Plan.Roles {
-		if role := &cfg.Plan.Roles[i]; role.Primary {
+	for i := range plan.Roles {
+		if role := &plan.Roles[i]; role.Primary {
 			for _, instance := range role.Instances {
 				processes += len(instance.Processes)
 			}

@@ -2,7 +2,11 @@ package instances
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -36,8 +40,22 @@ func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (
 	return rec, reads.Wait()
 }
 
-// AwaitPlan waits until the head has published the plan of the roles, and returns it.
-func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, defs []roles.Definition) (*roles.Plan, error) {
+// SplitOffers divides offers into those that the roles use, in the order of their places, and those
+// of the spare nodes.
+func SplitOffers(rec *record.RolePlan, spares roles.Spares) (used *record.RolePlan, spare []record.PlacedOffer) {
+	used = new(record.RolePlan)
+	usedPlaces, sparePlaces := spares.Split(roleview.NodesOf(rec))
+	for _, place := range usedPlaces {
+		used.Offers = append(used.Offers, rec.Offers[place])
+	}
+	for _, place := range sparePlaces {
+		spare = append(spare, rec.Offers[place])
+	}
+	return used, spare
+}
+
+// AwaitPlan waits until the head has published the plan of the roles, and returns its record.
+func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*record.RolePlan, error) {
 	if _, err := p.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.NewestPlan() >= 0 }); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -45,7 +63,7 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher, defs []roles.Definit
 	if err := p.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(0), rec); err != nil {
 		return nil, health.AsFailure(err)
 	}
-	return MakePlan(defs, rec)
+	return rec, nil
 }
 
 // MakePlan makes the plan of the roles on nodes with these offers.
@@ -55,4 +73,58 @@ func MakePlan(defs []roles.Definition, rec *record.RolePlan) (*roles.Plan, error
 		return nil, health.NewFailure(health.Launch, "%v", err)
 	}
 	return plan, nil
+}
+
+// placeOf returns the place of a node in a plan, or -1 if it is a spare.
+func placeOf(rec *record.RolePlan, node int) int {
+	return slices.IndexFunc(rec.Offers, func(o record.PlacedOffer) bool { return o.NodeIndex == node })
+}
+
+// nodePlan is the newest plan that a node knows, and its own place there.
+type nodePlan struct {
+	mu          sync.Mutex // held while a newer plan is read
+	number      int        // guarded by mu
+	generations map[int]int
+	plan        atomic.Pointer[roles.Plan]
+	place       atomic.Int64 // -1 for a spare
+}
+
+// set makes a plan the newest one.
+func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
+	p.generations = rec.Generations
+	p.place.Store(int64(placeOf(rec, node)))
+	p.plan.Store(plan)
+}
+
+// loadPlan reads the newest plan in a listing of the control directory, unless it is known.
+func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
+	n.plans.mu.Lock()
+	defer n.plans.mu.Unlock()
+	number := l.NewestPlan()
+	if number <= n.plans.number {
+		return nil
+	}
+	rec := new(record.RolePlan)
+	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(number), rec); err != nil {
+		return err
+	}
+	plan, err := MakePlan(n.defs, rec)
+	if err != nil {
+		return err
+	}
+	n.plans.number = number
+	n.plans.set(plan, rec, int(n.cfg.NodeIndex.Load()))
+	return nil
+}
+
+// followPlans reads each newer plan, until ctx ends. A spare node starts its instances when it has
+// taken a place.
+func (n *Node) followPlans(ctx context.Context) {
+	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		if err := n.loadPlan(ctx, l); err != nil && ctx.Err() == nil && !signal.IsStalled(err) {
+			n.cfg.Log.Warn("cannot read the plan of the roles", zap.Error(err))
+		}
+		n.startOwn()
+		return false
+	})
 }

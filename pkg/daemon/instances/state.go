@@ -35,6 +35,7 @@ type instanceState struct {
 	wasReady bool
 	budget   roles.RestartBudget // of an instance that spans several nodes
 	pause    time.Duration       // before its next generation
+	isMoving bool                // a spare is about to take the place of one of its nodes
 }
 
 func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int) *instanceState {
@@ -101,14 +102,25 @@ func (s *instanceState) isGone(generation int) bool {
 	return s.generation > generation || s.allIn(record.InstanceStopped, record.InstanceExited, record.InstanceDone)
 }
 
-// lose records that the instance is lost because these nodes are.
-func (s *instanceState) lose(nodes []int) {
-	s.status = statusLost
-	for _, node := range s.nodes {
-		if slices.Contains(nodes, node) {
-			s.parts[node] = record.InstanceExited
+// lose records that the instance is lost because a node is.
+func (s *instanceState) lose(node int) {
+	s.status, s.parts[node] = statusLost, record.InstanceExited
+}
+
+// suspend records that a node is lost, and that the instance will start again with another one.
+func (s *instanceState) suspend(node int) {
+	s.status, s.parts[node], s.isMoving = statusRestarting, record.InstanceExited, true
+}
+
+// move replaces a node of the instance, and begins the next generation.
+func (s *instanceState) move(from, to int) {
+	for i, node := range s.nodes {
+		if node == from {
+			s.nodes[i] = to
 		}
 	}
+	s.isMoving = false
+	s.begin(s.generation + 1)
 }
 
 // mayRun reports whether processes of the instance may be running, or be started.

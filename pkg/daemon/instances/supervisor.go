@@ -35,14 +35,29 @@ type supervisor struct {
 }
 
 func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
-	s := &supervisor{Node: n, role: role, instance: instance}
+	s := &supervisor{Node: n}
+	s.usePlan(role, instance)
+	return s
+}
+
+// usePlan makes the role and the instance those of a plan.
+func (s *supervisor) usePlan(role *roles.RolePlan, instance *roles.Instance) {
+	s.role, s.instance, s.processes = role, instance, nil
 	for _, p := range instance.Processes {
-		if p.Place == n.cfg.Place {
+		if p.Place == int(s.plans.place.Load()) {
 			s.processes = append(s.processes, p)
 		}
 	}
 	s.spans = len(s.processes) < len(instance.Processes)
-	return s
+}
+
+// refreshPlan makes the next generation use the newest plan: another node of the instance may have
+// been replaced.
+func (s *supervisor) refreshPlan() {
+	if err := s.loadPlan(s.stop, s.cfg.ControlWatch.LastListing()); err != nil {
+		s.cfg.Log.Warn("cannot read the plan of the roles", zap.Error(err))
+	}
+	s.usePlan(s.plans.plan.Load().FindInstance(s.instance.Number))
 }
 
 // run runs the instance until it has ended, is lost, or has been stopped.
@@ -57,7 +72,14 @@ func (s *supervisor) run(ctx context.Context) {
 	if !s.awaitStart() {
 		return
 	}
-	for generation := 0; ; generation++ {
+	first := s.plans.generations[s.instance.Number]
+	if first > 0 && s.spans && !s.awaitNextGeneration(first-1) {
+		return
+	}
+	for generation := first; ; generation++ {
+		if generation > first {
+			s.refreshPlan()
+		}
 		if s.cfg.RunCtx.Err() != nil || s.stop.Err() != nil {
 			return
 		}

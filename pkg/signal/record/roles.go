@@ -17,6 +17,9 @@ type RolePlan struct {
 	Header
 	// Offers are those of the members of the team, in the order of their places.
 	Offers []PlacedOffer `json:"nodes"`
+	// Generations has the first generation of each instance that a spare node has taken over, by the
+	// number of the instance.
+	Generations map[int]int `json:"generations,omitempty"`
 	// Roles has what observers need to make the same plan. Commands and variables, which may contain
 	// secrets, are not in it. It is empty if an older head has published the record.
 	Roles []PlannedRole `json:"roles,omitempty"`

@@ -1,0 +1,144 @@
+package instances
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// nodeLoss is what follows from the loss of a node.
+type nodeLoss struct {
+	place int                     // of the node; -1 if it was a spare
+	spare *record.PlacedOffer     // that takes its place; nil if there is none
+	moved []*instanceState        // instances that start again, with the spare
+	lost  []*instanceState        // instances that are lost
+	count map[*roles.RolePlan]int // of the lost ones, by role
+}
+
+// LoseNodes records that nodes are lost with their instances, if all roles have enough instances
+// without them, and reports whether that is so. A spare node takes the place of each of them, as far
+// as there are any, and starts the instances of roles with restarts. silent reports that the nodes
+// have fallen silent, so that their processes may still run for a while.
+func (h *Head) LoseNodes(nodes []int, silent bool) bool {
+	if h.cfg.RunCtx.Err() != nil {
+		return false
+	}
+	h.mu.Lock()
+	spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(nodes, o.NodeIndex) })
+	var losses []nodeLoss
+	lost := make(map[*roles.RolePlan]int)
+	for _, node := range nodes {
+		loss := h.planLoss(node, &spares)
+		for role, count := range loss.count {
+			lost[role] += count
+		}
+		losses = append(losses, loss)
+	}
+	for role, count := range lost {
+		if role.LacksInstances(h.count(role).lost+count, h.gateOpen) {
+			h.mu.Unlock()
+			return false
+		}
+	}
+	h.spares = spares
+	h.mu.Unlock()
+	h.update(func() {
+		for i, loss := range losses {
+			for _, state := range loss.lost {
+				state.lose(nodes[i])
+			}
+			for _, state := range loss.moved {
+				state.suspend(nodes[i])
+			}
+		}
+	})
+	for i, loss := range losses {
+		for _, state := range loss.lost {
+			if state.spans() {
+				h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
+			}
+		}
+		if loss.spare != nil {
+			h.cfg.Background(func(context.Context) { h.moveToSpare(nodes[i], loss, silent) })
+		}
+	}
+	return true
+}
+
+// planLoss returns what follows from the loss of a node, and takes a spare of the same component from
+// the list if an instance can start there again.
+func (h *Head) planLoss(node int, spares *[]record.PlacedOffer) nodeLoss {
+	loss := nodeLoss{place: placeOf(h.plan, node), count: make(map[*roles.RolePlan]int)}
+	if loss.place < 0 {
+		return loss
+	}
+	at := slices.IndexFunc(*spares, func(o record.PlacedOffer) bool { return o.Group == h.plan.Offers[loss.place].Group })
+	for _, state := range h.instances {
+		switch {
+		case state.status == statusDone || state.status == statusLost || !slices.Contains(state.nodes, node):
+		case at >= 0 && state.role.Restarts.Max > 0:
+			loss.moved = append(loss.moved, state)
+		default:
+			loss.lost = append(loss.lost, state)
+			loss.count[state.role]++
+		}
+	}
+	if len(loss.moved) > 0 {
+		spare := (*spares)[at]
+		loss.spare = &spare
+		*spares = slices.Delete(*spares, at, at+1)
+	}
+	return loss
+}
+
+// moveToSpare gives the place of a lost node to a spare, when no process of the lost node can run any
+// more, and starts the next generation of its instances.
+func (h *Head) moveToSpare(node int, loss nodeLoss, silent bool) {
+	// The old copies must be gone: those of the lost node, and those of its instances elsewhere.
+	if silent && !ctxutil.SleepContext(h.cfg.RunCtx, h.cfg.SilentDelay) {
+		return
+	}
+	for _, state := range loss.moved {
+		if !state.spans() {
+			continue
+		}
+		h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
+		if !h.await(h.cfg.RunCtx, func() bool { return state.isGone(state.generation) }) {
+			return
+		}
+	}
+	// Publish the plan, in which the spare has the place.
+	h.mu.Lock()
+	next := *h.plan
+	next.Offers, next.Generations = slices.Clone(h.plan.Offers), maps.Clone(h.plan.Generations)
+	if next.Generations == nil {
+		next.Generations = make(map[int]int)
+	}
+	next.Offers[loss.place] = *loss.spare
+	for _, state := range loss.moved {
+		state.move(node, loss.spare.NodeIndex)
+		next.Generations[state.instance.Number] = state.generation
+	}
+	h.number++
+	number := h.number
+	h.plan = &next
+	h.mu.Unlock()
+	next.Header = record.Header{}
+	if err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &next, false); err != nil {
+		h.cfg.LogWriteError(err)
+		return
+	}
+	h.cfg.Log.Warn("a spare node takes the place of a lost one", zap.Int("lost", node), zap.Int("spare", loss.spare.NodeIndex), zap.Int("place", loss.place))
+	for _, state := range loss.moved {
+		if state.spans() {
+			h.markControl(signal.StartInstanceName(state.instance.Number, state.generation))
+		}
+	}
+}
