@@ -116,13 +116,15 @@ type Children struct {
 	expendable map[string]bool
 	// names of log files, by the name of the child, that do not follow from it; guarded by mu
 	logNames map[string]string
+	// children that are programs of the user, besides the driver and ranks, by name; guarded by mu
+	userPrograms map[string]bool
 	// logs that services write themselves, by the name of the copy; guarded by mu
 	serviceLogs map[string]*serviceLogs
 }
 
 // NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Contexts) *Children {
-	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), logNames: make(map[string]string), serviceLogs: make(map[string]*serviceLogs)}
+	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), logNames: make(map[string]string), userPrograms: make(map[string]bool), serviceLogs: make(map[string]*serviceLogs)}
 }
 
 // OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job
@@ -164,6 +166,19 @@ func (c *Children) SetLogName(child, file string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logNames[child] = file
+}
+
+// SetUserProgram makes a child that is about to start a program of the user, such as a process of a
+// primary role: see [IsUserProgram].
+func (c *Children) SetUserProgram(child string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.userPrograms[child] = true
+}
+
+// isUserProgram reports whether a child is a program of the user. mu must be held.
+func (c *Children) isUserProgram(child string) bool {
+	return IsUserProgram(child) || c.userPrograms[child]
 }
 
 // Start starts a child that logs into the run directory. [Children.StopSelected] ends it. The
@@ -261,7 +276,7 @@ func DriverStartFailure(node string, err error) error {
 func (c *Children) noteStarting(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if IsUserProgram(name) {
+	if c.isUserProgram(name) {
 		c.starting++
 	}
 }
@@ -274,7 +289,7 @@ func (c *Children) addStarted(name string, child process.Handle) {
 	if child != nil {
 		c.started = append(c.started, child)
 	}
-	if !IsUserProgram(name) {
+	if !c.isUserProgram(name) {
 		return
 	}
 	for _, sig := range c.pendingSignals {
@@ -295,7 +310,7 @@ func (c *Children) ForwardSignal(sig syscall.Signal) {
 	if c.starting > 0 {
 		c.pendingSignals = append(c.pendingSignals, sig)
 	}
-	users := slices.DeleteFunc(slices.Clone(c.started), func(child process.Handle) bool { return !IsUserProgram(child.Name()) })
+	users := slices.DeleteFunc(slices.Clone(c.started), func(child process.Handle) bool { return !c.isUserProgram(child.Name()) })
 	c.mu.Unlock()
 	give := func() {
 		for _, child := range users {

@@ -275,6 +275,9 @@ func (s *supervisor) startCommand(
 	if err != nil {
 		return nil, health.NewFailure(health.Usage, "cannot start %s on %s: %v", name, s.cfg.Name, err)
 	}
+	if s.role.Primary {
+		s.cfg.Children.SetUserProgram(name)
+	}
 	start.spec.Name, start.spec.Env = name, process.WithEnv(start.spec.Env, more)
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
 	svc := &framework.Service{Name: name, Ports: start.ports}
