@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
+	"github.com/bringupd/bringupd/pkg/inspect/live"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
@@ -20,6 +23,7 @@ type statusCmd struct {
 	asJSON       bool
 	isVerbose    bool
 	timeout      time.Duration
+	serveAddress string // empty: do not serve the page
 }
 
 func (inv *invocation) statusCommand() *cli.Command {
@@ -28,6 +32,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 		s.selector.newLogDirSetting(),
 		setting.NewSwitch("watch", &s.keepWatching, "wait for the run, and update until it ends: the whole view on a terminal, otherwise only changes").ExcludeSources(setting.SourceVariable).WithShortName("w"),
 		setting.NewDuration("timeout", &s.timeout, "with --watch: end with 124 if the run has not ended by then; 0: never").ExcludeSources(setting.SourceVariable),
+		loopbackSetting("serve", &s.serveAddress, "serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, for ssh -L; with port 0 the kernel picks one").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("json", &s.asJSON, "print JSON; with --watch, one line for each change").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(setting.SourceVariable).WithShortName("v"),
 	}
@@ -44,10 +49,16 @@ func (s *statusCmd) runStatus(args []string) error {
 	if s.timeout > 0 && !s.keepWatching {
 		return usageErrorf("cannot use --timeout without --watch: the command does not wait")
 	}
+	if s.serveAddress != "" && (s.asJSON || s.timeout > 0) {
+		return usageErrorf("cannot use --serve with --json or --timeout: the page is for a browser, and it is served until Ctrl-C")
+	}
 	return s.withTimeout(s.timeout, func(ctx context.Context) error {
 		path, err := s.findStatusRun(ctx, args)
 		if err != nil {
 			return err
+		}
+		if s.serveAddress != "" {
+			return s.servePage(ctx, path)
 		}
 		observer := runs.Observer{Path: path, Verbose: s.isVerbose}
 		first, err := observer.ReadStatus(ctx)
@@ -67,6 +78,20 @@ func (s *statusCmd) runStatus(args []string) error {
 			return show(status)
 		}, func(status timeline.Status) bool { return !s.keepWatching || status.Over() })
 	})
+}
+
+// servePage serves the page of a run, and prints its address.
+func (s *statusCmd) servePage(ctx context.Context, path string) error {
+	server, err := live.Listen(ctx, s.serveAddress, path)
+	if err != nil {
+		return usageErrorf("%v", err)
+	}
+	host, _ := os.Hostname() // it is only part of a hint
+	s.printMessage("on your own machine: ssh -N -L %d:%s %s; Ctrl-C here ends the page", server.Port(), server.Address(), host)
+	if _, err := fmt.Fprintln(s.streams.Out, server.URL()); err != nil {
+		return err
+	}
+	return server.Serve(ctx)
 }
 
 // findStatusRun returns the selected run directory. With --watch it waits for it.

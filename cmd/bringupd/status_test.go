@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -200,6 +202,43 @@ func TestStatusWatch(t *testing.T) {
 }
 
 // TestStatusAwaitsRun watches a run that appears later, beside an older one that has ended.
+// TestStatusServe requests the page that the command serves, until a signal ends it.
+func TestStatusServe(t *testing.T) {
+	command := program(t, "status", "--serve=127.0.0.1:0", runDir(t, 4, 2))
+	out, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Get(strings.TrimSpace(url)) //nolint:noctx // the command ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(page), "4711.0") || !strings.Contains(string(page), "node0003") {
+		t.Errorf("the page is %d, %v: %s", answer.StatusCode, err, page)
+	}
+	if err := command.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait()
+	if code := command.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("it has ended with %d, want 130", code)
+	}
+	for _, args := range [][]string{{"--serve=0.0.0.0:0"}, {"--serve=127.0.0.1:0", "--json"}} {
+		if got := call(t, nil, append([]string{"status"}, args...)...); got.code != 64 {
+			t.Errorf("%q ends with %+v", args, got)
+		}
+	}
+}
+
 func TestStatusAwaitsRun(t *testing.T) {
 	dir := endedRun(t, "4711.0")
 	logs, hidden := filepath.Dir(dir), filepath.Join(filepath.Dir(dir), ".new")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // DialTrusted connects to an address like a net.Dialer. If it is an address of this node, Dial
@@ -91,4 +92,24 @@ func (t trustedUsers) checkSockets(proc string, here, there netip.AddrPort) (see
 func connAddress(addr net.Addr) netip.AddrPort {
 	end := addr.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
+}
+
+// IsTrustedClient reports whether an accepted connection comes from a process of a trusted user of
+// this node. A connection from elsewhere is not trusted.
+func IsTrustedClient(conn net.Conn) bool { return currentTrustedUsers().trustsClient("/proc", conn) }
+
+// trustsClient reports whether the other end of an accepted connection belongs to a trusted user.
+func (t trustedUsers) trustsClient(proc string, conn net.Conn) bool {
+	here, there := connAddress(conn.LocalAddr()), connAddress(conn.RemoteAddr())
+	// A single read may miss a socket while others come and go.
+	for range 2 {
+		clients, err := readSockets(proc, func(s socket) bool { return s.local == there && s.remote == here })
+		if err != nil {
+			return false
+		}
+		if len(clients) > 0 {
+			return !slices.ContainsFunc(clients, func(s socket) bool { return !t.includes(s.user) })
+		}
+	}
+	return false
 }

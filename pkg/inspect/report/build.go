@@ -76,7 +76,7 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	l := viewBuilder{run: run, startedAt: firstSign(run)}
 	v := &View{
 		runIdentity: runIdentity{ViewVersion, sanitizeLine(run.Name, 200), sanitizeLine(run.Path, 1000), run.ReadAt.UTC(), l.startedAt.UTC(), run.Size()},
-		Problems:    sanitizeSentences(run.Problems), Logs: logs,
+		Problems:    sanitizeSentences(run.Problems), Logs: logs, hasEnded: run.HasEnded(),
 	}
 	// The times come first, because all other parts depend on them.
 	l.gateAfter = l.gateOpened()
@@ -94,9 +94,25 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	v.Seen = l.buildArrows()
 	v.Checks = groupChecks(run.Nodes)
 	v.Config = l.configFacts()
+	v.shareTable = l.formatShareTable()
 	v.Banner = l.buildBanner(v)
 	v.Facts = l.keyFigures(v)
 	return v
+}
+
+// formatShareTable formats the numbers of calls to the shared file system.
+func (l viewBuilder) formatShareTable() string {
+	if l.run.Result == nil || l.run.Result.Share == nil {
+		return ""
+	}
+	var workers []record.CallStats
+	for i := range l.run.Nodes {
+		if done := l.run.Nodes[i].Done; i > 0 && done != nil && done.Share != nil {
+			workers = append(workers, *done.Share)
+		}
+	}
+	lines := strings.Split(strings.TrimRight(eventlog.CountCalls(l.run.Result.Share, workers).FormatTable(), "\n"), "\n")
+	return strings.Join(mapSlice(lines, func(line string) string { return sanitizeLine(line, maxLineLength) }), "\n")
 }
 
 // hasUnreadableResult reports whether the run has a result that cannot be read.
@@ -240,6 +256,9 @@ func (l viewBuilder) buildNode(node *timeline.Node, goal int) NodeRow {
 		n.Ready = at
 	}
 	n.Lanes = mapSlice(node.Phases, func(span timeline.PhaseSpan) PhaseLane { return l.buildLane(node, span) })
+	if len(n.Lanes) == 0 && l.isAlive {
+		n.Lanes = l.lanesOfStates(node)
+	}
 	n.Failures, n.Befell = mapSlice(node.Failures, l.buildCauseEntry), mapSlice(node.EventRecords, formatEvent)
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {

@@ -27,9 +27,9 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 	if job := l.run.Job; job != nil {
 		add("nodes", fmt.Sprint(job.Size))
 		if plan := job.Plan; plan != nil {
-			add("job name", plan.JobName)
-			add("driver", plan.Command)
-			add("flags", textutil.FormatCommand(plan.Flags...))
+			add(factJobName, plan.JobName)
+			add(factDriver, plan.Command)
+			add(factFlags, textutil.FormatCommand(plan.Flags...))
 		}
 		add("started", job.WrittenAt.UTC().Format("2006-01-02 15:04:05 MST"))
 		add("head's addresses", strings.Join(job.Addresses, ", "))

@@ -167,6 +167,12 @@ func (b *browser) open() {
 // load opens a file at a width, and waits until it is shown.
 func (b *browser) load(path string, width, height int, dark bool) {
 	b.t.Helper()
+	b.loadURL("file://"+path, width, height, dark)
+}
+
+// loadURL opens a page at a width, and waits until it is shown.
+func (b *browser) loadURL(url string, width, height int, dark bool) {
+	b.t.Helper()
 	b.size(width, height)
 	scheme := "light"
 	if dark {
@@ -176,8 +182,8 @@ func (b *browser) load(path string, width, height int, dark bool) {
 	b.mu.Lock()
 	b.events = nil
 	b.mu.Unlock()
-	b.call("Page.navigate", map[string]any{"url": "file://" + path}, nil)
-	b.until("the page is shown", `location.protocol === 'file:' && document.readyState === 'complete' && performance.getEntriesByName('first-contentful-paint').length > 0`)
+	b.call("Page.navigate", map[string]any{"url": url}, nil)
+	b.until("the page is shown", `location.protocol !== 'about:' && document.readyState === 'complete' && performance.getEntriesByName('first-contentful-paint').length > 0`)
 }
 
 func (b *browser) size(width, height int) {

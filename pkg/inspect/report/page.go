@@ -30,6 +30,9 @@ type pageTemplateData struct {
 	Passed []CheckGroup
 	Wrong  []CheckGroup
 	Data   scriptData
+	// ReloadMS is how often the page reloads itself, in milliseconds. 0 means that it is a file, or that
+	// the run is over.
+	ReloadMS int64
 
 	barScale time.Duration // duration that the full width of a percentile bar stands for
 }
@@ -65,12 +68,24 @@ type scriptNode struct {
 }
 
 // writePage writes the view as an HTML page, which needs no other files.
-func (v *View) writePage(w io.Writer) error {
+func (v *View) writePage(w io.Writer) error { return v.writePageReloaded(w, 0) }
+
+// WriteLivePage writes the page for a server: it reloads itself at an interval, unless the run is
+// over.
+func (v *View) WriteLivePage(w io.Writer, interval time.Duration) error {
+	if v.hasEnded {
+		interval = 0
+	}
+	return v.writePageReloaded(w, interval)
+}
+
+// writePageReloaded writes the page. If interval is positive, it reloads itself.
+func (v *View) writePageReloaded(w io.Writer, interval time.Duration) error {
 	css, _ := templateFiles.ReadFile("page.css") // embedded, so it cannot fail
 	js, _ := templateFiles.ReadFile("page.js")
 	p := pageTemplateData{
 		View: v, timeScale: newTimeScale(v), CSS: template.CSS(css), JS: template.JS(js), Policy: contentSecurityPolicy(js), //nolint:gosec // our own files
-		Rows: v.Nodes,
+		Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
 	}
 	// Large runs have rows for some nodes only, and a map of all.
 	if len(v.Nodes) > MaxFullRows {
@@ -78,6 +93,9 @@ func (v *View) writePage(w io.Writer) error {
 		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b NodeRow) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
 	}
 	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a RecordArrow) bool { return p.Middle(a.NodeIndex) == 0 })
+	if interval > 0 {
+		p.Policy += "; connect-src 'self'"
+	}
 	p.Wrong, p.Passed = v.splitChecks()
 	p.Data = v.buildScriptData(p.timeScale)
 	// The percentile bars are scaled to the slowest phase before the gate.
@@ -97,21 +115,98 @@ func contentSecurityPolicy(script []byte) string {
 		base64.StdEncoding.EncodeToString(sum[:]))
 }
 
-// rowHeight is the height of a row in pixels, as in the page's CSS. The arrows between the rows
-// depend on it.
-const rowHeight = 24
+// Heights in pixels. The arrows between the rows depend on them.
+const (
+	rowHeight   = 24 // of a row with one phase at a time, as in the page's CSS
+	rowPadding  = 8  // of a higher row, above and below its phases together
+	trackHeight = 14 // of each of several phases at the same time
+	// maxHighRows is the number of rows up to which all rows are as high as their phases need. The
+	// head's row always is.
+	maxHighRows = 32
+)
+
+// RowHeight returns the height of a row in pixels: phases at the same time are one above the other.
+func (p pageTemplateData) RowHeight(n NodeRow) int {
+	_, tracks := assignTracks(n.Lanes)
+	if tracks < 2 || len(p.Rows) > maxHighRows && n.NodeIndex != 0 {
+		return rowHeight
+	}
+	return rowPadding + tracks*trackHeight
+}
+
+// LaneHeight returns the height of the phases in a row, or 0 if it is that of the page's CSS.
+func (p pageTemplateData) LaneHeight(n NodeRow) int {
+	if height := p.RowHeight(n); height != rowHeight {
+		return height - rowPadding
+	}
+	return 0
+}
 
 // Height returns the height of all rows in pixels.
-func (p pageTemplateData) Height() int { return len(p.Rows) * rowHeight }
+func (p pageTemplateData) Height() (height int) {
+	for _, row := range p.Rows {
+		height += p.RowHeight(row)
+	}
+	return height
+}
 
 // Middle returns the vertical middle of a node's row. If the node has no row, it returns 0, which
 // is above the rows.
 func (p pageTemplateData) Middle(node int) int {
-	at := slices.IndexFunc(p.Rows, func(n NodeRow) bool { return n.NodeIndex == node })
-	if at < 0 {
-		return 0
+	above := 0
+	for _, row := range p.Rows {
+		height := p.RowHeight(row)
+		if row.NodeIndex == node {
+			return above + height/2
+		}
+		above += height
 	}
-	return at*rowHeight + rowHeight/2
+	return 0
+}
+
+// RowBars returns the bars of a row. Without space, several phases at the same time have no names.
+func (p pageTemplateData) RowBars(n NodeRow) []laneBar {
+	bars := p.Bars(n.Lanes)
+	if _, tracks := assignTracks(n.Lanes); tracks > 1 && p.LaneHeight(n) == 0 {
+		for i := range bars {
+			bars[i].Named = false
+		}
+	}
+	return bars
+}
+
+// ShareTable returns the calls to the shared file system as text.
+func (p pageTemplateData) ShareTable() string { return p.shareTable }
+
+// Settings that are at the top of the page, by their names in Config.
+const (
+	factJobName = "job name"
+	factDriver  = "driver"
+	factFlags   = "flags"
+)
+
+// configValue returns a value of Config, or an empty string.
+func (p pageTemplateData) configValue(name string) string {
+	for _, f := range p.Config {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// JobName returns the user's name of the job.
+func (p pageTemplateData) JobName() string { return p.configValue(factJobName) }
+
+// Command returns the command line of the driver.
+func (p pageTemplateData) Command() string { return p.configValue(factDriver) }
+
+// Flags returns the settings that are not defaults.
+func (p pageTemplateData) Flags() string { return p.configValue(factFlags) }
+
+// OtherConfig returns the rest of Config.
+func (p pageTemplateData) OtherConfig() []Fact {
+	return slices.DeleteFunc(slices.Clone(p.Config), func(f Fact) bool { return f.Name == factJobName || f.Name == factDriver || f.Name == factFlags })
 }
 
 // Part returns a duration as a percentage of the widest percentile bar. The driver's duration does
@@ -131,7 +226,7 @@ func (s timeScale) Bars(lanes []PhaseLane) (bars []laneBar) {
 		b := laneBar{PhaseLane: lane, Style: s.Span(lane.From, lane.To)}
 		b.Style += template.CSS(fmt.Sprintf(";top:%.4g%%;height:%.4g%%", float64(track[i])*high, high)) //nolint:gosec // numbers
 		// A name would be unreadable on a pattern.
-		b.Named = tracks == 1 && !lane.Failed && lane.Phase != "drain" && s.Wide(lane.From, lane.To)
+		b.Named = !lane.Failed && lane.Phase != "drain" && s.Wide(lane.From, lane.To)
 		bars = append(bars, b)
 	}
 	return bars

@@ -1,7 +1,11 @@
 'use strict';
 (() => {
-  const data = JSON.parse(document.getElementById('data').textContent);
-  const nodes = new Map((data.nodes || []).map((n) => [n.r, n]));
+  let data, nodes;
+  function readData(text) {
+    data = JSON.parse(text);
+    nodes = new Map((data.nodes || []).map((n) => [n.r, n]));
+  }
+  readData(document.getElementById('data').textContent);
   const drawer = document.getElementById('drawer');
   const root = document.documentElement;
 
@@ -132,4 +136,57 @@
     else return;
     event.preventDefault();
   });
+
+  // The page of a server reloads its content while the run goes on. What is open stays open.
+  const live = document.getElementById('live');
+  let tag = '';
+
+  function replaceContent(next) {
+    const main = document.querySelector('main');
+    const keyOf = (d) => (d.querySelector('summary') || d).textContent;
+    const open = new Map([...main.querySelectorAll('details')].map((d) => [keyOf(d), d.open]));
+    const focused = document.activeElement && document.activeElement.dataset.rank;
+    const isRow = document.activeElement && document.activeElement.classList.contains('row');
+    const scrolled = new Map([...main.querySelectorAll('pre[data-log]')].map((p) => [p.dataset.log, [p.scrollTop, p.scrollTop + p.clientHeight >= p.scrollHeight - 2]]));
+    main.replaceChildren(...document.importNode(next.querySelector('main'), true).childNodes);
+    for (const d of main.querySelectorAll('details')) if (open.has(keyOf(d))) d.open = open.get(keyOf(d));
+    for (const p of main.querySelectorAll('pre[data-log]')) {
+      const [top, atEnd] = scrolled.get(p.dataset.log) || [0, false];
+      p.scrollTop = atEnd ? p.scrollHeight : top;
+    }
+    readData(next.getElementById('data').textContent);
+    document.title = next.title;
+    document.getElementById('made').textContent = next.getElementById('made').textContent;
+    if (shown !== null) {
+      const top = drawer.scrollTop;
+      show(shown);
+      drawer.scrollTop = top;
+    }
+    const again = focused && main.querySelector((isRow ? '.row' : '') + '[data-rank="' + focused + '"]');
+    if (again) { again.tabIndex = 0; again.focus({ preventScroll: true }); }
+  }
+
+  async function reload() {
+    try {
+      const answer = await fetch(location.pathname, { cache: 'no-store', headers: tag ? { 'If-None-Match': tag } : {} });
+      if (answer.status === 200 && !String(getSelection())) { // a selected text stays until it is copied
+        tag = answer.headers.get('ETag') || '';
+        const next = new DOMParser().parseFromString(await answer.text(), 'text/html');
+        replaceContent(next);
+        root.dataset.reload = next.documentElement.dataset.reload || 0;
+      }
+      live.textContent = answer.ok || answer.status === 304 ? '● live' : '○ the run cannot be read';
+      if (Number(root.dataset.reload) === 0) live.textContent = 'the run is over';
+    } catch {
+      live.textContent = '○ no connection: has bringupd status --serve ended?';
+    }
+    follow();
+  }
+
+  function follow() {
+    const pause = Number(root.dataset.reload || 0);
+    if (pause > 0) setTimeout(reload, document.hidden ? 10 * pause : pause);
+  }
+  if (root.dataset.reload) live.textContent = '● live';
+  follow();
 })();

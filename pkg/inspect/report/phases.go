@@ -136,3 +136,19 @@ func markCritical(nodes []NodeRow, steps []CriticalStep) {
 		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool { return s.NodeIndex == nodes[i].NodeIndex && canStraggle(s.Phase) })
 	}
 }
+
+// phaseMeanings says in plain words what happens in each phase.
+var phaseMeanings = map[string]string{
+	"start":   "the daemon starts",
+	"join":    "the nodes find each other in the run directory",
+	"check":   "the setup command runs, and the node is checked",
+	"sandbox": "the sandbox starts",
+	"head":    "the service of the head starts; the others wait for it",
+	"workers": "the services of the nodes start, and the framework counts them",
+	"gate":    "the head opens the gate once all nodes are ready",
+	"driver":  "the program runs",
+	"drain":   "everything ends, and logs are copied",
+}
+
+// phaseMeaning returns what happens in a phase, or an empty string if that is unknown.
+func phaseMeaning(phase string) string { return phaseMeanings[phase] }

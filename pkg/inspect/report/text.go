@@ -22,7 +22,7 @@ var templateFiles embed.FS
 // templateFunctions are the functions that the templates call.
 var templateFunctions = template.FuncMap{
 	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "plural": formatCount, "join": strings.Join,
-	"class": phaseClass, "bringsUp": isBeforeGate, "table": newTextTable, "marked": markdownEscaper.Replace, "coded": inlineCode, "fenced": codeBlock,
+	"class": phaseClass, "meaning": phaseMeaning, "bringsUp": isBeforeGate, "table": newTextTable, "marked": markdownEscaper.Replace, "coded": inlineCode, "fenced": codeBlock,
 }
 
 // Format is an output format of a report.

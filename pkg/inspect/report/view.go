@@ -20,6 +20,11 @@ type View struct {
 	Checks   []CheckGroup   `json:"checks,omitempty"`
 	Config   []Fact         `json:"configuration"`
 	Logs     []LogTail      `json:"logs,omitempty"`
+
+	// hasEnded reports that its end is recorded. shareTable has the calls to the shared file system as
+	// text; it is empty if they are unknown.
+	hasEnded   bool
+	shareTable string
 }
 
 // runIdentity identifies the run.

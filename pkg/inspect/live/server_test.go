@@ -1,0 +1,208 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/inspect/report"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/test/users"
+)
+
+// start serves the page of a run that read returns, until the test ends.
+func start(t *testing.T, read func(context.Context) (*report.View, error)) *Server {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s, err := Listen(ctx, "127.0.0.1:0", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.read = read
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		over := errors.New("the test is over")
+		cancel(over)
+		if err := <-ended; !errors.Is(err, over) {
+			t.Errorf("the server has ended with %v", err)
+		}
+	})
+	return s
+}
+
+// running is a run that goes on.
+func running(context.Context) (*report.View, error) {
+	now := time.Now()
+	return report.NewView(&timeline.Run{Name: "7.0", Path: "/logs/7.0", ReadAt: now}, nil, now), nil
+}
+
+// get requests a URL, and returns the status and the body.
+func get(t *testing.T, method, url string, change func(*http.Request)) (int, string, http.Header) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(request)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body), answer.Header
+}
+
+func TestServe(t *testing.T) {
+	s := start(t, running)
+	status, body, header := get(t, http.MethodGet, s.URL(), nil)
+	if status != http.StatusOK || !strings.Contains(body, "data-reload=\"3000\"") || !strings.Contains(body, "connect-src &#39;self&#39;") || !strings.Contains(body, "7.0") {
+		t.Errorf("the page is %d, %s", status, body)
+	}
+	if header.Get("Cache-Control") != "no-store" || header.Get("Referrer-Policy") != "no-referrer" || header.Get("X-Frame-Options") != "DENY" {
+		t.Errorf("the header is %v", header)
+	}
+	if strings.Contains(body, s.token) {
+		t.Error("the page contains the token")
+	}
+	// The same page again has no body.
+	tag := header.Get("ETag")
+	if status, body, _ := get(t, http.MethodGet, s.URL(), func(r *http.Request) { r.Header.Set("If-None-Match", tag) }); status != http.StatusNotModified || body != "" {
+		t.Errorf("the same page is %d, %s", status, body)
+	}
+}
+
+// TestRefuse verifies that all requests without the token, with another name of this machine, or with
+// another method get the same answer.
+func TestRefuse(t *testing.T) {
+	read := 0
+	s := start(t, func(ctx context.Context) (*report.View, error) {
+		read++
+		return running(ctx)
+	})
+	root := strings.TrimSuffix(s.URL(), s.token+"/")
+	var first string
+	for _, tc := range []struct {
+		name, method, url string
+		host              string
+	}{
+		{"no token", http.MethodGet, root, ""}, {"a wrong one", http.MethodGet, root + strings.Repeat("A", len(s.token)) + "/", ""},
+		{"half of it", http.MethodGet, root + s.token[:10] + "/", ""}, {"no slash", http.MethodGet, root + s.token, ""}, {"a file", http.MethodGet, s.URL() + "result.json", ""},
+		{"another directory", http.MethodGet, s.URL() + "../../etc/passwd", ""}, {"another method", http.MethodPost, s.URL(), ""},
+		{"another name", http.MethodGet, s.URL(), "attacker.example.org"}, {"a name with this address", http.MethodGet, s.URL(), "127.0.0.1.example.org:80"},
+	} {
+		status, body, _ := get(t, tc.method, tc.url, func(r *http.Request) {
+			if tc.host != "" {
+				r.Host = tc.host
+			}
+		})
+		if first == "" {
+			first = body
+		}
+		if status != http.StatusNotFound || body != first || strings.Contains(body, s.token) {
+			t.Errorf("%s: %d, %s", tc.name, status, body)
+		}
+	}
+	if read > 0 {
+		t.Errorf("the run was read %d times", read)
+	}
+	for _, host := range []string{"localhost:9000", "127.0.0.1:80", "[::1]:80", "localhost"} {
+		if status, _, _ := get(t, http.MethodGet, s.URL(), func(r *http.Request) { r.Host = host }); status != http.StatusOK {
+			t.Errorf("%s: %d", host, status)
+		}
+	}
+}
+
+// TestReadOnce verifies that many requests read the run once, and that a failure is reported.
+func TestReadOnce(t *testing.T) {
+	read := 0
+	s := start(t, func(ctx context.Context) (*report.View, error) {
+		if read++; read > 1 {
+			return nil, errors.New("it has disappeared")
+		}
+		return running(ctx)
+	})
+	for range 5 {
+		if status, _, _ := get(t, http.MethodGet, s.URL(), nil); status != http.StatusOK {
+			t.Errorf("the status is %d", status)
+		}
+	}
+	s.mu.Lock()
+	s.nextRead = time.Time{}
+	s.mu.Unlock()
+	if status, body, _ := get(t, http.MethodGet, s.URL(), nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "it has disappeared") || read != 2 {
+		t.Errorf("a run that cannot be read is %d, %s after %d readings", status, body, read)
+	}
+}
+
+func TestListen(t *testing.T) {
+	for _, address := range []string{"", "0.0.0.0:0", "[::]:0", "10.0.0.1:8080", ":8080", "localhost:0", "127.0.0.1"} {
+		if s, err := Listen(t.Context(), address, ""); err == nil {
+			_ = s.listener.Close()
+			t.Errorf("%q is accepted", address)
+		}
+	}
+	one, err := Listen(t.Context(), "127.0.0.1:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = one.listener.Close() }()
+	other, err := Listen(t.Context(), "[::1]:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.listener.Close() }()
+	if len(one.token) < 26 || one.token == other.token {
+		t.Errorf("the tokens are %s and %s", one.token, other.token)
+	}
+	if _, err := Listen(t.Context(), one.Address(), ""); err == nil || !strings.Contains(err.Error(), "give another port") {
+		t.Errorf("a port that is taken: %v", err)
+	}
+}
+
+// TestOtherUsersCannotOpenPage verifies that a connection of another user is closed before the
+// request is read, even with the token.
+func TestOtherUsersCannotOpenPage(t *testing.T) {
+	users.Need(t)
+	s := start(t, running)
+	users.Stranger.Do(t, func() {
+		conn, err := net.Dial("tcp", s.Address()) //nolint:noctx // it is answered at once
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		_, _ = io.WriteString(conn, "GET /"+s.token+"/ HTTP/1.0\r\nHost: localhost\r\n\r\n")
+		if answer, err := io.ReadAll(conn); len(answer) > 0 {
+			t.Errorf("it gets %q, %v", answer, err)
+		}
+	})
+}
+
+// TestLoopbackName verifies which names of a request are accepted.
+func TestLoopbackName(t *testing.T) {
+	for host, want := range map[string]bool{"localhost": true, "127.0.0.1:1": true, "[::1]:1": true, "::1": true, "": false, "login1:80": false, "10.0.0.1": false, "localhost.example.org": false} {
+		if isLoopbackName(host) != want {
+			t.Errorf("%q: %v", host, !want)
+		}
+	}
+	recorder := httptest.NewRecorder()
+	new(Server).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	if recorder.Code != http.StatusNotFound {
+		t.Errorf("an empty server answers %d", recorder.Code)
+	}
+}
