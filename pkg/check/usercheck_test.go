@@ -294,3 +294,57 @@ func TestDCGM(t *testing.T) {
 		})
 	}
 }
+
+// TestNCCL verifies that the shipped script converts the results of all_reduce_perf to the exit codes
+// of an active check.
+func TestNCCL(t *testing.T) {
+	script, err := filepath.Abs("../../deploy/checks/nccl.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := func(wrong, bandwidth string) string {
+		return "# nThread 1 nGpus 8 minBytes 1073741824 maxBytes 1073741824\n" +
+			"  1073741824     268435456     float     sum      -1   4027.3  266.61  466.57      0   4029.1  266.50  466.37      0\n" +
+			"# Out of bounds values : " + wrong + "\n# Avg bus bandwidth    : " + bandwidth + " \n#\n"
+	}
+	for _, tc := range []struct {
+		name, args, gpus string
+		said             string // by all_reduce_perf
+		code             int    // of all_reduce_perf; -1: it does not exist
+		asked            string // arguments of all_reduce_perf
+		verdict          Verdict
+		observed         string
+	}{
+		{"enough", " 300", "0,1,2,3", measured("0 OK", "448.212"), 0, "-b 1G -e 1G -g 4", Pass, "448.212 GB/s"},
+		{"any bandwidth", "", "0,1", measured("0 OK", "1.5e+01"), 0, "-b 1G -e 1G -g 2", Pass, "1.5e+01 GB/s"},
+		{"other arguments", " 40 -b 8M -e 8M -g 3", "0,1", measured("0 OK", "47.45"), 0, "-b 8M -e 8M -g 3", Pass, "47.45 GB/s"},
+		{"too slow", " 300", "0,1", measured("0 OK", "47.4509"), 0, "-b 1G -e 1G -g 2", Fail, "failed: 47.4509 GB/s, and not 300"},
+		{"wrong results", " 300", "0,1", measured("12 FAILED", "448.2"), 1, "-b 1G -e 1G -g 2", Fail, "failed: 12 wrong results"},
+		{"NCCL fails", "", "0,1", "n3: Test NCCL failure common.cu:958 'unhandled system error'\n", 3, "-b 1G -e 1G -g 2", Fail,
+			"failed: n3: Test NCCL failure common.cu:958 'unhandled system error'"},
+		{"it crashes", "", "0,1", "", 139, "-b 1G -e 1G -g 2", Fail, "failed: all_reduce_perf has ended with exit code 139"},
+		{"one GPU", " 300", "3", "", 0, "", Pass, "there is only one GPU: no all-reduce"},
+		{"a library is missing", "", "0,1", "", 127, "-b 1G -e 1G -g 2", Unknown, "cannot run all_reduce_perf: exit code 127"},
+		{"it does not exist", "", "0,1", "", -1, "", Unknown, "cannot find all_reduce_perf: build nccl-tests or rccl-tests, and add it to PATH or set ALL_REDUCE_PERF"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := activeOf(t, script+tc.args)
+			if tc.code >= 0 {
+				text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >asked\n[ \"$NCCL_RAS_ENABLE\" = 0 ] || exit 99\ncat <<'END'\n%sEND\nexit %d\n", tc.said, tc.code)
+				if err := os.WriteFile(filepath.Join(a.Dir, "all_reduce_perf"), []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.Env = []string{"PATH=" + a.Dir + ":" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=" + tc.gpus}
+			found := a.Run(t.Context(), true)
+			if len(found) != 1 || found[0].ID != "active.nccl.sh" || found[0].Verdict != tc.verdict || found[0].Observed != tc.observed {
+				t.Errorf("found %+v", found)
+			}
+			asked, _ := os.ReadFile(filepath.Join(a.Dir, "asked"))
+			if got := strings.TrimSpace(string(asked)); got != tc.asked {
+				t.Errorf("all_reduce_perf was asked for %q", got)
+			}
+		})
+	}
+}
