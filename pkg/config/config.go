@@ -208,10 +208,11 @@ const (
 	maxStopGrace   = health.FinalTermTimeout / 2
 )
 
-// DriverGracePeriod returns the driver's grace period after TERM. After a failure, unless the job
-// was asked to end (gentle), it is at most the time that the driver has when Slurm ends the job.
-func (t Timeouts) DriverGracePeriod(gentle bool) time.Duration {
-	if gentle {
+// DriverGracePeriod returns the grace period of the driver and of ranks after TERM. On a node that
+// is isolated from the others, it is at most the time that they have when Slurm ends the job:
+// another attempt may follow without this node, and two of them must not run at the same time.
+func (t Timeouts) DriverGracePeriod(isolated bool) time.Duration {
+	if !isolated {
 		return t.DriverGrace
 	}
 	return min(t.DriverGrace, health.FinalTermTimeout-t.StopGrace)

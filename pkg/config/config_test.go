@@ -66,17 +66,16 @@ func TestGraces(t *testing.T) {
 	for _, tc := range []struct {
 		name                 string
 		grace, driver, other time.Duration
-		gentle, failed       bool
+		isolated, failed     bool
 	}{
-		{"told to end", time.Hour, time.Hour, 5 * time.Second, true, false},
-		{"stopped", time.Hour, time.Hour, 5 * time.Second, true, false},
-		{"the driver has ended", time.Hour, 15 * time.Second, 5 * time.Second, false, false},
-		{"failed", time.Hour, 15 * time.Second, AbortGracePeriod, false, true},
-		{"failed, with a short grace", time.Second, time.Second, AbortGracePeriod, false, true},
+		{"told to end", time.Hour, time.Hour, 5 * time.Second, false, false},
+		{"failed", time.Hour, time.Hour, AbortGracePeriod, false, true},
+		{"cut off", time.Hour, 15 * time.Second, AbortGracePeriod, true, true},
+		{"cut off, with a short grace", time.Second, time.Second, AbortGracePeriod, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			times := Timeouts{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
-			if got := times.DriverGracePeriod(tc.gentle); got != tc.driver {
+			if got := times.DriverGracePeriod(tc.isolated); got != tc.driver {
 				t.Errorf("the driver has %s, not %s", got, tc.driver)
 			}
 			if got := times.ChildGracePeriod(tc.failed); got != tc.other {

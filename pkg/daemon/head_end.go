@@ -156,9 +156,9 @@ func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if h.driver == nil {
 		return end
 	}
-	grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(end.Requested))
+	grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
 	if end.Requested && !service.HasEnded(h.driver) {
-		h.Log.Info("the driver is told to end", zap.Duration("grace", grace))
+		h.Log.Info("the driver is told to end, and has " + h.id.Launcher.DescribeGrace(grace, h.cfg.Times.DriverGrace))
 	}
 	if !end.Requested && service.HasEnded(h.driver) {
 		// Processes that forward its output, such as tee, must not be killed before they have read all of

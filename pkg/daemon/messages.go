@@ -21,7 +21,7 @@ import (
 func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *advice.Summary {
 	a := &advice.Summary{
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
-		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), PhaseTimeouts: n.cfg.PhaseTimeouts(), Framework: framework.TraitsOf(n.cfg.Framework),
+		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), GivenGrace: n.cfg.Times.DriverGrace, PhaseTimeouts: n.cfg.PhaseTimeouts(), Framework: framework.TraitsOf(n.cfg.Framework),
 		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
 	a.DriverEnd, a.DriverLines = n.children.DriverEnd()

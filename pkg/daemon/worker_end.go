@@ -490,9 +490,10 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	if headLost || !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return false
 	}
-	most := w.cfg.Times.DriverGracePeriod(end.Requested) + w.cfg.Times.StopGrace
-	if aborts := w.ControlWatch.LastListing().NodesWithAbort(); len(aborts) > 0 && aborts[0] == 0 {
-		// a head that was asked to end publishes that after its driver has ended
+	most := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace
+	aborts := w.ControlWatch.LastListing().NodesWithAbort()
+	if len(aborts) > 0 && aborts[0] == 0 && end.Requested && !w.cfg.World.IsRequested() {
+		// such a head publishes the end after its driver has ended
 		most = health.FinalTermTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, most+w.cfg.After.MaxDelay(), errDeadline)

@@ -293,9 +293,9 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 		return 0
 	}
 	if end, ok := errors.AsType[*lifecycle.Outcome](why); ok {
-		return n.cfg.Times.DriverGracePeriod(end.Requested || end.Orderly)
+		return n.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause))
 	}
-	return n.cfg.Times.DriverGracePeriod(health.IsRequestedEnd(health.AsFailure(why).Kind))
+	return n.cfg.Times.DriverGracePeriod(health.IsIsolation(&health.AsFailure(why).Failure))
 }
 
 // worldExitCode returns the exit code of a world after all of its ranks have ended, and the reason

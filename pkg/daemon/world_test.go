@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -200,6 +201,46 @@ func TestRanksAreToldToEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRanksSaveAfterAFailure verifies that the other ranks have their whole grace period, which is
+// longer than Slurm's, when one rank fails.
+func TestRanksSaveAfterAFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newWorld(t, 2, 2, `[ "$RANK" = 3 ] && { until test -e `+marks+`/now; do sleep 0.05; done; exit 4; }; trap 'sleep 40; touch `+marks+"/saved.$RANK; exit 0' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").all(func(c *deps.Config) {
+			c.Times.DriverGrace = time.Minute
+		}).start()
+		for rank := range 3 {
+			j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
+		}
+		if err := os.WriteFile(marks+"/now", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j.expect(4, 4)
+		j.blames(1, health.RankFailed, 4)
+		for rank := range 3 {
+			if _, err := os.Stat(fmt.Sprintf("%s/saved.%d", marks, rank)); err != nil {
+				t.Errorf("rank %d was not let to save its work: %v", rank, err)
+			}
+		}
+	})
+}
+
+// TestDriverSavesAfterAFailure verifies that the driver has its whole grace period when a service
+// dies on another node, and that the other daemons wait for it.
+func TestDriverSavesAfterAFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 3, "trap 'sleep 40; touch "+marks+"/saved; exit 0' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
+			c.Times.DriverGrace = time.Minute
+			c.Framework = framework.None{WorkerCommand: only("1", "until test -e "+marks+"/running; do sleep 0.05; done; exit 5")}
+		}).start()
+		j.expect(77, 77, 77)
+		if _, err := os.Stat(marks + "/saved"); err != nil {
+			t.Errorf("the driver was not let to save its work: %v", err)
+		}
+	})
 }
 
 func TestSignalsForRanks(t *testing.T) {

@@ -105,6 +105,12 @@ func IsRequestedEnd(kind Kind) bool {
 	return kind == Terminated || kind == Interrupted || kind == JobDeadlinePassed
 }
 
+// IsIsolation reports whether a run that ends by this cause may end for a part of its nodes only:
+// the others cannot be reached, or the head is lost. A nil cause is none.
+func IsIsolation(cause *record.Failure) bool {
+	return cause != nil && (cause.Kind == CutOff || cause.Kind == ShareUnusable || slices.Contains(cause.LostNodes, 0))
+}
+
 // IsPeerLoss reports whether a failure of this kind is the loss of a peer, instead of a failure on
 // the node that wrote the record.
 func IsPeerLoss(kind Kind) bool {

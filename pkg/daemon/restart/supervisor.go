@@ -464,7 +464,7 @@ func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.Atte
 // awaitDirectory waits for the directory of an attempt. A head that was lost has less time, because
 // it never returns unless something restarts it.
 func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
-	within := s.cfg.Times.Join + config.MaxBackoff
+	within := s.cfg.Times.Join + config.MaxBackoff + s.cfg.Times.DriverGrace // of the previous attempt
 	if s.headLost && !s.relaunches {
 		within = min(within, s.cfg.Times.DaemonReturnTimeout()+s.cfg.After.Backoff)
 	}

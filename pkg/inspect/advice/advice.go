@@ -30,7 +30,7 @@ func (a *Summary) causeSteps() []string {
 	case health.DaemonDied:
 		return slices.Concat(a.findKiller(a.Cause.FaultyNodes()), a.lostDaemonLog(), a.excludeNodes())
 	case health.HostLost:
-		return slices.Concat(a.askAdmins(), a.excludeNodes())
+		return slices.Concat(a.askAdmins(), a.excludeNodes(), a.startAgain())
 	case health.HostHangs:
 		return append([]string{a.onNodes(a.Cause.FaultyNodes()) + "check for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
 			a.excludeNodes()...)
@@ -280,8 +280,7 @@ func (a *Summary) adviseTerminated() []string {
 	}
 	return []string{
 		"see whether it was " + w.WhyEnded,
-		fmt.Sprintf("if it was the time limit: %s for more; the driver had %s to save its work (--driver-grace, "+
-			"or the time until the launcher's KILL)", w.MoreTime, textutil.FlagDuration(a.DriverGrace)),
+		fmt.Sprintf("if it was the time limit: %s for more; to save its work, the driver had %s", w.MoreTime, a.ID.Launcher.DescribeGrace(a.DriverGrace, a.GivenGrace)),
 	}
 }
 
@@ -362,6 +361,16 @@ func (a *Summary) excludeNodes() []string {
 	}
 	nodes := launcher.CompactNodeList(a.BadNodes)
 	return []string{"try again without " + nodes + ": " + exclude(nodes)}
+}
+
+// startAgain returns the step that makes Slurm start the job again by itself after a node failure,
+// unless bringupd does.
+func (a *Summary) startAgain() []string {
+	if a.ID.Launcher != launcher.LauncherSlurm || a.NextAttempt > 0 || a.Requeue != nil {
+		return nil
+	}
+	return []string{"to start it again by itself: bringupd --on-failure=requeue with sbatch --requeue, or, from Slurm 25.11 on, " +
+		"sbatch --requeue=expedite, which keeps the job's nodes and starts it at once when Slurm considers a node down"}
 }
 
 // onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on

@@ -383,7 +383,7 @@ func (p plight) tells(node int) *Summary {
 	a := &Summary{
 		Result: result, RunDir: "/shared/logs/17.0", Consequences: end.consequences, LeftProcesses: p.left, LogDir: "/shared/logs", Driver: "train.py",
 		ID:          launcher.Identity{NodeIndex: node, Host: fmt.Sprintf("n%d", node), Size: size, Launcher: p.startedBy(), Job: "17"},
-		DriverGrace: 10 * time.Second, HasRanks: p.world,
+		DriverGrace: 10 * time.Second, GivenGrace: p.givenGrace(), HasRanks: p.world,
 		Framework: framework.Traits{LogsProgram: p.ownLogs, ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", AdviseDriver: func(lines []string) string { return p.advice }},
 		PhaseTimeouts: map[record.Phase]PhaseTimeout{
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
@@ -407,6 +407,14 @@ func (p plight) tells(node int) *Summary {
 	}
 	a.Advice = a.NextSteps()
 	return a
+}
+
+// givenGrace returns the driver's grace period, which Slurm's KILL has cut if Slurm has ended the job.
+func (p plight) givenGrace() time.Duration {
+	if p.name == "ended-by-slurm" {
+		return 100 * time.Second
+	}
+	return 10 * time.Second
 }
 
 func (p plight) startedBy() launcher.Launcher {

@@ -24,7 +24,8 @@ type Summary struct {
 	Consequences  []record.Failure
 	LeftProcesses []string                      // processes on this node that could not be ended
 	PhaseTimeouts map[record.Phase]PhaseTimeout // phases with adjustable timeouts
-	DriverGrace   time.Duration
+	// DriverGrace is how long the driver had to save its work, of GivenGrace.
+	DriverGrace, GivenGrace time.Duration
 	// DriverEnd describes how this node's driver ended, and DriverLines are its last lines, nil if it
 	// printed nothing.
 	DriverEnd   record.ChildExit
