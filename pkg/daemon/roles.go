@@ -32,7 +32,7 @@ func (n *node) offerResources() (err error) {
 	if err != nil {
 		return health.NewFailure(health.Launch, "%s: %v; give --interface", n.nodeName(n.id.NodeIndex), err)
 	}
-	first, err := instances.FindPortBlock(n.Dir.Name(), n.id.LocalRank())
+	first, err := instances.ClaimPortBlock(n.Background, n.Dir.Name(), n.id.LocalRank())
 	if err != nil {
 		return health.NewFailure(health.Launch, "cannot find free ports on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
