@@ -48,9 +48,16 @@ type Head struct {
 	started   map[string]bool              // roles that have been started; guarded by mu
 	gateOpen  bool                         // guarded by mu
 	tolerated []toleratedExit              // guarded by mu
-	common    map[string]*roles.CommonCause
-	live      liveList      // guarded by mu
-	changed   chan struct{} // closed and replaced at each change; guarded by mu
+	failures  map[string]*roleFailures     // of each role; guarded by mu
+	live      liveList                     // guarded by mu
+	isEnding  bool                         // no role or instance is started any more; guarded by mu
+	changed   chan struct{}                // closed and replaced at each change; guarded by mu
+}
+
+// roleFailures detects that all instances of a role fail together, and has the first of these exits.
+type roleFailures struct {
+	roles.CommonCause
+	first record.Failure
 }
 
 // toleratedExit is an exit that has not ended the run.
@@ -62,7 +69,7 @@ type toleratedExit struct {
 // NewHead returns the part of the head. Nothing runs yet.
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
-		cfg: cfg, seen: make(map[signal.InstanceMark]bool), started: make(map[string]bool), common: make(map[string]*roles.CommonCause), changed: make(chan struct{}),
+		cfg: cfg, seen: make(map[signal.InstanceMark]bool), started: make(map[string]bool), failures: make(map[string]*roleFailures), changed: make(chan struct{}),
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record,
 	}
 	var members []int
@@ -73,7 +80,7 @@ func NewHead(cfg HeadConfig) *Head {
 	for i := range cfg.Plan.Roles {
 		role := &cfg.Plan.Roles[i]
 		defs = append(defs, *role.Definition)
-		h.common[role.Name] = new(roles.CommonCause)
+		h.failures[role.Name] = new(roleFailures)
 		h.started[role.Name] = len(role.After) == 0
 		for j := range role.Instances {
 			h.instances = append(h.instances, newInstanceState(role, &role.Instances[j], members))
@@ -107,7 +114,13 @@ func (h *Head) handleMark(ctx context.Context, mark signal.InstanceMark, at time
 	if mark.State == record.InstanceExited {
 		h.handleExit(ctx, mark, at)
 	} else {
-		h.update(func() { h.instances[mark.Instance].record(mark) })
+		h.update(func() {
+			state := h.instances[mark.Instance]
+			state.record(mark)
+			if down := h.count(state.role).down; down == 0 {
+				h.failures[state.role.Name].Record(state.role, down, at) // all are up again
+			}
+		})
 	}
 }
 
@@ -148,6 +161,9 @@ func (h *Head) handleExit(ctx context.Context, mark signal.InstanceMark, at time
 	var lost, restarts bool
 	h.update(func() {
 		lost, restarts = state.recordExit(mark, rec, at)
+		if lost && state.spans() {
+			rec.Message += describeUsed(state.role, &state.budget)
+		}
 		if lost && !h.lacks(state.role) || restarts {
 			h.tolerated = append(h.tolerated, toleratedExit{at, rec.Message})
 		}
@@ -179,7 +195,7 @@ func (h *Head) readExit(ctx context.Context, mark signal.InstanceMark) (*record.
 	}
 	state := h.instances[mark.Instance]
 	rec.Failure = health.NewFailure(health.ServiceDied, "%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
-	rec.NodeIndex = mark.Node
+	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
 	return rec, nil
 }
 
@@ -188,7 +204,12 @@ func (h *Head) readExit(ctx context.Context, mark signal.InstanceMark) (*record.
 func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, lost bool, at time.Time) {
 	h.mu.Lock()
 	count := h.count(role)
-	isCommon := h.common[role.Name].Record(role, count.down, at)
+	failures := h.failures[role.Name]
+	if count.down <= 1 {
+		failures.first = rec.Failure
+	}
+	isCommon := failures.Record(role, count.down, at)
+	first := failures.first
 	lacks := lost && h.lacks(role)
 	earlier := h.describeTolerated(at, rec.Message)
 	h.mu.Unlock()
@@ -198,6 +219,7 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, lost boo
 	case h.cfg.RunCtx.Err() != nil:
 		return
 	case isCommon:
+		cause = first
 		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the first: %s", all, role.Name, role.Restarts.Window, cause.Message)
 	case !lacks && lost:
 		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name, all-count.lost, all, rec.Message))
@@ -262,14 +284,16 @@ func (h *Head) restartTogether(state *instanceState, generation int) {
 	if !ctxutil.SleepContext(h.cfg.RunCtx, state.pause) {
 		return
 	}
-	mine := false
+	begins := false
 	h.update(func() {
-		// If one of its nodes was lost meanwhile, a spare starts the generation.
-		if mine = !state.isMoving && state.generation == generation; mine {
+		// A node of the instance may be lost meanwhile, and a spare may start the generation, or the run
+		// may be ending.
+		begins = state.status == statusRestarting && !state.isMoving && state.generation == generation && !h.isEnding
+		if begins {
 			state.begin(generation + 1)
 		}
 	})
-	if mine {
+	if begins {
 		h.markControl(signal.StartInstanceName(state.instance.Number, generation+1))
 	}
 }
@@ -305,7 +329,7 @@ func (h *Head) count(role *roles.RolePlan) (c roleCount) {
 			c.done++
 		case state.status == statusLost:
 			c.lost++
-		case state.generation > 0 || state.status == statusRestarting:
+		case state.status == statusRestarting || state.status == statusStarting && state.generation > 0:
 			c.down++
 		}
 	}
@@ -373,6 +397,7 @@ const endSlack = 10 * time.Second
 // it was started after. Each level has the longest grace period of its roles. It gives up when ctx
 // ends.
 func (h *Head) StopInOrder(ctx context.Context) {
+	h.update(func() { h.isEnding = true })
 	for i, level := range h.endLevels {
 		var grace time.Duration
 		for _, name := range level {

@@ -58,19 +58,15 @@ func (s *instanceState) begin(generation int) {
 }
 
 // record records a mark, unless it is of an earlier generation. The mark of a later one shows that
-// the node has started it.
+// the node has started it, or never will.
 func (s *instanceState) record(mark signal.InstanceMark) {
-	if mark.Generation > s.generation {
-		s.begin(mark.Generation)
-	}
-	if mark.Generation < s.generation || s.status == statusLost {
-		return
-	}
-	if hasEndedIn(s.parts[mark.Node]) {
+	s.beginLater(mark)
+	if mark.Generation != s.generation || hasEndedIn(s.parts[mark.Node]) {
 		return // a listing has the marks of a generation in any order
 	}
 	s.parts[mark.Node] = mark.State
 	switch {
+	case s.status == statusLost:
 	case s.allIn(record.InstanceDone):
 		s.status = statusDone
 	case s.allIn(record.InstanceReady, record.InstanceDone):
@@ -79,6 +75,15 @@ func (s *instanceState) record(mark signal.InstanceMark) {
 		s.status = statusStopped
 	case mark.State == record.InstanceUnready:
 		s.status = statusUnready
+	}
+}
+
+// beginLater begins the generation of a mark if it is a later one that the node has started by
+// itself. Those of an instance that spans several nodes begin when the head starts them, and a lost
+// instance has no later ones.
+func (s *instanceState) beginLater(mark signal.InstanceMark) {
+	if mark.Generation > s.generation && !s.spans() && s.status != statusLost {
+		s.begin(mark.Generation)
 	}
 }
 
@@ -130,6 +135,8 @@ func (s *instanceState) mayRun() bool {
 		return false
 	case statusLost:
 		return !s.isGone(s.generation)
+	case statusRestarting: // the head starts no instance at the end, but a node may
+		return !s.spans() || !s.isGone(s.generation)
 	}
 	return true
 }
@@ -137,10 +144,8 @@ func (s *instanceState) mayRun() bool {
 // recordExit records an exit on a node, and reports whether the instance is lost by it or starts
 // again. It is neither if the instance is starting again or lost already.
 func (s *instanceState) recordExit(mark signal.InstanceMark, rec *record.InstanceExit, at time.Time) (lost, restarts bool) {
-	if mark.Generation > s.generation {
-		s.begin(mark.Generation)
-	}
-	if mark.Generation < s.generation {
+	s.beginLater(mark)
+	if mark.Generation != s.generation {
 		return false, false
 	}
 	s.parts[mark.Node] = record.InstanceExited

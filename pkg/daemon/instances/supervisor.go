@@ -69,31 +69,44 @@ func (s *supervisor) run(ctx context.Context) {
 		s.awaitStopOrder(stop)
 		cancel()
 	})
-	if !s.awaitStart() {
-		return
-	}
+	isNext := s.awaitStart()
 	first := s.plans.generations[s.instance.Number]
-	if first > 0 && s.spans && !s.awaitNextGeneration(first-1) {
-		return
+	if first > 0 && s.spans {
+		isNext = isNext && s.awaitNextGeneration(first-1)
 	}
 	for generation := first; ; generation++ {
+		if !isNext || s.cfg.RunCtx.Err() != nil || s.stop.Err() != nil {
+			s.endUnstarted(generation)
+			return
+		}
 		if generation > first {
 			s.refreshPlan()
 		}
-		if s.cfg.RunCtx.Err() != nil || s.stop.Err() != nil {
-			return
-		}
 		end := s.runGeneration(generation)
-		goesOn := false
+		mayGoOn := end.byHead
 		if end.stopped {
 			s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
-			goesOn = end.byHead && s.awaitNextGeneration(generation)
 		} else {
-			goesOn = s.handleExit(generation, end)
+			mayGoOn = s.handleExit(generation, end)
 		}
-		if !goesOn {
+		if !mayGoOn {
 			return
 		}
+		if s.spans {
+			isNext = s.awaitNextGeneration(generation)
+		}
+	}
+}
+
+// endUnstarted ends the instance instead of starting a generation, after the order to stop. At an
+// orderly end the head does not wait for that generation then. If it is the head that starts it, it
+// only waits if it has.
+func (s *supervisor) endUnstarted(generation int) {
+	<-s.stop.Done()
+	isExpected := !s.spans || generation == 0 ||
+		s.cfg.ControlWatch.LastListing().HasName(signal.StartInstanceName(s.instance.Number, generation))
+	if isExpected && s.stopAll.Err() == nil {
+		s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
 	}
 }
 
@@ -113,11 +126,8 @@ func (s *supervisor) awaitStart() bool {
 	if len(s.role.After) == 0 {
 		return true
 	}
-	ctx, cancel := context.WithCancel(s.stop)
-	defer cancel()
-	defer context.AfterFunc(s.cfg.RunCtx, cancel)()
 	name := signal.StartName(s.role.Name)
-	return s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) })
+	return s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(name) })
 }
 
 // generationEnd describes the end of a generation on this node, after all of its processes have been
@@ -129,28 +139,40 @@ type generationEnd struct {
 	failure *health.Failure // nil if all processes have ended with 0
 }
 
-// handleExit publishes the end of a generation, and waits for the next one. It reports whether there
-// is one.
+// handleExit publishes the end of a generation, and waits for the back-off. It reports whether there
+// may be another generation: of an instance that spans several nodes, the head decides that.
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 	end.WasReady = s.wasReady
 	action, pause := s.role.Decide(end.Exit, &s.budget, time.Now())
 	if action == roles.ActionDone {
 		s.mark(s.instance.Number, generation, record.InstanceDone, 0)
-		return false
+		return s.spans // all start again if a process on another node fails
 	}
 	if s.spans {
-		action = roles.ActionLose // the head decides
+		action = roles.ActionLose // unless the head decides otherwise
 	}
 	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: action == roles.ActionRestart, Pause: pause}
-	if used := s.budget.Used(); action == roles.ActionLose && used > 0 {
-		rec.Message += fmt.Sprintf("; it had been started again %d times within %s", used, s.role.Restarts.Window)
+	if action == roles.ActionLose && !s.spans {
+		rec.Message += describeUsed(s.role, &s.budget)
 	}
 	s.publishExit(generation, rec)
 	if action != roles.ActionRestart {
-		return s.spans && s.awaitNextGeneration(generation)
+		return s.spans
 	}
 	s.cfg.Log.Debug(fmt.Sprintf("%s; starting it again", end.failure.Message), zap.Duration("pause", pause))
-	return ctxutil.SleepContext(s.stop, pause)
+	if seen := end.failure.SeenAt; !seen.IsZero() {
+		pause -= time.Since(seen) // the time in which the exit was explained is part of the back-off
+	}
+	ctxutil.SleepContext(s.stop, pause)
+	return true
+}
+
+// describeUsed describes the restarts that a lost instance has used up.
+func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
+	if budget.Used() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; it had been started again %d times within %s", budget.Used(), role.Restarts.Window)
 }
 
 // publishExit publishes the exit of a generation. A restart does not wait for that.
@@ -167,7 +189,7 @@ func (s *supervisor) publishExit(generation int, rec *record.InstanceExit) {
 }
 
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans
-// several nodes. It reports whether it does.
+// several nodes, or the instance must stop. It reports whether it does start.
 func (s *supervisor) awaitNextGeneration(generation int) bool {
 	start := signal.StartInstanceName(s.instance.Number, generation+1)
 	return s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(start) })
@@ -193,7 +215,9 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 		s.mark(s.instance.Number, generation, record.InstanceReady, 0)
 		running.watch(halt, s, generation)
 	}
-	stopped := running.failure == nil && !running.allSucceeded() && halt.Err() != nil
+	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
+	// told to stop may have ended with 0 already.
+	stopped := running.failure == nil && (!s.mayEnd() || !running.allSucceeded())
 	running.stopRemaining(s)
 	byHead := errors.Is(context.Cause(halt), errInstanceStopped)
 	return generationEnd{stopped: stopped, byHead: byHead, Exit: running.exit, failure: running.failure}
@@ -328,7 +352,8 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			if f != nil && g.failure == nil {
-				g.failure, g.exit = f, roles.Exit{Code: one.child.Exit().ShellStatus()}
+				// A process that hangs may end with 0 when it is told to stop.
+				g.failure, g.exit = f, roles.Exit{Code: max(1, one.child.Exit().ShellStatus())}
 				cancel()
 			}
 		})
@@ -361,8 +386,7 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	case <-child.Ended():
 	}
 	seen, exit := time.Now(), child.Exit()
-	mayEnd := s.role.Oneshot || s.role.Primary
-	if exit.ShellStatus() == 0 && mayEnd {
+	if exit.ShellStatus() == 0 && s.mayEnd() {
 		return nil
 	}
 	// A signal to the whole step reaches this daemon, too, and is the cause then.
@@ -373,13 +397,16 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	switch {
 	case exit.ShellStatus() == 0:
 		reason = "ended with 0, but it must run as long as the job"
-	case mayEnd:
+	case s.mayEnd():
 		reason = "failed: " + exit.String()
 	}
 	f := s.cfg.Children.AddChildInfo(health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, reason), child)
 	f.SeenAt = seen
 	return f
 }
+
+// mayEnd reports whether the processes of the instance may end with 0.
+func (s *supervisor) mayEnd() bool { return s.role.Oneshot || s.role.Primary }
 
 // allSucceeded reports whether all processes have ended with 0.
 func (g *generation) allSucceeded() bool {

@@ -1,0 +1,265 @@
+package instances
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/fakechild"
+	"github.com/bringupd/bringupd/test/memory"
+)
+
+// mountPoint is where the nodes see the share.
+const mountPoint = "/share"
+
+// run is a run of roles on nodes in a bubble of testing/synctest: the share is in memory, and the
+// processes are goroutines. The head is on node 0.
+type run struct {
+	t      *testing.T
+	share  *memory.Share
+	dir    *signal.Dir // of the head
+	plan   *roles.Plan
+	head   *Head
+	nodes  []*testNode
+	logged *observer.ObservedLogs // of the head
+
+	mu       sync.Mutex
+	failures []record.Failure // that have ended the run
+	tasks    []*startedChild  // in the order of their starts; guarded by mu
+}
+
+// startedChild is a process that a node has started.
+type startedChild struct {
+	name string // role.index.rank.gN
+	node string
+	at   time.Time
+	exit chan int // its code, when the test says so
+}
+
+// testNode is a node of a run.
+type testNode struct {
+	*lifecycle.Publisher
+	*Node
+	children *service.Children
+	starter  *fakechild.Supervisor
+	out      bytes.Buffer
+	freeze   context.CancelFunc // makes it see no more orders of the head
+}
+
+// inBubble runs a test with a run of the roles of a file, which ends at the end of the test.
+func inBubble(t *testing.T, nodes int, file string, test func(r *run)) {
+	t.Helper()
+	parsed, err := rolefile.ParseFile("job.yaml", []byte("roles:\n"+file), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{t: t, share: memory.NewShare(mountPoint)}
+		r.begin(nodes, parsed.Roles)
+		defer r.end()
+		r.later()
+		test(r)
+	})
+}
+
+// begin makes the run directory, and starts the head and all nodes.
+func (r *run) begin(size int, defs []roles.Definition) {
+	r.t.Helper()
+	place := signal.Location{LogDir: mountPoint + "/logs", Run: "j", Key: "k", Size: size, Host: "n0"}
+	place.Access = r.access()
+	dir, err := signal.CreateRun(r.t.Context(), place, record.Job{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.dir = dir
+	rec := new(record.RolePlan)
+	for node := range size {
+		rec.Offers = append(rec.Offers, record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: "10.0.0." + string(rune('1'+node)), FirstPort: 20000})
+	}
+	if r.plan, err = MakePlan(defs, rec); err != nil {
+		r.t.Fatal(err)
+	}
+	for node := range size {
+		r.nodes = append(r.nodes, r.newNode(node, size, defs, rec))
+	}
+	var core zapcore.Core
+	core, r.logged = observer.New(zap.InfoLevel)
+	publisher := r.nodes[0].Publisher
+	publisher.Log = zap.New(core)
+	watch := r.dir.NewWatch(signal.NodesDir, signal.HeadPace)
+	publisher.Background(watch.Run)
+	r.head = NewHead(HeadConfig{
+		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, NodeWatch: watch,
+		Failed: func(cause record.Failure, _ time.Time) {
+			r.mu.Lock()
+			r.failures = append(r.failures, cause)
+			r.mu.Unlock()
+			publisher.CancelRun(&lifecycle.Outcome{Code: 77})
+		},
+	})
+	publisher.Background(r.head.Follow)
+	for _, n := range r.nodes {
+		n.Start()
+	}
+}
+
+// access returns an access to the share.
+func (r *run) access() signal.Access {
+	meter := new(signal.CallMeter)
+	return signal.Access{FS: r.share.Access(meter), Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+}
+
+// newNode returns a node. Nothing runs yet.
+func (r *run) newNode(node, size int, defs []roles.Definition, rec *record.RolePlan) *testNode {
+	r.t.Helper()
+	n := &testNode{}
+	life := lifecycle.NewLifetime(r.t.Context())
+	n.Publisher = &lifecycle.Publisher{Lifetime: life, Events: eventlog.New(), Log: zap.NewNop(), Meter: new(signal.CallMeter), PeerTimeout: 10 * time.Second, Dir: r.dir.ForNode(node)}
+	n.NodeIndex.Store(int64(node))
+	n.ControlWatch = n.Dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
+	life.Background(func(ctx context.Context) {
+		ctx, n.freeze = context.WithCancel(ctx)
+		n.ControlWatch.Run(ctx)
+	})
+	n.starter = fakechild.New(map[string]fakechild.Program{"sh": r.runProcess})
+	n.children = service.NewChildren(
+		service.Config{Starter: n.starter, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
+		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
+	host := "n" + string(rune('0'+node))
+	n.children.OpenLogs(n.Dir, node, size, host)
+	var err error
+	n.Node, err = NewNode(NodeConfig{
+		Publisher: n.Publisher, Children: n.children, Defs: defs, Record: rec, Size: size, Name: host,
+		Host: testHost{private: r.t.TempDir(), node: host}, Out: &n.out, Err: &n.out,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// testHost implements Host, for processes without a framework.
+type testHost struct {
+	Host
+	private, node string
+}
+
+func (h testHost) Environ(more map[string]string) []string {
+	return process.WithEnv([]string{"NODE=" + h.node}, more)
+}
+
+func (testHost) Binding([]int) (func() (func(), error), map[string]string) { return nil, nil }
+
+func (testHost) RoleKey(role string) string { return "key of " + role }
+
+func (h testHost) PrivateDir() (string, error) { return h.private, nil }
+
+// runProcess is the program of all processes: it ends with 0 at a stop signal, or as the test says.
+func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
+	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
+	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1)}
+	r.mu.Lock()
+	r.tasks = append(r.tasks, own)
+	r.mu.Unlock()
+	select {
+	case code := <-own.exit:
+		return code
+	case <-ctx.Done():
+		return 0
+	}
+}
+
+// end ends the run and all of its processes.
+func (r *run) end() {
+	r.t.Helper()
+	for _, n := range r.nodes {
+		n.CancelRun(&lifecycle.Outcome{Orderly: true})
+		n.StopAll(r.t.Context())
+		synctest.Wait()
+		if left := n.starter.Left(); len(left) > 0 {
+			r.t.Errorf("still running: %v", left)
+		}
+		_ = n.children.Close(r.t.Context())
+		n.Close()
+	}
+}
+
+// starts returns the names of all processes that have been started, sorted.
+func (r *run) starts() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.tasks {
+		names = append(names, one.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// find returns a process that has been started, or fails the test.
+func (r *run) find(name string) *startedChild {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.tasks {
+		if one.name == name {
+			return one
+		}
+	}
+	r.t.Fatalf("%s has not been started", name)
+	return nil
+}
+
+// exit ends a process with a code.
+func (r *run) exit(name string, code int) {
+	r.t.Helper()
+	r.find(name).exit <- code
+}
+
+// names returns the names in a directory of the run directory that contain a text.
+func (r *run) names(dir, part string) (names []string) {
+	r.t.Helper()
+	all, err := r.access().FS.ListDir(r.dir.Path()+"/"+dir, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range all {
+		if strings.Contains(name, part) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// cause returns the cause of the end of the run, or nil.
+func (r *run) cause() *record.Failure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failures) == 0 {
+		return nil
+	}
+	return &r.failures[0]
+}
+
+// later waits for a time in which everything that follows from an event has happened.
+func (r *run) later() {
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+}

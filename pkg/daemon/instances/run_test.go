@@ -1,0 +1,352 @@
+package instances
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// want compares lists of names.
+func (r *run) want(what string, got []string, want ...string) {
+	r.t.Helper()
+	if !slices.Equal(got, want) {
+		r.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestRestartTogether checks the generations of an instance that spans two nodes: the head stops
+// the other node's processes, waits until none is left, and starts all of them again.
+func TestRestartTogether(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: engine, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 2s..4s}}
+`, func(r *run) {
+		r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.1.g0")
+		began := time.Now()
+		r.exit("engine.0.1.g0", 3)
+		r.later()
+		r.later()
+		r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.0.g1", "engine.0.1.g0", "engine.0.1.g1")
+		if took := r.find("engine.0.0.g1").at.Sub(began); took < 2*time.Second {
+			t.Errorf("the other node started it after %s, before its back-off", took)
+		}
+		r.want("orders", r.names(signal.ControlDir, "inst"), "inst.0000.g1.start", "inst.0000.g1.stop")
+		r.want("records", r.names(signal.NodesDir, ".g0."), "0000.i0000.g0.ready", "0000.i0000.g0.stopped", "0001.i0000.g0.exited", "0001.i0000.g0.ready")
+		// The budget is used up.
+		r.exit("engine.0.0.g1", 4)
+		r.later()
+		cause := r.cause()
+		if cause == nil || cause.Child != "engine.0.0" || !strings.Contains(cause.Message, "it had been started again 1 times") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestRestartAfterPartialEnd checks that all processes of an instance start again, also those that
+// have ended with 0 on another node.
+func TestRestartAfterPartialEnd(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: trainer, nodes: 2, ranks-per-node: 1, primary: true, command: train, restarts: 1}
+`, func(r *run) {
+		r.exit("trainer.0.0.g0", 0)
+		r.later()
+		r.exit("trainer.0.1.g0", 1)
+		r.later()
+		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
+		r.exit("trainer.0.0.g1", 0)
+		r.exit("trainer.0.1.g1", 0)
+		ended := make(chan error, 1)
+		r.nodes[0].Background(func(ctx context.Context) {
+			_, err := r.head.AwaitPrimaries(ctx)
+			ended <- err
+		})
+		r.later()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the primary role has not ended")
+		}
+	})
+}
+
+// TestStopInOrder checks the order of an orderly end, and that nothing is awaited that does not run:
+// an instance in its back-off, one that waits for another role, and one that is lost.
+func TestStopInOrder(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: store, nodes: head, command: serve}
+  - {name: cache, nodes: head, after: [store], command: serve, restarts: {max: 3, backoff: 1h..1h, window: 10h}}
+  - {name: engine, nodes: 2, nodes-per-instance: 2, after: [cache], command: serve, require: {start: all, run: 0}}
+  - {name: pair, nodes: all, nodes-per-instance: 2, after: [cache], command: serve, restarts: {max: 3, backoff: 1h..1h, window: 10h}}
+  - {name: setup, nodes: head, command: prepare, oneshot: true}
+  - {name: late, nodes: head, after: [setup], command: serve}
+`, func(r *run) {
+		r.head.update(func() { r.head.gateOpen = true })
+		r.exit("cache.0.0.g0", 3)  // it is in its back-off
+		r.exit("engine.0.1.g0", 3) // it is lost
+		r.exit("pair.0.1.g0", 3)   // it is in the head's back-off
+		r.later()
+		if cause := r.cause(); cause != nil {
+			t.Fatal(cause.Message)
+		}
+		began := time.Now()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.head.StopInOrder(r.t.Context())
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the end took %s: %v", took, r.logged.All())
+		}
+		// The engine and the pair are gone, and cache and late are told that they never start.
+		r.want("orders", r.names(signal.ControlDir, "end."), "end.1", "end.2", "end.3")
+		r.want("stopped", r.names(signal.NodesDir, "stopped"),
+			"0000.i0000.g0.stopped", "0000.i0001.g1.stopped", "0000.i0002.g0.stopped", "0000.i0003.g0.stopped", "0000.i0004.g0.stopped", "0000.i0005.g0.stopped")
+	})
+}
+
+// TestStopInOrderGivesUp checks that the end goes on when a level does not stop.
+func TestStopInOrderGivesUp(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: server, nodes: 1, after: [store], command: serve, grace: 3s}
+`, func(r *run) {
+		r.nodes[1].freeze()
+		began := time.Now()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.head.StopInOrder(r.t.Context())
+		if took := time.Since(began); took < 3*time.Second || took > 3*time.Second+endSlack+time.Second {
+			t.Errorf("the end took %s", took)
+		}
+		r.want("stopped", r.names(signal.NodesDir, "stopped"), "0000.i0000.g0.stopped")
+		if entries := r.logged.FilterMessage("not all instances have stopped in time").All(); len(entries) != 1 {
+			t.Errorf("logged: %v", r.logged.All())
+		}
+	})
+}
+
+// TestStopOfServiceThatHasEnded checks that a service that has ended with 0 at the moment of the
+// order to stop is no failure: a signal to the whole step may have ended it.
+func TestStopOfServiceThatHasEnded(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, command: serve, restarts: 3}
+`, func(r *run) {
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.exit("server.0.0.g0", 0)
+		r.head.StopInOrder(r.t.Context())
+		r.later()
+		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.stopped")
+	})
+}
+
+// TestCommonCause checks that the run ends when all instances of a role fail together twice, and
+// that the first of these exits is the cause.
+func TestCommonCause(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: all, per-node: 2, command: serve, restarts: {max: 100, backoff: 2s..2s}}
+`, func(r *run) {
+		fail := func(generation string) {
+			for i, name := range []string{"server.2.0", "server.0.0", "server.1.0", "server.3.0"} {
+				r.exit(name+generation, 10+i)
+				time.Sleep(100 * time.Millisecond)
+			}
+			r.later()
+		}
+		fail(".g0")
+		if cause := r.cause(); cause != nil {
+			t.Fatalf("the run has ended after one failure: %s", cause.Message)
+		}
+		fail(".g1")
+		cause := r.cause()
+		if cause == nil || !strings.Contains(cause.Message, "all 4 instances of role server have exited again") || cause.Child != "server.2" || cause.Code != 10 {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestBudget checks the restarts of an instance on one node, and its back-offs.
+func TestBudget(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, command: serve, restarts: {max: 2, backoff: 1s..30s, window: 10m}}
+`, func(r *run) {
+		r.exit("server.0.0.g0", 3)
+		r.later()
+		first := time.Now()
+		r.exit("server.0.0.g1", 4)
+		r.later()
+		if took := r.find("server.0.0.g2").at.Sub(first); took != 2*time.Second {
+			t.Errorf("the second back-off took %s", took)
+		}
+		// The first restarts are forgotten after the window.
+		time.Sleep(11 * time.Minute)
+		third := time.Now()
+		r.exit("server.0.0.g2", 5)
+		r.later()
+		if took := r.find("server.0.0.g3").at.Sub(third); took != time.Second {
+			t.Errorf("the back-off after the window took %s", took)
+		}
+		r.exit("server.0.0.g3", 6)
+		r.later()
+		r.exit("server.0.0.g4", 7)
+		r.later()
+		r.want("starts", r.starts(), "server.0.0.g0", "server.0.0.g1", "server.0.0.g2", "server.0.0.g3", "server.0.0.g4")
+		cause := r.cause()
+		if cause == nil || cause.Code != 7 || !strings.Contains(cause.Message, "it had been started again 2 times within 10m0s") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestOneshot checks that the roles after a oneshot role start when it is done, and that a failure of
+// it is repeated although it was never ready.
+func TestOneshot(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: setup, nodes: all, oneshot: true, command: prepare, restarts: {max: 1, backoff: 1s..1s}}
+  - {name: server, nodes: head, after: [setup], command: serve}
+`, func(r *run) {
+		r.exit("setup.0.0.g0", 0)
+		r.exit("setup.1.0.g0", 9)
+		r.later()
+		r.want("starts", r.starts(), "setup.0.0.g0", "setup.1.0.g0", "setup.1.0.g1")
+		r.exit("setup.1.0.g1", 0)
+		r.later()
+		r.want("starts", r.starts(), "server.0.0.g0", "setup.0.0.g0", "setup.1.0.g0", "setup.1.0.g1")
+		r.want("starts of roles", r.names(signal.ControlDir, "start."), "start.server")
+	})
+}
+
+// TestAlive checks that an instance whose alive probe fails for too long is stopped and started
+// again, although it then ends with 0, and that an endpoint is withdrawn while its probe fails.
+func TestAlive(t *testing.T) {
+	dir := t.TempDir()
+	touch := func(name string, there bool) {
+		path := filepath.Join(dir, name)
+		_ = os.Remove(path)
+		if there {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	touch("alive", true)
+	touch("ready", true)
+	inBubble(t, 1, `
+  - name: server
+    nodes: 1
+    command: serve
+    restarts: 1
+    ready: file:`+dir+`/ready
+    alive: {probe: "file:`+dir+`/alive", after: 20s}
+`, func(r *run) {
+		r.head.update(func() { r.head.gateOpen = true })
+		r.later()
+		file := filepath.Join(r.nodes[0].environment.endpointsDir, "server")
+		if got := r.read(file); got != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q", got)
+		}
+		// Not ready for a while.
+		touch("ready", false)
+		time.Sleep(12 * time.Second)
+		if got := r.read(file); got != "" {
+			t.Errorf("the endpoints are %q although the probe fails", got)
+		}
+		touch("ready", true)
+		time.Sleep(12 * time.Second)
+		if got := r.read(file); got != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q although the probe succeeds again", got)
+		}
+		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.ready.000002", "0000.i0000.g0.unready.000001")
+		// It fails for less than its limit, and then for longer.
+		touch("alive", false)
+		time.Sleep(15 * time.Second)
+		touch("alive", true)
+		time.Sleep(15 * time.Second)
+		r.want("starts", r.starts(), "server.0.0.g0")
+		touch("alive", false)
+		time.Sleep(27 * time.Second)
+		touch("alive", true)
+		r.later()
+		r.want("starts", r.starts(), "server.0.0.g0", "server.0.0.g1")
+	})
+}
+
+// TestHangOfPrimary checks that a primary process that hangs has failed, although it ends with 0 when
+// it is told to stop.
+func TestHangOfPrimary(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: driver, nodes: 1, primary: true, command: drive, alive: {probe: "file:/nothing/there", after: 5s}}
+`, func(r *run) {
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		cause := r.cause()
+		if cause == nil || !strings.Contains(cause.Message, "hangs") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestLiveLists checks that the head publishes lists of ready instances at most once a second after
+// the gate, and that the last one is right.
+func TestLiveLists(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: all, per-node: 8, command: serve, restarts: {max: 100, backoff: 300ms..300ms}}
+`, func(r *run) {
+		before := len(r.names(signal.ControlDir, "live."))
+		r.head.update(func() { r.head.gateOpen = true })
+		r.later()
+		began := time.Now()
+		for generation := range 20 {
+			r.exit("server."+string(rune('0'+generation%3))+".0.g"+[]string{"0", "1", "2", "3", "4", "5", "6"}[generation/3], 1)
+			time.Sleep(400 * time.Millisecond)
+		}
+		most := int(time.Since(began)/time.Second) + 2
+		lists := len(r.names(signal.ControlDir, "live.")) - before
+		if lists > most || lists < 2 {
+			t.Errorf("%d lists in %s, want at most %d", lists, time.Since(began), most)
+		}
+		r.later()
+		if got := strings.Count(r.read(filepath.Join(r.nodes[1].environment.endpointsDir, "server")), "\n"); got != 16 {
+			t.Errorf("%d endpoints are ready", got)
+		}
+	})
+}
+
+// TestLostNodeDuringRestart checks that an instance whose node is lost while it is restarted does not
+// start on its other nodes.
+func TestLostNodeDuringRestart(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: engine, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 3, backoff: 10s..10s}, require: {start: all, run: 0}}
+`, func(r *run) {
+		r.head.update(func() { r.head.gateOpen = true })
+		r.exit("engine.0.0.g0", 3)
+		r.later()
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		time.Sleep(time.Minute)
+		r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.1.g0")
+		r.head.mu.Lock()
+		ready := r.head.currentLive().ready
+		r.head.mu.Unlock()
+		if len(ready) > 0 {
+			t.Errorf("%v are ready", ready)
+		}
+	})
+}
+
+// read returns the content of a file of a node.
+func (r *run) read(path string) string {
+	r.t.Helper()
+	synctest.Wait()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
