@@ -147,7 +147,7 @@ func (l *localCmd) resolveForAllNodes() (driver []string, err error) {
 	}
 	role.OfferValues(setting.SourceCommand, "", "auto")
 	l.allSettings.FindSetting("rank").OfferValues(setting.SourceCommand, "", "0")
-	return l.allSettings.ResolveAll(os.LookupEnv, l.readUserFile, l.opts.fileBlocks()...)
+	return l.allSettings.ResolveAll(os.LookupEnv, l.readUserFile, l.opts.cfg.Roles.Blocks()...)
 }
 
 // ensureRunName gives the run a unique name, unless the user has given one.

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/recovery"
@@ -24,7 +22,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
@@ -120,31 +117,6 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 
 // localTempDir returns the local directory for temporary files.
 func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
-
-// fileBlocks returns the keys of the configuration file that define the roles.
-func (o *options) fileBlocks() []setting.Block {
-	block := func(key string, parse func(value *yaml.Node) error) setting.Block {
-		return setting.Block{Key: key, Read: func(path string, value *yaml.Node) error {
-			err := parse(value)
-			if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
-				return usageErrorf("%s", wrong.InFile(path))
-			}
-			text, failed := yaml.Marshal(value)
-			o.cfg.Roles.AddText(text)
-			return cmp.Or(err, failed)
-		}}
-	}
-	return []setting.Block{
-		block(rolefile.RolesKey, func(value *yaml.Node) (err error) {
-			o.cfg.Roles.Definitions, err = rolefile.Parse(value)
-			return err
-		}),
-		block(rolefile.SparesKey, func(value *yaml.Node) (err error) {
-			o.cfg.Roles.Spares, err = rolefile.ParseSpares(value)
-			return err
-		}),
-	}
-}
 
 // validateSettings returns an error for settings that contradict each other.
 func (o *options) validateSettings(all setting.List) error {

@@ -29,7 +29,7 @@ func (inv *invocation) runCommand() *cli.Command {
 			if err := rejectPositional(c); err != nil {
 				return err
 			}
-			driver, err := all.ResolveAll(os.LookupEnv, inv.readUserFile, opts.fileBlocks()...)
+			driver, err := all.ResolveAll(os.LookupEnv, inv.readUserFile, opts.cfg.Roles.Blocks()...)
 			if err != nil {
 				return err
 			}

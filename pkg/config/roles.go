@@ -1,37 +1,64 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // RoleSet has the roles of a job.
 type RoleSet struct {
 	Definitions []roles.Definition `digest:"-"`
 	Spares      roles.Spares       `digest:"-"`
-	Digest      string             // of the text that defines them and the spares; empty if there are none
+	Digest      string             // of the text that defines them; empty if there are none
 	// Frameworks are those of which roles are clusters, by name.
 	Frameworks map[string]framework.Framework `digest:"-"`
 }
 
-// AddText adds a text of the configuration file, which defines roles or spares, to the digest.
-func (s *RoleSet) AddText(text []byte) {
-	sum := sha256.Sum256(append([]byte(s.Digest), text...))
-	s.Digest = hex.EncodeToString(sum[:])
+// Blocks returns the keys of the configuration file that define roles and spares. Reading the file
+// fills the set.
+func (s *RoleSet) Blocks() []setting.Block {
+	block := func(key string, parse func(value *yaml.Node) error) setting.Block {
+		return setting.Block{Key: key, Read: func(path string, value *yaml.Node) error {
+			err := parse(value)
+			if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
+				return setting.UsageErrorf("%s", wrong.InFile(path))
+			}
+			text, failed := yaml.Marshal(value)
+			sum := sha256.Sum256(append([]byte(s.Digest), text...))
+			s.Digest = hex.EncodeToString(sum[:])
+			return cmp.Or(err, failed)
+		}}
+	}
+	return []setting.Block{
+		block(rolefile.RolesKey, func(value *yaml.Node) (err error) {
+			s.Definitions, err = rolefile.Parse(value)
+			return err
+		}),
+		block(rolefile.SparesKey, func(value *yaml.Node) (err error) {
+			s.Spares, err = rolefile.ParseSpares(value)
+			return err
+		}),
+	}
 }
+
+// AreGiven reports whether the job has roles.
+func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
 
 // NeedsFramework reports whether a role is a cluster of the framework with this name.
 func (s RoleSet) NeedsFramework(name string) bool {
 	return slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool { return d.Program.Framework == name })
 }
-
-// AreGiven reports whether the job has roles.
-func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
 
 // validateRoles returns an error for a setting that contradicts the roles, and for a key of a role
 // that this version does not support.
