@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -75,14 +76,11 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	if cfg.Network == nil {
 		cfg.Network = peerlink.TCP{}
 	}
-	// The identity and the heartbeat timing: the head has its own.
+	// The identity and the lifetime.
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
-	n.timing = health.WorkerHeartbeatTiming(cfg.Times.Peer, n.id.Size)
-	if n.id.NodeIndex == 0 {
-		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
-	}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle(), LauncherSignals: cfg.LauncherSignals()}
+	n.Monitor = n.newMonitor()
 	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
@@ -110,6 +108,18 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	}
 	n.placement.Slot.Store(n.launchPlace())
 	return n, nil
+}
+
+// newMonitor returns the monitor of this node's liveness. The head has its own heartbeat timing.
+func (n *node) newMonitor() liveness.Monitor {
+	m := liveness.Monitor{
+		Publisher: n.Publisher, Times: n.cfg.Times, Timing: health.WorkerHeartbeatTiming(n.cfg.Times.Peer, n.id.Size),
+		Name: func() string { return n.nodeName(n.id.NodeIndex) }, Address: n.cfg.Address, IsStandby: n.placement.IsStandby,
+	}
+	if n.id.NodeIndex == 0 {
+		m.Timing = health.HeadHeartbeatTiming(n.cfg.Times.Peer, n.id.Size)
+	}
+	return m
 }
 
 // closeAll ends all remaining tasks and children and waits for them, each for at most a second.

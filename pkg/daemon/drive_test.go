@@ -70,11 +70,11 @@ func TestLagging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := bare(t, deps.Config{}, nil)
 		ctx, cancel := context.WithCancelCause(n.WorkCtx)
-		late, done := n.extendForStart(ctx)
-		short, over := n.extendForStart(ctx)
+		late, done := n.ExtendForStart(ctx)
+		short, over := n.ExtendForStart(ctx)
 		over()
 		cancel(end)
-		time.Sleep(startExtension - 1)
+		time.Sleep(lifecycle.StartExtension - 1)
 		synctest.Wait()
 		if late.Err() != nil || short.Err() == nil {
 			t.Errorf("just before the lag is over: %v and, for who has started, %v", context.Cause(late), context.Cause(short))
@@ -85,7 +85,7 @@ func TestLagging(t *testing.T) {
 			t.Errorf("after the lag it has ended by %v, want %v", context.Cause(late), end)
 		}
 		done()
-		if never, _ := n.extendForStart(ctx); never.Err() == nil {
+		if never, _ := n.ExtendForStart(ctx); never.Err() == nil {
 			t.Error("what begins after the end has come goes on")
 		}
 		n.Close()

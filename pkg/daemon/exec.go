@@ -40,7 +40,7 @@ func (n *node) commandStarter(start func(context.Context, process.Spec) (process
 			return nil, nil, errors.New("the run is ending")
 		}
 		spec.Env = append(requestEnv(n), spec.Env...)
-		starting, started := n.extendForStart(ctx)
+		starting, started := n.ExtendForStart(ctx)
 		defer started()
 		child, err := start(starting, spec)
 		if err != nil {

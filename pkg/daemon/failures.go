@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -44,8 +45,8 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				d.links.RecordTick(now)
-				d.checkNetworkLink(now)
+				d.Links.RecordTick(now)
+				d.CheckNetworkLink(now)
 				d.checkLinkLiveness(now)
 				told.logChanges(d, now)
 			}
@@ -65,16 +66,16 @@ type workerLinkHandler struct{ *failureTracker }
 // WorkerConnected records that a worker is connected. If it was connected before, it also polls
 // Nodes for the records that the worker has published while the head could not be notified.
 func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
-	if p.links.Peer(nodeIndex, time.Now()).Known {
+	if p.Links.Peer(nodeIndex, time.Now()).Known {
 		p.nodeWatch.NotifyChange()
 	}
-	p.links.SetConnected(nodeIndex, time.Now())
+	p.Links.SetConnected(nodeIndex, time.Now())
 }
 
 // WorkerHeartbeat records a heartbeat of a worker, and whether the worker's file system is
 // unresponsive.
 func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareSick bool) {
-	p.links.RecordHeartbeat(nodeIndex, shareSick, time.Now())
+	p.Links.RecordHeartbeat(nodeIndex, shareSick, time.Now())
 }
 
 // WorkerNotified handles a worker's notification of a new record: the head polls Nodes.
@@ -84,8 +85,8 @@ func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 // there was no goodbye message, the worker's daemon has died. If the connection broke, the
 // heartbeat files decide whether the worker is alive.
 func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) {
-	known := p.links.Peer(nodeIndex, time.Now())
-	p.links.SetDisconnected(nodeIndex, how)
+	known := p.Links.Peer(nodeIndex, time.Now())
+	p.Links.SetDisconnected(nodeIndex, how)
 	p.nodeWatch.NotifyChange()
 	switch how {
 	case peerlink.Closed:
@@ -119,14 +120,14 @@ func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick b
 // does not publish in time that it is done or has failed. Either the worker cannot write to the run
 // directory, or the head cannot read it while the job runs on without the file system.
 func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, since time.Time) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	// Wait for two polls: the first may have started before the worker's last record appeared.
-	looking, stop := d.WithResponsiveShare(ctx, d.timing.SilenceTimeout/2)
+	looking, stop := d.WithResponsiveShare(ctx, d.Timing.SilenceTimeout/2)
 	defer stop()
 	before := d.nodeWatch.LastListing().Polls
 	_, err := d.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
-	if err == nil || d.toleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
+	if err == nil || d.ToleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
 		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not record this in the run directory: see its standard error", d.nodeName(nodeIndex))
 		d.markDaemonDead(f, nodeIndex, sick, since)
 	}
@@ -136,8 +137,8 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sic
 // publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
 // failure that the job cannot tolerate ends the run.
 func (d *failureTracker) followNodes(ctx context.Context) {
-	daemons, sandboxes := detector.New(d.timing, d.links), detector.New(d.timing, nil)
-	standbys := detector.New(standbyTiming(d.timing), d.links)
+	daemons, sandboxes := detector.New(d.Timing, d.Links), detector.New(d.Timing, nil)
+	standbys := detector.New(liveness.StandbyTiming(d.Timing), d.Links)
 	read, lost := make(map[string]bool), make(map[int]bool)
 	note := d.Events.NodesObserver()
 	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
@@ -186,7 +187,7 @@ func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state r
 		return
 	}
 	read[name] = true
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var rec record.Failure
 	if err := d.Dir.ReadRecord(ctx, signal.NodesDir, name, &rec); err != nil {
@@ -220,7 +221,7 @@ func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind
 // only by its heartbeat files, the reason may be the head's own mount, or the file system.
 // Therefore a write must first prove that the file system works.
 func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *detector.Detector, at time.Time) {
-	byFiles := func(nodeIndex int) bool { return d.links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
+	byFiles := func(nodeIndex int) bool { return d.Links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
 	if d.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
 		if err := d.verifyShareWritable(ctx); err != nil {
 			d.CancelRun(health.AsFailure(err))
@@ -232,7 +233,7 @@ func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liv
 
 // verifyShareWritable verifies that this node can write to the shared file system.
 func (d *failureTracker) verifyShareWritable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
 	return d.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
 }
@@ -272,7 +273,7 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 // endByPeerAbort ends the run with the cause in the abort record of a worker. It reports whether
 // that is done; it is not while the file system is unresponsive.
 func (d *failureTracker) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var rec record.Abort
 	err := d.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, d.id.Size), &rec)
@@ -344,7 +345,7 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	}
 	// Wait for failures that may be the cause, and decide.
 	d.awaitFreshListing()
-	within := health.LossWaitTime(kind, d.timing.SilenceTimeout, d.cfg.Times.LinkHeartbeatInterval())
+	within := health.LossWaitTime(kind, d.Timing.SilenceTimeout, d.cfg.Times.LinkHeartbeatInterval())
 	d.awaitLivenessSettled(d.WorkCtx, within, time.Time{})
 	d.settleRankFailures()
 	end = lifecycle.OutcomeOfVerdict(d.verdict())
@@ -381,7 +382,7 @@ func (d *failureTracker) awaitFreshListing() {
 	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(d.WorkCtx, min(d.timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(d.WorkCtx, min(d.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
 	defer cancel()
 	before := d.nodeWatch.LastListing().Polls
 	_, _ = d.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.Polls > before+1 })
@@ -395,7 +396,7 @@ func (d *failureTracker) settlePeerStates(ctx context.Context) bool {
 		asked := time.Now()
 		d.peerLinks.Head.RequestHeartbeats()
 		// By then even a peer that died just after a heartbeat has been declared lost.
-		d.awaitLivenessSettled(ctx, d.timing.SilenceTimeout+2*d.timing.MaxPollInterval, asked)
+		d.awaitLivenessSettled(ctx, d.Timing.SilenceTimeout+2*d.Timing.MaxPollInterval, asked)
 	}
 	return ctx.Err() == nil
 }
@@ -422,9 +423,9 @@ func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.D
 // [detector.Links.IsUncertain].
 func (d *failureTracker) hasUncertainPeer(now, asked time.Time) bool {
 	lost := d.failures.LostNodes()
-	limit := d.timing.SilenceTimeout + d.timing.MaxPollInterval
+	limit := d.Timing.SilenceTimeout + d.Timing.MaxPollInterval
 	for nodeIndex := range d.monitoredPeers() {
-		if !lost[nodeIndex] && d.links.IsUncertain(nodeIndex, limit, now, asked) {
+		if !lost[nodeIndex] && d.Links.IsUncertain(nodeIndex, limit, now, asked) {
 			return true
 		}
 	}

@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -51,7 +49,7 @@ type bringUpProgress struct {
 
 // newHead returns the head on node n. Nothing runs yet.
 func newHead(n *node) *head {
-	canary := &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.timing.MaxPollInterval}
+	canary := &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.Timing.MaxPollInterval}
 	h := &head{node: n, roundTrip: canary, membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
 	h.membership.MarkSuspect(n.cfg.Previous.SuspectNodes(&n.id))
@@ -61,36 +59,10 @@ func newHead(n *node) *head {
 	h.tracker = &failureTracker{node: n, membership: h.membership}
 	h.members = &membershipManager{node: n, membership: h.membership, tracker: h.tracker, roundTrip: canary, started: time.Now()}
 	h.tracker.updateTeam = h.members.updateTeam
-	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
+	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.Timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
 	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	return h
 }
-
-// extendForStart returns a context for starting a process, which ends startExtension later than
-// ctx, and a function that the caller must call when the start is over. If ctx has already ended,
-// it returns ctx itself.
-func (n *node) extendForStart(ctx context.Context) (context.Context, func()) {
-	select {
-	case <-ctx.Done():
-		return ctx, func() {}
-	default:
-	}
-	late, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	n.Background(func(context.Context) {
-		select {
-		case <-ctx.Done():
-			ctxutil.SleepContext(late, startExtension)
-			end(context.Cause(ctx))
-		case <-late.Done():
-		}
-	})
-	return late, func() { end(nil) }
-}
-
-// startExtension is how long the start of a driver, or of a command, may continue after the run's
-// context has ended. Abandoning a start kills the process at once, although it may already run and
-// must have its grace period.
-const startExtension = time.Second
 
 // gateOpenTime returns how long the gate has been open, or 0 before.
 func (h *head) gateOpenTime() time.Duration {

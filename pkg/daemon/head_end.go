@@ -209,7 +209,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
-		blind = blind || h.nodeWatch.UnresponsiveFor() > h.timing.SilenceTimeout/2
+		blind = blind || h.nodeWatch.UnresponsiveFor() > h.Timing.SilenceTimeout/2
 		missing := h.nodesNotDone(lost, blind)
 		if len(missing) == 0 {
 			return
@@ -223,7 +223,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 
 // isConnected reports whether a worker is connected by its peer link.
 func (h *head) isConnected(nodeIndex int) bool {
-	return h.links.Peer(nodeIndex, time.Now()).Connected
+	return h.Links.Peer(nodeIndex, time.Now()).Connected
 }
 
 // nodesNotDone returns the nodes, except lost ones, that are not known to have ended their
@@ -231,7 +231,7 @@ func (h *head) isConnected(nodeIndex int) bool {
 func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
 	missing := slices.DeleteFunc(last.NodesNotIn(record.StateDone, h.id.Size), func(nodeIndex int) bool {
-		return nodeIndex == 0 || lost[nodeIndex] || h.links.Peer(nodeIndex, time.Now()).HasEnded(blind)
+		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
 	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
 }

@@ -128,7 +128,7 @@ func (h *head) openRunDirectory() error {
 	h.startRunTasks(dir, "daemon", pace)
 	// Watch the records of the nodes.
 	pace = signal.HeadPace
-	pace.MaxPause = min(h.timing.MaxPollInterval, pace.MaxPause)
+	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
 	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
@@ -144,7 +144,7 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.gpuEvents.FollowEvents)
 	h.Background(h.tracker.followRequests)
 	h.Background(h.requests.HandleRequests)
-	h.Background(h.heartbeatTask(signal.ControlDir, record.StateHeartbeat))
+	h.Background(h.HeartbeatTask(signal.ControlDir, record.StateHeartbeat))
 	h.Background(h.updateLatestLink)
 	h.Background(h.followSteps(h.nodeWatch))
 	return nil
@@ -172,14 +172,14 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 		Required: h.id.Size - 1, NeededPeers: h.tracker.monitoredPeers,
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
 		// the unresponsive file system.
-		OutageLimit: h.timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
+		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
 		TCPState:    func(node int) peerlink.TCPState { return lines.Head.WorkerTCPState(node) },
 	}
 	// The daemons of sandboxes in a step of their own have no peer links and need heartbeat files.
 	if h.cfg.Sandbox.Step {
 		links.Required = 0
 	}
-	h.links = detector.NewLinks(links, time.Now())
+	h.Links = detector.NewLinks(links, time.Now())
 	return where, nil
 }
 
@@ -229,7 +229,7 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	// With spares, late nodes are dropped, and the choice of the team also waits for the checks.
 	within := h.cfg.Times.Join
 	if h.membership.HasSpares() {
-		within += h.cfg.CheckTimeout() + 2*h.timing.SilenceTimeout
+		within += h.cfg.CheckTimeout() + 2*h.Timing.SilenceTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
@@ -349,7 +349,7 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.endpoint, h.placement.Slot.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Service+h.timing.SilenceTimeout); err != nil {
+		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Service+h.Timing.SilenceTimeout); err != nil {
 			return err
 		}
 		return h.awaitFrameworkMembers(ctx)
@@ -373,7 +373,7 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	if !h.cfg.HasNodeChecks() {
 		return nil
 	}
-	if err := h.awaitState(ctx, record.StateChecked, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateChecked, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
@@ -386,7 +386,7 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	}
 	return gate.SandboxGate{
 		Quorum: h.cfg.Sandbox.Require, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
-		Timeout: h.cfg.Times.Sandbox, ReportSlack: h.timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
+		Timeout: h.cfg.Times.Sandbox, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
 		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },
 	}.AwaitReady(ctx, h.nodeWatch)
 }
@@ -447,9 +447,9 @@ func (h *head) openGate() error {
 	h.timeToGate = toGate
 	h.reportUp("the gate is open")
 	// From now on the file system may be unresponsive, and is polled rarely.
-	h.links.SetRunning(h.cfg.Times.ToleratesShareOutage())
-	h.nodeWatch.SlowDown(h.timing.MaxPollInterval)
-	h.ControlWatch.SlowDown(h.timing.MaxPollInterval)
+	h.Links.SetRunning(h.cfg.Times.ToleratesShareOutage())
+	h.nodeWatch.SlowDown(h.Timing.MaxPollInterval)
+	h.ControlWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.Background(h.roundTrip.MeasureRoundTrips)
 	h.Background(h.cfg.After.Keep.BackgroundTask(h.Dir, h.cfg.Access.Meter, func(said string) { h.Log.Info(said) }))
 	h.Log.Log(lifecycle.ProgressLevel(h.timeToGate), "the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.timeToGate.Round(time.Millisecond)))
@@ -472,7 +472,7 @@ func (h *head) runDriver(ctx context.Context) error {
 		return h.runWorld(ctx)
 	}
 	// Start the driver.
-	starting, started := h.extendForStart(ctx)
+	starting, started := h.ExtendForStart(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In, Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
 		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.members.teamHosts(), h.endpoint)),

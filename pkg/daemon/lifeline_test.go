@@ -109,7 +109,7 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		w := &worker{node: bare(t, deps.Config{Config: config.Config{Times: config.DefaultTimeouts()}}, nil)}
-		w.Log, w.links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+		w.Log, w.Links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
 		w.link = new(headLink)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
@@ -133,7 +133,7 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		}
 		w := &worker{node: bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}}, dir)}
 		w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
-		w.links = detector.NewLinks(detector.Config{Interval: w.cfg.Times.LinkHeartbeatInterval()}, time.Now())
+		w.Links = detector.NewLinks(detector.Config{Interval: w.cfg.Times.LinkHeartbeatInterval()}, time.Now())
 		w.link = new(headLink)
 		w.Background(w.ControlWatch.Run)
 		w.Background(w.watchHeadLink)
@@ -758,8 +758,8 @@ func TestBereft(t *testing.T) {
 			w := &worker{node: new(node)}
 			w.headGone.Store(tc.forsaken)
 			if tc.story != nil {
-				w.links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
-				tc.story(w.links)
+				w.Links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+				tc.story(w.Links)
 			}
 			if got := w.isHeadUnreachable(); got != tc.want {
 				t.Errorf("it is %t, want %t", got, tc.want)

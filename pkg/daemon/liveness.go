@@ -63,10 +63,10 @@ func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time
 // runs and no poll of the file system succeeds. If all peers are silent, this node itself may be
 // unreachable, which watchShare handles.
 func (d *failureTracker) checkLinkLiveness(now time.Time) {
-	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.links.IsRunning() || d.RunCtx.Err() != nil {
+	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.Links.IsRunning() || d.RunCtx.Err() != nil {
 		return
 	}
-	silent, longest := d.links.SilentPeers(d.monitoredPeers(), d.failures.LostNodes(), d.timing.SilenceTimeout, now)
+	silent, longest := d.Links.SilentPeers(d.monitoredPeers(), d.failures.LostNodes(), d.Timing.SilenceTimeout, now)
 	d.recordSilence(silent, longest, now)
 }
 
@@ -74,7 +74,7 @@ func (d *failureTracker) checkLinkLiveness(now time.Time) {
 // time. They may have failed as early as the time of their first missing heartbeat.
 func (d *failureTracker) recordSilence(silent []int, quiet time.Duration, at time.Time) {
 	for _, f := range d.lossFailures(silent, quiet) {
-		f.RecordDelay = max(0, quiet-d.timing.HeartbeatInterval)
+		f.RecordDelay = max(0, quiet-d.Timing.HeartbeatInterval)
 		d.recordLoss(f, f.LostNodes, at)
 	}
 }
@@ -86,7 +86,7 @@ func (d *failureTracker) lossFailures(silent []int, quiet time.Duration) []*heal
 	since := quiet.Round(time.Second / 10)
 	kinds := make(map[health.Kind][]int)
 	for _, nodeIndex := range silent {
-		kind := d.links.LossKind(nodeIndex, time.Now())
+		kind := d.Links.LossKind(nodeIndex, time.Now())
 		kinds[kind] = append(kinds[kind], nodeIndex)
 	}
 	if f := d.headCutOffFailure(kinds[health.HostLost], since); f != nil {
@@ -102,11 +102,11 @@ func (d *failureTracker) headCutOffFailure(lost []int, since time.Duration) *hea
 	if len(lost) == 0 {
 		return nil
 	}
-	if f := d.linkDownFailure(); f != nil {
+	if f := d.LinkDownFailure(); f != nil {
 		return f
 	}
 	if len(lost) > 1 && d.isEveryPeer(lost) {
-		return d.cutOffFailure(fmt.Sprintf("none of the %d others has responded for %s", len(lost), since))
+		return d.CutOffFailure(fmt.Sprintf("none of the %d others has responded for %s", len(lost), since))
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ type shareOutageReporter struct {
 // logChanges logs an outage that lasts longer than the peer timeout, and its end. It must be called
 // regularly.
 func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
-	sick := d.links.UnresponsivePeers()
+	sick := d.Links.UnresponsivePeers()
 	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		sick = append([]int{0}, sick...)
 	}
@@ -133,7 +133,7 @@ func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
 		*o = shareOutageReporter{}
 	case o.since.IsZero():
 		o.since = now
-	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.links.IsRunning() && d.RunCtx.Err() == nil:
+	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.Links.IsRunning() && d.RunCtx.Err() == nil:
 		o.reported = true
 		d.Log.Warn("the shared file system does not respond to "+d.nodeNames(sick)+": the job continues while every peer link is healthy, for at most --share-timeout",
 			zap.Duration("timeout", d.cfg.Times.Share))

@@ -513,13 +513,11 @@ func bare(t *testing.T, cfg deps.Config, dir *signal.Dir) *node {
 		cfg.Address = func() (launcher.NodeAddress, error) { return launcher.NodeAddress{}, nil }
 	}
 	n := &node{
-		cfg: cfg, id: cfg.Identity, timing: health.WorkerHeartbeatTiming(cfg.Times.Peer, cfg.Identity.Size), Lifetime: lifecycle.NewLifetime(t.Context()),
-	}
-	if n.id.NodeIndex == 0 {
-		n.timing = health.HeadHeartbeatTiming(cfg.Times.Peer, n.id.Size)
+		cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(t.Context()),
 	}
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, Dir: dir}
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
+	n.Monitor = n.newMonitor()
 	n.gpuMonitor = newGPUMonitor(n)
 	n.telemetry = telemetry.StartTelemetry(config.Telemetry{}, telemetry.DaemonInfo{ID: n.id, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log}, nil)
 	n.checker = newChecker(n)

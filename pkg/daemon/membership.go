@@ -64,7 +64,7 @@ func (a *membershipManager) dropLateNodes(l signal.Listing) {
 			a.recordLateNodes(a.joinTimeoutFailure(missing), l.PolledAt)
 		}
 	}
-	within := a.cfg.Times.Join + a.cfg.CheckTimeout() + a.timing.SilenceTimeout
+	within := a.cfg.Times.Join + a.cfg.CheckTimeout() + a.Timing.SilenceTimeout
 	if !a.cfg.HasNodeChecks() || time.Since(a.started) < within {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/daemon/prepare"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
@@ -19,7 +20,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -29,16 +29,15 @@ import (
 
 // node is the part that all daemons have in common, including the head.
 type node struct {
-	cfg    deps.Config
-	id     launcher.Identity
-	timing health.HeartbeatTiming
+	cfg deps.Config
+	id  launcher.Identity
 	reporters
 
 	*lifecycle.Lifetime
 	*lifecycle.Publisher
+	liveness.Monitor
 	children   *service.Children
 	privateDir *service.TempDir
-	links      *detector.Links // nil if this daemon has no peer link
 	placement  membership.Placement
 	nodeMonitors
 	localWorld

@@ -26,8 +26,8 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts()}, Set: deps.Set{Access: signal.Access{Meter: new(signal.CallMeter)}}}
 		h := bareHead(t, cfg, nil).tracker
-		h.Log, h.links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
-		h.links.SetConnected(1, time.Now())
+		h.Log, h.Links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+		h.Links.SetConnected(1, time.Now())
 		var told shareOutageReporter
 		for _, step := range []struct {
 			name string
@@ -36,15 +36,15 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			want string // logged at the end of the wait; empty: nothing
 		}{
 			{"well", func() {}, time.Minute, ""},
-			{"sick before the job runs", func() { h.links.RecordHeartbeat(1, true, time.Now()) }, 2 * cfg.Times.Peer, ""},
-			{"well again", func() { h.links.RecordHeartbeat(1, false, time.Now()) }, time.Second, ""},
-			{"sick", func() { h.links.SetRunning(true); h.links.RecordHeartbeat(1, true, time.Now()) }, 0, ""},
+			{"sick before the job runs", func() { h.Links.RecordHeartbeat(1, true, time.Now()) }, 2 * cfg.Times.Peer, ""},
+			{"well again", func() { h.Links.RecordHeartbeat(1, false, time.Now()) }, time.Second, ""},
+			{"sick", func() { h.Links.SetRunning(true); h.Links.RecordHeartbeat(1, true, time.Now()) }, 0, ""},
 			{"for half of the peer timeout", func() {}, cfg.Times.Peer / 2, ""},
 			{"for longer than it", func() {}, cfg.Times.Peer/2 + 1, "the shared file system does not respond to node 1: the job continues"},
 			{"and longer", func() {}, cfg.Times.Peer, ""},
-			{"the share is back", func() { h.links.RecordHeartbeat(1, false, time.Now()) }, time.Second, "the shared file system responds to all nodes again"},
+			{"the share is back", func() { h.Links.RecordHeartbeat(1, false, time.Now()) }, time.Second, "the shared file system responds to all nodes again"},
 			{"and stays", func() {}, time.Second, ""},
-			{"sick once more", func() { h.links.RecordHeartbeat(1, true, time.Now()) }, 0, ""},
+			{"sick once more", func() { h.Links.RecordHeartbeat(1, true, time.Now()) }, 0, ""},
 			{"for long, as the job ends", func() { h.CancelRun(&lifecycle.Outcome{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
 		} {
 			step.does()
@@ -84,16 +84,16 @@ func TestUnanswered(t *testing.T) {
 					t.Fatal(err)
 				}
 				n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2)}}, dir)
-				n.timing = tempo
+				n.Timing = tempo
 				if tc.unheard > 0 {
-					n.links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
-					n.links.SetConnected(0, time.Now())
+					n.Links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+					n.Links.SetConnected(0, time.Now())
 					for range tc.unheard / time.Second { // this daemon itself has run all the time
 						time.Sleep(time.Second)
-						n.links.RecordTick(time.Now())
+						n.Links.RecordTick(time.Now())
 					}
 				}
-				if f := n.shareTimeoutFailure(20 * time.Second); f.Kind != tc.kind || !strings.Contains(f.Message, tc.says) {
+				if f := n.ShareTimeoutFailure(20 * time.Second); f.Kind != tc.kind || !strings.Contains(f.Message, tc.says) {
 					t.Errorf("it is %s: %s", f.Kind, f.Message)
 				}
 			})

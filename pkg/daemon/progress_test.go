@@ -64,11 +64,11 @@ func TestHeadAtRest(t *testing.T) {
 				ctx, stop := context.WithTimeout(t.Context(), 3*rest)
 				defer stop()
 				n := bare(t, cfg, dir)
-				n.links = detector.NewLinks(detector.Config{Interval: time.Hour}, time.Now())
-				n.links.Required, n.links.TCPState = 1, func(int) peerlink.TCPState { return peerlink.TCPState{Acknowledges: true} }
-				n.links.SetConnected(1, time.Now())
+				n.Links = detector.NewLinks(detector.Config{Interval: time.Hour}, time.Now())
+				n.Links.Required, n.Links.TCPState = 1, func(int) peerlink.TCPState { return peerlink.TCPState{Acknowledges: true} }
+				n.Links.SetConnected(1, time.Now())
 				var pulse sync.WaitGroup
-				pulse.Go(func() { n.heartbeatTask(signal.ControlDir, record.StateHeartbeat)(ctx) })
+				pulse.Go(func() { n.HeartbeatTask(signal.ControlDir, record.StateHeartbeat)(ctx) })
 				seen, at, beats := "", time.Now(), 0
 				for ; ctx.Err() == nil; time.Sleep(time.Second) {
 					names, err := filepath.Glob(filepath.Join(dir.Path(), signal.ControlDir, "0000.beat.*"))

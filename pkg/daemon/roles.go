@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
-	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -13,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -51,7 +48,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if !h.cfg.Roles.AreGiven() {
 		return nil
 	}
-	if err := h.awaitState(ctx, record.StateOffer, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateOffer, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	all, err := instances.ReadOffers(ctx, h.Dir, h.membership.MemberNodes(), h.id.Size)
@@ -132,22 +129,7 @@ func (r roleHost) Environ(more map[string]string) []string {
 
 // Binding implements [instances.Host].
 func (r roleHost) Binding(gpus []int) (prepare func() (undo func(), err error), variables map[string]string) {
-	if gpus == nil {
-		return nil, nil
-	}
-	variables = map[string]string{"BRINGUPD_GPUS": textutil.FormatRanges(gpus)}
-	if len(r.layout.GPUs) == 0 || r.id.LocalSize > 1 {
-		return nil, variables // there are none, or other daemons of the machine use them, too
-	}
-	bound := r.layout.BindGPUs(gpus, affinity.AllKinds())
-	for _, entry := range bound.Environ(func(string) bool { return false }) {
-		name, value, _ := strings.Cut(entry, "=")
-		variables[name] = value
-	}
-	return func() (func(), error) {
-		restore, _, err := bound.BindThread()
-		return func() { _ = restore() }, err
-	}, variables
+	return instances.BindToGPUs(r.layout, gpus, r.id.LocalSize > 1)
 }
 
 // ChildEnviron implements [instances.Host].

@@ -68,7 +68,7 @@ func (w *worker) runSandboxDaemon() int {
 		return w.exitUnjoined(err)
 	}
 	w.Background(w.followControl(record.StateSandboxHeartbeat))
-	w.Background(w.heartbeatTask(signal.NodesDir, record.StateSandboxHeartbeat))
+	w.Background(w.HeartbeatTask(signal.NodesDir, record.StateSandboxHeartbeat))
 	if err := w.serveSandbox(w.RunCtx); err != nil {
 		w.CancelRun(err)
 	} else {

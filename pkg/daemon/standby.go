@@ -136,7 +136,7 @@ func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 	defer stop()
 	if health.IsRequestedEnd(f.Kind) || slices.Contains(f.LostNodes, 0) {
 		var enough context.CancelFunc
-		ctx, enough = context.WithTimeoutCause(ctx, w.timing.SilenceTimeout+w.cfg.Times.DriverGrace, errDeadline)
+		ctx, enough = context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout+w.cfg.Times.DriverGrace, errDeadline)
 		defer enough()
 	}
 	w.Log.Warn("this node stands aside, and the job may go on without it: " + f.Message)
@@ -152,7 +152,7 @@ func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
 	err := w.RunPhase(record.PhaseHead, func() error {
-		within := w.cfg.CheckTimeout() + w.cfg.Times.Service + w.timing.SilenceTimeout
+		within := w.cfg.CheckTimeout() + w.cfg.Times.Service + w.Timing.SilenceTimeout
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
 		w.ControlWatch.NotifyChange() // poll at once, because it may be up already

@@ -36,7 +36,7 @@ func (w *worker) runWorker() lifecycle.Exit {
 	w.Background(w.followControl(record.StateHeartbeat))
 	w.Background(w.commands.HandleOrders)
 	w.Background(w.followSteps(nil))
-	w.Background(w.heartbeatTask(signal.NodesDir, record.StateHeartbeat))
+	w.Background(w.HeartbeatTask(signal.NodesDir, record.StateHeartbeat))
 	if err == nil {
 		err = w.runPhases(w.RunCtx)
 	}

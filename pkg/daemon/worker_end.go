@@ -27,7 +27,7 @@ type headLinkHandler struct{ *worker }
 // HeadConnected records that the link is up, and polls Control for records that the head has
 // published before.
 func (p *headLinkHandler) HeadConnected() {
-	p.links.SetConnected(0, time.Now())
+	p.Links.SetConnected(0, time.Now())
 	p.ControlWatch.NotifyChange()
 	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
@@ -36,7 +36,7 @@ func (p *headLinkHandler) HeadConnected() {
 // HeadHeartbeat records a heartbeat of the head. If it is a notification of a new record (nudge),
 // the node polls Control. With many nodes, the polls of all nodes are spread over time at random.
 func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
-	p.links.RecordHeartbeat(0, false, time.Now())
+	p.Links.RecordHeartbeat(0, false, time.Now())
 	if !nudge {
 		return
 	}
@@ -56,9 +56,9 @@ func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
 // it is the head. And a device in the network may reset or close a connection and refuse the next
 // one. In these cases the head is declared lost only if its heartbeat files have stopped, too.
 func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
-	ever := p.links.Peer(0, time.Now()).Known
+	ever := p.Links.Peer(0, time.Now()).Known
 	if ever {
-		p.links.SetDisconnected(0, how)
+		p.Links.SetDisconnected(0, how)
 	}
 	if how == peerlink.Goodbye && p.EndKnownCtx.Err() != nil {
 		// the end of the run is known, so this node need not wait for the head
@@ -70,11 +70,11 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 	p.ControlWatch.NotifyChange()
 	switch {
 	case !ever:
-		p.Background(p.awaitHeadLoss(p.timing.SilenceTimeout/2, p.headLossMessages().ConnectionRefused()))
+		p.Background(p.awaitHeadLoss(p.Timing.SilenceTimeout/2, p.headLossMessages().ConnectionRefused()))
 	case how == peerlink.Closed || how == peerlink.Refused:
 		p.Background(p.awaitHeadLoss(0, p.headLossMessages().LinkClosed()))
 	case how == peerlink.Broken:
-		p.Background(p.awaitHeadLoss(p.timing.SilenceTimeout/2, p.headLossMessages().LinkReset()))
+		p.Background(p.awaitHeadLoss(p.Timing.SilenceTimeout/2, p.headLossMessages().LinkReset()))
 	case how == peerlink.Goodbye:
 		p.Background(p.awaitHeadLoss(0, p.headLossMessages().LeftWithoutOutcome()))
 	}
@@ -93,9 +93,9 @@ func (p *headLinkHandler) RunEnded(code int) {
 	p.link.exitCodePlus1.Store(int32(code) + 1)
 	if code == 0 && !p.id.Launcher.Facts().RelaunchesEachDaemon {
 		p.finishWith(lifecycle.OutcomeOfCode(code))
-	} else if p.FileSystemSilence() > p.timing.SilenceTimeout/2 {
+	} else if p.FileSystemSilence() > p.Timing.SilenceTimeout/2 {
 		p.Background(func(ctx context.Context) {
-			if !p.IsResponsive(ctx, p.timing.SilenceTimeout/2) {
+			if !p.IsResponsive(ctx, p.Timing.SilenceTimeout/2) {
 				p.finishWith(lifecycle.OutcomeOfCode(code))
 			}
 		})
@@ -114,7 +114,7 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 // stops waiting for the head. own is the state in the name of this daemon's own heartbeat files.
 func (w *worker) followControl(own record.State) func(ctx context.Context) {
 	return func(ctx context.Context) {
-		liveness := detector.New(w.timing, w.links)
+		liveness := detector.New(w.Timing, w.Links)
 		ends, note := false, w.Events.ControlObserver()
 		_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 			// Decide whether the head is lost, and look for a published end.
@@ -152,7 +152,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 	_, parted := w.linkCloseReason()
 	heard = heard && !byHead
 	if len(aborts) > 0 && (!heard || parted) {
-		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
 		defer cancel()
 		var rec record.Abort
 		err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(aborts[0], w.id.Size), &rec)
@@ -180,7 +180,7 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 func (w *worker) handleDrain(ctx context.Context) bool {
 	end := lifecycle.OrderlyOutcome()
 	if w.id.Launcher.Facts().RelaunchesEachDaemon {
-		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
 		defer cancel()
 		var rec record.OrderlyEnd
 		switch err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
@@ -207,7 +207,7 @@ func (w *worker) isHeadUnreachable() bool {
 // linkCloseReason reports whether this node had a peer link that has ended, and returns how it
 // ended.
 func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
-	known := w.links.Peer(0, time.Now())
+	known := w.Links.Peer(0, time.Now())
 	return known.CloseReason, known.Known && !known.Connected
 }
 
@@ -216,7 +216,7 @@ func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
 // this node is cut off from the others. A node that is ending already stops waiting for the head.
 func (w *worker) recordHeadLoss(ctx context.Context, own record.State, f *health.Failure) {
 	if f.Kind != health.CutOff {
-		if err := w.writeHeartbeat(ctx, signal.NodesDir, own); err != nil {
+		if err := w.WriteHeartbeat(ctx, signal.NodesDir, own); err != nil {
 			w.CancelRun(health.AsFailure(err))
 			return
 		}
@@ -240,14 +240,14 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 	if w.link == nil {
 		return w.headLossMessages().HeartbeatsMissing(quiet)
 	}
-	known := w.links.Peer(0, time.Now())
+	known := w.Links.Peer(0, time.Now())
 	switch {
 	case !known.Known && w.link.worker.IsHeadPortClosed(ctx):
 		return w.headLossMessages().NeverAccepted(quiet)
 	case !known.Known:
 		return w.headLossMessages().HeartbeatsMissing(quiet)
 	}
-	if f := w.linkDownFailure(); f != nil {
+	if f := w.LinkDownFailure(); f != nil {
 		return f
 	}
 	switch {
@@ -270,10 +270,10 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 // poll, if the file system is unresponsive and the job tolerates that.
 func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
-		ctx, cancel := context.WithTimeoutCause(ctx, w.timing.SilenceTimeout, errDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
 		defer cancel()
 		// Poll while the file system answers.
-		looking, stop := w.WithResponsiveShare(ctx, w.timing.SilenceTimeout/2)
+		looking, stop := w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout/2)
 		defer stop()
 		before := w.ControlWatch.LastListing()
 		beat, since := before.Heartbeats(record.StateHeartbeat)[0], time.Now()
@@ -281,13 +281,13 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 			if newest := l.Heartbeats(record.StateHeartbeat)[0]; newest > beat {
 				beat, since = newest, l.PolledAt
 			}
-			if head := w.links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
+			if head := w.Links.Peer(0, l.PolledAt); head.Connected && head.LastCounted.After(since) {
 				since = head.LastCounted // it is connected again, and sends heartbeats
 			}
 			return l.Polls > before.Polls+1 && l.PolledAt.Sub(since) >= quiet
 		})
 		// blind: the file system is unresponsive, and the peer link alone decides.
-		blind := quiet == 0 && w.links.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
+		blind := quiet == 0 && w.Links.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
 		switch {
 		case err != nil && !blind:
 		case w.EndKnownCtx.Err() != nil:
@@ -360,13 +360,13 @@ func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
 	if w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
-	patience, most := w.timing.SilenceTimeout+health.ExtraOutcomeWait(kind), w.timing.SilenceTimeout/2
+	patience, most := w.Timing.SilenceTimeout+health.ExtraOutcomeWait(kind), w.Timing.SilenceTimeout/2
 	if health.IsRequestedEnd(kind) {
 		// The run was asked to end. While the driver saves its work, it needs the services on this node,
 		// so wait for its grace period, and tolerate an unresponsive file system for up to the peer
 		// timeout.
 		patience += w.cfg.Times.DriverGrace
-		most = max(most, min(w.cfg.Times.DriverGrace, w.timing.SilenceTimeout))
+		most = max(most, min(w.cfg.Times.DriverGrace, w.Timing.SilenceTimeout))
 	}
 	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, patience, errDeadline)
 	defer cancel()
@@ -380,7 +380,7 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lif
 	defer stop()
 	w.ControlWatch.SpeedUp()
 	// If nothing is published within EndTime, it may take as long as the driver's grace period.
-	relax := time.AfterFunc(health.FinalTermTimeout, func() { w.ControlWatch.SlowDown(w.timing.MaxPollInterval) })
+	relax := time.AfterFunc(health.FinalTermTimeout, func() { w.ControlWatch.SlowDown(w.Timing.MaxPollInterval) })
 	defer relax.Stop()
 	_ = ctxutil.AwaitDone(ctx, w.EndKnownCtx.Done())
 	end, _ := errors.AsType[*lifecycle.Outcome](context.Cause(w.EndKnownCtx))
@@ -407,9 +407,9 @@ func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome 
 		return nil
 	}
 	// Another node was first, and is about to publish its abort record.
-	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, w.timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, w.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	if told := w.awaitPublishedEnd(ctx, w.timing.SilenceTimeout/2); told != nil {
+	if told := w.awaitPublishedEnd(ctx, w.Timing.SilenceTimeout/2); told != nil {
 		return told
 	}
 	told := w.outcomeFromResult()
@@ -437,9 +437,9 @@ func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.EnterPhase(record.PhaseEnd)
 	w.finishWith(end)
-	if w.links.AreHealthy(time.Now()) {
+	if w.Links.AreHealthy(time.Now()) {
 		// The head's goodbye message will arrive, so that this node need not poll often.
-		w.ControlWatch.SlowDown(w.timing.MaxPollInterval)
+		w.ControlWatch.SlowDown(w.Timing.MaxPollInterval)
 	}
 	// End the children and report to the user.
 	left := w.stopChildren(end)
@@ -500,11 +500,11 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	defer cancel()
 	if !end.Requested {
 		var stop context.CancelFunc
-		ctx, stop = w.WithResponsiveShare(ctx, w.timing.SilenceTimeout)
+		ctx, stop = w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout)
 		defer stop()
 	}
 	wait := w.ControlWatch.WaitListing
-	if w.links.AreHealthy(time.Now()) {
+	if w.Links.AreHealthy(time.Now()) {
 		// The head's goodbye message will arrive, so that this node need not poll often.
 		wait = w.ControlWatch.FollowListings
 	}

@@ -48,9 +48,9 @@ type headLink struct {
 // [node.startRunTasks], because the tasks that it starts read the state.
 func (w *worker) prepareLink(job record.Job) {
 	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
-		w.links = detector.NewLinks(detector.Config{
+		w.Links = detector.NewLinks(detector.Config{
 			Interval: w.cfg.Times.LinkHeartbeatInterval(), Required: 1,
-			NeededPeers: func() map[int]int64 { return map[int]int64{0: 0} }, OutageLimit: w.timing.SilenceTimeout,
+			NeededPeers: func() map[int]int64 { return map[int]int64{0: 0} }, OutageLimit: w.Timing.SilenceTimeout,
 			TCPState:     func(int) peerlink.TCPState { return w.link.worker.TCPState() },
 			LocalAddress: func() netip.Addr { return w.link.worker.LocalAddress() },
 		}, time.Now())
@@ -59,7 +59,7 @@ func (w *worker) prepareLink(job record.Job) {
 
 // startLink starts the peer link that prepareLink has prepared, if any.
 func (w *worker) startLink(job record.Job) {
-	if w.links == nil {
+	if w.Links == nil {
 		return
 	}
 	w.link = &headLink{addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{})}
@@ -84,7 +84,7 @@ func (w *worker) headDialer(purpose peerlink.StreamKind) func(context.Context) (
 func (w *worker) watchHeadLink(ctx context.Context) {
 	tick := time.NewTicker(w.cfg.Times.LinkHeartbeatInterval() / 2)
 	defer tick.Stop()
-	said, pace := false, w.timing.MaxPollInterval // [worker.slowPolling] sets this pace
+	said, pace := false, w.Timing.MaxPollInterval // [worker.slowPolling] sets this pace
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,15 +93,15 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 		}
 		// Warn if there is no link.
 		now := time.Now()
-		w.links.RecordTick(now)
-		w.checkNetworkLink(now)
-		ever := w.links.Peer(0, now).Known
+		w.Links.RecordTick(now)
+		w.CheckNetworkLink(now)
+		ever := w.Links.Peer(0, now).Known
 		if !ever && !said && now.Sub(w.link.started) > w.cfg.Times.Peer {
 			said = true
 			w.Log.Warn("cannot establish a peer link to the head: heartbeat files replace it, and failures are detected later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.link.addresses))
 		}
-		if wanted := w.controlPollInterval(now, ever); w.links.IsRunning() && wanted != pace {
+		if wanted := w.controlPollInterval(now, ever); w.Links.IsRunning() && wanted != pace {
 			pace = wanted
 			w.ControlWatch.SlowDown(pace)
 		}
@@ -112,12 +112,12 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 // is expected there.
 func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 	switch {
-	case w.links.AllOnTime(now):
+	case w.Links.AllOnTime(now):
 		return w.cfg.Times.RelaxedPollInterval()
 	case ever: // but not healthy now
 		return health.HeadHeartbeatTiming(w.cfg.Times.Peer, w.id.Size).MaxPollInterval
 	default:
-		return w.timing.MaxPollInterval
+		return w.Timing.MaxPollInterval
 	}
 }
 
@@ -138,6 +138,6 @@ func (o *duplicateDaemonError) Unwrap() error { return o.Failure }
 // slowPolling makes polls of Control rare, because no record is expected there except the end of
 // the run. It also records that the job runs.
 func (w *worker) slowPolling() {
-	w.ControlWatch.SlowDown(w.timing.MaxPollInterval)
-	w.links.SetRunning(w.cfg.Times.ToleratesShareOutage())
+	w.ControlWatch.SlowDown(w.Timing.MaxPollInterval)
+	w.Links.SetRunning(w.cfg.Times.ToleratesShareOutage())
 }

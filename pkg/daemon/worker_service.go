@@ -20,17 +20,6 @@ func (n *node) launchPlace() *membership.Slot {
 	return &membership.Slot{TeamIndex: n.id.NodeIndex, Size: n.id.Size}
 }
 
-// standbyBeatFactor is the factor by which the heartbeat interval of a spare is longer than that of
-// other nodes once the job runs.
-const standbyBeatFactor = 8
-
-// standbyTiming returns the heartbeat timing of spares, for the head. The loss of a spare must be
-// detected, but may take longer, to reduce the load on the file system.
-func standbyTiming(tempo health.HeartbeatTiming) health.HeartbeatTiming {
-	tempo.HeartbeatInterval, tempo.SilenceTimeout = standbyBeatFactor*tempo.HeartbeatInterval, standbyBeatFactor*tempo.SilenceTimeout
-	return tempo
-}
-
 // workerService returns the framework's worker service for this node in the given place, or nil if
 // the framework has none.
 func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot) (*framework.Service, error) {

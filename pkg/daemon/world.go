@@ -86,7 +86,7 @@ func (h *head) planRanks(ctx context.Context) error {
 	// Find out how many ranks each node of the team can run.
 	perNode := make([]int, h.membership.Count())
 	if h.cfg.World.NeedsSlotCounts() {
-		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.timing.SilenceTimeout); err != nil {
+		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 			return err
 		}
 	}
@@ -220,7 +220,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 	}
 	without := h.world.AwaitLinks(ctx, h.cfg.Times.Peer, h.cfg.Times.LinkHeartbeatInterval(), func() []int {
 		return slices.DeleteFunc(h.membership.MemberNodes(), func(rank int) bool {
-			return rank == 0 || h.links.Peer(rank, time.Now()).Known
+			return rank == 0 || h.Links.Peer(rank, time.Now()).Known
 		})
 	})
 	if len(without) == 0 {
@@ -240,7 +240,7 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 		SocketDir: n.privateDir.EnsureSocketDir, RendezvousLink: n.rendezvousLink,
 	})
 	n.worldNode.Store(here)
-	starting, started := n.extendForStart(ctx)
+	starting, started := n.ExtendForStart(ctx)
 	stop := n.newHangDetector(here).StartBackground(ctx)
 	err := here.Run(starting, func(exits []record.RankExit) error {
 		started()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Lifetime has the contexts of a daemon's tasks. Each ends with the one above it, and has a cause.
@@ -75,3 +77,29 @@ func (l *Lifetime) Close() {
 	l.cancelWork()
 	l.tasks.Wait()
 }
+
+// ExtendForStart returns a context for starting a process, which ends StartExtension later than
+// ctx, and a function that the caller must call when the start is over. If ctx has already ended,
+// it returns ctx itself.
+func (l *Lifetime) ExtendForStart(ctx context.Context) (context.Context, func()) {
+	select {
+	case <-ctx.Done():
+		return ctx, func() {}
+	default:
+	}
+	late, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	l.Background(func(context.Context) {
+		select {
+		case <-ctx.Done():
+			ctxutil.SleepContext(late, StartExtension)
+			end(context.Cause(ctx))
+		case <-late.Done():
+		}
+	})
+	return late, func() { end(nil) }
+}
+
+// StartExtension is how long the start of a driver, or of a command, may continue after the run's
+// context has ended. Abandoning a start kills the process at once, although it may already run and
+// must have its grace period.
+const StartExtension = time.Second
