@@ -73,7 +73,7 @@ func TestRestartsBeforeARequeue(t *testing.T) {
 			cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 3), After: config.PostRun{
 				Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 1, By: new(fakeRequeuer)},
 			}}}
-			cfg.Identity.Attempt = tc.attempt
+			cfg.Identity.Attempt, cfg.Team = tc.attempt, membership.NodeRange{Min: 2, Max: 3}
 			n := bare(t, cfg, nil)
 			defer n.Close()
 			f := health.NewFailure(health.DaemonDied, "n1 has died")

@@ -88,7 +88,7 @@ func (h *head) runPhases(ctx context.Context) error {
 		return err
 	}
 	return h.RunPhase(record.PhaseDriver, func() error {
-		return restart.ReplaceDriverEnd(&h.cfg, h.keepForInspection(ctx, h.runDriver(ctx)), h.steps.Summary)
+		return h.keepForInspection(ctx, restart.ReplaceDriverEnd(&h.cfg, h.runDriver(ctx), h.steps.Summary))
 	})
 }
 

@@ -37,7 +37,7 @@ type Membership struct {
 
 // earlierAttempts is what earlier attempts have found out about nodes.
 type earlierAttempts struct {
-	lost    map[int]bool // the last attempt has lost their daemons
+	lost    map[int]bool // one of them has lost their daemons
 	suspect map[int]bool // they have failed repeatedly
 }
 
@@ -91,13 +91,19 @@ func (r *Membership) SetCanLose(canLose func(nodes []int, silent bool) bool) {
 
 // MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
 // does not wait for them, but takes one that has come back by then.
-func (r *Membership) MarkLost(lost []record.DroppedNode) {
+func (r *Membership) MarkLost(lost []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost = make(map[int]bool)
-	for _, dropped := range lost {
-		r.lost[dropped.NodeIndex] = true
+	r.lost = nodeSet(lost)
+}
+
+// nodeSet returns a set of nodes.
+func nodeSet(nodes []int) map[int]bool {
+	set := make(map[int]bool)
+	for _, node := range nodes {
+		set[node] = true
 	}
+	return set
 }
 
 // MarkSuspect marks nodes that have failed repeatedly. They become members only if there are no
@@ -105,10 +111,7 @@ func (r *Membership) MarkLost(lost []record.DroppedNode) {
 func (r *Membership) MarkSuspect(nodes []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.suspect = make(map[int]bool)
-	for _, node := range nodes {
-		r.suspect[node] = true
-	}
+	r.suspect = nodeSet(nodes)
 }
 
 // HasSpares reports whether the job can run without some of its nodes.

@@ -219,3 +219,56 @@ func TestRestartNeedsProgress(t *testing.T) {
 		t.Errorf("it ended with %d, and started in attempts %q:\n%s", cmd.ProcessState.ExitCode(), starts, said)
 	}
 }
+
+// TestTwoLossesOneAfterTheOther checks that an attempt does not wait for a node that an attempt
+// before the last one has lost, and that the job ends at once if too few nodes are left.
+func TestTwoLossesOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var said bytes.Buffer
+	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=4", "--nnodes=2:4", "--job-id=j", "--restarts=9", "--restart-backoff=10ms",
+		"--ranks-per-node=1", "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c", `: >$D/$BRINGUPD_ATTEMPT.$RANK; exec sleep 300`)
+	cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for attempt, run := range []string{"j", "j-a1", "j-a2"} {
+		for deadline := time.Now().Add(ceiling); ; time.Sleep(step) {
+			if marks, _ := filepath.Glob(filepath.Join(dir, strconv.Itoa(attempt)+".*")); len(marks) == 4-attempt {
+				break
+			}
+			if time.Now().After(deadline) {
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+				<-ended
+				t.Fatalf("attempt %d has not come:\n%s", attempt, said.String())
+			}
+		}
+		var joined record.Joined
+		data, err := os.ReadFile(filepath.Join(dir, "logs", run, "nodes", "000"+strconv.Itoa(1+attempt)+".joined"))
+		if err == nil {
+			err = json.Unmarshal(data, &joined)
+		}
+		if err != nil || joined.PID == 0 {
+			t.Fatalf("cannot find a daemon: %v", err)
+		}
+		_ = syscall.Kill(joined.PID, syscall.SIGKILL)
+	}
+	<-ended
+	if code := cmd.ProcessState.ExitCode(); code != 76 || !strings.Contains(said.String(), "1 of 4 nodes are left, and the driver needs 2") {
+		t.Errorf("it ended with %d:\n%s", code, said.String())
+	}
+	// The time until the gate opened is in the result: no attempt has waited for a lost node.
+	for _, run := range []string{"j-a1", "j-a2"} {
+		var result record.Result
+		data, err := os.ReadFile(filepath.Join(dir, "logs", run, "result.json"))
+		if err == nil {
+			err = json.Unmarshal(data, &result)
+		}
+		if err != nil || result.TimeToGate > 10*time.Second {
+			t.Errorf("the gate of %s opened after %s (%v)", run, result.TimeToGate, err)
+		}
+	}
+}

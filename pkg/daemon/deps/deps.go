@@ -154,6 +154,21 @@ func (p PreviousAttempts) HasLost(nodes []int) bool {
 	})
 }
 
+// NodesEverLost returns the sorted indices of the nodes that any earlier attempt has lost. They may
+// have come back since.
+func (p PreviousAttempts) NodesEverLost() []int { return LostNodes(p.Failures, health.IsPeerLoss) }
+
+// LostNodes returns the sorted indices of the nodes that are lost by failures of the selected kinds.
+func LostNodes(failures []record.Failure, selected func(health.Kind) bool) (nodes []int) {
+	for _, failure := range failures {
+		if selected(failure.Kind) {
+			nodes = append(nodes, failure.LostNodes...)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
 // causesTimeout is the timeout for reading the result of the job's previous start.
 const causesTimeout = 2 * time.Second
 

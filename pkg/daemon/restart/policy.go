@@ -27,7 +27,7 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	// Another attempt within this launch has precedence.
 	id := &cfg.Identity
 	policy := newAttemptPolicy(cfg, id.Attempt, end.GateOpenTime > 0)
-	policy.endRequested, policy.unfitNodes = endRequested, allUnfitNodes(cfg.Previous, end.AllFailures())
+	policy.endRequested, policy.unfitNodes = endRequested, unusableNodes(cfg, end.AllFailures())
 	policy.progress = end.Progress
 	restarts, reason := decideAttempt(*end.Cause, policy)
 	end.NextAttempt.Reason = reason
@@ -58,7 +58,7 @@ func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress
 	f := health.NewFailure(health.DriverFailed, "%s", end.Reason)
 	f.Code = end.Code
 	policy := newAttemptPolicy(cfg, cfg.Identity.Attempt, true)
-	policy.unfitNodes, policy.progress = allUnfitNodes(cfg.Previous, nil), steps()
+	policy.unfitNodes, policy.progress = unusableNodes(cfg, nil), steps()
 	if restarts, _ := decideAttempt(f.Failure, policy); !restarts {
 		return err
 	}
@@ -85,7 +85,7 @@ type attemptPolicy struct {
 	progress     *record.Progress // nil if it is unknown
 	gateOpened   bool             // the failure was in a running job
 	endRequested bool
-	unfitNodes   []int // sorted
+	unfitNodes   []int // that cannot take part any more, sorted
 	nodes        int   // number of nodes in the launch
 	minNodes     int   // minimum number of nodes for the driver
 }
@@ -144,9 +144,9 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case cause.Kind == health.NotReturned:
 		return false, what + ": the lost daemons were not restarted"
 	case slices.Contains(p.unfitNodes, 0):
-		return false, what + ": the head's node has failed, and the launch requires it"
+		return false, what + ": the head's node or its daemon has failed, and the launch requires it"
 	case left < p.minNodes:
-		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d",
+		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d (--nnodes)",
 			what, left, p.nodes, p.minNodes)
 	case p.rules.Window > 0:
 		return true, fmt.Sprintf("%s: attempt %d follows, restart %d of at most %d within %s",
@@ -260,11 +260,16 @@ func allUnfitNodes(previous deps.PreviousAttempts, failures []record.Failure) (n
 }
 
 // lostNodes returns the sorted indices of the lost nodes in the failures of one run.
-func lostNodes(failures []record.Failure) (nodes []int) {
-	for _, failure := range failures {
-		if health.IsPeerLoss(failure.Kind) {
-			nodes = append(nodes, failure.LostNodes...)
-		}
+func lostNodes(failures []record.Failure) []int { return deps.LostNodes(failures, health.IsPeerLoss) }
+
+// unusableNodes returns the sorted indices of nodes that cannot take part in the next attempt if
+// this one ends with the given failures: those that are unfit and, if nothing can restart them,
+// those whose daemons have died.
+func unusableNodes(cfg *deps.Config, failures []record.Failure) []int {
+	nodes := allUnfitNodes(cfg.Previous, failures)
+	if cfg.Identity.Launcher.LosesDaemonsForGood() {
+		died := func(kind health.Kind) bool { return kind == health.DaemonDied }
+		nodes = append(nodes, deps.LostNodes(slices.Concat(cfg.Previous.Failures, failures), died)...)
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)

@@ -32,7 +32,7 @@ func TestDecideAttempt(t *testing.T) {
 		{"once too often", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 3, used: 3, nodes: 4, minNodes: 4}, false, "again, in attempt 4 of at most 4"},
 		{"a bad node and a spare", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{2}, nodes: 4, minNodes: 3}, true, "check (75): attempt 2"},
 		{"a bad node too many", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{1, 2}, nodes: 4, minNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
-		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{0}, nodes: 4, minNodes: 3}, false, "the head's node has failed"},
+		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{0}, nodes: 4, minNodes: 3}, false, "the head's node or its daemon has failed"},
 		{"not back", health.NotReturned, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "the lost daemons were not restarted"},
 		{"told to end", health.PeerLost, attemptPolicy{maxRestarts: most, endRequested: true, nodes: 4, minNodes: 4}, false, "told to end from outside"},
 		{"terminated", health.Terminated, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "cannot be fixed by another attempt"},
@@ -160,6 +160,24 @@ func TestNeedsProgress(t *testing.T) {
 				t.Errorf("again %v: %s", again, why)
 			}
 		})
+	}
+}
+
+// TestUnusableNodes verifies that a node whose daemon has died can come back, unless nothing can
+// restart it.
+func TestUnusableNodes(t *testing.T) {
+	failure := func(kind health.Kind, lost ...int) record.Failure { return record.Failure{Kind: kind, LostNodes: lost} }
+	for by, want := range map[launcher.Launcher][]int{launcher.LauncherSlurm: {5}, launcher.LauncherKubernetes: {5}, launcher.LauncherLocal: {1, 2, 5}, launcher.LauncherHosts: {1, 2, 5}} {
+		cfg := deps.Config{Config: config.Config{Identity: launcher.Identity{Launcher: by, Size: 6}}}
+		cfg.Previous = deps.PreviousAttempts{
+			Failures: []record.Failure{failure(health.DaemonDied, 1), failure(health.HostHangs, 3)}, UnfitNodes: []record.DroppedNode{{NodeIndex: 5}},
+		}
+		if got := unusableNodes(&cfg, []record.Failure{failure(health.DaemonDied, 2), failure(health.HostLost, 4)}); !slices.Equal(got, want) {
+			t.Errorf("under %s unusable are %v, not %v", by, got, want)
+		}
+		if got := cfg.Previous.NodesEverLost(); !slices.Equal(got, []int{1, 3}) {
+			t.Errorf("lost were %v", got)
+		}
 	}
 }
 

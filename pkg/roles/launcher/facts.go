@@ -85,6 +85,10 @@ func lsfFacts(several string) Facts {
 	}
 }
 
+// LosesDaemonsForGood reports that nothing restarts a daemon that has died: bringupd itself has
+// started the daemons. With other launchers, a loop in the user's script may restart them.
+func (l Launcher) LosesDaemonsForGood() bool { return l == LauncherLocal || l == LauncherHosts }
+
 // Facts returns the facts about the launcher, or the zero Facts if there are none.
 func (l Launcher) Facts() Facts { return launcherFacts[l] }
 
