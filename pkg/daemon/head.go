@@ -54,7 +54,7 @@ func newHead(n *node) *head {
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
 	h.membership.MarkSuspect(n.cfg.Previous.SuspectNodes(&n.id))
 	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
-		h.membership.MarkLost(n.cfg.Previous.NodesEverLost())
+		h.membership.MarkLost(n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood())
 	}
 	h.tracker = &failureTracker{node: n, membership: h.membership}
 	h.members = &membershipManager{node: n, membership: h.membership, tracker: h.tracker, roundTrip: canary, started: time.Now()}

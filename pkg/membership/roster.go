@@ -37,8 +37,9 @@ type Membership struct {
 
 // earlierAttempts is what earlier attempts have found out about nodes.
 type earlierAttempts struct {
-	lost    map[int]bool // one of them has lost their daemons
-	suspect map[int]bool // they have failed repeatedly
+	lost        map[int]bool // one of them has lost their daemons
+	lostForGood bool         // which nothing restarts
+	suspect     map[int]bool // they have failed repeatedly
 }
 
 // readyProgress is the progress of the nodes towards readiness.
@@ -90,11 +91,12 @@ func (r *Membership) SetCanLose(canLose func(nodes []int, silent bool) bool) {
 }
 
 // MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
-// does not wait for them, but takes one that has come back by then.
-func (r *Membership) MarkLost(lost []int) {
+// does not wait for them, but takes one that has come back by then, for which it waits a moment
+// unless they are lost for good.
+func (r *Membership) MarkLost(lost []int, forGood bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost = nodeSet(lost)
+	r.lost, r.lostForGood = nodeSet(lost), forGood
 }
 
 // nodeSet returns a set of nodes.
@@ -228,7 +230,7 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 	}
 	m := teamSelection{
 		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, earlierAttempts: r.earlierAttempts,
-		idle:          !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
+		idle:          r.lostForGood || !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
 		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= patience,
 		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,
 	}
