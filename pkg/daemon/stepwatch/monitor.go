@@ -22,6 +22,7 @@ import (
 // Config configures the monitor of a daemon.
 type Config struct {
 	Pattern         *progress.Pattern // nil if no lines are watched
+	HasRanks        bool              // ranks can report steps themselves
 	NodeIndex, Size int
 	Attempt         int
 	Before          *record.Progress // progress up to the previous attempt; nil if it is unknown
@@ -74,7 +75,7 @@ type publishedState struct {
 func FromConfig(cfg *deps.Config) *Monitor {
 	c := Config{
 		NodeIndex: cfg.Identity.NodeIndex, Size: cfg.Identity.Size, Attempt: cfg.Identity.Attempt, Before: cfg.Previous.History.Progress,
-		JobStart: cfg.FirstStart, Earlier: cfg.Previous.EarlierDuration, Wanted: cfg.After.Rules.NeedsProgress,
+		HasRanks: cfg.World.IsRequested(), JobStart: cfg.FirstStart, Earlier: cfg.Previous.EarlierDuration, Wanted: cfg.After.Rules.NeedsProgress,
 	}
 	if cfg.Progress != "" {
 		c.Pattern, _ = progress.ParsePattern(cfg.Progress) // the flag has been validated
@@ -222,6 +223,9 @@ func publishPause(size int, elapsed time.Duration) time.Duration {
 
 // Run publishes this node's progress, and on the head that of the job, until ctx ends.
 func (m *Monitor) Run(ctx context.Context, store Store) {
+	if m.cfg.Pattern == nil && !m.cfg.HasRanks {
+		return
+	}
 	m.store.Store(&store)
 	publish := m.publishOwn
 	if store.Nodes != nil {

@@ -35,6 +35,7 @@ type stage struct {
 
 	mu      sync.Mutex
 	aborted []string
+	steps   []string // reported by ranks
 }
 
 // raise creates a world of the given number of nodes and ranks per node.
@@ -79,6 +80,11 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.aborted = append(s.aborted, fmt.Sprintf("%d %d %s", rank, code, message))
+			},
+			ReportStep: func(rank int, step float64) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.steps = append(s.steps, fmt.Sprintf("%d at %v", rank, step))
 			},
 		})
 		s.nodes, s.paths = append(s.nodes, n), append(s.paths, dir+"/meet")

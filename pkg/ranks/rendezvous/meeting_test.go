@@ -142,6 +142,17 @@ func TestNodeLost(t *testing.T) {
 	}
 }
 
+func TestReportStep(t *testing.T) {
+	s := raise(t, 1, 2, false)
+	must(t, s.rank(1).ReportStep(t.Context(), 12.5))
+	must(t, s.rank(0).ReportStep(t.Context(), 0))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.steps, []string{"1 at 12.5", "0 at 0"}) {
+		t.Errorf("the steps are %q", s.steps)
+	}
+}
+
 func TestAbortIsToldToAll(t *testing.T) {
 	s := raise(t, 2, 1, false)
 	must(t, s.rank(1).AbortJob(t.Context(), 42, "no data"))
@@ -270,6 +281,8 @@ func TestRefusals(t *testing.T) {
 	want(t, c.CommitValues(ctx), "it has two writers, rank 0 on n0 (process ", "and rank 0 on n0 (process ")
 	want(t, program.AwaitFence(ctx, "f", false, 0), "only ranks can enter a fence, and BRINGUPD_RANK is not set here")
 	want(t, c.AbortJob(ctx, 0, ""), "cannot abort with code 0: 1 to 255 are accepted")
+	want(t, c.ReportStep(ctx, -1), "cannot report step -1: give a number from 0 to 1e+15")
+	want(t, program.ReportStep(ctx, 3), "only a rank can, and BRINGUPD_RANK does not name one")
 	_, _, err := c.GetValue(ctx, "k", "17", 0)
 	want(t, err, `cannot get k of "17"`)
 	wrong := 5
