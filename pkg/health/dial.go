@@ -94,9 +94,13 @@ func connAddress(addr net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
 }
 
-// IsTrustedClient reports whether an accepted connection comes from a process of a trusted user of
-// this node. A connection from elsewhere is not trusted.
-func IsTrustedClient(conn net.Conn) bool { return currentTrustedUsers().trustsClient("/proc", conn) }
+// IsOwnClient reports whether an accepted connection comes from a process of this user or of root on
+// this node. Other users whom services may have, such as those of child processes, are not enough.
+func IsOwnClient(conn net.Conn) bool {
+	only := currentTrustedUsers()
+	only.subordinate, only.descendantUsers = nil, func() []int { return nil }
+	return only.trustsClient("/proc", conn)
+}
 
 // trustsClient reports whether the other end of an accepted connection belongs to a trusted user.
 func (t trustedUsers) trustsClient(proc string, conn net.Conn) bool {
@@ -108,7 +112,8 @@ func (t trustedUsers) trustsClient(proc string, conn net.Conn) bool {
 			return false
 		}
 		if len(clients) > 0 {
-			return !slices.ContainsFunc(clients, func(s socket) bool { return !t.includes(s.user) })
+			// The kernel shows a socket that its process has closed as one of root.
+			return !slices.ContainsFunc(clients, func(s socket) bool { return s.inode == noInode || !t.includes(s.user) })
 		}
 	}
 	return false

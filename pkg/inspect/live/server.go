@@ -101,7 +101,7 @@ func (l ownListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if health.IsTrustedClient(conn) {
+		if health.IsOwnClient(conn) {
 			return conn, nil
 		}
 		_ = conn.Close()

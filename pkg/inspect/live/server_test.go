@@ -3,8 +3,8 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -178,19 +178,19 @@ func TestListen(t *testing.T) {
 func TestOtherUsersCannotOpenPage(t *testing.T) {
 	users.Need(t)
 	s := start(t, running)
-	users.Stranger.Do(t, func() {
-		conn, err := net.Dial("tcp", s.Address()) //nolint:noctx // it is answered at once
-		if err != nil {
-			t.Error(err)
-			return
+	request := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /%s/ HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3; cat <&3", s.Port(), s.token)
+	for _, tc := range []struct {
+		user users.User
+		want bool
+	}{{users.Stranger, false}, {users.User{}, true}} {
+		dir := users.Stranger.Dir(t)
+		command := tc.user.Command(t.Context(), dir, "bash", "-c", request)
+		command.Stderr = io.Discard // the connection may be reset
+		answer, _ := command.Output()
+		if got := strings.Contains(string(answer), "200 OK"); got != tc.want || !tc.want && len(answer) > 0 {
+			t.Errorf("user %d gets %.200q", tc.user.ID, answer)
 		}
-		defer func() { _ = conn.Close() }()
-		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-		_, _ = io.WriteString(conn, "GET /"+s.token+"/ HTTP/1.0\r\nHost: localhost\r\n\r\n")
-		if answer, err := io.ReadAll(conn); len(answer) > 0 {
-			t.Errorf("it gets %q, %v", answer, err)
-		}
-	})
+	}
 }
 
 // TestLoopbackName verifies which names of a request are accepted.
