@@ -16,6 +16,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/query"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
@@ -96,17 +98,30 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	if len(a.nodeNames) == 0 {
 		diagnosis.NCCL = query.AskNCCL(ctx, again, run.Dir, run.jobRecord, order, snapshot)
 	}
-	return a.showDiagnosis(diagnosis)
+	// What the roles wait for is in the run directory.
+	var roles []timeline.RoleStatus
+	if plan := run.jobRecord.Plan; plan != nil && len(plan.Roles) > 0 {
+		status, err := (&runs.Observer{Path: run.Path()}).ReadStatus(ctx)
+		if err != nil {
+			return err
+		}
+		roles = status.Roles
+	}
+	return a.showDiagnosis(diagnosis, roles)
 }
 
-func (a *whyCmd) showDiagnosis(snapshot query.Diagnosis) error {
+func (a *whyCmd) showDiagnosis(snapshot query.Diagnosis, roles []timeline.RoleStatus) error {
 	if len(snapshot.Unreachable) > 0 {
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 	}
 	if a.asJSON {
-		return writeJSON(a.streams.Out, snapshot)
+		return writeJSON(a.streams.Out, struct {
+			query.Diagnosis
+			Roles []timeline.RoleStatus `json:"roles,omitempty"`
+		}{snapshot, roles})
 	}
-	_, err := io.WriteString(a.streams.Out, snapshot.FormatText())
+	lines := append([]string{strings.TrimSuffix(snapshot.FormatText(), "\n")}, timeline.RoleLines(roles)...)
+	_, err := io.WriteString(a.streams.Out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 

@@ -33,16 +33,17 @@ const (
 	LinkChanged      EventType = "lifeline"     // the peer link is up or down
 	// the shared file system is unresponsive and tolerated, or responsive again
 	ShareChanged    EventType = "share"
-	NodeFailed      EventType = "failed"    // a failure on this node
-	FailureReceived EventType = "failure"   // the head has received a failure of any node
-	NodeDropped     EventType = "dropped"   // the head continues without a node
-	RequestAccepted EventType = "request"   // the head has accepted a request from outside the job
-	ExecStarted     EventType = "exec"      // a requested command has started
-	ExecEnded       EventType = "exec-exit" // a requested command has ended
-	FenceLeft       EventType = "fence"     // the node's ranks have left a fence
-	RanksSpawned    EventType = "spawned"   // a rank has spawned other ranks
-	TraceDetermined EventType = "trace"     // the head has determined the trace context of the run
-	DaemonEnded     EventType = "end"       // the daemon has nothing left to do
+	NodeFailed      EventType = "failed"        // a failure on this node
+	FailureReceived EventType = "failure"       // the head has received a failure of any node
+	InstanceExited  EventType = "instance-exit" // the head sees that an instance of a role has exited
+	NodeDropped     EventType = "dropped"       // the head continues without a node
+	RequestAccepted EventType = "request"       // the head has accepted a request from outside the job
+	ExecStarted     EventType = "exec"          // a requested command has started
+	ExecEnded       EventType = "exec-exit"     // a requested command has ended
+	FenceLeft       EventType = "fence"         // the node's ranks have left a fence
+	RanksSpawned    EventType = "spawned"       // a rank has spawned other ranks
+	TraceDetermined EventType = "trace"         // the head has determined the trace context of the run
+	DaemonEnded     EventType = "end"           // the daemon has nothing left to do
 )
 
 // LinesLost marks a gap of Fields.Dropped lines, which the shared file system did not accept.
@@ -96,14 +97,15 @@ type CheckFields struct {
 type FailureFields struct {
 	// rank or node that the event is about, if not this node
 	Subject *int        `json:"of,omitempty"`
-	Kind    record.Kind `json:"kind,omitempty"` // kind of failure as named by package health
-	What    string      `json:"what,omitempty"` // description of the event
+	Kind    record.Kind `json:"kind,omitempty"`  // kind of failure as named by package health
+	What    string      `json:"what,omitempty"`  // description of the event
+	Lines   []string    `json:"lines,omitempty"` // last lines of a log
 }
 
 // LinkFields describe the peer link and the shared file system.
 type LinkFields struct {
 	Up         *bool  `json:"up,omitempty"`      // state of the peer link
-	Reason     string `json:"how,omitempty"`     // reason of its end
+	Reason     string `json:"how,omitempty"`     // reason of its end, or what follows from an exit
 	Responsive *bool  `json:"answers,omitempty"` // whether the shared file system responds
 }
 

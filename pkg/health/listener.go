@@ -211,3 +211,23 @@ func accountNames(root string, user int) (names []string) {
 	}
 	return names
 }
+
+// ListeningPorts returns the sorted TCP ports on which processes listen for which owns returns true.
+func ListeningPorts(owns func(pid int) bool) (ports []int, err error) {
+	sockets, err := readSockets("/proc", func(s socket) bool { return s.state == stateListening })
+	if err != nil {
+		return nil, fmt.Errorf("cannot determine on which ports processes listen: %v", err)
+	}
+	found := make([]ListeningSocket, len(sockets))
+	for i, s := range sockets {
+		found[i] = s.toListeningSocket()
+	}
+	addProcessInfo("/proc", found)
+	for _, socket := range found {
+		if slices.ContainsFunc(socket.pids, owns) {
+			ports = append(ports, socket.Port)
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports), nil
+}

@@ -227,7 +227,7 @@ func (c *Children) awaitReady(ctx context.Context, service *framework.Service, c
 			ports = append(ports, port.Number)
 		}
 	}
-	return health.WaitReady(ctx, c.cfg.EventLog.LogProbe(service.Name, service.CheckReady), health.WaitOptions{
+	return health.WaitReady(ctx, c.cfg.EventLog.LogProbe(service.Name, withListeningPorts(service, child)), health.WaitOptions{
 		ChildExited: child.Ended(), OwnsProcess: child.OwnsProcess, Ports: ports, MaxPause: service.MaxCheckInterval,
 	})
 }

@@ -40,7 +40,18 @@ from bringupd._result import (
     WorldRank,
     read_result,
 )
-from bringupd._status import Condition, Dashboard, End, GateWait, NodeStatus, Status, StepCount, read_status
+from bringupd._status import (
+    Condition,
+    Dashboard,
+    End,
+    GateWait,
+    InstanceStatus,
+    NodeStatus,
+    RoleStatus,
+    Status,
+    StepCount,
+    read_status,
+)
 from bringupd._why import Activity, Child, Frame, Output, Process, SilentNode, Snapshot, Stack, Wait, ask_why
 
 __all__ = [
@@ -55,6 +66,7 @@ __all__ = [
     "Error",
     "Frame",
     "GateWait",
+    "InstanceStatus",
     "NoPeerLinkError",
     "Node",
     "NodeStatus",
@@ -67,6 +79,7 @@ __all__ = [
     "RequeueDecision",
     "Result",
     "Role",
+    "RoleStatus",
     "Run",
     "SilentNode",
     "Snapshot",

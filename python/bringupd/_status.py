@@ -53,6 +53,39 @@ class NodeStatus:
 
 
 @dataclass(frozen=True)
+class InstanceStatus:
+    """An instance of a role that needs attention."""
+
+    instance: str
+    """Such as judge.1."""
+    state: str = ""
+    nodes: str = ""
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class RoleStatus:
+    """The state of a role. Its numbers are those of instances."""
+
+    name: str = named("role", "")
+    primary: bool = False
+    instances: int = 0
+    need: int = 0
+    ready: int = 0
+    starting: int = 0
+    waiting: int = 0
+    unready: int = 0
+    restarting: int = 0
+    done: int = 0
+    lost: int = 0
+    stopped: int = 0
+    restarts: int = 0
+    waits_for: tuple[InstanceStatus, ...] = ()
+    waits_more: int = 0
+    last_exit: str = ""
+
+
+@dataclass(frozen=True)
 class Dashboard:
     """The dashboard of Ray or Dask."""
 
@@ -110,6 +143,7 @@ class Status:
     driver_code: Optional[int] = None
     dashboard: Optional[Dashboard] = None
     world: bool = False
+    roles: tuple[RoleStatus, ...] = ()
     waits_for: tuple[GateWait, ...] = ()
     steps: tuple[StepCount, ...] = ()
     abnormal: tuple[NodeStatus, ...] = ()

@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from bringupd._decode import decode, named, parse_object, raw_object
 from bringupd._program import run_program
+from bringupd._status import RoleStatus
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ class Snapshot:
     groups: tuple[Activity, ...] = ()
     """The smallest first: usually those for which all others wait."""
     children: tuple[Child, ...] = named("seen", ())
+    roles: tuple[RoleStatus, ...] = ()
     problems: tuple[str, ...] = ()
     raw: Mapping[str, Any] = raw_object()
     """The whole object that bringupd why --json has printed."""

@@ -39,12 +39,16 @@ func (c Config) DescribePlan(role roles.DaemonRole) []string {
 	}
 	lines = append(lines, c.planSandbox()...)
 	lines = append(lines, c.planServices()...)
+	lines = append(lines, c.planRoles()...)
 	lines = append(lines, "gate: open when all of this is proven")
 	lines = append(lines, c.planDriver()...)
 	return append(lines, c.planEnd()...)
 }
 
 func (c Config) planDriver() []string {
+	if c.Roles.AreGiven() {
+		return c.planPrimaries()
+	}
 	if len(c.Driver) == 0 {
 		return []string{"driver: none; the job stays up until it is stopped"}
 	}
@@ -125,6 +129,7 @@ const (
 	maxPublishedCommand = 2000
 	maxPublishedFlag    = 500
 	maxPublishedFlags   = 64
+	maxPublishedRoles   = 64
 )
 
 // PublishedPlan returns the plan that is published for observers outside of the job.
@@ -155,6 +160,9 @@ func (c *Config) PublishedPlan() *record.Plan {
 		add(record.PhaseDriver, 0)
 		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
 		p.Command = textutil.TruncateText(textutil.FormatCommand(redact.RedactArgs(c.Driver)...), maxPublishedCommand)
+	}
+	for _, role := range c.Roles.Definitions[:min(len(c.Roles.Definitions), maxPublishedRoles)] {
+		p.Roles = append(p.Roles, role.Name)
 	}
 	for _, flag := range c.GivenFlags[:min(len(c.GivenFlags), maxPublishedFlags)] {
 		p.Flags = append(p.Flags, textutil.TruncateText(flag, maxPublishedFlag))

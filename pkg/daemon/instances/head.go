@@ -168,6 +168,7 @@ func (h *Head) handleExit(ctx context.Context, mark signal.InstanceMark, at time
 			h.tolerated = append(h.tolerated, toleratedExit{at, rec.Message})
 		}
 	})
+	h.logExit(state, rec, mark.Node, lost, restarts)
 	if restarts && state.spans() {
 		h.cfg.Background(func(context.Context) { h.restartTogether(state, mark.Generation) })
 	}
@@ -404,7 +405,9 @@ func (h *Head) StopInOrder(ctx context.Context) {
 			grace = max(grace, h.cfg.Plan.FindRole(name).Stop.Grace)
 		}
 		stopped := func() bool {
-			return !slices.ContainsFunc(h.instances, func(s *instanceState) bool { return slices.Contains(level, s.role.Name) && s.mayRun() })
+			return !slices.ContainsFunc(h.instances, func(s *instanceState) bool {
+				return slices.Contains(level, s.role.Name) && h.started[s.role.Name] && s.mayRun()
+			})
 		}
 		h.mu.Lock()
 		done := stopped()

@@ -92,6 +92,7 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	v.Critical = l.criticalPath()
 	markCritical(v.Nodes, v.Critical)
 	v.Seen = l.buildArrows()
+	v.Roles, v.Exits = l.roleStates(), l.roleExits()
 	v.Checks = groupChecks(run.Nodes)
 	v.Config = l.configFacts()
 	v.shareTable = l.formatShareTable()

@@ -262,6 +262,11 @@ func (s timeScale) Span(from, to time.Duration) template.CSS {
 	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", roundToHundredths(left), roundToHundredths(right-left))) //nolint:gosec // numbers
 }
 
+// Point returns the horizontal position of a time.
+func (s timeScale) Point(at time.Duration) template.CSS {
+	return template.CSS(fmt.Sprintf("left:%.5g%%", roundToHundredths(s.position(at)))) //nolint:gosec // a number
+}
+
 // Wide reports whether a bar is wide enough for a name.
 func (s timeScale) Wide(from, to time.Duration) bool { return s.position(to)-s.position(from) > 6 }
 

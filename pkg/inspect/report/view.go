@@ -1,6 +1,10 @@
 package report
 
-import "time"
+import (
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+)
 
 // ViewVersion is the version of a View's JSON form.
 const ViewVersion = 1
@@ -10,9 +14,10 @@ type View struct {
 	runIdentity
 	milestoneTimes
 
-	Banner   Banner         `json:"banner"`
-	Problems []string       `json:"problems,omitempty"` // descriptions of what could not be read
-	Facts    []Fact         `json:"facts"`
+	Banner   Banner   `json:"banner"`
+	Problems []string `json:"problems,omitempty"` // descriptions of what could not be read
+	Facts    []Fact   `json:"facts"`
+	roleExits
 	Phases   []PhaseStat    `json:"phases"`
 	Critical []CriticalStep `json:"critical_path,omitempty"`
 	Nodes    []NodeRow      `json:"node"` // sorted as rows: failed, never ready, last to be ready
@@ -25,6 +30,12 @@ type View struct {
 	// text; it is empty if they are unknown.
 	hasEnded   bool
 	shareTable string
+}
+
+// roleExits has the roles of the run, and the exits of their instances by time.
+type roleExits struct {
+	Roles []timeline.RoleStatus `json:"roles,omitempty"`
+	Exits []RoleExit            `json:"role_exits,omitempty"`
 }
 
 // runIdentity identifies the run.

@@ -49,6 +49,7 @@ type Summary struct {
 	// Restarts is how often the job had been requeued or restarted before this run.
 	Restarts int    `json:"restarts,omitempty"`
 	Driver   string `json:"driver,omitempty"`
+	Roles    string `json:"roles,omitempty"`     // their names in a sentence
 	BadNodes string `json:"bad_nodes,omitempty"` // nodes to avoid
 
 	blamedHosts []string // the same, one by one
@@ -97,7 +98,7 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 		seen.LastSign, _ = signal.LastChangeTime(ctx, path) // zero if unknown
 	}
 	status := timeline.SummarizeRun(run, seen)
-	s = Summary{Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver}
+	s = Summary{Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver, Roles: status.RoleNames()}
 	if run.Job != nil {
 		s.StartedAt, s.Restarts = run.Job.WrittenAt, launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}
@@ -143,7 +144,7 @@ func (l List) writeTable(b *strings.Builder, now time.Time) {
 		if s.Restarts > 0 {
 			restarts = fmt.Sprint(s.Restarts)
 		}
-		row(s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Word, restarts, s.Driver, s.BadNodes)
+		row(s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Word, restarts, cmp.Or(s.Driver, s.Roles), s.BadNodes)
 	}
 	_ = table.Flush() // to a strings.Builder
 }

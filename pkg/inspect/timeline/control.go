@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -79,6 +80,15 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 	if newest := l.TeamGeneration(); newest >= 0 {
 		r.readMembership(control, newest)
 	}
+}
+
+// readRoles reads the roles and the states of their instances, if the run has any.
+func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
+	roles, err := roleview.Read(r.ctx, roleview.Files{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce, MaxExits: maxQuickRecords})
+	if !errors.Is(err, roleview.ErrNoPlan) {
+		r.noteProblem(err)
+	}
+	r.Roles = roles
 }
 
 // readMembership reads the newest readable membership record, at most maxQuickRecords generations

@@ -130,7 +130,10 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 	}
 	folder(signal.NodesDir, func(nodes *signal.DirSnapshot) {
 		r.createNodes(nodes.Names)
-		folder(signal.ControlDir, r.readControl)
+		folder(signal.ControlDir, func(control *signal.DirSnapshot) {
+			r.readControl(control)
+			r.readRoles(control, nodes)
+		})
 		r.readNodes(nodes)
 	})
 	if r.Nodes == nil { // nodes/ is missing

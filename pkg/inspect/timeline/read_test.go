@@ -52,6 +52,9 @@ func TestRecordings(t *testing.T) {
 		"running":         {code: -1, gate: true},
 		"waiting":         {code: -1},
 		"cut-off":         {code: -1},
+		"roles-waiting":   {code: -1, events: []string{"probe"}},
+		"roles-running":   {code: -1, gate: true, events: []string{"instance-exit"}},
+		"roles-77":        {code: 77, kind: "service", rank: 2, gate: true, events: []string{"instance-exit"}},
 	}
 	for name := range want {
 		if !slices.Contains(recordings(t), name) {

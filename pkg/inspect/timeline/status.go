@@ -44,8 +44,9 @@ type Status struct {
 	nodeCounts
 	statusTimes
 	driverInfo
-	Waits []GateWait  `json:"waits_for,omitempty"`
-	Steps []StepCount `json:"steps"` // number of nodes at each step, in the order of the sequence
+	Roles []RoleStatus `json:"roles,omitempty"`
+	Waits []GateWait   `json:"waits_for,omitempty"`
+	Steps []StepCount  `json:"steps"` // number of nodes at each step, in the order of the sequence
 	shownNodes
 	// Next describes what can happen next, and Deadline is the time of it; nil if unknown.
 	Next     string     `json:"next"`
@@ -218,7 +219,7 @@ func SummarizeRun(run *Run, look Observation) Status {
 		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), look.Now},
 		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{
 			Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks, Command: sanitizeText(v.plan.Command), Flags: sanitizeAll(v.plan.Flags), JobName: sanitizeText(v.plan.JobName),
-		}, End: v.runEnd(), Problems: sanitizeAll(run.Problems),
+		}, Roles: v.roleStates(), End: v.runEnd(), Problems: sanitizeAll(run.Problems),
 	}
 	s.nodeCounts = nodeCounts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.countSteps(s.Over())

@@ -27,6 +27,10 @@ func (v *statusView) gateWaits() (waits []GateWait) {
 		}
 		waits = append(waits, wait)
 	}
+	// Roles start when all nodes have passed their checks.
+	if wait := v.waitingRoles(); len(waits) == 0 && len(v.plan.Roles) > 0 && wait != nil {
+		waits = append(waits, *wait)
+	}
 	return waits
 }
 
@@ -44,6 +48,9 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 			end := look.WrittenAt.Add(look.InspectTime)
 			return "everything else ends (--clean-after), or earlier with bringupd stop " + s.Path, &end
 		}
+		if len(v.plan.Roles) > 0 {
+			return v.roleEnd(s.Path), nil
+		}
 		if v.plan.HasRanks {
 			return "the job ends when all ranks have ended, or when one fails", nil
 		}
@@ -57,6 +64,9 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
 	case s.Waits[0].Step == string(record.PhaseWorkers) && len(s.Waits[0].NodeIndices) == 0:
+		if len(v.plan.Roles) > 0 {
+			return "the gate opens when these roles have what they require (ready.timeout of each)", nil
+		}
 		return "the gate opens when it does", nil
 	}
 	return v.describeFirstDeadline(s.Waits)

@@ -412,7 +412,7 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Condition](), reflect.TypeFor[GateWait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[RunEnd]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Condition](), reflect.TypeFor[GateWait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[RunEnd](), reflect.TypeFor[RoleStatus](), reflect.TypeFor[InstanceStatus]()} {
 		for _, field := range reflect.VisibleFields(typ) {
 			if field.Anonymous {
 				continue

@@ -65,6 +65,9 @@ type statusTemplateData struct {
 	MoreUnread int
 }
 
+// RoleLines returns the lines about the roles.
+func (s statusTemplateData) RoleLines() []string { return RoleLines(s.Roles) }
+
 // Invocation returns the name of the job and the command line of its daemons. It is empty if the run
 // has not recorded them.
 func (s statusTemplateData) Invocation() string {

@@ -80,6 +80,8 @@ type Plan struct {
 	SandboxQuorum string `json:"sandboxes,omitempty"`
 	// Driver is the first word of the driver, without its directory.
 	Driver string `json:"driver,omitempty"`
+	// Roles are the names of the roles, in the order of their file, at most 64.
+	Roles []string `json:"roles,omitempty"`
 	// Command is the driver with its arguments, as a shell would accept it, and Flags are the settings
 	// that are not defaults. Both are shortened, and have no secrets. JobName is the user's name of
 	// the job at its launcher.

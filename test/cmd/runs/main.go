@@ -84,6 +84,12 @@ func (s scenario) record(bin string, fake nvml.Fake) error {
 	if err := os.Mkdir(filepath.Join(place, "work"), 0o755); err != nil {
 		return err
 	}
+	if s.roles != "" {
+		if err := os.WriteFile(filepath.Join(place, "work", "roles.yaml"), []byte(s.roles), 0o644); err != nil {
+			return err
+		}
+		s.flags = append(s.flags, "--config=roles.yaml")
+	}
 	for rank := range nodes {
 		if err := fake.Answer(host(rank), s.gpus[rank]...); err != nil {
 			return err

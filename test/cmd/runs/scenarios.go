@@ -25,8 +25,47 @@ type scenario struct {
 	gpus   map[int][]string // answers of NVML on a node
 	// meanwhile runs while the daemons run.
 	meanwhile func(ctx context.Context, run string) error
-	alive     bool // record the run while it is active
+	alive     bool   // record the run while it is active
+	roles     string // the file of the roles; empty: none
 }
+
+// waitingRoles has servers of which one listens on another port than its probe expects. All nodes
+// are on one machine, and their ports are the same.
+const waitingRoles = `roles:
+- {name: setup, nodes: all, oneshot: true, command: echo prepared}
+- name: judge
+  nodes: 1
+  per-node: 2
+  after: [setup]
+  command: exec python3 -m http.server $((BRINGUPD_PORT + 100 * BRINGUPD_ROLE_INDEX))
+  ready: {probe: "http://localhost:$BRINGUPD_PORT/", timeout: 20m}
+  restarts: 2
+- {name: router, nodes: head, after: [judge], command: exec sleep 1000}
+- {name: trainer, nodes: rest, ranks-per-node: 2, primary: true, command: exec sleep 1000}
+`
+
+// runningRoles has a server that is started again, and one that is lost.
+const runningRoles = `roles:
+- name: judge
+  nodes: 2
+  per-node: 2
+  command: test $BRINGUPD_ROLE_INDEX != 1 -o $BRINGUPD_GENERATION != 0 && exec sleep 1000; sleep 2; echo CUDA error, out of memory >&2; exit 1
+  restarts: {max: 3, backoff: 100ms..1s}
+- name: reward
+  with: judge
+  command: test $BRINGUPD_ROLE_INDEX = 0 && exec sleep 1000; sleep 3; echo reward has no such model >&2; exit 4
+  require: {start: all, run: 1}
+- {name: trainer, nodes: rest, ranks-per-node: 2, primary: true, command: exec sleep 1000}
+`
+
+// failingRoles has too few servers after the second has exited.
+const failingRoles = `roles:
+- name: judge
+  nodes: 3
+  command: test $BRINGUPD_ROLE_INDEX = 0 && exec sleep 1000; sleep $BRINGUPD_ROLE_INDEX; echo judge $BRINGUPD_ROLE_INDEX gives up >&2; exit 5
+  require: {start: all, run: 2}
+- {name: trainer, nodes: rest, primary: true, command: exec sleep 1000}
+`
 
 // services are the commands of a fictitious framework, whose worker on node 2 is the slowest.
 var services = []string{
@@ -94,6 +133,12 @@ func scenarios(fake nvml.Fake) []scenario {
 			"--worker-cmd=test $SLURM_PROCID != 2 && touch ready.$SLURM_PROCID; exec sleep 1000"),
 			driver:    train,
 			meanwhile: until(filepath.Join(signal.NodesDir, "0003.up")), alive: true},
+		{name: "roles-waiting", roles: waitingRoles, alive: true, meanwhile: func(ctx context.Context, run string) error {
+			time.Sleep(6 * time.Second) // until the ports of the server are searched
+			return until(filepath.Join(signal.NodesDir, "0000.i0004.g0.ready"))(ctx, run)
+		}},
+		{name: "roles-running", roles: runningRoles, meanwhile: until(filepath.Join(signal.NodesDir, "0001.i0005.g0.exited")), alive: true},
+		{name: "roles-77", roles: failingRoles, code: 77},
 	}
 }
 

@@ -1,0 +1,254 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/inspect/roleview"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// RoleStatus is the state of a role. Instances is 0 until the roles are placed.
+type RoleStatus struct {
+	Name      string `json:"role"`
+	Primary   bool   `json:"primary,omitempty"`
+	Instances int    `json:"instances"`
+	// Need is the number of instances that the gate needs, or, once it is open, that must not be lost.
+	Need int `json:"need"`
+	instanceCounts
+	Restarts int `json:"restarts"` // of all instances so far
+	// Waits has the instances that need attention, at most 5, and MoreWaits is the number of others.
+	Waits     []InstanceStatus `json:"waits_for,omitempty"`
+	MoreWaits int              `json:"waits_more,omitempty"`
+	LastExit  string           `json:"last_exit,omitempty"` // newest exit of an instance, as a sentence
+}
+
+// instanceCounts has the numbers of instances in each state.
+type instanceCounts struct {
+	Ready      int `json:"ready"`
+	Starting   int `json:"starting,omitempty"`
+	Waiting    int `json:"waiting,omitempty"` // for the roles before theirs
+	Unready    int `json:"unready,omitempty"` // their probes fail again
+	Restarting int `json:"restarting,omitempty"`
+	Done       int `json:"done,omitempty"` // ended with 0, as they should
+	Lost       int `json:"lost,omitempty"` // not started again
+	Stopped    int `json:"stopped,omitempty"`
+}
+
+// InstanceStatus is the state of an instance that needs attention.
+type InstanceStatus struct {
+	Instance string         `json:"instance"` // such as judge.1
+	State    roleview.State `json:"state"`
+	Nodes    string         `json:"nodes"` // hosts, for people
+	What     string         `json:"what,omitempty"`
+}
+
+// maxInstancesShown is the maximum number of instances of a role that are shown one by one.
+const maxInstancesShown = 5
+
+// roleStates returns the states of the roles. Before they are placed, only their names are known.
+func (v *statusView) roleStates() (all []RoleStatus) {
+	if v.run.Roles == nil {
+		for _, name := range v.plan.Roles {
+			all = append(all, RoleStatus{Name: sanitizeText(name)})
+		}
+		return all
+	}
+	probes := v.lastProbes()
+	for i := range v.run.Roles.Roles {
+		all = append(all, v.roleStatus(&v.run.Roles.Roles[i], probes))
+	}
+	return all
+}
+
+func (v *statusView) roleStatus(role *roleview.Role, probes map[string]string) RoleStatus {
+	s := RoleStatus{
+		Name: sanitizeText(role.Name), Primary: role.Primary, Instances: len(role.Instances), Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
+		instanceCounts: instanceCounts{
+			Ready: role.CountIn(roleview.StateReady), Starting: role.CountIn(roleview.StateStarting), Waiting: role.CountIn(roleview.StateWaiting),
+			Unready: role.CountIn(roleview.StateUnready), Restarting: role.CountIn(roleview.StateRestarting), Done: role.CountIn(roleview.StateDone),
+			Lost: role.CountIn(roleview.StateLost), Stopped: role.CountIn(roleview.StateStopped),
+		},
+	}
+	// Show the instances that need attention, and the newest exit.
+	var newest *record.InstanceExit
+	for i := range role.Instances {
+		instance := &role.Instances[i]
+		if exit := instance.LastExit; exit != nil && (newest == nil || exit.WrittenAt.After(newest.WrittenAt)) {
+			newest = exit
+		}
+		if !needsAttention(instance.State) {
+			continue
+		}
+		if len(s.Waits) == maxInstancesShown {
+			s.MoreWaits++
+			continue
+		}
+		s.Waits = append(s.Waits, v.instanceStatus(role, instance, probes))
+	}
+	if newest != nil {
+		s.LastExit = sanitizeText(newest.Message)
+	}
+	return s
+}
+
+// needsAttention reports whether an instance in this state is shown.
+func needsAttention(state roleview.State) bool {
+	return state == roleview.StateStarting || state == roleview.StateUnready || state == roleview.StateRestarting || state == roleview.StateLost
+}
+
+// instanceStatus describes an instance: why it is not ready, or how it has exited.
+func (v *statusView) instanceStatus(role *roleview.Role, instance *roleview.Instance, probes map[string]string) InstanceStatus {
+	name := fmt.Sprintf("%s.%d", role.Name, instance.Index)
+	s := InstanceStatus{Instance: sanitizeText(name), State: instance.State, Nodes: v.formatNodeList(instance.Nodes)}
+	switch said := probes[name]; {
+	case instance.State == roleview.StateLost, instance.State == roleview.StateRestarting:
+		if instance.LastExit != nil {
+			s.What = sanitizeText(instance.LastExit.Message)
+		}
+	case said != "":
+		s.What = sanitizeText(said)
+	case instance.State == roleview.StateStarting && role.Oneshot:
+		s.What = "it has not ended yet"
+	}
+	return s
+}
+
+// lastProbes returns what the probe of each instance has last reported, for those that are not ready.
+func (v *statusView) lastProbes() map[string]string {
+	last := make(map[string]string)
+	for _, event := range v.run.Events {
+		if event.Name != eventlog.ProbeChanged {
+			continue
+		}
+		// The name of a process of a larger instance has its rank, too.
+		parts := strings.Split(event.Child, ".")
+		instance := strings.Join(parts[:min(2, len(parts))], ".")
+		if event.Seen != "" || instance == event.Child {
+			last[instance] = event.Seen // empty for a successful probe
+		}
+	}
+	return last
+}
+
+// waitingRoles returns the step in which the gate waits for roles, or nil if it waits for none.
+func (v *statusView) waitingRoles() *GateWait {
+	wait := &GateWait{Step: string(record.PhaseWorkers)}
+	if v.run.Roles == nil {
+		wait.What = "waiting for the placement of the roles"
+		return wait
+	}
+	var parts []string
+	for i := range v.run.Roles.Roles {
+		if role := &v.run.Roles.Roles[i]; !role.Primary && !role.IsSatisfied() {
+			there := "ready"
+			if role.Oneshot {
+				there = "done"
+			}
+			part := fmt.Sprintf("%s (%d of %d %s", role.Name, role.CountIn(roleview.StateReady, roleview.StateDone), len(role.Instances), there)
+			if need := role.Need(false); need < len(role.Instances) {
+				part += fmt.Sprintf(", needs %d", need)
+			}
+			parts = append(parts, part+")")
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	wait.What = sanitizeText("waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", "))
+	return wait
+}
+
+// maxRolesShown is the maximum number of roles in a sentence.
+const maxRolesShown = 8
+
+// describeRoles returns the names of the roles in a sentence, or an empty string if there are none.
+func describeRoles(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "roles: " + textutil.JoinLimited(names, maxRolesShown, ", ")
+}
+
+// RoleNames returns the names of the roles in a sentence, or an empty string if there are none.
+func (s Status) RoleNames() string {
+	var names []string
+	for _, role := range s.Roles {
+		names = append(names, role.Name)
+	}
+	return describeRoles(names)
+}
+
+// roleEnd describes what ends a run with roles.
+func (v *statusView) roleEnd(path string) string {
+	var primaries []string
+	if v.run.Roles != nil {
+		for i := range v.run.Roles.Roles {
+			if role := &v.run.Roles.Roles[i]; role.Primary {
+				primaries = append(primaries, role.Name)
+			}
+		}
+	}
+	if v.run.Roles != nil && len(primaries) == 0 {
+		return "the job stays up until it is stopped: bringupd stop " + path
+	}
+	return sanitizeText("the job ends when its primary roles have ended: " + textutil.JoinLimited(primaries, maxRolesShown, ", "))
+}
+
+// RoleLines returns a line for each role, and below it one for each instance that needs attention.
+func RoleLines(all []RoleStatus) (lines []string) {
+	names := 0
+	for _, role := range all {
+		names = max(names, len(role.Name))
+	}
+	for _, role := range all {
+		lines = append(lines, fmt.Sprintf("  role %-*s  %s", names, role.Name, role.Describe()))
+		for _, instance := range role.Waits {
+			line := fmt.Sprintf("    %s %s on %s", instance.Instance, instance.State, cmp.Or(instance.Nodes, "?"))
+			if instance.What != "" {
+				line += ": " + instance.What
+			}
+			lines = append(lines, line)
+		}
+		switch shown := slices.ContainsFunc(role.Waits, func(i InstanceStatus) bool { return i.What == role.LastExit }); {
+		case role.MoreWaits > 0:
+			lines = append(lines, fmt.Sprintf("    +%d more", role.MoreWaits))
+		case role.LastExit != "" && !shown:
+			lines = append(lines, "    last exit: "+role.LastExit)
+		}
+	}
+	return lines
+}
+
+// Describe describes the state of the role in a line.
+func (r RoleStatus) Describe() string {
+	if r.Instances == 0 {
+		return "not placed yet"
+	}
+	parts := []string{fmt.Sprintf("%d/%d ready", r.Ready, r.Instances)}
+	for _, other := range []struct {
+		count int
+		word  roleview.State
+	}{
+		{r.Starting, roleview.StateStarting}, {r.Waiting, roleview.StateWaiting}, {r.Unready, roleview.StateUnready}, {r.Restarting, roleview.StateRestarting},
+		{r.Done, roleview.StateDone}, {r.Lost, roleview.StateLost}, {r.Stopped, roleview.StateStopped},
+	} {
+		if other.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", other.count, other.word))
+		}
+	}
+	if r.Ready == 0 && len(parts) > 1 {
+		parts = parts[1:] // all are done, for example
+	}
+	if r.Need < r.Instances {
+		parts = append(parts, fmt.Sprintf("needs %d", r.Need))
+	}
+	if r.Restarts > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s", r.Restarts, textutil.PluralForm(r.Restarts, "restart")))
+	}
+	return strings.Join(parts, ", ")
+}
