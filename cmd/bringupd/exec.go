@@ -4,17 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
@@ -28,6 +27,7 @@ type execCmd struct {
 	nodeNames []string
 	allNodes  bool
 	onHead    bool
+	roleWords []string
 	variables []string
 }
 
@@ -36,6 +36,7 @@ func (inv *invocation) execCommand() *cli.Command {
 	own := setting.List{
 		setting.NewWordList("node", "NODE", &e.nodeNames, "node, by its index or host name (repeatable)").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("all", &e.allNodes, "all nodes").ExcludeSources(setting.SourceVariable),
+		setting.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords, "the nodes of a role, or of an instance of it, such as judge.1, with its variables (repeatable)").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("head", &e.onHead, "the head (default)").ExcludeSources(setting.SourceVariable),
 		setting.NewWordList("env", "NAME[=VALUE]", &e.variables, "environment variable for the command; without VALUE, its current value (repeatable)").ExcludeSources(setting.SourceVariable),
 		e.selector.newLogDirSetting(),
@@ -61,6 +62,9 @@ func (e *execCmd) runExec(args []string) error {
 		if err != nil {
 			return err
 		}
+		if err := e.addRoles(opening, run.Path(), &order); err != nil {
+			return runArgError(err)
+		}
 		caller := exec.New(run.Dir, run.jobRecord, order, peerlink.TCP{}, exec.DefaultTimeouts, e.streams.Out, e.streams.Err)
 		return e.reportAnswers(caller.Execute(ctx, again))
 	})
@@ -75,12 +79,12 @@ func (e *execCmd) newRequest() (exec.Request, error) {
 	if e.allNodes {
 		order.Nodes = append(order.Nodes, exec.AllNodes)
 	}
-	if e.onHead || len(order.Nodes) == 0 {
+	if e.onHead || len(order.Nodes)+len(e.roleWords) == 0 {
 		order.Nodes = append(order.Nodes, exec.HeadNode)
 	}
-	env, err := resolveVariables("env", e.variables)
+	env, err := setting.ResolveVariables("env", e.variables)
 	if err != nil {
-		return order, err
+		return order, usageErrorf("%v", err)
 	}
 	order.Env = append(order.Env, env...)
 	if length := len(strings.Join(slices.Concat(order.Argv, order.Env), "")); length > maxCommandBytes {
@@ -89,22 +93,14 @@ func (e *execCmd) newRequest() (exec.Request, error) {
 	return order, nil
 }
 
-// resolveVariables resolves the variables of a flag. An entry without a value gets the value in
-// this environment.
-func resolveVariables(flag string, entries []string) (env []string, err error) {
-	for _, entry := range entries {
-		name, _, given := strings.Cut(entry, "=")
-		if name == "" {
-			return nil, usageErrorf("cannot use --%s=%s: give NAME or NAME=VALUE", flag, setting.EscapeLineEnds(redact.RedactText(entry)))
-		}
-		if value, set := os.LookupEnv(name); !given && set {
-			entry = name + "=" + value
-		} else if !given {
-			return nil, usageErrorf("cannot use --%s=%s: it is not set here", flag, setting.EscapeLineEnds(name))
-		}
-		env = append(env, entry)
+// addRoles adds the nodes of the roles to a request. The variables of the user take precedence.
+func (e *execCmd) addRoles(ctx context.Context, run string, order *exec.Request) error {
+	if len(e.roleWords) == 0 {
+		return nil
 	}
-	return env, nil
+	nodes, env, err := roleview.SelectNodes(ctx, run, e.roleWords)
+	order.Nodes, order.Env = append(order.Nodes, nodes...), append(env, order.Env...)
+	return err
 }
 
 // reportAnswers reports failures with their nodes, and sets the exit code.

@@ -113,7 +113,7 @@ func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded b
 	switch {
 	case len(args) > 2:
 		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or log directory", len(args))
-	case len(args) == 2 || len(args) == 1 && (logs.IsKindWord(args[0]) || w.isNodeIndex(ctx, args[0])):
+	case len(args) == 2 || len(args) == 1 && (logs.IsKindWord(args[0]) || w.isNodeOrRole(ctx, args[0])):
 		node, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
 		if _, err := w.findRun(ctx, args); err == nil {
@@ -144,15 +144,15 @@ func (w *runSelector) openFile(ctx context.Context, args []string) (node, file s
 	return args[0], args[1], run, err
 }
 
-// isNodeIndex reports whether an argument is the index of a node in the default run, and not the
-// number of a job.
-func (w *runSelector) isNodeIndex(ctx context.Context, arg string) bool {
-	index, err := strconv.Atoi(arg)
-	if err != nil {
+// isNodeOrRole reports whether an argument is the index of a node or a role in the default run, and
+// not the number of a job or another run.
+func (w *runSelector) isNodeOrRole(ctx context.Context, arg string) bool {
+	if strings.Contains(arg, "/") {
 		return false
 	}
-	run, err := w.openSelected(ctx, nil, false)
-	return err == nil && index < run.jobRecord.Size
+	index, err := strconv.Atoi(arg)
+	run, openErr := w.openSelected(ctx, nil, false)
+	return openErr == nil && (err == nil && index < run.jobRecord.Size || err != nil && logs.IsRoleWord(arg, run.jobRecord.Plan))
 }
 
 // findNode returns the index and the host of a node that is given by either. The host is empty if

@@ -184,9 +184,12 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 	if len(cfg.Driver) > 0 {
 		order.Args = append(append(order.Args, "--"), cfg.Driver...)
 	}
-	exported, err := resolveVariables("export", h.exportedVars)
+	exported, err := setting.ResolveVariables("export", h.exportedVars)
+	if err != nil {
+		return order, usageErrorf("%v", err)
+	}
 	order.Env = append(order.Env, exported...)
-	return order, err
+	return order, nil
 }
 
 // handleSSHEnd handles the end of the ssh to a host. If the connection is lost, the daemon there

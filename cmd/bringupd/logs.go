@@ -34,11 +34,11 @@ func (inv *invocation) logsCommand() *cli.Command {
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
-		Name: "logs", Usage: "print logs of the driver, ranks, services or nodes",
-		UsageText: "bringupd logs [flags] [driver | head | ranks | rank-N | NODE] [RUN | LOG-DIR]\n" +
+		Name: "logs", Usage: "print logs of the driver, ranks, services, roles or nodes",
+		UsageText: "bringupd logs [flags] [driver | head | ranks | rank-N | ROLE[.INSTANCE] | NODE] [RUN | LOG-DIR]\n" +
 			"bringupd logs [flags] FRAMEWORK [NODE [FILE]] [RUN | LOG-DIR]",
 		Description: "NODE is a node's index or host name. " + runArgHelp +
-			" Without a selection the command prints the log of the driver or, if there is none, those of all ranks or of the head's service. " +
+			" Without a selection the command prints the log of the driver or, if there is none, those of all ranks, of the primary roles, or of the head's service. " +
 			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
 			"On a terminal, control characters are escaped.",
 	}, setting.AssignCategory(outputHeading, own...), r.runLogs)
@@ -82,7 +82,7 @@ func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, w
 	if word, run, err = r.selector.openNode(ctx, args, false); err != nil {
 		return run, word, nil, err
 	}
-	selected, err = logs.SelectByWord(ctx, run.Dir, word, func(ctx context.Context, name string) (int, error) {
+	selected, err = logs.SelectByWord(ctx, run.Dir, run.jobRecord.Plan, word, func(ctx context.Context, name string) (int, error) {
 		rank, _, err := run.findNode(ctx, name)
 		return rank, err
 	})

@@ -99,13 +99,9 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 		diagnosis.NCCL = query.AskNCCL(ctx, again, run.Dir, run.jobRecord, order, snapshot)
 	}
 	// What the roles wait for is in the run directory.
-	var roles []timeline.RoleStatus
-	if plan := run.jobRecord.Plan; plan != nil && len(plan.Roles) > 0 {
-		status, err := (&runs.Observer{Path: run.Path()}).ReadStatus(ctx)
-		if err != nil {
-			return err
-		}
-		roles = status.Roles
+	roles, err := runs.ReadRoles(ctx, run.Path(), run.jobRecord.Plan)
+	if err != nil {
+		return err
 	}
 	return a.showDiagnosis(diagnosis, roles)
 }

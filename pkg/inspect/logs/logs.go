@@ -71,11 +71,11 @@ type Log struct {
 	id     string // unique in the run
 }
 
-// SelectByWord selects logs by a word: driver, head, ranks, rank-N, or a node, whose index is
-// returned by node. An empty word selects the driver's log, or those of all ranks, or the head's if
+// SelectByWord selects logs of a run with this plan by a word: driver, head, ranks, rank-N, a role, or
+// a node, whose index is returned by node. An empty word selects the driver's log, or those of all ranks, or the head's if
 // there is neither. The error is a *SelectionError, an error of node, or one of the file system.
-func SelectByWord(ctx context.Context, run *signal.Dir, word string, node func(ctx context.Context, name string) (int, error)) (Selector, error) {
-	wanted, err := logFilter(ctx, run, word, node)
+func SelectByWord(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node func(ctx context.Context, name string) (int, error)) (Selector, error) {
+	wanted, err := logFilter(ctx, run, plan, word, node)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,10 @@ func isRankLog(name string, _ int) bool {
 
 // logFilter returns a function that selects the logs for a word, by their names and the indices in
 // them.
-func logFilter(ctx context.Context, run *signal.Dir, word string, node func(context.Context, string) (int, error)) (func(name string, rank int) bool, error) {
+func logFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node func(context.Context, string) (int, error)) (func(name string, rank int) bool, error) {
+	if plan != nil && len(plan.Roles) > 0 {
+		return roleLogFilter(ctx, run, plan, word, node)
+	}
 	ofDriver := func(name string, _ int) bool { return name == driverLogName }
 	switch word {
 	case "":

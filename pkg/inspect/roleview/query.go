@@ -3,9 +3,8 @@ package roleview
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -59,28 +58,21 @@ func (s source) list(ctx context.Context) (f Files, err error) {
 
 // Print answers the query.
 func (q Query) Print(ctx context.Context) error {
-	run, err := openRun(ctx, q.Path)
-	if err != nil {
-		return err
-	}
 	if q.Watch {
+		run, err := openRun(ctx, q.Path)
+		if err != nil {
+			return err
+		}
 		return q.watch(ctx, run)
 	}
-	files, err := run.list(ctx)
-	if err != nil {
-		return err
-	}
-	view, err := Read(ctx, files)
-	if errors.Is(err, ErrNoPlan) {
-		return fmt.Errorf("cannot show the roles of run %s: %w", q.Path, err)
-	}
+	view, err := ReadRun(ctx, q.Path)
 	if err != nil {
 		return err
 	}
 	if q.Format != "" {
 		return q.printEndpoints(view)
 	}
-	report, err := view.Report(run.job.Run, q.Role)
+	report, err := view.Report(filepath.Base(q.Path), q.Role)
 	if err != nil {
 		return err
 	}

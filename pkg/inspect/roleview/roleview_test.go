@@ -331,3 +331,36 @@ func TestWatch(t *testing.T) {
 		})
 	}
 }
+
+func TestSelectNodes(t *testing.T) {
+	run := writeRun(t, map[string]any{"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4)})
+	for _, tc := range []struct {
+		words []string
+		nodes []string
+		env   string // one variable
+		fails string
+	}{
+		{[]string{"judge"}, []string{"0", "1"}, "BRINGUPD_ROLE_COUNT=4", ""},
+		{[]string{"judge.2"}, []string{"1"}, "BRINGUPD_PORT=20000", ""},
+		{[]string{"engine.0"}, []string{"2", "3"}, "BRINGUPD_INSTANCE_SIZE=4", ""},
+		{[]string{"judge.3", "engine"}, []string{"1", "2", "3"}, "", ""},
+		{[]string{"judge.4"}, nil, "", "cannot use judge.4: the role has the instances 0 to 3"},
+		{[]string{"juge"}, nil, "", `cannot show role "juge": the roles of the run are judge, engine, client`},
+		{[]string{"judge.x"}, nil, "", `cannot use role "judge.x": give a role or an instance, such as judge or judge.1`},
+		{[]string{"engine.0.1"}, nil, "", `cannot use role "engine.0.1"`},
+	} {
+		nodes, env, err := SelectNodes(t.Context(), run, tc.words)
+		if tc.fails != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), tc.fails) {
+				t.Errorf("%v: got %v, want %s", tc.words, err, tc.fails)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(nodes, tc.nodes) || tc.env != "" && !slices.Contains(env, tc.env) || tc.env == "" && env != nil {
+			t.Errorf("%v: got %v, %v, %v", tc.words, nodes, env, err)
+		}
+		if slices.ContainsFunc(env, func(entry string) bool { return strings.Contains(entry, "_ENDPOINTS=") }) {
+			t.Errorf("%v: there is a list: %v", tc.words, env)
+		}
+	}
+}

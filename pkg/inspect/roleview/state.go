@@ -83,6 +83,8 @@ func (r *Role) Need(gateOpen bool) int {
 type View struct {
 	Plan  *roles.Plan
 	Roles []Role // in the order of the plan
+
+	members []int // node indices, by place
 }
 
 // FindRole returns the role with a name, or nil.
@@ -103,6 +105,16 @@ func (v *View) Names() (names []string) {
 	return names
 }
 
+// Primaries returns the names of the primary roles.
+func (v *View) Primaries() (names []string) {
+	for i := range v.Roles {
+		if v.Roles[i].Primary {
+			names = append(names, v.Roles[i].Name)
+		}
+	}
+	return names
+}
+
 // evidence has what the run directory says about the instances.
 type evidence struct {
 	members []int // node indices, by place
@@ -116,7 +128,7 @@ type evidence struct {
 
 // newView returns the roles of a plan with the states of their instances.
 func newView(plan *roles.Plan, seen evidence) *View {
-	v := &View{Plan: plan}
+	v := &View{Plan: plan, members: seen.members}
 	for i := range plan.Roles {
 		role := Role{RolePlan: &plan.Roles[i]}
 		started := len(role.After) == 0 || seen.control.HasName(signal.StartName(role.Name))

@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -78,6 +79,15 @@ func (o *Observer) ReadStatus(ctx context.Context) (status timeline.Status, err 
 	o.pollDuration = time.Since(began)
 	seen.Unchanged = o.unchangedFor(run, seen)
 	return timeline.SummarizeRun(run, seen), nil
+}
+
+// ReadRoles returns the states of the roles of a run with this plan, or nil if it has none.
+func ReadRoles(ctx context.Context, path string, plan *record.Plan) ([]timeline.RoleStatus, error) {
+	if plan == nil || len(plan.Roles) == 0 {
+		return nil, nil
+	}
+	status, err := (&Observer{Path: path}).ReadStatus(ctx)
+	return status.Roles, err
 }
 
 // unchangedFor returns the time since the last change.

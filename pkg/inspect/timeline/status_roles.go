@@ -187,11 +187,7 @@ func (s Status) RoleNames() string {
 func (v *statusView) roleEnd(path string) string {
 	var primaries []string
 	if v.run.Roles != nil {
-		for i := range v.run.Roles.Roles {
-			if role := &v.run.Roles.Roles[i]; role.Primary {
-				primaries = append(primaries, role.Name)
-			}
-		}
+		primaries = v.run.Roles.Primaries()
 	}
 	if v.run.Roles != nil && len(primaries) == 0 {
 		return "the job stays up until it is stopped: bringupd stop " + path
