@@ -1,0 +1,411 @@
+package roleruns
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+const (
+	ceiling = 30 * time.Second     // limits every wait; far longer than any wait takes
+	pause   = 5 * time.Millisecond // between two checks
+)
+
+// job is a run of the roles of a schedule.
+type job struct {
+	t     *testing.T
+	s     schedule
+	dir   string // of dirVariable
+	logs  string
+	cmd   *exec.Cmd
+	said  bytes.Buffer // its standard output and error
+	ended chan struct{}
+	wrong []string // what is wrong before the end of the run
+}
+
+// begin starts the run of a schedule.
+func begin(t *testing.T, s schedule) *job {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The private TMPDIR is left behind by daemons that are killed. It contains sockets, so its path
+	// must be short.
+	temp, err := os.MkdirTemp("", "rr-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	j := &job{t: t, s: s, dir: t.TempDir(), ended: make(chan struct{})}
+	j.logs = filepath.Join(j.dir, "logs")
+	for _, dir := range []string{locksDir, startsDir, upDir, ordersDir, badStartsDir, stubbornDir} {
+		if err := os.Mkdir(filepath.Join(j.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range s.roles {
+		if r.behaviour.stubborn {
+			j.write(filepath.Join(stubbornDir, r.name), "")
+		}
+	}
+	for _, f := range s.bad {
+		j.write(filepath.Join(badStartsDir, nameOf(f, 0)), fmt.Sprint(f.code))
+	}
+	j.write("job.yaml", formatFile(s.roles, j.dir))
+	j.cmd = exec.Command(bringupd, "local", fmt.Sprintf("--nodes=%d", s.nodes), "--job-id="+j.name(),
+		"--log-dir="+j.logs, "--config="+filepath.Join(j.dir, "job.yaml"))
+	j.cmd.Env = append(os.Environ(), j.mark(), "TMPDIR="+temp, programVariable+"="+program,
+		"GORACE=exitcode=199 atexit_sleep_ms=0")
+	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
+	j.cmd.WaitDelay = ceiling / 4
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the tests time out
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = j.cmd.Wait()
+		close(j.ended)
+	}()
+	t.Cleanup(func() {
+		_ = j.cmd.Process.Kill()
+		<-j.ended
+		if left := j.left(); len(left) > 0 {
+			t.Errorf("still running: %s", strings.Join(left, "; "))
+		}
+	})
+	return j
+}
+
+// write writes a file of the run.
+func (j *job) write(name, text string) {
+	j.t.Helper()
+	if err := os.WriteFile(filepath.Join(j.dir, name), []byte(text), 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// nameOf returns the name of a generation of the process of a fault.
+func nameOf(f fault, generation int) string {
+	return fmt.Sprintf("%s.%d.%d.g%d", f.role, f.index, f.rank, generation)
+}
+
+// name returns the name of the run directory.
+func (j *job) name() string { return fmt.Sprintf("run%d", j.s.seed) }
+
+// mark returns a variable that identifies all processes of the run.
+func (j *job) mark() string { return dirVariable + "=" + j.dir }
+
+// processes returns the running processes that have the mark in their environment.
+func (j *job) processes() (found []string) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		environ, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(environ), "\x00"), j.mark()) {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		found = append(found,
+			filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
+	}
+	return found
+}
+
+// left waits until no process of the run is there, and returns those that remain.
+func (j *job) left() (left []string) {
+	for deadline := time.Now().Add(ceiling / 4); time.Now().Before(deadline); time.Sleep(pause) {
+		if left = j.processes(); len(left) == 0 {
+			return nil
+		}
+	}
+	return left
+}
+
+// hasEnded reports whether bringupd has ended.
+func (j *job) hasEnded() bool {
+	select {
+	case <-j.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// until waits for a condition, and reports whether it holds before the run ends or the time is up.
+func (j *job) until(holds func() bool) bool {
+	for deadline := time.Now().Add(ceiling); time.Now().Before(deadline); time.Sleep(pause) {
+		if holds() {
+			return true
+		}
+		if j.hasEnded() {
+			return holds()
+		}
+	}
+	return false
+}
+
+// bad notes that something is wrong.
+func (j *job) bad(format string, args ...any) {
+	j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
+}
+
+// facts returns what a generation of a process has published, or nil.
+func (j *job) facts(name string) *startFacts {
+	text, err := os.ReadFile(filepath.Join(j.dir, startsDir, name))
+	facts := new(startFacts)
+	if err != nil || json.Unmarshal(text, facts) != nil {
+		return nil
+	}
+	return facts
+}
+
+// list returns the names in a directory of the run directory.
+func (j *job) list(dir string) (names []string) {
+	entries, _ := os.ReadDir(filepath.Join(j.logs, j.name(), dir))
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// read reads a record of the run directory.
+func (j *job) read(rec any, names ...string) bool {
+	data, err := os.ReadFile(filepath.Join(append([]string{j.logs, j.name()}, names...)...))
+	return err == nil && json.Unmarshal(data, rec) == nil
+}
+
+// daemon returns the process of a node's daemon.
+func (j *job) daemon(node int) int {
+	if node == 0 {
+		var head record.Job
+		j.read(&head, signal.ControlDir, signal.NameJob)
+		return head.PID
+	}
+	var rec record.Joined
+	j.read(&rec, signal.NodesDir, signal.NodeName(node, j.s.nodes, record.StateJoined))
+	return rec.PID
+}
+
+// expected returns the numbers of the instances that are ready and lost in a state of the model.
+func (m *model) expected() (ready, lost []int) {
+	for _, r := range m.roles {
+		for i, s := range m.states[r.name] {
+			switch {
+			case s.lost:
+				lost = append(lost, r.firstNumber+i)
+			case !s.isDone():
+				ready = append(ready, r.firstNumber+i)
+			}
+		}
+	}
+	return ready, lost
+}
+
+// settle waits until the run is in the state of the model, or ends. It reports whether it is.
+func (j *job) settle(m *model) bool {
+	ready, lost := m.expected()
+	var live record.LiveInstances
+	var missing string
+	ok := j.until(func() bool {
+		missing = j.missingMark(m)
+		newest := -1
+		for _, name := range j.list(signal.ControlDir) {
+			var number int
+			if _, err := fmt.Sscanf(name, "live.%d", &number); err == nil {
+				newest = max(newest, number)
+			}
+		}
+		live = record.LiveInstances{}
+		return missing == "" && j.read(&live, signal.ControlDir, signal.LiveName(newest)) &&
+			slices.Equal(live.Ready, ready) && slices.Equal(live.Lost, lost)
+	})
+	if !ok {
+		j.bad("the run did not reach the state of ready %v and lost %v: the last list has ready %v, lost %v; missing: %s", ready, lost, live.Ready, live.Lost, missing)
+		return false
+	}
+	j.checkLost(m)
+	j.checkEndpoints(m)
+	return true
+}
+
+// missingMark returns the name of a process that has not started yet, or of a record of the state of
+// an instance that is not there yet.
+func (j *job) missingMark(m *model) string {
+	there := j.list(signal.NodesDir)
+	for _, r := range m.roles {
+		for i, s := range m.states[r.name] {
+			for rank := range r.places[i] {
+				if s.lost {
+					continue
+				}
+				process := nameOf(fault{role: r.name, index: i, rank: rank}, s.generation)
+				if !s.done[rank] && j.facts(process) == nil {
+					return process
+				}
+				if name := j.markOf(r, i, s, rank); name != "" && !slices.Contains(there, name) {
+					return name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// markOf returns the record of an instance that must be there because of a process; empty if there
+// may be none.
+func (j *job) markOf(r *role, index int, s *state, rank int) string {
+	mark := signal.InstanceMark{Node: r.places[index][rank], Instance: r.firstNumber + index, Generation: s.generation, State: record.InstanceReady}
+	if s.done[rank] {
+		if !j.isDoneOn(r, index, s, mark.Node) {
+			return ""
+		}
+		mark.State = record.InstanceDone
+	}
+	return signal.InstanceName(mark, j.s.nodes)
+}
+
+// isDoneOn reports whether all processes of an instance on a node are done.
+func (j *job) isDoneOn(r *role, index int, s *state, node int) bool {
+	for rank, place := range r.places[index] {
+		if place == node && !s.done[rank] {
+			return false
+		}
+	}
+	return true
+}
+
+// checkLost checks that no process of a lost instance runs.
+func (j *job) checkLost(m *model) {
+	for _, r := range m.roles {
+		for i, s := range m.states[r.name] {
+			for rank := range s.done {
+				path := filepath.Join(j.dir, locksDir, nameOf(fault{role: r.name, index: i, rank: rank}, s.generation))
+				if s.lost && !j.until(func() bool { held, _ := isHeld(path); return !held }) {
+					j.bad("%s is lost and runs", filepath.Base(path))
+				}
+			}
+		}
+	}
+}
+
+// checkEndpoints checks the files of endpoints on all nodes.
+func (j *job) checkEndpoints(m *model) {
+	starts, _ := os.ReadDir(filepath.Join(j.dir, startsDir))
+	files := make(map[string]string) // the content that each file must have
+	for _, start := range starts {
+		facts := j.facts(start.Name())
+		if facts == nil {
+			continue
+		}
+		for _, r := range m.roles {
+			variable := roles.VariableName(r.name)
+			files[facts.Files[variable]] = expectedEndpoints(r, m.states[r.name], strings.Split(facts.Planned[variable], ","))
+		}
+	}
+	for file, want := range files {
+		var got []byte
+		ok := j.until(func() bool {
+			got, _ = os.ReadFile(file)
+			return string(got) == want
+		})
+		if !ok {
+			j.bad("the endpoints in %s are %q, want %q", file, got, want)
+		}
+	}
+}
+
+// expectedEndpoints returns the content of the file of a role's endpoints.
+func expectedEndpoints(r *role, states []*state, planned []string) string {
+	var text strings.Builder
+	at := 0
+	for i, s := range states {
+		count := 1
+		if r.allEndpoints {
+			count = len(r.places[i])
+		}
+		for range count {
+			if at < len(planned) && !s.lost && !s.isDone() {
+				text.WriteString(planned[at] + "\n")
+			}
+			at++
+		}
+	}
+	return text.String()
+}
+
+// strike injects the faults of a step in a state of the model, and returns when.
+func (j *job) strike(m *model, s step) time.Time {
+	j.t.Helper()
+	var pids []int
+	sig := syscall.SIGKILL
+	for _, f := range s {
+		if f.kind == killDaemon {
+			pids = append(pids, j.daemon(f.node))
+			continue
+		}
+		generation := m.states[f.role][f.index].generation
+		var facts *startFacts
+		if !j.until(func() bool { facts = j.facts(nameOf(f, generation)); return facts != nil }) {
+			j.t.Fatalf("%s has not started", nameOf(f, generation))
+		}
+		pid := facts.PID
+		switch f.kind {
+		case killShell:
+			pid = facts.Parent
+		case hang:
+			sig = syscall.SIGSTOP
+		case exitZero, exitCode, finishProcess:
+			sig = syscall.SIGUSR1
+			j.write(filepath.Join(ordersDir, nameOf(f, generation)), fmt.Sprint(f.code))
+		case badRestart:
+			j.write(filepath.Join(badStartsDir, nameOf(f, generation+1)), fmt.Sprint(f.code))
+		}
+		pids = append(pids, pid)
+	}
+	at := time.Now()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil {
+			j.t.Fatalf("cannot send %v to %s: %v", sig, strconv.Itoa(pid), err)
+		}
+	}
+	return at
+}
+
+// finish tells all primary processes to end with 0.
+func (j *job) finish(m *model) {
+	var all step
+	for _, r := range m.roles {
+		for i, s := range m.states[r.name] {
+			for rank, done := range s.done {
+				if r.primary && !s.lost && !done {
+					all = append(all, fault{kind: finishProcess, role: r.name, index: i, rank: rank})
+				}
+			}
+		}
+	}
+	j.strike(m, all)
+}
+
+// awaitEnd waits for the end of the run.
+func (j *job) awaitEnd() bool {
+	select {
+	case <-j.ended:
+		return true
+	case <-time.After(ceiling):
+		j.bad("the run has not ended after %s; running: %v", ceiling, j.processes())
+		return false
+	}
+}

@@ -1,0 +1,89 @@
+// Package roleruns runs drawn files of roles with the built bringupd on this machine, and injects
+// faults into them: kill -9 of a process of an instance, of the shell around it, of all instances of
+// a role or of a daemon, a process that hangs, exits with 0 or with a code, and starts that fail. A
+// model, which is a pure function of the roles and the faults, predicts the exit code, the cause,
+// the generations of each instance, the lists of endpoints and the order of the end. The processes
+// hold locks, by which a second copy of an instance is found. The package contains only tests.
+//
+//	go test ./test/roleruns -v -run TestDrawn -runs=200 -timeout=40m
+//	go test ./test/roleruns -v -run TestDrawn -seed=17      # one run again
+package roleruns
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	// The program under test is built by a command of which go test does not know. This import
+	// invalidates the cached test result when the program changes.
+	_ "github.com/bringupd/bringupd/pkg/daemon"
+)
+
+var (
+	runsFlag = flag.Int("runs", 12, "how many runs to draw")
+	sideFlag = flag.Int("side", 3, "how many of them go on side by side: they mostly wait")
+	seedFlag = flag.Uint64("seed", 0, "the first seed; given without -runs, the only one. 0: 1")
+)
+
+const command = "../../cmd/bringupd"
+
+// bringupd is the program under test.
+var bringupd string
+
+// TestMain builds the program and runs the tests, or is a process of an instance.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(dirVariable); dir != "" && os.Getenv("BRINGUPD_ROLE") != "" {
+		os.Exit(newStandIn(dir).run())
+	}
+	flag.Parse()
+	code, err := runBuilt(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runBuilt(m *testing.M) (code int, err error) {
+	bin, err := os.MkdirTemp("", "bringupd-roleruns-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(bin)) }()
+	if err := noteSources(); err != nil {
+		return 1, err
+	}
+	bringupd = filepath.Join(bin, "bringupd")
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo",
+		"-race="+strconv.FormatBool(race), "-o", bringupd, command)
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
+	}
+	code = m.Run()
+	if err := goleak.Find(); err != nil {
+		return 1, err
+	}
+	return code, nil
+}
+
+// noteSources opens the sources that are not reached by an import. go test then knows that the
+// result depends on them.
+func noteSources() error {
+	sources, err := filepath.Glob(command + "/*.go")
+	if err != nil || len(sources) == 0 {
+		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
+	}
+	for _, source := range sources {
+		if _, err := os.ReadFile(source); err != nil {
+			return err
+		}
+	}
+	return nil
+}

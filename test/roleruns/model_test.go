@@ -1,0 +1,248 @@
+package roleruns
+
+import (
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// state is the state of an instance in the model.
+type state struct {
+	generation int
+	wasReady   bool
+	lost       bool
+	done       []bool // the processes that have ended with 0, as they may
+}
+
+func (s *state) isDone() bool { return !slices.Contains(s.done, false) }
+
+// ending is a predicted end of a run.
+type ending struct {
+	orderly bool
+	early   bool // roles may not have started yet
+	code    int
+	kind    record.Kind
+	child   string // the process that is the cause; empty: any, or none
+	node    int    // of the cause
+	how     string // part of the message of the cause
+}
+
+// model is a run, as the documentation says that it behaves.
+type model struct {
+	roles  []*role
+	states map[string][]*state
+	common map[string]int // how often all instances of a role have failed together
+	gate   bool
+	end    *ending
+}
+
+func newModel(roles []*role) *model {
+	m := &model{roles: roles, states: make(map[string][]*state), common: make(map[string]int)}
+	for _, r := range roles {
+		for _, places := range r.places {
+			m.states[r.name] = append(m.states[r.name], &state{done: make([]bool, len(places))})
+		}
+	}
+	return m
+}
+
+// clone returns a copy of the model.
+func (m *model) clone() *model {
+	c := newModel(m.roles)
+	c.gate, c.end = m.gate, m.end
+	for name, states := range m.states {
+		c.common[name] = m.common[name]
+		for i, s := range states {
+			*c.states[name][i] = state{s.generation, s.wasReady, s.lost, slices.Clone(s.done)}
+		}
+	}
+	return c
+}
+
+func (m *model) find(name string) *role {
+	return m.roles[slices.IndexFunc(m.roles, func(r *role) bool { return r.name == name })]
+}
+
+// bringUp applies the starts that fail, and everything else becomes ready.
+func (m *model) bringUp(bad []fault) {
+	for _, f := range bad {
+		m.gate = m.find(f.role).primary
+		m.apply(f)
+		if m.end != nil {
+			m.end.early = true
+			return
+		}
+	}
+	m.gate = true
+	for _, r := range m.roles {
+		for i, s := range m.states[r.name] {
+			s.wasReady = s.wasReady || !s.lost
+			if r.oneshot && !s.lost {
+				m.states[r.name][i].done = slices.Repeat([]bool{true}, len(s.done))
+			}
+		}
+	}
+}
+
+// apply applies a fault.
+func (m *model) apply(f fault) {
+	if m.end != nil {
+		return
+	}
+	if f.kind == killDaemon {
+		m.end = &ending{code: 76, kind: health.DaemonDied, node: f.node}
+		return
+	}
+	r := m.find(f.role)
+	switch how := f.how(r); f.kind {
+	case finishProcess:
+		m.states[f.role][f.index].done[f.rank] = true
+		m.endIfFinished()
+	case badRestart:
+		before := m.states[f.role][f.index].generation
+		m.exit(r, f, 137, how)
+		if m.end == nil && m.states[f.role][f.index].generation > before {
+			m.exit(r, f, f.code, "before it was ready")
+		}
+	default:
+		m.exit(r, f, f.exitCode(), how)
+	}
+}
+
+// exit applies the exit of a process of an instance.
+func (m *model) exit(r *role, f fault, code int, how string) {
+	s := m.states[r.name][f.index]
+	mayEnd := r.primary || r.oneshot
+	if (s.wasReady || mayEnd) && s.generation < r.restarts { // each generation has used one restart
+		s.generation++
+		clear(s.done)
+		return
+	}
+	s.lost = true
+	left := 0
+	for _, other := range m.states[r.name] {
+		if !other.lost {
+			left++
+		}
+	}
+	if left >= r.needs(m.gate) {
+		m.endIfFinished()
+		return
+	}
+	m.end = &ending{code: 77, kind: health.ServiceDied, child: r.processName(f.index, f.rank), node: r.places[f.index][f.rank], how: how}
+	if r.primary {
+		m.end.kind, m.end.code = health.DriverFailed, code
+	}
+}
+
+// endIfFinished ends the run if all primary roles have ended as they should.
+func (m *model) endIfFinished() {
+	for _, r := range m.roles {
+		if !r.primary {
+			continue
+		}
+		done, lost := 0, 0
+		for _, s := range m.states[r.name] {
+			switch {
+			case s.lost:
+				lost++
+			case s.isDone():
+				done++
+			}
+		}
+		if done+lost < len(r.places) || done < r.needs(true) {
+			return
+		}
+	}
+	m.end = &ending{orderly: true}
+}
+
+// minCommon is the number of instances from which a failure of all of them has a common cause.
+const minCommon = 4
+
+// applyStep applies faults that happen at the same time, in the order in which they are observed.
+func (m *model) applyStep(s step) {
+	for _, f := range s {
+		m.apply(f)
+	}
+	if m.end != nil || s[0].kind != killAll || len(s) != len(m.states[s[0].role]) || len(s) < minCommon {
+		return
+	}
+	for _, other := range m.states[s[0].role] {
+		if other.lost {
+			return
+		}
+	}
+	if m.common[s[0].role]++; m.common[s[0].role] < 2 {
+		return
+	}
+	r := m.find(s[0].role)
+	m.end = &ending{code: 77, kind: health.ServiceDied, node: -1, how: "have exited again"}
+	if r.primary {
+		m.end.kind, m.end.code = health.DriverFailed, 137
+	}
+}
+
+// prediction is what a run must look like.
+type prediction struct {
+	// models has the state after the start, and after each step. The last one may have ended.
+	models []*model
+	ends   []ending // one of these is the end; if empty, the run ends when it is told to finish
+}
+
+// predict predicts a run. It is a pure function.
+func predict(roles []*role, bad []fault, steps []step) prediction {
+	m := newModel(roles)
+	m.bringUp(bad)
+	p := prediction{models: []*model{m}}
+	for _, s := range steps {
+		if m.end != nil {
+			break
+		}
+		before := m
+		m = m.clone()
+		m.applyStep(s)
+		p.models = append(p.models, m)
+		if m.end == nil {
+			continue
+		}
+		for _, order := range permutations(s) {
+			other := before.clone()
+			other.applyStep(order)
+			p.ends = append(p.ends, *other.end)
+		}
+	}
+	if m.end != nil && len(p.ends) == 0 {
+		p.ends = []ending{*m.end}
+	}
+	return p
+}
+
+// permutations returns all orders of faults.
+func permutations(s step) (all []step) {
+	if len(s) <= 1 {
+		return []step{s}
+	}
+	for i := range s {
+		rest := slices.Delete(slices.Clone(s), i, i+1)
+		for _, order := range permutations(rest) {
+			all = append(all, append(step{s[i]}, order...))
+		}
+	}
+	return all
+}
+
+// endLevel returns the number of the level with which a role is stopped.
+func endLevel(roles []*role, r *role) int {
+	if r.primary {
+		return 0
+	}
+	level := 1
+	for _, other := range roles {
+		if !other.primary && slices.Contains(other.after, r.name) {
+			level = max(level, 1+endLevel(roles, other))
+		}
+	}
+	return level
+}

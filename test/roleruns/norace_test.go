@@ -1,0 +1,5 @@
+//go:build !race
+
+package roleruns
+
+const race = false
