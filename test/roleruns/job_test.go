@@ -26,14 +26,15 @@ const (
 
 // job is a run of the roles of a schedule.
 type job struct {
-	t     *testing.T
-	s     schedule
-	dir   string // of dirVariable
-	logs  string
-	cmd   *exec.Cmd
-	said  bytes.Buffer // its standard output and error
-	ended chan struct{}
-	wrong []string // what is wrong before the end of the run
+	t       *testing.T
+	s       schedule
+	runName string // the name of the run directory
+	dir     string // of dirVariable
+	logs    string
+	cmd     *exec.Cmd
+	said    bytes.Buffer // its standard output and error
+	ended   chan struct{}
+	wrong   []string // what is wrong before the end of the run
 }
 
 // begin starts the run of a schedule.
@@ -43,20 +44,8 @@ func begin(t *testing.T, s schedule) *job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The private TMPDIR is left behind by daemons that are killed. It contains sockets, so its path
-	// must be short.
-	temp, err := os.MkdirTemp("", "rr-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(temp) })
-	j := &job{t: t, s: s, dir: t.TempDir(), ended: make(chan struct{})}
-	j.logs = filepath.Join(j.dir, "logs")
-	for _, dir := range []string{locksDir, startsDir, upDir, ordersDir, badStartsDir, stubbornDir} {
-		if err := os.Mkdir(filepath.Join(j.dir, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	j := &job{t: t, s: s, runName: fmt.Sprintf("run%d", s.seed), ended: make(chan struct{})}
+	j.makeDirs()
 	for _, r := range s.roles {
 		if r.behaviour.stubborn {
 			j.write(filepath.Join(stubbornDir, r.name), "")
@@ -65,29 +54,53 @@ func begin(t *testing.T, s schedule) *job {
 	for _, f := range s.bad {
 		j.write(filepath.Join(badStartsDir, nameOf(f, 0)), fmt.Sprint(f.code))
 	}
-	j.write("job.yaml", formatFile(s.roles, j.dir))
-	j.cmd = exec.Command(bringupd, "local", fmt.Sprintf("--nodes=%d", s.nodes), "--job-id="+j.name(),
-		"--log-dir="+j.logs, "--config="+filepath.Join(j.dir, "job.yaml"))
-	j.cmd.Env = append(os.Environ(), j.mark(), "TMPDIR="+temp, programVariable+"="+program,
-		"GORACE=exitcode=199 atexit_sleep_ms=0")
+	j.start(formatFile(s.roles, j.dir), []string{programVariable + "=" + program}, fmt.Sprintf("--nodes=%d", s.nodes))
+	return j
+}
+
+// makeDirs makes the directories of the run.
+func (j *job) makeDirs() {
+	j.t.Helper()
+	j.dir = j.t.TempDir()
+	j.logs = filepath.Join(j.dir, "logs")
+	for _, dir := range []string{locksDir, startsDir, upDir, ordersDir, badStartsDir, stubbornDir} {
+		if err := os.Mkdir(filepath.Join(j.dir, dir), 0o700); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+// start starts bringupd with a file of roles, and with variables and flags.
+func (j *job) start(file string, env []string, flags ...string) {
+	j.t.Helper()
+	// The private TMPDIR is left behind by daemons that are killed. It contains sockets, so its path
+	// must be short.
+	temp, err := os.MkdirTemp("", "rr-")
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	j.write("job.yaml", file)
+	j.cmd = exec.Command(bringupd, append([]string{"local", "--job-id=" + j.runName, "--log-dir=" + j.logs,
+		"--config=" + filepath.Join(j.dir, "job.yaml")}, flags...)...)
+	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
 	j.cmd.WaitDelay = ceiling / 4
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the tests time out
 	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
+		j.t.Fatal(err)
 	}
 	go func() {
 		_ = j.cmd.Wait()
 		close(j.ended)
 	}()
-	t.Cleanup(func() {
+	j.t.Cleanup(func() {
 		_ = j.cmd.Process.Kill()
 		<-j.ended
 		if left := j.left(); len(left) > 0 {
-			t.Errorf("still running: %s", strings.Join(left, "; "))
+			j.t.Errorf("still running: %s", strings.Join(left, "; "))
 		}
 	})
-	return j
 }
 
 // write writes a file of the run.
@@ -102,9 +115,6 @@ func (j *job) write(name, text string) {
 func nameOf(f fault, generation int) string {
 	return fmt.Sprintf("%s.%d.%d.g%d", f.role, f.index, f.rank, generation)
 }
-
-// name returns the name of the run directory.
-func (j *job) name() string { return fmt.Sprintf("run%d", j.s.seed) }
 
 // mark returns a variable that identifies all processes of the run.
 func (j *job) mark() string { return dirVariable + "=" + j.dir }
@@ -174,7 +184,7 @@ func (j *job) facts(name string) *startFacts {
 
 // list returns the names in a directory of the run directory.
 func (j *job) list(dir string) (names []string) {
-	entries, _ := os.ReadDir(filepath.Join(j.logs, j.name(), dir))
+	entries, _ := os.ReadDir(filepath.Join(j.logs, j.runName, dir))
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
@@ -183,7 +193,7 @@ func (j *job) list(dir string) (names []string) {
 
 // read reads a record of the run directory.
 func (j *job) read(rec any, names ...string) bool {
-	data, err := os.ReadFile(filepath.Join(append([]string{j.logs, j.name()}, names...)...))
+	data, err := os.ReadFile(filepath.Join(append([]string{j.logs, j.runName}, names...)...))
 	return err == nil && json.Unmarshal(data, rec) == nil
 }
 

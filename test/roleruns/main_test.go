@@ -40,6 +40,9 @@ var bringupd string
 // TestMain builds the program and runs the tests, or is a process of an instance.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(dirVariable); dir != "" && os.Getenv("BRINGUPD_ROLE") != "" {
+		if program := topologyPrograms[filepath.Base(os.Args[0])]; program != nil {
+			os.Exit(newStandIn(dir).runTopologyProgram(program))
+		}
 		os.Exit(newStandIn(dir).run())
 	}
 	flag.Parse()
