@@ -83,7 +83,7 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 	if err := e.setIdentity(&cfg); err != nil || e.exitCode != 0 {
 		return cfg, err
 	}
-	find := o.addressFinder(cfg.Identity)
+	find := launcher.AddressFinder(cfg.Identity, o.interfaces)
 	cfg.Address = func() (string, error) {
 		address, err := find()
 		return address.Address, err

@@ -2,13 +2,10 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
@@ -173,7 +170,7 @@ func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
 	if err != nil {
 		return role, err
 	}
-	cfg.Identity, cfg.Address = id, o.addressFinder(id)
+	cfg.Identity, cfg.Address = id, launcher.AddressFinder(id, o.interfaces)
 	cfg.After.Requeue.By = id.NewRequeuer(runLauncherProgram)
 	if cfg.Team, err = o.neededNodes(id); err != nil {
 		return role, err
@@ -237,20 +234,6 @@ func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error
 	}
 	team.Max = min(team.Max, id.Size)
 	return team, nil
-}
-
-// addressTimeout is the timeout for finding this node's own address.
-const addressTimeout = 10 * time.Second
-
-var errAddressTimeout = errors.New("finding this node's address timed out")
-
-// addressFinder returns a function that finds this node's address at its first call.
-func (o *options) addressFinder(id launcher.Identity) func() (launcher.NodeAddress, error) {
-	return sync.OnceValues(func() (launcher.NodeAddress, error) {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
-		defer cancel()
-		return launcher.LocalAddress(ctx, id, o.interfaces)
-	})
 }
 
 // maxLaunchFileBytes is the maximum size in bytes of a launcher's file: a million hosts with long

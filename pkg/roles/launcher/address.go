@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -299,4 +301,19 @@ func sourceAddressTo(ctx context.Context, destination string) netip.Addr {
 	defer conn.Close()
 	addr, _ := netip.ParseAddrPort(conn.LocalAddr().String())
 	return addr.Addr().Unmap()
+}
+
+// addressTimeout is the timeout for finding this node's own address.
+const addressTimeout = 10 * time.Second
+
+var errAddressTimeout = errors.New("finding this node's address timed out")
+
+// AddressFinder returns a function that finds this node's address at its first call. wanted selects
+// network interfaces as for [LocalAddress].
+func AddressFinder(id Identity, wanted string) func() (NodeAddress, error) {
+	return sync.OnceValues(func() (NodeAddress, error) {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
+		defer cancel()
+		return LocalAddress(ctx, id, wanted)
+	})
 }
