@@ -57,7 +57,11 @@ func noteSources() error {
 	if err != nil || len(sources) == 0 {
 		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
 	}
-	for _, source := range sources {
+	examples, err := filepath.Glob("../../examples/roles/*")
+	if err != nil || len(examples) == 0 {
+		return fmt.Errorf("cannot find the examples: %v", err)
+	}
+	for _, source := range append(sources, examples...) {
 		if _, err := os.ReadFile(source); err != nil {
 			return err
 		}
@@ -86,11 +90,18 @@ func setup(env *testscript.Env) error {
 			return err
 		}
 	}
-	deploy, err := filepath.Abs("../../deploy")
-	if err != nil {
-		return err
+	for name, folder := range map[string]string{"DEPLOY": "../../deploy", "EXAMPLES": "../../examples"} {
+		path, err := filepath.Abs(folder)
+		if err != nil {
+			return err
+		}
+		env.Setenv(name, path)
 	}
-	env.Setenv("DEPLOY", deploy)
+	for _, program := range []string{"nginx", "haproxy"} { // stand-ins, if the script has them
+		if err := os.Chmod(filepath.Join(env.WorkDir, program), 0o700); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	// The race detector's default exit code could be mistaken for one of bringupd's, and by default it
 	// makes every process sleep for a second before it exits.

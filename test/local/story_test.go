@@ -133,7 +133,7 @@ func begin(ts *testscript.TestScript, name string, args []string) *started {
 // environ returns the script's environment: those of the variables that a script may set which it
 // has set.
 func environ(ts *testscript.TestScript) []string {
-	names := []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE"}
+	names := []string{"PATH", "HOME", "TMPDIR", "WORK", "GORACE", "EXAMPLES"}
 	env := make([]string, 0, len(names))
 	for _, name := range names {
 		env = append(env, name+"="+ts.Getenv(name))
