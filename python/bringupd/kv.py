@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 from bringupd._program import run_program
 
-__all__ = ["abort", "fence", "get", "put"]
+__all__ = ["abort", "fence", "get", "progress", "put"]
 
 _DEFAULT_TIMEOUT = 300.0
 
@@ -46,6 +46,11 @@ def abort(code: int, message: str = "") -> None:
     """Ends the job with an exit code from 1 to 255. It may return before this process ends."""
     # The program would take a leading hyphen for that of a flag.
     run_program(["kv", "abort", str(code), f" {message}" if message.startswith("-") else message])
+
+
+def progress(step: int) -> None:
+    """Reports the step that this rank has reached. It needs a program that has kv progress."""
+    run_program(["kv", "progress", str(step)])
 
 
 def _timeout_flag(timeout: Optional[float]) -> str:

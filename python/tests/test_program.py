@@ -36,6 +36,17 @@ class TestProgram(unittest.TestCase):
                     bringupd.find_program()
                 self.assertTrue(str(caught.exception).startswith("cannot find the program bringupd: "))
 
+    def test_progress(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bringupd")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f'#!/bin/sh\necho "$@" >{folder}/arguments\n')
+            os.chmod(path, 0o755)
+            with mock.patch("bringupd._program._script_folders", return_value=[folder]):
+                bringupd.kv.progress(1200)
+            with open(os.path.join(folder, "arguments"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "kv progress 1200\n")
+
     def test_exit_codes(self) -> None:
         for code, output, wanted in (
             (65, "", bringupd.NoPeerLinkError),
