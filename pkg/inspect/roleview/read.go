@@ -56,7 +56,7 @@ func Read(ctx context.Context, f Files) (*View, error) {
 	}
 	// Sort the marks by instance.
 	control := f.Control.ParseListing(f.Size)
-	seen := evidence{control: control, marks: make(map[int][]signal.InstanceMark), hasEnded: hasEnded(control)}
+	seen := evidence{control: control, marks: make(map[int][]signal.InstanceMark), moved: rec.Generations, hasEnded: hasEnded(control)}
 	for _, offer := range rec.Offers {
 		seen.members = append(seen.members, offer.NodeIndex)
 	}

@@ -183,13 +183,22 @@ func TestStates(t *testing.T) {
 		}, "restarting ready lost lost, starting, waiting"},
 		{"an engine restarts", map[string]any{"nodes/0002.i0004.g0.exited": exit("gone", false), "nodes/0003.i0004.g0.stopped": nil}, "starting starting starting starting, restarting, waiting"},
 		{"an engine was told to start again", map[string]any{"nodes/0002.i0004.g0.exited": exit("gone", false), "nodes/0003.i0004.g0.stopped": nil, "control/inst.0004.g1.start": nil}, "starting starting starting starting, starting, waiting"},
+		{"nodes are lost, of which one has no spare", map[string]any{
+			"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0001.g0.ready": nil, "nodes/0001.i0002.g0.ready": nil, "nodes/0001.i0003.g0.ready": nil, "nodes/0004.i0003.g1.ready": nil,
+			"control/live.000001": &record.LiveInstances{Header: testHeader, Lost: []int{0, 1}},
+			"control/plan.0001": func() *record.RolePlan {
+				plan := planOf(t, parse(t, testRoles), 4)
+				plan.Offers[1].NodeIndex, plan.Generations = 4, map[int]int{2: 1, 3: 1}
+				return plan
+			}(),
+		}, "lost lost starting ready, starting, waiting"},
 		{"the end", map[string]any{
 			"control/drain": nil, "nodes/0000.i0000.g0.stopped": nil, "nodes/0000.i0001.g0.exited": exit("late", true), "nodes/0001.i0002.g0.exited": exit("the cause", false),
 			"control/start.client": nil, "nodes/0000.i0005.g0.done": nil,
 		}, "stopped stopped lost stopped, stopped, done"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			run := writeRun(t, map[string]any{"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4)})
+			run := writeRun(t, map[string]any{"control/job": jobOf(5), "control/plan.0000": planOf(t, parse(t, testRoles), 4)})
 			for name, rec := range tc.files {
 				writeFile(t, run, name, rec)
 			}
@@ -363,4 +372,41 @@ func TestSelectNodes(t *testing.T) {
 			t.Errorf("%v: there is a list: %v", tc.words, env)
 		}
 	}
+}
+
+// TestWatchFollowsSpares verifies that a process of the run soon learns the address of a spare node
+// that takes a place in the plan.
+func TestWatchFollowsSpares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := planOf(t, parse(t, testRoles), 4), planOf(t, parse(t, testRoles), 4)
+		second.Offers[1].Address = "spare"
+		run := writeRun(t, map[string]any{"control/job": jobOf(5), "control/plan.0000": first})
+		lines, ended := make(lineChannel, 10), make(chan error, 1)
+		query := Query{Path: run, Role: "judge", Watch: true, Format: "%i=%a", Out: lines, EndpointsFile: filepath.Join(run, "endpoints")}
+		list := func(text string) {
+			if err := os.WriteFile(query.EndpointsFile, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list("n0:20000\nn1:20000\n")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { ended <- query.Print(ctx) }()
+		time.Sleep(2 * shareInterval)
+		writeFile(t, run, "control/plan.0001", second)
+		list("n0:20000\nspare:20000\n")
+		time.Sleep(3 * shareInterval)
+		writeFile(t, run, "control/drain", nil)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		close(lines)
+		var got []string
+		for line := range lines {
+			got = append(got, line)
+		}
+		if want := []string{"0=n0:20000 2=n1:20000", "0=n0:20000", "0=n0:20000 2=spare:20000"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
 }

@@ -121,6 +121,7 @@ type evidence struct {
 	control signal.Listing
 	marks   map[int][]signal.InstanceMark // by instance
 	lost    []int                         // instances that the head has given up
+	moved   map[int]int                   // first generation of each instance that a spare has taken over
 	// exits has the newest exit of each instance, as far as they were read.
 	exits    map[int]*record.InstanceExit
 	hasEnded bool // the end of the run is published
@@ -151,8 +152,9 @@ func (e *evidence) newInstance(role *Role, planned *roles.Instance, started bool
 	if started {
 		instance.State = StateStarting
 	}
-	// Find its newest generation: by its marks, or because the head has started it.
+	// Find its newest generation: by its marks, or because the head or a spare has started it.
 	marks := e.marks[planned.Number]
+	instance.Generation = e.moved[planned.Number]
 	for _, mark := range marks {
 		instance.Generation = max(instance.Generation, mark.Generation)
 	}
@@ -164,6 +166,8 @@ func (e *evidence) newInstance(role *Role, planned *roles.Instance, started bool
 	switch {
 	case parts.allIn(instance.Nodes, record.InstanceDone):
 		instance.State = StateDone
+	case slices.Contains(e.lost, planned.Number): // a lost node publishes no exit
+		instance.State = StateLost
 	case parts.contain(record.InstanceExited):
 		instance.State = e.stateAfterExit(role, &instance)
 	case parts.contain(record.InstanceStopped):
@@ -183,7 +187,7 @@ func (e *evidence) newInstance(role *Role, planned *roles.Instance, started bool
 func (e *evidence) stateAfterExit(role *Role, instance *Instance) State {
 	exit := instance.LastExit
 	switch restarts := len(instance.Nodes) > 1 || exit == nil || exit.WillRestart; {
-	case slices.Contains(e.lost, instance.Number), role.Restarts.Max == 0, !restarts:
+	case role.Restarts.Max == 0, !restarts:
 		return StateLost
 	case e.hasEnded:
 		return StateStopped

@@ -53,7 +53,9 @@ func (q Query) watch(ctx context.Context, run source) error {
 			}
 			nextShare = time.Now().Add(w.shareInterval())
 		}
-		w.readFile()
+		if !w.readFile() && nextShare.After(time.Now().Add(shareInterval)) {
+			nextShare = time.Now().Add(shareInterval) // a spare node may have taken a place
+		}
 		// Print what has changed.
 		line := q.joinEndpoints(w.ready)
 		if w.isKnown && line != printed {
@@ -151,15 +153,16 @@ func newPlannedView(plan *roles.Plan) *View {
 }
 
 // readFile takes over the endpoints in the file of the node. Without the file, which the end of the
-// run removes, the records in the run directory count.
-func (w *watcher) readFile() {
+// run removes, the records in the run directory count. It reports whether all endpoints are planned;
+// otherwise the plan is not the newest one.
+func (w *watcher) readFile() (arePlanned bool) {
 	if w.EndpointsFile == "" || w.view == nil {
-		return
+		return true
 	}
 	data, err := os.ReadFile(w.EndpointsFile)
 	if err != nil {
 		w.EndpointsFile = ""
-		return
+		return true
 	}
 	listed := strings.Fields(string(data))
 	w.ready, w.isKnown = nil, true
@@ -168,6 +171,7 @@ func (w *watcher) readFile() {
 			w.ready = append(w.ready, endpoint)
 		}
 	}
+	return len(w.ready) == len(listed)
 }
 
 // EndpointsVariable returns the name of the variable with the node's file of the endpoints of a
