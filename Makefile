@@ -18,7 +18,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # Runs the tests in parts. With -list, it lists them.
 SUITE = $(GO) run ./test/cmd/suite
 
-.PHONY: build release static package test test-all quick unit lint share cluster soak bench deaths testbed clean
+.PHONY: build release static package test test-all quick unit lint share cluster soak bench deaths recoveries testbed clean
 
 build: ## build bin/bringupd, to be copied to a folder that all nodes see
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -63,6 +63,10 @@ bench: ## run the benchmarks; complete bring-ups are paired with srun true
 deaths: ## run only the benchmark of deaths: make deaths DEATHS=100 ON=sshfs-stale
 	$(GO) test -tags testbed -run '^$$' -bench Death -benchtime 1x -timeout 120m ./test/bench \
 		-deaths=$(or $(DEATHS),100) -deaths-on=$(or $(ON),sshfs-stale)
+
+recoveries: ## run only the benchmark of recoveries: make recoveries RECOVERIES=50 ON=sshfs-stale
+	$(GO) test -tags testbed -run '^$$' -bench Recovery -benchtime 1x -timeout 120m ./test/bench \
+		-recoveries=$(or $(RECOVERIES),50) -recoveries-on=$(or $(ON),sshfs-stale)
 
 testbed: ## run a Slurm of four nodes for experiments, until Ctrl-C
 	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale

@@ -16,5 +16,5 @@ go run ./cmd/bringupd simulate --nodes=64,256,1024 --ranks=8 --op-latency=1ms --
 if have_testbed && have_mpis; then
     tags=testbed
     ! have_ray || tags=testbed,ray
-    go test -tags $tags -run '^$' -bench . -benchtime 1x -timeout 180m ./test/bench -deaths="${DEATHS:-3}"
+    go test -tags $tags -run '^$' -bench . -benchtime 1x -timeout 180m ./test/bench -deaths="${DEATHS:-3}" -recoveries="${RECOVERIES:-3}"
 fi
