@@ -61,6 +61,8 @@ var allParts = []part{
 		needs: []string{"cc"}, command: "go test -timeout 10m -count=1 ./test/roleruns"},
 	{name: "chaos: random faults in 200 runs of roles", group: "soak", lane: waits,
 		needs: []string{"cc"}, command: "go test -timeout 30m -count=1 -run TestDrawn ./test/roleruns -seed=1001 -runs=200"},
+	{name: "chaos: random failures in 100 runs with restarts", group: "soak", lane: waits,
+		needs: []string{"cc"}, command: "go test -parallel 4 -timeout 15m -count=1 -run TestDrawnFailures ./test/local -failures=100"},
 	{name: "fault matrix: each file system fault in each phase", group: "share", lane: alone,
 		needs: []string{"cc", "fuse"}, command: "go test -timeout 15m -count=1 ./test/faults"},
 	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
