@@ -13,6 +13,7 @@ for who in worker head; do
     go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --death=$who --dir="${SIMULATE_DIR:-/dev/shm}"
 done
 go run ./cmd/bringupd simulate --nodes=64,256,1024 --ranks=8 --op-latency=1ms --dir="${SIMULATE_DIR:-/dev/shm}"
+go test -run '^$' -bench . -benchtime 1x ./test/roleruns # restarts and deaths of the instances of roles
 if have_testbed && have_mpis; then
     tags=testbed
     ! have_ray || tags=testbed,ray

@@ -26,7 +26,7 @@ const (
 
 // job is a run of the roles of a schedule.
 type job struct {
-	t       *testing.T
+	t       testing.TB
 	s       schedule
 	runName string // the name of the run directory
 	dir     string // of dirVariable

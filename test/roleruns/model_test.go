@@ -211,12 +211,23 @@ func predict(roles []*role, bad []fault, steps []step) prediction {
 			other := before.clone()
 			other.applyStep(order)
 			p.ends = append(p.ends, *other.end)
+			m.mayStart(other)
 		}
 	}
 	if m.end != nil && len(p.ends) == 0 {
 		p.ends = []ending{*m.end}
 	}
 	return p
+}
+
+// mayStart records the generations that may have started because faults were observed in another
+// order.
+func (m *model) mayStart(other *model) {
+	for name, states := range m.states {
+		for i, s := range states {
+			s.generation = max(s.generation, other.states[name][i].generation)
+		}
+	}
 }
 
 // permutations returns all orders of faults.

@@ -92,6 +92,21 @@ func TestPredict(t *testing.T) {
 	}
 }
 
+// TestPredictMayStart checks that an instance may have started again if its death was observed before
+// the one that ended the run.
+func TestPredictMayStart(t *testing.T) {
+	s := &role{name: "server", nodes: "1", restarts: 1, start: -1, run: -1}
+	primary := &role{name: "primary", nodes: "head", primary: true, start: -1, run: -1}
+	all := []*role{s, primary}
+	layOut(all, 1)
+	p := predict(all, nil, []step{{{kind: killTwo, role: "primary"}, {kind: killTwo, role: "server"}}})
+	for _, starts := range [][]string{{"server.0.0.g0", "primary.0.0.g0"}, {"server.0.0.g0", "server.0.0.g1", "primary.0.0.g0"}} {
+		if wrong := judgeStarts(p, seen{starts: starts}, false); len(wrong) > 0 {
+			t.Errorf("%v: %v", starts, wrong)
+		}
+	}
+}
+
 // TestJudge checks that judge detects each kind of wrong outcome.
 func TestJudge(t *testing.T) {
 	server := &role{name: "server", nodes: "1", restarts: 1, start: -1, run: -1, explicitAfter: true}
