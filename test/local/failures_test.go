@@ -355,12 +355,8 @@ func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
 }
 
 // lineDelay is how much later than its rank a daemon may see a step, on a busy machine, and how long
-// a rank may make steps after the verdict. elapsedDelay is how much shorter than the time that
-// the test measures the job may be: the daemons start first, and end last.
-const (
-	lineDelay    = 300 * time.Millisecond
-	elapsedDelay = 3 * time.Second
-)
+// a rank may make steps after the verdict.
+const lineDelay = 300 * time.Millisecond
 
 // judgeProgress compares the progress with the steps that rank 0 has written.
 func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Duration) {
@@ -369,6 +365,7 @@ func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Du
 		return
 	}
 	var productive time.Duration
+	var first, last time.Duration
 	reached, certain := 0.0, 0.0 // the maximum, and that of all steps but those just before an end
 	for attempt := range attempts {
 		steps := f.steps(attempt)
@@ -376,6 +373,10 @@ func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Du
 			if i > 0 && now.step > reached {
 				productive += now.at - steps[i-1].at
 			}
+			if first == 0 {
+				first = now.at
+			}
+			last = now.at
 			reached = max(reached, now.step)
 			if steps[len(steps)-1].at-now.at >= lineDelay {
 				certain = max(certain, now.step)
@@ -386,8 +387,8 @@ func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Du
 	if diff := (got.Productive - productive).Abs(); diff > tolerance {
 		f.t.Errorf("%s were productive, and by the ranks %s: more than %s apart", got.Productive, productive, tolerance)
 	}
-	if got.Elapsed > took || took-got.Elapsed > elapsedDelay {
-		f.t.Errorf("the job took %s, and by the test %s", got.Elapsed, took)
+	if got.Elapsed > took || got.Elapsed < last-first-lineDelay {
+		f.t.Errorf("the job took %s, by the test %s, and from the first step to the last %s", got.Elapsed, took, last-first)
 	}
 	if own := productive.Seconds() / got.Elapsed.Seconds(); math.Abs(got.Goodput-own) > tolerance.Seconds()/got.Elapsed.Seconds() {
 		f.t.Errorf("the goodput is %.3f, and by the ranks %.3f", got.Goodput, own)
