@@ -35,9 +35,9 @@ func (inv *invocation) logsCommand() *cli.Command {
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "logs", Usage: "print logs of the driver, ranks, services, roles or nodes",
-		UsageText: "bringupd logs [flags] [driver | head | ranks | rank-N | ROLE[.INSTANCE] | NODE] [RUN | LOG-DIR]\n" +
+		UsageText: "bringupd logs [flags] [driver|head|ranks|rank-N|ROLE|NODE] [RUN | LOG-DIR]\n" +
 			"bringupd logs [flags] FRAMEWORK [NODE [FILE]] [RUN | LOG-DIR]",
-		Description: "NODE is a node's index or host name. " + runArgHelp +
+		Description: "NODE is a node's index or host name, and ROLE a role, its instance such as judge.1, or a process of it. " + runArgHelp +
 			" Without a selection the command prints the log of the driver or, if there is none, those of all ranks, of the primary roles, or of the head's service. " +
 			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
 			"On a terminal, control characters are escaped.",

@@ -140,7 +140,10 @@ while [ $i -lt 30 ]; do
 	if [ $RANK = 0 ]; then echo "step $i"; else $BRINGUPD kv progress $i || exit 9; fi
 	[ $((i%10)) != 0 ] || echo $i >$D/saved.$RANK
 	sleep 0.02
-	[ $BRINGUPD_ATTEMPT.$i != 0.15 ] || exit 3
+	if [ $BRINGUPD_ATTEMPT.$i = 0.15 ]; then
+		until [ -e $D/saved.0 ] && [ -e $D/saved.1 ]; do sleep 0.05; done
+		exit 3
+	fi
 done
 [ $BRINGUPD_ATTEMPT = 0 ] || until [ -e $D/seen ]; do sleep 0.05; done`
 	dir := t.TempDir()

@@ -289,6 +289,18 @@ func (c lineChannel) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// replaceFile replaces a file, as a daemon does: a reader sees it before or after.
+func replaceFile(t *testing.T, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestWatch verifies that a watch prints each change and ends with the run, outside of the job and by
 // the file of a node.
 func TestWatch(t *testing.T) {
@@ -312,9 +324,7 @@ func TestWatch(t *testing.T) {
 					for _, number := range ready {
 						text += []string{"n0:20000", "n0:20001", "n1:20000", "n1:20001", "n2:20000", "n0:20002"}[number] + "\n"
 					}
-					if err := os.WriteFile(query.EndpointsFile, []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					replaceFile(t, query.EndpointsFile, text)
 				}
 				time.Sleep(2 * shareInterval)
 			}
@@ -384,9 +394,7 @@ func TestWatchFollowsSpares(t *testing.T) {
 		lines, ended := make(lineChannel, 10), make(chan error, 1)
 		query := Query{Path: run, Role: "judge", Watch: true, Format: "%i=%a", Out: lines, EndpointsFile: filepath.Join(run, "endpoints")}
 		list := func(text string) {
-			if err := os.WriteFile(query.EndpointsFile, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			replaceFile(t, query.EndpointsFile, text)
 		}
 		list("n0:20000\nn1:20000\n")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
