@@ -90,6 +90,10 @@ var allParts = []part{
 		needs: []string{"cc", "testbed", "debian13"},
 		command: "sh test/debian13.sh go test -tags testbed -timeout 20m -count=1 -skip '" + rootTests +
 			"' ./test/e2e -lanes 2 -user marie-luise.von-der-informatik"},
+	{name: "the scripts of Ray, Dask and JAX on Slurm 24.11, as the same user", group: "cluster", lane: waits,
+		needs: []string{"cc", "testbed", "debian13", "ray", "dask", "jax"},
+		command: "sh test/debian13.sh go test -tags testbed,ray,recipes -timeout 20m -count=1 -run '^(TestRayRunsATaskOnEveryNode|" +
+			"TestRayWithASandboxOfItsOwn|TestRaySub|TestDaskFindsItsNodes|TestJAXFindsItsWorld)$' ./test/e2e -user marie-luise.von-der-informatik"},
 	{name: "end-to-end jobs on MooseFS", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
