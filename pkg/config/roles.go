@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -54,6 +55,14 @@ func (s *RoleSet) Blocks() []setting.Block {
 
 // AreGiven reports whether the job has roles.
 func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
+
+// LongestGrace returns the longest grace period of a role, or 0 without roles.
+func (s RoleSet) LongestGrace() (longest time.Duration) {
+	for _, d := range s.Definitions {
+		longest = max(longest, d.Stop.Grace)
+	}
+	return longest
+}
 
 // NeedsFramework reports whether a role is a cluster of the framework with this name.
 func (s RoleSet) NeedsFramework(name string) bool {

@@ -196,7 +196,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
-	within := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
+	within := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.LongestGrace() + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()
 	if h.membership.HasSpares() {

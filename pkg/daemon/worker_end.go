@@ -490,7 +490,7 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	if headLost || !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return false
 	}
-	most := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace
+	most := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace + w.cfg.Roles.LongestGrace()
 	aborts := w.ControlWatch.LastListing().NodesWithAbort()
 	if len(aborts) > 0 && aborts[0] == 0 && end.Requested && !w.cfg.World.IsRequested() {
 		// such a head publishes the end after its driver has ended

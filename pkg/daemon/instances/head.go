@@ -289,7 +289,7 @@ func (h *Head) restartTogether(state *instanceState, generation int) {
 	h.update(func() {
 		// A node of the instance may be lost meanwhile, and a spare may start the generation, or the run
 		// may be ending.
-		begins = state.status == statusRestarting && !state.isMoving && state.generation == generation && !h.isEnding
+		begins = state.status == statusRestarting && state.moving == 0 && state.generation == generation && !h.isEnding
 		if begins {
 			state.begin(generation + 1)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -40,6 +41,7 @@ func (h *Head) publishLive(ctx context.Context) {
 			return
 		}
 		h.cfg.LogWriteError(h.cfg.Publish(signal.ControlDir, signal.LiveName(number), rec, false))
+		h.removeLive(ctx, number-2)
 		number++
 		h.mu.Lock()
 		h.live = next
@@ -48,6 +50,19 @@ func (h *Head) publishLive(ctx context.Context) {
 		if open && !ctxutil.SleepContext(ctx, liveInterval) {
 			return
 		}
+	}
+}
+
+// removeLive removes an old list, so that the control directory does not grow with the changes. A
+// node that is about to read it reads a newer one.
+func (h *Head) removeLive(ctx context.Context, number int) {
+	if number < 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, exitReadTimeout, health.ErrDeadline)
+	defer cancel()
+	if err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.LiveName(number)); err != nil && ctx.Err() == nil {
+		h.cfg.LogWriteError(err)
 	}
 }
 

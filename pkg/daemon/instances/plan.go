@@ -82,14 +82,22 @@ func placeOf(rec *record.RolePlan, node int) int {
 
 // nodePlan is the newest plan that a node knows, and its own place there.
 type nodePlan struct {
-	mu          sync.Mutex // held while a newer plan is read
-	number      int        // guarded by mu
-	generations map[int]int
+	mu          sync.Mutex  // held while a newer plan is read
+	number      int         // guarded by mu
+	generations map[int]int // guarded by mu
 	plan        atomic.Pointer[roles.Plan]
 	place       atomic.Int64 // -1 for a spare
 }
 
-// set makes a plan the newest one.
+// firstGeneration returns the generation with which this node begins an instance: 0 unless a spare
+// has taken it over.
+func (p *nodePlan) firstGeneration(instance int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.generations[instance]
+}
+
+// set makes a plan the newest one. mu must be held, or the plan not be in use yet.
 func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
 	p.generations = rec.Generations
 	p.place.Store(int64(placeOf(rec, node)))

@@ -2,12 +2,15 @@ package instances
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -30,26 +33,25 @@ func (h *Head) LoseNodes(nodes []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
 		return false
 	}
-	h.mu.Lock()
-	spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(nodes, o.NodeIndex) })
 	var losses []nodeLoss
-	lost := make(map[*roles.RolePlan]int)
-	for _, node := range nodes {
-		loss := h.planLoss(node, &spares)
-		for role, count := range loss.count {
-			lost[role] += count
-		}
-		losses = append(losses, loss)
-	}
-	for role, count := range lost {
-		if role.LacksInstances(h.count(role).lost+count, h.gateOpen) {
-			h.mu.Unlock()
-			return false
-		}
-	}
-	h.spares = spares
-	h.mu.Unlock()
+	canGoOn := true
 	h.update(func() {
+		spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(nodes, o.NodeIndex) })
+		lost := make(map[*roles.RolePlan]int)
+		for _, node := range nodes {
+			loss := h.planLoss(node, &spares)
+			for role, count := range loss.count {
+				lost[role] += count
+			}
+			losses = append(losses, loss)
+		}
+		for role, count := range lost {
+			canGoOn = canGoOn && !role.LacksInstances(h.count(role).lost+count, h.gateOpen)
+		}
+		if !canGoOn {
+			return
+		}
+		h.spares = spares
 		for i, loss := range losses {
 			for _, state := range loss.lost {
 				state.lose(nodes[i])
@@ -59,17 +61,28 @@ func (h *Head) LoseNodes(nodes []int, silent bool) bool {
 			}
 		}
 	})
-	for i, loss := range losses {
-		for _, state := range loss.lost {
-			if state.spans() {
-				h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
+	if !canGoOn {
+		return false
+	}
+	// The caller holds a lock, and the share may not respond.
+	h.cfg.Background(func(context.Context) {
+		for i, loss := range losses {
+			h.stopLost(loss.lost)
+			if loss.spare != nil {
+				h.cfg.Background(func(context.Context) { h.moveToSpare(nodes[i], loss, silent) })
 			}
 		}
-		if loss.spare != nil {
-			h.cfg.Background(func(context.Context) { h.moveToSpare(nodes[i], loss, silent) })
+	})
+	return true
+}
+
+// stopLost stops the processes that lost instances have on other nodes.
+func (h *Head) stopLost(lost []*instanceState) {
+	for _, state := range lost {
+		if state.spans() {
+			h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
 		}
 	}
-	return true
 }
 
 // planLoss returns what follows from the loss of a node, and takes a spare of the same component from
@@ -114,29 +127,36 @@ func (h *Head) moveToSpare(node int, loss nodeLoss, silent bool) {
 			return
 		}
 	}
-	// Publish the plan, in which the spare has the place.
+	// Publish the plan, in which the spare has the place. An instance of which another node is still to
+	// be replaced starts with the last of them.
+	var starts []*instanceState
 	h.mu.Lock()
 	next := *h.plan
+	next.Header = record.Header{}
 	next.Offers, next.Generations = slices.Clone(h.plan.Offers), maps.Clone(h.plan.Generations)
 	if next.Generations == nil {
 		next.Generations = make(map[int]int)
 	}
 	next.Offers[loss.place] = *loss.spare
 	for _, state := range loss.moved {
-		state.move(node, loss.spare.NodeIndex)
-		next.Generations[state.instance.Number] = state.generation
+		next.Generations[state.instance.Number] = state.generation + 1
+		if state.move(node, loss.spare.NodeIndex) {
+			starts = append(starts, state)
+		}
 	}
 	h.number++
 	number := h.number
 	h.plan = &next
 	h.mu.Unlock()
-	next.Header = record.Header{}
-	if err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &next, false); err != nil {
-		h.cfg.LogWriteError(err)
+	published := next // Publish writes its header
+	if err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false); err != nil {
+		f := health.AsFailure(err)
+		f.Message = fmt.Sprintf("cannot give the place of node %d to the spare node %d: %s", node, loss.spare.NodeIndex, f.Message)
+		h.cfg.Failed(f.Failure, time.Now())
 		return
 	}
 	h.cfg.Log.Warn("a spare node takes the place of a lost one", zap.Int("lost", node), zap.Int("spare", loss.spare.NodeIndex), zap.Int("place", loss.place))
-	for _, state := range loss.moved {
+	for _, state := range starts {
 		if state.spans() {
 			h.markControl(signal.StartInstanceName(state.instance.Number, state.generation))
 		}

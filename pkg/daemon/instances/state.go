@@ -35,11 +35,12 @@ type instanceState struct {
 	wasReady bool
 	budget   roles.RestartBudget // of an instance that spans several nodes
 	pause    time.Duration       // before its next generation
-	isMoving bool                // a spare is about to take the place of one of its nodes
+	moving   int                 // number of its nodes whose places spares are about to take
+	changes  map[int]int         // number of the newest change of readiness, by node
 }
 
 func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int) *instanceState {
-	s := &instanceState{role: role, instance: instance, parts: make(map[int]record.InstanceState)}
+	s := &instanceState{role: role, instance: instance, parts: make(map[int]record.InstanceState), changes: make(map[int]int)}
 	for _, p := range instance.Processes {
 		if node := members[p.Place]; !slices.Contains(s.nodes, node) {
 			s.nodes = append(s.nodes, node)
@@ -55,16 +56,17 @@ func (s *instanceState) spans() bool { return len(s.nodes) > 1 }
 func (s *instanceState) begin(generation int) {
 	s.generation, s.status = generation, statusStarting
 	clear(s.parts)
+	clear(s.changes)
 }
 
 // record records a mark, unless it is of an earlier generation. The mark of a later one shows that
 // the node has started it, or never will.
 func (s *instanceState) record(mark signal.InstanceMark) {
 	s.beginLater(mark)
-	if mark.Generation != s.generation || hasEndedIn(s.parts[mark.Node]) {
+	if mark.Generation != s.generation || hasEndedIn(s.parts[mark.Node]) || mark.Change < s.changes[mark.Node] {
 		return // a listing has the marks of a generation in any order
 	}
-	s.parts[mark.Node] = mark.State
+	s.parts[mark.Node], s.changes[mark.Node] = mark.State, mark.Change
 	switch {
 	case s.status == statusLost:
 	case s.allIn(record.InstanceDone):
@@ -114,18 +116,24 @@ func (s *instanceState) lose(node int) {
 
 // suspend records that a node is lost, and that the instance will start again with another one.
 func (s *instanceState) suspend(node int) {
-	s.status, s.parts[node], s.isMoving = statusRestarting, record.InstanceExited, true
+	s.status, s.parts[node] = statusRestarting, record.InstanceExited
+	s.moving++
 }
 
-// move replaces a node of the instance, and begins the next generation.
-func (s *instanceState) move(from, to int) {
+// move replaces a node of the instance, and begins the next generation unless other nodes are still
+// to be replaced. It reports whether it does.
+func (s *instanceState) move(from, to int) bool {
 	for i, node := range s.nodes {
 		if node == from {
 			s.nodes[i] = to
 		}
 	}
-	s.isMoving = false
+	s.parts[to] = record.InstanceExited // none of the present generation runs there
+	if s.moving--; s.moving > 0 {
+		return false
+	}
 	s.begin(s.generation + 1)
+	return true
 }
 
 // mayRun reports whether processes of the instance may be running, or be started.

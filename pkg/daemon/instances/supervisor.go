@@ -70,7 +70,7 @@ func (s *supervisor) run(ctx context.Context) {
 		cancel()
 	})
 	isNext := s.awaitStart()
-	first := s.plans.generations[s.instance.Number]
+	first := s.plans.firstGeneration(s.instance.Number)
 	if first > 0 && s.spans {
 		isNext = isNext && s.awaitNextGeneration(first-1)
 	}
