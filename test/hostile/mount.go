@@ -64,6 +64,9 @@ func (p Program) Mount(ctx context.Context, from, at string, knobs Knobs) (*Moun
 	if err := knobs.check(); err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil { // the server may answer before the deadline of the pipe is set
+		return nil, fmt.Errorf("cannot mount %s at %s: %w", from, at, context.Cause(ctx))
+	}
 	set, err := json.Marshal(knobs)
 	if err != nil {
 		return nil, err
