@@ -281,6 +281,13 @@ func (c *Children) noteStarting(name string) {
 	}
 }
 
+// isStarting reports whether the start of the driver or of a rank is in progress.
+func (c *Children) isStarting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.starting > 0
+}
+
 // addStarted adds a started child; child is nil if the start failed. The driver or a rank gets the
 // signals that have arrived since [Children.noteStarting].
 func (c *Children) addStarted(name string, child process.Handle) {

@@ -359,9 +359,21 @@ func nonEmpty(path string) error {
 	return err
 }
 
+// slowStarter is a starter on a busy node: the driver runs for a while before its start returns.
+type slowStarter struct{ process.Starter }
+
+// Start implements process.Starter.
+func (s slowStarter) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
+	child, err := s.Starter.Start(ctx, spec)
+	if spec.Name == DriverName {
+		time.Sleep(300 * time.Millisecond)
+	}
+	return child, err
+}
+
 // TestStoppedByDriver verifies that a service that the driver itself has ended is not a failure if
 // the driver succeeds soon after, and is one, with the driver's command in its message, if the
-// driver does not.
+// driver does not. The driver ends the service while its own start is in progress.
 func TestStoppedByDriver(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -378,7 +390,7 @@ func TestStoppedByDriver(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, pid := children(t), filepath.Join(t.TempDir(), "pid")
-			c.cfg.OnWriteError = func(error) {}
+			c.cfg.OnWriteError, c.cfg.Starter = func(error) {}, slowStarter{c.cfg.Starter}
 			var tasks sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
 			defer tasks.Wait()
@@ -396,7 +408,7 @@ func TestStoppedByDriver(t *testing.T) {
 				t.Fatal(err)
 			}
 			driver, err := c.Start(t.Context(), process.Spec{
-				Name: DriverName, Argv: ShellCommand("sh -c 'kill -9 $(cat " + pid + "); sleep 1' stop-it; " + tc.ending), Env: os.Environ(),
+				Name: DriverName, Argv: ShellCommand("sh -c 'kill -9 $(cat " + pid + "); sleep 3' stop-it; " + tc.ending), Env: os.Environ(),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -458,7 +470,7 @@ func TestTakenPorts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.cfg.OnWriteError = func(error) {}
+			c.cfg.OnWriteError, c.cfg.Starter = func(error) {}, slowStarter{c.cfg.Starter}
 			var tasks sync.WaitGroup
 			c.contexts.Background = func(task func(context.Context)) { tasks.Go(func() { task(context.Background()) }) }
 			defer tasks.Wait() // for the end of the logs

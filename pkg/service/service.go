@@ -319,8 +319,11 @@ const driverStopTimeout = 10 * time.Second
 // findStopCommand returns the command line by which the driver is ending a service at this moment;
 // empty if there is none.
 func (c *Children) findStopCommand(service *framework.Service) string {
-	driver := c.findChild(DriverName)
-	if service.ExitDetection.IsStopCommand == nil || driver == nil {
+	if service.ExitDetection.IsStopCommand == nil {
+		return ""
+	}
+	driver := c.awaitDriverStart()
+	if driver == nil {
 		return ""
 	}
 	// The command line of a process cannot be read while its memory is locked, but the failure must be
@@ -335,6 +338,19 @@ func (c *Children) findStopCommand(service *framework.Service) string {
 	})
 	return strings.Join(found[:min(len(found), 1)], "")
 }
+
+// awaitDriverStart returns the driver; nil if it was not started. A driver runs before its start has
+// returned, and on a busy node it may end a service meanwhile. The wait is bounded.
+func (c *Children) awaitDriverStart() process.Handle {
+	ctx, cancel := context.WithTimeout(c.contexts.Teardown, fileReadTimeout)
+	defer cancel()
+	for c.isStarting() && ctxutil.SleepContext(ctx, driverStartPoll) {
+	}
+	return c.findChild(DriverName)
+}
+
+// driverStartPoll is the interval between checks whether the start of the driver has returned.
+const driverStartPoll = 10 * time.Millisecond
 
 // driverEndsAfter reports whether the driver ends successfully, and in time, after it has ended a
 // service by the command stop: it did not need the service any more. The end of the run counts as
