@@ -30,6 +30,8 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"unknown framework", []string{"--framework=rya"}, []string{"cannot use --framework=rya: give one of none, ray, dask; did you mean ray?"}},
 		{"torch as a framework", []string{"--framework=torch"}, []string{"cannot use --framework=torch: torch needs no framework: give --ranks-per-node=gpu"}},
 		{"mpirun's number of ranks", []string{"-np", "4", "--", "python", "a.py"}, []string{"cannot use --np: this flag is mpirun's; give --ranks=N, and the program after -- without mpirun"}},
+		{"srun's GPUs", []string{"local", "--nodes=2", "--gpus=1", "--", "a.py"}, []string{"cannot use --gpus: this flag is srun's or sbatch's; give it there: --gpus-per-node=N requires GPUs"}},
+		{"an unknown timeout", []string{"local", "--nodes=2", "--timeout=3s", "--", "a.py"}, []string{"cannot use --timeout: this flag is unknown; give --deadline=TIME"}},
 		{"torchrun's number of ranks", []string{"local", "--nodes=2", "--nproc-per-node=8", "--", "a.py"}, []string{"cannot use --nproc-per-node: this flag is torchrun's; give --ranks-per-node=N"}},
 		{"torchrun's number of ranks, as it was", []string{"--nproc_per_node=8"}, []string{"cannot use --nproc_per_node: this flag is torchrun's; give --ranks-per-node=N"}},
 		{"torchrun's rendezvous", []string{"--rdzv_endpoint=n0:1"}, []string{"cannot use --rdzv_endpoint: this flag is torchrun's; omit it"}},

@@ -59,7 +59,7 @@ func replaceUsageError(c *cli.Context, err error, isSubcommand bool) error {
 	return setting.ReplaceUsageError(c, err, isSubcommand)
 }
 
-// foreignFlagHint returns the owner of a flag of torchrun or mpirun, and the replacement.
+// foreignFlagHint returns the owner of a flag of another program, and the replacement.
 func foreignFlagHint(name string) string {
 	switch strings.ReplaceAll(name, "_", "-") {
 	case "np", "n":
@@ -90,6 +90,10 @@ func foreignFlagHint(name string) string {
 		return "torchrun's; give --restarts=N"
 	case "node-rank", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "standalone":
 		return "torchrun's; omit it: each rank gets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+	case "gpus", "gres", "time", "nodelist":
+		return "srun's or sbatch's; give it there: --gpus-per-node=N requires GPUs, and --deadline=TIME limits the job"
+	case "timeout":
+		return "unknown; give --deadline=TIME to limit the job, or one of the timeouts in bringupd help run"
 	}
 	return ""
 }

@@ -93,7 +93,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "look"), cause, seen)
+	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)
 }
 
 // checkListenerUsers returns an error if an untrusted user listens on one of the ports.

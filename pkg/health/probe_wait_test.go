@@ -81,7 +81,7 @@ func TestWaitReadyDeadline(t *testing.T) {
 		if !errors.Is(err, cause) {
 			t.Errorf("the cause is not in: %v", err)
 		}
-		mustSee(t, err, fmt.Sprintf("after 10s and %d looks: the deadline passed; last seen: not yet", len(times)))
+		mustSee(t, err, fmt.Sprintf("after 10s and %d attempts: the deadline passed; last seen: not yet", len(times)))
 		if took := time.Since(start); took != 10*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -152,7 +152,7 @@ func TestWaitReadyDied(t *testing.T) {
 			<-ctx.Done() // an attempt that would last for ever
 			return errNotYet
 		}, WaitOptions{ChildExited: died})
-		mustSee(t, err, "after 3s and 1 look: the process has ended")
+		mustSee(t, err, "after 3s and 1 attempt: the process has ended")
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("it took %v", took)
 		}

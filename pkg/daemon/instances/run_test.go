@@ -44,7 +44,7 @@ func TestRestartTogether(t *testing.T) {
 		r.exit("engine.0.0.g1", 4)
 		r.later()
 		cause := r.cause()
-		if cause == nil || cause.Child != "engine.0.0" || !strings.Contains(cause.Message, "it had been started again 1 times") {
+		if cause == nil || cause.Child != "engine.0.0" || !strings.Contains(cause.Message, "it had been started again once") {
 			t.Errorf("the cause is %+v", cause)
 		}
 	})

@@ -169,10 +169,14 @@ func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 
 // describeUsed describes the restarts that a lost instance has used up.
 func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
-	if budget.Used() == 0 {
+	switch budget.Used() {
+	case 0:
 		return ""
+	case 1:
+		return fmt.Sprintf("; it had been started again once within %s", role.Restarts.Window)
+	default:
+		return fmt.Sprintf("; it had been started again %d times within %s", budget.Used(), role.Restarts.Window)
 	}
-	return fmt.Sprintf("; it had been started again %d times within %s", budget.Used(), role.Restarts.Window)
 }
 
 // publishExit publishes the exit of a generation. A restart does not wait for that.

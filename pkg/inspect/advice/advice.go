@@ -231,6 +231,9 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
 		steps = append(steps, "keep the command in the foreground as long as the job runs: no \"&\" at its end, no option that makes it a daemon")
 	case c.ExitText == "" && c.Child != "":
+		if role, _, isInstance := strings.Cut(c.Child, "."); isInstance { // as in judge.0
+			return append(steps, "if it only needs more time: a longer timeout in the ready of role "+role)
+		}
 		steps = append(steps, a.longerTimeout(timedOutPhase(kind))...)
 	case c.Child == "" && strings.Contains(c.Message, ") is taken: "): // by the process that the message names
 		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))

@@ -203,6 +203,11 @@ var plights = []plight{
 			}()...),
 	},
 	{
+		name: "instance-not-ready", before: true,
+		end: endedBy(cause(2, health.ServiceDied, "workers", "the judge.0 of node 2 (n2) was not ready within 3s: connection refused by 127.0.0.1:7000",
+			died("judge.0", "judge-0.log", "", "", 0, "loading weights"))),
+	},
+	{
 		name: "service-not-found", before: true,
 		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of node 2 (n2) died before it was ready: exit code 127",
 			died("worker", "worker-0002.log", "exit code 127", "", 127, "/bin/sh: 1: redis-server: not found"))),
