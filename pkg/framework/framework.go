@@ -84,6 +84,9 @@ type ExitDetection struct {
 	// IsStopCommand reports whether a program with this command line ends the service on purpose. It
 	// is nil if there is no such program.
 	IsStopCommand func(argv []string) bool
+	// IsNoise reports whether a line of the service's output says nothing about its death. It is nil
+	// if all lines may.
+	IsNoise func(line string) bool
 }
 
 // ServiceLogs describes logs that a service writes to its node's local disk. They are kept if the

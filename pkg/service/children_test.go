@@ -359,6 +359,24 @@ func nonEmpty(path string) error {
 	return err
 }
 
+// TestOmitNoise verifies that noise hides no other line, and that something is left.
+func TestOmitNoise(t *testing.T) {
+	t.Parallel()
+	isNoise := func(line string) bool { return strings.HasPrefix(line, "[dump]") }
+	for _, tc := range []struct{ lines, want []string }{
+		{[]string{"[dump] 1", "killed", "[dump] 2"}, []string{"killed"}},
+		{[]string{"[dump] 1"}, []string{"[dump] 1"}},
+		{nil, nil},
+	} {
+		if got := omitNoise(tc.lines, isNoise); !slices.Equal(got, tc.want) {
+			t.Errorf("omitNoise(%q) = %q, want %q", tc.lines, got, tc.want)
+		}
+	}
+	if got := omitNoise([]string{"a"}, nil); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("without a filter it is %q", got)
+	}
+}
+
 // slowStarter is a starter on a busy node: the driver runs for a while before its start returns.
 type slowStarter struct{ process.Starter }
 

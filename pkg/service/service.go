@@ -284,7 +284,9 @@ func (c *Children) watchService(child process.Handle, kind health.Kind, service 
 		if exit.ShellStatus() == 0 {
 			reason = "ended with 0, but it must run as long as the job"
 		}
-		onDeath(c.AddChildInfo(c.newDeath(child, kind, service, reason, stop), child))
+		f := c.AddChildInfo(c.newDeath(child, kind, service, reason, stop), child)
+		f.Lines = omitNoise(f.Lines, service.ExitDetection.IsNoise)
+		onDeath(f)
 	})
 }
 
@@ -307,7 +309,8 @@ func (c *Children) watchVitalProcesses(child process.Handle, kind health.Kind, s
 				return
 			}
 			f := c.newDeath(child, kind, service, "died: its "+one.Name+" has ended", stop)
-			f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
+			f.Child, f.Log = child.Name(), c.LogName(child.Name())
+			f.Lines = omitNoise(child.LastLines(), service.ExitDetection.IsNoise)
 			onDeath(f)
 		})
 	}
@@ -446,6 +449,17 @@ func oomRecord(exit process.Exit) *record.OOMReport {
 		return nil
 	}
 	return &record.OOMReport{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
+}
+
+// omitNoise returns the lines that are no noise, unless that is none.
+func omitNoise(lines []string, isNoise func(string) bool) []string {
+	if isNoise == nil {
+		return lines
+	}
+	if left := slices.DeleteFunc(slices.Clone(lines), isNoise); len(left) > 0 {
+		return left
+	}
+	return lines
 }
 
 // addExplanation adds explanations from the service's own files to f, and returns f.

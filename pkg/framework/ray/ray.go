@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -244,6 +245,7 @@ func (r Cluster) newService(
 			VitalProcesses: []string{"gcs_server", "raylet"}, // ray start checks them once a second
 			ExplainExit:    explain,
 			IsStopCommand:  isStopCommand,
+			IsNoise:        isStateDump,
 		},
 		CheckReady:       func(ctx context.Context) error { return withLogLines(look(at, ctx), node.TempDir) },
 		MaxCheckInterval: readyInterval(node.Size),
@@ -265,6 +267,12 @@ func isStopCommand(argv []string) bool {
 		}
 	}
 	return false
+}
+
+// isStateDump reports whether a line is of the state that a raylet prints once a minute, some 200
+// lines, or is empty.
+func isStateDump(line string) bool {
+	return strings.HasPrefix(line, "[state-dump]") || strings.TrimSpace(line) == ""
 }
 
 // offeredResources returns the CPUs and GPUs that Ray offers with these flags.

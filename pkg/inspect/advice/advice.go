@@ -230,6 +230,7 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
 	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
 		steps = append(steps, "keep the command in the foreground as long as the job runs: no \"&\" at its end, no option that makes it a daemon")
+	case c.ExitText == "" && c.Child != "" && a.AtPhase == record.PhaseDriver: // a part of a service has ended
 	case c.ExitText == "" && c.Child != "":
 		if role, _, isInstance := strings.Cut(c.Child, "."); isInstance { // as in judge.0
 			return append(steps, "if it only needs more time: a longer timeout in the ready of role "+role)

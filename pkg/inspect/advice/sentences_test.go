@@ -208,6 +208,11 @@ var plights = []plight{
 			died("judge.0", "judge-0.log", "", "", 0, "loading weights"))),
 	},
 	{
+		name: "vital-ended",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the ray worker of node 2 (n2) died: its raylet has ended",
+			died("ray worker", "ray-worker-0002.log", "", "", 0, "ERR scripts.py:128 -- raylet.out: exit code -9 (signal 9)"))),
+	},
+	{
 		name: "service-not-found", before: true,
 		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of node 2 (n2) died before it was ready: exit code 127",
 			died("worker", "worker-0002.log", "exit code 127", "", 127, "/bin/sh: 1: redis-server: not found"))),
