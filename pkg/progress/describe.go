@@ -20,7 +20,7 @@ func Describe(p record.Progress, nodeName func(node int) string) string {
 	if p.Rate > 0 {
 		parts = append(parts, FormatRate(p.Rate))
 	}
-	parts = append(parts, fmt.Sprintf("goodput %.0f%% of %s", math.Floor(p.Goodput*100), textutil.FlagDuration(p.Elapsed.Round(time.Second))))
+	parts = append(parts, fmt.Sprintf("goodput %s of %s", FormatGoodput(p.Goodput), textutil.FlagDuration(p.Elapsed.Round(time.Second))))
 	if lost := DescribeLost(p); lost != "" {
 		parts = append(parts, lost)
 	}
@@ -51,6 +51,11 @@ func FormatRate(rate float64) string {
 		return fmt.Sprintf("%.3g s/step", 1/rate)
 	}
 	return fmt.Sprintf("%.3g steps/s", rate)
+}
+
+// FormatGoodput formats a goodput from 0 to 1 as a percentage, rounded down.
+func FormatGoodput(goodput float64) string {
+	return fmt.Sprintf("%.0f%%", math.Floor(goodput*100))
 }
 
 // DescribeLost describes the steps that were repeated after restarts. It returns an empty string if

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -196,7 +195,7 @@ func (l viewBuilder) progressFacts() []Fact {
 		step.Note = progress.FormatRate(p.Rate)
 	}
 	facts := []Fact{step, {
-		Name: "goodput", Value: fmt.Sprintf("%.0f%%", math.Floor(p.Goodput*100)),
+		Name: "goodput", Value: progress.FormatGoodput(p.Goodput),
 		Note: "of " + textutil.BriefDuration(p.Elapsed) + ": time in which the step advanced beyond its maximum before",
 	}}
 	for _, lost := range p.Lost[max(0, len(p.Lost)-maxLostShown):] {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -47,10 +48,12 @@ type Summary struct {
 	Code      *int          `json:"code,omitempty"`
 	Word      string        `json:"word,omitempty"` // the code as a word
 	// Restarts is how often the job had been requeued or restarted before this run.
-	Restarts int    `json:"restarts,omitempty"`
-	Driver   string `json:"driver,omitempty"`
-	Roles    string `json:"roles,omitempty"`     // their names in a sentence
-	BadNodes string `json:"bad_nodes,omitempty"` // nodes to avoid
+	Restarts int `json:"restarts,omitempty"`
+	// Goodput is that of the job up to this run; nil if its program reports no steps.
+	Goodput  *float64 `json:"goodput,omitempty"`
+	Driver   string   `json:"driver,omitempty"`
+	Roles    string   `json:"roles,omitempty"`     // their names in a sentence
+	BadNodes string   `json:"bad_nodes,omitempty"` // nodes to avoid
 
 	blamedHosts []string // the same, one by one
 }
@@ -105,6 +108,9 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	if run.Result != nil {
 		s.blamedHosts = run.Result.BadNodes
 	}
+	if p := status.Progress; p != nil && p.Reports > 0 {
+		s.Goodput = &p.Goodput
+	}
 	if end := status.End; end != nil {
 		s.Code, s.Word, s.BadNodes = &end.Code, end.Word, end.BadOn
 	}
@@ -132,9 +138,9 @@ func (l List) writeTable(b *strings.Builder, now time.Time) {
 		}
 		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // to a strings.Builder
 	}
-	row("RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "COMMAND", "BAD-NODES")
+	row("RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "GOODPUT", "COMMAND", "BAD-NODES")
 	for _, s := range l.Runs {
-		age, code, restarts := "", "", ""
+		age, code, restarts, goodput := "", "", "", ""
 		if !s.StartedAt.IsZero() {
 			age = formatElapsed(now.Sub(s.StartedAt))
 		}
@@ -144,7 +150,10 @@ func (l List) writeTable(b *strings.Builder, now time.Time) {
 		if s.Restarts > 0 {
 			restarts = fmt.Sprint(s.Restarts)
 		}
-		row(s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Word, restarts, cmp.Or(s.Driver, s.Roles), s.BadNodes)
+		if s.Goodput != nil {
+			goodput = progress.FormatGoodput(*s.Goodput)
+		}
+		row(s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Word, restarts, goodput, cmp.Or(s.Driver, s.Roles), s.BadNodes)
 	}
 	_ = table.Flush() // to a strings.Builder
 }

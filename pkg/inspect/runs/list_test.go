@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -43,7 +45,8 @@ func TestListRuns(t *testing.T) {
 		}
 	}
 	publish(t, filepath.Join(dir, "9.0"), "", signal.NameResult, &record.Result{Run: "9.0", Size: 2, Code: 75, Outcome: "check", BadNodes: []string{"n1", "n2"},
-		RunTimings: record.RunTimings{Duration: time.Minute}}, now.Add(-2*time.Hour))
+		RunTimings: record.RunTimings{Duration: time.Minute}, Progress: &record.Progress{Step: 12, Goodput: 0.919, Reports: 12}}, now.Add(-2*time.Hour))
+	publish(t, filepath.Join(dir, "11.0"), signal.ControlDir, signal.ProgressName(3), &record.ProgressMark{Progress: record.Progress{Reports: 1}}, now)
 	for _, run := range []string{"10.0", "11.0"} {
 		publish(t, filepath.Join(dir, run), signal.ControlDir, signal.NameGateOpen, &record.Mark{}, now)
 	}
@@ -65,11 +68,19 @@ func TestListRuns(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	want := []string{
-		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS COMMAND BAD-NODES", "9.0 failed 2 2-00:00:01 00:01:00 75 check - train.py n[1-2]",
-		"10.0 silent 2 02:00:00 02:00:00 - - - train.py -", "11.0 up 2 01:00:00 01:00:00 - - - train.py -",
+		"RUN STATE NODES AGE DURATION EXIT VERDICT RESTARTS GOODPUT COMMAND BAD-NODES", "9.0 failed 2 2-00:00:01 00:01:00 75 check - 91% train.py n[1-2]",
+		"10.0 silent 2 02:00:00 02:00:00 - - - - train.py -", "11.0 up 2 01:00:00 01:00:00 - - - 0% train.py -",
 	}
 	if text := strings.Join(got, "\n"); text != strings.Join(want, "\n") {
 		t.Errorf("the list is\n%s\nwant\n%s", text, strings.Join(want, "\n"))
+	}
+	goodputs := make(map[string]*float64)
+	for _, s := range list.Runs {
+		goodputs[s.Run] = s.Goodput
+	}
+	exact, none := 0.919, 0.0
+	if diff := cmp.Diff(map[string]*float64{"9.0": &exact, "10.0": nil, "11.0": &none}, goodputs); diff != "" {
+		t.Errorf("the goodputs (-want +got):\n%s", diff)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/progress"
 )
 
 const (
@@ -65,13 +66,14 @@ func (l *List) KeepSince(since time.Time) {
 }
 
 // summaryText describes all runs of the list in a few lines: how many there are in each state,
-// the restarts among them, and the nodes that caused the end of most runs.
+// the restarts among them, their goodput, and the nodes that caused the end of most runs.
 func (l List) summaryText() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s since %s", len(l.Runs), textutil.PluralForm(len(l.Runs), "run"), l.Since.Format(time.DateTime))
 	// Count the states, and the verdicts of the failed runs.
 	states, verdicts, blamed := make(map[string]int), make(map[string]int), make(map[string]int)
 	restarts := 0
+	var goodputs []float64
 	for _, s := range l.Runs {
 		states[s.stateWord()]++
 		if s.Code != nil && *s.Code != 0 {
@@ -79,6 +81,9 @@ func (l List) summaryText() string {
 		}
 		if s.Restarts > 0 {
 			restarts++
+		}
+		if s.Goodput != nil {
+			goodputs = append(goodputs, *s.Goodput)
 		}
 		for _, host := range s.blamedHosts {
 			blamed[textutil.TruncateText(textutil.StripControls(host), maxHostLength)]++
@@ -93,6 +98,11 @@ func (l List) summaryText() string {
 	}
 	if restarts > 0 {
 		fmt.Fprintf(&b, "restarts and requeues: %d\n", restarts)
+	}
+	if len(goodputs) > 0 {
+		slices.Sort(goodputs)
+		fmt.Fprintf(&b, "goodput of %d %s: %s to %s, median %s\n", len(goodputs), textutil.PluralForm(len(goodputs), "run"),
+			progress.FormatGoodput(goodputs[0]), progress.FormatGoodput(goodputs[len(goodputs)-1]), progress.FormatGoodput(goodputs[len(goodputs)/2]))
 	}
 	if len(blamed) > 0 {
 		b.WriteString("nodes blamed, by the number of runs: " + textutil.JoinLimited(describeCounts(blamed), maxBlamedHosts, ", ") + "\n")

@@ -31,13 +31,14 @@ func TestKeepSince(t *testing.T) {
 	since := noon
 	before, after := noon.Add(-time.Hour), noon.Add(time.Hour)
 	code := func(n int) *int { return &n }
+	goodput := func(part float64) *float64 { return &part }
 	list := List{Runs: []Summary{
 		{Run: "ended-before", State: timeline.StateFinished, StartedAt: before, EndedAt: &before, Code: code(0)},
-		{Run: "ended-after", State: timeline.StateFinished, StartedAt: before, EndedAt: &after, Code: code(0), Word: "driver"},
+		{Run: "ended-after", State: timeline.StateFinished, StartedAt: before, EndedAt: &after, Code: code(0), Word: "driver", Goodput: goodput(0.879)},
 		{Run: "silent-before", State: timeline.StateUp, Silent: true, StartedAt: before},
 		{Run: "silent-after", State: timeline.StateUp, Silent: true, StartedAt: after},
-		{Run: "up-before", State: timeline.StateUp, StartedAt: before},
-		{Run: "7.0", State: timeline.StateFailed, StartedAt: after, EndedAt: &after, Code: code(75), Word: "check", blamedHosts: []string{"n3", "n7"}},
+		{Run: "up-before", State: timeline.StateUp, StartedAt: before, Goodput: goodput(0.95)},
+		{Run: "7.0", State: timeline.StateFailed, StartedAt: after, EndedAt: &after, Code: code(75), Word: "check", blamedHosts: []string{"n3", "n7"}, Goodput: goodput(0)},
 		{Run: "7.0-a1", State: timeline.StateFailed, StartedAt: after, EndedAt: &after, Code: code(76), Word: "peer-lost", blamedHosts: []string{"n3"}, Restarts: 1},
 		{Run: "7.0-a2", State: timeline.StateFailed, StartedAt: after, EndedAt: &after, Code: code(76), Word: "peer-lost", blamedHosts: []string{"n\x1b[31m9"}, Restarts: 2},
 	}}
@@ -52,6 +53,7 @@ func TestKeepSince(t *testing.T) {
 	want := "6 runs since " + since.Format(time.DateTime) + ": 3 failed, 1 finished, 1 silent, 1 up\n" +
 		"verdicts of the failed runs: 2 peer-lost, 1 check\n" +
 		"restarts and requeues: 2\n" +
+		"goodput of 3 runs: 0% to 95%, median 87%\n" +
 		"nodes blamed, by the number of runs: 2 n3, 1 n7, 1 n9\n"
 	if got := list.summaryText(); got != want {
 		t.Errorf("the summary is\n%swant\n%s", got, want)
