@@ -72,6 +72,8 @@ type StepObserver interface {
 	WatchLines(child string) func(lines []byte)
 	// ReportStep records a step that a rank has reported itself.
 	ReportStep(rank int, step float64)
+	// LastStep returns the newest step of a child. known is false if there is none.
+	LastStep(child string) (step float64, known bool)
 }
 
 // watchedLog is the log of a child whose lines are watched.

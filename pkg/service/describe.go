@@ -23,6 +23,11 @@ func (c *Children) DescribeChildren() []string {
 		if HasEnded(child) {
 			one.Ended = child.Exit().String()
 		}
+		if c.cfg.Steps != nil {
+			if step, known := c.cfg.Steps.LastStep(child.Name()); known {
+				one.Step = &step
+			}
+		}
 		told = append(told, one)
 	}
 	return []string{stackdump.FormatChildren(told)}

@@ -87,6 +87,8 @@ class Child:
     processes: int = 0
     cores: float = 0
     output: Output = Output()
+    step: Optional[float] = None
+    """The newest step that it has reported."""
     waits: tuple[Wait, ...] = ()
     stack: Optional[Stack] = None
     problem: str = ""

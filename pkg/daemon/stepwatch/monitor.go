@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/progress"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -103,15 +104,35 @@ func (m *Monitor) WatchLines(child string) func(lines []byte) {
 	if m.cfg.Pattern == nil {
 		return nil
 	}
-	rank := driverRank
-	if digits, is := strings.CutPrefix(child, "rank "); is {
-		rank, _ = strconv.Atoi(digits) // service.RankName has formatted the number
-	}
+	rank := rankOf(child)
 	return func(lines []byte) {
 		if step, found := m.cfg.Pattern.LastStep(lines); found {
 			m.ReportStep(rank, step)
 		}
 	}
+}
+
+// rankOf returns the rank of a child, or driverRank if it is not a rank.
+func rankOf(child string) int {
+	if digits, is := strings.CutPrefix(child, "rank "); is {
+		rank, _ := strconv.Atoi(digits) // service.RankName has formatted the number
+		return rank
+	}
+	return driverRank
+}
+
+// LastStep returns the newest step of the driver or of a rank of this node. known is false if there
+// is none.
+func (m *Monitor) LastStep(child string) (step float64, known bool) {
+	if !service.IsUserProgram(child) {
+		return 0, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if series := m.own[rankOf(child)]; series != nil {
+		return series.Last()
+	}
+	return 0, false
 }
 
 // ReportStep records a step of a rank of this node, or of the driver if rank is -1.

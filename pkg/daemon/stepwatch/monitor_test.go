@@ -123,6 +123,11 @@ func TestRanksOfOneNode(t *testing.T) {
 	if p := m.Summary(); p.Slowest == nil || *p.Slowest != (record.SlowestRank{Rank: 0, Step: 5, Median: 7, Count: 3}) {
 		t.Errorf("the progress is %+v", p)
 	}
+	for child, want := range map[string]float64{"rank 0": 5, "rank 2": 7, "rank 3": -1, "driver": -1, "worker": -1} {
+		if step, known := m.LastStep(child); known != (want >= 0) || known && step != want {
+			t.Errorf("the step of %s is %v (%v)", child, step, known)
+		}
+	}
 }
 
 func TestPublishPause(t *testing.T) {

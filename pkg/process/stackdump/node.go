@@ -21,6 +21,8 @@ type Child struct {
 	PID    int    `json:"pid"`
 	Ended  string `json:"ended,omitempty"` // description of its end; empty if it runs
 	Output Output `json:"output"`
+	// Step is the newest step that it has reported; nil if there is none.
+	Step *float64 `json:"step,omitempty"`
 }
 
 // ChildrenVariable is the environment variable in which a daemon passes its children to the program
@@ -70,6 +72,7 @@ type ChildReport struct {
 	Processes int      `json:"processes,omitempty"` // number of processes in its tree
 	Cores     float64  `json:"cores"`               // number of cores used by all of them
 	Output    Output   `json:"output"`
+	Step      *float64 `json:"step,omitempty"` // see [Child]
 	Waits     []Wait   `json:"waits,omitempty"`
 	Stack     *Stack   `json:"stack,omitempty"` // stack of the thread shown in Process
 	Problem   string   `json:"problem,omitempty"`
@@ -183,7 +186,7 @@ func coresUsed(first, second []process.FamilyMember, took time.Duration) (all fl
 
 // inspectChild inspects the process tree of a child.
 func (root inspector) inspectChild(ctx context.Context, child Child, family []member) ChildReport {
-	seen := ChildReport{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output}
+	seen := ChildReport{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output, Step: child.Step}
 	if child.Ended != "" {
 		return seen
 	}

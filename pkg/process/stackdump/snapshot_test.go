@@ -103,6 +103,13 @@ rank 0 on n0: stopped by a debugger
 rank 1 on n0: in fence step-3, asleep in recvfrom (a unix socket)
     fence step-3 for 41 s, where rank 0 is missing; has not run for 40 s; processor: none; printed last 42 s ago; pid 7 python3
 `},
+		{"steps", []ChildReport{
+			aSeen(0, inCall("futex", ""), atStep(1200)), aSeen(1, inCall("futex", ""), atStep(1199.5)), aSeen(2, inCall("futex", "")),
+		}, nil, `run demo: 8 nodes; 3 ranks
+1 of 2 ranks is behind step 1200: rank 1 on n0 at step 1199.5 (asleep in futex)
+3 ranks 0-2 on n0: asleep in futex
+    has not run for 40 s; processor: none; printed last 42 s ago; at step 1199.5 to 1200
+`},
 		{"stuck", []ChildReport{
 			aSeen(3, Process{PID: 7, Thread: 8, Name: "python3", State: "D", Call: "fsync", On: "/share/x", StillS: 300}, at(reads...)),
 			aSeen(4, Process{PID: 7, Name: "python3", State: "D", Wchan: "rpc_wait", Problem: "permission denied"}),

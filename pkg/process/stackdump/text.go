@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/progress"
 )
 
 const (
@@ -38,6 +39,9 @@ func (p RunSnapshot) FormatText() string {
 	}
 	for _, problem := range p.Problems[:min(len(p.Problems), maxProblems)] {
 		b.WriteString(cleanLine(problem) + "\n")
+	}
+	if steps := p.DescribeSteps(); steps != "" {
+		b.WriteString(cleanLine(steps) + "\n")
 	}
 	// The groups, by kind.
 	for kind := range slices.Values(p.kindsInOrder()) {
@@ -148,10 +152,13 @@ func (g ActivityGroup) describeSubjects() string {
 
 // describeFacts describes what else is known about the members. Numbers are given as ranges.
 func (g ActivityGroup) describeFacts() (facts []string) {
-	var still, ago, cores []float64
+	var still, ago, cores, steps []float64
 	var missing, problems []string
 	for _, s := range g.members {
 		cores = append(cores, s.Cores)
+		if s.Step != nil {
+			steps = append(steps, *s.Step)
+		}
 		if s.Process != nil && !s.Process.isBusy() {
 			still = append(still, s.Process.StillS)
 		}
@@ -180,6 +187,9 @@ func (g ActivityGroup) describeFacts() (facts []string) {
 		facts = append(facts, fmt.Sprintf("%d printed nothing, the others last %s ago", silent, formatRange(ago, formatSeconds)))
 	default:
 		facts = append(facts, "printed last "+formatRange(ago, formatSeconds)+" ago")
+	}
+	if len(steps) > 0 {
+		facts = append(facts, "at step "+formatRange(steps, progress.FormatStep))
 	}
 	if g.Count == 1 {
 		facts = append(facts, g.members[0].describeProcess())

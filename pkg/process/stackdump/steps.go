@@ -1,0 +1,83 @@
+package stackdump
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/progress"
+)
+
+// maxBehind is the maximum number of ranks that are named because they are behind.
+const maxBehind = 3
+
+// DescribeSteps describes how far the running ranks have got, as far as they report steps, and which
+// of them are behind the others. It returns an empty string if none reports steps.
+func (p RunSnapshot) DescribeSteps() string {
+	running := slices.DeleteFunc(slices.Clone(p.Reports), func(s ChildReport) bool {
+		_, isRank := s.Rank()
+		return !isRank || s.Ended != ""
+	})
+	reporting := slices.DeleteFunc(slices.Clone(running), func(s ChildReport) bool { return s.Step == nil })
+	if len(reporting) == 0 {
+		return ""
+	}
+	// Sort the slowest ranks first.
+	slices.SortFunc(reporting, func(a, b ChildReport) int {
+		one, _ := a.Rank()
+		other, _ := b.Rank()
+		return cmp.Or(cmp.Compare(*a.Step, *b.Step), one-other)
+	})
+	last := progress.FormatStep(*reporting[len(reporting)-1].Step)
+	behind := slices.IndexFunc(reporting, func(s ChildReport) bool { return *s.Step == *reporting[len(reporting)-1].Step })
+	switch {
+	case len(running) > 1 && len(reporting) == 1:
+		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind", reporting[0].Child, last)
+	case behind == 0:
+		return fmt.Sprintf("%d of %d ranks report steps, and are at step %s", len(reporting), len(running), last)
+	}
+	var names []string
+	for _, s := range reporting[:behind] {
+		names = append(names, fmt.Sprintf("%s on %s at step %s (%s)", s.Child, s.Host, progress.FormatStep(*s.Step), s.describeActivity()))
+	}
+	verb := map[bool]string{true: "is", false: "are"}[behind == 1]
+	return fmt.Sprintf("%d of %d ranks %s behind step %s: %s", behind, len(reporting), verb, last, textutil.JoinLimited(names, maxBehind, ", "))
+}
+
+// DescribeRanks describes the first groups of ranks, which are the most significant ones, in one
+// line.
+func (p RunSnapshot) DescribeRanks() string {
+	var words []string
+	for _, g := range p.Groups {
+		if g.Child == rankKind {
+			words = append(words, g.describeMembers()+": "+g.Activity)
+		}
+	}
+	return textutil.JoinLimited(words, maxBehind, "; ")
+}
+
+// FormatStacks returns the stack of one rank of each group, as lines for users.
+func (p RunSnapshot) FormatStacks() string {
+	var b strings.Builder
+	shown, _ := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return g.Child != rankKind }))
+	for _, g := range shown {
+		at := slices.IndexFunc(p.Reports, func(s ChildReport) bool {
+			rank, _ := s.Rank()
+			return rank == g.Ranks[0] && s.Ended == ""
+		})
+		if at < 0 || p.Reports[at].Stack == nil || len(p.Reports[at].Stack.Frames) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n", p.Reports[at].Child, cleanLine(p.Reports[at].Host), p.Reports[at].Stack.Source)
+		for _, frame := range p.Reports[at].Stack.Frames {
+			place := frame.Library
+			if frame.File != "" {
+				place = frame.sourceLine()
+			}
+			b.WriteString("    " + cleanLine(fmt.Sprintf("%s (%s)", frame.Func, cmp.Or(place, "unknown file"))) + "\n")
+		}
+	}
+	return b.String()
+}
