@@ -16,6 +16,8 @@ type Definition struct {
 	After []string
 	// Oneshot reports that the role's processes end with 0 before the roles after it start.
 	Oneshot bool
+	// Timeout is how long a process of a oneshot role may run; 0 for other roles.
+	Timeout time.Duration
 	// Primary reports that the run ends when this role and all other primary ones have ended with 0.
 	Primary  bool
 	Ready    ReadyProbe
@@ -141,6 +143,7 @@ const StopSignalNone = "none"
 // Defaults of a role.
 const (
 	DefaultReadyTimeout  = 30 * time.Minute
+	DefaultTimeout       = 10 * time.Minute // of a oneshot role
 	DefaultAliveAfter    = time.Minute
 	DefaultRestartWindow = 10 * time.Minute
 	DefaultMinBackoff    = time.Second

@@ -31,7 +31,7 @@ func planRole(d *roles.Definition) string {
 	}
 	switch {
 	case d.Oneshot:
-		line += ", done when it has ended with 0"
+		line += fmt.Sprintf(", done when it has ended with 0, within %s", d.Timeout)
 	case d.Ready.Probe != "":
 		line += fmt.Sprintf(", ready by %s within %s", d.Ready.Probe, d.Ready.Timeout)
 	}

@@ -223,6 +223,29 @@ func TestOneshot(t *testing.T) {
 	})
 }
 
+// TestOneshotTimeout checks that a process of a oneshot role that does not end is ended and started
+// again, as one that has failed, and that the cause names its role, node and time.
+func TestOneshotTimeout(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: setup, nodes: all, oneshot: true, timeout: 1m, command: prepare, restarts: {max: 1, backoff: 1s..1s}}
+  - {name: server, nodes: head, after: [setup], command: serve}
+`, func(r *run) {
+		r.exit("setup.0.0.g0", 0)
+		time.Sleep(time.Minute)
+		r.want("starts", r.starts(), "setup.0.0.g0", "setup.1.0.g0", "setup.1.0.g1")
+		if cause := r.cause(); cause != nil {
+			t.Fatalf("the run has ended after one failure: %s", cause.Message)
+		}
+		time.Sleep(time.Minute)
+		r.later()
+		cause := r.cause()
+		if cause == nil || !strings.Contains(cause.Message, "the setup.1 of n1 had not ended after 1m0s; it had been started again 1 times") {
+			t.Errorf("the cause is %+v", cause)
+		}
+		r.want("starts", r.starts(), "setup.0.0.g0", "setup.1.0.g0", "setup.1.0.g1")
+	})
+}
+
 // TestAlive checks that an instance whose alive probe fails for too long is stopped and started
 // again, although it then ends with 0, and that an endpoint is withdrawn while its probe fails.
 func TestAlive(t *testing.T) {

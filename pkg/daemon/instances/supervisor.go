@@ -383,10 +383,9 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	case <-ctx.Done():
 		return nil
 	case err := <-hangs:
-		f := health.NewFailure(s.failureKind(), "the %s of %s hangs: its probe %s has failed for %s: %v", child.Name(), s.cfg.Name, s.role.Alive.Probe, s.role.Alive.After, err)
-		child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
-		f.Child, f.Log, f.Lines = child.Name(), s.cfg.Children.LogName(child.Name()), child.LastLines()
-		return f
+		return s.endHanging(child, fmt.Sprintf("hangs: its probe %s has failed for %s: %v", s.role.Alive.Probe, s.role.Alive.After, err))
+	case <-s.timeout():
+		return s.endHanging(child, fmt.Sprintf("had not ended after %s", s.role.Timeout))
 	case <-child.Ended():
 	}
 	seen, exit := time.Now(), child.Exit()
@@ -406,6 +405,23 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	}
 	f := s.cfg.Children.AddChildInfo(health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, reason), child)
 	f.SeenAt = seen
+	return f
+}
+
+// timeout returns a channel that receives when a process that starts now must have ended; nil if it
+// may run as long as the job.
+func (s *supervisor) timeout() <-chan time.Time {
+	if s.role.Timeout == 0 {
+		return nil
+	}
+	return time.After(s.role.Timeout)
+}
+
+// endHanging ends a process that hangs, and returns its failure.
+func (s *supervisor) endHanging(child process.Handle, what string) *health.Failure {
+	f := health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, what)
+	child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+	f.Child, f.Log, f.Lines = child.Name(), s.cfg.Children.LogName(child.Name()), child.LastLines()
 	return f
 }
 

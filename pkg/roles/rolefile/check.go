@@ -127,6 +127,12 @@ func (r *roleReader) checkProgram() {
 	if r.def.Oneshot && r.def.Primary {
 		r.refuseKey("oneshot", "oneshot and primary are both given: the run ends with its primaries, and goes on after a oneshot role; omit one of them")
 	}
+	switch {
+	case !r.def.Oneshot && r.given["timeout"] != nil:
+		r.refuseKey("timeout", "timeout is given without oneshot: it is how long a oneshot role may run; for the time until a role is ready, give ready: {probe: …, timeout: …}")
+	case r.def.Oneshot && r.given["timeout"] == nil:
+		r.def.Timeout = roles.DefaultTimeout
+	}
 	for _, probe := range []string{"ready", "alive"} {
 		if r.def.Oneshot && r.given[probe] != nil {
 			r.refuseKey(probe, "%s and oneshot are both given: a oneshot role is done when it has ended with 0; omit %s", probe, probe)

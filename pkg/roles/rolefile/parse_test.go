@@ -84,7 +84,7 @@ roles:
   require: {start: all, run: 6}
   grace: 1h
   stop-signal: none
-- {name: setup, nodes: all, oneshot: true, command: uv sync}
+- {name: setup, nodes: all, oneshot: true, timeout: 1h, command: uv sync}
 - {name: pool, nodes: rest, nodes-per-instance: all, framework: ray}
 - {name: side, with: [pool, judge], command: watch}
 - name: trainer
@@ -116,6 +116,9 @@ func TestParseEveryKey(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, judge); diff != "" {
 		t.Error(diff)
+	}
+	if setup := defs[1]; !setup.Oneshot || setup.Timeout != time.Hour {
+		t.Errorf("got %+v", setup)
 	}
 	if pool := defs[2]; pool.Program.Framework != "ray" || pool.Placement.NodesPerInstance != roles.NodesAll || pool.Placement.Nodes != roles.NodesRest {
 		t.Errorf("got %+v", pool)
@@ -168,6 +171,9 @@ roles:
 - {name: ranks, nodes: all, ranks-per-node: 8, gpus: 1, primary: true, command: train}
 - {name: driver, nodes: head, primary: true, command: drive}
 `)
+	if defs[0].Timeout != roles.DefaultTimeout || defs[1].Timeout != 0 {
+		t.Errorf("setup has %s, head %s", defs[0].Timeout, defs[1].Timeout)
+	}
 	for at, gpus := range []int{0, 0, 0, 0, 1, 0} {
 		if defs[at].Placement.GPUs != gpus {
 			t.Errorf("%s: got %d GPUs, want %d", defs[at].Name, defs[at].Placement.GPUs, gpus)
@@ -238,6 +244,8 @@ func TestParseRefusals(t *testing.T) {
 		{"{name: a, nodes: 1, command: c, after: a}", "after is a circle: a → a"},
 		{"{name: a, nodes: 1, command: c, oneshot: true, primary: true}", "oneshot and primary are both given"},
 		{"{name: a, nodes: 1, command: c, oneshot: yes}", `oneshot is "yes": give true or false`},
+		{"{name: a, nodes: 1, command: c, timeout: 1m}", "timeout is given without oneshot"},
+		{"{name: a, nodes: 1, command: c, oneshot: true, timeout: 10ms}", "of at least 1s"},
 		{"{name: a, nodes: 1, command: c, oneshot: true, ready: 'tcp:1'}", "ready and oneshot are both given"},
 		{"{name: a, nodes: 1, framework: ray, primary: true}", "a cluster without a command never ends by itself"},
 		{"{name: a, nodes: 1, framework: spark}", `framework is "spark": give ray or dask`},
