@@ -32,11 +32,12 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	if h.roleHead != nil && (end.Orderly || end.Requested) {
 		h.roleHead.StopInOrder(h.DriverGraceCtx)
+		end = h.outcomeAfterStop(end, h.roleHead.StoppedCode(h.DriverGraceCtx))
 	}
 	h.publishEnd(end)
 	if end.Requested && h.world != nil { // all nodes have been notified, and end their ranks
 		h.stopRanks(end)
-		end = h.outcomeAfterStop(end, service.RankName(0))
+		end = h.outcomeAfterStop(end, h.children.ExitCode(service.RankName(0)))
 	}
 	// Write the result and end the children concurrently.
 	h.Events.Sync()
@@ -167,19 +168,18 @@ func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	// stopChildren reports a remaining driver
 	_ = h.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
-	return h.outcomeAfterStop(end, service.DriverName)
+	return h.outcomeAfterStop(end, h.children.ExitCode(service.DriverName))
 }
 
-// outcomeAfterStop returns end for a run in which the given child, the driver or the first rank,
-// was stopped. If the stop was requested, the returned end has the exit code of that child, but 0 if
-// the launcher would otherwise start each daemon again.
-func (h *head) outcomeAfterStop(end *lifecycle.Outcome, child string) *lifecycle.Outcome {
-	exit, ran := h.children.ChildExit(child)
-	if !end.Orderly || !end.Requested || !ran || h.id.Launcher.Facts().RelaunchesEachDaemon {
+// outcomeAfterStop returns end for a run in which the driver, the first rank or the primary roles
+// were stopped. If the stop was requested, the returned end has their exit code, but 0 if the
+// launcher would otherwise start each daemon again.
+func (h *head) outcomeAfterStop(end *lifecycle.Outcome, code int) *lifecycle.Outcome {
+	if !end.Orderly || !end.Requested || h.id.Launcher.Facts().RelaunchesEachDaemon {
 		return end
 	}
 	stopped := *end
-	stopped.Code = exit.ShellStatus()
+	stopped.Code = code
 	return &stopped
 }
 

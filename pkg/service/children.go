@@ -367,13 +367,14 @@ func (c *Children) findChild(name string) process.Handle {
 	return nil
 }
 
-// ChildExit returns how a child ended. The result is false if the child was not started.
-func (c *Children) ChildExit(name string) (process.Exit, bool) {
+// ExitCode returns the exit code of a child that has ended: 128+n if signal n has ended it, and 0 if
+// the child was not started.
+func (c *Children) ExitCode(name string) int {
 	child := c.findChild(name)
 	if child == nil {
-		return process.Exit{}, false
+		return 0
 	}
-	return child.Exit(), true
+	return child.Exit().ShellStatus()
 }
 
 // DriverEnd returns how the driver of this node ended, and its last lines, nil if it printed

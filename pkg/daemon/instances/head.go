@@ -426,3 +426,28 @@ func (h *Head) StopInOrder(ctx context.Context) {
 		}
 	}
 }
+
+// StoppedCode returns the exit code of the primary roles after they were stopped: that of the first
+// of their instances that has not ended with 0. An instance has the code of its process of rank 0.
+func (h *Head) StoppedCode(ctx context.Context) int {
+	ctx, cancel := context.WithTimeoutCause(ctx, exitReadTimeout, health.ErrDeadline)
+	defer cancel()
+	var marks []signal.InstanceMark
+	h.mu.Lock()
+	for _, state := range h.instances {
+		if first := state.nodes[0]; state.role.Primary && state.parts[first] == record.InstanceStopped {
+			marks = append(marks, signal.InstanceMark{Node: first, Instance: state.instance.Number, Generation: state.generation, State: record.InstanceStopped})
+		}
+	}
+	h.mu.Unlock()
+	for _, mark := range marks {
+		rec := new(record.InstanceStop)
+		if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec); err != nil {
+			h.cfg.Log.Warn("cannot read the code of a primary role that was stopped", zap.Error(err))
+		}
+		if rec.Code != 0 {
+			return rec.Code
+		}
+	}
+	return 0
+}

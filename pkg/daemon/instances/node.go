@@ -153,8 +153,12 @@ func (n *Node) awaitControl(ctx context.Context, holds func(signal.Listing) bool
 
 // mark publishes the state of a generation of an instance on this node.
 func (n *Node) mark(instance, generation int, state record.InstanceState, change int) {
-	name := signal.InstanceName(signal.InstanceMark{
+	n.cfg.LogWriteError(n.cfg.MarkName(signal.NodesDir, n.markName(instance, generation, state, change)))
+}
+
+// markName returns the name of the state of a generation of an instance on this node.
+func (n *Node) markName(instance, generation int, state record.InstanceState, change int) string {
+	return signal.InstanceName(signal.InstanceMark{
 		Node: int(n.cfg.NodeIndex.Load()), Instance: instance, Generation: generation, State: state, Change: change,
 	}, n.cfg.Size)
-	n.cfg.LogWriteError(n.cfg.MarkName(signal.NodesDir, name))
 }

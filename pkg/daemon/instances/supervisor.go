@@ -85,7 +85,7 @@ func (s *supervisor) run(ctx context.Context) {
 		end := s.runGeneration(generation)
 		mayGoOn := end.byHead
 		if end.stopped {
-			s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
+			s.publishStop(generation, end.Code)
 		} else {
 			mayGoOn = s.handleExit(generation, end)
 		}
@@ -106,8 +106,19 @@ func (s *supervisor) endUnstarted(generation int) {
 	isExpected := !s.spans || generation == 0 ||
 		s.cfg.ControlWatch.LastListing().HasName(signal.StartInstanceName(s.instance.Number, generation))
 	if isExpected && s.stopAll.Err() == nil {
-		s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
+		s.publishStop(generation, 0)
 	}
+}
+
+// publishStop publishes that a generation was stopped, and that of a primary role with its code: it
+// may become that of the run.
+func (s *supervisor) publishStop(generation, code int) {
+	if !s.role.Primary {
+		s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
+		return
+	}
+	name := s.markName(s.instance.Number, generation, record.InstanceStopped, 0)
+	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, &record.InstanceStop{Code: code}, false))
 }
 
 // awaitStopOrder waits until the instance must stop: everything on this node, or the level of its
@@ -181,9 +192,7 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 
 // publishExit publishes the exit of a generation. A restart does not wait for that.
 func (s *supervisor) publishExit(generation int, rec *record.InstanceExit) {
-	name := signal.InstanceName(signal.InstanceMark{
-		Node: int(s.cfg.NodeIndex.Load()), Instance: s.instance.Number, Generation: generation, State: record.InstanceExited,
-	}, s.cfg.Size)
+	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
 	publish := func() { s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true)) }
 	if rec.WillRestart {
 		s.cfg.Background(func(context.Context) { publish() })
@@ -223,6 +232,9 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	// told to stop may have ended with 0 already.
 	stopped := running.failure == nil && (!s.mayEnd() || !running.allSucceeded())
 	running.stopRemaining(s)
+	if stopped {
+		running.exit.Code = running.codeOfFirst()
+	}
 	byHead := errors.Is(context.Cause(halt), errInstanceStopped)
 	return generationEnd{stopped: stopped, byHead: byHead, Exit: running.exit, failure: running.failure}
 }
@@ -436,6 +448,16 @@ func (g *generation) allSucceeded() bool {
 		}
 	}
 	return len(g.started) > 0
+}
+
+// codeOfFirst returns the exit code of the process of rank 0, or 0 if it has not run on this node.
+func (g *generation) codeOfFirst() int {
+	for _, one := range g.started {
+		if one.process.Rank == 0 {
+			return one.child.Exit().ShellStatus()
+		}
+	}
+	return 0
 }
 
 // stopRemaining stops the processes that still run, and waits until none is left.

@@ -85,6 +85,12 @@ type InstanceExit struct {
 	Pause       time.Duration `json:"pause_ns,omitempty"`
 }
 
+// InstanceStop describes the end of a primary instance on a node that was told to stop.
+type InstanceStop struct {
+	Header
+	Code int `json:"code"` // of the process of rank 0, if it ran on this node; 128+n if signal n has ended it
+}
+
 // LiveInstances lists the instances that are ready, and those that are lost, by their numbers.
 type LiveInstances struct {
 	Header
