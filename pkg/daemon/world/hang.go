@@ -2,12 +2,14 @@ package world
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
+	"github.com/bringupd/bringupd/pkg/exec/query"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 )
@@ -28,18 +30,27 @@ const (
 	maxFindings = 3
 )
 
+// askNodes asks all nodes what their ranks are doing.
+func (h HungWorld) askNodes(ctx context.Context) (diagnosis query.Diagnosis, err error) {
+	text, err := stackdump.RunCommand(ctx, h.Dir, "--stacks", "--json")
+	if err == nil {
+		err = json.NewDecoder(strings.NewReader(text)).Decode(&diagnosis)
+	}
+	return diagnosis, err
+}
+
 // DiagnoseFailure logs the stacks of all ranks, and returns the failure of the world.
 func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTimeout, health.ErrDeadline)
 	defer cancel()
-	stacks, err := stackdump.RunCommand(ctx, h.Dir, "--stacks")
+	diagnosis, err := h.askNodes(ctx)
 	if err != nil {
 		h.Log.Warn("cannot determine what the ranks are doing", zap.Error(err))
 	} else {
-		h.Log.Warn("what the ranks are doing:\n" + stacks)
+		h.Log.Warn("what the ranks are doing:\n" + diagnosis.FormatText() + diagnosis.FormatStacks())
 	}
 	nccl := ""
-	if findings := ncclras.FindingsIn(stacks); len(findings) > 0 {
+	if findings := diagnosis.FormatFindings(); len(findings) > 0 {
 		nccl = "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
 	}
 	sign := "used CPU time or printed anything"

@@ -40,6 +40,14 @@ func (d Diagnosis) FormatText() string {
 	return text
 }
 
+// FormatFindings returns what NCCL has found, as sentences.
+func (d Diagnosis) FormatFindings() []string {
+	if d.NCCL == nil {
+		return nil
+	}
+	return d.NCCL.FormatFindings(d.worldRank)
+}
+
 // worldRank returns the rank in the world of a process, or -1 if it is not known by its PID alone:
 // ranks in containers and on different nodes may have the same.
 func (d Diagnosis) worldRank(m ncclras.Member) int {

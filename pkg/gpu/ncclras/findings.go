@@ -163,14 +163,11 @@ func clean(text string) string {
 	return textutil.StripControls(textutil.SingleLine(text, maxLength))
 }
 
-// header begins the first line of FormatText.
-const header = "communicators, by "
-
 // FormatText returns the summary as lines for people. worldRank returns the rank in the world of a
 // member's process, or -1 if it is unknown.
 func (s Summary) FormatText(worldRank func(m Member) int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s", header, cmp.Or(s.Version, "NCCL"))
+	fmt.Fprintf(&b, "communicators, by %s", cmp.Or(s.Version, "NCCL"))
 	if s.Host != "" {
 		fmt.Fprintf(&b, " on %s", s.Host)
 	}
@@ -186,13 +183,21 @@ func (s Summary) FormatText(worldRank func(m Member) int) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, ": %d\n", s.Communicators)
-	for _, f := range s.Findings {
-		b.WriteString("    " + f.formatText(worldRank) + "\n")
+	for _, finding := range s.FormatFindings(worldRank) {
+		b.WriteString("    " + finding + "\n")
 	}
 	if s.More > 0 {
 		fmt.Fprintf(&b, "    and %d more\n", s.More)
 	}
 	return b.String()
+}
+
+// FormatFindings returns the findings as sentences. worldRank is as for FormatText.
+func (s Summary) FormatFindings(worldRank func(m Member) int) (findings []string) {
+	for _, f := range s.Findings {
+		findings = append(findings, f.formatText(worldRank))
+	}
+	return findings
 }
 
 // formatText returns the finding as a sentence.
@@ -222,18 +227,4 @@ func (f Finding) formatText(worldRank func(m Member) int) string {
 		words += " (" + strings.Join(names, ", ") + ")"
 	}
 	return words
-}
-
-// FindingsIn returns the findings in a text that contains one of FormatText.
-func FindingsIn(text string) (findings []string) {
-	_, rest, _ := strings.Cut("\n"+text, "\n"+header)
-	_, rest, _ = strings.Cut(rest, "\n")
-	for line := range strings.Lines(rest) {
-		finding, is := strings.CutPrefix(line, "    communicator ")
-		if !is {
-			break
-		}
-		findings = append(findings, "communicator "+strings.TrimSpace(finding))
-	}
-	return findings
 }
