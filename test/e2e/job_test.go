@@ -121,8 +121,12 @@ func (bed *lane) begin(t *testing.T, logs string, cmd *exec.Cmd) *job {
 		close(j.ended)
 	}()
 	t.Cleanup(func() {
+		still := cmd.Process.Signal(syscall.Signal(0)) == nil
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-j.ended
+		if t.Failed() {
+			t.Logf("the job (it still ran: %v) printed\n%s%s", still, j.stdout.String(), j.stderr.String())
+		}
 	})
 	return j
 }

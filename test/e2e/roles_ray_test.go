@@ -42,7 +42,7 @@ roles:
   primary: true
   after: [rl, sandbox]
   command: `+python+` -c 'import ray; ray.init(); print("driver has", len([n for n in ray.nodes() if n["Alive"]]))'
-`), 0o600))
+`), 0o644))
 	j := bed.start(t, launch{nodes: 4, flags: []string{"--config=" + file, "--service-timeout=3m"}})
 	select {
 	case <-j.ended:

@@ -30,7 +30,7 @@ func TestRolesOnSlurm(t *testing.T) {
   ranks-per-node: 1
   primary: true
   command: 'echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR, servers $BRINGUPD_ROLE_SERVER_HOSTS; exec sleep 1008'
-`), 0o600))
+`), 0o644))
 	j := bed.start(t, launch{nodes: 4, flags: []string{"--config=" + file}})
 	bed.find(t, 3, "sleep", "1008")
 	kill(t, bed.find(t, 1, "sleep", "1007"), syscall.SIGKILL)
