@@ -22,7 +22,7 @@ type Pattern struct{ expr *regexp.Regexp }
 func ParsePattern(text string) (*Pattern, error) {
 	expr, err := regexp.Compile(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: give an expression of RE2's syntax, as 'step (\\d+)'", err)
 	}
 	if expr.NumSubexp() != 1 {
 		return nil, fmt.Errorf("it has %d groups: give one, around the number, as in 'step (\\d+)'; (?:…) does not count", expr.NumSubexp())

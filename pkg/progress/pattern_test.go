@@ -62,9 +62,15 @@ func TestPatternsOfFrameworks(t *testing.T) {
 }
 
 func TestParsePattern(t *testing.T) {
-	for _, expr := range []string{`step \d+`, `(step) (\d+)`, `step (\d+`, ""} {
-		if _, err := ParsePattern(expr); err == nil {
-			t.Errorf("%q is accepted", expr)
+	for expr, says := range map[string]string{
+		`step \d+`:        "it has 0 groups: give one, around the number, as in 'step (\\d+)'",
+		`(step) (\d+)`:    "it has 2 groups: give one",
+		`step (\d+`:       "missing closing ): `step (\\d+`: give an expression of RE2's syntax, as 'step (\\d+)'",
+		`step (?=x)(\d+)`: "invalid or unsupported Perl syntax: `(?=`: give",
+		"":                "it has 0 groups",
+	} {
+		if _, err := ParsePattern(expr); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: got %v, want %q", expr, err, says)
 		}
 	}
 	if _, err := ParsePattern(`(?:step|iteration) (\d+)`); err != nil {
