@@ -133,8 +133,8 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case isMistake(outcome.Code) || slices.Contains(p.rules.NoCodes, outcome.Code):
 		return false, what + ": there is no restart after this code"
 	case p.used >= p.maxRestarts && p.rules.Window > 0:
-		return false, fmt.Sprintf("%s again, after %d restarts within %s of at most %d",
-			what, p.used, textutil.FlagDuration(p.rules.Window), p.maxRestarts)
+		return false, fmt.Sprintf("%s again, after %d of at most %d restarts within %s",
+			what, p.used, p.maxRestarts, textutil.FlagDuration(p.rules.Window))
 	case p.used >= p.maxRestarts:
 		return false, fmt.Sprintf("%s again, in attempt %d of at most %d",
 			what, p.attempt+1, p.attempt+1)

@@ -121,7 +121,7 @@ func TestRestartBudget(t *testing.T) {
 		{"all, and a requeue", history(time.Hour, time.Minute), 0, 0, 2, false, "in attempt 1 of at most 1"},
 		{"more than this daemon knows", history(), 2, 0, 2, false, "in attempt 3 of at most 3"},
 		{"one within the window", history(3*time.Hour, 2*time.Hour, time.Minute), 3, time.Hour, 1, true, "attempt 5 follows, restart 2 of at most 2 within 1h"},
-		{"two within the window", history(3*time.Hour, 59*time.Minute, time.Minute), 3, time.Hour, 2, false, "after 2 restarts within 1h of at most 2"},
+		{"two within the window", history(3*time.Hour, 59*time.Minute, time.Minute), 3, time.Hour, 2, false, "after 2 of at most 2 restarts within 1h"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			used := countRestarts(tc.history, tc.attempt, tc.window, now)
