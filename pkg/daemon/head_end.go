@@ -78,8 +78,8 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	h.members.logDroppedNodes()
 	h.printHeadMessage(end, result, left)
 	h.runEndCommand(end, result)
+	h.carryOutRestart(end)
 	if !end.Orderly {
-		h.carryOutRestart(end)
 		// Slurm kills the step, and this daemon, as soon as the first worker exits
 		h.console.AwaitWritten()
 		h.LogWriteError(h.MarkName(signal.ControlDir, signal.NameHeadFinished))

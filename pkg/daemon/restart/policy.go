@@ -48,8 +48,8 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 }
 
 // ReplaceDriverEnd returns a failure in place of err, the orderly end of a driver that has not ended
-// with 0, if that leads to a restart. Otherwise it returns err. steps returns the progress of the
-// job.
+// with 0, if that leads to a restart. Otherwise it sets the reason in the end, and returns err. steps
+// returns the progress of the job.
 func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress) error {
 	end, ended := errors.AsType[*lifecycle.Outcome](err)
 	if !ended || !end.Orderly || end.Requested || end.Code == 0 || end.Name != health.DriverOutcomeName {
@@ -59,7 +59,9 @@ func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress
 	f.Code = end.Code
 	policy := newAttemptPolicy(cfg, cfg.Identity.Attempt, true)
 	policy.unfitNodes, policy.progress = unusableNodes(cfg, nil), steps()
-	if restarts, _ := decideAttempt(f.Failure, policy); !restarts {
+	restarts, reason := decideAttempt(f.Failure, policy)
+	if !restarts {
+		end.NextAttempt.Reason = reason
 		return err
 	}
 	return f

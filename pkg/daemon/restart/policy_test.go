@@ -227,15 +227,16 @@ func TestReplaceDriverEnd(t *testing.T) {
 		on      config.RestartTrigger
 		attempt int
 		want    bool
+		reason  string // of the end, if it is not replaced
 	}{
-		{"it failed", end(3, false), config.RestartOnAny, 0, true},
-		{"it failed, for the last time", end(3, false), config.RestartOnAny, 1, false},
-		{"it failed, and that is the user's", end(3, false), config.RestartOnRank, 0, false},
-		{"it has succeeded", end(0, false), config.RestartOnAny, 0, false},
-		{"it was told to end", end(3, true), config.RestartOnAny, 0, false},
-		{"it was not found", end(127, false), config.RestartOnAny, 0, false},
-		{"another failure", errors.New("x"), config.RestartOnAny, 0, false},
-		{"none", nil, config.RestartOnAny, 0, false},
+		{"it failed", end(3, false), config.RestartOnAny, 0, true, ""},
+		{"it failed, for the last time", end(3, false), config.RestartOnAny, 1, false, "driver (3) again, in attempt 2 of at most 2"},
+		{"it failed, and that is the user's", end(3, false), config.RestartOnRank, 0, false, "driver (3) does not lead to a restart without --restart-on=any"},
+		{"it has succeeded", end(0, false), config.RestartOnAny, 0, false, ""},
+		{"it was told to end", end(3, true), config.RestartOnAny, 0, false, ""},
+		{"it was not found", end(127, false), config.RestartOnAny, 0, false, "driver (127): there is no restart after this code"},
+		{"another failure", errors.New("x"), config.RestartOnAny, 0, false, ""},
+		{"none", nil, config.RestartOnAny, 0, false, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := deps.Config{Config: config.Config{
@@ -245,6 +246,10 @@ func TestReplaceDriverEnd(t *testing.T) {
 			f, replaced := errors.AsType[*health.Failure](got)
 			if replaced != tc.want || !replaced && got != tc.err {
 				t.Fatalf("got %v", got)
+			}
+			end, ended := errors.AsType[*lifecycle.Outcome](got)
+			if ended && (end.NextAttempt.Reason != tc.reason || end.NextAttempt.Number != 0) {
+				t.Errorf("the next attempt is %+v, want the reason %q", end.NextAttempt, tc.reason)
 			}
 			if outcome := health.OutcomeOfCause(health.AsFailure(got).Failure); replaced && (f.Kind != health.DriverFailed || outcome.Code != 3 || outcome.Name != health.DriverOutcomeName) {
 				t.Errorf("got %+v, outcome %+v", f, outcome)
