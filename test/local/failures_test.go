@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -24,38 +25,82 @@ import (
 var (
 	failuresFlag     = flag.Int("failures", 12, "how many runs TestDrawnFailures draws")
 	failuresSeedFlag = flag.Uint64("failures-seed", 0, "the seed of its first run; 0: from the clock")
+	restartOnFlag    = flag.String("restart-on", "", "--restart-on of its runs; empty: drawn")
 )
 
 // drawnFailure is the death of one process of a run.
 type drawnFailure struct {
 	kind  health.Kind // of the cause
 	place int         // an index into the nodes that are left
-	after int         // how many steps the attempt makes before
+	code  int         // of a rank or of the driver; 0: SIGKILL ends it
+	// gained is the number of steps beyond the maximum that the attempt makes before. With 0, it makes
+	// no more than earlier ones.
+	gained int
+	// later is set if the failure follows when all earlier restarts have left --restart-window.
+	later bool
 }
 
 // drawnRun is the plan of a run.
 type drawnRun struct {
 	nodes, minNodes, restarts int
 	restartOn                 string
+	noCodes                   string         // --no-restart-codes
+	window                    time.Duration  // --restart-window; 0: none
+	needsProgress             bool           // --restart-needs-progress
+	driver                    bool           // the program is a driver, and not a world of ranks
 	failures                  []drawnFailure // one for each attempt, as long as there is one
 }
 
-// saveInterval is the number of steps between two checkpoints, and stepPause the time between steps.
 const (
-	saveInterval = 7
-	lastStep     = 40
+	saveInterval = 7 // number of steps between two checkpoints
+	lastGain     = 8 // number of steps beyond the maximum that the last attempt makes
 	stepPause    = 20 * time.Millisecond
+	// shortWindow is a --restart-window that a run can outlast. Two attempts take less time, with
+	// windowReserve for the decision about a restart.
+	shortWindow   = 20 * time.Second
+	windowReserve = 8 * time.Second
 )
 
 // drawRun returns the plan of a seed.
-func drawRun(seed uint64) drawnRun {
+func drawRun(seed uint64, restartOn string) drawnRun {
 	draw := rand.New(rand.NewPCG(seed, 41))
-	r := drawnRun{nodes: 2 + draw.IntN(3), restarts: max(0, draw.IntN(6)-1)}
-	r.minNodes = max(1, r.nodes-draw.IntN(3))
+	r := drawnRun{nodes: 2 + draw.IntN(3), restarts: draw.IntN(6)}
+	r.minNodes = 1 + draw.IntN(r.nodes)
 	r.restartOn = []string{"node", "service", "rank", "any"}[draw.IntN(4)]
-	kinds := []health.Kind{health.RankFailed, health.ServiceDied, health.DaemonDied}
-	for range draw.IntN(6) {
-		r.failures = append(r.failures, drawnFailure{kinds[draw.IntN(3)], draw.IntN(4), 2 + draw.IntN(8)})
+	if restartOn != "" {
+		r.restartOn = restartOn
+	}
+	r.noCodes = []string{"", "", "", "3", "70-79", "2,130-140"}[draw.IntN(6)]
+	r.window = []time.Duration{0, time.Hour, shortWindow}[draw.IntN(3)]
+	r.needsProgress, r.driver = draw.IntN(3) == 0, draw.IntN(3) == 0
+	if r.window == shortWindow {
+		r.restarts = min(r.restarts, 2)
+	}
+	program := health.RankFailed
+	if r.driver {
+		program = health.DriverFailed
+	}
+	kinds := []health.Kind{program, health.ServiceDied, health.DaemonDied}
+	switch r.restartOn { // most failures lead to a restart
+	case "node":
+		kinds = append(kinds, health.DaemonDied, health.DaemonDied)
+	case "service":
+		kinds = append(kinds, health.ServiceDied, health.ServiceDied)
+	case "rank":
+		kinds = append(kinds, program, program)
+	}
+	codes := []int{0, 0, 0, 1, 2, 3, 76, []int{65, 127}[draw.IntN(2)]}
+	for range draw.IntN(7) {
+		f := drawnFailure{kind: kinds[draw.IntN(len(kinds))], place: draw.IntN(4)}
+		f.gained = 2 + draw.IntN(8)
+		if code := codes[draw.IntN(len(codes))]; f.kind == program {
+			f.code = code
+		}
+		if draw.IntN(4) == 0 {
+			f.gained = 0
+		}
+		f.later = draw.IntN(3) == 0 && r.window == shortWindow && len(r.failures) > 0
+		r.failures = append(r.failures, f)
 	}
 	return r
 }
@@ -63,9 +108,16 @@ func drawRun(seed uint64) drawnRun {
 // predictedAttempt is what happens in an attempt.
 type predictedAttempt struct {
 	nodes []int       // that take part
-	cause health.Kind // empty: the attempt succeeds
-	node  int         // of the process that dies
+	cause health.Kind // of the result; empty: the driver has ended
+	code  int         // of the attempt
+	fault drawnFailure
+	node  int // of the process that dies
+	// counted is the number of restarts that are within the window at the failure.
+	counted int
 }
+
+// fails reports whether a process dies in the attempt.
+func (p predictedAttempt) fails() bool { return p.fault.kind != "" }
 
 // predict returns the attempts of a run, by the documented rules of restarts.
 func (r drawnRun) predict() (attempts []predictedAttempt) {
@@ -73,97 +125,166 @@ func (r drawnRun) predict() (attempts []predictedAttempt) {
 	for i := range nodes {
 		nodes[i] = i
 	}
+	counted := 0
 	for attempt := 0; ; attempt++ {
 		p := predictedAttempt{nodes: slices.Clone(nodes)}
 		if attempt == len(r.failures) {
 			return append(attempts, p)
 		}
-		f := r.failures[attempt]
-		p.cause, p.node = f.kind, nodes[f.place%len(nodes)]
-		attempts = append(attempts, p)
+		p.fault = r.failures[attempt]
+		p.cause, p.node = p.fault.kind, nodes[p.fault.place%len(nodes)]
 		wanted := r.restartOn == "any"
-		switch f.kind {
+		switch p.cause {
+		case health.DriverFailed: // on the head's node
+			p.code, p.node = cmp.Or(p.fault.code, 137), 0
 		case health.RankFailed:
-			wanted = wanted || r.restartOn == "rank"
+			p.code, wanted = cmp.Or(p.fault.code, 137), wanted || r.restartOn == "rank"
 		case health.ServiceDied:
-			wanted = wanted || r.restartOn == "service"
+			p.code, wanted = 77, wanted || r.restartOn == "service"
 		default: // a daemon: nothing starts it again, and the head cannot be replaced
 			nodes = slices.DeleteFunc(nodes, func(node int) bool { return node == p.node })
-			wanted = p.node != 0 && len(nodes) >= r.minNodes
+			p.code, wanted = 76, p.node != 0 && len(nodes) >= r.minNodes
+			if len(nodes) == 0 { // no daemon is left that could write a result
+				p.cause, p.code = "", 137
+			}
 		}
-		if !wanted || attempt >= r.restarts {
+		if p.fault.later {
+			counted = 0
+		}
+		p.counted = counted
+		mistake := slices.Contains([]int{64, 65, 66, 126, 127}, p.code) ||
+			slices.Contains(codesOf[r.noCodes], p.code)
+		stuck := r.needsProgress && attempt > 0 && p.fault.gained == 0
+		restarts := wanted && !mistake && !stuck && counted < r.restarts
+		if p.cause == health.DriverFailed && !restarts {
+			p.cause = "" // its end is that of the job
+		}
+		attempts = append(attempts, p)
+		if !restarts {
 			return attempts
 		}
+		counted++
 	}
 }
 
+// codesOf has the exit codes of each --no-restart-codes that can occur in a run.
+var codesOf = map[string][]int{"3": {3}, "70-79": {76, 77}, "2,130-140": {2, 137}}
+
 // TestPredict checks the model with some plans.
 func TestPredict(t *testing.T) {
-	rank, service, daemon := drawnFailure{kind: health.RankFailed}, drawnFailure{kind: health.ServiceDied}, drawnFailure{kind: health.DaemonDied, place: 1}
+	rank, service, daemon := drawnFailure{kind: health.RankFailed, gained: 1},
+		drawnFailure{kind: health.ServiceDied, gained: 1},
+		drawnFailure{kind: health.DaemonDied, gained: 1, place: 1}
+	driver := drawnFailure{kind: health.DriverFailed, code: 3, gained: 1}
+	wrong, stuck, later := rank, rank, rank
+	wrong.code, stuck.gained, later.later = 65, 0, true
+	plan := func(restarts int, on string, failures ...drawnFailure) drawnRun {
+		return drawnRun{nodes: 3, minNodes: 2, restarts: restarts, restartOn: on, failures: failures}
+	}
+	without := func(codes string, r drawnRun) drawnRun {
+		r.noCodes = codes
+		return r
+	}
+	needing := func(r drawnRun) drawnRun {
+		r.needsProgress = true
+		return r
+	}
 	for _, tc := range []struct {
 		name string
 		run  drawnRun
 		want int // attempts
+		code int
 	}{
-		{"no failure", drawnRun{2, 2, 3, "any", nil}, 1},
-		{"a rank, by default", drawnRun{2, 2, 3, "node", []drawnFailure{rank}}, 1},
-		{"a rank", drawnRun{2, 2, 3, "rank", []drawnFailure{rank}}, 2},
-		{"a rank and a service", drawnRun{2, 2, 3, "rank", []drawnFailure{rank, service, rank}}, 2},
-		{"all of them", drawnRun{3, 2, 3, "any", []drawnFailure{rank, service, daemon}}, 4},
-		{"used up", drawnRun{3, 2, 1, "any", []drawnFailure{rank, service, daemon}}, 2},
-		{"no spare", drawnRun{2, 2, 3, "node", []drawnFailure{daemon}}, 1},
-		{"one spare", drawnRun{3, 2, 3, "node", []drawnFailure{daemon, daemon}}, 2},
-		{"the head", drawnRun{3, 1, 3, "any", []drawnFailure{{kind: health.DaemonDied}}}, 1},
+		{"no failure", plan(3, "any"), 1, 0},
+		{"a rank, by default", plan(3, "node", rank), 1, 137},
+		{"a rank", plan(3, "rank", rank), 2, 0},
+		{"a rank and a service", plan(3, "rank", rank, service, rank), 2, 77},
+		{"all of them", plan(3, "any", rank, service, daemon), 4, 0},
+		{"used up", plan(1, "any", rank, service, daemon), 2, 77},
+		{"two nodes and one spare", plan(3, "node", daemon, daemon), 2, 76},
+		{"the head", plan(3, "any", drawnFailure{kind: health.DaemonDied}), 1, 76},
+		{"all nodes", drawnRun{nodes: 2, minNodes: 1, restarts: 3, restartOn: "node",
+			failures: []drawnFailure{daemon, daemon}}, 2, 137},
+		{"a driver", plan(3, "any", driver, driver), 3, 0},
+		{"a driver, and ranks", plan(3, "rank", driver), 1, 3},
+		{"a rank that is wrong", plan(3, "rank", rank, wrong), 2, 65},
+		{"a code without restarts", without("3", plan(3, "any", driver)), 1, 3},
+		{"a lost node without restarts", without("70-79", plan(3, "any", daemon)), 1, 76},
+		{"no progress at first", needing(plan(3, "rank", stuck)), 2, 0},
+		{"no progress", needing(plan(3, "rank", rank, rank, stuck)), 3, 137},
+		{"no progress, which is not needed", plan(3, "rank", rank, stuck), 3, 0},
+		{"within the window", plan(1, "rank", rank, rank), 2, 137},
+		{"after the window", plan(1, "rank", rank, later, later, rank), 4, 137},
 	} {
-		if got := tc.run.predict(); len(got) != tc.want {
-			t.Errorf("%s: there are %d attempts, not %d: %+v", tc.name, len(got), tc.want, got)
+		got := tc.run.predict()
+		if len(got) != tc.want || got[len(got)-1].code != tc.code {
+			t.Errorf("%s: there are %d attempts, not %d, or the code is not %d: %+v", tc.name, len(got),
+				tc.want, tc.code, got)
 		}
 	}
 }
 
-// TestDrawnFailures kills ranks, services and daemons of drawn runs, and compares the attempts,
-// their causes and the goodput with the model and with what the ranks have written.
+// TestDrawnFailures kills ranks, drivers, services and daemons of drawn runs, or makes ranks and
+// drivers end with an exit code. It compares the attempts, their causes, nodes and codes with the
+// model, and the goodput with what the ranks have written.
 func TestDrawnFailures(t *testing.T) {
 	first := *failuresSeedFlag
 	if first == 0 {
 		first = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-failures-seed=%d", first)
+	injected := make(map[string]int)
 	for seed := first; seed < first+uint64(*failuresFlag); seed++ {
+		plan := drawRun(seed, *restartOnFlag)
+		for i, attempt := range plan.predict() {
+			injected["attempts"]++
+			if attempt.fails() {
+				injected[string(attempt.fault.kind)]++
+			}
+			if i > 0 {
+				injected["restarts"]++
+			}
+		}
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
-			newFailing(t, drawRun(seed)).run()
+			newFailing(t, plan).run()
 		})
 	}
+	t.Logf("%d runs: %v", *failuresFlag, injected)
 }
 
-// failingRank is the program of each rank. Rank 0 writes the time of each step, and saves some of
-// them; the others print the steps that it has written.
-const failingRank = `set -f
-echo $$ >$D/rank.$BRINGUPD_ATTEMPT.$BRINGUPD_LAUNCH_RANK.new
-mv $D/rank.$BRINGUPD_ATTEMPT.$BRINGUPD_LAUNCH_RANK.new $D/rank.$BRINGUPD_ATTEMPT.$BRINGUPD_LAUNCH_RANK
-at=$D/at.$BRINGUPD_ATTEMPT i=0
-if [ $RANK = 0 ]; then
-	[ ! -e $D/saved ] || i=$(<$D/saved)
-	until [ $i -ge $LAST ] && [ -e $D/finish.$BRINGUPD_ATTEMPT ]; do
-		[ $i -lt $LAST ] || { sleep 0.02; continue; }
-		i=$((i+1))
-		echo "step $i"
-		echo "$EPOCHREALTIME $BRINGUPD_ATTEMPT $i" >>$D/steps
-		echo $i >$at
-		[ $((i%SAVE)) != 0 ] || { echo $i >$D/saved.new; mv $D/saved.new $D/saved; }
-		sleep $PAUSE
-	done
-else
-	until [ -n "$i" ] && [ $i -ge $LAST ] && [ -e $D/finish.$BRINGUPD_ATTEMPT ]; do
+// failingProgram is the program of the driver and of each rank. Rank 0 writes the time of each step,
+// and saves some of them; the others print the steps that it has written. An attempt makes no step
+// before the test has written the number of its last one.
+const failingProgram = `set -f
+a=$BRINGUPD_ATTEMPT node=${BRINGUPD_LAUNCH_RANK:-0}
+echo $$ >$D/program.$a.$node.new
+mv $D/program.$a.$node.new $D/program.$a.$node
+at=$D/at.$a i=0 limit=
+[ ! -e $D/saved ] || i=$(<$D/saved)
+until [ -e $D/finish.$a ]; do
+	[ ! -e $D/exit.$a.$node ] || exit $(<$D/exit.$a.$node)
+	if [ ${RANK:-0} != 0 ]; then
 		sleep 0.05
 		[ ! -e $at ] || i=$(<$at)
-		[ -z "$i" ] || [ $i = 0 ] || echo "step $i"
-	done
-fi`
+		[ ! -e $at -o -z "$i" ] || echo "step $i"
+		continue
+	fi
+	[ -n "$limit" ] || [ ! -e $D/limit.$a ] || limit=$(<$D/limit.$a)
+	[ $i -lt ${limit:-0} ] || { sleep 0.05; continue; }
+	i=$((i+1))
+	echo "step $i"
+	echo "$EPOCHREALTIME $a $i" >>$D/steps
+	echo $i >$at
+	[ $((i%SAVE)) != 0 ] || { echo $i >$D/saved.new; mv $D/saved.new $D/saved; }
+	sleep $PAUSE
+done`
 
 // failingService is the service of each node.
-const failingService = `n=$D/service.$BRINGUPD_ATTEMPT.$BRINGUPD_LAUNCH_RANK; echo $$ >$n.new; mv $n.new $n; exec sleep 300`
+const failingService = `n=$D/service.$BRINGUPD_ATTEMPT.$BRINGUPD_LAUNCH_RANK
+echo $$ >$n.$$
+mv $n.$$ $n
+exec sleep 300`
 
 // failing is a run into which failures are injected.
 type failing struct {
@@ -174,6 +295,9 @@ type failing struct {
 	cmd     *exec.Cmd
 	ended   chan struct{}
 	started time.Time
+	kills   []time.Time // of each attempt
+	// maxDelay is how late this process was scheduled at most. It is valid after the end.
+	maxDelay time.Duration
 }
 
 // newFailing starts a run.
@@ -182,23 +306,43 @@ func newFailing(t *testing.T, plan drawnRun) *failing {
 	f := &failing{t: t, plan: plan, dir: t.TempDir(), ended: make(chan struct{})}
 	args := []string{
 		"local", fmt.Sprint("--nodes=", plan.nodes), fmt.Sprintf("--nnodes=%d:%d", plan.minNodes, plan.nodes),
-		"--job-id=j", "--ranks-per-node=1", `--progress=step (\d+)`, "--log-dir=" + filepath.Join(f.dir, "logs"),
+		"--job-id=j", `--progress=step (\d+)`, "--log-dir=" + filepath.Join(f.dir, "logs"),
 		"--head-cmd=" + failingService, "--worker-cmd=" + failingService, "--head-ready=", "--worker-ready=",
 	}
 	if plan.restarts > 0 {
-		args = append(args, fmt.Sprint("--restarts=", plan.restarts), "--restart-on="+plan.restartOn, "--restart-backoff=10ms")
+		args = append(args, fmt.Sprint("--restarts=", plan.restarts), "--restart-on="+plan.restartOn,
+			"--restart-backoff=10ms", "--no-restart-codes="+plan.noCodes,
+			"--restart-window="+plan.window.String(),
+			fmt.Sprint("--restart-needs-progress=", plan.needsProgress))
 	}
-	f.cmd = exec.Command(filepath.Join(bin, "bringupd"), append(args, "--", "bash", "-c", failingRank)...)
-	f.cmd.Env = append(os.Environ(), "D="+f.dir, fmt.Sprint("LAST=", lastStep), fmt.Sprint("SAVE=", saveInterval), fmt.Sprint("PAUSE=", stepPause.Seconds()),
-		"GORACE=exitcode=199 atexit_sleep_ms=0")
+	if !plan.driver {
+		args = append(args, "--ranks-per-node=1")
+	}
+	args = append(args, "--", "bash", "-c", failingProgram)
+	f.cmd = exec.Command(filepath.Join(bin, "bringupd"), args...)
+	f.cmd.Env = append(os.Environ(), "D="+f.dir, fmt.Sprint("SAVE=", saveInterval),
+		fmt.Sprint("PAUSE=", stepPause.Seconds()), "GORACE=exitcode=199 atexit_sleep_ms=0")
 	f.cmd.Stdout, f.cmd.Stderr = &f.said, &f.said
 	f.started = time.Now()
 	if err := f.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	exited := make(chan struct{})
 	go func() {
 		_ = f.cmd.Wait()
-		close(f.ended)
+		close(exited)
+	}()
+	go func() {
+		defer close(f.ended)
+		for {
+			began := time.Now()
+			select {
+			case <-exited:
+				return
+			case <-time.After(step):
+				f.maxDelay = max(f.maxDelay, time.Since(began)-step)
+			}
+		}
 	}()
 	t.Cleanup(f.end)
 	return f
@@ -231,15 +375,26 @@ func (f *failing) run() {
 	attempts := f.plan.predict()
 	for number, attempt := range attempts {
 		for _, node := range attempt.nodes {
-			for _, what := range []string{"rank", "service"} {
-				f.await(fmt.Sprintf("the %s of node %d in attempt %d", what, node, number), func() bool { return f.pid(what, number, node) > 0 })
+			if node == 0 || !f.plan.driver {
+				f.awaitProcess("program", number, node)
 			}
+			f.awaitProcess("service", number, node)
 		}
-		if attempt.cause == "" {
-			f.write(fmt.Sprint("finish.", number))
+		began, reached := time.Now(), f.reached()
+		if !attempt.fails() {
+			f.makeSteps(number, reached+lastGain)
+			f.write(fmt.Sprint("finish.", number), "")
 			break
 		}
-		f.await(fmt.Sprint("steps of attempt ", number), func() bool { return len(f.steps(number)) >= f.plan.failures[number].after })
+		gained := attempt.fault.gained
+		if gained > 0 && !attempt.fault.later && !f.plan.needsProgress {
+			f.write(fmt.Sprint("limit.", number), "1000000") // it dies between two steps
+			f.await(fmt.Sprint("steps of attempt ", number),
+				func() bool { return f.reached() >= reached+gained })
+		} else {
+			f.makeSteps(number, reached+gained)
+		}
+		f.placeInWindow(attempt, began, number)
 		f.kill(number, attempt)
 	}
 	select {
@@ -251,10 +406,56 @@ func (f *failing) run() {
 	f.judge(attempts, time.Since(f.started))
 }
 
-func (f *failing) write(name string) {
-	if err := os.WriteFile(filepath.Join(f.dir, name), nil, 0o600); err != nil {
+// awaitProcess waits until a process of a node has begun.
+func (f *failing) awaitProcess(what string, attempt, node int) {
+	f.t.Helper()
+	f.await(fmt.Sprintf("the %s of node %d in attempt %d", what, node, attempt),
+		func() bool { return f.pid(what, attempt, node) > 0 })
+}
+
+// makeSteps makes an attempt continue up to a step, and waits until the head knows it.
+func (f *failing) makeSteps(attempt, last int) {
+	f.t.Helper()
+	f.write(fmt.Sprint("limit.", attempt), strconv.Itoa(last))
+	f.await(fmt.Sprint("step ", last), func() bool { return f.reached() >= last })
+	time.Sleep(lineDelay)
+}
+
+// placeInWindow waits until all earlier restarts have left the restart window, if the plan says so.
+// If the machine is so slow that it cannot be predicted which restarts count, it skips the test.
+// began is a time after the start of the attempt.
+func (f *failing) placeInWindow(attempt predictedAttempt, began time.Time, number int) {
+	f.t.Helper()
+	switch {
+	case attempt.fault.later:
+		time.Sleep(time.Until(began.Add(f.plan.window)))
+	case f.plan.window == shortWindow && attempt.counted > 0 &&
+		time.Since(f.kills[number-attempt.counted]) > shortWindow-windowReserve:
+		f.t.Skipf("the last %d attempts took more than %s", attempt.counted, shortWindow-windowReserve)
+	}
+}
+
+// write writes a file that the programs read, at once.
+func (f *failing) write(name, text string) {
+	f.t.Helper()
+	path := filepath.Join(f.dir, name)
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
 		f.t.Error(err)
 	}
+}
+
+// reached returns the maximum step that rank 0 has written.
+func (f *failing) reached() (maximum int) {
+	for attempt := range len(f.plan.failures) + 1 {
+		for _, now := range f.steps(attempt) {
+			maximum = max(maximum, int(now.step))
+		}
+	}
+	return maximum
 }
 
 // pid returns the process of a node in an attempt, or 0 if it has not begun.
@@ -264,13 +465,18 @@ func (f *failing) pid(what string, attempt, node int) int {
 	return pid
 }
 
-// kill kills the process that fails in an attempt.
+// kill ends the process that fails in an attempt.
 func (f *failing) kill(number int, attempt predictedAttempt) {
 	f.t.Helper()
+	f.kills = append(f.kills, time.Now())
 	pid := 0
-	switch attempt.cause {
-	case health.RankFailed:
-		pid = f.pid("rank", number, attempt.node)
+	switch attempt.fault.kind {
+	case health.RankFailed, health.DriverFailed:
+		if attempt.fault.code > 0 {
+			f.write(fmt.Sprintf("exit.%d.%d", number, attempt.node), strconv.Itoa(attempt.fault.code))
+			return
+		}
+		pid = f.pid("program", number, attempt.node)
 	case health.ServiceDied:
 		pid = f.pid("service", number, attempt.node)
 	default:
@@ -285,7 +491,7 @@ func (f *failing) kill(number int, attempt predictedAttempt) {
 		}
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		f.t.Errorf("cannot kill the %s of node %d: %v", attempt.cause, attempt.node, err)
+		f.t.Errorf("cannot kill the %s of node %d: %v", attempt.fault.kind, attempt.node, err)
 	}
 }
 
@@ -324,26 +530,38 @@ func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
 	for number, attempt := range attempts {
 		last = record.Result{}
 		data, err := os.ReadFile(filepath.Join(f.runDir(number), "result.json"))
+		if attempt.fault.kind == health.DaemonDied && attempt.cause == "" {
+			if !os.IsNotExist(err) {
+				t.Errorf("attempt %d has a result although all daemons were killed (%v)", number, err)
+			}
+			continue
+		}
 		if err == nil {
 			err = json.Unmarshal(data, &last)
 		}
-		cause := health.Kind("")
+		cause, nodes := health.Kind(""), []int{attempt.node}
 		if last.Cause != nil {
-			cause = last.Cause.Kind
+			cause, nodes = last.Cause.Kind, last.Cause.FaultyNodes()
 		}
 		next := number + 1
 		if next == len(attempts) {
 			next = 0
 		}
-		if err != nil || cause != attempt.cause || last.NextAttempt != next {
-			t.Errorf("attempt %d has the cause %q and is followed by %d (%v), not %q and %d", number, cause, last.NextAttempt, err, attempt.cause, next)
+		if err != nil || cause != attempt.cause || last.Code != attempt.code || last.NextAttempt != next ||
+			!slices.Equal(nodes, []int{attempt.node}) {
+			t.Errorf("attempt %d has the cause %q on nodes %v, the code %d and is followed by %d (%v), "+
+				"not %q on node %d, %d and %d", number, cause, nodes, last.Code, last.NextAttempt, err,
+				attempt.cause, attempt.node, attempt.code, next)
 		}
+	}
+	if got, want := f.cmd.ProcessState.ExitCode(), attempts[len(attempts)-1].code; got != want {
+		t.Errorf("the job has ended with %d, not %d", got, want)
 	}
 	if _, err := os.Stat(f.runDir(len(attempts))); err == nil {
 		t.Error("there is one attempt too many")
 	}
 	// The head has the progress of the job. If its daemon was killed, no one has.
-	if end := attempts[len(attempts)-1]; end.cause != health.DaemonDied || end.node != 0 {
+	if end := attempts[len(attempts)-1]; end.fault.kind != health.DaemonDied || end.node != 0 {
 		f.judgeProgress(len(attempts), last.Progress, took)
 	}
 	if left := (&story{mark: "D=" + f.dir}).left(); len(left) > 0 {
@@ -354,47 +572,64 @@ func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
 	}
 }
 
-// lineDelay is how much later than its rank a daemon may see a step, on a busy machine, and how long
-// a rank may make steps after the verdict.
+// lineDelay is how much later than its rank a daemon may see a step.
 const lineDelay = 300 * time.Millisecond
 
-// judgeProgress compares the progress with the steps that rank 0 has written.
+// judgeProgress compares the progress with the steps that rank 0 has written. Those after a failure
+// may be included, because rank 0 continues until it is ended.
 func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Duration) {
+	if f.reached() == 0 {
+		if got != nil && got.Reports > 0 {
+			f.t.Errorf("without a step, the progress is %+v", got)
+		}
+		return
+	}
 	if got == nil {
 		f.t.Error("there is no progress")
 		return
 	}
-	var productive time.Duration
+	delay := lineDelay + f.maxDelay
+	var all, certain time.Duration // the productive time of all steps, and of those before a failure
 	var first, last time.Duration
-	reached, certain := 0.0, 0.0 // the maximum, and that of all steps but those just before an end
+	reached, known := 0.0, 0.0 // the maximum of all steps, and of those that the head must know
 	for attempt := range attempts {
+		failure := time.Duration(math.MaxInt64)
+		if attempt < len(f.kills) {
+			failure = time.Duration(f.kills[attempt].UnixNano())
+		}
 		steps := f.steps(attempt)
 		for i, now := range steps {
 			if i > 0 && now.step > reached {
-				productive += now.at - steps[i-1].at
+				all += now.at - steps[i-1].at
+				if now.at < failure {
+					certain += now.at - steps[i-1].at
+				}
 			}
 			if first == 0 {
 				first = now.at
 			}
 			last = now.at
 			reached = max(reached, now.step)
-			if steps[len(steps)-1].at-now.at >= lineDelay {
-				certain = max(certain, now.step)
+			if now.at < failure-delay {
+				known = max(known, now.step)
 			}
 		}
 	}
-	tolerance := time.Duration(attempts) * lineDelay
-	if diff := (got.Productive - productive).Abs(); diff > tolerance {
-		f.t.Errorf("%s were productive, and by the ranks %s: more than %s apart", got.Productive, productive, tolerance)
+	tolerance := time.Duration(attempts) * delay
+	if got.Productive < certain-tolerance || got.Productive > all+tolerance {
+		f.t.Errorf("%s were productive, and by the ranks %s to %s, with a tolerance of %s",
+			got.Productive, certain, all, tolerance)
 	}
 	if got.Elapsed > took || got.Elapsed < last-first-lineDelay {
-		f.t.Errorf("the job took %s, by the test %s, and from the first step to the last %s", got.Elapsed, took, last-first)
+		f.t.Errorf("the job took %s, by the test %s, and from the first step to the last %s",
+			got.Elapsed, took, last-first)
 	}
-	if own := productive.Seconds() / got.Elapsed.Seconds(); math.Abs(got.Goodput-own) > tolerance.Seconds()/got.Elapsed.Seconds() {
-		f.t.Errorf("the goodput is %.3f, and by the ranks %.3f", got.Goodput, own)
+	if own := got.Productive.Seconds() / got.Elapsed.Seconds(); math.Abs(got.Goodput-own) > 1e-6 {
+		f.t.Errorf("the goodput is %.3f, and not %.3f", got.Goodput, own)
 	}
-	if got.MaxStep > reached || got.MaxStep < certain {
-		f.t.Errorf("the maximum is step %v, and by the ranks %v, at least %v", got.MaxStep, reached, certain)
+	if got.MaxStep > reached || got.MaxStep < known {
+		f.t.Errorf("the maximum is step %v, and by the ranks %v, at least %v", got.MaxStep, reached, known)
 	}
-	f.t.Logf("productive %s, by the ranks %s; elapsed %s, by the test %s", got.Productive, productive, got.Elapsed, took)
+	f.t.Logf("productive %s, by the ranks %s to %s; elapsed %s, by the test %s; scheduled at most %s late",
+		got.Productive, certain, all, got.Elapsed, took, f.maxDelay)
 }
