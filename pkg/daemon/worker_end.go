@@ -256,7 +256,9 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 	case !known.Connected && known.CloseReason == peerlink.Broken:
 		// the kernel of its host is alive, because it has sent the reset
 		return w.headLossMessages().LinkReset()
-	case known.Connected && w.link.worker.TCPState().Acknowledges:
+	case !known.Connected: // the kernel of its host has closed the link, or refuses another one
+		return w.headLossMessages().LinkClosed()
+	case w.link.worker.TCPState().Acknowledges:
 		return w.headLossMessages().DaemonHangs(quiet)
 	}
 	return w.headLossMessages().HostUnreachable(quiet)

@@ -274,8 +274,8 @@ func (l *Links) LossKind(node int, now time.Time) health.Kind {
 		return health.HostHangs
 	case p.Connected && (p.ShareUnresponsive || l.TCPState(node).Acknowledges):
 		return health.HostHangs
-	case !p.Connected && p.CloseReason == peerlink.Broken:
-		return health.DaemonDied // the kernel of its host is alive, because it has sent the reset
+	case !p.Connected:
+		return health.DaemonDied // the kernel of its host is alive, because it has closed or reset the link
 	default:
 		return health.HostLost
 	}

@@ -190,6 +190,7 @@ func TestKindOfLoss(t *testing.T) {
 		{"its share hung, and it left", false, true, peerlink.Goodbye, health.HostHangs},
 		{"it left", false, false, peerlink.Goodbye, health.HostHangs},
 		{"its connection was reset", false, false, peerlink.Broken, health.DaemonDied},
+		{"its connection was closed", false, false, peerlink.Closed, health.DaemonDied},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := NewLinks(Config{Interval: time.Second}, time.Now())
