@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
@@ -48,7 +49,7 @@ func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks, HangSigns: stackdump.AnySigns}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
 	return o

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
@@ -32,8 +33,8 @@ func (o *options) rankSettings() setting.List {
 		setting.NewChoice("output", outputmux.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
 		setting.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
 		setting.NewSwitch("merge-identical", &w.Merge, "merge identical lines of a node's ranks, prefixed with [0-7]; waits 200ms"),
-		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank has used CPU time or printed anything for this time (default: never)"),
-		eitherSetting("hang-signs", "any", "output", &w.HangOutput, "signs of activity for --hang-timeout: any, or output (for ranks that use CPU time while they wait)"),
+		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank shows a sign of activity for this time (default: never)"),
+		setting.NewChoice("hang-signs", stackdump.AllSigns, (*string)(&w.HangSigns), "signs of activity for --hang-timeout: any (CPU time and output), output (for ranks that use CPU time while they wait), or progress (steps, once there is one: see --progress)"),
 		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "if a rank fails: end (the job), or continue"),
 		bindSetting(&w.Bind, "what each rank is bound to"),
 		setting.NewSwitch("bind-strict", &w.BindStrict, "end the job with 75 if a rank cannot be bound as planned"),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
@@ -34,10 +35,10 @@ type RankOptions struct {
 	Merge bool
 	// GoOn lets the other ranks continue if one has failed.
 	GoOn bool
-	// Hang is the time after which the job is ended if no rank makes progress; 0 means no limit. If
-	// HangOutput is set, only output counts as progress, and not processor time.
-	Hang       time.Duration
-	HangOutput bool
+	// Hang is the time after which the job is ended if no rank shows one of HangSigns; 0 means no
+	// limit.
+	Hang      time.Duration
+	HangSigns stackdump.Signs
 	// PMIx selects whether ranks get a PMIx server: auto, on, off, or the path of the libpmix.
 	PMIx string
 }
@@ -71,7 +72,7 @@ func (w RankOptions) DescribePlan(driver []string) []string {
 	}
 	lines := []string{fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; %s", many, strings.Join(driver, " "), w.Bind, failure)}
 	if w.Hang > 0 {
-		lines = append(lines, fmt.Sprintf("hang: when no rank does anything for %s, tell why and end", w.Hang))
+		lines = append(lines, fmt.Sprintf("hang: when no rank has %s for %s, tell why and end", w.HangSigns.Describe(), w.Hang))
 	}
 	return lines
 }

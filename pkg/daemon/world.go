@@ -153,7 +153,7 @@ func (h *head) runWorld(ctx context.Context) error {
 		})
 		if err == nil && h.allRanksIdle(last) {
 			return world.HungWorld{
-				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, OutputOnly: h.cfg.World.HangOutput,
+				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, Signs: h.cfg.World.HangSigns, Progress: h.steps.Summary(),
 				LogName: h.children.LogName("daemon"), Log: h.Log,
 			}.DiagnoseFailure(own)
 		}
@@ -322,7 +322,7 @@ func (h *head) worldExitCode(ctx context.Context) (code int, why string, err err
 func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 	told := 0
 	return stackdump.HangDetector{
-		Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, RunningRanks: here.RunningRanks,
+		Timeout: n.cfg.World.Hang, Signs: n.cfg.World.HangSigns, RunningRanks: here.RunningRanks, CountSteps: n.steps.CountChanges,
 		OnChange: func(bool) {
 			told++
 			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, told)))
@@ -331,8 +331,13 @@ func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 }
 
 // allRanksIdle reports whether all nodes with running ranks have reported that their ranks are
-// idle. It is false if hang detection is off.
+// idle. If steps are the signs of activity, nodes without steps do not matter. It is false if hang
+// detection is off.
 func (h *head) allRanksIdle(l signal.Listing) bool {
 	idle, busy := l.IdleNodes(), h.membership.MissingNodes(l, record.StateRanksEnded)
+	if h.cfg.World.HangSigns == stackdump.StepSigns {
+		withSteps := h.steps.NodesWithSteps(l)
+		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
+	}
 	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.WithoutNodes(busy, idle)) == 0
 }

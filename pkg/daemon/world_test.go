@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -411,7 +412,7 @@ func TestRanksThatHang(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
 	busy := "i=0; while [ $i -lt 8 ]; do echo $i; sleep 0.5; i=$((i+1)); done; touch " + done + "; exec sleep 300"
 	j := newRealWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *deps.Config) {
-		c.World.Hang, c.World.HangOutput = 2*time.Second, true
+		c.World.Hang, c.World.HangSigns = 2*time.Second, stackdump.OutputSigns
 	})
 	j.start().expect(124, 124)
 	if _, err := os.Stat(done); err != nil {
@@ -422,5 +423,24 @@ func TestRanksThatHang(t *testing.T) {
 	}
 	if said := j.said(); !strings.Contains(said, "asked of "+j.run()) {
 		t.Errorf("what the ranks do is not told: %s", said)
+	}
+}
+
+// TestRanksWithoutNewSteps verifies that a rank that spins does not prevent the end of the run where
+// steps are the signs of activity, and that nodes without steps do not matter.
+func TestRanksWithoutNewSteps(t *testing.T) {
+	takesSeconds(t)
+	t.Parallel()
+	done := filepath.Join(t.TempDir(), "done")
+	advance := "for i in 1 2 3 4 5 6; do echo step $i; sleep 1; done; touch " + done + "; while :; do :; done"
+	j := newRealWorld(t, 2, 2, onRank(3, advance, "while sleep 0.1; do echo waits; done")).all(func(c *deps.Config) {
+		c.Progress, c.World.Hang, c.World.HangSigns = "step (.*)", 3*time.Second, stackdump.StepSigns
+	})
+	j.start().expect(124, 124)
+	if _, err := os.Stat(done); err != nil {
+		t.Errorf("it was ended while a rank reported steps: %v", err)
+	}
+	if cause := j.blames(0, health.DeadlinePassed, 124); !strings.Contains(cause.Message, "reported a new step for 3s (--hang-timeout)") || !strings.Contains(cause.Message, "the newest step is 6") {
+		t.Errorf("the cause is %+v", cause)
 	}
 }

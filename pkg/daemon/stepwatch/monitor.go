@@ -5,6 +5,8 @@ package stepwatch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,6 +60,7 @@ type Monitor struct {
 	own     map[int]*progress.Series // steps of this node's ranks
 	account *progress.Account        // of the job; used only on the head
 	others  map[int]signal.NodeStep  // the newest known steps of other nodes
+	changes int64                    // number of changes of this node's steps
 
 	store      atomic.Pointer[Store] // nil before [Monitor.Run]
 	publishing sync.Mutex            // guards the following fields
@@ -148,8 +151,29 @@ func (m *Monitor) ReportStep(rank int, step float64) {
 		series = new(progress.Series)
 		m.own[rank] = series
 	}
+	if last, any := series.Last(); !any || step != last {
+		m.changes++
+	}
 	series.Add(at, step)
 	m.addToAccountLocked(at)
+}
+
+// CountChanges returns the number of changes of the steps of this node's ranks and driver. A step
+// that is lower than the one before counts, too, and one that is reported again does not.
+func (m *Monitor) CountChanges() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changes
+}
+
+// NodesWithSteps returns the nodes of which steps are known, given the newest listing of
+// [signal.NodesDir].
+func (m *Monitor) NodesWithSteps(l signal.Listing) []int {
+	nodes := slices.Collect(maps.Keys(l.NodeSteps()))
+	if m.CountChanges() > 0 {
+		nodes = append(nodes, m.cfg.NodeIndex)
+	}
+	return nodes
 }
 
 // addToAccountLocked adds the job's step to the account: that of the rank that is furthest. mu must

@@ -66,6 +66,9 @@ func TestJobOfThreeNodes(t *testing.T) {
 		p := monitors[0].Summary()
 		return p != nil && p.Step == 100 && p.MaxStep == 100 && p.Slowest != nil && *p.Slowest == want
 	})
+	if got := slices.Sorted(slices.Values(monitors[0].NodesWithSteps(watch.LastListing()))); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("nodes %v have steps", got)
+	}
 	// The record of the head is the newest, and the only one.
 	await(t, func() bool {
 		names, err := dir.ListNames(t.Context(), signal.ControlDir)
@@ -89,6 +92,24 @@ func await(t *testing.T, is func() bool) {
 	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it has not come")
+		}
+	}
+}
+
+// TestChanges verifies which steps count as changes.
+func TestChanges(t *testing.T) {
+	m := New(Config{NodeIndex: 0, Size: 3})
+	if got := m.NodesWithSteps(signal.Listing{}); len(got) > 0 {
+		t.Errorf("nodes %v have steps", got)
+	}
+	for i, report := range []struct {
+		rank    int
+		step    float64
+		changes int64
+	}{{0, 0, 1}, {0, 0, 1}, {1, 0, 2}, {0, 10, 3}, {0, 10, 3}, {0, 3, 4}, {1, 1, 5}} {
+		m.ReportStep(report.rank, report.step)
+		if got := m.CountChanges(); got != report.changes {
+			t.Errorf("after report %d there are %d changes, want %d", i, got, report.changes)
 		}
 	}
 }

@@ -12,15 +12,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec/query"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/progress"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// HungWorld is a world in which no rank has made progress for too long.
+// HungWorld is a world in which no rank has shown a sign of activity for too long.
 type HungWorld struct {
-	Dir        string        // run directory
-	Timeout    time.Duration // duration without progress of any rank
-	OutputOnly bool          // only output counted as progress
-	LogName    string        // file to which Log writes
-	Log        *zap.Logger
+	Dir      string        // run directory
+	Timeout  time.Duration // duration without a sign of any rank
+	Signs    stackdump.Signs
+	Progress *record.Progress // nil if no steps are known
+	LogName  string           // file to which Log writes
+	Log      *zap.Logger
 }
 
 const (
@@ -49,14 +52,29 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	} else {
 		h.Log.Warn("what the ranks are doing:\n" + diagnosis.FormatText() + diagnosis.FormatStacks())
 	}
-	nccl := ""
-	if findings := diagnosis.FormatFindings(); len(findings) > 0 {
-		nccl = "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
+	found := ""
+	if h.Signs == stackdump.StepSigns {
+		found = h.describeSteps(diagnosis)
 	}
-	sign := "used CPU time or printed anything"
-	if h.OutputOnly {
-		sign = "printed anything"
+	if findings := diagnosis.FormatFindings(); len(findings) > 0 {
+		found += "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
 	}
 	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s shows what each rank was doing%s",
-		sign, h.Timeout, h.LogName, nccl)
+		h.Signs.Describe(), h.Timeout, h.LogName, found)
+}
+
+// describeSteps describes the newest step of the job, which ranks are behind, and where they are. If
+// that does not follow from the steps, it describes where all ranks are.
+func (h HungWorld) describeSteps(diagnosis query.Diagnosis) (text string) {
+	if h.Progress != nil {
+		text = "; the newest step is " + progress.FormatStep(h.Progress.Step)
+	}
+	steps, areBehind := diagnosis.DescribeSteps()
+	if steps != "" {
+		text += "; " + steps
+	}
+	if ranks := diagnosis.DescribeRanks(); ranks != "" && !areBehind {
+		text += "; " + ranks
+	}
+	return text
 }

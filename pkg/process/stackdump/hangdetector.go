@@ -15,15 +15,18 @@ type RankProcess struct {
 	Printed int64 // total output in bytes
 }
 
-// HangDetector detects that no rank of a node has made progress for the timeout.
+// HangDetector detects that no rank of a node has shown a sign of activity for the timeout.
 type HangDetector struct {
-	// time without progress after which the ranks count as idle; 0 disables detection
-	Timeout    time.Duration
-	OutputOnly bool // see IdleTracker
-	// RunningRanks returns the ranks that are running.
+	// time without a sign of activity after which the ranks count as idle; 0 disables detection. See
+	// also [IdleTracker.MinTimeout].
+	Timeout time.Duration
+	Signs   Signs
+	// RunningRanks returns the ranks that are running, and CountSteps the number of changes of their
+	// steps.
 	RunningRanks func() []RankProcess
-	// OnChange is called with true when no rank has made progress for the timeout, and with false when
-	// a rank makes progress again.
+	CountSteps   func() int64
+	// OnChange is called with true when no rank has shown a sign for the timeout, and with false when a
+	// rank shows one again.
 	OnChange func(idle bool)
 
 	cpuTimes func(children []int) (map[int]time.Duration, error) // if nil, that of a new CPUSampler
@@ -56,15 +59,15 @@ func (v HangDetector) Run(ctx context.Context) {
 	if v.cpuTimes == nil {
 		v.cpuTimes = NewCPUSampler().CPUTimes
 	}
-	idle, told := IdleTracker{OutputOnly: v.OutputOnly}, false
+	idle, told := IdleTracker{Signs: v.Signs}, false
 	for ctxutil.SleepContext(ctx, min(max(v.Timeout/10, minSampleInterval), maxSampleInterval)) {
 		usage, ok := v.sampleUsage()
 		if !ok {
 			continue
 		}
 		now := time.Now()
-		since := idle.AddSample(now, usage)
-		if is := len(usage) > 0 && now.Sub(since) >= v.Timeout; is != told {
+		since := idle.AddSample(now, Sample{usage, v.CountSteps()})
+		if is := len(usage) > 0 && now.Sub(since) >= max(v.Timeout, idle.MinTimeout()); is != told {
 			told = is
 			v.OnChange(is)
 		}

@@ -5,10 +5,42 @@ import (
 	"time"
 )
 
+// Signs are the signs of activity of the ranks of a node.
+type Signs string
+
+// The signs of activity. The zero value of [Signs] means AnySigns.
+const (
+	AnySigns    Signs = "any"    // processor time and output
+	OutputSigns Signs = "output" // output, because some ranks use processor time while they wait for each other
+	// StepSigns are changes of the steps that the ranks report. A rank that spins changes none.
+	StepSigns Signs = "progress"
+)
+
+// AllSigns has all values of [Signs].
+var AllSigns = []string{string(AnySigns), string(OutputSigns), string(StepSigns)}
+
+// Describe describes what a rank with a sign of activity has done.
+func (s Signs) Describe() string {
+	switch s {
+	case StepSigns:
+		return "reported a new step"
+	case OutputSigns:
+		return "printed anything"
+	default:
+		return "used CPU time or printed anything"
+	}
+}
+
 // Usage is the total activity of a rank up to a point in time.
 type Usage struct {
 	CPUTime time.Duration // processor time of its process tree; see CPUSampler
 	Printed int64         // amount of output in bytes
+}
+
+// Sample is the total activity of a node up to a point in time.
+type Sample struct {
+	Ranks map[int]Usage // all ranks that run, by their numbers
+	Steps int64         // number of changes of their steps
 }
 
 const (
@@ -21,49 +53,83 @@ const (
 	// maxSampleGap is the maximum time between two samples. After a longer gap the daemon itself has
 	// probably not run, for example because the job was suspended, and the samples show nothing.
 	maxSampleGap = 2 * idleWindow
+	// pauseFactor is by how much the time without a step must exceed the longest pause before.
+	pauseFactor = 2
 )
 
-// IdleTracker determines since when no rank of a node has made progress: used processor time or
-// printed anything. [IdleTracker.AddSample] must be called every few seconds. The zero value is
-// ready for use. An IdleTracker is not safe for concurrent use.
+// IdleTracker determines since when no rank of a node has shown a sign of activity.
+// [IdleTracker.AddSample] must be called every few seconds. The zero value is ready for use. An
+// IdleTracker is not safe for concurrent use.
 type IdleTracker struct {
-	// OutputOnly ignores processor time, because some ranks use it while they wait for each other.
-	OutputOnly bool
+	Signs Signs
 
-	lastUsage   map[int]Usage // previous sample, by rank
+	last        Sample // previous sample
 	lastAt      time.Time
 	windowUsage map[int]Usage // usage at the beginning of the window
 	windowStart time.Time
-	lastActive  time.Time // time of the last progress
+	lastActive  time.Time     // time of the last sign of activity
+	startup     time.Duration // time until the first step
+	pause       time.Duration // longest time between two steps
 }
 
-// AddSample adds a sample: the usage of all ranks that run on the node. It returns since when no
-// rank has made progress, or now if a rank has just made progress. The start and the end of a rank
-// count as progress.
-func (i *IdleTracker) AddSample(now time.Time, ranks map[int]Usage) (since time.Time) {
+// AddSample adds a sample: the activity of all ranks that run on the node. It returns since when no
+// rank has shown a sign of activity, or now if a rank has just shown one. The start and the end of a
+// rank count as signs. With StepSigns, the ranks are active until the first step.
+func (i *IdleTracker) AddSample(now time.Time, sample Sample) (since time.Time) {
 	// Compare with the previous sample: is it recent, with the same ranks and the same output?
-	known := len(i.lastUsage) == len(ranks) && now.Sub(i.lastAt) <= maxSampleGap
-	for rank, usage := range ranks {
-		before, there := i.lastUsage[rank]
-		known = known && there && usage.Printed == before.Printed
+	known := len(i.last.Ranks) == len(sample.Ranks) && now.Sub(i.lastAt) <= maxSampleGap
+	for rank, usage := range sample.Ranks {
+		before, there := i.last.Ranks[rank]
+		known = known && there && (usage.Printed == before.Printed || i.Signs == StepSigns)
 	}
-	i.lastUsage, i.lastAt = maps.Clone(ranks), now
+	stepsBefore := i.last.Steps
+	i.last, i.lastAt = Sample{maps.Clone(sample.Ranks), sample.Steps}, now
 	switch elapsed := now.Sub(i.windowStart); {
 	case !known:
 		i.lastActive = now
+	case i.Signs == StepSigns:
+		i.addSteps(now, stepsBefore)
 	case elapsed < idleWindow:
 		return i.lastActive
-	case !i.OutputOnly && i.usedProcessor(elapsed):
+	case i.Signs != OutputSigns && i.usedProcessor(elapsed):
 		i.lastActive = now
 	}
-	i.windowUsage, i.windowStart = i.lastUsage, now
+	i.windowUsage, i.windowStart = i.last.Ranks, now
+	if i.Signs == StepSigns && sample.Steps == 0 {
+		return now
+	}
 	return i.lastActive
+}
+
+// addSteps records whether the steps have changed since the previous sample, and the pause before
+// that.
+func (i *IdleTracker) addSteps(now time.Time, before int64) {
+	switch pause := now.Sub(i.lastActive); {
+	case i.last.Steps == before:
+		return
+	case before == 0:
+		i.startup = pause
+	default:
+		i.pause = max(i.pause, pause)
+	}
+	i.lastActive = now
+}
+
+// MinTimeout returns the minimum time without a sign after which ranks can be called idle. With
+// StepSigns, it is twice the longest pause between two steps so far, because the program may work as
+// long without a step again. The time until the first step counts as a pause as long as each rank may
+// have reported no more than one.
+func (i *IdleTracker) MinTimeout() time.Duration {
+	if i.last.Steps <= int64(len(i.last.Ranks)) {
+		return pauseFactor * max(i.startup, i.pause)
+	}
+	return pauseFactor * i.pause
 }
 
 // usedProcessor reports whether a rank has used processor time since the beginning of the window. A
 // decrease means that one of its processes has ended, which counts as well.
 func (i *IdleTracker) usedProcessor(elapsed time.Duration) bool {
-	for rank, usage := range i.lastUsage {
+	for rank, usage := range i.last.Ranks {
 		used := usage.CPUTime - i.windowUsage[rank].CPUTime
 		if used < 0 || used > time.Duration(maxIdleShare*float64(elapsed)) {
 			return true

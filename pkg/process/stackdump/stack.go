@@ -75,8 +75,11 @@ func (s *Stack) UserLocation() StackLocation {
 // wrappers are functions that only call a function that is passed to them.
 var wrappers = []string{
 	"wrapper", "_wrapper", "wrapped", "inner", "_inner", "decorator", "decorate_context", "_fn", "__call__", "_call_impl", "_wrapped_call_impl",
-	"<lambda>", "<module>", "apply", "inner_wrapper", "func_wrapper", "??",
+	"<lambda>", "<module>", "apply", "inner_wrapper", "func_wrapper", unknownFunction,
 }
+
+// unknownFunction is the name of a function whose name gdb does not know.
+const unknownFunction = "??"
 
 // starters are functions that start threads and programs.
 var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "start_thread", "clone", "clone3", "__clone3",

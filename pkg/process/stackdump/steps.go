@@ -10,19 +10,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/progress"
 )
 
-// maxBehind is the maximum number of ranks that are named because they are behind.
-const maxBehind = 3
+const (
+	// maxBehind is the maximum number of ranks that are named because they are behind, and of groups
+	// that are described in one line.
+	maxBehind = 3
+	// maxShownFrames is the maximum number of frames of a stack that are shown.
+	maxShownFrames = 16
+)
 
-// DescribeSteps describes how far the running ranks have got, as far as they report steps, and which
-// of them are behind the others. It returns an empty string if none reports steps.
-func (p RunSnapshot) DescribeSteps() string {
+// DescribeSteps describes how far the running ranks have got, as far as they report steps. It returns
+// an empty string if none does. areBehind reports that it names ranks that are behind the others.
+func (p RunSnapshot) DescribeSteps() (text string, areBehind bool) {
 	running := slices.DeleteFunc(slices.Clone(p.Reports), func(s ChildReport) bool {
 		_, isRank := s.Rank()
 		return !isRank || s.Ended != ""
 	})
 	reporting := slices.DeleteFunc(slices.Clone(running), func(s ChildReport) bool { return s.Step == nil })
 	if len(reporting) == 0 {
-		return ""
+		return "", false
 	}
 	// Sort the slowest ranks first.
 	slices.SortFunc(reporting, func(a, b ChildReport) int {
@@ -34,16 +39,16 @@ func (p RunSnapshot) DescribeSteps() string {
 	behind := slices.IndexFunc(reporting, func(s ChildReport) bool { return *s.Step == *reporting[len(reporting)-1].Step })
 	switch {
 	case len(running) > 1 && len(reporting) == 1:
-		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind", reporting[0].Child, last)
+		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind", reporting[0].Child, last), false
 	case behind == 0:
-		return fmt.Sprintf("%d of %d ranks report steps, and are at step %s", len(reporting), len(running), last)
+		return fmt.Sprintf("%d of %d ranks report steps, and are at step %s", len(reporting), len(running), last), false
 	}
 	var names []string
 	for _, s := range reporting[:behind] {
 		names = append(names, fmt.Sprintf("%s on %s at step %s (%s)", s.Child, s.Host, progress.FormatStep(*s.Step), s.describeActivity()))
 	}
 	verb := map[bool]string{true: "is", false: "are"}[behind == 1]
-	return fmt.Sprintf("%d of %d ranks %s behind step %s: %s", behind, len(reporting), verb, last, textutil.JoinLimited(names, maxBehind, ", "))
+	return fmt.Sprintf("%d of %d ranks %s behind step %s: %s", behind, len(reporting), verb, last, textutil.JoinLimited(names, maxBehind, ", ")), true
 }
 
 // DescribeRanks describes the first groups of ranks, which are the most significant ones, in one
@@ -58,7 +63,8 @@ func (p RunSnapshot) DescribeRanks() string {
 	return textutil.JoinLimited(words, maxBehind, "; ")
 }
 
-// FormatStacks returns the stack of one rank of each group, as lines for users.
+// FormatStacks returns the innermost frames of one rank of each group that a debugger has read, as
+// lines for users.
 func (p RunSnapshot) FormatStacks() string {
 	var b strings.Builder
 	shown, _ := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return g.Child != rankKind }))
@@ -67,11 +73,18 @@ func (p RunSnapshot) FormatStacks() string {
 			rank, _ := s.Rank()
 			return rank == g.Ranks[0] && s.Ended == ""
 		})
-		if at < 0 || p.Reports[at].Stack == nil || len(p.Reports[at].Stack.Frames) == 0 {
+		if at < 0 || p.Reports[at].Stack == nil || p.Reports[at].Stack.Source == stackByKernel {
 			continue
 		}
-		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n", p.Reports[at].Child, cleanLine(p.Reports[at].Host), p.Reports[at].Stack.Source)
-		for _, frame := range p.Reports[at].Stack.Frames {
+		stack := p.Reports[at].Stack
+		frames := slices.DeleteFunc(slices.Clone(stack.Frames), func(f Frame) bool {
+			return f.Func == unknownFunction || slices.Contains(starters, f.methodName())
+		})
+		if len(frames) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n", p.Reports[at].Child, cleanLine(p.Reports[at].Host), stack.Source)
+		for _, frame := range frames[:min(len(frames), maxShownFrames)] {
 			place := frame.Library
 			if frame.File != "" {
 				place = frame.sourceLine()

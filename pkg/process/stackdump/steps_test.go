@@ -2,6 +2,7 @@ package stackdump
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -53,7 +54,7 @@ func TestSteps(t *testing.T) {
 			if err := json.Unmarshal(data, &p); err != nil {
 				t.Fatal(err)
 			}
-			if got := p.DescribeSteps(); got != tc.steps {
+			if got, areBehind := p.DescribeSteps(); got != tc.steps || areBehind != strings.Contains(got, " behind step ") {
 				t.Errorf("the steps are\n%s\nwant\n%s", got, tc.steps)
 			}
 			if got := p.DescribeRanks(); got != tc.ranks {
@@ -67,7 +68,8 @@ func TestSteps(t *testing.T) {
 func TestFormatStacks(t *testing.T) {
 	p := NewRunSnapshot("demo", 2, []ChildReport{
 		aSeen(0, inCall("futex", ""), at(allReduce...)), aSeen(1, inCall("futex", ""), at(allReduce...)), aSeen(2, inCall("read", ""), at(reads...)),
-		aSeen(9, Process{State: "R", Cores: 1}, at(Frame{Func: "poll\x1b[2J", Library: "libmpi.so.40"}, Frame{Func: "??"})), aSeen(10, inCall("nanosleep", "")),
+		aSeen(9, Process{State: "R", Cores: 1}, at(Frame{Func: "poll\x1b[2J", Library: "libmpi.so.40"}, Frame{Func: "??"}, Frame{Func: "step"}, Frame{Func: "_start"})), aSeen(10, inCall("nanosleep", "")), aSeen(11, inCall("poll", ""), at(Frame{Func: "??"})),
+		aSeen(12, inCall("recv", ""), func(s *ChildReport) { s.Stack = &Stack{Source: stackByKernel, Frames: reads} }),
 		aSeen(4, inCall("read", ""), at(reads...), called("worker")),
 	}, nil)
 	const want = `stack of rank 2 on n0, by py-spy:
@@ -75,7 +77,7 @@ func TestFormatStacks(t *testing.T) {
     main (train.py:200)
 stack of rank 9 on n1, by py-spy:
     poll (libmpi.so.40)
-    ?? (unknown file)
+    step (unknown file)
 stack of rank 0 on n0, by py-spy:
     wrapper (c10d_logger.py:81)
     main (train.py:210)

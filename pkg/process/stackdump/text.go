@@ -40,7 +40,7 @@ func (p RunSnapshot) FormatText() string {
 	for _, problem := range p.Problems[:min(len(p.Problems), maxProblems)] {
 		b.WriteString(cleanLine(problem) + "\n")
 	}
-	if steps := p.DescribeSteps(); steps != "" {
+	if steps, _ := p.DescribeSteps(); steps != "" {
 		b.WriteString(cleanLine(steps) + "\n")
 	}
 	// The groups, by kind.
