@@ -239,7 +239,7 @@ func TestOneshotTimeout(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.later()
 		cause := r.cause()
-		if cause == nil || !strings.Contains(cause.Message, "the setup.1 of n1 had not ended after 1m0s; it had been started again 1 times") {
+		if cause == nil || !strings.Contains(cause.Message, "the setup.1 of n1 had not ended after 1m0s; it had been started again once within 10m0s") {
 			t.Errorf("the cause is %+v", cause)
 		}
 		r.want("starts", r.starts(), "setup.0.0.g0", "setup.1.0.g0", "setup.1.0.g1")
