@@ -125,6 +125,9 @@ func (a *Summary) locationText() string {
 	if len(a.Cause.LostNodes) == 0 && a.Cause.Kind == health.NodesDiffer {
 		return fmt.Sprintf("all %d nodes, in phase %s", a.ID.Size, a.Cause.Phase)
 	}
+	if len(a.Cause.LostNodes) == 0 && a.Cause.Child == "" && a.isTimeOfJob() {
+		return fmt.Sprintf("the job, in phase %s", a.Cause.Phase)
+	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(nodes), len(nodes), a.ID.Size)
 	if len(nodes) == 1 {
 		where = fmt.Sprintf("node %d of %d", nodes[0], a.ID.Size)
@@ -139,6 +142,12 @@ func (a *Summary) locationText() string {
 		where += ", in phase " + string(a.Cause.Phase)
 	}
 	return where + seen
+}
+
+// isTimeOfJob reports whether the cause is a time limit of the whole job, or a hang of its ranks,
+// which is about no node.
+func (a *Summary) isTimeOfJob() bool {
+	return a.Cause.Kind == health.JobDeadlinePassed || a.Cause.Kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
 }
 
 // worldRankText returns a rank of the world with its resources.
