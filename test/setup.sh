@@ -11,6 +11,9 @@ INTEL_VERSION=2021.18.1
 MPI4PY_VERSION=4.1.2
 TADASHI_VERSION=0.5.1
 RAPIDSMPF_VERSION=26.10.0
+XLLAMACPP_VERSION=2026.10.11549
+GGUF_VERSION=0.19.0
+OPENAI_VERSION=3.57.0
 MYPY_VERSION=1.19.1 # a version that can check code for Python 3.9
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
@@ -27,6 +30,11 @@ export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
 export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
 # The folder in which the Pythons of the MPIs find tadashi.
 export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
+# A Python with xllamacpp, llama.cpp's server, and a folder in which Debian's Python finds the client
+# of OpenAI. A folder with nginx and HAProxy.
+export BRINGUPD_TEST_LLAMA="$CACHE/llama-$XLLAMACPP_VERSION/bin/python"
+export BRINGUPD_TEST_OPENAI="$CACHE/openai-$OPENAI_VERSION/packages"
+export BRINGUPD_TEST_ROUTERS="$CACHE/routers"
 
 # The type checker of the Python package.
 export BRINGUPD_TEST_MYPY="$CACHE/mypy-$MYPY_VERSION/bin/mypy"
@@ -69,6 +77,21 @@ have_testbed() {
     [ -e /dev/fuse ] || { lack "the tests on a real Slurm need /dev/fuse"; return 1; }
     fair
     go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
+}
+
+# have_routers unpacks Debian's nginx and HAProxy instead of installing them, because the
+# installation would start them.
+have_routers() {
+    [ ! -e "$BRINGUPD_TEST_ROUTERS/complete" ] || return 0
+    unpacked="$(mktemp -d)"
+    mkdir -p "$BRINGUPD_TEST_ROUTERS"
+    [ "$(id -u)" = 0 ] && apt-get update -qq &&
+        apt-get install -qq --yes --no-install-recommends liblua5.3-0 libopentracing-c-wrapper0 libpcre2-8-0 >/dev/null &&
+        (cd "$unpacked" && apt-get download -qq nginx haproxy 2>/dev/null &&
+            for package in ./*.deb; do dpkg-deb --extract "$package" . || exit 1; done &&
+            cp usr/sbin/nginx usr/sbin/haproxy "$BRINGUPD_TEST_ROUTERS" && touch "$BRINGUPD_TEST_ROUTERS/complete") ||
+        { rm -rf "$unpacked"; lack "the tests with real routers need Debian's nginx and haproxy"; return 1; }
+    rm -rf "$unpacked"
 }
 
 # have_bubblewrap installs bubblewrap, which runs commands in containers.
@@ -226,3 +249,7 @@ have_lightning() {
     pip_home "lightning-$LIGHTNING_VERSION" --no-deps --target="$BRINGUPD_TEST_LIGHTNING" "lightning-fabric==$LIGHTNING_VERSION" \
         lightning-utilities==0.15.3 packaging==26.3 fsspec==2026.9.0 typing-extensions==4.16.0
 }
+# llama.cpp's server without a GPU, and the library that writes its model files: 150 MB.
+have_llama() { pip_home "llama-$XLLAMACPP_VERSION" "xllamacpp==$XLLAMACPP_VERSION" "gguf==$GGUF_VERSION"; }
+# The client of OpenAI for the Python that has torch: 27 MB.
+have_openai() { PIP_PYTHON="$BRINGUPD_TEST_TORCH" pip_home "openai-$OPENAI_VERSION" --target="$BRINGUPD_TEST_OPENAI" "openai==$OPENAI_VERSION"; }

@@ -57,7 +57,7 @@ func noteSources() error {
 	if err != nil || len(sources) == 0 {
 		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
 	}
-	examples, err := filepath.Glob("../../examples/roles/*")
+	examples, err := filepath.Glob("../../examples/roles/*.*")
 	if err != nil || len(examples) == 0 {
 		return fmt.Errorf("cannot find the examples: %v", err)
 	}
