@@ -321,13 +321,16 @@ func (h *head) startHeadService(ctx context.Context) error {
 			return err
 		}
 		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
-		h.endpoint, err = h.children.StartHeadService(ctx, func() (*framework.Service, framework.Endpoint, error) {
-			service, endpoint, err := h.cfg.Framework.HeadService(self)
-			if service != nil {
-				service.Env = h.childEnv(service.Env, h.launchPlace())
-			}
-			return service, endpoint, err
-		}, h.cfg.Times.Service, func(f *health.Failure) { h.CancelRun(f) })
+		err = h.children.Serve(ctx, service.Program{
+			Describe: func() (described *framework.Service, err error) {
+				described, h.endpoint, err = h.cfg.Framework.HeadService(self)
+				if described != nil {
+					described.Env = h.childEnv(described.Env, h.launchPlace())
+				}
+				return described, err
+			},
+			Kind: health.ServiceDied, Within: h.cfg.Times.Service,
+		}, func(f *health.Failure) { h.CancelRun(f) })
 		if err != nil {
 			return err
 		}

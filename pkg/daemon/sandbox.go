@@ -24,11 +24,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		return nil
 	}
 	return n.RunPhase(record.PhaseSandbox, func() error {
-		service := &framework.Service{Name: "sandbox", Argv: service.ShellCommand(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchPlace())}
-		if probe := n.cfg.Sandbox.Ready; probe != nil {
-			service.CheckReady = probe.Try
-			service.ReadyPort, _ = probe.LocalPort()
-		}
+		service := framework.NewService("sandbox", service.ShellCommand(n.cfg.Sandbox.Command), n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Sandbox.Ready)
 		err := n.children.StartService(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.reportSandboxFailure)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // this is not a failure of the sandbox

@@ -79,20 +79,22 @@ func (n None) WorkerService(node Node, endpoint Endpoint) (*Service, error) {
 	return shellService("worker", n.WorkerCommand, n.WorkerReady, node), nil
 }
 
-// shellService returns a shell command as a service. Without a probe it is ready once it runs, and
-// only its death is detected.
+// shellService returns a shell command as a service.
 func shellService(name, line string, probe *health.Probe, node Node) *Service {
-	service := &Service{
-		Name: name,
-		Argv: []string{"/bin/sh", "-c", line},
-		Env:  node.Environ,
+	service := NewService(name, []string{"/bin/sh", "-c", line}, node.Environ, probe)
+	if service.ReadyPort != 0 {
+		service.Ports = []Port{{Name: name, Number: service.ReadyPort}}
 	}
+	return service
+}
+
+// NewService returns a command as a service. Without a probe it is ready once it runs, and only its
+// death is detected.
+func NewService(name string, argv, env []string, probe *health.Probe) *Service {
+	service := &Service{Name: name, Argv: argv, Env: env}
 	if probe != nil {
 		service.CheckReady = probe.Try
-		if port, ok := probe.LocalPort(); ok {
-			service.ReadyPort = port
-			service.Ports = []Port{{Name: name, Number: port}}
-		}
+		service.ReadyPort, _ = probe.LocalPort()
 	}
 	return service
 }

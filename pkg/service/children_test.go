@@ -514,8 +514,9 @@ func TestTakenPorts(t *testing.T) {
 				take()
 				_ = os.WriteFile(taken, nil, 0o600)
 			})
-			endpoint, err := c.StartHeadService(t.Context(), func() (*framework.Service, framework.Endpoint, error) {
-				port := ports[0]
+			var port int
+			err = c.Serve(t.Context(), Program{Kind: health.ServiceDied, Within: ceiling, Describe: func() (*framework.Service, error) {
+				port = ports[0]
 				if tc.choices {
 					port = ports[min(described, 1)]
 				}
@@ -530,15 +531,15 @@ func TestTakenPorts(t *testing.T) {
 						taking()
 						return errors.New("not yet")
 					},
-				}, framework.Endpoint{Address: strconv.Itoa(port)}, nil
-			}, ceiling, func(*health.Failure) {})
+				}, nil
+			}}, func(*health.Failure) {})
 			c.StopSelected(0, func(string) bool { return true })
 			if text, _ := os.ReadFile(filepath.Join(at, "starts")); strings.Count(string(text), "\n") != tc.starts {
 				t.Errorf("started %d times, want %d", strings.Count(string(text), "\n"), tc.starts)
 			}
 			if tc.ready {
-				if err != nil || endpoint.Address != strconv.Itoa(ports[1]) {
-					t.Errorf("the endpoint is %+v (%v), want port %d", endpoint, err, ports[1])
+				if err != nil || port != ports[1] {
+					t.Errorf("the port is %d (%v), want %d", port, err, ports[1])
 				}
 				return
 			}

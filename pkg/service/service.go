@@ -26,61 +26,89 @@ func ShellCommand(line string) []string { return []string{"/bin/sh", "-c", line}
 // them.
 const fileReadTimeout = time.Second
 
+// Program states how a process of a role starts on a node, when it is ready, and what its end means.
+type Program struct {
+	// Describe describes the service before each start, with other ports if the framework chooses
+	// them. It returns nil if this node runs none.
+	Describe func() (*framework.Service, error)
+	// Begin starts the process; nil: by the command of the service.
+	Begin  func(ctx context.Context) (process.Handle, error)
+	Kind   health.Kind   // of its failures
+	Within time.Duration // time limit for its readiness
+	MayEnd bool          // an end with 0 is no failure
+}
+
+// describe calls Describe. Its error is a *health.Failure.
+func (p Program) describe() (*framework.Service, error) {
+	service, err := p.Describe()
+	if err != nil {
+		return nil, health.NewFailure(p.Kind, "%v", err)
+	}
+	return service, nil
+}
+
+// Running is the process of a program that has been started.
+type Running struct {
+	process.Handle
+	children   *Children
+	program    Program
+	service    *framework.Service
+	vitalEnded chan string // receives the name of a vital process that has ended
+}
+
 // StartService starts a service and waits until it is ready, within a time limit. From then on it
 // calls onDeath when the service ends. A start that fails for a transient reason is repeated. The
 // error is a *health.Failure of the given kind, or the cause of ctx.
 func (c *Children) StartService(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
-	return c.startDescribed(ctx, func() (*framework.Service, error) { return service, nil }, kind, within, onDeath)
+	return c.Serve(ctx, Program{Describe: func() (*framework.Service, error) { return service, nil }, Kind: kind, Within: within}, onDeath)
 }
 
-// StartMember starts a service as [Children.StartService] does, and returns its process.
-func (c *Children) StartMember(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) (process.Handle, error) {
-	err := c.StartService(ctx, service, kind, within, onDeath)
-	return c.findChild(service.Name), err
-}
-
-// StartHeadService starts the service that describe returns, as [Children.StartService] does, and
-// returns its endpoint. Each start has a new description, with other ports if the framework chooses
-// them. It does nothing if the service is nil.
-func (c *Children) StartHeadService(ctx context.Context, describe func() (*framework.Service, framework.Endpoint, error), within time.Duration, onDeath func(*health.Failure)) (endpoint framework.Endpoint, err error) {
-	err = c.startDescribed(ctx, func() (service *framework.Service, err error) {
-		if service, endpoint, err = describe(); err != nil {
-			return nil, health.NewFailure(health.ServiceDied, "%v", err)
+// Serve starts a program as [Children.StartProgram] does. From then on it calls onDeath when the
+// program fails.
+func (c *Children) Serve(ctx context.Context, p Program, onDeath func(*health.Failure)) error {
+	running, err := c.StartProgram(ctx, p)
+	if err != nil || running == nil {
+		return err
+	}
+	c.contexts.Background(func(context.Context) {
+		if f := running.AwaitFailure(c.contexts.Run); f != nil {
+			f.SeenAt = time.Now() // until now a signal to this daemon could have been the cause
+			onDeath(f)
 		}
-		return service, nil
-	}, health.ServiceDied, within, onDeath)
-	return endpoint, err
+	})
+	return nil
 }
 
-// startDescribed starts the service that describe returns before each start.
-func (c *Children) startDescribed(ctx context.Context, describe func() (*framework.Service, error), kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
+// StartProgram starts a program and waits until it is ready. A start that fails for a transient
+// reason is repeated. The error is a *health.Failure of the program's kind, or the cause of ctx. The
+// result is nil if no process was started; after an error, the caller must stop it.
+func (c *Children) StartProgram(ctx context.Context, p Program) (running *Running, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Within, health.ErrDeadline)
 	defer cancel()
-	service, err := describe()
+	service, err := p.describe()
 	for attempt := 1; ; attempt++ {
 		if err != nil || service == nil {
-			return err
+			return running, err
 		}
-		service = c.withBoundedCalls(service)
-		child, f := c.attemptStart(ctx, service, kind, within, func() (process.Handle, error) { return c.startProcess(ctx, service) })
+		next, f := c.attemptStart(ctx, p, c.withBoundedCalls(service))
+		running = cmp.Or(next, running)
 		if f == nil {
-			c.watchService(child, kind, service, onDeath)
-			c.watchVitalProcesses(child, kind, service, onDeath)
-			return nil
+			running.watchVitalProcesses()
+			return running, nil
 		}
 		if err := nonDeadlineCause(ctx); err != nil {
-			return err
+			return running, err
 		}
 		if attempt >= service.MaxStarts || !f.retryable {
-			return f.Failure
+			return running, f.Failure
 		}
-		if service, err = describe(); f.takenPort != 0 && service != nil && slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
-			return f.Failure // no other port is possible
+		if service, err = p.describe(); f.takenPort != 0 && service != nil && slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
+			return running, f.Failure // no other port is possible
 		}
 		c.cfg.Log.Warn("a start failed temporarily: trying again",
 			zap.Int("attempt", attempt), zap.String("what", f.Message))
 		if !ctxutil.SleepContext(ctx, time.Duration(attempt)*time.Second) {
-			return cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
+			return running, cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
 		}
 	}
 }
@@ -135,32 +163,10 @@ func (f *startFailure) isTakenPort(port framework.Port) bool {
 	return port.Number <= f.takenPort && f.takenPort <= max(port.Number, port.LastNumber)
 }
 
-// StartOnce starts a service by spec, which has its name, and waits until it is ready, within a time
-// limit. It makes one attempt, and does not watch the service afterwards. It returns a nil failure
-// if the service is ready. The process is nil if it was not started; after a failure, the caller
-// must stop it.
-func (c *Children) StartOnce(
-	ctx context.Context, service *framework.Service, spec process.Spec, kind health.Kind, within time.Duration,
-) (child process.Handle, failure *health.Failure) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
-	defer cancel()
-	_, f := c.attemptStart(ctx, service, kind, within, func() (started process.Handle, err error) {
-		started, err = c.Start(ctx, spec)
-		child = started
-		return started, err
-	})
-	if f != nil {
-		failure = f.Failure
-	}
-	return child, failure
-}
-
-// attemptStart performs one start by calling start. It returns a nil failure if the service is
-// ready.
-func (c *Children) attemptStart(
-	ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, start func() (process.Handle, error),
-) (process.Handle, *startFailure) {
-	if f := c.checkPortsFree(service, kind); f != nil {
+// attemptStart performs one start. It returns a nil failure if the service is ready. The process is
+// nil if it was not started.
+func (c *Children) attemptStart(ctx context.Context, p Program, service *framework.Service) (*Running, *startFailure) {
+	if f := c.checkPortsFree(service, p.Kind); f != nil {
 		return nil, f
 	}
 	// Record how the service must be handled at the end.
@@ -168,21 +174,26 @@ func (c *Children) attemptStart(
 	c.mu.Lock()
 	c.expendable[service.Name] = service.NeedsNoGrace
 	c.mu.Unlock()
-	child, err := start()
+	begin := p.Begin
+	if begin == nil {
+		begin = func(ctx context.Context) (process.Handle, error) { return c.startProcess(ctx, service) }
+	}
+	child, err := begin(ctx)
 	if err != nil {
-		f := health.NewFailure(kind, "cannot start the %s of %s: %v", service.Name, c.nodeName, err)
+		f := health.NewFailure(p.Kind, "cannot start the %s of %s: %v", service.Name, c.nodeName, err)
 		if why := StartFailureKind(err); why != health.Internal {
 			f.Code = health.OutcomeOfKind(why).Code
 		}
 		return nil, &startFailure{Failure: f}
 	}
 	// The process runs: wait until the service is ready.
+	running := &Running{child, c, p, service, make(chan string, 1)}
 	err = c.awaitReady(ctx, service, child)
 	if err == nil {
-		return child, nil
+		return running, nil
 	}
 	if cause := nonDeadlineCause(ctx); cause != nil {
-		return nil, &startFailure{Failure: health.AsFailure(cause)} // the caller stops all children
+		return running, &startFailure{Failure: health.AsFailure(cause)} // the caller stops all children
 	}
 	// It is not ready: stop it, and explain why it ended or why it is not ready.
 	died := HasEnded(child)
@@ -192,20 +203,20 @@ func (c *Children) attemptStart(
 	exit := child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
 	if died {
 		// Another process may have been faster on a port that was free before the start.
-		if f := c.checkPortsFree(service, kind); f != nil && f.takenPort != 0 {
+		if f := c.checkPortsFree(service, p.Kind); f != nil && f.takenPort != 0 {
 			f.Failure = c.AddChildInfo(f.Failure, child)
-			return nil, f
+			return running, f
 		}
-		f := health.NewFailure(kind, "the %s of %s died before it was ready: %s", service.Name, c.nodeName, exit)
+		f := health.NewFailure(p.Kind, "the %s of %s died before it was ready: %s", service.Name, c.nodeName, exit)
 		transient := service.IsTransient != nil && service.IsTransient(exit, child.LastLines())
-		return nil, &startFailure{Failure: addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), retryable: transient}
+		return running, &startFailure{Failure: addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), retryable: transient}
 	}
-	f := health.NewFailure(kind, "the %s of %s is not ready: %v", service.Name, c.nodeName, err)
+	f := health.NewFailure(p.Kind, "the %s of %s is not ready: %v", service.Name, c.nodeName, err)
 	if errors.Is(err, health.ErrDeadline) {
-		f.Message = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.nodeName, within, err)
+		f.Message = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.nodeName, p.Within, err)
 	}
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(service.Name), child.LastLines()
-	return nil, &startFailure{Failure: f}
+	return running, &startFailure{Failure: f}
 }
 
 // awaitOutput waits briefly for the end of the child's output, which another process, such as tee,
@@ -270,50 +281,68 @@ func (c *Children) CheckOpenAccess(f framework.Framework, head framework.Node, e
 	}
 }
 
-// watchService calls onDeath when a service ends, whatever its exit code, unless the run has ended.
-func (c *Children) watchService(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
-	c.contexts.Background(func(ctx context.Context) {
-		if !ctxutil.AwaitDone(ctx, child.Ended()) {
-			return
-		}
-		exit, stop := child.Exit(), c.findStopCommand(service)
-		if !ctxutil.SleepContext(c.contexts.Run, SignalDelay(exit)) || c.driverEndsAfter(stop, child) {
-			return
-		}
-		reason := "died: " + exit.String()
-		if exit.ShellStatus() == 0 {
-			reason = "ended with 0, but it must run as long as the job"
-		}
-		f := c.AddChildInfo(c.newDeath(child, kind, service, reason, stop), child)
-		f.Lines = omitNoise(f.Lines, service.ExitDetection.IsNoise)
-		onDeath(f)
-	})
-}
-
-// watchVitalProcesses calls onDeath when a vital process of a service ends.
-func (c *Children) watchVitalProcesses(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
-	if service.ExitDetection.VitalProcesses == nil {
+// watchVitalProcesses watches the vital processes of a program that is ready.
+func (r *Running) watchVitalProcesses() {
+	if r.service.ExitDetection.VitalProcesses == nil {
 		return
 	}
-	for _, one := range process.ProcessTree(child.PID()) {
-		if !slices.Contains(service.ExitDetection.VitalProcesses, one.Name) {
+	for _, one := range process.ProcessTree(r.PID()) {
+		if !slices.Contains(r.service.ExitDetection.VitalProcesses, one.Name) {
 			continue
 		}
-		c.contexts.Background(func(context.Context) {
-			if process.AwaitProcessEnd(c.contexts.Run, one.PID) != nil {
+		r.children.contexts.Background(func(context.Context) {
+			if process.AwaitProcessEnd(r.children.contexts.Run, one.PID) != nil {
 				return
 			}
-			// If a signal to all processes is the reason, the daemon receives it within a moment too.
-			stop := c.findStopCommand(service)
-			if !ctxutil.SleepContext(c.contexts.Run, maxSignalSkew) || c.driverEndsAfter(stop, child) {
-				return
+			select {
+			case r.vitalEnded <- one.Name:
+			default: // one is sufficient
 			}
-			f := c.newDeath(child, kind, service, "died: its "+one.Name+" has ended", stop)
-			f.Child, f.Log = child.Name(), c.LogName(child.Name())
-			f.Lines = omitNoise(child.LastLines(), service.ExitDetection.IsNoise)
-			onDeath(f)
 		})
 	}
+}
+
+// AwaitFailure waits until the program or one of its vital processes has ended, and returns that as
+// a failure. It returns nil if that is no failure, or if ctx or the run ends first: the program has
+// ended with 0 and may, or the driver has ended it and succeeds.
+func (r *Running) AwaitFailure(ctx context.Context) *health.Failure {
+	var vital string
+	select {
+	case <-ctx.Done():
+		return nil
+	case vital = <-r.vitalEnded:
+	case <-r.Ended():
+	}
+	seen, delay, reason := time.Now(), maxSignalSkew, "died: its "+vital+" has ended"
+	if vital == "" {
+		exit := r.Exit()
+		delay, reason = SignalDelay(exit), "died: "+exit.String()
+		switch {
+		case exit.ShellStatus() == 0 && r.program.MayEnd:
+			return nil
+		case exit.ShellStatus() == 0:
+			reason = "ended with 0, but it must run as long as the job"
+		case r.program.MayEnd:
+			reason = "failed: " + exit.String()
+		}
+	}
+	// If a signal to all processes is the reason, the daemon receives it within a moment, too.
+	c := r.children
+	stop := c.findStopCommand(r.service)
+	if !ctxutil.SleepContext(ctx, delay) || c.contexts.Run.Err() != nil || c.driverEndsAfter(stop, r) {
+		return nil
+	}
+	// Describe the failure.
+	f := health.NewFailure(r.program.Kind, "the %s of %s has ended: the driver has run %q", r.Name(), c.nodeName, stop)
+	if stop == "" {
+		f.Message = fmt.Sprintf("the %s of %s %s", r.Name(), c.nodeName, reason)
+		addExplanation(f, r.service.ExitDetection.ExplainExit)
+	}
+	if f.Child, f.Log, f.Lines, f.SeenAt = r.Name(), c.LogName(r.Name()), r.LastLines(), seen; vital == "" {
+		c.AddChildInfo(f, r)
+	}
+	f.Lines = omitNoise(f.Lines, r.service.ExitDetection.IsNoise)
+	return f
 }
 
 // driverStopTimeout is how long the driver may continue after it has ended a service itself.
@@ -375,18 +404,6 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 		return driver.Exit().ShellStatus() == 0
 	}
 	return c.contexts.Run.Err() != nil
-}
-
-// newDeath returns the failure of a service that has ended as observed, or by the driver's command
-// stop, unless that is empty.
-func (c *Children) newDeath(
-	child process.Handle, kind health.Kind, service *framework.Service, observed, stop string,
-) *health.Failure {
-	if stop != "" {
-		return health.NewFailure(kind, "the %s of %s has ended: the driver has run %q", child.Name(), c.nodeName, stop)
-	}
-	f := health.NewFailure(kind, "the %s of %s %s", child.Name(), c.nodeName, observed)
-	return addExplanation(f, service.ExitDetection.ExplainExit)
 }
 
 // maxSignalSkew is how much later than a child the daemon may receive the same signal: Slurm

@@ -76,17 +76,12 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 		service.Name = name
 		s.cfg.Children.SetLogName(name, s.logName(p, number)) // of both services, if there are two
 		service.Env = s.cfg.Host.ChildEnviron(service.Env)
-		deaths := make(chan *health.Failure, 4) // of the service, and of its vital processes
-		child, err := s.cfg.Children.StartMember(ctx, service, s.failureKind(), s.role.Ready.Timeout, func(f *health.Failure) {
-			select {
-			case deaths <- f:
-			default: // one is sufficient
-			}
-		})
-		if child != nil {
-			started = append(started, startedProcess{child: child, process: p, deaths: deaths})
+		own, f := s.startProgram(ctx, startedProcess{process: p, isMember: true}, service, nil)
+		started = append(started, own...)
+		if f != nil {
+			return f
 		}
-		return err
+		return nil
 	}
 	// Start the head's service, or wait for it, and then the worker's.
 	if p.Rank == 0 {

@@ -17,15 +17,13 @@ const (
 )
 
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes when it is not
-// ready any more, or again, and sends the last error of the alive probe when that has failed for too
-// long. The returned function ends the watch and waits for it.
-func (s *supervisor) watchProbes(ctx context.Context, p roles.Process, generation int) (hangs <-chan error, stop func()) {
-	found := make(chan error, 1)
+// ready any more, or again, and calls hangs with the last error of the alive probe when that has
+// failed for too long. The returned function ends the watch and waits for it.
+func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process, generation int) (stop func()) {
 	start, err := s.environment.processStart(s, p, generation)
 	if err != nil || start.alive == nil && start.ready == nil {
-		return found, func() {}
+		return func() { hangs(nil) }
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	s.cfg.Background(func(context.Context) {
 		defer close(ended)
@@ -34,7 +32,7 @@ func (s *supervisor) watchProbes(ctx context.Context, p roles.Process, generatio
 		for ctxutil.SleepContext(ctx, min(probeInterval, max(s.role.Alive.After/4, time.Second))) {
 			if start.alive != nil {
 				if err := start.alive.Try(ctx); failing.record(err, time.Now()) {
-					found <- err
+					hangs(err)
 					return
 				}
 			}
@@ -54,8 +52,8 @@ func (s *supervisor) watchProbes(ctx context.Context, p roles.Process, generatio
 			s.mark(s.instance.Number, generation, state, change)
 		}
 	})
-	return found, func() {
-		cancel()
+	return func() {
+		hangs(nil)
 		<-ended
 	}
 }

@@ -253,10 +253,9 @@ type generation struct {
 
 // startedProcess is a process of a generation.
 type startedProcess struct {
-	child   process.Handle // never nil
-	process roles.Process
-	// deaths has the failure of a member of a framework's cluster; nil for other processes.
-	deaths <-chan *health.Failure
+	*service.Running // never nil
+	process          roles.Process
+	isMember         bool // it is a service of a cluster, which the probes of the role do not concern
 }
 
 // startProcesses starts all processes of a generation, and waits until they are ready or one has
@@ -320,18 +319,29 @@ func (s *supervisor) startCommand(
 	}
 	start.spec.Name, start.spec.Env = name, process.WithEnv(start.spec.Env, more)
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
-	svc := &framework.Service{Name: name, Ports: start.ports}
-	if probe := start.ready; probe != nil {
-		svc.CheckReady = probe.Try
-		if port, local := probe.LocalPort(); local {
-			svc.ReadyPort = port
-		}
+	svc := framework.NewService(name, nil, nil, start.ready)
+	svc.Ports = start.ports
+	begin := func(ctx context.Context) (process.Handle, error) { return s.cfg.Children.Start(ctx, start.spec) }
+	return s.startProgram(ctx, startedProcess{process: p}, svc, begin)
+}
+
+// startProgram starts a service as a process of the instance, and waits until it is ready. begin
+// starts the process; nil: by the command of the service.
+func (s *supervisor) startProgram(
+	ctx context.Context, one startedProcess, svc *framework.Service, begin func(context.Context) (process.Handle, error),
+) (started []startedProcess, failure *health.Failure) {
+	var err error
+	one.Running, err = s.cfg.Children.StartProgram(ctx, service.Program{
+		Describe: func() (*framework.Service, error) { return svc, nil }, Begin: begin,
+		Kind: s.failureKind(), Within: s.role.Ready.Timeout, MayEnd: s.mayEnd(),
+	})
+	if one.Running != nil {
+		started = []startedProcess{one}
 	}
-	child, f := s.cfg.Children.StartOnce(ctx, svc, start.spec, s.failureKind(), s.role.Ready.Timeout)
-	if child == nil {
-		return nil, f
+	if err != nil {
+		failure = health.AsFailure(err)
 	}
-	return []startedProcess{{child: child, process: p}}, f
+	return started, failure
 }
 
 // processName returns the name of a process for messages and files: judge.1, or judge.1.3 if the
@@ -369,7 +379,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 			defer g.mu.Unlock()
 			if f != nil && g.failure == nil {
 				// A process that hangs may end with 0 when it is told to stop.
-				g.failure, g.exit = f, roles.Exit{Code: max(1, one.child.Exit().ShellStatus())}
+				g.failure, g.exit = f, roles.Exit{Code: max(1, one.Exit().ShellStatus())}
 				cancel()
 			}
 		})
@@ -380,53 +390,28 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 // awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
 // the process has ended as it should, or ctx ends first.
 func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int) *health.Failure {
-	child := one.child
-	if one.deaths != nil {
-		select {
-		case <-ctx.Done():
-			return nil
-		case f := <-one.deaths:
-			return f
-		}
+	if one.isMember {
+		return one.AwaitFailure(ctx)
 	}
-	hangs, stop := s.watchProbes(ctx, one.process, number)
-	defer stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-hangs:
-		return s.endHanging(child, fmt.Sprintf("hangs: its probe %s has failed for %s: %v", s.role.Alive.Probe, s.role.Alive.After, err))
-	case <-s.timeout():
-		return s.endHanging(child, fmt.Sprintf("had not ended after %s", s.role.Timeout))
-	case <-child.Ended():
+	watched, hangs := context.WithCancelCause(ctx)
+	defer s.watchProbes(watched, hangs, one.process, number)()
+	limited, cancel := s.withTimeLimit(watched)
+	defer cancel()
+	if f := one.AwaitFailure(limited); f != nil || ctx.Err() != nil || limited.Err() == nil {
+		return f
 	}
-	seen, exit := time.Now(), child.Exit()
-	if exit.ShellStatus() == 0 && s.mayEnd() {
-		return nil
+	if watched.Err() == nil {
+		return s.endHanging(one.Handle, fmt.Sprintf("had not ended after %s", s.role.Timeout))
 	}
-	// A signal to the whole step reaches this daemon, too, and is the cause then.
-	if !ctxutil.SleepContext(ctx, service.SignalDelay(exit)) || s.cfg.RunCtx.Err() != nil {
-		return nil
-	}
-	reason := "died: " + exit.String()
-	switch {
-	case exit.ShellStatus() == 0:
-		reason = "ended with 0, but it must run as long as the job"
-	case s.mayEnd():
-		reason = "failed: " + exit.String()
-	}
-	f := s.cfg.Children.AddChildInfo(health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, reason), child)
-	f.SeenAt = seen
-	return f
+	return s.endHanging(one.Handle, fmt.Sprintf("hangs: its probe %s has failed for %s: %v", s.role.Alive.Probe, s.role.Alive.After, context.Cause(limited)))
 }
 
-// timeout returns a channel that receives when a process that starts now must have ended; nil if it
-// may run as long as the job.
-func (s *supervisor) timeout() <-chan time.Time {
+// withTimeLimit returns ctx with the time limit of the role's processes, if they have one.
+func (s *supervisor) withTimeLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if s.role.Timeout == 0 {
-		return nil
+		return context.WithCancel(ctx)
 	}
-	return time.After(s.role.Timeout)
+	return context.WithTimeout(ctx, s.role.Timeout)
 }
 
 // endHanging ends a process that hangs, and returns its failure.
@@ -443,7 +428,7 @@ func (s *supervisor) mayEnd() bool { return s.role.Oneshot || s.role.Primary }
 // allSucceeded reports whether all processes have ended with 0.
 func (g *generation) allSucceeded() bool {
 	for _, one := range g.started {
-		if !service.HasEnded(one.child) || one.child.Exit().ShellStatus() != 0 {
+		if !service.HasEnded(one) || one.Exit().ShellStatus() != 0 {
 			return false
 		}
 	}
@@ -454,7 +439,7 @@ func (g *generation) allSucceeded() bool {
 func (g *generation) codeOfFirst() int {
 	for _, one := range g.started {
 		if one.process.Rank == 0 {
-			return one.child.Exit().ShellStatus()
+			return one.Exit().ShellStatus()
 		}
 	}
 	return 0
@@ -465,8 +450,8 @@ func (g *generation) stopRemaining(s *supervisor) {
 	var stops sync.WaitGroup
 	for _, one := range g.started {
 		stops.Go(func() {
-			one.child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
-			s.cfg.Children.RemoveChild(one.child)
+			one.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+			s.cfg.Children.RemoveChild(one.Handle)
 		})
 	}
 	stops.Wait()
