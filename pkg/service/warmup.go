@@ -70,7 +70,11 @@ func (c *Children) startWaiting(ctx context.Context, service *framework.Service)
 func (c *Children) startProcess(ctx context.Context, service *framework.Service) (process.Handle, error) {
 	c.mu.Lock()
 	w := c.prestarted
-	c.prestarted = nil
+	if w != nil && w.child.Name() == service.Name {
+		c.prestarted = nil
+	} else {
+		w = nil
+	}
 	c.mu.Unlock()
 	// Use the process only if it still runs with the right environment.
 	sorted := func(env []string) []string { return slices.Sorted(slices.Values(env)) }
