@@ -32,12 +32,12 @@ type head struct {
 	roundTrip *lifecycle.RoundTripProbe
 	progress  bringUpProgress
 
-	timeToGate   time.Duration // time from the start of the head to the open gate; 0 before
-	endpoint     framework.Endpoint
-	driver       process.Handle  // nil before it runs
-	world        *world.Head     // nil if there are no ranks
-	roleHead     *instances.Head // nil if there are no roles
-	sandboxStart sync.WaitGroup  // the head's own sandbox while it starts
+	timeToGate   time.Duration     // time from the start of the head to the open gate; 0 before
+	cluster      framework.Cluster // of the framework, once its service has been described
+	driver       process.Handle    // nil before it runs
+	world        *world.Head       // nil if there are no ranks
+	roleHead     *instances.Head   // nil if there are no roles
+	sandboxStart sync.WaitGroup    // the head's own sandbox while it starts
 }
 
 // bringUpProgress is the progress of the head's own part of the bring-up.

@@ -321,9 +321,10 @@ func (h *head) startHeadService(ctx context.Context) error {
 			return err
 		}
 		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
+		h.cluster = framework.Cluster{Framework: h.cfg.Framework, Head: self}
 		err = h.children.Serve(ctx, service.Program{
-			Describe: func() (described *framework.Service, err error) {
-				described, h.endpoint, err = h.cfg.Framework.HeadService(self)
+			Describe: func() (*framework.Service, error) {
+				described, err := h.cluster.HeadService()
 				if described != nil {
 					described.Env = h.childEnv(described.Env, h.launchPlace())
 				}
@@ -335,8 +336,8 @@ func (h *head) startHeadService(ctx context.Context) error {
 			return err
 		}
 		h.progress.serviceUp.Store(true)
-		h.children.CheckOpenAccess(h.cfg.Framework, self, h.endpoint)
-		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: h.endpoint.Address, Env: h.endpoint.Env, Dashboard: h.endpoint.Dashboard}, false)
+		h.children.CheckOpenAccess(h.cluster)
+		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: h.cluster.Endpoint.Address, Env: h.cluster.Endpoint.Env, Dashboard: h.cluster.Endpoint.Dashboard}, false)
 	})
 }
 
@@ -349,7 +350,7 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 	return h.RunPhase(record.PhaseWorkers, func() error {
 		if h.membership.HasSpares() {
 			h.startOwnWorker(life)
-		} else if err := h.serveWorker(ctx, h.endpoint, h.placement.Slot.Load()); err != nil {
+		} else if err := h.serveWorker(ctx, h.cluster.Endpoint, h.placement.Slot.Load()); err != nil {
 			return err
 		}
 		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Service+h.Timing.SilenceTimeout); err != nil {
@@ -367,7 +368,7 @@ func (h *head) startOwnWorker(ctx context.Context) {
 		return
 	}
 	place := &membership.Slot{Size: len(members), Generation: members[0].SinceGeneration}
-	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
+	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.cluster.Endpoint, place) })
 }
 
 // awaitChecks waits until all nodes of the team have passed their checks, and compares their
@@ -397,31 +398,13 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 // awaitFrameworkMembers waits until the framework's own list of members has contained every node
 // for the settle time. It returns at once if the framework has no such list.
 func (h *head) awaitFrameworkMembers(ctx context.Context) error {
-	counter, ok := h.cfg.Framework.(framework.MemberLister)
-	if !ok {
-		return nil
-	}
 	members := make([]framework.Member, 0, h.membership.Count())
 	for _, nodeIndex := range h.membership.MemberNodes() {
 		members = append(members, framework.Member{NodeIndex: nodeIndex, Host: h.id.HostOf(nodeIndex)})
 	}
-	// Poll the list of the framework.
-	within := h.cfg.Times.Service
-	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
-	defer cancel()
-	self, err := h.describeForFramework(h.cfg.Framework, h.launchPlace())
-	if err != nil {
-		return err
-	}
 	h.progress.pollingMembers.Store(true)
 	defer h.progress.pollingMembers.Store(false)
-	err = framework.AwaitStable(ctx, h.cfg.Times.Settle, func(ctx context.Context) error {
-		return counter.CheckMembers(ctx, self, h.endpoint, members)
-	})
-	if errors.Is(err, errDeadline) {
-		return health.NewFailure(health.ServiceDied, "%s does not report all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
-	}
-	return err
+	return h.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Service)
 }
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline
@@ -442,7 +425,7 @@ func (h *head) awaitState(ctx context.Context, state record.State, within time.D
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
-	h.serviceInfo.Store(&serviceInfo{endpoint: h.endpoint, hosts: h.members.teamHosts()})
+	h.serviceInfo.Store(&serviceInfo{endpoint: h.cluster.Endpoint, hosts: h.members.teamHosts()})
 	toGate := h.Events.SinceStart()
 	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
 		return err
@@ -478,7 +461,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	starting, started := h.ExtendForStart(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In, Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
-		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.members.teamHosts(), h.endpoint)),
+		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.members.teamHosts(), h.cluster.Endpoint)),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {

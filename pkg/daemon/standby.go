@@ -92,6 +92,12 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 	if !w.cfg.Framework.HasServices() {
 		return nil
 	}
+	// Start the worker's process in advance, unless the place may change. An error is reported when the
+	// head is up.
+	if !w.cfg.HasSpares() {
+		ahead, _ := w.workerService(framework.Endpoint{}, place)
+		w.children.Prestart(ctx, ahead)
+	}
 	endpoint, err := w.awaitHeadService(ctx)
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -161,19 +160,7 @@ func (w *worker) runPhases(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return w.serveSandbox(ctx) })
 	parts.Go(func() error { return w.runLocalRoles(ctx) })
-	parts.Go(func() error {
-		if !w.cfg.Framework.HasServices() {
-			return nil
-		}
-		// Start the worker's process in advance. An error is reported when the head is up.
-		ahead, _ := w.workerService(framework.Endpoint{}, w.placement.Slot.Load())
-		w.children.Prestart(ctx, ahead)
-		endpoint, err := w.awaitHeadService(ctx)
-		if err != nil {
-			return err
-		}
-		return w.RunPhase(record.PhaseWorkers, func() error { return w.serveWorker(ctx, endpoint, w.placement.Slot.Load()) })
-	})
+	parts.Go(func() error { return w.serveWorkerInPlace(ctx, w.placement.Slot.Load()) })
 	if err := parts.Wait(); err != nil {
 		return err
 	}

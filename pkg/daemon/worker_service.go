@@ -27,14 +27,11 @@ func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot
 	if err != nil {
 		return nil, err
 	}
-	service, err := n.cfg.Framework.WorkerService(self, endpoint)
-	if err != nil {
-		return nil, health.NewFailure(health.ServiceDied, "%v", err)
-	}
+	service, err := framework.Cluster{Framework: n.cfg.Framework, Endpoint: endpoint}.WorkerService(self)
 	if service != nil {
 		service.Env = n.childEnv(service.Env, place)
 	}
-	return service, nil
+	return service, err
 }
 
 // serveWorker starts the node's worker service, if there is one, waits until it is ready, and

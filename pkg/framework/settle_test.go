@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 var errOver = errors.New("the time is over")
@@ -102,6 +104,52 @@ func TestSettleEndsWithItsContext(t *testing.T) {
 		})
 		if took := time.Since(began); !errors.Is(err, errOver) || took != 2*time.Second {
 			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}
+
+// brokenFramework describes no service, and never lists its members.
+type brokenFramework struct{ Framework }
+
+func (brokenFramework) Name() string { return "broken" }
+
+func (brokenFramework) HeadService(Node) (*Service, Endpoint, error) {
+	return nil, Endpoint{Address: "n0"}, errors.New("no port is free")
+}
+
+func (brokenFramework) WorkerService(Node, Endpoint) (*Service, error) {
+	return nil, errors.New("no port is free")
+}
+
+func (brokenFramework) CheckMembers(context.Context, Node, Endpoint, []Member) error {
+	return errors.New("n1 is missing")
+}
+
+// TestBrokenCluster verifies that the errors of a framework are failures of its services.
+func TestBrokenCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Cluster{Framework: brokenFramework{}}
+		_, ofHead := c.HeadService()
+		_, ofWorker := c.WorkerService(Node{})
+		missing := c.AwaitMembers(t.Context(), make([]Member, 2), time.Second, time.Minute)
+		for _, tc := range []struct {
+			err  error
+			says string
+		}{
+			{ofHead, "no port is free"}, {ofWorker, "no port is free"}, {missing, "broken does not report all 2 nodes after 1m0s: "}, {missing, "n1 is missing"},
+		} {
+			f, ok := errors.AsType[*health.Failure](tc.err)
+			if !ok || f.Kind != health.ServiceDied || !strings.Contains(f.Message, tc.says) {
+				t.Errorf("the error is %#v, want %q", tc.err, tc.says)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errOver)
+		if err := c.AwaitMembers(ctx, nil, 0, time.Minute); !errors.Is(err, errOver) {
+			t.Errorf("at the end of its context the error is %v", err)
+		}
+		if err := (Cluster{Framework: None{}}).AwaitMembers(t.Context(), make([]Member, 2), time.Second, time.Minute); err != nil {
+			t.Errorf("without a list the error is %v", err)
 		}
 	})
 }

@@ -29,22 +29,13 @@ const fileReadTimeout = time.Second
 // Program states how a process of a role starts on a node, when it is ready, and what its end means.
 type Program struct {
 	// Describe describes the service before each start, with other ports if the framework chooses
-	// them. It returns nil if this node runs none.
+	// them. It returns nil if this node runs none. Its error is a *health.Failure.
 	Describe func() (*framework.Service, error)
 	// Begin starts the process; nil: by the command of the service.
 	Begin  func(ctx context.Context) (process.Handle, error)
 	Kind   health.Kind   // of its failures
 	Within time.Duration // time limit for its readiness
 	MayEnd bool          // an end with 0 is no failure
-}
-
-// describe calls Describe. Its error is a *health.Failure.
-func (p Program) describe() (*framework.Service, error) {
-	service, err := p.Describe()
-	if err != nil {
-		return nil, health.NewFailure(p.Kind, "%v", err)
-	}
-	return service, nil
 }
 
 // Running is the process of a program that has been started.
@@ -85,7 +76,7 @@ func (c *Children) Serve(ctx context.Context, p Program, onDeath func(*health.Fa
 func (c *Children) StartProgram(ctx context.Context, p Program) (running *Running, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Within, health.ErrDeadline)
 	defer cancel()
-	service, err := p.describe()
+	service, err := p.Describe()
 	for attempt := 1; ; attempt++ {
 		if err != nil || service == nil {
 			return running, err
@@ -102,7 +93,7 @@ func (c *Children) StartProgram(ctx context.Context, p Program) (running *Runnin
 		if attempt >= service.MaxStarts || !f.retryable {
 			return running, f.Failure
 		}
-		if service, err = p.describe(); f.takenPort != 0 && service != nil && slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
+		if service, err = p.Describe(); f.takenPort != 0 && service != nil && slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
 			return running, f.Failure // no other port is possible
 		}
 		c.cfg.Log.Warn("a start failed temporarily: trying again",
@@ -273,10 +264,10 @@ func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind) 
 // CheckOpenAccess checks, in the background, whether the framework's cluster accepts clients
 // without credentials, and logs a warning if it does. It applies only to frameworks that support
 // credentials. The head's service must be ready.
-func (c *Children) CheckOpenAccess(f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
-	if guarded, is := f.(framework.Authenticator); is {
+func (c *Children) CheckOpenAccess(cluster framework.Cluster) {
+	if guarded, is := cluster.Framework.(framework.Authenticator); is {
 		c.contexts.Background(func(context.Context) {
-			guarded.WarnIfOpen(c.contexts.Run, head, endpoint, func(sentence string) { c.cfg.Log.Warn(sentence) })
+			guarded.WarnIfOpen(c.contexts.Run, cluster.Head, cluster.Endpoint, func(sentence string) { c.cfg.Log.Warn(sentence) })
 		})
 	}
 }

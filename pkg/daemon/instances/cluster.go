@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -17,11 +18,10 @@ import (
 // and each node a worker's, as far as the framework has them. The port of the head is planned, so
 // that all nodes know its address.
 type cluster struct {
-	built    framework.Framework
-	head     framework.Node // the first node, as another node describes it
-	endpoint framework.Endpoint
-	service  *framework.Service // of the head
-	address  string             // of the head's port, host:port
+	framework.Cluster // its head is the first node, as another node describes it
+
+	service *framework.Service // of the head
+	address string             // of the head's port, host:port
 }
 
 // describeCluster describes the cluster of an instance, for a node.
@@ -37,14 +37,14 @@ func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, ins
 	if role.Program.Command != "" {
 		port = rendezvousPort(plan, instance, 0)
 	}
-	c.built = builder.WithHeadPort(port)
+	c.Framework = builder.WithHeadPort(port)
 	facts := plan.Nodes[first.Place]
 	c.address = net.JoinHostPort(facts.Address, strconv.Itoa(port))
-	if c.head, err = cfg.Host.DescribeNode(c.built, memberOf(cfg, role, instance, first)); err != nil {
+	if c.Head, err = cfg.Host.DescribeNode(c.Framework, memberOf(cfg, role, instance, first)); err != nil {
 		return c, err
 	}
-	c.head.Host, c.head.Address = facts.Host, facts.Address
-	c.service, c.endpoint, err = c.built.HeadService(c.head)
+	c.Head.Host, c.Head.Address = facts.Host, facts.Address
+	c.service, err = c.HeadService()
 	return c, err
 }
 
@@ -92,11 +92,14 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 	if err != nil {
 		return started, health.AsFailure(err)
 	}
-	self, err := s.cfg.Host.DescribeNode(c.built, memberOf(s.cfg, s.role, s.instance, p))
+	if p.Rank == 0 {
+		s.cfg.Children.CheckOpenAccess(c.Cluster)
+	}
+	self, err := s.cfg.Host.DescribeNode(c.Framework, memberOf(s.cfg, s.role, s.instance, p))
 	if err != nil {
 		return started, health.AsFailure(err)
 	}
-	worker, err := c.built.WorkerService(self, c.endpoint)
+	worker, err := c.WorkerService(self)
 	if err == nil {
 		if p.Rank == 0 {
 			name += "-worker"
@@ -119,8 +122,8 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 
 // variables returns the variables by which a process finds the cluster.
 func (c cluster) variables() map[string]string {
-	variables := maps.Clone(c.endpoint.Env)
-	variables[framework.HeadAddressVariable] = c.endpoint.Address
+	variables := maps.Clone(c.Endpoint.Env)
+	variables[framework.HeadAddressVariable] = c.Endpoint.Address
 	return variables
 }
 
@@ -130,23 +133,20 @@ func (s *supervisor) awaitClusterHead(ctx context.Context, c cluster) error {
 	if err == nil {
 		err = health.WaitReady(ctx, probe.Try, health.WaitOptions{})
 	}
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+	if errors.Is(err, health.ErrDeadline) {
+		return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+			s.cfg.Name, s.role.Ready.Timeout, s.plans.plan.Load().Nodes[s.instance.Processes[0].Place].Host)
 	}
 	return err
 }
 
 // awaitMembers waits until the framework lists all nodes of the cluster.
 func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
-	lister, ok := c.built.(framework.MemberLister)
-	if !ok {
-		return nil
-	}
 	var members []framework.Member
 	for _, p := range s.instance.Processes {
 		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.plans.plan.Load().Nodes[p.Place].Host})
 	}
-	return framework.AwaitStable(ctx, 0, func(ctx context.Context) error { return lister.CheckMembers(ctx, c.head, c.endpoint, members) })
+	return c.AwaitMembers(ctx, members, 0, s.role.Ready.Timeout)
 }
 
 // clusterVariables returns the variables by which the processes of a role find the cluster of a
