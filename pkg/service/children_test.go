@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +26,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/fakechild"
 )
 
 // children returns the children of a node with a run directory of its own.
@@ -198,6 +200,59 @@ func TestServiceWithoutProgram(t *testing.T) {
 		if f.Code != code || f.Child != "" || !strings.Contains(f.Message, program) {
 			t.Errorf("without %s the failure is %+v, want code %d", program, f.Failure, code)
 		}
+	}
+}
+
+// TestSetup verifies the end of a setup command. One that a signal to the whole step has ended is no
+// failure of its own, because the daemon receives the signal, too.
+func TestSetup(t *testing.T) {
+	asked := errors.New("the run is asked to end")
+	for _, tc := range []struct {
+		name  string
+		takes time.Duration
+		code  int
+		asked time.Duration // when the run is asked to end
+		says  string        // of the failure; empty: there is none
+		err   error
+	}{
+		{name: "it succeeds", takes: time.Second},
+		{name: "it fails", takes: time.Second, code: 3, says: "the setup command of n0 failed: exit code 3"},
+		{name: "it takes too long", takes: time.Hour, says: "the setup command of n0 had not ended after 1m0s"},
+		{name: "the run ends meanwhile", takes: time.Hour, asked: time.Second, err: asked},
+		{name: "a signal ends it", takes: time.Second, code: 128 + int(syscall.SIGTERM), asked: 1500 * time.Millisecond, err: asked},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				super := fakechild.New(map[string]fakechild.Program{"sh": func(ctx context.Context, _ *fakechild.Process) int {
+					fakechild.Sleep(ctx, tc.takes)
+					return tc.code
+				}})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				var tasks sync.WaitGroup
+				c := NewChildren(Config{Starter: super, EventLog: eventlog.New(), Log: zap.NewNop(), OnWriteError: func(error) {}}, Contexts{
+					Run: ctx, Teardown: t.Context(), Grace: t.Context(), Background: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
+				})
+				c.OpenLogs(dir, 0, 1, "n0")
+				if tc.asked > 0 {
+					time.AfterFunc(tc.asked, func() { cancel(asked) })
+				}
+				err = c.RunSetup(ctx, "prepare", nil, time.Minute)
+				f, failed := errors.AsType[*health.Failure](err)
+				switch {
+				case tc.says == "" && !errors.Is(err, tc.err):
+					t.Errorf("the error is %v, want %v", err, tc.err)
+				case tc.says != "" && (!failed || f.Kind != health.SetupFailed || f.Message != tc.says || f.Child != "setup"):
+					t.Errorf("the error is %+v, want %q", err, tc.says)
+				}
+				_ = c.Close(t.Context())
+				tasks.Wait()
+				cancel(nil)
+			})
+		})
 	}
 }
 

@@ -31,6 +31,7 @@ type Program struct {
 	// Describe describes the service before each start, with other ports if the framework chooses
 	// them. It returns nil if this node runs none. Its error is a *health.Failure.
 	Describe func() (*framework.Service, error)
+	Title    string // of the program in messages; empty: the name of its service
 	// Begin starts the process; nil: by the command of the service.
 	Begin  func(ctx context.Context) (process.Handle, error)
 	Kind   health.Kind   // of its failures
@@ -171,7 +172,7 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	}
 	child, err := begin(ctx)
 	if err != nil {
-		f := health.NewFailure(p.Kind, "cannot start the %s of %s: %v", service.Name, c.nodeName, err)
+		f := health.NewFailure(p.Kind, "cannot start the %s of %s: %v", cmp.Or(p.Title, service.Name), c.nodeName, err)
 		if why := StartFailureKind(err); why != health.Internal {
 			f.Code = health.OutcomeOfKind(why).Code
 		}
@@ -318,15 +319,15 @@ func (r *Running) AwaitFailure(ctx context.Context) *health.Failure {
 		}
 	}
 	// If a signal to all processes is the reason, the daemon receives it within a moment, too.
-	c := r.children
+	c, title := r.children, cmp.Or(r.program.Title, r.Name())
 	stop := c.findStopCommand(r.service)
 	if !ctxutil.SleepContext(ctx, delay) || c.contexts.Run.Err() != nil || c.driverEndsAfter(stop, r) {
 		return nil
 	}
 	// Describe the failure.
-	f := health.NewFailure(r.program.Kind, "the %s of %s has ended: the driver has run %q", r.Name(), c.nodeName, stop)
+	f := health.NewFailure(r.program.Kind, "the %s of %s has ended: the driver has run %q", title, c.nodeName, stop)
 	if stop == "" {
-		f.Message = fmt.Sprintf("the %s of %s %s", r.Name(), c.nodeName, reason)
+		f.Message = fmt.Sprintf("the %s of %s %s", title, c.nodeName, reason)
 		addExplanation(f, r.service.ExitDetection.ExplainExit)
 	}
 	if f.Child, f.Log, f.Lines, f.SeenAt = r.Name(), c.LogName(r.Name()), r.LastLines(), seen; vital == "" {
@@ -420,23 +421,22 @@ func SignalDelay(exit process.Exit) time.Duration {
 func (c *Children) RunSetup(ctx context.Context, line string, env []string, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	child, err := c.Start(ctx, process.Spec{Name: "setup", Argv: ShellCommand(line), Env: env})
+	setup := framework.NewService("setup", ShellCommand(line), env, nil)
+	running, err := c.StartProgram(ctx, Program{
+		Title: "setup command", Describe: func() (*framework.Service, error) { return setup, nil }, Kind: health.SetupFailed, Within: within, MayEnd: true,
+	})
 	if err != nil {
-		failed := health.NewFailure(health.SetupFailed, "cannot start the setup command of %s: %v", c.nodeName, err)
-		return cmp.Or(nonDeadlineCause(ctx), error(failed))
+		return err
 	}
-	if !ctxutil.AwaitDone(ctx, child.Ended()) {
-		child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
-		if cause := nonDeadlineCause(ctx); cause != nil {
-			return cause
-		}
-		return c.AddChildInfo(health.NewFailure(health.SetupFailed, "the setup command of %s had not ended after %s", c.nodeName, within), child)
+	f := running.AwaitFailure(ctx)
+	if f == nil && ctx.Err() != nil {
+		running.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
+		f = c.AddChildInfo(health.NewFailure(health.SetupFailed, "the setup command of %s had not ended after %s", c.nodeName, within), running)
 	}
-	if exit := child.Exit(); exit.ShellStatus() != 0 {
-		c.awaitOutput(child)
-		return c.AddChildInfo(health.NewFailure(health.SetupFailed, "the setup command of %s failed: %s", c.nodeName, exit), child)
+	if cause := nonDeadlineCause(ctx); cause != nil || f == nil {
+		return cause
 	}
-	return nil
+	return f
 }
 
 // AddChildInfo adds the child's name, exit and last lines to f, and returns f.
