@@ -131,6 +131,9 @@ func (q Quorum) Of(instances int) int {
 	return int(q)
 }
 
+// Lacks reports whether the quorum can no longer be met by a role that has lost some of its instances.
+func (q Quorum) Lacks(lost, instances int) bool { return instances-lost < q.Of(instances) }
+
 // StopPolicy states how the processes of a role are ended.
 type StopPolicy struct {
 	Grace  time.Duration // from the signal to SIGKILL

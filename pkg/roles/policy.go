@@ -71,12 +71,11 @@ func (b *RestartBudget) Used() int { return len(b.restarts) }
 // LacksInstances reports whether a role with that many lost instances has fewer than it needs: to
 // run if it has started, and otherwise to start.
 func (r *RolePlan) LacksInstances(lost int, started bool) bool {
-	all := len(r.Instances)
 	need := r.Required.Start
 	if started {
 		need = r.Required.Run
 	}
-	return all-lost < need.Of(all)
+	return need.Lacks(lost, len(r.Instances))
 }
 
 // minCommonInstances is the number of instances from which the failure of all of them has a common
