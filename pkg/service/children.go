@@ -215,19 +215,21 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 	return child, nil
 }
 
-// logBlockTimeout is how long the driver or a rank may be blocked by a shared file system that does
+// logBlockTimeout is how long a program of the user may be blocked by a shared file system that does
 // not accept its log. Thus no output is lost if the shared file system is merely slow.
 const logBlockTimeout = time.Second
 
-// openLog returns the log of a child in the run directory. Only the driver and ranks ever wait for
+// openLog returns the log of a child in the run directory. Only programs of the user ever wait for
 // the shared file system.
 func (c *Children) openLog(child string) *journal.Journal {
 	file := c.dir.NewLogFile(signal.LogsDir, c.LogName(child))
 	log := journal.New()
 	log.WriteImmediately = true
-	if IsUserProgram(child) {
+	c.mu.Lock()
+	if c.isUserProgram(child) {
 		log.StallTimeout = logBlockTimeout
 	}
+	c.mu.Unlock()
 	log.DroppedLine = func(lines int) string {
 		return fmt.Sprintf("[bringupd: %d lines dropped: the log could not be written in time]", lines)
 	}

@@ -292,6 +292,27 @@ func TestLogNames(t *testing.T) {
 	}
 }
 
+// TestLogsOfUserPrograms verifies that only programs of the user, which includes primary roles, wait
+// for a log that cannot be written.
+func TestLogsOfUserPrograms(t *testing.T) {
+	c := children(t)
+	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.OpenLogs(dir, 0, 1, "n0")
+	c.SetUserProgram("trainer.0")
+	for child, waits := range map[string]bool{DriverName: true, RankName(7): true, "trainer.0": true, "judge.0": false, "worker": false} {
+		log := c.openLog(child)
+		if got := log.StallTimeout > 0; got != waits {
+			t.Errorf("%s waits: %v", child, got)
+		}
+		if err := log.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // untilHolds waits until a file contains a text.
 func untilHolds(t *testing.T, path, text string) {
 	t.Helper()
