@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,13 +172,17 @@ func (testHost) RoleKey(role string) string { return "key of " + role }
 
 func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 
-// runProcess is the program of all processes: it ends with 0 at a stop signal, or as the test says.
+// runProcess is the program of all processes: it ends with 0 at a stop signal, unless IGNORE_TERM is
+// set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
 	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1)}
 	r.mu.Lock()
 	r.tasks = append(r.tasks, own)
 	r.mu.Unlock()
+	if p.Getenv("IGNORE_TERM") != "" {
+		p.Ignore(syscall.SIGTERM)
+	}
 	select {
 	case code := <-own.exit:
 		return code

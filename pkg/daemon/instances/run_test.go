@@ -50,6 +50,32 @@ func TestRestartTogether(t *testing.T) {
 	})
 }
 
+// TestLossBeforeOthersStop checks that the exit of an instance that is lost is known while its other
+// processes still have their grace period, and that no record follows when everything must stop.
+func TestLossBeforeOthersStop(t *testing.T) {
+	for name, keys := range map[string]string{
+		"on one node":     "nodes: 1, ranks-per-node: 2, nodes-per-instance: 1",
+		"on several ones": "nodes: 2, ranks-per-node: 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, `
+  - {name: trainer, `+keys+`, primary: true, command: train, grace: 1h, env: {IGNORE_TERM: "1"}}
+`, func(r *run) {
+				r.exit("trainer.0.1.g0", 3)
+				r.later() // far less than the grace period
+				if cause := r.cause(); cause == nil || cause.Child != "trainer.0.1" {
+					t.Errorf("the cause is %+v", cause)
+				}
+				r.exit("trainer.0.0.g0", 0)
+				for _, n := range r.nodes {
+					n.StopAll(r.t.Context())
+				}
+				r.want("stopped", r.names(signal.NodesDir, "stopped"))
+			})
+		})
+	}
+}
+
 // TestRestartAfterPartialEnd checks that all processes of an instance start again, also those that
 // have ended with 0 on another node.
 func TestRestartAfterPartialEnd(t *testing.T) {

@@ -84,9 +84,11 @@ func (s *supervisor) run(ctx context.Context) {
 		}
 		end := s.runGeneration(generation)
 		mayGoOn := end.byHead
-		if end.stopped {
-			s.publishStop(generation, end.Code)
-		} else {
+		switch {
+		case end.stopped && s.stopAll.Err() != nil: // nobody waits for it
+		case end.stopped:
+			s.publishStop(generation, end.code)
+		default:
 			mayGoOn = s.handleExit(generation, end)
 		}
 		if !mayGoOn {
@@ -144,33 +146,48 @@ func (s *supervisor) awaitStart() bool {
 // generationEnd describes the end of a generation on this node, after all of its processes have been
 // reaped.
 type generationEnd struct {
-	stopped bool // it was told to stop
-	byHead  bool // only this generation, because another node has reported an exit
-	roles.Exit
+	stopped bool            // it was told to stop
+	code    int             // then the exit code of the process of rank 0
+	byHead  bool            // only this generation, because another node has reported an exit
 	failure *health.Failure // nil if all processes have ended with 0
+	action  roles.Action    // what follows, unless it was told to stop
+	pause   time.Duration   // before a restart
 }
+
+// decide decides what follows from the end of a generation, as far as this node does. The exit of a
+// lost instance, which may end the run, is published before its other processes are stopped: none
+// is started in their place.
+func (s *supervisor) decide(generation int, end *generationEnd, exit roles.Exit) {
+	exit.WasReady = s.wasReady
+	end.action, end.pause = s.role.Decide(exit, &s.budget, time.Now())
+	if s.spans && end.action == roles.ActionRestart {
+		end.action = roles.ActionLose // unless the head decides otherwise
+	}
+	if end.action == roles.ActionLose && s.isLossFinal() {
+		s.publishExit(generation, end)
+	}
+}
+
+// isLossFinal reports whether the head does not start a lost instance again.
+func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max == 0 }
 
 // handleExit publishes the end of a generation, and waits for the back-off. It reports whether there
 // may be another generation: of an instance that spans several nodes, the head decides that.
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
-	end.WasReady = s.wasReady
-	action, pause := s.role.Decide(end.Exit, &s.budget, time.Now())
-	if action == roles.ActionDone {
+	switch {
+	case end.action == roles.ActionDone:
 		s.mark(s.instance.Number, generation, record.InstanceDone, 0)
 		return s.spans // all start again if a process on another node fails
-	}
-	if s.spans {
-		action = roles.ActionLose // unless the head decides otherwise
-	}
-	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: action == roles.ActionRestart, Pause: pause}
-	if action == roles.ActionLose && !s.spans {
-		rec.Message += describeUsed(s.role, &s.budget)
-	}
-	s.publishExit(generation, rec)
-	if action != roles.ActionRestart {
+	case end.action == roles.ActionLose:
+		if !s.isLossFinal() {
+			s.publishExit(generation, &end)
+		}
 		return s.spans
 	}
-	s.cfg.Log.Debug(fmt.Sprintf("%s; starting it again", end.failure.Message), zap.Duration("pause", pause))
+	// A restart does not wait for the record.
+	s.cfg.Background(func(context.Context) { s.publishExit(generation, &end) })
+	s.cfg.Log.Debug(fmt.Sprintf("%s; starting it again", end.failure.Message), zap.Duration("pause", end.pause))
+	pause := end.pause
 	if seen := end.failure.SeenAt; !seen.IsZero() {
 		pause -= time.Since(seen) // the time in which the exit was explained is part of the back-off
 	}
@@ -190,15 +207,14 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 	}
 }
 
-// publishExit publishes the exit of a generation. A restart does not wait for that.
-func (s *supervisor) publishExit(generation int, rec *record.InstanceExit) {
-	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
-	publish := func() { s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true)) }
-	if rec.WillRestart {
-		s.cfg.Background(func(context.Context) { publish() })
-		return
+// publishExit publishes the exit of a generation.
+func (s *supervisor) publishExit(generation int, end *generationEnd) {
+	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
+	if end.action == roles.ActionLose && !s.spans {
+		rec.Message += describeUsed(s.role, &s.budget)
 	}
-	publish()
+	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
+	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
 }
 
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans
@@ -230,13 +246,16 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
 	// told to stop may have ended with 0 already.
-	stopped := running.failure == nil && (!s.mayEnd() || !running.allSucceeded())
-	running.stopRemaining(s)
-	if stopped {
-		running.exit.Code = running.codeOfFirst()
+	end := generationEnd{stopped: running.failure == nil && (!s.mayEnd() || !running.allSucceeded()), failure: running.failure}
+	if !end.stopped {
+		s.decide(generation, &end, running.exit)
 	}
-	byHead := errors.Is(context.Cause(halt), errInstanceStopped)
-	return generationEnd{stopped: stopped, byHead: byHead, Exit: running.exit, failure: running.failure}
+	running.stopRemaining(s)
+	if end.stopped {
+		end.code = running.codeOfFirst()
+	}
+	end.byHead = errors.Is(context.Cause(halt), errInstanceStopped)
+	return end
 }
 
 // errInstanceStopped is the cause of the end of a generation that the head has stopped because

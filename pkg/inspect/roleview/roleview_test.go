@@ -175,6 +175,8 @@ func TestStates(t *testing.T) {
 			"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0000.g0.unready.000001": nil,
 			"nodes/0000.i0001.g0.ready": nil, "nodes/0000.i0001.g0.unready.000001": nil, "nodes/0000.i0001.g0.ready.000002": nil,
 		}, "unready ready starting starting, starting, waiting"},
+		{"the end of an aborted run, which has no marks of instances", map[string]any{"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0001.g0.ready": nil, "nodes/0000.i0001.g0.unready.000001": nil, "control/abort.0000": nil},
+			"stopped stopped stopped stopped, stopped, stopped"},
 		{"restarting, restarted and lost", map[string]any{
 			"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0000.g0.exited": exit("one", true),
 			"nodes/0000.i0001.g0.exited": exit("two", true), "nodes/0000.i0001.g1.ready": nil,

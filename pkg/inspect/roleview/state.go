@@ -170,14 +170,12 @@ func (e *evidence) newInstance(role *Role, planned *roles.Instance, started bool
 		instance.State = StateLost
 	case parts.contain(record.InstanceExited):
 		instance.State = e.stateAfterExit(role, &instance)
-	case parts.contain(record.InstanceStopped):
+	case e.hasEnded, parts.contain(record.InstanceStopped): // an aborted run has no marks of its end
 		instance.State = StateStopped
 	case parts.contain(record.InstanceUnready):
 		instance.State = StateUnready
 	case parts.allIn(instance.Nodes, record.InstanceReady, record.InstanceDone):
 		instance.State = StateReady
-	case e.hasEnded:
-		instance.State = StateStopped
 	}
 	return instance
 }
