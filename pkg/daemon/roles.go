@@ -78,16 +78,17 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	})
 	h.membership.SetCanLose(h.roleHead.LoseNodes)
 	h.Background(h.roleHead.Follow)
-	if err := h.startRoles(rec); err != nil {
+	if err := h.startRoles(rec, h.nodeWatch); err != nil {
 		return err
 	}
 	return h.RunPhase(record.PhaseWorkers, func() error { return h.roleHead.AwaitGate(ctx) })
 }
 
-// startRoles starts the supervisors of the instances on this node.
-func (n *node) startRoles(rec *record.RolePlan) (err error) {
+// startRoles starts the supervisors of the instances on this node. watch is the head's watch of the
+// nodes' records; nil for a worker.
+func (n *node) startRoles(rec *record.RolePlan, watch *signal.Watch) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Name: n.nodeName(n.id.NodeIndex),
+		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, NodeWatch: watch, Name: n.nodeName(n.id.NodeIndex),
 		Host: roleHost{n}, Frameworks: n.cfg.Roles.Frameworks, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
@@ -106,7 +107,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.startRoles(rec)
+	return w.startRoles(rec, nil)
 }
 
 // runPrimaries waits until all primary roles have ended. Its error is an orderly *lifecycle.Outcome

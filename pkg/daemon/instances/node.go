@@ -27,7 +27,9 @@ type NodeConfig struct {
 	Defs     []roles.Definition
 	Record   *record.RolePlan // the first plan
 	Size     int              // number of nodes of the launch
-	Name     string           // of this node, for messages
+	// NodeWatch is the head's watch of the nodes' records, on its own node; nil elsewhere.
+	NodeWatch *signal.Watch
+	Name      string // of this node, for messages
 	// Host gives the processes what they get from their node.
 	Host       Host
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
@@ -154,6 +156,7 @@ func (n *Node) awaitControl(ctx context.Context, holds func(signal.Listing) bool
 // mark publishes the state of a generation of an instance on this node.
 func (n *Node) mark(instance, generation int, state record.InstanceState, change int) {
 	n.cfg.LogWriteError(n.cfg.MarkName(signal.NodesDir, n.markName(instance, generation, state, change)))
+	n.notifyOwnHead()
 }
 
 // markName returns the name of the state of a generation of an instance on this node.
@@ -161,4 +164,12 @@ func (n *Node) markName(instance, generation int, state record.InstanceState, ch
 	return signal.InstanceName(signal.InstanceMark{
 		Node: int(n.cfg.NodeIndex.Load()), Instance: instance, Generation: generation, State: state, Change: change,
 	}, n.cfg.Size)
+}
+
+// notifyOwnHead makes the head look for the records of its own node. Other nodes notify it by their
+// peer links.
+func (n *Node) notifyOwnHead() {
+	if n.cfg.NodeWatch != nil {
+		n.cfg.NodeWatch.NotifyChange()
+	}
 }

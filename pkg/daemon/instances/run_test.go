@@ -139,6 +139,26 @@ func TestStopInOrder(t *testing.T) {
 	})
 }
 
+// TestHeadNoticesItsOwnRecords checks that the head's own instances need not wait for the next polls
+// of its watches, which are rare in a long run.
+func TestHeadNoticesItsOwnRecords(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: server, nodes: head, after: [store], command: serve}
+`, func(r *run) {
+		r.head.cfg.ControlWatch.SlowDown(time.Hour)
+		r.head.cfg.NodeWatch.SlowDown(time.Hour)
+		time.Sleep(time.Hour)
+		began := time.Now()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.head.StopInOrder(r.t.Context())
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the end took %s", took)
+		}
+		r.want("stopped", r.names(signal.NodesDir, "stopped"), "0000.i0000.g0.stopped", "0000.i0001.g0.stopped")
+	})
+}
+
 // TestStopInOrderGivesUp checks that the end goes on when a level does not stop.
 func TestStopInOrderGivesUp(t *testing.T) {
 	inBubble(t, 2, `

@@ -121,6 +121,7 @@ func (s *supervisor) publishStop(generation, code int) {
 	}
 	name := s.markName(s.instance.Number, generation, record.InstanceStopped, 0)
 	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, &record.InstanceStop{Code: code}, false))
+	s.notifyOwnHead()
 }
 
 // awaitStopOrder waits until the instance must stop: everything on this node, or the level of its
@@ -215,6 +216,7 @@ func (s *supervisor) publishExit(generation int, end *generationEnd) {
 	}
 	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
 	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
+	s.notifyOwnHead()
 }
 
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans
