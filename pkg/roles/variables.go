@@ -63,6 +63,15 @@ func (p *Plan) addressOf(place int) string {
 // depend on the state of the run, such as its generation, its keys and the endpoints that are ready,
 // are not among them. It returns nil if there is no such process.
 func (p *Plan) Variables(roleName string, instance, process int) map[string]string {
+	vars := p.OwnVariables(roleName, instance, process)
+	if vars != nil {
+		maps.Copy(vars, p.ListVariables())
+	}
+	return vars
+}
+
+// OwnVariables returns those of the [Plan.Variables] that are not the same for all processes.
+func (p *Plan) OwnVariables(roleName string, instance, process int) map[string]string {
 	role := p.FindRole(roleName)
 	if role == nil || instance < 0 || instance >= len(role.Instances) || process < 0 || process >= len(role.Instances[instance].Processes) {
 		return nil
@@ -78,7 +87,6 @@ func (p *Plan) Variables(roleName string, instance, process int) map[string]stri
 	}
 	role.addPorts(vars, "BRINGUPD_PORT", own)
 	role.addPorts(vars, "BRINGUPD_INSTANCE_PORT", leader)
-	maps.Copy(vars, p.ListVariables())
 	return vars
 }
 

@@ -4,40 +4,65 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// endpointFiles has the state of the files of endpoints of a node.
+type endpointFiles struct {
+	mu   sync.Mutex // held while the files are written
+	next int        // number of the first list that is newer than the files; guarded by mu
+}
+
 // followEndpoints replaces the files of endpoints whenever the head publishes a new list of ready
-// instances, until ctx ends.
+// instances after the gate, until ctx ends. Before, they are replaced when a role of this node
+// starts: a node reads no lists that it does not need.
 func (n *Node) followEndpoints(ctx context.Context) {
-	newest := -1
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		if number := l.NewestLive(); number > newest {
-			var live record.LiveInstances
-			if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.LiveName(number), &live); err != nil {
-				return false // a newer one follows, or the share does not respond
-			}
-			newest = number
-			n.writeEndpoints(live.Ready)
+		if l.HasName(signal.NameGateOpen) {
+			n.loadEndpoints(ctx, l)
 		}
 		return false
 	})
 }
 
+// loadEndpoints reads the newest list of ready instances in a listing of the control directory,
+// unless it is known, and replaces the files of endpoints.
+func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
+	n.endpoints.mu.Lock()
+	defer n.endpoints.mu.Unlock()
+	number := l.NewestLive()
+	if number < n.endpoints.next {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
+	defer cancel()
+	var live record.LiveInstances
+	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.LiveName(number), &live); err != nil {
+		return // a newer one follows, or the share does not respond
+	}
+	n.endpoints.next = number + 1
+	n.writeEndpoints(live.Ready)
+}
+
 // writeEndpoints writes the endpoints of the ready instances into the file of each role.
 func (n *Node) writeEndpoints(ready []int) {
 	plan := n.plans.plan.Load()
+	isReady := make(map[int]bool, len(ready))
+	for _, number := range ready {
+		isReady[number] = true
+	}
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
 		var lines strings.Builder
 		for _, endpoint := range plan.Endpoints(role) {
-			if slices.Contains(ready, role.Instances[endpoint.Instance].Number) {
+			if isReady[role.Instances[endpoint.Instance].Number] {
 				lines.WriteString(endpoint.HostPort() + "\n")
 			}
 		}

@@ -60,7 +60,8 @@ type processStart struct {
 func (e environment) processStart(s *supervisor, p roles.Process, generation int) (start processStart, err error) {
 	// Collect the variables: those of the plan, then those of the file.
 	variables := maps.Clone(e.shared)
-	maps.Copy(variables, e.plans.plan.Load().Variables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
+	maps.Copy(variables, e.plans.listVariables())
+	maps.Copy(variables, e.plans.plan.Load().OwnVariables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := e.cfg.Host.Binding(p.GPUs)
 	maps.Copy(variables, bound)

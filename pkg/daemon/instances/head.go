@@ -50,8 +50,9 @@ type Head struct {
 	tolerated []toleratedExit              // guarded by mu
 	failures  map[string]*roleFailures     // of each role; guarded by mu
 	live      liveList                     // guarded by mu
-	isEnding  bool                         // no role or instance is started any more; guarded by mu
-	changed   chan struct{}                // closed and replaced at each change; guarded by mu
+	lists     listNumber
+	isEnding  bool          // no role or instance is started any more; guarded by mu
+	changed   chan struct{} // closed and replaced at each change; guarded by mu
 }
 
 // roleFailures detects that all instances of a role fail together, and has the first of these exits.
@@ -97,7 +98,7 @@ func (h *Head) Follow(ctx context.Context) {
 		for _, mark := range l.Instances() {
 			h.handleMark(ctx, mark, l.PolledAt)
 		}
-		h.startRoles()
+		h.startRoles(ctx)
 		return false
 	})
 }
@@ -178,13 +179,13 @@ func (h *Head) handleExit(ctx context.Context, mark signal.InstanceMark, at time
 	h.evaluate(state.role, rec, lost, at)
 }
 
-// exitReadTimeout limits the time for reading the record of an exit.
-const exitReadTimeout = 10 * time.Second
+// recordReadTimeout limits the time for reading a record that another one may replace.
+const recordReadTimeout = 10 * time.Second
 
 // readExit reads the record of an exit. A record that cannot be read although the share responds is
 // replaced by one that says so.
 func (h *Head) readExit(ctx context.Context, mark signal.InstanceMark) (*record.InstanceExit, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, exitReadTimeout, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
 	rec := new(record.InstanceExit)
 	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec)
@@ -305,8 +306,10 @@ func (h *Head) markControl(name string) {
 	h.cfg.ControlWatch.NotifyChange() // the head's own instances
 }
 
-// startRoles starts the roles whose predecessors have what they require.
-func (h *Head) startRoles() {
+// startRoles starts the roles whose predecessors have what they require. Before that it publishes
+// which instances are ready.
+func (h *Head) startRoles(ctx context.Context) {
+	var starts []string
 	for i := range h.cfg.Plan.Roles {
 		role := &h.cfg.Plan.Roles[i]
 		h.mu.Lock()
@@ -314,8 +317,14 @@ func (h *Head) startRoles() {
 		h.started[role.Name] = h.started[role.Name] || start
 		h.mu.Unlock()
 		if start && h.cfg.RunCtx.Err() == nil {
-			h.markControl(signal.StartName(role.Name))
+			starts = append(starts, signal.StartName(role.Name))
 		}
+	}
+	if len(starts) > 0 {
+		h.publishList(ctx)
+	}
+	for _, name := range starts {
+		h.markControl(name)
 	}
 }
 

@@ -3,6 +3,7 @@ package instances
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -12,45 +13,49 @@ import (
 )
 
 // liveList is what the head has last published about the instances that are ready and lost.
-type liveList struct {
-	ready, lost []int
-	started     int // number of roles that had been started
+type liveList struct{ ready, lost []int }
+
+// listNumber is the number of the next list. It is locked while one is published.
+type listNumber struct {
+	sync.Mutex
+	next int // guarded by the mutex
 }
 
 // liveInterval is the shortest time between two lists of ready instances after the gate.
 const liveInterval = time.Second
 
-// publishLive publishes the lists of ready and lost instances, until ctx ends: before the gate when a
-// role starts, afterwards at every change, at most once a second.
+// publishLive publishes the lists of ready and lost instances, until ctx ends: at every change, at
+// most once a second. Before the gate only a loss is such a change; [Head.startRoles] publishes the
+// lists that the nodes need.
 func (h *Head) publishLive(ctx context.Context) {
-	number := 0
 	for {
-		var next liveList
+		var isOpen bool
 		changed := h.await(ctx, func() bool {
-			next = h.currentLive()
-			if !h.gateOpen && next.started == h.live.started {
-				return false
-			}
-			return !slices.Equal(next.ready, h.live.ready) || !slices.Equal(next.lost, h.live.lost)
+			next := h.currentLive()
+			isOpen = h.gateOpen
+			return !slices.Equal(next.lost, h.live.lost) || isOpen && !slices.Equal(next.ready, h.live.ready)
 		})
-		if !changed {
+		if !changed || h.cfg.RunCtx.Err() != nil {
 			return
 		}
-		rec := &record.LiveInstances{Ready: next.ready, Lost: next.lost}
-		if h.cfg.RunCtx.Err() != nil {
-			return
-		}
-		h.cfg.LogWriteError(h.cfg.Publish(signal.ControlDir, signal.LiveName(number), rec, false))
-		h.removeLive(ctx, number-2)
-		number++
-		h.mu.Lock()
-		h.live = next
-		open := h.gateOpen
-		h.mu.Unlock()
-		if open && !ctxutil.SleepContext(ctx, liveInterval) {
+		h.publishList(ctx)
+		if isOpen && !ctxutil.SleepContext(ctx, liveInterval) {
 			return
 		}
 	}
+}
+
+// publishList publishes the instances that are ready and lost at present.
+func (h *Head) publishList(ctx context.Context) {
+	h.lists.Lock()
+	defer h.lists.Unlock()
+	h.mu.Lock()
+	next := h.currentLive()
+	h.live = next
+	h.mu.Unlock()
+	h.cfg.LogWriteError(h.cfg.Publish(signal.ControlDir, signal.LiveName(h.lists.next), &record.LiveInstances{Ready: next.ready, Lost: next.lost}, false))
+	h.removeLive(ctx, h.lists.next-2)
+	h.lists.next++
 }
 
 // removeLive removes an old list, so that the control directory does not grow with the changes. A
@@ -59,7 +64,7 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 	if number < 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, exitReadTimeout, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
 	if err := h.cfg.Dir.RemoveNames(ctx, signal.ControlDir, signal.LiveName(number)); err != nil && ctx.Err() == nil {
 		h.cfg.LogWriteError(err)
@@ -74,11 +79,6 @@ func (h *Head) currentLive() (l liveList) {
 			l.ready = append(l.ready, state.instance.Number)
 		case statusLost:
 			l.lost = append(l.lost, state.instance.Number)
-		}
-	}
-	for _, started := range h.started {
-		if started {
-			l.started++
 		}
 	}
 	return l

@@ -218,6 +218,13 @@ func (r *run) starts() (names []string) {
 	return names
 }
 
+// openGate opens the gate.
+func (r *run) openGate() {
+	r.t.Helper()
+	r.head.update(func() { r.head.gateOpen = true })
+	r.head.markControl(signal.NameGateOpen)
+}
+
 // find returns a process that has been started, or fails the test.
 func (r *run) find(name string) *startedChild {
 	r.t.Helper()

@@ -65,6 +65,7 @@ type Node struct {
 	endLevels   [][]string
 	environment environment
 	output      *outputs
+	endpoints   endpointFiles
 
 	supervisors sync.WaitGroup
 	stopAll     context.Context // done when everything must stop

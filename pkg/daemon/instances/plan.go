@@ -86,7 +86,10 @@ type nodePlan struct {
 	number      int         // guarded by mu
 	generations map[int]int // guarded by mu
 	plan        atomic.Pointer[roles.Plan]
-	place       atomic.Int64 // -1 for a spare
+	// lists returns the variables that are the same for all processes. They are computed once: a plan
+	// may have thousands of endpoints.
+	lists atomic.Pointer[func() map[string]string]
+	place atomic.Int64 // -1 for a spare
 }
 
 // firstGeneration returns the generation with which this node begins an instance: 0 unless a spare
@@ -101,8 +104,14 @@ func (p *nodePlan) firstGeneration(instance int) int {
 func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
 	p.generations = rec.Generations
 	p.place.Store(int64(placeOf(rec, node)))
+	lists := sync.OnceValue(plan.ListVariables)
+	p.lists.Store(&lists)
 	p.plan.Store(plan)
 }
+
+// listVariables returns the variables that are the same for all processes. The caller must not
+// change the map.
+func (p *nodePlan) listVariables() map[string]string { return (*p.lists.Load())() }
 
 // loadPlan reads the newest plan in a listing of the control directory, unless it is known.
 func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {

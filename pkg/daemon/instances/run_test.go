@@ -117,7 +117,7 @@ func TestStopInOrder(t *testing.T) {
   - {name: setup, nodes: head, command: prepare, oneshot: true}
   - {name: late, nodes: head, after: [setup], command: serve}
 `, func(r *run) {
-		r.head.update(func() { r.head.gateOpen = true })
+		r.openGate()
 		r.exit("cache.0.0.g0", 3)  // it is in its back-off
 		r.exit("engine.0.1.g0", 3) // it is lost
 		r.exit("pair.0.1.g0", 3)   // it is in the head's back-off
@@ -156,6 +156,26 @@ func TestHeadNoticesItsOwnRecords(t *testing.T) {
 			t.Errorf("the end took %s", took)
 		}
 		r.want("stopped", r.names(signal.NodesDir, "stopped"), "0000.i0000.g0.stopped", "0000.i0001.g0.stopped")
+	})
+}
+
+// TestEndpointsBeforeGate checks that a role that starts after others finds their endpoints, and that
+// a node without such a role reads no list before the gate.
+func TestEndpointsBeforeGate(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: 1, command: serve, ports: {http: auto}}
+  - {name: client, nodes: 1, after: [server], command: call}
+`, func(r *run) {
+		file := func(node int) string { return r.read(filepath.Join(r.nodes[node].environment.endpointsDir, "server")) }
+		r.want("starts", r.starts(), "client.0.0.g0", "server.0.0.g0")
+		if node0, node1 := file(0), file(1); node0 != "" || node1 != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q on the node of the server, and %q on that of the client", node0, node1)
+		}
+		r.openGate()
+		r.later()
+		if got := file(0); got != "10.0.0.1:20000\n" {
+			t.Errorf("after the gate the endpoints are %q", got)
+		}
 	})
 }
 
@@ -315,7 +335,7 @@ func TestAlive(t *testing.T) {
     ready: file:`+dir+`/ready
     alive: {probe: "file:`+dir+`/alive", after: 20s}
 `, func(r *run) {
-		r.head.update(func() { r.head.gateOpen = true })
+		r.openGate()
 		r.later()
 		file := filepath.Join(r.nodes[0].environment.endpointsDir, "server")
 		if got := r.read(file); got != "10.0.0.1:20000\n" {
@@ -380,7 +400,7 @@ func TestLiveLists(t *testing.T) {
   - {name: server, nodes: all, per-node: 8, command: serve, restarts: {max: 100, backoff: 300ms..300ms}}
 `, func(r *run) {
 		before := r.newestLive()
-		r.head.update(func() { r.head.gateOpen = true })
+		r.openGate()
 		r.later()
 		began := time.Now()
 		for generation := range 20 {
@@ -408,7 +428,7 @@ func TestLostNodeDuringRestart(t *testing.T) {
 	inBubble(t, 2, `
   - {name: engine, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 3, backoff: 10s..10s}, require: {start: all, run: 0}}
 `, func(r *run) {
-		r.head.update(func() { r.head.gateOpen = true })
+		r.openGate()
 		r.exit("engine.0.0.g0", 3)
 		r.later()
 		if !r.head.LoseNodes([]int{1}, false) {

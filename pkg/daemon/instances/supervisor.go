@@ -134,14 +134,18 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 	s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(name) })
 }
 
-// awaitStart waits until the head starts the role, if it starts after others. It reports whether the
-// instance may start.
+// awaitStart waits until the head starts the role, if it starts after others, and makes the endpoints
+// that are ready then known to its processes. It reports whether the instance may start.
 func (s *supervisor) awaitStart() bool {
 	if len(s.role.After) == 0 {
 		return true
 	}
 	name := signal.StartName(s.role.Name)
-	return s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(name) })
+	starts := s.awaitControl(s.stop, func(l signal.Listing) bool { return l.HasName(name) })
+	if starts {
+		s.loadEndpoints(s.stop, s.cfg.ControlWatch.LastListing())
+	}
+	return starts
 }
 
 // generationEnd describes the end of a generation on this node, after all of its processes have been

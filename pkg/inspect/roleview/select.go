@@ -68,11 +68,8 @@ func (v *View) SelectNodes(word string) (nodes []int, env []string, err error) {
 	if index < 0 {
 		return nodes, []string{"BRINGUPD_ROLE=" + name, fmt.Sprintf("BRINGUPD_ROLE_COUNT=%d", len(role.Instances))}, nil
 	}
-	lists := v.Plan.ListVariables()
-	for name, value := range v.Plan.Variables(name, index, 0) {
-		if _, isList := lists[name]; !isList {
-			env = append(env, name+"="+value)
-		}
+	for name, value := range v.Plan.OwnVariables(name, index, 0) {
+		env = append(env, name+"="+value)
 	}
 	slices.Sort(env)
 	return nodes, env, nil
