@@ -95,34 +95,59 @@ func NewHead(cfg HeadConfig) *Head {
 func (h *Head) Follow(ctx context.Context) {
 	h.cfg.Background(h.publishLive)
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		for _, mark := range l.Instances() {
-			h.handleMark(ctx, mark, l.PolledAt)
-		}
+		h.handleMarks(ctx, l.Instances(), l.PolledAt)
 		h.startRoles(ctx)
 		return false
 	})
 }
 
-// handleMark handles a mark that has not been seen before.
-func (h *Head) handleMark(ctx context.Context, mark signal.InstanceMark, at time.Time) {
+// handleMarks handles the marks that have not been seen before, in their order. Those between two
+// exits are one change: thousands of instances may become ready at once.
+func (h *Head) handleMarks(ctx context.Context, marks []signal.InstanceMark, at time.Time) {
+	var states []signal.InstanceMark
+	for _, mark := range h.addSeen(marks) {
+		if mark.State != record.InstanceExited {
+			states = append(states, mark)
+			continue
+		}
+		h.recordStates(states, at)
+		states = nil
+		h.handleExit(ctx, mark, at)
+	}
+	h.recordStates(states, at)
+}
+
+// addSeen returns the marks that have not been seen before, and adds them to those that have.
+func (h *Head) addSeen(marks []signal.InstanceMark) (news []signal.InstanceMark) {
 	h.mu.Lock()
-	isNew := !h.seen[mark] && mark.Instance < len(h.instances)
-	h.seen[mark] = true
-	h.mu.Unlock()
-	if !isNew {
+	defer h.mu.Unlock()
+	for _, mark := range marks {
+		if !h.seen[mark] && mark.Instance < len(h.instances) {
+			h.seen[mark] = true
+			news = append(news, mark)
+		}
+	}
+	return news
+}
+
+// recordStates records the states of instances.
+func (h *Head) recordStates(marks []signal.InstanceMark, at time.Time) {
+	if len(marks) == 0 {
 		return
 	}
-	if mark.State == record.InstanceExited {
-		h.handleExit(ctx, mark, at)
-	} else {
-		h.update(func() {
+	h.update(func() {
+		changed := make(map[*roles.RolePlan]bool)
+		for _, mark := range marks {
 			state := h.instances[mark.Instance]
 			state.record(mark)
-			if down := h.count(state.role).down; down == 0 {
-				h.failures[state.role.Name].Record(state.role, down, at) // all are up again
+			changed[state.role] = true
+		}
+		for role := range changed {
+			if down := h.count(role).down; down == 0 {
+				h.failures[role.Name].Record(role, down, at) // all are up again
 			}
-		})
-	}
+		}
+	})
 }
 
 // update changes the state of instances, and wakes everything that waits for a change.
