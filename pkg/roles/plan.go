@@ -1,5 +1,7 @@
 package roles
 
+import "slices"
+
 // NodeFacts is what the placement of roles needs to know about a node.
 type NodeFacts struct {
 	Host    string `json:"host"`
@@ -46,6 +48,16 @@ type Process struct {
 	GPUs []int
 	// Ports has the first number of each port of the definition, in its order.
 	Ports []int
+}
+
+// Places returns the places of the nodes of an instance, in the order of its processes.
+func (i Instance) Places() (places []int) {
+	for _, process := range i.Processes {
+		if !slices.Contains(places, process.Place) {
+			places = append(places, process.Place)
+		}
+	}
+	return places
 }
 
 // FindRole returns the role with a name, or nil.

@@ -48,6 +48,15 @@ func (d *Definition) Decide(exit Exit, budget *RestartBudget, at time.Time) (act
 	return budget.next(d.Restarts, at)
 }
 
+// DecideLoss returns what follows for an instance from the loss of one of its nodes: it starts again
+// if a spare node takes the place of the node, and the role has restarts.
+func (d *Definition) DecideLoss(hasSpare bool) Action {
+	if hasSpare && d.Restarts.Max > 0 {
+		return ActionRestart
+	}
+	return ActionLose
+}
+
 // next records a restart at a time, unless the budget is used up.
 func (b *RestartBudget) next(policy RestartPolicy, at time.Time) (action Action, pause time.Duration) {
 	// Forget the restarts before the window, and the back-off if the last exit was before it.

@@ -96,7 +96,7 @@ func (h *Head) planLoss(node int, spares *[]record.PlacedOffer) nodeLoss {
 	for _, state := range h.instances {
 		switch {
 		case state.status == statusDone || state.status == statusLost || !slices.Contains(state.nodes, node):
-		case at >= 0 && state.role.Restarts.Max > 0:
+		case state.role.DecideLoss(at >= 0) == roles.ActionRestart:
 			loss.moved = append(loss.moved, state)
 		default:
 			loss.lost = append(loss.lost, state)
