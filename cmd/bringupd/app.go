@@ -187,8 +187,9 @@ func removedCommand(name, instead string) *cli.Command {
 }
 
 // completeCommand completes a subcommand that runs no driver: do gets its arguments after its
-// settings are resolved. Only subcommands that accept a run take arguments.
-func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(args []string) error) *cli.Command {
+// settings are resolved, with these blocks in a configuration file. Only subcommands that accept a
+// run take arguments.
+func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(args []string) error, blocks ...setting.Block) *cli.Command {
 	c.Flags = all.CLIFlags()
 	c.Action = func(ctx *cli.Context) error {
 		switch takes := slices.Contains(runArgCommands, c.Name); {
@@ -201,7 +202,7 @@ func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(
 		case inv.hasDashes && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
 			return usageErrorf("cannot use a driver: bringupd %s starts none", c.Name)
 		}
-		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile); err != nil {
+		if _, err := all.ResolveAll(os.LookupEnv, inv.readUserFile, blocks...); err != nil {
 			return err
 		}
 		return do(ctx.Args().Slice())

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/simulate"
@@ -27,9 +25,9 @@ type simulateCmd struct {
 	simConfig   simulate.Config // without Nodes
 	nodeCounts  []int           // of each run, in order
 	shareDir    string
-	asTable     bool
-	jsonPath    string // output file; "-": standard output; empty: none
+	output      simulate.Output
 	keepDirs    bool
+	fault       string // whose consequences are asked for; empty: none
 }
 
 func (inv *invocation) simulateCommand() *cli.Command {
@@ -39,20 +37,32 @@ func (inv *invocation) simulateCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "simulate", Usage: "simulate a job of N nodes in one process, and measure it",
 		UsageText: "bringupd simulate --nodes=1024 --dir=DIR [flags]\n" +
-			"bringupd simulate --nodes=64,256,1024 --dir=DIR [flags]   (a table)",
+			"bringupd simulate --nodes=64,256,1024 --dir=DIR [flags]   (a table)\n" +
+			"bringupd simulate --nodes=64 --config=job.yaml --fail=judge.1",
 	}, s.allSettings, func([]string) error {
 		if err := s.validateSettings(); err != nil {
 			return err
 		}
+		if s.fault != "" {
+			text, err := s.simConfig.DescribeFault(s.nodeCounts[0], s.fault)
+			if err != nil {
+				return usageErrorf("%v", err)
+			}
+			_, err = io.WriteString(s.streams.Out, text)
+			return err
+		}
 		_, err := s.runAbandonable(errSecondSignal, s.runSeries)
 		return err
-	})
+	}, s.simConfig.Blocks(s.allSettings, newOptions().daemonSettings())...)
 }
 
 func (s *simulateCmd) newSettings() setting.List {
 	return slices.Concat(
 		setting.AssignCategory("Simulated job",
 			setting.NewNumberList("nodes", &s.nodeCounts, 1, simulate.MaxNodes, fmt.Sprintf("number of nodes, or several numbers, from 1 to %d each", simulate.MaxNodes)),
+			setting.NewText("config", "FILE", &s.simConfig.Path, "file with the roles of the job, whose processes are simulated").ExcludeSources(setting.SourceFile),
+			setting.NewNumber("gpus-per-node", &s.simConfig.GPUs, 0, 1024, "GPUs of each node, for the roles"),
+			setting.NewText("fail", "WHAT", &s.fault, "do not simulate the job, but print what follows if this fails after the gate has opened: an instance of a role, such as judge.1, or a node, such as node:3"),
 			setting.NewNumber("ranks", &s.simConfig.Ranks, 0, 1024, "ranks per node, which put values and call fences; 0: none"),
 			setting.NewNumber("fences", &s.simConfig.Fences, 1, 10_000, "number of fences"),
 			setting.NewNumber("fence-bytes", &s.simConfig.Bytes, 0, 1<<20, "bytes that each rank contributes to each fence, as in MPI; 0: it puts a value before"),
@@ -72,8 +82,8 @@ func (s *simulateCmd) newSettings() setting.List {
 			setting.NewNumber("server-rate", &s.simConfig.Rate, 0, 10_000_000, "maximum calls per second of the file server, for all nodes together; 0: unlimited"),
 		),
 		setting.AssignCategory(outputHeading,
-			setting.NewSwitch("table", &s.asTable, "print a table with one row per number of nodes"),
-			setting.NewText("json", "FILE", &s.jsonPath, "also write all results as JSON; with - to standard output, instead of the text"),
+			setting.NewSwitch("table", &s.output.AsTable, "print a table with one row per number of nodes"),
+			setting.NewText("json", "FILE", &s.output.JSONPath, "also write all results as JSON; with - to standard output, instead of the text"),
 			setting.NewSwitch("trace", &s.simConfig.Trace, "list the calls that waited for each other; best with 2 nodes and an --op-latency of 10ms or more"),
 			setting.NewSwitch("keep", &s.keepDirs, "keep the run directories"),
 		),
@@ -92,10 +102,13 @@ func (s *simulateCmd) validateSettings() error {
 	switch {
 	case len(s.nodeCounts) == 0:
 		return usageErrorf("cannot simulate without nodes: give their number, for example --nodes=1024")
-	case s.shareDir == "":
+	case s.fault != "" && (len(s.nodeCounts) > 1 || s.simConfig.Path == ""):
+		return usageErrorf("cannot show what follows from a failure: give one number of --nodes and a --config with roles")
+	case s.shareDir == "" && s.fault == "":
 		return usageErrorf("cannot simulate without a directory: give one on the shared file system, for example --dir=/scratch/me")
 	}
 	s.simConfig.Program = programVersion()
+	s.output.AsTable = s.output.AsTable || len(s.nodeCounts) > 1
 	for _, n := range s.nodeCounts {
 		cfg := s.simConfig
 		cfg.Nodes = n
@@ -103,8 +116,8 @@ func (s *simulateCmd) validateSettings() error {
 			return usageErrorf("%v", err)
 		}
 	}
-	if info, err := os.Stat(filepath.Dir(s.jsonPath)); err != nil || !info.IsDir() {
-		return usageErrorf("cannot write --json=%s: give a file in an existing directory", s.jsonPath)
+	if info, err := os.Stat(filepath.Dir(s.output.JSONPath)); err != nil || !info.IsDir() {
+		return usageErrorf("cannot write --json=%s: give a file in an existing directory", s.output.JSONPath)
 	}
 	var err error
 	s.shareDir, err = filepath.Abs(s.shareDir)
@@ -124,30 +137,7 @@ func (s *simulateCmd) runSeries(ctx context.Context) error {
 	if failure := report.Runs[len(report.Runs)-1].Failure; failure != nil {
 		s.exitCode = max(failure.Code, 1)
 	}
-	return errors.Join(s.showReport(report), err)
-}
-
-// showReport writes the report.
-func (s *simulateCmd) showReport(report simulate.Report) error {
-	if s.jsonPath == "-" {
-		return writeJSON(s.streams.Out, report)
-	}
-	text := report.Text()
-	if s.asTable || len(s.nodeCounts) > 1 {
-		text = report.Table()
-	}
-	if _, err := io.WriteString(s.streams.Out, text); err != nil || s.jsonPath == "" {
-		return err
-	}
-	var results bytes.Buffer
-	err := writeJSON(&results, report)
-	if err == nil {
-		err = files.ReplaceFile(s.jsonPath, results.Bytes(), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write the results: %v", err)
-	}
-	return nil
+	return errors.Join(s.output.Show(report, s.streams.Out), err)
 }
 
 var errSecondSignal = errors.New("cannot wait until all daemons have ended: interrupted by a second signal; remove the directory yourself")

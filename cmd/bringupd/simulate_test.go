@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
@@ -31,6 +32,8 @@ func TestSimulateRefuses(t *testing.T) {
 		{"a device", []string{"--nodes=4", "--dir=/dev/null"}, 64, []string{"cannot use --dir=/dev/null: it is not a directory"}},
 		{"a directory that nobody can write to", []string{"--nodes=4", "--dir=/proc"}, 66, []string{"cannot use the directory /proc on ", "give a --dir that you can write to"}},
 		{"JSON into nowhere", []string{"--nodes=4", "--dir=.", "--json=no/where"}, 64, []string{"cannot write --json=no/where: give a file in an existing directory"}},
+		{"a failure without roles", []string{"--nodes=4", "--fail=node:1"}, 64, []string{"cannot show what follows from a failure: give one number of --nodes and a --config with roles"}},
+		{"a file that does not exist", []string{"--nodes=4", "--dir=.", "--config=job.yaml"}, 64, []string{"cannot read the configuration", "job.yaml"}},
 		{"an argument", []string{"--nodes=4", "--dir=.", "x"}, 64, []string{`cannot use "x": bringupd simulate has no arguments`}},
 		{"a driver", []string{"--nodes=4", "--dir=.", "--", "x"}, 64, []string{"cannot use a driver: bringupd simulate starts none"}},
 		{"a mistyped flag", []string{"--node=4", "--dir=."}, 64, []string{"cannot use --node: there is no such flag; did you mean --nodes?"}},
@@ -95,6 +98,26 @@ func TestSimulateTells(t *testing.T) {
 				t.Errorf("left behind: %v", left)
 			}
 		})
+	}
+}
+
+// TestSimulateWithRoles verifies that the file may also have settings of a job.
+func TestSimulateWithRoles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const text = "spares: 1\nlog-dir: /nowhere\npeer-timeout: 20s\nroles: [{name: a, nodes: 2, per-node: 2, command: c}]\n"
+	if err := os.WriteFile("job.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := call(t, nil, "simulate", "--dir=.", "--nodes=3", "--config=job.yaml", "--json=-")
+	if got.code != 0 || got.err == "" {
+		t.Fatalf("it ended with %d:\n%s", got.code, got.err)
+	}
+	if report := figures(t, got.out); report.RoleFile != "job.yaml" || report.Peer != 20*time.Second || report.Runs[0].Roles.Instances != 4 {
+		t.Errorf("got %+v", report)
+	}
+	got = call(t, nil, "simulate", "--nodes=3", "--config=job.yaml", "--fail=a.3")
+	if want := "a.3 on n1: a process fails.\nIt is lost: role a has 3 of 4 instances left, and needs 4.\nThe run ends with the code 77.\n"; got.code != 0 || got.out != want {
+		t.Errorf("it ended with %d:\n%s%s", got.code, got.out, got.err)
 	}
 }
 

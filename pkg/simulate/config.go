@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	// empty, no daemon dies and the job ends in an orderly way.
 	Death string
 	RankLoad
+	RoleLoad
 	// LinkMode selects whether workers have a peer link to the head; empty means auto.
 	LinkMode config.LinkMode
 	// Trace selects that the calls which waited for each other are reported.
@@ -98,9 +100,12 @@ func (c Config) Validate() error {
 			return fmt.Errorf("cannot use --%s=%s: give a time of 0s to %s", row.flag, row.value, row.most)
 		}
 	}
-	// Let package config check the timeouts.
+	if err := c.validateRoles(); err != nil {
+		return err
+	}
+	// Let package config check the timeouts, and the keys of the roles.
 	times := c.daemonTimeouts()
-	return (&config.Config{LogDir: "/", Times: times}).Validate()
+	return (&config.Config{LogDir: "/", Workload: config.Workload{Roles: c.Roles}, Framework: framework.None{}, Times: times}).Validate()
 }
 
 // Limits of a simulated world.

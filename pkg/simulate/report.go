@@ -23,15 +23,18 @@ type Report struct {
 	Dies    string        `json:"dies,omitempty"` // value of --death
 	Ranks   int           `json:"ranks_per_node"` // 0 if there are no ranks
 
+	RoleFile string `json:"config,omitempty"` // file with the roles; empty if there are none
+
 	Runs []JobResult `json:"runs"` // one per number of nodes, in the given order
 }
 
 // JobResult is the result of one simulated job. Measurements that a failed run did not reach are
 // zero.
 type JobResult struct {
-	Nodes     int      `json:"nodes"`
-	Lifelines string   `json:"lifelines"`         // transport of the peer links
-	Failure   *Failure `json:"failure,omitempty"` // nil if the run succeeded
+	Nodes     int         `json:"nodes"`
+	Lifelines string      `json:"lifelines"`         // transport of the peer links
+	Roles     *RoleCounts `json:"roles,omitempty"`   // nil if there are none
+	Failure   *Failure    `json:"failure,omitempty"` // nil if the run succeeded
 
 	// Gate is the time at which the head opened the gate, and Up the times at which the nodes reported
 	// that they were up, both from the start of all daemons.

@@ -76,6 +76,7 @@ type simulatedJob struct {
 	allUp     chan struct{} // closed when all are up
 	gate      gateMeasurements
 	world     *rankWorld
+	roles     *simulatedRoles // nil if the job has none
 }
 
 // simDaemon is one simulated daemon.
@@ -109,11 +110,14 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 		cfg: cfg, outputFile: said, transport: cfg.chooseTransport(), faultTarget: newFaultTarget(cfg), clock: newCallClock(2*cfg.JoinTimeout + cfg.Steady),
 		endEvents: make(chan daemonEnd, cfg.Nodes), allUp: make(chan struct{}), gate: gateMeasurements{open: make(chan struct{})},
 	}
-	j.world = newRankWorld(cfg, j.countCalls)
+	j.world, j.roles = newRankWorld(cfg, j.countCalls), newSimulatedRoles(cfg)
 	if cfg.Trace {
 		j.trace = new(callTrace)
 	}
 	j.pendingUp.Store(int64(cfg.Nodes))
+	if j.roles != nil {
+		j.pendingUp.Store(int64(j.roles.nodesWithInstances()))
+	}
 	room.runCount++
 	// All daemons have the identity of a local job, with simulated host names.
 	id := launcher.Identity{
@@ -161,7 +165,7 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 func (j *simulatedJob) daemonConfig(room *ScratchDir, id launcher.Identity, node int, way *simulatedShare) deps.Config {
 	id.NodeIndex, id.Host = node, id.Hosts[node]
 	world, played, argv := j.world.daemonOptions(j.cfg)
-	return deps.Config{Config: config.Config{
+	cfg := deps.Config{Config: config.Config{
 		Workload: config.Workload{World: world, Driver: argv},
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
@@ -172,6 +176,8 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id launcher.Identity, node
 		Address: func() (launcher.NodeAddress, error) { return launcher.NodeAddress{Address: "127.0.0.1"}, nil },
 		Access:  signal.Access{Meter: way.meter, FS: way, NoHints: true}, Simulation: played,
 	}}
+	j.cfg.addTo(&cfg)
+	return cfg
 }
 
 // passingChecks are checks that pass at once. All nodes report the same hardware.
@@ -214,14 +220,18 @@ func (instantFramework) WorkerService(framework.Node, framework.Endpoint) (*fram
 // that name: the node is up, or the gate is open.
 func (j *simulatedJob) noteMilestone(node int, name string) {
 	since := j.clock.sinceStart()
-	switch name {
-	case signal.NodeName(node, j.cfg.Nodes, record.StateServiceUp):
+	isUp := name == signal.NodeName(node, j.cfg.Nodes, record.StateServiceUp)
+	if j.roles != nil {
+		isUp = j.roles.isUp(node, name)
+	}
+	switch {
+	case isUp:
 		p := j.daemons[node]
 		p.upAt, p.upCalls = since, p.share.meter.OpStats()
 		if j.pendingUp.Add(-1) == 0 {
 			close(j.allUp)
 		}
-	case signal.NameGateOpen:
+	case name == signal.NameGateOpen:
 		j.gate.at, j.gate.calls = since, j.countCalls()
 		j.machine.gate = takeReading()
 		close(j.gate.open)
@@ -434,6 +444,9 @@ func (j *simulatedJob) endTimeout() time.Duration {
 // collectResult returns the measurements of the run. All daemons must have ended.
 func (j *simulatedJob) collectResult() JobResult {
 	run := JobResult{Nodes: len(j.daemons), Lifelines: j.transport, Gate: j.gate.at, Machine: j.machine.machineUse(), Whole: sumCounts(j.countCalls()...), World: j.world.worldTiming(j.cfg, j.clock.began.Add(j.gate.at), j.gate.calls)}
+	if j.roles != nil {
+		run.Roles = &j.roles.counts
+	}
 	// Calls until the gate opened, if it did.
 	if calls := j.gate.calls; calls != nil {
 		run.Head, run.ToGate = sumCounts(calls[0]), sumCounts(calls...)

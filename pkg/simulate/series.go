@@ -33,7 +33,7 @@ func (s Series) Run(ctx context.Context) (report Report, err error) {
 	report = Report{
 		Version: ReportVersion, Program: s.Program, Host: host, Cores: runtime.GOMAXPROCS(0), Dir: s.Dir,
 		Latency: s.Latency, Jitter: s.Jitter, Rate: s.Rate, Skew: s.Skew, Peer: s.Peer,
-		Dies: s.Death, Ranks: s.Ranks,
+		Dies: s.Death, Ranks: s.Ranks, RoleFile: s.Path,
 	}
 	err = s.runAll(ctx, room, &report)
 	if !s.Keep {

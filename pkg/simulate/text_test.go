@@ -17,9 +17,9 @@ func sample() Report {
 	return Report{
 		Version: ReportVersion, Program: "v1", Host: "login1", Cores: 64, Dir: "/scratch/me", Share: "lustre",
 		Latency: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 40000, Skew: 50 * time.Millisecond, Peer: 10 * time.Second,
-		Dies: WorkerDies, Ranks: 8,
+		Dies: WorkerDies, Ranks: 8, RoleFile: "job.yaml",
 		Runs: []JobResult{{
-			Nodes: 1024, Lifelines: transportTCP, Gate: 1930 * time.Millisecond,
+			Nodes: 1024, Lifelines: transportTCP, Roles: &RoleCounts{5, 2000, 1999}, Gate: 1930 * time.Millisecond,
 			Up: Percentiles[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
 			GateCalls: GateCalls{
 				Worker: CallDistribution{Calls: spread(21), ByKind: map[string]Percentiles[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
@@ -45,9 +45,10 @@ func sample() Report {
 }
 
 func TestText(t *testing.T) {
-	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
+	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, roles of job.yaml, the death of a worker, peer timeout 10.00 s
 
   gate open     1.93 s after the start
+  roles         5 with 2,000 instances and 1,999 endpoints
   nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
   ranks         8 per node: all had left 4 fences, with a put each, 1.40 s after the gate
                 a fence took p50 110 ms, p99 620 ms, at most 650 ms (at least 11 ms)
@@ -81,12 +82,12 @@ func TestTable(t *testing.T) {
 	r.Runs = append(r.Runs, JobResult{Nodes: 4096, Lifelines: transportNone, Failure: &Failure{
 		Code: 66, Word: "share", Why: "cannot reach 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
 	}})
-	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
+	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls per second, starts over 50 ms, roles of job.yaml, the death of a worker, peer timeout 10.00 s
 
-| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |   peer links |  memory | goroutines | cores | ranks | all met | fence p50 | fence p99 | reads | writes | death p50 | death p99 |  last | death cores |
-|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|-------------:|--------:|-----------:|------:|------:|--------:|----------:|----------:|------:|-------:|----------:|----------:|------:|------------:|
-| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | loopback TCP | 109 MiB |     10,646 |  37 % |     8 |  1.40 s |    110 ms |    620 ms | 1,023 |  1,024 |     32 ms |     43 ms | 54 ms |        22 % |
-| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |     8 |       - |         - |         - |     - |      - |         - |         - |     - |           - |
+| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |   peer links |  memory | goroutines | cores | roles | instances | ranks | all met | fence p50 | fence p99 | reads | writes | death p50 | death p99 |  last | death cores |
+|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|-------------:|--------:|-----------:|------:|------:|----------:|------:|--------:|----------:|----------:|------:|-------:|----------:|----------:|------:|------------:|
+| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | loopback TCP | 109 MiB |     10,646 |  37 % |     5 |     2,000 |     8 |  1.40 s |    110 ms |    620 ms | 1,023 |  1,024 |     32 ms |     43 ms | 54 ms |        22 % |
+| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |     - |         - |     8 |       - |         - |         - |     - |      - |         - |         - |     - |           - |
 
 4,096 nodes:
   FAILED with exit code 66 (share): cannot reach 3 of 4096 nodes

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -101,11 +102,15 @@ type SimHooks struct {
 	Node      affinity.Node
 	// runs until ctx ends
 	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
+	// RoleProcesses starts stand-ins for the processes of roles, whose ports begin with FirstPort. It is
+	// nil if they are processes.
+	RoleProcesses instances.ProcessStarter
+	FirstPort     int
 }
 
-// NodeResources returns the resources of this node for ranks.
+// NodeResources returns the resources of this node for ranks and roles.
 func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (affinity.Node, error) {
-	if p.RunRanks != nil {
+	if p.RunRanks != nil || p.RoleProcesses != nil {
 		return p.Node, nil
 	}
 	return affinity.DiscoverNode("/", gpus, lookup)

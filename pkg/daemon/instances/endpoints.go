@@ -53,6 +53,9 @@ func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
 
 // writeEndpoints writes the endpoints of the ready instances into the file of each role.
 func (n *Node) writeEndpoints(ready []int) {
+	if n.environment.endpointsDir == "" {
+		return
+	}
 	plan := n.plans.plan.Load()
 	isReady := make(map[int]bool, len(ready))
 	for _, number := range ready {

@@ -22,13 +22,20 @@ type environment struct {
 	cfg          NodeConfig
 	plans        *nodePlan
 	shared       map[string]string // variables that all processes have: keys and files of endpoints
-	endpointsDir string
+	endpointsDir string            // of the files of endpoints; empty: there are none
 }
 
 // newEnvironment returns the environment of a node's processes. It creates the files of endpoints,
-// which are empty until instances are ready.
+// which are empty until instances are ready. Stand-ins read no files: in a simulation, those of all
+// nodes would be on one disk.
 func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 	e := environment{cfg: cfg, plans: plans, shared: make(map[string]string)}
+	for _, def := range cfg.Defs {
+		e.shared["BRINGUPD_ROLE_"+roles.VariableName(def.Name)+"_KEY"] = cfg.Host.RoleKey(def.Name)
+	}
+	if cfg.StandIns != nil {
+		return e, nil
+	}
 	private, err := cfg.Host.PrivateDir()
 	if err != nil {
 		return e, health.NewFailure(health.CheckEnvironment, "cannot create a private directory on %s: %v", cfg.Name, err)
@@ -44,7 +51,6 @@ func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 			return e, health.NewFailure(health.CheckEnvironment, "cannot create a file for endpoints on %s: %v", cfg.Name, err)
 		}
 		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(name)] = file
-		e.shared["BRINGUPD_ROLE_"+roles.VariableName(name)+"_KEY"] = cfg.Host.RoleKey(name)
 	}
 	return e, nil
 }

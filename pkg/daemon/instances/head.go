@@ -465,7 +465,7 @@ func (h *Head) StopInOrder(ctx context.Context) {
 // StoppedCode returns the exit code of the primary roles after they were stopped: that of the first
 // of their instances that has not ended with 0. An instance has the code of its process of rank 0.
 func (h *Head) StoppedCode(ctx context.Context) int {
-	ctx, cancel := context.WithTimeoutCause(ctx, exitReadTimeout, health.ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
 	var marks []signal.InstanceMark
 	h.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -31,10 +32,17 @@ type NodeConfig struct {
 	NodeWatch *signal.Watch
 	Name      string // of this node, for messages
 	// Host gives the processes what they get from their node.
-	Host       Host
+	Host Host
+	// StandIns starts stand-ins in place of the processes; nil: there are none.
+	StandIns   ProcessStarter
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.
 	Out, Err io.Writer
+}
+
+// ProcessStarter starts a process, or a stand-in for one.
+type ProcessStarter interface {
+	Start(ctx context.Context, spec process.Spec) (process.Handle, error)
 }
 
 // Host gives processes what they get from their node.

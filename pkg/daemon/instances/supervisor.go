@@ -347,6 +347,10 @@ func (s *supervisor) startCommand(
 	svc := framework.NewService(name, nil, nil, start.ready)
 	svc.Ports = start.ports
 	begin := func(ctx context.Context) (process.Handle, error) { return s.cfg.Children.Start(ctx, start.spec) }
+	if s.cfg.StandIns != nil { // they are ready at once
+		svc = framework.NewService(name, nil, nil, nil)
+		begin = func(ctx context.Context) (process.Handle, error) { return s.cfg.StandIns.Start(ctx, start.spec) }
+	}
 	return s.startProgram(ctx, startedProcess{process: p}, svc, begin)
 }
 

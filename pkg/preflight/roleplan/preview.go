@@ -91,8 +91,8 @@ func DiscoverNodes(env launcher.Environment, id *launcher.Identity, gpus []int) 
 // Preview is what the roles of a file would be on some nodes.
 type Preview struct {
 	rolefile.File
-	Plan   *roles.Plan
-	spares []roles.NodeFacts
+	Plan       *roles.Plan
+	SpareNodes []roles.NodeFacts // that no role gets until another node is lost
 }
 
 // NewPreview places the roles on the nodes, and checks their probes.
@@ -104,7 +104,7 @@ func NewPreview(file rolefile.File, nodes []roles.NodeFacts) (*Preview, error) {
 		team = append(team, nodes[place])
 	}
 	for _, place := range spare {
-		p.spares = append(p.spares, nodes[place])
+		p.SpareNodes = append(p.SpareNodes, nodes[place])
 	}
 	if len(team) == 0 {
 		return nil, fmt.Errorf("cannot place the roles: all %d nodes are spare", len(nodes))

@@ -125,8 +125,8 @@ func (p *Preview) describeOtherNodes() string {
 	if idle := p.Plan.IdleNodes(); len(idle) > 0 {
 		fmt.Fprintf(&b, "idle:  %d of %d nodes have no role: %s\n", len(idle), len(p.Plan.Nodes), listHosts(len(idle), func(i int) string { return p.Plan.Nodes[idle[i]].Host }))
 	}
-	if len(p.spares) > 0 {
-		fmt.Fprintf(&b, "spare: %s\n", listHosts(len(p.spares), func(i int) string { return p.spares[i].Host }))
+	if len(p.SpareNodes) > 0 {
+		fmt.Fprintf(&b, "spare: %s\n", listHosts(len(p.SpareNodes), func(i int) string { return p.SpareNodes[i].Host }))
 		if slices.ContainsFunc(p.Roles, func(d roles.Definition) bool { return d.Restarts.Max > 0 }) {
 			b.WriteString("A spare replaces a lost node only with srun --no-kill --kill-on-bad-exit=0.\n")
 		}
