@@ -106,7 +106,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	publisher.Log = zap.New(core)
 	watch := r.dir.NewWatch(signal.NodesDir, signal.HeadPace)
 	publisher.Background(watch.Run)
-	r.nodes[0].Node.cfg.NodeWatch = watch
+	r.nodes[0].cfg.NodeWatch = watch
 	r.head = NewHead(HeadConfig{
 		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, NodeWatch: watch,
 		Failed: func(cause record.Failure, _ time.Time) {

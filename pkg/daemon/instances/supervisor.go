@@ -179,18 +179,17 @@ func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max
 // handleExit publishes the end of a generation, and waits for the back-off. It reports whether there
 // may be another generation: of an instance that spans several nodes, the head decides that.
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
-	switch {
-	case end.action == roles.ActionDone:
+	switch end.action {
+	case roles.ActionDone:
 		s.mark(s.instance.Number, generation, record.InstanceDone, 0)
 		return s.spans // all start again if a process on another node fails
-	case end.action == roles.ActionLose:
+	case roles.ActionLose:
 		if !s.isLossFinal() {
 			s.publishExit(generation, &end)
 		}
 		return s.spans
 	}
-	// A restart does not wait for the record.
-	s.cfg.Background(func(context.Context) { s.publishExit(generation, &end) })
+	s.publishExit(generation, &end)
 	s.cfg.Log.Debug(fmt.Sprintf("%s; starting it again", end.failure.Message), zap.Duration("pause", end.pause))
 	pause := end.pause
 	if seen := end.failure.SeenAt; !seen.IsZero() {
@@ -212,15 +211,22 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 	}
 }
 
-// publishExit publishes the exit of a generation.
+// publishExit publishes the exit of a generation. A restart does not wait for that.
 func (s *supervisor) publishExit(generation int, end *generationEnd) {
 	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
 	if end.action == roles.ActionLose && !s.spans {
 		rec.Message += describeUsed(s.role, &s.budget)
 	}
 	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
-	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
-	s.notifyOwnHead()
+	publish := func(context.Context) {
+		s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
+		s.notifyOwnHead()
+	}
+	if rec.WillRestart {
+		s.cfg.Background(publish)
+		return
+	}
+	publish(s.stop)
 }
 
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans
