@@ -37,6 +37,8 @@ type Host struct {
 	// other nodes; nil: unknown.
 	Environ []string
 	Nodes   int // number of nodes of the job; 0: unknown
+	// SurvivesNodeLoss reports that the job can go on after the loss of a node.
+	SurvivesNodeLoss bool
 
 	system   hostSystem               // nil: the local machine
 	lastNICs []Attribute              // attributes of the network cards from the last inspection

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
@@ -18,7 +20,13 @@ const maxCPU = 1<<13 - 1
 // checkStep checks whether a Slurm step has all the resources of its job.
 func (h *Host) checkStep(s *FindingBuilder) {
 	env := launcher.EnvironmentOf(h.Environ)
-	for _, lack := range launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {
+	lacks := launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs())
+	if h.SurvivesNodeLoss {
+		if lack, is := launcher.FindNodeLossShortfall(env, h.listStarters()); is {
+			lacks = append(lacks, lack)
+		}
+	}
+	for _, lack := range lacks {
 		s.AddWarning(ClassUser, lack.Problem, "", lack.Fix)
 	}
 	switch {
@@ -28,6 +36,24 @@ func (h *Host) checkStep(s *FindingBuilder) {
 	default:
 		s.AddPass("the step has all resources of its job")
 	}
+}
+
+// listStarters returns the sruns that run on this node and whose environment this process may read.
+func (h *Host) listStarters() (found []launcher.StarterProcess) {
+	names, _ := filepath.Glob(h.hostPath("/proc/[0-9]*/comm")) // the pattern is correct
+	for _, path := range names {
+		if name, err := readTrimmed(path); err != nil || name != "srun" {
+			continue
+		}
+		environ, err := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
+		if err != nil {
+			continue // it belongs to another user, or has ended
+		}
+		argv, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")) // empty on error
+		split := func(text []byte) []string { return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00") }
+		found = append(found, launcher.StarterProcess{Argv: split(argv), Environ: split(environ)})
+	}
+	return found
 }
 
 // allowedCPUs returns how many CPUs this process may use, or 0 if that cannot be read.

@@ -42,7 +42,7 @@ trainer  0         n2    4          0-3, 1 each  http auto
 start: store, judge → trainer
 end:   trainer → store, judge
 spare: n3
-A spare replaces a lost node only with srun --no-kill --kill-on-bad-exit=0.
+A spare replaces a lost node only with sbatch --no-kill and srun --no-kill --kill-on-bad-exit=0.
 `
 
 func TestFormatTable(t *testing.T) {

@@ -128,7 +128,7 @@ func (p *Preview) describeOtherNodes() string {
 	if len(p.SpareNodes) > 0 {
 		fmt.Fprintf(&b, "spare: %s\n", listHosts(len(p.SpareNodes), func(i int) string { return p.SpareNodes[i].Host }))
 		if slices.ContainsFunc(p.Roles, func(d roles.Definition) bool { return d.Restarts.Max > 0 }) {
-			b.WriteString("A spare replaces a lost node only with srun --no-kill --kill-on-bad-exit=0.\n")
+			b.WriteString("A spare replaces a lost node only with sbatch --no-kill and srun --no-kill --kill-on-bad-exit=0.\n")
 		}
 	}
 	return b.String()
