@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -31,7 +30,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	cfg := peerlink.Config{Key: d.Dir.DeriveSecret(peerlink.SecretName), Nodes: d.id.Size, HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
 	d.peerLinks.PrepareHead(cfg, &workerLinkHandler{d}, guests)
 	// Serve the further connections of workers, by purpose.
-	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.serveRendezvousConn)
+	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.rendezvous.ServeNode)
 	d.peerLinks.Head.HandleStreams(peerlink.CommandStream, d.broker.ServeConn)
 	d.Notify = d.peerLinks.Head.NotifyWorkers
 	d.Background(d.peerLinks.Head.Run)
@@ -52,12 +51,6 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 			}
 		}
 	})
-}
-
-// serveRendezvousConn serves a worker's connection to the rendezvous, by which its ranks exchange
-// data.
-func (d *failureTracker) serveRendezvousConn(ctx context.Context, nodeIndex int, conn io.ReadWriteCloser) {
-	d.rendezvous.ServeNode(ctx, slices.Index(d.membership.MemberNodes(), nodeIndex), conn)
 }
 
 // workerLinkHandler handles the events of the peer links to workers.

@@ -26,7 +26,7 @@ type failureTracker struct {
 	membership *membership.Membership
 	updateTeam func(l signal.Listing) // [membershipManager.updateTeam]
 
-	rendezvous  rendezvous.LazyHead // the rendezvous of ranks
+	rendezvous  rendezvous.Worlds // the worlds of ranks
 	broker      *rsh.Broker
 	settling    atomic.Bool // the verdict waits until it is known which peers are lost
 	resultFinal atomic.Bool // the result is final, and later losses are ignored
@@ -54,7 +54,7 @@ func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time
 	record.Header, record.Phase, record.LostNodes = d.recordHeader(), d.Events.CurrentPhase(), nodes
 	for _, nodeIndex := range nodes {
 		d.broker.CloseNodeConns(nodeIndex)
-		d.rendezvous.MarkNodeLost(slices.Index(d.membership.MemberNodes(), nodeIndex), record.Message)
+		d.rendezvous.MarkNodeLost(nodeIndex, record.Message)
 	}
 	d.handleFailure(record, at)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -44,7 +45,10 @@ func (n *node) checkRankResources() (err error) {
 	if !n.cfg.World.IsRequested() {
 		return nil
 	}
-	n.pmix = world.StartPMIx(&n.cfg, n.privateDir.EnsureDir, n.Background, n.Log)
+	n.pmix = world.StartPMIx(world.PMIxConfig{
+		Config: &n.cfg, Argv: n.cfg.Driver, Environ: slices.Concat(n.cfg.Environ, n.cfg.World.Env), ServerNumber: n.id.NodeIndex,
+		PrivateDir: n.privateDir.EnsureDir, DirName: "pmix",
+	}, n.Background, n.Log)
 	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
@@ -126,17 +130,24 @@ func (h *head) planRanks(ctx context.Context) error {
 	// Open the rendezvous of the ranks.
 	h.world = world.NewHead(world.HeadConfig{
 		LayoutRequest: h.cfg.World.LayoutRequest, Plan: plan, MaxRanks: perNode, Hosts: h.members.teamHosts(), Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
-		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name(), RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts}, JobName: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
+		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name(), RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts}, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
 	})
-	h.tracker.rendezvous.SetHead(h.world.Rendezvous)
-	h.rendezvousLink.Dial = h.tracker.rendezvous.LocalDialer(0, h.Background)
+	h.tracker.rendezvous.Add("", rendezvous.World{Head: h.world.Rendezvous, Nodes: h.membership.MemberNodes})
+	h.setRendezvousLink()
+	return h.Publish(signal.ControlDir, signal.NameRanks, h.world.Record, false)
+}
+
+// setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
+func (h *head) setRendezvousLink() {
+	h.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
+		return h.tracker.rendezvous.LocalDialer(key, 0, h.Background)(ctx)
+	}
 	h.rendezvousLink.Await = func(context.Context) error {
 		if h.peerLinks == nil && h.membership.Count() > 1 {
 			return health.NewFailure(health.Launch, world.NoPeerLinks)
 		}
 		return nil
 	}
-	return h.Publish(signal.ControlDir, signal.NameRanks, h.world.Record, false)
 }
 
 // runWorld runs the world to its end: it runs the head's own ranks, and waits for those of the
@@ -194,13 +205,18 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 	if err != nil || seat == nil {
 		return context.Cause(ctx)
 	}
-	// Both functions need the peer link.
-	w.rendezvousLink.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+	w.setRendezvousLink()
+	return w.runRanks(ctx, seat, &rec)
+}
+
+// setRendezvousLink sets the way from the ranks of this node to the worlds of the run: the peer link.
+func (w *worker) setRendezvousLink() {
+	w.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
 		if w.link == nil || !ctxutil.AwaitDone(ctx, w.link.connected) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		}
-		return w.headDialer(peerlink.RendezvousStream)(ctx)
+		return rendezvous.DialWorld(key, w.headDialer(peerlink.RendezvousStream))(ctx)
 	}
 	w.rendezvousLink.Await = func(ctx context.Context) error {
 		if w.link == nil {
@@ -208,7 +224,6 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 		}
 		return w.awaitFirstConnection(ctx, world.NoDataExchange, "")
 	}
-	return w.runRanks(ctx, seat, &rec)
 }
 
 // awaitRankLinks waits until ranks exchange data, and then until all nodes have a peer link, which
@@ -235,9 +250,8 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
 	here := world.OpenNode(ctx, world.Config{
-		Config: &n.cfg, Record: rec, NodeIndex: place.TeamIndex, RunDir: n.Dir.Path(), JobName: world.JobName(n.Dir.Name(), n.Dir.Nonce()), BaseEnv: func() []string { return n.rankEnv(place, rec) },
-		Layout: n.layout, BindKinds: n.boundResources(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
-		SocketDir: n.privateDir.EnsureSocketDir, RendezvousLink: n.rendezvousLink,
+		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec, NodeIndex: place.TeamIndex, PMIx: n.pmix,
+		BaseEnv: func() []string { return n.rankEnv(place, rec) },
 	})
 	n.worldNode.Store(here)
 	starting, started := n.ExtendForStart(ctx)
@@ -252,6 +266,14 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 	stop()
 	n.Background(func(context.Context) { n.stopRanks(err) })
 	return err
+}
+
+// WorldConfig returns what configures the worlds of this node. It implements [instances.Host].
+func (n *node) WorldConfig() world.NodeConfig {
+	return world.NodeConfig{
+		Config: &n.cfg, RunDir: n.Dir.Path(), Layout: n.layout, BindKinds: n.boundResources(), Children: n.children, Background: n.Background,
+		Trail: n.Events, Log: n.Log, SocketDir: n.privateDir.EnsureSocketDir, RendezvousLink: n.rendezvousLink,
+	}
 }
 
 // rankEnv returns the environment that all ranks of this node have in common.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"syscall"
@@ -75,12 +76,23 @@ func rankExitCode(f record.Failure) int {
 	return code & 0xff
 }
 
-// worldRankNumber returns the rank of the world that a failure is about, or -1 if it is about none.
-func worldRankNumber(f record.Failure) int {
+// worldRankID identifies a rank among those of all worlds of a run.
+type worldRankID struct {
+	world  string
+	number int
+}
+
+// compare orders ranks by their worlds and numbers.
+func (r worldRankID) compare(other worldRankID) int {
+	return cmp.Or(cmp.Compare(r.world, other.world), cmp.Compare(r.number, other.number))
+}
+
+// worldRankOf returns the rank that a failure is about. Its number is -1 if it is about none.
+func worldRankOf(f record.Failure) worldRankID {
 	if f.WorldRank == nil {
-		return -1
+		return worldRankID{number: -1}
 	}
-	return f.WorldRank.Number
+	return worldRankID{f.WorldRank.World, f.WorldRank.Number}
 }
 
 // hasSymptom reports whether the failure of a rank looks like the consequence of another one.
@@ -126,7 +138,7 @@ func (t failureEvidence) isProvoked(o ObservedFailure) bool {
 	switch kind := o.Kind; {
 	case !isRankKind(kind):
 		return false
-	case kind == RankFailed && t.abortedRanks[worldRankNumber(o.Failure)]:
+	case kind == RankFailed && t.abortedRanks[worldRankOf(o.Failure)]:
 		return true
 	case rankExitCode(o.Failure) == 128+int(syscall.SIGKILL):
 		return slices.ContainsFunc(t.unexplainedLosses, func(loss ObservedFailure) bool {

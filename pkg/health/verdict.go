@@ -65,7 +65,7 @@ func sortByPrecedence(failures []ObservedFailure) []rankedFailure {
 		return cmp.Or(
 			cmp.Compare(a.causeDistance, b.causeDistance),
 			a.happenedAt().Compare(b.happenedAt()),
-			cmp.Compare(worldRankNumber(a.Failure), worldRankNumber(b.Failure)),
+			worldRankOf(a.Failure).compare(worldRankOf(b.Failure)),
 			cmp.Compare(a.NodeIndex, b.NodeIndex),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Message, b.Message),
@@ -128,20 +128,20 @@ type failureEvidence struct {
 	selfReported map[int]bool
 	// nodes that report that they are cut off, or that the head has declared lost
 	faulty            map[int]bool
-	abortedRanks      map[int]bool      // the ranks of the world that have requested the end
-	unexplainedLosses []ObservedFailure // unexplainedLosses that no other record explains
+	abortedRanks      map[worldRankID]bool // the ranks of the world that have requested the end
+	unexplainedLosses []ObservedFailure    // unexplainedLosses that no other record explains
 	// time of the first failure because of which ranks can fail; zero if there is none
 	firstTrouble time.Time
 }
 
 // collectEvidence collects the facts from all records.
 func collectEvidence(all []ObservedFailure) failureEvidence {
-	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool), abortedRanks: make(map[int]bool)}
+	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool), abortedRanks: make(map[worldRankID]bool)}
 	for _, o := range all {
 		kind := o.Kind
 		switch {
 		case kind == RankAborted:
-			t.abortedRanks[worldRankNumber(o.Failure)] = true
+			t.abortedRanks[worldRankOf(o.Failure)] = true
 		case kind == RankFailed, kind == DriverFailed: // the program's, not the daemon's
 		case kind == CutOff:
 			t.selfReported[o.NodeIndex], t.faulty[o.NodeIndex] = true, true

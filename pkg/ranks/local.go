@@ -28,6 +28,7 @@ import (
 type LocalRanks struct {
 	Ranks []Rank
 	Node  string // name of the node, for messages
+	World string // name of the world, for messages; empty for the world of a run without roles
 	// NewSpec returns the command, environment and binding of a rank. Run calls it concurrently.
 	NewSpec func(ctx context.Context, rank Rank) (RankSpec, error)
 	// OnStarted is called once: with nil when all ranks have been started, otherwise with the error of
@@ -83,7 +84,7 @@ func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, erro
 				return err
 			}
 			ends.Go(func() {
-				if err := c.awaitExit(own, rank, child, fit); err != nil && !c.ContinueOnFailure {
+				if err := c.AwaitExit(own, rank, child, fit); err != nil && !c.ContinueOnFailure {
 					cancel(err)
 				}
 			})
@@ -101,26 +102,36 @@ func (c *LocalRanks) Run(ctx, starting context.Context) ([]record.RankExit, erro
 	return c.sortedExits(), context.Cause(own)
 }
 
-// startRank starts one rank and verifies its binding. It runs fit.Done when all output of the rank
-// has been processed.
+// startRank starts one rank as NewSpec describes, and verifies its binding.
 func (c *LocalRanks) startRank(ctx context.Context, rank Rank) (process.Handle, RankSpec, error) {
 	fit, err := c.NewSpec(ctx, rank)
 	var child process.Handle
 	if err == nil {
-		child, err = c.Children.Start(ctx, process.Spec{
-			Name: service.RankName(rank.Rank), Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.Stdin, Stdout: fit.Stdout, Stderr: fit.Stderr,
-			Prepare: c.bindBeforeStart(fit.Affinity),
-		})
+		child, err = c.StartRank(ctx, rank, fit)
 	}
+	if err == nil || child != nil {
+		return child, fit, err
+	}
+	if ctx.Err() != nil {
+		return nil, fit, context.Cause(ctx)
+	}
+	return nil, fit, health.NewFailure(service.StartFailureKind(err), "cannot start %s on %s: %v",
+		fit.Name, c.Node, strings.TrimPrefix(err.Error(), "cannot start "+fit.Name+": "))
+}
+
+// StartRank starts one rank and verifies its binding. It runs fit.OnOutputDone when all output of the
+// rank has been processed. Its error is that of [service.Children.Start], or a *health.Failure for a
+// rank that runs with a wrong binding.
+func (c *LocalRanks) StartRank(ctx context.Context, rank Rank, fit RankSpec) (process.Handle, error) {
+	child, err := c.Children.Start(ctx, process.Spec{
+		Name: fit.Name, Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.Stdin, Stdout: fit.Stdout, Stderr: fit.Stderr,
+		Prepare: c.bindBeforeStart(fit.Affinity),
+	})
 	for _, file := range fit.Files {
 		_ = file.Close() // otherwise the server of the rank would never detect its end
 	}
-	if err != nil && ctx.Err() != nil {
-		return nil, fit, context.Cause(ctx)
-	}
 	if err != nil {
-		return nil, fit, health.NewFailure(service.StartFailureKind(err), "cannot start %s on %s: %v",
-			service.RankName(rank.Rank), c.Node, strings.TrimPrefix(err.Error(), "cannot start "+service.RankName(rank.Rank)+": "))
+		return nil, err
 	}
 	// The rank runs: register it, and process the end of its output.
 	c.mu.Lock()
@@ -133,12 +144,12 @@ func (c *LocalRanks) startRank(ctx context.Context, rank Rank) (process.Handle, 
 		<-child.Done() // follows the rank's end within a bounded time
 		fit.OnOutputDone()
 	})
-	return child, fit, c.verifyBinding(rank, child, fit.Affinity)
+	return child, c.verifyBinding(rank, child, fit.Affinity)
 }
 
-// awaitExit waits for the end of a rank. It returns nil if the rank succeeded, a *health.Failure if
+// AwaitExit waits for the end of a rank. It returns nil if the rank succeeded, a *health.Failure if
 // the rank failed, or the cause if ctx ends first.
-func (c *LocalRanks) awaitExit(ctx context.Context, rank Rank, child process.Handle, fit RankSpec) error {
+func (c *LocalRanks) AwaitExit(ctx context.Context, rank Rank, child process.Handle, fit RankSpec) error {
 	if !ctxutil.AwaitDone(ctx, child.Ended()) {
 		return context.Cause(ctx)
 	}
@@ -181,16 +192,16 @@ func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit Ran
 
 // rankFailure returns the failure of a rank, with its exit and its last lines of output.
 func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) *health.Failure {
-	f := health.NewRankExitFailure(record.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
+	f := health.NewRankExitFailure(record.WorldRank{World: c.World, Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.AddChildInfo(f, child)
 }
 
-// AbortHandler returns a function that ends the job on behalf of a rank on host that requests it,
-// for example with MPI_Abort. The function calls end immediately, or after a delay if the request
+// AbortHandler returns a function that ends the job on behalf of a rank on host of a world that
+// requests it, for example with MPI_Abort. The function calls end immediately, or after a delay if the request
 // looks like a consequence of another rank's failure, so that this failure can be observed first.
-func AbortHandler(host string, end func(error)) func(rank, code int, words string) {
+func AbortHandler(world, host string, end func(error)) func(rank, code int, words string) {
 	return func(rank, code int, words string) {
-		f := health.NewRankAbortFailure(record.WorldRank{Number: rank}, host, code, words, nil)
+		f := health.NewRankAbortFailure(record.WorldRank{World: world, Number: rank}, host, code, words, nil)
 		if wait := health.CauseGracePeriod(f); wait > 0 {
 			time.AfterFunc(wait, func() { end(f) })
 			return

@@ -15,6 +15,7 @@ import (
 
 // RankSpec describes how to start one rank.
 type RankSpec struct {
+	Name         string // of the child
 	Argv         []string
 	Dir          string // working directory; empty for the daemon's
 	Env          []string
@@ -33,21 +34,19 @@ type RankSpec struct {
 	OnFailed func(status int)
 }
 
-// RankSpecBuilder contains the common settings of the ranks of one node.
-type RankSpecBuilder struct {
-	Argv       []string
-	BaseEnv    []string // environment on which those of the ranks are based
-	Plan       Plan
-	Master     Master
-	Affinities []affinity.Affinity // bindings of the ranks, by local number
-	UserEnv    []string            // variables set by the user, NAME=VALUE; they take precedence
+// RankProgram is the program of a rank, before it gets what a rank of its world needs.
+type RankProgram struct {
+	Name     string // of the child
+	Argv     []string
+	BaseEnv  []string // environment on which that of the rank is based
+	Affinity affinity.Affinity
+	UserEnv  map[string]string // variables set by the user, which take precedence
 }
 
-// BuildSpec returns how to start one rank of the node. more contains the variables of its MPI
-// servers.
-func (k RankSpecBuilder) BuildSpec(rank Rank, more map[string]string) RankSpec {
-	place, own := k.Affinities[rank.Local], ParseVariables(k.UserEnv)
-	return RankSpec{Argv: k.Argv, Affinity: place, Env: RankEnviron(k.BaseEnv, k.Plan, rank, k.Master, affinityVariables(k.BaseEnv, place, own), more, own)}
+// BuildSpec returns how to start a rank of a plan. more contains the variables of its MPI servers.
+func (p RankProgram) BuildSpec(plan Plan, rank Rank, at Master, more map[string]string) RankSpec {
+	bound := affinityVariables(p.BaseEnv, p.Affinity, p.UserEnv)
+	return RankSpec{Name: p.Name, Argv: p.Argv, Affinity: p.Affinity, Env: RankEnviron(p.BaseEnv, plan, rank, at, bound, more, p.UserEnv)}
 }
 
 // affinityVariables returns the variables that describe a binding. It leaves out the variables of

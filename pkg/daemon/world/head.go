@@ -21,7 +21,7 @@ type HeadConfig struct {
 	MaxRanks   []int
 	Hosts      []string
 	Master     ranks.Master
-	JobName    string // name of the world for MPI; see JobName
+	JobName    string // see [ID]
 	Environ    []string
 	Trail      *eventlog.EventLog
 	Log        *zap.Logger

@@ -5,8 +5,6 @@ package world
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -27,36 +25,55 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Config configures a node's part of a world.
-type Config struct {
+// NodeConfig configures all worlds of a node.
+type NodeConfig struct {
 	*deps.Config
-	Record    *record.Placement // plan of the world
-	NodeIndex int               // index of this node in the team
-	RunDir    string            // run directory
-	JobName   string            // name of the world for MPI; see JobName
-	// BaseEnv returns the environment on which those of the ranks are based.
-	BaseEnv   func() []string
+	RunDir    string // run directory
 	Layout    affinity.Node
 	BindKinds affinity.ResourceKinds // resources to which ranks are bound
-
-	PMIx     *PMIxStartup
-	Children *service.Children
+	Children  *service.Children
 	// Background runs a task in a goroutine. The daemon waits for its end before it exits.
 	Background func(task func(ctx context.Context))
 	Trail      *eventlog.EventLog
 	Log        *zap.Logger
 	// SocketDir returns a directory for sockets on this node that only this user can access.
-	SocketDir      func() (string, error)
-	RendezvousLink RendezvousLink
+	SocketDir func() (string, error)
+	RendezvousLink
+}
+
+// Config configures a node's part of a world.
+type Config struct {
+	NodeConfig
+	ID
+	Record    *record.Placement // plan of the world
+	NodeIndex int               // index of this node in the world
+	// BaseEnv returns the environment on which those of the ranks are based, unless their programs
+	// have their own: see [Node.BuildSpec].
+	BaseEnv func() []string
+	PMIx    *PMIxStartup
+	Output  RankOutput // nil for the daemon's streams, as the configuration requests
+	// NoMPI is the reason why ranks must not use MPI; empty if they may.
+	NoMPI string
+}
+
+// RankOutput receives the output of ranks.
+type RankOutput interface {
+	// RankWriter returns the writer of a rank's standard output or standard error, or nil if only its
+	// log needs it.
+	RankWriter(rank int, isErr bool) io.Writer
+	// EndRank ends the output of a rank.
+	EndRank(rank int)
 }
 
 // RendezvousLink is the way to the head's side of the rendezvous.
 type RendezvousLink struct {
-	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Dial opens a connection to the world with a key; see [ID].
+	Dial func(ctx context.Context, key string) (io.ReadWriteCloser, error)
 	// Await waits until it is known whether this node can reach the head's side, or ctx ends. It
 	// returns an error that describes why the node cannot.
 	Await func(ctx context.Context) error
@@ -70,7 +87,8 @@ type Node struct {
 	socket     string
 	mpi        *pmi.Node
 	servers    *mpiServers
-	mux        *outputmux.Mux
+	output     RankOutput
+	mux        *outputmux.Mux  // nil if the output goes elsewhere
 	lifetime   context.Context // ends with this part of the world; its cause is the reason
 	end        context.CancelCauseFunc
 
@@ -89,27 +107,30 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	// Join the rendezvous, then create the MPI servers and the output of the ranks on top of it.
 	n.rendezvous, n.socket = rendezvous.StartNode(rendezvous.Config{
 		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() rendezvous.Layout { return n.plan.RendezvousLayout(hosts) },
-		Dial: cfg.RendezvousLink.Dial, AwaitLink: n.requireLink, Log: cfg.Log,
-		AbortJob: ranks.AbortHandler(cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, ReportStep: cfg.Children.ReportStep, DescribeRanks: n.describeActivity,
+		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) { return cfg.Dial(ctx, cfg.Key) }, AwaitLink: n.requireLink, Log: cfg.Log,
+		AbortJob: ranks.AbortHandler(cfg.Name, cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, ReportStep: cfg.Children.ReportStep, DescribeRanks: n.describeActivity,
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},
-	}, cfg.SocketDir, cfg.Background)
+	}, cfg.SocketDir, cfg.socketName(), cfg.Background)
 	n.mpi = pmi.NewNode(n.rendezvous, cfg.NodeIndex, n)
 	if !cfg.World.GoOn {
 		n.mpi.FailureDelay = failureDelay
 	}
 	n.servers = newMPIServers(n)
-	n.mux = outputmux.New(outputmux.Config{
-		Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(), MergeLines: cfg.World.Merge,
-	})
+	if n.output = cfg.Output; n.output == nil {
+		n.mux = outputmux.New(outputmux.Config{
+			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(), MergeLines: cfg.World.Merge,
+		})
+		n.output = n.mux
+	}
 	return n
 }
 
 // requireLink calls [RendezvousLink.Await] for a request of a rank, or of another program if rank is
 // -1. If a rank's request fails, the job was launched wrongly, and linked ends it.
 func (n *Node) requireLink(ctx context.Context, rank int) error {
-	err := n.cfg.RendezvousLink.Await(ctx)
+	err := n.cfg.Await(ctx)
 	if err != nil && ctx.Err() == nil && rank >= 0 {
 		n.end(err)
 	}
@@ -119,6 +140,11 @@ func (n *Node) requireLink(ctx context.Context, rank int) error {
 // failureDelay is the delay before a failed collective operation of MPI returns. If another rank
 // has died, the job ends in this time, with this death as the cause.
 const failureDelay = 5 * time.Second
+
+// SocketEnviron returns the variable by which the programs of this node find the rendezvous.
+func (n *Node) SocketEnviron() map[string]string {
+	return map[string]string{launcher.RendezvousVariable: n.socket}
+}
 
 // SocketPath returns the path of the Unix socket at which programs of this node reach the
 // rendezvous. It is empty if there is none.
@@ -130,13 +156,11 @@ func (n *Node) SocketPath() string { return n.socket }
 // starting ends.
 func (n *Node) Run(starting context.Context, ended func(exits []record.RankExit) error) error {
 	defer n.end(nil)
-	if err := n.startServers(starting); err != nil {
+	if err := n.StartServers(starting); err != nil {
 		return err
 	}
 	crew := n.newLocalRanks(n.plan, nil)
 	crew.Simulate = n.cfg.Simulation.RunRanks
-	n.cfg.Background(func(ctx context.Context) { n.servers.singletons.watchRanks(ctx) })
-	n.cfg.Background(n.watchSruns)
 	exits, err := crew.Run(n.lifetime, starting)
 	if err != nil {
 		return err
@@ -150,15 +174,18 @@ func (n *Node) Run(starting context.Context, ended func(exits []record.RankExit)
 	return context.Cause(n.lifetime)
 }
 
-// startServers starts the MPI servers for this node's ranks. A simulation has none.
-func (n *Node) startServers(ctx context.Context) error {
-	if n.cfg.Simulation.RunRanks != nil {
+// StartServers starts the MPI servers for this node's ranks, and watches the ranks. A simulation does
+// neither.
+func (n *Node) StartServers(ctx context.Context) error {
+	if n.cfg.Simulation.RunRanks != nil || n.cfg.Simulation.NoSockets {
 		return nil
 	}
 	if err := n.servers.startPMIx(ctx); err != nil {
 		return err
 	}
 	n.servers.startRrun()
+	n.cfg.Background(n.servers.singletons.watchRanks)
+	n.cfg.Background(n.watchSruns)
 	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Record, n.cfg.JobName))
 }
 
@@ -175,7 +202,7 @@ func (n *Node) RunningRanks() (running []stackdump.RankProcess) {
 // watchSruns warns about the first srun for which a rank waits forever, such as one that the rank's
 // mpirun has started.
 func (n *Node) watchSruns(ctx context.Context) {
-	if !n.cfg.Identity.Launcher.Traits().HasSteps || n.cfg.Simulation.RunRanks != nil {
+	if !n.cfg.Identity.Launcher.Traits().HasSteps {
 		return
 	}
 	ctx, told := context.WithCancel(ctx)
@@ -183,7 +210,7 @@ func (n *Node) watchSruns(ctx context.Context) {
 	mpidetect.ReportWaits(ctx, func() []mpidetect.EndlessWait {
 		owners := make(map[int]string)
 		for _, rank := range n.RunningRanks() {
-			owners[rank.PID] = fmt.Sprintf("rank %d on %s", rank.Rank, n.cfg.Identity.Host)
+			owners[rank.PID] = n.rankName(rank.Rank)
 		}
 		return mpidetect.SrunWaits(process.ProcessTree(os.Getpid()), owners, mpidetect.RankAdvice)
 	}, func(words string) {
@@ -212,7 +239,7 @@ const maxNodesDescribed = 16
 // nodes share a host, or for spawned ranks.
 func (n *Node) nodeFlags(of []int) (flags []string) {
 	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodesByRank()
-	if !slices.Equal(distinctNames(hosts), hosts) {
+	if !slices.Equal(NodeNames(hosts), hosts) {
 		return nil
 	}
 	for _, rank := range of {
@@ -232,24 +259,25 @@ func (n *Node) nodeFlags(of []int) (flags []string) {
 // activityTimeout limits the time for describing the activity of ranks.
 const activityTimeout = 20 * time.Second
 
+// Ended returns a context that ends when a rank has aborted the world, or the world cannot go on for
+// another reason. Its cause is that reason.
+func (n *Node) Ended() context.Context { return n.lifetime }
+
 // Close stops the MPI servers of this node. All its ranks must have ended. It then writes the
 // remaining output of the ranks, until ctx ends.
 func (n *Node) Close(ctx context.Context) error {
+	n.end(nil)
+	n.servers.removeSharedMemory(n.cfg.JobName)
 	n.servers.stopPMIx()
+	if n.mux == nil {
+		return nil
+	}
 	return n.mux.Close(ctx)
-}
-
-// JobName returns the name of a run's world for MPI. The name is a secret, and unique: MPICH
-// derives names of shared memory from it, and trusts the contents that it finds there, even those
-// of a killed job.
-func JobName(run, nonce string) string {
-	sum := sha256.Sum256([]byte("the name of a job for MPI " + nonce))
-	return pmi.NewJobName("bringupd-"+run, [24]byte(sum[:]))
 }
 
 // InitialJob returns the world with which a run begins, as an MPI job with this name.
 func InitialJob(plan ranks.Plan, rec *record.Placement, name string) *pmi.Job {
-	job := &pmi.Job{Name: name, Hosts: distinctNames(rec.Hosts), Nodes: plan.NodesByRank()}
+	job := &pmi.Job{Name: name, Hosts: NodeNames(rec.Hosts), Nodes: plan.NodesByRank()}
 	for _, slots := range rec.Slots {
 		job.UniverseSize += slots
 	}
@@ -257,44 +285,72 @@ func InitialJob(plan ranks.Plan, rec *record.Placement, name string) *pmi.Job {
 	return job
 }
 
-// newLocalRanks returns the part of a plan's ranks that run on this node, ready to start. spawned
-// describes the spawn, and is nil for the world with which the run begins.
+// newLocalRanks returns the part of a plan's ranks that run on this node, ready to start with the
+// command of the run. spawned describes the spawn, and is nil for the world with which the run begins.
 func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalRanks {
 	cfg := &n.cfg
-	local := plan.RanksOn(cfg.NodeIndex)
-	kit := ranks.RankSpecBuilder{
-		Argv: cfg.Driver, BaseEnv: cfg.BaseEnv(), Plan: plan, Affinities: n.assignSlots(local, spawned != nil), UserEnv: cfg.World.Env,
-		Master: ranks.Master{
-			Address: cfg.Record.MasterAddress, Port: cfg.Record.MasterPort, RunName: filepath.Base(cfg.RunDir),
-			RestartCount: cfg.Record.RestartCount, MaxRestarts: cfg.Record.MaxRestarts,
-		},
+	crew := n.addRanks(plan.RanksOn(cfg.NodeIndex))
+	base, bound := cfg.BaseEnv(), n.assignSlots(crew.Ranks, spawned != nil)
+	crew.NewSpec = func(ctx context.Context, rank ranks.Rank) (ranks.RankSpec, error) {
+		program := ranks.RankProgram{
+			Name: service.RankName(rank.Rank), Argv: cfg.Driver, BaseEnv: base, Affinity: bound[rank.Local], UserEnv: ranks.ParseVariables(cfg.World.Env),
+		}
+		fit, err := n.buildSpec(ctx, plan, rank, spawned.procOf(rank, cfg.JobName), program)
+		if err != nil {
+			return fit, err
+		}
+		if rank.Rank == cfg.World.Stdin {
+			fit.Stdin = cfg.Streams.In
+		}
+		spawned.applyCommand(&fit, rank)
+		return fit, nil
 	}
+	return crew
+}
+
+// AddRanks returns the ranks of this node, which the caller starts one by one: with
+// [ranks.LocalRanks.StartRank] and the results of BuildSpec.
+func (n *Node) AddRanks() *ranks.LocalRanks { return n.addRanks(n.plan.RanksOn(n.cfg.NodeIndex)) }
+
+func (n *Node) addRanks(local []ranks.Rank) *ranks.LocalRanks {
+	cfg := &n.cfg
 	crew := &ranks.LocalRanks{
-		Ranks: local, Node: cfg.Identity.Host, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
-		Log: cfg.Log, Rendezvous: n.rendezvous,
-		NewSpec: func(ctx context.Context, rank ranks.Rank) (ranks.RankSpec, error) {
-			given, err := n.servers.prepareRank(ctx, spawned.procOf(rank, cfg.JobName))
-			if err != nil {
-				return ranks.RankSpec{}, err
-			}
-			fit := kit.BuildSpec(rank, given.env)
-			fit.Files, fit.DescribeUnfinalized = given.files, given.describeUnfinalized
-			if cfg.World.GoOn { // otherwise the end of this rank ends all ranks
-				fit.OnFailed = n.servers.deathNotifier(spawned.procOf(rank, cfg.JobName))
-			}
-			fit.Stdout, fit.Stderr = n.mux.RankWriter(rank.Rank, false), n.mux.RankWriter(rank.Rank, true)
-			fit.OnOutputDone = func() { n.mux.EndRank(rank.Rank) }
-			if rank.Rank == cfg.World.Stdin {
-				fit.Stdin = cfg.Streams.In
-			}
-			spawned.applyCommand(&fit, rank)
-			return fit, nil
-		},
+		Ranks: local, Node: cfg.Identity.Host, World: cfg.Name, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict,
+		Children: cfg.Children, Background: cfg.Background, Log: cfg.Log, Rendezvous: n.rendezvous,
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.localRanks = append(n.localRanks, crew)
 	return crew
+}
+
+// BuildSpec returns how to start a rank with a program of its own. It starts to serve MPI to the rank.
+func (n *Node) BuildSpec(ctx context.Context, rank ranks.Rank, program ranks.RankProgram) (ranks.RankSpec, error) {
+	return n.buildSpec(ctx, n.plan, rank, pmi.ProcID{Job: n.cfg.JobName, Rank: rank.Rank}, program)
+}
+
+func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, proc pmi.ProcID, program ranks.RankProgram) (ranks.RankSpec, error) {
+	given, err := n.servers.prepareRank(ctx, proc)
+	if err != nil {
+		return ranks.RankSpec{Name: program.Name}, err
+	}
+	placement := n.cfg.Record
+	fit := program.BuildSpec(plan, rank, ranks.Master{
+		Address: placement.MasterAddress, Port: placement.MasterPort, RunName: filepath.Base(n.cfg.RunDir),
+		RestartCount: placement.RestartCount, MaxRestarts: placement.MaxRestarts,
+	}, given.env)
+	fit.Files, fit.DescribeUnfinalized = given.files, given.describeUnfinalized
+	if n.cfg.World.GoOn { // otherwise the end of this rank ends all ranks
+		fit.OnFailed = n.servers.deathNotifier(proc)
+	}
+	fit.Stdout, fit.Stderr = n.output.RankWriter(rank.Rank, false), n.output.RankWriter(rank.Rank, true)
+	fit.OnOutputDone = func() { n.output.EndRank(rank.Rank) }
+	return fit, nil
+}
+
+// rankName returns the name of a rank of this node for messages.
+func (n *Node) rankName(rank int) string {
+	return record.WorldRank{World: n.cfg.Name, Number: rank}.String() + " on " + n.cfg.Identity.Host
 }
 
 // assignSlots returns the bindings of ranks. The initial ranks of the run share the whole node.

@@ -67,7 +67,7 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	server.SetHandlers(pmix.Handlers{
 		Node: cfg.NodeIndex, Peers: s.node.mpi, Jobs: peerNodes{s.node.mpi, s.node}, PrintOutput: s.writeOutput,
 		AwaitLink: func(ctx context.Context, by pmi.ProcID) error {
-			return s.node.requireLink(ctx, s.node.mpi.RunNumber(by))
+			return s.admitRank(ctx, s.node.mpi.RunNumber(by))
 		},
 		AbortJob: func(by pmi.ProcID, code int, words string) {
 			s.node.rendezvous.AbortJob(s.node.mpi.RunNumber(by), code, words)
@@ -93,7 +93,7 @@ func (s *mpiServers) startRrun() {
 	server, err := rrun.Listen(rrun.Config{
 		Node: cfg.NodeIndex, Peers: s.node.mpi,
 		AwaitLink: func(ctx context.Context, by pmi.ProcID) error {
-			return s.node.requireLink(ctx, s.node.mpi.RunNumber(by))
+			return s.admitRank(ctx, s.node.mpi.RunNumber(by))
 		},
 	})
 	if err != nil {
@@ -123,14 +123,27 @@ type peerNodes struct {
 func (p peerNodes) SpawnJob(ctx context.Context, s pmi.SpawnRequest) (string, error) {
 	name, err := p.Node.SpawnJob(ctx, s)
 	if err != nil && ctx.Err() == nil {
-		p.node.end(health.NewFailure(health.Launch, "rank %d on %s: %v", p.RunNumber(s.Requester), p.node.cfg.Identity.Host, err))
+		p.node.end(health.NewFailure(health.Launch, "%s: %v", p.node.rankName(p.RunNumber(s.Requester)), err))
 	}
 	return name, err
 }
 
 // writeOutput writes text that a rank prints through its PMIx server.
 func (s *mpiServers) writeOutput(by pmi.ProcID, text string, isErr bool) {
-	_, _ = s.node.mux.RankWriter(s.node.mpi.RunNumber(by), isErr).Write([]byte(text))
+	if out := s.node.output.RankWriter(s.node.mpi.RunNumber(by), isErr); out != nil {
+		_, _ = out.Write([]byte(text))
+	}
+}
+
+// admitRank waits until it is known whether this node can serve a rank that begins to use MPI. If it
+// cannot, or the rank must not use MPI, it ends the world and returns an error that says why.
+func (s *mpiServers) admitRank(ctx context.Context, rank int) error {
+	if why := s.node.cfg.NoMPI; why != "" {
+		err := health.NewFailure(health.Usage, "%s uses MPI: %s", s.node.rankName(rank), why)
+		s.node.end(err)
+		return err
+	}
+	return s.node.requireLink(ctx, rank)
 }
 
 // addJob serves a job's ranks on this node.
@@ -139,7 +152,7 @@ func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
 	space := pmi1.New(pmi1.Config{
 		Job: job, Node: s.node.cfg.NodeIndex, Peers: peerNodes{s.node.mpi, s.node}, Log: s.node.cfg.Log,
 		AwaitLink: func(ctx context.Context, rank int) error {
-			return s.node.requireLink(ctx, job.FirstNumber+rank)
+			return s.admitRank(ctx, job.FirstNumber+rank)
 		},
 		AbortJob: func(rank, code int, words string) { s.node.rendezvous.AbortJob(job.FirstNumber+rank, code, words) },
 		OnBarrierEntry: func(rank int) {

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,10 +27,22 @@ type PMIxStartup struct {
 	err     error         // error of the start
 }
 
-// StartPMIx starts the node's PMIx server in the background, if the configuration and the program
-// require one. The server uses a directory below the one that private returns, and stops when the
-// task that background runs is cancelled.
-func StartPMIx(cfg *deps.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIxStartup {
+// PMIxConfig configures a PMIx server of a node.
+type PMIxConfig struct {
+	*deps.Config
+	Argv         []string // of the ranks
+	Environ      []string // of the ranks
+	Host         string   // name of the node for MPI; empty for that of a world on all nodes
+	ServerNumber int      // unique among the servers of the node's run
+	// PrivateDir returns a directory that only this user can access, in which the server creates its
+	// own, DirName.
+	PrivateDir func() (string, error)
+	DirName    string
+}
+
+// StartPMIx starts a PMIx server of the node in the background, if the configuration and the program
+// require one. It stops when the task that background runs is cancelled.
+func StartPMIx(cfg PMIxConfig, background func(task func(ctx context.Context)), log *zap.Logger) *PMIxStartup {
 	p := &PMIxStartup{started: make(chan struct{})}
 	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" || cfg.Simulation.RunRanks != nil {
 		p.reason = mpidetect.PMIxDisabled
@@ -40,7 +53,7 @@ func StartPMIx(cfg *deps.Config, private func() (string, error), background func
 		if p.reason = reasonWithoutPMIx(ctx, cfg); p.reason != "" {
 			log.Debug("no PMIx server is started", zap.String("reason", p.reason))
 		} else {
-			p.server, p.err = startPMIxServer(ctx, cfg, private, log)
+			p.server, p.err = startPMIxServer(ctx, cfg, log)
 		}
 		close(p.started)
 		if p.server == nil {
@@ -67,38 +80,36 @@ const pmixProbeTimeout = 5 * time.Second
 // reasonWithoutPMIx returns the reason for not starting a server: the program is known not to use
 // PMIx. It returns an empty string with --pmix=on and --pmix=FILE, which start a server for any
 // program.
-func reasonWithoutPMIx(ctx context.Context, cfg *deps.Config) string {
+func reasonWithoutPMIx(ctx context.Context, cfg PMIxConfig) string {
 	if cfg.World.PMIx != pmix.Auto {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, pmixProbeTimeout)
 	defer cancel()
-	environ := slices.Concat(cfg.Environ, cfg.World.Env)
-	reason, err := ctxutil.CallBounded(ctx, 0, func() (string, error) { return mpidetect.WithoutPMIx(ctx, cfg.Driver, environ), nil })
+	reason, err := ctxutil.CallBounded(ctx, 0, func() (string, error) { return mpidetect.WithoutPMIx(ctx, cfg.Argv, cfg.Environ), nil })
 	if err != nil {
 		return "" // the file system is unresponsive; start a server to be safe
 	}
 	return reason
 }
 
-// start finds libpmix and starts a server that uses it.
-
-func startPMIxServer(ctx context.Context, cfg *deps.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
-	library, err := pmix.FindLibrary(cfg.World.PMIx, cfg.Driver[0], cfg.Environ)
+// startPMIxServer finds libpmix and starts a server that uses it.
+func startPMIxServer(ctx context.Context, cfg PMIxConfig, log *zap.Logger) (*pmix.Server, error) {
+	library, err := pmix.FindLibrary(cfg.World.PMIx, cfg.Argv[0], cfg.Config.Environ)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := private()
+	dir, err := cfg.PrivateDir()
 	if err != nil {
 		return nil, err
 	}
-	dir = filepath.Join(dir, "pmix")
+	dir = filepath.Join(dir, cfg.DirName)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	id := cfg.Identity
+	host := cmp.Or(cfg.Host, mpiNodeName(cfg.Identity.Host, cfg.Identity.LocalRank()))
 	return pmix.Start(ctx, pmix.Config{
-		Library: library, Environ: withoutPMIx(cfg.Environ), ServerNumber: id.NodeIndex, Host: mpiNodeName(id.Host, id.LocalRank()), Dir: dir, Log: log,
+		Library: library, Environ: withoutPMIx(cfg.Config.Environ), ServerNumber: cfg.ServerNumber, Host: host, Dir: dir, Log: log,
 	})
 }
 
@@ -116,8 +127,8 @@ func mpiNodeName(host string, local int) string {
 	return fmt.Sprintf("%s-%d", host, local+1)
 }
 
-// distinctNames returns the distinct names of nodes, given their hosts.
-func distinctNames(hosts []string) []string {
+// NodeNames returns the distinct names of the nodes of a world for MPI, given their hosts.
+func NodeNames(hosts []string) []string {
 	names, seen := make([]string, len(hosts)), make(map[string]int)
 	for node, host := range hosts {
 		names[node] = mpiNodeName(host, seen[host])

@@ -61,9 +61,9 @@ func (l *singletonDetector) recordEnv(rank pmi.ProcID, env map[string]string) {
 }
 
 // watchRanks inspects the ranks until the warning has been logged or ctx ends. It returns at once
-// if there is only one rank, or in a simulation.
+// if there is only one rank.
 func (l *singletonDetector) watchRanks(ctx context.Context) {
-	if l.node.plan.RankCount() < 2 || l.node.cfg.Simulation.RunRanks != nil {
+	if l.node.plan.RankCount() < 2 {
 		return
 	}
 	for wait := minInspectInterval; ctxutil.SleepContext(ctx, wait); {
@@ -141,7 +141,7 @@ func (l *singletonDetector) warnOnce(rank pmi.ProcID, seen *mpidetect.LoadedMPI,
 		l.node.cfg.Log.Debug("cannot determine which MPI a rank uses", zap.Error(err))
 	}
 	reason, mend := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
-	l.node.cfg.Log.Warn(fmt.Sprintf("rank %d on %s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
-		"the likely reason: %s; to fix it: %s", rank.Rank, l.node.cfg.Identity.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
+	l.node.cfg.Log.Warn(fmt.Sprintf("%s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
+		"the likely reason: %s; to fix it: %s", l.node.rankName(rank.Rank), cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
 	return true
 }

@@ -36,7 +36,7 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	record.Hosts, record.Slots = hosts, all
 	self := new(deps.Config)
 	self.Identity.Host = hosts[0]
-	n := &Node{plan: plan, cfg: Config{Config: self, Record: record, JobName: "j", Log: zap.NewNop()}}
+	n := &Node{plan: plan, cfg: Config{NodeConfig: NodeConfig{Config: self, Log: zap.NewNop()}, ID: ID{JobName: "j"}, Record: record}}
 	n.servers = newMPIServers(n)
 	return n
 }
@@ -193,5 +193,27 @@ func TestHints(t *testing.T) {
 	}
 	if got := n.servers.openMPIHints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
 		t.Errorf("with as many: %q", got)
+	}
+}
+
+// TestIDs verifies that the worlds of a run have different names for MPI and different keys, and that
+// a key is read back.
+func TestIDs(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, id := range []ID{
+		RunID("j", "nonce"), GenerationID("j", "nonce", "a.0", 1, 0), GenerationID("j", "nonce", "a.0", 1, 1), GenerationID("j", "nonce", "a.1", 11, 1),
+	} {
+		if seen[id.Key] || seen[id.JobName] {
+			t.Errorf("%+v is not unique", id)
+		}
+		seen[id.Key], seen[id.JobName] = true, true
+	}
+	if number, generation, ok := ParseGenerationKey(GenerationKey(42, 7)); number != 42 || generation != 7 || !ok {
+		t.Errorf("it is read back as %d, %d, %v", number, generation, ok)
+	}
+	for _, wrong := range []string{"", "1", "1.", ".1", "1.2.3", "01.2", "1.2 ", "a.b"} {
+		if _, _, ok := ParseGenerationKey(wrong); ok {
+			t.Errorf("%q is accepted", wrong)
+		}
 	}
 }

@@ -152,7 +152,10 @@ func (a *Summary) isTimeOfJob() bool {
 
 // worldRankText returns a rank of the world with its resources.
 func worldRankText(rank record.WorldRank) string {
-	words := rank.String() + " of the world"
+	words := rank.String()
+	if rank.World == "" {
+		words += " of the world"
+	}
 	if rank.GPUs != "" {
 		words += ", " + rank.GPULabel()
 	}
@@ -221,13 +224,15 @@ func isDirectConsequence(failure record.Failure) bool {
 
 // otherFailures returns other failures, which are neither the cause nor died because of it.
 func (a *Summary) otherFailures() (lines []string) {
-	var lost, ofWorld []int
+	var lost []int
+	ofWorlds := make(map[string][]int)
 	others := make(map[health.Kind][]int)
 	for _, failure := range a.Consequences {
 		switch kind := failure.Kind; {
 		case kind == health.Aborted, isDirectConsequence(failure):
 		case failure.WorldRank != nil:
-			ofWorld = append(ofWorld, failure.WorldRank.Number)
+			rank := failure.WorldRank
+			ofWorlds[rank.World] = append(ofWorlds[rank.World], rank.Number)
 		case len(failure.LostNodes) > 0 && health.IsPeerLoss(kind):
 			lost = append(lost, failure.LostNodes...)
 		default:
@@ -239,9 +244,9 @@ func (a *Summary) otherFailures() (lines []string) {
 	if len(lost) > 0 {
 		lines = append(lines, "  also lost: "+a.nodeNames(lost))
 	}
-	if len(ofWorld) > 0 {
-		slices.Sort(ofWorld)
-		lines = append(lines, "  also failed: "+textutil.FormatIndices("rank", slices.Compact(ofWorld))+" of the world")
+	for _, world := range slices.Sorted(maps.Keys(ofWorlds)) {
+		slices.Sort(ofWorlds[world])
+		lines = append(lines, "  also failed: "+textutil.FormatIndices("rank", slices.Compact(ofWorlds[world]))+" of "+cmp.Or(world, "the world"))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(others)) {
 		lines = append(lines, fmt.Sprintf("  also failed: %s (%s)", a.nodeNames(others[kind]), kind))

@@ -55,10 +55,10 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	s.head = NewHead(s.world, zap.NewNop())
 	var tasks sync.WaitGroup
 	s.head.SetCallHandler(echo("head"), func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
-	hall := new(LazyHead)
-	hall.SetHead(s.head)
+	hall := new(Worlds)
+	hall.Add("ours", World{s.head, nodesOf(nodes)})
 	dial := func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return hall.LocalDialer(node, func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
+		return hall.LocalDialer("ours", node, func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
 	}
 	if lifelines {
 		dial = callers(ctx, t, nodes, hall, &tasks)
@@ -98,6 +98,16 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	return s
 }
 
+// nodesOf returns the nodes of a world that has all nodes of a run.
+func nodesOf(count int) func() []int {
+	return func() (nodes []int) {
+		for node := range count {
+			nodes = append(nodes, node)
+		}
+		return nodes
+	}
+}
+
 // echo answers with its name and the request; the request "wait" never returns.
 func echo(who string) Handler {
 	return func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
@@ -114,7 +124,7 @@ func echo(who string) Handler {
 
 // callers returns functions by which nodes connect through the peer links' port on this machine,
 // where hall serves them until ctx ends.
-func callers(ctx context.Context, t testing.TB, nodes int, hall *LazyHead, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
+func callers(ctx context.Context, t testing.TB, nodes int, hall *Worlds, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
 	t.Helper()
 	listener, err := peerlink.TCP{}.Listen()
 	if err != nil {
@@ -126,7 +136,7 @@ func callers(ctx context.Context, t testing.TB, nodes int, hall *LazyHead, tasks
 	head.HandleStreams(peerlink.RendezvousStream, hall.ServeNode)
 	tasks.Go(func() { head.Run(ctx) })
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return peerlink.StreamDialer(peerlink.RendezvousStream, key, node, peerlink.TCP{}, []string{"127.0.0.1:" + port})
+		return DialWorld("ours", peerlink.StreamDialer(peerlink.RendezvousStream, key, node, peerlink.TCP{}, []string{"127.0.0.1:" + port}))
 	}
 }
 

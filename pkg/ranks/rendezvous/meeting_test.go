@@ -237,11 +237,11 @@ func TestJoinWithoutASocket(t *testing.T) {
 			defer cancel()
 			background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
 			said, logs := observer.New(zap.WarnLevel)
-			hall := new(LazyHead)
-			hall.SetHead(s.head)
+			hall := new(Worlds)
+			hall.Add("ours", World{s.head, nodesOf(2)})
 			n, path := StartNode(Config{
-				Self: *s.world.nodeAt(1), Layout: func() Layout { return s.world }, Log: zap.New(said), Dial: hall.LocalDialer(1, background),
-			}, private, background)
+				Self: *s.world.nodeAt(1), Layout: func() Layout { return s.world }, Log: zap.New(said), Dial: hall.LocalDialer("ours", 1, background),
+			}, private, "meet", background)
 			if path != "" || logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "can't use bringupd kv: ") {
 				t.Errorf("the path is %q, and the log says %v", path, logs.All())
 			}

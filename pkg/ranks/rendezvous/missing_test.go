@@ -24,14 +24,14 @@ func TestWarnings(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var tasks sync.WaitGroup
 		background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
-		head, hall := NewHead(world, zap.NewNop()), new(LazyHead)
-		hall.SetHead(head)
+		head, hall := NewHead(world, zap.NewNop()), new(Worlds)
+		hall.Add("ours", World{head, nodesOf(len(places))})
 		said, logs := observer.New(zap.WarnLevel)
 		began := time.Now()
 		var nodes []*Node
 		for _, place := range places {
 			n := NewNode(Config{
-				Self: place, Layout: func() Layout { return world }, Log: zap.New(said), Dial: hall.LocalDialer(place.Node, background), Background: background,
+				Self: place, Layout: func() Layout { return world }, Log: zap.New(said), Dial: hall.LocalDialer("ours", place.Node, background), Background: background,
 				DescribeRanks: func(_ context.Context, ranks []int) string { return fmt.Sprintf("rank %d: asleep", ranks[0]) },
 			})
 			nodes = append(nodes, n)

@@ -225,6 +225,8 @@ type ChildExit struct {
 // WorldRank is a rank of the world, with the information that users need to find it.
 type WorldRank struct {
 	Number int `json:"number"`
+	// World is the instance of a role whose rank it is; empty in a run without roles.
+	World string `json:"world,omitempty"`
 	// indices of its GPUs on the node: "2" or "4-7"; empty if it has none of its own
 	GPUs string `json:"gpus,omitempty"`
 	// Symptom is the reason, from its last lines, why the failure looks like the consequence of
@@ -232,8 +234,13 @@ type WorldRank struct {
 	Symptom string `json:"symptom,omitempty"`
 }
 
-// String returns its name in messages: "rank 12".
-func (w WorldRank) String() string { return fmt.Sprintf("rank %d", w.Number) }
+// String returns its name in messages: "rank 12", or "rank 12 of trainer.0".
+func (w WorldRank) String() string {
+	if w.World != "" {
+		return fmt.Sprintf("rank %d of %s", w.Number, w.World)
+	}
+	return fmt.Sprintf("rank %d", w.Number)
+}
 
 // GPULabel returns its GPUs for messages: "GPU 2", "GPUs 4-7". It is empty if it has none.
 func (w WorldRank) GPULabel() string {
