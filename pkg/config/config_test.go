@@ -7,12 +7,19 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 func TestValidate(t *testing.T) {
 	torchrun := []string{"torchrun", "train.py"}
+	role := func(command string, nodesPerInstance int) func(*Config) {
+		placement := roles.Placement{Nodes: 2, HasRanks: true, RanksPerNode: 1, NodesPerInstance: nodesPerInstance}
+		return func(c *Config) {
+			c.Roles.Definitions = []roles.Definition{{Name: "train", Line: 3, Placement: placement, Program: roles.Program{Command: command}}}
+		}
+	}
 	for _, tc := range []struct {
 		name   string
 		change func(*Config)
@@ -49,6 +56,18 @@ func TestValidate(t *testing.T) {
 		{"progress of a driver without steps", func(c *Config) { c.After.Rules.NeedsProgress = true }, "--progress='step (\\d+)'"},
 		{"progress of a driver with steps", func(c *Config) { c.After.Rules.NeedsProgress, c.Progress = true, `step (\d+)` }, ""},
 		{"progress of ranks", func(c *Config) { c.After.Rules.NeedsProgress, c.World.PerNode, c.Driver = true, "1", []string{"app"} }, ""},
+		{"mpirun in the ranks of a role", role("exec mpirun -n 4 ./app", 2), "run role train (line 3): mpirun in each rank"},
+		{"a time limit for hanging ranks beside roles", func(c *Config) {
+			role("./app", 2)(c)
+			c.World.Hang = time.Minute
+		}, "--hang-timeout: give the role an alive probe"},
+		{"torchrun in the ranks of a role", role("torchrun train.py", 2), "run role train (line 3): torchrun in each rank"},
+		{"torchrun in the ranks of a role, which is allowed", func(c *Config) {
+			role("torchrun train.py", 2)(c)
+			c.World.AllowLauncher = true
+		}, ""},
+		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
+		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
@@ -95,6 +98,8 @@ func (c *Config) validateRoles() error {
 		{c.World.IsRequested(), "ranks (--ranks-per-node, --ranks)", "give ranks-per-node to a role"},
 		{c.Framework.HasServices(), "services (--framework, --head-cmd, --worker-cmd)", "make each service a role"},
 		{c.Sandbox.IsRequested(), "sandboxes (--sandbox-cmd, --sandbox-step)", "make the sandbox a role"},
+		{c.World.Hang > 0, "--hang-timeout", "give the role an alive probe or a timeout"},
+		{c.World.GoOn, "--on-rank-failure=continue", "the ranks of an instance fail as one"},
 		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: true"},
 		{c.HasSpares(), "spare nodes (--nnodes)", "start as many daemons as the roles need"},
 	} {
@@ -113,6 +118,26 @@ func (c *Config) validateRoles() error {
 				return fmt.Errorf("cannot run role %s (line %d): the key %s is not supported by this version", d.Name, d.Line, key.name)
 			}
 		}
+		if err := c.validateRankProgram(d); err != nil {
+			return fmt.Errorf("cannot run role %s (line %d): %s", d.Name, d.Line, strings.TrimPrefix(err.Error(), "cannot run "))
+		}
 	}
 	return nil
+}
+
+// validateRankProgram returns an error if the command of a role with ranks would start worlds of its
+// own in each rank.
+func (c *Config) validateRankProgram(d roles.Definition) error {
+	words := d.Program.SimpleCommand()
+	if !d.Placement.HasRanks || words == nil {
+		return nil
+	}
+	if err := mpidetect.CheckRankCommand(words, 0); err != nil {
+		return err
+	}
+	isSingle := d.Placement.RanksPerNode == 1 && d.Placement.NodesPerInstance == 1
+	if isSingle || c.World.AllowLauncher {
+		return nil
+	}
+	return ranks.CheckCommand(words, 0, true)
 }

@@ -74,12 +74,13 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return err
 	}
 	h.roleHead = instances.NewHead(instances.HeadConfig{
-		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, SilentDelay: h.cfg.Times.Peer, NodeWatch: h.nodeWatch,
+		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, SilentDelay: h.cfg.Times.Peer, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
 		Failed: func(cause record.Failure, at time.Time) {
 			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
 	})
 	h.membership.SetCanLose(h.roleHead.LoseNodes)
+	h.setRendezvousLink()
 	h.Background(h.roleHead.Follow)
 	if err := h.startRoles(rec, h.nodeWatch); err != nil {
 		return err
@@ -106,6 +107,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	if !w.cfg.Roles.AreGiven() {
 		return nil
 	}
+	w.setRendezvousLink()
 	rec, err := instances.AwaitPlan(ctx, w.Publisher)
 	if err != nil {
 		return err
@@ -129,11 +131,6 @@ type roleHost struct{ *node }
 // Environ implements [instances.Host].
 func (r roleHost) Environ(more map[string]string) []string {
 	return process.WithEnv(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts, framework.Endpoint{}), more)
-}
-
-// Binding implements [instances.Host].
-func (r roleHost) Binding(gpus []int) (prepare func() (undo func(), err error), variables map[string]string) {
-	return instances.BindToGPUs(r.layout, gpus, r.id.LocalSize > 1)
 }
 
 // ChildEnviron implements [instances.Host].

@@ -2,6 +2,7 @@ package roles
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -170,6 +171,31 @@ func (p Program) CommandOf(rank int) string {
 	default:
 		return p.Command
 	}
+}
+
+// SimpleCommand returns the words of the command of the processes if the shell would do nothing but
+// run one program with them, and nil otherwise. Words with variables are as written.
+func (p Program) SimpleCommand() []string {
+	words := strings.Fields(p.Command)
+	if len(words) > 0 && words[0] == "exec" {
+		words = words[1:]
+	}
+	if len(words) == 0 || strings.ContainsAny(p.Command, ";|&<>()`\n") || strings.ContainsAny(words[0], `$'"\=~*?[{#!`) {
+		return nil
+	}
+	return words
+}
+
+// RunsMPI reports whether the command is known to use MPI from its words alone: it runs mpi4py as a
+// module.
+func (p Program) RunsMPI() bool {
+	words := p.SimpleCommand()
+	for i, word := range words[:max(0, len(words)-1)] {
+		if word == "-m" && strings.HasPrefix(words[i+1], "mpi4py") {
+			return true
+		}
+	}
+	return false
 }
 
 // ClusterRoles returns the names of the roles after or with which a role is, and whose instances

@@ -171,6 +171,9 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 		begin = func(ctx context.Context) (process.Handle, error) { return c.startProcess(ctx, service) }
 	}
 	child, err := begin(ctx)
+	if own, ok := errors.AsType[*health.Failure](err); ok && child != nil {
+		return &Running{child, c, p, service, make(chan string, 1)}, &startFailure{Failure: own}
+	}
 	if err != nil {
 		f := health.NewFailure(p.Kind, "cannot start the %s of %s: %v", cmp.Or(p.Title, service.Name), c.nodeName, err)
 		if why := StartFailureKind(err); why != health.Internal {

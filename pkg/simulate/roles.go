@@ -156,7 +156,7 @@ func (l RoleLoad) standIns() (s standIns) {
 	return s
 }
 
-// Start implements instances.ProcessStarter.
+// Start implements deps.ProcessStarter.
 func (s standIns) Start(_ context.Context, spec process.Spec) (process.Handle, error) {
 	c := &standIn{name: spec.Name, ended: make(chan struct{})}
 	if role, _, _ := strings.Cut(spec.Name, "."); slices.Contains(s.oneshot, role) {

@@ -131,6 +131,49 @@ func TestMPIWorlds(t *testing.T) {
 	}
 }
 
+// TestMPIRoles checks that the ranks of a role are an MPI world on the nodes of the role, beside a
+// server and another world on other nodes, and that the failure of a rank is reported with its name
+// and world.
+func TestMPIRoles(t *testing.T) {
+	t.Parallel()
+	for _, m := range mpis {
+		program, env := m.build(t), ""
+		for _, flag := range m.flags(t) {
+			name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--env="), "=")
+			env = fmt.Sprintf(", env: {%s: %q}", name, value)
+		}
+		run := func(t *testing.T, mode string) *job {
+			bed := claim(t, fewNodes)
+			dir := bed.place(t)
+			bed.makeDir(t, dir)
+			file := filepath.Join(dir, "job.yaml")
+			text := fmt.Sprintf(`roles:
+- {name: server, nodes: head, command: exec sleep 1009}
+- {name: one, nodes: 1, ranks-per-node: 2, primary: true, command: exec %[1]s meet%[2]s}
+- {name: two, nodes: 2, ranks-per-node: 2, primary: true, command: exec %[1]s %[3]s%[2]s}
+`, program, env, mode)
+			must(t, os.WriteFile(file, []byte(text), 0o644))
+			return bed.run(t, launch{nodes: 3, flags: []string{"--config=" + file}})
+		}
+		t.Run(m.name, func(t *testing.T) {
+			j := run(t, "meet")
+			j.wantCode(0)
+			for _, want := range []string{"one.0.0: 2 ranks, 2 a node: the sum is 1, the universe 2\n", "two.0.0: 4 ranks, 2 a node: the sum is 6, the universe 4\n"} {
+				if !strings.Contains(j.stdout.String(), want) {
+					t.Errorf("it said %q, without %q", j.stdout.String(), want)
+				}
+			}
+		})
+		t.Run(m.name+", kill", func(t *testing.T) {
+			j := run(t, "kill")
+			j.wantCode(137)
+			if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.Message, "rank 3 of two.0 (n2) died: killed by SIGKILL") || cause.NodeIndex != 2 {
+				t.Errorf("the cause is %+v", cause)
+			}
+		})
+	}
+}
+
 // TestMPIWorldsOfOne checks the report if each rank forms its own world because it has lost the
 // variables that identify its server. The report must include the remedy.
 func TestMPIWorldsOfOne(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
-	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -94,6 +93,11 @@ func (c *Config) NewChildStarter() (process.Starter, error) {
 	return super.AsStarter(), nil
 }
 
+// ProcessStarter starts a process, or a stand-in for one.
+type ProcessStarter interface {
+	Start(ctx context.Context, spec process.Spec) (process.Handle, error)
+}
+
 // SimHooks replaces a node, its sockets and the processes of ranks in a simulation. The zero value
 // means no simulation.
 type SimHooks struct {
@@ -104,7 +108,7 @@ type SimHooks struct {
 	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
 	// RoleProcesses starts stand-ins for the processes of roles, whose ports begin with FirstPort. It is
 	// nil if they are processes.
-	RoleProcesses instances.ProcessStarter
+	RoleProcesses ProcessStarter
 	FirstPort     int
 }
 

@@ -4,17 +4,21 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// BindToGPUs returns how to bind a process to GPUs of a node: see [Host]. A process is not bound if
-// other daemons of the machine start processes there, too, because these may have the same GPUs.
-func BindToGPUs(node affinity.Node, gpus []int, isShared bool) (prepare func() (undo func(), err error), variables map[string]string) {
+// bindToGPUs returns how to bind a process to GPUs of a node, by index, and the variables for that.
+// gpus is nil for a process that is not bound, and empty for one that must see none. A process is not
+// bound if other daemons of the machine start processes there, too, because these may have the same
+// GPUs.
+func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), err error), variables map[string]string) {
 	if gpus == nil {
 		return nil, nil
 	}
 	variables = map[string]string{"BRINGUPD_GPUS": textutil.FormatRanges(gpus)}
-	if len(node.GPUs) == 0 || isShared {
+	node := cfg.Layout
+	if len(node.GPUs) == 0 || cfg.Identity.LocalSize > 1 {
 		return nil, variables
 	}
 	if len(gpus) == 0 {

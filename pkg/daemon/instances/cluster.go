@@ -35,7 +35,7 @@ func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, ins
 	// The endpoint of the role is the head's port, unless the role has a command that serves there.
 	port := first.Ports[0]
 	if role.Program.Command != "" {
-		port = rendezvousPort(plan, instance, 0)
+		port = rendezvousPort(plan.Nodes[first.Place].FirstPort, instance, 0)
 	}
 	c.Framework = builder.WithHeadPort(port)
 	facts := plan.Nodes[first.Place]
@@ -116,7 +116,7 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 		return started, nil
 	}
 	// The command of the role runs on the first node, in the cluster.
-	command, f := s.startCommand(ctx, p, number, s.processName(p)+"-command", c.variables())
+	command, f := s.startCommand(ctx, p, number, s.processName(p)+"-command", c.variables(), nil)
 	return append(started, command...), f
 }
 

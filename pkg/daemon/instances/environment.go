@@ -11,10 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // environment makes the variables of the processes of a node.
@@ -60,6 +58,9 @@ type processStart struct {
 	spec         process.Spec
 	ports        []framework.Port
 	ready, alive *health.Probe // nil if there is none
+	// userEnv has the variables of the file, which take precedence. The environment of spec has them,
+	// too.
+	userEnv map[string]string
 }
 
 // processStart returns how to start a process of a generation.
@@ -69,7 +70,7 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	maps.Copy(variables, e.plans.listVariables())
 	maps.Copy(variables, e.plans.plan.Load().OwnVariables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
-	prepare, bound := e.cfg.Host.Binding(p.GPUs)
+	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)
 	maps.Copy(variables, bound)
 	known := maps.Clone(variables)
 	ofCluster, err := clusterVariables(e.cfg, e.plans.plan.Load(), s.role)
@@ -77,15 +78,14 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 		return start, err
 	}
 	maps.Copy(variables, ofCluster)
+	start.userEnv = make(map[string]string)
 	for name, value := range s.role.Program.Env {
-		if variables[name], err = roles.ExpandProbe(value, known); err != nil {
+		if start.userEnv[name], err = roles.ExpandProbe(value, known); err != nil {
 			return start, fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
+	maps.Copy(variables, start.userEnv)
 	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(variables), Prepare: prepare}
-	if s.role.Placement.HasRanks {
-		start.spec.Env = rankEnviron(e.plans.plan.Load(), s, p, generation, start.spec.Env, s.role.Program.Env)
-	}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
 		start.ports = append(start.ports, framework.Port{Name: port.Name, Number: p.Ports[i], LastNumber: lastPort(p.Ports[i], port.Count)})
@@ -134,27 +134,6 @@ func commandOf(role *roles.RolePlan, p roles.Process) []string {
 	return service.ShellCommand(role.Program.Command)
 }
 
-// rankEnviron adds the variables of a rank to the environment of a process: an instance is a world.
-// Those of the user take precedence.
-func rankEnviron(plan *roles.Plan, s *supervisor, p roles.Process, generation int, base []string, user map[string]string) []string {
-	var places []int // of the nodes of the instance
-	counts := make(map[int]int)
-	for _, other := range s.instance.Processes {
-		if counts[other.Place] == 0 {
-			places = append(places, other.Place)
-		}
-		counts[other.Place]++
-	}
-	layout := &record.Placement{Order: string(ranks.ByNode)}
-	for _, place := range places {
-		layout.PerNode = append(layout.PerNode, counts[place])
-	}
-	first := plan.Nodes[places[0]]
-	return ranks.RankEnviron(base, ranks.PlanFromRecord(layout), ranks.Rank{Rank: p.Rank, Node: slices.Index(places, p.Place), Local: p.Local},
-		ranks.Master{Address: first.Address, Port: rendezvousPort(plan, s.instance, generation), RunName: s.cfg.Dir.Name()},
-		map[string]string{"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(generation), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(s.role.Restarts.Max)}, user)
-}
-
 // The ports at which the ranks of an instance meet: the end of the block of its first node has
 // groups of ports for instances, and the generations of an instance take turns.
 const (
@@ -163,8 +142,8 @@ const (
 )
 
 // rendezvousPort returns the port at which the ranks of a generation of an instance meet. It differs
-// from that of the generation before, whose connections may still exist.
-func rendezvousPort(plan *roles.Plan, instance *roles.Instance, generation int) int {
-	first := plan.Nodes[instance.Processes[0].Place].FirstPort
-	return first + roles.BlockSize - 1 - (instance.Number%rendezvousInstances)*rendezvousGenerations - generation%rendezvousGenerations
+// from that of the generation before, whose connections may still exist. firstPort is that of the
+// block of the instance's first node.
+func rendezvousPort(firstPort int, instance *roles.Instance, generation int) int {
+	return firstPort + roles.BlockSize - 1 - (instance.Number%rendezvousInstances)*rendezvousGenerations - generation%rendezvousGenerations
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -29,6 +30,8 @@ type HeadConfig struct {
 	// takes its place after that.
 	SilentDelay time.Duration
 	NodeWatch   *signal.Watch
+	// Worlds gets the worlds of the instances that span several nodes.
+	Worlds *rendezvous.Worlds
 	// Failed ends the run by a failure that was seen at a time.
 	Failed func(cause record.Failure, at time.Time)
 }
@@ -88,6 +91,7 @@ func NewHead(cfg HeadConfig) *Head {
 		}
 	}
 	h.endLevels = roles.EndLevels(defs)
+	cfg.Worlds.SetFinder((&worldFinder{Head: h, open: make(map[int]openWorld)}).find)
 	return h
 }
 

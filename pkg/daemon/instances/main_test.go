@@ -3,6 +3,8 @@ package instances
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -15,9 +17,12 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -38,6 +43,7 @@ type run struct {
 	dir    *signal.Dir // of the head
 	plan   *roles.Plan
 	head   *Head
+	worlds rendezvous.Worlds
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
 
@@ -108,7 +114,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	publisher.Background(watch.Run)
 	r.nodes[0].cfg.NodeWatch = watch
 	r.head = NewHead(HeadConfig{
-		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, NodeWatch: watch,
+		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, NodeWatch: watch, Worlds: &r.worlds,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()
 			r.failures = append(r.failures, cause)
@@ -149,7 +155,7 @@ func (r *run) newNode(node, size int, defs []roles.Definition, rec *record.RoleP
 	var err error
 	n.Node, err = NewNode(NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Defs: defs, Record: rec, Size: size, Name: host,
-		Host: testHost{private: r.t.TempDir(), node: host}, Out: &n.out, Err: &n.out,
+		Host: testHost{private: r.t.TempDir(), node: host, of: n, worlds: &r.worlds}, Out: &n.out, Err: &n.out,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -161,13 +167,31 @@ func (r *run) newNode(node, size int, defs []roles.Definition, rec *record.RoleP
 type testHost struct {
 	Host
 	private, node string
+	of            *testNode
+	worlds        *rendezvous.Worlds
 }
 
 func (h testHost) Environ(more map[string]string) []string {
 	return process.WithEnv([]string{"NODE=" + h.node}, more)
 }
 
-func (testHost) Binding([]int) (func() (func(), error), map[string]string) { return nil, nil }
+// WorldConfig returns the configuration of worlds without servers for MPI, whose nodes reach the head
+// in memory.
+func (h testHost) WorldConfig() world.NodeConfig {
+	n := h.of
+	cfg := new(deps.Config)
+	cfg.Identity.Host, cfg.Simulation.NoSockets = h.node, true
+	return world.NodeConfig{
+		Config: cfg, RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
+		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },
+		RendezvousLink: world.RendezvousLink{
+			Dial: func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
+				return h.worlds.LocalDialer(key, int(n.NodeIndex.Load()), n.Background)(ctx)
+			},
+			Await: func(context.Context) error { return nil },
+		},
+	}
+}
 
 func (testHost) RoleKey(role string) string { return "key of " + role }
 

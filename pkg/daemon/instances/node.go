@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -34,15 +35,10 @@ type NodeConfig struct {
 	// Host gives the processes what they get from their node.
 	Host Host
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
-	StandIns   ProcessStarter
+	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.
 	Out, Err io.Writer
-}
-
-// ProcessStarter starts a process, or a stand-in for one.
-type ProcessStarter interface {
-	Start(ctx context.Context, spec process.Spec) (process.Handle, error)
 }
 
 // Host gives processes what they get from their node.
@@ -50,9 +46,8 @@ type Host interface {
 	// Environ returns the environment of a process with additional variables; an empty value removes
 	// a variable.
 	Environ(more map[string]string) []string
-	// Binding returns how to bind a process to GPUs of the node, by index, and the variables for
-	// that. gpus is nil for a process that is not bound, and empty for one that must see none.
-	Binding(gpus []int) (prepare func() (undo func(), err error), variables map[string]string)
+	// WorldConfig returns what configures the worlds of ranks of the node.
+	WorldConfig() world.NodeConfig
 	// ChildEnviron returns the environment of a service of a framework, which needs none of the run's
 	// other services.
 	ChildEnviron(base []string) []string

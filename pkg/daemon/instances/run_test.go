@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // want compares lists of names.
@@ -454,4 +456,64 @@ func (r *run) read(path string) string {
 		r.t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestWorldsOfGenerations checks that the head has a world for the present generation of each
+// instance that spans several nodes, with the nodes of that instance, and none for others.
+func TestWorldsOfGenerations(t *testing.T) {
+	inBubble(t, 4, `
+  - {name: server, nodes: head, ranks-per-node: 2, command: serve}
+  - {name: trainer, nodes: all, nodes-per-instance: 2, ranks-per-node: 1, primary: true, command: train, restarts: 1}
+`, func(r *run) {
+		finder := &worldFinder{Head: r.head, open: make(map[int]openWorld)}
+		for key, nodes := range map[string][]int{"1.0": {0, 1}, "2.0": {2, 3}} {
+			found, ok := finder.find(key)
+			if !ok || !slices.Equal(found.Nodes(), nodes) {
+				t.Fatalf("world %s: %v, with the nodes %v, want %v", key, ok, found.Nodes(), nodes)
+			}
+			if again, _ := finder.find(key); again.Head != found.Head {
+				t.Errorf("world %s is created twice", key)
+			}
+		}
+		for _, key := range []string{"", "1", "1.1", "3.0", "-1.0"} {
+			if _, ok := finder.find(key); ok {
+				t.Errorf("there is a world %q", key)
+			}
+		}
+		r.exit("trainer.1.0.g0", 1)
+		r.later()
+		r.want("starts", r.starts(), "server.0.0.g0", "server.0.1.g0", "trainer.0.0.g0", "trainer.0.1.g0", "trainer.1.0.g0", "trainer.1.0.g1", "trainer.1.1.g0", "trainer.1.1.g1")
+		_, before := finder.find("2.0")
+		_, now := finder.find("2.1")
+		_, other := finder.find("1.0")
+		if before || !now || !other {
+			t.Errorf("after a restart, there are the worlds before %v, now %v, and of the other instance %v", before, now, other)
+		}
+	})
+}
+
+// TestRankFailures checks that the failure of a rank names it and its world, with the code of the
+// rank for a primary role, and as the failure of a service otherwise.
+func TestRankFailures(t *testing.T) {
+	for _, tc := range []struct {
+		primary, message string
+		kind             health.Kind
+	}{
+		{"true", "rank 1 of trainer.0 (n1) failed: exit code 3", health.RankFailed},
+		{"false", "rank 1 of trainer.0 (n1) failed: exit code 3", health.ServiceDied},
+	} {
+		inBubble(t, 2, `
+  - {name: trainer, nodes: all, ranks-per-node: 1, command: train, primary: `+tc.primary+`}
+`, func(r *run) {
+			r.exit("trainer.0.1.g0", 3)
+			r.later()
+			cause := r.cause()
+			if cause == nil || cause.Message != tc.message || cause.Kind != tc.kind || cause.Child != "trainer.0.1" || cause.NodeIndex != 1 {
+				t.Fatalf("the cause is %+v, want %q", cause, tc.message)
+			}
+			if want := (record.WorldRank{Number: 1, World: "trainer.0"}); *cause.WorldRank != want {
+				t.Errorf("the rank is %+v", cause.WorldRank)
+			}
+		})
+	}
 }

@@ -166,7 +166,7 @@ func (s *instanceState) recordExit(mark signal.InstanceMark, rec *record.Instanc
 		action, s.pause = roles.ActionRestart, rec.Pause
 	case s.spans():
 		code := health.OutcomeOfCause(rec.Failure).Code
-		action, s.pause = s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady, CannotExecute: isExecuteCode(rec.Code) && rec.ExitText == ""}, &s.budget, at)
+		action, s.pause = s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady, CannotExecute: isFinal(rec.Failure)}, &s.budget, at)
 	}
 	s.status = statusLost
 	if action == roles.ActionRestart {

@@ -250,19 +250,23 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 			}
 		})
 	}
-	running := s.startProcesses(halt, generation)
-	if running.failure == nil && halt.Err() == nil {
+	running := s.startProcesses(halt, cancel, generation)
+	if failure, _ := running.outcome(); failure == nil && halt.Err() == nil {
 		s.wasReady = true
 		s.mark(s.instance.Number, generation, record.InstanceReady, 0)
 		running.watch(halt, s, generation)
 	}
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
 	// told to stop may have ended with 0 already.
-	end := generationEnd{stopped: running.failure == nil && (!s.mayEnd() || !running.allSucceeded()), failure: running.failure}
+	failure, exit := running.outcome()
+	end := generationEnd{stopped: failure == nil && (!s.mayEnd() || !running.allSucceeded()), failure: failure}
 	if !end.stopped {
-		s.decide(generation, &end, running.exit)
+		s.decide(generation, &end, exit)
 	}
 	running.stopRemaining(s)
+	if running.world != nil {
+		running.world.close(s.cfg.WorkCtx)
+	}
 	if end.stopped {
 		end.code = running.codeOfFirst()
 	}
@@ -278,8 +282,24 @@ var errInstanceStopped = errors.New("another process of the instance has exited"
 type generation struct {
 	mu      sync.Mutex
 	started []startedProcess // guarded by mu
-	failure *health.Failure  // of the first process that has failed
-	exit    roles.Exit
+	failure *health.Failure  // of the first process that has failed; guarded by mu
+	exit    roles.Exit       // guarded by mu
+	world   *generationWorld // nil if the instance has no ranks
+}
+
+// fail records a failure unless there is one already, and what the policy must know of it.
+func (g *generation) fail(f *health.Failure, exit roles.Exit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failure == nil {
+		g.failure, g.exit = f, exit
+	}
+}
+
+func (g *generation) outcome() (*health.Failure, roles.Exit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failure, g.exit
 }
 
 // startedProcess is a process of a generation.
@@ -287,16 +307,34 @@ type startedProcess struct {
 	*service.Running // never nil
 	process          roles.Process
 	isMember         bool // it is a service of a cluster, which the probes of the role do not concern
+	// explain waits for the end of a rank and returns why it has failed; nil for other processes.
+	explain func(ctx context.Context) error
 }
 
 // startProcesses starts all processes of a generation, and waits until they are ready or one has
-// failed.
-func (s *supervisor) startProcesses(ctx context.Context, number int) *generation {
+// failed. If they are the ranks of a world, halt ends the generation when the world cannot go on.
+func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCauseFunc, number int) *generation {
 	g := new(generation)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if s.role.Placement.HasRanks && s.cfg.StandIns == nil {
+		fail := func(f *health.Failure) {
+			g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
+			halt(f)
+		}
+		opened, err := s.openWorld(ctx, number, fail)
+		if err != nil {
+			if ctx.Err() == nil {
+				fail(health.AsFailure(err))
+			}
+			return g
+		}
+		g.world = opened
+	}
 	var starts sync.WaitGroup
-	start := s.startProcess
+	start := func(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
+		return s.startCommand(ctx, p, number, s.processName(p), nil, g.world)
+	}
 	if s.role.Program.Framework != "" {
 		start = s.startMember
 	}
@@ -304,11 +342,10 @@ func (s *supervisor) startProcesses(ctx context.Context, number int) *generation
 		starts.Go(func() {
 			started, f := start(ctx, p, number)
 			g.mu.Lock()
-			defer g.mu.Unlock()
 			g.started = append(g.started, started...)
-			if f != nil && g.failure == nil && ctx.Err() == nil {
-				g.failure = f
-				g.exit = roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: f.ExitText == "" && isExecuteCode(f.Code)}
+			g.mu.Unlock()
+			if f != nil && ctx.Err() == nil {
+				g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
 				cancel()
 			}
 		})
@@ -317,9 +354,11 @@ func (s *supervisor) startProcesses(ctx context.Context, number int) *generation
 	return g
 }
 
-// isExecuteCode reports whether a code is that of a program that cannot be executed.
-func isExecuteCode(code int) bool {
-	return code == health.OutcomeOfKind(health.NotExecutable).Code || code == health.OutcomeOfKind(health.NotFound).Code
+// isFinal reports whether a failure would occur again at every start: the program cannot be executed,
+// or the job is wrong.
+func isFinal(f record.Failure) bool {
+	cannotExecute := f.Code == health.OutcomeOfKind(health.NotExecutable).Code || f.Code == health.OutcomeOfKind(health.NotFound).Code
+	return f.ExitText == "" && (cannotExecute || f.Kind == health.Usage || f.Kind == health.Launch)
 }
 
 // failureKind returns the kind of the failure of a process of the role.
@@ -330,15 +369,10 @@ func (s *supervisor) failureKind() health.Kind {
 	return health.ServiceDied
 }
 
-// startProcess starts one process and waits until it is ready.
-func (s *supervisor) startProcess(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
-	return s.startCommand(ctx, p, number, s.processName(p), nil)
-}
-
 // startCommand starts the command of the role as a process with a name, with additional variables,
-// and waits until it is ready.
+// and waits until it is ready. The process is a rank if ofWorld is not nil.
 func (s *supervisor) startCommand(
-	ctx context.Context, p roles.Process, number int, name string, more map[string]string,
+	ctx context.Context, p roles.Process, number int, name string, more map[string]string, ofWorld *generationWorld,
 ) ([]startedProcess, *health.Failure) {
 	s.cfg.Children.SetLogName(name, s.logName(p, number))
 	start, err := s.environment.processStart(s, p, number)
@@ -352,12 +386,21 @@ func (s *supervisor) startCommand(
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
 	svc := framework.NewService(name, nil, nil, start.ready)
 	svc.Ports = start.ports
+	one := startedProcess{process: p}
 	begin := func(ctx context.Context) (process.Handle, error) { return s.cfg.Children.Start(ctx, start.spec) }
-	if s.cfg.StandIns != nil { // they are ready at once
+	switch {
+	case s.cfg.StandIns != nil: // they are ready at once
 		svc = framework.NewService(name, nil, nil, nil)
 		begin = func(ctx context.Context) (process.Handle, error) { return s.cfg.StandIns.Start(ctx, start.spec) }
+	case ofWorld != nil:
+		var explain func(context.Context) error
+		begin = func(ctx context.Context) (child process.Handle, err error) {
+			child, explain, err = ofWorld.startRank(ctx, p, start)
+			return child, err
+		}
+		one.explain = func(ctx context.Context) error { return explain(ctx) }
 	}
-	return s.startProgram(ctx, startedProcess{process: p}, svc, begin)
+	return s.startProgram(ctx, one, svc, begin)
 }
 
 // startProgram starts a service as a process of the instance, and waits until it is ready. begin
@@ -379,10 +422,17 @@ func (s *supervisor) startProgram(
 	return started, failure
 }
 
+// instanceName returns the name of an instance for messages: judge.1.
+func instanceName(role *roles.RolePlan, instance *roles.Instance) string {
+	return fmt.Sprintf("%s.%d", role.Name, instance.Index)
+}
+
+func (s *supervisor) instanceName() string { return instanceName(s.role, s.instance) }
+
 // processName returns the name of a process for messages and files: judge.1, or judge.1.3 if the
 // instance has several processes.
 func (s *supervisor) processName(p roles.Process) string {
-	name := fmt.Sprintf("%s.%d", s.role.Name, s.instance.Index)
+	name := s.instanceName()
 	if len(s.instance.Processes) > 1 {
 		name += fmt.Sprintf(".%d", p.Rank)
 	}
@@ -409,12 +459,9 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 	var waits sync.WaitGroup
 	for _, one := range g.started {
 		waits.Go(func() {
-			f := s.awaitExit(ctx, one, number)
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if f != nil && g.failure == nil {
+			if f := s.awaitExit(ctx, one, number); f != nil {
 				// A process that hangs may end with 0 when it is told to stop.
-				g.failure, g.exit = f, roles.Exit{Code: max(1, one.Exit().ShellStatus())}
+				g.fail(f, roles.Exit{Code: max(1, one.Exit().ShellStatus())})
 				cancel()
 			}
 		})
@@ -432,13 +479,24 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	defer s.watchProbes(watched, hangs, one.process, number)()
 	limited, cancel := s.withTimeLimit(watched)
 	defer cancel()
-	if f := one.AwaitFailure(limited); f != nil || ctx.Err() != nil || limited.Err() == nil {
+	if f := s.awaitFailure(limited, one); f != nil || ctx.Err() != nil || limited.Err() == nil {
 		return f
 	}
 	if watched.Err() == nil {
 		return s.endHanging(one.Handle, fmt.Sprintf("had not ended after %s", s.role.Timeout))
 	}
 	return s.endHanging(one.Handle, fmt.Sprintf("hangs: its probe %s has failed for %s: %v", s.role.Alive.Probe, s.role.Alive.After, context.Cause(limited)))
+}
+
+// awaitFailure waits until a process has ended, and returns that as a failure unless it is none. It
+// returns nil if ctx or the run ends first.
+func (s *supervisor) awaitFailure(ctx context.Context, one startedProcess) *health.Failure {
+	if one.explain != nil {
+		if err := one.explain(ctx); err != nil {
+			return s.rankFailure(err)
+		}
+	}
+	return one.AwaitFailure(ctx) // of a rank that has ended with 0: unless it may
 }
 
 // withTimeLimit returns ctx with the time limit of the role's processes, if they have one.
@@ -454,6 +512,18 @@ func (s *supervisor) endHanging(child process.Handle, what string) *health.Failu
 	f := health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, what)
 	child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
 	f.Child, f.Log, f.Lines = child.Name(), s.cfg.Children.LogName(child.Name()), child.LastLines()
+	return f
+}
+
+// rankFailure returns the failure of a rank, or nil if the error is the end of the run or generation.
+func (s *supervisor) rankFailure(err error) *health.Failure {
+	f, failed := errors.AsType[*health.Failure](err)
+	if !failed || s.cfg.RunCtx.Err() != nil {
+		return nil
+	}
+	if !s.role.Primary {
+		f.Kind = s.failureKind()
+	}
 	return f
 }
 

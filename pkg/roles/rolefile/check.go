@@ -123,6 +123,8 @@ func (r *roleReader) checkProgram() {
 		r.refuseKey("follower-command", "follower-command is for processes of rank 1 and above, and an instance has one process: give nodes-per-instance or ranks-per-node, or omit it")
 	case framework != "" && r.place.HasRanks:
 		r.refuseKey("ranks-per-node", "ranks-per-node and framework are both given: a cluster has no ranks; omit one of them")
+	case r.place.HasRanks && r.def.Restarts.Max > 0 && r.def.Program.RunsMPI():
+		r.refuseKey("restarts", "%s", roles.NoMPIRestarts)
 	}
 	if r.def.Oneshot && r.def.Primary {
 		r.refuseKey("oneshot", "oneshot and primary are both given: the run ends with its primaries, and goes on after a oneshot role; omit one of them")

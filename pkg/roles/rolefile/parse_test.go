@@ -267,6 +267,7 @@ func TestParseRefusals(t *testing.T) {
 		{"{name: a, nodes: 1, command: c, ready: {timeout: 1h}}", "ready has no probe"},
 		{"{name: a, nodes: 1, command: c, ready: {probe: 'tcp:1', timeout: 30}}", `timeout is "30": give a number with a unit, such as 90s, 5m or 1h, of at least 1s`},
 		{"{name: a, nodes: 1, command: c, ready: {probe: 'tcp:1', after: 30s}}", `ready: there is no key "after": give probe and timeout`},
+		{"{name: a, nodes: 1, ranks-per-node: 2, command: exec python -m mpi4py run.py, restarts: 1}", "a world of MPI ranks cannot be started again: omit restarts"},
 		{"{name: a, nodes: 1, command: c, restarts: -1}", `restarts is "-1": give a whole number from 0 to 100000`},
 		{"{name: a, nodes: 1, command: c, restarts: {window: 1m}}", "restarts has no max"},
 		{"{name: a, nodes: 1, command: c, restarts: {max: 9, window: 1m}}", "window is 1m, shorter than the pauses before 9 restarts together, 2m31s"},

@@ -1,0 +1,270 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/inspect/roleview"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
+	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// placeRanks returns the plan of the ranks of a generation of an instance, which is a world of its
+// own, and the places of its nodes. facts are those of all places.
+func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance, generation int) (rec *record.Placement, places []int) {
+	rec = &record.Placement{Order: string(ranks.ByNode), RestartCount: generation, MaxRestarts: role.Restarts.Max}
+	for _, p := range instance.Processes {
+		if len(places) == 0 || places[len(places)-1] != p.Place { // the processes of a node follow each other
+			places = append(places, p.Place)
+			rec.PerNode, rec.Hosts = append(rec.PerNode, 0), append(rec.Hosts, facts[p.Place].Host)
+		}
+		rec.PerNode[len(places)-1]++
+	}
+	rec.Slots = rec.PerNode
+	first := facts[places[0]]
+	rec.MasterAddress, rec.MasterPort = first.Address, rendezvousPort(first.FirstPort, instance, generation)
+	return rec, places
+}
+
+// generationWorld is this node's part of the world that a generation of an instance is.
+type generationWorld struct {
+	*supervisor
+	node    *world.Node
+	local   *ranks.LocalRanks
+	layout  affinity.Node
+	kinds   affinity.ResourceKinds
+	index   int    // of this node in the world
+	isAlone bool   // no other process of a role is planned on this node
+	stop    func() // stops to watch the end of the world
+	end     func() // ends the tasks of this part
+}
+
+// openWorld opens this node's part of the world of a generation, and starts its MPI servers. fail is
+// called when the world cannot go on, for example because a rank has aborted it.
+func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*health.Failure)) (*generationWorld, error) {
+	plan := s.plans.plan.Load()
+	rec, places := placeRanks(plan.Nodes, s.role, s.instance, number)
+	id := world.GenerationID(s.cfg.Dir.Name(), s.cfg.Dir.Nonce(), s.instanceName(), s.instance.Number, number)
+	w := &generationWorld{supervisor: s, index: slices.Index(places, int(s.plans.place.Load())), isAlone: s.isAloneOnNode(plan)}
+	if err := s.refuseMPIProgram(ctx); err != nil {
+		return nil, err
+	}
+	// The tasks of the world end with the generation.
+	life, end := context.WithCancel(s.cfg.WorkCtx)
+	w.end = end
+	cfg := s.cfg.Host.WorldConfig()
+	w.layout, w.kinds = cfg.Layout, cfg.BindKinds
+	own := *cfg.Config
+	own.World.GoOn = false // an instance fails as one
+	cfg.Config = &own
+	cfg.Background = func(task func(ctx context.Context)) {
+		s.cfg.Background(func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(life, cancel)()
+			task(ctx)
+		})
+	}
+	if !s.spans {
+		cfg.RendezvousLink = localLink(world.NewHead(world.HeadConfig{
+			Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName, Trail: s.cfg.Events, Log: s.cfg.Log, Background: cfg.Background,
+		}), cfg.Background)
+	}
+	// Start the servers, and watch for the end of the world.
+	w.node = world.OpenNode(life, world.Config{
+		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s}, NoMPI: s.noMPIReason(),
+		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
+	})
+	w.local = w.node.AddRanks()
+	stopWatch := context.AfterFunc(w.node.Ended(), func() {
+		if f, ok := errors.AsType[*health.Failure](context.Cause(w.node.Ended())); ok {
+			fail(f)
+		}
+	})
+	w.stop = func() { stopWatch() }
+	if err := w.node.StartServers(ctx); err != nil {
+		w.close(ctx)
+		return nil, err
+	}
+	return w, nil
+}
+
+// close ends this part of the world, after its ranks have ended.
+func (w *generationWorld) close(ctx context.Context) {
+	w.stop()
+	if err := w.node.Close(ctx); err != nil {
+		w.cfg.Log.Debug("cannot close a world", zap.Error(err))
+	}
+	w.end()
+}
+
+// localLink returns the link to the head's side of a world that has only this node.
+func localLink(head *world.Head, background func(task func(ctx context.Context))) world.RendezvousLink {
+	return world.RendezvousLink{
+		Dial: func(context.Context, string) (io.ReadWriteCloser, error) {
+			ours, theirs := net.Pipe()
+			background(func(ctx context.Context) { head.Rendezvous.ServeNode(ctx, 0, theirs) })
+			return ours, nil
+		},
+		Await: func(context.Context) error { return nil },
+	}
+}
+
+// pmixConfig returns the configuration of the PMIx server of a world with a key.
+func (s *supervisor) pmixConfig(cfg *deps.Config, rec *record.Placement, index int, key string) world.PMIxConfig {
+	return world.PMIxConfig{
+		Config: cfg, Argv: s.rankProgram(), Environ: s.programEnviron(cfg), Host: world.NodeNames(rec.Hosts)[index],
+		ServerNumber: s.instance.Number*s.cfg.Size + int(s.cfg.NodeIndex.Load()), DirName: "pmix" + key, PrivateDir: s.cfg.Host.PrivateDir,
+	}
+}
+
+// rankProgram returns the program of the ranks, by which it is determined whether they may use MPI:
+// the words of the command, or the shell that runs it if it is more than one program.
+func (s *supervisor) rankProgram() []string {
+	if words := s.role.Program.SimpleCommand(); words != nil {
+		return words
+	}
+	return service.ShellCommand(s.role.Program.Command)
+}
+
+// programEnviron returns the environment in which the program of the ranks is searched for.
+func (s *supervisor) programEnviron(cfg *deps.Config) []string {
+	return process.WithEnv(cfg.Environ, s.role.Program.Env)
+}
+
+// noMPIReason returns the reason why the ranks must not use MPI, or an empty string.
+func (s *supervisor) noMPIReason() string {
+	if s.role.Restarts.Max == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s from role %s (line %d)", roles.NoMPIRestarts, s.role.Name, s.role.Line)
+}
+
+// refuseMPIProgram returns a failure if the ranks may be started again, and their program is linked
+// with an MPI. One that loads an MPI later fails when it initialises the MPI.
+func (s *supervisor) refuseMPIProgram(ctx context.Context) error {
+	why := s.noMPIReason()
+	if why == "" {
+		return nil
+	}
+	argv, environ := s.rankProgram(), s.programEnviron(s.cfg.Host.WorldConfig().Config)
+	linked, err := service.CallBounded(ctx, func() (mpidetect.LinkedMPI, error) { return mpidetect.DetectLinked(ctx, argv, environ) })
+	if err != nil || linked.MPI == nil || linked.Python != "" {
+		return nil // it is not known to use MPI
+	}
+	return health.NewFailure(health.Usage, "cannot start %s on %s: %s: %s", s.instanceName(), s.cfg.Name, linked, why)
+}
+
+// isAloneOnNode reports whether no other instance has processes on this node.
+func (s *supervisor) isAloneOnNode(plan *roles.Plan) bool {
+	for _, role := range plan.Roles {
+		for _, instance := range role.Instances {
+			others := instance.Number != s.instance.Number
+			if others && slices.ContainsFunc(instance.Processes, func(p roles.Process) bool { return p.Place == int(s.plans.place.Load()) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// affinityOf returns the binding of a rank: to its GPUs and what is near them. Ranks without GPUs
+// share the node if no other role runs there, and are not bound otherwise.
+func (w *generationWorld) affinityOf(p roles.Process) affinity.Affinity {
+	switch {
+	case len(p.GPUs) > 0:
+		return w.layout.BindGPUs(p.GPUs, w.kinds)
+	case !w.isAlone:
+		return affinity.Affinity{}
+	}
+	layout := w.layout
+	layout.GPUs = nil
+	return layout.AssignRanks(len(w.processes), w.kinds)[p.Local]
+}
+
+// startRank starts the process of a rank, and returns a function that explains its exit: see
+// [ranks.LocalRanks.AwaitExit].
+func (w *generationWorld) startRank(ctx context.Context, p roles.Process, start processStart) (child process.Handle, explain func(context.Context) error, err error) {
+	rank := ranks.Rank{Rank: p.Rank, Node: w.index, Local: p.Local}
+	fit, err := w.node.BuildSpec(ctx, rank, ranks.RankProgram{
+		Name: start.spec.Name, Argv: start.spec.Argv, BaseEnv: process.WithEnv(start.spec.Env, w.node.SocketEnviron()), Affinity: w.affinityOf(p), UserEnv: start.userEnv,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	child, err = w.local.StartRank(ctx, rank, fit)
+	return child, func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }, err
+}
+
+// rankOutput is the output of the ranks of an instance.
+type rankOutput struct{ *supervisor }
+
+// RankWriter implements [world.RankOutput].
+func (o rankOutput) RankWriter(rank int, isErr bool) io.Writer {
+	out, err := o.output.writers(o.role, o.instance, roles.Process{Rank: rank})
+	if isErr {
+		return err
+	}
+	return out
+}
+
+// EndRank implements [world.RankOutput].
+func (o rankOutput) EndRank(int) {} // a process completes its last line
+
+// worldFinder creates the head's sides of the worlds of instances that span several nodes.
+type worldFinder struct {
+	*Head
+	mu   sync.Mutex
+	open map[int]openWorld // newest world of each instance, by number; guarded by mu
+}
+
+type openWorld struct {
+	key   string
+	world rendezvous.World
+}
+
+// find returns the world with a key, when one of its nodes connects. It is that of the present
+// generation of an instance: the worlds of earlier ones are removed.
+func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	number, generation, ok := world.ParseGenerationKey(key)
+	if !ok || number < 0 || number >= len(f.instances) {
+		return found, false
+	}
+	// Take its nodes from the newest plan.
+	f.Head.mu.Lock()
+	state := f.instances[number]
+	role, instance, isPresent := state.role, state.instance, state.generation == generation
+	nodes, facts := slices.Clone(state.nodes), roleview.NodesOf(f.plan)
+	f.Head.mu.Unlock()
+	if known := f.open[number]; !isPresent || !role.Placement.HasRanks || known.key == key {
+		return known.world, isPresent && known.key == key
+	}
+	rec, _ := placeRanks(facts, role, instance, generation)
+	id := world.GenerationID(f.cfg.Dir.Name(), f.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
+	head := world.NewHead(world.HeadConfig{
+		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName, Trail: f.cfg.Events, Log: f.cfg.Log, Background: f.cfg.Background,
+	})
+	found = rendezvous.World{Head: head.Rendezvous, Nodes: func() []int { return nodes }}
+	f.cfg.Worlds.Remove(f.open[number].key)
+	f.cfg.Worlds.Add(key, found)
+	f.open[number] = openWorld{key, found}
+	return found, true
+}
