@@ -331,10 +331,10 @@ func (r *Running) AwaitFailure(ctx context.Context) *health.Failure {
 	f := health.NewFailure(r.program.Kind, "the %s of %s has ended: the driver has run %q", title, c.nodeName, stop)
 	if stop == "" {
 		f.Message = fmt.Sprintf("the %s of %s %s", title, c.nodeName, reason)
-		addExplanation(f, r.service.ExitDetection.ExplainExit)
+		_ = addExplanation(f, r.service.ExitDetection.ExplainExit)
 	}
 	if f.Child, f.Log, f.Lines, f.SeenAt = r.Name(), c.LogName(r.Name()), r.LastLines(), seen; vital == "" {
-		c.AddChildInfo(f, r)
+		_ = c.AddChildInfo(f, r)
 	}
 	f.Lines = omitNoise(f.Lines, r.service.ExitDetection.IsNoise)
 	return f

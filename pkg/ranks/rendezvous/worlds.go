@@ -114,7 +114,7 @@ func readWorldName(conn io.Reader) (string, error) {
 func (w *Worlds) serveWorld(ctx context.Context, name string, node int, conn io.ReadWriteCloser) {
 	if world, known := w.lookUp(name); known {
 		if index := slices.Index(world.Nodes(), node); index >= 0 {
-			world.Head.ServeNode(ctx, index, conn)
+			world.ServeNode(ctx, index, conn)
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func (w *Worlds) MarkNodeLost(node int, words string) {
 	w.mu.Unlock()
 	for _, world := range all {
 		if index := slices.Index(world.Nodes(), node); index >= 0 {
-			world.Head.MarkNodeLost(index, words)
+			world.MarkNodeLost(index, words)
 		}
 	}
 }
