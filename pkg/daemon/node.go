@@ -59,6 +59,7 @@ type nodeMonitors struct {
 	checker            *prepare.Checker
 	gpuMonitor         *gpumonitor.Monitor
 	ncclPort           *ncclras.Reservation // nil if there is none
+	rolePorts          *instances.PortBlock // nil if there is none
 	steps              *stepwatch.Monitor
 	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 }

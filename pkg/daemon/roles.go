@@ -31,7 +31,9 @@ func (n *node) offerResources() (err error) {
 	}
 	first := n.cfg.Simulation.FirstPort
 	if first == 0 {
-		first, err = instances.ClaimPortBlock(n.Background, n.Dir.Name(), n.id.LocalRank())
+		if n.rolePorts, err = instances.ClaimPortBlock(n.Background, n.Dir.Name(), n.id.LocalRank()); err == nil {
+			first = n.rolePorts.First
+		}
 	}
 	if err != nil {
 		return health.NewFailure(health.Launch, "cannot find free ports on %s: %v", n.nodeName(n.id.NodeIndex), err)
@@ -93,7 +95,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 func (n *node) startRoles(rec *record.RolePlan, watch *signal.Watch) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, NodeWatch: watch, Name: n.nodeName(n.id.NodeIndex),
-		Host: roleHost{n}, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
+		Host: roleHost{n}, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
 		n.roles.Start()

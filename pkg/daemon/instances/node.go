@@ -37,6 +37,7 @@ type NodeConfig struct {
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
+	Ports      *PortBlock                     // of this node; nil if nothing keeps its ports
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.
 	Out, Err io.Writer
 }
@@ -107,6 +108,8 @@ func (n *Node) startOwn() {
 
 func (n *Node) startSupervisors() {
 	plan := n.plans.plan.Load()
+	var own []*supervisor
+	var ports []int
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
 		for j := range role.Instances {
@@ -114,12 +117,19 @@ func (n *Node) startSupervisors() {
 			if len(s.processes) == 0 {
 				continue
 			}
-			n.supervisors.Add(1)
-			n.cfg.Background(func(ctx context.Context) {
-				defer n.supervisors.Done()
-				s.run(ctx)
-			})
+			own = append(own, s)
+			for _, p := range s.processes {
+				ports = append(ports, portsOf(role, p)...)
+			}
 		}
+	}
+	n.cfg.Ports.KeepOnly(ports...)
+	for _, s := range own {
+		n.supervisors.Add(1)
+		n.cfg.Background(func(ctx context.Context) {
+			defer n.supervisors.Done()
+			s.run(ctx)
+		})
 	}
 }
 

@@ -340,6 +340,7 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	}
 	for _, p := range s.processes {
 		starts.Go(func() {
+			s.cfg.Ports.Release(portsOf(s.role, p)...)
 			started, f := start(ctx, p, number)
 			g.mu.Lock()
 			g.started = append(g.started, started...)
