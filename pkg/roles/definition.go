@@ -47,7 +47,7 @@ type Placement struct {
 	RanksPerNode int
 	// HasRanks reports that the processes also get the variables of ranks.
 	HasRanks bool
-	// GPUs is the number of GPUs of each process; GPUsDivided or GPUsAll.
+	// GPUs is the number of GPUs of each process; GPUsDivided, GPUsShared or GPUsAll.
 	GPUs    int
 	Segment int // the nodes are allotted in multiples of this number; 0: 1
 }
@@ -61,6 +61,7 @@ const (
 	PerGPU      = -4 // one for each GPU of a node
 	GPUsDivided = -5 // those of the node that no other role has, divided among the processes
 	GPUsAll     = -6 // all of the node, not bound: the default of the short forms
+	GPUsShared  = -7 // those of processes of the roles of With, or all that no other role has
 )
 
 // Program is what the processes of a role execute.

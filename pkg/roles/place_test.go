@@ -144,6 +144,26 @@ func TestPlanInstances(t *testing.T) {
 			},
 			[]string{"n0/0:4 5, n0/1:6 7"},
 		},
+		{
+			"shared with another role", makeNodes(2, 4),
+			[]Definition{
+				placed("a", Placement{With: []string{"b"}, Nodes: NodesAll, InstancesPerNode: 4, GPUs: GPUsShared}), placed("b", Placement{Nodes: 2, InstancesPerNode: 2, GPUs: GPUsDivided}),
+			},
+			[]string{"n0/0:0 1", "n0/0:2 3", "n0/0:0 1", "n0/0:2 3", "n1/0:0 1", "n1/0:2 3", "n1/0:0 1", "n1/0:2 3"},
+		},
+		{
+			"shared with the ranks of roles on different nodes", mixed,
+			[]Definition{
+				placed("a", Placement{With: []string{"b", "c"}, Nodes: NodesAll, RanksPerNode: PerGPU, GPUs: GPUsShared}), placed("b", Placement{Nodes: 1, RanksPerNode: PerGPU, GPUs: GPUsDivided}),
+				placed("c", Placement{Nodes: 1, InstancesPerNode: PerGPU, GPUs: 1}),
+			},
+			[]string{"n0/0:0, n0/1:1", "n1/0:0, n1/1:1, n1/2:2"},
+		},
+		{
+			"shared by the instances of a node", makeNodes(1, 4),
+			[]Definition{placed("a", Placement{Nodes: 1, InstancesPerNode: 3, GPUs: GPUsShared}), placed("b", Placement{Nodes: NodesHead, GPUs: 1})},
+			[]string{"n0/0:1 2 3", "n0/0:1 2 3", "n0/0:1 2 3"},
+		},
 		{"nothing left", makeNodes(1, 1), []Definition{placed("a", Placement{Nodes: 1, GPUs: GPUsDivided}), placed("b", Placement{Nodes: NodesHead, GPUs: 1})}, []string{"n0/0:"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -188,6 +208,15 @@ func TestPlanRefusals(t *testing.T) {
 		{
 			"too many nodes of a group", grouped, []Definition{placed("a", Placement{Nodes: 3}), placed("b", Placement{Nodes: 2, Group: 1})},
 			"cannot place the roles: b needs 2 nodes: 2 of 1 in group 1",
+		},
+		{
+			"nothing left to share", makeNodes(1, 1), []Definition{placed("a", Placement{Nodes: 1, GPUs: 1}), placed("b", Placement{Nodes: NodesHead, GPUs: GPUsShared})},
+			"cannot place role b: node n0 has 1 GPU, and other roles leave none to share: place it with a role whose GPUs it shares",
+		},
+		{
+			"processes that cannot share", makeNodes(1, 2),
+			[]Definition{placed("a", Placement{Nodes: 1, InstancesPerNode: 2, GPUs: 1}), placed("b", Placement{With: []string{"a"}, Nodes: NodesAll, InstancesPerNode: 3, GPUs: GPUsShared})},
+			"cannot place role b: its 3 processes on node n0 cannot share the GPUs of 2 of a: give as many, or a multiple",
 		},
 		{"no such group", grouped, []Definition{placed("a", Placement{Nodes: NodesAll, Group: 7})}, "cannot place role a: there are no nodes in group 7"},
 		{"no nodes", nil, []Definition{placed("a", Placement{Nodes: NodesHead})}, "cannot place role a: there are no nodes"},

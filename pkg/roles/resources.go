@@ -2,6 +2,7 @@ package roles
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -41,25 +42,66 @@ func (p *planner) assignGPUsOf(place int) error {
 			node.Host, countGPUs(node.GPUs), rest, sharers, describeSharers(processes))
 	}
 	next := 0
-	take := func(count int) []int {
-		taken := make([]int, count)
-		for i := range taken {
-			taken[i] = next
-			next++
-		}
-		return taken
+	assign := func(process placedProcess, count int) {
+		process.GPUs = take(next, count)
+		next += count
 	}
 	for _, process := range processes {
 		if need := process.Placement.GPUs; need >= 0 {
-			process.GPUs = take(need)
+			assign(process, need)
 		}
 	}
 	for _, process := range processes {
 		if process.Placement.GPUs == GPUsDivided {
-			process.GPUs = take(left / sharers)
+			assign(process, left/sharers)
+		}
+	}
+	return p.shareGPUs(place, next)
+}
+
+// shareGPUs gives the processes that share GPUs on a node those of others. The first process of a
+// role that is with others gets those of their first process, and so on; after the last one it
+// begins again. The processes of another role all get those from next on, which no process has.
+func (p *planner) shareGPUs(place, next int) error {
+	node, processes := p.Nodes[place], p.processes[place]
+	counts, shared := make(map[*Definition]int), make(map[*Definition]int)
+	for _, process := range processes {
+		counts[process.Definition]++
+	}
+	for _, process := range processes {
+		def := process.Definition
+		if def.Placement.GPUs != GPUsShared {
+			continue
+		}
+		var owners []placedProcess
+		for _, other := range processes {
+			if slices.Contains(def.Placement.With, other.Name) {
+				owners = append(owners, other)
+			}
+		}
+		switch {
+		case len(def.Placement.With) == 0 && next >= node.GPUs:
+			return def.refuse("node %s has %s, and other roles leave none to share: place it with a role whose GPUs it shares", node.Host, countGPUs(node.GPUs))
+		case len(def.Placement.With) == 0:
+			process.GPUs = take(next, node.GPUs-next)
+		case len(owners) == 0 || counts[def]%len(owners) != 0:
+			return def.refuse("its %d processes on node %s cannot share the GPUs of %d of %s: give as many, or a multiple",
+				counts[def], node.Host, len(owners), strings.Join(def.Placement.With, " and "))
+		default:
+			process.GPUs = owners[shared[def]%len(owners)].GPUs
+			shared[def]++
 		}
 	}
 	return nil
+}
+
+// take returns count numbers from next on.
+func take(next, count int) []int {
+	taken := make([]int, count)
+	for i := range taken {
+		taken[i] = next + i
+	}
+	return taken
 }
 
 // hasProcessPerGPU reports whether a role has a process for each GPU of the node and divides what

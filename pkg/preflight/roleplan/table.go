@@ -65,6 +65,8 @@ func describeGPUs(processes []roles.Process) string {
 		}
 		gpus = append(gpus, process.GPUs...)
 	}
+	slices.Sort(gpus)
+	gpus = slices.Compact(gpus) // processes may share them
 	switch count := len(processes[0].GPUs); {
 	case len(gpus) == 0:
 		return "-"

@@ -204,6 +204,7 @@ func (l *errorList) checkTogether(readers []*roleReader) {
 	for _, r := range readers {
 		r.checkNames("after", r.def.After, byName, names)
 		r.checkNames("with", r.place.With, byName, names)
+		r.checkShared(byName)
 		r.checkClusters(defs)
 	}
 	l.checkRest(readers)
@@ -228,6 +229,15 @@ func (r *roleReader) checkNames(key string, used []string, byName map[string]*ro
 	for _, name := range used {
 		if byName[name] == nil {
 			r.refuseKey(key, "%s: there is no role %s: the roles are %s%s", key, name, listNames(names), suggestNearest(name, names))
+		}
+	}
+}
+
+// checkShared refuses a role that shares the GPUs of one that itself shares those of another.
+func (r *roleReader) checkShared(byName map[string]*roleReader) {
+	for _, name := range r.place.With {
+		if other := byName[name]; r.place.GPUs == roles.GPUsShared && other != nil && other.place.GPUs == roles.GPUsShared {
+			r.refuseKey("gpus", "gpus: shared, and %s, with which it is, has gpus: shared, too: place it with the role whose GPUs they are", name)
 		}
 	}
 }

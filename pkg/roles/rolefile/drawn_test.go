@@ -19,7 +19,7 @@ var drawnValues = map[string][]string{
 	"per-node":           {"1", "2", "3", "gpu", "gpu"},
 	"nodes-per-instance": {"1", "2", "all"},
 	"ranks-per-node":     {"1", "2", "gpu", "gpu"},
-	"gpus":               {"0", "0", "1", "2", "4"},
+	"gpus":               {"0", "0", "1", "2", "4", "shared"},
 	"segment":            {"1", "2", "4"},
 	"follower-command":   {"follow"},
 	"framework":          {"ray", "dask"},

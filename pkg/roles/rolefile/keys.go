@@ -72,8 +72,8 @@ func roleKeys() []key {
 			},
 		},
 		{
-			"gpus", "GPUs of each process, which sees no others. Default: those of the node that other roles leave, divided; for roles that share nodes 0, unless they have a process per gpu",
-			wholeNumber(0, maxGPUs), (*roleReader).readGPUs,
+			"gpus", "GPUs of each process, which sees no others; shared: those of a process of the role with which it is, or all that other roles leave. Default: those of the node that other roles leave, divided; for roles that share nodes 0, unless they have a process per gpu",
+			anyOf(wholeNumber(0, maxGPUs), oneOf("shared")), (*roleReader).readGPUs,
 		},
 		{
 			"segment", "the nodes are claimed in multiples of this number within NVLink domains. Default: 1", wholeNumber(1, maxNodes),
@@ -213,11 +213,7 @@ func (r *roleReader) readNodes(what string, value *yaml.Node) {
 }
 
 func (r *roleReader) readGPUs(what string, value *yaml.Node) {
-	if value.Kind == yaml.ScalarNode && value.Value == "shared" {
-		r.refuse(value, "%s is shared, which is not supported yet: give a number", what)
-		return
-	}
-	r.place.GPUs = r.number(what, value, 0, maxGPUs)
+	r.place.GPUs = r.number(what, value, 0, maxGPUs, namedNumber{"shared", roles.GPUsShared})
 }
 
 func (r *roleReader) readEnv(what string, value *yaml.Node) {

@@ -225,8 +225,8 @@ func TestParseRefusals(t *testing.T) {
 		{"{name: a, nodes: 1}", "role a: command is missing: give the shell text that each process runs, or framework: ray or dask"},
 		{"{name: a, nodes: 1, command: ' '}", "command is empty"},
 		{"{name: a, nodes: 1, command: \"a\\0b\"}", "contains a NUL character"},
-		{"{name: a, nodes: 1, command: c, gpus: shared}", "gpus is shared, which is not supported yet"},
-		{"{name: a, nodes: 1, command: c, gpus: -1}", `gpus is "-1": give a whole number from 0 to 1024`},
+		{"{name: a, nodes: 1, command: c, gpus: all}", `gpus is "all": give a whole number from 0 to 1024 or shared`},
+		{"{name: a, nodes: 1, command: c, gpus: -1}", `gpus is "-1": give a whole number from 0 to 1024 or shared`},
 		{"{name: a, nodes: 1, command: c, per-node: gpu, gpus: 2}", "gpus: 2 for each process, and per-node: gpu is a process for each GPU"},
 		{"{name: a, nodes: 4, command: c, per-node: 2, nodes-per-instance: 2}", "per-node is more than 1, and an instance spans more than one node"},
 		{"{name: a, nodes: 4, command: c, per-node: 2, ranks-per-node: 2}", "give nodes-per-instance: 1 for an instance on each node"},
@@ -317,6 +317,10 @@ func TestParseRefusalsTogether(t *testing.T) {
 		{
 			"a circle by a default", "roles:\n- {name: a, nodes: 1, command: c, after: [b]}\n- {name: b, nodes: 1, command: c, primary: true}\n", 2,
 			"after is a circle: a → b → a; a primary without after starts after all roles that are not primary",
+		},
+		{
+			"GPUs shared in turn", "roles:\n- {name: a, nodes: 1, gpus: shared, command: c}\n- {name: b, with: a, gpus: shared, command: c}\n", 3,
+			"gpus: shared, and a, with which it is, has gpus: shared, too",
 		},
 		{"a circle of with", "roles:\n- {name: a, with: b, command: c}\n- {name: b, with: a, command: c}\n", 2, "with is a circle: a → b → a"},
 		{

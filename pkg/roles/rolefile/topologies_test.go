@@ -117,7 +117,7 @@ func TestTopologies(t *testing.T) {
 		},
 		{
 			file: "07-shadow-engines.yaml", nodes: makeNodes("n", 4, 0, 8),
-			want: []string{"gms: 8 x 1 on 0-3, GPUs []", "engine: 8 x 1 on 0-3, GPUs [0 1 2 3]", "standby: 8 x 1 on 0-3, GPUs []", "client: 1 x 1 on 0-0, GPUs []"},
+			want: []string{"gms: 8 x 1 on 0-3, GPUs [0 1 2 3]", "engine: 8 x 1 on 0-3, GPUs [0 1 2 3]", "standby: 8 x 1 on 0-3, GPUs [0 1 2 3]", "client: 1 x 1 on 0-0, GPUs []"},
 		},
 		{
 			file: "08-evaluation.yaml", nodes: makeNodes("n", 3, 0, 8),
@@ -166,7 +166,7 @@ func TestTopologies(t *testing.T) {
 func checkPlan(t *testing.T, plan *roles.Plan) {
 	t.Helper()
 	type resource struct{ place, number int }
-	gpus, ports := make(map[resource]string), make(map[resource]string)
+	gpus, shared, ports := make(map[resource]string), make(map[resource]string), make(map[resource]string)
 	next := make([]int, len(plan.Nodes))
 	for place := range next {
 		next[place] = plan.NextPort(place)
@@ -184,10 +184,19 @@ func checkPlan(t *testing.T, plan *roles.Plan) {
 				}
 				for _, gpu := range process.GPUs {
 					at := resource{process.Place, gpu}
+					if place := role.Placement; place.GPUs == roles.GPUsShared {
+						if len(place.With) == 0 {
+							shared[at] = role.Name
+						}
+						continue
+					}
 					if other := gpus[at]; other != "" || gpu >= plan.Nodes[process.Place].GPUs {
 						t.Errorf("%s: GPU %d of place %d is also that of %q", role.Name, gpu, process.Place, other)
 					}
 					gpus[at] = role.Name
+				}
+				if role.Placement.GPUs == roles.GPUsShared && process.GPUs == nil {
+					t.Errorf("%s.%d: process %d sees all GPUs", role.Name, index, rank)
 				}
 				for i, request := range role.Program.Ports {
 					for port := process.Ports[i]; port < process.Ports[i]+request.Count; port++ {
@@ -202,6 +211,11 @@ func checkPlan(t *testing.T, plan *roles.Plan) {
 					t.Errorf("%s.%d.%d: got variables %v", role.Name, index, rank, vars)
 				}
 			}
+		}
+	}
+	for at, name := range shared {
+		if other := gpus[at]; other != "" || at.number >= plan.Nodes[at.place].GPUs {
+			t.Errorf("%s: GPU %d of place %d, which others leave, is also that of %q", name, at.number, at.place, other)
 		}
 	}
 }
