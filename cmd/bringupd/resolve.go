@@ -233,7 +233,7 @@ func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error
 		}
 	}
 	team.Max = min(team.Max, id.Size)
-	return team, nil
+	return o.cfg.Roles.NodeRange(team, id.Size), nil
 }
 
 // maxLaunchFileBytes is the maximum size in bytes of a launcher's file: a million hosts with long

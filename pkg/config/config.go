@@ -260,6 +260,10 @@ func (t Timeouts) DaemonReturnTimeout() time.Duration { return 3 * t.Peer }
 // HasSpares reports whether the job can run without some of its nodes.
 func (c *Config) HasSpares() bool { return c.Team.ForSize(c.Identity.Size).Min < c.Identity.Size }
 
+// AssignsPlaces reports whether the head assigns places in the team to its nodes when it has chosen
+// them. Those of roles are in their plan.
+func (c *Config) AssignsPlaces() bool { return c.HasSpares() && !c.Roles.AreGiven() }
+
 // LinkMode selects whether workers connect to the head.
 type LinkMode string
 

@@ -68,6 +68,9 @@ func TestValidate(t *testing.T) {
 		}, ""},
 		{"torchrun in the one rank of an instance", role("torchrun train.py", 1), ""},
 		{"torchrun somewhere in the command of a role", role("cd x && torchrun train.py", 2), ""},
+		{"spares of roles", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 3, Max: 4} }, ""},
+		{"spares of roles and others", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 2, Max: 4} }, "--nnodes"},
+		{"spares beside roles without any", func(c *Config) { c.Roles, c.Team = someRoles(0), membership.NodeRange{Min: 3, Max: 4} }, "--nnodes"},
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -81,6 +84,30 @@ func TestValidate(t *testing.T) {
 				t.Errorf("the error is %v, and should speak of %s", err, tc.says)
 			}
 		})
+	}
+}
+
+// someRoles returns a role, and a number of spare nodes.
+func someRoles(spares int) RoleSet {
+	return RoleSet{Definitions: []roles.Definition{{Name: "server"}}, Spares: roles.Spares{0: spares}}
+}
+
+// TestNodeRangeOfRoles checks how many nodes a launch needs: all but the spare ones of all groups.
+func TestNodeRangeOfRoles(t *testing.T) {
+	for _, tc := range []struct {
+		spares      roles.Spares
+		given, want membership.NodeRange
+	}{
+		{nil, membership.NodeRange{}, membership.NodeRange{}},
+		{roles.Spares{0: 0}, membership.NodeRange{Min: 4, Max: 4}, membership.NodeRange{Min: 4, Max: 4}},
+		{roles.Spares{0: 1, 1: 2}, membership.NodeRange{}, membership.NodeRange{Min: 1, Max: 4}},
+		{roles.Spares{0: 1}, membership.NodeRange{Min: 4, Max: 4}, membership.NodeRange{Min: 3, Max: 4}},
+		{roles.Spares{0: 1}, membership.NodeRange{Min: 2, Max: 4}, membership.NodeRange{Min: 2, Max: 4}},
+		{roles.Spares{0: 9}, membership.NodeRange{}, membership.NodeRange{Min: 1, Max: 4}},
+	} {
+		if got := (RoleSet{Spares: tc.spares}).NodeRange(tc.given, 4); got != tc.want {
+			t.Errorf("spares %v, given %v: got %v, want %v", tc.spares, tc.given, got, tc.want)
+		}
 	}
 }
 

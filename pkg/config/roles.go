@@ -14,6 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -59,6 +60,19 @@ func (s *RoleSet) Blocks() []setting.Block {
 // AreGiven reports whether the job has roles.
 func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
 
+// NodeRange returns how many nodes of a launch of size nodes are needed: given, or, if it has no
+// spares, all but the spare nodes of the roles.
+func (s RoleSet) NodeRange(given membership.NodeRange, size int) membership.NodeRange {
+	needed := size
+	for _, count := range s.Spares {
+		needed -= count
+	}
+	if needed == size || given.ForSize(size).Min < size {
+		return given
+	}
+	return membership.NodeRange{Min: max(1, needed), Max: size}
+}
+
 // LongestGrace returns the longest grace period of a role, or 0 without roles.
 func (s RoleSet) LongestGrace() (longest time.Duration) {
 	for _, d := range s.Definitions {
@@ -101,7 +115,10 @@ func (c *Config) validateRoles() error {
 		{c.World.Hang > 0, "--hang-timeout", "give the role an alive probe or a timeout"},
 		{c.World.GoOn, "--on-rank-failure=continue", "the ranks of an instance fail as one"},
 		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: true"},
-		{c.HasSpares(), "spare nodes (--nnodes)", "start as many daemons as the roles need"},
+		{
+			c.HasSpares() && c.Team != c.Roles.NodeRange(membership.NodeRange{}, c.Identity.Size),
+			"spare nodes (--nnodes)", "give the key spares in the file",
+		},
 	} {
 		if other.is {
 			return fmt.Errorf("cannot use roles together with %s: %s", other.what, other.mend)

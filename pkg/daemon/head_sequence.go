@@ -303,9 +303,13 @@ func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error
 		}
 		return h.bringUpWorkers(own, life)
 	})
-	parts.Go(func() error { return h.awaitChecks(own) })
+	parts.Go(func() error {
+		if err := h.awaitChecks(own); err != nil {
+			return err
+		}
+		return h.bringUpRoles(own)
+	})
 	parts.Go(func() error { return h.awaitSandboxes(own) })
-	parts.Go(func() error { return h.bringUpRoles(own) })
 	return parts.Wait()
 }
 

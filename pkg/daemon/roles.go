@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
@@ -53,14 +54,22 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if !h.cfg.Roles.AreGiven() {
 		return nil
 	}
+	_, changed := h.membership.Members()
 	if err := h.awaitState(ctx, record.StateOffer, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
-	all, err := instances.ReadOffers(ctx, h.Dir, h.membership.MemberNodes(), h.id.Size)
+	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
+	all, err := instances.ReadOffers(ctx, h.Dir, nodes, h.id.Size)
 	if err != nil {
 		return err
 	}
-	rec, spares := instances.SplitOffers(all, h.cfg.Roles.Spares)
+	// From now on a spare takes the place of a node, instead of being chosen in place of it.
+	if !h.membership.FreezeMembers(changed) {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.members.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
+	rec, spares := instances.SplitOffers(all, left)
 	plan, err := instances.MakePlan(h.cfg.Roles.Definitions, rec)
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func (w *worker) stopAfterDrop() {
 // isDispensable reports whether the job may continue without this node after its failure f. If so,
 // the head decides whether it does.
 func (w *worker) isDispensable(f *health.Failure) bool {
-	if !w.cfg.HasSpares() {
+	if !w.cfg.HasSpares() || w.ControlWatch.LastListing().NewestPlan() >= 0 { // the roles have their nodes
 		return false
 	}
 	if w.placement.Slot.Load() == nil && w.ControlWatch.LastListing().TeamGeneration() >= 0 {

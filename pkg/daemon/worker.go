@@ -153,7 +153,7 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.offerResources(); err != nil {
 		return err
 	}
-	if w.cfg.HasSpares() {
+	if w.cfg.AssignsPlaces() {
 		return w.followTeam(ctx)
 	}
 	// Bring up the sandbox and the worker service concurrently.

@@ -11,10 +11,9 @@ import (
 )
 
 // launchPlace returns the place of this node in the team if all nodes of the launch are members,
-// which is its node index. It returns nil if there are spares, because the head then assigns the
-// places.
+// which is its node index. It returns nil if the head assigns the places.
 func (n *node) launchPlace() *membership.Slot {
-	if n.cfg.HasSpares() {
+	if n.cfg.AssignsPlaces() {
 		return nil
 	}
 	return &membership.Slot{TeamIndex: n.id.NodeIndex, Size: n.id.Size}

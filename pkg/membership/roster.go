@@ -261,16 +261,19 @@ func (r *Membership) ApplyRecord(rec *record.Team) {
 }
 
 // FreezeMembers fixes the membership, unless it has changed since Members returned the channel
-// changed, or a member is gone. It reports whether the membership is fixed.
+// changed, or a member is gone. It reports whether the membership is fixed, now or since earlier.
 func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.frozen {
+		return true
+	}
 	for _, member := range r.current.Members {
 		if _, gone := r.gone[member.NodeIndex]; gone {
 			return false
 		}
 	}
-	r.frozen = r.frozen || changed == r.changed
+	r.frozen = changed == r.changed
 	return r.frozen
 }
 

@@ -59,3 +59,23 @@ func TestAbsent(t *testing.T) {
 		t.Errorf("absent are %v, where nodes 0 to 2 have joined, and node 2 has told that it is ill", absent)
 	}
 }
+
+// TestFreezeMembers verifies that the members are fixed once, also if one of them is lost afterwards.
+func TestFreezeMembers(t *testing.T) {
+	r := NewMembership(3, NodeRange{}, true)
+	_, changed := r.Members()
+	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied, LostNodes: []int{2}, Message: "it died"}}
+	if r.FreezeMembers(make(chan struct{})) {
+		t.Error("fixed although they have changed")
+	}
+	if !r.FreezeMembers(changed) {
+		t.Fatal("not fixed")
+	}
+	r.SetCanLose(func([]int, bool) bool { return true })
+	if goesOn, _ := r.TolerateFailure(lost, strconv.Itoa); !goesOn || len(r.DroppedNodes()) != 1 {
+		t.Fatal("the loss is not tolerated")
+	}
+	if !r.FreezeMembers(changed) {
+		t.Error("not fixed any more")
+	}
+}

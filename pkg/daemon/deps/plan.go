@@ -27,7 +27,7 @@ func (c Config) DescribePlan(role roles.DaemonRole) []string {
 		fmt.Sprintf("node %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role),
 		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
 	}
-	if c.HasSpares() {
+	if c.AssignsPlaces() {
 		lines = append(lines, fmt.Sprintf("team: %s of them are the driver's, as soon as they have met and are checked; the others stand by",
 			c.Team.ForSize(id.Size)))
 	}

@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -38,6 +40,19 @@ func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (
 		})
 	}
 	return rec, reads.Wait()
+}
+
+// RemainingSpares returns the number of spare nodes of each group without those that have replaced
+// nodes which are not members of the team. members is sorted, and hosts has those of all nodes.
+func RemainingSpares(spares roles.Spares, members []int, hosts []string, env launcher.Environment) roles.Spares {
+	left := maps.Clone(spares)
+	for node, host := range hosts {
+		if _, isMember := slices.BinarySearch(members, node); !isMember && len(left) > 0 {
+			group := launcher.ComponentOf(env, host)
+			left[group] = max(0, left[group]-1)
+		}
+	}
+	return left
 }
 
 // SplitOffers divides offers into those that the roles use, in the order of their places, and those
