@@ -22,7 +22,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 	var printsSchema bool
 	var which runSelector
 	query := roleview.Query{Out: inv.streams.Out}
-	request := roleplan.Request{Env: os.LookupEnv, Settings: []string{setting.DriverFileKey}}
+	request := roleplan.Request{Env: os.LookupEnv}
 	request.Identify = func() (launcher.Identity, error) {
 		host, err := os.Hostname()
 		if err != nil {
@@ -63,18 +63,16 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		case printsSchema || (previewPath == "") == (scriptPath == ""):
 			return usageErrorf("cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema, or none for those of a run")
 		}
-		for _, s := range newOptions().daemonSettings().FilterSettings((*setting.Setting).IsFileKey) {
-			request.Settings = append(request.Settings, s.Name)
-		}
-		file, err := inv.readUserFile("the roles", request.Path)
-		if err != nil {
+		opts := newOptions()
+		set := &opts.cfg.Roles
+		if err := set.ReadFile(request.Path, opts.daemonSettings(), inv.readUserFile); err != nil {
 			return err
 		}
 		format := request.FormatTable
 		if scriptPath != "" {
 			format = request.FormatScript
 		}
-		text, err := format(file)
+		text, err := format(rolefile.File{Roles: set.Definitions, Spares: set.Spares})
 		if _, isLaunch := errors.AsType[*launcher.LaunchError](err); err != nil && !isLaunch {
 			return usageErrorf("%v", err)
 		}

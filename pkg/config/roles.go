@@ -57,6 +57,17 @@ func (s *RoleSet) Blocks() []setting.Block {
 	}
 }
 
+// ReadFile reads the roles in a configuration file as a run does, and so refuses a mistake in its
+// settings, too. all are the settings of a run, and read reads a file.
+func (s *RoleSet) ReadFile(path string, all setting.List, read func(what, path string) ([]byte, error)) error {
+	all.FindSetting("config").OfferValues(setting.SourceFlag, "", path)
+	_, err := all.ResolveAll(func(string) (string, bool) { return "", false }, read, s.Blocks()...)
+	if err == nil && !s.AreGiven() {
+		err = setting.UsageErrorf("cannot use %s: there is no key %s: give a list of roles", path, rolefile.RolesKey)
+	}
+	return err
+}
+
 // AreGiven reports whether the job has roles.
 func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
 

@@ -8,21 +8,29 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // withRoles returns the configuration of a job with the roles of a file.
 func withRoles(t testing.TB, nodes int, text string) Config {
 	t.Helper()
-	file, err := rolefile.ParseFile("job.yaml", []byte(text), nil)
-	if err != nil {
+	var file map[string]yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
 		t.Fatal(err)
+	}
+	var set config.RoleSet
+	for _, block := range set.Blocks() {
+		if value, given := file[block.Key]; given {
+			if err := block.Read("job.yaml", &value); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	cfg := few(nodes)
 	cfg.Peer = time.Minute // the nodes share the processors of this machine
-	cfg.RoleLoad = RoleLoad{Roles: config.RoleSet{Definitions: file.Roles, Spares: file.Spares, Digest: "d"}, Path: "job.yaml", GPUs: 8}
+	cfg.RoleLoad = RoleLoad{Roles: set, Path: "job.yaml", GPUs: 8}
 	return cfg
 }
 

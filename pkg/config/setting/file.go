@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -47,6 +48,7 @@ func readConfig(path string, read func(what, path string) ([]byte, error), all L
 
 func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver []string, err error) {
 	seen := make(map[string]int)
+	var problems []string // of all blocks
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], resolveAlias(top.Content[i+1])
 		at := fmt.Sprintf("%s:%d", path, key.Line)
@@ -66,7 +68,7 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 		}
 		if at := slices.IndexFunc(blocks, func(b Block) bool { return b.Key == key.Value }); at >= 0 {
 			if err := blocks[at].Read(path, value); err != nil {
-				return nil, err
+				problems = append(problems, err.Error())
 			}
 			continue
 		}
@@ -77,6 +79,9 @@ func applyConfig(path string, top *yaml.Node, all List, blocks []Block) (driver 
 		if err := s.offerFileValue(at, value); err != nil {
 			return nil, err
 		}
+	}
+	if len(problems) > 0 {
+		return nil, UsageErrorf("%s", strings.Join(problems, "\n"))
 	}
 	return driver, nil
 }

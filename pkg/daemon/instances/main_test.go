@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -73,13 +74,17 @@ type testNode struct {
 // inBubble runs a test with a run of the roles of a file, which ends at the end of the test.
 func inBubble(t *testing.T, nodes int, file string, test func(r *run)) {
 	t.Helper()
-	parsed, err := rolefile.ParseFile("job.yaml", []byte("roles:\n"+file), nil)
+	var list yaml.Node
+	if err := yaml.Unmarshal([]byte(file), &list); err != nil {
+		t.Fatal(err)
+	}
+	defs, err := rolefile.Parse(list.Content[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := &run{t: t, share: memory.NewShare(mountPoint)}
-		r.begin(nodes, parsed.Roles)
+		r.begin(nodes, defs)
 		defer r.end()
 		r.later()
 		test(r)

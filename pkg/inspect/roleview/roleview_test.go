@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -33,11 +34,15 @@ var testHeader = record.Header{Version: 1, Nonce: "nonce"}
 // parse returns the definitions in a file.
 func parse(t *testing.T, text string) []roles.Definition {
 	t.Helper()
-	file, err := rolefile.ParseFile("job.yaml", []byte(text), nil)
+	var file struct{ Roles yaml.Node }
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatal(err)
+	}
+	defs, err := rolefile.Parse(&file.Roles)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return file.Roles
+	return defs
 }
 
 // planOf returns the record of a plan on nodes of four GPUs, the way observers read it.
@@ -76,12 +81,9 @@ func TestObserversMakeTheSamePlan(t *testing.T) {
 	}
 	planned := 0
 	for name, text := range texts {
-		file, err := rolefile.ParseFile(name, []byte(text), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec := planOf(t, file.Roles, 16)
-		want, err := roles.MakePlan(file.Roles, NodesOf(rec))
+		defs := parse(t, text)
+		rec := planOf(t, defs, 16)
+		want, err := roles.MakePlan(defs, NodesOf(rec))
 		if err != nil {
 			continue // it needs other nodes
 		}

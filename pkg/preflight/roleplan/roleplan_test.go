@@ -9,18 +9,38 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
 // request returns a request for a file, outside of any job.
 func request(counts, gpus []int) Request {
 	return Request{
-		Path: "my job.yaml", Counts: counts, GPUs: gpus, Settings: []string{"log-dir"},
+		Path: "my job.yaml", Counts: counts, GPUs: gpus,
 		Identify: func() (launcher.Identity, error) {
 			return launcher.Identity{}, &launcher.LaunchError{Problem: "no launcher", InShell: true}
 		},
 		Env: launcher.EnvironmentOf(nil),
 	}
+}
+
+// parse returns the roles in a file.
+func parse(t *testing.T, text string) (file rolefile.File) {
+	t.Helper()
+	var top map[string]yaml.Node
+	err := yaml.Unmarshal([]byte(text), &top)
+	if list := top[rolefile.RolesKey]; err == nil {
+		file.Roles, err = rolefile.Parse(&list)
+	}
+	if spares, given := top[rolefile.SparesKey]; given && err == nil {
+		file.Spares, err = rolefile.ParseSpares(&spares)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 const example = `
@@ -46,11 +66,11 @@ A spare replaces a lost node only with sbatch --no-kill and srun --no-kill --kil
 `
 
 func TestFormatTable(t *testing.T) {
-	got, err := request([]int{4}, []int{4}).FormatTable([]byte(example))
+	got, err := request([]int{4}, []int{4}).FormatTable(parse(t, example))
 	if err != nil || got != exampleTable {
 		t.Errorf("got %v:\n%s", err, got)
 	}
-	idle, err := request([]int{12}, nil).FormatTable([]byte("roles:\n- {name: a, nodes: 2, command: c}\n"))
+	idle, err := request([]int{12}, nil).FormatTable(parse(t, "roles:\n- {name: a, nodes: 2, command: c}\n"))
 	if want := "idle:  10 of 12 nodes have no role: n2 n3 n4 n5 n6 n7 n8 n9 and 2 more\n"; err != nil || !strings.HasSuffix(idle, want) {
 		t.Errorf("got %v:\n%s", err, idle)
 	}
@@ -84,7 +104,7 @@ func TestFormatTableInJob(t *testing.T) {
 			if tc.id != nil {
 				q.Identify = func() (launcher.Identity, error) { return *tc.id, nil }
 			}
-			got, err := q.FormatTable([]byte(text))
+			got, err := q.FormatTable(parse(t, text))
 			if tc.message != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tc.message) {
 					t.Errorf("got %v, want %s", err, tc.message)
@@ -105,32 +125,31 @@ func TestFormatTableInJob(t *testing.T) {
 	q := request(nil, nil)
 	wrong := &launcher.LaunchError{Problem: "two tasks on a node"}
 	q.Identify = func() (launcher.Identity, error) { return launcher.Identity{}, wrong }
-	if _, err := q.FormatTable([]byte(text)); !errors.Is(err, wrong) {
+	if _, err := q.FormatTable(parse(t, text)); !errors.Is(err, wrong) {
 		t.Errorf("got %v, want %v", err, wrong)
 	}
 	q.Identify = func() (launcher.Identity, error) { return launcher.Identity{Size: 3, GPUs: -1}, nil }
-	if got, err := q.FormatTable([]byte("roles: [{name: a, nodes: 3, command: c}]")); err != nil || !strings.Contains(got, "n2") {
+	if got, err := q.FormatTable(parse(t, "roles: [{name: a, nodes: 3, command: c}]")); err != nil || !strings.Contains(got, "n2") {
 		t.Errorf("got %v:\n%s", err, got)
 	}
 }
 
 func TestRefusals(t *testing.T) {
 	for _, tc := range []struct{ name, text, message string }{
-		{"a mistake", "roles:\n- {name: a, nodes: 1}\n", "cannot use my job.yaml:2: role a: command is missing"},
 		{"too many nodes", "roles:\n- {name: a, nodes: 5, command: c}\n", "cannot place the roles: a needs 5 nodes: 5 of 4"},
 		{"only spares", "spares: 4\nroles:\n- {name: a, nodes: all, command: c}\n", "cannot place the roles: all 4 nodes are spare"},
 		{"no such probe", "roles:\n- {name: a, nodes: 1, command: c, ready: 'ftp:x'}\n", "cannot use ready of role a (line 2): "},
 		{"no such variable", "roles:\n- {name: a, nodes: 1, command: c, alive: 'tcp:$BRINGUPD_PORT_RPC'}\n", "cannot use alive of role a (line 2): cannot replace $BRINGUPD_PORT_RPC in"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := request([]int{4}, nil).FormatTable([]byte(tc.text))
+			_, err := request([]int{4}, nil).FormatTable(parse(t, tc.text))
 			if err == nil || !strings.HasPrefix(err.Error(), tc.message) {
 				t.Errorf("got %v, want %s", err, tc.message)
 			}
 		})
 	}
 	probes := "roles:\n- {name: a, nodes: 1, command: c, ready: 'exec:check ${BRINGUPD_ROLE_A_KEY} $BRINGUPD_NODE_HOST $BRINGUPD_GENERATION'}\n"
-	if _, err := request([]int{4}, nil).FormatTable([]byte(probes)); err != nil {
+	if _, err := request([]int{4}, nil).FormatTable(parse(t, probes)); err != nil {
 		t.Error(err)
 	}
 }
@@ -169,7 +188,7 @@ exit $code
 `
 
 func TestFormatScript(t *testing.T) {
-	got, err := request([]int{4}, []int{4}).FormatScript([]byte(strings.Replace(example, "spares: 1", "", 1)))
+	got, err := request([]int{4}, []int{4}).FormatScript(parse(t, strings.Replace(example, "spares: 1", "", 1)))
 	if err != nil || got != exampleScript {
 		t.Errorf("got %v:\n%s", err, got)
 	}
@@ -204,7 +223,7 @@ func TestFormatScript(t *testing.T) {
 		{name: "too few nodes", text: example, counts: []int{2}, gpus: []int{4}, message: "cannot place the roles: judge needs 1 node, trainer the rest, at least 1: 2 of 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := request(tc.counts, tc.gpus).FormatScript([]byte(tc.text))
+			got, err := request(tc.counts, tc.gpus).FormatScript(parse(t, tc.text))
 			if tc.message != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tc.message) {
 					t.Errorf("got %v, want %s", err, tc.message)
@@ -254,7 +273,7 @@ func TestScriptsOfTopologies(t *testing.T) {
 		}
 		q := request(counts, []int{8})
 		q.Path = path
-		script, err := q.FormatScript(text)
+		script, err := q.FormatScript(parse(t, string(text)))
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -263,7 +282,7 @@ func TestScriptsOfTopologies(t *testing.T) {
 		if sruns, steps := strings.Count(script, "\nsrun "), strings.Count(script, "--step="); sruns != steps+1 {
 			t.Errorf("%s: %d srun for %d steps", path, sruns, steps)
 		}
-		if _, err := q.FormatTable(text); err != nil {
+		if _, err := q.FormatTable(parse(t, string(text))); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -11,8 +11,7 @@ import (
 // Request is what a user wants to know of a file of roles.
 type Request struct {
 	Path         string
-	Counts, GPUs []int    // nodes of each component, and GPUs of each of these; nil: unknown
-	Settings     []string // the other keys that the file may contain
+	Counts, GPUs []int // nodes of each component, and GPUs of each of these; nil: unknown
 	// Identify returns the identity of this process in its launch.
 	Identify func() (launcher.Identity, error)
 	Env      launcher.Environment
@@ -21,22 +20,14 @@ type Request struct {
 // errNoJob means that the nodes are neither given nor known.
 var errNoJob = errors.New("cannot place the roles: this is no job: give the nodes, for example --nodes=8 --gpus-per-node=8")
 
-// FormatScript returns the job script for the roles in the text of the file.
-func (q Request) FormatScript(text []byte) (string, error) {
-	file, err := rolefile.ParseFile(q.Path, text, q.Settings)
-	if err != nil {
-		return "", err
-	}
+// FormatScript returns the job script for the roles of the file.
+func (q Request) FormatScript(file rolefile.File) (string, error) {
 	return FormatScript(file, Batch{Path: q.Path, Counts: q.Counts, GPUs: q.GPUs})
 }
 
-// FormatTable returns the placement of the roles in the text of the file: on the given nodes, or on
-// those of this launch or job. It returns nothing on all nodes of a launch but the first one.
-func (q Request) FormatTable(text []byte) (string, error) {
-	file, err := rolefile.ParseFile(q.Path, text, q.Settings)
-	if err != nil {
-		return "", err
-	}
+// FormatTable returns the placement of the roles of the file: on the given nodes, or on those of this
+// launch or job. It returns nothing on all nodes of a launch but the first one.
+func (q Request) FormatTable(file rolefile.File) (text string, err error) {
 	nodes := AssumeNodes(q.Counts, q.GPUs)
 	if nodes == nil {
 		var id *launcher.Identity

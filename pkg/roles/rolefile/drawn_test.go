@@ -84,7 +84,7 @@ func TestDrawnFiles(t *testing.T) {
 	parsed, placed := 0, 0
 	for range files {
 		text := drawFile(random)
-		file, err := ParseFile("job.yaml", []byte(text), nil)
+		file, err := parseFile([]byte(text))
 		if err != nil {
 			checkRefusal(t, err)
 			continue

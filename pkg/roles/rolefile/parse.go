@@ -14,6 +14,12 @@ const (
 	SparesKey = "spares"
 )
 
+// File has the roles of a configuration file.
+type File struct {
+	Roles  []roles.Definition
+	Spares roles.Spares
+}
+
 // Parse returns the roles in the value of the key roles. Its error is of type [Errors].
 func Parse(node *yaml.Node) ([]roles.Definition, error) {
 	list := &errorList{}
