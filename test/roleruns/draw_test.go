@@ -21,13 +21,14 @@ const (
 	finishProcess kind = "a primary process ends"
 	hang          kind = "a process hangs"
 	killDaemon    kind = "kill -9 of a daemon"
+	loseDaemon    kind = "kill -9 of a daemon that is not needed"
 	badStart      kind = "a start fails"
 	badRestart    kind = "kill -9, and the restart fails"
 	noFault       kind = "no fault"
 )
 
 // allKinds lists the kinds in the order in which seeds use them.
-var allKinds = []kind{killProcess, killShell, exitZero, exitCode, finishProcess, badRestart, killTwo, badStart, killAll, hang, killDaemon, noFault}
+var allKinds = []kind{killProcess, killShell, exitZero, exitCode, finishProcess, badRestart, killTwo, badStart, killAll, hang, killDaemon, loseDaemon, noFault}
 
 // fault is a fault in a run.
 type fault struct {
@@ -39,11 +40,14 @@ type fault struct {
 }
 
 func (f fault) String() string {
-	if f.kind == killDaemon {
+	if f.isDaemon() {
 		return fmt.Sprintf("%s: node %d", f.kind, f.node)
 	}
 	return fmt.Sprintf("%s: %s.%d.%d code %d", f.kind, f.role, f.index, f.rank, f.code)
 }
+
+// isDaemon reports whether the fault is the death of a daemon.
+func (f fault) isDaemon() bool { return f.kind == killDaemon || f.kind == loseDaemon }
 
 // exitCode returns the code of the process as bringupd sees it.
 func (f fault) exitCode() int {
@@ -76,23 +80,27 @@ type step []fault
 
 // schedule is the plan for one run.
 type schedule struct {
-	seed  uint64
-	nodes int
-	roles []*role
-	bad   []fault // starts that fail
-	steps []step
+	seed   uint64
+	nodes  int // that the roles use
+	spares int // nodes besides these
+	roles  []*role
+	bad    []fault // starts that fail
+	steps  []step
 }
+
+// size returns the number of nodes of the launch.
+func (s schedule) size() int { return s.nodes + s.spares }
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes\n", s.seed, s.nodes)
+	fmt.Fprintf(&b, "seed %d: %d nodes and %d spares\n", s.seed, s.nodes, s.spares)
 	for _, f := range s.bad {
 		fmt.Fprintf(&b, "  %v\n", f)
 	}
 	for i, one := range s.steps {
 		fmt.Fprintf(&b, "  step %d: %v\n", i+1, one)
 	}
-	return b.String() + formatFile(s.roles, "$DIR")
+	return b.String() + formatFile(s, "$DIR")
 }
 
 // setupName is the name of the oneshot role.
@@ -107,6 +115,9 @@ func draw(seed uint64) schedule {
 	first := allKinds[seed%uint64(len(allKinds))]
 	for {
 		s := schedule{seed: seed, nodes: 2 + random.IntN(3)}
+		if first == loseDaemon || random.IntN(4) == 0 {
+			s.spares = random.IntN(3)
+		}
 		s.roles = drawRoles(random, s.nodes)
 		layOut(s.roles, s.nodes)
 		if drawFaults(random, &s, first) {
@@ -216,7 +227,7 @@ func drawRequirements(random *rand.Rand, roles []*role) {
 // make that possible.
 func drawFaults(random *rand.Rand, s *schedule, first kind) bool {
 	drawRequirements(random, s.roles)
-	m := newModel(s.roles)
+	m := newModel(*s)
 	if first == badStart {
 		if s.bad = candidates(random, m, badStart); s.bad == nil {
 			return false
@@ -249,8 +260,8 @@ func drawFaults(random *rand.Rand, s *schedule, first kind) bool {
 // candidates draws the faults of one step of a kind, which is possible in the state of the model, or
 // returns nil.
 func candidates(random *rand.Rand, m *model, k kind) step {
-	if k == killDaemon {
-		return drawDaemon(random, m)
+	if k == killDaemon || k == loseDaemon {
+		return drawDaemon(random, m, k)
 	}
 	var all step
 	for _, r := range m.roles {
@@ -321,22 +332,20 @@ func killsOfAll(m *model, f fault) (all step) {
 	return all
 }
 
-// drawDaemon draws the death of a daemon that ends the run: of the head, or of a node with an
-// instance that its role requires.
-func drawDaemon(random *rand.Rand, m *model) step {
-	nodes := []int{0}
-	for _, r := range m.roles {
-		lost := 0
-		for _, s := range m.states[r.name] {
-			if s.lost {
-				lost++
-			}
-		}
-		for i, s := range m.states[r.name] {
-			if !s.lost && !s.isDone() && len(r.places)-lost <= r.needs(true) {
-				nodes = append(nodes, r.places[i]...)
-			}
+// drawDaemon draws the death of a daemon: for killDaemon one that ends the run, and otherwise one
+// that does not. It returns nil if there is none.
+func drawDaemon(random *rand.Rand, m *model, k kind) step {
+	var all step
+	for node := range m.size {
+		f := fault{kind: k, node: node}
+		after := m.clone()
+		after.apply(f)
+		if !m.dead[node] && (after.end != nil) == (k == killDaemon) {
+			all = append(all, f)
 		}
 	}
-	return step{{kind: killDaemon, node: nodes[random.IntN(len(nodes))]}}
+	if len(all) == 0 {
+		return nil
+	}
+	return step{all[random.IntN(len(all))]}
 }

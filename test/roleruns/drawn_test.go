@@ -34,7 +34,7 @@ func TestDrawn(t *testing.T) {
 
 // one runs a schedule.
 func one(t *testing.T, s schedule, times *latencies) {
-	p := predict(s.roles, s.bad, s.steps)
+	p := predict(s)
 	if t.Failed() || testing.Verbose() {
 		t.Log(s)
 	}

@@ -115,10 +115,10 @@ func countTo(first, end int) (numbers []int) {
 }
 
 // formatFile returns the configuration file of the roles.
-func formatFile(roles []*role, dir string) string {
+func formatFile(s schedule, dir string) string {
 	var b strings.Builder
-	b.WriteString("roles:\n")
-	for _, r := range roles {
+	fmt.Fprintf(&b, "spares: %d\nroles:\n", s.spares)
+	for _, r := range s.roles {
 		add := func(format string, args ...any) { fmt.Fprintf(&b, "    "+format+"\n", args...) }
 		fmt.Fprintf(&b, "  - name: %s\n", r.name)
 		if r.nodes != "" {

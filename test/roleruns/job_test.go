@@ -54,7 +54,7 @@ func begin(t *testing.T, s schedule) *job {
 	for _, f := range s.bad {
 		j.write(filepath.Join(badStartsDir, nameOf(f, 0)), fmt.Sprint(f.code))
 	}
-	j.start(formatFile(s.roles, j.dir), []string{programVariable + "=" + program}, fmt.Sprintf("--nodes=%d", s.nodes))
+	j.start(formatFile(s, j.dir), []string{programVariable + "=" + program}, fmt.Sprintf("--nodes=%d", s.size()))
 	return j
 }
 
@@ -205,7 +205,7 @@ func (j *job) daemon(node int) int {
 		return head.PID
 	}
 	var rec record.Joined
-	j.read(&rec, signal.NodesDir, signal.NodeName(node, j.s.nodes, record.StateJoined))
+	j.read(&rec, signal.NodesDir, signal.NodeName(node, j.s.size(), record.StateJoined))
 	return rec.PID
 }
 
@@ -277,20 +277,20 @@ func (j *job) missingMark(m *model) string {
 // markOf returns the record of an instance that must be there because of a process; empty if there
 // may be none.
 func (j *job) markOf(r *role, index int, s *state, rank int) string {
-	mark := signal.InstanceMark{Node: r.places[index][rank], Instance: r.firstNumber + index, Generation: s.generation, State: record.InstanceReady}
+	mark := signal.InstanceMark{Node: s.nodes[rank], Instance: r.firstNumber + index, Generation: s.generation, State: record.InstanceReady}
 	if s.done[rank] {
-		if !j.isDoneOn(r, index, s, mark.Node) {
+		if !s.isDoneOn(mark.Node) {
 			return ""
 		}
 		mark.State = record.InstanceDone
 	}
-	return signal.InstanceName(mark, j.s.nodes)
+	return signal.InstanceName(mark, j.s.size())
 }
 
-// isDoneOn reports whether all processes of an instance on a node are done.
-func (j *job) isDoneOn(r *role, index int, s *state, node int) bool {
-	for rank, place := range r.places[index] {
-		if place == node && !s.done[rank] {
+// isDoneOn reports whether all processes of the instance on a node are done.
+func (s *state) isDoneOn(node int) bool {
+	for rank, other := range s.nodes {
+		if other == node && !s.done[rank] {
 			return false
 		}
 	}
@@ -311,18 +311,24 @@ func (j *job) checkLost(m *model) {
 	}
 }
 
-// checkEndpoints checks the files of endpoints on all nodes.
+// checkEndpoints checks the files of endpoints on all nodes whose daemons live. The endpoints are those
+// of the newest plan, which the process that has started last knows.
 func (j *job) checkEndpoints(m *model) {
 	starts, _ := os.ReadDir(filepath.Join(j.dir, startsDir))
-	files := make(map[string]string) // the content that each file must have
+	var all []*startFacts
 	for _, start := range starts {
-		facts := j.facts(start.Name())
-		if facts == nil {
-			continue
+		if facts := j.facts(start.Name()); facts != nil {
+			all = append(all, facts)
 		}
+	}
+	newest := slices.MaxFunc(all, func(a, b *startFacts) int { return a.At.Compare(b.At) })
+	files := make(map[string]string) // the content that each file must have
+	for _, facts := range all {
 		for _, r := range m.roles {
 			variable := roles.VariableName(r.name)
-			files[facts.Files[variable]] = expectedEndpoints(r, m.states[r.name], strings.Split(facts.Planned[variable], ","))
+			if !m.dead[facts.Node] {
+				files[facts.Files[variable]] = expectedEndpoints(r, m.states[r.name], strings.Split(newest.Planned[variable], ","))
+			}
 		}
 	}
 	for file, want := range files {
@@ -362,7 +368,7 @@ func (j *job) strike(m *model, s step) time.Time {
 	var pids []int
 	sig := syscall.SIGKILL
 	for _, f := range s {
-		if f.kind == killDaemon {
+		if f.isDaemon() {
 			pids = append(pids, j.daemon(f.node))
 			continue
 		}

@@ -1,6 +1,7 @@
 // Package roleruns runs drawn files of roles with the built bringupd on this machine, and injects
 // faults into them: kill -9 of a process of an instance, of the shell around it, of all instances of
-// a role or of a daemon, a process that hangs, exits with 0 or with a code, and starts that fail. A
+// a role, or of a daemon that the roles need or can do without, with and without spare nodes; a process
+// that hangs, exits with 0 or with a code, and starts that fail. A
 // model, which is a pure function of the roles and the faults, predicts the exit code, the cause,
 // the generations of each instance, the lists of endpoints and the order of the end. The processes
 // hold locks, by which a second copy of an instance is found. The package contains only tests.

@@ -1,6 +1,7 @@
 package roleruns
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/health"
@@ -10,9 +11,11 @@ import (
 // state is the state of an instance in the model.
 type state struct {
 	generation int
+	restarts   int // that count
 	wasReady   bool
 	lost       bool
 	done       []bool // the processes that have ended with 0, as they may
+	nodes      []int  // of the processes
 }
 
 func (s *state) isDone() bool { return !slices.Contains(s.done, false) }
@@ -31,17 +34,23 @@ type ending struct {
 // model is a run, as the documentation says that it behaves.
 type model struct {
 	roles  []*role
+	size   int   // number of nodes
+	spares []int // nodes that are left for places of others
 	states map[string][]*state
 	common map[string]int // how often all instances of a role have failed together
+	dead   map[int]bool   // nodes whose daemons are dead
 	gate   bool
 	end    *ending
 }
 
-func newModel(roles []*role) *model {
-	m := &model{roles: roles, states: make(map[string][]*state), common: make(map[string]int)}
-	for _, r := range roles {
+func newModel(s schedule) *model {
+	m := &model{
+		roles: s.roles, size: s.size(), spares: countTo(s.nodes, s.size()),
+		states: make(map[string][]*state), common: make(map[string]int), dead: make(map[int]bool),
+	}
+	for _, r := range s.roles {
 		for _, places := range r.places {
-			m.states[r.name] = append(m.states[r.name], &state{done: make([]bool, len(places))})
+			m.states[r.name] = append(m.states[r.name], &state{done: make([]bool, len(places)), nodes: slices.Clone(places)})
 		}
 	}
 	return m
@@ -49,15 +58,17 @@ func newModel(roles []*role) *model {
 
 // clone returns a copy of the model.
 func (m *model) clone() *model {
-	c := newModel(m.roles)
-	c.gate, c.end = m.gate, m.end
+	c := *m
+	c.spares, c.dead, c.common = slices.Clone(m.spares), maps.Clone(m.dead), maps.Clone(m.common)
+	c.states = make(map[string][]*state)
 	for name, states := range m.states {
-		c.common[name] = m.common[name]
-		for i, s := range states {
-			*c.states[name][i] = state{s.generation, s.wasReady, s.lost, slices.Clone(s.done)}
+		for _, s := range states {
+			own := *s
+			own.done, own.nodes = slices.Clone(s.done), slices.Clone(s.nodes)
+			c.states[name] = append(c.states[name], &own)
 		}
 	}
-	return c
+	return &c
 }
 
 func (m *model) find(name string) *role {
@@ -90,8 +101,8 @@ func (m *model) apply(f fault) {
 	if m.end != nil {
 		return
 	}
-	if f.kind == killDaemon {
-		m.end = &ending{code: 76, kind: health.DaemonDied, node: f.node}
+	if f.isDaemon() {
+		m.loseNode(f.node)
 		return
 	}
 	r := m.find(f.role)
@@ -110,12 +121,59 @@ func (m *model) apply(f fault) {
 	}
 }
 
+// loseNode applies the death of a node's daemon. A spare takes the place of the node if an instance
+// may start again there, which is not counted as a restart.
+func (m *model) loseNode(node int) {
+	m.dead[node] = true
+	if at := slices.Index(m.spares, node); at >= 0 {
+		m.spares = slices.Delete(m.spares, at, at+1)
+		return
+	}
+	isMoved := false
+	for _, r := range m.roles {
+		left := 0
+		for _, s := range m.states[r.name] {
+			mayMove := len(m.spares) > 0 && r.restarts > 0
+			switch isHere := slices.Contains(s.nodes, node); {
+			case s.lost:
+				continue
+			case isHere && !s.isDone() && !mayMove:
+				s.lost = true
+				continue
+			case isHere && !s.isDone():
+				isMoved = true
+				s.generation++
+				clear(s.done)
+				for rank, other := range s.nodes {
+					if other == node {
+						s.nodes[rank] = m.spares[0]
+					}
+				}
+			}
+			left++
+		}
+		if left < r.needs(true) {
+			m.end = &ending{code: 76, kind: health.DaemonDied, node: node}
+		}
+	}
+	if isMoved {
+		m.spares = m.spares[1:]
+	}
+	if node == 0 {
+		m.end = &ending{code: 76, kind: health.DaemonDied}
+	}
+	if m.end == nil {
+		m.endIfFinished()
+	}
+}
+
 // exit applies the exit of a process of an instance.
 func (m *model) exit(r *role, f fault, code int, how string) {
 	s := m.states[r.name][f.index]
 	mayEnd := r.primary || r.oneshot
-	if (s.wasReady || mayEnd) && s.generation < r.restarts { // each generation has used one restart
+	if (s.wasReady || mayEnd) && s.restarts < r.restarts {
 		s.generation++
+		s.restarts++
 		clear(s.done)
 		return
 	}
@@ -130,7 +188,7 @@ func (m *model) exit(r *role, f fault, code int, how string) {
 		m.endIfFinished()
 		return
 	}
-	m.end = &ending{code: 77, kind: health.ServiceDied, child: r.processName(f.index, f.rank), node: r.places[f.index][f.rank], how: how}
+	m.end = &ending{code: 77, kind: health.ServiceDied, child: r.processName(f.index, f.rank), node: s.nodes[f.rank], how: how}
 	if r.primary {
 		m.end.kind, m.end.code = health.DriverFailed, code
 	}
@@ -192,11 +250,11 @@ type prediction struct {
 }
 
 // predict predicts a run. It is a pure function.
-func predict(roles []*role, bad []fault, steps []step) prediction {
-	m := newModel(roles)
-	m.bringUp(bad)
+func predict(drawn schedule) prediction {
+	m := newModel(drawn)
+	m.bringUp(drawn.bad)
 	p := prediction{models: []*model{m}}
-	for _, s := range steps {
+	for _, s := range drawn.steps {
 		if m.end != nil {
 			break
 		}

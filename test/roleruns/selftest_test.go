@@ -15,7 +15,7 @@ import (
 // the same for a seed.
 func TestDraw(t *testing.T) {
 	kinds, shapes := make(map[kind]int), make(map[string]int)
-	for seed := range uint64(240) {
+	for seed := range uint64(260) {
 		s := draw(seed)
 		if again := draw(seed); again.String() != s.String() {
 			t.Fatalf("seed %d draws first\n%s\nand then\n%s", seed, s, again)
@@ -29,7 +29,7 @@ func TestDraw(t *testing.T) {
 		for _, r := range s.roles {
 			for what, is := range map[string]bool{
 				"several nodes": slices.ContainsFunc(countTo(0, len(r.places)), r.spans), "with": r.with != "", "four": len(r.places) >= minCommon,
-				"alive": r.alive, "oneshot": r.oneshot, "fewer": r.run >= 0, "after": len(r.after) > 0, "stubborn": r.behaviour.stubborn,
+				"alive": r.alive, "spares": s.spares > 0, "oneshot": r.oneshot, "fewer": r.run >= 0, "after": len(r.after) > 0, "stubborn": r.behaviour.stubborn,
 			} {
 				if is {
 					shapes[what]++
@@ -42,7 +42,7 @@ func TestDraw(t *testing.T) {
 			t.Errorf("%s: %d times", k, kinds[k])
 		}
 	}
-	if len(shapes) != 8 {
+	if len(shapes) != 9 {
 		t.Errorf("only these shapes were drawn: %v", shapes)
 	}
 }
@@ -54,32 +54,41 @@ func TestPredict(t *testing.T) {
 	}
 	primary := &role{name: "primary", nodes: "head", primary: true, start: -1, run: -1}
 	kill := func(role string, index int) fault { return fault{kind: killProcess, role: role, index: index} }
+	lose := func(node int) fault { return fault{kind: loseDaemon, node: node} }
 	all := step{{kind: killAll, role: "server"}, {kind: killAll, role: "server", index: 1}, {kind: killAll, role: "server", index: 2}, {kind: killAll, role: "server", index: 3}}
 	for _, tc := range []struct {
-		name  string
-		role  *role
-		bad   []fault
-		steps []step
-		want  string // the child and the code, or orderly, or nothing
+		name   string
+		role   *role
+		bad    []fault
+		steps  []step
+		want   string // the child and the code, or orderly, or nothing
+		spares int
 	}{
-		{"no fault", server(0, -1, -1), nil, nil, ""},
-		{"a kill with a restart", server(1, -1, -1), nil, []step{{kill("server", 0)}}, ""},
-		{"a kill too many", server(1, -1, -1), nil, []step{{kill("server", 3)}, {kill("server", 3)}}, "server.3 77"},
-		{"one may be lost", server(0, -1, 3), nil, []step{{kill("server", 1)}}, ""},
-		{"two may not", server(0, -1, 3), nil, []step{{kill("server", 1)}, {kill("server", 2)}}, "server.2 77"},
-		{"two at once", server(0, -1, 3), nil, []step{{kill("server", 1), kill("server", 2)}}, "server.2 77, server.1 77"},
-		{"a start fails", server(3, -1, 3), []fault{{kind: badStart, role: "server", index: 1, code: 5}}, nil, "server.1 77"},
-		{"a start may fail", server(3, 3, 3), []fault{{kind: badStart, role: "server", index: 1, code: 5}}, nil, ""},
-		{"all once", server(3, -1, -1), nil, []step{all}, ""},
-		{"all twice", server(3, -1, -1), nil, []step{all, all}, " 77"},
-		{"a primary fails", server(0, -1, -1), nil, []step{{{kind: exitCode, role: "primary", code: 9}}}, "primary.0 9"},
-		{"a primary ends", server(0, -1, -1), nil, []step{{{kind: finishProcess, role: "primary"}}}, "orderly"},
-		{"a daemon", server(0, -1, -1), nil, []step{{{kind: killDaemon, node: 1}}}, " 76"},
+		{"no fault", server(0, -1, -1), nil, nil, "", 0},
+		{"a kill with a restart", server(1, -1, -1), nil, []step{{kill("server", 0)}}, "", 0},
+		{"a kill too many", server(1, -1, -1), nil, []step{{kill("server", 3)}, {kill("server", 3)}}, "server.3 77", 0},
+		{"one may be lost", server(0, -1, 3), nil, []step{{kill("server", 1)}}, "", 0},
+		{"two may not", server(0, -1, 3), nil, []step{{kill("server", 1)}, {kill("server", 2)}}, "server.2 77", 0},
+		{"two at once", server(0, -1, 3), nil, []step{{kill("server", 1), kill("server", 2)}}, "server.2 77, server.1 77", 0},
+		{"a start fails", server(3, -1, 3), []fault{{kind: badStart, role: "server", index: 1, code: 5}}, nil, "server.1 77", 0},
+		{"a start may fail", server(3, 3, 3), []fault{{kind: badStart, role: "server", index: 1, code: 5}}, nil, "", 0},
+		{"all once", server(3, -1, -1), nil, []step{all}, "", 0},
+		{"all twice", server(3, -1, -1), nil, []step{all, all}, " 77", 0},
+		{"a primary fails", server(0, -1, -1), nil, []step{{{kind: exitCode, role: "primary", code: 9}}}, "primary.0 9", 0},
+		{"a primary ends", server(0, -1, -1), nil, []step{{{kind: finishProcess, role: "primary"}}}, "orderly", 0},
+		{"a daemon", server(0, -1, -1), nil, []step{{{kind: killDaemon, node: 1}}}, " 76", 0},
+		{"a daemon that is not needed", server(0, -1, 2), nil, []step{{lose(1)}}, "", 0},
+		{"a daemon of a role with restarts", server(1, -1, -1), nil, []step{{lose(1)}}, " 76", 0},
+		{"a spare for it", server(1, -1, -1), nil, []step{{lose(1)}, {kill("server", 2)}, {lose(2)}}, "", 1},
+		{"a spare, and a restart too many", server(1, -1, -1), nil, []step{{lose(1)}, {kill("server", 2)}, {kill("server", 2)}}, "server.2 77", 1},
+		{"a spare for a role without restarts", server(0, -1, -1), nil, []step{{lose(1)}}, " 76", 1},
+		{"the daemon of the spare", server(1, -1, -1), nil, []step{{lose(3)}, {lose(1)}}, " 76", 1},
+		{"a node without a role, and the head", server(1, -1, -1), nil, []step{{lose(2)}, {lose(0)}}, " 76", 2},
 	} {
-		roles := []*role{tc.role, primary}
-		layOut(roles, 3)
+		s := schedule{nodes: 3, spares: tc.spares, roles: []*role{tc.role, primary}, bad: tc.bad, steps: tc.steps}
+		layOut(s.roles, s.nodes)
 		var got []string
-		for _, end := range predict(roles, tc.bad, tc.steps).ends {
+		for _, end := range predict(s).ends {
 			text := fmt.Sprintf("%s %d", end.child, end.code)
 			if end.orderly {
 				text = "orderly"
@@ -99,7 +108,7 @@ func TestPredictMayStart(t *testing.T) {
 	primary := &role{name: "primary", nodes: "head", primary: true, start: -1, run: -1}
 	all := []*role{s, primary}
 	layOut(all, 1)
-	p := predict(all, nil, []step{{{kind: killTwo, role: "primary"}, {kind: killTwo, role: "server"}}})
+	p := predict(schedule{nodes: 1, roles: all, steps: []step{{{kind: killTwo, role: "primary"}, {kind: killTwo, role: "server"}}}})
 	for _, starts := range [][]string{{"server.0.0.g0", "primary.0.0.g0"}, {"server.0.0.g0", "server.0.0.g1", "primary.0.0.g0"}} {
 		if wrong := judgeStarts(p, seen{starts: starts}, false); len(wrong) > 0 {
 			t.Errorf("%v: %v", starts, wrong)
@@ -154,7 +163,7 @@ func TestJudge(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			got := well(tc.s)
 			tc.spoil(&got)
-			wrong := strings.Join(judge(tc.s, predict(tc.s.roles, nil, tc.s.steps), got), "; ")
+			wrong := strings.Join(judge(tc.s, predict(tc.s), got), "; ")
 			if !strings.Contains(wrong, tc.want) || (tc.want == "") != (wrong == "") {
 				t.Errorf("got %q, want %q", wrong, tc.want)
 			}

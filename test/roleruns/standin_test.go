@@ -9,6 +9,7 @@ import (
 	"os"
 	ossignal "os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -161,6 +162,7 @@ func (s *standIn) order(dir string) (code int, given bool) {
 // publishStart publishes what this process knows.
 func (s *standIn) publishStart(at time.Time) {
 	facts := startFacts{PID: os.Getpid(), Parent: os.Getppid(), At: at, Planned: make(map[string]string), Files: make(map[string]string)}
+	facts.Node, _ = strconv.Atoi(os.Getenv("BRINGUPD_LAUNCH_RANK"))
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if file, is := strings.CutPrefix(name, "BRINGUPD_ENDPOINTS_FILE_"); is {
