@@ -92,18 +92,6 @@ func (s RoleSet) LongestGrace() (longest time.Duration) {
 	return longest
 }
 
-// SurviveNodeLoss reports whether the run may go on after the loss of a node: a spare can take its
-// place, or a role does not need all of its instances.
-func (s RoleSet) SurviveNodeLoss() bool {
-	spares := 0
-	for _, count := range s.Spares {
-		spares += count
-	}
-	return slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool {
-		return d.Restarts.Max > 0 && spares > 0 || d.Required.Run != roles.QuorumAll
-	})
-}
-
 // NeedsFramework reports whether a role is a cluster of the framework with this name.
 func (s RoleSet) NeedsFramework(name string) bool {
 	return slices.ContainsFunc(s.Definitions, func(d roles.Definition) bool { return d.Program.Framework == name })

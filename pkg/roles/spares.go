@@ -1,5 +1,7 @@
 package roles
 
+import "slices"
+
 // Spares is the number of nodes of each group that no role claims until a node is lost.
 type Spares map[int]int
 
@@ -19,4 +21,16 @@ func (s Spares) Split(nodes []NodeFacts) (used, spare []int) {
 		left[node.Group]--
 	}
 	return used, spare
+}
+
+// SurvivesNodeLoss reports whether a run of these roles may go on after the loss of a node: a spare
+// can take its place, or a role does not need all of its instances.
+func (s Spares) SurvivesNodeLoss(defs []Definition) bool {
+	spares := 0
+	for _, count := range s {
+		spares += count
+	}
+	return slices.ContainsFunc(defs, func(d Definition) bool {
+		return d.Restarts.Max > 0 && spares > 0 || d.Required.Run != QuorumAll
+	})
 }

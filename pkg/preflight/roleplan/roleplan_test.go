@@ -200,6 +200,14 @@ func TestFormatScript(t *testing.T) {
 		message      string
 	}{
 		{
+			name: "fewer instances", text: "roles:\n- {name: a, nodes: 2, command: serve, require: {start: all, run: 1}}\n",
+			want: []string{"#SBATCH --no-kill\n", "srun --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 \\\n    bringupd"},
+		},
+		{
+			name: "all instances", text: "spares: 1\nroles:\n- {name: a, nodes: 2, command: serve}\n",
+			want: []string{"srun --export=ALL --kill-on-bad-exit=1 --wait=0 \\\n    bringupd"},
+		},
+		{
 			name: "spares", text: example, counts: []int{4}, gpus: []int{4},
 			want: []string{"#SBATCH --no-kill\n", "srun --overlap --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 \\\n    --container-image"},
 		},

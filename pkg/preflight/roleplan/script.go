@@ -89,21 +89,11 @@ type script struct {
 
 func (s *script) addf(format string, args ...any) { fmt.Fprintf(&s.Builder, format, args...) }
 
-// hasSpares reports whether the job has nodes to replace others.
-func (s *script) hasSpares() bool {
-	for _, count := range s.Spares {
-		if count > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // writeHeader writes the requests of each component.
 func (s *script) writeHeader() {
 	base := filepath.Base(s.Path)
 	s.addf("#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --output=%%x-%%j.out\n#SBATCH --signal=B:TERM@120\n", quoteName(strings.TrimSuffix(base, filepath.Ext(base))))
-	if s.hasSpares() {
+	if s.Spares.SurvivesNodeLoss(s.Roles) {
 		s.addf("#SBATCH --no-kill\n")
 	}
 	for group, count := range s.Counts {
@@ -164,7 +154,7 @@ func (s *script) srun() string {
 	if len(s.steps) > 0 {
 		overlap = " --overlap"
 	}
-	if s.hasSpares() {
+	if s.Spares.SurvivesNodeLoss(s.Roles) {
 		return "srun" + overlap + " --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0"
 	}
 	return "srun" + overlap + " --export=ALL --kill-on-bad-exit=1 --wait=0"
