@@ -70,7 +70,7 @@ var allParts = []part{
 	{name: "end-to-end jobs with real Ray, Dask, JAX, Lightning, MPI and rapidsmpf",
 		group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning",
-			"mpis", "tadashi", "rapidsmpf"},
+			"mpis", "tadashi", "rapidsmpf", "llama", "routers"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI|RapidsMPF|ComingFrom'" +
 			" -skip '" + coreFrameworks + "' ./test/e2e"},
 	// Do not run this concurrently with testbeds: UCX would bind to their networks, which come and go.
