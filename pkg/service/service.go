@@ -33,7 +33,10 @@ type Program struct {
 	Describe func() (*framework.Service, error)
 	Title    string // of the program in messages; empty: the name of its service
 	// Begin starts the process; nil: by the command of the service.
-	Begin  func(ctx context.Context) (process.Handle, error)
+	Begin func(ctx context.Context) (process.Handle, error)
+	// Stop ends the process if it is not ready in time; nil: by SIGTERM, with the grace period of the
+	// node.
+	Stop   func(child process.Handle) process.Exit
 	Kind   health.Kind   // of its failures
 	Within time.Duration // time limit for its readiness
 	MayEnd bool          // an end with 0 is no failure
@@ -77,6 +80,11 @@ func (c *Children) Serve(ctx context.Context, p Program, onDeath func(*health.Fa
 func (c *Children) StartProgram(ctx context.Context, p Program) (running *Running, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.Within, health.ErrDeadline)
 	defer cancel()
+	if p.Stop == nil {
+		p.Stop = func(child process.Handle) process.Exit {
+			return child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
+		}
+	}
 	service, err := p.Describe()
 	for attempt := 1; ; attempt++ {
 		if err != nil || service == nil {
@@ -195,7 +203,7 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	if died {
 		c.awaitOutput(child)
 	}
-	exit := child.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
+	exit := p.Stop(child)
 	if died {
 		// Another process may have been faster on a port that was free before the start.
 		if f := c.checkPortsFree(service, p.Kind); f != nil && f.takenPort != 0 {

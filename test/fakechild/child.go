@@ -153,7 +153,7 @@ func (c *child) sendOthers(sig syscall.Signal) {
 // ends reports whether the default action of a signal ends a process.
 func ends(sig syscall.Signal) bool {
 	switch sig {
-	case syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGWINCH, syscall.SIGURG:
+	case 0, syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGWINCH, syscall.SIGURG:
 		return false
 	}
 	return true

@@ -314,6 +314,21 @@ func TestOneshotTimeout(t *testing.T) {
 	})
 }
 
+// TestStopOfUnreadyProcess checks that a process that does not become ready is ended as its role says.
+func TestStopOfUnreadyProcess(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, command: serve, ready: {probe: "file:/never/there", timeout: 20s}, stop-signal: none, grace: 10s}
+`, func(r *run) {
+		time.Sleep(20 * time.Second)
+		r.want("exits within the grace period", r.names(signal.NodesDir, "exited"))
+		time.Sleep(10 * time.Second)
+		r.want("exits", r.names(signal.NodesDir, "exited"), "0000.i0000.g0.exited")
+		if cause := r.cause(); cause == nil || !strings.Contains(cause.Message, "the server.0 of n0 was not ready within 20s") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
 // TestAlive checks that an instance whose alive probe fails for too long is stopped and started
 // again, although it then ends with 0, and that an endpoint is withdrawn while its probe fails.
 func TestAlive(t *testing.T) {

@@ -411,7 +411,7 @@ func (s *supervisor) startProgram(
 ) (started []startedProcess, failure *health.Failure) {
 	var err error
 	one.Running, err = s.cfg.Children.StartProgram(ctx, service.Program{
-		Describe: func() (*framework.Service, error) { return svc, nil }, Begin: begin,
+		Describe: func() (*framework.Service, error) { return svc, nil }, Begin: begin, Stop: s.stopProcess,
 		Kind: s.failureKind(), Within: s.role.Ready.Timeout, MayEnd: s.mayEnd(),
 	})
 	if one.Running != nil {
@@ -511,7 +511,7 @@ func (s *supervisor) withTimeLimit(ctx context.Context) (context.Context, contex
 // endHanging ends a process that hangs, and returns its failure.
 func (s *supervisor) endHanging(child process.Handle, what string) *health.Failure {
 	f := health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, what)
-	child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+	s.stopProcess(child)
 	f.Child, f.Log, f.Lines = child.Name(), s.cfg.Children.LogName(child.Name()), child.LastLines()
 	return f
 }
@@ -556,11 +556,16 @@ func (g *generation) stopRemaining(s *supervisor) {
 	var stops sync.WaitGroup
 	for _, one := range g.started {
 		stops.Go(func() {
-			one.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
+			s.stopProcess(one)
 			s.cfg.Children.RemoveChild(one.Handle)
 		})
 	}
 	stops.Wait()
+}
+
+// stopProcess ends a process as its role says.
+func (s *supervisor) stopProcess(child process.Handle) process.Exit {
+	return child.Stop(s.cfg.GraceCtx, s.role.Stop.Grace, s.stopSignal())
 }
 
 // stopSignal returns the signal by which the processes of the role are told to end; 0 for none.
