@@ -21,11 +21,11 @@ type endpointFiles struct {
 }
 
 // followEndpoints replaces the files of endpoints whenever the head publishes a new list of ready
-// instances after the gate, until ctx ends. Before, they are replaced when a role of this node
-// starts: a node reads no lists that it does not need.
+// instances, until ctx ends. Before the gate, a node reads no lists that it does not need: only when
+// one of its instances starts, and while one is not ready, perhaps because it waits for others.
 func (n *Node) followEndpoints(ctx context.Context) {
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		if l.HasName(signal.NameGateOpen) {
+		if n.waiting.Load() > 0 || l.HasName(signal.NameGateOpen) {
 			n.loadEndpoints(ctx, l)
 		}
 		return false

@@ -12,8 +12,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// liveList is what the head has last published about the instances that are ready and lost.
-type liveList struct{ ready, lost []int }
+// liveList is what the head has last published about the instances that are ready and lost, and the
+// number of roles that had what they require then.
+type liveList struct {
+	ready, lost []int
+	satisfied   int
+}
+
+// differsFrom reports whether other instances are ready or lost.
+func (l liveList) differsFrom(o liveList) bool {
+	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost)
+}
 
 // listNumber is the number of the next list. It is locked while one is published.
 type listNumber struct {
@@ -25,15 +34,15 @@ type listNumber struct {
 const liveInterval = time.Second
 
 // publishLive publishes the lists of ready and lost instances, until ctx ends: at every change, at
-// most once a second. Before the gate only a loss is such a change; [Head.startRoles] publishes the
-// lists that the nodes need.
+// most once a second. Before the gate only a loss is such a change, and that another role has what it
+// requires: a role that does not start after it may still wait for its endpoints, as a router does.
 func (h *Head) publishLive(ctx context.Context) {
 	for {
 		var isOpen bool
 		changed := h.await(ctx, func() bool {
 			next := h.currentLive()
 			isOpen = h.gateOpen
-			return !slices.Equal(next.lost, h.live.lost) || isOpen && !slices.Equal(next.ready, h.live.ready)
+			return !slices.Equal(next.lost, h.live.lost) || next.differsFrom(h.live) && (isOpen || next.satisfied > h.live.satisfied)
 		})
 		if !changed || h.cfg.RunCtx.Err() != nil {
 			return
@@ -45,14 +54,18 @@ func (h *Head) publishLive(ctx context.Context) {
 	}
 }
 
-// publishList publishes the instances that are ready and lost at present.
+// publishList publishes the instances that are ready and lost at present, unless it has.
 func (h *Head) publishList(ctx context.Context) {
 	h.lists.Lock()
 	defer h.lists.Unlock()
 	h.mu.Lock()
 	next := h.currentLive()
+	isNew := next.differsFrom(h.live)
 	h.live = next
 	h.mu.Unlock()
+	if !isNew {
+		return
+	}
 	h.cfg.LogWriteError(h.cfg.Publish(signal.ControlDir, signal.LiveName(h.lists.next), &record.LiveInstances{Ready: next.ready, Lost: next.lost}, false))
 	h.removeLive(ctx, h.lists.next-2)
 	h.lists.next++
@@ -71,7 +84,7 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 	}
 }
 
-// currentLive returns the instances that are ready and lost at present.
+// currentLive returns the list of the present. The caller holds [Head.mu].
 func (h *Head) currentLive() (l liveList) {
 	for _, state := range h.instances {
 		switch state.status {
@@ -79,6 +92,11 @@ func (h *Head) currentLive() (l liveList) {
 			l.ready = append(l.ready, state.instance.Number)
 		case statusLost:
 			l.lost = append(l.lost, state.instance.Number)
+		}
+	}
+	for i := range h.cfg.Plan.Roles {
+		if h.isSatisfied(&h.cfg.Plan.Roles[i]) {
+			l.satisfied++
 		}
 	}
 	return l

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -70,6 +71,7 @@ type Node struct {
 	environment environment
 	output      *outputs
 	endpoints   endpointFiles
+	waiting     atomic.Int32 // number of instances that may wait for endpoints, see noteWaiting
 
 	supervisors sync.WaitGroup
 	stopAll     context.Context // done when everything must stop

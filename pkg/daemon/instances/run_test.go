@@ -410,6 +410,37 @@ func (r *run) newestLive() (newest int) {
 	return newest
 }
 
+// TestLiveListBeforeGate checks that the ready instances of a role are known to the roles that start
+// after it, and to those that do not but wait for them, as a router does.
+func TestLiveListBeforeGate(t *testing.T) {
+	for name, other := range map[string]string{
+		"after it":  "{name: client, nodes: all, after: [server], command: ask}",
+		"beside it": "{name: router, nodes: all, command: route, ready: \"file:/nothing/there\"}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			inBubble(t, 2, `
+  - {name: server, nodes: all, command: serve, ready: "file:`+dir+`/$BRINGUPD_ROLE_INDEX"}
+  - `+other+`
+`, func(r *run) {
+				for index, want := range []int{0, 2} {
+					if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(index)), nil, 0o600); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					for _, node := range r.nodes {
+						content, _ := os.ReadFile(filepath.Join(node.environment.endpointsDir, "server"))
+						if got := strings.Count(string(content), "\n"); got != want {
+							t.Errorf("%d endpoints are known with %d of 2 instances, want %d", got, index+1, want)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestLiveLists checks that the head publishes lists of ready instances at most once a second after
 // the gate, that at most two of them are left, and that the last one is right.
 func TestLiveLists(t *testing.T) {

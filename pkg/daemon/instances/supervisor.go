@@ -250,7 +250,15 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 			}
 		})
 	}
+	endWait := s.noteWaiting()
+	defer endWait()
+	if generation > s.plans.firstGeneration(s.instance.Number) {
+		s.loadEndpoints(halt, s.cfg.ControlWatch.LastListing())
+	}
 	running := s.startProcesses(halt, cancel, generation)
+	if !s.role.Oneshot {
+		endWait()
+	}
 	if failure, _ := running.outcome(); failure == nil && halt.Err() == nil {
 		s.wasReady = true
 		s.mark(s.instance.Number, generation, record.InstanceReady, 0)
@@ -272,6 +280,16 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	end.byHead = errors.Is(context.Cause(halt), errInstanceStopped)
 	return end
+}
+
+// noteWaiting records that an instance may be waiting for the endpoints of others: until it is ready,
+// or has ended if it is a oneshot. The returned function ends that.
+func (s *supervisor) noteWaiting() (end func()) {
+	if s.role.Ready.Probe == "" && !s.role.Oneshot {
+		return func() {}
+	}
+	s.waiting.Add(1)
+	return sync.OnceFunc(func() { s.waiting.Add(-1) })
 }
 
 // errInstanceStopped is the cause of the end of a generation that the head has stopped because
