@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -49,10 +50,11 @@ type generationWorld struct {
 	local   *ranks.LocalRanks
 	layout  affinity.Node
 	kinds   affinity.ResourceKinds
-	index   int    // of this node in the world
-	isAlone bool   // no other process of a role is planned on this node
-	stop    func() // stops to watch the end of the world
-	end     func() // ends the tasks of this part
+	index   int      // of this node in the world
+	hosts   []string // of the nodes of the world
+	isAlone bool     // no other process of a role is planned on this node
+	stop    func()   // stops to watch the end of the world
+	end     func()   // ends the tasks of this part
 }
 
 // openWorld opens this node's part of the world of a generation, and starts its MPI servers. fail is
@@ -61,7 +63,7 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	plan := s.plans.plan.Load()
 	rec, places := placeRanks(plan.Nodes, s.role, s.instance, number)
 	id := world.GenerationID(s.cfg.Dir.Name(), s.cfg.Dir.Nonce(), s.instanceName(), s.instance.Number, number)
-	w := &generationWorld{supervisor: s, index: slices.Index(places, int(s.plans.place.Load())), isAlone: s.isAloneOnNode(plan)}
+	w := &generationWorld{supervisor: s, hosts: rec.Hosts, index: slices.Index(places, int(s.plans.place.Load())), isAlone: s.isAloneOnNode(plan)}
 	if err := s.refuseMPIProgram(ctx); err != nil {
 		return nil, err
 	}
@@ -202,8 +204,11 @@ func (w *generationWorld) affinityOf(p roles.Process) affinity.Affinity {
 // [ranks.LocalRanks.AwaitExit].
 func (w *generationWorld) startRank(ctx context.Context, p roles.Process, start processStart) (child process.Handle, explain func(context.Context) error, err error) {
 	rank := ranks.Rank{Rank: p.Rank, Node: w.index, Local: p.Local}
+	base := process.WithEnv(start.spec.Env, w.node.SocketEnviron())
+	// An MPI that reads the launcher's variables must not see the nodes of other worlds.
+	base = process.WithEnv(base, launcher.SubsetVariables(launcher.EnvironmentOf(base), w.hosts, w.index))
 	fit, err := w.node.BuildSpec(ctx, rank, ranks.RankProgram{
-		Name: start.spec.Name, Argv: start.spec.Argv, BaseEnv: process.WithEnv(start.spec.Env, w.node.SocketEnviron()), Affinity: w.affinityOf(p), UserEnv: start.userEnv,
+		Name: start.spec.Name, Argv: start.spec.Argv, BaseEnv: base, Affinity: w.affinityOf(p), UserEnv: start.userEnv,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,18 +109,32 @@ func addNodeVariables(env Environment, t Task, set map[string]string) {
 		return // the step has another number of nodes
 	}
 	own, err := env.parseNumber(0, "SLURM_NODEID")
+	index := -1
 	var used []string
 	for at, tasks := range t.TasksPerNode {
 		if err == nil && at == own {
-			set["SLURM_NODEID"] = strconv.Itoa(len(used))
+			index = len(used)
 		}
 		if tasks > 0 {
 			used = append(used, nodes[at])
 		}
 	}
-	list, count := strings.Join(used, ","), strconv.Itoa(len(used))
-	set["SLURM_NODELIST"], set["SLURM_STEP_NODELIST"] = list, list
-	set["SLURM_NNODES"], set["SLURM_STEP_NUM_NODES"] = count, count
+	maps.Copy(set, SubsetVariables(env, used, index))
+}
+
+// SubsetVariables returns the variables that describe the nodes of a Slurm step, as if it had only
+// these nodes, in their order. index is that of the present node, or -1 to leave it as it is. It
+// returns nil outside of a step, and if nodes are several tasks of one host.
+func SubsetVariables(env Environment, nodes []string, index int) map[string]string {
+	if env.valueOf("SLURM_STEP_NODELIST") == "" || len(uniqueHosts(nodes)) < len(nodes) {
+		return nil
+	}
+	list, count := strings.Join(nodes, ","), strconv.Itoa(len(nodes))
+	set := map[string]string{"SLURM_NODELIST": list, "SLURM_STEP_NODELIST": list, "SLURM_NNODES": count, "SLURM_STEP_NUM_NODES": count}
+	if index >= 0 {
+		set["SLURM_NODEID"] = strconv.Itoa(index)
+	}
+	return set
 }
 
 // SlotVariables returns the variables of a Slurm step by which the mpiruns of Open MPI, MPICH and
