@@ -137,7 +137,9 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), run string,
 	}
 	sum := fnv.New32a()
 	sum.Write([]byte(run))
-	for i := range blocks {
+	// A block of which a port cannot be kept comes last: another program has bound it, or connections of
+	// an ended one linger.
+	for i := range 2 * blocks {
 		first := lowestBlockPort + int(uint32(int(sum.Sum32()%uint32(blocks))+number+i)%uint32(blocks))*roles.BlockSize
 		claim, err := claimBlock(first)
 		if err != nil {
@@ -151,6 +153,11 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), run string,
 				early = append(early, port)
 			}
 			block.KeepOnly(early...)
+			if len(block.kept) < len(early) && i < blocks {
+				block.KeepOnly()
+				_ = claim.Close()
+				continue
+			}
 			background(func(ctx context.Context) {
 				<-ctx.Done()
 				block.KeepOnly()

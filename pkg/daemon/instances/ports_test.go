@@ -71,6 +71,31 @@ func TestClaimPortBlock(t *testing.T) {
 	}
 }
 
+// TestPortBlockAvoidsBoundPorts checks that a block of which a port is bound, though no process listens
+// there, is not claimed while there are others.
+func TestPortBlockAvoidsBoundPorts(t *testing.T) {
+	claim := func() *PortBlock {
+		ctx, cancel := context.WithCancel(t.Context())
+		var tasks sync.WaitGroup
+		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, t.Name(), 0)
+		cancel()
+		tasks.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block
+	}
+	first := claim().First
+	socket, err := bindPort(first + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(socket) }()
+	if again := claim().First; again == first {
+		t.Errorf("the block from %d was claimed, and its port %d is bound", first, first+1)
+	}
+}
+
 // TestPortBlockKeepsPorts checks that no process can listen on a port that a block keeps, whatever
 // options and address its socket has, and that one can as soon as the port is released.
 func TestPortBlockKeepsPorts(t *testing.T) {
