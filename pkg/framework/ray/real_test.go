@@ -120,17 +120,17 @@ func (c *realChild) stop(within time.Duration) time.Duration {
 	return time.Since(begin)
 }
 
-// driver is a program that fails unless its cluster has three nodes, tasks do not see the driver's
-// launcher variables, nodes can be sorted by the largest possible numbers, and work can be confined
-// to an NVLink domain.
+// driver is a program that fails unless its cluster has three nodes, tasks see the number of the job
+// but not the variables of a launcher's process, nodes can be sorted by the largest possible
+// numbers, and work can be confined to an NVLink domain.
 const driver = `
 import os, ray
 ray.init(log_to_driver=False)
-launcher = lambda: [k for k in os.environ if k.startswith(("SLURM", "PMI"))]
+launcher = lambda: [k for k in ("PMI_FD", "SLURM_JOB_ID", "SLURM_PROCID") if k in os.environ]
 tasks = [ray.remote(num_cpus=1)(launcher).remote() for _ in range(3)]
 assert len(ray.nodes()) == 3, ray.nodes()
-assert ray.get(tasks) == [[], [], []], ray.get(tasks)
-assert len(launcher()) >= 3, launcher()
+assert ray.get(tasks) == [["SLURM_JOB_ID"]] * 3, ray.get(tasks)
+assert len(launcher()) == 3, launcher()
 ranks = sorted(n["Resources"]["topo_rank"] for n in ray.nodes())
 assert ranks == [99000000000001, 99000000000002, 99000000000003], ranks
 pg = ray.util.placement_group([{"CPU": 1, "nvlink_domain_b-1": 0.001}] * 2)
