@@ -482,6 +482,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	if !ctxutil.AwaitDone(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}
+	h.children.AwaitOutput(driver) // its last step decides about a restart
 	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
 	exit := driver.Exit()
 	if exit.ShellStatus() == 0 {

@@ -201,7 +201,7 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	// It is not ready: stop it, and explain why it ended or why it is not ready.
 	died := HasEnded(child)
 	if died {
-		c.awaitOutput(child)
+		c.AwaitOutput(child)
 	}
 	exit := p.Stop(child)
 	if died {
@@ -222,9 +222,9 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	return running, &startFailure{Failure: f}
 }
 
-// awaitOutput waits briefly for the end of the child's output, which another process, such as tee,
+// AwaitOutput waits briefly for the end of the child's output, which another process, such as tee,
 // may still be passing on.
-func (c *Children) awaitOutput(child process.Handle) {
+func (c *Children) AwaitOutput(child process.Handle) {
 	ctx, cancel := context.WithTimeout(c.contexts.Grace, maxSignalSkew)
 	defer cancel()
 	ctxutil.AwaitDone(ctx, child.Done())
