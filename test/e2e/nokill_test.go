@@ -20,7 +20,7 @@ func TestRolesThatSurviveANode(t *testing.T) {
 roles:
 - {name: server, nodes: head, restarts: 1, command: exec sleep 1009}
 - {name: client, nodes: head, primary: true, command: "true"}
-`), 0o600))
+`), 0o644))
 	bed.prependPath(beds.bin())
 	logs := filepath.Join(dir, "logs")
 	b := bed.submit(t, `#!/bin/bash
