@@ -91,7 +91,12 @@ func (b *Bed) unmountShare(ctx context.Context, n *node) error {
 	if err != nil || !mounted {
 		return err
 	}
-	return n.run(ctx, "", "umount", "--lazy", b.Share())
+	err = n.run(ctx, "", "umount", "--lazy", b.Share())
+	// A client that ends meanwhile, because it cannot connect, has unmounted the share itself.
+	if mounted, readErr := n.hasMount(b.Share()); readErr == nil && !mounted {
+		return nil
+	}
+	return err
 }
 
 // hasMount reports whether the place has a mount at the path.
