@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +71,7 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	_ = cmd.Run() // its exit code is checked below
 	runs, err := filepath.Glob(filepath.Join(dir, "bringupd-logs", "*.0"))
 	must(t, err)
+	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) }) // job 10 after 9
 	if code := cmd.ProcessState.ExitCode(); code != 7 || len(runs) != 2 {
 		t.Fatalf("the wrapper ended with %d, after %v: %s", code, runs, &out)
 	}
