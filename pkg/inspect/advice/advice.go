@@ -230,12 +230,11 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
 	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
 		steps = append(steps, "keep the command in the foreground as long as the job runs: no \"&\" at its end, no option that makes it a daemon")
+	case strings.Contains(c.Message, " had not ended after "): // a setup command or a oneshot role
+		steps = append(steps, a.longerChildTimeout(kind, "role ")...)
 	case c.ExitText == "" && c.Child != "" && a.AtPhase == record.PhaseDriver: // a part of a service has ended
 	case c.ExitText == "" && c.Child != "":
-		if role, _, isInstance := strings.Cut(c.Child, "."); isInstance { // as in judge.0
-			return append(steps, "if it only needs more time: a longer timeout in the ready of role "+role)
-		}
-		steps = append(steps, a.longerTimeout(timedOutPhase(kind))...)
+		steps = append(steps, a.longerChildTimeout(kind, "the ready of role ")...)
 	case c.Child == "" && strings.Contains(c.Message, ") is taken: "): // by the process that the message names
 		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))
 	case c.Child == "":
@@ -245,6 +244,15 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, "if only this node is affected: "+w.ExcludeNodes(a.hostName(c.NodeIndex)))
 	}
 	return steps
+}
+
+// longerChildTimeout returns the step that increases the timeout which the child has exceeded. key
+// names that of a role, before the role's name.
+func (a *Summary) longerChildTimeout(kind health.Kind, key string) []string {
+	if role, _, isInstance := strings.Cut(a.Cause.Child, "."); isInstance { // as in judge.0
+		return []string{"if it only needs more time: a longer timeout in " + key + role}
+	}
+	return a.longerTimeout(timedOutPhase(kind))
 }
 
 // maxKeptLines is the maximum number of a child's last lines in a record. Fewer lines are its whole

@@ -213,6 +213,11 @@ var plights = []plight{
 			died("ray worker", "ray-worker-0002.log", "", "", 0, "ERR scripts.py:128 -- raylet.out: exit code -9 (signal 9)"))),
 	},
 	{
+		name: "oneshot-not-ended", before: true,
+		end: endedBy(cause(2, health.ServiceDied, "workers", "the prepare.0 of node 2 (n2) had not ended after 10m0s",
+			died("prepare.0", "prepare-0.log", "", "", 0, "copying"))),
+	},
+	{
 		name: "service-not-found", before: true,
 		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of node 2 (n2) died before it was ready: exit code 127",
 			died("worker", "worker-0002.log", "exit code 127", "", 127, "/bin/sh: 1: redis-server: not found"))),
