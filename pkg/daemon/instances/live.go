@@ -34,15 +34,15 @@ type listNumber struct {
 const liveInterval = time.Second
 
 // publishLive publishes the lists of ready and lost instances, until ctx ends: at every change, at
-// most once a second. Before the gate only a loss is such a change, and that another role has what it
-// requires: a role that does not start after it may still wait for its endpoints, as a router does.
+// most once a second. Before the gate only a loss is such a change, and that another role has what
+// it requires, if an instance may wait for its endpoints: a router need not start after its servers.
 func (h *Head) publishLive(ctx context.Context) {
 	for {
 		var isOpen bool
 		changed := h.await(ctx, func() bool {
 			next := h.currentLive()
 			isOpen = h.gateOpen
-			return !slices.Equal(next.lost, h.live.lost) || next.differsFrom(h.live) && (isOpen || next.satisfied > h.live.satisfied)
+			return !slices.Equal(next.lost, h.live.lost) || next.differsFrom(h.live) && (isOpen || next.satisfied > h.live.satisfied && h.mayWait())
 		})
 		if !changed || h.cfg.RunCtx.Err() != nil {
 			return
@@ -69,6 +69,18 @@ func (h *Head) publishList(ctx context.Context) {
 	h.cfg.LogWriteError(h.cfg.Publish(signal.ControlDir, signal.LiveName(h.lists.next), &record.LiveInstances{Ready: next.ready, Lost: next.lost}, false))
 	h.removeLive(ctx, h.lists.next-2)
 	h.lists.next++
+}
+
+// mayWait reports whether an instance may wait for the endpoints of others: it has a probe, or is a
+// oneshot, and is not ready or done. The caller holds [Head.mu].
+func (h *Head) mayWait() bool {
+	for _, state := range h.instances {
+		role := state.role
+		if (role.Ready.Probe != "" || role.Oneshot) && h.started[role.Name] && state.status != statusReady && state.status != statusDone && state.status != statusLost {
+			return true
+		}
+	}
+	return false
 }
 
 // removeLive removes an old list, so that the control directory does not grow with the changes. A
