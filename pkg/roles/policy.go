@@ -51,6 +51,10 @@ func (d *Definition) Decide(exit Exit, budget *RestartBudget, at time.Time) (act
 	return budget.next(d.Restarts, at)
 }
 
+// MayAwaitOthers reports whether an instance that is not ready or done may be waiting for the
+// endpoints of other roles: it has a probe, or is a oneshot.
+func (d *Definition) MayAwaitOthers() bool { return d.Ready.Probe != "" || d.Oneshot }
+
 // DecideLoss returns what follows for an instance from the loss of one of its nodes: it starts again
 // if a spare node takes the place of the node, and the role has restarts.
 func (d *Definition) DecideLoss(hasSpare bool) Action {

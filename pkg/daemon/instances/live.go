@@ -71,12 +71,12 @@ func (h *Head) publishList(ctx context.Context) {
 	h.lists.next++
 }
 
-// mayWait reports whether an instance may wait for the endpoints of others: it has a probe, or is a
-// oneshot, and is not ready or done. The caller holds [Head.mu].
+// mayWait reports whether an instance that has been started may be waiting for the endpoints of
+// others. The caller holds [Head.mu].
 func (h *Head) mayWait() bool {
 	for _, state := range h.instances {
 		role := state.role
-		if (role.Ready.Probe != "" || role.Oneshot) && h.started[role.Name] && state.status != statusReady && state.status != statusDone && state.status != statusLost {
+		if role.MayAwaitOthers() && h.started[role.Name] && state.status != statusReady && state.status != statusDone && state.status != statusLost {
 			return true
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -285,7 +284,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 // noteWaiting records that an instance may be waiting for the endpoints of others: until it is ready,
 // or has ended if it is a oneshot. The returned function ends that.
 func (s *supervisor) noteWaiting() (end func()) {
-	if s.role.Ready.Probe == "" && !s.role.Oneshot {
+	if !s.role.MayAwaitOthers() {
 		return func() {}
 	}
 	s.waiting.Add(1)
@@ -318,157 +317,6 @@ func (g *generation) outcome() (*health.Failure, roles.Exit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.failure, g.exit
-}
-
-// startedProcess is a process of a generation.
-type startedProcess struct {
-	*service.Running // never nil
-	process          roles.Process
-	isMember         bool // it is a service of a cluster, which the probes of the role do not concern
-	// explain waits for the end of a rank and returns why it has failed; nil for other processes.
-	explain func(ctx context.Context) error
-}
-
-// startProcesses starts all processes of a generation, and waits until they are ready or one has
-// failed. If they are the ranks of a world, halt ends the generation when the world cannot go on.
-func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCauseFunc, number int) *generation {
-	g := new(generation)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.role.Placement.HasRanks && s.cfg.StandIns == nil {
-		fail := func(f *health.Failure) {
-			g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
-			halt(f)
-		}
-		opened, err := s.openWorld(ctx, number, fail)
-		if err != nil {
-			if ctx.Err() == nil {
-				fail(health.AsFailure(err))
-			}
-			return g
-		}
-		g.world = opened
-	}
-	var starts sync.WaitGroup
-	start := func(ctx context.Context, p roles.Process, number int) ([]startedProcess, *health.Failure) {
-		return s.startCommand(ctx, p, number, s.processName(p), nil, g.world)
-	}
-	if s.role.Program.Framework != "" {
-		start = s.startMember
-	}
-	for _, p := range s.processes {
-		starts.Go(func() {
-			s.cfg.Ports.Release(portsOf(s.role, p)...)
-			started, f := start(ctx, p, number)
-			g.mu.Lock()
-			g.started = append(g.started, started...)
-			g.mu.Unlock()
-			if f != nil && ctx.Err() == nil {
-				g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
-				cancel()
-			}
-		})
-	}
-	starts.Wait()
-	return g
-}
-
-// isFinal reports whether a failure would occur again at every start: the program cannot be executed,
-// or the job is wrong.
-func isFinal(f record.Failure) bool {
-	cannotExecute := f.Code == health.OutcomeOfKind(health.NotExecutable).Code || f.Code == health.OutcomeOfKind(health.NotFound).Code
-	return f.ExitText == "" && (cannotExecute || f.Kind == health.Usage || f.Kind == health.Launch)
-}
-
-// failureKind returns the kind of the failure of a process of the role.
-func (s *supervisor) failureKind() health.Kind {
-	if s.role.Primary {
-		return health.DriverFailed
-	}
-	return health.ServiceDied
-}
-
-// startCommand starts the command of the role as a process with a name, with additional variables,
-// and waits until it is ready. The process is a rank if ofWorld is not nil.
-func (s *supervisor) startCommand(
-	ctx context.Context, p roles.Process, number int, name string, more map[string]string, ofWorld *generationWorld,
-) ([]startedProcess, *health.Failure) {
-	s.cfg.Children.SetLogName(name, s.logName(p, number))
-	start, err := s.environment.processStart(s, p, number)
-	if err != nil {
-		return nil, health.NewFailure(health.Usage, "cannot start %s on %s: %v", name, s.cfg.Name, err)
-	}
-	if s.role.Primary {
-		s.cfg.Children.SetUserProgram(name)
-	}
-	start.spec.Name, start.spec.Env = name, process.WithEnv(start.spec.Env, more)
-	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
-	svc := framework.NewService(name, nil, nil, start.ready)
-	svc.Ports = start.ports
-	one := startedProcess{process: p}
-	begin := func(ctx context.Context) (process.Handle, error) { return s.cfg.Children.Start(ctx, start.spec) }
-	switch {
-	case s.cfg.StandIns != nil: // they are ready at once
-		svc = framework.NewService(name, nil, nil, nil)
-		begin = func(ctx context.Context) (process.Handle, error) { return s.cfg.StandIns.Start(ctx, start.spec) }
-	case ofWorld != nil:
-		var explain func(context.Context) error
-		begin = func(ctx context.Context) (child process.Handle, err error) {
-			child, explain, err = ofWorld.startRank(ctx, p, start)
-			return child, err
-		}
-		one.explain = func(ctx context.Context) error { return explain(ctx) }
-	}
-	return s.startProgram(ctx, one, svc, begin)
-}
-
-// startProgram starts a service as a process of the instance, and waits until it is ready. begin
-// starts the process; nil: by the command of the service.
-func (s *supervisor) startProgram(
-	ctx context.Context, one startedProcess, svc *framework.Service, begin func(context.Context) (process.Handle, error),
-) (started []startedProcess, failure *health.Failure) {
-	var err error
-	one.Running, err = s.cfg.Children.StartProgram(ctx, service.Program{
-		Describe: func() (*framework.Service, error) { return svc, nil }, Begin: begin, Stop: s.stopProcess,
-		Kind: s.failureKind(), Within: s.role.Ready.Timeout, MayEnd: s.mayEnd(),
-	})
-	if one.Running != nil {
-		started = []startedProcess{one}
-	}
-	if err != nil {
-		failure = health.AsFailure(err)
-	}
-	return started, failure
-}
-
-// instanceName returns the name of an instance for messages: judge.1.
-func instanceName(role *roles.RolePlan, instance *roles.Instance) string {
-	return fmt.Sprintf("%s.%d", role.Name, instance.Index)
-}
-
-func (s *supervisor) instanceName() string { return instanceName(s.role, s.instance) }
-
-// processName returns the name of a process for messages and files: judge.1, or judge.1.3 if the
-// instance has several processes.
-func (s *supervisor) processName(p roles.Process) string {
-	name := s.instanceName()
-	if len(s.instance.Processes) > 1 {
-		name += fmt.Sprintf(".%d", p.Rank)
-	}
-	return name
-}
-
-// logName returns the name of the log file of a process: judge-1.log, judge-1.3.log, or
-// judge-1.g2.log for a restart.
-func (s *supervisor) logName(p roles.Process, number int) string {
-	name := fmt.Sprintf("%s-%d", s.role.Name, s.instance.Index)
-	if len(s.instance.Processes) > 1 {
-		name += fmt.Sprintf(".%d", p.Rank)
-	}
-	if number > 0 {
-		name += fmt.Sprintf(".g%d", number)
-	}
-	return name + ".log"
 }
 
 // watch waits until a process has exited that should not, all have ended with 0, or ctx ends.
