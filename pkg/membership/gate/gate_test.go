@@ -165,7 +165,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-func TestVigil(t *testing.T) {
+func TestReminderSchedule(t *testing.T) {
 	start := time.Unix(1000, 0)
 	joins, serves := []UnmetStep{{record.PhaseJoin, []int{3}}}, []UnmetStep{{record.PhaseWorkers, []int{3, 4}}}
 	var v ReminderSchedule

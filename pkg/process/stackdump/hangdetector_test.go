@@ -21,7 +21,7 @@ func stepsAt(seconds ...int) func(at time.Duration) int64 {
 	}
 }
 
-func TestVigil(t *testing.T) {
+func TestHangDetector(t *testing.T) {
 	type event struct {
 		after time.Duration
 		idle  bool
@@ -47,7 +47,7 @@ func TestVigil(t *testing.T) {
 		{"spins after steps, and prints", time.Minute, StepSigns, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) },
 			func(at time.Duration) int64 { return int64(min(at, 3*time.Minute) / (10 * time.Second)) }, []event{{4 * time.Minute, true}}},
 		{"steps that take longer than the timeout", time.Minute, StepSigns, nil, nil, func(at time.Duration) int64 { return int64(at / (90 * time.Second)) }, nil},
-		{"a phase as long as the one before is not idle", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320), nil},
+		{"a phase as long as the one before is not idle", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320, 460), nil},
 		{"a phase of more than twice the time is", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 70, 80, 170, 180), []event{{360 * time.Second, true}}},
 		{"steps begin again after a long wait", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 150, 200, 300, 400, 500), []event{{80 * time.Second, true}, {150 * time.Second, false}}},
 		{"nothing can be seen", time.Minute, AnySigns, func(time.Duration) time.Duration { return -1 }, nil, nil, nil},
@@ -87,7 +87,7 @@ func TestVigil(t *testing.T) {
 				defer cancel()
 				v.Run(ctx)
 				if !slices.Equal(got, tc.want) {
-					t.Errorf("it has told %v, want %v", got, tc.want)
+					t.Errorf("OnChange got %v, want %v", got, tc.want)
 				}
 			})
 		})
