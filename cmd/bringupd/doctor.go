@@ -126,7 +126,7 @@ func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 	at, err := e.opts.readinessConfig()
 	cfg.Identity = launcher.Identity{
 		Launcher: launcher.LauncherLocal, Size: 1, Host: at.Host, Hosts: []string{at.Host}, LocalSize: 1,
-		GPUs: at.GrantedGPUs, GPUsSource: at.GrantedBy, CPUs: e.opts.cpus,
+		GPUs: at.GrantedGPUs, Grant: launcher.Grant{GPUsSource: at.GrantedBy, CPUs: e.opts.cpus},
 		Job: "alone-" + time.Now().Format("20060102-150405-") + rand.Text()[:4],
 	}
 	return err

@@ -64,7 +64,7 @@ func (inv *invocation) localCommand() *cli.Command {
 func (l *localCmd) jobFlags() (flags []cli.Flag) {
 	for _, s := range l.allSettings {
 		switch {
-		case strings.HasPrefix(s.Name, "launched-") || s.Name == "rank":
+		case strings.HasPrefix(s.Name, "launched-") || s.Name == "rank" || s.Name == "step":
 		case s.Name == "role":
 			flags = append(flags, unlistedFlag{s})
 		default:
@@ -167,8 +167,10 @@ func (l *localCmd) runDaemons() error {
 	}
 	l.setUpOutput()
 	job := launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: l.handleDaemonEnd}
-	for node := range l.nodeCount {
-		job.Specs = append(job.Specs, l.daemonCommand(self, node))
+	for _, step := range append([]string{""}, l.opts.cfg.Roles.StepNames()...) {
+		for node := range l.nodeCount {
+			job.Specs = append(job.Specs, l.daemonCommand(self, node, step))
+		}
 	}
 	exits, err := job.Run()
 	if exits != nil {
@@ -177,11 +179,14 @@ func (l *localCmd) runDaemons() error {
 	return err
 }
 
-// daemonCommand returns the command of a node's daemon. The daemon inherits variables and reads the
-// file itself.
-func (l *localCmd) daemonCommand(self string, node int) process.Spec {
+// daemonCommand returns the command of a node's daemon, or of that of a further step there. The
+// daemon inherits variables and reads the file itself.
+func (l *localCmd) daemonCommand(self string, node int, step string) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.overrides.JobID,
 		"--rank=" + strconv.Itoa(node), "--launched-of=" + strconv.Itoa(l.nodeCount)}
+	if step != "" {
+		argv = append(argv, "--step="+step)
+	}
 	for _, s := range l.allSettings {
 		if s.Source != setting.SourceFlag || s.Name == "nodes" || s.Name == "job-id" {
 			continue
@@ -195,6 +200,10 @@ func (l *localCmd) daemonCommand(self string, node int) process.Spec {
 	}
 	spec := process.Spec{
 		Name: "daemon " + strconv.Itoa(node), Argv: argv, Env: os.Environ(), Stdout: l.outputOf(node, false), Stderr: l.outputOf(node, true),
+	}
+	if step != "" {
+		spec.Name += " of step " + step
+		return spec
 	}
 	if node == 0 || l.opts.cfg.World.IsRequested() { // the node whose rank reads it
 		spec.Stdin = l.streams.In

@@ -140,6 +140,7 @@ func (o *options) nodeSettings() setting.List {
 		),
 		setting.AssignCategory(launchHeading,
 			setting.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole, "auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step of its own)"),
+			setting.NewText("step", "NAME", &o.cfg.Roles.Step, "name of a further job step of the run, to which this daemon belongs: it starts the roles with this key step").ExcludeSources(setting.SourceVariable, setting.SourceFile),
 			runNameSetting("job-id", &o.overrides.JobID, "name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
 			setting.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32, "index of this node, if there is no launcher").ExcludeSources(setting.SourceVariable, setting.SourceFile),
 			setting.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, func(list string) any { return list },

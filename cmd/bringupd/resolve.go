@@ -49,7 +49,9 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usageErrorf("%v", err)
 	}
-	if role != roles.RoleSandbox {
+	if role == roles.RoleSandbox {
+		cfg.Roles.Step = roles.SandboxStep
+	} else {
 		err = o.addChecks(&cfg)
 		cfg.RenewChecks = o.addChecks
 	}
@@ -170,16 +172,14 @@ func (o *options) setIdentity(cfg *deps.Config) (roles.DaemonRole, error) {
 	if err != nil {
 		return role, err
 	}
+	id.Steps = cfg.StepNames()
 	cfg.Identity, cfg.Address = id, launcher.AddressFinder(id, o.interfaces)
 	cfg.After.Requeue.By = id.NewRequeuer(runLauncherProgram)
 	if cfg.Team, err = o.neededNodes(id); err != nil {
 		return role, err
 	}
-	if role == roles.RoleSandbox && !id.Launcher.Traits().HasSteps {
-		return role, &launcher.LaunchError{
-			Problem: "cannot use --role=sandbox without Slurm: its run is identified by the Slurm job",
-			Fix:     "give --sandbox-cmd to the run itself",
-		}
+	if cfg.Roles.Step != "" {
+		return roles.ElectStepRole(id, cfg.Roles.Step)
 	}
 	return roles.ElectRole(id, role)
 }

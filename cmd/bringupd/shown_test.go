@@ -35,7 +35,7 @@ func TestNotifySocketIsTaken(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	for node, has := range []bool{true, false} {
-		spec := l.daemonCommand("bringupd", node)
+		spec := l.daemonCommand("bringupd", node, "")
 		found := false
 		for _, entry := range spec.Env {
 			found = found || entry == sdnotify.SocketVariable+"=/run/notify"

@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -90,6 +91,19 @@ type Sandbox struct {
 
 // IsRequested reports whether the gate waits for sandboxes.
 func (s Sandbox) IsRequested() bool { return s.Command != "" || s.Step }
+
+// StepNames returns the names of the run's further job steps, in the order of their numbers.
+func (c *Config) StepNames() []string {
+	if c.Sandbox.Step {
+		return []string{roles.SandboxStep}
+	}
+	return c.Roles.StepNames()
+}
+
+// IsSandboxDaemon reports whether this daemon runs only its node's sandbox, in a step of its own.
+func (c *Config) IsSandboxDaemon() bool {
+	return c.Roles.Step == roles.SandboxStep && !c.Roles.AreGiven()
+}
 
 // Timeouts are the timeouts. All are positive.
 type Timeouts struct {

@@ -71,6 +71,16 @@ func TestValidate(t *testing.T) {
 		{"spares of roles", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 3, Max: 4} }, ""},
 		{"spares of roles and others", func(c *Config) { c.Roles, c.Team = someRoles(1), membership.NodeRange{Min: 2, Max: 4} }, "--nnodes"},
 		{"spares beside roles without any", func(c *Config) { c.Roles, c.Team = someRoles(0), membership.NodeRange{Min: 3, Max: 4} }, "--nnodes"},
+		{"a step without roles", func(c *Config) { c.Roles.Step = "judge" }, "--step=judge: no role has the key step"},
+		{"a step of roles", func(c *Config) {
+			role("./app", 1)(c)
+			c.Roles.Definitions[0].Program.Step, c.Roles.Step = "judge", "judge"
+		}, ""},
+		{"another step than those of roles", func(c *Config) {
+			role("./app", 1)(c)
+			c.Roles.Definitions[0].Program.Step, c.Roles.Step = "judge", "sandbox"
+		}, "--step=sandbox: no role has this step; the steps of the roles are: judge"},
+		{"the daemon of a sandbox", func(c *Config) { c.Roles.Step, c.Sandbox.Command = roles.SandboxStep, "serve" }, ""},
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -80,7 +80,7 @@ func TestDigestOfAll(t *testing.T) {
 // and verifies that the digest changes with it. Only fields that may differ from node to node are
 // marked.
 func TestDigestHasEveryField(t *testing.T) {
-	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions", "Workload.Roles.Spares", "Workload.Roles.Frameworks", "After.Requeue.By", "Process", "Output"}
+	may := []string{"Identity", "LogDir", "Program", "Workload.Roles.Definitions", "Workload.Roles.Spares", "Workload.Roles.Step", "Workload.Roles.Frameworks", "After.Requeue.By", "Process", "Output"}
 	// Other values for fields that are not of a basic type.
 	others := map[string]any{
 		"Workload.Driver": []string{"x"}, "Workload.World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "After.Rules.NoCodes": []int{7}, "Sandbox.Ready": new(health.Probe),

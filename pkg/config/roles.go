@@ -26,6 +26,8 @@ type RoleSet struct {
 	Definitions []roles.Definition `digest:"-"`
 	Spares      roles.Spares       `digest:"-"`
 	Digest      string             // of the text that defines them; empty if there are none
+	// Step is the name of the further job step that this daemon belongs to; empty: the run's own.
+	Step string `digest:"-"`
 	// Frameworks are those of which roles are clusters, by name.
 	Frameworks map[string]framework.Framework `digest:"-"`
 }
@@ -68,6 +70,29 @@ func (s *RoleSet) ReadFile(path string, all setting.List, read func(what, path s
 	return err
 }
 
+// StepNames returns the names of the further job steps whose daemons start roles, in the order of the
+// file.
+func (s RoleSet) StepNames() (names []string) {
+	for _, d := range s.Definitions {
+		if step := d.Program.Step; step != "" && !slices.Contains(names, step) {
+			names = append(names, step)
+		}
+	}
+	return names
+}
+
+// validateStep returns an error if the daemon belongs to a step that the roles do not have.
+func (c *Config) validateStep() error {
+	names, step := c.Roles.StepNames(), c.Roles.Step
+	switch {
+	case step == "" || c.IsSandboxDaemon() && c.Sandbox.Command != "" || slices.Contains(names, step):
+		return nil
+	case len(names) == 0:
+		return fmt.Errorf("cannot use --step=%s: no role has the key step", step)
+	}
+	return fmt.Errorf("cannot use --step=%s: no role has this step; the steps of the roles are: %s", step, strings.Join(names, ", "))
+}
+
 // AreGiven reports whether the job has roles.
 func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
 
@@ -100,8 +125,8 @@ func (s RoleSet) NeedsFramework(name string) bool {
 // validateRoles returns an error for a setting that contradicts the roles, and for a key of a role
 // that this version does not support.
 func (c *Config) validateRoles() error {
-	if !c.Roles.AreGiven() {
-		return nil
+	if err := c.validateStep(); err != nil || !c.Roles.AreGiven() {
+		return err
 	}
 	for _, other := range []struct {
 		is         bool
@@ -128,7 +153,7 @@ func (c *Config) validateRoles() error {
 			is   bool
 			name string
 		}{
-			{d.Program.Step != "", "step"}, {d.Program.Framework != "" && (d.Primary || d.Oneshot), "framework of a primary or oneshot role"},
+			{d.Program.Framework != "" && (d.Primary || d.Oneshot), "framework of a primary or oneshot role"},
 		} {
 			if key.is {
 				return fmt.Errorf("cannot run role %s (line %d): the key %s is not supported by this version", d.Name, d.Line, key.name)

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/internal/files/journal"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // closeTimeout is the total time for which a daemon that ends waits for the reader of its standard
@@ -54,7 +55,8 @@ func New(cfg Config, id launcher.Identity, own zapcore.WriteSyncer) *Console {
 	v.consoleLevel = zap.NewAtomicLevelAt(cfg.minLevel(id))
 	people := zapcore.NewCore(consoleEncoder(cfg.JSON), v, v.consoleLevel)
 	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoderConfig()), own, zapcore.DebugLevel)
-	v.Log = zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.NodeIndex, id.Host))
+	name := fmt.Sprintf("bringupd[%d %s]", record.NodeOfMember(id.NodeIndex, id.Size), strings.TrimSpace(id.Host+" "+id.StepNameOf(id.NodeIndex)))
+	v.Log = zap.New(zapcore.NewTee(people, whole)).Named(name)
 	return v
 }
 

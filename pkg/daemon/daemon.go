@@ -51,12 +51,9 @@ func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (exit life
 	n.Background(func(ctx context.Context) {
 		n.HandleSignals(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.ForwardSignal)
 	})
-	switch role {
-	case roles.RoleHead:
+	if role == roles.RoleHead {
 		exit = runHead(n)
-	case roles.RoleSandbox:
-		exit.Code = (&worker{node: n}).runSandboxDaemon()
-	default:
+	} else {
 		exit = (&worker{node: n}).runWorker()
 	}
 	return exit

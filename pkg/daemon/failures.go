@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -27,7 +26,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	if d.peerLinks == nil {
 		return
 	}
-	cfg := peerlink.Config{Key: d.Dir.DeriveSecret(peerlink.SecretName), Nodes: d.id.Size, HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
+	cfg := peerlink.Config{Key: d.Dir.DeriveSecret(peerlink.SecretName), Nodes: d.id.CountMembers(), HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
 	d.peerLinks.PrepareHead(cfg, &workerLinkHandler{d}, guests)
 	// Serve the further connections of workers, by purpose.
 	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.rendezvous.ServeNode)
@@ -96,9 +95,7 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 // failures after it are consequences. If sick is set, the worker's file system was unresponsive,
 // and the failure is that its host hangs.
 func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
-	last := d.nodeWatch.LastListing()
-	done := slices.Contains(last.NodesIn(record.StateDone), nodeIndex) || slices.Contains(last.NodesIn(record.StateFailed), nodeIndex)
-	if done || d.resultFinal.Load() {
+	if d.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) || d.resultFinal.Load() {
 		return
 	}
 	if sick {
@@ -130,7 +127,7 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sic
 // publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
 // failure that the job cannot tolerate ends the run.
 func (d *failureTracker) followNodes(ctx context.Context) {
-	daemons, sandboxes := detector.New(d.Timing, d.Links), detector.New(d.Timing, nil)
+	daemons := detector.New(d.Timing, d.Links)
 	standbys := detector.New(liveness.StandbyTiming(d.Timing), d.Links)
 	read, lost := make(map[string]bool), make(map[int]bool)
 	note := d.Events.NodesObserver()
@@ -138,7 +135,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		// Read new failures.
 		note(l)
 		for _, state := range []record.State{record.StateFailed, record.StateSandboxFailed} {
-			for _, nodeIndex := range l.NodesIn(state) {
+			for _, nodeIndex := range append(l.NodesIn(state), l.OfSteps().NodesIn(state)...) {
 				d.readFailure(ctx, nodeIndex, state, l, read)
 			}
 		}
@@ -162,12 +159,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		if silent := standbys.RecordPoll(resting, l.PolledAt); len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, standbys, l.PolledAt)
 		}
-		// Choose the team, and check the heartbeats of sandboxes with their own daemons.
 		d.updateTeam(l)
-		silent := sandboxes.RecordPoll(membership.ExpectedSandboxes(l, d.cfg.Sandbox.Step), l.PolledAt)
-		if len(silent) > 0 {
-			d.declareSandboxesLost(silent, sandboxes, l)
-		}
 		return false
 	})
 }
@@ -229,22 +221,6 @@ func (d *failureTracker) verifyShareWritable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
 	return d.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
-}
-
-// declareSandboxesLost declares the sandboxes of silent daemons lost, if too few others are left.
-func (d *failureTracker) declareSandboxesLost(silent []int, liveness *detector.Detector, l signal.Listing) {
-	lost := append(l.NodesIn(record.StateSandboxFailed), silent...)
-	slices.Sort(lost)
-	if !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(slices.Compact(lost)), d.membership.Count()) {
-		return
-	}
-	quiet := liveness.SilenceOf(silent[0]).Round(time.Second / 10)
-	f := health.NewFailure(health.SandboxDied, "the sandbox of %s is lost: no heartbeat of its daemon for %s", d.nodeName(silent[0]), quiet)
-	f.Header, f.Phase = d.recordHeader(), d.Events.CurrentPhase()
-	if d.membership.HasSpares() {
-		f.LostNodes = silent // the job may drop these nodes and continue
-	}
-	d.handleFailure(f.Failure, l.PolledAt)
 }
 
 // followRequests handles the records in Control that the head has not written: a request to stop

@@ -230,7 +230,9 @@ func (h *head) isConnected(nodeIndex int) bool {
 // processes. If blind is set, their records cannot be read, and only the peer links count.
 func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
-	missing := slices.DeleteFunc(last.NodesNotIn(record.StateDone, h.id.Size), func(nodeIndex int) bool {
+	steps := last.OfSteps()
+	expected := append(last.NodesNotIn(record.StateDone, h.id.Size), signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
+	missing := slices.DeleteFunc(expected, func(nodeIndex int) bool {
 		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
 	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
@@ -244,7 +246,8 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 	h.gpuMonitor.AwaitReports(lifecycle.UnresponsiveTimeout)
 	h.drainGPUEvents(h.WorkCtx)
 	result.Hosts, result.TimeToGate, result.Share, result.Links = h.members.nodeHosts(), h.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
-	hostOf := func(nodeIndex int) string { // the host of a node, or "" if it is unknown
+	hostOf := func(member int) string { // the host of a node, or "" if it is unknown
+		nodeIndex := record.NodeOfMember(member, h.id.Size)
 		// the placeholder of [membershipManager.nodeHosts]
 		if result.Hosts[nodeIndex] == strconv.Itoa(nodeIndex) {
 			return ""

@@ -105,7 +105,7 @@ func (h *head) openRunDirectory() error {
 	}
 	job := record.Job{
 		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
+		SandboxStep: h.cfg.Sandbox.Step, Steps: h.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
 		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
@@ -154,7 +154,7 @@ func (h *head) openRunDirectory() error {
 // none if peer links are disabled or not needed, or if the port cannot be opened and they are
 // optional.
 func (h *head) offerPeerLinks(address string) ([]string, error) {
-	if h.cfg.Lifeline == config.LinkOff || h.id.Size == 1 {
+	if h.cfg.Lifeline == config.LinkOff || h.id.CountMembers() == 1 {
 		return nil, nil
 	}
 	lines, where, err := peerlink.OpenLinks(h.cfg.Network, address, h.id.Host)
@@ -174,10 +174,6 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 		// the unresponsive file system.
 		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
 		TCPState:    func(node int) peerlink.TCPState { return lines.Head.WorkerTCPState(node) },
-	}
-	// The daemons of sandboxes in a step of their own have no peer links and need heartbeat files.
-	if h.cfg.Sandbox.Step {
-		links.Required = 0
 	}
 	h.Links = detector.NewLinks(links, time.Now())
 	return where, nil
@@ -267,7 +263,7 @@ func (h *head) bringUp(ctx context.Context) error {
 	if err := h.checkRankResources(); err != nil {
 		return err
 	}
-	if err := h.offerResources(); err != nil {
+	if err := h.offerResources(ctx); err != nil {
 		return err
 	}
 	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
@@ -393,7 +389,7 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 		return nil
 	}
 	return gate.SandboxGate{
-		Quorum: h.cfg.Sandbox.Require, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
+		Quorum: h.cfg.Sandbox.Require, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
 		Timeout: h.cfg.Times.Sandbox, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
 		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },
 	}.AwaitReady(ctx, h.nodeWatch)

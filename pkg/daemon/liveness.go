@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,11 @@ type failureTracker struct {
 	settling    atomic.Bool // the verdict waits until it is known which peers are lost
 	resultFinal atomic.Bool // the result is final, and later losses are ignored
 	failures    health.FailureSet
+	// nodes whose daemon of a sandbox in a step of its own is lost
+	lostSandboxes struct {
+		sync.Mutex
+		nodes []int
+	}
 }
 
 // monitoredPeers returns the members that should be alive, with their heartbeats.
@@ -50,6 +56,11 @@ func (d *failureTracker) isEveryPeer(silent []int) bool {
 // recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
 // what their ranks and remote commands wait for.
 func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time) {
+	if d.cfg.Sandbox.Step {
+		if nodes = d.recordSandboxLosses(f, nodes, at); len(nodes) == 0 {
+			return
+		}
+	}
 	record := f.Failure
 	record.Header, record.Phase, record.LostNodes = d.recordHeader(), d.Events.CurrentPhase(), nodes
 	for _, nodeIndex := range nodes {

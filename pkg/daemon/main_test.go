@@ -25,6 +25,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -275,7 +276,12 @@ func (j *job) start(except ...int) *job {
 		}
 		cfg := j.ready(i)
 		j.running.Go(func() {
-			code := Run(context.Background(), cfg, j.roles[i]).Code
+			code := 0
+			if cfg.Roles.Step == "" {
+				code = Run(context.Background(), cfg, j.roles[i]).Code
+			} else {
+				code = restart.Run(context.Background(), cfg, j.roles[i], Run) // it finds the run first
+			}
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			j.codes[i] = code

@@ -89,7 +89,7 @@ func (n *node) exitUnjoined(err error) int {
 		return end.Code
 	}
 	f := health.AsFailure(err)
-	f.NodeIndex, f.Host, f.Phase = n.id.NodeIndex, n.id.Host, n.Events.CurrentPhase()
+	f.NodeIndex, f.Host, f.Phase = n.ownNode(), n.id.Host, n.Events.CurrentPhase()
 	outcome := health.OutcomeOfKind(f.Kind)
 	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.Failure})
 	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == health.ShareUnusable {

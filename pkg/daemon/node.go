@@ -78,19 +78,23 @@ func (n *node) reportUp(how string) {
 	}
 }
 
-// nodeName returns the name of a node for messages, such as "node 1 (t1)".
-func (n *node) nodeName(nodeIndex int) string {
-	return launcher.NodeLabel(nodeIndex, n.id.HostOf(nodeIndex))
+// nodeName returns the name of a node for messages, such as "node 1 (t1)", or of another member,
+// such as "step judge of node 1 (t1)".
+func (n *node) nodeName(member int) string {
+	return n.id.MemberLabel(member, n.id.HostOf(member))
 }
 
-// nodeNames returns a list of nodes for messages.
-func (n *node) nodeNames(nodes []int) string {
-	return n.id.FormatNodes(nodes, n.id.HostOf)
+// nodeNames returns a list of nodes, or of other members, for messages.
+func (n *node) nodeNames(members []int) string {
+	return n.id.FormatNodes(members, n.id.HostOf)
 }
+
+// ownNode returns the index of this node, also for the daemon of a further step.
+func (n *node) ownNode() int { return record.NodeOfMember(n.id.NodeIndex, n.id.Size) }
 
 // recordHeader returns the header of this node's records.
 func (n *node) recordHeader() record.Header {
-	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.id.NodeIndex, Host: n.id.Host, WrittenAt: time.Now()}
+	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.ownNode(), Host: n.id.Host, WrittenAt: time.Now()}
 }
 
 // publishFailure publishes err as a failure of this node, under the given state, and returns it.
@@ -105,9 +109,13 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 		f.Phase = n.Events.CurrentPhase()
 	}
 	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{FailureFields: eventlog.FailureFields{Kind: f.Kind, What: f.Message}})
-	record := f.Failure
+	rec := f.Failure
+	member := n.id.NodeIndex
+	if state == record.StateSandboxFailed { // the same name in any step
+		member = n.ownNode()
+	}
 	publish := func(context.Context) {
-		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, state), &record, true))
+		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(member, n.id.Size, state), &rec, true))
 	}
 	if health.IsRequestedEnd(f.Kind) {
 		// A daemon that was asked to end does not wait for the file system.

@@ -19,12 +19,19 @@ import (
 )
 
 // offerResources publishes what this node offers to roles. It does nothing if the job has none.
-func (n *node) offerResources() (err error) {
+func (n *node) offerResources(ctx context.Context) (err error) {
 	if !n.cfg.Roles.AreGiven() {
 		return nil
 	}
-	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
+	gpusOfNode := n.gpuMonitor.Topology()
+	if n.cfg.Roles.Step != "" { // the checks of the daemon of the run's own step have queried them
+		gpusOfNode = instances.StepTopology(ctx, n.Log)
+	}
+	if n.layout, err = n.cfg.Simulation.NodeResources(gpusOfNode, launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.NewFailure(health.Launch, "cannot determine the resources of %s: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	if n.cfg.Roles.Step != "" {
+		return nil // the daemon of the run's own step offers them
 	}
 	address, err := n.cfg.Address()
 	if err != nil {
@@ -85,7 +92,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return err
 	}
 	h.roleHead = instances.NewHead(instances.HeadConfig{
-		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, SilentDelay: h.cfg.Times.Peer, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
+		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
 		Failed: func(cause record.Failure, at time.Time) {
 			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
@@ -96,14 +103,19 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if err := h.startRoles(rec, h.nodeWatch); err != nil {
 		return err
 	}
-	return h.RunPhase(record.PhaseWorkers, func() error { return h.roleHead.AwaitGate(ctx) })
+	return h.RunPhase(record.PhaseWorkers, func() error {
+		if err := h.roleHead.AwaitSteps(ctx, h.cfg.Times.Join); err != nil {
+			return err
+		}
+		return h.roleHead.AwaitGate(ctx)
+	})
 }
 
 // startRoles starts the supervisors of the instances on this node. watch is the head's watch of the
 // nodes' records; nil for a worker.
 func (n *node) startRoles(rec *record.RolePlan, watch *signal.Watch) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, NodeWatch: watch, Name: n.nodeName(n.id.NodeIndex),
+		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Step: n.cfg.Roles.Step, NodeWatch: watch, Name: n.nodeName(n.ownNode()),
 		Host: roleHost{n}, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {

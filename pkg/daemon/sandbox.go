@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
@@ -36,7 +39,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return n.PublishState(record.StateSandboxReady)
+		return n.MarkName(signal.NodesDir, signal.NodeName(n.ownNode(), n.id.Size, record.StateSandboxReady))
 	})
 }
 
@@ -55,66 +58,48 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 	})
 }
 
-// runSandboxDaemon runs the daemon of a sandbox in a job step of its own. It serves the node's
-// sandbox for a run in another step of the same job, and returns its exit code.
-func (w *worker) runSandboxDaemon() int {
-	// Find the run, and start the sandbox for it.
-	err := w.RunPhase(record.PhaseJoin, w.findSandboxRun)
-	if err != nil {
-		return w.exitUnjoined(err)
+// endSandboxDaemon returns the outcome by which the daemon of a sandbox in a step of its own ends
+// after a failure of its node, err. It publishes the failure as that of the sandbox, because the
+// head decides whether enough sandboxes are left.
+func (w *worker) endSandboxDaemon(err error) *lifecycle.Outcome {
+	f := &health.Failure{Failure: health.AsFailure(err).Failure}
+	w.reportSandboxFailure(f)
+	end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: f.Failure}}, w.id.HostOf))
+	if end.Requested {
+		end = cmp.Or(w.awaitHeadOutcome(f), end)
 	}
-	w.Background(w.followControl(record.StateSandboxHeartbeat))
-	w.Background(w.HeartbeatTask(signal.NodesDir, record.StateSandboxHeartbeat))
-	if err := w.serveSandbox(w.RunCtx); err != nil {
-		w.CancelRun(err)
-	} else {
-		w.reportUp("the sandbox is ready")
-	}
-	// Wait for the end of the run, or for a failure here, and end the sandbox.
-	<-w.RunCtx.Done()
-	var end *lifecycle.Outcome
-	if !errors.As(context.Cause(w.RunCtx), &end) {
-		f := &health.Failure{Failure: health.AsFailure(context.Cause(w.RunCtx)).Failure}
-		w.reportSandboxFailure(f)
-		end = lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: f.Failure}}, w.id.HostOf))
-		if end.Requested {
-			end = cmp.Or(w.awaitHeadOutcome(f), end)
-		}
-	}
-	w.stopChildren(end)
-	code := end.Code
-	if end.Orderly {
-		code = 0
-	}
-	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
-	return code
+	return end
 }
 
-// findSandboxRun finds the run for which this sandbox was started, and this node's index in it, and
-// starts the tasks that need the run directory.
-func (w *worker) findSandboxRun() error {
-	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
-	defer cancel()
-	finder := signal.NewStepFinder(w.cfg.RunLocation(), w.id.Job, w.id.Restart)
-	dir, job, err := finder.AwaitRun(ctx)
-	if errors.Is(err, errDeadline) {
-		return health.NewFailure(health.ShareUnusable, "cannot find the run of this sandbox: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
-			w.nodeName(w.id.NodeIndex), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
+// recordSandboxLosses records the loss f of the members that are daemons of sandboxes, and returns
+// the other members. The run ends if too few sandboxes are left.
+func (d *failureTracker) recordSandboxLosses(f *health.Failure, members []int, at time.Time) (others []int) {
+	var lost []int
+	d.lostSandboxes.Lock()
+	for _, member := range members {
+		node := record.NodeOfMember(member, d.id.Size)
+		if member == node {
+			others = append(others, member)
+		} else if !slices.Contains(d.lostSandboxes.nodes, node) {
+			lost = append(lost, node)
+		}
 	}
-	if err != nil {
-		return err
+	d.lostSandboxes.nodes = append(d.lostSandboxes.nodes, lost...)
+	gone := append(d.nodeWatch.LastListing().NodesIn(record.StateSandboxFailed), d.lostSandboxes.nodes...)
+	d.lostSandboxes.Unlock()
+	if len(lost) == 0 {
+		return others
 	}
-	// Usually both steps have the same nodes in the same order.
-	nodeIndex, err := dir.AwaitNodeIndex(ctx, w.id.Host, w.id.NodeIndex)
-	if errors.Is(err, errDeadline) {
-		return health.NewFailure(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
+	slices.Sort(gone)
+	if !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(slices.Compact(gone)), d.membership.Count()) {
+		d.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", f.Message))
+		return others
 	}
-	if err != nil {
-		return err
+	loss := health.NewFailure(health.SandboxDied, "the sandbox of %s is lost: %s", d.nodeNames(lost), f.Message)
+	loss.Header, loss.Phase = d.recordHeader(), d.Events.CurrentPhase()
+	if d.membership.HasSpares() {
+		loss.LostNodes = lost // the job may drop these nodes and continue
 	}
-	w.id.NodeIndex, w.id.Size, w.id.Hosts = nodeIndex, job.Size, nil
-	w.NodeIndex.Store(int64(nodeIndex))
-	w.placement.Slot.Store(w.launchPlace())
-	w.startRunTasks(dir.ForNode(nodeIndex), "sandbox-daemon", signal.WorkerPace(w.id.Size))
-	return nil
+	d.handleFailure(loss.Failure, at)
+	return others
 }

@@ -124,14 +124,15 @@ func newSteps(t *testing.T, size int, line, sandbox string) *job {
 	t.Helper()
 	j := newJob(t, size, line).all(func(c *deps.Config) {
 		c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
+		c.Identity.Steps = c.StepNames()
 	})
 	for nodeIndex := range size {
 		j.add(size-1-nodeIndex, roles.RoleSandbox, "")
 		cfg := &j.configs[size+nodeIndex]
 		cfg.Sandbox = config.Sandbox{Command: sandbox, Require: require(t, "all")}
 		// The sandboxes are another step, with the nodes in another order.
-		cfg.Identity.Step = "1"
-		cfg.Identity.NodeIndex = nodeIndex
+		cfg.Identity.Step, cfg.Roles.Step = "1", roles.SandboxStep
+		cfg.Identity.NodeIndex, cfg.Identity.LocalSize, cfg.Identity.Steps = nodeIndex, 1, nil
 	}
 	return j
 }
@@ -208,6 +209,7 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
 			c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
+			c.Identity.Steps = c.StepNames()
 			c.Times.Sandbox, c.Times.Setup = 5*time.Second, 10*time.Minute
 			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 120`
 		})
@@ -244,8 +246,10 @@ func TestSandboxStepSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &peer{t: t, dir: dir, sub: signal.NodesDir}
+		p.dir = dir.ForNode(record.MemberIndex(0, 1, 2))
+		p.publish(signal.NodeName(record.MemberIndex(0, 1, 2), 2, record.StateJoined), &record.Joined{JobNonce: dir.Nonce()})
 		p.publish(signal.NodeName(0, 2, record.StateSandboxReady), &record.Mark{})
-		p.pulse(record.StateSandboxHeartbeat)
+		p.pulse(record.StateHeartbeat)
 		j.untilFile(filepath.Join(marks, "open"))
 		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateSandboxReady))
 		if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {

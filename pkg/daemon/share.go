@@ -15,7 +15,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	pace.MinPause = min(pace.MinPause, pace.MaxPause)
 	n.ControlWatch = dir.NewWatch(signal.ControlDir, pace)
 	n.Events.Open(dir, n.id, log)
-	n.children.OpenLogs(dir, n.id.NodeIndex, n.id.Size, n.nodeName(n.id.NodeIndex))
+	n.children.OpenLogs(dir, n.id.NodeIndex, n.id.Size, n.nodeName(n.ownNode()))
 	n.initCommands()
 	n.Background(n.ControlWatch.Run)
 	n.Background(n.WatchShare)

@@ -81,7 +81,7 @@ func TestNobodyReadsASandbox(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	j := newRealJob(t, 1, "").all(func(c *deps.Config) { c.Times.Join = time.Second })
-	j.roles[0] = roles.RoleSandbox
+	j.roles[0], j.configs[0].Roles.Step = roles.RoleSandbox, roles.SandboxStep
 	_, stderr := pipe.Unread(t)
 	j.launch(0, stderr).wait()
 	j.expect(66)

@@ -27,12 +27,14 @@ const localJoinTimeout = 10 * time.Second
 // runWorker runs a worker's daemon to its end.
 func (w *worker) runWorker() lifecycle.Exit {
 	began := time.Now()
-	w.checker.StartEarly()
+	if w.cfg.Roles.Step == "" {
+		w.checker.StartEarly()
+	}
 	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun(began) })
 	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
 		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
-	w.Background(w.followControl(record.StateHeartbeat))
+	w.Background(w.followControl)
 	w.Background(w.commands.HandleOrders)
 	w.Background(w.followSteps(nil))
 	w.Background(w.HeartbeatTask(signal.NodesDir, record.StateHeartbeat))
@@ -63,12 +65,12 @@ func (w *worker) joinRun(began time.Time) error {
 	w.Events.WriteEvent(eventlog.RecordSeen, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: signal.NameJob}})
 	w.headHost = job.Host
 	w.prepareLink(job)
-	w.startRunTasks(dir, "daemon", signal.WorkerPace(w.id.Size))
+	w.startRunTasks(dir, launcher.DaemonLogKind(w.cfg.Roles.Step), signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {
 		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
 			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
 	}
-	if job.ConfigDigest != w.cfg.Digest() {
+	if job.ConfigDigest != w.cfg.Digest() && !w.cfg.IsSandboxDaemon() {
 		mend := "give all nodes the same flags, environment variables and configuration file"
 		if job.ProgramVersion != w.cfg.Program {
 			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.ProgramVersion)
@@ -144,13 +146,15 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
 	}
-	if err := w.checker.PrepareNode(ctx); err != nil {
-		return err
+	if w.cfg.Roles.Step == "" { // otherwise the daemon of the run's own step checks the node
+		if err := w.checker.PrepareNode(ctx); err != nil {
+			return err
+		}
 	}
 	if err := w.checkRankResources(); err != nil {
 		return err
 	}
-	if err := w.offerResources(); err != nil {
+	if err := w.offerResources(ctx); err != nil {
 		return err
 	}
 	if w.cfg.AssignsPlaces() {

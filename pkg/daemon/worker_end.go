@@ -108,30 +108,28 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 	p.CancelRun(p.newDuplicateError(reason))
 }
 
-// followControl returns a task that evaluates each listing of Control. It ends this node's part in
+// followControl evaluates each listing of Control, until ctx ends. It ends this node's part in
 // the run when the head, or a peer that has declared the head lost, publishes the end of the run,
 // and when the head's heartbeats stop. If they stop after the end was published, this node only
-// stops waiting for the head. own is the state in the name of this daemon's own heartbeat files.
-func (w *worker) followControl(own record.State) func(ctx context.Context) {
-	return func(ctx context.Context) {
-		liveness := detector.New(w.Timing, w.Links)
-		ends, note := false, w.Events.ControlObserver()
-		_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-			// Decide whether the head is lost, and look for a published end.
-			note(l, w.id.Size)
-			lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)) > 0
-			ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
-			if !lost {
-				return false
-			}
-			if ends {
-				w.CancelHeadWait(w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
-				return true
-			}
-			w.recordHeadLoss(ctx, own, w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
+// stops waiting for the head.
+func (w *worker) followControl(ctx context.Context) {
+	liveness := detector.New(w.Timing, w.Links)
+	ends, note := false, w.Events.ControlObserver()
+	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		// Decide whether the head is lost, and look for a published end.
+		note(l, w.id.Size)
+		lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)) > 0
+		ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
+		if !lost {
 			return false
-		})
-	}
+		}
+		if ends {
+			w.CancelHeadWait(w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
+			return true
+		}
+		w.recordHeadLoss(ctx, w.classifyHeadLoss(ctx, liveness.SilenceOf(0)))
+		return false
+	})
 }
 
 // checkPublishedEnd reports whether the listing shows the end of the run, and ends this node by it.
@@ -214,9 +212,9 @@ func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
 // recordHeadLoss ends this node by failure f, the loss of the head. A write must first prove that
 // this node's own mount works; otherwise that is the failure. No proof is needed, or possible, if
 // this node is cut off from the others. A node that is ending already stops waiting for the head.
-func (w *worker) recordHeadLoss(ctx context.Context, own record.State, f *health.Failure) {
+func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
 	if f.Kind != health.CutOff {
-		if err := w.WriteHeartbeat(ctx, signal.NodesDir, own); err != nil {
+		if err := w.WriteHeartbeat(ctx, signal.NodesDir, record.StateHeartbeat); err != nil {
 			w.CancelRun(health.AsFailure(err))
 			return
 		}
@@ -300,7 +298,7 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 			f.LostNodes = []int{0}
 			w.CancelRun(f)
 		default:
-			w.recordHeadLoss(ctx, record.StateHeartbeat, f)
+			w.recordHeadLoss(ctx, f)
 		}
 	}
 }
@@ -313,6 +311,9 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) {
 		return end
+	}
+	if w.cfg.IsSandboxDaemon() {
+		return w.endSandboxDaemon(err)
 	}
 	f := w.publishFailure(err, record.StateFailed)
 	if errors.As(context.Cause(w.EndKnownCtx), &end) {

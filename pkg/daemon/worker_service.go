@@ -16,7 +16,7 @@ func (n *node) launchPlace() *membership.Slot {
 	if n.cfg.AssignsPlaces() {
 		return nil
 	}
-	return &membership.Slot{TeamIndex: n.id.NodeIndex, Size: n.id.Size}
+	return &membership.Slot{TeamIndex: n.ownNode(), Size: n.id.Size}
 }
 
 // workerService returns the framework's worker service for this node in the given place, or nil if

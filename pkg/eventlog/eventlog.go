@@ -41,14 +41,15 @@ func New() *EventLog {
 	return &EventLog{Log: journal.New(), startTime: time.Now(), events: journal.New(), loggedExits: make(map[string]struct{})}
 }
 
-// Open sets the files to write. Their names contain the kind of daemon, because a sandbox's own
-// daemon has the same node index as the main daemon of its node.
+// Open sets the files to write. Their names contain the kind of daemon, because several steps
+// may have a daemon on one node.
 func (t *EventLog) Open(dir *signal.Dir, id launcher.Identity, kind string) {
 	t.mu.Lock() // the node's checks may be running and writing events
-	t.nodeIndex, t.host = &id.NodeIndex, id.Host
+	node := record.NodeOfMember(id.NodeIndex, id.Size)
+	t.nodeIndex, t.host = &node, id.Host
 	t.mu.Unlock()
-	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, id.NodeIndex, id.Size)))
-	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, id.NodeIndex, id.Size)))
+	t.events.Open(dir.NewLogFile(signal.EventsDir, signal.EventsName(kind, node, id.Size)))
+	t.Log.Open(dir.NewLogFile(signal.LogsDir, signal.LogName(kind, node, id.Size)))
 }
 
 // SinceStart returns the time since the [EventLog] began.

@@ -48,23 +48,11 @@ func TestExpectedInAnOldListing(t *testing.T) {
 	}
 }
 
-func TestExpectedSandboxes(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		step  bool
-		names []string
-		want  map[int]int64
-	}{
-		{"no step of their own", false, []string{"0001.sandbox"}, map[int]int64{}},
-		{"ready ones", true, []string{"0001.sandbox", "0002.sandbox", "0002.sandbox-beat.000004"}, map[int]int64{1: 0, 2: 4}},
-		{"one that comes up", true, []string{"0001.sandbox-beat.000004"}, map[int]int64{}},
-		{"one that has failed", true, []string{"0001.sandbox", "0001.sandbox-failed"}, map[int]int64{}},
-		{"a daemon's beat is no sandbox's", true, []string{"0001.sandbox", "0001.beat.000004"}, map[int]int64{1: 0}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, ExpectedSandboxes(listing(tc.names...), tc.step)); diff != "" {
-				t.Error(diff)
-			}
-		})
+// TestExpectedPeersOfFurtherSteps counts the daemons of further job steps as peers of their own.
+func TestExpectedPeersOfFurtherSteps(t *testing.T) {
+	r := NewMembership(8, NodeRange{}, true)
+	names := listing("0001.joined", "0001.beat.000007", "0001-1.joined", "0001-1.beat.000003", "0002-2.joined", "0003-1.joined", "0003-1.done", "0001.failed")
+	if diff := cmp.Diff(map[int]int64{8 + 1: 3, 16 + 2: 0}, r.ExpectedPeers(names)); diff != "" {
+		t.Error(diff)
 	}
 }

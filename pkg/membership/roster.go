@@ -183,21 +183,7 @@ func (r *Membership) MissingNodes(l signal.Listing, state record.State) []int {
 	return missing
 }
 
-// ExpectedSandboxes returns the nodes on which the daemon of a sandbox should be alive, with their
-// newest heartbeats. It returns none unless sandboxes run in a step of their own.
-func ExpectedSandboxes(l signal.Listing, step bool) map[int]int64 {
-	alive := make(map[int]int64)
-	if !step {
-		return alive
-	}
-	beats := l.Heartbeats(record.StateSandboxHeartbeat)
-	for _, node := range signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed)) {
-		alive[node] = beats[node]
-	}
-	return alive
-}
-
-// MonitoredPeers returns the nodes of expected whose heartbeats the head must check at present: the
+// MonitoredPeers returns the members of expected whose heartbeats the head must check at present: the
 // spares if standby is set, otherwise the members. Before the gate opens, members and spares are
 // treated in the same way, as members.
 func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[int]int64 {
@@ -207,9 +193,9 @@ func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[in
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	living := maps.Clone(expected)
-	maps.DeleteFunc(living, func(node int, _ int64) bool {
-		_, gone := r.gone[node]
-		return gone || r.spares && standby != (r.frozen && r.current.PlaceOf(node) < 0)
+	maps.DeleteFunc(living, func(member int, _ int64) bool {
+		_, gone := r.gone[member]
+		return gone || r.spares && standby != (r.frozen && r.current.PlaceOf(record.NodeOfMember(member, r.size)) < 0)
 	})
 	return living
 }
@@ -295,7 +281,8 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 		goesOn = r.canLose(blamed, seen.Kind != health.DaemonDied)
 		return goesOn, goesOn && r.recordGone(seen, blamed, hostOf)
 	}
-	if !r.spares || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {
+	ofStep := slices.ContainsFunc(blamed, func(member int) bool { return member >= r.size })
+	if !r.spares || ofStep || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {
 		return false, false
 	}
 	if r.frozen && slices.ContainsFunc(blamed, func(node int) bool { return r.current.PlaceOf(node) >= 0 }) {
@@ -410,26 +397,31 @@ func (r *Membership) NotKnownGone(nodes []int) []int {
 
 // recordJoined records which nodes have joined. mu must be held.
 func (r *Membership) recordJoined(l signal.Listing) {
-	for _, node := range l.NodesIn(record.StateJoined) {
-		r.joined[node] = true
+	for _, listing := range []signal.Listing{l, l.OfSteps()} {
+		for _, member := range listing.NodesIn(record.StateJoined) {
+			r.joined[member] = true
+		}
 	}
 }
 
 // ExpectedPeers returns the peers that should be alive, with their newest heartbeats: the nodes
-// that have joined and are neither done nor failed. The head is not its own peer.
+// and members of further steps that have joined and are neither done nor failed. The head is not its
+// own peer.
 func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
 	beats := l.Heartbeats(record.StateHeartbeat)
+	steps := l.OfSteps()
+	maps.Copy(beats, steps.Heartbeats(record.StateHeartbeat))
 	alive := make(map[int]int64)
 	r.mu.Lock()
 	r.recordJoined(l)
-	for node := range r.joined {
-		alive[node] = beats[node]
+	for member := range r.joined {
+		alive[member] = beats[member]
 	}
 	r.mu.Unlock()
 	delete(alive, 0)
 	for _, state := range []record.State{record.StateDone, record.StateFailed} {
-		for _, node := range l.NodesIn(state) {
-			delete(alive, node)
+		for _, member := range append(l.NodesIn(state), steps.NodesIn(state)...) {
+			delete(alive, member)
 		}
 	}
 	return alive

@@ -21,6 +21,9 @@ const (
 	RoleSandbox DaemonRole = "sandbox" // runs only this node's sandbox
 )
 
+// SandboxStep is the name of the job step of daemons with [RoleSandbox].
+const SandboxStep = "sandbox"
+
 var allRoles = []DaemonRole{RoleAuto, RoleHead, RoleWorker, RoleSandbox}
 
 // ParseRole returns the role with this name. An empty string is RoleAuto.
@@ -45,7 +48,15 @@ func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
 	switch role {
 	case RoleAuto, "":
 		return own, nil
-	case own, RoleSandbox:
+	case RoleSandbox:
+		if !id.Launcher.Traits().HasSteps {
+			return role, &launcher.LaunchError{
+				Problem: "cannot use --role=sandbox without Slurm: its run is identified by the Slurm job",
+				Fix:     "give --sandbox-cmd to the run itself",
+			}
+		}
+		return role, nil
+	case own:
 		return role, nil
 	case RoleHead:
 		return "", &launcher.LaunchError{
@@ -60,4 +71,16 @@ func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
 	default:
 		return "", fmt.Errorf("internal error: no role %q", string(role))
 	}
+}
+
+// ElectStepRole returns the role of a daemon of a further job step of this name, which is never the
+// head. A launcher that has no steps is a [launcher.LaunchError]; bringupd local has them.
+func ElectStepRole(id launcher.Identity, step string) (DaemonRole, error) {
+	if !id.Launcher.Traits().HasSteps && id.Launcher != launcher.LauncherLocal {
+		return "", &launcher.LaunchError{
+			Problem: fmt.Sprintf("cannot use --step=%s without Slurm: its run is identified by the Slurm job", step),
+			Fix:     "remove the key step from the roles of the file",
+		}
+	}
+	return RoleWorker, nil
 }

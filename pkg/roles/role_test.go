@@ -44,12 +44,21 @@ func TestElect(t *testing.T) {
 		{name: "sandbox of another", rank: 2, asked: RoleSandbox, role: RoleSandbox},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			role, err := ElectRole(launcher.Identity{NodeIndex: tc.rank, Size: 4, Host: "n"}, tc.asked)
+			role, err := ElectRole(launcher.Identity{Launcher: launcher.LauncherSlurm, NodeIndex: tc.rank, Size: 4, Host: "n"}, tc.asked)
 			var launch *launcher.LaunchError
 			if role != tc.role || errors.As(err, &launch) != tc.launch || (err != nil) != tc.launch {
 				t.Errorf("got %q, %v; want %q", role, err, tc.role)
 			}
 		})
+	}
+	for by, want := range map[launcher.Launcher]DaemonRole{launcher.LauncherSlurm: RoleWorker, launcher.LauncherLocal: RoleWorker, launcher.LauncherPBS: ""} {
+		role, err := ElectStepRole(launcher.Identity{Launcher: by}, "judge")
+		if _, isLaunch := errors.AsType[*launcher.LaunchError](err); role != want || isLaunch != (want == "") {
+			t.Errorf("the daemon of a step of %s is %q, %v; want %q", by, role, err, want)
+		}
+	}
+	if _, err := ElectRole(launcher.Identity{Launcher: launcher.LauncherPBS}, RoleSandbox); err == nil {
+		t.Error("a sandbox's daemon is elected without steps")
 	}
 	if role, err := ElectRole(launcher.Identity{}, "king"); err == nil {
 		t.Errorf("an unknown role is elected as %q", role)

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Environment holds the information that a run passes to the children of a node in environment
@@ -42,7 +43,7 @@ func (e Environment) AddTo(base []string) []string {
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", launcher.RendezvousVariable: e.Socket,
 		sdnotify.SocketVariable:      "", // the service manager waits for the daemon, not for a child
-		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(e.ID.NodeIndex),
+		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(record.NodeOfMember(e.ID.NodeIndex, e.ID.Size)),
 		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),
 		eventlog.TraceParentVariable: e.Trace.String(),
 		eventlog.TraceStateVariable:  e.Trace.State,

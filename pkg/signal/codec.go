@@ -12,7 +12,7 @@ import (
 // encodeRecord fills in the record's header and returns the record in JSON, as one line.
 func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 	h := rec.RecordHeader()
-	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: d.nodeIndex, Host: d.host, WrittenAt: time.Now()}
+	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: record.NodeOfMember(d.nodeIndex, d.size), Host: d.host, WrittenAt: time.Now()}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a record of node %d: %v", d.nodeIndex, err)

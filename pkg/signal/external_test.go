@@ -135,7 +135,9 @@ func TestRequestStop(t *testing.T) {
 
 func TestPublishOnce(t *testing.T) {
 	const writers = 32
-	d := create(t, newPlace(t))
+	p := newPlace(t)
+	p.Size = 64
+	d := create(t, p)
 	var won atomic.Int64
 	winner := -1
 	var writing sync.WaitGroup

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,24 +35,15 @@ func NewFinder(p Location) *Finder {
 	return f
 }
 
-// NewStepFinder returns a finder of a run of another step of the same job that waits for sandboxes
-// and is not over. place's Run, Key and Size are ignored.
-func NewStepFinder(p Location, job string, restart int) *Finder {
+// NewStepFinder returns a finder of a run of another step of the same job that waits for the daemons
+// of this step and is not over. matches selects runs by name; p's Run, Key and Size are ignored.
+func NewStepFinder(p Location, matches func(name string) bool, step string) *Finder {
 	p.Run = ""
 	f := newFinder(p)
-	wanted := ""
-	if restart > 0 {
-		wanted = "r" + strconv.Itoa(restart)
-	}
-	f.matchesName = func(name string) bool {
-		plain, _, _ := strings.Cut(name, "+")
-		step, ok := strings.CutPrefix(plain, job+".")
-		_, requeued, _ := strings.Cut(step, "-")
-		return ok && requeued == wanted
-	}
+	f.matchesName = matches
 	f.acceptsJob = func(ctx context.Context, d *Dir, job record.Job) (bool, error) {
 		over, err := d.HasEnded(ctx)
-		return job.SandboxStep && !over, err
+		return slices.Contains(job.Steps, step) && !over, err
 	}
 	return f
 }

@@ -102,36 +102,36 @@ func TestFinderGivesUp(t *testing.T) {
 
 func TestStepFinder(t *testing.T) {
 	p := newPlace(t)
-	step := func(run string, sandbox bool) *Dir {
+	step := func(run string, steps ...string) *Dir {
 		q := p
 		q.Run, q.Key = run, run
-		d, err := CreateRun(within(t), q, record.Job{SandboxStep: sandbox})
+		d, err := CreateRun(within(t), q, record.Job{Steps: steps})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d
 	}
-	step("124.0", true)
-	step("123.0", false)
-	publish(t, step("123.1", true), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{})
-	publish(t, step("123.2", true), ControlDir, AbortName(1, 4), &record.Abort{})
-	publish(t, step("123.3", true), ControlDir, NameHeadFinished, &record.Mark{})
-	step("123.4-r1", true)
+	step("124.0", "judge")
+	step("123.0", "sandbox")
+	publish(t, step("123.1", "judge"), ControlDir, NameOrderlyEnd, &record.OrderlyEnd{})
+	publish(t, step("123.2", "judge"), ControlDir, AbortName(1, 4), &record.Abort{})
+	publish(t, step("123.3", "judge"), ControlDir, NameHeadFinished, &record.Mark{})
+	step("123.4-r1", "judge")
 	put(t, filepath.Join(p.LogDir, "123.out"), "Slurm's own output")
 	mkdir(t, filepath.Join(p.LogDir, "123.results"), dirMode)
 	put(t, filepath.Join(p.LogDir, "123"), "")
 	p.Run = "123.out" // names that must not count
-	wanted := step("123.5", true)
+	wanted := step("123.5", "sandbox", "judge")
 	for _, tc := range []struct {
 		name    string
-		restart int
+		matches func(name string) bool
 		want    string
 	}{
-		{"the first start", 0, wanted.Name()},
-		{"a restart", 1, "123.4-r1"},
+		{"the first start", func(name string) bool { return strings.HasPrefix(name, "123.") && !strings.HasSuffix(name, "-r1") }, wanted.Name()},
+		{"a restart", func(name string) bool { return strings.HasSuffix(name, "-r1") }, "123.4-r1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, _, err := NewStepFinder(p, "123", tc.restart).AwaitRun(within(t))
+			d, _, err := NewStepFinder(p, tc.matches, "judge").AwaitRun(within(t))
 			if err != nil || d.Name() != tc.want {
 				t.Errorf("found %v, %v; want %s", d, err, tc.want)
 			}

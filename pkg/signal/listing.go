@@ -3,6 +3,7 @@ package signal
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -13,6 +14,7 @@ import (
 type Listing struct {
 	names         []string                    // without temporaries, unsorted
 	byState       map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
+	stepsByState  map[record.State][]nodeMark // those of the members of further steps
 	instances     []InstanceMark              // unsorted
 	abortingNodes []int                       // sorted, without duplicates
 	Polls         int                         // number of polls so far, including this one
@@ -36,10 +38,42 @@ func newListing(names []string, size, looks int, at time.Time) Listing {
 			l.instances = append(l.instances, mark)
 		} else if node, ok := parseNumbered(name, abortPrefix); ok {
 			l.abortingNodes = append(l.abortingNodes, node)
+		} else {
+			l.addStepMember(name, size)
 		}
 	}
 	l.abortingNodes = sortUnique(l.abortingNodes)
 	return l
+}
+
+// addStepMember adds a name of a member of a further step. Other names are ignored.
+func (l *Listing) addStepMember(name string, size int) {
+	if text, is := strings.CutPrefix(name, abortPrefix+"."); is {
+		if member, _, ok := parseMember(text, size); ok {
+			l.abortingNodes = append(l.abortingNodes, member)
+		}
+		return
+	}
+	if member, state, number, ok := ParseStepMemberName(name, size); ok {
+		if l.stepsByState == nil {
+			l.stepsByState = make(map[record.State][]nodeMark)
+		}
+		l.stepsByState[state] = append(l.stepsByState[state], nodeMark{member, number})
+	}
+}
+
+// OfSteps returns a listing of the names of the members of further steps. Its methods return member
+// indices in place of node indices.
+func (l Listing) OfSteps() Listing {
+	return Listing{byState: l.stepsByState, Polls: l.Polls, PolledAt: l.PolledAt}
+}
+
+// IsIn reports whether a member is in one of the states, in a listing of NodesDir.
+func (l Listing) IsIn(member int, states ...record.State) bool {
+	return slices.ContainsFunc(states, func(state record.State) bool {
+		is := func(m nodeMark) bool { return m.node == member }
+		return slices.ContainsFunc(l.byState[state], is) || slices.ContainsFunc(l.stepsByState[state], is)
+	})
 }
 
 // sortUnique sorts numbers and removes duplicates. A directory that changes while it is read may

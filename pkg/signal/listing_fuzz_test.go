@@ -24,7 +24,7 @@ func FuzzListing(f *testing.F) {
 			t.Errorf("%d names of %d bytes make %d, and %d is the most", len(names), len(text), took, most)
 		}
 		other := newListing(backwards, size, 1, time.Time{})
-		asked := []record.State{record.StateServiceUp, record.StateFailed, record.StateHeartbeat, record.StateSandboxHeartbeat, ""}
+		asked := []record.State{record.StateServiceUp, record.StateFailed, record.StateHeartbeat, ""}
 		for _, name := range names {
 			if _, state, _, ok := ParseNodeName(name, 0); ok && len(asked) < 16 {
 				asked = append(asked, state)

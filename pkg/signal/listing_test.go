@@ -40,9 +40,6 @@ func TestListing(t *testing.T) {
 	if got := l.Heartbeats(record.StateHeartbeat); !maps.Equal(got, map[int]int64{1: 10, 2: 3}) {
 		t.Errorf("beats: %v", got)
 	}
-	if got := l.Heartbeats(record.StateSandboxHeartbeat); !maps.Equal(got, map[int]int64{2: 7}) {
-		t.Errorf("sandboxes' beats: %v", got)
-	}
 	if got := l.Heartbeats(record.StateServiceUp); len(got) != 0 {
 		t.Errorf("beats of a state that has none: %v", got)
 	}
@@ -51,6 +48,35 @@ func TestListing(t *testing.T) {
 	}
 	if !l.HasName("notes.txt") || !l.HasName("0011.up") || l.HasName("notes") {
 		t.Errorf("has: %v", l.names)
+	}
+}
+
+// TestListingOfSteps lists the members of further job steps apart from those of the run's own.
+func TestListingOfSteps(t *testing.T) {
+	l := newListing([]string{
+		"0003.joined", "0003-1.joined", "0001-2.joined", "0001-2.beat.000007", "0003-1.failed", "abort.0002-1", "abort.0001",
+		"0004-1.joined", "0003-0.joined", "0003-01.joined", "003-1.joined", "0003-x.joined", "-1.joined", "0003-1.", "0003-1", "0003-65536.joined",
+	}, 4, 1, time.Unix(9, 0))
+	if got := l.NodesIn(record.StateJoined); !slices.Equal(got, []int{3}) {
+		t.Errorf("nodes: %v", got)
+	}
+	steps := l.OfSteps()
+	if got := steps.NodesIn(record.StateJoined); !slices.Equal(got, []int{4 + 3, 8 + 1}) {
+		t.Errorf("members: %v", got)
+	}
+	if got := steps.Heartbeats(record.StateHeartbeat); !maps.Equal(got, map[int]int64{8 + 1: 7}) {
+		t.Errorf("heartbeats: %v", got)
+	}
+	if got := l.NodesWithAbort(); !slices.Equal(got, []int{1, 4 + 2}) {
+		t.Errorf("aborts: %v", got)
+	}
+	if !l.IsIn(4+3, record.StateDone, record.StateFailed) || l.IsIn(3, record.StateFailed) || !l.IsIn(3, record.StateJoined) {
+		t.Error("IsIn is wrong")
+	}
+	for member, want := range map[int]string{3: "0003.up", 4 + 3: "0003-1.up", 12: "0000-3.up"} {
+		if got := NodeName(member, 4, record.StateServiceUp); got != want {
+			t.Errorf("member %d is %s, want %s", member, got, want)
+		}
 	}
 }
 

@@ -60,9 +60,32 @@ func IndexWidth(size int) int {
 	return width
 }
 
-// NodeName returns the name in NodesDir for a node's state.
-func NodeName(node, size int, state record.State) string {
-	return fmt.Sprintf("%0*d.%s", IndexWidth(size), node, state)
+// NodeName returns the name in NodesDir for the state of a node, or of another member: see
+// [record.MemberIndex].
+func NodeName(member, size int, state record.State) string {
+	return memberText(member, size) + "." + string(state)
+}
+
+// memberText returns the index of a node as it is in names: with leading zeros, and, for a daemon of
+// a further step, with the number of the step, as in 0007-1.
+func memberText(member, size int) string {
+	width := IndexWidth(size)
+	if step := record.StepOfMember(member, size); step > 0 {
+		return fmt.Sprintf("%0*d-%d", width, record.NodeOfMember(member, size), step)
+	}
+	return fmt.Sprintf("%0*d", width, member)
+}
+
+// parseMember splits the text of a member of a further step, such as 0007-1, from the rest of a
+// name, and returns its index. The rest begins with the text of the node alone.
+func parseMember(name string, size int) (member int, ofNode string, ok bool) {
+	text, rest, _ := strings.Cut(name, ".")
+	digits, number, has := strings.Cut(text, "-")
+	node, isNode := parseIndex(digits)
+	step, isStep := parseNumber(number, 16)
+	member = record.MemberIndex(node, int(step), size)
+	ok = has && isNode && isStep && step > 0 && node < size && text == memberText(member, size)
+	return member, digits + "." + rest, ok
 }
 
 // ServiceUpState returns the state for a node with a running service. The node has had its present
@@ -136,10 +159,8 @@ func parseStepState(state record.State) (rank int, ok bool) {
 // ProgressName returns the name in ControlDir of the nth record of the job's progress.
 func ProgressName(n int) string { return fmt.Sprintf("%s.%0*d", progressPrefix, IndexWidth(1), n) }
 
-// AbortName returns the name in ControlDir of the abort of a node.
-func AbortName(node, size int) string {
-	return fmt.Sprintf("%s.%0*d", abortPrefix, IndexWidth(size), node)
-}
+// AbortName returns the name in ControlDir of the abort of a member.
+func AbortName(member, size int) string { return abortPrefix + "." + memberText(member, size) }
 
 // TeamName returns the name in ControlDir of a generation's team.
 func TeamName(generation int) string {
@@ -189,7 +210,7 @@ func numberedName(node, size int, state record.State, count int64) string {
 
 // hasNumber reports whether a name of that state must end with a number.
 func hasNumber(state record.State) bool {
-	return state == record.StateHeartbeat || state == record.StateSandboxHeartbeat || state == record.StateEvent || state == record.StateSlots || state == record.StateIdle || IsStepState(state)
+	return state == record.StateHeartbeat || state == record.StateEvent || state == record.StateSlots || state == record.StateIdle || IsStepState(state)
 }
 
 // ParseNodeName parses a name in NodesDir of a job of size nodes: the node index, its state, and
@@ -209,6 +230,18 @@ func ParseNodeName(name string, size int) (node int, state record.State, count i
 		return 0, "", 0, false
 	}
 	return node, state, count, true
+}
+
+// ParseStepMemberName parses a name in NodesDir of a member of a further job step, such as
+// 0007-1.joined, in a job of size nodes: its member index, its state, and the number if the state has
+// one.
+func ParseStepMemberName(name string, size int) (member int, state record.State, count int64, ok bool) {
+	member, ofNode, ok := parseMember(name, size)
+	if !ok {
+		return 0, "", 0, false
+	}
+	_, state, count, ok = ParseNodeName(ofNode, size)
+	return member, state, count, ok
 }
 
 // parseNumbered returns the number in a name in ControlDir, if its first part is kind.

@@ -50,7 +50,7 @@ func TestNodeName(t *testing.T) {
 		{"a wide index", "00012.sandbox-failed", 12, record.StateSandboxFailed, 0, true},
 		{"a state of a later version", "0007.settled", 7, "settled", 0, true},
 		{"a beat", "0007.beat.000123", 7, record.StateHeartbeat, 123, true},
-		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, record.StateSandboxHeartbeat, 1, true},
+		{"a state of a further step", "0007-1.up", 0, "", 0, false},
 		{"a node that is fit", "0007.checked", 7, record.StateChecked, 0, true},
 		{"a node of some kind", "0007.checked.123456789012", 7, record.StateChecked, 123456789012, true},
 		{"a kind that is none", "0007.checked.x", 0, "", 0, false},

@@ -25,7 +25,7 @@ type Dir struct {
 	path       string
 	name       string
 	nonce      string
-	nodeIndex  int
+	nodeIndex  int // a member index
 	size       int
 	host       string
 	fileSystem FileSystem
@@ -56,7 +56,7 @@ func (d *Dir) DeriveSecret(purpose string) []byte {
 // FileSystem returns the file system of the run directory, as its head saw it.
 func (d *Dir) FileSystem() FileSystem { return d.fileSystem }
 
-// ForNode returns the same run directory for use by another node.
+// ForNode returns the same run directory for use by another node, or another member.
 func (d *Dir) ForNode(node int) *Dir {
 	other := *d
 	other.nodeIndex, other.heartbeats = node, newHeartbeatCount()
@@ -71,8 +71,8 @@ func (d *Dir) WithoutHints() *Dir {
 	return deaf
 }
 
-// NodeName returns the name in NodesDir for a node's state.
-func (d *Dir) NodeName(node int, state record.State) string { return NodeName(node, d.size, state) }
+// NodeName returns the name in NodesDir for the state of a node, or of another member.
+func (d *Dir) NodeName(member int, state record.State) string { return NodeName(member, d.size, state) }
 
 func (p Location) newDir(run string) *Dir {
 	return &Dir{

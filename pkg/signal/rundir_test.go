@@ -414,8 +414,8 @@ func TestBeat(t *testing.T) {
 			t.Fatalf("there is %v, want %s", got, want)
 		}
 	}
-	beat(d.ForNode(3), record.StateSandboxHeartbeat)
-	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003.sandbox-beat.000001"}) {
+	beat(d.ForNode(record.MemberIndex(3, 1, d.size)), record.StateHeartbeat)
+	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003-1.beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
 	// Another process has removed the file: the heartbeats continue.
@@ -423,7 +423,7 @@ func TestBeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	beat(d, record.StateHeartbeat)
-	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003.sandbox-beat.000001"}) {
+	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003-1.beat.000001"}) {
 		t.Errorf("there is %v", got)
 	}
 }
@@ -528,7 +528,9 @@ func (e *ending) Err() error {
 // be read at once and completely.
 func TestNothingHalfWritten(t *testing.T) {
 	const writers, records, readers = 16, 40, 4
-	d := create(t, newPlace(t))
+	p := newPlace(t)
+	p.Size = writers
+	d := create(t, p)
 	var writing, reading sync.WaitGroup
 	written := make(chan struct{})
 	for node := range writers {

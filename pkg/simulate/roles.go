@@ -64,14 +64,14 @@ func (c Config) validateRoles() error {
 	return err
 }
 
-// roleSet returns the roles of the daemons. Their processes have stand-ins, which need no probe and
-// no framework.
+// roleSet returns the roles of the daemons. Their processes have stand-ins, which need no probe, no
+// framework and no job step of their own.
 func (l RoleLoad) roleSet() config.RoleSet {
 	set := l.Roles
 	set.Definitions = slices.Clone(set.Definitions)
 	for i := range set.Definitions {
 		def := &set.Definitions[i]
-		def.Ready.Probe, def.Alive.Probe, def.Program.Framework = "", "", ""
+		def.Ready.Probe, def.Alive.Probe, def.Program.Framework, def.Program.Step = "", "", "", ""
 	}
 	return set
 }

@@ -118,7 +118,6 @@ func TestRefusesRoles(t *testing.T) {
 	}{
 		{"no roles", "roles: []", func(*Config) {}, "cannot use --config=job.yaml: it has no roles"},
 		{"too many nodes", "roles: [{name: a, nodes: 5, command: c}]", func(*Config) {}, "cannot place the roles: a needs 5 nodes: 5 of 4"},
-		{"a step", "roles: [{name: a, nodes: all, step: s, command: c}]", func(*Config) {}, "the key step is not supported"},
 		{"a death", valid, func(c *Config) { c.Death = WorkerDies }, "cannot simulate a death in a job with roles: use --fail"},
 		{"ranks", valid, func(c *Config) { c.Ranks, c.Fences = 1, 1 }, "cannot simulate --ranks in a job with roles"},
 	} {

@@ -303,6 +303,23 @@ func TestASandboxInAStepOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestASandboxStepInARestart checks that the sandboxes of another step start again in the second
+// attempt of a run.
+func TestASandboxStepInARestart(t *testing.T) {
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
+	script := "#!/bin/sh\n" +
+		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs +
+		" --sandbox-cmd='exec sleep 1005' &\n" +
+		"srun --overlap --wait=0 " + program + " --log-dir=" + logs +
+		" --sandbox-step --restarts=1 --restart-on=any --restart-backoff=100ms -- sh -c 'echo $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))'\n" +
+		"echo main: $?\nwait %1\necho sandbox: $?\n"
+	out := bed.batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
+	if want := "0\n1\nmain: 0\nsandbox: 0\n"; out != want {
+		t.Errorf("the job wrote %q, want %q", out, want)
+	}
+}
+
 // TestASandboxStepThatDies checks that the death of a sandbox in its own step ends the run of the
 // other step.
 func TestASandboxStepThatDies(t *testing.T) {

@@ -22,16 +22,15 @@ import (
 // topologies is where the files of published jobs are.
 const topologies = "../../pkg/roles/rolefile/testdata/topologies"
 
-// What the files have that these tests leave out: all nodes are this machine, in one job step and
-// one component, so that fixed ports are planned ones here, step and group are removed, and a
-// cluster of Ray is a program that serves.
+// What the files have that these tests leave out: all nodes are this machine, in one component, so
+// that fixed ports are planned ones here, group is removed, and a cluster of Ray is a program that
+// serves.
 var leftOut = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(?m)^  step: .*\n`), ""},
 	{regexp.MustCompile(`(?m)^  group: .*\n`), ""},
-	{regexp.MustCompile(` (step|group|segment): [a-z0-9]+,`), ""},
+	{regexp.MustCompile(` (group|segment): [a-z0-9]+,`), ""},
 	{regexp.MustCompile(`, segment: 16`), ""},
 	{regexp.MustCompile(`spares: \{0: 1\}`), "spares: 1"},
 	{regexp.MustCompile(`(?m)^  framework: ray.*\n`), ""},

@@ -2,7 +2,6 @@
 package recovery
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -42,8 +41,6 @@ func Validate(all setting.List, after *config.PostRun, onFailure string) error {
 		}
 	}
 	switch {
-	case after.Restarts > 0 && all.FindSetting("sandbox-step").CurrentValue() == true:
-		return errors.New("cannot use --restarts with --sandbox-step: sandboxes of another step cannot be restarted; give --sandbox-cmd to this step")
 	case isFlag("max-requeues") && onFailure != OnFailureRequeue:
 		return fmt.Errorf("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", onFailure)
 	}

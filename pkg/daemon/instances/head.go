@@ -26,6 +26,7 @@ type HeadConfig struct {
 	Record *record.RolePlan     // the first plan, which has been published
 	Spares []record.PlacedOffer // offers of the spare nodes
 	Size   int                  // number of nodes of the launch
+	Steps  []string             // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that.
 	SilentDelay time.Duration
@@ -93,6 +94,11 @@ func NewHead(cfg HeadConfig) *Head {
 	h.endLevels = roles.EndLevels(defs)
 	cfg.Worlds.SetFinder((&worldFinder{Head: h, open: make(map[int]openWorld)}).find)
 	return h
+}
+
+// memberOf returns the member index of the daemon that starts the processes of a role on a node.
+func (h *Head) memberOf(node int, role *roles.RolePlan) int {
+	return record.MemberIndex(node, 1+slices.Index(h.cfg.Steps, role.Program.Step), h.cfg.Size)
 }
 
 // Follow handles what the nodes publish about their instances, until ctx ends.

@@ -108,8 +108,16 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	if r.plan, err = MakePlan(defs, rec); err != nil {
 		r.t.Fatal(err)
 	}
-	for node := range size {
-		r.nodes = append(r.nodes, r.newNode(node, size, defs, rec))
+	var steps []string
+	for _, d := range defs {
+		if step := d.Program.Step; step != "" && !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	for number, step := range append([]string{""}, steps...) {
+		for node := range size {
+			r.nodes = append(r.nodes, r.newNode(record.MemberIndex(node, number, size), size, step, defs, rec))
+		}
 	}
 	var core zapcore.Core
 	core, r.logged = observer.New(zap.InfoLevel)
@@ -119,7 +127,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	publisher.Background(watch.Run)
 	r.nodes[0].cfg.NodeWatch = watch
 	r.head = NewHead(HeadConfig{
-		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, NodeWatch: watch, Worlds: &r.worlds,
+		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()
 			r.failures = append(r.failures, cause)
@@ -139,8 +147,8 @@ func (r *run) access() signal.Access {
 	return signal.Access{FS: r.share.Access(meter), Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
 }
 
-// newNode returns a node. Nothing runs yet.
-func (r *run) newNode(node, size int, defs []roles.Definition, rec *record.RolePlan) *testNode {
+// newNode returns a node, or another member, of a step. Nothing runs yet.
+func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec *record.RolePlan) *testNode {
 	r.t.Helper()
 	n := &testNode{}
 	life := lifecycle.NewLifetime(r.t.Context())
@@ -155,11 +163,11 @@ func (r *run) newNode(node, size int, defs []roles.Definition, rec *record.RoleP
 	n.children = service.NewChildren(
 		service.Config{Starter: n.starter, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
-	host := "n" + string(rune('0'+node))
+	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
 	n.children.OpenLogs(n.Dir, node, size, host)
 	var err error
 	n.Node, err = NewNode(NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: defs, Record: rec, Size: size, Name: host,
+		Publisher: n.Publisher, Children: n.children, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
 		Host: testHost{private: r.t.TempDir(), node: host, of: n, worlds: &r.worlds}, Out: &n.out, Err: &n.out,
 	})
 	if err != nil {

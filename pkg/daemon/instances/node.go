@@ -30,6 +30,9 @@ type NodeConfig struct {
 	Defs     []roles.Definition
 	Record   *record.RolePlan // the first plan
 	Size     int              // number of nodes of the launch
+	// Step is the further job step of this daemon, which starts the roles of that step; empty: the run's
+	// own.
+	Step string
 	// NodeWatch is the head's watch of the nodes' records, on its own node; nil elsewhere.
 	NodeWatch *signal.Watch
 	Name      string // of this node, for messages
@@ -85,7 +88,7 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, defs: cfg.Defs, plans: new(nodePlan), output: newOutputs(cfg, plan)}
-	n.plans.set(plan, cfg.Record, int(cfg.NodeIndex.Load()))
+	n.plans.set(plan, cfg.Record, n.ownNode())
 	n.endLevels = roles.EndLevels(n.defs)
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
 	n.environment, err = newEnvironment(cfg, n.plans)
@@ -114,6 +117,9 @@ func (n *Node) startSupervisors() {
 	var ports []int
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
+		if role.Program.Step != n.cfg.Step {
+			continue // another daemon of this node starts its processes
+		}
 		for j := range role.Instances {
 			s := n.newSupervisor(role, &role.Instances[j])
 			if len(s.processes) == 0 {
@@ -147,6 +153,9 @@ func (n *Node) StopAll(ctx context.Context) {
 	ctxutil.AwaitDone(ctx, ended)
 }
 
+// ownNode returns the index of this node, also for the daemon of a further step.
+func (n *Node) ownNode() int { return record.NodeOfMember(int(n.cfg.NodeIndex.Load()), n.cfg.Size) }
+
 // LongestGrace returns the longest grace period of the roles on this node.
 func (n *Node) LongestGrace() (longest time.Duration) {
 	plan := n.plans.plan.Load()
@@ -178,7 +187,7 @@ func (n *Node) mark(instance, generation int, state record.InstanceState, change
 // markName returns the name of the state of a generation of an instance on this node.
 func (n *Node) markName(instance, generation int, state record.InstanceState, change int) string {
 	return signal.InstanceName(signal.InstanceMark{
-		Node: int(n.cfg.NodeIndex.Load()), Instance: instance, Generation: generation, State: state, Change: change,
+		Node: n.ownNode(), Instance: instance, Generation: generation, State: state, Change: change,
 	}, n.cfg.Size)
 }
 

@@ -145,7 +145,7 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 		return err
 	}
 	n.plans.number = number
-	n.plans.set(plan, rec, int(n.cfg.NodeIndex.Load()))
+	n.plans.set(plan, rec, n.ownNode())
 	return nil
 }
 

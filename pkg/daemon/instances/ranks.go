@@ -132,7 +132,7 @@ func localLink(head *world.Head, background func(task func(ctx context.Context))
 func (s *supervisor) pmixConfig(cfg *deps.Config, rec *record.Placement, index int, key string) world.PMIxConfig {
 	return world.PMIxConfig{
 		Config: cfg, Argv: s.rankProgram(), Environ: s.programEnviron(cfg), Host: world.NodeNames(rec.Hosts)[index],
-		ServerNumber: s.instance.Number*s.cfg.Size + int(s.cfg.NodeIndex.Load()), DirName: "pmix" + key, PrivateDir: s.cfg.Host.PrivateDir,
+		ServerNumber: s.instance.Number*s.cfg.Size + s.ownNode(), DirName: "pmix" + key, PrivateDir: s.cfg.Host.PrivateDir,
 	}
 }
 
@@ -267,6 +267,9 @@ func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
 	head := world.NewHead(world.HeadConfig{
 		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName, Trail: f.cfg.Events, Log: f.cfg.Log, Background: f.cfg.Background,
 	})
+	for i, node := range nodes { // the daemons that connect
+		nodes[i] = f.memberOf(node, role)
+	}
 	found = rendezvous.World{Head: head.Rendezvous, Nodes: func() []int { return nodes }}
 	f.cfg.Worlds.Remove(f.open[number].key)
 	f.cfg.Worlds.Add(key, found)

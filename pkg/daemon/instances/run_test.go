@@ -493,6 +493,79 @@ func TestLostNodeDuringRestart(t *testing.T) {
 	})
 }
 
+// TestLostStepMember checks that the loss of a daemon concerns the instances that it has started:
+// those of its step on its node.
+func TestLostStepMember(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: judge, nodes: all, step: judge, command: serve, restarts: 3, require: {start: all, run: 1}}
+  - {name: server, nodes: all, command: serve, require: {start: all, run: 1}}
+`, func(r *run) {
+		r.openGate()
+		r.want("starts", r.starts(), "judge.0.0.g0", "judge.1.0.g0", "server.0.0.g0", "server.1.0.g0")
+		r.want("names", r.names(signal.NodesDir, ".ready"), "0000.i0000.g0.ready", "0000.i0002.g0.ready", "0001.i0001.g0.ready", "0001.i0003.g0.ready")
+		status := func() (all []instanceStatus) {
+			r.head.mu.Lock()
+			defer r.head.mu.Unlock()
+			for _, state := range r.head.instances {
+				all = append(all, state.status)
+			}
+			return all
+		}
+		judgeOf1 := record.MemberIndex(1, 1, 2)
+		if !r.head.LoseNodes([]int{judgeOf1}, false) {
+			t.Fatal("the loss of one judge was not tolerated")
+		}
+		if got, want := status(), []instanceStatus{statusReady, statusLost, statusReady, statusReady}; !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss of one server was not tolerated")
+		}
+		if got, want := status(), []instanceStatus{statusReady, statusLost, statusReady, statusLost}; !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+		if r.head.LoseNodes([]int{record.MemberIndex(0, 1, 2)}, false) {
+			t.Error("the loss of the last judge was tolerated")
+		}
+	})
+}
+
+// TestAwaitSteps checks that the gate waits for the daemons of further steps, and names those that
+// are missing.
+func TestAwaitSteps(t *testing.T) {
+	const file = `
+  - {name: judge, nodes: all, step: judge, command: serve}
+  - {name: eval, nodes: head, step: eval, command: serve}
+  - {name: server, nodes: all, command: serve}
+`
+	join := func(r *run, members ...int) {
+		for _, member := range members {
+			if err := r.dir.WriteMark(r.t.Context(), signal.NodesDir, r.dir.NodeName(member, record.StateJoined)); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}
+	inBubble(t, 2, file, func(r *run) {
+		join(r, 0, 1, record.MemberIndex(0, 1, 2), record.MemberIndex(1, 2, 2))
+		err := r.head.AwaitSteps(r.t.Context(), time.Minute)
+		const want = "the daemons of step judge on n1 and the daemons of step eval on n0 did not join within 1m: "
+		if f := health.AsFailure(err); f.Kind != health.DeadlinePassed || !strings.HasPrefix(f.Message, want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+	inBubble(t, 2, file, func(r *run) {
+		began := time.Now()
+		go func() {
+			time.Sleep(20 * time.Second)
+			join(r, record.MemberIndex(0, 1, 2), record.MemberIndex(1, 1, 2), record.MemberIndex(0, 2, 2))
+		}()
+		err := r.head.AwaitSteps(r.t.Context(), time.Minute)
+		if took := time.Since(began); err != nil || took < 20*time.Second || took > 25*time.Second {
+			t.Errorf("got %v after %s", err, took)
+		}
+	})
+}
+
 // read returns the content of a file of a node.
 func (r *run) read(path string) string {
 	r.t.Helper()

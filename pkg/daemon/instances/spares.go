@@ -25,21 +25,26 @@ type nodeLoss struct {
 	count map[*roles.RolePlan]int // of the lost ones, by role
 }
 
-// LoseNodes records that nodes are lost with their instances, if all roles have enough instances
+// LoseNodes records that the daemons of nodes, or of further steps on nodes, are lost with their
+// instances, if all roles have enough instances
 // without them, and reports whether that is so. A spare node takes the place of each of them, as far
 // as there are any, and starts the instances of roles with restarts. silent reports that the nodes
 // have fallen silent, so that their processes may still run for a while.
-func (h *Head) LoseNodes(nodes []int, silent bool) bool {
+func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
 		return false
+	}
+	nodes := make([]int, len(members)) // of the members
+	for i, member := range members {
+		nodes[i] = record.NodeOfMember(member, h.cfg.Size)
 	}
 	var losses []nodeLoss
 	canGoOn := true
 	h.update(func() {
 		spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(nodes, o.NodeIndex) })
 		lost := make(map[*roles.RolePlan]int)
-		for _, node := range nodes {
-			loss := h.planLoss(node, &spares)
+		for _, member := range members {
+			loss := h.planLoss(member, &spares)
 			for role, count := range loss.count {
 				lost[role] += count
 			}
@@ -85,17 +90,22 @@ func (h *Head) stopLost(lost []*instanceState) {
 	}
 }
 
-// planLoss returns what follows from the loss of a node, and takes a spare of the same component from
-// the list if an instance can start there again.
-func (h *Head) planLoss(node int, spares *[]record.PlacedOffer) nodeLoss {
+// planLoss returns what follows from the loss of a member, and takes a spare of the same component from
+// the list if an instance can start there again. No spare takes the place of a node with instances of
+// a further step: it would need a daemon of that step, and the lost node's may still run.
+func (h *Head) planLoss(member int, spares *[]record.PlacedOffer) nodeLoss {
+	node := record.NodeOfMember(member, h.cfg.Size)
 	loss := nodeLoss{place: placeOf(h.plan, node), count: make(map[*roles.RolePlan]int)}
 	if loss.place < 0 {
 		return loss
 	}
 	at := slices.IndexFunc(*spares, func(o record.PlacedOffer) bool { return o.Group == h.plan.Offers[loss.place].Group })
+	if slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.Program.Step != "" && slices.Contains(s.nodes, node) }) {
+		at = -1
+	}
 	for _, state := range h.instances {
 		switch {
-		case state.status == statusDone || state.status == statusLost || !slices.Contains(state.nodes, node):
+		case state.status == statusDone || state.status == statusLost || !slices.Contains(state.nodes, node) || h.memberOf(node, state.role) != member:
 		case state.role.DecideLoss(at >= 0) == roles.ActionRestart:
 			loss.moved = append(loss.moved, state)
 		default:

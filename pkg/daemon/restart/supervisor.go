@@ -39,7 +39,8 @@ type RunDaemon func(ctx context.Context, cfg deps.Config, role roles.DaemonRole)
 // configuration must have been validated. When ctx ends, the daemon leaves as at an orderly end.
 func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole, runDaemon RunDaemon) int {
 	launcher := cfg.Identity.Launcher.Facts()
-	if role == roles.RoleSandbox || cfg.After.Restarts == 0 && !launcher.MayRelaunch {
+	ofStep := cfg.Roles.Step != ""
+	if cfg.After.Restarts == 0 && !launcher.MayRelaunch && !ofStep {
 		return runDaemon(ctx, cfg, role).Code
 	}
 	c := console.New(console.Config{
@@ -49,6 +50,12 @@ func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole, runDaemon 
 	s := &supervisor{
 		cfg: cfg, isHead: cfg.Identity.NodeIndex == 0, relaunches: launcher.MayRelaunch,
 		relaunchesEach: launcher.RelaunchesEachDaemon, runDaemon: runDaemon, logWarning: c.Log.Warn,
+	}
+	if ofStep {
+		if err := s.untilSignal(ctx, s.adoptRun); err != nil {
+			return s.reportEnd(err)
+		}
+		s.isHead = false
 	}
 	return s.runAttempts(ctx, role)
 }
@@ -384,7 +391,7 @@ func (s *supervisor) goneTimeout() time.Duration { return goneTimeouts * s.cfg.T
 // attempt have gone, the head ends it.
 func (s *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 	var before signal.AttemptInfo
-	self := launcher.NodeLabel(s.cfg.Identity.NodeIndex, s.cfg.Identity.HostOf(s.cfg.Identity.NodeIndex))
+	self := s.cfg.Identity.MemberLabel(s.cfg.Identity.NodeIndex, s.cfg.Identity.Host)
 	timeout := s.cfg.Times.Join + s.goneTimeout() + health.FinalTermTimeout
 	began := time.Now()
 	for first, changed := true, began; ; first = false {

@@ -347,11 +347,12 @@ func (a *Summary) lostDaemonLog() []string {
 }
 
 // daemonLog returns the step that reads the log of a daemon.
-func (a *Summary) daemonLog(node int) []string {
+func (a *Summary) daemonLog(member int) []string {
 	if a.RunDir == "" {
 		return nil
 	}
-	return []string{"read the log of " + a.nodeName(node) + "'s daemon: " + a.logPath(signal.LogName("daemon", node, a.ID.Size))}
+	kind := launcher.DaemonLogKind(a.ID.StepNameOf(member))
+	return []string{"read the log of " + a.nodeName(member) + "'s daemon: " + a.logPath(signal.LogName(kind, record.NodeOfMember(member, a.ID.Size), a.ID.Size))}
 }
 
 // askAdmins returns the step for nodes that only administrators can examine.

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/progress"
-	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -130,7 +129,7 @@ func (a *Summary) locationText() string {
 	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.nodeNames(nodes), len(nodes), a.ID.Size)
 	if len(nodes) == 1 {
-		where = fmt.Sprintf("node %d of %d", nodes[0], a.ID.Size)
+		where = fmt.Sprintf("node %d of %d", record.NodeOfMember(nodes[0], a.ID.Size), a.ID.Size)
 		if host := a.hostName(nodes[0]); host != "" {
 			where = host + ", " + where
 		}
@@ -276,12 +275,13 @@ func (a *Summary) leftoverLines() (lines []string) {
 	return lines
 }
 
-func (a *Summary) nodeName(node int) string { return launcher.NodeLabel(node, a.hostName(node)) }
+func (a *Summary) nodeName(member int) string { return a.ID.MemberLabel(member, a.hostName(member)) }
 
-// hostName returns the host of a node, or an empty string if it is unknown.
-func (a *Summary) hostName(node int) string {
+// hostName returns the host of a node, or of another member, or an empty string if it is unknown.
+func (a *Summary) hostName(member int) string {
+	node := record.NodeOfMember(member, a.ID.Size)
 	switch {
-	case node == a.ID.NodeIndex && a.ID.Host != "":
+	case node == record.NodeOfMember(a.ID.NodeIndex, a.ID.Size) && a.ID.Host != "":
 		return a.ID.Host
 	case node >= 0 && node < len(a.HostNames) && a.HostNames[node] != strconv.Itoa(node):
 		return a.HostNames[node]

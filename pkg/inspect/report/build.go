@@ -319,7 +319,8 @@ func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
 	// If the record is about the loss of another node, that node is shown, with the observer.
 	if timeline.IsLossOfOthers(f) {
 		link.By = nodeName(link.NodeIndex, link.Host)
-		link.NodeIndex, link.Host = f.LostNodes[0], l.hostName(f.LostNodes[0])
+		link.NodeIndex = record.NodeOfMember(f.LostNodes[0], len(l.run.Nodes))
+		link.Host = l.hostName(link.NodeIndex)
 	}
 	at := f.WrittenAt
 	// Convert the time to the head's clock. The failure occurred Age before the record.

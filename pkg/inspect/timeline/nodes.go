@@ -37,6 +37,12 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	quick := 0
 	// Evaluate all names, and select the records to be read.
 	for _, name := range nodes.Names {
+		if member, state, _, ok := signal.ParseStepMemberName(name, len(r.Nodes)); ok {
+			if state == record.StateJoined {
+				r.Nodes[record.NodeOfMember(member, len(r.Nodes))].StepDaemons++
+			}
+			continue
+		}
 		node, state, count, ok := signal.ParseNodeName(name, len(r.Nodes))
 		if !ok || node >= len(r.Nodes) || !r.Nodes[node].noteName(state, count) {
 			continue
@@ -67,8 +73,6 @@ func (n *Node) noteName(state record.State, count int64) (recorded bool) {
 	switch {
 	case state == record.StateHeartbeat:
 		n.Heartbeat = max(n.Heartbeat, count)
-	case state == record.StateSandboxHeartbeat:
-		n.SandboxHeartbeat = max(n.SandboxHeartbeat, count)
 	case signal.IsStepState(state):
 		return false
 	case state == record.StateEvent:
@@ -77,7 +81,7 @@ func (n *Node) noteName(state record.State, count int64) (recorded bool) {
 	default:
 		n.States = append(n.States, NodeState{Word: state})
 	}
-	return !up && state != record.StateHeartbeat && state != record.StateSandboxHeartbeat
+	return !up && state != record.StateHeartbeat
 }
 
 // sortStates sorts a node's states and removes duplicates. If a service has been up in several

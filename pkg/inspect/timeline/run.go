@@ -184,13 +184,11 @@ type Node struct {
 	Host string
 	// States are the states in the names of its records in nodes/, in the order in which a node
 	// reaches them, without heartbeats and events.
-	States    []NodeState
-	Heartbeat int64 // number of its newest heartbeat; 0 if there is none
-	// SandboxHeartbeat is the heartbeat number of its sandbox's daemon in another step; 0 if none has
-	// appeared.
-	SandboxHeartbeat int64
-	Joined           *record.Joined
-	Done             *record.Done
+	States      []NodeState
+	Heartbeat   int64 // number of its newest heartbeat; 0 if there is none
+	StepDaemons int   // number of daemons of further job steps that have joined there
+	Joined      *record.Joined
+	Done        *record.Done
 	// Failures are the failures that the node itself has recorded, by time.
 	Failures []record.Failure
 	// EventRecords are the recorded events that did not end the run, by time.

@@ -132,7 +132,7 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 		return at, 0, false
 	}
 	for _, of := range wait.NodeIndices {
-		if v.nodes[of].SandboxHeartbeat > 0 {
+		if v.nodes[of].StepDaemons > 0 {
 			return at, 0, false
 		}
 	}
@@ -141,7 +141,12 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 
 // formatNodeList formats a list of nodes for people.
 func (v *statusView) formatNodeList(nodes []int) string {
-	return sanitizeText(launcher.Identity{Size: len(v.nodes)}.FormatNodes(nodes, func(node int) string {
+	id := launcher.Identity{Size: len(v.nodes)}
+	if v.run.Job != nil {
+		id.Steps = v.run.Job.Steps
+	}
+	return sanitizeText(id.FormatNodes(nodes, func(member int) string {
+		node := record.NodeOfMember(member, id.Size)
 		if node < 0 || node >= len(v.nodes) {
 			return ""
 		}

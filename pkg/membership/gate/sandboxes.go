@@ -15,6 +15,7 @@ import (
 // SandboxGate has the sandbox requirement of a gate, and its timeouts.
 type SandboxGate struct {
 	Quorum SandboxQuorum
+	Size   int // number of nodes of the run
 	// the sandboxes belong to another job step; its daemons may start late or never
 	SeparateStep  bool
 	AppearTimeout time.Duration // timeout if no daemon of that step appears
@@ -37,7 +38,7 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 	seen := 0
 	last, err := nodes.WaitListing(ctx, func(l signal.Listing) bool {
 		// From its appearance on, a daemon has its own timeout, and reports failures.
-		if now := len(l.Heartbeats(record.StateSandboxHeartbeat)); now > seen {
+		if now := len(l.OfSteps().NodesIn(record.StateJoined)); now > seen {
 			seen = now
 			late.Reset(s.Timeout + s.ReportSlack)
 		}
@@ -53,10 +54,9 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
 	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--sandbox-timeout=%s)",
 		s.Quorum, textutil.RoundedDuration(waited, time.Minute), s.HostNames(s.NotReadyNodes(l)), textutil.FlagDuration(s.Timeout))
-	beats := l.Heartbeats(record.StateSandboxHeartbeat)
 	var absent []int
 	for _, node := range s.NotReadyNodes(l) {
-		if _, seen := beats[node]; !seen {
+		if !l.IsIn(record.MemberIndex(node, 1, s.Size), record.StateJoined) {
 			absent = append(absent, node)
 		}
 	}

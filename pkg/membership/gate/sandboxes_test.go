@@ -21,7 +21,7 @@ func TestSandboxesAwait(t *testing.T) {
 		name string
 		at   time.Duration
 	}
-	const beat0, beat1 = "0000.sandbox-beat.000001", "0001.sandbox-beat.000001"
+	const joined0, joined1 = "0000-1.joined", "0001-1.joined"
 	for name, tc := range map[string]struct {
 		seen   []appearance
 		within time.Duration // until the wait ends
@@ -31,10 +31,10 @@ func TestSandboxesAwait(t *testing.T) {
 			"the sandbox of all, and after 1m10s the sandbox of nodes 0-1 is not ready (--sandbox-timeout=1m)",
 			"no daemon of the sandbox's step (--role=sandbox) has appeared on nodes 0-1",
 		}},
-		"one daemon appears": {[]appearance{{beat0, 50 * time.Second}}, 2 * time.Minute, []string{
+		"one daemon appears": {[]appearance{{joined0, 50 * time.Second}}, 2 * time.Minute, []string{
 			"has appeared on node 1:",
 		}},
-		"all appear, and one is not ready": {[]appearance{{beat0, 0}, {beat1, 30 * time.Second}, {"0000.sandbox", 40 * time.Second}},
+		"all appear, and one is not ready": {[]appearance{{joined0, 0}, {joined1, 30 * time.Second}, {"0000.sandbox", 40 * time.Second}},
 			100 * time.Second, []string{"after 1m40s the sandbox of node 1 is not ready"}},
 		"all are ready": {[]appearance{{"0000.sandbox", 20 * time.Second}, {"0001.sandbox", 65 * time.Second}}, 65 * time.Second, nil},
 	} {
@@ -63,7 +63,7 @@ func TestSandboxesAwait(t *testing.T) {
 					t.Fatal(err)
 				}
 				err = SandboxGate{
-					Quorum: require, SeparateStep: true, AppearTimeout: time.Minute, Timeout: time.Minute, ReportSlack: 10 * time.Second,
+					Quorum: require, Size: 2, SeparateStep: true, AppearTimeout: time.Minute, Timeout: time.Minute, ReportSlack: 10 * time.Second,
 					IsMet:         func(l signal.Listing) bool { return require.IsMet(l.NodesIn(record.StateSandboxReady), 2) },
 					NotReadyNodes: func(l signal.Listing) []int { return l.NodesNotIn(record.StateSandboxReady, 2) },
 					HostNames:     func(nodes []int) string { return textutil.FormatIndices("node", nodes) },

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // RunVariable is the environment variable with the RunName of the run, which a daemon sets for its
@@ -92,9 +93,11 @@ type Overrides struct {
 // Identity identifies a daemon. All daemons of a run have the same Launcher, Size, Job, Step,
 // Restart, Attempt and LaunchKey.
 type Identity struct {
-	Launcher  Launcher
-	NodeIndex int    // 0 … Size-1
-	Size      int    // number of daemons in the run, one per node
+	Launcher Launcher
+	// NodeIndex is the index of the node, 0 … Size-1. A daemon of a further job step of the run has its
+	// member index instead: see [record.MemberIndex].
+	NodeIndex int
+	Size      int    // number of nodes of the run
 	Host      string // the launcher's name of this node
 
 	// Hosts has the host of each node. It is nil if the launcher does not provide them, or not in the
@@ -117,8 +120,15 @@ type Identity struct {
 
 	LocalSize int // number of daemons on this machine: 1 except for LauncherLocal
 	GPUs      int // granted on this node; -1 if unknown
-	CPUs      int // granted on this node; 0 if unknown
+	Grant
 
+	// Steps are the names of the run's further job steps, in the order of their numbers.
+	Steps []string
+}
+
+// Grant has more of what a launcher has granted.
+type Grant struct {
+	CPUs       int    // granted on this node; 0 if unknown
 	GPUsSource string // the variable or flag with the number of GPUs; empty if there is none
 }
 
@@ -158,9 +168,7 @@ func (id Identity) RunName() string {
 	if id.Step != "" {
 		name += "." + id.Step
 	}
-	if id.Restart > 0 {
-		name += "-r" + strconv.Itoa(id.Restart)
-	}
+	name += restartSuffix(id.Restart)
 	if id.Attempt > 0 {
 		name += attemptSeparator + strconv.Itoa(id.Attempt)
 	}
@@ -180,7 +188,7 @@ func IsRunOf(run, first string) bool {
 // LauncherLocal.
 func (id Identity) LocalRank() int {
 	if id.LocalSize > 1 {
-		return id.NodeIndex
+		return record.NodeOfMember(id.NodeIndex, id.Size)
 	}
 	return 0
 }
@@ -197,16 +205,91 @@ func (id Identity) LauncherJob() string {
 	return id.Job
 }
 
-// HostOf returns the host of a node, or an empty string if the launcher does not provide it.
-func (id Identity) HostOf(node int) string {
+// HostOf returns the host of a node, or of another member, or an empty string if the launcher does
+// not provide it.
+func (id Identity) HostOf(member int) string {
+	node := record.NodeOfMember(member, id.Size)
 	switch {
-	case node == id.NodeIndex:
+	case member < 0 || id.Size > 0 && member >= id.CountMembers():
+		return ""
+	case node == record.NodeOfMember(id.NodeIndex, id.Size):
 		return id.Host
 	case node >= 0 && node < len(id.Hosts):
 		return id.Hosts[node]
 	default:
 		return ""
 	}
+}
+
+// MemberLabel returns the name of a member for messages: that of its node, such as "node 1 (n1)", or
+// "step judge of node 1 (n1)" for a daemon of a further step. The host may be empty.
+func (id Identity) MemberLabel(member int, host string) string {
+	label := NodeLabel(record.NodeOfMember(member, id.Size), host)
+	if step := id.StepNameOf(member); step != "" {
+		return fmt.Sprintf("step %s of %s", step, label)
+	}
+	return label
+}
+
+// StepNameOf returns the name of the further step of a member, or an empty string for one of the run's
+// own step.
+func (id Identity) StepNameOf(member int) string {
+	if step := record.StepOfMember(member, id.Size); step > 0 && step <= len(id.Steps) {
+		return id.Steps[step-1]
+	}
+	return ""
+}
+
+// DaemonLogKind returns the kind of daemon in the names of its logs, from the name of its further
+// step, if any.
+func DaemonLogKind(step string) string {
+	if step == "" {
+		return "daemon"
+	}
+	return step + "-daemon"
+}
+
+// CountMembers returns the number of member indices of the run: see [record.MemberIndex].
+func (id Identity) CountMembers() int { return record.MemberIndex(0, 1+len(id.Steps), id.Size) }
+
+// AdoptRun makes the identity of a daemon of a further step of a run that of a member: the run has
+// this name, and so many nodes, of which member's has this daemon.
+func (id *Identity) AdoptRun(name, key string, member, size int) {
+	id.NodeIndex, id.Size, id.Hosts, id.LaunchKey = member, size, nil, key
+	first, attempt := splitAttempt(name, id.Job)
+	id.Attempt = attempt
+	// What remains is <job>.<step>, or <job> if the launcher has no steps, and the restart.
+	step := strings.TrimSuffix(strings.TrimPrefix(first, id.Job), restartSuffix(id.Restart))
+	id.Step = strings.TrimPrefix(step, ".")
+}
+
+// IsRunOfJob reports whether a name is that of an attempt of any launch of the job of id, after the
+// same number of requeues.
+func (id Identity) IsRunOfJob(name string) bool {
+	first, _ := splitAttempt(name, id.Job)
+	step, is := strings.CutPrefix(first, id.Job)
+	step, hasRestart := strings.CutSuffix(step, restartSuffix(id.Restart))
+	return is && hasRestart && (step == "" || step[0] == '.' && !strings.Contains(step, "-"))
+}
+
+// splitAttempt splits the name of a run of a job into that of its first attempt and the number of the
+// attempt. The tag after a plus sign, which makes a name unique, is left out.
+func splitAttempt(name, job string) (first string, attempt int) {
+	name, _, _ = strings.Cut(name, "+")
+	at := strings.LastIndex(name, attemptSeparator)
+	if at < len(job) || !isDecimal(name[at+len(attemptSeparator):]) {
+		return name, 0
+	}
+	attempt, _ = strconv.Atoi(name[at+len(attemptSeparator):])
+	return name[:at], attempt
+}
+
+// restartSuffix returns what follows the job and step in the name of a run after so many requeues.
+func restartSuffix(restart int) string {
+	if restart == 0 {
+		return ""
+	}
+	return "-r" + strconv.Itoa(restart)
 }
 
 // NodeLabel returns the name of a node for messages, such as "node 1 (n1)", or "node 1" if its host
@@ -218,11 +301,21 @@ func NodeLabel(node int, host string) string {
 	return fmt.Sprintf("node %d (%s)", node, host)
 }
 
-// FormatNodes returns a list of nodes for messages: their hosts, such as "n[1,3-5]", if these are
+// FormatNodes returns a list of nodes, and of other members, for messages: their hosts, such as "n[1,3-5]", if these are
 // known and no other node has the same, or else their indices, such as "nodes 1,3-5". The nodes may
 // be unsorted and have duplicates.
 func (id Identity) FormatNodes(nodes []int, hostOf func(node int) string) string {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	if first, _ := slices.BinarySearch(nodes, id.Size); first < len(nodes) && id.Size > 0 { // of further steps
+		var parts []string
+		if first > 0 {
+			parts = append(parts, id.FormatNodes(nodes[:first], hostOf))
+		}
+		for _, member := range nodes[first:] {
+			parts = append(parts, id.MemberLabel(member, hostOf(member)))
+		}
+		return strings.Join(parts, ", ")
+	}
 	nodesOn := make(map[string]int)
 	for node := range id.Size {
 		nodesOn[hostOf(node)]++

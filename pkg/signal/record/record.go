@@ -49,6 +49,9 @@ type Job struct {
 	FileSystem string `json:"share"`
 	// SandboxStep reports that the gate waits for sandboxes of another step.
 	SandboxStep bool `json:"sandbox_step,omitempty"`
+	// Steps are the names of the further job steps whose daemons start roles, in the order of their
+	// numbers. See [MemberIndex].
+	Steps []string `json:"steps,omitempty"`
 	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
 	// none.
 	LinkAddresses []string `json:"lifeline,omitempty"`

@@ -11,15 +11,12 @@ const (
 	StateSandboxReady State = "sandbox" // the node's sandbox is ready
 	StateServiceUp    State = "up"      // the node's service is up
 	StateFailed       State = "failed"  // the node has seen a failure; the record has the cause
-	// StateSandboxFailed is like StateFailed, for a sandbox in a separate step. Its daemon has the
-	// same node index as the node's other daemon, so it needs another name.
+	// StateSandboxFailed is like StateFailed, for the node's sandbox: the run may go on without it.
 	StateSandboxFailed State = "sandbox-failed"
 	// StateHeartbeat is the state in the names of heartbeats, also of those of the head in ControlDir.
-	// The third part of the name is the number of the heartbeat. StateSandboxHeartbeat is the same for
-	// the separate daemon of a sandbox.
-	StateHeartbeat        State = "beat"
-	StateSandboxHeartbeat State = "sandbox-beat"
-	StateSlots            State = "slots" // the third part is the number of ranks that the node can have
+	// The third part of the name is the number of the heartbeat.
+	StateHeartbeat State = "beat"
+	StateSlots     State = "slots" // the third part is the number of ranks that the node can have
 	// the node's ranks are idle if the third part is odd, and active again otherwise
 	StateIdle State = "idle"
 	// the node's slowest rank has reached a step; see StepName
