@@ -70,9 +70,9 @@ type commandNodes struct{ head *head }
 // host is unknown or runs several daemons.
 func (t commandNodes) OutputPrefix(nodeIndex int) string {
 	id := t.head.id
-	host := id.HostOf(nodeIndex)
-	if host == "" || slices.Index(id.Hosts, host) != nodeIndex || slices.Contains(id.Hosts[nodeIndex+1:], host) {
-		return fmt.Sprintf("node %d", nodeIndex)
+	host, node := id.HostOf(nodeIndex), record.NodeOfMember(nodeIndex, id.Size)
+	if host == "" || slices.Index(id.Hosts, host) != node || slices.Contains(id.Hosts[node+1:], host) {
+		return fmt.Sprintf("node %d", node)
 	}
 	return host
 }
@@ -87,7 +87,7 @@ func (t commandNodes) AbsentNodes() []int {
 // lost.
 func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
-	joined, absent := h.nodeWatch.LastListing().NodesIn(record.StateJoined), t.AbsentNodes()
+	last, absent := h.nodeWatch.LastListing(), t.AbsentNodes()
 	var nodes []int
 	for _, word := range words {
 		switch word {
@@ -95,17 +95,17 @@ func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 			nodes = append(nodes, 0)
 			continue
 		case exec.AllNodes:
-			if missing := h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
+			if missing := last.NodesNotIn(record.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
 				return nil, fmt.Errorf("%s have not joined yet", h.nodeNames(missing))
 			}
-			nodes = append(nodes, signal.WithoutNodes(joined, absent)...)
+			nodes = append(nodes, signal.WithoutNodes(last.NodesIn(record.StateJoined), absent)...)
 			continue
 		}
-		nodeIndex, err := launcher.FindNode(word, h.id.Size, h.id.HostOf)
+		nodeIndex, err := h.id.FindMember(word)
 		if err != nil {
 			return nil, err
 		}
-		if _, there := slices.BinarySearch(joined, nodeIndex); !there || slices.Contains(absent, nodeIndex) {
+		if !last.IsIn(nodeIndex, record.StateJoined) || slices.Contains(absent, nodeIndex) {
 			return nil, fmt.Errorf("%s is not available: it has not joined, or is lost", h.nodeName(nodeIndex))
 		}
 		nodes = append(nodes, nodeIndex)

@@ -41,6 +41,11 @@ func ParseRole(s string) (DaemonRole, error) {
 // agree without communication. A role that would leave the job without a head or with two is a
 // launcher.LaunchError.
 func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
+	if len(id.Steps) > 0 {
+		if _, err := ElectStepRole(id, id.Steps[0]); err != nil {
+			return "", err
+		}
+	}
 	own := RoleWorker
 	if id.NodeIndex == 0 {
 		own = RoleHead
@@ -78,8 +83,8 @@ func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
 func ElectStepRole(id launcher.Identity, step string) (DaemonRole, error) {
 	if !id.Launcher.Traits().HasSteps && id.Launcher != launcher.LauncherLocal {
 		return "", &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot use --step=%s without Slurm: its run is identified by the Slurm job", step),
-			Fix:     "remove the key step from the roles of the file",
+			Problem: fmt.Sprintf("cannot use step %s without Slurm: its daemons find the run by the Slurm job", step),
+			Fix:     "remove the key step from the roles of the file, or --sandbox-step",
 		}
 	}
 	return RoleWorker, nil

@@ -133,3 +133,21 @@ func TestRoleStepThatNeverStarts(t *testing.T) {
 		t.Errorf("the result is %+v", result)
 	}
 }
+
+// TestRoleStepExec runs a command on the nodes of a role: it runs in the container of the role's step.
+func TestRoleStepExec(t *testing.T) {
+	bed := claim(t, fewNodes)
+	b, logs := bed.submitSteps(t, `roles:
+- {name: judge, nodes: all, step: judge, ready: "file:/tmp/mine", command: "echo judge.$BRINGUPD_ROLE_INDEX >/tmp/mine; exec sleep 1011"}
+- {name: world, nodes: head, primary: true, after: [judge], command: exec sleep 1012}
+`, 2, bed.container("--proc", "/proc"), "")
+	bed.find(t, 0, "sleep", "1012")
+	out, err := bed.Command(t.Context(), program, "exec", "--role=judge", logs, "--", "cat", "/tmp/mine").CombinedOutput()
+	if want := "n0: judge.0\nn1: judge.1\n"; err != nil || strings.Join(slices.Sorted(strings.Lines(string(out))), "") != want {
+		t.Errorf("got %v, %s", err, out)
+	}
+	if out, err := bed.Command(t.Context(), program, "stop", logs).CombinedOutput(); err != nil {
+		t.Errorf("cannot stop: %v: %s", err, out)
+	}
+	b.wait("main: 143\njudge: 0\n")
+}

@@ -87,8 +87,13 @@ func SelectNodes(ctx context.Context, path string, words []string) (nodes, env [
 		if err != nil {
 			return nil, nil, err
 		}
+		name, _, _, _ := ParseWord(word)
+		of := ""
+		if step := view.FindRole(name).Program.Step; step != "" {
+			of = step + "/" // its processes run in the container of that step
+		}
 		for _, node := range own {
-			nodes = append(nodes, strconv.Itoa(node))
+			nodes = append(nodes, of+strconv.Itoa(node))
 		}
 		env = variables
 	}

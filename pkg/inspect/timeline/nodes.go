@@ -39,7 +39,8 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	for _, name := range nodes.Names {
 		if member, state, _, ok := signal.ParseStepMemberName(name, len(r.Nodes)); ok {
 			if state == record.StateJoined {
-				r.Nodes[record.NodeOfMember(member, len(r.Nodes))].StepDaemons++
+				node := &r.Nodes[record.NodeOfMember(member, len(r.Nodes))]
+				node.StepDaemons = append(node.StepDaemons, record.StepOfMember(member, len(r.Nodes)))
 			}
 			continue
 		}

@@ -184,9 +184,10 @@ type Node struct {
 	Host string
 	// States are the states in the names of its records in nodes/, in the order in which a node
 	// reaches them, without heartbeats and events.
-	States      []NodeState
-	Heartbeat   int64 // number of its newest heartbeat; 0 if there is none
-	StepDaemons int   // number of daemons of further job steps that have joined there
+	States    []NodeState
+	Heartbeat int64 // number of its newest heartbeat; 0 if there is none
+	// StepDaemons are the numbers of the further job steps whose daemons have joined there.
+	StepDaemons []int
 	Joined      *record.Joined
 	Done        *record.Done
 	// Failures are the failures that the node itself has recorded, by time.

@@ -132,7 +132,7 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 		return at, 0, false
 	}
 	for _, of := range wait.NodeIndices {
-		if v.nodes[of].StepDaemons > 0 {
+		if len(v.nodes[of].StepDaemons) > 0 {
 			return at, 0, false
 		}
 	}

@@ -110,12 +110,25 @@ func (v *statusView) instanceStatus(role *roleview.Role, instance *roleview.Inst
 		if instance.LastExit != nil {
 			s.What = sanitizeText(instance.LastExit.Message)
 		}
+	case instance.State == roleview.StateStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
+		s.What = sanitizeText("no daemon of step " + role.Program.Step + " has joined there: check that step")
 	case said != "":
 		s.What = sanitizeText(said)
 	case instance.State == roleview.StateStarting && role.Oneshot:
 		s.What = "it has not ended yet"
 	}
 	return s
+}
+
+// lacksStepDaemon reports whether a further step has no daemon on one of the nodes.
+func (v *statusView) lacksStepDaemon(step string, nodes []int) bool {
+	if step == "" || v.run.Job == nil {
+		return false
+	}
+	number := 1 + slices.Index(v.run.Job.Steps, step)
+	return slices.ContainsFunc(nodes, func(node int) bool {
+		return node < len(v.nodes) && !slices.Contains(v.nodes[node].StepDaemons, number)
+	})
 }
 
 // lastProbes returns what the probe of each instance has last reported, for those that are not ready.

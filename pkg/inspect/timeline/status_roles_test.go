@@ -38,6 +38,27 @@ func TestGateWaitsForRoles(t *testing.T) {
 	}
 }
 
+// TestStepWithoutDaemon verifies that the status names a further job step whose daemons are missing.
+func TestStepWithoutDaemon(t *testing.T) {
+	run := read(t, "roles-waiting", DepthFull)
+	run.Job.Steps = []string{"other", "judges"}
+	for i := range run.Roles.Roles {
+		if role := &run.Roles.Roles[i]; role.Name == "judge" {
+			role.Program.Step = "judges"
+		}
+	}
+	const missing = "no daemon of step judges has joined there"
+	if text := SummarizeRun(run, Observation{Now: run.ReadAt}).Text(TextStyle{}); !strings.Contains(text, missing) {
+		t.Errorf("%q is missing in:\n%s", missing, text)
+	}
+	for i := range run.Nodes {
+		run.Nodes[i].StepDaemons = []int{2}
+	}
+	if text := SummarizeRun(run, Observation{Now: run.ReadAt}).Text(TextStyle{}); strings.Contains(text, missing) {
+		t.Errorf("%q is in:\n%s", missing, text)
+	}
+}
+
 func TestRoleLines(t *testing.T) {
 	role := RoleStatus{
 		Name: "judge", Instances: 12, Need: 8, instanceCounts: instanceCounts{Ready: 5, Restarting: 6, Lost: 1}, Restarts: 9, MoreWaits: 2, LastExit: "died",

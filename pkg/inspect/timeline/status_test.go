@@ -156,7 +156,7 @@ func TestStatus(t *testing.T) {
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
 		{"a daemon of the sandboxes' step has appeared", func() *Run {
 			run := inStep(made(2, record.StateJoined, record.StateChecked))
-			run.Nodes[0].StepDaemons = 1
+			run.Nodes[0].StepDaemons = []int{1}
 			return run
 		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
 		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray does not report all nodes yet\n"}, nil},

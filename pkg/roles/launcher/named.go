@@ -2,7 +2,11 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // FindNode returns the index of the node that word selects among size nodes: the index itself or,
@@ -27,4 +31,19 @@ func FindNode(word string, size int, hostOf func(rank int) string) (int, error) 
 	default:
 		return 0, fmt.Errorf("%s has %d daemons: give the number, one of %v", word, len(on), on)
 	}
+}
+
+// FindMember returns the index of the member that word selects: a node, as in [FindNode], or, after
+// the name of a further step and a slash, the daemon of that step on a node, such as judge/n1.
+func (id Identity) FindMember(word string) (int, error) {
+	step, node, isOfStep := strings.Cut(word, "/")
+	if !isOfStep {
+		return FindNode(word, id.Size, id.HostOf)
+	}
+	number := 1 + slices.Index(id.Steps, step)
+	if number == 0 {
+		return 0, fmt.Errorf("there is no step %q: the steps are %s", step, strings.Join(id.Steps, ", "))
+	}
+	index, err := FindNode(node, id.Size, id.HostOf)
+	return record.MemberIndex(index, number, id.Size), err
 }
