@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // kind is a kind of fault.
@@ -36,12 +38,12 @@ type fault struct {
 	role        string
 	index, rank int
 	code        int // with which the process exits by itself
-	node        int // of the daemon
+	node        int // member index of the daemon
 }
 
 func (f fault) String() string {
 	if f.isDaemon() {
-		return fmt.Sprintf("%s: node %d", f.kind, f.node)
+		return fmt.Sprintf("%s: member %d", f.kind, f.node)
 	}
 	return fmt.Sprintf("%s: %s.%d.%d code %d", f.kind, f.role, f.index, f.rank, f.code)
 }
@@ -119,11 +121,33 @@ func draw(seed uint64) schedule {
 			s.spares = random.IntN(3)
 		}
 		s.roles = drawRoles(random, s.nodes)
+		drawJobSteps(seed, s.roles)
 		layOut(s.roles, s.nodes)
 		if drawFaults(random, &s, first) {
 			return s
 		}
 	}
+}
+
+// drawJobSteps gives some of the roles of every third seed a further job step.
+func drawJobSteps(seed uint64, roles []*role) {
+	random := rand.New(rand.NewPCG(seed, 30))
+	if random.IntN(3) > 0 {
+		return
+	}
+	for _, r := range roles {
+		r.jobStep = []string{"", "boxed", "apart"}[random.IntN(3)]
+	}
+}
+
+// jobSteps returns the names of the further job steps of roles, in the order of the roles.
+func jobSteps(roles []*role) (names []string) {
+	for _, r := range roles {
+		if r.jobStep != "" && !slices.Contains(names, r.jobStep) {
+			names = append(names, r.jobStep)
+		}
+	}
+	return names
 }
 
 // drawRoles draws 3 to 6 roles.
@@ -336,11 +360,11 @@ func killsOfAll(m *model, f fault) (all step) {
 // that does not. It returns nil if there is none.
 func drawDaemon(random *rand.Rand, m *model, k kind) step {
 	var all step
-	for node := range m.size {
-		f := fault{kind: k, node: node}
+	for member := range record.MemberIndex(0, 1+len(jobSteps(m.roles)), m.size) {
+		f := fault{kind: k, node: member}
 		after := m.clone()
 		after.apply(f)
-		if !m.dead[node] && (after.end != nil) == (k == killDaemon) {
+		if !m.dead[member] && (after.end != nil) == (k == killDaemon) {
 			all = append(all, f)
 		}
 	}

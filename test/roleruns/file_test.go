@@ -22,6 +22,7 @@ type role struct {
 	start, run                  int // instances that it requires; -1: all
 	backoff                     time.Duration
 	behaviour                   behaviour
+	jobStep                     string  // further job step whose daemons start it; empty: the run's own
 	places                      [][]int // for each instance, the node of each of its processes
 	firstNumber                 int     // of its instances among those of all roles
 }
@@ -123,6 +124,9 @@ func formatFile(s schedule, dir string) string {
 		fmt.Fprintf(&b, "  - name: %s\n", r.name)
 		if r.nodes != "" {
 			add("nodes: %s", r.nodes)
+		}
+		if r.jobStep != "" {
+			add("step: %s", r.jobStep)
 		}
 		if r.with != "" {
 			add("with: %s", r.with)

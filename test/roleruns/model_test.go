@@ -38,7 +38,7 @@ type model struct {
 	spares []int // nodes that are left for places of others
 	states map[string][]*state
 	common map[string]int // how often all instances of a role have failed together
-	dead   map[int]bool   // nodes whose daemons are dead
+	dead   map[int]bool   // member indices of the daemons that are dead
 	gate   bool
 	end    *ending
 }
@@ -102,7 +102,7 @@ func (m *model) apply(f fault) {
 		return
 	}
 	if f.isDaemon() {
-		m.loseNode(f.node)
+		m.loseMember(f.node)
 		return
 	}
 	r := m.find(f.role)
@@ -121,20 +121,31 @@ func (m *model) apply(f fault) {
 	}
 }
 
-// loseNode applies the death of a node's daemon. A spare takes the place of the node if an instance
-// may start again there, which is not counted as a restart.
-func (m *model) loseNode(node int) {
-	m.dead[node] = true
+// loseMember applies the death of a daemon. A spare takes the place of its node if an instance may
+// start again there, which is not counted as a restart, and none there is of a further job step.
+func (m *model) loseMember(member int) {
+	m.dead[member] = true
+	node, jobStep := record.NodeOfMember(member, m.size), ""
+	if number := record.StepOfMember(member, m.size); number > 0 {
+		jobStep = jobSteps(m.roles)[number-1]
+	}
 	if at := slices.Index(m.spares, node); at >= 0 {
-		m.spares = slices.Delete(m.spares, at, at+1)
+		if jobStep == "" {
+			m.spares = slices.Delete(m.spares, at, at+1)
+		}
 		return
 	}
-	isMoved := false
+	isMoved, maySpare := false, len(m.spares) > 0
+	for _, r := range m.roles {
+		for _, s := range m.states[r.name] {
+			maySpare = maySpare && (r.jobStep == "" || !slices.Contains(s.nodes, node))
+		}
+	}
 	for _, r := range m.roles {
 		left := 0
 		for _, s := range m.states[r.name] {
-			mayMove := len(m.spares) > 0 && r.restarts > 0
-			switch isHere := slices.Contains(s.nodes, node); {
+			mayMove := maySpare && r.restarts > 0
+			switch isHere := slices.Contains(s.nodes, node) && r.jobStep == jobStep; {
 			case s.lost:
 				continue
 			case isHere && !s.isDone() && !mayMove:
@@ -153,13 +164,13 @@ func (m *model) loseNode(node int) {
 			left++
 		}
 		if left < r.needs(true) {
-			m.end = &ending{code: 76, kind: health.DaemonDied, node: node}
+			m.end = &ending{code: 76, kind: health.DaemonDied, node: member}
 		}
 	}
 	if isMoved {
 		m.spares = m.spares[1:]
 	}
-	if node == 0 {
+	if member == 0 {
 		m.end = &ending{code: 76, kind: health.DaemonDied}
 	}
 	if m.end == nil {

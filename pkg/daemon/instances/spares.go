@@ -41,7 +41,7 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 	var losses []nodeLoss
 	canGoOn := true
 	h.update(func() {
-		spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(nodes, o.NodeIndex) })
+		spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) })
 		lost := make(map[*roles.RolePlan]int)
 		for _, member := range members {
 			loss := h.planLoss(member, &spares)
