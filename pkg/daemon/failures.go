@@ -273,7 +273,11 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 		return goesOn
 	}
 	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message}})
-	d.Log.Warn("a node is dropped, and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
+	what := "a node is dropped"
+	if len(seen.LostNodes) > 0 && seen.LostNodes[0] >= d.id.Size {
+		what = "a daemon is lost"
+	}
+	d.Log.Warn(what+", and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
 	d.nodeWatch.NotifyChange()
 	return true
 }

@@ -117,7 +117,11 @@ func (a *Summary) progressText() string {
 
 // locationText returns the nodes that the cause is about.
 func (a *Summary) locationText() string {
-	nodes, seen := a.Cause.FaultyNodes(), ""
+	var nodes []int
+	for _, member := range a.Cause.FaultyNodes() {
+		nodes = append(nodes, record.NodeOfMember(member, a.ID.Size))
+	}
+	nodes, seen := slices.Compact(nodes), ""
 	if !slices.Contains(nodes, a.Cause.NodeIndex) {
 		seen = ", as seen from " + a.nodeName(a.Cause.NodeIndex)
 	}
