@@ -112,7 +112,7 @@ func TestRoleStepLosesADaemon(t *testing.T) {
 func TestRoleStepInARestart(t *testing.T) {
 	bed := claim(t, fewNodes)
 	b, _ := bed.submitSteps(t, `roles:
-- {name: judge, nodes: all, step: judge, ready: "tcp:$BRINGUPD_PORT", command: "exec python3 -m http.server $BRINGUPD_PORT"}
+- {name: judge, nodes: all, step: judge, command: exec sleep 1013}
 - {name: world, nodes: head, primary: true, after: [judge], command: "echo attempt $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))"}
 `, 2, nil, "--restarts=1 --restart-on=any --restart-backoff=100ms")
 	if out := b.wait("judge: 0\n"); out != "attempt 0\nattempt 1\nmain: 0\njudge: 0\n" {

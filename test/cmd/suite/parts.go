@@ -86,11 +86,11 @@ var allParts = []part{
 		command: "go test -tags testbed,starters -timeout 5m -count=1 -run Starters ./test/e2e"},
 	// Skipped are tests that need root: to set answers of the stand-in for NVML, to start sshd, or to
 	// write to the run directory of a job.
-	// Without the test whose programs need Python, which that Debian does not have.
+	// Without the tests whose programs need Python, which that Debian does not have.
 	{name: "end-to-end jobs on Slurm 24.11, as a user with a long name", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "debian13"},
 		command: "sh test/debian13.sh go test -tags testbed -timeout 20m -count=1 -skip '" + rootTests +
-			"|TwoComponents' ./test/e2e -lanes 2 -user marie-luise.von-der-informatik"},
+			"|TwoComponents|RoleStepInAContainer' ./test/e2e -lanes 2 -user marie-luise.von-der-informatik"},
 	{name: "the scripts of Ray, Dask and JAX on Slurm 24.11, as the same user", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "debian13", "ray", "dask", "jax"},
 		command: "sh test/debian13.sh go test -tags testbed,ray,recipes -timeout 20m -count=1 -run '^(TestRayRunsATaskOnEveryNode|" +
