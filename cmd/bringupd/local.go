@@ -167,7 +167,7 @@ func (l *localCmd) runDaemons() error {
 	}
 	l.setUpOutput()
 	job := launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: l.handleDaemonEnd}
-	for _, step := range append([]string{""}, l.opts.cfg.Roles.StepNames()...) {
+	for _, step := range append([]string{""}, roles.StepNames(l.opts.cfg.Roles.Definitions)...) {
 		for node := range l.nodeCount {
 			job.Specs = append(job.Specs, l.daemonCommand(self, node, step))
 		}

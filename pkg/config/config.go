@@ -97,7 +97,7 @@ func (c *Config) StepNames() []string {
 	if c.Sandbox.Step {
 		return []string{roles.SandboxStep}
 	}
-	return c.Roles.StepNames()
+	return roles.StepNames(c.Roles.Definitions)
 }
 
 // IsSandboxDaemon reports whether this daemon runs only its node's sandbox, in a step of its own.

@@ -70,20 +70,9 @@ func (s *RoleSet) ReadFile(path string, all setting.List, read func(what, path s
 	return err
 }
 
-// StepNames returns the names of the further job steps whose daemons start roles, in the order of the
-// file.
-func (s RoleSet) StepNames() (names []string) {
-	for _, d := range s.Definitions {
-		if step := d.Program.Step; step != "" && !slices.Contains(names, step) {
-			names = append(names, step)
-		}
-	}
-	return names
-}
-
 // validateStep returns an error if the daemon belongs to a step that the roles do not have.
 func (c *Config) validateStep() error {
-	names, step := c.Roles.StepNames(), c.Roles.Step
+	names, step := roles.StepNames(c.Roles.Definitions), c.Roles.Step
 	switch {
 	case step == "" || c.IsSandboxDaemon() && c.Sandbox.Command != "" || slices.Contains(names, step):
 		return nil

@@ -214,3 +214,14 @@ func ClusterRoles(defs []Definition, def Definition, framework string) (names []
 	}
 	return names
 }
+
+// StepNames returns the names of the further job steps whose daemons start processes of the roles, in
+// the order of the roles.
+func StepNames(defs []Definition) (names []string) {
+	for i := range defs {
+		if step := defs[i].Program.Step; step != "" && !slices.Contains(names, step) {
+			names = append(names, step)
+		}
+	}
+	return names
+}

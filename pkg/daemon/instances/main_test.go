@@ -108,12 +108,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	if r.plan, err = MakePlan(defs, rec); err != nil {
 		r.t.Fatal(err)
 	}
-	var steps []string
-	for _, d := range defs {
-		if step := d.Program.Step; step != "" && !slices.Contains(steps, step) {
-			steps = append(steps, step)
-		}
-	}
+	steps := roles.StepNames(defs)
 	for number, step := range append([]string{""}, steps...) {
 		for node := range size {
 			r.nodes = append(r.nodes, r.newNode(record.MemberIndex(node, number, size), size, step, defs, rec))

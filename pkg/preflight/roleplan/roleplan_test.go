@@ -61,6 +61,7 @@ trainer  0         n2    4          0-3, 1 each  http auto
 
 start: store, judge → trainer
 end:   trainer → store, judge
+step:  judge on n0
 spare: n3
 A spare replaces a lost node only with sbatch --no-kill and srun --no-kill --kill-on-bad-exit=0.
 `

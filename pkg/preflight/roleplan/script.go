@@ -34,7 +34,7 @@ func FormatScript(file rolefile.File, batch Batch) (string, error) {
 			return "", err
 		}
 	}
-	s := &script{File: file, Batch: batch, preview: preview, steps: listSteps(file.Roles)}
+	s := &script{File: file, Batch: batch, preview: preview, steps: roles.StepNames(file.Roles)}
 	s.writeHeader()
 	s.writeSite()
 	s.writeSteps()
@@ -66,16 +66,6 @@ func countClaimed(file rolefile.File) ([]int, error) {
 		counts[group] += file.Spares[group]
 	}
 	return counts, nil
-}
-
-// listSteps returns the names of the steps that start processes, in the order of the roles.
-func listSteps(defs []roles.Definition) (steps []string) {
-	for _, def := range defs {
-		if step := def.Program.Step; step != "" && !slices.Contains(steps, step) {
-			steps = append(steps, step)
-		}
-	}
-	return steps
 }
 
 // script is a job script that is being written.

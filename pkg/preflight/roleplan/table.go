@@ -27,6 +27,16 @@ func (p *Preview) FormatTable() string {
 	}
 	_ = table.Flush() // a strings.Builder accepts everything
 	fmt.Fprintf(&b, "\nstart: %s\nend:   %s\n", describeLevels(roles.StartLevels(p.Roles)), describeLevels(roles.EndLevels(p.Roles)))
+	for _, step := range roles.StepNames(p.Roles) {
+		var hosts []string
+		for place, node := range p.Plan.Nodes {
+			isOfStep := func(r roles.RolePlan) bool { return r.Program.Step == step && slices.Contains(r.Nodes, place) }
+			if slices.ContainsFunc(p.Plan.Roles, isOfStep) {
+				hosts = append(hosts, node.Host)
+			}
+		}
+		fmt.Fprintf(&b, "step:  %s on %s\n", step, listHosts(len(hosts), func(i int) string { return hosts[i] }))
+	}
 	b.WriteString(p.describeOtherNodes())
 	return trimLines(b.String())
 }
