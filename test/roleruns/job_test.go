@@ -316,9 +316,12 @@ func (j *job) checkLost(m *model) {
 func (j *job) checkEndpoints(m *model) {
 	starts, _ := os.ReadDir(filepath.Join(j.dir, startsDir))
 	var all []*startFacts
+	daemons := make(map[*startFacts]int) // member indices of those that have started them
 	for _, start := range starts {
 		if facts := j.facts(start.Name()); facts != nil {
 			all = append(all, facts)
+			r, _, _ := parseName(j.s, start.Name())
+			daemons[facts] = record.MemberIndex(facts.Node, 1+slices.Index(jobSteps(m.roles), r.jobStep), m.size)
 		}
 	}
 	newest := slices.MaxFunc(all, func(a, b *startFacts) int { return a.At.Compare(b.At) })
@@ -326,7 +329,7 @@ func (j *job) checkEndpoints(m *model) {
 	for _, facts := range all {
 		for _, r := range m.roles {
 			variable := roles.VariableName(r.name)
-			if !m.dead[facts.Node] {
+			if !m.dead[daemons[facts]] {
 				files[facts.Files[variable]] = expectedEndpoints(r, m.states[r.name], strings.Split(newest.Planned[variable], ","))
 			}
 		}

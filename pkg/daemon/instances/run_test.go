@@ -530,6 +530,20 @@ func TestLostStepMember(t *testing.T) {
 	})
 }
 
+// TestLossWhileEnding checks that a daemon without instances is not the cause of the end of a run that
+// was lost before its end and is noticed after it. One with instances may be.
+func TestLossWhileEnding(t *testing.T) {
+	inBubble(t, 3, "\n  - {name: server, nodes: 2, command: serve, require: {start: all, run: 1}}\n", func(r *run) {
+		r.openGate()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Code: 77})
+		for node, want := range []bool{false, false, true} {
+			if got := r.head.LoseNodes([]int{node}, false); got != want {
+				t.Errorf("the loss of node %d is tolerated: %t, want %t", node, got, want)
+			}
+		}
+	})
+}
+
 // TestAwaitSteps checks that the gate waits for the daemons of further steps, and names those that
 // are missing.
 func TestAwaitSteps(t *testing.T) {

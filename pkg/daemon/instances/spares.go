@@ -26,13 +26,14 @@ type nodeLoss struct {
 }
 
 // LoseNodes records that the daemons of nodes, or of further steps on nodes, are lost with their
-// instances, if all roles have enough instances
-// without them, and reports whether that is so. A spare node takes the place of each of them, as far
-// as there are any, and starts the instances of roles with restarts. silent reports that the nodes
-// have fallen silent, so that their processes may still run for a while.
+// instances, if all roles have enough instances without them, and reports whether that is so. A spare
+// node takes the place of each of them, as far as there are any, and starts the instances of roles
+// with restarts. silent reports that the nodes have fallen silent, so that their processes may still
+// run for a while. When the run is ending, a loss may be the cause of that, unless no instance is
+// concerned.
 func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
-		return false
+		return !h.haveInstances(members)
 	}
 	nodes := make([]int, len(members)) // of the members
 	for i, member := range members {
@@ -79,6 +80,15 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		}
 	})
 	return true
+}
+
+// haveInstances reports whether one of the members starts processes of an instance.
+func (h *Head) haveInstances(members []int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.instances, func(s *instanceState) bool {
+		return slices.ContainsFunc(s.nodes, func(node int) bool { return slices.Contains(members, h.memberOf(node, s.role)) })
+	})
 }
 
 // stopLost stops the processes that lost instances have on other nodes.
