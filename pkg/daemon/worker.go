@@ -66,6 +66,9 @@ func (w *worker) joinRun(began time.Time) error {
 	w.headHost = job.Host
 	w.prepareLink(job)
 	w.startRunTasks(dir, launcher.DaemonLogKind(w.cfg.Roles.Step), signal.WorkerPace(w.id.Size))
+	if w.Links != nil {
+		w.ControlWatch.Relax() // the peer link, which is up soon, notifies each change
+	}
 	if job.Size != w.id.Size {
 		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
 			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)

@@ -24,27 +24,30 @@ import (
 // headLinkHandler handles the events of a worker's peer link to the head.
 type headLinkHandler struct{ *worker }
 
-// HeadConnected records that the link is up, and polls Control for records that the head has
-// published before.
+// HeadConnected records that the link is up. The head's first heartbeat follows at once.
 func (p *headLinkHandler) HeadConnected() {
 	p.Links.SetConnected(0, time.Now())
-	p.ControlWatch.NotifyChange()
+	p.link.isNew.Store(true)
 	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
 }
 
 // HeadHeartbeat records a heartbeat of the head. If it is a notification of a new record (nudge),
-// the node polls Control. With many nodes, the polls of all nodes are spread over time at random.
+// the node polls Control. After the first one of a connection, the node polls for records that the
+// head has published before: from then on the head notifies this node of each. With many nodes, the
+// polls of all nodes are spread over time at random.
 func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
 	p.Links.RecordHeartbeat(0, false, time.Now())
-	if !nudge {
-		return
-	}
+	within := time.Duration(p.id.Size) * pollCost
 	if p.id.Size <= maxSimultaneousPolls {
-		p.ControlWatch.NotifyChange()
-		return
+		within = 0
 	}
-	p.ControlWatch.NotifyChangeWithin(time.Duration(p.id.Size) * pollCost)
+	switch first := p.link.isNew.Swap(false); {
+	case nudge:
+		p.ControlWatch.NotifyChangeWithin(within)
+	case first:
+		p.ControlWatch.PollOnceWithin(within)
+	}
 }
 
 // HeadGone handles the end of the peer link to the head, or of attempts to connect. The head may

@@ -42,6 +42,7 @@ type headLink struct {
 	started       time.Time     // the time of the first connection attempt
 	connectedOnce sync.Once     // guards the closing of up
 	connected     chan struct{} // closed at the first connection
+	isNew         atomic.Bool   // nothing has arrived on the connection yet
 }
 
 // prepareLink prepares the state of the peer link, if the head offers one. It must be called before

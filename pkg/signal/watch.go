@@ -25,6 +25,7 @@ type Watch struct {
 	earliestPoll   time.Time     // no poll comes earlier than this, even after a notification
 	lastPollEnd    time.Time     // when the newest poll ended
 	notified       bool          // since the newest poll began
+	pollingOnce    bool          // since then, by PollOnceWithin
 	listingChanged chan struct{} // closed and replaced by every successful poll
 	pollState
 }
@@ -33,6 +34,8 @@ type Watch struct {
 type pollState struct {
 	lastErr   error // error of the newest poll
 	isPolling bool  // a poll is in progress
+	answering bool  // the newest poll began after a notification
+	once      bool  // it began after PollOnceWithin, so that the following ones are rare
 	// start of the first poll since the last success; zero if the newest poll succeeded
 	failingSince time.Time
 	firstFailure time.Time // when the first of them failed
@@ -56,7 +59,8 @@ func (w *Watch) Run(ctx context.Context) {
 	for looks := 1; w.awaitNextPoll(ctx, hints); looks++ {
 		begin := time.Now()
 		w.mu.Lock()
-		w.isPolling, w.notified = true, false
+		w.answering, w.once = w.notified, w.pollingOnce
+		w.isPolling, w.notified, w.pollingOnce = true, false, false
 		if w.failingSince.IsZero() {
 			w.failingSince = begin
 		}
@@ -72,9 +76,11 @@ func (w *Watch) Run(ctx context.Context) {
 // recordPoll records the result of a poll, and sets the time of the next one.
 //
 // A pause is at least as long as the poll before it took, unless that hung for long, which does not
-// predict the duration of others. A failed poll is repeated soon, even if polls have become rare,
-// so that a temporary error is not mistaken for an unresponsive file system. The pauses grow with
-// the time since the first failure; the time for which that poll hung does not count.
+// predict the duration of others. A poll that answers a notification, by a new name, is not
+// repeated soon: the next change will be notified, too. A failed poll is repeated soon, even if
+// polls have become rare, so that a temporary error is not mistaken for an unresponsive file system.
+// The pauses grow with the time since the first failure; the time for which that poll hung does not
+// count.
 func (w *Watch) recordPoll(names []string, err error, looks int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,6 +95,10 @@ func (w *Watch) recordPoll(names []string, err error, looks int, took time.Durat
 		w.nextPoll = now.Add(w.initialPace.nextPause(now.Sub(w.firstFailure), 0, w.dir.access.Jitter()))
 		w.dir.access.Meter.countRetry()
 		return
+	}
+	showsMore := w.lastListing.Polls > 0 && len(names) > len(w.lastListing.names)
+	if !w.notified && (w.once || w.answering && showsMore) {
+		w.relaxLocked(now)
 	}
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
 	w.failingSince, w.firstFailure = time.Time{}, time.Time{}
@@ -142,22 +152,42 @@ func (w *Watch) SlowDown(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pace.MaxPause = steady
+	w.relaxPauseLocked()
+}
+
+// Relax is like SlowDown, but keeps the maximum pause.
+func (w *Watch) Relax() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.relaxPauseLocked()
+}
+
+// relaxPauseLocked relaxes the pace and the present pause. mu must be held.
+func (w *Watch) relaxPauseLocked() {
 	if w.notified {
 		return
 	}
 	now := time.Now()
-	w.waitBegan = now.Add(-relaxedPauses * w.pace.MinPause)
+	w.waitBegan = now
+	w.relaxLocked(now)
 	took := max(0, w.earliestPoll.Sub(w.lastPollEnd))
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
 	ctxutil.NotifyChannel(w.wake)
+}
+
+// relaxLocked makes the pauses as long as if a wait had lasted for a while already. mu must be held.
+func (w *Watch) relaxLocked(now time.Time) {
+	if began := now.Add(-relaxedPauses * w.pace.MinPause); began.Before(w.waitBegan) {
+		w.waitBegan = began
+	}
 }
 
 // relaxedPauses is the assumed duration of the wait after SlowDown, in multiples of the shortest
 // pause.
 const relaxedPauses = 40
 
-// NotifyChange makes the next poll come at once, and the following ones soon, because a listing may
-// be older than the notification. It never blocks.
+// NotifyChange makes the next poll come at once, and the following ones soon until one shows a new
+// name, because a listing may be older than the notification. It never blocks.
 func (w *Watch) NotifyChange() { w.NotifyChangeWithin(0) }
 
 // NotifyChangeWithin makes the next poll come at a random time before most has passed, so that
@@ -189,6 +219,15 @@ func (d *Dir) AwaitListing(ctx context.Context, sub string, until func(Listing) 
 	looking.Go(func() { watch.Run(watching) })
 	_, err := watch.WaitListing(ctx, until)
 	return err
+}
+
+// PollOnceWithin is like NotifyChangeWithin if there may be no change, such as at the begin of a
+// peer link, which notifies each later one: the polls after the next one are rare.
+func (w *Watch) PollOnceWithin(most time.Duration) {
+	w.mu.Lock()
+	w.pollingOnce = true
+	w.mu.Unlock()
+	w.NotifyChangeWithin(most)
 }
 
 // SpeedUp makes the polls come as often as at the start of a wait.

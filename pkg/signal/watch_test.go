@@ -136,6 +136,66 @@ func TestWatchNudge(t *testing.T) {
 	}
 }
 
+// TestWatchRestsAfterAnAnswer verifies that a poll that shows what was notified is not repeated soon,
+// but any other poll after a notification is.
+func TestWatchRestsAfterAnAnswer(t *testing.T) {
+	const soon, rare = 10 * time.Millisecond, 100 * time.Millisecond
+	for _, tc := range []struct {
+		name   string
+		notify func(*Watch)
+		shown  []string // by the poll after the notification
+		rests  bool
+	}{
+		{"the new name", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, true},
+		{"an old listing", (*Watch).NotifyChange, []string{NameJob}, false},
+		{"another notification meanwhile", func(w *Watch) {
+			w.NotifyChange()
+			time.AfterFunc(3*time.Millisecond/2, w.NotifyChange) // while the poll is in progress
+		}, []string{NameJob, NameGateOpen}, false},
+		{"a new peer link", func(w *Watch) { w.PollOnceWithin(0) }, []string{NameJob}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var notified atomic.Bool
+				polls := make(chan time.Time, 1000)
+				w := memory(func(string) ([]string, error) {
+					time.Sleep(time.Millisecond)
+					polls <- time.Now()
+					if notified.Load() {
+						return tc.shown, nil
+					}
+					return []string{NameJob}, nil
+				}).NewWatch(ControlDir, WorkerPace(4))
+				watching(t, w)
+				w.Relax()
+				<-polls
+				notified.Store(true)
+				tc.notify(w)
+				first := <-polls
+				if pause := (<-polls).Sub(first); tc.rests != (pause >= rare*3/4) || tc.rests == (pause <= soon) {
+					t.Errorf("the second poll after the notification came %s after the first", pause)
+				}
+			})
+		})
+	}
+}
+
+// TestWatchRelaxBeforeTheFirstPoll verifies that a relaxed watch does not poll as soon as others.
+func TestWatchRelaxBeforeTheFirstPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, first := time.Now(), make(chan time.Duration, 1000)
+		w := memory(func(string) ([]string, error) {
+			first <- time.Since(began)
+			return nil, nil
+		}).NewWatch(ControlDir, WorkerPace(4))
+		watching(t, w)
+		w.Relax()
+		if pause := <-first; pause < 75*time.Millisecond || pause > 100*time.Millisecond {
+			t.Errorf("the first poll came after %s", pause)
+		}
+	})
+}
+
 func TestWatchWaitEnds(t *testing.T) {
 	over := errors.New("over")
 	hang := make(chan struct{})
