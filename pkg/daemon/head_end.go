@@ -93,7 +93,7 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 	if end.Orderly {
 		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &record.OrderlyEnd{Code: end.Code, Reason: end.Reason}, false)
 		h.LogWriteError(err)
-		h.broadcastIfUnwritten(end, err)
+		h.broadcastExitCode(end) // saves the workers a poll
 		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.timeToGate > 0 {
 			// The name of the record is sufficient, and even a full file system may accept a rename. Without
 			// the record the workers would declare the head lost.
@@ -103,13 +103,7 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 		}
 		return
 	}
-	h.broadcastIfUnwritten(end, h.publishAbort(end))
-}
-
-// broadcastIfUnwritten sends the exit code to the workers if err says that the end of the run could
-// not be published, or not yet.
-func (h *head) broadcastIfUnwritten(end *lifecycle.Outcome, err error) {
-	if err != nil {
+	if h.publishAbort(end) != nil { // the workers may not be able to read it
 		h.broadcastExitCode(end)
 	}
 }

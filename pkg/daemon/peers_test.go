@@ -388,6 +388,7 @@ func TestTug(t *testing.T) {
 	}{
 		{0, signal.ControlDir, signal.NameGateOpen, true},
 		{0, signal.ControlDir, signal.NameHeadFinished, false},
+		{0, signal.ControlDir, signal.NameOrderlyEnd, false},
 		{0, signal.NodesDir, signal.NodeName(0, 2, record.StateDone), false},
 		{1, signal.NodesDir, signal.NodeName(1, 2, record.StateDone), true},
 		{1, signal.ControlDir, signal.AbortName(1, 2), true},

@@ -86,22 +86,26 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.
 var errHeadLeft = errors.New("the head has ended normally")
 
-// RunEnded handles the exit code of the run, which the head sends at the end. After an orderly end,
-// this node ends by it, unless the launcher relaunches each failed task: then it needs the record.
-// After a failure, the run directory has more information, or awaitHeadLoss detects that the head
-// could not write there; this node ends by the code alone only if its file system is unresponsive.
-// A new poll verifies that, because the file system also seems to be so after this process was
-// stopped for a while.
+// RunEnded handles the exit code of the run, which the head sends when it has published an orderly
+// end, and when it leaves. After an orderly end, this node ends by it, unless the launcher relaunches
+// each failed task: then it needs the record. After a failure, the run directory has more
+// information, or awaitHeadLoss detects that the head could not write there; this node ends by the
+// code alone only if its file system is unresponsive. A new poll verifies that, because the file
+// system also seems to be so after this process was stopped for a while.
 func (p *headLinkHandler) RunEnded(code int) {
 	p.link.exitCodePlus1.Store(int32(code) + 1)
-	if code == 0 && !p.id.Launcher.Facts().RelaunchesEachDaemon {
+	switch {
+	case code == 0 && !p.id.Launcher.Facts().RelaunchesEachDaemon:
+		p.Events.LogSeen(signal.NameOrderlyEnd)
 		p.finishWith(lifecycle.OutcomeOfCode(code))
-	} else if p.FileSystemSilence() > p.Timing.SilenceTimeout/2 {
+	case p.FileSystemSilence() > p.Timing.SilenceTimeout/2:
 		p.Background(func(ctx context.Context) {
 			if !p.IsResponsive(ctx, p.Timing.SilenceTimeout/2) {
 				p.finishWith(lifecycle.OutcomeOfCode(code))
 			}
 		})
+	case code == 0:
+		p.ControlWatch.NotifyChange()
 	}
 }
 

@@ -34,6 +34,7 @@ type EventLog struct {
 	loggedExits  map[string]struct{}    // ends already recorded, by child and PID; guarded by mu
 	loggedFences int                    // number of recorded fences; guarded by mu
 	spawnCalls   int                    // number of spawn calls; guarded by mu
+	seen         []string               // records of the head that this node knows of; guarded by mu
 }
 
 // New returns a [EventLog] that begins now. After Open, it must be closed.
@@ -196,10 +197,23 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	return what
 }
 
+// LogSeen records that this node knows of a record of the head, the first time that it is called for
+// it.
+func (t *EventLog) LogSeen(name string) {
+	t.mu.Lock()
+	known := slices.Contains(t.seen, name)
+	if !known {
+		t.seen = append(t.seen, name)
+	}
+	t.mu.Unlock()
+	if !known {
+		t.WriteEvent(RecordSeen, Fields{ObjectFields: ObjectFields{Record: name}})
+	}
+}
+
 // ControlObserver returns a function that takes listings of the control directory, and records
 // which of the head's records appear for the first time.
 func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
-	seen := make(map[string]bool)
 	return func(l signal.Listing, size int) {
 		names := []string{signal.NameHead, signal.NameGateOpen, signal.NameOrderlyEnd}
 		if newest := l.TeamGeneration(); newest >= 0 {
@@ -209,9 +223,8 @@ func (t *EventLog) ControlObserver() func(l signal.Listing, size int) {
 			names = append(names, signal.AbortName(node, size))
 		}
 		for _, name := range names {
-			if !seen[name] && l.HasName(name) {
-				seen[name] = true
-				t.WriteEvent(RecordSeen, Fields{ObjectFields: ObjectFields{Record: name}})
+			if l.HasName(name) {
+				t.LogSeen(name)
 			}
 		}
 	}

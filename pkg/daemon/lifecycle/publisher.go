@@ -87,10 +87,11 @@ func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.
 	return err
 }
 
-// NotifyPeers notifies the other ends of the peer links of a name, if they poll its directory. A
-// worker that only waits for the end learns of it by the head's goodbye message.
+// NotifyPeers notifies the other ends of the peer links of a name, if they poll its directory. The
+// workers learn of an orderly end by the exit code, and those that only wait for the end of the head
+// by its goodbye message.
 func (r *Publisher) NotifyPeers(sub, name string) {
-	unseen := r.NodeIndex.Load() == 0 && (sub != signal.ControlDir || name == signal.NameHeadFinished)
+	unseen := r.NodeIndex.Load() == 0 && (sub != signal.ControlDir || name == signal.NameHeadFinished || name == signal.NameOrderlyEnd)
 	if r.Notify != nil && !unseen {
 		r.Notify()
 	}
