@@ -83,6 +83,7 @@ func (h *head) runPhases(ctx context.Context) error {
 		if err := h.planRanks(ctx); err != nil {
 			return err
 		}
+		h.world = h.plannedWorld
 		return h.openGate()
 	}); err != nil {
 		return err
@@ -275,6 +276,7 @@ func (h *head) bringUp(ctx context.Context) error {
 	// Start the head's service, and bring up the team as soon as it is ready.
 	parts, own := errgroup.WithContext(ctx)
 	led := make(chan struct{}) // closed when the head's service is up
+	parts.Go(func() error { return h.planRanksEarly(own) })
 	parts.Go(func() error {
 		err := h.startHeadService(own)
 		if err == nil {

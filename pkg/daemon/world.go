@@ -35,6 +35,7 @@ type localWorld struct {
 	layout         affinity.Node
 	pmix           *world.PMIxStartup // used only by the sequence
 	worldNode      atomic.Pointer[world.Node]
+	plannedWorld   *world.Head // the head's side, once the plan is published; used only by the sequence
 	rendezvousLink world.RendezvousLink
 }
 
@@ -81,10 +82,19 @@ func (n *node) boundResources() affinity.ResourceKinds {
 	return n.cfg.World.Bind
 }
 
+// planRanksEarly calls planRanks if the plan depends on no other node: the other nodes then read it
+// before the gate opens.
+func (h *head) planRanksEarly(ctx context.Context) error {
+	if h.cfg.World.NeedsSlotCounts() || h.membership.HasSpares() || len(h.id.Hosts) < h.id.Size || slices.Contains(h.id.Hosts, "") {
+		return nil
+	}
+	return h.planRanks(ctx)
+}
+
 // planRanks decides on which nodes the ranks run, prepares the head's side of the world, and
-// publishes the plan. It does nothing if there are no ranks.
+// publishes the plan. It does nothing if there are no ranks, or if they are planned already.
 func (h *head) planRanks(ctx context.Context) error {
-	if !h.cfg.World.IsRequested() {
+	if !h.cfg.World.IsRequested() || h.plannedWorld != nil {
 		return nil
 	}
 	// Find out how many ranks each node of the team can run.
@@ -128,13 +138,13 @@ func (h *head) planRanks(ctx context.Context) error {
 		release()
 	})
 	// Open the rendezvous of the ranks.
-	h.world = world.NewHead(world.HeadConfig{
+	h.plannedWorld = world.NewHead(world.HeadConfig{
 		LayoutRequest: h.cfg.World.LayoutRequest, Plan: plan, MaxRanks: perNode, Hosts: h.members.teamHosts(), Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
 		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name(), RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts}, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
 	})
-	h.tracker.rendezvous.Add("", rendezvous.World{Head: h.world.Rendezvous, Nodes: h.membership.MemberNodes})
+	h.tracker.rendezvous.Add("", rendezvous.World{Head: h.plannedWorld.Rendezvous, Nodes: h.membership.MemberNodes})
 	h.setRendezvousLink()
-	return h.Publish(signal.ControlDir, signal.NameRanks, h.world.Record, false)
+	return h.Publish(signal.ControlDir, signal.NameRanks, h.plannedWorld.Record, false)
 }
 
 // setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
@@ -176,7 +186,7 @@ func (h *head) runWorld(ctx context.Context) error {
 		}
 		return err
 	}
-	code, why, err := h.worldExitCode(ctx)
+	code, why, err := h.world.ExitCode(ctx, h.Dir, h.membership.MemberNodes(), h.cfg.World.GoOn)
 	if err != nil {
 		return err
 	}
@@ -192,7 +202,7 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 	if !w.cfg.World.IsRequested() {
 		return nil
 	}
-	// The head publishes the plan right before it opens the gate.
+	// The head publishes the plan before it opens the gate.
 	if _, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameRanks) }); err != nil {
 		return context.Cause(ctx)
 	}
@@ -245,9 +255,9 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 		world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
 }
 
-// runRanks runs the ranks of this node's place in the team to their end, publishes their exits, and
-// continues to run ranks that they spawn until ctx ends. Ranks that are left when it returns are
-// ended in the background.
+// runRanks runs the ranks of this node's place in the team to their end, publishes that (with their
+// exits, if ranks may fail while others go on), and continues to run ranks that they spawn until ctx
+// ends. Ranks that are left when it returns are ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
 	here := world.OpenNode(ctx, world.Config{
 		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec, NodeIndex: place.TeamIndex, PMIx: n.pmix,
@@ -260,6 +270,9 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 		started()
 		stop()
 		n.steps.Flush(n.WorkCtx)
+		if !n.cfg.World.GoOn { // all have succeeded
+			return n.PublishState(record.StateRanksEnded)
+		}
 		return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateRanksEnded), &record.RanksEnded{Exits: exits}, false)
 	})
 	started()
@@ -318,24 +331,6 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 		return n.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause))
 	}
 	return n.cfg.Times.DriverGracePeriod(health.IsIsolation(&health.AsFailure(why).Failure))
-}
-
-// worldExitCode returns the exit code of a world after all of its ranks have ended, and the reason
-// for it.
-func (h *head) worldExitCode(ctx context.Context) (code int, why string, err error) {
-	var failed []record.RankExit
-	for _, node := range h.membership.MemberNodes() {
-		if !h.cfg.World.GoOn { // no rank has failed: that would have ended the run
-			break
-		}
-		var rec record.RanksEnded
-		if err := h.Dir.ReadRecord(ctx, signal.NodesDir, signal.NodeName(node, h.id.Size, record.StateRanksEnded), &rec); err != nil {
-			return 0, "", err
-		}
-		failed = append(failed, ranks.FailedExits(rec.Exits)...)
-	}
-	code, why = ranks.WorldExitCode(failed, ranks.PlanFromRecord(h.world.Record).RankCount())
-	return code, why, nil
 }
 
 // newHangDetector returns the hang detector of this node. It publishes a record each time all ranks

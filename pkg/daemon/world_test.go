@@ -53,11 +53,14 @@ func onRank(rank int, what, then string) string {
 
 func TestWorldsOfManySizes(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ nodes, perNode int }{{1, 1}, {1, 4}, {2, 2}, {5, 3}} {
+	for _, tc := range []struct {
+		nodes, perNode int
+		goOn           bool // the records tell of the exits of all ranks
+	}{{1, 1, false}, {1, 4, true}, {2, 2, false}, {5, 3, false}, {2, 3, true}} {
 		t.Run(fmt.Sprintf("%d nodes of %d ranks", tc.nodes, tc.perNode), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK of $BRINGUPD_HOSTS"`)
-				j.start().expect(everyone(0, tc.nodes)...)
+				j.all(func(c *deps.Config) { c.World.GoOn = tc.goOn }).start().expect(everyone(0, tc.nodes)...)
 				var want, hosts []string
 				for node := range tc.nodes {
 					hosts = append(hosts, fmt.Sprintf("n%d", node))
@@ -77,6 +80,13 @@ func TestWorldsOfManySizes(t *testing.T) {
 					t.Errorf("the result is %+v", result)
 				}
 				for node := range tc.nodes {
+					if !tc.goOn {
+						name := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(node, tc.nodes, record.StateRanksEnded))
+						if data, err := j.read(name); err != nil || len(data) > 0 {
+							t.Errorf("node %d has told of %q: %v", node, data, err)
+						}
+						continue
+					}
 					ended := readRecordOf[record.RanksEnded](j, signal.NodesDir, signal.NodeName(node, tc.nodes, record.StateRanksEnded))
 					if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
 						t.Errorf("node %d has told of %+v", node, ended.Exits)

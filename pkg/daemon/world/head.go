@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -66,3 +67,21 @@ func NewHead(cfg HeadConfig) *Head {
 // AwaitSpawned waits until the ranks of all spawned jobs have ended. If ctx ends first, it returns
 // the cause.
 func (h *Head) AwaitSpawned(ctx context.Context) error { return h.mpi.AwaitSpawnedJobs(ctx) }
+
+// ExitCode returns the exit code of a world after its ranks on these nodes have ended, and the reason
+// for it. goOn states that a rank may have failed: otherwise that would have ended the run.
+func (h *Head) ExitCode(ctx context.Context, dir *signal.Dir, nodes []int, goOn bool) (code int, why string, err error) {
+	var failed []record.RankExit
+	for _, node := range nodes {
+		if !goOn {
+			break
+		}
+		var rec record.RanksEnded
+		if err := dir.ReadRecord(ctx, signal.NodesDir, dir.NodeName(node, record.StateRanksEnded), &rec); err != nil {
+			return 0, "", err
+		}
+		failed = append(failed, ranks.FailedExits(rec.Exits)...)
+	}
+	code, why = ranks.WorldExitCode(failed, ranks.PlanFromRecord(h.Record).RankCount())
+	return code, why, nil
+}
