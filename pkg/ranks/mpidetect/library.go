@@ -79,12 +79,10 @@ func (l *linker) identifyLibrary(path string) (Library, error) {
 	}
 	defer f.Close()
 	lib := Library{Kind: Other, Path: path}
-	symbols, _ := f.DynamicSymbols()
+	symbols, _ := dynamicSymbols(f)
 	text := sectionData(f, ".rodata")
 	lib.Kind, lib.Version = classifyMPI(
-		func(name string) bool {
-			return slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == name && s.Section != elf.SHN_UNDEF })
-		},
+		symbols.defines,
 		func(name string) string { return symbolText(f, symbols, name) }, text)
 	l.addProtocols(&lib, text)
 	return lib, nil
@@ -192,15 +190,15 @@ func sectionData(f *elf.File, name string) []byte {
 }
 
 // symbolText returns the zero-terminated text at a symbol; an empty string if there is none.
-func symbolText(f *elf.File, symbols []elf.Symbol, name string) string {
-	for _, s := range symbols {
-		if s.Name != name || int(s.Section) >= len(f.Sections) {
+func symbolText(f *elf.File, symbols symbolTable, name string) string {
+	for s := range symbols.all() {
+		if string(s.name) != name || int(s.section) >= len(f.Sections) {
 			continue
 		}
-		at := f.Sections[s.Section]
+		at := f.Sections[s.section]
 		text, err := at.Data()
-		if err == nil && s.Value >= at.Addr && s.Value-at.Addr < uint64(len(text)) {
-			return stringAt(text, uint32(s.Value-at.Addr))
+		if err == nil && s.value >= at.Addr && s.value-at.Addr < uint64(len(text)) {
+			return stringAt(text, uint32(s.value-at.Addr))
 		}
 	}
 	return ""

@@ -1,7 +1,6 @@
 package mpidetect
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"debug/elf"
@@ -53,6 +52,11 @@ func (l LinkedMPI) describeProgram() string {
 // started by a script, to determine its executable. It returns an error if the command is neither,
 // for example if it is a shell script.
 func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error) {
+	return newLinker("/", environ).detectCommand(ctx, argv, environ)
+}
+
+// detectCommand implements [DetectLinked] with a linker for this environment.
+func (l *linker) detectCommand(ctx context.Context, argv, environ []string) (LinkedMPI, error) {
 	file, err := process.ResolveProgram(argv[0], environ)
 	if err != nil {
 		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s is linked with: %v", argv[0], err)
@@ -61,7 +65,6 @@ func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error
 	if program := scriptInterpreter(file, environ); isPython(filepath.Base(program)) && !isPython(name) {
 		file, name = program, filepath.Base(program)
 	}
-	l := newLinker("/", environ)
 	if isPython(name) {
 		return l.detectPython(ctx, file, environ)
 	}
@@ -141,6 +144,7 @@ func fileHead(file string) []byte {
 		return nil
 	}
 	defer f.Close()
-	head, _ := io.ReadAll(io.LimitReader(bufio.NewReader(f), 256))
-	return head
+	head := make([]byte, 256)
+	n, _ := io.ReadFull(f, head) // shorter files have less
+	return head[:n]
 }

@@ -170,7 +170,7 @@ func TestPythons(t *testing.T) {
 	})
 }
 
-func TestParseCache(t *testing.T) {
+func TestLibraryCache(t *testing.T) {
 	entries := [][2]string{{"libmpi.so.40", "/first/libmpi.so.40"}, {"libmpi.so.40", "/second/libmpi.so.40"}, {"libpmix.so.2", "/usr/lib/libpmix.so.2"}}
 	text := make([]byte, cacheHeader+len(entries)*cacheEntry)
 	copy(text, cacheMagic)
@@ -181,14 +181,17 @@ func TestParseCache(t *testing.T) {
 			text = append(append(text, value...), 0)
 		}
 	}
-	want := map[string]string{"libmpi.so.40": "/first/libmpi.so.40", "libpmix.so.2": "/usr/lib/libpmix.so.2"}
-	if diff := cmp.Diff(want, parseCache(text)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(want, parseCache(append([]byte("an older form of it"), text...))); diff != "" {
-		t.Error(diff)
+	want := map[string]string{"libmpi.so.40": "/first/libmpi.so.40", "libpmix.so.2": "/usr/lib/libpmix.so.2", "libmpi.so.4": "", "": ""}
+	for _, cache := range []libraryCache{newLibraryCache(text), newLibraryCache(append([]byte("an older form of it"), text...))} {
+		got := make(map[string]string)
+		for name := range want {
+			got[name] = cache.findPath(name)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 	for at := range text { // truncated data or garbage must not cause a panic
-		parseCache(text[:at])
+		newLibraryCache(text[:at]).findPath("libpmix.so.2")
 	}
 }

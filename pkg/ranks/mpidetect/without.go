@@ -36,14 +36,14 @@ func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 			return ""
 		}
 	}
-	if file, err := process.ResolveProgram(argv[0], environ); err == nil && newLinker("/", environ).needsOpenMPI(file) {
+	l := newLinker("/", environ)
+	if file, err := process.ResolveProgram(argv[0], environ); err == nil && l.needsOpenMPI(file) {
 		return "" // the rest would take longer
 	}
-	linked, err := DetectLinked(ctx, argv, environ)
+	linked, err := l.detectCommand(ctx, argv, environ)
 	if err != nil || linked.Missing != "" {
 		return ""
 	}
-	l := newLinker("/", environ)
 	if linked.MPI != nil {
 		if linked.Python == "" && linked.MPI.Path != linked.Program && linked.MPI.hasOnlyPMI1(environ) && !usesLoader(linked.Program) {
 			return UnneededPrefix + linked.String() + ", which has only PMI-1"
@@ -116,6 +116,11 @@ func (l *linker) mayLoadMore(file string) bool {
 	return err != nil || may
 }
 
+// isLoaderFunction reports whether a symbol is one of the [loaderFunctions].
+func isLoaderFunction(name []byte) bool {
+	return slices.ContainsFunc(loaderFunctions, func(function string) bool { return string(name) == function })
+}
+
 // usesLoader reports whether a file may use one of the [loaderFunctions]. It returns true if the
 // file does not show this: for programs in Go, which do so without the C library, and for programs
 // that are linked statically and stripped.
@@ -132,6 +137,14 @@ func usesLoader(file string) bool {
 		symbols, err := f.Symbols()
 		return err != nil || slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return slices.Contains(loaderFunctions, s.Name) })
 	}
-	symbols, err := f.ImportedSymbols()
-	return err != nil || slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return slices.Contains(loaderFunctions, s.Name) })
+	symbols, err := dynamicSymbols(f)
+	if err != nil {
+		return true
+	}
+	for s := range symbols.all() {
+		if elf.ST_BIND(s.info) == elf.STB_GLOBAL && s.section == elf.SHN_UNDEF && isLoaderFunction(s.name) {
+			return true
+		}
+	}
+	return false
 }
