@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
+	"github.com/bringupd/bringupd/internal/gcdelay"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 )
@@ -16,6 +18,9 @@ import (
 // The kernel delivers a signal of the process to its first thread, which must not be blocked by a
 // call to an unresponsive file system. It runs only main, which never makes such a call itself.
 func init() { runtime.LockOSThread() }
+
+// startTime is the time for which garbage collections of a daemon are rare.
+const startTime = 10 * time.Second
 
 func main() {
 	// This precedes everything that needs another thread, which a low limit may not allow.
@@ -25,6 +30,7 @@ func main() {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
 			os.Exit(exitCodeOf(err))
 		}
+		gcdelay.Delay(startTime)
 	}
 	signals := daemon.Signals()
 	os.Exit(runMain(os.Args, signals, config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
