@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,6 +81,7 @@ func (l *procScanner) scanProcesses() ([]procStat, error) {
 	next := l.pendingScan
 	l.mu.Unlock()
 	if first {
+		runtime.Gosched() // for the callers that are about to request one, too
 		l.scanning.Lock()
 		l.mu.Lock()
 		l.pendingScan = nil
