@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"time"
 
 	"github.com/bringupd/bringupd/internal/gcdelay"
 	"github.com/bringupd/bringupd/pkg/config"
@@ -19,9 +18,6 @@ import (
 // call to an unresponsive file system. It runs only main, which never makes such a call itself.
 func init() { runtime.LockOSThread() }
 
-// startTime is the time for which garbage collections of a daemon are rare.
-const startTime = 10 * time.Second
-
 func main() {
 	// This precedes everything that needs another thread, which a low limit may not allow.
 	if startsDaemon(os.Args) {
@@ -30,7 +26,7 @@ func main() {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
 			os.Exit(exitCodeOf(err))
 		}
-		gcdelay.Delay(startTime)
+		gcdelay.Delay(gcdelay.StartTime)
 	}
 	signals := daemon.Signals()
 	os.Exit(runMain(os.Args, signals, config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
