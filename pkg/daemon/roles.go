@@ -116,7 +116,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 func (n *node) startRoles(rec *record.RolePlan, watch *signal.Watch) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Step: n.cfg.Roles.Step, NodeWatch: watch, Name: n.nodeName(n.ownNode()),
-		Host: roleHost{n}, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
+		Host: roleHost{n}, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
 		n.roles.Start()

@@ -60,6 +60,9 @@ type Account struct {
 	series  Series
 	total   record.Progress
 	last    point
+	// hasRestarted reports that the steps before the next one are of a program that has been started
+	// again since, and that what it has lost is known.
+	hasRestarted bool
 }
 
 // NewAccount returns the account of an attempt. before is the progress up to the previous one; it
@@ -84,8 +87,8 @@ func (a *Account) Add(at time.Duration, step float64) {
 	}
 	reached := a.total.MaxStep
 	switch {
-	case !any && a.total.Reports > 0:
-		a.addLoss(step)
+	case !any && a.total.Reports > 0 && !a.hasRestarted:
+		a.addLoss(a.total.MaxStep, step, false)
 	case any && step > before:
 		a.total.Stride = step - before
 		if step > reached {
@@ -96,21 +99,29 @@ func (a *Account) Add(at time.Duration, step float64) {
 	if step > reached || a.total.Reports == 0 {
 		a.total.MaxStep, a.total.Gained = max(step, reached), true
 	}
+	a.hasRestarted = false
 	a.total.Reports++
 	a.series.Add(at, step)
 	a.last = point{at, step}
 }
 
-// addLoss adds the steps that the program repeats after a restart, of which first is the first one
-// that it reports. It has resumed before that, by the usual distance between two reports.
-func (a *Account) addLoss(first float64) {
+// AddRestart adds the steps that a program of the job repeats that was started again within the
+// attempt: it had reached a step, and first is the first one that it reports. The time until the next
+// step is not productive.
+func (a *Account) AddRestart(reached, first float64) {
+	a.addLoss(reached, first, true)
+	a.series, a.hasRestarted = Series{}, true
+}
+
+// addLoss adds the steps that a program repeats after a restart, of which first is the first one that
+// it reports. It has resumed before that, by the usual distance between two reports.
+func (a *Account) addLoss(reached, first float64, inAttempt bool) {
 	stride := a.total.Stride
 	if stride == 0 {
 		stride = 1
 	}
-	reached := a.total.MaxStep
 	a.total.Lost = append(a.total.Lost, record.LostSteps{
-		Attempt: a.attempt, Reached: reached, Resumed: first, Steps: max(0, reached-max(0, first-stride)),
+		Attempt: a.attempt, InAttempt: inAttempt, Reached: reached, Resumed: first, Steps: max(0, reached-max(0, first-stride)),
 	})
 }
 

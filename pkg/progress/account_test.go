@@ -94,6 +94,29 @@ func TestAccount(t *testing.T) {
 	}
 }
 
+// TestAddRestart verifies the steps lost and the goodput when a program is started again within an
+// attempt.
+func TestAddRestart(t *testing.T) {
+	a := NewAccount(record.Progress{}, 2)
+	for at, step := range []float64{10, 20, 30} {
+		a.Add(time.Duration(at)*time.Second, step)
+	}
+	a.AddRestart(30, 20)
+	a.Add(10*time.Second, 20)
+	a.Add(20*time.Second, 40)
+	a.AddRestart(40, 60) // nothing is lost, and the pause is not productive
+	a.Add(50*time.Second, 60)
+	a.Add(60*time.Second, 70)
+	got := a.Summary(100 * time.Second)
+	want := []record.LostSteps{{Attempt: 2, InAttempt: true, Reached: 30, Resumed: 20, Steps: 20}, {Attempt: 2, InAttempt: true, Reached: 40, Resumed: 60}}
+	if diff := cmp.Diff(want, got.Lost); diff != "" {
+		t.Errorf("lost (-want +got):\n%s", diff)
+	}
+	if got.Productive != 2*time.Second+5*time.Second+10*time.Second || got.Step != 70 || got.MaxStep != 70 || got.Rate != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestSeriesForgets(t *testing.T) {
 	var s Series
 	for i := range 100 {

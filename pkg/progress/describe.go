@@ -25,13 +25,21 @@ func Describe(p record.Progress, nodeName func(node int) string) string {
 		parts = append(parts, lost)
 	}
 	if slow := p.Slowest; slow != nil && IsStraggler(p) {
-		who := nodeName(slow.NodeIndex)
-		if slow.Rank >= 0 {
-			who = fmt.Sprintf("rank %d (%s)", slow.Rank, who)
-		}
-		parts = append(parts, fmt.Sprintf("slowest %s: step %s, the median is %s", who, FormatStep(slow.Step), FormatStep(slow.Median)))
+		parts = append(parts, fmt.Sprintf("slowest %s: step %s, the median is %s", describeSlowest(*slow, nodeName(slow.NodeIndex)), FormatStep(slow.Step), FormatStep(slow.Median)))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// describeSlowest names a rank with its node. A program without ranks has the name of the node or, in
+// a run with roles, that of its instance.
+func describeSlowest(slow record.SlowestRank, node string) string {
+	switch {
+	case slow.Rank >= 0:
+		return fmt.Sprintf("%s (%s)", record.WorldRank{Number: slow.Rank, World: slow.World}, node)
+	case slow.World != "":
+		return fmt.Sprintf("%s (%s)", slow.World, node)
+	}
+	return node
 }
 
 // reportDelay is the maximum time by which the steps of different nodes are of different times.

@@ -30,6 +30,14 @@ func TestDescribe(t *testing.T) {
 			"step 100, goodput 0% of 1h, slowest rank 5 (node 1): step 80, the median is 99.5",
 		},
 		{
+			"a slow rank of a role", record.Progress{Step: 100, MaxStep: 100, Elapsed: time.Hour, Slowest: &record.SlowestRank{Rank: 5, World: "trainer.0", NodeIndex: 1, Step: 80, Median: 99.5, Count: 8}},
+			"step 100, goodput 0% of 1h, slowest rank 5 of trainer.0 (node 1): step 80, the median is 99.5",
+		},
+		{
+			"a slow process of a role", record.Progress{Step: 100, MaxStep: 100, Elapsed: time.Hour, Slowest: &record.SlowestRank{Rank: -1, World: "trainer.3", NodeIndex: 1, Step: 80, Median: 99.5, Count: 8}},
+			"step 100, goodput 0% of 1h, slowest trainer.3 (node 1): step 80, the median is 99.5",
+		},
+		{
 			"one is a report behind", record.Progress{Step: 100, MaxStep: 100, Stride: 10, Elapsed: time.Hour, Slowest: &record.SlowestRank{Rank: 5, NodeIndex: 1, Step: 90, Median: 100, Count: 8}},
 			"step 100, goodput 0% of 1h",
 		},

@@ -58,14 +58,14 @@ type Config struct {
 	// OnWriteError reports an error of writing, unless err is nil.
 	OnWriteError func(err error)
 	GracePeriod  time.Duration // time from SIGTERM to SIGKILL
-	// Steps watches the progress of the driver and of ranks; nil if nothing does.
+	// Steps watches the progress of the programs of the user; nil if nothing does.
 	Steps StepObserver
 	// SharedSignals reports that the launcher may signal either the daemon alone or all processes of
 	// its step.
 	SharedSignals bool
 }
 
-// StepObserver observes the progress of the driver and of ranks.
+// StepObserver observes the progress of the programs of the user.
 type StepObserver interface {
 	// WatchLines returns a function that is called with the lines of a child's output, or nil if they
 	// are not needed. The function must not retain them.
@@ -188,7 +188,10 @@ func (c *Children) isUserProgram(child string) bool {
 func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	log := c.openLog(spec.Name)
 	spec.Log, spec.Ending = log, c.contexts.Run.Done()
-	if c.cfg.Steps != nil && IsUserProgram(spec.Name) {
+	c.mu.Lock()
+	isUser := c.isUserProgram(spec.Name)
+	c.mu.Unlock()
+	if c.cfg.Steps != nil && isUser {
 		if watch := c.cfg.Steps.WatchLines(spec.Name); watch != nil {
 			spec.Log = watchedLog{log, watch}
 		}

@@ -34,18 +34,28 @@ func ParseInstanceName(name string, size int) (m InstanceMark, ok bool) {
 	if len(parts) < 4 || len(parts) > 5 {
 		return m, false
 	}
+	m, ok = parseInstance(parts[:4], size)
+	if len(parts) == 5 {
+		change, isNumber := parseIndex(parts[4])
+		if !isNumber || change == 0 {
+			return InstanceMark{}, false
+		}
+		m.Change = change
+	}
+	ok = ok && !hasInstanceNumber(m.State) && name == InstanceName(m, max(size, sizeOfWidth(len(parts[0]))))
+	return m, ok
+}
+
+// parseInstance parses the parts of a name up to the state.
+func parseInstance(parts []string, size int) (m InstanceMark, ok bool) {
+	if len(parts) != 4 {
+		return m, false
+	}
 	node, isNode := parseIndex(parts[0])
 	instance, isInstance := parseLettered(parts[1], "i")
 	generation, isGeneration := parseLettered(parts[2], "g")
 	m = InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(parts[3])}
-	if len(parts) == 5 {
-		m.Change, ok = parseIndex(parts[4])
-		if !ok || m.Change == 0 {
-			return InstanceMark{}, false
-		}
-	}
-	ok = isNode && isInstance && isGeneration && m.State != "" && (size == 0 || node < size) && name == InstanceName(m, max(size, sizeOfWidth(len(parts[0]))))
-	return m, ok
+	return m, isNode && isInstance && isGeneration && m.State != "" && (size == 0 || node < size)
 }
 
 // sizeOfWidth returns the smallest size of a job whose node indices have so many digits.

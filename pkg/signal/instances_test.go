@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ func TestInstanceNames(t *testing.T) {
 		"0007.i0042.g0.":               {},
 		"0007.i0042.g0.ready.000000":   {},
 		"0007.i0042.g0.ready.000001.x": {},
+		"0007.i0042.g0.step-3.020000":  {},
+		"0007.i0042.g0.idle.000001":    {},
 		"0099.i0000.g0.ready":          {}, // beyond the job
 	} {
 		got, ok := ParseInstanceName(name, 64)
@@ -44,5 +47,35 @@ func TestInstancesInListing(t *testing.T) {
 	control := newListing([]string{"plan.0000", "plan.0001", "live.000012", "start.judge", "end.1"}, 4, 1, time.Time{})
 	if control.NewestPlan() != 1 || control.NewestLive() != 12 || control.TeamGeneration() != -1 {
 		t.Errorf("the newest are plan %d and list %d", control.NewestPlan(), control.NewestLive())
+	}
+}
+
+// TestInstanceCounts checks the names with steps and idle times of instances.
+func TestInstanceCounts(t *testing.T) {
+	names := []string{
+		"0001.i0002.g0.ready", "0001.step-4.099000", // of others
+		"0001.i0002.g0.step-3.020000", "0001.i0002.g0.step-4.019500", // one could not be removed
+		"0003.i0002.g1.step.007000", "0003.i0002.g0.step.900000",
+		"0003.i0002.g1.idle.000001", "0002.i0002.g1.idle.000001", "0002.i0002.g1.idle.000002",
+		"0002.i0002.g1.idle.1", "0002.i0002.g1.idle", "9999.i0002.g1.idle.000001", // wrong
+		InstanceStepName(InstanceStep{2, 0, 3, NodeStep{12, 1e15}}, 4), InstanceIdleName(0, 4, 7, 2, 3),
+	}
+	l := newListing(names, 4, 1, time.Time{})
+	got := l.InstanceSteps()
+	slices.SortFunc(got, func(a, b InstanceStep) int { return a.Node - b.Node })
+	want := []InstanceStep{{1, 2, 0, NodeStep{3, 20}}, {2, 0, 3, NodeStep{12, 1e15}}, {3, 2, 1, NodeStep{-1, 7}}}
+	if !slices.Equal(got, want) {
+		t.Errorf("the steps are %+v, want %+v", got, want)
+	}
+	if len(l.Instances()) != 1 || len(l.NodeSteps()) != 1 {
+		t.Errorf("the instances are %+v, and the steps of nodes %+v", l.Instances(), l.NodeSteps())
+	}
+	for _, tc := range []struct {
+		node, instance, generation int
+		idle                       bool
+	}{{3, 2, 1, true}, {3, 2, 0, false}, {2, 2, 1, false}, {1, 2, 1, false}, {0, 7, 2, true}} {
+		if l.IsInstanceIdle(tc.node, tc.instance, tc.generation) != tc.idle {
+			t.Errorf("idle is not as in %+v", tc)
+		}
 	}
 }

@@ -12,13 +12,15 @@ import (
 // Listing is the result of one poll of a directory. It never changes, and is safe for concurrent
 // use; callers own the results of its methods.
 type Listing struct {
-	names         []string                    // without temporaries, unsorted
-	byState       map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
-	stepsByState  map[record.State][]nodeMark // those of the members of further steps
-	instances     []InstanceMark              // unsorted
-	abortingNodes []int                       // sorted, without duplicates
-	Polls         int                         // number of polls so far, including this one
-	PolledAt      time.Time                   // when the poll ended, by this node's clock
+	names        []string                    // without temporaries, unsorted
+	byState      map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
+	stepsByState map[record.State][]nodeMark // those of the members of further steps
+	instances    []InstanceMark              // unsorted
+	// steps and idle times of instances, unsorted
+	instanceCounts []instanceCount
+	abortingNodes  []int     // sorted, without duplicates
+	Polls          int       // number of polls so far, including this one
+	PolledAt       time.Time // when the poll ended, by this node's clock
 }
 
 // nodeMark is the information in a name in NodesDir, except the state.
@@ -36,6 +38,8 @@ func newListing(names []string, size, looks int, at time.Time) Listing {
 			l.byState[state] = append(l.byState[state], nodeMark{node, number})
 		} else if mark, ok := ParseInstanceName(name, size); ok {
 			l.instances = append(l.instances, mark)
+		} else if count, ok := parseInstanceCount(name, size); ok {
+			l.instanceCounts = append(l.instanceCounts, count)
 		} else if node, ok := parseNumbered(name, abortPrefix); ok {
 			l.abortingNodes = append(l.abortingNodes, node)
 		} else {

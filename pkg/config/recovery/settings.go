@@ -55,7 +55,7 @@ func ProgressSetting(to *string) *setting.Setting {
 		}
 		_, err := progress.ParsePattern(text)
 		return text, err
-	}, setting.ShowUnchanged, "regular expression with one group around the number of a step, which is searched for in the lines of the driver or of ranks, for example 'iteration +(\\d+)/': shows progress, goodput and lost steps")
+	}, setting.ShowUnchanged, "regular expression with one group around the number of a step, which is searched for in the lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress, goodput and lost steps")
 }
 
 // codesSetting accepts a list of exit codes and ranges of them.

@@ -20,9 +20,11 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -59,6 +61,8 @@ type startedChild struct {
 	node string
 	at   time.Time
 	exit chan int // its code, when the test says so
+	// prints receives lines that it prints.
+	prints chan string
 }
 
 // testNode is a node of a run.
@@ -67,6 +71,7 @@ type testNode struct {
 	*Node
 	children *service.Children
 	starter  *fakechild.Supervisor
+	steps    *stepwatch.Monitor
 	out      bytes.Buffer
 	freeze   context.CancelFunc // makes it see no more orders of the head
 }
@@ -131,7 +136,12 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		},
 	})
 	publisher.Background(r.head.Follow)
-	for _, n := range r.nodes {
+	for i, n := range r.nodes {
+		store := stepwatch.Store{Dir: n.Dir, WriteTimeout: time.Minute, OnWriteError: n.LogWriteError}
+		if i == 0 {
+			store.Nodes = watch
+		}
+		n.Background(func(ctx context.Context) { n.steps.Run(ctx, store) })
 		n.Start()
 	}
 }
@@ -155,14 +165,18 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		n.ControlWatch.Run(ctx)
 	})
 	n.starter = fakechild.New(map[string]fakechild.Program{"sh": r.runProcess})
+	pattern, err := progress.ParsePattern(`step (\d+)`)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n.steps = stepwatch.New(stepwatch.Config{Pattern: pattern, HasRanks: true, NodeIndex: node, Size: size})
 	n.children = service.NewChildren(
-		service.Config{Starter: n.starter, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
+		service.Config{Starter: n.starter, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
 	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
 	n.children.OpenLogs(n.Dir, node, size, host)
-	var err error
 	n.Node, err = NewNode(NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
+		Publisher: n.Publisher, Children: n.children, Steps: n.steps, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
 		Host: testHost{private: r.t.TempDir(), node: host, of: n, worlds: &r.worlds}, Out: &n.out, Err: &n.out,
 	})
 	if err != nil {
@@ -209,18 +223,22 @@ func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 // set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
-	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1)}
+	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10)}
 	r.mu.Lock()
 	r.tasks = append(r.tasks, own)
 	r.mu.Unlock()
 	if p.Getenv("IGNORE_TERM") != "" {
 		p.Ignore(syscall.SIGTERM)
 	}
-	select {
-	case code := <-own.exit:
-		return code
-	case <-ctx.Done():
-		return 0
+	for {
+		select {
+		case line := <-own.prints:
+			_, _ = io.WriteString(p.Stdout, line+"\n")
+		case code := <-own.exit:
+			return code
+		case <-ctx.Done():
+			return 0
+		}
 	}
 }
 
@@ -269,6 +287,13 @@ func (r *run) find(name string) *startedChild {
 	}
 	r.t.Fatalf("%s has not been started", name)
 	return nil
+}
+
+// print makes a process print a line, and waits until it has been handled.
+func (r *run) print(name, line string) {
+	r.t.Helper()
+	r.find(name).prints <- line
+	synctest.Wait()
 }
 
 // exit ends a process with a code.

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -42,6 +43,7 @@ type NodeConfig struct {
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
 	Ports      *PortBlock                     // of this node; nil if nothing keeps its ports
+	Steps      *stepwatch.Monitor             // gets the steps of primary roles
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.
 	Out, Err io.Writer
 }
@@ -89,6 +91,13 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, defs: cfg.Defs, plans: new(nodePlan), output: newOutputs(cfg, plan)}
 	n.plans.set(plan, cfg.Record, n.ownNode())
+	cfg.Steps.SetWorlds(func(number int) string {
+		role, instance := plan.FindInstance(number)
+		if role == nil {
+			return ""
+		}
+		return instanceName(role, instance)
+	})
 	n.endLevels = roles.EndLevels(n.defs)
 	n.stopAll, n.cancelAll = context.WithCancel(context.Background())
 	n.environment, err = newEnvironment(cfg, n.plans)

@@ -90,7 +90,7 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	}
 	// Start the servers, and watch for the end of the world.
 	w.node = world.OpenNode(life, world.Config{
-		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s}, NoMPI: s.noMPIReason(),
+		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s}, NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
 		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
 	})
 	w.local = w.node.AddRanks()

@@ -93,6 +93,7 @@ func (s *supervisor) startCommand(
 	}
 	if s.role.Primary {
 		s.cfg.Children.SetUserProgram(name)
+		s.cfg.Steps.AddProcess(name, s.stepProcess(p.Rank, number))
 	}
 	start.spec.Name, start.spec.Env = name, process.WithEnv(start.spec.Env, more)
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)

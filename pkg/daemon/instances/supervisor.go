@@ -266,6 +266,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is
 	// told to stop may have ended with 0 already.
 	failure, exit := running.outcome()
+	s.flushSteps(failure != nil)
 	end := generationEnd{stopped: failure == nil && (!s.mayEnd() || !running.allSucceeded()), failure: failure}
 	if !end.stopped {
 		s.decide(generation, &end, exit)

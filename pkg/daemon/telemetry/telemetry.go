@@ -205,7 +205,11 @@ func (s *Telemetry) addProgressMetrics(t *metrics.Text) {
 	add("bringupd_lost_steps", "Steps repeated after restarts.", lost)
 	if p.Slowest != nil {
 		t.StartFamily("bringupd_slowest_step", "gauge", "Step of the slowest rank.")
-		t.AddSample(p.Slowest.Step, "world_rank", strconv.Itoa(p.Slowest.Rank), "node", strconv.Itoa(p.Slowest.NodeIndex))
+		labels := []string{"world_rank", strconv.Itoa(p.Slowest.Rank), "node", strconv.Itoa(p.Slowest.NodeIndex)}
+		if p.Slowest.World != "" {
+			labels = append(labels, "instance", p.Slowest.World)
+		}
+		t.AddSample(p.Slowest.Step, labels...)
 		add("bringupd_median_step", "Median step of all ranks or nodes.", p.Slowest.Median)
 	}
 }

@@ -59,6 +59,8 @@ type Config struct {
 	Output  RankOutput // nil for the daemon's streams, as the configuration requests
 	// NoMPI is the reason why ranks must not use MPI; empty if they may.
 	NoMPI string
+	// ReportStep records a step that a rank has reported itself; nil: as a step of the run's world.
+	ReportStep func(rank int, step float64)
 }
 
 // RankOutput receives the output of ranks.
@@ -104,11 +106,14 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	n := &Node{cfg: cfg, plan: ranks.PlanFromRecord(cfg.Record)}
 	n.lifetime, n.end = context.WithCancelCause(ctx)
 	hosts := cfg.Record.Hosts
+	if cfg.ReportStep == nil {
+		cfg.ReportStep = cfg.Children.ReportStep
+	}
 	// Join the rendezvous, then create the MPI servers and the output of the ranks on top of it.
 	n.rendezvous, n.socket = rendezvous.StartNode(rendezvous.Config{
 		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() rendezvous.Layout { return n.plan.RendezvousLayout(hosts) },
 		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) { return cfg.Dial(ctx, cfg.Key) }, AwaitLink: n.requireLink, Log: cfg.Log,
-		AbortJob: ranks.AbortHandler(cfg.Name, cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, ReportStep: cfg.Children.ReportStep, DescribeRanks: n.describeActivity,
+		AbortJob: ranks.AbortHandler(cfg.Name, cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, ReportStep: cfg.ReportStep, DescribeRanks: n.describeActivity,
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},

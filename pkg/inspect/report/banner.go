@@ -199,15 +199,22 @@ func (l viewBuilder) progressFacts() []Fact {
 		Note: "of " + textutil.BriefDuration(p.Elapsed) + ": time in which the step advanced beyond its maximum before",
 	}}
 	for _, lost := range p.Lost[max(0, len(p.Lost)-maxLostShown):] {
+		name := fmt.Sprintf("lost before attempt %d", lost.Attempt+1)
+		if lost.InAttempt {
+			name = fmt.Sprintf("lost in attempt %d", lost.Attempt+1)
+		}
 		facts = append(facts, Fact{
-			Name: fmt.Sprintf("lost before attempt %d", lost.Attempt+1), Value: progress.FormatStep(lost.Steps) + " steps",
+			Name: name, Value: progress.FormatStep(lost.Steps) + " steps",
 			Note: fmt.Sprintf("step %s was reached, and %s is the first one after the restart", progress.FormatStep(lost.Reached), progress.FormatStep(lost.Resumed)),
 		})
 	}
 	if slow := p.Slowest; slow != nil {
 		who := nodeName(slow.NodeIndex, l.hostName(slow.NodeIndex))
-		if slow.Rank >= 0 {
-			who = fmt.Sprintf("rank %d, %s", slow.Rank, who)
+		switch {
+		case slow.Rank >= 0:
+			who = fmt.Sprintf("%s, %s", record.WorldRank{Number: slow.Rank, World: slow.World}, who)
+		case slow.World != "":
+			who = slow.World + ", " + who
 		}
 		fact := Fact{Name: "slowest", Value: who, Note: fmt.Sprintf("step %s, the median of %d is %s", progress.FormatStep(slow.Step), slow.Count, progress.FormatStep(slow.Median))}
 		if progress.IsStraggler(*p) {

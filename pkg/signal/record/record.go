@@ -373,18 +373,22 @@ type Progress struct {
 	Slowest    *SlowestRank  `json:"slowest,omitempty"` // nil unless several ranks report steps
 }
 
-// LostSteps are the steps that the program has repeated after a restart.
+// LostSteps are the steps that a program has repeated after a restart: at the beginning of an
+// attempt, or within one if it is an instance of a role.
 type LostSteps struct {
-	Attempt int     `json:"attempt"`
-	Reached float64 `json:"reached"` // the maximum before the restart
-	Resumed float64 `json:"resumed"` // the first report after it
-	Steps   float64 `json:"steps"`
+	Attempt   int     `json:"attempt"`
+	InAttempt bool    `json:"in_attempt,omitempty"`
+	Reached   float64 `json:"reached"` // the maximum before the restart
+	Resumed   float64 `json:"resumed"` // the first report after it
+	Steps     float64 `json:"steps"`
 }
 
 // SlowestRank is the rank with the lowest step, and the median of all ranks or, with several nodes,
 // of the slowest ranks of the nodes.
 type SlowestRank struct {
-	Rank      int     `json:"world_rank"`
+	Rank int `json:"world_rank"` // -1 for the driver, and for the process of an instance that has only one
+	// World is the instance of a role whose rank it is; empty in a run without roles.
+	World     string  `json:"world,omitempty"`
 	NodeIndex int     `json:"rank"`
 	Step      float64 `json:"step"`
 	Median    float64 `json:"median"`
