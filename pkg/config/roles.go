@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -125,7 +126,7 @@ func (c *Config) validateRoles() error {
 		{c.World.IsRequested(), "ranks (--ranks-per-node, --ranks)", "give ranks-per-node to a role"},
 		{c.Framework.HasServices(), "services (--framework, --head-cmd, --worker-cmd)", "make each service a role"},
 		{c.Sandbox.IsRequested(), "sandboxes (--sandbox-cmd, --sandbox-step)", "make the sandbox a role"},
-		{c.World.Hang > 0, "--hang-timeout", "give the role an alive probe or a timeout"},
+		{c.World.Hang > 0, "--hang-timeout", "give hang-timeout to a role"},
 		{c.World.GoOn, "--on-rank-failure=continue", "the ranks of an instance fail as one"},
 		{c.Setup != "", "--setup-cmd", "make it a role with nodes: all and oneshot: true"},
 		{
@@ -142,6 +143,7 @@ func (c *Config) validateRoles() error {
 			is   bool
 			name string
 		}{
+			{d.HangTimeout > 0 && !d.Primary && c.World.HangSigns == stackdump.StepSigns, "hang-timeout of a role that is not primary, with --hang-signs=progress,"},
 			{d.Program.Framework != "" && (d.Primary || d.Oneshot), "framework of a primary or oneshot role"},
 		} {
 			if key.is {

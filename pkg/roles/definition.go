@@ -19,6 +19,8 @@ type Definition struct {
 	Oneshot bool
 	// Timeout is how long a process of a oneshot role may run; 0 for other roles.
 	Timeout time.Duration
+	// HangTimeout is how long the processes of an instance may show no sign of activity; 0: for ever.
+	HangTimeout time.Duration
 	// Primary reports that the run ends when this role and all other primary ones have ended with 0.
 	Primary  bool
 	Ready    ReadyProbe

@@ -46,7 +46,7 @@ func TestPlan(t *testing.T) {
 		{
 			"roles", 4, func(_ *testing.T, c *Config) {
 				c.Roles.Definitions = []roles.Definition{
-					{Name: "trainer", Primary: true, After: []string{"judge"}, Placement: roles.Placement{Nodes: roles.NodesRest}, Program: roles.Program{Command: "train"}},
+					{Name: "trainer", Primary: true, HangTimeout: time.Minute, After: []string{"judge"}, Placement: roles.Placement{Nodes: roles.NodesRest}, Program: roles.Program{Command: "train"}},
 					{
 						Name: "judge", Placement: roles.Placement{Nodes: 2}, Program: roles.Program{Command: "serve\n"}, Ready: roles.ReadyProbe{Probe: "tcp:$BRINGUPD_PORT", Timeout: time.Minute},
 						Restarts: roles.RestartPolicy{Max: 2, Window: time.Hour},
@@ -55,7 +55,7 @@ func TestPlan(t *testing.T) {
 			},
 			[]string{
 				"node 0 of 4", "meet 4 nodes", `role judge: run "serve" on 2 nodes, ready by tcp:$BRINGUPD_PORT within 1m0s; at most 2 restarts of an instance within 1h0m0s`,
-				`role trainer: run "train" on the remaining nodes after judge`, "gate", "end: when all primary roles have ended with 0, or one fails: trainer",
+				`role trainer: run "train" on the remaining nodes after judge, ended when it shows no sign of activity for 1m0s`, "gate", "end: when all primary roles have ended with 0, or one fails: trainer",
 			},
 		},
 		{

@@ -35,6 +35,9 @@ func planRole(d *roles.Definition) string {
 	case d.Ready.Probe != "":
 		line += fmt.Sprintf(", ready by %s within %s", d.Ready.Probe, d.Ready.Timeout)
 	}
+	if d.HangTimeout > 0 {
+		line += fmt.Sprintf(", ended when it shows no sign of activity for %s", d.HangTimeout)
+	}
 	if d.Restarts.Max > 0 {
 		line += fmt.Sprintf("; at most %d restarts of an instance within %s", d.Restarts.Max, d.Restarts.Window)
 	}

@@ -31,6 +31,7 @@ type HeadConfig struct {
 	// takes its place after that.
 	SilentDelay time.Duration
 	NodeWatch   *signal.Watch
+	Hang        HangConfig
 	// Worlds gets the worlds of the instances that span several nodes.
 	Worlds *rendezvous.Worlds
 	// Failed ends the run by a failure that was seen at a time.
@@ -104,6 +105,7 @@ func (h *Head) memberOf(node int, role *roles.RolePlan) int {
 // Follow handles what the nodes publish about their instances, until ctx ends.
 func (h *Head) Follow(ctx context.Context) {
 	h.cfg.Background(h.publishLive)
+	h.cfg.Background(h.followHangs)
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		h.handleMarks(ctx, l.Instances(), l.PolledAt)
 		h.startRoles(ctx)

@@ -23,7 +23,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -49,6 +51,7 @@ type run struct {
 	worlds rendezvous.Worlds
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
+	signs  stackdump.Signs        // of activity
 
 	mu       sync.Mutex
 	failures []record.Failure // that have ended the run
@@ -63,6 +66,8 @@ type startedChild struct {
 	exit chan int // its code, when the test says so
 	// prints receives lines that it prints.
 	prints chan string
+	pid    int
+	works  bool // it uses processor time; guarded by the run's mu
 }
 
 // testNode is a node of a run.
@@ -79,6 +84,12 @@ type testNode struct {
 // inBubble runs a test with a run of the roles of a file, which ends at the end of the test.
 func inBubble(t *testing.T, nodes int, file string, test func(r *run)) {
 	t.Helper()
+	inBubbleWith(t, stackdump.AnySigns, nodes, file, test)
+}
+
+// inBubbleWith does the same with signs of activity.
+func inBubbleWith(t *testing.T, signs stackdump.Signs, nodes int, file string, test func(r *run)) {
+	t.Helper()
 	var list yaml.Node
 	if err := yaml.Unmarshal([]byte(file), &list); err != nil {
 		t.Fatal(err)
@@ -88,7 +99,7 @@ func inBubble(t *testing.T, nodes int, file string, test func(r *run)) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := &run{t: t, share: memory.NewShare(mountPoint)}
+		r := &run{t: t, share: memory.NewShare(mountPoint), signs: signs}
 		r.begin(nodes, defs)
 		defer r.end()
 		r.later()
@@ -127,6 +138,9 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	publisher.Background(watch.Run)
 	r.nodes[0].cfg.NodeWatch = watch
 	r.head = NewHead(HeadConfig{
+		Hang: HangConfig{Signs: r.signs, Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
+			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
+		}},
 		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()
@@ -176,8 +190,8 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
 	n.children.OpenLogs(n.Dir, node, size, host)
 	n.Node, err = NewNode(NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Steps: n.steps, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
-		Host: testHost{private: r.t.TempDir(), node: host, of: n, worlds: &r.worlds}, Out: &n.out, Err: &n.out,
+		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
+		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -190,7 +204,7 @@ type testHost struct {
 	Host
 	private, node string
 	of            *testNode
-	worlds        *rendezvous.Worlds
+	run           *run
 }
 
 func (h testHost) Environ(more map[string]string) []string {
@@ -203,12 +217,13 @@ func (h testHost) WorldConfig() world.NodeConfig {
 	n := h.of
 	cfg := new(deps.Config)
 	cfg.Identity.Host, cfg.Simulation.NoSockets = h.node, true
+	cfg.World.HangSigns = h.run.signs
 	return world.NodeConfig{
 		Config: cfg, RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },
 		RendezvousLink: world.RendezvousLink{
 			Dial: func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
-				return h.worlds.LocalDialer(key, int(n.NodeIndex.Load()), n.Background)(ctx)
+				return h.run.worlds.LocalDialer(key, int(n.NodeIndex.Load()), n.Background)(ctx)
 			},
 			Await: func(context.Context) error { return nil },
 		},
@@ -223,7 +238,7 @@ func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 // set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
-	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10)}
+	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10), pid: p.PID}
 	r.mu.Lock()
 	r.tasks = append(r.tasks, own)
 	r.mu.Unlock()
@@ -294,6 +309,34 @@ func (r *run) print(name, line string) {
 	r.t.Helper()
 	r.find(name).prints <- line
 	synctest.Wait()
+}
+
+// cpuTimes returns the processor times of processes: those that work use a whole processor.
+func (r *run) cpuTimes(pids []int) (map[int]time.Duration, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	used := make(map[int]time.Duration)
+	for _, one := range r.tasks {
+		switch {
+		case !slices.Contains(pids, one.pid):
+		case one.works:
+			used[one.pid] = time.Since(one.at)
+		default:
+			used[one.pid] = 0
+		}
+	}
+	return used, nil
+}
+
+// work makes processes use processor time, or no more of it.
+func (r *run) work(works bool, names ...string) {
+	r.t.Helper()
+	for _, name := range names {
+		one := r.find(name)
+		r.mu.Lock()
+		one.works = works
+		r.mu.Unlock()
+	}
 }
 
 // exit ends a process with a code.

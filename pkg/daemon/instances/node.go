@@ -44,6 +44,8 @@ type NodeConfig struct {
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters
 	Ports      *PortBlock                     // of this node; nil if nothing keeps its ports
 	Steps      *stepwatch.Monitor             // gets the steps of primary roles
+	// CPUTimes returns the processor times of process trees; nil: as /proc says.
+	CPUTimes func(children []int) (map[int]time.Duration, error)
 	// Out and Err are the standard streams of the daemon, for the output of primary roles.
 	Out, Err io.Writer
 }

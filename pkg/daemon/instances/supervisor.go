@@ -324,6 +324,10 @@ func (g *generation) outcome() (*health.Failure, roles.Exit) {
 func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer g.watchHang(ctx, s, number, func(f *health.Failure) {
+		g.fail(f, hangExit(f))
+		cancel()
+	})()
 	var waits sync.WaitGroup
 	for _, one := range g.started {
 		waits.Go(func() {

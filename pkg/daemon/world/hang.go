@@ -3,6 +3,7 @@ package world
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// HungWorld is a world in which no rank has shown a sign of activity for too long.
+// HungWorld is a world, or an instance of a role, in which no rank has shown a sign of activity for too
+// long.
 type HungWorld struct {
 	Dir      string        // run directory
+	Instance string        // name of the instance, such as trainer.0; empty for the world of the run
 	Timeout  time.Duration // duration without a sign of any rank
 	Signs    stackdump.Signs
 	Progress *record.Progress // nil if no steps are known
@@ -42,11 +45,26 @@ func (h HungWorld) askNodes(ctx context.Context) (diagnosis query.Diagnosis, err
 	return diagnosis, err
 }
 
+// selectProcesses returns the diagnosis with the processes of the world or instance alone.
+func (h HungWorld) selectProcesses(d query.Diagnosis) query.Diagnosis {
+	if h.Instance == "" {
+		return d
+	}
+	own := slices.DeleteFunc(slices.Clone(d.Reports), func(s stackdump.ChildReport) bool { return !s.BelongsTo(h.Instance) })
+	d.RunSnapshot = stackdump.NewRunSnapshot(d.Run, d.Nodes, own, d.Unreachable)
+	return d
+}
+
 // DiagnoseFailure logs the stacks of all ranks, and returns the failure of the world.
 func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTimeout, health.ErrDeadline)
 	defer cancel()
 	diagnosis, err := h.askNodes(ctx)
+	diagnosis = h.selectProcesses(diagnosis)
+	who, flag := "no rank", "--hang-timeout"
+	if h.Instance != "" {
+		who, flag = "no process of "+h.Instance, "hang-timeout"
+	}
 	if err != nil {
 		h.Log.Warn("cannot determine what the ranks are doing", zap.Error(err))
 	} else {
@@ -59,8 +77,8 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	if findings := diagnosis.FormatFindings(); len(findings) > 0 {
 		found += "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
 	}
-	return health.NewFailure(health.DeadlinePassed, "no rank has %s for %s (--hang-timeout); %s shows what each rank was doing%s",
-		h.Signs.Describe(), h.Timeout, h.LogName, found)
+	return health.NewFailure(health.DeadlinePassed, "%s has %s for %s (%s); %s shows what each rank was doing%s",
+		who, h.Signs.Describe(), textutil.FlagDuration(h.Timeout), flag, h.LogName, found)
 }
 
 // describeSteps describes the newest step of the job, which ranks are behind, and where they are. If

@@ -15,7 +15,8 @@ type RankProcess struct {
 	Printed int64 // total output in bytes
 }
 
-// HangDetector detects that no rank of a node has shown a sign of activity for the timeout.
+// HangDetector detects that no rank of a node, or of an instance of a role there, has shown a sign of
+// activity for the timeout.
 type HangDetector struct {
 	// time without a sign of activity after which the ranks count as idle; 0 disables detection. See
 	// also [IdleTracker.MinTimeout].
@@ -28,8 +29,8 @@ type HangDetector struct {
 	// OnChange is called with true when no rank has shown a sign for the timeout, and with false when a
 	// rank shows one again.
 	OnChange func(idle bool)
-
-	cpuTimes func(children []int) (map[int]time.Duration, error) // if nil, that of a new CPUSampler
+	// CPUTimes returns the processor times of process trees; nil: that of a new [CPUSampler].
+	CPUTimes func(children []int) (map[int]time.Duration, error)
 }
 
 // The interval between samples is a tenth of the timeout, within these limits.
@@ -56,8 +57,8 @@ func (v HangDetector) StartBackground(ctx context.Context) (end func()) {
 // Run watches the ranks until ctx ends. It ignores samples with errors, because they show nothing
 // about the ranks.
 func (v HangDetector) Run(ctx context.Context) {
-	if v.cpuTimes == nil {
-		v.cpuTimes = NewCPUSampler().CPUTimes
+	if v.CPUTimes == nil {
+		v.CPUTimes = NewCPUSampler().CPUTimes
 	}
 	idle, told := IdleTracker{Signs: v.Signs}, false
 	for ctxutil.SleepContext(ctx, min(max(v.Timeout/10, minSampleInterval), maxSampleInterval)) {
@@ -82,7 +83,7 @@ func (v HangDetector) sampleUsage() (map[int]Usage, bool) {
 	for _, rank := range ranks {
 		pids = append(pids, rank.PID)
 	}
-	used, err := v.cpuTimes(pids)
+	used, err := v.CPUTimes(pids)
 	usage := make(map[int]Usage, len(ranks))
 	for _, rank := range ranks {
 		if spent, there := used[rank.PID]; there {

@@ -72,7 +72,7 @@ func TestHangDetector(t *testing.T) {
 						return tc.steps(time.Since(began))
 					},
 					OnChange: func(idle bool) { got = append(got, event{time.Since(began), idle}) },
-					cpuTimes: func([]int) (map[int]time.Duration, error) {
+					CPUTimes: func([]int) (map[int]time.Duration, error) {
 						used := time.Duration(0)
 						if tc.used != nil {
 							used = tc.used(time.Since(began))

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -31,8 +32,10 @@ type RunSnapshot struct {
 
 // ActivityGroup consists of children of a run with the same activity.
 type ActivityGroup struct {
-	Child    string   `json:"child"`           // "rank", or the common name of the children
-	Ranks    []int    `json:"ranks,omitempty"` // ranks of the world, sorted
+	// Child is "rank", the instance of a role of which they are processes, or the common name of the
+	// children.
+	Child    string   `json:"child"`
+	Ranks    []int    `json:"ranks,omitempty"` // ranks of the world or of the instance, sorted
 	Nodes    []int    `json:"nodes"`           // their node indexes, sorted
 	Hosts    []string `json:"hosts"`           // names of these nodes
 	Count    int      `json:"count"`
@@ -50,21 +53,35 @@ const rankKind = "rank"
 // driverKind is the name of the driver's child.
 const driverKind = "driver"
 
-// splitName returns the common name of children like this one, and the number of the rank, or -1 if
-// the child is not a rank.
+// instanceNames matches the name of a process of an instance of a role, such as trainer.0.12 or, if
+// the instance has only one, trainer.0.
+var instanceNames = lazyregexp.CompileLazily(`^([a-z][a-z0-9-]*\.[0-9]{1,9})(?:\.([0-9]{1,9}))?$`)
+
+// splitName returns the common name of children like this one, and the number of the rank in the world
+// or in its instance, or -1 if the child is not one of several.
 func (s ChildReport) splitName() (kind string, rank int) {
 	if digits, is := strings.CutPrefix(s.Child, rankKind+" "); is {
 		if rank, err := strconv.Atoi(digits); err == nil {
 			return rankKind, rank
 		}
 	}
+	if parts := instanceNames().FindStringSubmatch(s.Child); parts != nil && parts[2] != "" {
+		rank, _ := strconv.Atoi(parts[2]) // the expression has matched digits
+		return parts[1], rank
+	}
 	return s.Child, -1
 }
 
-// Rank returns the rank of a child that is a rank of the world.
+// BelongsTo reports whether the child is a process of an instance of a role.
+func (s ChildReport) BelongsTo(instance string) bool {
+	kind, _ := s.splitName()
+	return kind == instance
+}
+
+// Rank returns the rank of a child that is a rank of the run's only world.
 func (s ChildReport) Rank() (rank int, isRank bool) {
-	_, rank = s.splitName()
-	return rank, rank >= 0
+	kind, rank := s.splitName()
+	return rank, kind == rankKind && rank >= 0
 }
 
 // NewRunSnapshot combines the results of all nodes.
@@ -148,12 +165,17 @@ func compareGroups(a, b ActivityGroup) int {
 	return cmp.Or(kindOrder(a)-kindOrder(b), a.Count-b.Count, strings.Compare(a.Child, b.Child), first(a)-first(b), strings.Compare(a.Activity, b.Activity))
 }
 
+// hasPrograms reports whether the children are ranks of the world or processes of instances.
+func (g ActivityGroup) hasPrograms() bool {
+	return len(g.Ranks) > 0 || instanceNames().MatchString(g.Child)
+}
+
 // kindOrder returns the position of a group by the kind of its children.
 func kindOrder(g ActivityGroup) int {
-	switch g.Child {
-	case rankKind:
+	switch {
+	case g.hasPrograms():
 		return 0
-	case driverKind:
+	case g.Child == driverKind:
 		return 1
 	default:
 		return 2

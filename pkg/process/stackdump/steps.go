@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/progress"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 const (
@@ -22,41 +23,55 @@ const (
 // an empty string if none does. areBehind reports that it names ranks that are behind the others.
 func (p RunSnapshot) DescribeSteps() (text string, areBehind bool) {
 	running := slices.DeleteFunc(slices.Clone(p.Reports), func(s ChildReport) bool {
-		_, isRank := s.Rank()
-		return !isRank || s.Ended != ""
+		_, rank := s.splitName()
+		return rank < 0 || s.Ended != ""
 	})
 	reporting := slices.DeleteFunc(slices.Clone(running), func(s ChildReport) bool { return s.Step == nil })
+	// The ranks of other instances need not report steps.
+	running = slices.DeleteFunc(running, func(s ChildReport) bool {
+		kind, _ := s.splitName()
+		return !slices.ContainsFunc(reporting, func(o ChildReport) bool { return o.BelongsTo(kind) })
+	})
 	if len(reporting) == 0 {
 		return "", false
 	}
 	// Sort the slowest ranks first.
 	slices.SortFunc(reporting, func(a, b ChildReport) int {
-		one, _ := a.Rank()
-		other, _ := b.Rank()
-		return cmp.Or(cmp.Compare(*a.Step, *b.Step), one-other)
+		kind, one := a.splitName()
+		otherKind, other := b.splitName()
+		return cmp.Or(cmp.Compare(*a.Step, *b.Step), strings.Compare(kind, otherKind), one-other)
 	})
 	last := progress.FormatStep(*reporting[len(reporting)-1].Step)
 	behind := slices.IndexFunc(reporting, func(s ChildReport) bool { return *s.Step == *reporting[len(reporting)-1].Step })
 	switch {
 	case len(running) > 1 && len(reporting) == 1:
-		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind", reporting[0].Child, last), false
+		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind", reporting[0].rankName(), last), false
 	case behind == 0:
 		return fmt.Sprintf("%d of %d ranks report steps, and are at step %s", len(reporting), len(running), last), false
 	}
 	var names []string
 	for _, s := range reporting[:behind] {
-		names = append(names, fmt.Sprintf("%s on %s at step %s (%s)", s.Child, s.Host, progress.FormatStep(*s.Step), s.describeActivity()))
+		names = append(names, fmt.Sprintf("%s on %s at step %s (%s)", s.rankName(), s.Host, progress.FormatStep(*s.Step), s.describeActivity()))
 	}
 	verb := map[bool]string{true: "is", false: "are"}[behind == 1]
 	return fmt.Sprintf("%d of %d ranks %s behind step %s: %s", behind, len(reporting), verb, last, textutil.JoinLimited(names, maxBehind, ", ")), true
 }
 
-// DescribeRanks describes the first groups of ranks, which are the most significant ones, in one
-// line.
+// rankName returns the name of a rank in messages: "rank 3", or "rank 3 of trainer.0".
+func (s ChildReport) rankName() string {
+	kind, rank := s.splitName()
+	if kind == rankKind || rank < 0 {
+		return s.Child
+	}
+	return record.WorldRank{Number: rank, World: kind}.String()
+}
+
+// DescribeRanks describes the first groups of ranks and of processes of instances, which are the most
+// significant ones, in one line.
 func (p RunSnapshot) DescribeRanks() string {
 	var words []string
 	for _, g := range p.Groups {
-		if g.Child == rankKind {
+		if g.hasPrograms() {
 			words = append(words, g.describeMembers()+": "+g.Activity)
 		}
 	}
@@ -67,11 +82,11 @@ func (p RunSnapshot) DescribeRanks() string {
 // lines for users.
 func (p RunSnapshot) FormatStacks() string {
 	var b strings.Builder
-	shown, _ := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return g.Child != rankKind }))
+	shown, _ := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return !g.hasPrograms() }))
 	for _, g := range shown {
 		at := slices.IndexFunc(p.Reports, func(s ChildReport) bool {
-			rank, _ := s.Rank()
-			return rank == g.Ranks[0] && s.Ended == ""
+			_, rank := s.splitName()
+			return s.BelongsTo(g.Child) && (len(g.Ranks) == 0 || rank == g.Ranks[0]) && s.Ended == ""
 		})
 		if at < 0 || p.Reports[at].Stack == nil || p.Reports[at].Stack.Source == stackByKernel {
 			continue
@@ -83,7 +98,7 @@ func (p RunSnapshot) FormatStacks() string {
 		if len(frames) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n", p.Reports[at].Child, cleanLine(p.Reports[at].Host), stack.Source)
+		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n", p.Reports[at].rankName(), cleanLine(p.Reports[at].Host), stack.Source)
 		for _, frame := range frames[:min(len(frames), maxShownFrames)] {
 			place := frame.Library
 			if frame.File != "" {

@@ -44,6 +44,14 @@ func TestSteps(t *testing.T) {
 			"ranks that have ended, and the driver", []ChildReport{aSeen(0, spins, atStep(7)), aSeen(1, spins, atStep(7)), aSeen(2, spins, atStep(9), ended), aSeen(3, spins, atStep(1), called("driver"))},
 			"2 of 2 ranks report steps, and are at step 7", "rank 2 on n0: has ended: exit code 0; ranks 0-1 on n0: busy",
 		},
+		{
+			"instances of roles", []ChildReport{
+				aSeen(0, spins, atStep(7), called("trainer.0.0")), aSeen(8, spins, atStep(6), called("trainer.0.1")), aSeen(0, inCall("futex", ""), called("judge.0")),
+				aSeen(0, inCall("futex", ""), called("engine.3.0")), aSeen(0, inCall("futex", ""), called("engine.3.1")), aSeen(0, inCall("futex", ""), called("engine.3.2")),
+			},
+			"1 of 2 ranks is behind step 7: rank 1 of trainer.0 on n1 at step 6 (busy)",
+			"judge.0 on n0: asleep in futex; ranks 0-1 of trainer.0 on n0, n1: busy; 3 ranks 0-2 of engine.3 on n0: asleep in futex",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := json.Marshal(NewRunSnapshot("demo", 2, tc.seen, nil))
@@ -81,6 +89,24 @@ stack of rank 9 on n1, by py-spy:
 stack of rank 0 on n0, by py-spy:
     wrapper (c10d_logger.py:81)
     main (train.py:210)
+`
+	if got := p.FormatStacks(); got != want {
+		t.Errorf("the stacks are\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestStacksOfInstances verifies the stacks of processes of instances of roles.
+func TestStacksOfInstances(t *testing.T) {
+	p := NewRunSnapshot("demo", 2, []ChildReport{
+		aSeen(1, inCall("read", ""), at(reads...), called("trainer.0.1")), aSeen(0, inCall("read", ""), at(reads...), called("trainer.0.0")),
+		aSeen(0, inCall("futex", ""), at(allReduce...), called("judge.0")), aSeen(0, inCall("read", ""), at(allReduce...), called("worker")),
+	}, nil)
+	const want = `stack of judge.0 on n0, by py-spy:
+    wrapper (c10d_logger.py:81)
+    main (train.py:210)
+stack of rank 0 of trainer.0 on n0, by py-spy:
+    load (data.py:88)
+    main (train.py:200)
 `
 	if got := p.FormatStacks(); got != want {
 		t.Errorf("the stacks are\n%s\nwant\n%s", got, want)

@@ -63,7 +63,7 @@ func (p RunSnapshot) FormatText() string {
 func (p RunSnapshot) describeCounts() string {
 	ranks, answered := 0, p.Nodes-len(p.Unreachable)
 	for _, s := range p.Reports {
-		if kind, _ := s.splitName(); kind == rankKind {
+		if _, rank := s.splitName(); rank >= 0 {
 			ranks++
 		}
 	}
@@ -113,12 +113,15 @@ func cleanLine(line string) string {
 
 // describeMembers names the members, such as "rank 3 on n1" or "63 ranks 0-16,18-63 on 8 nodes".
 func (g ActivityGroup) describeMembers() string {
-	name := g.Child
+	name, of := g.Child, ""
+	if len(g.Ranks) > 0 && g.Child != rankKind {
+		of = " of " + g.Child
+	}
 	switch {
-	case g.Child == rankKind && g.Count > 2:
-		name = fmt.Sprintf("%d ranks %s", g.Count, cutRanges(textutil.FormatRanges(g.Ranks)))
-	case g.Child == rankKind:
-		name = textutil.FormatIndices("rank", g.Ranks)
+	case len(g.Ranks) > 2:
+		name = fmt.Sprintf("%d ranks %s%s", g.Count, cutRanges(textutil.FormatRanges(g.Ranks)), of)
+	case len(g.Ranks) > 0:
+		name = textutil.FormatIndices("rank", g.Ranks) + of
 	case g.Count > 1:
 		name = fmt.Sprintf("%d of %s", g.Count, g.Child)
 	}

@@ -135,6 +135,13 @@ func (r *roleReader) checkProgram() {
 	case r.def.Oneshot && r.given["timeout"] == nil:
 		r.def.Timeout = roles.DefaultTimeout
 	}
+	switch mayHang := ends || r.place.HasRanks; {
+	case r.given["hang-timeout"] == nil:
+	case framework != "":
+		r.refuseKey("hang-timeout", "hang-timeout and framework are both given: the processes of a cluster are idle while it has no work; omit hang-timeout")
+	case !mayHang:
+		r.refuseKey("hang-timeout", "hang-timeout is for roles that are primary or oneshot or have ranks: a server is idle while it has no requests; give an alive probe")
+	}
 	for _, probe := range []string{"ready", "alive"} {
 		if r.def.Oneshot && r.given[probe] != nil {
 			r.refuseKey(probe, "%s and oneshot are both given: a oneshot role is done when it has ended with 0; omit %s", probe, probe)

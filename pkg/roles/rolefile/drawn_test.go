@@ -30,6 +30,7 @@ var drawnValues = map[string][]string{
 	"after":              {"NAME", "[NAME, NAME]", "[]"},
 	"oneshot":            {"true", "false"},
 	"timeout":            {"1m"},
+	"hang-timeout":       {"1m"},
 	"ready":              {"\"tcp:$BRINGUPD_PORT\"", "{probe: \"tcp:1\", timeout: 1m}"},
 	"alive":              {"{probe: \"tcp:1\"}"},
 	"restarts":           {"1", "200", "{max: 5, backoff: 1s..2s}"},

@@ -118,6 +118,10 @@ func roleKeys() []key {
 			"timeout", "how long a process of a oneshot role may run. Default: 10m", durationSchema(),
 			func(r *roleReader, what string, v *yaml.Node) { r.def.Timeout = r.duration(what, v, time.Second) },
 		},
+		{
+			"hang-timeout", "an instance of which no process has shown a sign of activity for so long is ended, and counts as exited with 124. Default: never", durationSchema(),
+			func(r *roleReader, what string, v *yaml.Node) { r.def.HangTimeout = r.duration(what, v, time.Second) },
+		},
 		{"ready", "probe that decides when an instance is ready. Default: it is ready once it runs; timeout: 30m", probeSchema("timeout"), (*roleReader).readReady},
 		{"alive", "an instance whose probe has failed for so long is killed, and counts as exited. Default: no probe; after: 60s", probeSchema("after"), (*roleReader).readAlive},
 		{"restarts", "how often an instance may be started again within window. Default: 0; window: 10m; backoff: 1s..30s", restartsSchema(), (*roleReader).readRestarts},

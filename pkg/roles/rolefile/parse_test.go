@@ -93,6 +93,7 @@ roles:
   command: lead
   follower-command: follow
   primary: true
+  hang-timeout: 20m
 `
 
 func TestParseEveryKey(t *testing.T) {
@@ -127,6 +128,9 @@ func TestParseEveryKey(t *testing.T) {
 		t.Errorf("got %+v", side)
 	}
 	trainer := defs[4]
+	if trainer.HangTimeout != 20*time.Minute || judge.HangTimeout != 0 {
+		t.Errorf("the times of hangs are %s and %s", trainer.HangTimeout, judge.HangTimeout)
+	}
 	if p := trainer.Placement; p.GPUs != roles.GPUsDivided || p.RanksPerNode != roles.PerGPU || !p.HasRanks || p.NodesPerInstance != roles.NodesAll {
 		t.Errorf("got %+v", p)
 	}
@@ -247,6 +251,9 @@ func TestParseRefusals(t *testing.T) {
 		{"{name: a, nodes: 1, command: c, timeout: 1m}", "timeout is given without oneshot"},
 		{"{name: a, nodes: 1, command: c, oneshot: true, timeout: 10ms}", "of at least 1s"},
 		{"{name: a, nodes: 1, command: c, oneshot: true, ready: 'tcp:1'}", "ready and oneshot are both given"},
+		{"{name: a, nodes: 1, command: c, hang-timeout: 10m}", "hang-timeout is for roles that are primary or oneshot or have ranks: a server is idle while it has no requests; give an alive probe"},
+		{"{name: a, nodes: 1, framework: ray, hang-timeout: 10m}", "hang-timeout and framework are both given"},
+		{"{name: a, nodes: 1, command: c, primary: true, hang-timeout: 10ms}", "of at least 1s"},
 		{"{name: a, nodes: 1, framework: ray, primary: true}", "a cluster without a command never ends by itself"},
 		{"{name: a, nodes: 1, framework: spark}", `framework is "spark": give ray or dask`},
 		{"{name: a, nodes: 1, framework: ray, ranks-per-node: 2}", "ranks-per-node and framework are both given"},

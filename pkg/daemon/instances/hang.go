@@ -1,0 +1,173 @@
+package instances
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// HangConfig configures how the head decides that an instance hangs.
+type HangConfig struct {
+	Signs stackdump.Signs // signs of activity
+	Steps *stepwatch.Monitor
+	// LogName is the file to which the head logs what the processes of an instance do.
+	LogName string
+	// Diagnose logs what they do, and returns the failure of the instance; nil: as for a world.
+	Diagnose func(ctx context.Context, hung world.HungWorld) *health.Failure
+}
+
+// watchHang publishes whether all processes of a generation on this node are idle, and calls hangs
+// when the head has decided that the instance hangs. The returned function ends the watch and waits
+// for it.
+func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, hangs func(*health.Failure)) (stop func()) {
+	if s.role.HangTimeout == 0 || s.cfg.StandIns != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		if f := s.awaitHang(ctx, number); f != nil {
+			hangs(f)
+		}
+	})
+	changes, node, instance := 0, int(s.cfg.NodeIndex.Load()), s.instance.Number
+	detector := stackdump.HangDetector{
+		Timeout: s.role.HangTimeout, Signs: s.cfg.Host.WorldConfig().World.HangSigns, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
+		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
+		OnChange: func(bool) {
+			changes++
+			s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes)))
+			s.notifyOwnHead()
+		},
+	}
+	tasks.Go(func() { detector.Run(ctx) })
+	return func() {
+		cancel()
+		tasks.Wait()
+	}
+}
+
+// running returns the processes of the generation that run on this node.
+func (g *generation) running() (running []stackdump.RankProcess) {
+	for _, one := range g.started {
+		if !service.HasEnded(one) {
+			printed, _ := one.OutputStats()
+			running = append(running, stackdump.RankProcess{Rank: one.process.Rank, PID: one.PID(), Printed: printed})
+		}
+	}
+	return running
+}
+
+// awaitHang waits until the head decides that a generation hangs, and gives the failure to this node.
+// It returns nil if ctx ends first.
+func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure {
+	name := signal.HangName(s.instance.Number, number, int(s.cfg.NodeIndex.Load()))
+	if !s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) }) {
+		return nil
+	}
+	reading, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
+	defer cancel()
+	f := new(health.Failure)
+	if err := s.cfg.Dir.ReadRecord(reading, signal.ControlDir, name, &f.Failure); err != nil {
+		f = health.NewFailure(health.DeadlinePassed, "%s hangs, and the record about that cannot be read: %v", s.instanceName(), err)
+	}
+	f.Header = record.Header{} // that of the exit is of this node
+	return f
+}
+
+// hangWatch decides on the head which instances hang.
+type hangWatch struct {
+	*Head
+	decided map[*instanceState]int // the generation that was found to hang; used only by its task
+}
+
+// followHangs ends the instances that hang, until ctx ends.
+func (h *Head) followHangs(ctx context.Context) {
+	if !slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.HangTimeout > 0 }) {
+		return
+	}
+	w := &hangWatch{Head: h, decided: make(map[*instanceState]int)}
+	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		for _, state := range h.instances {
+			w.check(state, l)
+		}
+		return false
+	})
+}
+
+// check finds out whether an instance hangs. It ends it then in the background, because inspecting its
+// processes takes a while.
+func (w *hangWatch) check(state *instanceState, l signal.Listing) {
+	if state.role.HangTimeout == 0 {
+		return
+	}
+	w.mu.Lock()
+	generation, busy, areKnown := state.generation, state.busyNodes(), state.hasStarted() && !w.isEnding
+	w.mu.Unlock()
+	if known, isDecided := w.decided[state]; isDecided && known == generation || !areKnown {
+		return
+	}
+	if w.cfg.Hang.Signs == stackdump.StepSigns {
+		// Nodes without steps do not matter.
+		withSteps := w.cfg.Hang.Steps.NodesWithInstanceSteps(l, state.instance.Number, generation)
+		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
+	}
+	if len(busy) == 0 || slices.ContainsFunc(busy, func(node int) bool { return !l.IsInstanceIdle(node, state.instance.Number, generation) }) {
+		return
+	}
+	w.decided[state] = generation
+	w.cfg.Background(func(ctx context.Context) { w.endHanging(ctx, state, generation, busy) })
+}
+
+// endHanging gives the failure of an instance that hangs to one of the idle nodes. What follows is
+// decided as after any exit there.
+func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, generation int, idle []int) {
+	diagnose := w.cfg.Hang.Diagnose
+	if diagnose == nil {
+		diagnose = func(ctx context.Context, hung world.HungWorld) *health.Failure { return hung.DiagnoseFailure(ctx) }
+	}
+	f := diagnose(ctx, world.HungWorld{
+		Dir: w.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance), Timeout: state.role.HangTimeout, Signs: w.cfg.Hang.Signs,
+		Progress: w.cfg.Hang.Steps.Summary(), LogName: w.cfg.Hang.LogName, Log: w.cfg.Log,
+	})
+	f.Phase = w.cfg.Events.CurrentPhase()
+	w.mu.Lock()
+	busy := slices.DeleteFunc(state.busyNodes(), func(node int) bool { return !slices.Contains(idle, node) })
+	goesOn := state.generation == generation && len(busy) > 0 && !w.isEnding
+	w.mu.Unlock()
+	if !goesOn || w.cfg.RunCtx.Err() != nil {
+		return
+	}
+	f.Header = record.Header{} // Publish writes it
+	w.cfg.LogWriteError(w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, busy[0]), &f.Failure, false))
+	w.cfg.ControlWatch.NotifyChange() // the head's own instances
+}
+
+// busyNodes returns the nodes on which processes of the present generation run.
+func (s *instanceState) busyNodes() (busy []int) {
+	for _, node := range s.nodes {
+		if part := s.parts[node]; part != "" && !hasEndedIn(part) {
+			busy = append(busy, node)
+		}
+	}
+	return busy
+}
+
+// hasStarted reports whether the present generation has started on all nodes.
+func (s *instanceState) hasStarted() bool {
+	return !slices.ContainsFunc(s.nodes, func(node int) bool { return s.parts[node] == "" })
+}
+
+// hangExit describes the exit of a generation that hangs.
+func hangExit(f *health.Failure) roles.Exit {
+	return roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code}
+}

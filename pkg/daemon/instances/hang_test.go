@@ -1,0 +1,114 @@
+package instances
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// TestHang checks that an instance of which no process shows a sign of activity is ended and started
+// again, and that a second hang is the cause of the end of the run. Another instance, of which one
+// process works, is not ended.
+func TestHang(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: trainer, nodes: 2, nodes-per-instance: 1, ranks-per-node: 2, primary: true, command: train, hang-timeout: 1m, restarts: 1}
+`, func(r *run) {
+		r.work(true, "trainer.1.1.g0")
+		r.sleep(50 * time.Second)
+		r.want("early orders", r.names(signal.ControlDir, "hang"))
+		r.sleep(40 * time.Second)
+		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
+		r.want("idle times", r.names(signal.NodesDir, "idle"), "0000.i0000.g0.idle.000001")
+		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1", "trainer.1.0.g0", "trainer.1.1.g0")
+		exit := new(record.InstanceExit)
+		if err := r.dir.ReadRecord(r.t.Context(), signal.NodesDir, "0000.i0000.g0.exited", exit); err != nil {
+			t.Fatal(err)
+		}
+		if exit.Kind != health.DeadlinePassed || exit.Message != "trainer.0 hangs for 1m0s" || !exit.WillRestart || health.OutcomeOfCause(exit.Failure).Code != 124 {
+			t.Errorf("the exit is %+v", exit)
+		}
+		if cause := r.cause(); cause != nil {
+			t.Fatalf("the run has ended: %+v", cause)
+		}
+		r.sleep(2 * time.Minute)
+		if cause := r.cause(); cause == nil || cause.Kind != health.DeadlinePassed || !strings.Contains(cause.Message, "trainer.0 hangs for 1m0s; it had been started again once") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestHangOfSeveralNodes checks that an instance on several nodes hangs if all nodes on which its
+// processes run are idle.
+func TestHangOfSeveralNodes(t *testing.T) {
+	inBubble(t, 3, `
+  - {name: trainer, nodes: 3, ranks-per-node: 1, primary: true, command: train, hang-timeout: 1m, restarts: 1}
+`, func(r *run) {
+		r.work(true, "trainer.0.1.g0")
+		r.exit("trainer.0.2.g0", 0)
+		r.sleep(5 * time.Minute)
+		r.want("idle times", r.names(signal.NodesDir, "idle"), "0000.i0000.g0.idle.000001")
+		// The idle node works again before the other one does not.
+		r.print("trainer.0.0.g0", "still there")
+		r.sleep(10 * time.Second)
+		r.work(false, "trainer.0.1.g0")
+		r.sleep(45 * time.Second)
+		r.want("early orders", r.names(signal.ControlDir, "hang"))
+		r.sleep(time.Minute)
+		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
+		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1", "trainer.0.2.g0", "trainer.0.2.g1")
+		if cause := r.cause(); cause != nil {
+			t.Errorf("the run has ended: %+v", cause)
+		}
+	})
+}
+
+// TestHangBySteps checks that an instance whose ranks work hangs without new steps, if these are the
+// signs of activity. Nodes without steps do not matter, and a program without a step so far is not
+// ended.
+func TestHangBySteps(t *testing.T) {
+	inBubbleWith(t, stackdump.StepSigns, 2, `
+  - {name: trainer, nodes: 2, ranks-per-node: 1, primary: true, command: train, hang-timeout: 1m}
+`, func(r *run) {
+		r.work(true, "trainer.0.0.g0", "trainer.0.1.g0")
+		r.sleep(10 * time.Minute)
+		for _, step := range []string{"step 1", "step 2", "step 3", "step 4"} {
+			r.print("trainer.0.1.g0", step)
+			r.sleep(10 * time.Second)
+		}
+		r.want("early orders", r.names(signal.ControlDir, "hang"))
+		r.sleep(90 * time.Second)
+		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-1")
+		if cause := r.cause(); cause == nil || cause.Kind != health.DeadlinePassed || cause.NodeIndex != 1 {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestNoHangAtEnd checks that an instance that ends in order is not ended because it is idle.
+func TestNoHangAtEnd(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m, grace: 1h, env: {IGNORE_TERM: "1"}}
+`, func(r *run) {
+		r.nodes[0].Background(r.head.StopInOrder)
+		r.sleep(10 * time.Minute)
+		r.want("orders", r.names(signal.ControlDir, "hang"))
+		r.exit("trainer.0.0.g0", 0)
+		r.later()
+		if cause := r.cause(); cause != nil {
+			t.Errorf("the run has ended: %+v", cause)
+		}
+		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.stopped")
+	})
+}
+
+// sleep waits for a time, and until everything that follows has happened.
+func (r *run) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
