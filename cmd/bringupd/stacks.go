@@ -151,7 +151,8 @@ func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
 	children, err := stackdump.ParseChildren(value)
 	hasNCCL := query.NodeHasNCCL(os.LookupEnv)
 	out := json.NewEncoder(inv.streams.Out)
-	stackdump.NodeInspection{Children: children, ListWaits: client.ListLocalWaits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
+	waits := func(ctx context.Context) ([]stackdump.Wait, error) { return client.ListLocalWaits(ctx, children) }
+	stackdump.NodeInspection{Children: children, ListWaits: waits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
 		seen.HasNCCL = hasNCCL
 		err = cmp.Or(err, out.Encode(seen))
 	})

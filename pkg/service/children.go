@@ -116,17 +116,22 @@ type Children struct {
 	prestarted     *prestartedProcess // started in advance and not in use yet; guarded by mu
 	// children that are killed without a grace period, by name; guarded by mu
 	expendable map[string]bool
-	// names of log files, by the name of the child, that do not follow from it; guarded by mu
-	logNames map[string]string
-	// children that are programs of the user, besides the driver and ranks, by name; guarded by mu
-	userPrograms map[string]bool
+	// what does not follow from the names of children, by name; guarded by mu
+	traits map[string]childTraits
 	// logs that services write themselves, by the name of the copy; guarded by mu
 	serviceLogs map[string]*serviceLogs
 }
 
+// childTraits are properties of a child that do not follow from its name.
+type childTraits struct {
+	logName       string // of its log file; empty if it follows from the name
+	isUserProgram bool   // it is a program of the user, besides the driver and ranks
+	socket        string // see [Children.SetSocket]
+}
+
 // NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Contexts) *Children {
-	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), logNames: make(map[string]string), userPrograms: make(map[string]bool), serviceLogs: make(map[string]*serviceLogs)}
+	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), traits: make(map[string]childTraits), serviceLogs: make(map[string]*serviceLogs)}
 }
 
 // OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job
@@ -146,7 +151,7 @@ func (c *Children) EndAll(ctx context.Context) error { return c.cfg.Starter.EndA
 // exist once per job, all other children once per node.
 func (c *Children) LogName(child string) string {
 	c.mu.Lock()
-	name := c.logNames[child]
+	name := c.traits[child].logName
 	c.mu.Unlock()
 	if name != "" {
 		return name
@@ -165,22 +170,31 @@ func (c *Children) LogName(child string) string {
 // SetLogName sets the name of the log file of a child, in place of the one that follows from its
 // name.
 func (c *Children) SetLogName(child, file string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.logNames[child] = file
+	c.setTrait(child, func(t *childTraits) { t.logName = file })
 }
 
 // SetUserProgram makes a child that is about to start a program of the user, such as a process of a
 // primary role: see [IsUserProgram].
 func (c *Children) SetUserProgram(child string) {
+	c.setTrait(child, func(t *childTraits) { t.isUserProgram = true })
+}
+
+// SetSocket sets the socket by which a child, a rank of a role, exchanges data with the others.
+func (c *Children) SetSocket(child, path string) {
+	c.setTrait(child, func(t *childTraits) { t.socket = path })
+}
+
+func (c *Children) setTrait(child string, set func(t *childTraits)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.userPrograms[child] = true
+	traits := c.traits[child]
+	set(&traits)
+	c.traits[child] = traits
 }
 
 // isUserProgram reports whether a child is a program of the user. mu must be held.
 func (c *Children) isUserProgram(child string) bool {
-	return IsUserProgram(child) || c.userPrograms[child]
+	return IsUserProgram(child) || c.traits[child].isUserProgram
 }
 
 // Start starts a child that logs into the run directory. [Children.StopSelected] ends it. The

@@ -24,6 +24,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/fakechild"
@@ -310,6 +311,27 @@ func TestLogsOfUserPrograms(t *testing.T) {
 		if err := log.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestDescribeChildren checks which children a stack dump shows after their end: programs of the user,
+// for which others may wait in vain.
+func TestDescribeChildren(t *testing.T) {
+	c := children(t)
+	c.SetUserProgram("trainer.0.1")
+	c.SetSocket("trainer.0.1", "/tmp/socket")
+	for _, name := range []string{RankName(3), "trainer.0.1", "judge.0"} {
+		child, err := c.StartWithLog(t.Context(), process.Spec{Name: name, Argv: []string{"/bin/sh", "-c", "exit 3"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-child.Done()
+	}
+	value, _ := process.LookupEnv(c.DescribeChildren(), stackdump.ChildrenVariable)
+	told, err := stackdump.ParseChildren(value)
+	if err != nil || len(told) != 2 || told[0].Name != "rank 3" || told[0].Ended == "" || told[0].Socket != "" ||
+		told[1].Name != "trainer.0.1" || told[1].Ended == "" || told[1].Socket != "/tmp/socket" || told[1].RankInWorld() != 1 {
+		t.Errorf("they are %+v, %v", told, err)
 	}
 }
 

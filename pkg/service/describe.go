@@ -1,6 +1,7 @@
 package service
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/exec"
@@ -11,15 +12,16 @@ import (
 // collects stack dumps.
 func (c *Children) DescribeChildren() []string {
 	c.mu.Lock()
-	all := slices.Clone(c.started)
+	all, traits := slices.Clone(c.started), maps.Clone(c.traits)
 	c.mu.Unlock()
 	var told []stackdump.Child
 	for _, child := range all {
-		if child.Name() == exec.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) {
+		own := traits[child.Name()]
+		if child.Name() == exec.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) && !own.isUserProgram {
 			continue // not a child of the job, or ended without anything waiting for it
 		}
 		bytes, ago := child.OutputStats()
-		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
+		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Socket: own.socket, Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
 		if HasEnded(child) {
 			one.Ended = child.Exit().String()
 		}

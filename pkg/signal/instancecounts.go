@@ -82,16 +82,21 @@ func (l Listing) InstanceSteps() (steps []InstanceStep) {
 	return steps
 }
 
-// IsInstanceIdle reports whether all processes of a generation of an instance on a node are idle, in
-// a listing of NodesDir.
-func (l Listing) IsInstanceIdle(node, instance, generation int) bool {
-	var newest int64
+// IdleInstanceNodes returns the sorted indices of the nodes on which all processes of a generation of
+// an instance are idle, in a listing of NodesDir.
+func (l Listing) IdleInstanceNodes(instance, generation int) (idle []int) {
+	newest := make(map[int]int64) // by node
 	for _, c := range l.instanceCounts {
-		if c.Node == node && c.Instance == instance && c.Generation == generation && record.State(c.State) == record.StateIdle {
-			newest = max(newest, c.number)
+		if c.Instance == instance && c.Generation == generation && record.State(c.State) == record.StateIdle {
+			newest[c.Node] = max(newest[c.Node], c.number)
 		}
 	}
-	return newest%2 == 1
+	for node, n := range newest {
+		if n%2 == 1 {
+			idle = append(idle, node)
+		}
+	}
+	return sortUnique(idle)
 }
 
 // HangName returns the name in ControlDir of the failure of a generation of an instance that hangs,

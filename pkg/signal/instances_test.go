@@ -71,11 +71,11 @@ func TestInstanceCounts(t *testing.T) {
 		t.Errorf("the instances are %+v, and the steps of nodes %+v", l.Instances(), l.NodeSteps())
 	}
 	for _, tc := range []struct {
-		node, instance, generation int
-		idle                       bool
-	}{{3, 2, 1, true}, {3, 2, 0, false}, {2, 2, 1, false}, {1, 2, 1, false}, {0, 7, 2, true}} {
-		if l.IsInstanceIdle(tc.node, tc.instance, tc.generation) != tc.idle {
-			t.Errorf("idle is not as in %+v", tc)
+		instance, generation int
+		idle                 []int
+	}{{2, 1, []int{3}}, {2, 0, nil}, {7, 2, []int{0}}} {
+		if got := l.IdleInstanceNodes(tc.instance, tc.generation); !slices.Equal(got, tc.idle) {
+			t.Errorf("generation %d of %d is idle on %v, want %v", tc.generation, tc.instance, got, tc.idle)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -87,7 +88,7 @@ func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure 
 // hangWatch decides on the head which instances hang.
 type hangWatch struct {
 	*Head
-	decided map[*instanceState]int // the generation that was found to hang; used only by its task
+	decided map[*instanceState]int // the generation that was found to hang; guarded by mu
 }
 
 // followHangs ends the instances that hang, until ctx ends.
@@ -112,8 +113,9 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 	}
 	w.mu.Lock()
 	generation, busy, areKnown := state.generation, state.busyNodes(), state.hasStarted() && !w.isEnding
+	known, isDecided := w.decided[state]
 	w.mu.Unlock()
-	if known, isDecided := w.decided[state]; isDecided && known == generation || !areKnown {
+	if isDecided && known == generation || !areKnown {
 		return
 	}
 	if w.cfg.Hang.Signs == stackdump.StepSigns {
@@ -121,10 +123,13 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 		withSteps := w.cfg.Hang.Steps.NodesWithInstanceSteps(l, state.instance.Number, generation)
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
-	if len(busy) == 0 || slices.ContainsFunc(busy, func(node int) bool { return !l.IsInstanceIdle(node, state.instance.Number, generation) }) {
+	idle := l.IdleInstanceNodes(state.instance.Number, generation)
+	if len(busy) == 0 || slices.ContainsFunc(busy, func(node int) bool { return !slices.Contains(idle, node) }) {
 		return
 	}
+	w.mu.Lock()
 	w.decided[state] = generation
+	w.mu.Unlock()
 	w.cfg.Background(func(ctx context.Context) { w.endHanging(ctx, state, generation, busy) })
 }
 
@@ -148,7 +153,14 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 		return
 	}
 	f.Header = record.Header{} // Publish writes it
-	w.cfg.LogWriteError(w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, busy[0]), &f.Failure, false))
+	err := w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, busy[0]), &f.Failure, false)
+	if err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {
+		w.cfg.LogWriteError(err)
+		w.mu.Lock()
+		delete(w.decided, state) // it is decided again when the share responds
+		w.mu.Unlock()
+		return
+	}
 	w.cfg.ControlWatch.NotifyChange() // the head's own instances
 }
 

@@ -213,6 +213,7 @@ func (w *generationWorld) startRank(ctx context.Context, p roles.Process, start 
 	if err != nil {
 		return nil, nil, err
 	}
+	w.cfg.Children.SetSocket(start.spec.Name, w.node.SocketPath())
 	child, err = w.local.StartRank(ctx, rank, fit)
 	return child, func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }, err
 }

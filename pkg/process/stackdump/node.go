@@ -23,6 +23,14 @@ type Child struct {
 	Output Output `json:"output"`
 	// Step is the newest step that it has reported; nil if there is none.
 	Step *float64 `json:"step,omitempty"`
+	// Socket is the socket of the rendezvous of its world, if it is a rank of a role.
+	Socket string `json:"socket,omitempty"`
+}
+
+// RankInWorld returns the rank of a rank of a role in its world.
+func (c Child) RankInWorld() int {
+	_, rank := ChildReport{Child: c.Name}.splitName()
+	return max(0, rank) // the only process of an instance has no number
 }
 
 // ChildrenVariable is the environment variable in which a daemon passes its children to the program
