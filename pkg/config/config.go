@@ -148,6 +148,11 @@ func (c *Config) Validate() error {
 	if size := c.Team.ForSize(c.Identity.Size).Min; c.Sandbox.Require.ExceedsSize(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
+	if steps := c.StepNames(); len(steps) > 0 {
+		if _, err := roles.ElectStepRole(c.Identity, steps[0]); err != nil {
+			return err
+		}
+	}
 	if err := c.validateRoles(); err != nil {
 		return err
 	}

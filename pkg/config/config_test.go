@@ -89,6 +89,10 @@ func TestValidate(t *testing.T) {
 			role("./app", 1)(c)
 			c.Roles.Definitions[0].Program.Step, c.Roles.Step = "judge", "sandbox"
 		}, "--step=sandbox: no role has this step; the steps of the roles are: judge"},
+		{"steps without a launcher that has them", func(c *Config) {
+			role("./app", 1)(c)
+			c.Roles.Definitions[0].Program.Step, c.Identity.Launcher = "judge", launcher.LauncherPBS
+		}, "step judge without Slurm"},
 		{"the daemon of a sandbox", func(c *Config) { c.Roles.Step, c.Sandbox.Command = roles.SandboxStep, "serve" }, ""},
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {

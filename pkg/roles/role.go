@@ -41,11 +41,6 @@ func ParseRole(s string) (DaemonRole, error) {
 // agree without communication. A role that would leave the job without a head or with two is a
 // launcher.LaunchError.
 func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
-	if len(id.Steps) > 0 {
-		if _, err := ElectStepRole(id, id.Steps[0]); err != nil {
-			return "", err
-		}
-	}
 	own := RoleWorker
 	if id.NodeIndex == 0 {
 		own = RoleHead

@@ -40,7 +40,7 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, h
 			hangs(f)
 		}
 	})
-	changes, node, instance := 0, int(s.cfg.NodeIndex.Load()), s.instance.Number
+	changes, node, instance := 0, s.ownNode(), s.instance.Number
 	detector := stackdump.HangDetector{
 		Timeout: s.role.HangTimeout, Signs: s.cfg.Host.WorldConfig().World.HangSigns, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
 		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
@@ -71,7 +71,7 @@ func (g *generation) running() (running []stackdump.RankProcess) {
 // awaitHang waits until the head decides that a generation hangs, and gives the failure to this node.
 // It returns nil if ctx ends first.
 func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure {
-	name := signal.HangName(s.instance.Number, number, int(s.cfg.NodeIndex.Load()))
+	name := signal.HangName(s.instance.Number, number, s.ownNode())
 	if !s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) }) {
 		return nil
 	}
