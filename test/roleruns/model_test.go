@@ -178,6 +178,14 @@ func (m *model) loseMember(member int) {
 	}
 }
 
+// primaryKind returns the kind of a failure of a primary role: the ranks of a world are named.
+func (r *role) primaryKind() record.Kind {
+	if r.ranksPer > 0 {
+		return health.RankFailed
+	}
+	return health.DriverFailed
+}
+
 // exit applies the exit of a process of an instance.
 func (m *model) exit(r *role, f fault, code int, how string) {
 	s := m.states[r.name][f.index]
@@ -201,7 +209,7 @@ func (m *model) exit(r *role, f fault, code int, how string) {
 	}
 	m.end = &ending{code: 77, kind: health.ServiceDied, child: r.processName(f.index, f.rank), node: s.nodes[f.rank], how: how}
 	if r.primary {
-		m.end.kind, m.end.code = health.DriverFailed, code
+		m.end.kind, m.end.code = r.primaryKind(), code
 	}
 }
 
@@ -249,7 +257,7 @@ func (m *model) applyStep(s step) {
 	r := m.find(s[0].role)
 	m.end = &ending{code: 77, kind: health.ServiceDied, node: -1, how: "have exited again"}
 	if r.primary {
-		m.end.kind, m.end.code = health.DriverFailed, 137
+		m.end.kind, m.end.code = r.primaryKind(), 137
 	}
 }
 
