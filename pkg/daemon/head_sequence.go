@@ -80,7 +80,7 @@ func (h *head) runPhases(ctx context.Context) error {
 	}
 	// All nodes are up: open the gate and run the driver.
 	if err := h.RunPhase(record.PhaseGate, func() error {
-		if err := h.planRanks(ctx); err != nil {
+		if err := h.publishWorld(ctx); err != nil {
 			return err
 		}
 		h.world = h.plannedWorld
@@ -109,11 +109,12 @@ func (h *head) openRunDirectory() error {
 		SandboxStep: h.cfg.Sandbox.Step, Steps: h.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
 		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
+	plan, others := h.planWorldEarly()
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// A signal to end does not interrupt this at once: if the directory appeared after the head has
 	// left, the other nodes would wait for a head that does not exist.
 	err = h.CallFileSystem("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
-		dir, err := signal.CreateRun(ctx, h.cfg.RunLocation(), job)
+		dir, err := signal.CreateRun(ctx, h.cfg.RunLocation(), job, others...)
 		made <- dir
 		return err
 	})
@@ -148,6 +149,7 @@ func (h *head) openRunDirectory() error {
 	h.Background(h.HeartbeatTask(signal.ControlDir, record.StateHeartbeat))
 	h.Background(h.updateLatestLink)
 	h.Background(h.followSteps(h.nodeWatch))
+	h.openWorld(plan)
 	return nil
 }
 
@@ -276,7 +278,6 @@ func (h *head) bringUp(ctx context.Context) error {
 	// Start the head's service, and bring up the team as soon as it is ready.
 	parts, own := errgroup.WithContext(ctx)
 	led := make(chan struct{}) // closed when the head's service is up
-	parts.Go(func() error { return h.planRanksEarly(own) })
 	parts.Go(func() error {
 		err := h.startHeadService(own)
 		if err == nil {

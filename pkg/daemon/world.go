@@ -82,18 +82,52 @@ func (n *node) boundResources() affinity.ResourceKinds {
 	return n.cfg.World.Bind
 }
 
-// planRanksEarly calls planRanks if the plan depends on no other node: the other nodes then read it
-// before the gate opens.
-func (h *head) planRanksEarly(ctx context.Context) error {
-	if h.cfg.World.NeedsSlotCounts() || h.membership.HasSpares() || len(h.id.Hosts) < h.id.Size || slices.Contains(h.id.Hosts, "") {
-		return nil
+// planWorldEarly returns the plan of the world, and its record, if it depends on no other node.
+// Otherwise it returns nil. A plan that cannot be made is left to [head.publishWorld], whose failure
+// all nodes learn of.
+func (h *head) planWorldEarly() (*world.HeadConfig, []signal.ControlRecord) {
+	perNode, fixed := h.cfg.World.FixedPerNode()
+	if !fixed || h.membership.HasSpares() || len(h.id.Hosts) < h.id.Size || slices.Contains(h.id.Hosts, "") {
+		return nil, nil
 	}
-	return h.planRanks(ctx)
+	plan, err := h.planWorld(slices.Repeat([]int{perNode}, h.id.Size), h.id.Hosts)
+	if err != nil {
+		return nil, nil
+	}
+	return plan, []signal.ControlRecord{{Name: signal.NameRanks, Record: plan.Placement()}}
 }
 
-// planRanks decides on which nodes the ranks run, prepares the head's side of the world, and
-// publishes the plan. It does nothing if there are no ranks, or if they are planned already.
-func (h *head) planRanks(ctx context.Context) error {
+// planWorld decides on which of these hosts, the nodes of the team, the ranks run. perNode is how
+// many ranks each can run.
+func (h *head) planWorld(perNode []int, hosts []string) (*world.HeadConfig, error) {
+	address, _ := h.cfg.Address()
+	plan := &world.HeadConfig{
+		LayoutRequest: h.cfg.World.LayoutRequest, MaxRanks: perNode, Hosts: hosts, Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
+		Master: ranks.Master{Address: address.Address, RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts},
+	}
+	team := h.membership.MemberNodes()
+	return plan, plan.MakePlan(h.EndKnownCtx, func(places []int) string {
+		for i, place := range places {
+			places[i] = team[place]
+		}
+		return h.nodeNames(places)
+	})
+}
+
+// openWorld opens the rendezvous of the ranks of a plan. It does nothing if the plan is nil.
+func (h *head) openWorld(plan *world.HeadConfig) {
+	if plan == nil {
+		return
+	}
+	plan.JobName = world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName
+	h.plannedWorld = world.NewHead(*plan)
+	h.tracker.rendezvous.Add("", rendezvous.World{Head: h.plannedWorld.Rendezvous, Nodes: h.membership.MemberNodes})
+	h.setRendezvousLink()
+}
+
+// publishWorld plans the world and publishes the plan. It does nothing if there are no ranks, or if
+// they were planned early.
+func (h *head) publishWorld(ctx context.Context) error {
 	if !h.cfg.World.IsRequested() || h.plannedWorld != nil {
 		return nil
 	}
@@ -105,45 +139,15 @@ func (h *head) planRanks(ctx context.Context) error {
 		}
 	}
 	slots := h.nodeWatch.LastListing().SlotCounts()
+	fixed, _ := h.cfg.World.FixedPerNode()
 	for place, node := range h.membership.MemberNodes() {
-		perNode[place] = slots[node]
-		if !h.cfg.World.NeedsSlotCounts() {
-			// [node.checkRankResources] has checked the error
-			perNode[place], _ = h.cfg.World.NodeRanks(h.rankSlots())
-		}
+		perNode[place] = cmp.Or(fixed, slots[node])
 	}
-	// Make the plan.
-	plan, err := ranks.MakePlan(h.cfg.World.LayoutRequest, perNode)
+	plan, err := h.planWorld(perNode, h.members.teamHosts())
 	if err != nil {
-		return health.NewFailure(health.Launch, "%v", err)
+		return err
 	}
-	team := h.membership.MemberNodes()
-	uneven := plan.DescribeUneven(func(nodes []int) string {
-		for i, place := range nodes {
-			nodes[i] = team[place]
-		}
-		return h.nodeNames(nodes)
-	})
-	if uneven != "" && h.cfg.World.Total == 0 { // a user who has requested a total expects that
-		h.Log.Warn(uneven)
-	}
-	// Reserve the port of the master address until the end of the run is known.
-	address, _ := h.cfg.Address()
-	port, release, err := ranks.HoldPort()
-	if err != nil {
-		return health.NewFailure(health.Launch, "%v", err)
-	}
-	h.Background(func(context.Context) {
-		<-h.EndKnownCtx.Done()
-		release()
-	})
-	// Open the rendezvous of the ranks.
-	h.plannedWorld = world.NewHead(world.HeadConfig{
-		LayoutRequest: h.cfg.World.LayoutRequest, Plan: plan, MaxRanks: perNode, Hosts: h.members.teamHosts(), Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
-		Master: ranks.Master{Address: address.Address, Port: port, RunName: h.Dir.Name(), RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts}, JobName: world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName,
-	})
-	h.tracker.rendezvous.Add("", rendezvous.World{Head: h.plannedWorld.Rendezvous, Nodes: h.membership.MemberNodes})
-	h.setRendezvousLink()
+	h.openWorld(plan)
 	return h.Publish(signal.ControlDir, signal.NameRanks, h.plannedWorld.Record, false)
 }
 
@@ -202,7 +206,7 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 	if !w.cfg.World.IsRequested() {
 		return nil
 	}
-	// The head publishes the plan before it opens the gate.
+	// The head publishes the plan before it opens the gate, and mostly with the run directory.
 	if _, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameRanks) }); err != nil {
 		return context.Cause(ctx)
 	}

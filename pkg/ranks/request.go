@@ -62,8 +62,17 @@ func (w LayoutRequest) IsRequested() bool { return w.PerNode != "" || w.Total > 
 
 // NeedsSlotCounts reports whether the head must know how many ranks each node can have.
 func (w LayoutRequest) NeedsSlotCounts() bool {
-	_, err := strconv.Atoi(w.PerNode)
-	return w.IsRequested() && err != nil
+	_, fixed := w.FixedPerNode()
+	return w.IsRequested() && !fixed
+}
+
+// FixedPerNode returns the requested number of ranks per node, if it is a number; otherwise 0.
+func (w LayoutRequest) FixedPerNode() (count int, fixed bool) {
+	count, err := strconv.Atoi(w.PerNode)
+	if err != nil {
+		return 0, false
+	}
+	return count, true
 }
 
 // NodeSlots counts what a node has for ranks.

@@ -81,11 +81,17 @@ func (p Location) newDir(run string) *Dir {
 	}
 }
 
-// CreateRun atomically makes the run directory with the job's record in it, and returns it. It
-// fills in the record's Run, Key, Size and FileSystem. If an earlier run has the name (job numbers
-// start again on a new cluster), it uses a name with the same beginning. Its error is a *DirError
-// or a *StallError, or reports that the record cannot be encoded.
-func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
+// ControlRecord is a record in ControlDir.
+type ControlRecord struct {
+	Name string
+	record.Record
+}
+
+// CreateRun atomically makes the run directory with the job's record and others in it, and returns
+// it. It fills in the job's Run, Key, Size and FileSystem. If an earlier run has the name (job
+// numbers start again on a new cluster), it uses a name with the same beginning. Its error is a
+// *DirError or a *StallError, or reports that a record cannot be encoded.
+func CreateRun(ctx context.Context, p Location, job record.Job, others ...ControlRecord) (*Dir, error) {
 	p.Access = p.withDefaults()
 	// List the log directory.
 	var names []string
@@ -112,10 +118,12 @@ func CreateRun(ctx context.Context, p Location, job record.Job) (*Dir, error) {
 	d := p.newDir(run)
 	d.nonce = nonce
 	job.Run, job.Key, job.Size = run, p.Key, p.Size
-	if _, err := d.encodeRecord(&job); err != nil {
-		return nil, err
+	for _, rec := range append(others, ControlRecord{NameJob, &job}) {
+		if _, err := d.encodeRecord(rec.Record); err != nil {
+			return nil, err
+		}
 	}
-	err = guardedDo(ctx, d.access.Meter, "make", d.path, func() error { return d.buildTree(p.LogDir, job) })
+	err = guardedDo(ctx, d.access.Meter, "make", d.path, func() error { return d.buildTree(p.LogDir, job, others) })
 	if isNameTaken(err) && run == p.Run {
 		err = cmp.Or(p.refuseExistingRun(ctx), err) // made by another head at the same time
 	}
@@ -148,7 +156,7 @@ func (p Location) refuseExistingRun(ctx context.Context) error {
 // buildTree makes the tree under a hidden name, and then renames it into place. All nodes wait for
 // it, so calls that do not depend on each other are made at the same time. The file system is added
 // to the job's record.
-func (d *Dir) buildTree(logDir string, job record.Job) error {
+func (d *Dir) buildTree(logDir string, job record.Job, others []ControlRecord) error {
 	hidden := filepath.Join(logDir, ".new-"+randomTag())
 	var parts errgroup.Group
 	parts.Go(func() error {
@@ -164,14 +172,20 @@ func (d *Dir) buildTree(logDir string, job record.Job) error {
 		}
 		parts.Go(func() error {
 			job.FileSystem = d.fileSystem.Name
-			data, err := d.encodeRecord(&job)
-			if err == nil {
-				err = d.access.ensureDir(filepath.Join(hidden, ControlDir))
+			if err := d.access.ensureDir(filepath.Join(hidden, ControlDir)); err != nil {
+				return err
 			}
-			if err == nil {
-				err = d.access.writeNew(filepath.Join(hidden, ControlDir, NameJob), data, false)
+			var records errgroup.Group
+			for _, rec := range append([]ControlRecord{{NameJob, &job}}, others...) {
+				records.Go(func() error {
+					data, err := d.encodeRecord(rec.Record)
+					if err != nil {
+						return err
+					}
+					return d.access.writeNew(filepath.Join(hidden, ControlDir, rec.Name), data, false)
+				})
 			}
-			return err
+			return records.Wait()
 		})
 		err = parts.Wait()
 	}

@@ -45,6 +45,24 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// TestCreateWithOthers verifies that the other records are there as soon as a peer sees the directory.
+func TestCreateWithOthers(t *testing.T) {
+	p := newPlace(t)
+	_, err := CreateRun(t.Context(), p, record.Job{ConfigDigest: "digest"}, ControlRecord{NameRanks, &record.Placement{PerNode: []int{4, 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.NodeIndex = 1
+	peer, _, err := NewFinder(p).AwaitRun(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan record.Placement
+	if err := peer.ReadRecord(within(t), ControlDir, NameRanks, &plan); err != nil || !slices.Equal(plan.PerNode, []int{4, 2}) {
+		t.Errorf("the plan is %+v: %v", plan, err)
+	}
+}
+
 // TestSecret verifies that daemons of one attempt have the same secrets, a different one for each
 // purpose, and that those of another attempt differ.
 func TestSecret(t *testing.T) {

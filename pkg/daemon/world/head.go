@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
@@ -36,9 +37,29 @@ type Head struct {
 	mpi        *pmi.Head
 }
 
-// NewHead returns the head's side of a world. It logs a warning if a Slurm step does not
-// use all nodes of its job.
-func NewHead(cfg HeadConfig) *Head {
+// MakePlan sets Plan and the port of the master address, from the other fields. It logs a warning if
+// nodes run different numbers of ranks; nodeNames names the nodes in these places. The port is
+// reserved until end ends.
+func (cfg *HeadConfig) MakePlan(end context.Context, nodeNames func(places []int) string) (err error) {
+	if cfg.Plan, err = ranks.MakePlan(cfg.LayoutRequest, cfg.MaxRanks); err != nil {
+		return health.NewFailure(health.Launch, "%v", err)
+	}
+	if uneven := cfg.Plan.DescribeUneven(nodeNames); uneven != "" && cfg.LayoutRequest.Total == 0 { // a user who has requested a total expects that
+		cfg.Log.Warn(uneven)
+	}
+	var release func()
+	if cfg.Master.Port, release, err = ranks.HoldPort(); err != nil {
+		return health.NewFailure(health.Launch, "%v", err)
+	}
+	cfg.Background(func(context.Context) {
+		<-end.Done()
+		release()
+	})
+	return nil
+}
+
+// Placement returns the record of the plan.
+func (cfg *HeadConfig) Placement() *record.Placement {
 	record := cfg.Plan.Record()
 	record.Hosts, record.MasterAddress, record.MasterPort = cfg.Hosts, cfg.Master.Address, cfg.Master.Port
 	record.RestartCount, record.MaxRestarts = cfg.Master.RestartCount, cfg.Master.MaxRestarts
@@ -48,6 +69,13 @@ func NewHead(cfg HeadConfig) *Head {
 		}
 		record.Slots = append(record.Slots, max(room, cfg.Plan.LocalCount(place)))
 	}
+	return record
+}
+
+// NewHead returns the head's side of a world. It logs a warning if a Slurm step does not
+// use all nodes of its job.
+func NewHead(cfg HeadConfig) *Head {
+	record := cfg.Placement()
 	if idle := launcher.IdleNodesHint(launcher.EnvironmentOf(cfg.Environ)); idle != "" {
 		cfg.Log.Warn(idle)
 	}
