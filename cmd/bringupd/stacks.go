@@ -40,6 +40,7 @@ type whyCmd struct {
 	*invocation
 	selector           runSelector
 	nodeNames          []string
+	instance           string
 	readStacks, asJSON bool
 }
 
@@ -48,6 +49,7 @@ func (inv *invocation) whyCommand() *cli.Command {
 	own := setting.List{
 		a.selector.newLogDirSetting(),
 		setting.NewWordList("node", "NODE", &a.nodeNames, "only this node, by its index or host name (repeatable)").ExcludeSources(setting.SourceVariable),
+		setting.NewText("instance", "NAME", &a.instance, "only the processes of this instance of a role, such as trainer.0").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("stacks", &a.readStacks, "also show stacks, by py-spy for Python and gdb for other programs, if installed").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("json", &a.asJSON, "print JSON").ExcludeSources(setting.SourceVariable),
 	}
@@ -73,7 +75,7 @@ func (a *whyCmd) runWhy(args []string) error {
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.
 func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-chan struct{}) error {
-	order := exec.Request{Argv: []string{whyNodeCommandName}, OwnProgram: true, Nodes: a.nodeNames}
+	order := exec.Request{Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true, Nodes: a.nodeNames}
 	if len(a.nodeNames) == 0 {
 		order.Nodes = []string{exec.AllNodes}
 	}
@@ -124,7 +126,9 @@ func (a *whyCmd) showDiagnosis(snapshot query.Diagnosis, roles []timeline.RoleSt
 // whyNodeCommand returns the subcommand that a daemon runs to inspect its node.
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks, askNCCL bool
+	var instance string
 	all := setting.List{
+		setting.NewText("instance", "NAME", &instance, "only the processes of this instance").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch(strings.TrimPrefix(query.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(setting.SourceVariable),
 	}
@@ -137,18 +141,19 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 			if askNCCL {
 				return json.NewEncoder(inv.streams.Out).Encode(query.AskNodeNCCL(ctx, os.LookupEnv))
 			}
-			return inv.inspectNode(ctx, stacks)
+			return inv.inspectNode(ctx, instance, stacks)
 		})
 	})
 }
 
 // inspectNode inspects the node of the daemon that has started this process.
-func (inv *invocation) inspectNode(ctx context.Context, stacks bool) error {
+func (inv *invocation) inspectNode(ctx context.Context, instance string, stacks bool) error {
 	value, isSet := os.LookupEnv(stackdump.ChildrenVariable)
 	if !isSet {
 		return usageErrorf("cannot inspect a node: this command is only for daemons; use bringupd why")
 	}
 	children, err := stackdump.ParseChildren(value)
+	children = stackdump.SelectChildren(children, instance)
 	hasNCCL := query.NodeHasNCCL(os.LookupEnv)
 	out := json.NewEncoder(inv.streams.Out)
 	waits := func(ctx context.Context) ([]stackdump.Wait, error) { return client.ListLocalWaits(ctx, children) }

@@ -22,6 +22,7 @@ const (
 	exitCode      kind = "a process exits with a code"
 	finishProcess kind = "a primary process ends"
 	hang          kind = "a process hangs"
+	hangInstance  kind = "all processes of an instance hang"
 	killDaemon    kind = "kill -9 of a daemon"
 	loseDaemon    kind = "kill -9 of a daemon that is not needed"
 	badStart      kind = "a start fails"
@@ -30,7 +31,7 @@ const (
 )
 
 // allKinds lists the kinds in the order in which seeds use them.
-var allKinds = []kind{killProcess, killShell, exitZero, exitCode, finishProcess, badRestart, killTwo, badStart, killAll, hang, killDaemon, loseDaemon, noFault}
+var allKinds = []kind{killProcess, killShell, exitZero, exitCode, finishProcess, badRestart, killTwo, badStart, killAll, hang, hangInstance, killDaemon, loseDaemon, noFault}
 
 // fault is a fault in a run.
 type fault struct {
@@ -56,6 +57,8 @@ func (f fault) exitCode() int {
 	switch f.kind {
 	case exitCode, exitZero, badStart:
 		return f.code
+	case hangInstance:
+		return 124
 	}
 	return 137
 }
@@ -65,6 +68,8 @@ func (f fault) how(r *role) string {
 	switch {
 	case f.kind == hang:
 		return "hangs: its probe"
+	case f.kind == hangInstance:
+		return fmt.Sprintf("no process of %s.%d has used CPU time or printed anything for %s", r.name, f.index, hangTimeout)
 	case f.kind == badStart && r.isProbed(f.rank):
 		return fmt.Sprintf("died before it was ready: exit code %d", f.code)
 	case f.kind == exitZero:
@@ -122,6 +127,9 @@ func draw(seed uint64) schedule {
 		}
 		s.roles = drawRoles(random, s.nodes)
 		drawJobSteps(seed, s.roles)
+		for _, r := range s.roles {
+			r.hangs = first == hangInstance && r.primary
+		}
 		layOut(s.roles, s.nodes)
 		if drawFaults(random, &s, first) {
 			return s
@@ -335,6 +343,8 @@ func (f fault) isPossible(r *role, s *state) bool {
 		return r.primary
 	case hang:
 		return r.alive && r.isProbed(f.rank)
+	case hangInstance:
+		return r.hangs
 	case badRestart:
 		return r.isProbed(f.rank) && s.generation < r.restarts
 	}

@@ -18,6 +18,7 @@ type role struct {
 	after                       []string
 	explicitAfter               bool // after is in the file even if it is empty
 	oneshot, primary            bool
+	hangs                       bool // its instances may hang: it has a time limit for that
 	restarts                    int
 	start, run                  int // instances that it requires; -1: all
 	backoff                     time.Duration
@@ -154,6 +155,10 @@ func formatFile(s schedule, dir string) string {
 		if r.primary {
 			add("primary: true")
 		}
+		if r.hangs {
+			add("hang-timeout: %s", hangTimeout)
+			add("env: {%s: 1}", printVariable)
+		}
 		if r.restarts > 0 {
 			add("restarts: {max: %d, backoff: %s..%s}", r.restarts, r.backoff, 8*r.backoff)
 		}
@@ -163,12 +168,16 @@ func formatFile(s schedule, dir string) string {
 		if r.behaviour.stopSignal != "" {
 			add("stop-signal: %s", r.behaviour.stopSignal)
 		}
-		if r.behaviour.stubborn || r.alive {
+		if r.behaviour.stubborn || r.alive || r.hangs {
 			add("grace: 400ms")
 		}
 	}
 	return b.String()
 }
+
+// hangTimeout is the time after which an instance hangs. Its processes print something six times in a
+// second.
+const hangTimeout = 5 * time.Second
 
 func addProbes(r *role, dir string, add func(format string, args ...any)) {
 	probe := map[string]string{

@@ -386,6 +386,9 @@ func (j *job) strike(m *model, s step) time.Time {
 			pid = facts.Parent
 		case hang:
 			sig = syscall.SIGSTOP
+		case hangInstance:
+			sig = syscall.SIGSTOP
+			pids = append(pids, j.otherProcesses(m, f)...)
 		case exitZero, exitCode, finishProcess:
 			sig = syscall.SIGUSR1
 			j.write(filepath.Join(ordersDir, nameOf(f, generation)), fmt.Sprint(f.code))
@@ -401,6 +404,17 @@ func (j *job) strike(m *model, s step) time.Time {
 		}
 	}
 	return at
+}
+
+// otherProcesses returns the other processes of the instance of a fault that run.
+func (j *job) otherProcesses(m *model, f fault) (pids []int) {
+	s := m.states[f.role][f.index]
+	for rank, done := range s.done {
+		if facts := j.facts(nameOf(fault{role: f.role, index: f.index, rank: rank}, s.generation)); facts != nil && !done && rank != f.rank {
+			pids = append(pids, facts.PID)
+		}
+	}
+	return pids
 }
 
 // finish tells all primary processes to end with 0.

@@ -211,6 +211,9 @@ func (m *model) exit(r *role, f fault, code int, how string) {
 	if r.primary {
 		m.end.kind, m.end.code = r.primaryKind(), code
 	}
+	if f.kind == hangInstance { // no process is the cause
+		m.end.kind, m.end.code, m.end.child = health.DeadlinePassed, code, ""
+	}
 }
 
 // endIfFinished ends the run if all primary roles have ended as they should.

@@ -20,6 +20,8 @@ const (
 	dirVariable = "ROLERUNS_DIR"
 	// programVariable is the program of all roles.
 	programVariable = "ROLERUNS_PROGRAM"
+	// printVariable makes a process print something all the time.
+	printVariable = "ROLERUNS_PRINT"
 )
 
 // The directories and files of a run, in the directory of dirVariable.
@@ -80,6 +82,13 @@ func (s *standIn) run() int {
 	go func() {
 		_ = http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	}()
+	if os.Getenv(printVariable) != "" {
+		go func() {
+			for range time.Tick(hangTimeout / 30) {
+				fmt.Println("works")
+			}
+		}()
+	}
 	s.write(upDir, nil)
 	s.publishStart(started)
 	return s.awaitEnd()

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,23 +35,14 @@ const (
 	maxFindings = 3
 )
 
-// askNodes asks all nodes what their ranks are doing.
+// askNodes asks all nodes what their ranks are doing. A debugger stops a process for a moment, so the
+// processes of other instances are left alone: they could be taken for idle.
 func (h HungWorld) askNodes(ctx context.Context) (diagnosis query.Diagnosis, err error) {
-	text, err := stackdump.RunCommand(ctx, h.Dir, "--stacks", "--json")
+	text, err := stackdump.RunCommand(ctx, h.Dir, "--stacks", "--json", "--instance="+h.Instance)
 	if err == nil {
 		err = json.NewDecoder(strings.NewReader(text)).Decode(&diagnosis)
 	}
 	return diagnosis, err
-}
-
-// selectProcesses returns the diagnosis with the processes of the world or instance alone.
-func (h HungWorld) selectProcesses(d query.Diagnosis) query.Diagnosis {
-	if h.Instance == "" {
-		return d
-	}
-	own := slices.DeleteFunc(slices.Clone(d.Reports), func(s stackdump.ChildReport) bool { return !s.BelongsTo(h.Instance) })
-	d.RunSnapshot = stackdump.NewRunSnapshot(d.Run, d.Nodes, own, d.Unreachable)
-	return d
 }
 
 // DiagnoseFailure logs the stacks of all ranks, and returns the failure of the world.
@@ -60,7 +50,6 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, stacksTimeout, health.ErrDeadline)
 	defer cancel()
 	diagnosis, err := h.askNodes(ctx)
-	diagnosis = h.selectProcesses(diagnosis)
 	who, flag := "no rank", "--hang-timeout"
 	if h.Instance != "" {
 		who, flag = "no process of "+h.Instance, "hang-timeout"

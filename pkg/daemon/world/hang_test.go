@@ -8,23 +8,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestSelectProcesses verifies that the failure of an instance of a role describes its processes alone.
-func TestSelectProcesses(t *testing.T) {
-	var reports []stackdump.ChildReport
-	for _, name := range []string{"trainer.0.0", "trainer.0.1", "trainer.10.0", "judge.0", "rank 0", "trainer.1"} {
-		reports = append(reports, stackdump.ChildReport{Child: name, Host: "n1", Process: &stackdump.Process{State: "R", Cores: 1}})
-	}
-	all := query.Diagnosis{RunSnapshot: stackdump.NewRunSnapshot("demo", 1, reports, nil)}
-	for instance, want := range map[string]string{
-		"trainer.0": "ranks 0-1 of trainer.0 on n1: busy", "trainer.1": "trainer.1 on n1: busy", "judge.0": "judge.0 on n1: busy", "judge.1": "",
-		"": "judge.0 on n1: busy; rank 0 on n1: busy; trainer.1 on n1: busy; and 2 more",
-	} {
-		if got := (HungWorld{Instance: instance}).selectProcesses(all).DescribeRanks(); got != want {
-			t.Errorf("of %q: got %s, want %s", instance, got, want)
-		}
-	}
-}
-
 // TestDescribeSteps verifies what the failure of a hang has about steps and ranks.
 func TestDescribeSteps(t *testing.T) {
 	rank := func(name string, cores, step float64) stackdump.ChildReport {

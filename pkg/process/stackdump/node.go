@@ -33,6 +33,15 @@ func (c Child) RankInWorld() int {
 	return max(0, rank) // the only process of an instance has no number
 }
 
+// SelectChildren returns the children that are processes of an instance of a role, or all children if
+// its name is empty.
+func SelectChildren(children []Child, instance string) []Child {
+	return slices.DeleteFunc(slices.Clone(children), func(c Child) bool {
+		kind, _ := ChildReport{Child: c.Name}.splitName()
+		return instance != "" && kind != instance
+	})
+}
+
 // ChildrenVariable is the environment variable in which a daemon passes its children to the program
 // that inspects them.
 const ChildrenVariable = "BRINGUPD_CHILDREN"

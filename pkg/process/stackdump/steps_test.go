@@ -112,3 +112,23 @@ stack of rank 0 of trainer.0 on n0, by py-spy:
 		t.Errorf("the stacks are\n%s\nwant\n%s", got, want)
 	}
 }
+
+// TestSelectChildren verifies which children are processes of an instance, and how they are described.
+func TestSelectChildren(t *testing.T) {
+	var children []Child
+	for _, name := range []string{"trainer.0.0", "trainer.0.1", "trainer.10.0", "judge.0", "rank 0", "trainer.1"} {
+		children = append(children, Child{Name: name})
+	}
+	for instance, want := range map[string]string{
+		"trainer.0": "ranks 0-1 of trainer.0 on n0: busy", "trainer.1": "trainer.1 on n0: busy", "judge.0": "judge.0 on n0: busy", "judge.1": "",
+		"": "judge.0 on n0: busy; rank 0 on n0: busy; trainer.1 on n0: busy; and 2 more",
+	} {
+		var seen []ChildReport
+		for _, child := range SelectChildren(children, instance) {
+			seen = append(seen, aSeen(0, Process{State: "R", Cores: 1}, called(child.Name)))
+		}
+		if got := NewRunSnapshot("demo", 1, seen, nil).DescribeRanks(); got != want {
+			t.Errorf("of %q: got %s, want %s", instance, got, want)
+		}
+	}
+}
