@@ -183,10 +183,7 @@ func (l *localCmd) runDaemons() error {
 // daemon inherits variables and reads the file itself.
 func (l *localCmd) daemonCommand(self string, node int, step string) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.overrides.JobID,
-		"--rank=" + strconv.Itoa(node), "--launched-of=" + strconv.Itoa(l.nodeCount)}
-	if step != "" {
-		argv = append(argv, "--step="+step)
-	}
+		"--rank=" + strconv.Itoa(node), "--launched-of=" + strconv.Itoa(l.nodeCount), "--step=" + step}
 	for _, s := range l.allSettings {
 		if s.Source != setting.SourceFlag || s.Name == "nodes" || s.Name == "job-id" {
 			continue
@@ -208,10 +205,8 @@ func (l *localCmd) daemonCommand(self string, node int, step string) process.Spe
 	if node == 0 || l.opts.cfg.World.IsRequested() { // the node whose rank reads it
 		spec.Stdin = l.streams.In
 	}
-	if node == 0 {
-		if l.notifySocket != "" { // the head reports for all daemons
-			spec.Env = append(spec.Env, sdnotify.SocketVariable+"="+l.notifySocket)
-		}
+	if node == 0 && l.notifySocket != "" { // the head reports for all daemons
+		spec.Env = append(spec.Env, sdnotify.SocketVariable+"="+l.notifySocket)
 	}
 	return spec
 }

@@ -26,6 +26,7 @@ type Watch struct {
 	lastPollEnd    time.Time     // when the newest poll ended
 	notified       bool          // since the newest poll began
 	pollingOnce    bool          // since then, by PollOnceWithin
+	allNotified    bool          // each new name is notified, see Relax
 	listingChanged chan struct{} // closed and replaced by every successful poll
 	pollState
 }
@@ -97,7 +98,7 @@ func (w *Watch) recordPoll(names []string, err error, looks int, took time.Durat
 		return
 	}
 	showsMore := w.lastListing.Polls > 0 && len(names) > len(w.lastListing.names)
-	if !w.notified && (w.once || w.answering && showsMore) {
+	if !w.notified && (w.once || w.allNotified && w.answering && showsMore) {
 		w.relaxLocked(now)
 	}
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
@@ -155,10 +156,12 @@ func (w *Watch) SlowDown(steady time.Duration) {
 	w.relaxPauseLocked()
 }
 
-// Relax is like SlowDown, but keeps the maximum pause.
+// Relax is like SlowDown, but keeps the maximum pause. From then on each new name is notified, so that
+// polls are also rare after one that answers a notification.
 func (w *Watch) Relax() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.allNotified = true
 	w.relaxPauseLocked()
 }
 
