@@ -40,8 +40,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 5 && os.Args[1] == "why" { // as a head starts its own program
-		fmt.Printf("{\"run\": %q}\n", "asked of "+os.Args[4])
+	if len(os.Args) > 1 && os.Args[1] == "why" { // as a head starts its own program
+		fmt.Printf("{\"run\": %q}\n", "asked of "+os.Args[len(os.Args)-1])
 		os.Exit(0)
 	}
 	if text := os.Getenv(childVariable); text != "" {
