@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
@@ -21,6 +23,8 @@ const (
 	// ranks that use no MPI.
 	minInspectInterval = 100 * time.Millisecond
 	maxInspectInterval = 10 * time.Second
+	// allInspectedFrom is the time from which on all ranks are inspected.
+	allInspectedFrom = time.Second
 	// silentTimeout is how long a rank may have an MPI library loaded without contacting its server
 	// before a warning: the first thing that MPI_Init does is to contact the server.
 	silentTimeout = 4 * time.Second
@@ -66,8 +70,8 @@ func (l *singletonDetector) watchRanks(ctx context.Context) {
 	if l.node.plan.RankCount() < 2 {
 		return
 	}
-	for wait := minInspectInterval; ctxutil.SleepContext(ctx, wait); {
-		for _, rank := range l.node.RunningRanks() {
+	for wait, began := minInspectInterval, time.Now(); ctxutil.SleepContext(ctx, wait); {
+		for _, rank := range inspectedRanks(l.node.RunningRanks(), time.Since(began)) {
 			if l.inspectRank(ctx, rank.Rank, rank.PID) {
 				return
 			}
@@ -76,6 +80,15 @@ func (l *singletonDetector) watchRanks(ctx context.Context) {
 			wait = min(wait, silentTimeout/4)
 		}
 	}
+}
+
+// inspectedRanks returns those of the running ranks that are inspected at this time after the start of
+// the world. At first one is sufficient: the ranks load their MPI then, and need the processors.
+func inspectedRanks(running []stackdump.RankProcess, age time.Duration) []stackdump.RankProcess {
+	if len(running) == 0 || age >= allInspectedFrom {
+		return running
+	}
+	return []stackdump.RankProcess{slices.MinFunc(running, func(a, b stackdump.RankProcess) int { return cmp.Compare(a.Rank, b.Rank) })}
 }
 
 // hasSilentRanks reports whether a rank has loaded an MPI library and has not contacted its server

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
@@ -152,6 +153,23 @@ func TestLone(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestInspectedRanks(t *testing.T) {
+	running := []stackdump.RankProcess{{Rank: 6, PID: 16}, {Rank: 4, PID: 14}, {Rank: 5, PID: 15}}
+	for _, tc := range []struct {
+		running []stackdump.RankProcess
+		age     time.Duration
+		want    []stackdump.RankProcess
+	}{
+		{running, minInspectInterval, []stackdump.RankProcess{{Rank: 4, PID: 14}}},
+		{running, allInspectedFrom, running},
+		{nil, minInspectInterval, nil},
+	} {
+		if got := inspectedRanks(tc.running, tc.age); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("after %s they are %v", tc.age, got)
+		}
+	}
 }
 
 // TestLoneEnds verifies that a program with an MPI library that ends before it is reported is

@@ -139,15 +139,8 @@ func (l *linker) addProtocols(lib *Library, text []byte) {
 	}
 	// Open MPI 4 supports PMIx in a plugin, which may contain all of libpmix.
 	files := []string{lib.Path}
-	dir := filepath.Dir(lib.Path)
-	if real, err := filepath.EvalSymlinks(lib.Path); err == nil {
-		dir = filepath.Dir(real)
-	}
-	for _, place := range []string{"openmpi*", "openmpi/lib/openmpi*"} {
-		plugins, _ := filepath.Glob(filepath.Join(dir, place, "mca_pmix_*.so"))
-		if lib.Kind == OpenMPI {
-			files = append(files, plugins...)
-		}
+	if lib.Kind == OpenMPI {
+		files = append(files, openMPIPlugins(lib.Path)...)
 	}
 	// Examine the libraries that they need.
 	for _, file := range files {
@@ -164,6 +157,19 @@ func (l *linker) addProtocols(lib *Library, text []byte) {
 			return true
 		})
 	}
+}
+
+// openMPIPlugins returns the plugins of an Open MPI with which it communicates with its launcher.
+func openMPIPlugins(library string) (plugins []string) {
+	dir := filepath.Dir(library)
+	if real, err := filepath.EvalSymlinks(library); err == nil {
+		dir = filepath.Dir(real)
+	}
+	for _, place := range []string{"openmpi*", "openmpi/lib/openmpi*"} {
+		found, _ := filepath.Glob(filepath.Join(dir, place, "mca_pmix_*.so"))
+		plugins = append(plugins, found...)
+	}
+	return plugins
 }
 
 // PMIxVersion returns the version of a libpmix; an empty string if it is unknown.
@@ -189,6 +195,9 @@ func sectionData(f *elf.File, name string) []byte {
 	return text
 }
 
+// maxSymbolText is the maximum length of the text at a symbol.
+const maxSymbolText = 256
+
 // symbolText returns the zero-terminated text at a symbol; an empty string if there is none.
 func symbolText(f *elf.File, symbols symbolTable, name string) string {
 	for s := range symbols.all() {
@@ -196,10 +205,12 @@ func symbolText(f *elf.File, symbols symbolTable, name string) string {
 			continue
 		}
 		at := f.Sections[s.section]
-		text, err := at.Data()
-		if err == nil && s.value >= at.Addr && s.value-at.Addr < uint64(len(text)) {
-			return stringAt(text, uint32(s.value-at.Addr))
+		if s.value < at.Addr || s.value-at.Addr >= at.Size || at.Type == elf.SHT_NOBITS {
+			continue
 		}
+		text := make([]byte, maxSymbolText)
+		n, _ := at.ReadAt(text, int64(s.value-at.Addr)) // shorter at the end of the section
+		return stringAt(text[:n], 0)
 	}
 	return ""
 }
