@@ -183,7 +183,7 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	n.steps = stepwatch.New(stepwatch.Config{Pattern: pattern, HasRanks: true, NodeIndex: node, Size: size})
+	n.steps = stepwatch.New(stepwatch.Config{Pattern: pattern, HasRanks: true, NodeIndex: record.NodeOfMember(node, size), Size: size})
 	n.children = service.NewChildren(
 		service.Config{Starter: n.starter, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})

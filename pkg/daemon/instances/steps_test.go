@@ -82,6 +82,22 @@ func TestLastStepBeforeEnd(t *testing.T) {
 	})
 }
 
+// TestStepsOfFurtherSteps checks that the steps of a primary role in a further job step count, also on
+// the node of the head.
+func TestStepsOfFurtherSteps(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: trainer, nodes: head, step: other, primary: true, command: train}
+  - {name: probe, nodes: head, primary: true, command: probe}
+`, func(r *run) {
+		r.print("trainer.0.0.g0", "step 3")
+		r.print("probe.0.0.g0", "step 1")
+		r.later()
+		r.later()
+		r.want("names", r.names(signal.NodesDir, "step"), "0000.i0000.g0.step.003000")
+		r.wantProgress(record.Progress{Step: 3, MaxStep: 3}, &record.SlowestRank{Rank: -1, World: "probe.0", Step: 1, Median: 2, Count: 2})
+	})
+}
+
 // wantProgress compares the progress of the job, as the head knows it.
 func (r *run) wantProgress(want record.Progress, slowest *record.SlowestRank) {
 	r.t.Helper()

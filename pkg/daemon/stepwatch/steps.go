@@ -145,18 +145,16 @@ func newJobSteps(account *progress.Account) jobSteps {
 	return jobSteps{account: account, others: make(map[instanceOnNode]knownStep), ended: make(map[instanceOnNode]int), instances: make(map[int]*jobInstance)}
 }
 
-// addListing takes over the steps of nodes other than self from a listing of [signal.NodesDir], and
-// which instances have ended.
+// addListing takes over the steps of other daemons from a listing of [signal.NodesDir], and which
+// instances have ended. self is the head's node: the head publishes no steps of its own.
 func (j *jobSteps) addListing(l signal.Listing, self int) {
 	for node, step := range l.NodeSteps() {
 		if node != self {
 			j.others[instanceOnNode{node, noInstance}] = knownStep{Node: node, Instance: noInstance, NodeStep: step}
 		}
 	}
-	for _, step := range l.InstanceSteps() {
-		if step.Node != self {
-			j.others[instanceOnNode{step.Node, step.Instance}] = knownStep(step)
-		}
+	for _, step := range l.InstanceSteps() { // on the head's node, those of the daemons of further job steps
+		j.others[instanceOnNode{step.Node, step.Instance}] = knownStep(step)
 	}
 	for _, mark := range l.Instances() {
 		if mark.State == record.InstanceDone || mark.State == record.InstanceStopped || mark.State == record.InstanceExited {
