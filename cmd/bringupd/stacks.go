@@ -75,9 +75,9 @@ func (a *whyCmd) runWhy(args []string) error {
 
 // collectSnapshots makes all nodes inspect their processes, and prints the result.
 func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-chan struct{}) error {
-	order := exec.Request{Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true, Nodes: a.nodeNames}
-	if len(a.nodeNames) == 0 {
-		order.Nodes = []string{exec.AllNodes}
+	order := exec.Request{Argv: []string{whyNodeCommandName, "--instance=" + a.instance}, OwnProgram: true, Nodes: []string{exec.AllNodes + exec.StepsSuffix}}
+	if len(a.nodeNames) > 0 {
+		order.Nodes = exec.WithSteps(a.nodeNames)
 	}
 	limit := whyTimeout
 	if a.readStacks {

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -82,40 +81,10 @@ func (t commandNodes) AbsentNodes() []int {
 	return t.head.membership.AbsentNodes(t.head.nodeWatch.LastListing())
 }
 
-// SelectNodes returns the sorted indices of the nodes that words select: names of nodes,
-// exec.HeadNode or exec.AllNodes. It returns an error if a named node has not joined or is
-// lost.
+// SelectNodes implements [exec.Team].
 func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 	h := t.head
-	last, absent := h.nodeWatch.LastListing(), t.AbsentNodes()
-	var nodes []int
-	for _, word := range words {
-		switch word {
-		case exec.HeadNode:
-			nodes = append(nodes, 0)
-			continue
-		case exec.AllNodes:
-			if missing := last.NodesNotIn(record.StateJoined, h.id.Size); !h.membership.HasSpares() && len(missing) > 0 {
-				return nil, fmt.Errorf("%s have not joined yet", h.nodeNames(missing))
-			}
-			nodes = append(nodes, signal.WithoutNodes(last.NodesIn(record.StateJoined), absent)...)
-			continue
-		}
-		nodeIndex, err := h.id.FindMember(word)
-		if err != nil {
-			return nil, err
-		}
-		if !last.IsIn(nodeIndex, record.StateJoined) || slices.Contains(absent, nodeIndex) {
-			return nil, fmt.Errorf("%s is not available: it has not joined, or is lost", h.nodeName(nodeIndex))
-		}
-		nodes = append(nodes, nodeIndex)
-	}
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	if len(nodes) == 0 {
-		return nil, errors.New("no node is named")
-	}
-	return nodes, nil
+	return exec.Selection{ID: h.id, Nodes: h.nodeWatch.LastListing(), Absent: t.AbsentNodes(), MayLackNodes: h.membership.HasSpares()}.SelectMembers(words)
 }
 
 // NotifyWorker notifies a worker of a new order on its peer link, if there are peer links.

@@ -113,7 +113,7 @@ func (s requestFiles) fileNames(id requestID) (names []string) {
 type Request struct {
 	Argv  []string `json:"argv"`
 	Env   []string `json:"env,omitempty"` // variables that are added to the node's environment
-	Nodes []string `json:"nodes"`         // node indices or hosts, AllNodes or HeadNode
+	Nodes []string `json:"nodes"`         // see [Selection.SelectMembers]
 	// OwnProgram means that Argv is a subcommand of the daemon's own program, and its arguments.
 	OwnProgram bool `json:"own,omitempty"`
 }
@@ -122,6 +122,9 @@ type Request struct {
 const (
 	AllNodes = "all"
 	HeadNode = "head"
+	// StepsSuffix, after the name of a node or AllNodes, also selects the daemons of further job steps
+	// there.
+	StepsSuffix = "/*"
 )
 
 // requestRecord is the file of a request, written by the caller.

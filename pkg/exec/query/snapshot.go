@@ -36,27 +36,30 @@ func CollectSnapshot(ctx context.Context, again <-chan struct{}, dir *signal.Dir
 	if len(answers) == 0 || errors.Is(err, exec.ErrRefused) {
 		return snapshot, cmp.Or(err, errors.New("no node has answered"))
 	}
-	return newRunSnapshot(dir.Name(), answers, outputs, err), nil
+	return newRunSnapshot(dir.Name(), job.Size, answers, outputs, err), nil
 }
 
 // newRunSnapshot combines the answers of the nodes, and lists those without a response.
-func newRunSnapshot(run string, answers []exec.Result, outputs map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
+func newRunSnapshot(run string, size int, answers []exec.Result, outputs map[int]*bytes.Buffer, missing error) stackdump.RunSnapshot {
 	var seen []stackdump.ChildReport
 	var silent []stackdump.UnreachableNode
+	nodes := make(map[int]bool)
 	for _, node := range answers {
+		index := record.NodeOfMember(node.NodeIndex, size)
+		nodes[index] = true
 		switch {
 		case !node.Answered:
-			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: fmt.Sprint(missing)})
+			silent = append(silent, stackdump.UnreachableNode{Node: index, Host: node.Host, Reason: fmt.Sprint(missing)})
 		case node.Exit.Code != 0:
-			silent = append(silent, stackdump.UnreachableNode{Node: node.NodeIndex, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
+			silent = append(silent, stackdump.UnreachableNode{Node: index, Host: node.Host, Reason: cmp.Or(node.Exit.Failed, node.Exit.Exit)})
 		}
 		for line := range bytes.Lines(outputs[node.NodeIndex].Bytes()) {
 			var one stackdump.ChildReport
 			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
-				one.Node, one.Host = node.NodeIndex, node.Host
+				one.Node, one.Host = index, node.Host
 				seen = append(seen, one)
 			}
 		}
 	}
-	return stackdump.NewRunSnapshot(run, len(answers), seen, silent)
+	return stackdump.NewRunSnapshot(run, len(nodes), seen, silent)
 }
