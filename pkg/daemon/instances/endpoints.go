@@ -47,6 +47,9 @@ func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
 	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.LiveName(number), &live); err != nil {
 		return // a newer one follows, or the share does not respond
 	}
+	if err := n.loadPlan(ctx, l); err != nil {
+		return // the next listing shows both again
+	}
 	n.endpoints.next = number + 1
 	n.writeEndpoints(live.Ready)
 }

@@ -17,11 +17,12 @@ import (
 type liveList struct {
 	ready, lost []int
 	satisfied   int
+	plan        int // number of the newest plan, which has the endpoints
 }
 
-// differsFrom reports whether other instances are ready or lost.
+// differsFrom reports whether other instances are ready or lost, or may have other endpoints.
 func (l liveList) differsFrom(o liveList) bool {
-	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost)
+	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost) || l.plan != o.plan
 }
 
 // listNumber is the number of the next list. It is locked while one is published.
@@ -98,6 +99,7 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 
 // currentLive returns the list of the present. The caller holds [Head.mu].
 func (h *Head) currentLive() (l liveList) {
+	l.plan = h.number
 	for _, state := range h.instances {
 		switch state.status {
 		case statusReady:

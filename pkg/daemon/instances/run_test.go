@@ -443,6 +443,30 @@ func TestLiveListBeforeGate(t *testing.T) {
 
 // TestLiveLists checks that the head publishes lists of ready instances at most once a second after
 // the gate, that at most two of them are left, and that the last one is right.
+// TestLiveListAfterMove checks that a list follows each plan, although the same instances are ready: one
+// that a spare has taken over may have become ready before the list without it was published.
+func TestLiveListAfterMove(t *testing.T) {
+	inBubble(t, 2, "\n  - {name: server, nodes: all, command: serve}\n", func(r *run) {
+		r.openGate()
+		r.later()
+		before := r.newestLive()
+		rec := *r.head.plan
+		rec.Offers = slices.Clone(rec.Offers)
+		rec.Offers[1].FirstPort = 30000
+		if err := r.nodes[0].Publish(signal.ControlDir, signal.PlanName(1), &rec, false); err != nil {
+			t.Fatal(err)
+		}
+		r.head.update(func() { r.head.number = 1 })
+		r.later()
+		if after := r.newestLive(); after != before+1 {
+			t.Errorf("the newest list is %d, and was %d", after, before)
+		}
+		if got, want := r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")), "10.0.0.1:20000\n10.0.0.2:30000\n"; got != want {
+			t.Errorf("the endpoints are %q, want %q", got, want)
+		}
+	})
+}
+
 func TestLiveLists(t *testing.T) {
 	inBubble(t, 2, `
   - {name: server, nodes: all, per-node: 8, command: serve, restarts: {max: 100, backoff: 300ms..300ms}}
