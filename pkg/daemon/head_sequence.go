@@ -106,7 +106,7 @@ func (h *head) openRunDirectory() error {
 	}
 	job := record.Job{
 		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, Steps: h.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
+		Steps: h.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
 		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
 	plan, others := h.planWorldEarly()

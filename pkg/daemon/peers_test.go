@@ -65,7 +65,7 @@ func (j *job) playWorker(nodeIndex int) *peer {
 func (j *job) playHead(lifeline ...string) *peer {
 	j.t.Helper()
 	dir, err := signal.CreateRun(bounded(j.t), j.placeOf(0), record.Job{
-		ConfigDigest: j.configs[0].Digest(), SandboxStep: j.configs[0].Sandbox.Step, Steps: j.configs[0].Identity.Steps, LinkAddresses: lifeline,
+		ConfigDigest: j.configs[0].Digest(), Steps: j.configs[0].Identity.Steps, LinkAddresses: lifeline,
 	})
 	if err != nil {
 		j.t.Fatal(err)

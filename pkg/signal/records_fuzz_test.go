@@ -30,7 +30,7 @@ func fullRecords() []record.Record {
 		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: record.ChildExit{ExitText: "exit code 1", OOM: &record.OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &record.WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
 	return []record.Record{
-		&record.Job{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", SandboxStep: true},
+		&record.Job{Run: "17.0", Key: "facts", Size: 4, ConfigDigest: "d", Addresses: []string{"192.0.2.1", "n0"}, ProgramVersion: "v1", PID: 7, FileSystem: "nfs", Steps: []string{"sandbox"}},
 		&record.Joined{JobNonce: "ours", Address: "192.0.2.2", PID: 8, ProgramVersion: "v1", TimeToSeen: time.Second, TimeToAnswer: time.Millisecond, HasWaited: true},
 		&record.Mark{},
 		&record.Head{Address: "192.0.2.1:6379", Env: map[string]string{"RAY_ADDRESS": "192.0.2.1:6379"}},

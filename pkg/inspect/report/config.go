@@ -37,9 +37,7 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 		add("shared file system", job.FileSystem)
 		add("version", job.ProgramVersion)
 		add("configuration", job.ConfigDigest+" (digest, the same on all nodes)")
-		if job.SandboxStep {
-			add("sandboxes", "in a separate step")
-		}
+		add("further job steps", strings.Join(job.Steps, ", "))
 	}
 	// Different versions on the nodes may be a mistake, so they are highlighted.
 	if others := l.otherVersions(); others != "" {

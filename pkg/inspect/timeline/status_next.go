@@ -110,7 +110,7 @@ func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known 
 		return v.start.Add(within), 0, true
 	case wait.Step == string(record.PhaseHead):
 		return laterTime(v.start, v.nodes[0].since).Add(within), 0, true
-	case wait.Step == string(record.PhaseSandbox) && v.run.Job != nil && v.run.Job.SandboxStep:
+	case wait.Step == string(record.PhaseSandbox) && v.run.Job != nil && len(v.run.Job.Steps) > 0:
 		return v.sandboxStepDeadline(wait, within)
 	}
 	for _, of := range wait.NodeIndices {

@@ -106,7 +106,7 @@ func open(run *Run) *Run {
 
 // inStep moves the sandboxes of a run without services to another step.
 func inStep(run *Run) *Run {
-	run.Job.SandboxStep = true
+	run.Job.Steps = []string{"sandbox"}
 	run.Job.Plan.Phases = []record.Phase{"join", "check", "sandbox", "driver"}
 	return run
 }

@@ -47,10 +47,8 @@ type Job struct {
 	Launch
 	// FileSystem is the file system of the log directory, as the head sees it.
 	FileSystem string `json:"share"`
-	// SandboxStep reports that the gate waits for sandboxes of another step.
-	SandboxStep bool `json:"sandbox_step,omitempty"`
-	// Steps are the names of the further job steps whose daemons start roles, in the order of their
-	// numbers. See [MemberIndex].
+	// Steps are the names of the further job steps whose daemons start roles or sandboxes, in the order
+	// of their numbers. See [MemberIndex].
 	Steps []string `json:"steps,omitempty"`
 	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
 	// none.
