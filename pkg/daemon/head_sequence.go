@@ -172,7 +172,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	// The links must be set before [node.startRunTasks], because its tasks read them.
 	links := detector.Config{
 		Interval: h.cfg.Times.LinkHeartbeatInterval(),
-		Required: h.id.Size - 1, NeededPeers: h.tracker.monitoredPeers,
+		Required: h.id.Size - 1, HasSteps: len(h.id.Steps) > 0, NeededPeers: h.tracker.monitoredPeers,
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
 		// the unresponsive file system.
 		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),

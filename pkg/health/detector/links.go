@@ -35,7 +35,11 @@ type Links struct {
 type Config struct {
 	Interval time.Duration // heartbeat interval
 	// Required is the number of healthy links that replace heartbeat files; 0: they are needed anyway.
+	// On the head they are those of the nodes from 1 on.
 	Required int
+	// HasSteps reports that links of daemons of further job steps are required, too, when these are
+	// among the peers that the job needs.
+	HasSteps bool
 	// NeededPeers returns the peers that the running job needs. It can continue without the shared file
 	// system while each of them has sent a heartbeat within OutageLimit.
 	NeededPeers  func() map[int]int64
@@ -169,17 +173,30 @@ func (l *Links) AllOnTime(now time.Time) bool {
 	if l == nil {
 		return false
 	}
+	var needed map[int]int64
+	if l.HasSteps {
+		needed = l.NeededPeers()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.Required == 0 || len(l.peers) < l.Required {
+	if l.Required == 0 && len(needed) == 0 {
 		return false
 	}
-	for _, p := range l.peers {
+	known := 0
+	for node, p := range l.peers {
 		if !p.Connected || now.Sub(p.LastCounted) > maxLateHeartbeats*l.Interval {
 			return false
 		}
+		if node <= l.Required {
+			known++
+		}
 	}
-	return true
+	for node := range needed {
+		if _, isKnown := l.peers[node]; !isKnown {
+			return false
+		}
+	}
+	return known >= l.Required
 }
 
 // AreHealthy reports whether both directions of all required links work: heartbeats arrive in time,

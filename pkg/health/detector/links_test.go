@@ -80,6 +80,29 @@ func TestSigns(t *testing.T) {
 
 // TestSilentPeers verifies which peers are lost by their links alone, while no poll succeeds, and
 // whether the others allow the job to continue.
+// TestLinksOfSteps verifies that heartbeat files are needed while a daemon of a further job step, or a
+// node, has no link.
+func TestLinksOfSteps(t *testing.T) {
+	needed := map[int]int64{1: 0, 2: 0}
+	now := time.Unix(1000, 0)
+	l := NewLinks(Config{Interval: time.Second, Required: 2, HasSteps: true, NeededPeers: func() map[int]int64 { return needed }}, now)
+	want := func(what string, want bool) {
+		t.Helper()
+		if got := l.AllOnTime(now); got != want {
+			t.Errorf("%s: got %t, want %t", what, got, want)
+		}
+	}
+	l.SetConnected(1, now)
+	l.SetConnected(4, now) // a daemon of a step counts for no node
+	want("a node without a link", false)
+	l.SetConnected(2, now)
+	want("all links", true)
+	needed[5] = 0
+	want("a daemon of a step without a link", false)
+	l.SetConnected(5, now)
+	want("all links again", true)
+}
+
 func TestSilentPeers(t *testing.T) {
 	const beat, timeout = time.Second, 5 * time.Second
 	peers := map[int]int64{1: 1, 2: 1}
