@@ -69,13 +69,13 @@ func (d Diagnosis) worldRank(m ncclras.Member) int {
 // AskNCCL asks the NCCL of the run once, on one node that runs it, about all communicators. request is
 // that of the snapshot. It returns nil if no node runs NCCL.
 func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job record.Job, request exec.Request, seen stackdump.RunSnapshot) *ncclras.Summary {
-	node, host := selectNCCLNode(seen)
-	if node < 0 {
+	member, host := selectNCCLMember(seen)
+	if member < 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, ncclTimeout, fmt.Errorf("no answer within %s", ncclTimeout))
 	defer cancel()
-	request.Argv, request.Nodes = []string{request.Argv[0], NCCLFlag}, []string{fmt.Sprint(node)}
+	request.Argv, request.Nodes = []string{request.Argv[0], NCCLFlag}, []string{memberWord(job, member)}
 	var out bytes.Buffer
 	answers, err := exec.New(dir, job, request, peerlink.TCP{}, snapshotTimeouts, &out, io.Discard).Execute(ctx, again)
 	for _, answer := range answers {
@@ -94,20 +94,30 @@ func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job re
 	return summary
 }
 
-// selectNCCLNode returns the node whose NCCL is asked, or -1 if there is none: one without stopped and
-// stuck processes if possible, because these do not answer.
-func selectNCCLNode(seen stackdump.RunSnapshot) (node int, host string) {
+// memberWord returns the word by which a request selects a member: its node or, for the daemon of a
+// further job step, the step and its node.
+func memberWord(job record.Job, member int) string {
+	node := fmt.Sprint(record.NodeOfMember(member, job.Size))
+	if step := record.StepOfMember(member, job.Size); step > 0 && step <= len(job.Steps) {
+		return job.Steps[step-1] + "/" + node
+	}
+	return node
+}
+
+// selectNCCLMember returns the member whose NCCL is asked, or -1 if there is none: one without stopped
+// and stuck processes if possible, because these do not answer.
+func selectNCCLMember(seen stackdump.RunSnapshot) (member int, host string) {
 	held := make(map[int]bool)
 	for _, report := range seen.Reports {
 		if report.Process != nil && report.Process.IsHeld() {
-			held[report.Node] = true
+			held[report.Member] = true
 		}
 	}
-	node = -1
+	member = -1
 	for _, report := range seen.Reports {
-		if report.HasNCCL && (node < 0 || held[node] && !held[report.Node]) {
-			node, host = report.Node, report.Host
+		if report.HasNCCL && (member < 0 || held[member] && !held[report.Member]) {
+			member, host = report.Member, report.Host
 		}
 	}
-	return node, host
+	return member, host
 }

@@ -6,12 +6,23 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestSelectNCCLNode verifies that a node with a stopped process is asked only if there is no other.
-func TestSelectNCCLNode(t *testing.T) {
+// TestMemberWord verifies by which word a member is selected.
+func TestMemberWord(t *testing.T) {
+	job := record.Job{Size: 4, Steps: []string{"judge", "eval"}}
+	for member, want := range map[int]string{0: "0", 3: "3", 4: "judge/0", 11: "eval/3"} {
+		if got := memberWord(job, member); got != want {
+			t.Errorf("member %d is %s, want %s", member, got, want)
+		}
+	}
+}
+
+// TestSelectNCCLMember verifies that a member with a stopped process is asked only if there is no other.
+func TestSelectNCCLMember(t *testing.T) {
 	report := func(node int, state string, hasNCCL bool) stackdump.ChildReport {
-		return stackdump.ChildReport{Child: "rank 0", Node: node, HasNCCL: hasNCCL, Process: &stackdump.Process{State: state}}
+		return stackdump.ChildReport{Child: "rank 0", Member: node, HasNCCL: hasNCCL, Process: &stackdump.Process{State: state}}
 	}
 	for _, tc := range []struct {
 		name    string
@@ -23,8 +34,8 @@ func TestSelectNCCLNode(t *testing.T) {
 		{"a stopped one", []stackdump.ChildReport{report(0, "S", true), report(0, "T", true), report(1, "R", true)}, 1},
 		{"only stopped ones", []stackdump.ChildReport{report(0, "T", true), report(1, "D", true)}, 0},
 	} {
-		if got, _ := selectNCCLNode(stackdump.RunSnapshot{Reports: tc.reports}); got != tc.want {
-			t.Errorf("%s: it is node %d, want %d", tc.name, got, tc.want)
+		if got, _ := selectNCCLMember(stackdump.RunSnapshot{Reports: tc.reports}); got != tc.want {
+			t.Errorf("%s: it is member %d, want %d", tc.name, got, tc.want)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func newRunSnapshot(run string, size int, answers []exec.Result, outputs map[int
 		for line := range bytes.Lines(outputs[node.NodeIndex].Bytes()) {
 			var one stackdump.ChildReport
 			if json.Unmarshal(line, &one) == nil { // a truncated answer is that of a silent node
-				one.Node, one.Host = index, node.Host
+				one.Node, one.Member, one.Host = index, node.NodeIndex, node.Host
 				seen = append(seen, one)
 			}
 		}

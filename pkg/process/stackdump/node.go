@@ -80,10 +80,12 @@ type Output struct {
 type ChildReport struct {
 	// name of the child; empty if Problem concerns the whole node
 	Child string `json:"child"`
-	Node  int    `json:"node"`           // node index
-	Host  string `json:"host,omitempty"` // host name
-	PID   int    `json:"pid,omitempty"`
-	Ended string `json:"ended,omitempty"`
+	Node  int    `json:"node"` // node index
+	// Member is the member index of the daemon whose child it is, which differs for further job steps.
+	Member int    `json:"-"`
+	Host   string `json:"host,omitempty"` // host name
+	PID    int    `json:"pid,omitempty"`
+	Ended  string `json:"ended,omitempty"`
 	// process of its tree with the most significant state
 	Process   *Process `json:"process,omitempty"`
 	Processes int      `json:"processes,omitempty"` // number of processes in its tree
