@@ -132,6 +132,8 @@ func (h *head) openRunDirectory() error {
 	pace = signal.HeadPace
 	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
+	h.nodeWatch.AllNotified = func() bool { return h.Links.AllOnTime(time.Now()) }
+	h.onRanksEnded = h.nodeWatch.NotifyChange
 	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
 	h.recordTraceContext()

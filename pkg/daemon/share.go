@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -14,6 +15,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	pace.MaxPause = min(pace.MaxPause, n.Timing.MaxPollInterval)
 	pace.MinPause = min(pace.MinPause, pace.MaxPause)
 	n.ControlWatch = dir.NewWatch(signal.ControlDir, pace)
+	n.ControlWatch.AllNotified = func() bool { return n.id.NodeIndex > 0 && n.Links.AllOnTime(time.Now()) }
 	n.Events.Open(dir, n.id, log)
 	n.children.OpenLogs(dir, n.id.NodeIndex, n.id.Size, n.nodeName(n.ownNode()))
 	n.initCommands()

@@ -37,6 +37,7 @@ type localWorld struct {
 	worldNode      atomic.Pointer[world.Node]
 	plannedWorld   *world.Head // the head's side, once the plan is published; used only by the sequence
 	rendezvousLink world.RendezvousLink
+	onRanksEnded   func() // called when this node has published that its ranks have ended; nil on workers
 }
 
 // checkRankResources determines this node's resources for ranks, and verifies that the requested
@@ -274,6 +275,9 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 		started()
 		stop()
 		n.steps.Flush(n.WorkCtx)
+		if n.onRanksEnded != nil {
+			defer n.onRanksEnded()
+		}
 		if !n.cfg.World.GoOn { // all have succeeded
 			return n.PublishState(record.StateRanksEnded)
 		}

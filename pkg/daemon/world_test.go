@@ -97,6 +97,19 @@ func TestWorldsOfManySizes(t *testing.T) {
 	}
 }
 
+// TestHeadsRanksEndLast verifies that the job ends at once if the head's ranks end long after those of
+// the other nodes.
+func TestHeadsRanksEndLast(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const long = 37 * time.Second
+		began := time.Now()
+		newWorld(t, 2, 2, fmt.Sprintf(`[ "$BRINGUPD_RANK" -lt 2 ] && sleep %d`, int(long.Seconds()))+"; exit 0").start().expect(everyone(0, 2)...)
+		if took := time.Since(began) - long; took > 150*time.Millisecond {
+			t.Errorf("the job ended %s after its last rank", took)
+		}
+	})
+}
+
 // TestRankFails lets a rank fail: it is named, its code is the job's, and all others end.
 func TestRankFails(t *testing.T) {
 	t.Parallel()

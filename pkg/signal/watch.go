@@ -16,6 +16,9 @@ type Watch struct {
 	path        string
 	wake        chan struct{} // buffered by one: "poll now"
 	initialPace Pace          // the initial pace, which SlowDown does not change
+	// AllNotified reports whether each new name is notified at present, so that polls are also rare
+	// after one that answers a notification. It may be nil, and must be set before Run.
+	AllNotified func() bool
 
 	mu             sync.Mutex // guards all fields below
 	pace           Pace
@@ -26,7 +29,6 @@ type Watch struct {
 	lastPollEnd    time.Time     // when the newest poll ended
 	notified       bool          // since the newest poll began
 	pollingOnce    bool          // since then, by PollOnceWithin
-	allNotified    bool          // each new name is notified, see Relax
 	listingChanged chan struct{} // closed and replaced by every successful poll
 	pollState
 }
@@ -98,7 +100,7 @@ func (w *Watch) recordPoll(names []string, err error, looks int, took time.Durat
 		return
 	}
 	showsMore := w.lastListing.Polls > 0 && len(names) > len(w.lastListing.names)
-	if !w.notified && (w.once || w.allNotified && w.answering && showsMore) {
+	if !w.notified && (w.once || w.answering && showsMore && w.AllNotified != nil && w.AllNotified()) {
 		w.relaxLocked(now)
 	}
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
@@ -156,12 +158,10 @@ func (w *Watch) SlowDown(steady time.Duration) {
 	w.relaxPauseLocked()
 }
 
-// Relax is like SlowDown, but keeps the maximum pause. From then on each new name is notified, so that
-// polls are also rare after one that answers a notification.
+// Relax is like SlowDown, but keeps the maximum pause.
 func (w *Watch) Relax() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.allNotified = true
 	w.relaxPauseLocked()
 }
 

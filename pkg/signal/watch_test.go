@@ -144,15 +144,17 @@ func TestWatchRestsAfterAnAnswer(t *testing.T) {
 		name   string
 		notify func(*Watch)
 		shown  []string // by the poll after the notification
+		alone  bool     // other new names may not be notified
 		rests  bool
 	}{
-		{"the new name", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, true},
-		{"an old listing", (*Watch).NotifyChange, []string{NameJob}, false},
+		{"the new name", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, false, true},
+		{"the new name, one of several", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, true, false},
+		{"an old listing", (*Watch).NotifyChange, []string{NameJob}, false, false},
 		{"another notification meanwhile", func(w *Watch) {
 			w.NotifyChange()
 			time.AfterFunc(3*time.Millisecond/2, w.NotifyChange) // while the poll is in progress
-		}, []string{NameJob, NameGateOpen}, false},
-		{"a new peer link", func(w *Watch) { w.PollOnceWithin(0) }, []string{NameJob}, true},
+		}, []string{NameJob, NameGateOpen}, false, false},
+		{"a new peer link", func(w *Watch) { w.PollOnceWithin(0) }, []string{NameJob}, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,6 +168,7 @@ func TestWatchRestsAfterAnAnswer(t *testing.T) {
 					}
 					return []string{NameJob}, nil
 				}).NewWatch(ControlDir, WorkerPace(4))
+				w.AllNotified = func() bool { return !tc.alone }
 				watching(t, w)
 				w.Relax()
 				<-polls
