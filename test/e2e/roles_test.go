@@ -47,3 +47,38 @@ func TestRolesOnSlurm(t *testing.T) {
 		t.Errorf("the result is %+v", result)
 	}
 }
+
+// TestRoleHangsOnSlurm runs a world of two nodes of which one rank stops and the other waits. It is
+// ended and started again, and then ends with 0.
+func TestRoleHangsOnSlurm(t *testing.T) {
+	bed := claim(t, fewNodes)
+	dir := bed.place(t)
+	bed.makeDir(t, dir)
+	file := filepath.Join(dir, "job.yaml")
+	must(t, os.WriteFile(file, []byte(`roles:
+- name: world
+  nodes: all
+  ranks-per-node: 1
+  primary: true
+  hang-timeout: 3s
+  restarts: {max: 1, backoff: 100ms..1s}
+  command: |
+    if test $BRINGUPD_GENERATION = 0; then
+      test $RANK = 1 && kill -STOP $$
+      exec sleep 1014
+    fi
+    echo rank $RANK of generation $BRINGUPD_GENERATION
+`), 0o644))
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--config=" + file}})
+	j.wantCode(0)
+	for _, line := range []string{"world.0.0: rank 0 of generation 1\n", "world.0.1: rank 1 of generation 1\n"} {
+		if !strings.Contains(j.stdout.String(), line) {
+			t.Errorf("the output lacks %q: %s", line, &j.stdout)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(j.runDir(), signal.LogsDir, "daemon-0000.log"))
+	must(t, err)
+	if log := string(text); !strings.Contains(log, "rank 1 of world.0 on n1: stopped by a signal") {
+		t.Errorf("the head's log does not have what the ranks were doing: %s", log)
+	}
+}
