@@ -357,8 +357,9 @@ func (d *failureTracker) awaitFreshListing() {
 	}
 	ctx, cancel := context.WithTimeoutCause(d.WorkCtx, min(d.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
 	defer cancel()
-	before := d.nodeWatch.LastListing().Polls
-	_, _ = d.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.Polls > before+1 })
+	before := d.nodeWatch.PollsBegun()
+	d.nodeWatch.NotifyChange()
+	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
 }
 
 // settlePeerStates waits, after a failure of the driver, until every peer has answered a request

@@ -513,7 +513,6 @@ func (h *head) runDriver(ctx context.Context) error {
 // than the driver's exit. It reports whether the run continues.
 func (h *head) drainGPUEvents(ctx context.Context) bool {
 	if h.progress.hasGPUs.Load() {
-		h.nodeWatch.NotifyChange()
 		h.tracker.awaitFreshListing()
 		h.gpuEvents.AwaitListing(h.WorkCtx, h.nodeWatch.LastListing().Polls, lifecycle.UnresponsiveTimeout)
 	}

@@ -37,6 +37,7 @@ type Watch struct {
 type pollState struct {
 	lastErr   error // error of the newest poll
 	isPolling bool  // a poll is in progress
+	begun     int   // number of polls that have begun
 	answering bool  // the newest poll began after a notification
 	once      bool  // it began after PollOnceWithin, so that the following ones are rare
 	// start of the first poll since the last success; zero if the newest poll succeeded
@@ -64,6 +65,7 @@ func (w *Watch) Run(ctx context.Context) {
 		w.mu.Lock()
 		w.answering, w.once = w.notified, w.pollingOnce
 		w.isPolling, w.notified, w.pollingOnce = true, false, false
+		w.begun = looks
 		if w.failingSince.IsZero() {
 			w.failingSince = begin
 		}
@@ -231,6 +233,14 @@ func (w *Watch) PollOnceWithin(most time.Duration) {
 	w.pollingOnce = true
 	w.mu.Unlock()
 	w.NotifyChangeWithin(most)
+}
+
+// PollsBegun returns the number of polls that have begun. A listing with a higher number is from a
+// poll that begins after this call.
+func (w *Watch) PollsBegun() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun
 }
 
 // SpeedUp makes the polls come as often as at the start of a wait.

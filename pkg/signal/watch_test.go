@@ -183,13 +183,41 @@ func TestWatchRestsAfterAnAnswer(t *testing.T) {
 	}
 }
 
+// TestWatchPollsBegun verifies that a listing with a higher number is from a poll that began later,
+// also if one is in progress.
+func TestWatchPollsBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 20 * time.Millisecond
+		began := make(chan time.Time, 1000)
+		w := memory(func(string) ([]string, error) {
+			began <- time.Now()
+			time.Sleep(took)
+			return []string{"0001.up"}, nil
+		}).NewWatch(NodesDir, HeadPace)
+		t.Cleanup(func() { time.Sleep(took) }) // for the abandoned poll
+		watching(t, w)
+		for _, wait := range []time.Duration{took / 2, took + time.Millisecond} { // in a poll, and after one
+			<-began
+			time.Sleep(wait)
+			asked, before := time.Now(), w.PollsBegun()
+			l, err := w.FollowListings(t.Context(), func(l Listing) bool { return l.Polls > before })
+			if from := l.PolledAt.Add(-took); err != nil || from.Before(asked) || l.Polls != before+1 {
+				t.Errorf("poll %d, which began %s after the call, counts after %d: %v", l.Polls, from.Sub(asked), before, err)
+			}
+			for len(began) > 0 {
+				<-began
+			}
+		}
+	})
+}
+
 // TestWatchRelaxBeforeTheFirstPoll verifies that a relaxed watch does not poll as soon as others.
 func TestWatchRelaxBeforeTheFirstPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, first := time.Now(), make(chan time.Duration, 1000)
 		w := memory(func(string) ([]string, error) {
 			first <- time.Since(began)
-			return nil, nil
+			return []string{NameJob}, nil
 		}).NewWatch(ControlDir, WorkerPace(4))
 		watching(t, w)
 		w.Relax()
