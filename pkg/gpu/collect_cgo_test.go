@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -607,9 +608,9 @@ func TestClocksAreLookedAtOverTime(t *testing.T) {
 func TestGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := mockDGX()
-		calls := 0
+		var calls atomic.Int64
 		server.Devices[3].(*dgxa100.Device).GetSerialFunc = func() (string, nvml.Return) {
-			calls++
+			calls.Add(1)
 			time.Sleep(10 * time.Minute)
 			return "", nvml.ERROR_GPU_IS_LOST
 		}
@@ -630,8 +631,8 @@ func TestGPUThatHangs(t *testing.T) {
 				t.Errorf("it has told of %q", last.SlowCalls)
 			}
 		}
-		if calls != 1 {
-			t.Errorf("it was asked %d times", calls)
+		if calls.Load() != 1 {
+			t.Errorf("it was asked %d times", calls.Load())
 		}
 		time.Sleep(10 * time.Minute)
 	})

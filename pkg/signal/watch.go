@@ -87,6 +87,7 @@ func (w *Watch) Run(ctx context.Context) {
 // The pauses grow with the time since the first failure; the time for which that poll hung does not
 // count.
 func (w *Watch) recordPoll(names []string, err error, looks int, took time.Duration) {
+	allNotified := w.AllNotified != nil && w.AllNotified() // without the lock: it may use the last listing
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -102,7 +103,7 @@ func (w *Watch) recordPoll(names []string, err error, looks int, took time.Durat
 		return
 	}
 	showsMore := w.lastListing.Polls > 0 && len(names) > len(w.lastListing.names)
-	if !w.notified && (w.once || w.answering && showsMore && w.AllNotified != nil && w.AllNotified()) {
+	if !w.notified && (w.once || w.answering && showsMore && allNotified) {
 		w.relaxLocked(now)
 	}
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))

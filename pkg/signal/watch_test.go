@@ -145,28 +145,30 @@ func TestWatchRestsAfterAnAnswer(t *testing.T) {
 		notify func(*Watch)
 		shown  []string // by the poll after the notification
 		alone  bool     // other new names may not be notified
+		again  bool     // another notification arrives while that poll is in progress
 		rests  bool
 	}{
-		{"the new name", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, false, true},
-		{"the new name, one of several", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, true, false},
-		{"an old listing", (*Watch).NotifyChange, []string{NameJob}, false, false},
-		{"another notification meanwhile", func(w *Watch) {
-			w.NotifyChange()
-			time.AfterFunc(3*time.Millisecond/2, w.NotifyChange) // while the poll is in progress
-		}, []string{NameJob, NameGateOpen}, false, false},
-		{"a new peer link", func(w *Watch) { w.PollOnceWithin(0) }, []string{NameJob}, true, true},
+		{"the new name", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, false, false, true},
+		{"the new name, one of several", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, true, false, false},
+		{"an old listing", (*Watch).NotifyChange, []string{NameJob}, false, false, false},
+		{"another notification meanwhile", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, false, true, false},
+		{"a new peer link", func(w *Watch) { w.PollOnceWithin(0) }, []string{NameJob}, true, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var notified atomic.Bool
 				polls := make(chan time.Time, 1000)
-				w := memory(func(string) ([]string, error) {
+				var w *Watch
+				w = memory(func(string) ([]string, error) {
 					time.Sleep(time.Millisecond)
 					polls <- time.Now()
-					if notified.Load() {
-						return tc.shown, nil
+					if !notified.Load() {
+						return []string{NameJob}, nil
 					}
-					return []string{NameJob}, nil
+					if tc.again {
+						w.NotifyChange()
+					}
+					return tc.shown, nil
 				}).NewWatch(ControlDir, WorkerPace(4))
 				w.AllNotified = func() bool { return !tc.alone }
 				watching(t, w)
