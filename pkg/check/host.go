@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 )
 
 // answerTimeout is how long one round of checks waits for the kernel. A dead disk or the firmware
@@ -50,7 +50,7 @@ type Host struct {
 // hostSystem answers the questions that reading files cannot answer.
 type hostSystem interface {
 	// FreeSpace returns the free space of the file system that contains path.
-	FreeSpace(path string) (signal.Space, error)
+	FreeSpace(path string) (fsinfo.Space, error)
 	// TestWrite writes one byte to a temporary file in a directory and syncs it to the disk. It leaves
 	// no file behind.
 	TestWrite(dir string) error

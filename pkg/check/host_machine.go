@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // localSystem reads the state of the local machine. It implements [hostSystem].
@@ -26,7 +26,7 @@ type localSystem struct{}
 
 var _ hostSystem = localSystem{}
 
-func (localSystem) FreeSpace(path string) (signal.Space, error) { return signal.SpaceOf(path) }
+func (localSystem) FreeSpace(path string) (fsinfo.Space, error) { return fsinfo.SpaceOf(path) }
 
 // TestWrite removes the file before it writes, so that nothing stays behind if the write never
 // returns.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -50,7 +51,7 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 }
 
 // classifySpace describes the free space and classifies it as Pass, Warn or Fail.
-func classifySpace(s signal.Space) (observed string, verdict Verdict) {
+func classifySpace(s fsinfo.Space) (observed string, verdict Verdict) {
 	verdict = Pass
 	observed = fmt.Sprintf("%s of %s free (%.0f %%)", textutil.FormatSize(s.Free), textutil.FormatSize(s.Size), 100*fractionOf(s.Free, s.Size))
 	switch {
@@ -175,7 +176,7 @@ const (
 // accesses that file system; it supplies these facts.
 type ShareFacts struct {
 	Path     string
-	Space    *signal.Space   // nil: not requested or not available
+	Space    *fsinfo.Space   // nil: not requested or not available
 	SpaceErr error           // reason if Space is not available
 	Offset   *time.Duration  // lead of the server's clock over the node's; nil: unknown
 	Exposure signal.Exposure // possibilities for another user to replace the directory

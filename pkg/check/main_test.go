@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,7 +18,7 @@ const gib = 1 << 30
 
 // node is a machine defined by a test. Its zero value has plenty of every resource.
 type node struct {
-	space  map[string]signal.Space // by path
+	space  map[string]fsinfo.Space // by path
 	files  uint64                  // the hard limit; 0: many
 	locked uint64                  // the limit; 0: none
 	err    error                   // of every call
@@ -27,11 +27,11 @@ type node struct {
 
 var _ hostSystem = node{}
 
-func (n node) FreeSpace(path string) (signal.Space, error) {
+func (n node) FreeSpace(path string) (fsinfo.Space, error) {
 	if space, ok := n.space[path]; ok {
 		return space, n.err
 	}
-	return signal.Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
+	return fsinfo.Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
 }
 
 func (n node) TestWrite(dir string) error {

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 )
 
 // maxRecordSize is the maximum size of a record in bytes. It is checked before reading, so that a
@@ -51,9 +53,9 @@ type ReadOps interface {
 	// ReadLink returns the target of a symbolic link.
 	ReadLink(path string) (string, error)
 	// FileSystemOf returns the file system of the directory.
-	FileSystemOf(path string) (FileSystem, error)
+	FileSystemOf(path string) (fsinfo.FileSystem, error)
 	// SpaceOf returns the size and the free space of the directory's file system.
-	SpaceOf(path string) (Space, error)
+	SpaceOf(path string) (fsinfo.Space, error)
 }
 
 // WriteOps has the calls that change the file system.
@@ -298,17 +300,17 @@ func (d diskFS) ReadLink(path string) (target string, err error) {
 	return target, err
 }
 
-func (d diskFS) FileSystemOf(path string) (kind FileSystem, err error) {
+func (d diskFS) FileSystemOf(path string) (kind fsinfo.FileSystem, err error) {
 	err = d.callRelative(OpStatfs, path, func() error {
-		kind, err = fileSystemOf(d.held.relativePath(path).procPath())
+		kind, err = fsinfo.Of(d.held.relativePath(path).procPath())
 		return err
 	})
 	return kind, err
 }
 
-func (d diskFS) SpaceOf(path string) (space Space, err error) {
+func (d diskFS) SpaceOf(path string) (space fsinfo.Space, err error) {
 	err = d.callRelative(OpStatfs, path, func() error {
-		space, err = SpaceOf(d.held.relativePath(path).procPath())
+		space, err = fsinfo.SpaceOf(d.held.relativePath(path).procPath())
 		return err
 	})
 	return space, err

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/files/dirhints"
 )
 
 // Capabilities has the results of one node's tests of the file system: for each capability an empty
@@ -65,7 +67,7 @@ func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 // It returns a channel for the reports and a function that ends them. Most shared file systems only
 // report changes by this node.
 func (d *Dir) WatchNames(sub string) (heard <-chan struct{}, stop func()) {
-	return watchNames(filepath.Join(d.path, sub), true)
+	return dirhints.WatchNames(filepath.Join(d.path, sub), true)
 }
 
 // RemoveAll removes the run directory and everything in it.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 )
 
 // Location is the location of an attempt's run directory, and the identity of this node in the run.
@@ -65,8 +67,8 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 }
 
 // logDirFileSystem returns the file system of the log directory.
-func (p Location) logDirFileSystem(ctx context.Context) (FileSystem, error) {
-	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() (FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
+func (p Location) logDirFileSystem(ctx context.Context) (fsinfo.FileSystem, error) {
+	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() (fsinfo.FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
 }
 
 // ownerCheck returns a function that returns an error if the directory cannot be trusted.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -28,7 +29,7 @@ type Dir struct {
 	nodeIndex  int // a member index
 	size       int
 	host       string
-	fileSystem FileSystem
+	fileSystem fsinfo.FileSystem
 	access     Access
 	heartbeats heartbeatCount
 }
@@ -54,7 +55,13 @@ func (d *Dir) DeriveSecret(purpose string) []byte {
 }
 
 // FileSystem returns the file system of the run directory, as its head saw it.
-func (d *Dir) FileSystem() FileSystem { return d.fileSystem }
+func (d *Dir) FileSystem() fsinfo.FileSystem { return d.fileSystem }
+
+// QuerySpace returns the size and the free space of the shared file system. It is one call with the
+// same result on all nodes, so only the head makes it.
+func (d *Dir) QuerySpace(ctx context.Context) (fsinfo.Space, error) {
+	return guardedCall(ctx, d.access.Meter, "query the free space of", d.path, func() (fsinfo.Space, error) { return d.access.FS.SpaceOf(d.path) })
+}
 
 // ForNode returns the same run directory for use by another node, or another member.
 func (d *Dir) ForNode(node int) *Dir {
@@ -271,7 +278,7 @@ func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 		return job, errAbsent
 	}
 	if err == nil {
-		d.nonce, d.size, d.fileSystem = job.Nonce, job.Size, fileSystemNamed(job.FileSystem)
+		d.nonce, d.size, d.fileSystem = job.Nonce, job.Size, fsinfo.Named(job.FileSystem)
 	}
 	return job, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files/dirhints"
 )
 
 // Watch polls one directory and serves all waits for its contents: one listing answers all of them.
@@ -58,7 +59,7 @@ func (d *Dir) NewWatch(sub string, pace Pace) *Watch {
 // Run polls until ctx ends, and returns only then. A failed poll is repeated; waits report it at
 // their deadline.
 func (w *Watch) Run(ctx context.Context) {
-	hints, stop := watchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
+	hints, stop := dirhints.WatchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
 	defer stop()
 	for looks := 1; w.awaitNextPoll(ctx, hints); looks++ {
 		begin := time.Now()

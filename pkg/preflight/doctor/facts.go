@@ -3,6 +3,7 @@ package doctor
 import (
 	"time"
 
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -74,7 +75,7 @@ type ShareFacts struct {
 	Offset *time.Duration `json:"offset_ns,omitempty"`
 	// inotify reports the head's writes; nil: not tested
 	InotifyWorks *bool         `json:"heard,omitempty"`
-	Space        *signal.Space `json:"space,omitempty"` // requested only by the head
+	Space        *fsinfo.Space `json:"space,omitempty"` // requested only by the head
 	SpaceErr     string        `json:"space_error,omitempty"`
 }
 

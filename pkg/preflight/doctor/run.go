@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -174,7 +175,7 @@ func directoryExists(dir string) bool {
 
 // joinAndReport performs the part that every node has, including the head: it joins, answers the
 // head's request and publishes its facts.
-func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job record.Job, kind signal.FileSystem) error {
+func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job record.Job, kind fsinfo.FileSystem) error {
 	// Start the inotify watch first, so that it sees the request. Then join.
 	heard, deaf := dir.WatchNames(signal.ControlDir)
 	defer deaf()

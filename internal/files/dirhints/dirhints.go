@@ -1,4 +1,5 @@
-package signal
+// Package dirhints reports new names in a local directory, as hints of the kernel.
+package dirhints
 
 import (
 	"path/filepath"
@@ -9,12 +10,12 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// watchNames returns a channel that receives a value when the kernel has seen a name appear in the
+// WatchNames returns a channel that receives a value when the kernel has seen a name appear in the
 // directory, and a function that ends the hints. If local is false, the channel receives nothing:
 // hints work only on a local file system (several daemons on one machine), because a mount never
 // reports changes by other clients. If the kernel refuses the watch, changes are seen later, by
 // polls, but the result is the same.
-func watchNames(path string, local bool) (<-chan struct{}, func()) {
+func WatchNames(path string, local bool) (<-chan struct{}, func()) {
 	hints := make(chan struct{}, 1)
 	if !local {
 		return hints, func() {}

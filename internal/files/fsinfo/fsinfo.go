@@ -1,8 +1,8 @@
-package signal
+// Package fsinfo names file systems, and reports their size and free space.
+package fsinfo
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"syscall"
 )
@@ -36,7 +36,8 @@ var fileSystems = map[int64]FileSystem{
 	0x6A656A63: {"virtiofs", false},
 }
 
-func fileSystemOf(path string) (FileSystem, error) {
+// Of returns the file system of a path.
+func Of(path string) (FileSystem, error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(path, &stat); err != nil {
 		return FileSystem{}, err
@@ -46,8 +47,8 @@ func fileSystemOf(path string) (FileSystem, error) {
 	return cmp.Or(fileSystems[magic], FileSystem{Name: fmt.Sprintf("0x%x", magic)}), nil
 }
 
-// fileSystemNamed returns the file system with this name, which comes from a record.
-func fileSystemNamed(name string) FileSystem {
+// Named returns the file system with this name, which comes from a record.
+func Named(name string) FileSystem {
 	for _, known := range fileSystems {
 		if known.Name == name {
 			return known
@@ -63,12 +64,6 @@ type Space struct {
 	Free      uint64 // for other users than root
 	Files     uint64 // maximum number of files; 0 if there is no such number
 	FreeFiles uint64
-}
-
-// QuerySpace returns the size and the free space of the shared file system. It is one call with the
-// same result on all nodes, so only the head makes it.
-func (d *Dir) QuerySpace(ctx context.Context) (Space, error) {
-	return guardedCall(ctx, d.access.Meter, "query the free space of", d.path, func() (Space, error) { return d.access.FS.SpaceOf(d.path) })
 }
 
 // SpaceOf returns the size and the free space of the file system of a path.
