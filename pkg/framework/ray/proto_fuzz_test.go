@@ -2,6 +2,7 @@ package ray
 
 import (
 	"bytes"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,11 +14,15 @@ import (
 
 // allocated returns the number of bytes that the process allocates while f runs.
 func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
+	least := uint64(math.MaxUint64)
+	for range 3 { // other goroutines allocate, too, and the first call compiles patterns
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	return least
 }
 
 func FuzzRayReplies(f *testing.F) {
