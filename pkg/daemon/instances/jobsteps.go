@@ -45,7 +45,7 @@ func (h *Head) AwaitSteps(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
 	began, isReminded := time.Now(), false
-	var missing []int
+	missing := needed // the share may show no listing in time
 	_, err := h.cfg.NodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
 		missing = signal.WithoutNodes(needed, l.OfSteps().NodesIn(record.StateJoined))
 		if !isReminded && len(missing) > 0 && time.Since(began) >= stepReminderDelay {
