@@ -21,14 +21,14 @@ const (
 
 // The names in ControlDir that the head writes.
 const (
-	NameJob          = "job"   // the attempt
-	NameHead         = "head"  // the head's service is up
-	NameRanks        = "ranks" // the nodes of a world's ranks
-	NameGateOpen     = "go"    // the gate is open
-	NameDriverEnded  = "look"  // the driver has ended, and services stay up for a while
-	NameOrderlyEnd   = "drain" // the orderly end
-	NameHeadFinished = "over"  // after an abort: the head has finished
-	NameStop         = "stop"  // a request from outside for the orderly end
+	NameJob          = "job"          // the attempt
+	NameHead         = "head"         // the head's service is up
+	NameRanks        = "ranks"        // the nodes of a world's ranks
+	NameGateOpen     = "go"           // the gate is open
+	NameDriverEnded  = "driver-ended" // the driver has ended, and services stay up for a while
+	NameOrderlyEnd   = "drain"        // the orderly end
+	NameHeadFinished = "finished"     // after an abort: the head has finished
+	NameStop         = "stop"         // a request from outside for the orderly end
 	// NameResult is in the run directory itself.
 	NameResult = "result.json"
 )

@@ -179,7 +179,7 @@ func TestRayStartThatFails(t *testing.T) {
 	within(t, rayEnd, func() string { return missing(at) })
 	failed := time.Now()
 	within(t, rayEnd, func() string {
-		return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, "over"))
+		return missing(filepath.Join(logs, b.id+".0", signal.ControlDir, signal.NameHeadFinished))
 	})
 	if took := time.Since(failed); took > 5*time.Second {
 		said, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))

@@ -335,7 +335,7 @@ func TestTermBetweenAttempts(t *testing.T) {
 			p.kill(1, syscall.SIGKILL)
 			p.driving(1) // the first restart has no pause
 			p.kill(1, syscall.SIGKILL)
-			p.await("over", p.there(1, "control/over"))
+			p.await("over", p.there(1, "control/finished"))
 			time.Sleep(after)
 			p.kill(0, syscall.SIGTERM)
 			p.kill(1, syscall.SIGTERM)
