@@ -31,7 +31,7 @@ func TestGPUChild(t *testing.T) {
 		files := config.Streams{In: questions, Out: answer, Err: os.Stderr}
 		code <- runMain([]string{"bringupd", "gpu-child", "--nvml=/nonexistent/libnvidia-ml.so.1"}, make(chan os.Signal), files)
 	}()
-	if _, err := ask.WriteString(`{"v":1,"ask":"look"}` + "\n"); err != nil {
+	if _, err := ask.WriteString(`{"v":2,"request":"inspect"}` + "\n"); err != nil {
 		t.Fatal(err)
 	}
 	text, err := bufio.NewReader(answers).ReadBytes('\n')

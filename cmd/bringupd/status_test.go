@@ -58,7 +58,7 @@ func runDir(t testing.TB, size, late int) string {
 		}
 		for i, state := range []record.State{record.StateJoined, record.StateChecked, record.StateServiceUp} {
 			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(node)*time.Microsecond)
-			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"ranks":"%d"`, state, node)))
+			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"node_indices":"%d"`, state, node)))
 		}
 	}
 	writeFile(t, filepath.Join(dir, signal.EventsDir, signal.EventsName("daemon", 0, size)), strings.Join(events, ""))

@@ -52,9 +52,8 @@ func (w *worker) runWorker() lifecycle.Exit {
 }
 
 // joinRun finds the head's run directory, verifies that both daemons were launched with the same
-// size and configuration, and publishes that this node has joined. The record contains the random
-// value (canary) that the head has written, which proves that this node can read it. began is when
-// the daemon started.
+// size and configuration, and publishes that this node has joined. The record contains the nonce of
+// the job record, which proves that this node can read it. began is when the daemon started.
 func (w *worker) joinRun(began time.Time) error {
 	dir, job, waited, err := w.findRunDirectory()
 	if err != nil {

@@ -29,8 +29,8 @@ const (
 	NodesDiffer      EventType = "nodes-differ" // the head has found differences between nodes
 	GPUWatch         EventType = "gpu-watch"    // the GPUs are being watched, or cannot be
 	GPUEvent         EventType = "gpu"          // an event of a GPU on this node
-	GPUEventReceived EventType = "befallen"     // the head has received a GPU event of a node
-	LinkChanged      EventType = "lifeline"     // the peer link is up or down
+	GPUEventReceived EventType = "gpu-received" // the head has received a GPU event of a node
+	LinkChanged      EventType = "peer-link"    // the peer link is up or down
 	// the shared file system is unresponsive and tolerated, or responsive again
 	ShareChanged    EventType = "share"
 	NodeFailed      EventType = "failed"        // a failure on this node
@@ -73,10 +73,11 @@ type Fields struct {
 
 // ObjectFields name what the event is about: a phase, a record, a child, a request, or a fence.
 type ObjectFields struct {
-	EndedPhase  record.Phase `json:"left,omitempty"`   // the phase that has ended
-	Record      string       `json:"record,omitempty"` // name of the record that was published or seen
-	State       record.State `json:"state,omitempty"`  // state that the nodes have reached
-	NodeIndices string       `json:"ranks,omitempty"`  // their indices, such as 1-3,7
+	EndedPhase  record.Phase `json:"ended_phase,omitempty"`  // the phase that has ended
+	Record      string       `json:"record,omitempty"`       // name of the record that was published or seen
+	State       record.State `json:"state,omitempty"`        // state that the nodes have reached
+	NodeIndices string       `json:"node_indices,omitempty"` // their indices, such as 1-3,7
+	Ranks       string       `json:"ranks,omitempty"`        // numbers of spawned ranks
 	Child       string       `json:"child,omitempty"`
 	PID         int          `json:"pid,omitempty"`
 	Request     string       `json:"request,omitempty"` // ID of the request
@@ -96,7 +97,7 @@ type CheckFields struct {
 // FailureFields describe a failure or another event of a rank or a node.
 type FailureFields struct {
 	// rank or node that the event is about, if not this node
-	Subject *int        `json:"of,omitempty"`
+	Subject *int        `json:"subject,omitempty"`
 	Kind    record.Kind `json:"kind,omitempty"`  // kind of failure as named by package health
 	What    string      `json:"what,omitempty"`  // description of the event
 	Lines   []string    `json:"lines,omitempty"` // last lines of a log
@@ -104,9 +105,9 @@ type FailureFields struct {
 
 // LinkFields describe the peer link and the shared file system.
 type LinkFields struct {
-	Up         *bool  `json:"up,omitempty"`      // state of the peer link
-	Reason     string `json:"how,omitempty"`     // reason of its end, or what follows from an exit
-	Responsive *bool  `json:"answers,omitempty"` // whether the shared file system responds
+	Up         *bool  `json:"up,omitempty"`         // state of the peer link
+	Reason     string `json:"reason,omitempty"`     // reason of its end, or what follows from an exit
+	Responsive *bool  `json:"responsive,omitempty"` // whether the shared file system responds
 }
 
 // Succeeded reports whether the event describes a success.
@@ -115,15 +116,15 @@ func (f Fields) Succeeded() bool { return f.OK != nil && *f.OK }
 // Event is one line of the event log.
 type Event struct {
 	At      string    `json:"at,omitempty"` // wall clock of the node, in RFC 3339 format
-	Word    EventType `json:"event,omitempty"`
+	Type    EventType `json:"event,omitempty"`
 	Version int       `json:"v,omitempty"`
 	// index of the node; nil before the run directory exists
-	NodeIndex *int   `json:"rank,omitempty"`
+	NodeIndex *int   `json:"node_index,omitempty"`
 	Host      string `json:"host,omitempty"` // empty before the run directory exists
 	Fields
 	// monotonic time since the daemon's start, in nanoseconds
-	SinceNS int64        `json:"since_start_ns,omitempty"`
-	Phase   record.Phase `json:"phase,omitempty"` // phase that the node has entered last
+	SinceStartNS int64        `json:"since_start_ns,omitempty"`
+	Phase        record.Phase `json:"phase,omitempty"` // phase that the node has entered last
 }
 
 // encodeLine returns the event as a line.
@@ -139,11 +140,11 @@ func (e Event) encodeLine() ([]byte, error) {
 // event.
 func DecodeEvent(line []byte) (e Event, ok bool) {
 	// The error may concern a single field: the other fields have been decoded.
-	if err := json.Unmarshal(line, &e); err != nil && e.Word == "" {
+	if err := json.Unmarshal(line, &e); err != nil && e.Type == "" {
 		return e, false
 	}
-	if e.Word == "" && e.Dropped > 0 {
-		e.Word = LinesLost
+	if e.Type == "" && e.Dropped > 0 {
+		e.Type = LinesLost
 	}
-	return e, e.Word != ""
+	return e, e.Type != ""
 }

@@ -62,8 +62,8 @@ func (t *EventLog) WriteEvent(word EventType, fields Fields) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	line, err := Event{
-		At: now.Format(time.RFC3339Nano), Word: word, Version: FormatVersion, NodeIndex: t.nodeIndex, Host: t.host,
-		Fields: fields, SinceNS: now.Sub(t.startTime).Nanoseconds(), Phase: t.phases.newestPhase(),
+		At: now.Format(time.RFC3339Nano), Type: word, Version: FormatVersion, NodeIndex: t.nodeIndex, Host: t.host,
+		Fields: fields, SinceStartNS: now.Sub(t.startTime).Nanoseconds(), Phase: t.phases.newestPhase(),
 	}.encodeLine()
 	if err == nil {
 		_, _ = t.events.Write(line)
@@ -192,7 +192,7 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	t.spawnCalls++
 	t.mu.Unlock()
 	if told {
-		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what}, ObjectFields: ObjectFields{NodeIndices: textutil.FormatRanges(ranks)}})
+		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what}, ObjectFields: ObjectFields{Ranks: textutil.FormatRanges(ranks)}})
 	}
 	return what
 }

@@ -120,16 +120,16 @@ func TestEventsOnDisk(t *testing.T) {
 		event Event
 		want  string
 	}{
-		{Event{At: "T", Word: PhaseEntered, Version: 1, SinceNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":1,"since_start_ns":5,"phase":"join"}`},
-		{Event{At: "T", Word: PhaseLeft, Version: 1, NodeIndex: &node, Host: "n3", Fields: Fields{ObjectFields: ObjectFields{EndedPhase: "join"}, TookNS: 7, OK: new(false)}, SinceNS: 5, Phase: "check"},
-			`{"at":"T","event":"leave","v":1,"rank":3,"host":"n3","left":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
-		{Event{Word: ProbeChanged, Fields: Fields{ObjectFields: ObjectFields{Child: "a&b"}, OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
-		{Event{Word: ChildExited, Fields: Fields{ObjectFields: ObjectFields{Child: "driver", PID: 9}, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
-		{Event{Word: ChecksDone, Fields: Fields{CheckFields: CheckFields{Verdict: "PASS", Passed: new(0)}, TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},
-		{Event{Word: FailureReceived, Fields: Fields{FailureFields: FailureFields{Subject: new(0), Kind: "peer-lost", What: "gone"}}}, `{"event":"failure","of":0,"kind":"peer-lost","what":"gone"}`},
-		{Event{Word: RequestAccepted, Fields: Fields{ObjectFields: ObjectFields{Request: "ab", Nodes: new(0)}, OK: new(false)}}, `{"event":"request","request":"ab","nodes":0,"ok":false}`},
-		{Event{Word: LinkChanged, Fields: Fields{LinkFields: LinkFields{Up: new(false), Reason: "left"}}}, `{"event":"lifeline","up":false,"how":"left"}`},
-		{Event{Word: DaemonEnded, Fields: Fields{Code: new(0)}}, `{"event":"end","code":0}`},
+		{Event{At: "T", Type: PhaseEntered, Version: 1, SinceStartNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":1,"since_start_ns":5,"phase":"join"}`},
+		{Event{At: "T", Type: PhaseLeft, Version: 1, NodeIndex: &node, Host: "n3", Fields: Fields{ObjectFields: ObjectFields{EndedPhase: "join"}, TookNS: 7, OK: new(false)}, SinceStartNS: 5, Phase: "check"},
+			`{"at":"T","event":"leave","v":1,"node_index":3,"host":"n3","ended_phase":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
+		{Event{Type: ProbeChanged, Fields: Fields{ObjectFields: ObjectFields{Child: "a&b"}, OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
+		{Event{Type: ChildExited, Fields: Fields{ObjectFields: ObjectFields{Child: "driver", PID: 9}, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
+		{Event{Type: ChecksDone, Fields: Fields{CheckFields: CheckFields{Verdict: "PASS", Passed: new(0)}, TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},
+		{Event{Type: FailureReceived, Fields: Fields{FailureFields: FailureFields{Subject: new(0), Kind: "peer-lost", What: "gone"}}}, `{"event":"failure","subject":0,"kind":"peer-lost","what":"gone"}`},
+		{Event{Type: RequestAccepted, Fields: Fields{ObjectFields: ObjectFields{Request: "ab", Nodes: new(0)}, OK: new(false)}}, `{"event":"request","request":"ab","nodes":0,"ok":false}`},
+		{Event{Type: LinkChanged, Fields: Fields{LinkFields: LinkFields{Up: new(false), Reason: "left"}}}, `{"event":"peer-link","up":false,"reason":"left"}`},
+		{Event{Type: DaemonEnded, Fields: Fields{Code: new(0)}}, `{"event":"end","code":0}`},
 	} {
 		line, err := tc.event.encodeLine()
 		if got := strings.TrimSuffix(string(line), "\n"); err != nil || got != tc.want {

@@ -20,7 +20,7 @@ import (
 
 // Result is the result of an order on one node.
 type Result struct {
-	NodeIndex int    `json:"rank"`
+	NodeIndex int    `json:"node_index"`
 	Host      string `json:"host"` // the prefix of its lines
 	Answered  bool   `json:"-"`
 	Exit      Exit   `json:"-"` // valid if Answered

@@ -115,7 +115,7 @@ type Request struct {
 	Env   []string `json:"env,omitempty"` // variables that are added to the node's environment
 	Nodes []string `json:"nodes"`         // see [Selection.SelectMembers]
 	// OwnProgram means that Argv is a subcommand of the daemon's own program, and its arguments.
-	OwnProgram bool `json:"own,omitempty"`
+	OwnProgram bool `json:"own_program,omitempty"`
 }
 
 // Special values in the list of nodes of an order.
@@ -146,8 +146,8 @@ type startRecord struct {
 	ID         requestID `json:"id"`
 	Argv       []string  `json:"argv"`
 	Env        []string  `json:"env,omitempty"`
-	OwnProgram bool      `json:"own,omitempty"` // see [Request]
-	Nodes      []int     `json:"ranks"`         // the nodes that must run it, sorted
+	OwnProgram bool      `json:"own_program,omitempty"` // see [Request]
+	Nodes      []int     `json:"nodes"`                 // the nodes that must run it, sorted
 }
 
 // commandLine returns the complete command.
@@ -172,7 +172,7 @@ type Output struct {
 
 // Piece is a part of the output of one stream.
 type Piece struct {
-	Stream int    `json:"fd"` // 1 for standard output, 2 for standard error
+	Stream int    `json:"stream"` // 1 for standard output, 2 for standard error
 	Data   []byte `json:"data"`
 }
 

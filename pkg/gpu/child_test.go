@@ -27,7 +27,7 @@ func init() {
 	helpers["older"] = func() int { return printFacts(Facts{Version: FactsVersion + 1, Init: Success}) }
 	helpers["nothing"] = func() int { return 0 }
 	helpers["garbage"] = func() int { fmt.Println("NVRM: \x1b[31mthis is no JSON"); return 0 }
-	helpers["half"] = func() int { fmt.Print(`{"v":1,"facts":{"version":1,"init":"SUCC`); return 0 }
+	helpers["half"] = func() int { fmt.Print(`{"v":2,"facts":{"version":1,"init":"SUCC`); return 0 }
 	helpers["null"] = func() int { fmt.Print(`null`); return 0 }
 	helpers["much"] = printMuch
 	helpers["loader"] = func() int {
@@ -75,7 +75,7 @@ func printFacts(facts Facts) int {
 
 // printMuch prints 100 MiB of valid JSON, unless it is stopped.
 func printMuch() int {
-	fmt.Print(`{"v":1,"facts":{"version":1,"init":"SUCCESS","detail":"`)
+	fmt.Print(`{"v":2,"facts":{"version":1,"init":"SUCCESS","detail":"`)
 	text := bytes.Repeat([]byte("x"), 1<<20)
 	for range 100 {
 		if _, err := os.Stdout.Write(text); err != nil {

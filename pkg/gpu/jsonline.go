@@ -12,13 +12,13 @@ import (
 )
 
 // protocolVersion is the version of the line format between parent and child.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // request is the type of a request to the child.
 type request string
 
 const (
-	requestInspection request = "look" // answered by one line with facts, and lines with progress
+	requestInspection request = "inspect" // answered by one line with facts, and lines with progress
 	// answered by the number of watched GPUs, and then by lines until the watch ends
 	requestWatch request = "watch"
 	requestCUDA  request = "cuda" // answered by one line with the CUDA facts
@@ -32,39 +32,39 @@ const (
 type message struct {
 	Version int `json:"v"`
 	// number of the request, the same in all of its answers
-	Number   int         `json:"n,omitempty"`
-	Request  request     `json:"ask,omitempty"` // set in requests only
+	Number   int         `json:"number,omitempty"`
+	Request  request     `json:"request,omitempty"` // set in requests only
 	Facts    *Facts      `json:"facts,omitempty"`
 	CUDA     *cuda.Facts `json:"cuda,omitempty"`
-	Progress *Progress   `json:"came,omitempty"`
+	Progress *Progress   `json:"progress,omitempty"`
 	// number of GPUs: the driver reports their events from now on
 	Watching  *int       `json:"watching,omitempty"`
 	Event     *Event     `json:"event,omitempty"`
-	Heartbeat *heartbeat `json:"beat,omitempty"`
-	EndReason string     `json:"ended,omitempty"` // the last line of a watch: why it cannot continue
+	Heartbeat *heartbeat `json:"heartbeat,omitempty"`
+	EndReason string     `json:"end_reason,omitempty"` // the last line of a watch: why it cannot continue
 }
 
 // Progress is how far an inspection has got: without persistence mode, the driver takes seconds to
 // initialise each GPU.
 type Progress struct {
-	Initialised int    `json:"came"` // initialised GPUs
-	Complete    int    `json:"done"` // GPUs that have answered all queries
-	Total       int    `json:"of"`
-	SlowCalls   string `json:"waits,omitempty"` // calls that have not returned for long
+	Initialised int    `json:"initialised"` // initialised GPUs
+	Complete    int    `json:"complete"`    // GPUs that have answered all queries
+	Total       int    `json:"total"`
+	SlowCalls   string `json:"slow_calls,omitempty"` // calls that have not returned for long
 }
 
 // heartbeat is a heartbeat of the watch, with the counters of the GPUs.
 type heartbeat struct {
-	Counters []WatchCounters `json:"tallies,omitempty"`
+	Counters []WatchCounters `json:"counters,omitempty"`
 }
 
 // WatchCounters has the counters of one GPU during a watch.
 type WatchCounters struct {
 	GPU   int    `json:"gpu"`
 	UUID  string `json:"uuid,omitempty"`
-	Polls int    `json:"looks"`
+	Polls int    `json:"polls"`
 	// polls at which its clocks were reduced by heat or a power brake
-	SlowedPolls int `json:"slowed"`
+	SlowedPolls int `json:"slowed_polls"`
 	// Counters of the driver, since it was loaded or the GPU was reset.
 	Replays    Reading[int] `json:"pcie_replays"`
 	Remapped   Reading[int] `json:"remapped_rows"`

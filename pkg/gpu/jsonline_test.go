@@ -38,21 +38,21 @@ func TestLineRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":              ``,
 		"no JSON":              `nvml: hello`,
-		"a half":               `{"v":1,"watch`,
+		"a half":               `{"v":2,"watch`,
 		"another's":            `{"level":"info"}`,
-		"of tomorrow":          `{"v":2,"watching":8}`,
-		"empty":                `{"v":1}`,
-		"two things":           `{"v":1,"watching":8,"beat":{}}`,
-		"facts of nothing":     `{"v":1,"facts":{"version":1}}`,
-		"facts of tomorrow":    `{"v":1,"facts":{"version":2,"init":"SUCCESS"}}`,
-		"a question and more":  `{"v":1,"ask":"look","beat":{}}`,
-		"no number":            `{"v":1,"n":-1,"watching":1}`,
-		"fewer than none":      `{"v":1,"watching":-1}`,
-		"more than there are":  `{"v":1,"watching":100000}`,
-		"an event of no kind":  `{"v":1,"event":{"gpu":1}}`,
-		"of no such GPU":       `{"v":1,"event":{"kind":"xid","gpu":-2}}`,
-		"of no such Xid":       `{"v":1,"event":{"kind":"xid","xid":-1}}`,
-		"of a GPU with a name": `{"v":1,"event":{"kind":"xid","gpu":"one"}}`,
+		"of tomorrow":          `{"v":3,"watching":8}`,
+		"empty":                `{"v":2}`,
+		"two things":           `{"v":2,"watching":8,"heartbeat":{}}`,
+		"facts of nothing":     `{"v":2,"facts":{"version":1}}`,
+		"facts of tomorrow":    `{"v":2,"facts":{"version":2,"init":"SUCCESS"}}`,
+		"a question and more":  `{"v":2,"request":"inspect","heartbeat":{}}`,
+		"no number":            `{"v":2,"number":-1,"watching":1}`,
+		"fewer than none":      `{"v":2,"watching":-1}`,
+		"more than there are":  `{"v":2,"watching":100000}`,
+		"an event of no kind":  `{"v":2,"event":{"gpu":1}}`,
+		"of no such GPU":       `{"v":2,"event":{"kind":"xid","gpu":-2}}`,
+		"of no such Xid":       `{"v":2,"event":{"kind":"xid","xid":-1}}`,
+		"of a GPU with a name": `{"v":2,"event":{"kind":"xid","gpu":"one"}}`,
 	} {
 		if line, err := decodeMessage([]byte(text)); err == nil {
 			t.Errorf("%s: %+v", name, line)
@@ -61,12 +61,12 @@ func TestLineRefuses(t *testing.T) {
 }
 
 func FuzzLine(f *testing.F) {
-	f.Add([]byte(`{"v":1,"watching":8}`))
-	f.Add([]byte(`{"v":1,"beat":{}}`))
-	f.Add([]byte(`{"v":1,"ended":"why"}`))
-	f.Add([]byte(`{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3","detail":"\u001b[2J"}}`))
-	f.Add([]byte(`{"v":1,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))
-	f.Add([]byte(`{"v":2}`))
+	f.Add([]byte(`{"v":2,"watching":8}`))
+	f.Add([]byte(`{"v":2,"heartbeat":{}}`))
+	f.Add([]byte(`{"v":2,"end_reason":"why"}`))
+	f.Add([]byte(`{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3","detail":"\u001b[2J"}}`))
+	f.Add([]byte(`{"v":2,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))
+	f.Add([]byte(`{"v":3}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		line, err := decodeMessage(text)
 		if err != nil {

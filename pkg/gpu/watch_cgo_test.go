@@ -675,7 +675,7 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 	}{
 		"no question": {[]byte("look\n"), "invalid message"},
 		"another's":   {message{Request: "sing"}.encodeLine(), "sing"},
-		"of tomorrow": {[]byte(`{"v":2,"ask":"look"}` + "\n"), "version 2"},
+		"of tomorrow": {[]byte(`{"v":3,"request":"inspect"}` + "\n"), "version 3"},
 	} {
 		f := newFakeEvents(1)
 		f.init = nvml.ERROR_DRIVER_NOT_LOADED

@@ -22,9 +22,9 @@ import (
 const watchPID = "GPU_TEST_WATCH_PID"
 
 const (
-	sayReady = `{"v":1,"watching":8}`
-	sayXid79 = `{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3"}}`
-	sayXid31 = `{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":31,"gpu":3,"uuid":"GPU-3"}}`
+	sayReady = `{"v":2,"watching":8}`
+	sayXid79 = `{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3"}}`
+	sayXid31 = `{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":31,"gpu":3,"uuid":"GPU-3"}}`
 )
 
 // watchChildren are the programs that the child may run.
@@ -34,7 +34,7 @@ var watchChildren = map[string]func() int{
 		fmt.Println(sayReady)
 		fmt.Println(sayXid31)
 		fmt.Fprintln(os.Stderr, "a word beside")
-		fmt.Println(`{"v":1,"beat":{"tallies":[{"gpu":3,"looks":7,"slowed":2}]}}`)
+		fmt.Println(`{"v":2,"heartbeat":{"counters":[{"gpu":3,"polls":7,"slowed_polls":2}]}}`)
 		fmt.Println(sayXid79)
 		return untilUnheard()
 	},
@@ -57,10 +57,10 @@ var watchChildren = map[string]func() int{
 		})
 	},
 	"gives up": func() int {
-		fmt.Println(`{"v":1,"ended":"the NVML library lacks nvmlEventSetCreate: the NVIDIA driver is too old"}`)
+		fmt.Println(`{"v":2,"end_reason":"the NVML library lacks nvmlEventSetCreate: the NVIDIA driver is too old"}`)
 		return untilUnheard()
 	},
-	"gives up later": func() int { return again(`{"v":1,"ended":"all GPUs are lost"}`, untilUnheard) },
+	"gives up later": func() int { return again(`{"v":2,"end_reason":"all GPUs are lost"}`, untilUnheard) },
 	"half a line":    func() int { fmt.Print(sayReady[:10]); return 0 },
 	"garbage": func() int {
 		out := bufio.NewWriter(os.Stdout)
@@ -101,7 +101,7 @@ var watchChildren = map[string]func() int{
 		fmt.Println(sayReady)
 		return forever()
 	},
-	"of tomorrow": func() int { fmt.Println(`{"v":2,"watching":8}`); return forever() },
+	"of tomorrow": func() int { fmt.Println(`{"v":3,"watching":8}`); return forever() },
 }
 
 // again is a watch that sends a message and ends. If it is asked to resume, it sends another event
@@ -238,7 +238,7 @@ func TestWatchFails(t *testing.T) {
 		"half a line":      {0, -1, 0, []string{"exit code 0", sayReady[:10]}},
 		"garbage":          {0, -1, 0, []string{"not a valid response", "gar bbb"}},
 		"one endless line": {0, -1, 0, []string{"more than 4 MiB"}},
-		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no response", "version 2"}},
+		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no response", "version 3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

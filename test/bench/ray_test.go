@@ -336,7 +336,7 @@ func gateOpened(b *testing.B, logs string) float64 {
 			b.Fatal(err)
 		}
 		for line := range bytes.Lines(data) {
-			if e, ok := eventlog.DecodeEvent(line); ok && e.Word == eventlog.RecordPublished &&
+			if e, ok := eventlog.DecodeEvent(line); ok && e.Type == eventlog.RecordPublished &&
 				e.Record == signal.NameGateOpen {
 				at, err := time.Parse(time.RFC3339Nano, e.At)
 				if err != nil {

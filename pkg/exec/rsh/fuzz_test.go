@@ -12,7 +12,7 @@ import (
 // size.
 func FuzzAsked(f *testing.F) {
 	f.Add([]byte(`{"host":"n1","command":"true"}` + "\n"))
-	f.Add([]byte(`{"here":true}` + "\n" + `more`))
+	f.Add([]byte(`{"awaits_command":true}` + "\n" + `more`))
 	f.Add([]byte("{\n"))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		r, err := readRequest(bytes.NewReader(sent))

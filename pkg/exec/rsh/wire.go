@@ -30,9 +30,9 @@ const NoCode = 255
 // request is the first message on a connection, in JSON. The answer is the command's output: a
 // stream of gobs, each an [exec.Output]. The last one has the exit.
 type request struct {
-	Host          string `json:"host,omitempty"`    // the name that the agent gives
-	Command       string `json:"command,omitempty"` // a command line for the shell
-	AwaitsCommand bool   `json:"here,omitempty"`    // a node opens the connection to receive a command
+	Host          string `json:"host,omitempty"`           // the name that the agent gives
+	Command       string `json:"command,omitempty"`        // a command line for the shell
+	AwaitsCommand bool   `json:"awaits_command,omitempty"` // a node opens the connection to receive a command
 }
 
 // maxRequestSize is the maximum size of a request. The kernel accepts at most 128 KiB for one

@@ -24,8 +24,8 @@ type startOrder struct {
 	// SkippedMethods are methods of Ray's Node whose processes are not needed, and DeferredMethods
 	// those whose processes the node does not wait for. Methods that a version of Ray does not have
 	// are ignored.
-	SkippedMethods  []string `json:"never"`
-	DeferredMethods []string `json:"later"`
+	SkippedMethods  []string `json:"skipped_methods"`
+	DeferredMethods []string `json:"deferred_methods"`
 }
 
 // encodeStartOrder returns the instructions for a ray start. user are the flags that the user has

@@ -35,10 +35,10 @@ def never(node, **settings):
 def lighten(node_class):
     """Keeps what the node does not wait for from taking its processors meanwhile."""
     begin, put_off = node_class.__init__, []
-    for name in order["never"]:
+    for name in order["skipped_methods"]:
         if hasattr(node_class, name):
             setattr(node_class, name, never)
-    for name in order["later"]:
+    for name in order["deferred_methods"]:
         if start := getattr(node_class, name, None):
             setattr(node_class, name, lambda node, start=start: put_off.append(start))
 

@@ -202,7 +202,7 @@ func TestStartTellsNoStranger(t *testing.T) {
 			}()
 			cmd := exec.CommandContext(t.Context(), python, "-c", startScript, filepath.Join(dir, "ray"))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(dir, "lib"), "PORT="+strconv.Itoa(port), "ENDS="+tc.ends)
-			cmd.Stdin = strings.NewReader(`{"args": [], "never": [], "later": []}`)
+			cmd.Stdin = strings.NewReader(`{"args": [], "skipped_methods": [], "deferred_methods": []}`)
 			out, err := cmd.CombinedOutput()
 			_ = listener.Close()
 			if (err == nil) != (tc.stranger == "" && tc.ends == "") || !strings.Contains(string(out), tc.says) {

@@ -46,8 +46,8 @@ func isPlausibleTime(at time.Time) bool {
 // decodeLine decodes one line of an event log. ok reports whether it is a plausible event.
 func decodeLine(data []byte) (e Event, version int, ok bool) {
 	l, ok := eventlog.DecodeEvent(data)
-	e = Event{Name: l.Word, Host: l.Host, Phase: string(l.Phase), Fields: l.Fields}
-	if since := time.Duration(l.SinceNS); since > 0 && since < maxDaemonLifetime {
+	e = Event{Name: l.Type, Host: l.Host, Phase: string(l.Phase), Fields: l.Fields}
+	if since := time.Duration(l.SinceStartNS); since > 0 && since < maxDaemonLifetime {
 		e.Since = since
 	}
 	if e.TookNS < 0 || e.Took() > maxDaemonLifetime {

@@ -107,7 +107,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	fields := make(map[string][]string)
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| [^|]* \\| ([^|]*)\\|$").FindAllSubmatch(text, -1) {
-		fields[string(row[1])] = []string{"at", "event", "v", "rank", "host", "phase", "since_start_ns"}
+		fields[string(row[1])] = []string{"at", "event", "v", "node_index", "host", "phase", "since_start_ns"}
 		for _, field := range regexp.MustCompile("`([a-z_]+)`").FindAllSubmatch(row[2], -1) {
 			fields[string(row[1])] = append(fields[string(row[1])], string(field[1]))
 		}
@@ -144,7 +144,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 }
 
 func FuzzDecodeTrail(f *testing.F) {
-	f.Add([]byte(`{"at":"2026-11-21T12:00:00Z","event":"leave","v":1,"left":"join","took_ns":5,"ok":true,"since_start_ns":5}`+"\n"), []byte(nil))
+	f.Add([]byte(`{"at":"2026-11-21T12:00:00Z","event":"leave","v":1,"ended_phase":"join","took_ns":5,"ok":true,"since_start_ns":5}`+"\n"), []byte(nil))
 	f.Add([]byte(`{"dropped":3}`+"\n"+`{"at":"2026-11-21T12:00:00Z","event":"gpu","gpu":{"xid":79}}`+"\n"), []byte("x\n{}"))
 	f.Add([]byte(`{"at":"0000-01-01T00:00:00Z","event":"enter","since_start_ns":-9223372036854775808,"took_ns":9223372036854775807}`+"\n"), []byte(nil))
 	f.Fuzz(func(t *testing.T, begin, end []byte) {

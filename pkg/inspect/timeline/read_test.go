@@ -46,7 +46,7 @@ func TestRecordings(t *testing.T) {
 		"terminated-143":  {code: 143, kind: "terminated", rank: 0, gate: true},
 		"gpu-75":          {code: 75, kind: "check", rank: 2},
 		"gpu-lost-75":     {code: 75, kind: "gpu", rank: 2, gate: true, events: []string{"gpu"}},
-		"gpu-events":      {code: 1, rank: -1, gate: true, events: []string{"gpu", "befallen"}},
+		"gpu-events":      {code: 1, rank: -1, gate: true, events: []string{"gpu", "gpu-received"}},
 		"spares":          {code: 0, rank: -1, gate: true, events: []string{"dropped"}},
 		"stopped":         {code: 0, rank: -1, gate: true},
 		"running":         {code: -1, gate: true},

@@ -202,10 +202,10 @@ func TestReminderSchedule(t *testing.T) {
 
 func TestSaid(t *testing.T) {
 	waits := func(what string) eventlog.Event {
-		return eventlog.Event{Word: eventlog.ChecksWaiting, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: what}}}
+		return eventlog.Event{Type: eventlog.ChecksWaiting, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: what}}}
 	}
 	probe := func(child, seen string) eventlog.Event {
-		return eventlog.Event{Word: eventlog.ProbeChanged, Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: child}, OK: new(seen == ""), Seen: seen}}
+		return eventlog.Event{Type: eventlog.ProbeChanged, Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: child}, OK: new(seen == ""), Seen: seen}}
 	}
 	for _, tc := range []struct {
 		step   record.Phase
@@ -213,9 +213,9 @@ func TestSaid(t *testing.T) {
 		want   string
 	}{
 		{record.PhaseCheck, nil, ""},
-		{record.PhaseCheck, []eventlog.Event{{Word: eventlog.PhaseEntered}}, ""},
+		{record.PhaseCheck, []eventlog.Event{{Type: eventlog.PhaseEntered}}, ""},
 		{record.PhaseCheck, []eventlog.Event{waits("a"), waits("b")}, "b"},
-		{record.PhaseCheck, []eventlog.Event{waits("a"), {Word: eventlog.ChecksDone, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Verdict: "PASS"}}}}, ""},
+		{record.PhaseCheck, []eventlog.Event{waits("a"), {Type: eventlog.ChecksDone, Fields: eventlog.Fields{CheckFields: eventlog.CheckFields{Verdict: "PASS"}}}}, ""},
 		{record.PhaseCheck, []eventlog.Event{probe("worker", "refused")}, ""},
 		{record.PhaseWorkers, []eventlog.Event{waits("a"), probe("worker", "refused")}, "refused"},
 		{record.PhaseWorkers, []eventlog.Event{probe("worker", "refused"), probe("worker", "")}, ""},
@@ -225,7 +225,7 @@ func TestSaid(t *testing.T) {
 	} {
 		var said LastReported
 		for _, e := range tc.events {
-			said.RecordEvent(e.Word, e.Fields)
+			said.RecordEvent(e.Type, e.Fields)
 		}
 		if got := said[tc.step]; got != tc.want {
 			t.Errorf("%s, by %+v: it says %q, not %q", tc.step, tc.events, got, tc.want)

@@ -73,7 +73,7 @@ func (r ReasonReader) readReason(ctx context.Context, node int, step record.Phas
 	var said LastReported
 	for line := range bytes.Lines(append(events.Data, events.Tail...)) {
 		if e, ok := eventlog.DecodeEvent(line); ok { // the last line may be incomplete
-			said.RecordEvent(e.Word, e.Fields)
+			said.RecordEvent(e.Type, e.Fields)
 		}
 	}
 	reason := said[step]

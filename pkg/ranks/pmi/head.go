@@ -36,7 +36,7 @@ type request struct {
 	Keys    []string      `json:"keys,omitempty"`
 	Wait    bool          `json:"wait,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"` // of a wait; 0: none
-	Proc    ProcID        `json:"of,omitzero"`
+	Proc    ProcID        `json:"proc,omitzero"`
 	Event   *Event        `json:"event,omitempty"`
 	Spawn   *SpawnRequest `json:"spawn,omitempty"`
 	Job     *Job          `json:"job,omitempty"`
@@ -44,7 +44,7 @@ type request struct {
 
 type response struct {
 	Status  Status  `json:"status,omitempty"`
-	Text    string  `json:"words,omitempty"` // text of the error
+	Text    string  `json:"text,omitempty"` // text of the error
 	Entries []Entry `json:"entries,omitempty"`
 	Data    []byte  `json:"data,omitempty"`
 	Job     string  `json:"job,omitempty"`

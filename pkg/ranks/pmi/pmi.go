@@ -38,14 +38,14 @@ func (p ProcID) String() string {
 type Job struct {
 	Name string `json:"name"`
 	// run-wide number of its rank 0; its other ranks follow
-	FirstNumber int `json:"first"`
+	FirstNumber int `json:"first_number"`
 	// hosts of all nodes of the team, by node index
 	Hosts []string `json:"hosts"`
 	Nodes []int    `json:"nodes"` // node index of each rank
 	// index of the spawned command of each rank; nil: all 0
 	Apps []int `json:"apps,omitempty"`
 	// slots on all nodes for all jobs; at least the number of its ranks
-	UniverseSize int     `json:"universe"`
+	UniverseSize int     `json:"universe_size"`
 	Parent       *ProcID `json:"parent,omitempty"`
 	// initial content of the ranks' key-value space
 	Preput map[string]string `json:"preput,omitempty"`
@@ -105,9 +105,9 @@ const (
 // Entry is a published key with its value.
 type Entry struct {
 	Key            string `json:"key"`
-	Publisher      ProcID `json:"by"`
-	Value          []byte `json:"value"`          // opaque; the format depends on the protocol
-	RemoveOnLookup bool   `json:"once,omitempty"` // removed by the first lookup
+	Publisher      ProcID `json:"publisher"`
+	Value          []byte `json:"value"`                      // opaque; the format depends on the protocol
+	RemoveOnLookup bool   `json:"remove_on_lookup,omitempty"` // removed by the first lookup
 }
 
 // Command is a command that a spawn starts in some ranks.
@@ -122,7 +122,7 @@ type Command struct {
 
 // SpawnRequest is a request to start a new job.
 type SpawnRequest struct {
-	Requester ProcID            `json:"by"`
+	Requester ProcID            `json:"requester"`
 	Commands  []Command         `json:"commands"`
 	Preput    map[string]string `json:"preput,omitempty"`
 }

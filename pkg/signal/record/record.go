@@ -14,6 +14,8 @@ import (
 const FormatVersion = 1
 
 // Header is the beginning of every record: its attempt and its writer.
+// Its keys, and those of [Failure], [Event] and [DroppedNode], are also keys of result.json, whose
+// names do not change.
 type Header struct {
 	Version   int       `json:"v"`
 	Nonce     string    `json:"nonce"` // random, chosen by the head for this attempt
@@ -34,26 +36,26 @@ func HeaderOf(rec Record) Header { return *rec.RecordHeader() }
 // Job describes the attempt: what every daemon must know to take part in it.
 type Job struct {
 	Header
-	Run            string   `json:"run"`       // the run directory's name
-	Key            string   `json:"key"`       // digest of facts that all nodes of the launch share
-	Size           int      `json:"size"`      // number of nodes
-	ConfigDigest   string   `json:"digest"`    // digest of the configuration, the same on all nodes
-	Addresses      []string `json:"addresses"` // the head's addresses, best first
-	ProgramVersion string   `json:"program"`   // version of the head's bringupd
+	Run            string   `json:"run"`             // the run directory's name
+	Key            string   `json:"key"`             // digest of facts that all nodes of the launch share
+	Size           int      `json:"size"`            // number of nodes
+	ConfigDigest   string   `json:"config_digest"`   // of the configuration, the same on all nodes
+	Addresses      []string `json:"addresses"`       // the head's addresses, best first
+	ProgramVersion string   `json:"program_version"` // version of the head's bringupd
 	PID            int      `json:"pid"`
 	// Hosts are the hosts of all nodes in order, as a node list. It is empty if the launcher does not
 	// provide them.
 	Hosts string `json:"hosts,omitempty"`
 	Launch
 	// FileSystem is the file system of the log directory, as the head sees it.
-	FileSystem string `json:"share"`
+	FileSystem string `json:"file_system"`
 	// Steps are the names of the further job steps whose daemons start roles or sandboxes, in the order
 	// of their numbers. See [MemberIndex].
 	Steps []string `json:"steps,omitempty"`
 	// LinkAddresses has the head's addresses for peer links, best first. It is empty if there are
 	// none.
-	LinkAddresses []string `json:"lifeline,omitempty"`
-	// Plan is for observers outside of the job. It is nil if an older head made the
+	LinkAddresses []string `json:"link_addresses,omitempty"`
+	// Plan is for observers outside of the job.
 	Plan *Plan `json:"plan,omitempty"`
 }
 
@@ -70,15 +72,15 @@ type Plan struct {
 	Framework string `json:"framework"`
 	// Phases are those of join, check, sandbox, head, workers and driver that this job has, in the
 	// order of the sequence.
-	Phases []Phase `json:"steps"`
+	Phases []Phase `json:"phases"`
 	// PhaseTimeouts are the timeouts of the steps: join is counted from the head's start; check,
 	// sandbox, head and workers on each node from the beginning of the step.
-	PhaseTimeouts map[Phase]time.Duration `json:"deadlines_ns"`
+	PhaseTimeouts map[Phase]time.Duration `json:"phase_timeouts_ns"`
 	// NodesNeeded is the number of nodes that the driver needs. It is smaller than the number of nodes
 	// if there are spares.
-	NodesNeeded int `json:"need"`
+	NodesNeeded int `json:"nodes_needed"`
 	// SandboxQuorum is the number of ready sandboxes that the gate needs: all, any, head or a number.
-	SandboxQuorum string `json:"sandboxes,omitempty"`
+	SandboxQuorum string `json:"sandbox_quorum,omitempty"`
 	// Driver is the first word of the driver, without its directory.
 	Driver string `json:"driver,omitempty"`
 	// Roles are the names of the roles, in the order of their file, at most 64.
@@ -90,26 +92,25 @@ type Plan struct {
 	Flags   []string `json:"flags,omitempty"`
 	JobName string   `json:"job_name,omitempty"`
 	// HasRanks reports that the driver runs as ranks on all nodes.
-	HasRanks bool `json:"world,omitempty"`
-	// MaxHeartbeatInterval is the maximum heartbeat interval of a healthy head. It is 0 if an older
-	// head made the
-	MaxHeartbeatInterval time.Duration `json:"rest_ns,omitempty"`
+	HasRanks bool `json:"has_ranks,omitempty"`
+	// MaxHeartbeatInterval is the maximum heartbeat interval of a healthy head.
+	MaxHeartbeatInterval time.Duration `json:"max_heartbeat_interval_ns,omitempty"`
 }
 
-// Joined reports that a node has joined. It repeats the job's nonce as a canary, which proves
-// that its writer has read the job record and can write.
+// Joined reports that a node has joined. It repeats the job's nonce, which proves that its writer has
+// read the job record and can write.
 type Joined struct {
 	Header
-	JobNonce       string `json:"canary"` // the job's nonce
+	JobNonce       string `json:"job_nonce"` // the job's nonce
 	Address        string `json:"address,omitempty"`
 	PID            int    `json:"pid"`
-	ProgramVersion string `json:"program"`
+	ProgramVersion string `json:"program_version"`
 	// TimeToSeen is the time from the daemon's start until it saw the run directory, and TimeToAnswer
 	// the time from then until this
-	TimeToSeen   time.Duration `json:"seen_ns"`
-	TimeToAnswer time.Duration `json:"answer_ns"`
+	TimeToSeen   time.Duration `json:"time_to_seen_ns"`
+	TimeToAnswer time.Duration `json:"time_to_answer_ns"`
 	// HasWaited reports that the directory was missing at the daemon's first poll.
-	HasWaited bool `json:"waited"`
+	HasWaited bool `json:"has_waited"`
 }
 
 // Mark is a record whose name has all information.
@@ -152,10 +153,10 @@ type Team struct {
 
 // Member is a node's place in the team.
 type Member struct {
-	NodeIndex int `json:"rank"` // in the launch
+	NodeIndex int `json:"node_index"` // in the launch
 	// SinceGeneration is the generation since which the member's place and the team's size have not
 	// changed: services that were started before have other values.
-	SinceGeneration int `json:"since,omitempty"`
+	SinceGeneration int `json:"since_generation,omitempty"`
 }
 
 // PlaceOf returns the place of a node in the team, or -1 if it has none.
@@ -274,7 +275,7 @@ type Placement struct {
 	Hosts []string `json:"hosts"`
 	// MasterAddress is the address of rank 0's node, and MasterPort a port there that is reserved for
 	// it.
-	MasterAddress string `json:"master"`
+	MasterAddress string `json:"master_address"`
 	MasterPort    int    `json:"master_port"`
 	// RestartCount is the number of restarts before, and MaxRestarts the maximum.
 	RestartCount int `json:"restart_count,omitempty"`
@@ -289,16 +290,16 @@ type RanksEnded struct {
 
 // RankExit describes how a rank has ended.
 type RankExit struct {
-	Rank     int    `json:"rank"` // number in the world
-	Code     int    `json:"code"` // 128+n if signal n has ended it
-	ExitText string `json:"exit"` // description of the end
+	Rank     int    `json:"rank"`      // number in the world
+	Code     int    `json:"code"`      // 128+n if signal n has ended it
+	ExitText string `json:"exit_text"` // description of the end
 }
 
 // Abort ends the run with a cause. It has the verdict and the job's exit code.
 type Abort struct {
 	Header
 	Code    int     `json:"code"`
-	Outcome string  `json:"word"`
+	Outcome string  `json:"outcome"`
 	Cause   Failure `json:"cause"`
 	// BadNodesDir are the hosts to avoid, if nodes have caused it.
 	BadNodes []string `json:"bad_nodes,omitempty"`
@@ -311,14 +312,14 @@ type Abort struct {
 type OrderlyEnd struct {
 	Header
 	Code        int           `json:"code"` // the job's: the driver's own
-	Reason      string        `json:"why"`
-	InspectTime time.Duration `json:"look_ns,omitempty"`
+	Reason      string        `json:"reason"`
+	InspectTime time.Duration `json:"inspect_time_ns,omitempty"`
 }
 
 // Done reports that no process of the daemon is left on the node.
 type Done struct {
 	Header
-	LeftProcesses []string `json:"left,omitempty"` // processes that could not be ended
+	LeftProcesses []string `json:"left_processes,omitempty"` // processes that could not be ended
 	// Share are the statistics of the daemon's file system calls so far.
 	Share *CallStats `json:"share,omitempty"`
 }
@@ -459,7 +460,7 @@ type LinkReport struct {
 // their DoneRecords.
 type FileSystemReport struct {
 	Head CallStats `json:"head"` // the head's calls until the result was written
-	// RoundTrips are the round-trip times of the canary, for a few nodes. They show the delay of
+	// RoundTrips are the round-trip times of the job's nonce, for a few nodes. They show the delay of
 	// records.
 	RoundTrips []RoundTrip `json:"round_trips,omitempty"`
 }

@@ -16,12 +16,12 @@ type Offer struct {
 type RolePlan struct {
 	Header
 	// Offers are those of the members of the team, in the order of their places.
-	Offers []PlacedOffer `json:"nodes"`
+	Offers []PlacedOffer `json:"offers"`
 	// Generations has the first generation of each instance that a spare node has taken over, by the
 	// number of the instance.
 	Generations map[int]int `json:"generations,omitempty"`
 	// Roles has what observers need to make the same plan. Commands and variables, which may contain
-	// secrets, are not in it. It is empty if an older head has published the record.
+	// secrets, are not in it.
 	Roles []PlannedRole `json:"roles,omitempty"`
 }
 
@@ -34,8 +34,8 @@ type PlannedRole struct {
 	After        []string      `json:"after,omitempty"`
 	NeedStart    int           `json:"need_start"` // instances that the gate needs; -1: all
 	NeedRun      int           `json:"need_run"`   // instances that must not be lost; -1: all
-	MaxRestarts  int           `json:"restarts,omitempty"`
-	ReadyProbe   string        `json:"ready,omitempty"` // without secrets
+	MaxRestarts  int           `json:"max_restarts,omitempty"`
+	ReadyProbe   string        `json:"ready_probe,omitempty"` // without secrets
 	ReadyTimeout time.Duration `json:"ready_timeout_ns,omitempty"`
 	Step         string        `json:"step,omitempty"`
 	AllEndpoints bool          `json:"all_endpoints,omitempty"`
@@ -48,7 +48,7 @@ type RolePlacement struct {
 	Nodes            int      `json:"nodes"`
 	Group            int      `json:"group,omitempty"`
 	With             []string `json:"with,omitempty"`
-	InstancesPerNode int      `json:"per_node"`
+	InstancesPerNode int      `json:"instances_per_node"`
 	NodesPerInstance int      `json:"nodes_per_instance"`
 	RanksPerNode     int      `json:"ranks_per_node"`
 	HasRanks         bool     `json:"has_ranks,omitempty"`
@@ -65,7 +65,7 @@ type RolePort struct {
 
 // PlacedOffer is the offer of a member of the team.
 type PlacedOffer struct {
-	NodeIndex int    `json:"node"`
+	NodeIndex int    `json:"node_index"`
 	Host      string `json:"host"`
 	Address   string `json:"address"`
 	Group     int    `json:"group,omitempty"`
