@@ -105,7 +105,7 @@ func TestNodeOrRun(t *testing.T) {
 	}
 	dir := endedRun(t, "4711.0")
 	for node, host := range []string{"n0", "0"} {
-		put(t, dir, signal.NodesDir, signal.NodeName(node, 2, record.StateJoined), &record.Joined{Header: record.Header{Version: 1, Nonce: "n0", NodeIndex: node, Host: host}})
+		put(t, dir, signal.NodesDir, signal.NodeName(node, 2, record.StateJoined), &record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: node, Host: host}})
 		writeFile(t, filepath.Join(dir, signal.LogsDir, signal.LogName("worker", node, 2)), "worker "+host+"\n")
 	}
 	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)

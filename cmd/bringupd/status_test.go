@@ -66,7 +66,7 @@ func runDir(t testing.TB, size, late int) string {
 }
 
 func eventLine(at time.Time, name, fields string) string {
-	return fmt.Sprintf(`{"v":1,"at":%q,"event":%q,%s}`+"\n", at.Format(time.RFC3339Nano), name, fields)
+	return fmt.Sprintf(`{"v":2,"at":%q,"event":%q,%s}`+"\n", at.Format(time.RFC3339Nano), name, fields)
 }
 
 func put(t testing.TB, dir, sub, name string, rec record.Record) {
@@ -100,7 +100,7 @@ func quiet(t testing.TB, dir string, since time.Duration) {
 // ends writes the result.
 func ends(t testing.TB, dir string, code int) {
 	t.Helper()
-	result := &record.Result{Header: record.Header{Version: record.FormatVersion, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended", RunTimings: record.RunTimings{Duration: time.Second}}
+	result := &record.Result{Header: record.Header{Version: record.ResultVersion, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Outcome: "driver", Reason: "the driver has ended", RunTimings: record.RunTimings{Duration: time.Second}}
 	put(t, dir, "", ".result", result)
 	if err := os.Rename(filepath.Join(dir, ".result"), filepath.Join(dir, signal.NameResult)); err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 	shows("1/2 ready")
 	touch(t, dir, signal.ControlDir, "0000.beat.000004") // a heartbeat is not a change
-	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: 1, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
+	put(t, dir, signal.NodesDir, "0001.joined", &record.Joined{Header: record.Header{Version: record.FormatVersion, Nonce: "n0", NodeIndex: 1, Host: "node0001", WrittenAt: time.Now()}})
 	shows("node 1  node0001  check")
 	ends(t, dir, 7)
 	shows("code 7")

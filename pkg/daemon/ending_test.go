@@ -34,6 +34,7 @@ func TestAsFailure(t *testing.T) {
 		{"a directory of no use", &signal.DirError{Path: "/logs", Host: "n1", Problem: "it is full"}, health.ShareUnusable, "cannot use the directory /logs on n1: it is full"},
 		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", Elapsed: time.Second, Cause: errDeadline}, health.ShareUnusable, "cannot read /logs/x: the shared file system has not responded for 1s (the deadline passed)"},
 		{"a call that was cut short by a failure", &signal.StallError{Op: "read", Path: "/x", Cause: own}, health.SetupFailed, "the setup"},
+		{"a run of another version", fmt.Errorf("it: %w", &record.VersionError{Version: 1, Supported: 2}), health.Launch, "it: " + (&record.VersionError{Version: 1, Supported: 2}).Error()},
 		{"anything else", errors.New("odd"), health.Internal, "odd"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

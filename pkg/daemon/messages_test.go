@@ -23,7 +23,7 @@ import (
 // cause returns a failure record of a node.
 func cause(nodeIndex int, kind health.Kind, phase record.Phase, what string, change ...func(*record.Failure)) record.Failure {
 	rec := health.NewFailure(kind, "%s", what).Failure
-	rec.Header = record.Header{Version: 1, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
+	rec.Header = record.Header{Version: record.FormatVersion, Nonce: "nonce", NodeIndex: nodeIndex, Host: fmt.Sprintf("n%d", nodeIndex)}
 	rec.Phase = phase
 	for _, do := range change {
 		do(&rec)

@@ -487,8 +487,8 @@ func TestUnreadableAbort(t *testing.T) {
 	t.Parallel()
 	const size = 2
 	for _, tc := range []struct{ name, content string }{
-		{"cut short", `{"v":1,`},
-		{"of another attempt", `{"v":1,"nonce":"another","code":99}` + "\n"},
+		{"cut short", `{"v":2,`},
+		{"of another attempt", `{"v":2,"nonce":"another","code":99}` + "\n"},
 		{"of another version", `{"v":999,"nonce":"another"}` + "\n"},
 		{"no record at all", "abort\n"},
 	} {

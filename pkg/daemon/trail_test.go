@@ -64,7 +64,7 @@ func TestEventsTellOfAJob(t *testing.T) {
 		}
 		for nodeIndex, host := range j.configs[0].Identity.Hosts {
 			raw, err := j.read(filepath.Join(j.run(), signal.EventsDir, signal.EventsName("daemon", nodeIndex, 3)))
-			if end := fmt.Sprintf(`"event":"end","v":1,"node_index":%d,"host":%q`, nodeIndex, host); err != nil || !strings.Contains(string(raw), end) {
+			if end := fmt.Sprintf(`"event":"end","v":2,"node_index":%d,"host":%q`, nodeIndex, host); err != nil || !strings.Contains(string(raw), end) {
 				t.Errorf("the events of node %d lack %s: %s, %v", nodeIndex, end, raw, err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // FormatVersion is the version of the event format.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // EventType is the type of an event.
 type EventType string

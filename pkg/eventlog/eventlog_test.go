@@ -120,9 +120,9 @@ func TestEventsOnDisk(t *testing.T) {
 		event Event
 		want  string
 	}{
-		{Event{At: "T", Type: PhaseEntered, Version: 1, SinceStartNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":1,"since_start_ns":5,"phase":"join"}`},
-		{Event{At: "T", Type: PhaseLeft, Version: 1, NodeIndex: &node, Host: "n3", Fields: Fields{ObjectFields: ObjectFields{EndedPhase: "join"}, TookNS: 7, OK: new(false)}, SinceStartNS: 5, Phase: "check"},
-			`{"at":"T","event":"leave","v":1,"node_index":3,"host":"n3","ended_phase":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
+		{Event{At: "T", Type: PhaseEntered, Version: 2, SinceStartNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":2,"since_start_ns":5,"phase":"join"}`},
+		{Event{At: "T", Type: PhaseLeft, Version: 2, NodeIndex: &node, Host: "n3", Fields: Fields{ObjectFields: ObjectFields{EndedPhase: "join"}, TookNS: 7, OK: new(false)}, SinceStartNS: 5, Phase: "check"},
+			`{"at":"T","event":"leave","v":2,"node_index":3,"host":"n3","ended_phase":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
 		{Event{Type: ProbeChanged, Fields: Fields{ObjectFields: ObjectFields{Child: "a&b"}, OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
 		{Event{Type: ChildExited, Fields: Fields{ObjectFields: ObjectFields{Child: "driver", PID: 9}, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
 		{Event{Type: ChecksDone, Fields: Fields{CheckFields: CheckFields{Verdict: "PASS", Passed: new(0)}, TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},

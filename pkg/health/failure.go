@@ -29,12 +29,13 @@ func AsFailure(err error) *Failure {
 	var directory *signal.DirError
 	var stall *signal.StallError
 	var twin *signal.DuplicateDaemonError
+	var version *record.VersionError
 	switch {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &directory), errors.As(err, &stall):
 		return NewFailure(ShareUnusable, "%v", err)
-	case errors.As(err, &twin):
+	case errors.As(err, &twin), errors.As(err, &version):
 		return NewFailure(Launch, "%v", err)
 	default:
 		return NewFailure(Internal, "%v", err)

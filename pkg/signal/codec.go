@@ -12,7 +12,7 @@ import (
 // encodeRecord fills in the record's header and returns the record in JSON, as one line.
 func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 	h := rec.RecordHeader()
-	*h = record.Header{Version: record.FormatVersion, Nonce: d.nonce, NodeIndex: record.NodeOfMember(d.nodeIndex, d.size), Host: d.host, WrittenAt: time.Now()}
+	*h = record.Header{Version: record.VersionOf(rec), Nonce: d.nonce, NodeIndex: record.NodeOfMember(d.nodeIndex, d.size), Host: d.host, WrittenAt: time.Now()}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a record of node %d: %v", d.nodeIndex, err)
@@ -24,7 +24,9 @@ func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 }
 
 // decodeRecord parses a record. The error is errAbsent for a truncated record, because it may
-// become complete, and for a record of another attempt. rec is only changed if there is no error.
+// become complete, and for a record of another attempt. It is a [*record.VersionError] for a record
+// of another version; rec then has the fields that both versions have. Otherwise rec is only changed
+// if there is no error.
 func decodeRecord(data []byte, nonce string, rec record.Record) error {
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		return errAbsent
@@ -35,11 +37,12 @@ func decodeRecord(data []byte, nonce string, rec record.Record) error {
 	if err := json.Unmarshal(data, &h); err != nil {
 		return fmt.Errorf(unread, err)
 	}
-	switch {
-	case h.Version > record.FormatVersion:
-		return fmt.Errorf("cannot read a record of version %d: this bringupd supports %d; run the same version on all nodes", h.Version, record.FormatVersion)
+	switch supported := record.VersionOf(rec); {
 	case h.Version < 1 || h.Nonce == "":
 		return errors.New("cannot read a record: it has no header")
+	case h.Version != supported:
+		_ = json.Unmarshal(data, rec)
+		return &record.VersionError{Version: h.Version, Supported: supported}
 	case nonce != "" && h.Nonce != nonce:
 		return errAbsent
 	}

@@ -101,12 +101,12 @@ func workingDirectory(t *testing.T) string {
 	return dir
 }
 
-// TestOpenExistingOfANewerVersion verifies that an existing record that cannot be read is not
+// TestOpenExistingOfAnotherVersion verifies that an existing record that cannot be read is not
 // reported as missing.
-func TestOpenExistingOfANewerVersion(t *testing.T) {
+func TestOpenExistingOfAnotherVersion(t *testing.T) {
 	p := newPlace(t)
 	p.LogDir = filepath.Join(p.LogDir, "deeper")
-	path := run(t, &p, `{"v":2,"nonce":"ours"}`+"\n")
+	path := run(t, &p, `{"v":3,"nonce":"ours"}`+"\n")
 	_, _, err := OpenExisting(within(t), path, "login")
 	if err == nil || errors.Is(err, errAbsent) {
 		t.Errorf("got %v", err)

@@ -106,11 +106,11 @@ var obstacles = []obstacle{
 		return path
 	}},
 	{name: "the run directory is of a run with the same facts", head: true, lay: func(t *testing.T, _ string, p *Location) string {
-		run(t, p, `{"v":1,"nonce":"theirs","key":"facts"}`+"\n")
+		run(t, p, `{"v":2,"nonce":"theirs","key":"facts"}`+"\n")
 		return p.LogDir
 	}},
-	{name: "the run directory is of a newer version", head: true, lay: func(t *testing.T, _ string, p *Location) string {
-		run(t, p, `{"v":2,"nonce":"theirs","key":"other"}`+"\n")
+	{name: "the run directory is of the same launch in another version", head: true, lay: func(t *testing.T, _ string, p *Location) string {
+		run(t, p, `{"v":1,"nonce":"theirs","key":"facts"}`+"\n")
 		return p.LogDir
 	}},
 }

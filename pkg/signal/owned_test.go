@@ -60,7 +60,7 @@ func TestReadOwned(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(t, filepath.Join(exec, "short"), `{"v":1,`)
+	put(t, filepath.Join(exec, "short"), `{"v":2,`)
 	for _, tc := range []struct {
 		name, says string
 		absent     bool

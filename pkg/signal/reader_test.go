@@ -73,7 +73,7 @@ func TestReaderReadsBothEndsOfALargeFile(t *testing.T) {
 }
 
 func TestReaderRecords(t *testing.T) {
-	const whole = `{"v":1,"nonce":"a","rank":3,"host":"n3","at":"2026-01-02T03:04:05Z"}`
+	const whole = `{"v":2,"nonce":"a","rank":3,"host":"n3","at":"2026-01-02T03:04:05Z"}`
 	_, folder, _ := reading(t, map[string]string{
 		"whole": whole + "\n", "cut": whole[:20], "unended": whole, "mark": "", "new": `{"v":9,"nonce":"a"}` + "\n", "text": "hello\n",
 	})
@@ -102,7 +102,7 @@ func TestReaderRecords(t *testing.T) {
 		if at.IsZero() {
 			t.Errorf("%s was never written", test.name)
 		}
-		if read := record.HeaderOf(&rec).Version == 1; read != (test.name == "whole" && test.is == nil) {
+		if read := record.HeaderOf(&rec).Version == record.FormatVersion; read != (test.name == "whole" && test.is == nil) {
 			t.Errorf("%s is read as %+v", test.name, rec)
 		}
 	}

@@ -25,7 +25,7 @@ func allRecords() []record.Record {
 func fullRecords() []record.Record {
 	asked := record.CallStats{Calls: 7, ByKind: map[string]int64{"open": 4, "list": 3}, Busy: time.Second, Slowest: record.SlowCall{Op: "list", Path: "/share", Took: time.Second}}
 	cause := record.Failure{
-		Header: record.Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
+		Header: record.Header{Version: record.FormatVersion, Nonce: "ours", NodeIndex: 3, Host: "n3", WrittenAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
 		Kind:   "service", Phase: "workers", Message: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
 		Lines: []string{"last", "\xff<&>\u2028"}, LostNodes: []int{1, 2}, ChildExit: record.ChildExit{ExitText: "exit code 1", OOM: &record.OOMReport{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &record.WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
@@ -73,7 +73,7 @@ func asJSON(t *testing.T, rec record.Record) string {
 func checkDecoded(t *testing.T, data []byte, nonce string, rec record.Record) {
 	t.Helper()
 	h := *rec.RecordHeader()
-	if data[len(data)-1] != '\n' || h.Version != record.FormatVersion || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
+	if data[len(data)-1] != '\n' || h.Version != record.VersionOf(rec) || h.Nonce == "" || nonce != "" && h.Nonce != nonce {
 		t.Errorf("took %q for a record of %q: %+v", data, nonce, rec)
 	}
 	theirs := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(record.Record)

@@ -13,8 +13,8 @@ import (
 )
 
 func TestDecode(t *testing.T) {
-	const ours = `{"v":1,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
-	whole := record.Failure{Header: record.Header{Version: 1, Nonce: "ours", NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
+	const ours = `{"v":2,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
+	whole := record.Failure{Header: record.Header{Version: record.FormatVersion, Nonce: "ours", NodeIndex: 3, Host: "n3"}, Kind: "service", Message: "it died"}
 	for _, tc := range []struct {
 		name   string
 		data   string
@@ -30,15 +30,16 @@ func TestDecode(t *testing.T) {
 		{name: "cut short", data: ours[:40], nonce: "ours", absent: true},
 		{name: "without its last byte", data: ours[:len(ours)-1], nonce: "ours", absent: true},
 		{name: "zeros, as a crash leaves them", data: strings.Repeat("\x00", len(ours)), nonce: "ours", absent: true},
-		{name: "of a newer version", data: `{"v":2,"nonce":"ours"}` + "\n", nonce: "ours", bad: true},
-		{name: "of a newer version and another attempt", data: `{"v":2,"nonce":"theirs"}` + "\n", nonce: "ours", bad: true},
+		{name: "of a newer version", data: `{"v":3,"nonce":"ours"}` + "\n", nonce: "ours", bad: true},
+		{name: "of an older version", data: strings.Replace(ours, `"v":2`, `"v":1`, 1), nonce: "ours", bad: true},
+		{name: "of a newer version and another attempt", data: `{"v":3,"nonce":"theirs"}` + "\n", nonce: "ours", bad: true},
 		{name: "without a header", data: "{}\n", nonce: "", bad: true},
-		{name: "without a nonce", data: `{"v":1}` + "\n", nonce: "", bad: true},
+		{name: "without a nonce", data: `{"v":2}` + "\n", nonce: "", bad: true},
 		{name: "null", data: "null\n", nonce: "", bad: true},
 		{name: "no JSON", data: "hello\n", nonce: "ours", bad: true},
 		{name: "damaged in the middle", data: strings.Replace(ours, `"kind"`, "\x00\x00\x00\x00\x00\x00", 1), nonce: "ours", bad: true},
 		{name: "two in one", data: ours + ours, nonce: "ours", bad: true},
-		{name: "a field of another type", data: `{"v":1,"nonce":"ours","kind":7}` + "\n", nonce: "ours", bad: true},
+		{name: "a field of another type", data: `{"v":2,"nonce":"ours","kind":7}` + "\n", nonce: "ours", bad: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var rec record.Failure
@@ -126,11 +127,12 @@ func TestRecordsHaveHeaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var h record.Mark
-			if err := decodeRecord(data, "ours", &h); err != nil {
+			read := reflect.New(reflect.TypeOf(rec).Elem()).Interface().(record.Record)
+			if err := decodeRecord(data, "ours", read); err != nil {
 				t.Fatal(err)
 			}
-			if h.NodeIndex != 1 || h.Host != "n1" || time.Since(h.WrittenAt) > ceiling {
+			h := record.HeaderOf(read)
+			if h.Version != record.VersionOf(rec) || h.NodeIndex != 1 || h.Host != "n1" || time.Since(h.WrittenAt) > ceiling {
 				t.Errorf("got %+v", h)
 			}
 		})

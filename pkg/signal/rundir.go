@@ -147,7 +147,7 @@ func (p Location) refuseExistingRun(ctx context.Context) error {
 	d, job, err := p.openRun(ctx, p.Run)
 	var refused *DirError
 	switch {
-	case errors.Is(err, errAbsent):
+	case errors.Is(err, errAbsent), errors.Is(err, errOtherAttempt):
 		return nil
 	case errors.As(err, &refused), IsStalled(err):
 		return err
@@ -259,6 +259,10 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 		return d, record.Job{}, errOtherAttempt
 	case err != nil:
 		return d, record.Job{}, err
+	}
+	// A run of another launch may have another version; its key has the same name in all versions.
+	if _, is := errors.AsType[*record.VersionError](loadErr); is && p.Run != "" && job.Key != p.Key {
+		return d, job, errOtherAttempt
 	}
 	return d, job, loadErr
 }
@@ -398,7 +402,7 @@ func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.R
 		if errors.Is(err, errAbsent) {
 			return err
 		}
-		return fmt.Errorf("cannot use %s: %v", path, err)
+		return fmt.Errorf("cannot use %s: %w", path, err)
 	}
 	return nil
 }

@@ -86,8 +86,9 @@ func TestSecret(t *testing.T) {
 // has left has the name.
 func TestCreateOnATakenName(t *testing.T) {
 	for _, tc := range []struct{ name, job string }{
-		{"of another launch", `{"v":1,"nonce":"theirs","key":"other","size":4}` + "\n"},
-		{"without a whole record", `{"v":1,"nonce":"theirs","key":"fac`},
+		{"of another launch", `{"v":2,"nonce":"theirs","key":"other","size":4}` + "\n"},
+		{"of another launch in another version", `{"v":1,"nonce":"theirs","key":"other","size":4}` + "\n"},
+		{"without a whole record", `{"v":2,"nonce":"theirs","key":"fac`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
@@ -181,7 +182,7 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	p := newPlace(t)
 	p.LogDir = filepath.Join(p.LogDir, "deeper")
 	// This takes the name, so that another one is chosen.
-	run(t, &p, `{"v":1,"nonce":"theirs","key":"other","size":4}`+"\n")
+	run(t, &p, `{"v":2,"nonce":"theirs","key":"other","size":4}`+"\n")
 	var mu sync.Mutex
 	var seen []string // guarded by mu
 	see := func(paths ...string) {
@@ -262,8 +263,8 @@ func TestRead(t *testing.T) {
 	theirs := &Dir{path: d.path, nonce: "theirs", access: Access{}.withDefaults()}
 	publish(t, theirs, NodesDir, "0001.failed", &record.Failure{Message: "of old"})
 	publish(t, d, NodesDir, "0002.failed", &record.Failure{Message: "of now"})
-	put(t, filepath.Join(d.path, NodesDir, "0003.failed"), `{"v":1,"nonce":`)
-	put(t, filepath.Join(d.path, NodesDir, "0004.failed"), `{"v":2,"nonce":"`+d.nonce+`"}`+"\n")
+	put(t, filepath.Join(d.path, NodesDir, "0003.failed"), `{"v":2,"nonce":`)
+	put(t, filepath.Join(d.path, NodesDir, "0004.failed"), `{"v":3,"nonce":"`+d.nonce+`"}`+"\n")
 	put(t, filepath.Join(d.path, NodesDir, "0005.failed"), strings.Repeat(" ", maxRecordSize)+"\n")
 	mkdir(t, filepath.Join(d.path, NodesDir, "0006.failed"), dirMode)
 	point(t, filepath.Join(d.path, NodesDir, "0007.failed"), "0002.failed")

@@ -239,12 +239,12 @@ func TestReadRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("control/job", `{"v":1,"nonce":"a"}`)
+	write("control/job", `{"v":2,"nonce":"a"}`)
 	write("control/go", "")
 	write("control/abort.0001",
-		`{"v":1,"nonce":"a","rank":1,"code":76,"cause":{"kind":"peer-lost","lost":[0]}}`)
-	write("nodes/0001.joined", `{"v":1,"nonce":"b"}`)
-	write("nodes/0002.joined", `{"v":1,"no`)
+		`{"v":2,"nonce":"a","rank":1,"code":76,"cause":{"kind":"peer-lost","lost":[0]}}`)
+	write("nodes/0001.joined", `{"v":2,"nonce":"b"}`)
+	write("nodes/0002.joined", `{"v":2,"no`)
 	write("nodes/0003.joined", "")
 	write("nodes/.0003.up.tmp", "half")
 	r := readRun(logs, 4)

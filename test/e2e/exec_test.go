@@ -113,7 +113,7 @@ func foreign(t *testing.T, j *job) {
 	part := filepath.Join(dir, "."+id)
 	err := errors.Join(
 		os.WriteFile(part, fmt.Appendf(nil,
-			`{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
+			`{"v":2,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
 		os.Chown(part, 65534, 65534),
 		os.Rename(part, filepath.Join(dir, id+".request")),
 		os.WriteFile(filepath.Join(j.runDir(), "control", "call."+id), nil, 0o600),

@@ -84,7 +84,7 @@ func TestRules(t *testing.T) {
 		{"another attempt's record is read", func(head, _ *client) { _, _ = head.ReadFile(logDir + "/17.0-r7/control/go") }, 7},
 		{"another attempt's name is written", func(head, _ *client) { _ = head.WriteFile(logDir+"/17.0-r7/control/go", nil, false) }, 7},
 		{"a record bears another nonce", func(_, worker *client) {
-			worker.publish(run+"/nodes/", "0001.joined", []byte(`{"v":1,"nonce":"another","rank":1}`+"\n"))
+			worker.publish(run+"/nodes/", "0001.joined", []byte(`{"v":2,"nonce":"another","rank":1}`+"\n"))
 		}, 7},
 	}
 	for _, row := range rows {
@@ -124,7 +124,7 @@ func (c *client) makeRun(run string) {
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.LogsDir, signal.EventsDir} {
 		_ = c.ChangeName(signal.MakeDir, "", hidden+"/"+sub)
 	}
-	_ = c.WriteFile(hidden+"/control/job", []byte(`{"v":1,"nonce":"drawn","rank":0}`+"\n"), false)
+	_ = c.WriteFile(hidden+"/control/job", []byte(`{"v":2,"nonce":"drawn","rank":0}`+"\n"), false)
 	_ = c.ChangeName(signal.RenamePath, hidden, run)
 }
 

@@ -158,7 +158,7 @@ func (w *world) furnish(p plan) {
 		signal.NodesDir + "/" + "0001." + string(record.StateFailed): record.Failure{Header: header, Kind: "internal"},
 		signal.NodesDir + "/" + "0001." + string(record.StateDone):   record.Done{Header: header},
 		signal.ControlDir + "/" + "0000.beat.000007":                 nil,
-		signal.NameResult: record.Result{Header: header, Code: 5},
+		signal.NameResult: record.Result{Header: record.Header{Version: record.ResultVersion, Nonce: header.Nonce}, Code: 5},
 	}
 	if p.Leftover == "torn" {
 		delete(records, signal.ControlDir+"/"+signal.NameJob)

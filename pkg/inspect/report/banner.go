@@ -156,7 +156,9 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 			f = Fact{Name: "nodes " + string(goalStates[goal]), Value: f.Value, Note: "no node got further", Tone: SeverityAttention}
 		}
 	}
-	facts = append(facts, f)
+	if !l.run.OtherVersion { // otherwise the states of nodes are unknown
+		facts = append(facts, f)
+	}
 	// Time until the gate opened, and the longest step of it.
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate > 0 {
@@ -178,9 +180,11 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	}
 	facts = append(facts, all)
 	facts = append(facts, l.progressFacts()...)
-	slow := countMatching(v.Nodes, func(n NodeRow) bool { return len(n.Slow) > 0 })
-	return append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "more than twice the median"},
-		Fact{Name: "started", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
+	if !l.run.OtherVersion {
+		slow := countMatching(v.Nodes, func(n NodeRow) bool { return len(n.Slow) > 0 })
+		facts = append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "more than twice the median"})
+	}
+	return append(facts, Fact{Name: "started", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }
 
 // progressFacts returns the goodput of the program, the steps that restarts have lost, and its

@@ -59,6 +59,9 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	if run.OtherVersion && run.Result == nil {
+		return nil, fmt.Errorf("cannot report run %s: %s", run.Name, strings.Join(run.Problems, "; "))
+	}
 	touched, err := signal.LastChangeTime(ctx, path)
 	if err != nil {
 		touched = time.Time{} // unknown for a run that was read in part
@@ -86,10 +89,11 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 		v.Last = l.sinceStart(run.ReadAt)
 	}
 	// Slow phases are found by comparison with the statistics of all nodes.
-	v.Nodes = l.buildNodes(logs)
+	if !run.OtherVersion {
+		v.Nodes, v.Critical = l.buildNodes(logs), l.criticalPath()
+	}
 	v.Phases = phaseStats(v.Nodes)
 	markSlowPhases(v.Nodes, v.Phases)
-	v.Critical = l.criticalPath()
 	markCritical(v.Nodes, v.Critical)
 	v.Seen = l.buildArrows()
 	v.Roles, v.Exits = l.roleStates(), l.roleExits()

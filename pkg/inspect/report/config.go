@@ -74,7 +74,7 @@ func (l viewBuilder) otherVersions() string {
 func (l viewBuilder) describeClocks() string {
 	workers := slices.Clone(l.run.Nodes[min(l.run.Size(), 1):])
 	known := slices.DeleteFunc(workers, func(n timeline.Node) bool { return !n.Clock.Known })
-	if len(known) == 0 {
+	if len(known) == 0 || l.run.OtherVersion {
 		return ""
 	}
 	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })

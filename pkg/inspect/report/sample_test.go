@@ -28,7 +28,7 @@ func sample(size int, fails bool) *timeline.Run {
 	run := &timeline.Run{
 		Path: "/scratch/me/bringupd/4711.0", Name: "4711.0", ReadAt: dawn.Add(4 * time.Hour),
 		Job: &record.Job{
-			Header: record.Header{Version: 1, Host: "n0", WrittenAt: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
+			Header: record.Header{Version: record.FormatVersion, Host: "n0", WrittenAt: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
 			Addresses: []string{"10.0.0.1"}, LinkAddresses: []string{"10.0.0.1:41801"}, ProgramVersion: "v0.6.0", PID: 4242, FileSystem: "lustre",
 		},
 	}

@@ -29,7 +29,7 @@ const testRoles = `roles:
 `
 
 // testHeader is the header of all records.
-var testHeader = record.Header{Version: 1, Nonce: "nonce"}
+var testHeader = record.Header{Version: record.FormatVersion, Nonce: "nonce"}
 
 // parse returns the definitions in a file.
 func parse(t *testing.T, text string) []roles.Definition {

@@ -229,7 +229,7 @@ func newestWithAlias(ctx context.Context, logDir string, runs []string, name str
 	return ""
 }
 
-// readJob reads the job record of a run.
+// readJob reads the job record of a run. That of another version has what both versions have.
 func readJob(ctx context.Context, runDir string) (job record.Job, err error) {
 	reader, err := signal.OpenReader(ctx, runDir)
 	if err != nil {
@@ -241,6 +241,9 @@ func readJob(ctx context.Context, runDir string) (job record.Job, err error) {
 	}
 	if err == nil {
 		_, err = control.ReadRecord(ctx, signal.NameJob, "", &job)
+	}
+	if _, is := errors.AsType[*record.VersionError](err); is {
+		err = nil
 	}
 	return job, err
 }

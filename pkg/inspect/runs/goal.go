@@ -24,14 +24,17 @@ func Goals() []string { return []string{string(GoalUp), string(GoalEnd)} }
 // IsReached reports whether there is nothing more to wait for: the goal is reached, or it cannot be
 // reached any more.
 func (g Goal) IsReached(status timeline.Status) bool {
-	return status.Over() || status.Silent || g == GoalUp && status.State == timeline.StateUp
+	return status.Over() || status.Silent ||
+		g == GoalUp && (status.State == timeline.StateUp || status.State == timeline.StateUnknown)
 }
 
 // ExitCode returns the exit code for a status with which the wait ended, and which is not silent:
-// that of the run if it has ended, and otherwise 0. A run that has ended with 0 before it was up has
-// code 1 for GoalUp, and one without a result for both.
+// that of the run if it has ended, and otherwise 0. A run that has ended with 0 before it was up, or
+// whose state is unknown, has code 1 for GoalUp, and one without a result for both.
 func (g Goal) ExitCode(status timeline.Status) int {
 	switch {
+	case status.State == timeline.StateUnknown:
+		return 1
 	case !status.Over():
 		return 0
 	case status.End == nil, g == GoalUp && status.End.Code == 0 && status.ToGate == 0:

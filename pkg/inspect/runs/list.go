@@ -54,6 +54,8 @@ type Summary struct {
 	Driver   string   `json:"driver,omitempty"`
 	Roles    string   `json:"roles,omitempty"`     // their names in a sentence
 	BadNodes string   `json:"bad_nodes,omitempty"` // nodes to avoid
+	// Problem says why only the result of the run is known; empty if its records can be read.
+	Problem string `json:"problem,omitempty"`
 
 	blamedHosts []string // the same, one by one
 }
@@ -102,11 +104,15 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	}
 	status := timeline.SummarizeRun(run, seen)
 	s = Summary{Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver, Roles: status.RoleNames()}
+	s.StartedAt = run.Control.Job.At
 	if run.Job != nil {
-		s.StartedAt, s.Restarts = run.Job.WrittenAt, launcher.CountRestarts(status.Run, run.Job.LaunchID)
+		s.Restarts = launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}
 	if run.Result != nil {
 		s.blamedHosts = run.Result.BadNodes
+	}
+	if status.OtherVersion {
+		s.Problem = strings.Join(status.Problems, "; ")
 	}
 	if p := status.Progress; p != nil && p.Reports > 0 {
 		s.Goodput = &p.Goodput
@@ -122,6 +128,14 @@ func (l List) Text(now time.Time) string {
 	var b strings.Builder
 	if len(l.Runs) > 0 {
 		l.writeTable(&b, now)
+	}
+	// One run stands for all that have the same problem.
+	shown := make(map[string]bool)
+	for _, s := range l.Runs {
+		if s.Problem != "" && !shown[s.Problem] {
+			fmt.Fprintf(&b, "run %s: %s\n", s.Run, s.Problem)
+		}
+		shown[s.Problem] = true
 	}
 	if l.Since != nil {
 		b.WriteString(l.summaryText())

@@ -19,7 +19,7 @@ import (
 // publish writes a record of a run.
 func publish(t *testing.T, runDir, sub, name string, rec record.Record, at time.Time) {
 	t.Helper()
-	*rec.RecordHeader() = record.Header{Version: record.FormatVersion, Nonce: "n0", Host: "n0", WrittenAt: at}
+	*rec.RecordHeader() = record.Header{Version: record.VersionOf(rec), Nonce: "n0", Host: "n0", WrittenAt: at}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,7 @@ func (v *statusView) listConditions(s Status) []Condition {
 		if s.DriverCode != nil {
 			all[1].Reason, all[1].Message = "look", fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection", *s.DriverCode)
 		}
+	case s.State == StateUnknown:
 	case s.State == StateBringingUp:
 		all[1].Message = "the gate is not open yet"
 		if len(s.Waits) > 0 {

@@ -77,7 +77,7 @@ type decodedLog struct {
 func decodeEventLog(name string, content signal.FileContent, most int) decodedLog {
 	var t decodedLog
 	t.nodeIndex, t.daemon, _ = signal.ParseEventsName(name)
-	damaged, newer, more := 0, 0, content.Tail != nil
+	damaged, other, more := 0, 0, content.Tail != nil
 	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
 	// Decode both parts, and count the lines that cannot be used.
 	for _, part := range [][]byte{content.Data, end} {
@@ -98,9 +98,13 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 				damaged++
 				continue
 			}
+			// A line about lost lines has no version.
+			if version != 0 && version != eventlog.FormatVersion {
+				other = version
+				continue
+			}
 			e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
 			t.events = append(t.events, e)
-			newer = max(newer, version)
 		}
 	}
 	// Describe what is missing.
@@ -110,8 +114,8 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 	if more {
 		t.problems = append(t.problems, fmt.Sprintf("events/%s is large: part of it is not shown", name))
 	}
-	if newer > eventlog.FormatVersion {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s has version %d, and this bringupd supports %d: newer content is not shown", name, newer, eventlog.FormatVersion))
+	if other != 0 {
+		t.problems = append(t.problems, fmt.Sprintf("events/%s has lines of version %d, and this bringupd supports %d: they are not shown", name, other, eventlog.FormatVersion))
 	}
 	t.normalizeTimes()
 	return t

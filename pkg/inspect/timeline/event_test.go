@@ -22,7 +22,7 @@ func TestDecodeLine(t *testing.T) {
 		want       eventlog.EventType
 		ok         bool
 	}{
-		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":1,"phase":"join","since_start_ns":5}`, eventlog.PhaseEntered, true},
+		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":2,"phase":"join","since_start_ns":5}`, eventlog.PhaseEntered, true},
 		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, eventlog.PhaseEntered, true},
 		{"a word that we don't know", `{"at":"2026-11-21T12:00:00Z","event":"sings","v":7}`, "sings", true},
 		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, eventlog.ChildExited, true},
@@ -46,7 +46,7 @@ func TestDecodeLine(t *testing.T) {
 
 func TestDecodeTrail(t *testing.T) {
 	line := func(ms int, at time.Time) string {
-		return fmt.Sprintf(`{"at":%q,"event":"enter","v":1,"phase":"p%d","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), ms, ms*1_000_000)
+		return fmt.Sprintf(`{"at":%q,"event":"enter","v":2,"phase":"p%d","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), ms, ms*1_000_000)
 	}
 	good := line(1, noon.Add(time.Millisecond)) + line(2, noon.Add(2*time.Millisecond)) + line(3, noon.Add(3*time.Millisecond))
 	for _, test := range []struct {
@@ -60,7 +60,7 @@ func TestDecodeTrail(t *testing.T) {
 		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are not events"}},
 		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"part of it is not shown"}},
 		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", maxLineLength+1) + "\n" + good)}, 3, []string{"1 lines"}},
-		{"newer", signal.FileContent{Data: []byte(strings.Replace(good, `"v":1`, `"v":2`, 1))}, 3, []string{"has version 2"}},
+		{"of another version", signal.FileContent{Data: []byte(strings.Replace(good, `"v":2`, `"v":3`, 1))}, 2, []string{"of version 3"}},
 		{"nothing", signal.FileContent{}, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 }
 
 func FuzzDecodeTrail(f *testing.F) {
-	f.Add([]byte(`{"at":"2026-11-21T12:00:00Z","event":"leave","v":1,"ended_phase":"join","took_ns":5,"ok":true,"since_start_ns":5}`+"\n"), []byte(nil))
+	f.Add([]byte(`{"at":"2026-11-21T12:00:00Z","event":"leave","v":2,"ended_phase":"join","took_ns":5,"ok":true,"since_start_ns":5}`+"\n"), []byte(nil))
 	f.Add([]byte(`{"dropped":3}`+"\n"+`{"at":"2026-11-21T12:00:00Z","event":"gpu","gpu":{"xid":79}}`+"\n"), []byte("x\n{}"))
 	f.Add([]byte(`{"at":"0000-01-01T00:00:00Z","event":"enter","since_start_ns":-9223372036854775808,"took_ns":9223372036854775807}`+"\n"), []byte(nil))
 	f.Fuzz(func(t *testing.T, begin, end []byte) {

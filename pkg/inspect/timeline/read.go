@@ -128,6 +128,13 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 			r.Result = result
 		}
 	}
+	if r.OtherVersion {
+		r.createNodes(nil)
+		if end := r.Result; end != nil && end.TimeToGate > 0 {
+			r.Control.Go = RecordTime{Exists: true, At: end.WrittenAt.Add(end.TimeToGate - end.Duration)}
+		}
+		return
+	}
 	folder(signal.NodesDir, func(nodes *signal.DirSnapshot) {
 		r.createNodes(nodes.Names)
 		folder(signal.ControlDir, func(control *signal.DirSnapshot) {
@@ -151,6 +158,7 @@ func (r *runReader) readJob(control *signal.DirSnapshot) {
 	}
 	job, at, err := readAttemptRecord[record.Job](r, control, signal.NameJob)
 	r.noteProblem(err)
+	_, r.OtherVersion = errors.AsType[*record.VersionError](err)
 	if r.Control.Job = (RecordTime{Exists: true, At: at}); job != nil {
 		r.Job, r.nonce = job, job.Nonce
 	}

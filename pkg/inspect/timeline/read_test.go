@@ -233,7 +233,7 @@ func TestPlantedFiles(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(dir, "nodes/2147483647.up"), "")
-	write(t, filepath.Join(dir, "nodes/0003.failed"), `{"v":1,"nonce":"another","kind":"check"}`+"\n")
+	write(t, filepath.Join(dir, "nodes/0003.failed"), `{"v":2,"nonce":"another","kind":"check"}`+"\n")
 	write(t, filepath.Join(dir, "control/team.2147483647"), "x")
 	write(t, filepath.Join(dir, "events/0009.jsonl"), "{}\n")
 	if err := os.Remove(filepath.Join(dir, "events/0001.jsonl")); err != nil {
@@ -299,9 +299,9 @@ func many(t testing.TB, size int) string {
 			t.Fatal(err)
 		}
 	}
-	header := `{"v":1,"nonce":"a","rank":%d,"host":"n%d","at":"2026-11-21T12:00:00Z"`
+	header := `{"v":2,"nonce":"a","rank":%d,"host":"n%d","at":"2026-11-21T12:00:00Z"`
 	write(t, filepath.Join(dir, "control/job"), fmt.Sprintf(header+`,"run":"1.0","size":%d,"hosts":"n[0-%d]"}`+"\n", 0, 0, size, size-1))
-	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":1,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
+	events := strings.Repeat(`{"at":"2026-11-21T12:00:01Z","event":"enter","v":2,"phase":"join","since_start_ns":1000000000}`+"\n", 30)
 	for node := range size {
 		write(t, filepath.Join(dir, signal.NodesDir, signal.NodeName(node, size, record.StateJoined)), fmt.Sprintf(header+"}\n", node, node))
 		for _, state := range []record.State{record.StateServiceUp, record.StateSandboxReady, "checked.000123", "beat.000007"} {
@@ -357,9 +357,9 @@ func TestReadRefusesWhatIsNoRun(t *testing.T) {
 
 // FuzzRead verifies that reading any run directory ends and shows something.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"v":1,"nonce":"a","size":4}`+"\n"), []byte("{}\n"), []byte(""), []byte(`{"dropped":1}`+"\n"), "0001.failed")
-	f.Add([]byte(`{"v":1,"nonce":"a","size":-1,"hosts":"n[0-99999]"}`+"\n"), []byte("\n"), []byte("x"), []byte(""), "9999.beat.1")
-	f.Add([]byte(`{"v":1,"nonce":"a","size":999999999}`+"\n"), []byte(`{"v":1,"nonce":"a","run":"x","size":5,"hosts":["a"]}`+"\n"), []byte("x"), []byte(""), "0000.checked.9")
+	f.Add([]byte(`{"v":2,"nonce":"a","size":4}`+"\n"), []byte("{}\n"), []byte(""), []byte(`{"dropped":1}`+"\n"), "0001.failed")
+	f.Add([]byte(`{"v":2,"nonce":"a","size":-1,"hosts":"n[0-99999]"}`+"\n"), []byte("\n"), []byte("x"), []byte(""), "9999.beat.1")
+	f.Add([]byte(`{"v":2,"nonce":"a","size":999999999}`+"\n"), []byte(`{"v":1,"nonce":"a","run":"x","size":5,"hosts":["a"]}`+"\n"), []byte("x"), []byte(""), "0000.checked.9")
 	f.Fuzz(func(t *testing.T, job, result, record, events []byte, name string) {
 		dir := t.TempDir()
 		for _, sub := range []string{signal.ControlDir, signal.NodesDir, signal.EventsDir} {

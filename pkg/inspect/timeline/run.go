@@ -11,13 +11,16 @@ import (
 
 // Run is the content of a run directory.
 type Run struct {
-	Path    string         // absolute path of the run directory
-	Name    string         // last part of Path: <job>.<step>[-r<restart>]
-	ReadAt  time.Time      // time of the call of Read, on the reader's clock
-	Job     *record.Job    // nil if it cannot be read
-	Result  *record.Result // nil if there is none yet
-	Control Control
-	Nodes   []Node // in node order; as many as the job has, even if a node has left no trace
+	Path   string         // absolute path of the run directory
+	Name   string         // last part of Path: <job>.<step>[-r<restart>]
+	ReadAt time.Time      // time of the call of Read, on the reader's clock
+	Job    *record.Job    // nil if it cannot be read
+	Result *record.Result // nil if there is none yet
+	// OtherVersion reports that the records have another version of the format: nothing but the result
+	// is read.
+	OtherVersion bool
+	Control      Control
+	Nodes        []Node // in node order; as many as the job has, even if a node has left no trace
 	// Roles has the roles of the run; nil if it has none, or if they are not placed yet.
 	Roles  *roleview.View
 	Events []Event // events of all nodes by corrected time; empty if the depth is DepthQuick
@@ -109,6 +112,9 @@ const minSilence = 3 * time.Minute
 // SilentAfter returns for how long a run may give no sign of life before its daemons may be gone.
 // It allows for one missed heartbeat of an idle head.
 func (r *Run) SilentAfter() time.Duration {
+	if r.OtherVersion {
+		return maxHeartbeatInterval // its interval is unknown
+	}
 	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.MaxHeartbeatInterval > maxHeartbeatInterval {
 		return minSilence
 	}

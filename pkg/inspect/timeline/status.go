@@ -27,13 +27,15 @@ const (
 	StateEnding   RunState = "ending"
 	StateFinished RunState = "finished"
 	StateFailed   RunState = "failed"
+	// the records have another version of the format, and there is no result
+	StateUnknown RunState = "unknown"
 )
 
 // Exit codes of bringupd status.
 const (
 	ExitGood       = 0 // the run is up, or has ended with code 0
 	ExitFailed     = 1
-	ExitInProgress = 2 // still in progress, or unknown because it gives no sign of life
+	ExitInProgress = 2 // still in progress, or unknown
 )
 
 // Status is the state of a run at one moment, as --json prints it. Its texts are short single lines
@@ -72,6 +74,9 @@ type overallState struct {
 	// Phase is the phase of the sequence that the run is in, or in which it ended.
 	Phase      string      `json:"phase"`
 	Conditions []Condition `json:"conditions"`
+	// OtherVersion reports that the records have another version of the format, so that only the
+	// result is known. Problems says so.
+	OtherVersion bool `json:"other_version,omitempty"`
 }
 
 // nodeCounts has the number of nodes, the number that the driver needs (less if there are spares),
@@ -217,13 +222,16 @@ func SummarizeRun(run *Run, look Observation) Status {
 	v := newStatusView(run, look.Now)
 	s := Status{
 		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), look.Now},
-		overallState: overallState{State: v.overallState()}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{
+		overallState: overallState{State: v.overallState(), OtherVersion: run.OtherVersion}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{
 			Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks, Command: sanitizeText(v.plan.Command), Flags: sanitizeAll(v.plan.Flags), JobName: sanitizeText(v.plan.JobName),
 		}, Roles: v.roleStates(), End: v.runEnd(), Problems: sanitizeAll(run.Problems),
 	}
 	s.nodeCounts = nodeCounts{Nodes: run.Size(), Need: v.need}
-	s.Steps, s.Ready = v.countSteps(s.Over())
-	s.shownNodes = v.selectNodes(s.State, look.Verbose)
+	s.Steps = []StepCount{}
+	if !run.OtherVersion {
+		s.Steps, s.Ready = v.countSteps(s.Over())
+		s.shownNodes = v.selectNodes(s.State, look.Verbose)
+	}
 	if s.State == StateBringingUp {
 		s.Waits = v.gateWaits()
 	}
@@ -235,8 +243,10 @@ func SummarizeRun(run *Run, look Observation) Status {
 		s.DriverCode = &look.Code
 	}
 	// The following fields depend on those above.
-	s.Phase = sanitizeText(v.currentPhase(s))
-	s.Next, s.Deadline = v.describeNext(s)
+	if s.State != StateUnknown {
+		s.Phase = sanitizeText(v.currentPhase(s))
+		s.Next, s.Deadline = v.describeNext(s)
+	}
 	if p := run.Progress(); p != nil {
 		s.Progress = &ProgressStatus{*p, sanitizeText(progress.Describe(*p, func(node int) string { return v.formatNodeList([]int{node}) }))}
 	}
@@ -252,6 +262,7 @@ func SummarizeRun(run *Run, look Observation) Status {
 // exitCodes maps states to the exit codes of bringupd status.
 var exitCodes = map[RunState]int{
 	StateBringingUp: ExitInProgress, StateUp: ExitGood, StateEnding: ExitInProgress, StateFinished: ExitGood, StateFailed: ExitFailed,
+	StateUnknown: ExitInProgress,
 }
 
 // evaluateSigns evaluates the signs of life. A run that is not over is silent if it has given none
@@ -298,6 +309,8 @@ func (v *statusView) overallState() RunState {
 		return StateFinished
 	case v.run.Result != nil, c.Over.Exists:
 		return StateFailed
+	case v.run.OtherVersion:
+		return StateUnknown
 	case len(c.Aborts) > 0, c.Drain.Exists:
 		return StateEnding
 	case c.Go.Exists:

@@ -87,9 +87,14 @@ func (s statusTemplateData) Invocation() string {
 	return sanitizeText(line)
 }
 
-// Summary describes the state of the run in one sentence.
+// Summary describes the state of the run in one sentence, and in another one why only its result is
+// known if its records have another version.
 func (s Status) Summary() string {
-	return executeTemplate("summary", statusTemplateData{Status: s, Since: max(0, s.Elapsed-s.ToGate)})
+	text := executeTemplate("summary", statusTemplateData{Status: s, Since: max(0, s.Elapsed-s.ToGate)})
+	if s.OtherVersion && s.State != StateUnknown {
+		text += "; " + strings.Join(s.Problems, "; ")
+	}
+	return text
 }
 
 // executeTemplate returns the text of a part of the template.
@@ -108,9 +113,12 @@ func (s Status) textLines(style TextStyle) []string {
 		shown = s.All
 	}
 	unread := min(len(s.Problems), maxProblemsShown)
+	if s.State == StateUnknown {
+		unread = 0 // the summary is the problem
+	}
 	of := statusTemplateData{
 		Status: s, Word: strings.ToUpper(strings.ReplaceAll(string(s.State), "-", " ")), Since: max(0, s.Elapsed-s.ToGate),
-		Table: append(formatHistogram(s.Steps), style.nodeLines(shown)...), Unread: s.Problems[:unread], MoreUnread: len(s.Problems) - unread,
+		Table: append(formatHistogram(s.Steps), style.nodeLines(shown)...), Unread: s.Problems[:unread], MoreUnread: max(0, len(s.Problems)-maxProblemsShown),
 	}
 	lines := strings.Split(strings.TrimSuffix(executeTemplate("status", of), "\n"), "\n")
 	for i, line := range lines {
@@ -136,6 +144,9 @@ const histogramPrefix = "  phase  "
 
 // formatHistogram returns two lines that show how many nodes are at each step.
 func formatHistogram(steps []StepCount) []string {
+	if len(steps) == 0 {
+		return nil // the records have another version
+	}
 	var head, counts strings.Builder
 	for _, step := range steps {
 		width := max(len(step.Step), len(fmt.Sprint(step.Nodes)))

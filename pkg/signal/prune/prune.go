@@ -255,6 +255,8 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 		return at, err.Error(), false
 	case !p.IncludeLost:
 		return at, "it has no result: it may still be running", false
+	case job.Version != record.FormatVersion: // the longest pause between its heartbeats is unknown
+		return at, fmt.Sprintf("it has no result, and format version %d: it may still be running", job.Version), false
 	}
 	// Without a result, the newest change counts. Each record and each heartbeat is a rename, which
 	// changes its directory.

@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,7 @@ func leave(t *testing.T, logs, name string, ago time.Duration, result bool) stri
 	for _, sub := range []string{"", signal.ControlDir, signal.NodesDir} {
 		must(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
 	}
-	job, err := json.Marshal(&record.Job{Header: record.Header{Nonce: "x"}, Run: name, Size: 1})
+	job, err := json.Marshal(&record.Job{Header: record.Header{Version: record.FormatVersion, Nonce: "x"}, Run: name, Size: 1})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, signal.ControlDir, signal.NameJob), job, 0o600))
 	when := time.Now().Add(-ago)
@@ -253,5 +254,22 @@ func TestParseKeep(t *testing.T) {
 		if got, err := ParseKeepPolicy(text); err == nil {
 			t.Errorf("%q is %+v", text, got)
 		}
+	}
+}
+
+// TestPruneOtherVersion verifies that a run of another format version is removed if it has a result,
+// and kept if nothing but its records could show that it is live.
+func TestPruneOtherVersion(t *testing.T) {
+	logs := logDir(t)
+	for name, result := range map[string]bool{"1.0": true, "2.0": false} {
+		job := filepath.Join(leave(t, logs, name, 90*day, result), signal.ControlDir, signal.NameJob)
+		data, err := os.ReadFile(job)
+		must(t, err)
+		must(t, os.WriteFile(job, bytes.Replace(data, []byte(`"v":2`), []byte(`"v":1`), 1), 0o600))
+	}
+	_, err := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, IncludeLost: true, Report: heard{}.say}.PruneRuns(t.Context())
+	must(t, err)
+	if there(t, filepath.Join(logs, "1.0")) || !there(t, filepath.Join(logs, "2.0")) {
+		t.Error("the run with a result is kept, or the other one is not")
 	}
 }

@@ -10,8 +10,29 @@ import (
 	"time"
 )
 
-// FormatVersion is the version of the format of all records. A reader refuses a newer one.
-const FormatVersion = 1
+const (
+	// FormatVersion is the version of the format of all records but the result. All daemons of a run
+	// have the same, and readers refuse any other one.
+	FormatVersion = 2
+	// ResultVersion is that of result.json, whose keys scripts and the Python package read.
+	ResultVersion = 1
+)
+
+// VersionOf returns the version that a record has if this program writes it.
+func VersionOf(rec Record) int {
+	if _, is := rec.(*Result); is {
+		return ResultVersion
+	}
+	return FormatVersion
+}
+
+// VersionError reports a record of another version of the format.
+type VersionError struct{ Version, Supported int }
+
+// Error says which versions there are, and what to do.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("cannot read a record of format version %d: this bringupd supports version %d; use the bringupd that made the run, the same on all nodes", e.Version, e.Supported)
+}
 
 // Header is the beginning of every record: its attempt and its writer.
 // Its keys, and those of [Failure], [Event] and [DroppedNode], are also keys of result.json, whose
