@@ -193,10 +193,14 @@ func TestNodeFailures(t *testing.T) {
 		{{Kind: health.ServiceDied, Header: record.Header{NodeIndex: 1}}, lost(1)},
 		{{Kind: health.CheckFailed, Header: record.Header{NodeIndex: 1}}},
 		{lost(2)},
+		// Only the causes count, which are about no node.
+		{{Kind: health.RankFailed}, {Kind: health.CheckFailed, Header: record.Header{NodeIndex: 3}}},
+		{{Kind: health.NodesDiffer}, {Kind: health.GPUFailed, Header: record.Header{NodeIndex: 3}}},
 	} {
 		p = addAttempt(p, failures, &id, time.Now())
 	}
-	if want := map[string]int{"c": 2, "b": 1}; !maps.Equal(p.History.NodeFailures, want) || p.History.Count != 5 || len(p.History.Times) != 5 {
+	want := map[string]int{"c": 2, "b": 1}
+	if !maps.Equal(p.History.NodeFailures, want) || p.History.Count != 7 || len(p.History.Times) != 7 {
 		t.Errorf("the history is %+v", p.History)
 	}
 	if suspect := p.SuspectNodes(&id); !slices.Equal(suspect, []int{2}) {

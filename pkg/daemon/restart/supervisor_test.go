@@ -132,6 +132,95 @@ func TestHead(t *testing.T) {
 	})
 }
 
+// TestEarlyFailures verifies that there is a pause before each attempt after a failure that is not
+// the loss of a node, and that it begins anew only after an attempt whose gate was open for long.
+func TestEarlyFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := []time.Duration{0, 0, stableRunTime, stableRunTime + time.Second, 0, 0}
+		w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
+			f := health.NewFailure(health.RankFailed, "rank 1 failed")
+			attempt := cfg.Identity.Attempt
+			end := &lifecycle.Outcome{Code: 3, Cause: &f.Failure, GateOpenTime: open[attempt]}
+			if attempt < len(open)-1 {
+				end.NextAttempt.Number = attempt + 1
+			}
+			return lifecycle.Exit{Code: end.Code, Outcome: end}
+		})
+		w.live(3)
+		w.expectTaken("0 at 0s", "1 at 1s", "2 at 3s", "3 at 7s", "4 at 8s", "5 at 10s")
+	})
+}
+
+// TestSuspectRepeatsChecks verifies that a daemon uses the results of its checks again, unless a
+// failure was on its node, be it the cause or not.
+func TestSuspectRepeatsChecks(t *testing.T) {
+	failure := func(kind health.Kind, node int) record.Failure {
+		return record.Failure{Header: record.Header{NodeIndex: node}, Kind: kind}
+	}
+	for name, tc := range map[string]struct {
+		failures []record.Failure
+		keeps    bool
+	}{
+		"a check failed here": {[]record.Failure{failure(health.CheckFailed, 0)}, false},
+		"a service died here, thereafter": {
+			[]record.Failure{failure(health.CheckFailed, 1), failure(health.ServiceDied, 0)}, false,
+		},
+		"only others failed": {
+			[]record.Failure{failure(health.CheckFailed, 1), failure(health.ServiceDied, 1)}, true,
+		},
+		"another node was lost": {[]record.Failure{{Kind: health.DaemonDied, LostNodes: []int{1}}}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var kept []bool
+			w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
+				end := &lifecycle.Outcome{Code: 75, Cause: &tc.failures[0], Consequences: tc.failures[1:]}
+				if cfg.Identity.Attempt == 0 {
+					end.NextAttempt.Number = 1
+				}
+				return lifecycle.Exit{Code: end.Code, Outcome: end}
+			})
+			w.cfg.Checks = testChecks{}
+			w.cfg.RenewChecks = func(cfg *deps.Config) error {
+				kept = append(kept, cfg.Checks != nil)
+				cfg.Checks = testChecks{}
+				return nil
+			}
+			w.live(75)
+			if want := []bool{tc.keeps}; !slices.Equal(kept, want) {
+				t.Errorf("%s: results are used again: %v, want %v", name, kept, want)
+			}
+		})
+	}
+}
+
+// testChecks are checks whose results a test only compares.
+type testChecks struct{ deps.Checks }
+
+// TestOrphanedAttempt verifies the result of an attempt whose daemons have all gone: the next one
+// follows it, unless the restarts are used up.
+func TestOrphanedAttempt(t *testing.T) {
+	for restarts, want := range map[int]int{100: 3, 2: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 0, func(*world, deps.Config) lifecycle.Exit { return lifecycle.Exit{Code: 9} })
+			w.cfg.After.Restarts = restarts
+			w.make(0, 1)
+			w.make(1, 2)
+			orphan := w.make(2, -1)
+			w.runAttempts(t.Context(), roles.RoleAuto)
+			var result record.Result
+			if err := orphan.ReadRecord(t.Context(), "", signal.NameResult, &result); err != nil {
+				t.Fatal(err)
+			}
+			if result.Code != 76 || result.NextAttempt != want || result.Cause == nil {
+				t.Errorf("with %d restarts the result is %+v", restarts, result)
+			}
+			if len(w.taken) != min(1, want) || want > 0 && !strings.HasPrefix(w.taken[0], "3 at ") {
+				t.Errorf("with %d restarts it took part in %q", restarts, w.taken)
+			}
+		})
+	}
+}
+
 // TestWorker verifies that a worker waits for the directory of each attempt.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
