@@ -57,7 +57,8 @@ class TestEnvironment(unittest.TestCase):
         )
         alone = bringupd.Role.from_environment(ROLE)
         self.assertEqual(
-            (alone.instance_rank, alone.instance_size, alone.port, alone.ports), (0, 1, None, {})
+            (alone.instance_rank, alone.instance_size, alone.generation, alone.port, alone.ports),
+            (0, 1, 0, None, {}),
         )
 
     def test_missing_and_wrong_values(self) -> None:

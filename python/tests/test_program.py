@@ -1,8 +1,11 @@
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
+from functools import partial
 from unittest import mock
 
 import bringupd
@@ -36,16 +39,44 @@ class TestProgram(unittest.TestCase):
                     bringupd.find_program()
                 self.assertTrue(str(caught.exception).startswith("cannot find the program bringupd: "))
 
-    def test_progress(self) -> None:
+    def assert_runs(self, call: Callable[[], object], arguments: str) -> None:
+        """Checks with which arguments a call runs the program; none if it does not."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "bringupd")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(f'#!/bin/sh\necho "$@" >{folder}/arguments\n')
             os.chmod(path, 0o755)
             with mock.patch("bringupd._program._script_folders", return_value=[folder]):
-                bringupd.kv.progress(1200)
+                if not arguments:
+                    self.assertRaises(ValueError, call)
+                    self.assertEqual(os.listdir(folder), ["bringupd"])
+                    return
+                call()
             with open(os.path.join(folder, "arguments"), encoding="utf-8") as file:
-                self.assertEqual(file.read(), "kv progress 1200\n")
+                self.assertEqual(file.read(), arguments + "\n")
+
+    def test_progress(self) -> None:
+        self.assert_runs(lambda: bringupd.kv.progress(1200), "kv progress 1200")
+
+    def test_timeouts(self) -> None:
+        """The program takes a timeout of 0 for none, which only None must mean."""
+        for timeout, flag in (
+            (None, "--timeout=0"),
+            (1.5, "--timeout=1.500s"),
+            (300, "--timeout=300.000s"),
+            (1e-9, "--timeout=0.001s"),
+            (0, ""),
+            (0.0, ""),
+            (-1, ""),
+            (math.nan, ""),
+        ):
+            get = partial(bringupd.kv.get, "a", timeout=timeout)
+            fence = partial(bringupd.kv.fence, "b", timeout=timeout)
+            with self.subTest(timeout):
+                self.assert_runs(get, flag and f"kv get a {flag}")
+                self.assert_runs(fence, flag and f"kv fence {flag} b")
+        self.assert_runs(lambda: bringupd.kv.get("a"), "kv get a --timeout=300.000s")
+        self.assert_runs(lambda: bringupd.kv.fence(), "kv fence --timeout=300.000s")
 
     def test_exit_codes(self) -> None:
         for code, output, wanted in (
