@@ -52,10 +52,14 @@ type run struct {
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
+	spares int                    // how many of the nodes are spares: the last ones
+	// diagnosis is how long it takes to find out what the processes of an instance do that hangs.
+	diagnosis time.Duration
 
 	mu       sync.Mutex
-	failures []record.Failure // that have ended the run
-	tasks    []*startedChild  // in the order of their starts; guarded by mu
+	fault    func(op signal.Op, path string) error // of calls to the share; nil: none; guarded by mu
+	failures []record.Failure                      // that have ended the run
+	tasks    []*startedChild                       // in the order of their starts; guarded by mu
 }
 
 // startedChild is a process that a node has started.
@@ -63,6 +67,7 @@ type startedChild struct {
 	name string // role.index.rank.gN
 	node string
 	at   time.Time
+	env  func(name string) string
 	exit chan int // its code, when the test says so
 	// prints receives lines that it prints.
 	prints chan string
@@ -90,6 +95,12 @@ func inBubble(t *testing.T, nodes int, file string, test func(r *run)) {
 // inBubbleWith does the same with signs of activity.
 func inBubbleWith(t *testing.T, signs stackdump.Signs, nodes int, file string, test func(r *run)) {
 	t.Helper()
+	inBubbleOf(t, func(r *run) { r.signs = signs }, nodes, file, test)
+}
+
+// inBubbleOf does the same with a run that a function changes before it begins.
+func inBubbleOf(t *testing.T, change func(*run), nodes int, file string, test func(r *run)) {
+	t.Helper()
 	var list yaml.Node
 	if err := yaml.Unmarshal([]byte(file), &list); err != nil {
 		t.Fatal(err)
@@ -99,7 +110,8 @@ func inBubbleWith(t *testing.T, signs stackdump.Signs, nodes int, file string, t
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := &run{t: t, share: memory.NewShare(mountPoint), signs: signs}
+		r := &run{t: t, share: memory.NewShare(mountPoint)}
+		change(r)
 		r.begin(nodes, defs)
 		defer r.end()
 		r.later()
@@ -118,8 +130,15 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	}
 	r.dir = dir
 	rec := new(record.RolePlan)
+	var spares []record.PlacedOffer
 	for node := range size {
-		rec.Offers = append(rec.Offers, record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: "10.0.0." + string(rune('1'+node)), FirstPort: 20000})
+		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: "10.0.0." + string(rune('1'+node)), FirstPort: 20000}
+		if node >= size-r.spares {
+			offer.FirstPort = 30000
+			spares = append(spares, offer)
+			continue
+		}
+		rec.Offers = append(rec.Offers, offer)
 	}
 	if r.plan, err = MakePlan(defs, rec); err != nil {
 		r.t.Fatal(err)
@@ -139,9 +158,10 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	r.nodes[0].cfg.NodeWatch = watch
 	r.head = NewHead(HeadConfig{
 		Hang: HangConfig{Signs: r.signs, Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
+			time.Sleep(r.diagnosis)
 			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
 		}},
-		Publisher: publisher, Plan: r.plan, Record: rec, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
+		Publisher: publisher, Plan: r.plan, Record: rec, Spares: spares, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()
 			r.failures = append(r.failures, cause)
@@ -163,7 +183,33 @@ func (r *run) begin(size int, defs []roles.Definition) {
 // access returns an access to the share.
 func (r *run) access() signal.Access {
 	meter := new(signal.CallMeter)
-	return signal.Access{FS: r.share.Access(meter), Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+	return signal.Access{FS: r.share.Access(faultyCalls{meter, r}), Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+}
+
+// faultyCalls makes the calls to the share fail as the run says.
+type faultyCalls struct {
+	*signal.CallMeter
+	run *run
+}
+
+// BeginCall implements [signal.Interceptor].
+func (c faultyCalls) BeginCall(op signal.Op, path string) (time.Time, error) {
+	c.run.mu.Lock()
+	fault := c.run.fault
+	c.run.mu.Unlock()
+	if fault != nil {
+		if err := fault(op, path); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return c.CallMeter.BeginCall(op, path)
+}
+
+// setFault makes calls to the share fail or wait; nil: no more.
+func (r *run) setFault(fault func(op signal.Op, path string) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = fault
 }
 
 // newNode returns a node, or another member, of a step. Nothing runs yet.
@@ -238,7 +284,7 @@ func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 // set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
-	own := &startedChild{name: name, node: p.Getenv("NODE"), at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10), pid: p.PID}
+	own := &startedChild{name: name, node: p.Getenv("NODE"), env: p.Getenv, at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10), pid: p.PID}
 	r.mu.Lock()
 	r.tasks = append(r.tasks, own)
 	r.mu.Unlock()

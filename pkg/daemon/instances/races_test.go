@@ -1,0 +1,193 @@
+package instances
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// TestFirstRestartUsesNewPlan checks that the node of an instance that stays has the addresses and
+// ports of the spare that has taken the place of another one, already at its first restart, and
+// although the plan is read more slowly than the order to start is seen.
+func TestFirstRestartUsesNewPlan(t *testing.T) {
+	inBubbleOf(t, func(r *run) { r.spares = 1 }, 4, `
+  - {name: store, nodes: 1, command: keep}
+  - {name: engine, nodes: 2, nodes-per-instance: 2, command: x, ports: {http: auto}, restarts: 1}
+`, func(r *run) {
+		r.nodes[1].freeze() // before the gate, no list of endpoints makes others read the plan
+		r.setFault(func(op signal.Op, path string) error {
+			if op == signal.OpRead && strings.HasSuffix(path, "/"+signal.PlanName(1)) {
+				// In real time: others wait for a lock that the reader holds.
+				return syscall.Nanosleep(&syscall.Timespec{Nsec: 2e8}, nil)
+			}
+			return nil
+		})
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		r.later()
+		for name, node := range map[string]string{"engine.0.0.g1": "n3", "engine.0.1.g1": "n2"} {
+			one := r.find(name)
+			if one.node != node {
+				t.Errorf("%s runs on %s, not on %s", name, one.node, node)
+			}
+			for variable, want := range map[string]string{
+				"BRINGUPD_INSTANCE_ADDRESS": "10.0.0.4", "BRINGUPD_INSTANCE_PORT": "30000",
+				"BRINGUPD_ROLE_ENGINE_HOSTS": "n3", "BRINGUPD_ROLE_ENGINE_ENDPOINTS": "10.0.0.4:30000",
+			} {
+				if got := one.env(variable); got != want {
+					t.Errorf("%s of %s is %q, want %q", variable, name, got, want)
+				}
+			}
+		}
+	})
+}
+
+// TestEndedChildrenAreForgotten checks that a node knows only the processes that run, however often
+// they were started.
+func TestEndedChildrenAreForgotten(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: 1, command: serve, restarts: {max: 9}}
+  - {name: setup, nodes: head, oneshot: true, command: prepare}
+  - {name: engine, nodes: all, nodes-per-instance: 2, command: serve, restarts: {max: 9}}
+`, func(r *run) {
+		r.exit("setup.0.0.g0", 0)
+		for _, generation := range []string{"g0", "g1", "g2"} {
+			r.exit("server.0.0."+generation, 1)
+			r.exit("engine.0.1."+generation, 1)
+			r.later()
+			r.later()
+		}
+		for node, want := range []int{2, 1} {
+			if got := r.nodes[node].children.Count(); got != want {
+				t.Errorf("node %d has %d children, want %d", node, got, want)
+			}
+		}
+	})
+}
+
+// TestHangOfOlderGeneration checks that a generation that has begun while it was found out why the
+// one before hangs is not ended in its place, and that its own hang is.
+func TestHangOfOlderGeneration(t *testing.T) {
+	inBubbleOf(t, func(r *run) { r.diagnosis = 30 * time.Second }, 2, `
+  - name: trainer
+    nodes: 2
+    ranks-per-node: 1
+    primary: true
+    command: train
+    hang-timeout: 1m
+    restarts: 9
+`, func(r *run) {
+		r.sleep(70 * time.Second) // it hangs, and is diagnosed
+		r.exit("trainer.0.0.g0", 3)
+		r.sleep(10 * time.Second)
+		r.work(true, "trainer.0.0.g1", "trainer.0.1.g1")
+		r.sleep(10 * time.Minute)
+		r.want("orders", r.names(signal.ControlDir, "hang"))
+		r.want("starts", r.starts(),
+			"trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
+		r.work(false, "trainer.0.0.g1", "trainer.0.1.g1")
+		r.sleep(2 * time.Minute)
+		if !slices.Contains(r.starts(), "trainer.0.0.g2") || r.cause() != nil {
+			t.Errorf("the next generation hangs: %v, %v", r.starts(), r.cause())
+		}
+	})
+}
+
+// TestIdleOfOlderGeneration checks that a generation does not hang because the one before was idle.
+func TestIdleOfOlderGeneration(t *testing.T) {
+	inBubble(t, 2, `
+  - name: trainer
+    nodes: 2
+    ranks-per-node: 1
+    primary: true
+    command: train
+    hang-timeout: 1m
+    restarts: 9
+`, func(r *run) {
+		r.work(true, "trainer.0.1.g0")
+		r.sleep(70 * time.Second)
+		r.want("idle times", r.names(signal.NodesDir, "idle"), "0000.i0000.g0.idle.000001")
+		r.exit("trainer.0.0.g0", 3)
+		r.sleep(10 * time.Second)
+		r.work(true, "trainer.0.0.g1")
+		r.sleep(10 * time.Minute) // only node 1 is idle
+		r.want("orders", r.names(signal.ControlDir, "hang"))
+		r.want("starts", r.starts(),
+			"trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
+	})
+}
+
+// TestHangIsDecidedAgain checks that an instance that hangs is ended when the share takes records
+// again, if the record about that could not be written.
+func TestHangIsDecidedAgain(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m, restarts: 1}
+`, func(r *run) {
+		var tries atomic.Int32
+		r.setFault(func(op signal.Op, path string) error {
+			if op == signal.OpRename && strings.Contains(path, ".hang-") {
+				tries.Add(1)
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		r.sleep(3 * time.Minute)
+		r.want("starts", r.starts(), "trainer.0.0.g0")
+		if tries.Load() == 0 {
+			t.Fatal("no record was tried")
+		}
+		r.setFault(nil)
+		r.sleep(time.Minute)
+		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1")
+	})
+}
+
+// TestExitIsReadAgain checks that an exit whose record cannot be read for a while, because the
+// share does not respond, has its consequences when it does.
+func TestExitIsReadAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		keys   string
+		starts []string
+	}{
+		"it is started again": {"restarts: 1", []string{
+			"engine.0.0.g0", "engine.0.0.g1", "engine.0.1.g0", "engine.0.1.g1",
+		}},
+		"it is the cause": {"restarts: 0", []string{"engine.0.0.g0", "engine.0.1.g0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, `
+  - {name: engine, nodes: 2, nodes-per-instance: 2, command: serve, `+tc.keys+`}
+`, func(r *run) {
+				var answers atomic.Bool
+				r.setFault(func(op signal.Op, path string) error {
+					if op == signal.OpRead && strings.HasSuffix(path, ".exited") {
+						for !answers.Load() {
+							time.Sleep(time.Second)
+						}
+					}
+					return nil
+				})
+				r.exit("engine.0.1.g0", 3)
+				r.sleep(5 * recordReadTimeout)
+				r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.1.g0")
+				if cause := r.cause(); cause != nil {
+					t.Errorf("the run has ended already: %+v", cause)
+				}
+				answers.Store(true)
+				r.sleep(time.Minute)
+				r.want("starts", r.starts(), tc.starts...)
+				isCause := r.cause() != nil && r.cause().Child == "engine.0.1" && r.cause().Code == 3
+				if wanted := len(tc.starts) == 2; isCause != wanted {
+					t.Errorf("the cause is %+v", r.cause())
+				}
+			})
+		})
+	}
+}
