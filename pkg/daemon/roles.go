@@ -9,7 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -87,7 +86,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		}
 		h.Log.Warn("no role uses " + h.nodeNames(idle))
 	}
-	rec.Roles = roleview.Describe(h.cfg.Roles.Definitions)
+	rec.Roles = roles.Describe(h.cfg.Roles.Definitions)
 	if err := h.Publish(signal.ControlDir, signal.PlanName(0), rec, false); err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 // instanceCount is the information in a name in NodesDir that has a number about a generation of an
 // instance on a node: the step of its slowest rank, or the changes between idle and active.
 type instanceCount struct {
-	InstanceMark // its State is that of a [StepName] or an [IdleName]
-	number       int64
+	record.InstanceMark // its State is that of a [StepName] or an [IdleName]
+	number              int64
 }
 
 func (c instanceCount) name(size int) string {
@@ -28,14 +28,14 @@ type InstanceStep struct {
 // InstanceStepName returns the name in NodesDir for the step that the slowest rank of an instance on
 // a node has reached: 0007.i0042.g0.step-3.020000 for step 20.
 func InstanceStepName(s InstanceStep, size int) string {
-	mark := InstanceMark{Node: s.Node, Instance: s.Instance, Generation: s.Generation, State: record.InstanceState(stepState(s.Rank))}
+	mark := record.InstanceMark{Node: s.Node, Instance: s.Instance, Generation: s.Generation, State: record.InstanceState(stepState(s.Rank))}
 	return instanceCount{mark, int64(math.Round(s.Step * stepFraction))}.name(size)
 }
 
 // InstanceIdleName returns the name in NodesDir of the nth change between idle and active processes
 // of a generation of an instance on a node: they are idle if n is odd.
 func InstanceIdleName(node, size, instance, generation, n int) string {
-	mark := InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(record.StateIdle)}
+	mark := record.InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(record.StateIdle)}
 	return instanceCount{mark, int64(n)}.name(size)
 }
 

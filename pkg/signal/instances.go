@@ -8,18 +8,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// InstanceMark is the information in a name in NodesDir about an instance of a role: on a node, its
-// processes of a generation have reached a state.
-type InstanceMark struct {
-	Node, Instance, Generation int
-	State                      record.InstanceState
-	// Change is the number of a later change of readiness; 0 for the first time and for other states.
-	Change int
-}
-
 // InstanceName returns the name in NodesDir for m, in a job of size nodes: 0007.i0042.g0.ready, or
 // 0007.i0042.g0.ready.000004 for a later change.
-func InstanceName(m InstanceMark, size int) string {
+func InstanceName(m record.InstanceMark, size int) string {
 	name := fmt.Sprintf("%0*d.i%04d.g%d.%s", IndexWidth(size), m.Node, m.Instance, m.Generation, m.State)
 	if m.Change > 0 {
 		name += fmt.Sprintf(".%06d", m.Change)
@@ -29,7 +20,7 @@ func InstanceName(m InstanceMark, size int) string {
 
 // ParseInstanceName parses a name of [InstanceName]. If size is 0, which means unknown, any width is
 // accepted.
-func ParseInstanceName(name string, size int) (m InstanceMark, ok bool) {
+func ParseInstanceName(name string, size int) (m record.InstanceMark, ok bool) {
 	parts := strings.Split(name, ".")
 	if len(parts) < 4 || len(parts) > 5 {
 		return m, false
@@ -38,7 +29,7 @@ func ParseInstanceName(name string, size int) (m InstanceMark, ok bool) {
 	if len(parts) == 5 {
 		change, isNumber := parseIndex(parts[4])
 		if !isNumber || change == 0 {
-			return InstanceMark{}, false
+			return record.InstanceMark{}, false
 		}
 		m.Change = change
 	}
@@ -47,14 +38,14 @@ func ParseInstanceName(name string, size int) (m InstanceMark, ok bool) {
 }
 
 // parseInstance parses the parts of a name up to the state.
-func parseInstance(parts []string, size int) (m InstanceMark, ok bool) {
+func parseInstance(parts []string, size int) (m record.InstanceMark, ok bool) {
 	if len(parts) != 4 {
 		return m, false
 	}
 	node, isNode := parseIndex(parts[0])
 	instance, isInstance := parseLettered(parts[1], "i")
 	generation, isGeneration := parseLettered(parts[2], "g")
-	m = InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(parts[3])}
+	m = record.InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(parts[3])}
 	return m, isNode && isInstance && isGeneration && m.State != "" && (size == 0 || node < size)
 }
 
@@ -98,9 +89,40 @@ func StartInstanceName(instance, generation int) string {
 	return fmt.Sprintf("%s.%04d.g%d.start", instancePrefix, instance, generation)
 }
 
+// InstanceOrders has the newest orders of the head for an instance that spans several nodes.
+type InstanceOrders struct {
+	Stop  int // all generations before this one are stopped; 0: none
+	Start int // the newest generation that was started; 0: the first, without an order
+}
+
+// InstanceOrders returns the newest orders for each instance in a listing of ControlDir.
+func (l Listing) InstanceOrders() map[int]InstanceOrders {
+	orders := make(map[int]InstanceOrders)
+	for _, name := range l.names {
+		parts := strings.Split(name, ".")
+		if len(parts) != 4 || parts[0] != instancePrefix {
+			continue
+		}
+		instance, isInstance := parseIndex(parts[1])
+		generation, isGeneration := parseLettered(parts[2], "g")
+		if !isInstance || !isGeneration {
+			continue
+		}
+		order := orders[instance]
+		switch name {
+		case StopInstanceName(instance, generation):
+			order.Stop = max(order.Stop, generation)
+		case StartInstanceName(instance, generation):
+			order.Start = max(order.Start, generation)
+		}
+		orders[instance] = order
+	}
+	return orders
+}
+
 // Instances returns the marks of instances in a listing of NodesDir. The caller must not change the
 // slice.
-func (l Listing) Instances() []InstanceMark { return l.instances }
+func (l Listing) Instances() []record.InstanceMark { return l.instances }
 
 // NewestPlan returns the number of the newest plan in a listing of ControlDir, or -1 if there is
 // none.

@@ -9,10 +9,10 @@ import (
 )
 
 func TestInstanceNames(t *testing.T) {
-	for name, want := range map[string]InstanceMark{
-		"0007.i0042.g0.ready":          {7, 42, 0, record.InstanceReady, 0},
-		"0007.i0042.g3.exited":         {7, 42, 3, record.InstanceExited, 0},
-		"0007.i12345.g0.ready.000004":  {7, 12345, 0, record.InstanceReady, 4},
+	for name, want := range map[string]record.InstanceMark{
+		"0007.i0042.g0.ready":          {Node: 7, Instance: 42, Generation: 0, State: record.InstanceReady, Change: 0},
+		"0007.i0042.g3.exited":         {Node: 7, Instance: 42, Generation: 3, State: record.InstanceExited, Change: 0},
+		"0007.i12345.g0.ready.000004":  {Node: 7, Instance: 12345, Generation: 0, State: record.InstanceReady, Change: 4},
 		"0000.i0000.g10.unready.00001": {},
 		"0007.i42.g0.ready":            {},
 		"0007.i0042.g00.ready":         {},

@@ -15,7 +15,7 @@ type Listing struct {
 	names        []string                    // without temporaries, unsorted
 	byState      map[record.State][]nodeMark // names of this job's nodes, by state, unsorted
 	stepsByState map[record.State][]nodeMark // those of the members of further steps
-	instances    []InstanceMark              // unsorted
+	instances    []record.InstanceMark       // unsorted
 	// steps and idle times of instances, unsorted
 	instanceCounts []instanceCount
 	abortingNodes  []int     // sorted, without duplicates

@@ -277,7 +277,7 @@ func (j *job) missingMark(m *model) string {
 // markOf returns the record of an instance that must be there because of a process; empty if there
 // may be none.
 func (j *job) markOf(r *role, index int, s *state, rank int) string {
-	mark := signal.InstanceMark{Node: s.nodes[rank], Instance: r.firstNumber + index, Generation: s.generation, State: record.InstanceReady}
+	mark := record.InstanceMark{Node: s.nodes[rank], Instance: r.firstNumber + index, Generation: s.generation, State: record.InstanceReady}
 	if s.done[rank] {
 		if !s.isDoneOn(mark.Node) {
 			return ""

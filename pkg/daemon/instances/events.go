@@ -11,15 +11,15 @@ import (
 const maxEventLines = 10
 
 // logExit writes an event about the exit of an instance on a node, and what follows from it.
-func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int, lost, restarts bool) {
+func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int, effect exitEffect) {
 	h.mu.Lock()
 	follows := ""
 	switch {
-	case restarts:
+	case effect == exitRestarts, effect == exitSuperseded:
 		follows = "it is started again"
-	case lost && h.lacks(state.role):
+	case effect == exitIsLoss && h.lacks(state.role):
 		follows = "the run ends"
-	case lost:
+	case effect == exitIsLoss:
 		follows = "the role goes on without it"
 	}
 	h.mu.Unlock()

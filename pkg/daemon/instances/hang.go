@@ -46,7 +46,9 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, h
 		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
 		OnChange: func(bool) {
 			changes++
-			s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes)))
+			name := signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes)
+			s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, name))
+			s.addName(number, name)
 			s.notifyOwnHead()
 		},
 	}
@@ -112,7 +114,7 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 		return
 	}
 	w.mu.Lock()
-	generation, busy, areKnown := state.generation, state.busyNodes(), state.hasStarted() && !w.isEnding
+	generation, busy, areKnown := state.Generation, slices.Clone(state.Running), len(state.Unknown) == 0 && !w.isEnding
 	known, isDecided := w.decided[state]
 	w.mu.Unlock()
 	if isDecided && known == generation || !areKnown {
@@ -146,8 +148,8 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	})
 	f.Phase = w.cfg.Events.CurrentPhase()
 	w.mu.Lock()
-	busy := slices.DeleteFunc(state.busyNodes(), func(node int) bool { return !slices.Contains(idle, node) })
-	goesOn := state.generation == generation && len(busy) > 0 && !w.isEnding
+	busy := slices.DeleteFunc(slices.Clone(state.Running), func(node int) bool { return !slices.Contains(idle, node) })
+	goesOn := state.Generation == generation && len(busy) > 0 && !w.isEnding
 	w.mu.Unlock()
 	if !goesOn || w.cfg.RunCtx.Err() != nil {
 		return
@@ -162,21 +164,6 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 		return
 	}
 	w.cfg.ControlWatch.NotifyChange() // the head's own instances
-}
-
-// busyNodes returns the nodes on which processes of the present generation run.
-func (s *instanceState) busyNodes() (busy []int) {
-	for _, node := range s.nodes {
-		if part := s.parts[node]; part != "" && !hasEndedIn(part) {
-			busy = append(busy, node)
-		}
-	}
-	return busy
-}
-
-// hasStarted reports whether the present generation has started on all nodes.
-func (s *instanceState) hasStarted() bool {
-	return !slices.ContainsFunc(s.nodes, func(node int) bool { return s.parts[node] == "" })
 }
 
 // hangExit describes the exit of a generation that hangs.

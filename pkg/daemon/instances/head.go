@@ -2,17 +2,12 @@ package instances
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -36,65 +31,63 @@ type HeadConfig struct {
 	Worlds *rendezvous.Worlds
 	// Failed ends the run by a failure that was seen at a time.
 	Failed func(cause record.Failure, at time.Time)
+	// IsBusy reports whether the run does something besides its roles, such as a command of
+	// bringupd exec; nil: it never does.
+	IsBusy func() bool
 }
 
 // Head decides for the run when a role starts, whether it has enough instances, and when the run is
-// over.
+// over. It collects what the nodes publish and what it has decided itself as the evidence of each
+// instance, from which [roles.Fold] determines its state. What follows from the states is found anew
+// after each change, so that no event depends on another one having been handled before it.
 type Head struct {
 	cfg       HeadConfig
 	endLevels [][]string
 
 	mu        sync.Mutex
-	spares    []record.PlacedOffer         // that are left; guarded by mu
-	plan      *record.RolePlan             // the newest; guarded by mu
-	number    int                          // of the newest plan; guarded by mu
-	instances []*instanceState             // by number; guarded by mu
-	seen      map[signal.InstanceMark]bool // marks that have been handled; guarded by mu
-	started   map[string]bool              // roles that have been started; guarded by mu
-	gateOpen  bool                         // guarded by mu
-	tolerated []toleratedExit              // guarded by mu
-	failures  map[string]*roleFailures     // of each role; guarded by mu
-	live      liveList                     // guarded by mu
+	spares    []record.PlacedOffer     // that are left; guarded by mu
+	vacancies []*vacancy               // places that spares are about to take; guarded by mu
+	plan      *record.RolePlan         // the newest; guarded by mu
+	number    int                      // of the newest plan; guarded by mu
+	instances []*instanceState         // by number; guarded by mu
+	gateOpen  bool                     // guarded by mu
+	tolerated []toleratedExit          // guarded by mu
+	failures  map[string]*roleFailures // of each role; guarded by mu
+	live      liveList                 // guarded by mu
 	lists     listNumber
+	plans     sync.Mutex    // held while plans are published, in their order
 	isEnding  bool          // no role or instance is started any more; guarded by mu
 	changed   chan struct{} // closed and replaced at each change; guarded by mu
-}
-
-// roleFailures detects that all instances of a role fail together, and has the first of these exits.
-type roleFailures struct {
-	roles.CommonCause
-	first record.Failure
-}
-
-// toleratedExit is an exit that has not ended the run.
-type toleratedExit struct {
-	at   time.Time
-	text string
 }
 
 // NewHead returns the part of the head. Nothing runs yet.
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
-		cfg: cfg, seen: make(map[signal.InstanceMark]bool), started: make(map[string]bool), failures: make(map[string]*roleFailures), changed: make(chan struct{}),
+		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record,
 	}
-	var members []int
-	for _, offer := range cfg.Record.Offers {
-		members = append(members, offer.NodeIndex)
-	}
+	members := membersOf(cfg.Record)
 	var defs []roles.Definition
 	for i := range cfg.Plan.Roles {
 		role := &cfg.Plan.Roles[i]
 		defs = append(defs, *role.Definition)
 		h.failures[role.Name] = new(roleFailures)
-		h.started[role.Name] = len(role.After) == 0
 		for j := range role.Instances {
-			h.instances = append(h.instances, newInstanceState(role, &role.Instances[j], members))
+			state := newInstanceState(role, &role.Instances[j], members, len(role.After) == 0)
+			h.instances = append(h.instances, state)
 		}
 	}
 	h.endLevels = roles.EndLevels(defs)
 	cfg.Worlds.SetFinder((&worldFinder{Head: h, open: make(map[int]openWorld)}).find)
 	return h
+}
+
+// membersOf returns the node index of each place of a plan.
+func membersOf(rec *record.RolePlan) (members []int) {
+	for _, offer := range rec.Offers {
+		members = append(members, offer.NodeIndex)
+	}
+	return members
 }
 
 // memberOf returns the member index of the daemon that starts the processes of a role on a node.
@@ -106,60 +99,45 @@ func (h *Head) memberOf(node int, role *roles.RolePlan) int {
 func (h *Head) Follow(ctx context.Context) {
 	h.cfg.Background(h.publishLive)
 	h.cfg.Background(h.followHangs)
+	h.cfg.Background(h.watchStall)
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		h.handleMarks(ctx, l.Instances(), l.PolledAt)
+		for _, exit := range h.addMarks(l.Instances(), l.PolledAt) {
+			h.handleExit(ctx, exit, l.PolledAt)
+		}
 		h.startRoles(ctx)
+		h.advance()
 		return false
 	})
 }
 
-// handleMarks handles the marks that have not been seen before, in their order. Those between two
-// exits are one change: thousands of instances may become ready at once.
-func (h *Head) handleMarks(ctx context.Context, marks []signal.InstanceMark, at time.Time) {
-	var states []signal.InstanceMark
-	for _, mark := range h.addSeen(marks) {
-		if mark.State != record.InstanceExited {
-			states = append(states, mark)
-			continue
-		}
-		h.recordStates(states, at)
-		states = nil
-		h.handleExit(ctx, mark, at)
-	}
-	h.recordStates(states, at)
-}
-
-// addSeen returns the marks that have not been seen before, and adds them to those that have.
-func (h *Head) addSeen(marks []signal.InstanceMark) (news []signal.InstanceMark) {
+// addMarks adds the marks of a listing to the evidence, and returns the exits that have not been
+// handled yet.
+func (h *Head) addMarks(marks []record.InstanceMark, at time.Time) (exits []record.InstanceMark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	changed := make(map[*roles.RolePlan]bool)
 	for _, mark := range marks {
-		if !h.seen[mark] && mark.Instance < len(h.instances) {
-			h.seen[mark] = true
-			news = append(news, mark)
+		if mark.Instance >= len(h.instances) {
+			continue
 		}
-	}
-	return news
-}
-
-// recordStates records the states of instances.
-func (h *Head) recordStates(marks []signal.InstanceMark, at time.Time) {
-	if len(marks) == 0 {
-		return
-	}
-	h.update(func() {
-		changed := make(map[*roles.RolePlan]bool)
-		for _, mark := range marks {
-			state := h.instances[mark.Instance]
-			state.record(mark)
+		state := h.instances[mark.Instance]
+		isNew, isExit := state.addMark(mark)
+		if isNew {
 			changed[state.role] = true
 		}
-		for role := range changed {
-			if down := h.count(role).down; down == 0 {
-				h.failures[role.Name].Record(role, down, at) // all are up again
-			}
+		if isExit {
+			exits = append(exits, mark)
 		}
-	})
+	}
+	for role := range changed {
+		if h.count(role).Down == 0 {
+			h.failures[role.Name].Record(role, 0, at) // all are up again
+		}
+	}
+	if len(changed) > 0 {
+		h.wake()
+	}
+	return exits
 }
 
 // update changes the state of instances, and wakes everything that waits for a change.
@@ -167,6 +145,11 @@ func (h *Head) update(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
+	h.wake()
+}
+
+// wake wakes everything that waits for a change. The caller holds [Head.mu].
+func (h *Head) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -187,211 +170,59 @@ func (h *Head) await(ctx context.Context, holds func() bool) bool {
 	}
 }
 
-// handleExit handles the exit of an instance on a node: it starts the next generation of an instance
-// that spans several nodes, and ends the run if a role has too few instances left.
-func (h *Head) handleExit(ctx context.Context, mark signal.InstanceMark, at time.Time) {
-	rec, err := h.readExit(ctx, mark)
-	if err != nil {
-		h.update(func() { delete(h.seen, mark) }) // it is read again when the share responds
-		return
+// instancesOf returns the states of a role's instances. The caller holds [Head.mu].
+func (h *Head) instancesOf(role *roles.RolePlan) []*instanceState {
+	if len(role.Instances) == 0 {
+		return nil
 	}
-	state := h.instances[mark.Instance]
-	var lost, restarts bool
-	h.update(func() {
-		lost, restarts = state.recordExit(mark, rec, at)
-		if lost && state.spans() {
-			rec.Message += describeUsed(state.role, &state.budget)
-		}
-		if lost && !h.lacks(state.role) || restarts {
-			h.tolerated = append(h.tolerated, toleratedExit{at, rec.Message})
-		}
-	})
-	h.logExit(state, rec, mark.Node, lost, restarts)
-	if restarts && state.spans() {
-		h.cfg.Background(func(context.Context) { h.restartTogether(state, mark.Generation) })
-	}
-	if lost && state.spans() {
-		h.markControl(signal.StopInstanceName(mark.Instance, mark.Generation+1)) // the processes on the other nodes
-	}
-	h.evaluate(state.role, rec, lost, at)
+	first := role.Instances[0].Number
+	return h.instances[first : first+len(role.Instances)]
 }
 
-// recordReadTimeout limits the time for reading a record that another one may replace.
-const recordReadTimeout = 10 * time.Second
-
-// readExit reads the record of an exit. A record that cannot be read although the share responds is
-// replaced by one that says so.
-func (h *Head) readExit(ctx context.Context, mark signal.InstanceMark) (*record.InstanceExit, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
-	defer cancel()
-	rec := new(record.InstanceExit)
-	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec)
-	switch {
-	case err == nil:
-		return rec, nil
-	case ctx.Err() != nil || signal.IsStalled(err):
-		return nil, err
+// count counts a role's instances by their states. The caller holds [Head.mu].
+func (h *Head) count(role *roles.RolePlan) (c roles.Count) {
+	for _, state := range h.instancesOf(role) {
+		c.Add(state.InstanceState)
 	}
-	state := h.instances[mark.Instance]
-	rec.Failure = health.NewFailure(health.ServiceDied, "%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
-	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
-	return rec, nil
+	return c
 }
 
-// evaluate ends the run if a role has fewer instances than it needs, or if all of its instances fail
-// together again and again. rec is the exit that may be the cause.
-func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, lost bool, at time.Time) {
-	h.mu.Lock()
-	count := h.count(role)
-	failures := h.failures[role.Name]
-	if count.down <= 1 {
-		failures.first = rec.Failure
-	}
-	isCommon := failures.Record(role, count.down, at)
-	first := failures.first
-	lacks := lost && h.lacks(role)
-	earlier := h.describeTolerated(at, rec.Message)
-	h.mu.Unlock()
-	cause := rec.Failure
-	all := len(role.Instances)
-	switch {
-	case h.cfg.RunCtx.Err() != nil:
-		return
-	case isCommon:
-		cause = first
-		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the first: %s", all, role.Name, role.Restarts.Window, cause.Message)
-	case !lacks && lost:
-		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name, all-count.lost, all, rec.Message))
-		return
-	case !lacks:
-		if rec.WillRestart || h.instances[h.numberOf(role, rec)].spans() {
-			h.cfg.Log.Warn(fmt.Sprintf("%s.%d is started again: %s", role.Name, rec.Index, rec.Message))
-		}
-		return
-	case all > 1:
-		need := role.Required.Run.Of(all)
-		if !h.isGateOpen() {
-			need = role.Required.Start.Of(all)
-		}
-		cause.Message += fmt.Sprintf("; role %s has %d of %d instances left and needs %d", role.Name, all-count.lost, all, need)
-	}
-	cause.Message += earlier
-	h.cfg.Failed(cause, at)
-}
+// isSatisfied reports whether a role has what the gate and the roles after it require. The caller
+// holds [Head.mu].
+func (h *Head) isSatisfied(role *roles.RolePlan) bool { return role.IsSatisfied(h.count(role)) }
 
-func (h *Head) isGateOpen() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.gateOpen
-}
-
-// numberOf returns the number of the instance of an exit.
-func (h *Head) numberOf(role *roles.RolePlan, rec *record.InstanceExit) int {
-	return role.Instances[rec.Index].Number
-}
-
-// lacks reports whether a role has fewer instances left than it needs.
-func (h *Head) lacks(role *roles.RolePlan) bool {
-	return role.LacksInstances(h.count(role).lost, h.gateOpen)
-}
-
-// toleratedWindow is how long a tolerated exit is mentioned with a failure that follows.
-const toleratedWindow = time.Minute
-
-// describeTolerated describes the exits that were tolerated in the minute before at: a failure that
-// follows may be their consequence. besides is the message of the failure itself.
-func (h *Head) describeTolerated(at time.Time, besides string) string {
-	var texts []string
-	for _, exit := range slices.Backward(h.tolerated) {
-		if ago := at.Sub(exit.at); ago <= toleratedWindow && exit.text != besides && len(texts) < 3 {
-			texts = append(texts, fmt.Sprintf("%s, %s before", exit.text, ago.Round(100*time.Millisecond)))
-		}
-	}
-	if len(texts) == 0 {
-		return ""
-	}
-	return " (tolerated in the minute before: " + strings.Join(texts, "; ") + ")"
-}
-
-// restartTogether starts the next generation of an instance that spans several nodes, when all of
-// its processes of the generation before have been stopped.
-func (h *Head) restartTogether(state *instanceState, generation int) {
-	h.markControl(signal.StopInstanceName(state.instance.Number, generation+1))
-	if !h.await(h.cfg.RunCtx, func() bool { return state.isGone(generation) }) {
-		return
-	}
-	if !ctxutil.SleepContext(h.cfg.RunCtx, state.pause) {
-		return
-	}
-	begins := false
-	h.update(func() {
-		// A node of the instance may be lost meanwhile, and a spare may start the generation, or the run
-		// may be ending.
-		begins = state.status == statusRestarting && state.moving == 0 && state.generation == generation && !h.isEnding
-		if begins {
-			state.begin(generation + 1)
-		}
-	})
-	if begins {
-		h.markControl(signal.StartInstanceName(state.instance.Number, generation+1))
-	}
-}
-
-// markControl publishes a name in the control directory.
-func (h *Head) markControl(name string) {
-	h.cfg.LogWriteError(h.cfg.MarkName(signal.ControlDir, name))
-	h.cfg.ControlWatch.NotifyChange() // the head's own instances
+// hasStarted reports whether a role has been started. The caller holds [Head.mu].
+func (h *Head) hasStarted(role *roles.RolePlan) bool {
+	of := h.instancesOf(role)
+	return len(of) == 0 || of[0].evidence.Started
 }
 
 // startRoles starts the roles whose predecessors have what they require. Before that it publishes
 // which instances are ready.
 func (h *Head) startRoles(ctx context.Context) {
+	if h.cfg.RunCtx.Err() != nil {
+		return
+	}
 	var starts []string
+	h.mu.Lock()
 	for i := range h.cfg.Plan.Roles {
 		role := &h.cfg.Plan.Roles[i]
-		h.mu.Lock()
-		start := !h.started[role.Name] && !slices.ContainsFunc(role.After, func(name string) bool { return !h.isSatisfied(h.cfg.Plan.FindRole(name)) })
-		h.started[role.Name] = h.started[role.Name] || start
-		h.mu.Unlock()
-		if start && h.cfg.RunCtx.Err() == nil {
-			starts = append(starts, signal.StartName(role.Name))
+		lacks := func(name string) bool { return !h.isSatisfied(h.cfg.Plan.FindRole(name)) }
+		if h.hasStarted(role) || slices.ContainsFunc(role.After, lacks) {
+			continue
 		}
-	}
-	if len(starts) > 0 {
-		h.publishList(ctx)
-	}
-	for _, name := range starts {
-		h.markControl(name)
-	}
-}
-
-// roleCount has the numbers of a role's instances in some states.
-type roleCount struct{ ready, done, lost, down int }
-
-func (h *Head) count(role *roles.RolePlan) (c roleCount) {
-	for _, instance := range role.Instances {
-		switch state := h.instances[instance.Number]; {
-		case state.status == statusReady:
-			c.ready++
-		case state.status == statusDone:
-			c.done++
-		case state.status == statusLost:
-			c.lost++
-		case state.status == statusRestarting || state.status == statusStarting && state.generation > 0:
-			c.down++
+		for _, state := range h.instancesOf(role) {
+			state.evidence.Started = true
+			state.fold()
 		}
+		starts = append(starts, signal.StartName(role.Name))
 	}
-	return c
-}
-
-// isSatisfied reports whether a role has what those after it require.
-func (h *Head) isSatisfied(role *roles.RolePlan) bool {
-	c := h.count(role)
-	there := c.ready + c.done
-	if role.Oneshot {
-		there = c.done
+	h.mu.Unlock()
+	if len(starts) == 0 {
+		return
 	}
-	return there >= role.Required.Start.Of(len(role.Instances))
+	h.publishList(ctx)
+	h.order(starts...)
 }
 
 // AwaitGate waits until all roles that are not primary have what they require. It returns the cause
@@ -410,91 +241,4 @@ func (h *Head) AwaitGate(ctx context.Context) error {
 	}
 	h.update(func() { h.gateOpen = true })
 	return nil
-}
-
-// AwaitPrimaries waits until all primary roles have ended with 0, and returns a sentence about that.
-// Without a primary role it waits for the end of ctx. It returns the cause if ctx ends first.
-func (h *Head) AwaitPrimaries(ctx context.Context) (string, error) {
-	var primaries []string
-	ended := h.await(ctx, func() bool {
-		primaries = nil
-		for i := range h.cfg.Plan.Roles {
-			role := &h.cfg.Plan.Roles[i]
-			if !role.Primary {
-				continue
-			}
-			primaries = append(primaries, role.Name)
-			c := h.count(role)
-			if c.done+c.lost < len(role.Instances) || c.done < role.Required.Run.Of(len(role.Instances)) {
-				return false
-			}
-		}
-		return len(primaries) > 0
-	})
-	if !ended {
-		return "", context.Cause(ctx)
-	}
-	return "all primary roles have ended with 0: " + strings.Join(primaries, ", "), nil
-}
-
-// endSlack is how much longer than its grace period a level may take to stop: the share and the
-// nodes need time, too.
-const endSlack = 10 * time.Second
-
-// StopInOrder stops the roles level by level: primary roles first, then each role before those that
-// it was started after. Each level has the longest grace period of its roles. It gives up when ctx
-// ends.
-func (h *Head) StopInOrder(ctx context.Context) {
-	h.update(func() { h.isEnding = true })
-	for i, level := range h.endLevels {
-		var grace time.Duration
-		for _, name := range level {
-			grace = max(grace, h.cfg.Plan.FindRole(name).Stop.Grace)
-		}
-		stopped := func() bool {
-			return !slices.ContainsFunc(h.instances, func(s *instanceState) bool {
-				return slices.Contains(level, s.role.Name) && h.started[s.role.Name] && s.mayRun()
-			})
-		}
-		h.mu.Lock()
-		done := stopped()
-		h.mu.Unlock()
-		if done {
-			continue
-		}
-		h.markControl(signal.EndName(i + 1))
-		own, cancel := context.WithTimeoutCause(ctx, grace+endSlack, health.ErrDeadline)
-		if !h.await(own, stopped) {
-			h.cfg.Log.Warn("not all instances have stopped in time", zap.Strings("roles", level))
-		}
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-// StoppedCode returns the exit code of the primary roles after they were stopped: that of the first
-// of their instances that has not ended with 0. An instance has the code of its process of rank 0.
-func (h *Head) StoppedCode(ctx context.Context) int {
-	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
-	defer cancel()
-	var marks []signal.InstanceMark
-	h.mu.Lock()
-	for _, state := range h.instances {
-		if first := state.nodes[0]; state.role.Primary && state.parts[first] == record.InstanceStopped {
-			marks = append(marks, signal.InstanceMark{Node: first, Instance: state.instance.Number, Generation: state.generation, State: record.InstanceStopped})
-		}
-	}
-	h.mu.Unlock()
-	for _, mark := range marks {
-		rec := new(record.InstanceStop)
-		if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec); err != nil {
-			h.cfg.Log.Warn("cannot read the code of a primary role that was stopped", zap.Error(err))
-		}
-		if rec.Code != 0 {
-			return rec.Code
-		}
-	}
-	return 0
 }

@@ -72,7 +72,7 @@ func (h *Head) stepMembers() (members []int) {
 		if state.role.Program.Step == "" {
 			continue
 		}
-		for _, node := range state.nodes {
+		for _, node := range state.evidence.Nodes {
 			members = append(members, h.memberOf(node, state.role))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -48,36 +49,43 @@ func (h *Head) publishLive(ctx context.Context) {
 		if !changed || h.cfg.RunCtx.Err() != nil {
 			return
 		}
-		h.publishList(ctx)
-		if isOpen && !ctxutil.SleepContext(ctx, liveInterval) {
+		if isPublished := h.publishList(ctx); (isOpen || !isPublished) && !ctxutil.SleepContext(ctx, liveInterval) {
 			return
 		}
 	}
 }
 
-// publishList publishes the instances that are ready and lost at present, unless it has.
-func (h *Head) publishList(ctx context.Context) {
+// publishList publishes the instances that are ready and lost at present, unless it has. It reports
+// whether they are published; if not, the next call tries again.
+func (h *Head) publishList(ctx context.Context) bool {
 	h.lists.Lock()
 	defer h.lists.Unlock()
 	h.mu.Lock()
 	next := h.currentLive()
-	isNew := next.differsFrom(h.live)
+	earlier := h.live
+	isNew := next.differsFrom(earlier)
 	h.live = next
 	h.mu.Unlock()
 	if !isNew {
-		return
+		return true
 	}
-	h.cfg.LogWriteError(h.cfg.Publish(signal.ControlDir, signal.LiveName(h.lists.next), &record.LiveInstances{Ready: next.ready, Lost: next.lost}, false))
-	h.removeLive(ctx, h.lists.next-2)
-	h.lists.next++
+	list := &record.LiveInstances{Ready: next.ready, Lost: next.lost}
+	err := h.cfg.Publish(signal.ControlDir, signal.LiveName(h.lists.next), list, false)
+	h.lists.next++ // a name is not used again, because a try may have succeeded although it failed
+	if err != nil {
+		h.cfg.LogWriteError(err)
+		h.update(func() { h.live = earlier })
+		return false
+	}
+	h.removeLive(ctx, h.lists.next-3)
+	return true
 }
 
 // mayWait reports whether an instance that has been started may be waiting for the endpoints of
 // others. The caller holds [Head.mu].
 func (h *Head) mayWait() bool {
 	for _, state := range h.instances {
-		role := state.role
-		if role.MayAwaitOthers() && h.started[role.Name] && state.status != statusReady && state.status != statusDone && state.status != statusLost {
+		if state.role.MayAwaitOthers() && state.evidence.Started && state.Status != roles.StatusReady && !state.isOver() {
 			return true
 		}
 	}
@@ -101,10 +109,10 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 func (h *Head) currentLive() (l liveList) {
 	l.plan = h.number
 	for _, state := range h.instances {
-		switch state.status {
-		case statusReady:
+		switch state.Status {
+		case roles.StatusReady:
 			l.ready = append(l.ready, state.instance.Number)
-		case statusLost:
+		case roles.StatusLost:
 			l.lost = append(l.lost, state.instance.Number)
 		}
 	}

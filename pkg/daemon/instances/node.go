@@ -133,7 +133,7 @@ func (n *Node) startSupervisors() {
 		}
 		for j := range role.Instances {
 			s := n.newSupervisor(role, &role.Instances[j])
-			if len(s.processes) == 0 {
+			if len(s.processes) == 0 || n.plans.isOver(s.instance.Number) {
 				continue
 			}
 			own = append(own, s)
@@ -189,15 +189,9 @@ func (n *Node) awaitControl(ctx context.Context, holds func(signal.Listing) bool
 	return err == nil
 }
 
-// mark publishes the state of a generation of an instance on this node.
-func (n *Node) mark(instance, generation int, state record.InstanceState, change int) {
-	n.cfg.LogWriteError(n.cfg.MarkName(signal.NodesDir, n.markName(instance, generation, state, change)))
-	n.notifyOwnHead()
-}
-
 // markName returns the name of the state of a generation of an instance on this node.
 func (n *Node) markName(instance, generation int, state record.InstanceState, change int) string {
-	return signal.InstanceName(signal.InstanceMark{
+	return signal.InstanceName(record.InstanceMark{
 		Node: n.ownNode(), Instance: instance, Generation: generation, State: state, Change: change,
 	}, n.cfg.Size)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -59,7 +58,7 @@ func RemainingSpares(spares roles.Spares, members []int, hosts []string, env lau
 // of the spare nodes.
 func SplitOffers(rec *record.RolePlan, spares roles.Spares) (used *record.RolePlan, spare []record.PlacedOffer) {
 	used = new(record.RolePlan)
-	usedPlaces, sparePlaces := spares.Split(roleview.NodesOf(rec))
+	usedPlaces, sparePlaces := spares.Split(roles.NodesOf(rec))
 	for _, place := range usedPlaces {
 		used.Offers = append(used.Offers, rec.Offers[place])
 	}
@@ -83,7 +82,7 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*record.RolePlan, e
 
 // MakePlan makes the plan of the roles on nodes with these offers.
 func MakePlan(defs []roles.Definition, rec *record.RolePlan) (*roles.Plan, error) {
-	plan, err := roles.MakePlan(defs, roleview.NodesOf(rec))
+	plan, err := roles.MakePlan(defs, roles.NodesOf(rec))
 	if err != nil {
 		return nil, health.NewFailure(health.Launch, "%v", err)
 	}
@@ -112,7 +111,14 @@ type nodePlan struct {
 func (p *nodePlan) firstGeneration(instance int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.generations[instance]
+	return max(0, p.generations[instance])
+}
+
+// isOver reports whether an instance is over, so that a spare does not start it.
+func (p *nodePlan) isOver(instance int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.generations[instance] == noGeneration
 }
 
 // set makes a plan the newest one. mu must be held, or the plan not be in use yet.

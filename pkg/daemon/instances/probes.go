@@ -6,6 +6,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -49,7 +50,10 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 			if !isReady {
 				state = record.InstanceUnready
 			}
-			s.mark(s.instance.Number, generation, state, change)
+			s.mark(generation, state, change)
+			if old := change - 2; old > 0 { // the state of that time is known by the changes since
+				s.cfg.RemoveOldNames(signal.NodesDir, []string{s.markName(s.instance.Number, generation, state, old)})
+			}
 		}
 	})
 	return func() {

@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -257,8 +256,8 @@ func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
 	// Take its nodes from the newest plan.
 	f.Head.mu.Lock()
 	state := f.instances[number]
-	role, instance, isPresent := state.role, state.instance, state.generation == generation
-	nodes, facts := slices.Clone(state.nodes), roleview.NodesOf(f.plan)
+	role, instance, isPresent := state.role, state.instance, state.Generation == generation
+	nodes, facts := slices.Clone(state.evidence.Nodes), roles.NodesOf(f.plan)
 	f.Head.mu.Unlock()
 	if known := f.open[number]; !isPresent || !role.Placement.HasRanks || known.key == key {
 		return known.world, isPresent && known.key == key

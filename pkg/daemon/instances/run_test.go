@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -527,11 +528,11 @@ func TestLostStepMember(t *testing.T) {
 		r.openGate()
 		r.want("starts", r.starts(), "judge.0.0.g0", "judge.1.0.g0", "server.0.0.g0", "server.1.0.g0")
 		r.want("names", r.names(signal.NodesDir, ".ready"), "0000.i0000.g0.ready", "0000.i0002.g0.ready", "0001.i0001.g0.ready", "0001.i0003.g0.ready")
-		status := func() (all []instanceStatus) {
+		status := func() (all []roles.InstanceStatus) {
 			r.head.mu.Lock()
 			defer r.head.mu.Unlock()
 			for _, state := range r.head.instances {
-				all = append(all, state.status)
+				all = append(all, state.Status)
 			}
 			return all
 		}
@@ -539,13 +540,13 @@ func TestLostStepMember(t *testing.T) {
 		if !r.head.LoseNodes([]int{judgeOf1}, false) {
 			t.Fatal("the loss of one judge was not tolerated")
 		}
-		if got, want := status(), []instanceStatus{statusReady, statusLost, statusReady, statusReady}; !slices.Equal(got, want) {
+		if got, want := status(), []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady, roles.StatusReady}; !slices.Equal(got, want) {
 			t.Errorf("the states are %v, want %v", got, want)
 		}
 		if !r.head.LoseNodes([]int{1}, false) {
 			t.Fatal("the loss of one server was not tolerated")
 		}
-		if got, want := status(), []instanceStatus{statusReady, statusLost, statusReady, statusLost}; !slices.Equal(got, want) {
+		if got, want := status(), []roles.InstanceStatus{roles.StatusReady, roles.StatusLost, roles.StatusReady, roles.StatusLost}; !slices.Equal(got, want) {
 			t.Errorf("the states are %v, want %v", got, want)
 		}
 		if r.head.LoseNodes([]int{record.MemberIndex(0, 1, 2)}, false) {

@@ -2,183 +2,282 @@ package instances
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// nodeLoss is what follows from the loss of a node.
+// vacancy is the place of a lost node that a spare is about to take.
+type vacancy struct {
+	place  int
+	node   int // the lost one
+	spare  record.PlacedOffer
+	fillAt time.Time // before that, processes of the lost node may still run
+}
+
+// nodeLoss is what follows from the loss of several daemons at once.
 type nodeLoss struct {
-	place int                     // of the node; -1 if it was a spare
-	spare *record.PlacedOffer     // that takes its place; nil if there is none
-	moved []*instanceState        // instances that start again, with the spare
-	lost  []*instanceState        // instances that are lost
-	count map[*roles.RolePlan]int // of the lost ones, by role
+	spares    []record.PlacedOffer     // that are left
+	vacancies []*vacancy               // new ones
+	parts     map[*instanceState][]int // lost nodes of each instance that is not over
+	lost      []*instanceState         // those that do not start again
 }
 
 // LoseNodes records that the daemons of nodes, or of further steps on nodes, are lost with their
-// instances, if all roles have enough instances without them, and reports whether that is so. A spare
-// node takes the place of each of them, as far as there are any, and starts the instances of roles
-// with restarts. silent reports that the nodes have fallen silent, so that their processes may still
-// run for a while. When the run is ending, a loss may be the cause of that, unless no instance is
-// concerned.
+// instances, if all roles have enough instances without them, and reports whether that is so. The
+// loss of several daemons is one event: an instance that loses several of its nodes is lost once, or
+// starts again with a spare for each of them. silent reports that the nodes have fallen silent, so
+// that their processes may still run for a while. When the run is ending, a loss may be the cause of
+// that, unless no instance is concerned.
 func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
 		return !h.haveInstances(members)
 	}
-	nodes := make([]int, len(members)) // of the members
-	for i, member := range members {
-		nodes[i] = record.NodeOfMember(member, h.cfg.Size)
-	}
-	var losses []nodeLoss
 	canGoOn := true
 	h.update(func() {
-		spares := slices.DeleteFunc(slices.Clone(h.spares), func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) })
+		loss := h.planLoss(members)
 		lost := make(map[*roles.RolePlan]int)
-		for _, member := range members {
-			loss := h.planLoss(member, &spares)
-			for role, count := range loss.count {
-				lost[role] += count
-			}
-			losses = append(losses, loss)
+		for _, state := range loss.lost {
+			lost[state.role]++
 		}
 		for role, count := range lost {
-			canGoOn = canGoOn && !role.LacksInstances(h.count(role).lost+count, h.gateOpen)
+			canGoOn = canGoOn && !role.LacksInstances(h.count(role).Lost+count, h.gateOpen)
 		}
-		if !canGoOn {
-			return
-		}
-		h.spares = spares
-		for i, loss := range losses {
-			for _, state := range loss.lost {
-				state.lose(nodes[i])
-			}
-			for _, state := range loss.moved {
-				state.suspend(nodes[i])
-			}
+		if canGoOn {
+			h.applyLoss(loss, silent)
 		}
 	})
-	if !canGoOn {
-		return false
+	if canGoOn { // the caller holds a lock, and the share may not respond
+		h.advanceAfter(0)
+		if silent {
+			h.advanceAfter(h.cfg.SilentDelay)
+		}
 	}
-	// The caller holds a lock, and the share may not respond.
-	h.cfg.Background(func(context.Context) {
-		for i, loss := range losses {
-			h.stopLost(loss.lost)
-			if loss.spare != nil {
-				h.cfg.Background(func(context.Context) { h.moveToSpare(nodes[i], loss, silent) })
-			}
-		}
-	})
-	return true
+	return canGoOn
 }
 
 // haveInstances reports whether one of the members starts processes of an instance.
 func (h *Head) haveInstances(members []int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.instances, func(s *instanceState) bool {
-		return slices.ContainsFunc(s.nodes, func(node int) bool { return slices.Contains(members, h.memberOf(node, s.role)) })
-	})
+	return slices.ContainsFunc(h.instances, func(s *instanceState) bool { return len(h.nodesIn(s, members)) > 0 })
 }
 
-// stopLost stops the processes that lost instances have on other nodes.
-func (h *Head) stopLost(lost []*instanceState) {
-	for _, state := range lost {
-		if state.spans() {
-			h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
+// nodesIn returns the nodes of an instance whose processes are started by one of the members. The
+// caller holds [Head.mu].
+func (h *Head) nodesIn(s *instanceState, members []int) (nodes []int) {
+	for _, node := range s.evidence.Nodes {
+		if slices.Contains(members, h.memberOf(node, s.role)) {
+			nodes = append(nodes, node)
 		}
 	}
+	return nodes
 }
 
-// planLoss returns what follows from the loss of a member, and takes a spare of the same component from
-// the list if an instance can start there again. No spare takes the place of a node with instances of
-// a further step: it would need a daemon of that step, and the lost node's may still run.
-func (h *Head) planLoss(member int, spares *[]record.PlacedOffer) nodeLoss {
-	node := record.NodeOfMember(member, h.cfg.Size)
-	loss := nodeLoss{place: placeOf(h.plan, node), count: make(map[*roles.RolePlan]int)}
-	if loss.place < 0 {
-		return loss
+// planLoss returns what follows from the loss of members. An instance of a role with restarts starts
+// again if there is a spare of the same component for each of its lost nodes. The caller holds
+// [Head.mu].
+func (h *Head) planLoss(members []int) nodeLoss {
+	isLost := func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) }
+	loss := nodeLoss{spares: slices.DeleteFunc(slices.Clone(h.spares), isLost), parts: make(map[*instanceState][]int)}
+	// A spare that is lost before it has taken a place leaves the place to another one.
+	waiting := make(map[int]bool) // places for which there is no spare any more
+	for _, v := range h.vacancies {
+		waiting[v.place] = isLost(v.spare)
 	}
-	at := slices.IndexFunc(*spares, func(o record.PlacedOffer) bool { return o.Group == h.plan.Offers[loss.place].Group })
-	if slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.Program.Step != "" && slices.Contains(s.nodes, node) }) {
-		at = -1
-	}
+	taken := make(map[int]*vacancy)
 	for _, state := range h.instances {
-		switch {
-		case state.status == statusDone || state.status == statusLost || !slices.Contains(state.nodes, node) || h.memberOf(node, state.role) != member:
-		case state.role.DecideLoss(at >= 0) == roles.ActionRestart:
-			loss.moved = append(loss.moved, state)
-		default:
-			loss.lost = append(loss.lost, state)
-			loss.count[state.role]++
+		nodes := h.nodesIn(state, members)
+		for _, node := range state.evidence.LostNodes {
+			if waiting[placeOf(h.plan, node)] {
+				nodes = append(nodes, node)
+			}
 		}
-	}
-	if len(loss.moved) > 0 {
-		spare := (*spares)[at]
-		loss.spare = &spare
-		*spares = slices.Delete(*spares, at, at+1)
+		if len(nodes) == 0 || state.isOver() {
+			continue
+		}
+		loss.parts[state] = nodes
+		if !h.assignSpares(state, nodes, taken, &loss) {
+			loss.lost = append(loss.lost, state)
+		}
 	}
 	return loss
 }
 
-// moveToSpare gives the place of a lost node to a spare, when no process of the lost node can run any
-// more, and starts the next generation of its instances.
-func (h *Head) moveToSpare(node int, loss nodeLoss, silent bool) {
-	// The old copies must be gone: those of the lost node, and those of its instances elsewhere.
-	if silent && !ctxutil.SleepContext(h.cfg.RunCtx, h.cfg.SilentDelay) {
-		return
-	}
-	for _, state := range loss.moved {
-		if !state.spans() {
+// assignSpares assigns a spare to the place of each of the lost nodes of an instance, unless it has
+// one, and reports whether there are enough. No spare takes the place of a node with instances of a
+// further step: it would need a daemon of that step, and the lost node's may still run. taken has
+// the spares that have been assigned, by place. The caller holds [Head.mu].
+func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*vacancy, loss *nodeLoss) bool {
+	left := slices.Clone(loss.spares)
+	var own []*vacancy
+	for _, node := range nodes {
+		place := placeOf(h.plan, node)
+		if taken[place] != nil {
 			continue
 		}
-		h.markControl(signal.StopInstanceName(state.instance.Number, state.generation+1))
-		if !h.await(h.cfg.RunCtx, func() bool { return state.isGone(state.generation) }) {
-			return
+		at := slices.IndexFunc(left, func(o record.PlacedOffer) bool { return o.Group == h.plan.Offers[place].Group })
+		if h.hasStepInstances(node) || state.role.DecideLoss(at >= 0) != roles.ActionRestart {
+			return false
+		}
+		own = append(own, &vacancy{place: place, node: node, spare: left[at]})
+		left = slices.Delete(left, at, at+1)
+	}
+	if state.role.DecideLoss(true) != roles.ActionRestart {
+		return false
+	}
+	loss.spares = left
+	loss.vacancies = append(loss.vacancies, own...)
+	for _, v := range own {
+		taken[v.place] = v
+	}
+	return true
+}
+
+// hasStepInstances reports whether a node has instances of a further step. The caller holds
+// [Head.mu].
+func (h *Head) hasStepInstances(node int) bool {
+	return slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
+}
+
+// applyLoss records a loss without which all roles have enough instances. The caller holds
+// [Head.mu].
+func (h *Head) applyLoss(loss nodeLoss, silent bool) {
+	var fillAt time.Time
+	if silent {
+		fillAt = time.Now().Add(h.cfg.SilentDelay)
+	}
+	h.spares = loss.spares
+	for _, v := range loss.vacancies {
+		v.fillAt = fillAt
+		if at := slices.IndexFunc(h.vacancies, func(known *vacancy) bool { return known.place == v.place }); at >= 0 {
+			v.fillAt = later(v.fillAt, h.vacancies[at].fillAt)
+			h.vacancies = slices.Delete(h.vacancies, at, at+1)
+		}
+		h.vacancies = append(h.vacancies, v)
+	}
+	for state, nodes := range loss.parts {
+		for _, node := range nodes {
+			state.loseNode(node)
 		}
 	}
-	// Publish the plan, in which the spare has the place. An instance of which another node is still to
-	// be replaced starts with the last of them.
-	var starts []*instanceState
+	for _, state := range loss.lost {
+		state.giveUp()
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// fillable returns the vacancies that spares may take now: no process of the lost node can run any
+// more, and those of its instances on other nodes have ended. The caller holds [Head.mu].
+func (h *Head) fillable(now time.Time) (fillable []*vacancy) {
+	for _, v := range h.vacancies {
+		mustWait := slices.ContainsFunc(h.instances, func(s *instanceState) bool {
+			return s.isOn(v.node) && s.evidence.Started && s.Status == roles.StatusRestarting && !s.IsGone
+		})
+		if !mustWait && !now.Before(v.fillAt) {
+			fillable = append(fillable, v)
+		}
+	}
+	return fillable
+}
+
+// fillVacancies publishes a plan in which spares have the places of lost nodes, as far as they may
+// take them, and then starts the next generations of the instances that are complete again. They
+// must not start before: the nodes learn from the plan where the others are.
+func (h *Head) fillVacancies(context.Context) {
+	h.plans.Lock()
+	defer h.plans.Unlock()
 	h.mu.Lock()
+	filled := h.fillable(time.Now())
+	if len(filled) == 0 || h.isEnding {
+		h.mu.Unlock()
+		return
+	}
+	next := h.nextPlan(filled)
+	number := h.number + 1
+	h.mu.Unlock()
+	published := *next // Publish writes its header
+	err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false)
+	switch {
+	case errors.Is(err, signal.ErrAlreadyPublished): // an earlier try has succeeded after all
+		h.update(func() { h.number = number })
+		h.advanceAfter(0)
+		return
+	case err != nil:
+		h.cfg.LogWriteError(err)
+		h.advanceAfter(orderRetryInterval)
+		return
+	}
+	h.update(func() {
+		h.number, h.plan = number, next
+		for _, v := range filled {
+			h.fill(v)
+		}
+	})
+	for _, v := range filled {
+		h.cfg.Log.Warn("a spare node takes the place of a lost one",
+			zap.Int("lost", v.node), zap.Int("spare", v.spare.NodeIndex), zap.Int("place", v.place))
+	}
+	h.advance()
+}
+
+// nextPlan returns the plan in which spares have taken the places of these vacancies. A spare starts
+// the next generation of each instance there, but none that is over: only what has prepared the lost
+// node prepares the spare, too. The caller holds [Head.mu].
+func (h *Head) nextPlan(filled []*vacancy) *record.RolePlan {
 	next := *h.plan
 	next.Header = record.Header{}
 	next.Offers, next.Generations = slices.Clone(h.plan.Offers), maps.Clone(h.plan.Generations)
 	if next.Generations == nil {
 		next.Generations = make(map[int]int)
 	}
-	next.Offers[loss.place] = *loss.spare
-	for _, state := range loss.moved {
-		next.Generations[state.instance.Number] = state.generation + 1
-		if state.move(node, loss.spare.NodeIndex) {
-			starts = append(starts, state)
+	for _, v := range filled {
+		next.Offers[v.place] = v.spare
+		for _, state := range h.instances {
+			switch {
+			case !state.isOn(v.node):
+			case !state.isOver():
+				next.Generations[state.instance.Number] = state.Generation + 1
+			case !state.role.Oneshot || state.Status == roles.StatusLost:
+				next.Generations[state.instance.Number] = noGeneration
+			}
 		}
 	}
-	h.number++
-	number := h.number
-	h.plan = &next
-	h.mu.Unlock()
-	published := next // Publish writes its header
-	if err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false); err != nil {
-		f := health.AsFailure(err)
-		f.Message = fmt.Sprintf("cannot give the place of node %d to the spare node %d: %s", node, loss.spare.NodeIndex, f.Message)
-		h.cfg.Failed(f.Failure, time.Now())
-		return
+	return &next
+}
+
+// noGeneration is the first generation of an instance, in a plan, that a spare must not start.
+const noGeneration = -1
+
+// fill records that the spare of a vacancy has taken its place. If the spare was lost meanwhile, it
+// is now the one whose place the next spare takes. The caller holds [Head.mu].
+func (h *Head) fill(v *vacancy) {
+	isLost := !slices.Contains(h.vacancies, v)
+	h.vacancies = slices.DeleteFunc(h.vacancies, func(known *vacancy) bool { return known == v })
+	for _, state := range h.instances {
+		if state.isOn(v.node) && state.Status == roles.StatusRestarting {
+			state.replaceNode(v.spare.NodeIndex, membersOf(h.plan))
+			if isLost {
+				state.loseNode(v.spare.NodeIndex)
+			}
+		}
 	}
-	h.cfg.Log.Warn("a spare node takes the place of a lost one", zap.Int("lost", node), zap.Int("spare", loss.spare.NodeIndex), zap.Int("place", loss.place))
-	for _, state := range starts {
-		if state.spans() {
-			h.markControl(signal.StartInstanceName(state.instance.Number, state.generation))
+	for _, next := range h.vacancies {
+		if next.place == v.place {
+			next.node = v.spare.NodeIndex
 		}
 	}
 }

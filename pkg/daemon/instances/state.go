@@ -1,176 +1,179 @@
 package instances
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// instanceStatus is the state of an instance as the head sees it.
-type instanceStatus int
-
-const (
-	statusStarting   instanceStatus = iota // waits for its turn, or starts
-	statusReady                            // its processes are ready on all of its nodes
-	statusUnready                          // its probe fails again
-	statusRestarting                       // it has exited, and will start again
-	statusDone                             // all of its processes have ended with 0, as they should
-	statusLost                             // it has exited, and will not start again
-	statusStopped                          // it was stopped at the end
-)
-
-// instanceState is what the head knows of an instance.
+// instanceState is what the head knows of an instance, and what it has decided about it. Its state
+// follows from that by [roles.Fold].
 type instanceState struct {
-	role       *roles.RolePlan
-	instance   *roles.Instance
-	nodes      []int // indices of its nodes
-	generation int
-	status     instanceStatus
-	// parts has the last state of the generation on each node.
-	parts    map[int]record.InstanceState
-	wasReady bool
-	budget   roles.RestartBudget // of an instance that spans several nodes
-	pause    time.Duration       // before its next generation
-	moving   int                 // number of its nodes whose places spares are about to take
-	changes  map[int]int         // number of the newest change of readiness, by node
+	roles.InstanceState
+	evidence roles.Evidence
+	role     *roles.RolePlan
+	instance *roles.Instance
+
+	wasReady bool // in some generation
+	budget   roles.RestartBudget
+	decided  int                          // the newest generation whose failure has been decided; -1: none
+	handled  map[record.InstanceMark]bool // exits that have been handled
+	since    time.Time                    // when the state changed last
+	resumeAt time.Time                    // before that, the next generation does not start
+	ordered  int                          // the newest generation before which all others were told to stop
 }
 
-func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int) *instanceState {
-	s := &instanceState{role: role, instance: instance, parts: make(map[int]record.InstanceState), changes: make(map[int]int)}
-	for _, p := range instance.Processes {
-		if node := members[p.Place]; !slices.Contains(s.nodes, node) {
-			s.nodes = append(s.nodes, node)
-		}
-	}
+func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int, started bool) *instanceState {
+	s := &instanceState{role: role, instance: instance, decided: -1, handled: make(map[record.InstanceMark]bool)}
+	s.evidence = roles.Evidence{Role: role, Started: started}
+	s.place(members)
+	s.fold()
 	return s
 }
 
+// place determines the nodes of the instance. members has the node index of each place.
+func (s *instanceState) place(members []int) {
+	s.evidence.Nodes = nil
+	for _, place := range s.instance.Places() {
+		s.evidence.Nodes = append(s.evidence.Nodes, members[place])
+	}
+	s.evidence.LostNodes = slices.DeleteFunc(s.evidence.LostNodes, func(node int) bool { return !s.isOn(node) })
+}
+
+// fold determines the state of the instance after a change of the evidence.
+func (s *instanceState) fold() {
+	s.InstanceState = roles.Fold(s.evidence)
+	s.wasReady = s.wasReady || s.WasReady
+	s.since = time.Now()
+}
+
+// isOn reports whether the instance has processes on a node.
+func (s *instanceState) isOn(node int) bool { return slices.Contains(s.evidence.Nodes, node) }
+
 // spans reports whether the instance has processes on several nodes, so that the head restarts it.
-func (s *instanceState) spans() bool { return len(s.nodes) > 1 }
+func (s *instanceState) spans() bool { return len(s.evidence.Nodes) > 1 }
+
+// isOver reports whether the instance has no further generation: it is lost, or has ended with 0.
+func (s *instanceState) isOver() bool {
+	return s.Status == roles.StatusDone || s.Status == roles.StatusLost
+}
 
 // begin begins a generation.
 func (s *instanceState) begin(generation int) {
-	s.generation, s.status = generation, statusStarting
-	clear(s.parts)
-	clear(s.changes)
+	s.evidence.Generation = generation
+	s.fold()
 }
 
-// record records a mark, unless it is of an earlier generation. The mark of a later one shows that
-// the node has started it, or never will.
-func (s *instanceState) record(mark signal.InstanceMark) {
-	s.beginLater(mark)
-	if mark.Generation != s.generation || hasEndedIn(s.parts[mark.Node]) || mark.Change < s.changes[mark.Node] {
-		return // a listing has the marks of a generation in any order
+// giveUp records that the instance is lost.
+func (s *instanceState) giveUp() {
+	s.evidence.GivenUp = true
+	s.fold()
+}
+
+// loseNode records that a node of the instance is lost, so that its generation has failed.
+func (s *instanceState) loseNode(node int) {
+	s.evidence.LostNodes = append(s.evidence.LostNodes, node)
+	s.failGeneration()
+}
+
+// failGeneration records that the present generation has failed.
+func (s *instanceState) failGeneration() {
+	s.evidence.FailedBefore = s.Generation + 1
+	s.fold()
+}
+
+// replaceNode records that a spare node has taken the place of a lost one, where it has no processes
+// of the present generation. members has the node index of each place.
+func (s *instanceState) replaceNode(spare int, members []int) {
+	s.place(members)
+	s.evidence.Marks.Add(record.InstanceMark{Node: spare, Generation: s.Generation, State: record.InstanceStopped})
+	s.fold()
+}
+
+// addMark adds a mark, and reports whether it says anything new, and whether it is an exit that has
+// not been handled yet.
+func (s *instanceState) addMark(mark record.InstanceMark) (isNew, isExit bool) {
+	if s.evidence.Marks.Add(mark) {
+		s.fold()
+		isNew = true
 	}
-	s.parts[mark.Node], s.changes[mark.Node] = mark.State, mark.Change
+	return isNew, mark.State == record.InstanceExited && !s.isRemoved(mark.Generation) && !s.handled[mark]
+}
+
+// keptGenerations is the number of generations of an instance whose names are kept in the run
+// directory: the present one, and those before it that the head may not have seen yet.
+const keptGenerations = 3
+
+// isRemoved reports whether the names of a generation may have been removed already.
+func (s *instanceState) isRemoved(generation int) bool {
+	return generation <= s.Generation-keptGenerations
+}
+
+// setHandled records that an exit has been handled, and forgets those that have been removed.
+func (s *instanceState) setHandled(exit record.InstanceMark) {
+	s.handled[exit] = true
+	maps.DeleteFunc(s.handled, func(known record.InstanceMark, _ bool) bool { return s.isRemoved(known.Generation) })
+}
+
+// exitEffect is what follows from an exit.
+type exitEffect int
+
+const (
+	exitIgnored    exitEffect = iota // it is of an instance that starts again or is lost already
+	exitRestarts                     // the instance starts again
+	exitIsLoss                       // the instance is lost
+	exitSuperseded                   // it has started again meanwhile
+)
+
+// recordExit records an exit on a node, and returns what follows from it.
+func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.InstanceExit, at time.Time) exitEffect {
+	s.setHandled(mark)
 	switch {
-	case s.status == statusLost:
-	case s.allIn(record.InstanceDone):
-		s.status = statusDone
-	case s.allIn(record.InstanceReady, record.InstanceDone):
-		s.status, s.wasReady = statusReady, true
-	case s.allIn(record.InstanceStopped, record.InstanceDone, record.InstanceExited) && s.status != statusRestarting:
-		s.status = statusStopped
-	case mark.State == record.InstanceUnready:
-		s.status = statusUnready
+	case mark.Generation < s.Generation && !s.spans() && mark.Generation > s.decided:
+		s.decided = mark.Generation
+		return exitSuperseded
+	case mark.Generation <= s.decided, mark.Generation != s.Generation, !s.isOn(mark.Node), s.evidence.GivenUp:
+		return exitIgnored
+	case mark.Generation < s.evidence.FailedBefore: // a spare is about to take a place of the instance
+		return exitIgnored
 	}
-}
-
-// beginLater begins the generation of a mark if it is a later one that the node has started by
-// itself. Those of an instance that spans several nodes begin when the head starts them, and a lost
-// instance has no later ones.
-func (s *instanceState) beginLater(mark signal.InstanceMark) {
-	if mark.Generation > s.generation && !s.spans() && s.status != statusLost {
-		s.begin(mark.Generation)
-	}
-}
-
-// hasEndedIn reports whether no process of an instance is left on a node in this state.
-func hasEndedIn(state record.InstanceState) bool {
-	return state == record.InstanceDone || state == record.InstanceStopped || state == record.InstanceExited
-}
-
-// allIn reports whether the last state on each node is one of these.
-func (s *instanceState) allIn(states ...record.InstanceState) bool {
-	for _, node := range s.nodes {
-		if !slices.Contains(states, s.parts[node]) {
-			return false
-		}
-	}
-	return true
-}
-
-// isGone reports whether no process of a generation is left on any node.
-func (s *instanceState) isGone(generation int) bool {
-	return s.generation > generation || s.allIn(record.InstanceStopped, record.InstanceExited, record.InstanceDone)
-}
-
-// lose records that the instance is lost because a node is.
-func (s *instanceState) lose(node int) {
-	s.status, s.parts[node] = statusLost, record.InstanceExited
-}
-
-// suspend records that a node is lost, and that the instance will start again with another one.
-func (s *instanceState) suspend(node int) {
-	s.status, s.parts[node] = statusRestarting, record.InstanceExited
-	s.moving++
-}
-
-// move replaces a node of the instance, and begins the next generation unless other nodes are still
-// to be replaced. It reports whether it does.
-func (s *instanceState) move(from, to int) bool {
-	for i, node := range s.nodes {
-		if node == from {
-			s.nodes[i] = to
-		}
-	}
-	s.parts[to] = record.InstanceExited // none of the present generation runs there
-	if s.moving--; s.moving > 0 {
-		return false
-	}
-	s.begin(s.generation + 1)
-	return true
-}
-
-// mayRun reports whether processes of the instance may be running, or be started.
-func (s *instanceState) mayRun() bool {
-	switch s.status {
-	case statusDone, statusStopped:
-		return false
-	case statusLost:
-		return !s.isGone(s.generation)
-	case statusRestarting: // the head starts no instance at the end, but a node may
-		return !s.spans() || !s.isGone(s.generation)
-	}
-	return true
-}
-
-// recordExit records an exit on a node, and reports whether the instance is lost by it or starts
-// again. It is neither if the instance is starting again or lost already.
-func (s *instanceState) recordExit(mark signal.InstanceMark, rec *record.InstanceExit, at time.Time) (lost, restarts bool) {
-	s.beginLater(mark)
-	if mark.Generation != s.generation {
-		return false, false
-	}
-	s.parts[mark.Node] = record.InstanceExited
-	if s.status == statusRestarting || s.status == statusLost {
-		return false, false
-	}
-	action := roles.ActionLose
-	switch {
-	case !s.spans() && rec.WillRestart:
-		action, s.pause = roles.ActionRestart, rec.Pause
-	case s.spans():
+	s.decided = mark.Generation
+	s.evidence.Exit, s.evidence.ExitGeneration = rec, mark.Generation
+	isLoss := !rec.WillRestart
+	s.resumeAt = at.Add(rec.Pause)
+	if s.spans() {
 		code := health.OutcomeOfCause(rec.Failure).Code
-		action, s.pause = s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady, CannotExecute: isFinal(rec.Failure)}, &s.budget, at)
+		action, pause := s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady, CannotExecute: isFinal(rec.Failure)}, &s.budget, at)
+		isLoss = action != roles.ActionRestart
+		s.resumeAt = at.Add(pause)
 	}
-	s.status = statusLost
-	if action == roles.ActionRestart {
-		s.status = statusRestarting
+	switch {
+	case isLoss:
+		s.giveUp()
+		return exitIsLoss
+	case s.spans():
+		s.failGeneration()
+	default:
+		s.fold()
 	}
-	return action != roles.ActionRestart, action == roles.ActionRestart
+	return exitRestarts
+}
+
+// needsStop reports whether the processes of the generation that are left must be stopped by the
+// head: another process of the instance has failed, or a node of it is lost.
+func (s *instanceState) needsStop() bool {
+	hasFailed := s.Status == roles.StatusRestarting || s.Status == roles.StatusLost
+	return s.spans() && hasFailed && s.evidence.Started && !s.IsGone
+}
+
+// mayResume reports whether the head must start the next generation of the instance now. Nothing
+// needs to end before that if the role has not been started.
+func (s *instanceState) mayResume(now time.Time) bool {
+	hasLeft := s.evidence.Started && !s.IsGone
+	return s.Status == roles.StatusRestarting && s.Generation < s.evidence.FailedBefore &&
+		len(s.evidence.LostNodes) == 0 && !hasLeft && !now.Before(s.resumeAt)
 }

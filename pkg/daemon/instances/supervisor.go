@@ -31,6 +31,46 @@ type supervisor struct {
 	budget   roles.RestartBudget
 	wasReady bool
 	stop     context.Context // done when the instance must stop and not start again
+	names    publishedNames
+}
+
+// publishedNames has the names that a node has published about the newest generations of an
+// instance.
+type publishedNames struct {
+	mu           sync.Mutex
+	byGeneration map[int][]string // guarded by mu
+}
+
+// add records that a name of a generation is published, and returns those of a generation that are
+// not needed any more.
+func (p *publishedNames) add(generation int, name string) (old []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byGeneration == nil {
+		p.byGeneration = make(map[int][]string)
+	}
+	p.byGeneration[generation] = append(p.byGeneration[generation], name)
+	for known, names := range p.byGeneration {
+		if known <= generation-keptGenerations {
+			old = append(old, names...)
+			delete(p.byGeneration, known)
+		}
+	}
+	return old
+}
+
+// addName records that a name of a generation of the instance is published, and removes old ones: an
+// instance that is started again for ever must not fill the directory.
+func (s *supervisor) addName(generation int, name string) {
+	s.cfg.RemoveOldNames(signal.NodesDir, s.names.add(generation, name))
+}
+
+// mark publishes the state of a generation on this node.
+func (s *supervisor) mark(generation int, state record.InstanceState, change int) {
+	name := s.markName(s.instance.Number, generation, state, change)
+	s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, name))
+	s.addName(generation, name)
+	s.notifyOwnHead()
 }
 
 func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
@@ -81,6 +121,11 @@ func (s *supervisor) run(ctx context.Context) {
 		if generation > first {
 			s.refreshPlan()
 		}
+		if s.isStopOrdered(generation) { // before it has started, because a node of the instance is lost
+			s.publishStop(generation, 0)
+			isNext = s.awaitNextGeneration(generation)
+			continue
+		}
 		end := s.runGeneration(generation)
 		mayGoOn := end.byHead
 		switch {
@@ -99,6 +144,13 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
+// isStopOrdered reports whether the head has ordered to stop a generation of an instance that spans
+// several nodes.
+func (s *supervisor) isStopOrdered(generation int) bool {
+	order := signal.StopInstanceName(s.instance.Number, generation+1)
+	return s.spans && s.cfg.ControlWatch.LastListing().HasName(order)
+}
+
 // endUnstarted ends the instance instead of starting a generation, after the order to stop. At an
 // orderly end the head does not wait for that generation then. If it is the head that starts it, it
 // only waits if it has.
@@ -115,11 +167,12 @@ func (s *supervisor) endUnstarted(generation int) {
 // may become that of the run.
 func (s *supervisor) publishStop(generation, code int) {
 	if !s.role.Primary {
-		s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
+		s.mark(generation, record.InstanceStopped, 0)
 		return
 	}
 	name := s.markName(s.instance.Number, generation, record.InstanceStopped, 0)
 	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, &record.InstanceStop{Code: code}, false))
+	s.addName(generation, name)
 	s.notifyOwnHead()
 }
 
@@ -180,7 +233,7 @@ func (s *supervisor) isLossFinal() bool { return !s.spans || s.role.Restarts.Max
 func (s *supervisor) handleExit(generation int, end generationEnd) bool {
 	switch end.action {
 	case roles.ActionDone:
-		s.mark(s.instance.Number, generation, record.InstanceDone, 0)
+		s.mark(generation, record.InstanceDone, 0)
 		return s.spans // all start again if a process on another node fails
 	case roles.ActionLose:
 		if !s.isLossFinal() {
@@ -219,6 +272,7 @@ func (s *supervisor) publishExit(generation int, end *generationEnd) {
 	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
 	publish := func(context.Context) {
 		s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
+		s.addName(generation, name)
 		s.notifyOwnHead()
 	}
 	if rec.WillRestart {
@@ -260,7 +314,7 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	if failure, _ := running.outcome(); failure == nil && halt.Err() == nil {
 		s.wasReady = true
-		s.mark(s.instance.Number, generation, record.InstanceReady, 0)
+		s.mark(generation, record.InstanceReady, 0)
 		running.watch(halt, s, generation)
 	}
 	// Without a failure, processes that may end have ended, or all have been stopped: a service that is

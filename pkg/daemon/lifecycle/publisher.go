@@ -51,6 +51,21 @@ func (r *Publisher) MarkName(sub, name string) error {
 	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.WriteMark(ctx, sub, name) })
 }
 
+// RemoveOldNames removes names that nobody needs any more, in the background. It does nothing without
+// names. Those that cannot be removed stay.
+func (r *Publisher) RemoveOldNames(sub string, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	r.Background(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeoutCause(ctx, r.PeerTimeout, health.ErrDeadline)
+		defer cancel()
+		if err := r.Dir.RemoveNames(ctx, sub, names...); err != nil && ctx.Err() == nil {
+			r.Log.Debug("cannot remove old names", zap.Error(err))
+		}
+	})
+}
+
 // PublishState publishes that this node has reached a state.
 func (r *Publisher) PublishState(state record.State) error {
 	return r.MarkName(signal.NodesDir, r.Dir.NodeName(int(r.NodeIndex.Load()), state))

@@ -1,3 +1,6 @@
+// Package roleview shows the roles of a run to observers outside of its daemons: their planned
+// endpoints, and the state of their instances. It needs only the run directory, not the file in
+// which the roles are defined.
 package roleview
 
 import (
@@ -8,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -50,13 +54,13 @@ func Read(ctx context.Context, f Files) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := MakePlan(rec)
+	plan, err := roles.PlanFromRecord(rec)
 	if err != nil {
 		return nil, err
 	}
 	// Sort the marks by instance.
 	control := f.Control.ParseListing(f.Size)
-	seen := evidence{control: control, marks: make(map[int][]signal.InstanceMark), moved: rec.Generations, hasEnded: hasEnded(control)}
+	seen := evidence{control: control, orders: control.InstanceOrders(), marks: make(map[int][]record.InstanceMark), moved: rec.Generations, hasEnded: hasEnded(control)}
 	for _, offer := range rec.Offers {
 		seen.members = append(seen.members, offer.NodeIndex)
 	}
@@ -83,14 +87,14 @@ func hasEnded(control signal.Listing) bool {
 }
 
 // readExits reads the newest exit of each instance, as far as that is possible.
-func (f Files) readExits(ctx context.Context, marks map[int][]signal.InstanceMark) map[int]*record.InstanceExit {
-	var newest []signal.InstanceMark
+func (f Files) readExits(ctx context.Context, marks map[int][]record.InstanceMark) map[int]*record.InstanceExit {
+	var newest []record.InstanceMark
 	for _, of := range marks {
 		if exit := newestExit(of); exit != nil {
 			newest = append(newest, *exit)
 		}
 	}
-	slices.SortFunc(newest, func(a, b signal.InstanceMark) int { return a.Instance - b.Instance })
+	slices.SortFunc(newest, func(a, b record.InstanceMark) int { return a.Instance - b.Instance })
 	newest = newest[:min(len(newest), f.MaxExits)]
 	records := make([]*record.InstanceExit, len(newest))
 	var reads errgroup.Group

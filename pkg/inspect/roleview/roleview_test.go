@@ -48,7 +48,7 @@ func parse(t *testing.T, text string) []roles.Definition {
 // planOf returns the record of a plan on nodes of four GPUs, the way observers read it.
 func planOf(t *testing.T, defs []roles.Definition, nodes int) *record.RolePlan {
 	t.Helper()
-	rec := &record.RolePlan{Header: testHeader, Roles: Describe(defs)}
+	rec := &record.RolePlan{Header: testHeader, Roles: roles.Describe(defs)}
 	for i := range nodes {
 		host := "n" + string(rune('0'+i%10))
 		rec.Offers = append(rec.Offers, record.PlacedOffer{NodeIndex: i, Host: host, Address: host, GPUs: 4, FirstPort: 20000})
@@ -83,12 +83,12 @@ func TestObserversMakeTheSamePlan(t *testing.T) {
 	for name, text := range texts {
 		defs := parse(t, text)
 		rec := planOf(t, defs, 16)
-		want, err := roles.MakePlan(defs, NodesOf(rec))
+		want, err := roles.MakePlan(defs, roles.NodesOf(rec))
 		if err != nil {
 			continue // it needs other nodes
 		}
 		planned++
-		got, err := MakePlan(rec)
+		got, err := roles.PlanFromRecord(rec)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -222,7 +222,7 @@ func TestStates(t *testing.T) {
 			for _, role := range view.Roles {
 				var states []string
 				for _, instance := range role.Instances {
-					states = append(states, string(instance.State))
+					states = append(states, string(instance.Status))
 				}
 				parts = append(parts, strings.Join(states, " "))
 			}

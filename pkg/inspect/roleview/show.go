@@ -37,11 +37,11 @@ type RoleReport struct {
 
 // InstanceReport describes an instance.
 type InstanceReport struct {
-	Index      int      `json:"index"`
-	State      State    `json:"state"`
-	Generation int      `json:"generation"`
-	Nodes      []int    `json:"nodes"` // indices
-	Hosts      []string `json:"hosts"`
+	Index      int                  `json:"index"`
+	State      roles.InstanceStatus `json:"state"`
+	Generation int                  `json:"generation"`
+	Nodes      []int                `json:"nodes"` // indices
+	Hosts      []string             `json:"hosts"`
 	// Endpoints are the planned addresses, also of an instance that is not ready.
 	Endpoints []string             `json:"endpoints"`
 	Ports     []map[string]int     `json:"ports,omitempty"` // of each process, by name
@@ -62,7 +62,7 @@ func (v *View) Report(run, name string) (Report, error) {
 		}
 		shown := RoleReport{
 			Name: role.Name, Primary: role.Primary, Oneshot: role.Oneshot, After: role.After, NeedStart: role.Need(false), NeedRun: role.Need(true),
-			Ready: role.CountIn(StateReady), Restarts: role.RestartCount(), Instances: []InstanceReport{},
+			Ready: role.CountIn(roles.StatusReady), Restarts: role.RestartCount(), Instances: []InstanceReport{},
 		}
 		endpoints := v.Plan.Endpoints(role.RolePlan)
 		for j := range role.Instances {
@@ -75,7 +75,7 @@ func (v *View) Report(run, name string) (Report, error) {
 
 func (v *View) reportInstance(role *Role, instance *Instance, endpoints []roles.Endpoint) InstanceReport {
 	shown := InstanceReport{
-		Index: instance.Index, State: instance.State, Generation: instance.Generation, Nodes: instance.Nodes,
+		Index: instance.Index, State: instance.Status, Generation: instance.Generation, Nodes: instance.Nodes,
 		Hosts: v.hostsOf(instance), Endpoints: []string{}, LastExit: instance.LastExit,
 	}
 	for _, endpoint := range endpoints {

@@ -8,31 +8,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// State is the state of an instance.
-type State string
-
-// The states of an instance.
-const (
-	StateWaiting    State = "waiting"    // for the roles before its own
-	StateStarting   State = "starting"   // it is not ready yet
-	StateReady      State = "ready"      // or it runs, if its role has no probe
-	StateUnready    State = "unready"    // its probe fails again
-	StateRestarting State = "restarting" // it has exited, and is started again
-	StateDone       State = "done"       // it has ended with 0, as it should
-	StateLost       State = "lost"       // it has exited, and is not started again
-	StateStopped    State = "stopped"    // it was stopped at the end
-)
-
-// States lists all states, those of instances that run or will run first.
-var States = []State{StateReady, StateStarting, StateWaiting, StateUnready, StateRestarting, StateDone, StateLost, StateStopped}
-
 // Instance is an instance of a role with its state.
 type Instance struct {
 	*roles.Instance
-	State State
-	// Generation is 0, and one more for each restart.
-	Generation int
-	Nodes      []int // indices of its nodes, in the order of its processes
+	roles.InstanceState
+	Nodes []int // indices of its nodes, in the order of its processes
 	// LastExit is its newest exit; nil if it has none, or if its record was not read.
 	LastExit *record.InstanceExit
 }
@@ -44,9 +24,9 @@ type Role struct {
 }
 
 // CountIn returns how many instances of the role are in one of the states.
-func (r *Role) CountIn(states ...State) (count int) {
+func (r *Role) CountIn(statuses ...roles.InstanceStatus) (count int) {
 	for i := range r.Instances {
-		if slices.Contains(states, r.Instances[i].State) {
+		if slices.Contains(statuses, r.Instances[i].Status) {
 			count++
 		}
 	}
@@ -63,11 +43,11 @@ func (r *Role) RestartCount() (sum int) {
 
 // IsSatisfied reports whether the role has what the gate and the roles after it require.
 func (r *Role) IsSatisfied() bool {
-	there := r.CountIn(StateDone)
-	if !r.Oneshot {
-		there += r.CountIn(StateReady)
+	var count roles.Count
+	for i := range r.Instances {
+		count.Add(r.Instances[i].InstanceState)
 	}
-	return there >= r.Required.Start.Of(len(r.Instances))
+	return r.RolePlan.IsSatisfied(count)
 }
 
 // Need returns how many instances the role needs: that are not lost if the gate is open, and
@@ -119,7 +99,8 @@ func (v *View) Primaries() (names []string) {
 type evidence struct {
 	members []int // node indices, by place
 	control signal.Listing
-	marks   map[int][]signal.InstanceMark // by instance
+	orders  map[int]signal.InstanceOrders // by instance
+	marks   map[int][]record.InstanceMark // by instance
 	lost    []int                         // instances that the head has given up
 	moved   map[int]int                   // first generation of each instance that a spare has taken over
 	// exits has the newest exit of each instance, as far as they were read.
@@ -143,107 +124,33 @@ func newView(plan *roles.Plan, seen evidence) *View {
 
 // newInstance determines the state of an instance.
 func (e *evidence) newInstance(role *Role, planned *roles.Instance, started bool) Instance {
-	instance := Instance{Instance: planned, State: StateWaiting, LastExit: e.exits[planned.Number]}
-	for _, process := range planned.Processes {
-		if node := e.members[process.Place]; !slices.Contains(instance.Nodes, node) {
-			instance.Nodes = append(instance.Nodes, node)
-		}
+	number := planned.Number
+	seen := roles.Evidence{
+		Role: role.RolePlan, Started: started, Generation: max(0, e.moved[number]), RunEnded: e.hasEnded,
+		GivenUp: slices.Contains(e.lost, number), Exit: e.exits[number],
 	}
-	if started {
-		instance.State = StateStarting
+	for _, place := range planned.Places() {
+		seen.Nodes = append(seen.Nodes, e.members[place])
 	}
-	// Find its newest generation: by its marks, or because the head or a spare has started it.
-	marks := e.marks[planned.Number]
-	instance.Generation = e.moved[planned.Number]
-	for _, mark := range marks {
-		instance.Generation = max(instance.Generation, mark.Generation)
+	for _, mark := range e.marks[number] {
+		seen.Marks.Add(mark)
 	}
-	for len(instance.Nodes) > 1 && e.control.HasName(signal.StartInstanceName(planned.Number, instance.Generation+1)) {
-		instance.Generation++
+	if exit := newestExit(e.marks[number]); exit != nil {
+		seen.ExitGeneration = exit.Generation
 	}
-	// Determine its state from those on its nodes.
-	parts := lastStates(marks, instance.Generation)
-	switch {
-	case parts.allIn(instance.Nodes, record.InstanceDone):
-		instance.State = StateDone
-	case slices.Contains(e.lost, planned.Number): // a lost node publishes no exit
-		instance.State = StateLost
-	case parts.contain(record.InstanceExited):
-		instance.State = e.stateAfterExit(role, &instance)
-	case e.hasEnded, parts.contain(record.InstanceStopped): // an aborted run has no marks of its end
-		instance.State = StateStopped
-	case parts.contain(record.InstanceUnready):
-		instance.State = StateUnready
-	case parts.allIn(instance.Nodes, record.InstanceReady, record.InstanceDone):
-		instance.State = StateReady
-	}
-	return instance
-}
-
-// stateAfterExit returns the state of an instance of which a process has exited in its newest
-// generation. A node decides alone on an instance that has no processes elsewhere.
-func (e *evidence) stateAfterExit(role *Role, instance *Instance) State {
-	exit := instance.LastExit
-	switch restarts := len(instance.Nodes) > 1 || exit == nil || exit.WillRestart; {
-	case role.Restarts.Max == 0, !restarts:
-		return StateLost
-	case e.hasEnded:
-		return StateStopped
-	}
-	return StateRestarting
+	// The head orders the generations of an instance that spans several nodes.
+	order := e.orders[number]
+	seen.Generation, seen.FailedBefore = max(seen.Generation, order.Start), order.Stop
+	return Instance{Instance: planned, InstanceState: roles.Fold(seen), Nodes: seen.Nodes, LastExit: seen.Exit}
 }
 
 // newestExit returns the mark of the newest exit among the marks of an instance, or nil if there is
 // none.
-func newestExit(marks []signal.InstanceMark) (newest *signal.InstanceMark) {
+func newestExit(marks []record.InstanceMark) (newest *record.InstanceMark) {
 	for _, mark := range marks {
 		if mark.State == record.InstanceExited && (newest == nil || mark.Generation > newest.Generation) {
 			newest = &mark
 		}
 	}
 	return newest
-}
-
-// nodeStates has the last state of a generation on each node.
-type nodeStates map[int]signal.InstanceMark
-
-// lastStates returns the last state of a generation on each node. A listing has the marks in any
-// order: no state follows the end of the processes, and changes of readiness are numbered.
-func lastStates(marks []signal.InstanceMark, generation int) nodeStates {
-	last := make(nodeStates)
-	for _, mark := range marks {
-		if mark.Generation != generation {
-			continue
-		}
-		known, is := last[mark.Node]
-		if !is || !hasEndedIn(known.State) && (hasEndedIn(mark.State) || mark.Change >= known.Change) {
-			last[mark.Node] = mark
-		}
-	}
-	return last
-}
-
-// hasEndedIn reports whether no process is left on a node in this state.
-func hasEndedIn(state record.InstanceState) bool {
-	return state == record.InstanceDone || state == record.InstanceStopped || state == record.InstanceExited
-}
-
-// allIn reports whether the last state on each of the nodes is one of these.
-func (s nodeStates) allIn(nodes []int, states ...record.InstanceState) bool {
-	for _, node := range nodes {
-		if !slices.Contains(states, s[node].State) {
-			return false
-		}
-	}
-	return true
-}
-
-// contain reports whether the last state on any node is the given one.
-func (s nodeStates) contain(state record.InstanceState) bool {
-	for _, mark := range s {
-		if mark.State == state {
-			return true
-		}
-	}
-	return false
 }

@@ -127,7 +127,7 @@ func (w *watcher) readPlan(ctx context.Context, control *signal.DirSnapshot, num
 	if err != nil {
 		return err
 	}
-	plan, err := MakePlan(rec)
+	plan, err := roles.PlanFromRecord(rec)
 	if err != nil {
 		return refusalError{err}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/roleview"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -41,10 +42,10 @@ type instanceCounts struct {
 
 // InstanceStatus is the state of an instance that needs attention.
 type InstanceStatus struct {
-	Instance string         `json:"instance"` // such as judge.1
-	State    roleview.State `json:"state"`
-	Nodes    string         `json:"nodes"` // hosts, for people
-	What     string         `json:"what,omitempty"`
+	Instance string               `json:"instance"` // such as judge.1
+	State    roles.InstanceStatus `json:"state"`
+	Nodes    string               `json:"nodes"` // hosts, for people
+	What     string               `json:"what,omitempty"`
 }
 
 // maxInstancesShown is the maximum number of instances of a role that are shown one by one.
@@ -69,9 +70,9 @@ func (v *statusView) roleStatus(role *roleview.Role, probes map[string]string) R
 	s := RoleStatus{
 		Name: sanitizeText(role.Name), Primary: role.Primary, Instances: len(role.Instances), Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
 		instanceCounts: instanceCounts{
-			Ready: role.CountIn(roleview.StateReady), Starting: role.CountIn(roleview.StateStarting), Waiting: role.CountIn(roleview.StateWaiting),
-			Unready: role.CountIn(roleview.StateUnready), Restarting: role.CountIn(roleview.StateRestarting), Done: role.CountIn(roleview.StateDone),
-			Lost: role.CountIn(roleview.StateLost), Stopped: role.CountIn(roleview.StateStopped),
+			Ready: role.CountIn(roles.StatusReady), Starting: role.CountIn(roles.StatusStarting), Waiting: role.CountIn(roles.StatusWaiting),
+			Unready: role.CountIn(roles.StatusUnready), Restarting: role.CountIn(roles.StatusRestarting), Done: role.CountIn(roles.StatusDone),
+			Lost: role.CountIn(roles.StatusLost), Stopped: role.CountIn(roles.StatusStopped),
 		},
 	}
 	// Show the instances that need attention, and the newest exit.
@@ -81,7 +82,7 @@ func (v *statusView) roleStatus(role *roleview.Role, probes map[string]string) R
 		if exit := instance.LastExit; exit != nil && (newest == nil || exit.WrittenAt.After(newest.WrittenAt)) {
 			newest = exit
 		}
-		if !needsAttention(instance.State) {
+		if !needsAttention(instance.Status) {
 			continue
 		}
 		if len(s.Waits) == maxInstancesShown {
@@ -97,24 +98,24 @@ func (v *statusView) roleStatus(role *roleview.Role, probes map[string]string) R
 }
 
 // needsAttention reports whether an instance in this state is shown.
-func needsAttention(state roleview.State) bool {
-	return state == roleview.StateStarting || state == roleview.StateUnready || state == roleview.StateRestarting || state == roleview.StateLost
+func needsAttention(state roles.InstanceStatus) bool {
+	return state == roles.StatusStarting || state == roles.StatusUnready || state == roles.StatusRestarting || state == roles.StatusLost
 }
 
 // instanceStatus describes an instance: why it is not ready, or how it has exited.
 func (v *statusView) instanceStatus(role *roleview.Role, instance *roleview.Instance, probes map[string]string) InstanceStatus {
 	name := fmt.Sprintf("%s.%d", role.Name, instance.Index)
-	s := InstanceStatus{Instance: sanitizeText(name), State: instance.State, Nodes: v.formatNodeList(instance.Nodes)}
+	s := InstanceStatus{Instance: sanitizeText(name), State: instance.Status, Nodes: v.formatNodeList(instance.Nodes)}
 	switch said := probes[name]; {
-	case instance.State == roleview.StateLost, instance.State == roleview.StateRestarting:
+	case instance.Status == roles.StatusLost, instance.Status == roles.StatusRestarting:
 		if instance.LastExit != nil {
 			s.What = sanitizeText(instance.LastExit.Message)
 		}
-	case instance.State == roleview.StateStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
+	case instance.Status == roles.StatusStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
 		s.What = sanitizeText("no daemon of step " + role.Program.Step + " has joined there: check that step")
 	case said != "":
 		s.What = sanitizeText(said)
-	case instance.State == roleview.StateStarting && role.Oneshot:
+	case instance.Status == roles.StatusStarting && role.Oneshot:
 		s.What = "it has not ended yet"
 	}
 	return s
@@ -162,7 +163,7 @@ func (v *statusView) waitingRoles() *GateWait {
 			if role.Oneshot {
 				there = "done"
 			}
-			part := fmt.Sprintf("%s (%d of %d %s", role.Name, role.CountIn(roleview.StateReady, roleview.StateDone), len(role.Instances), there)
+			part := fmt.Sprintf("%s (%d of %d %s", role.Name, role.CountIn(roles.StatusReady, roles.StatusDone), len(role.Instances), there)
 			if need := role.Need(false); need < len(role.Instances) {
 				part += fmt.Sprintf(", needs %d", need)
 			}
@@ -241,10 +242,10 @@ func (r RoleStatus) Describe() string {
 	parts := []string{fmt.Sprintf("%d/%d ready", r.Ready, r.Instances)}
 	for _, other := range []struct {
 		count int
-		word  roleview.State
+		word  roles.InstanceStatus
 	}{
-		{r.Starting, roleview.StateStarting}, {r.Waiting, roleview.StateWaiting}, {r.Unready, roleview.StateUnready}, {r.Restarting, roleview.StateRestarting},
-		{r.Done, roleview.StateDone}, {r.Lost, roleview.StateLost}, {r.Stopped, roleview.StateStopped},
+		{r.Starting, roles.StatusStarting}, {r.Waiting, roles.StatusWaiting}, {r.Unready, roles.StatusUnready}, {r.Restarting, roles.StatusRestarting},
+		{r.Done, roles.StatusDone}, {r.Lost, roles.StatusLost}, {r.Stopped, roles.StatusStopped},
 	} {
 		if other.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", other.count, other.word))

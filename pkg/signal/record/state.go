@@ -58,3 +58,18 @@ const (
 	InstanceDone    InstanceState = "done"    // all processes have ended with 0, as they should
 	InstanceStopped InstanceState = "stopped" // all processes have been stopped
 )
+
+// HasEnded reports whether no process of an instance is left on a node in this state.
+func (s InstanceState) HasEnded() bool {
+	return s == InstanceDone || s == InstanceStopped || s == InstanceExited
+}
+
+// InstanceMark is the information in the name of a record about an instance of a role: on a node,
+// its processes of a generation have reached a state.
+type InstanceMark struct {
+	Node, Instance, Generation int
+	State                      InstanceState
+	// Change is the number of the mark among those of the generation on the node: 0 for the first, and
+	// a higher one for each change of readiness. The end of the processes counts whatever its number.
+	Change int
+}

@@ -1,19 +1,15 @@
-// Package roleview shows the roles of a run to observers outside of its daemons: their planned
-// endpoints, and the state of their instances. It needs only the run directory, not the file in
-// which the roles are defined.
-package roleview
+package roles
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil/redact"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Describe returns the part of the definitions that is published for observers.
-func Describe(defs []roles.Definition) (planned []record.PlannedRole) {
+func Describe(defs []Definition) (planned []record.PlannedRole) {
 	for _, def := range defs {
 		role := record.PlannedRole{
 			Name: def.Name, Primary: def.Primary, Oneshot: def.Oneshot, After: def.After,
@@ -41,34 +37,34 @@ func describeProbe(probe string) string {
 }
 
 // definitionsOf returns the definitions as far as they were published.
-func definitionsOf(planned []record.PlannedRole) []roles.Definition {
-	defs := make([]roles.Definition, len(planned))
+func definitionsOf(planned []record.PlannedRole) []Definition {
+	defs := make([]Definition, len(planned))
 	for i, role := range planned {
-		defs[i] = roles.Definition{
+		defs[i] = Definition{
 			Name: role.Name, Primary: role.Primary, Oneshot: role.Oneshot, After: role.After,
-			Required: roles.Requirement{Start: roles.Quorum(role.NeedStart), Run: roles.Quorum(role.NeedRun)},
-			Ready:    roles.ReadyProbe{Probe: role.ReadyProbe, Timeout: role.ReadyTimeout}, Restarts: roles.RestartPolicy{Max: role.MaxRestarts},
-			Placement: roles.Placement(role.Placement), Program: roles.Program{Step: role.Step, AllEndpoints: role.AllEndpoints},
+			Required: Requirement{Start: Quorum(role.NeedStart), Run: Quorum(role.NeedRun)},
+			Ready:    ReadyProbe{Probe: role.ReadyProbe, Timeout: role.ReadyTimeout}, Restarts: RestartPolicy{Max: role.MaxRestarts},
+			Placement: Placement(role.Placement), Program: Program{Step: role.Step, AllEndpoints: role.AllEndpoints},
 		}
 		for _, port := range role.Ports {
-			defs[i].Program.Ports = append(defs[i].Program.Ports, roles.PortRequest(port))
+			defs[i].Program.Ports = append(defs[i].Program.Ports, PortRequest(port))
 		}
 	}
 	return defs
 }
 
 // NodesOf returns the nodes of a plan's record, in the order of their places.
-func NodesOf(rec *record.RolePlan) []roles.NodeFacts {
-	nodes := make([]roles.NodeFacts, len(rec.Offers))
+func NodesOf(rec *record.RolePlan) []NodeFacts {
+	nodes := make([]NodeFacts, len(rec.Offers))
 	for place, offer := range rec.Offers {
-		nodes[place] = roles.NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain}
+		nodes[place] = NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain}
 	}
 	return nodes
 }
 
-// MakePlan makes the plan of a run from its record alone.
-func MakePlan(rec *record.RolePlan) (*roles.Plan, error) {
-	plan, err := roles.MakePlan(definitionsOf(rec.Roles), NodesOf(rec))
+// PlanFromRecord makes the plan of a run from its record alone.
+func PlanFromRecord(rec *record.RolePlan) (*Plan, error) {
+	plan, err := MakePlan(definitionsOf(rec.Roles), NodesOf(rec))
 	if err != nil {
 		return nil, fmt.Errorf("cannot plan the roles of the run again: %w", err)
 	}

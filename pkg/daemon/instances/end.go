@@ -1,0 +1,108 @@
+package instances
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// AwaitPrimaries waits until all primary roles have ended with 0, and returns a sentence about that.
+// Without a primary role it waits for the end of ctx. It returns the cause if ctx ends first.
+func (h *Head) AwaitPrimaries(ctx context.Context) (string, error) {
+	primaries := h.primaries()
+	hasEnded := func(role *roles.RolePlan) bool { return role.HasEnded(h.count(role)) }
+	ended := h.await(ctx, func() bool {
+		return len(primaries) > 0 && !slices.ContainsFunc(primaries, func(role *roles.RolePlan) bool { return !hasEnded(role) })
+	})
+	if !ended {
+		return "", context.Cause(ctx)
+	}
+	var names []string
+	for _, role := range primaries {
+		names = append(names, role.Name)
+	}
+	return "all primary roles have ended with 0: " + strings.Join(names, ", "), nil
+}
+
+// primaries returns the primary roles.
+func (h *Head) primaries() (primaries []*roles.RolePlan) {
+	for i := range h.cfg.Plan.Roles {
+		if role := &h.cfg.Plan.Roles[i]; role.Primary {
+			primaries = append(primaries, role)
+		}
+	}
+	return primaries
+}
+
+// endSlack is how much longer than its grace period a level may take to stop: the share and the
+// nodes need time, too.
+const endSlack = 10 * time.Second
+
+// StopInOrder stops the roles level by level: primary roles first, then each role before those that
+// it was started after. Each level has the longest grace period of its roles. It gives up when ctx
+// ends.
+func (h *Head) StopInOrder(ctx context.Context) {
+	h.update(func() { h.isEnding = true })
+	for i, level := range h.endLevels {
+		var grace time.Duration
+		var states []*instanceState // of the level
+		for _, name := range level {
+			role := h.cfg.Plan.FindRole(name)
+			grace = max(grace, role.Stop.Grace)
+			states = append(states, h.instancesOf(role)...)
+		}
+		stopped := func() bool { return !slices.ContainsFunc(states, mayRun) }
+		h.mu.Lock()
+		done := stopped()
+		h.mu.Unlock()
+		if done {
+			continue
+		}
+		h.markControl(signal.EndName(i + 1))
+		own, cancel := context.WithTimeoutCause(ctx, grace+endSlack, health.ErrDeadline)
+		if !h.await(own, stopped) {
+			h.cfg.Log.Warn("not all instances have stopped in time", zap.Strings("roles", level))
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// mayRun reports whether processes of an instance may be running, or be started by a node: the head
+// starts none at the end.
+func mayRun(s *instanceState) bool { return s.evidence.Started && !s.IsGone }
+
+// StoppedCode returns the exit code of the primary roles after they were stopped: that of the first
+// of their instances that has not ended with 0. An instance has the code of its process of rank 0.
+func (h *Head) StoppedCode(ctx context.Context) int {
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
+	defer cancel()
+	var marks []record.InstanceMark
+	h.mu.Lock()
+	for _, state := range h.instances {
+		if mark, ok := state.evidence.Marks.Newest(state.evidence.Nodes[0]); ok && state.role.Primary && mark.State == record.InstanceStopped {
+			marks = append(marks, mark)
+		}
+	}
+	h.mu.Unlock()
+	for _, mark := range marks {
+		rec := new(record.InstanceStop)
+		if err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec); err != nil {
+			h.cfg.Log.Warn("cannot read the code of a primary role that was stopped", zap.Error(err))
+		}
+		if rec.Code != 0 {
+			return rec.Code
+		}
+	}
+	return 0
+}

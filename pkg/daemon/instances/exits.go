@@ -1,0 +1,146 @@
+package instances
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// roleFailures detects that all instances of a role fail together, and has the first of these exits.
+type roleFailures struct {
+	roles.CommonCause
+	first record.Failure
+}
+
+// toleratedExit is an exit that has not ended the run.
+type toleratedExit struct {
+	at   time.Time
+	text string
+}
+
+// handleExit handles the exit of an instance on a node: it decides whether an instance that spans
+// several nodes starts again, and ends the run if a role has too few instances left.
+func (h *Head) handleExit(ctx context.Context, mark record.InstanceMark, at time.Time) {
+	rec, err := h.readExit(ctx, mark)
+	if err != nil {
+		return // it is read again with the next listing, when the share responds
+	}
+	state := h.instances[mark.Instance]
+	var effect exitEffect
+	h.update(func() {
+		effect = state.recordExit(mark, rec, at)
+		if effect == exitIsLoss && state.spans() {
+			rec.Message += describeUsed(state.role, &state.budget)
+		}
+		if effect == exitIsLoss && !h.lacks(state.role) || effect == exitRestarts || effect == exitSuperseded {
+			h.addTolerated(toleratedExit{at, rec.Message})
+		}
+	})
+	h.logExit(state, rec, mark.Node, effect)
+	h.evaluate(state.role, rec, effect, at)
+	if effect == exitRestarts && state.spans() {
+		h.advanceAfter(time.Until(state.resumeAt))
+	}
+}
+
+// recordReadTimeout limits the time for reading a record that another one may replace.
+const recordReadTimeout = 10 * time.Second
+
+// readExit reads the record of an exit. A record that cannot be read although the share responds is
+// replaced by one that says so.
+func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.InstanceExit, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
+	defer cancel()
+	rec := new(record.InstanceExit)
+	err := h.cfg.Dir.ReadRecord(ctx, signal.NodesDir, signal.InstanceName(mark, h.cfg.Size), rec)
+	switch {
+	case err == nil:
+		return rec, nil
+	case ctx.Err() != nil || signal.IsStalled(err):
+		return nil, err
+	}
+	state := h.instances[mark.Instance]
+	rec.Failure = health.NewFailure(health.ServiceDied, "%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
+	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
+	return rec, nil
+}
+
+// evaluate ends the run if a role has fewer instances than it needs, or if all of its instances fail
+// together again and again. rec is the exit that may be the cause.
+func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect exitEffect, at time.Time) {
+	h.mu.Lock()
+	count := h.count(role)
+	failures := h.failures[role.Name]
+	if count.Down <= 1 || failures.first.Message == "" {
+		failures.first = rec.Failure
+	}
+	isCommon := failures.Record(role, count.Down, at)
+	first := failures.first
+	lost, lacks := effect == exitIsLoss, effect == exitIsLoss && h.lacks(role)
+	earlier := h.describeTolerated(at, rec.Message)
+	need := role.Required.Run
+	if !h.gateOpen {
+		need = role.Required.Start
+	}
+	h.mu.Unlock()
+	cause := rec.Failure
+	all := len(role.Instances)
+	switch {
+	case h.cfg.RunCtx.Err() != nil:
+		return
+	case isCommon:
+		cause = first
+		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the first: %s", all, role.Name, role.Restarts.Window, cause.Message)
+	case !lacks && lost:
+		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name, all-count.Lost, all, rec.Message))
+		return
+	case !lacks:
+		if effect != exitIgnored {
+			h.cfg.Log.Warn(fmt.Sprintf("%s.%d is started again: %s", role.Name, rec.Index, rec.Message))
+		}
+		return
+	case all > 1:
+		cause.Message += fmt.Sprintf("; role %s has %d of %d instances left and needs %d", role.Name, all-count.Lost, all, need.Of(all))
+	}
+	cause.Message += earlier
+	h.cfg.Failed(cause, at)
+}
+
+// lacks reports whether a role has fewer instances left than it needs. The caller holds [Head.mu].
+func (h *Head) lacks(role *roles.RolePlan) bool {
+	return role.LacksInstances(h.count(role).Lost, h.gateOpen)
+}
+
+// toleratedWindow is how long a tolerated exit is mentioned with a failure that follows.
+const toleratedWindow = time.Minute
+
+// addTolerated adds an exit that has not ended the run, and forgets those that are not mentioned any
+// more. The caller holds [Head.mu].
+func (h *Head) addTolerated(exit toleratedExit) {
+	h.tolerated = append(slices.DeleteFunc(h.tolerated, func(earlier toleratedExit) bool {
+		return exit.at.Sub(earlier.at) > toleratedWindow
+	}), exit)
+}
+
+// describeTolerated describes the exits that were tolerated in the minute before at: a failure that
+// follows may be their consequence. besides is the message of the failure itself. The caller holds
+// [Head.mu].
+func (h *Head) describeTolerated(at time.Time, besides string) string {
+	var texts []string
+	for _, exit := range slices.Backward(h.tolerated) {
+		if ago := at.Sub(exit.at); ago <= toleratedWindow && exit.text != besides && len(texts) < 3 {
+			texts = append(texts, fmt.Sprintf("%s, %s before", exit.text, ago.Round(100*time.Millisecond)))
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return " (tolerated in the minute before: " + strings.Join(texts, "; ") + ")"
+}
