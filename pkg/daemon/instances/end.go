@@ -17,19 +17,23 @@ import (
 // AwaitPrimaries waits until all primary roles have ended with 0, and returns a sentence about that.
 // Without a primary role it waits for the end of ctx. It returns the cause if ctx ends first.
 func (h *Head) AwaitPrimaries(ctx context.Context) (string, error) {
-	primaries := h.primaries()
-	hasEnded := func(role *roles.RolePlan) bool { return role.HasEnded(h.count(role)) }
-	ended := h.await(ctx, func() bool {
-		return len(primaries) > 0 && !slices.ContainsFunc(primaries, func(role *roles.RolePlan) bool { return !hasEnded(role) })
-	})
-	if !ended {
+	if !h.await(ctx, h.primariesHaveEnded) {
 		return "", context.Cause(ctx)
 	}
 	var names []string
-	for _, role := range primaries {
+	for _, role := range h.primaries() {
 		names = append(names, role.Name)
 	}
 	return "all primary roles have ended with 0: " + strings.Join(names, ", "), nil
+}
+
+// primariesHaveEnded reports whether there are primary roles, and all have ended as they should. The
+// caller holds [Head.mu].
+func (h *Head) primariesHaveEnded() bool {
+	primaries := h.primaries()
+	return len(primaries) > 0 && !slices.ContainsFunc(primaries, func(role *roles.RolePlan) bool {
+		return !role.HasEnded(h.count(role))
+	})
 }
 
 // primaries returns the primary roles.

@@ -53,6 +53,8 @@ type run struct {
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
 	spares int                    // how many of the nodes are spares: the last ones
+	// policy changes the effects of the calls to the share; nil: all succeed.
+	policy func(memory.Policy) memory.Policy
 	// diagnosis is how long it takes to find out what the processes of an instance do that hangs.
 	diagnosis time.Duration
 
@@ -73,6 +75,7 @@ type startedChild struct {
 	prints chan string
 	pid    int
 	works  bool // it uses processor time; guarded by the run's mu
+	ended  bool // guarded by the run's mu
 }
 
 // testNode is a node of a run.
@@ -183,7 +186,11 @@ func (r *run) begin(size int, defs []roles.Definition) {
 // access returns an access to the share.
 func (r *run) access() signal.Access {
 	meter := new(signal.CallMeter)
-	return signal.Access{FS: r.share.Access(faultyCalls{meter, r}), Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+	client := r.share.Access(faultyCalls{meter, r})
+	if r.policy != nil {
+		client.Policy = r.policy(client.Policy)
+	}
+	return signal.Access{FS: client, Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
 }
 
 // faultyCalls makes the calls to the share fail as the run says.
@@ -288,6 +295,11 @@ func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	r.mu.Lock()
 	r.tasks = append(r.tasks, own)
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		own.ended = true
+		r.mu.Unlock()
+	}()
 	if p.Getenv("IGNORE_TERM") != "" {
 		p.Ignore(syscall.SIGTERM)
 	}

@@ -20,10 +20,14 @@ type vacancy struct {
 	node   int // the lost one
 	spare  record.PlacedOffer
 	fillAt time.Time // before that, processes of the lost node may still run
+
+	isFilling   bool // a plan in which the spare has the place is being published
+	isSpareLost bool // the spare is lost, and does not take the place
 }
 
 // nodeLoss is what follows from the loss of several daemons at once.
 type nodeLoss struct {
+	members   []int                    // of the lost daemons
 	spares    []record.PlacedOffer     // that are left
 	vacancies []*vacancy               // new ones
 	parts     map[*instanceState][]int // lost nodes of each instance that is not over
@@ -86,7 +90,10 @@ func (h *Head) nodesIn(s *instanceState, members []int) (nodes []int) {
 // [Head.mu].
 func (h *Head) planLoss(members []int) nodeLoss {
 	isLost := func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) }
-	loss := nodeLoss{spares: slices.DeleteFunc(slices.Clone(h.spares), isLost), parts: make(map[*instanceState][]int)}
+	loss := nodeLoss{
+		members: members, spares: slices.DeleteFunc(slices.Clone(h.spares), isLost),
+		parts: make(map[*instanceState][]int),
+	}
 	// A spare that is lost before it has taken a place leaves the place to another one.
 	waiting := make(map[int]bool) // places for which there is no spare any more
 	for _, v := range h.vacancies {
@@ -155,12 +162,16 @@ func (h *Head) applyLoss(loss nodeLoss, silent bool) {
 		fillAt = time.Now().Add(h.cfg.SilentDelay)
 	}
 	h.spares = loss.spares
-	for _, v := range loss.vacancies {
-		v.fillAt = fillAt
-		if at := slices.IndexFunc(h.vacancies, func(known *vacancy) bool { return known.place == v.place }); at >= 0 {
-			v.fillAt = later(v.fillAt, h.vacancies[at].fillAt)
-			h.vacancies = slices.Delete(h.vacancies, at, at+1)
+	waited := make(map[int]time.Time) // of places whose spare is lost, too
+	h.vacancies = slices.DeleteFunc(h.vacancies, func(v *vacancy) bool {
+		v.isSpareLost = slices.Contains(loss.members, v.spare.NodeIndex)
+		if v.isSpareLost {
+			waited[v.place] = v.fillAt
 		}
+		return v.isSpareLost
+	})
+	for _, v := range loss.vacancies {
+		v.fillAt = later(fillAt, waited[v.place])
 		h.vacancies = append(h.vacancies, v)
 	}
 	for state, nodes := range loss.parts {
@@ -171,6 +182,17 @@ func (h *Head) applyLoss(loss nodeLoss, silent bool) {
 	for _, state := range loss.lost {
 		state.giveUp()
 	}
+	// A spare that no instance waits for any more is free again.
+	h.vacancies = slices.DeleteFunc(h.vacancies, func(v *vacancy) bool {
+		isNeeded := slices.ContainsFunc(h.instances, func(s *instanceState) bool {
+			return s.isOn(v.node) && s.Status == roles.StatusRestarting
+		})
+		if isNeeded || v.isFilling {
+			return false
+		}
+		h.spares = append(h.spares, v.spare)
+		return true
+	})
 }
 
 func later(a, b time.Time) time.Time {
@@ -208,6 +230,9 @@ func (h *Head) fillVacancies(context.Context) {
 	}
 	next := h.nextPlan(filled)
 	number := h.number + 1
+	for _, v := range filled {
+		v.isFilling = true
+	}
 	h.mu.Unlock()
 	published := *next // Publish writes its header
 	err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false)
@@ -265,12 +290,11 @@ const noGeneration = -1
 // fill records that the spare of a vacancy has taken its place. If the spare was lost meanwhile, it
 // is now the one whose place the next spare takes. The caller holds [Head.mu].
 func (h *Head) fill(v *vacancy) {
-	isLost := !slices.Contains(h.vacancies, v)
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(known *vacancy) bool { return known == v })
 	for _, state := range h.instances {
 		if state.isOn(v.node) && state.Status == roles.StatusRestarting {
-			state.replaceNode(v.spare.NodeIndex, membersOf(h.plan))
-			if isLost {
+			state.replaceNode(v.node, v.spare.NodeIndex)
+			if v.isSpareLost {
 				state.loseNode(v.spare.NodeIndex)
 			}
 		}

@@ -30,18 +30,11 @@ type instanceState struct {
 func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int, started bool) *instanceState {
 	s := &instanceState{role: role, instance: instance, decided: -1, handled: make(map[record.InstanceMark]bool)}
 	s.evidence = roles.Evidence{Role: role, Started: started}
-	s.place(members)
-	s.fold()
-	return s
-}
-
-// place determines the nodes of the instance. members has the node index of each place.
-func (s *instanceState) place(members []int) {
-	s.evidence.Nodes = nil
-	for _, place := range s.instance.Places() {
+	for _, place := range instance.Places() {
 		s.evidence.Nodes = append(s.evidence.Nodes, members[place])
 	}
-	s.evidence.LostNodes = slices.DeleteFunc(s.evidence.LostNodes, func(node int) bool { return !s.isOn(node) })
+	s.fold()
+	return s
 }
 
 // fold determines the state of the instance after a change of the evidence.
@@ -87,9 +80,10 @@ func (s *instanceState) failGeneration() {
 }
 
 // replaceNode records that a spare node has taken the place of a lost one, where it has no processes
-// of the present generation. members has the node index of each place.
-func (s *instanceState) replaceNode(spare int, members []int) {
-	s.place(members)
+// of the present generation.
+func (s *instanceState) replaceNode(lost, spare int) {
+	s.evidence.Nodes[slices.Index(s.evidence.Nodes, lost)] = spare
+	s.evidence.LostNodes = slices.DeleteFunc(s.evidence.LostNodes, func(node int) bool { return node == lost })
 	s.evidence.Marks.Add(record.InstanceMark{Node: spare, Generation: s.Generation, State: record.InstanceStopped})
 	s.fold()
 }
@@ -100,6 +94,9 @@ func (s *instanceState) addMark(mark record.InstanceMark) (isNew, isExit bool) {
 	if s.evidence.Marks.Add(mark) {
 		s.fold()
 		isNew = true
+		if len(s.evidence.LostNodes) > 0 && s.Generation >= s.evidence.FailedBefore {
+			s.failGeneration() // a lost node has started it by itself before
+		}
 	}
 	return isNew, mark.State == record.InstanceExited && !s.isRemoved(mark.Generation) && !s.handled[mark]
 }

@@ -1,0 +1,417 @@
+package instances
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// switches are files that the probes of processes look for.
+type switches struct {
+	t   *testing.T
+	dir string
+}
+
+func newSwitches(t *testing.T) switches { return switches{t, t.TempDir()} }
+
+// set makes the probe of a name succeed or fail.
+func (s switches) set(name string, on bool) {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if !on {
+		_ = os.Remove(path)
+		return
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// flap makes the probe of a name fail long enough for a record, and succeed again.
+func (s switches) flap(name string) {
+	s.t.Helper()
+	s.set(name, false)
+	time.Sleep(12 * time.Second)
+	s.set(name, true)
+	time.Sleep(12 * time.Second)
+	synctest.Wait()
+}
+
+// statuses returns the states of all instances, in the order of their numbers.
+func (r *run) statuses() (all []roles.InstanceStatus) {
+	r.head.mu.Lock()
+	defer r.head.mu.Unlock()
+	for _, state := range r.head.instances {
+		all = append(all, state.Status)
+	}
+	return all
+}
+
+// awaitPrimaries waits in the background for the end of the primary roles.
+func (r *run) awaitPrimaries() <-chan error {
+	ended := make(chan error, 1)
+	r.nodes[0].Background(func(ctx context.Context) {
+		_, err := r.head.AwaitPrimaries(ctx)
+		ended <- err
+	})
+	return ended
+}
+
+// kill makes a node publish nothing more and see no more orders. Its processes go on.
+func (r *run) kill(nodes ...int) {
+	r.t.Helper()
+	for _, node := range nodes {
+		r.nodes[node].freeze()
+	}
+	earlier := r.fault
+	r.setFault(func(op signal.Op, path string) error {
+		for _, node := range nodes {
+			if name := fmt.Sprintf("%04d.", node); strings.HasPrefix(filepath.Base(path), name) {
+				return os.ErrPermission
+			}
+		}
+		if earlier != nil {
+			return earlier(op, path)
+		}
+		return nil
+	})
+}
+
+// TestEndAfterUnready checks that the end of an instance counts although its readiness has changed
+// before: of a primary role, of an instance on several nodes that starts again, and at the orderly
+// end of the run.
+func TestEndAfterUnready(t *testing.T) {
+	s := newSwitches(t)
+	for _, name := range []string{"train", "pair", "serve"} {
+		s.set(name, true)
+	}
+	inBubble(t, 2, `
+  - {name: train, nodes: head, primary: true, command: train, ready: "file:`+s.dir+`/train"}
+  - {name: pair, nodes: all, nodes-per-instance: 2, endpoints: all, command: serve, ready: "file:`+s.dir+`/pair", restarts: {max: 1, backoff: 1s..1s}}
+  - {name: serve, nodes: all, command: serve, ready: "file:`+s.dir+`/serve"}
+`, func(r *run) {
+		r.openGate()
+		for _, name := range []string{"train", "pair", "serve"} {
+			s.flap(name)
+			s.set(name, false)
+		}
+		time.Sleep(12 * time.Second) // not ready is the last that is known of all
+		ended := r.awaitPrimaries()
+		r.exit("train.0.0.g0", 0)
+		r.exit("pair.0.1.g0", 3)
+		r.later()
+		s.set("pair", true)
+		r.later()
+		if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusDone, roles.StatusReady, roles.StatusUnready, roles.StatusUnready}; !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the primary role has not ended")
+		}
+		began := time.Now()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.head.StopInOrder(r.t.Context())
+		if took := time.Since(began); took > endSlack/2 {
+			t.Errorf("the end took %s", took)
+		}
+	})
+}
+
+// TestUnreadyDuringRestart checks that an instance is started again although another node withdraws
+// its readiness after the exit.
+func TestUnreadyDuringRestart(t *testing.T) {
+	s := newSwitches(t)
+	s.set("pair", true)
+	inBubble(t, 2, `
+  - {name: pair, nodes: 2, nodes-per-instance: 2, endpoints: all, command: serve, ready: "file:`+s.dir+`/pair", restarts: {max: 1, backoff: 1s..1s}, grace: 30s, env: {IGNORE_TERM: "1"}}
+`, func(r *run) {
+		r.openGate()
+		time.Sleep(time.Minute)
+		r.exit("pair.0.1.g0", 3)
+		time.Sleep(time.Second)
+		// The first node still waits for the end of its process.
+		r.nodes[0].LogWriteError(r.nodes[0].MarkName(signal.NodesDir, "0000.i0000.g0.unready.000001"))
+		time.Sleep(time.Minute)
+		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1")
+	})
+}
+
+// spareRun runs a test with nodes of which some are spares.
+func spareRun(t *testing.T, nodes, spares int, file string, test func(r *run)) {
+	t.Helper()
+	inBubbleOf(t, func(r *run) { r.spares = spares }, nodes, file, test)
+}
+
+// TestTwoLossesInOneInstance checks that an instance of which two nodes are lost does not start with
+// one spare, and does with two. The loss of its nodes is one loss.
+func TestTwoLossesInOneInstance(t *testing.T) {
+	const file = `
+  - {name: store, nodes: 1, command: serve}
+  - {name: pair, nodes: 4, nodes-per-instance: 2, command: serve, restarts: 3, require: {start: all, run: 1}}
+`
+	for spares, want := range map[int][]string{
+		0: nil, 1: nil, 2: {"pair.0.0.g1", "pair.0.1.g1"},
+	} {
+		for _, together := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d spares, together %t", spares, together), func(t *testing.T) {
+				spareRun(t, 5+spares, spares, file, func(r *run) {
+					r.openGate()
+					losses := [][]int{{1, 2}}
+					if !together {
+						losses = [][]int{{1}, {2}}
+					}
+					r.kill(1, 2)
+					for _, nodes := range losses {
+						if !r.head.LoseNodes(nodes, false) {
+							t.Fatalf("the loss of %v was not tolerated", nodes)
+						}
+					}
+					time.Sleep(time.Minute)
+					restarted := slices.DeleteFunc(r.starts(), func(name string) bool { return strings.HasSuffix(name, ".g0") })
+					r.want("starts", restarted, want...)
+					status := roles.StatusLost
+					if want != nil {
+						status = roles.StatusReady
+					}
+					if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusReady, status, roles.StatusReady}; !slices.Equal(got, want) {
+						t.Errorf("the states are %v, want %v", got, want)
+					}
+					// A spare that was not enough is left for the other instance, which is needed.
+					r.kill(3)
+					if goesOn := r.head.LoseNodes([]int{3}, false); goesOn != (spares == 1 || spares == 2) {
+						t.Errorf("the loss of a node of the last instance is tolerated: %t", goesOn)
+					}
+					time.Sleep(time.Minute)
+					if status := r.statuses()[2]; spares == 1 && status != roles.StatusReady {
+						t.Errorf("the last instance is %s", status)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestSpareIsLost checks that the place of a lost node goes to another spare if the first is lost
+// before it has taken the place, and that the instance is lost if there is none.
+func TestSpareIsLost(t *testing.T) {
+	for spares, want := range map[int]roles.InstanceStatus{1: roles.StatusLost, 2: roles.StatusReady} {
+		t.Run(fmt.Sprint(spares), func(t *testing.T) {
+			spareRun(t, 3+spares, spares, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 3, require: {start: all, run: 0}, grace: 20s, env: {IGNORE_TERM: "1"}}
+`, func(r *run) {
+				r.openGate()
+				r.kill(1, 3)
+				for _, node := range []int{1, 3} { // the pair's other process takes its time
+					if !r.head.LoseNodes([]int{node}, false) {
+						t.Fatalf("the loss of node %d was not tolerated", node)
+					}
+				}
+				time.Sleep(time.Minute)
+				if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusReady, want}; !slices.Equal(got, want) {
+					t.Errorf("the states are %v, want %v", got, want)
+				}
+				if spares == 2 && r.find("pair.0.0.g1").node != "n4" {
+					t.Errorf("it runs on %s", r.find("pair.0.0.g1").node)
+				}
+			})
+		})
+	}
+}
+
+// TestSpareStartsNothingThatIsOver checks that a spare starts neither what has ended with 0 on the
+// lost node nor what is given up with it, and prepares itself as the lost node was.
+func TestSpareStartsNothingThatIsOver(t *testing.T) {
+	spareRun(t, 3, 1, `
+  - {name: prepare, nodes: all, command: prepare, oneshot: true}
+  - {name: train, nodes: all, command: train, primary: true, restarts: 1}
+  - {name: plain, nodes: all, command: serve, require: {start: all, run: 0}}
+  - {name: serve, nodes: all, command: serve, restarts: 1}
+`, func(r *run) {
+		r.exit("prepare.0.0.g0", 0)
+		r.exit("prepare.1.0.g0", 0)
+		r.later()
+		r.openGate()
+		r.later()
+		r.exit("train.1.0.g0", 0)
+		r.later()
+		r.kill(1)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		time.Sleep(time.Minute)
+		var started []string
+		for _, one := range r.tasks {
+			if one.node == "n2" {
+				started = append(started, one.name)
+			}
+		}
+		slices.Sort(started)
+		r.want("starts on the spare", started, "prepare.1.0.g0", "serve.1.0.g1")
+	})
+}
+
+// TestSpareWaitsForSilentNode checks that a spare takes the place of a node that has fallen silent
+// only when its processes cannot run any more, and that of one whose daemon has died at once.
+func TestSpareWaitsForSilentNode(t *testing.T) {
+	for _, silent := range []bool{true, false} {
+		t.Run(fmt.Sprintf("silent %t", silent), func(t *testing.T) {
+			spareRun(t, 3, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+				r.openGate()
+				r.head.cfg.SilentDelay = 30 * time.Second
+				r.kill(1)
+				lost := time.Now()
+				if !r.head.LoseNodes([]int{1}, silent) {
+					t.Fatal("the loss was not tolerated")
+				}
+				time.Sleep(time.Minute)
+				if took := r.find("serve.0.0.g1").at.Sub(lost); silent != (took >= 30*time.Second) {
+					t.Errorf("the spare has started it after %s", took)
+				}
+			})
+		})
+	}
+}
+
+// TestLossBeforeStart checks that an instance on several nodes whose role has not been started yet
+// starts with the spare of a node that was lost meanwhile, also if the roles before it run on the
+// same place.
+func TestLossBeforeStart(t *testing.T) {
+	spareRun(t, 4, 1, `
+  - {name: prepare, nodes: 1, command: prepare, oneshot: true}
+  - {name: store, nodes: 2, nodes-per-instance: 1, command: serve, restarts: 1, after: [prepare]}
+  - {name: pair, with: store, nodes-per-instance: 2, command: serve, restarts: 1, after: [store]}
+`, func(r *run) {
+		r.kill(1)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		time.Sleep(time.Minute)
+		r.exit("prepare.0.0.g0", 0)
+		time.Sleep(time.Minute)
+		r.want("starts", r.starts(), "pair.0.0.g1", "pair.0.1.g1", "prepare.0.0.g0", "store.0.0.g1", "store.1.0.g0")
+		if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusDone, roles.StatusReady, roles.StatusReady, roles.StatusReady}; !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+	})
+}
+
+// TestNamesAreBounded checks that the names of an instance that is started again and again do not
+// fill the run directory, on one node and on several, and neither do changes of readiness.
+func TestNamesAreBounded(t *testing.T) {
+	const restarts = 30
+	s := newSwitches(t)
+	s.set("ready", true)
+	inBubble(t, 2, fmt.Sprintf(`
+  - {name: single, nodes: head, command: serve, restarts: {max: %[1]d, backoff: 1s..1s}}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: %[1]d, backoff: 1s..1s}}
+  - {name: flaps, nodes: head, command: serve, ready: "file:%[2]s/ready"}
+`, restarts, s.dir), func(r *run) {
+		r.openGate()
+		for generation := range restarts {
+			r.exit(fmt.Sprintf("single.0.0.g%d", generation), 1)
+			r.exit(fmt.Sprintf("pair.0.1.g%d", generation), 1)
+			s.flap("ready")
+		}
+		if cause := r.cause(); cause != nil {
+			t.Fatal(cause.Message)
+		}
+		for dir, most := range map[string]int{signal.NodesDir: 24, signal.ControlDir: 18} {
+			if names := r.names(dir, ""); len(names) > most {
+				t.Errorf("%d names in %s after %d restarts: %v", len(names), dir, restarts, names)
+			}
+		}
+		r.head.mu.Lock()
+		defer r.head.mu.Unlock()
+		for _, state := range r.head.instances {
+			if len(state.handled) > 2*keptGenerations {
+				t.Errorf("the head remembers %d exits", len(state.handled))
+			}
+		}
+	})
+}
+
+// TestStall checks that a run in which nothing runs and nothing is due ends with an internal error,
+// but not while an instance may be starting or the run is busy.
+func TestStall(t *testing.T) {
+	for _, isBusy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("busy %t", isBusy), func(t *testing.T) {
+			inBubble(t, 2, `
+  - {name: train, nodes: 2, nodes-per-instance: 1, primary: true, command: train, ready: {probe: "tcp:9", timeout: 10m}}
+`, func(r *run) {
+				r.head.cfg.IsBusy = func() bool { return isBusy }
+				for _, n := range r.nodes { // nothing that they publish appears
+					r.kill(int(n.NodeIndex.Load()))
+				}
+				r.openGate()
+				time.Sleep(10 * time.Minute)
+				if cause := r.cause(); cause != nil {
+					t.Errorf("ended too early: %s", cause.Message)
+				}
+				time.Sleep(5 * time.Minute)
+				switch cause := r.cause(); {
+				case isBusy && cause != nil:
+					t.Errorf("ended although it was busy: %s", cause.Message)
+				case !isBusy && (cause == nil || cause.Kind != health.Internal):
+					t.Errorf("the cause is %+v", cause)
+				}
+			})
+		})
+	}
+}
+
+// isWrite reports whether a call may change the share.
+func isWrite(op signal.Op) bool {
+	return op == signal.OpOpen || op == signal.OpWrite || op == signal.OpRename || op == signal.OpLink
+}
+
+// TestOrdersAreWrittenLater checks that orders, plans and lists that cannot be written are written
+// when the share takes them again.
+func TestOrdersAreWrittenLater(t *testing.T) {
+	spareRun(t, 4, 1, `
+  - {name: prepare, nodes: head, command: prepare, oneshot: true}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 1s..1s}}
+  - {name: late, nodes: head, command: serve, after: [prepare]}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		r.exit("prepare.0.0.g0", 0)
+		r.exit("pair.0.1.g0", 1)
+		r.kill(2)
+		dead := r.fault
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/") {
+				return os.ErrPermission
+			}
+			return dead(op, path)
+		})
+		if !r.head.LoseNodes([]int{2}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		time.Sleep(20 * time.Second)
+		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "prepare.0.0.g0", "single.0.0.g0")
+		r.setFault(dead)
+		time.Sleep(20 * time.Second)
+		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
+	})
+}
