@@ -9,20 +9,40 @@ import (
 )
 
 // DialTrusted connects to an address like a net.Dialer. If it is an address of this node, Dial
-// returns the connection only if the connection and every listener on its port belong to trusted
-// users. It sends nothing before that is known. (Two users cannot listen on the same address and
-// port, but one may listen on IPv4 and the other on IPv6, or each on another address.)
+// returns the connection only if a trusted user has accepted it, or will: the kernel's tables say
+// whose the other end is. It sends nothing before that is known. Two users cannot listen on the same
+// address and port, but one may listen on IPv4 and the other on IPv6, or each on another address:
+// if a name of this node leads to another user, its other addresses are tried.
 func DialTrusted(ctx context.Context, network, address string) (net.Conn, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err != nil {
+	conn, refused, err := dialChecked(ctx, network, address)
+	host, port, splitErr := net.SplitHostPort(address)
+	if !refused || splitErr != nil || net.ParseIP(host) != nil {
+		return conn, err
+	}
+	addrs, lookupErr := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if lookupErr != nil {
 		return nil, err
+	}
+	for _, addr := range addrs {
+		if conn, _, other := dialChecked(ctx, network, net.JoinHostPort(addr.Unmap().String(), port)); other == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// dialChecked connects to an address. It reports whether it has refused a connection to this node,
+// because it does not lead to a trusted user.
+func dialChecked(ctx context.Context, network, address string) (conn net.Conn, refused bool, err error) {
+	var dialer net.Dialer
+	if conn, err = dialer.DialContext(ctx, network, address); err != nil {
+		return nil, false, err
 	}
 	if err := currentTrustedUsers().checkConn("/proc", conn); err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, true, err
 	}
-	return conn, nil
+	return conn, false, nil
 }
 
 // checkConn returns an error if a connection to this node does not lead to a trusted user.
@@ -53,39 +73,57 @@ func (t trustedUsers) checkSockets(proc string, here, there netip.AddrPort) (see
 	if err != nil {
 		return false, fmt.Errorf("cannot determine which user accepted the connection to %s: %v", there, err)
 	}
-	// Classify the sockets: listeners on the port, the other end, and this end of the connection.
-	var other *socket
-	connected, listeners := false, 0
+	// Classify the sockets: the listener that serves the address, the other end of the connection, and
+	// this one.
+	var listener, other *socket
+	connected := false
 	for i, s := range sockets {
 		switch {
 		case s.state == stateListening:
-			if !t.includes(s.user) {
-				found := []ListeningSocket{s.toListeningSocket()}
-				addProcessInfo(proc, found)
-				return true, t.refusalError(found[0])
+			if rank := s.servingRank(there.Addr()); rank > 0 && (listener == nil || rank > listener.servingRank(there.Addr())) {
+				listener = &sockets[i]
 			}
-			listeners++
 		case s.local == there:
 			other = &sockets[i]
 		default:
 			connected = s.state == stateEstablished
 		}
 	}
+	isAccepted := other != nil && other.inode != noInode
 	switch {
-	case other == nil && !connected, other != nil && other.inode == noInode && listeners == 0:
+	case isAccepted && t.includes(other.user):
+		return true, nil
+	case listener != nil && !t.includes(listener.user):
+		found := []ListeningSocket{listener.toListeningSocket()}
+		addProcessInfo(proc, found)
+		return true, t.refusalError(found[0])
+	case isAccepted:
+		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and the job runs as user %s",
+			there, userName(other.user), userName(t.ownUser))
+	case other == nil && !connected, other != nil && listener == nil:
 		return true, fmt.Errorf("connection closed by %s", there)
 	case other == nil:
 		return false, nil
-	case other.inode == noInode:
-		// The connection waits in the queue of a listener that still exists and that was checked above:
-		// if another user had accepted it and closed the listener, the socket would have an inode. Or the
-		// other end has closed it, so that no process receives data.
-		return true, nil
-	case !t.includes(other.user):
-		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and the job runs as user %s",
-			there, userName(other.user), userName(t.ownUser))
 	}
+	// The connection waits in the queue of the listener, which still exists and is trusted: if another
+	// user had accepted it and closed the listener, the socket would have an inode. Or the other end has
+	// closed it, so that no process receives data.
 	return true, nil
+}
+
+// servingRank returns 0 if a listening socket does not accept connections to an address, and a
+// higher number the more exactly it is bound to it: of several, the kernel chooses the most exact.
+func (s socket) servingRank(addr netip.Addr) int {
+	own := s.local.Addr()
+	switch {
+	case own == addr:
+		return 3
+	case own.IsUnspecified() && own.Is4() == addr.Is4():
+		return 2
+	case own.IsUnspecified() && own.Is6(): // unless it is for IPv6 alone, which the table does not show
+		return 1
+	}
+	return 0
 }
 
 // connAddress returns an end of a TCP connection, in the form of readSockets.

@@ -96,20 +96,23 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)
 }
 
+// FindStrangers returns the listeners of untrusted users on these ports of the node, on any address.
+func FindStrangers(ports ...int) ([]ListeningSocket, error) {
+	found, err := findListenerSockets("/proc", ports...)
+	found = slices.DeleteFunc(found, func(l ListeningSocket) bool { return currentTrustedUsers().includes(l.userID) })
+	if len(found) > 0 {
+		addProcessInfo("/proc", found)
+	}
+	return found, err
+}
+
 // checkListenerUsers returns an error if an untrusted user listens on one of the ports.
 func (w WaitOptions) checkListenerUsers() error {
 	if w.OwnsProcess == nil {
 		return nil
 	}
-	found, err := findListenerSockets("/proc", w.Ports...)
-	if err != nil {
-		return err
-	}
-	found = slices.DeleteFunc(found, func(l ListeningSocket) bool { return currentTrustedUsers().includes(l.userID) })
-	if len(found) > 0 {
-		addProcessInfo("/proc", found)
-	}
-	return w.foreignListenerError(found)
+	found, err := FindStrangers(w.Ports...)
+	return cmp.Or(err, w.foreignListenerError(found))
 }
 
 // confirmReady decides after a try that found the service ready. It reports whether the result is
@@ -137,9 +140,10 @@ func (w WaitOptions) confirmReady() (final bool, err error) {
 func (w WaitOptions) foreignListenerError(found []ListeningSocket) error {
 	for _, l := range found {
 		switch {
-		case l.PID == 0 && !currentTrustedUsers().includes(l.userID):
+		case l.BelongsTo(w.OwnsProcess):
+		case l.PID == 0:
 			return currentTrustedUsers().refusalError(l)
-		case l.PID != 0 && !slices.ContainsFunc(l.pids, w.OwnsProcess):
+		default:
 			return fmt.Errorf("cannot accept the response as the service's own: %s, which does not belong to it", l)
 		}
 	}

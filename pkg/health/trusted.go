@@ -79,6 +79,15 @@ func (t trustedUsers) includes(user int) bool {
 	return user == t.ownUser || user == 0 || slices.ContainsFunc(t.subordinate, inRange) || slices.Contains(t.descendantUsers(), user)
 }
 
+// BelongsTo reports whether the socket belongs to a child: one of the processes that have it does,
+// or, if none is visible, its user is trusted.
+func (l ListeningSocket) BelongsTo(ownsProcess func(pid int) bool) bool {
+	if l.PID == 0 {
+		return currentTrustedUsers().includes(l.userID)
+	}
+	return slices.ContainsFunc(l.pids, ownsProcess)
+}
+
 // refusalError returns the error for a listener of an untrusted user.
 func (t trustedUsers) refusalError(l ListeningSocket) error {
 	if l.userID == t.overflowUser {

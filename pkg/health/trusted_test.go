@@ -89,8 +89,8 @@ func row(local, remote, state, user, inode string) string {
 	return "   0: " + local + " " + remote + " " + state + " 00000000:00000000 00:00000000 00000000 " + user + " 0 " + inode + " 1 0 100 0 0 10 0\n"
 }
 
-// TestTrustedConnection verifies that a connection is judged by the user that has accepted it and
-// by all users that listen on its port.
+// TestTrustedConnection verifies that a connection is judged by the user that has accepted it, or
+// that listens on its address if nobody has, and not by those that listen on others.
 func TestTrustedConnection(t *testing.T) {
 	users := trustedUsers{ownUser: 1000, subordinate: [][2]int{{100000, 65536}}, overflowUser: -1, descendantUsers: func() []int { return nil }}
 	here := row(localhost5000, localhost7123, stateEstablished, "1000", "90")
@@ -117,7 +117,13 @@ func TestTrustedConnection(t *testing.T) {
 		{name: "translated by the kernel", tcp: here, unseen: true},
 		{name: "a stranger on all addresses", tcp: row(all7123, nobodyThere, stateListening, "1007", "93") + waiting + here, says: "port 7123 of 0.0.0.0 is held by"},
 		{name: "a stranger on the other loopback address", tcp: listener("1000") + accepted("1000") + here,
-			tcp6: row(loopback6, nobodyThere, stateListening, "1007", "93"), says: "port 7123 of ::1 is held by a process of user 1007"},
+			tcp6: row(loopback6, nobodyThere, stateListening, "1007", "93")},
+		{name: "the same, not accepted yet", tcp: listener("1000") + waiting + here, tcp6: row(loopback6, nobodyThere, stateListening, "1007", "93")},
+		{name: "a stranger on all of IPv6 alone", tcp: listener("1000") + waiting + here, tcp6: row(unspecified6, nobodyThere, stateListening, "1007", "93")},
+		{name: "a stranger on all of IPv6", tcp: waiting + here, tcp6: row(unspecified6, nobodyThere, stateListening, "1007", "93"), says: "port 7123 of :: is held by"},
+		{name: "accepted by this user before a stranger listened", tcp: row(all7123, nobodyThere, stateListening, "1007", "93") + accepted("1000") + here},
+		{name: "only a stranger on another address listens any more", tcp: waiting + here,
+			tcp6: row(loopback6, nobodyThere, stateListening, "1007", "93"), says: "connection closed by 127.0.0.1:7123"},
 		{name: "by IPv4 to a listener on all of IPv6", tcp: here,
 			tcp6: row(unspecified6, nobodyThere, stateListening, "1000", "93") + row(mapped7123, mapped5000, stateEstablished, "1000", "94")},
 		{name: "the same of a stranger", tcp: here, tcp6: row(mapped7123, mapped5000, stateEstablished, "1007", "94"), says: "user 1007 has accepted it"},

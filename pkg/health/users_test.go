@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,59 @@ func TestWaitElsewhere(t *testing.T) {
 	port, _ := p.LocalPort()
 	err := WaitReady(ctx, p.Try, WaitOptions{Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() }})
 	fmt.Printf("the wait ended: %v.\n", err)
+}
+
+// TestTryElsewhere is not a test: it is a service of the job's user, at the given address, which is
+// tried by a probe once.
+func TestTryElsewhere(t *testing.T) {
+	probe := os.Getenv("HEALTH_TEST_TRY")
+	if probe == "" {
+		return
+	}
+	network, address := "tcp", os.Getenv("HEALTH_TEST_SERVICE")
+	if strings.HasPrefix(address, "0.0.0.0:") {
+		network = "tcp4" // otherwise it listens on all of IPv6, too
+	}
+	listener, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(listener) }()
+	port := listener.Addr().(*net.TCPAddr).Port
+	err = parse(t, probe).Try(t.Context())
+	strangers, findErr := FindStrangers(port)
+	fmt.Printf("the wait ended: %v, %v, %d strangers.\n", err, findErr, len(strangers))
+}
+
+// TestProbeBesideStranger verifies that a probe reaches the service although another user listens on
+// another address of its port, that this listener is found, and that it receives no data. The name
+// localhost has both addresses there.
+func TestProbeBesideStranger(t *testing.T) {
+	users.Need(t)
+	program := users.Public(t, os.Args[0])
+	become := jobWithFile(t, "/etc/hosts", "::1 localhost\n127.0.0.1 localhost\n")
+	for _, tc := range []struct{ stranger, service, probe string }{
+		{"[::1]", "0.0.0.0", "http://localhost:%d/"},
+		{"[::1]", "127.0.0.1", "tcp:%d"},
+		{"127.0.0.1", "[::1]", "http://localhost:%d/"},
+		{"127.0.0.2", "127.0.0.1", "tcp://127.0.0.1:%d"},
+	} {
+		t.Run(tc.probe+" with "+tc.stranger, func(t *testing.T) {
+			t.Parallel()
+			port, received := listenerAs(t, program, users.Stranger, tc.stranger+":0")
+			cmd := users.Job.Command(t.Context(), users.Job.Dir(t), become[0], append(slices.Clone(become[1:]), program, "-test.run=^TestTryElsewhere$")...)
+			cmd.SysProcAttr.Credential = nil
+			cmd.Env = append(cmd.Env, "HEALTH_TEST_TRY="+fmt.Sprintf(tc.probe, port), fmt.Sprintf("HEALTH_TEST_SERVICE=%s:%d", tc.service, port), "GORACE=atexit_sleep_ms=0")
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "the wait ended: <nil>, <nil>, 1 strangers.") {
+				t.Errorf("%v: %s", err, out)
+			}
+			if text, err := os.ReadFile(received); err == nil {
+				t.Errorf("the stranger has received %q", text)
+			}
+		})
+	}
 }
 
 // TestFlickerElsewhere is not a test: it is another user's process that keeps opening a port,
@@ -172,17 +227,27 @@ func TestTwoUsersListen(t *testing.T) {
 	}
 }
 
+// jobWithFile returns the beginning of a command that root starts, and that runs the rest as the job's
+// user, with another content of a system file.
+func jobWithFile(t *testing.T, path, content string) []string {
+	t.Helper()
+	dir := users.Job.Dir(t)
+	file := filepath.Join(dir, filepath.Base(path))
+	for _, err := range []error{os.Chmod(dir, 0o755), os.WriteFile(file, []byte(content), 0o644)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", file, path,
+		"setpriv", fmt.Sprintf("--reuid=%d", users.Job.ID), fmt.Sprintf("--regid=%d", users.Job.ID), "--clear-groups"}
+}
+
 // TestWaitReadyContainer verifies that root and the user's subordinate IDs may listen for the
 // service, as container engines do.
 func TestWaitReadyContainer(t *testing.T) {
 	users.Need(t)
 	program := users.Public(t, os.Args[0])
-	ranges := filepath.Join(users.Job.Dir(t), "subuid")
-	if err := os.WriteFile(ranges, fmt.Appendf(nil, "%d:%d:65536\n", users.Job.ID, 700000), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	become := []string{"unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/subuid && shift && exec "$@"`, "sh", ranges,
-		"setpriv", fmt.Sprintf("--reuid=%d", users.Job.ID), fmt.Sprintf("--regid=%d", users.Job.ID), "--clear-groups"}
+	become := jobWithFile(t, "/etc/subuid", fmt.Sprintf("%d:%d:65536\n", users.Job.ID, 700000))
 	for _, tc := range []struct {
 		name    string
 		user    users.User

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if paths, is := os.LookupEnv(exchangeVariable); is {
 		os.Exit(exchange(paths))
 	}
+	if address, is := os.LookupEnv(serveVariable); is {
+		os.Exit(serve(address))
+	}
 	code, err := runBuilt(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,9 +2,11 @@ package instances
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -15,6 +17,9 @@ const (
 	probeInterval = 5 * time.Second
 	// minReadinessInterval is the shortest time between two published changes of readiness.
 	minReadinessInterval = 5 * time.Second
+	// The pauses between two looks at the listeners on the ports of processes.
+	minListenerPause = 50 * time.Millisecond
+	maxListenerPause = 5 * time.Second
 )
 
 // watchProbes repeats the probes of a ready process until ctx ends: it publishes when it is not
@@ -58,6 +63,42 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	})
 	return func() {
 		hangs(nil)
+		<-ended
+	}
+}
+
+// watchPorts looks at the listeners on the ports of the processes of a generation until ctx ends. It
+// warns once of another user who listens on one of them, on another address of the node: that concerns
+// neither the processes nor their probes. The returned function ends the watch and waits for it.
+func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess) (stop func()) {
+	var ports []int
+	for _, one := range started {
+		for at, request := range s.role.Program.Ports {
+			for i := range max(1, request.Count) {
+				ports = append(ports, one.process.Ports[at]+i)
+			}
+		}
+	}
+	if s.cfg.Ports == nil || len(ports) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	s.cfg.Background(func(context.Context) {
+		defer close(ended)
+		for pause := minListenerPause; ; pause = min(2*pause, maxListenerPause) {
+			if found, _ := health.FindStrangers(ports...); len(found) > 0 {
+				s.cfg.Log.Warn(fmt.Sprintf("another user listens beside %s of %s: %s; what is sent to that address does not reach it",
+					s.instanceName(), s.cfg.Name, found[0]))
+				return
+			}
+			if !ctxutil.SleepContext(ctx, pause) {
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
 		<-ended
 	}
 }

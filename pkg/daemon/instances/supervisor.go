@@ -382,6 +382,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		g.fail(f, hangExit(f))
 		cancel()
 	})()
+	defer s.watchPorts(ctx, g.started)()
 	var waits sync.WaitGroup
 	for _, one := range g.started {
 		waits.Go(func() {

@@ -1,0 +1,156 @@
+package local
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/users"
+)
+
+// serveVariable is the address at which a helper process answers HTTP requests.
+const serveVariable = "LOCAL_TEST_SERVE"
+
+// serve answers HTTP requests at an address, on IPv4 alone if it is one of IPv4. It returns the exit
+// code of the process.
+func serve(address string) int {
+	network := "tcp4"
+	if strings.HasPrefix(address, "[") {
+		network = "tcp6"
+	}
+	listener, err := net.Listen(network, address)
+	if err == nil {
+		err = http.Serve(listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 98
+}
+
+// roleJob is a job of the job's user with roles on this machine.
+type roleJob struct {
+	t     *testing.T
+	dir   string
+	ended chan struct{} // closed when it has ended
+	code  int
+}
+
+// startRoles starts a job with the roles of a file, in whose commands $DIR is a directory of the job's
+// user and $SERVE a helper process that serves at the address of serveVariable.
+func startRoles(t *testing.T, file string) *roleJob {
+	t.Helper()
+	users.Need(t)
+	j := &roleJob{t: t, dir: users.Job.Dir(t), ended: make(chan struct{})}
+	config := filepath.Join(j.dir, "job.yaml")
+	said, err := os.Create(filepath.Join(j.dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = said.Close() }()
+	if err := os.WriteFile(config, []byte("roles:\n"+file), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := users.Job.Command(t.Context(), j.dir, users.Public(t, filepath.Join(bin, "bringupd")), "local", "--nodes=1", "--log-dir="+j.dir+"/logs", "--job-id=j", "--config="+config)
+	cmd.Env = append(cmd.Env, "DIR="+j.dir, "SERVE="+users.Public(t, os.Args[0]))
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(j.ended)
+		_ = cmd.Wait()
+		j.code = cmd.ProcessState.ExitCode()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Cancel()
+		<-j.ended
+	})
+	return j
+}
+
+// said returns what the job has printed.
+func (j *roleJob) said() string {
+	j.t.Helper()
+	text, err := os.ReadFile(filepath.Join(j.dir, "said"))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// await waits until a condition holds, or fails the test.
+func (j *roleJob) await(what string, holds func() bool) {
+	j.t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			j.t.Fatalf("%s: not after a minute:\n%s", what, j.said())
+		}
+	}
+}
+
+// awaitFile waits for a file of the job's directory, and returns its content.
+func (j *roleJob) awaitFile(name string) (text string) {
+	j.t.Helper()
+	j.await(name, func() bool {
+		data, err := os.ReadFile(filepath.Join(j.dir, name))
+		text = strings.TrimSpace(string(data))
+		return err == nil && text != ""
+	})
+	return text
+}
+
+// awaitEnd waits for the end of the job, and checks its code.
+func (j *roleJob) awaitEnd(code int) {
+	j.t.Helper()
+	select {
+	case <-j.ended:
+	case <-time.After(time.Minute):
+		j.t.Fatalf("the job has not ended after a minute:\n%s", j.said())
+	}
+	if j.code != code {
+		j.t.Errorf("the job has ended with %d, want %d:\n%s", j.code, code, j.said())
+	}
+}
+
+// touch makes a file in the job's directory.
+func (j *roleJob) touch(name string) {
+	j.t.Helper()
+	if err := os.WriteFile(filepath.Join(j.dir, name), nil, 0o644); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// TestStrangerBesideRole checks that another user who listens on another address of a role's port
+// neither ends its instance nor takes it from the list of endpoints. The job warns of it once.
+func TestStrangerBesideRole(t *testing.T) {
+	j := startRoles(t, `
+- name: server
+  nodes: all
+  env: {`+serveVariable+`: "0.0.0.0:$BRINGUPD_PORT"}
+  command: exec $SERVE
+  ready: "http://localhost:$BRINGUPD_PORT/"
+  alive: {probe: "http://localhost:$BRINGUPD_PORT/", after: 1s}
+- name: client
+  nodes: all
+  primary: true
+  command: |
+    cp $BRINGUPD_ENDPOINTS_FILE_SERVER $DIR/port~ && mv $DIR/port~ $DIR/port
+    until test -e $DIR/stranger; do sleep 0.05; done
+    for i in $(seq 60); do grep -q . $BRINGUPD_ENDPOINTS_FILE_SERVER || exit 5; sleep 0.1; done
+`)
+	_, port, err := net.SplitHostPort(j.awaitFile("port"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listenAs(t, users.Stranger, "[::1]:"+port)
+	j.touch("stranger")
+	j.awaitEnd(0)
+	want := fmt.Sprintf("port %s of ::1 is held by a process of user %d", port, users.Stranger.ID)
+	if got := strings.Count(j.said(), want); got != 1 {
+		t.Errorf("it says %d times %q:\n%s", got, want, j.said())
+	}
+}
