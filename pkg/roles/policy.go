@@ -55,6 +55,17 @@ func (d *Definition) Decide(exit Exit, budget *RestartBudget, at time.Time) (act
 // endpoints of other roles: it has a probe, or is a oneshot.
 func (d *Definition) MayAwaitOthers() bool { return d.Ready.Probe != "" || d.Oneshot }
 
+// ListsListeners reports whether an endpoint of the role is listed only when a process of the instance
+// listens there, because no probe has proven that. It does not concern whether the instance is ready.
+func (d *Definition) ListsListeners() bool {
+	isProven := d.Ready.Probe != "" || d.Program.Framework != "" && d.Program.Command == ""
+	return !isProven && len(d.Program.Ports) > 0
+}
+
+// IsUnprobed reports whether the role runs as long as the others, as a server does, and no probe proves
+// its endpoints.
+func (d *Definition) IsUnprobed() bool { return d.ListsListeners() && !d.Primary && !d.Oneshot }
+
 // DecideLoss returns what follows for an instance from the loss of one of its nodes: it starts again
 // if a spare node takes the place of the node, and the role has restarts.
 func (d *Definition) DecideLoss(hasSpare bool) Action {

@@ -154,3 +154,37 @@ func TestStrangerBesideRole(t *testing.T) {
 		t.Errorf("it says %d times %q:\n%s", got, want, j.said())
 	}
 }
+
+// TestStrangerAtUnprobedRole checks that the endpoint of a role without a probe is listed when the role
+// listens there, and never while another user does. The gate does not wait for that.
+func TestStrangerAtUnprobedRole(t *testing.T) {
+	j := startRoles(t, `
+- name: server
+  nodes: all
+  env: {`+serveVariable+`: "0.0.0.0:$BRINGUPD_PORT"}
+  command: until test -e $DIR/listen; do sleep 0.05; done; exec $SERVE
+- name: client
+  nodes: all
+  primary: true
+  command: |
+    echo $BRINGUPD_ROLE_SERVER_ENDPOINTS > $DIR/port
+    until test -e $DIR/stranger; do sleep 0.05; done
+    for i in $(seq 20); do test ! -s $BRINGUPD_ENDPOINTS_FILE_SERVER || exit 5; sleep 0.1; done
+    echo now > $DIR/unlisted
+    for i in $(seq 300); do grep -qxF $BRINGUPD_ROLE_SERVER_ENDPOINTS $BRINGUPD_ENDPOINTS_FILE_SERVER && exit 0; sleep 0.1; done
+    exit 6
+`)
+	_, port, err := net.SplitHostPort(j.awaitFile("port"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := listenAs(t, users.Stranger, "0.0.0.0:"+port)
+	j.touch("stranger")
+	j.awaitFile("unlisted")
+	_ = stranger.Close()
+	j.touch("listen")
+	j.awaitEnd(0)
+	if want := fmt.Sprintf("is held by a process of user %d", users.Stranger.ID); strings.Count(j.said(), want) != 1 {
+		t.Errorf("it does not say once %q:\n%s", want, j.said())
+	}
+}

@@ -16,8 +16,9 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// listenAs listens at an address with a socket that belongs to the given user.
-func listenAs(t *testing.T, user users.User, address string) {
+// listenAs listens at an address, until the end of the test at the latest, with a socket that belongs
+// to the given user.
+func listenAs(t *testing.T, user users.User, address string) net.Listener {
 	t.Helper()
 	runtime.LockOSThread() // the socket is created on this thread
 	defer runtime.UnlockOSThread()
@@ -30,6 +31,7 @@ func listenAs(t *testing.T, user users.User, address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
+	return listener
 }
 
 // TestStrangersPort checks that another user who listens on a service's port before the service

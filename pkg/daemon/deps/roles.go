@@ -34,6 +34,8 @@ func planRole(d *roles.Definition) string {
 		line += fmt.Sprintf(", done when it has ended with 0, within %s", d.Timeout)
 	case d.Ready.Probe != "":
 		line += fmt.Sprintf(", ready by %s within %s", d.Ready.Probe, d.Ready.Timeout)
+	case d.IsUnprobed():
+		line += ", ready once it runs, listed once it listens"
 	}
 	if d.HangTimeout > 0 {
 		line += fmt.Sprintf(", ended when it shows no sign of activity for %s", d.HangTimeout)

@@ -25,6 +25,7 @@ type HeadConfig struct {
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that.
 	SilentDelay time.Duration
+	HasStandIns bool // the processes are stand-ins, which never listen
 	NodeWatch   *signal.Watch
 	Hang        HangConfig
 	// Worlds gets the worlds of the instances that span several nodes.

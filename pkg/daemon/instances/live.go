@@ -13,8 +13,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// liveList is what the head has last published about the instances that are ready and lost, and the
-// number of roles that had what they require then.
+// liveList is what the head has last published about the instances that are ready, with endpoints that
+// serve, and lost. satisfied is the number of roles that had what they require then, and of those that
+// had it with endpoints that serve.
 type liveList struct {
 	ready, lost []int
 	satisfied   int
@@ -109,15 +110,26 @@ func (h *Head) removeLive(ctx context.Context, number int) {
 func (h *Head) currentLive() (l liveList) {
 	l.plan = h.number
 	for _, state := range h.instances {
-		switch state.Status {
-		case roles.StatusReady:
+		switch {
+		case state.Status == roles.StatusReady && (h.cfg.HasStandIns || state.isListed()):
 			l.ready = append(l.ready, state.instance.Number)
-		case roles.StatusLost:
+		case state.Status == roles.StatusLost:
 			l.lost = append(l.lost, state.instance.Number)
 		}
 	}
 	for i := range h.cfg.Plan.Roles {
-		if h.isSatisfied(&h.cfg.Plan.Roles[i]) {
+		role := &h.cfg.Plan.Roles[i]
+		if !h.isSatisfied(role) {
+			continue
+		}
+		l.satisfied++
+		listed := 0
+		for _, instance := range role.Instances {
+			if _, is := slices.BinarySearch(l.ready, instance.Number); is {
+				listed++
+			}
+		}
+		if role.ListsListeners() && listed >= role.Required.Start.Of(len(role.Instances)) {
 			l.satisfied++
 		}
 	}

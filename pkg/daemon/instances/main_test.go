@@ -53,6 +53,7 @@ type run struct {
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
 	spares int                    // how many of the nodes are spares: the last ones
+	listen bool                   // endpoints are listed when a test says that their processes listen
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
 	// diagnosis is how long it takes to find out what the processes of an instance do that hangs.
@@ -164,7 +165,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 			time.Sleep(r.diagnosis)
 			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
 		}},
-		Publisher: publisher, Plan: r.plan, Record: rec, Spares: spares, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds,
+		Publisher: publisher, Plan: r.plan, Record: rec, Spares: spares, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds, HasStandIns: !r.listen,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()
 			r.failures = append(r.failures, cause)
@@ -433,4 +434,14 @@ func (r *run) cause() *record.Failure {
 func (r *run) later() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
+}
+
+// mark publishes a mark of a node.
+func (r *run) mark(m record.InstanceMark) {
+	r.t.Helper()
+	n := r.nodes[m.Node]
+	if err := n.MarkName(signal.NodesDir, signal.InstanceName(m, n.cfg.Size)); err != nil {
+		r.t.Error(err)
+	}
+	n.notifyOwnHead()
 }

@@ -3,6 +3,7 @@ package instances
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -67,16 +68,21 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	}
 }
 
-// watchPorts looks at the listeners on the ports of the processes of a generation until ctx ends. It
-// warns once of another user who listens on one of them, on another address of the node: that concerns
-// neither the processes nor their probes. The returned function ends the watch and waits for it.
-func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess) (stop func()) {
+// watchPorts looks at the listeners on the ports of the processes of a generation until ctx ends. If no
+// probe has proven the endpoints, it publishes when the processes listen there. It says once that
+// another user listens on one of the ports: on another address of the node, that concerns neither the
+// processes nor their probes. The returned function ends the watch and waits for it.
+func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, generation int) (stop func()) {
 	var ports []int
+	var unlisted []startedProcess
 	for _, one := range started {
 		for at, request := range s.role.Program.Ports {
 			for i := range max(1, request.Count) {
 				ports = append(ports, one.process.Ports[at]+i)
 			}
+		}
+		if s.role.ListsListeners() && !one.isMember && (one.process.Rank == 0 || s.role.Program.AllEndpoints) {
+			unlisted = append(unlisted, one)
 		}
 	}
 	if s.cfg.Ports == nil || len(ports) == 0 {
@@ -86,11 +92,14 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess) (
 	ended := make(chan struct{})
 	s.cfg.Background(func(context.Context) {
 		defer close(ended)
-		for pause := minListenerPause; ; pause = min(2*pause, maxListenerPause) {
-			if found, _ := health.FindStrangers(ports...); len(found) > 0 {
-				s.cfg.Log.Warn(fmt.Sprintf("another user listens beside %s of %s: %s; what is sent to that address does not reach it",
-					s.instanceName(), s.cfg.Name, found[0]))
-				return
+		saysStranger, awaitsListener := true, len(unlisted) > 0
+		for pause := minListenerPause; saysStranger || awaitsListener; pause = min(2*pause, maxListenerPause) {
+			if unlisted = slices.DeleteFunc(unlisted, startedProcess.listens); awaitsListener && len(unlisted) == 0 {
+				awaitsListener = false
+				s.mark(generation, record.InstanceReady, 1)
+			}
+			if saysStranger {
+				saysStranger = !s.findStranger(ports, awaitsListener)
 			}
 			if !ctxutil.SleepContext(ctx, pause) {
 				return
@@ -101,6 +110,26 @@ func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess) (
 		cancel()
 		<-ended
 	}
+}
+
+// listens reports whether the process, or a descendant, listens at its endpoint.
+func (p startedProcess) listens() bool {
+	found, _ := health.FindListeners(p.process.Ports[0], p.process.Ports[0])
+	return slices.ContainsFunc(found, func(l health.ListeningSocket) bool { return l.BelongsTo(p.OwnsProcess) })
+}
+
+// findStranger logs that another user listens on one of the ports, and reports whether one does.
+func (s *supervisor) findStranger(ports []int, awaitsListener bool) bool {
+	found, _ := health.FindStrangers(ports...)
+	switch {
+	case len(found) == 0:
+		return false
+	case awaitsListener:
+		s.cfg.Log.Error(fmt.Sprintf("cannot list the endpoint of %s of %s until it listens there itself: %s", s.instanceName(), s.cfg.Name, found[0]))
+	default:
+		s.cfg.Log.Warn(fmt.Sprintf("another user listens beside %s of %s: %s; what is sent to that address does not reach it", s.instanceName(), s.cfg.Name, found[0]))
+	}
+	return true
 }
 
 // failureClock measures for how long a probe has failed without a break.

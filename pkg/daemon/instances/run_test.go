@@ -182,6 +182,60 @@ func TestEndpointsBeforeGate(t *testing.T) {
 	})
 }
 
+// TestEndpointsOfListeners checks that the endpoint of a role without a probe is listed when its process
+// listens there: before the gate, too, if a router waits for it, and again after each restart. Until
+// then the instance is ready nevertheless.
+func TestEndpointsOfListeners(t *testing.T) {
+	inBubbleOf(t, func(r *run) { r.listen = true }, 1, `
+  - {name: server, nodes: 1, command: serve, restarts: 1}
+  - {name: router, nodes: all, command: route, ready: "file:/nothing/there"}
+  - {name: client, nodes: all, after: [server], primary: true, command: call}
+`, func(r *run) {
+		endpoints := func() string { return r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")) }
+		listen := func(generation int) {
+			r.mark(record.InstanceMark{Generation: generation, State: record.InstanceReady, Change: 1})
+			r.later()
+		}
+		r.want("starts", r.starts(), "client.0.0.g0", "router.0.0.g0", "server.0.0.g0")
+		if got := endpoints(); got != "" {
+			t.Errorf("the endpoints are %q, and nobody listens there", got)
+		}
+		listen(0)
+		if got := endpoints(); got != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q before the gate", got)
+		}
+		r.openGate()
+		r.exit("server.0.0.g0", 1)
+		r.later()
+		r.want("starts", r.starts(), "client.0.0.g0", "router.0.0.g0", "server.0.0.g0", "server.0.0.g1")
+		if got := endpoints(); got != "" {
+			t.Errorf("the endpoints are %q after a restart", got)
+		}
+		listen(1)
+		if got := endpoints(); got != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q after the restart has listened", got)
+		}
+	})
+}
+
+// TestEndAfterListening checks that the end of a primary process counts although its endpoint has been
+// listed: an end has no number.
+func TestEndAfterListening(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: driver, nodes: 1, primary: true, command: drive}
+`, func(r *run) {
+		r.openGate()
+		r.mark(record.InstanceMark{State: record.InstanceReady, Change: 1})
+		r.later()
+		r.exit("driver.0.0.g0", 0)
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+		defer cancel()
+		if _, err := r.head.AwaitPrimaries(ctx); err != nil {
+			t.Errorf("the primary role has not ended: %v", err)
+		}
+	})
+}
+
 // TestStopInOrderGivesUp checks that the end goes on when a level does not stop.
 func TestStopInOrderGivesUp(t *testing.T) {
 	inBubble(t, 2, `

@@ -55,6 +55,19 @@ func (s *instanceState) isOver() bool {
 	return s.Status == roles.StatusDone || s.Status == roles.StatusLost
 }
 
+// isListed reports whether the endpoints of an instance that is ready are known to serve. If no probe
+// says whether it is ready, its second mark says that the processes listen at their endpoints.
+func (s *instanceState) isListed() bool {
+	endpoints := s.evidence.Nodes
+	if !s.role.Program.AllEndpoints {
+		endpoints = endpoints[:1] // that of rank 0
+	}
+	return !s.role.ListsListeners() || !slices.ContainsFunc(endpoints, func(node int) bool {
+		newest, _ := s.evidence.Marks.Newest(node)
+		return newest.Generation != s.Generation || newest.Change == 0
+	})
+}
+
 // begin begins a generation.
 func (s *instanceState) begin(generation int) {
 	s.evidence.Generation = generation

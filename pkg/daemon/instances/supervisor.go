@@ -382,7 +382,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		g.fail(f, hangExit(f))
 		cancel()
 	})()
-	defer s.watchPorts(ctx, g.started)()
+	defer s.watchPorts(ctx, g.started, number)()
 	var waits sync.WaitGroup
 	for _, one := range g.started {
 		waits.Go(func() {

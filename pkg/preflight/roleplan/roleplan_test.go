@@ -72,6 +72,9 @@ func TestFormatTable(t *testing.T) {
 		t.Errorf("got %v:\n%s", err, got)
 	}
 	idle, err := request([]int{12}, nil).FormatTable(parse(t, "roles:\n- {name: a, nodes: 2, command: c}\n"))
+	if want := "no probe: a: ready once it runs"; !strings.Contains(idle, want) {
+		t.Errorf("it does not say %q:\n%s", want, idle)
+	}
 	if want := "idle:  10 of 12 nodes have no role: n2 n3 n4 n5 n6 n7 n8 n9 and 2 more\n"; err != nil || !strings.HasSuffix(idle, want) {
 		t.Errorf("got %v:\n%s", err, idle)
 	}

@@ -37,7 +37,7 @@ func (p *Preview) FormatTable() string {
 		}
 		fmt.Fprintf(&b, "step:  %s on %s\n", step, listHosts(len(hosts), func(i int) string { return hosts[i] }))
 	}
-	b.WriteString(p.describeOtherNodes())
+	b.WriteString(p.describeUnprobed() + p.describeOtherNodes())
 	return trimLines(b.String())
 }
 
@@ -129,6 +129,20 @@ func describeLevels(levels [][]string) string {
 		parts = append(parts, strings.Join(names, ", "))
 	}
 	return strings.Join(parts, " → ")
+}
+
+// describeUnprobed returns a line about the roles whose endpoints no probe proves.
+func (p *Preview) describeUnprobed() string {
+	var names []string
+	for i := range p.Roles {
+		if p.Roles[i].IsUnprobed() {
+			names = append(names, p.Roles[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("no probe: %s: ready once it runs; an endpoint is listed once its process listens there\n", strings.Join(names, ", "))
 }
 
 // describeOtherNodes returns lines about the nodes without roles.
