@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/internal/textutil/redact"
 )
 
 const (
@@ -34,6 +35,8 @@ type Probe struct {
 	port    int                             // 0 if it uses no port
 	tryOnce func(ctx context.Context) error `digest:"-"` // derived from text
 	timeout time.Duration                   `digest:"-"` // timeout of one try; 0: tryTimeout
+	command *probeCommand                   `digest:"-"` // of an exec probe; otherwise nil
+	secrets []string                        `digest:"-"` // that no error shows
 }
 
 // ParseProbe parses a probe:
@@ -86,7 +89,23 @@ func (p Probe) Try(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, tryTimeout))
 	defer cancel()
-	return p.tryOnce(ctx)
+	err := p.tryOnce(ctx)
+	if err != nil && len(p.secrets) > 0 {
+		if text := redact.HideValues(err.Error(), p.secrets); text != err.Error() {
+			return errors.New(text)
+		}
+	}
+	return err
+}
+
+// WithEnv returns the probe with the environment of its command, if it is one, and with secrets that
+// its errors do not show.
+func (p Probe) WithEnv(env, secrets []string) Probe {
+	p.secrets = secrets
+	if p.command != nil {
+		p.tryOnce = p.command.withEnv(env)
+	}
+	return p
 }
 
 // hostPort returns the address that the probe uses.
@@ -193,10 +212,11 @@ func parseExec(rest string) (Probe, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return Probe{}, errors.New("it has no command; exec:COMMAND ARGUMENT… was expected")
 	}
-	once := make(singleCall, 1)
-	return Probe{timeout: execTimeout, tryOnce: func(ctx context.Context) error {
-		return once.runBounded(ctx, killGrace, "the command "+argv[0], func() error { return tryExec(ctx, argv) })
-	}}, nil
+	if err := checkUnexpanded(argv); err != nil {
+		return Probe{}, err
+	}
+	command := &probeCommand{argv: argv, once: make(singleCall, 1)}
+	return Probe{timeout: execTimeout, tryOnce: command.withEnv(nil), command: command}, nil
 }
 
 func parseFile(rest string) (Probe, error) {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,11 +58,41 @@ func tryFile(path string) error {
 	}
 }
 
+// probeCommand is the command of an exec probe.
+type probeCommand struct {
+	argv []string
+	once singleCall
+}
+
+// withEnv returns a function that runs the command with an environment; nil: that of the daemon.
+func (c *probeCommand) withEnv(env []string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		return c.once.runBounded(ctx, killGrace, "the command "+c.argv[0], func() error { return tryExec(ctx, c.argv, env) })
+	}
+}
+
+// shells are the programs that replace variables in an argument.
+var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "busybox"}
+
+// checkUnexpanded refuses an argument with a variable of bringupd that nothing would replace, because
+// no argument before it is a shell.
+func checkUnexpanded(argv []string) error {
+	for _, arg := range argv {
+		if slices.Contains(shells, filepath.Base(arg)) {
+			return nil
+		}
+		if strings.Contains(arg, "$BRINGUPD_") || strings.Contains(arg, "${BRINGUPD_") {
+			return fmt.Errorf("%q is not replaced, because no shell runs the command: use exec:sh -c '…'", arg)
+		}
+	}
+	return nil
+}
+
 // tryExec runs a command in a process group of its own, of which no process is left when it
 // returns.
-func tryExec(ctx context.Context, argv []string) error {
+func tryExec(ctx context.Context, argv, env []string) error {
 	said := &process.HeadBuffer{MaxBytes: maxExcerptBytes}
-	err := process.Command{Argv: argv, Stdout: said, Stderr: said}.Run(ctx)
+	err := process.Command{Argv: argv, Env: env, Stdout: said, Stderr: said}.Run(ctx)
 	switch _, ended := errors.AsType[*exec.ExitError](err); {
 	case err == nil:
 		return nil

@@ -98,6 +98,35 @@ func waitGone(t *testing.T, pid int) {
 	t.Errorf("process %d lives on: %s", pid, stat)
 }
 
+// TestProbeWithEnv verifies that the command of a probe has an environment, and that no error shows a
+// secret that it has printed, also not a part of one where the excerpt ends.
+func TestProbeWithEnv(t *testing.T) {
+	noLeaks(t)
+	const secret = "0123456789-abcdefghij-0123456789"
+	for _, before := range []string{"", strings.Repeat("x", maxExcerptBytes-20)} {
+		probe := parse(t, `exec:sh -c 'echo '`+before+`'$OWN_KEY; exit 1'`).WithEnv([]string{"PATH=" + os.Getenv("PATH"), "OWN_KEY=" + secret}, []string{secret})
+		err := probe.Try(t.Context())
+		mustSee(t, err, before+"…")
+		if strings.Contains(err.Error(), secret[:8]) {
+			t.Errorf("it says %q", err)
+		}
+	}
+}
+
+// TestProbeOfUnexpandedVariable verifies that a probe is refused if nothing would replace a variable.
+func TestProbeOfUnexpandedVariable(t *testing.T) {
+	for text, isRefused := range map[string]bool{
+		"exec:curl 'Bearer $BRINGUPD_ROLE_A_KEY'":                   true,
+		"exec:curl 'Bearer ${BRINGUPD_ROLE_A_KEY}'":                 true,
+		"exec:timeout 5 /bin/sh -c 'curl $BRINGUPD_ROLE_A_KEY'":     false,
+		"exec:bash -c 'curl ${BRINGUPD_ROLE_A_KEY}' '$BRINGUPD_AB'": false,
+	} {
+		if _, err := ParseProbe(text); (err != nil) != isRefused {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // TestTryExecEscaped verifies that a probe ends even if a child that has left the group keeps the
 // output open.
 func TestTryExecEscaped(t *testing.T) {

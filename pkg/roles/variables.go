@@ -120,12 +120,36 @@ func (p *Plan) ListVariables() map[string]string {
 	return vars
 }
 
-// variablePattern matches what ExpandProbe replaces.
+// variablePattern matches what [ExpandValue] replaces.
 var variablePattern = lazyregexp.CompileLazily(`\$\{BRINGUPD_[A-Z0-9_]*\}|\$BRINGUPD_[A-Z0-9_]*`)
 
-// ExpandProbe replaces the variables of bringupd in a text, in the form $BRINGUPD_PORT or
-// ${BRINGUPD_PORT}, by their values, and nothing else. It refuses a variable that has no value.
+// IsKeyVariable reports whether a variable of bringupd has the key of a role, which is a secret.
+func IsKeyVariable(name string) bool {
+	return strings.HasPrefix(name, "BRINGUPD_ROLE_") && strings.HasSuffix(name, "_KEY")
+}
+
+// ExpandProbe replaces the variables of bringupd in a probe as [ExpandValue] does, except the keys of
+// roles: a probe is shown, and the command line of a command is visible to all users of its node. A
+// command finds the keys in its environment. Other probes cannot have them.
 func ExpandProbe(text string, vars map[string]string) (string, error) {
+	for _, reference := range variablePattern().FindAllString(text, -1) {
+		if _, known := vars[strings.Trim(reference, "${}")]; known && IsKeyVariable(strings.Trim(reference, "${}")) && !strings.HasPrefix(text, "exec:") {
+			return "", fmt.Errorf("cannot put a key into %q, which is shown: use exec:sh -c '… %s …', whose environment has it", text, reference)
+		}
+	}
+	vars = maps.Clone(vars)
+	for name := range vars {
+		if IsKeyVariable(name) {
+			vars[name] = "${" + name + "}"
+		}
+	}
+	return ExpandValue(text, vars)
+}
+
+// ExpandValue replaces the variables of bringupd in the value of a variable, in the form
+// $BRINGUPD_PORT or ${BRINGUPD_PORT}, by their values, and nothing else. It refuses a variable that has
+// no value.
+func ExpandValue(text string, vars map[string]string) (string, error) {
 	var unknown []string
 	expanded := variablePattern().ReplaceAllStringFunc(text, func(reference string) string {
 		name := strings.Trim(reference, "${}")

@@ -69,18 +69,24 @@ func TestLongListsAreLeftOut(t *testing.T) {
 }
 
 func TestExpandProbe(t *testing.T) {
-	vars := map[string]string{"BRINGUPD_PORT": "80", "BRINGUPD_PORT_KV": "$BRINGUPD_PORT", "HOME": "/root"}
+	vars := map[string]string{"BRINGUPD_PORT": "80", "BRINGUPD_PORT_KV": "$BRINGUPD_PORT", "BRINGUPD_PORT_KEY": "81", "BRINGUPD_ROLE_A_KEY": "secret", "HOME": "/root"}
 	for _, tc := range []struct{ text, want, message string }{
 		{text: "", want: ""},
 		{text: "http://localhost:$BRINGUPD_PORT/health", want: "http://localhost:80/health"},
 		{text: "a${BRINGUPD_PORT}0$BRINGUPD_PORT", want: "a80080"},
 		{text: "$HOME ${HOME} $(id) $$ $bringupd_port", want: "$HOME ${HOME} $(id) $$ $bringupd_port"},
 		{text: "$BRINGUPD_PORT_KV", want: "$BRINGUPD_PORT"}, // once
-		{text: "tcp:$BRINGUPD_PORTS", message: `cannot replace $BRINGUPD_PORTS in "tcp:$BRINGUPD_PORTS": the variables are BRINGUPD_PORT, BRINGUPD_PORT_KV`},
+		{text: "tcp:$BRINGUPD_PORTS", message: `cannot replace $BRINGUPD_PORTS in "tcp:$BRINGUPD_PORTS": the variables are BRINGUPD_PORT, BRINGUPD_PORT_KEY, BRINGUPD_PORT_KV`},
+		{text: "exec:sh -c '$BRINGUPD_ROLE_A_KEY $BRINGUPD_PORT_KEY'", want: "exec:sh -c '${BRINGUPD_ROLE_A_KEY} 81'"},
+		{text: "http://localhost/?key=$BRINGUPD_ROLE_A_KEY", message: `cannot put a key into "http://localhost/?key=$BRINGUPD_ROLE_A_KEY", which is shown: use exec:`},
+		{text: "exec:sh -c '$BRINGUPD_ROLE_B_KEY'", message: "cannot replace $BRINGUPD_ROLE_B_KEY in"},
 		{text: "$BRINGUPD_ ${BRINGUPD_X}", message: "cannot replace $BRINGUPD_ and ${BRINGUPD_X} in"},
 	} {
 		t.Run(tc.text, func(t *testing.T) {
 			got, err := ExpandProbe(tc.text, vars)
+			if value, _ := ExpandValue(tc.text, vars); tc.message == "" && value != strings.ReplaceAll(got, "${BRINGUPD_ROLE_A_KEY}", "secret") {
+				t.Errorf("as a value it is %q, and as a probe %q", value, got)
+			}
 			if tc.message != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tc.message) {
 					t.Errorf("got %q, %v; want %s", got, err, tc.message)

@@ -188,3 +188,37 @@ func TestStrangerAtUnprobedRole(t *testing.T) {
 		t.Errorf("it does not say once %q:\n%s", want, j.said())
 	}
 }
+
+// TestKeyInProbe checks that the command of a probe has the key of its role, and that no command line,
+// message or record has it, although the probe and the process print it.
+func TestKeyInProbe(t *testing.T) {
+	j := startRoles(t, `
+- name: server
+  nodes: all
+  command: echo my key is $BRINGUPD_ROLE_SERVER_KEY; echo $BRINGUPD_ROLE_SERVER_KEY > $DIR/key; exec sleep 600
+  ready:
+    probe: "exec:sh -c 'tr \\\\0 \\\\n < /proc/$$/cmdline > $DIR/probed; echo probed with $BRINGUPD_ROLE_SERVER_KEY; exit 1'"
+    timeout: 2s
+`)
+	key := j.awaitFile("key")
+	j.awaitEnd(77)
+	if !strings.Contains(j.said(), "probed with …") {
+		t.Errorf("it does not say what the probe has printed:\n%s", j.said())
+	}
+	err := filepath.WalkDir(j.dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || entry.Name() == "key" || entry.Name() == "server-0.log" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), key) {
+			t.Errorf("%s has the key:\n%s", path, text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if probed := j.awaitFile("probed"); !strings.Contains(probed, "BRINGUPD_ROLE_SERVER_KEY") {
+		t.Errorf("the command line is %q", probed)
+	}
+}

@@ -1,7 +1,11 @@
 // Package redact removes secrets from texts that are shown.
 package redact
 
-import "github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+import (
+	"strings"
+
+	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+)
 
 const (
 	hiddenValue = "…"
@@ -20,6 +24,20 @@ var (
 	// The path of a webhook permits to send messages: hooks.slack.com/…, discord.com/api/webhooks/….
 	secretWebhook = lazyregexp.CompileLazily(`(?i)(://[^/\s]*hook[^/\s]*/|://[^/\s]+/api/webhooks/)[^\s"']+`)
 )
+
+// minHiddenPart is the length from which the beginning of a secret value is hidden, too: an excerpt may
+// end in it.
+const minHiddenPart = 8
+
+// HideValues hides the values of secrets in a text.
+func HideValues(text string, values []string) string {
+	for _, value := range values {
+		for length := len(value); length >= min(minHiddenPart, max(1, len(value))); length-- {
+			text = strings.ReplaceAll(text, value[:length], hiddenValue)
+		}
+	}
+	return text
+}
 
 // RedactText hides, in a text such as a shell command, the values of NAME=VALUE and of --name VALUE
 // if the name is that of a secret, the user in a URL, and the path of a webhook.

@@ -35,6 +35,20 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+func TestHideValues(t *testing.T) {
+	const secret = "s3cr3t-s3cr3t"
+	for _, tc := range []struct{ in, want string }{
+		{"no value", "no value"},
+		{"key " + secret + " and " + secret, "key … and …"},
+		{"it ends in " + secret[:9], "it ends in …"},
+		{"it ends in " + secret[:7], "it ends in s3cr3t-"},
+	} {
+		if got := HideValues(tc.in, []string{"", secret}); got != tc.want {
+			t.Errorf("%q becomes %q, want %q", tc.in, got, tc.want)
+		}
+	}
+}
+
 // FuzzRedact verifies that a secret after any other text of a command is hidden.
 func FuzzRedact(f *testing.F) {
 	const value = "s3cr3t"

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -53,6 +54,26 @@ func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 	return e, nil
 }
 
+// keys returns the keys of all roles, which nothing may show.
+func (e environment) keys() (keys []string) {
+	for name, value := range e.shared {
+		if roles.IsKeyVariable(name) {
+			keys = append(keys, value)
+		}
+	}
+	return keys
+}
+
+// hideKeys removes the keys of roles from a failure: a process may have printed its own.
+func (e environment) hideKeys(f *health.Failure) {
+	keys := e.keys()
+	f.Message = redact.HideValues(f.Message, keys)
+	f.Lines = slices.Clone(f.Lines)
+	for i, line := range f.Lines {
+		f.Lines[i] = redact.HideValues(line, keys)
+	}
+}
+
 // processStart has everything that is needed to start a process.
 type processStart struct {
 	spec         process.Spec
@@ -80,7 +101,7 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	maps.Copy(variables, ofCluster)
 	start.userEnv = make(map[string]string)
 	for name, value := range s.role.Program.Env {
-		if start.userEnv[name], err = roles.ExpandProbe(value, known); err != nil {
+		if start.userEnv[name], err = roles.ExpandValue(value, known); err != nil {
 			return start, fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
@@ -93,10 +114,10 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	if p.Rank > 0 && !s.role.Program.AllEndpoints {
 		return start, nil
 	}
-	if start.ready, err = expandProbe(s.role.Ready.Probe, known); err != nil {
+	if start.ready, err = e.expandProbe(s.role.Ready.Probe, known, start.spec.Env); err != nil {
 		return start, fmt.Errorf("probe of ready: %w", err)
 	}
-	if start.alive, err = expandProbe(s.role.Alive.Probe, known); err != nil {
+	if start.alive, err = e.expandProbe(s.role.Alive.Probe, known, start.spec.Env); err != nil {
 		return start, fmt.Errorf("probe of alive: %w", err)
 	}
 	return start, nil
@@ -110,8 +131,9 @@ func lastPort(first, count int) int {
 	return first + count - 1
 }
 
-// expandProbe parses a probe after its variables have been replaced. It returns nil for no probe.
-func expandProbe(text string, variables map[string]string) (*health.Probe, error) {
+// expandProbe parses a probe after its variables have been replaced. A command has the environment of
+// the process, and no error shows a key. The result is nil for no probe.
+func (e environment) expandProbe(text string, variables map[string]string, env []string) (*health.Probe, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -120,6 +142,7 @@ func expandProbe(text string, variables map[string]string) (*health.Probe, error
 		return nil, err
 	}
 	probe, err := health.ParseProbe(expanded)
+	probe = probe.WithEnv(env, e.keys())
 	return &probe, err
 }
 

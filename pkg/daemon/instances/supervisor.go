@@ -321,6 +321,9 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	// told to stop may have ended with 0 already.
 	failure, exit := running.outcome()
 	s.flushSteps(failure != nil)
+	if failure != nil {
+		s.environment.hideKeys(failure)
+	}
 	end := generationEnd{stopped: failure == nil && (!s.mayEnd() || !running.allSucceeded()), failure: failure}
 	if !end.stopped {
 		s.decide(generation, &end, exit)
