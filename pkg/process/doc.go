@@ -56,7 +56,8 @@
 //     messages to the guard wait in the pipe until its code runs. The guard also reports the
 //     signals of [ForwardedSignals] that it receives: a signal that reaches both daemon and guard
 //     was sent to all processes of a step, including the children (see
-//     [Supervisor.SignalReachedGuard]).
+//     [Supervisor.SignalReachedGuard]). If it is told to ([Supervisor.EndIfSilent]), it also kills
+//     all families when the daemon lives and gives no sign of it.
 //  4. If the guard dies, the daemon starts another one and sends it the whole list.
 //  5. AdoptOrphans. The kernel makes the daemon the parent of the orphans that its children leave
 //     behind (PR_SET_CHILD_SUBREAPER; pid 1 of a container is their parent anyway), so that no

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
@@ -32,6 +33,7 @@ const (
 	// 1 ms, before it kills processes.
 	removalHeadStart = 20 * time.Millisecond
 	goodbyeLine      = "bye"
+	addPrefix        = "+ "
 )
 
 // OwnBinary is a path to the binary that is running. It works even if the file has been replaced or
@@ -80,10 +82,14 @@ func guardMain(order guardArgs) int {
 
 	// Follow the daemon's list until its goodbye message or its death.
 	state := guardState{sessions: make(map[int]familySession)}
-	for lines := bufio.NewScanner(pipe); lines.Scan(); {
-		if state.applyLine(lines.Text()) {
-			return 0
-		}
+	bye := state.followDaemon(pipe, func() {
+		reportSilence() // first, so that the daemon knows why its children end
+		ctx, cancel := context.WithTimeout(context.Background(), guardKillTimeout)
+		defer cancel()
+		state.killFamilies(ctx, order)
+	})
+	if bye {
+		return 0
 	}
 	// The daemon has died: clean up for it.
 	ctx, cancel := context.WithTimeout(context.Background(), guardKillTimeout)
@@ -97,10 +103,46 @@ func guardMain(order guardArgs) int {
 		_ = state.removeDirs()
 	}()
 	ctxutil.AwaitDoneFor(tidied, removalHeadStart)
-	s := newFamilySweep(state.allFamiliesCriteria(order), newProcScanner(order.since))
-	_, _ = s.signalUntilGone(ctx, unix.SIGKILL) // nothing is left that errors could be reported to
+	state.killFamilies(ctx, order)
 	_, _ = ctxutil.CallBounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.removeDirs() })
 	return 1
+}
+
+// followDaemon applies the lines of the daemon, until its goodbye message or its death, and reports
+// whether it has said goodbye. It calls kill when the daemon falls silent, and again for whatever the
+// daemon starts afterwards: it has been taken for lost.
+func (g *guardState) followDaemon(pipe io.Reader, kill func()) (bye bool) {
+	lines := make(chan string)
+	go func() { // ends with the pipe
+		defer close(lines)
+		for scanner := bufio.NewScanner(pipe); scanner.Scan(); {
+			lines <- scanner.Text()
+		}
+	}()
+	var silence silenceWatch
+	for {
+		select {
+		case line, isOpen := <-lines:
+			if !isOpen || g.applyLine(line) {
+				return isOpen
+			}
+			silence.setLimit(g.silenceLimit)
+			silence.missing = 0
+			if silence.over && strings.HasPrefix(line, addPrefix) {
+				kill()
+			}
+		case <-silence.ticks:
+			if silence.addTick() {
+				kill()
+			}
+		}
+	}
+}
+
+// killFamilies kills the families of all children.
+func (g *guardState) killFamilies(ctx context.Context, order guardArgs) {
+	s := newFamilySweep(g.allFamiliesCriteria(order), newProcScanner(order.since))
+	_, _ = s.signalUntilGone(ctx, unix.SIGKILL) // there is nobody to whom errors could be reported
 }
 
 // reportSignals reports each signal of [ForwardedSignals] that the guard receives to the daemon, by
@@ -143,8 +185,9 @@ func watchParent(daemon int, died func()) {
 
 // guardState is what the daemon has reported to the guard.
 type guardState struct {
-	sessions map[int]familySession
-	dirs     []string
+	sessions     map[int]familySession
+	dirs         []string
+	silenceLimit time.Duration // see [Supervisor.EndIfSilent]; 0 if it was not called
 }
 
 // removeDirs removes the directories that the daemon would have removed, as far as possible.
@@ -158,9 +201,11 @@ func (g *guardState) removeDirs() error {
 
 // The lines that the daemon writes to the guard. A session is added or changed by "+", removed by
 // "-".
-func addLine(r familySession) string { return fmt.Sprintf("+ %d %d %d", r.sid, r.start, r.lastOwned) }
-func removeLine(sid int) string      { return fmt.Sprintf("- %d", sid) }
-func ownPathLine(dir string) string  { return fmt.Sprintf("own %q", dir) }
+func addLine(r familySession) string {
+	return fmt.Sprintf(addPrefix+"%d %d %d", r.sid, r.start, r.lastOwned)
+}
+func removeLine(sid int) string     { return fmt.Sprintf("- %d", sid) }
+func ownPathLine(dir string) string { return fmt.Sprintf("own %q", dir) }
 
 // applyLine processes one line. It returns true for the goodbye message. Lines that it cannot parse
 // are ignored.
@@ -174,8 +219,11 @@ func (g *guardState) applyLine(line string) (bye bool) {
 		}
 		return false
 	}
+	if n, _ := fmt.Sscanf(line, "silence %d", &g.silenceLimit); n == 1 {
+		return false
+	}
 	var r familySession
-	if n, _ := fmt.Sscanf(line, "+ %d %d %d", &r.sid, &r.start, &r.lastOwned); n == 3 {
+	if n, _ := fmt.Sscanf(line, addPrefix+"%d %d %d", &r.sid, &r.start, &r.lastOwned); n == 3 {
 		g.sessions[r.sid] = r
 	} else if n, _ := fmt.Sscanf(line, "- %d", &r.sid); n == 1 {
 		delete(g.sessions, r.sid)

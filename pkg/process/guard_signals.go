@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,8 @@ type guardSignals struct {
 	arrivals map[syscall.Signal][]time.Time // arrival times, ascending; guarded by mu
 	// closed when a signal arrives; nil if no goroutine waits; guarded by mu
 	arrived chan struct{}
+	// called when a guard reports that it ends the children of a silent daemon; nil if nobody asked
+	onSilence atomic.Pointer[func()]
 }
 
 // readReports records the signals that a guard reports, until the end of the file.
@@ -36,6 +39,10 @@ func (e *guardSignals) readReports(from *os.File) {
 	for buffer := make([]byte, 16); ; {
 		n, err := from.Read(buffer)
 		for _, number := range buffer[:n] {
+			if ended := e.onSilence.Load(); number == silenceReport && ended != nil {
+				(*ended)()
+				continue
+			}
 			e.addSignal(syscall.Signal(number), time.Now())
 		}
 		if err == io.EOF || n == 0 {

@@ -27,11 +27,12 @@ type guardLink struct {
 	args        guardArgs
 	ctx         context.Context // ends when no further guard is wanted
 	cancel      context.CancelFunc
-	startOnce   sync.Once     // starts the goroutine
-	firstForked chan struct{} // closed when the first guard has been forked or could not be
-	done        chan struct{} // closed when the goroutine has ended or will not start
-	starts      int           // starts and attempted starts; used by the goroutine only
-	signals     guardSignals  // signals that guards have received
+	startOnce   sync.Once      // starts the goroutine
+	firstForked chan struct{}  // closed when the first guard has been forked or could not be
+	done        chan struct{}  // closed when the goroutine has ended or will not start
+	starts      int            // starts and attempted starts; used by the goroutine only
+	signals     guardSignals   // signals that guards have received
+	signs       sync.WaitGroup // the goroutine that sends signs, if any
 
 	mu      sync.Mutex
 	state   guardState  // everything that a guard must know
@@ -173,6 +174,9 @@ func (g *guardLink) openPipe() (theirs *os.File) {
 	for _, dir := range g.state.dirs {
 		g.writeLine(ownPathLine(dir))
 	}
+	if g.state.silenceLimit > 0 {
+		g.writeLine(silenceLine(g.state.silenceLimit))
+	}
 	return os.NewFile(uintptr(ends[0]), "pipe of the guard")
 }
 
@@ -196,6 +200,7 @@ func (g *guardLink) shutDown(ctx context.Context, clean bool) error {
 	}
 	g.closePipe()
 	g.mu.Unlock()
+	g.signs.Wait()
 	// The guard normally ends within milliseconds.
 	if ctxutil.AwaitDone(ctx, g.done) {
 		return nil

@@ -28,6 +28,7 @@ type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
 	StartGuard()
 	OwnPath(dir string)
+	EndIfSilent(limit time.Duration, ended func())
 	SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool
 	EndAll(ctx context.Context) error
 	Close(ctx context.Context) error

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,6 +75,29 @@ const ownVariable = "PROCESS_TEST_OWN"
 // which sleeps for its value.
 const holdVariable = "PROCESS_TEST_HOLD"
 
+// silenceVariable makes the stand-in daemon's guard end its children if it is silent for its value.
+const silenceVariable = "PROCESS_TEST_SILENCE"
+
+// endIfSilent calls EndIfSilent. A daemon that runs again starts one more child, and says how it
+// has ended.
+func endIfSilent(s *Supervisor, limit string) {
+	within, err := time.ParseDuration(limit)
+	if err != nil {
+		return
+	}
+	s.EndIfSilent(within, sync.OnceFunc(func() {
+		go func() {
+			c, err := s.Start(context.Background(), Spec{Name: "late", Argv: []string{"sleep", "3600"}, Env: childEnv()})
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return
+			}
+			<-c.Ended()
+			fmt.Fprintln(os.Stderr, "the late child:", c.Exit())
+		}()
+	}))
+}
+
 // holdPipe simulates a fork whose exec hangs.
 func holdPipe(s *Supervisor) error {
 	fd, err := unix.FcntlInt(uintptr(s.guardLink.pipeFD), unix.F_DUPFD_CLOEXEC, 3)
@@ -97,6 +121,7 @@ func standIn() int {
 	if dir := os.Getenv(ownVariable); dir != "" {
 		s.OwnPath(dir)
 	}
+	endIfSilent(s, os.Getenv(silenceVariable))
 	c, err := s.Start(context.Background(), Spec{Name: "child", Argv: []string{"/bin/sh", "-c", os.Args[1]}, Env: childEnv()})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -77,6 +77,9 @@ func New(programs map[string]Program) *Supervisor {
 // StartGuard implements process.Starter. There is no guard.
 func (s *Supervisor) StartGuard() {}
 
+// EndIfSilent implements process.Starter. There is no guard.
+func (s *Supervisor) EndIfSilent(time.Duration, func()) {}
+
 // OwnPath implements process.Starter. There is no guard, because tests do not kill a daemon that is
 // a goroutine: see Unguarded.
 func (s *Supervisor) OwnPath(dir string) {

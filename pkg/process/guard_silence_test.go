@@ -1,0 +1,109 @@
+package process
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSilentDaemon verifies that the guard of a daemon that has been stopped ends its children and
+// keeps its directories, and that a daemon that runs again can keep none that it starts.
+func TestSilentDaemon(t *testing.T) {
+	t.Setenv(silenceVariable, "500ms")
+	own := t.TempDir()
+	t.Setenv(ownVariable, own)
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, fmt.Sprintf(strays[3].script, arg))
+	sleepers(t, arg, strays[3].sleepers)
+	guard := d.guarded(t)
+	if err := d.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	sleepers(t, arg, 0)
+	if now := d.guarded(t); now != guard {
+		t.Errorf("the guard was lost: it is pid %d, and was %d", now, guard)
+	}
+	if err := d.cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "end of the late child", func() (bool, any) {
+		said := d.said()
+		return strings.Contains(said, "the late child: killed by SIGKILL"), said
+	})
+	if err := unix.Access(own, unix.F_OK); err != nil {
+		t.Errorf("the directory of a daemon that lives: %v", err)
+	}
+	io.WriteString(d.word, "close")
+	d.word.Close()
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("the daemon: %v", err)
+	}
+}
+
+// TestSilentWithItsGuard verifies that time in which the guard was stopped too, as by scontrol
+// suspend, is no silence.
+func TestSilentWithItsGuard(t *testing.T) {
+	takesSeconds(t)
+	t.Setenv(silenceVariable, "1s")
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, fmt.Sprintf("exec sleep %s", arg))
+	sleepers(t, arg, 1)
+	guard := d.guarded(t)
+	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGCONT} {
+		for _, pid := range []int{guard, d.cmd.Process.Pid} {
+			if err := unix.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+	}
+	sleepers(t, arg, 1)
+	d.cmd.Process.Signal(unix.SIGSTOP)
+	sleepers(t, arg, 0)
+}
+
+// TestSigns verifies when a guard calls a daemon silent: never as long as there are signs, once when
+// they end, and again for each child of a daemon that has been silent.
+func TestSigns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 10 * time.Second
+		began := time.Now()
+		var kills []time.Duration
+		state := guardState{sessions: make(map[int]familySession)}
+		daemon, guard := io.Pipe()
+		bye := make(chan bool)
+		go func() { bye <- state.followDaemon(daemon, func() { kills = append(kills, time.Since(began)) }) }()
+		send := func(line string) { io.WriteString(guard, line+"\n"); synctest.Wait() }
+		send(addLine(familySession{sid: 7, start: 1}))
+		time.Sleep(10 * limit) // nobody has asked
+		send(silenceLine(limit))
+		for range 100 {
+			time.Sleep(limit * 9 / 10)
+			send(signLine)
+		}
+		if len(kills) > 0 {
+			t.Fatalf("a daemon that gives signs was called silent after %v", kills)
+		}
+		silent := time.Since(began)
+		time.Sleep(5 * limit)
+		if len(kills) != 1 || kills[0] < silent+limit || kills[0] > silent+limit*12/10 {
+			t.Errorf("silent since %v: called so at %v", silent, kills)
+		}
+		send(signLine)
+		send(addLine(familySession{sid: 8, start: 2}))
+		if len(kills) != 2 {
+			t.Errorf("another child: called silent at %v", kills)
+		}
+		guard.Close()
+		if <-bye {
+			t.Error("a daemon that has died said goodbye")
+		}
+	})
+}
