@@ -277,7 +277,10 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 		r.held = append(r.held, seen)
 		return true, false
 	}
-	if r.canLose != nil && len(seen.LostNodes) > 0 && !slices.Contains(blamed, 0) && !r.areGone(blamed) {
+	if r.canLose != nil && !slices.Contains(blamed, 0) && r.areGone(blamed) {
+		return true, false // they fail after their loss, which the run has survived
+	}
+	if r.canLose != nil && len(seen.LostNodes) > 0 && !slices.Contains(blamed, 0) {
 		goesOn = r.canLose(blamed, seen.Kind != health.DaemonDied)
 		return goesOn, goesOn && r.recordGone(seen, blamed, hostOf)
 	}

@@ -78,4 +78,13 @@ func TestFreezeMembers(t *testing.T) {
 	if !r.FreezeMembers(changed) {
 		t.Error("not fixed any more")
 	}
+	// The lost node runs again, and fails.
+	for _, late := range []record.Failure{
+		{Kind: health.CutOff, LostNodes: []int{2}, Message: "it was stopped"}, {Kind: health.ServiceDied, Message: "its service died"},
+	} {
+		late.Header.NodeIndex = 2
+		if goesOn, news := r.TolerateFailure(health.ObservedFailure{Failure: late}, strconv.Itoa); !goesOn || news {
+			t.Errorf("after its loss, %s: goes on: %t, news: %t", late.Message, goesOn, news)
+		}
+	}
 }
