@@ -445,3 +445,16 @@ func (r *run) mark(m record.InstanceMark) {
 	}
 	n.notifyOwnHead()
 }
+
+// hangRead makes the next read of a file of this name hang, until the returned function is called.
+func (r *run) hangRead(name string) (release func()) {
+	released := make(chan struct{})
+	var once sync.Once
+	r.setFault(func(_ signal.Op, path string) error {
+		if strings.HasSuffix(path, "/"+name) {
+			once.Do(func() { <-released })
+		}
+		return nil
+	})
+	return func() { close(released) }
+}

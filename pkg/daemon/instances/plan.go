@@ -134,7 +134,9 @@ func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
 // change the map.
 func (p *nodePlan) listVariables() map[string]string { return (*p.lists.Load())() }
 
-// loadPlan reads the newest plan in a listing of the control directory, unless it is known.
+// loadPlan reads the newest plan in a listing of the control directory, unless it is known. If another
+// node has the place of this one there, the head has taken this node for lost: its part in the run
+// ends.
 func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	n.plans.mu.Lock()
 	defer n.plans.mu.Unlock()
@@ -142,6 +144,8 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if number <= n.plans.number {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
+	defer cancel()
 	rec := new(record.RolePlan)
 	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(number), rec); err != nil {
 		return err
@@ -149,6 +153,11 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	plan, err := MakePlan(n.defs, rec)
 	if err != nil {
 		return err
+	}
+	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 {
+		f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node has its place", n.cfg.Name)
+		f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
+		n.cfg.CancelRun(f)
 	}
 	n.plans.number = number
 	n.plans.set(plan, rec, n.ownNode())

@@ -1,12 +1,71 @@
 package instances
 
 import (
+	"context"
+	"errors"
 	"maps"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
+
+// replaceNode publishes a plan in which a node that is in none has the place of the last one.
+func (r *run) replaceNode() {
+	r.t.Helper()
+	plan := *r.head.plan
+	plan.Header, plan.Offers = record.Header{}, slices.Clone(plan.Offers)
+	plan.Offers[len(plan.Offers)-1].NodeIndex = len(plan.Offers)
+	if err := r.nodes[0].Publish(signal.ControlDir, signal.PlanName(1), &plan, false); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestReplacedNode checks that a node that was taken for lost, and runs nevertheless, ends its part
+// when another one has its place. The others go on.
+func TestReplacedNode(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: all, command: serve, restarts: 3}
+`, func(r *run) {
+		r.replaceNode()
+		r.later()
+		f, isFailure := errors.AsType[*health.Failure](context.Cause(r.nodes[1].RunCtx))
+		if !isFailure || f.Kind != health.CutOff || !slices.Equal(f.LostNodes, []int{1}) {
+			t.Errorf("the cause of its end is %v", context.Cause(r.nodes[1].RunCtx))
+		}
+		if err := r.nodes[0].RunCtx.Err(); err != nil {
+			t.Errorf("the other node: %v", err)
+		}
+	})
+}
+
+// TestPlanIsReadAgain checks that a node reads a newer plan again if its first read hangs.
+func TestPlanIsReadAgain(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: all, command: serve, restarts: 3}
+`, func(r *run) {
+		defer r.hangRead(signal.PlanName(1))()
+		r.replaceNode()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for i, n := range r.nodes {
+			if !n.plans.mu.TryLock() {
+				t.Errorf("node %d still reads the plan", i)
+				continue
+			}
+			if n.plans.number != 1 {
+				t.Errorf("node %d knows plan %d", i, n.plans.number)
+			}
+			n.plans.mu.Unlock()
+		}
+	})
+}
 
 // TestRemainingSpares checks that a node that is not in the team takes a spare of its own group.
 func TestRemainingSpares(t *testing.T) {
