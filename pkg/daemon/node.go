@@ -137,11 +137,7 @@ func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
 // stopChildren ends all children concurrently, and returns the names of those that could not be
 // ended.
 func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
-	if n.roles != nil {
-		ctx, cancel := context.WithTimeoutCause(n.GraceCtx, n.roles.LongestGrace()+n.cfg.Times.StopGrace, errDeadline)
-		n.roles.StopAll(ctx)
-		cancel()
-	}
+	n.stopRoles()
 	if n.cfg.World.IsRequested() {
 		n.stopRanks(end)
 		n.drainRankOutput()
@@ -151,6 +147,15 @@ func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 		n.commands.AwaitPublished(lifecycle.UnresponsiveTimeout)
 	}
 	return left
+}
+
+// stopRoles ends the instances of this node, if there are any.
+func (n *node) stopRoles() {
+	if n.roles != nil {
+		ctx, cancel := context.WithTimeoutCause(n.GraceCtx, n.roles.LongestGrace()+n.cfg.Times.StopGrace, errDeadline)
+		n.roles.StopAll(ctx)
+		cancel()
+	}
 }
 
 // newGPUMonitor returns the GPU monitor of a node.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -131,6 +132,10 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 		return nil
 	}
 	w.setRendezvousLink()
+	// The head takes a silent daemon for lost, and a spare may start its instances.
+	w.children.EndIfSilent(w.cfg.Times.Peer, func() {
+		w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has ended its processes", w.cfg.Times.Peer)))
+	})
 	rec, err := instances.AwaitPlan(ctx, w.Publisher)
 	if err != nil {
 		return err

@@ -110,13 +110,17 @@ func (w *worker) serveWorkerInPlace(ctx context.Context, place *membership.Slot)
 func (w *worker) stopAfterDrop() {
 	w.placement.Excluded.Store(true)
 	w.placement.ReleaseSlot()
+	w.stopRoles()
 	w.children.StopSelected(config.AbortGracePeriod, allChildren)
 }
 
 // isDispensable reports whether the job may continue without this node after its failure f. If so,
 // the head decides whether it does.
 func (w *worker) isDispensable(f *health.Failure) bool {
-	if !w.cfg.HasSpares() || w.ControlWatch.LastListing().NewestPlan() >= 0 { // the roles have their nodes
+	if w.ControlWatch.LastListing().NewestPlan() >= 0 { // the roles have their nodes, and may do without this one
+		return f.Kind == health.CutOff && w.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
+	}
+	if !w.cfg.HasSpares() {
 		return false
 	}
 	if w.placement.Slot.Load() == nil && w.ControlWatch.LastListing().TeamGeneration() >= 0 {

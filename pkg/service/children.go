@@ -144,6 +144,11 @@ func (c *Children) OpenLogs(dir *signal.Dir, nodeIndex, size int, node string) {
 // process.Supervisor.
 func (c *Children) Close(ctx context.Context) error { return c.cfg.Starter.Close(ctx) }
 
+// EndIfSilent calls [process.Supervisor.EndIfSilent].
+func (c *Children) EndIfSilent(limit time.Duration, ended func()) {
+	c.cfg.Starter.EndIfSilent(limit, ended)
+}
+
 // EndAll ends the children but not the guard, which runs until Close.
 func (c *Children) EndAll(ctx context.Context) error { return c.cfg.Starter.EndAll(ctx) }
 
