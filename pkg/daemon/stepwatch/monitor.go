@@ -71,10 +71,14 @@ type Monitor struct {
 
 	store      atomic.Pointer[Store] // nil before [Monitor.Run]
 	publishing sync.Mutex            // guards the following fields
-	published  map[int]string        // the names of this node's steps, by instance
+	published  map[int]publishedName // the names of this node's steps, by instance
 	number     int                   // of the next record of the job's progress
 	lastState  publishedState        // of the last one
 }
+
+// publishedName is the name of a step in the run directory. uncertain is the name that has replaced
+// it, perhaps, because the change has reported an error; empty otherwise.
+type publishedName struct{ name, uncertain string }
 
 // publishedState is what must change before the progress of the job is published again.
 type publishedState struct {
@@ -97,7 +101,7 @@ func FromConfig(cfg *deps.Config) *Monitor {
 // New returns the monitor of a daemon.
 func New(cfg Config) *Monitor {
 	m := &Monitor{
-		cfg: cfg, started: time.Now(), first: make(chan struct{}), own: newOwnSteps(), processes: make(map[string]Process), published: make(map[int]string),
+		cfg: cfg, started: time.Now(), first: make(chan struct{}), own: newOwnSteps(), processes: make(map[string]Process), published: make(map[int]publishedName),
 	}
 	if m.cfg.JobStart.IsZero() {
 		m.cfg.JobStart = m.started

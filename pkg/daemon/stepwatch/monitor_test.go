@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,6 +85,47 @@ func TestJobOfThreeNodes(t *testing.T) {
 		slices.Sort(names)
 		return err == nil && slices.Equal(names, []string{"0001.step-3.020000", "0002.step-4.100000"})
 	})
+}
+
+// lateErrors is a file system on which one rename of a mark succeeds and reports an error, as with a
+// server whose reply is lost.
+type lateErrors struct {
+	signal.SharedFS
+	left int
+}
+
+// ChangeName implements signal.SharedFS.
+func (e *lateErrors) ChangeName(how signal.NameChange, from, to string) error {
+	err := e.SharedFS.ChangeName(how, from, to)
+	if err == nil && how == signal.RenamePath && strings.Contains(to, ".step-") && e.left > 0 {
+		e.left--
+		return syscall.ETIMEDOUT
+	}
+	return err
+}
+
+// TestUncertainRename verifies that the steps of a node go on after a rename that has succeeded and
+// reported an error.
+func TestUncertainRename(t *testing.T) {
+	disk := &lateErrors{SharedFS: signal.NewDiskFS(new(signal.CallMeter)), left: 1}
+	place := signal.Location{LogDir: filepath.Join(t.TempDir(), "logs"), Run: "j", Key: "facts", Size: 2, Host: "n", Access: signal.Access{FS: disk}}
+	dir, err := signal.CreateRun(t.Context(), place, record.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := New(Config{HasRanks: true, NodeIndex: 1, Size: 2})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := 0
+	m.Run(ctx, Store{Dir: dir.ForNode(1), WriteTimeout: time.Minute, OnWriteError: func(error) { failed++ }})
+	for step := range 4 {
+		m.ReportStep(5, float64(step))
+		m.Flush(t.Context())
+	}
+	names, err := dir.ListNames(t.Context(), signal.NodesDir)
+	if err != nil || failed != 1 || !slices.Equal(names, []string{signal.StepName(1, 2, 5, 3)}) {
+		t.Errorf("after %d errors the names are %q, error %v", failed, names, err)
+	}
 }
 
 // await waits until a condition holds.

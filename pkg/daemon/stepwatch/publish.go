@@ -87,21 +87,27 @@ func (m *Monitor) publishOwn(ctx context.Context, store Store) int {
 	return len(slowest)
 }
 
-// publishName publishes the name of an instance's step in place of the one before. publishing must
-// be held.
+// publishName publishes the name of an instance's step in place of the one before. A change that has
+// reported an error may have happened nevertheless, or happen later: it is repeated first, which does
+// nothing if it has. publishing must be held.
 func (m *Monitor) publishName(ctx context.Context, store Store, instance int, name string) {
-	before := m.published[instance]
-	if name == before {
-		return
-	}
-	err := m.call(ctx, store, func(ctx context.Context) error {
-		if before == "" {
-			return store.Dir.WriteMark(ctx, signal.NodesDir, name)
+	known := m.published[instance]
+	for _, next := range []string{known.uncertain, name} {
+		if next == "" || next == known.name {
+			continue
 		}
-		return store.Dir.RenameMark(ctx, signal.NodesDir, before, name)
-	})
-	if err == nil {
-		m.published[instance] = name
+		err := m.call(ctx, store, func(ctx context.Context) error {
+			if known.name == "" {
+				return store.Dir.WriteMark(ctx, signal.NodesDir, next)
+			}
+			return store.Dir.RenameMark(ctx, signal.NodesDir, known.name, next)
+		})
+		if err != nil {
+			m.published[instance] = publishedName{known.name, next}
+			return
+		}
+		known = publishedName{name: next}
+		m.published[instance] = known
 	}
 }
 
