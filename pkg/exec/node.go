@@ -96,18 +96,35 @@ func (n *Node) HandleOrders(ctx context.Context) {
 }
 
 // handleStartOrder reads an order to start a command, and starts the command if the order is for
-// this node. The head may have removed an order for other nodes already.
+// this node. If the file system does not respond in time, it reads the order again at each listing
+// that shows it. The head may have removed an order for other nodes already.
 func (n *Node) handleStartOrder(ctx context.Context, id requestID) {
+	for {
+		var command startRecord
+		err := n.readOrder(ctx, id, &command)
+		if err == nil {
+			if _, ours := slices.BinarySearch(command.Nodes, n.NodeIndex); ours {
+				n.startCommand(command)
+			}
+			return
+		}
+		n.Log.Debug("cannot read a request of another bringupd command", zap.Error(err))
+		if !errors.Is(err, errDeadline) {
+			return
+		}
+		before := n.Control.LastListing().Polls
+		next, err := n.Control.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
+		if err != nil || !next.HasName(id.orderName("")) {
+			return
+		}
+	}
+}
+
+// readOrder reads an order to start a command.
+func (n *Node) readOrder(ctx context.Context, id requestID, command *startRecord) error {
 	ctx, cancel := n.withFileTimeout(ctx)
 	defer cancel()
-	var command startRecord
-	if err := n.Dir.ReadRecord(ctx, signal.ControlDir, id.orderName(""), &command); err != nil {
-		n.Log.Debug("cannot read a request of another bringupd command", zap.Error(err))
-		return
-	}
-	if _, ours := slices.BinarySearch(command.Nodes, n.NodeIndex); ours {
-		n.startCommand(command)
-	}
+	return n.Dir.ReadRecord(ctx, signal.ControlDir, id.orderName(""), command)
 }
 
 // startCommand starts a command in the background. It does nothing if the command was started

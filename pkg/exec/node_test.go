@@ -3,14 +3,19 @@ package exec
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestCanceled reads orders in another order than they were given.
@@ -50,6 +55,61 @@ func TestCanceled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hangingRead is a file system on which the first read of an order hangs.
+type hangingRead struct {
+	signal.SharedFS
+	hung     atomic.Bool
+	released chan struct{}
+}
+
+// ReadFile implements signal.SharedFS.
+func (h *hangingRead) ReadFile(path string) ([]byte, error) {
+	if strings.Contains(path, "/"+orderPrefix) && h.hung.CompareAndSwap(false, true) {
+		<-h.released
+	}
+	return h.SharedFS.ReadFile(path)
+}
+
+// TestOrderIsReadAgain verifies that an order is carried out although its first read hangs for longer
+// than the timeout of calls.
+func TestOrderIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &hangingRead{SharedFS: signal.NewDiskFS(new(signal.CallMeter)), released: make(chan struct{})}
+		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0", Access: signal.Access{FS: disk, NoHints: true}}
+		dir, err := signal.CreateRun(t.Context(), place, record.Job{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var tasks sync.WaitGroup
+		started := 0
+		n := NewNode(Daemon{
+			Dir: dir, Control: dir.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: eventlog.New(),
+			LogWriteError: func(error) {}, FileTimeout: ceiling, RunCtx: ctx, WorkCtx: ctx,
+			Go: func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) },
+			Start: func(context.Context, process.Spec) (process.Handle, func(), error) {
+				started++
+				return nil, func() {}, context.Canceled
+			},
+		})
+		n.Go(n.Control.Run)
+		n.Go(n.HandleOrders)
+		order := &startRecord{ID: newRequestID(), Argv: []string{"true"}, Nodes: []int{0}}
+		if err := dir.PublishRecord(ctx, signal.ControlDir, order.ID.orderName(""), order, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ceiling)
+		close(disk.released)
+		time.Sleep(2 * ceiling)
+		synctest.Wait()
+		if started != 1 {
+			t.Errorf("the command was started %d times", started)
+		}
+		cancel()
+		tasks.Wait()
+	})
 }
 
 // TestOwnProgram verifies that an order for the daemon's own program contains no path that other
