@@ -174,16 +174,21 @@ func (h *head) runWorld(ctx context.Context) error {
 	parts.Go(func() error { return h.awaitRankLinks(own) })
 	// Wait until all ranks have ended, or none makes progress any more.
 	parts.Go(func() error {
-		last, err := h.nodeWatch.FollowListings(own, func(l signal.Listing) bool {
-			return len(h.membership.MissingNodes(l, record.StateRanksEnded)) == 0 || h.allRanksIdle(l)
-		})
-		if err == nil && h.allRanksIdle(last) {
-			return world.HungWorld{
+		for {
+			last, err := h.nodeWatch.FollowListings(own, func(l signal.Listing) bool {
+				return len(h.membership.MissingNodes(l, record.StateRanksEnded)) == 0 || h.allRanksIdle(l)
+			})
+			if err != nil || !h.allRanksIdle(last) {
+				return cmp.Or(err, h.world.AwaitSpawned(own), errWorldEnded)
+			}
+			f := world.HungWorld{
 				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, Signs: h.cfg.World.HangSigns, Progress: h.steps.Summary(),
 				LogName: h.children.LogName("daemon"), Log: h.Log,
 			}.DiagnoseFailure(own)
+			if h.allRanksIdle(h.nodeWatch.LastListing()) { // they have not gone on meanwhile
+				return f
+			}
 		}
-		return cmp.Or(err, h.world.AwaitSpawned(own), errWorldEnded)
 	})
 	if err := parts.Wait(); !errors.Is(err, errWorldEnded) {
 		if ctx.Err() != nil {

@@ -120,24 +120,33 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 	if isDecided && known == generation || !areKnown {
 		return
 	}
+	if len(w.hanging(state, generation, busy, l)) == 0 {
+		return
+	}
+	w.mu.Lock()
+	w.decided[state] = generation
+	w.mu.Unlock()
+	w.cfg.Background(func(ctx context.Context) { w.endHanging(ctx, state, generation) })
+}
+
+// hanging returns those of the busy nodes of a generation that matter, if all of them are idle
+// according to a listing, and nil otherwise.
+func (w *hangWatch) hanging(state *instanceState, generation int, busy []int, l signal.Listing) []int {
 	if w.cfg.Hang.Signs == stackdump.StepSigns {
 		// Nodes without steps do not matter.
 		withSteps := w.cfg.Hang.Steps.NodesWithInstanceSteps(l, state.instance.Number, generation)
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
 	idle := l.IdleInstanceNodes(state.instance.Number, generation)
-	if len(busy) == 0 || slices.ContainsFunc(busy, func(node int) bool { return !slices.Contains(idle, node) }) {
-		return
+	if slices.ContainsFunc(busy, func(node int) bool { return !slices.Contains(idle, node) }) {
+		return nil
 	}
-	w.mu.Lock()
-	w.decided[state] = generation
-	w.mu.Unlock()
-	w.cfg.Background(func(ctx context.Context) { w.endHanging(ctx, state, generation, busy) })
+	return busy
 }
 
-// endHanging gives the failure of an instance that hangs to one of the idle nodes. What follows is
-// decided as after any exit there.
-func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, generation int, idle []int) {
+// endHanging gives the failure of an instance that hangs to one of the idle nodes, unless its processes
+// have gone on while they were inspected. What follows is decided as after any exit there.
+func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, generation int) {
 	diagnose := w.cfg.Hang.Diagnose
 	if diagnose == nil {
 		diagnose = func(ctx context.Context, hung world.HungWorld) *health.Failure { return hung.DiagnoseFailure(ctx) }
@@ -148,18 +157,21 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	})
 	f.Phase = w.cfg.Events.CurrentPhase()
 	w.mu.Lock()
-	busy := slices.DeleteFunc(slices.Clone(state.Running), func(node int) bool { return !slices.Contains(idle, node) })
-	goesOn := state.Generation == generation && len(busy) > 0 && !w.isEnding
+	busy, isPresent := slices.Clone(state.Running), state.Generation == generation && !w.isEnding
 	w.mu.Unlock()
-	if !goesOn || w.cfg.RunCtx.Err() != nil {
+	if !isPresent || w.cfg.RunCtx.Err() != nil {
 		return
 	}
-	f.Header = record.Header{} // Publish writes it
-	err := w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, busy[0]), &f.Failure, false)
-	if err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {
+	var err error
+	hanging := w.hanging(state, generation, busy, w.cfg.NodeWatch.LastListing())
+	if len(hanging) > 0 {
+		f.Header = record.Header{} // Publish writes it
+		err = w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, hanging[0]), &f.Failure, false)
+	}
+	if len(hanging) == 0 || err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {
 		w.cfg.LogWriteError(err)
 		w.mu.Lock()
-		delete(w.decided, state) // it is decided again when the share responds
+		delete(w.decided, state) // it is decided again when it hangs again, or the share responds
 		w.mu.Unlock()
 		return
 	}

@@ -43,6 +43,27 @@ func TestHang(t *testing.T) {
 	})
 }
 
+// TestHangThatIsOver checks that an instance that goes on while it is inspected is not ended, and that
+// a later hang of it is.
+func TestHangThatIsOver(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: trainer, nodes: 1, ranks-per-node: 1, primary: true, command: train, hang-timeout: 1m, restarts: 1}
+`, func(r *run) {
+		r.onDiagnosis = func() {
+			r.print("trainer.0.0.g0", "step 1")
+			time.Sleep(20 * time.Second)
+			r.onDiagnosis = nil
+		}
+		r.sleep(100 * time.Second)
+		r.want("orders", r.names(signal.ControlDir, "hang"))
+		if r.onDiagnosis != nil {
+			t.Error("nothing was inspected")
+		}
+		r.sleep(time.Minute)
+		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
+	})
+}
+
 // TestHangOfSeveralNodes checks that an instance on several nodes hangs if all nodes on which its
 // processes run are idle.
 func TestHangOfSeveralNodes(t *testing.T) {

@@ -56,8 +56,8 @@ type run struct {
 	listen bool                   // endpoints are listed when a test says that their processes listen
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
-	// diagnosis is how long it takes to find out what the processes of an instance do that hangs.
-	diagnosis time.Duration
+	// onDiagnosis is called while the processes of an instance that hangs are inspected; nil: nothing is.
+	onDiagnosis func()
 
 	mu       sync.Mutex
 	fault    func(op signal.Op, path string) error // of calls to the share; nil: none; guarded by mu
@@ -162,7 +162,9 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	r.nodes[0].cfg.NodeWatch = watch
 	r.head = NewHead(HeadConfig{
 		Hang: HangConfig{Signs: r.signs, Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
-			time.Sleep(r.diagnosis)
+			if r.onDiagnosis != nil {
+				r.onDiagnosis()
+			}
 			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
 		}},
 		Publisher: publisher, Plan: r.plan, Record: rec, Spares: spares, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds, HasStandIns: !r.listen,

@@ -82,7 +82,7 @@ func TestEndedChildrenAreForgotten(t *testing.T) {
 // TestHangOfOlderGeneration checks that a generation that has begun while it was found out why the
 // one before hangs is not ended in its place, and that its own hang is.
 func TestHangOfOlderGeneration(t *testing.T) {
-	inBubbleOf(t, func(r *run) { r.diagnosis = 30 * time.Second }, 2, `
+	inBubbleOf(t, func(r *run) { r.onDiagnosis = func() { time.Sleep(30 * time.Second) } }, 2, `
   - name: trainer
     nodes: 2
     ranks-per-node: 1
