@@ -27,8 +27,8 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	// Another attempt within this launch has precedence.
 	id := &cfg.Identity
 	policy := newAttemptPolicy(cfg, id.Attempt, end.GateOpenTime > 0)
-	policy.endRequested, policy.unfitNodes = endRequested, unusableNodes(cfg, end.AllFailures())
-	policy.progress = end.Progress
+	policy.endRequested, policy.progress = endRequested, end.Progress
+	policy.setUnusable(cfg, end.AllFailures())
 	restarts, reason := decideAttempt(*end.Cause, policy)
 	end.NextAttempt.Reason = reason
 	if restarts {
@@ -58,7 +58,8 @@ func ReplaceDriverEnd(cfg *deps.Config, err error, steps func() *record.Progress
 	f := health.NewFailure(health.DriverFailed, "%s", end.Reason)
 	f.Code = end.Code
 	policy := newAttemptPolicy(cfg, cfg.Identity.Attempt, true)
-	policy.unfitNodes, policy.progress = unusableNodes(cfg, nil), steps()
+	policy.setUnusable(cfg, nil)
+	policy.progress = steps()
 	restarts, reason := decideAttempt(f.Failure, policy)
 	if !restarts {
 		end.NextAttempt.Reason = reason
@@ -87,9 +88,27 @@ type attemptPolicy struct {
 	progress     *record.Progress // nil if it is unknown
 	gateOpened   bool             // the failure was in a running job
 	endRequested bool
-	unfitNodes   []int // that cannot take part any more, sorted
-	nodes        int   // number of nodes in the launch
-	minNodes     int   // minimum number of nodes for the driver
+	unusable
+	nodes    int  // number of nodes in the launch
+	minNodes int  // minimum number of nodes for the driver, or the roles
+	forRoles bool // the run has roles
+}
+
+// unusable has the nodes that cannot take part any more.
+type unusable struct {
+	unfitNodes []int // sorted
+	// lostSteps names the daemons of further steps that are lost for good. Their nodes are unfit for
+	// that reason.
+	lostSteps string
+}
+
+// setUnusable sets the nodes that cannot take part in the next attempt if this one ends with the given
+// failures.
+func (p *attemptPolicy) setUnusable(cfg *deps.Config, failures []record.Failure) {
+	p.unfitNodes = unusableNodes(cfg, failures)
+	if ofSteps := lostStepMembers(&cfg.Identity, slices.Concat(cfg.Previous.Failures, failures)); len(ofSteps) > 0 {
+		p.lostSteps = cfg.Identity.FormatNodes(ofSteps, cfg.Identity.HostOf)
+	}
 }
 
 // newAttemptPolicy returns the facts about an attempt, without those about its end.
@@ -99,7 +118,7 @@ func newAttemptPolicy(cfg *deps.Config, attempt int, gateOpened bool) attemptPol
 		maxRestarts: after.Restarts, rules: after.Rules, attempt: attempt, gateOpened: gateOpened,
 		restarts: countRestarts(cfg.Previous.History, attempt, 0, time.Now()),
 		used:     countRestarts(cfg.Previous.History, attempt, after.Rules.Window, time.Now()),
-		nodes:    id.Size, minNodes: cfg.Team.ForSize(id.Size).Min,
+		nodes:    id.Size, minNodes: cfg.Team.ForSize(id.Size).Min, forRoles: cfg.Roles.AreGiven(),
 	}
 }
 
@@ -145,8 +164,12 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 			what, progress.FormatStep(p.progress.MaxStep))
 	case cause.Kind == health.NotReturned:
 		return false, what + ": the lost daemons were not restarted"
+	case p.lostSteps != "" && (slices.Contains(p.unfitNodes, 0) || left < p.minNodes):
+		return false, fmt.Sprintf("%s: nothing restarts %s, and there is no other node for its roles", what, p.lostSteps)
 	case slices.Contains(p.unfitNodes, 0):
 		return false, what + ": the head's node or its daemon has failed, and the launch requires it"
+	case left < p.minNodes && p.forRoles:
+		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the roles need %d", what, left, p.nodes, p.minNodes)
 	case left < p.minNodes:
 		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d (--nnodes)",
 			what, left, p.nodes, p.minNodes)
@@ -244,8 +267,9 @@ func formatOrdinal(n int) string {
 }
 
 // allUnfitNodes returns the sorted indices of nodes that must not be used in the next attempt if
-// this one ends with the given failures. A node that was only lost may return.
-func allUnfitNodes(previous deps.PreviousAttempts, failures []record.Failure) (nodes []int) {
+// this one ends with the given failures. A node that was only lost may return, but not without the
+// daemon of a further step, if nothing restarts that.
+func allUnfitNodes(id *launcher.Identity, previous deps.PreviousAttempts, failures []record.Failure) (nodes []int) {
 	for _, failure := range failures {
 		switch kind := failure.Kind; {
 		case kind == health.CheckFailed, kind == health.GPUFailed && !health.LeavesGPUFit(failure):
@@ -254,12 +278,26 @@ func allUnfitNodes(previous deps.PreviousAttempts, failures []record.Failure) (n
 			nodes = append(nodes, failure.LostNodes...)
 		}
 	}
+	for _, member := range lostStepMembers(id, failures) {
+		nodes = append(nodes, record.NodeOfMember(member, id.Size))
+	}
 	for _, dropped := range previous.UnfitNodes {
 		nodes = append(nodes, dropped.NodeIndex)
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)
 }
+
+// lostStepMembers returns the sorted member indices of the daemons of further steps that have died, if
+// nothing can restart them.
+func lostStepMembers(id *launcher.Identity, failures []record.Failure) []int {
+	if !id.Launcher.LosesDaemonsForGood() {
+		return nil
+	}
+	return slices.DeleteFunc(deps.LostNodes(failures, hasDied), func(member int) bool { return member < id.Size })
+}
+
+func hasDied(kind health.Kind) bool { return kind == health.DaemonDied }
 
 // lostNodes returns the sorted indices of the lost nodes in the failures of one run.
 func lostNodes(failures []record.Failure) []int { return deps.LostNodes(failures, health.IsPeerLoss) }
@@ -268,10 +306,12 @@ func lostNodes(failures []record.Failure) []int { return deps.LostNodes(failures
 // this one ends with the given failures: those that are unfit and, if nothing can restart them,
 // those whose daemons have died.
 func unusableNodes(cfg *deps.Config, failures []record.Failure) []int {
-	nodes := allUnfitNodes(cfg.Previous, failures)
-	if cfg.Identity.Launcher.LosesDaemonsForGood() {
-		died := func(kind health.Kind) bool { return kind == health.DaemonDied }
-		nodes = append(nodes, deps.LostNodes(slices.Concat(cfg.Previous.Failures, failures), died)...)
+	id := &cfg.Identity
+	nodes := allUnfitNodes(id, cfg.Previous, failures)
+	if id.Launcher.LosesDaemonsForGood() {
+		for _, member := range deps.LostNodes(slices.Concat(cfg.Previous.Failures, failures), hasDied) {
+			nodes = append(nodes, record.NodeOfMember(member, id.Size))
+		}
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)
@@ -284,8 +324,9 @@ func addAttempt(
 ) (next deps.PreviousAttempts) {
 	dropped := func(node int) record.DroppedNode {
 		d := record.DroppedNode{NodeIndex: node, Host: id.HostOf(node)}
+		isOn := func(member int) bool { return record.NodeOfMember(member, id.Size) == node }
 		for _, failure := range failures {
-			if failure.NodeIndex == node || slices.Contains(failure.LostNodes, node) {
+			if failure.NodeIndex == node || slices.ContainsFunc(failure.LostNodes, isOn) {
 				d.Reason = failure.Message
 				break
 			}
@@ -294,7 +335,7 @@ func addAttempt(
 	}
 	next.UnfitNodes = slices.Clone(previous.UnfitNodes)
 	next.Failures = slices.Concat(previous.Failures, failures)
-	for _, node := range allUnfitNodes(previous, failures) {
+	for _, node := range allUnfitNodes(id, previous, failures) {
 		isNode := func(d record.DroppedNode) bool { return d.NodeIndex == node }
 		if !slices.ContainsFunc(previous.UnfitNodes, isNode) {
 			next.UnfitNodes = append(next.UnfitNodes, dropped(node))
@@ -315,7 +356,7 @@ func addNodeFailures(h record.RestartHistory, failures []record.Failure, id *lau
 	if len(failures) == 0 {
 		return h
 	}
-	nodes := allUnfitNodes(deps.PreviousAttempts{}, failures[:1])
+	nodes := allUnfitNodes(id, deps.PreviousAttempts{}, failures[:1])
 	if health.IsPeerLoss(failures[0].Kind) {
 		nodes = failures[0].LostNodes
 	}
@@ -324,7 +365,7 @@ func addNodeFailures(h record.RestartHistory, failures []record.Failure, id *lau
 		if h.NodeFailures == nil {
 			h.NodeFailures = make(map[string]int)
 		}
-		h.NodeFailures[deps.HistoryName(id, node)]++
+		h.NodeFailures[deps.HistoryName(id, record.NodeOfMember(node, id.Size))]++
 	}
 	return h
 }

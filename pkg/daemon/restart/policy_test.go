@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -30,9 +31,9 @@ func TestDecideAttempt(t *testing.T) {
 		{"a peer is lost", health.PeerLost, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, true, "peer-lost (76): attempt 2 of at most 4 follows"},
 		{"the daemon died", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 2, used: 2, nodes: 4, minNodes: 4}, true, "attempt 4 of at most 4 follows"},
 		{"once too often", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 3, used: 3, nodes: 4, minNodes: 4}, false, "again, in attempt 4 of at most 4"},
-		{"a bad node and a spare", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{2}, nodes: 4, minNodes: 3}, true, "check (75): attempt 2"},
-		{"a bad node too many", health.CheckFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{1, 2}, nodes: 4, minNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
-		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unfitNodes: []int{0}, nodes: 4, minNodes: 3}, false, "the head's node or its daemon has failed"},
+		{"a bad node and a spare", health.CheckFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{2}}, nodes: 4, minNodes: 3}, true, "check (75): attempt 2"},
+		{"a bad node too many", health.CheckFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{1, 2}}, nodes: 4, minNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
+		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{0}}, nodes: 4, minNodes: 3}, false, "the head's node or its daemon has failed"},
 		{"not back", health.NotReturned, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "the lost daemons were not restarted"},
 		{"told to end", health.PeerLost, attemptPolicy{maxRestarts: most, endRequested: true, nodes: 4, minNodes: 4}, false, "told to end from outside"},
 		{"terminated", health.Terminated, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "cannot be fixed by another attempt"},
@@ -181,6 +182,41 @@ func TestUnusableNodes(t *testing.T) {
 	}
 }
 
+// TestLostStepDaemon verifies that a node whose daemon of a further step has died is left, but unfit
+// for roles if nothing can restart the daemon. Its member index is not that of a node.
+func TestLostStepDaemon(t *testing.T) {
+	died := record.Failure{Kind: health.DaemonDied, LostNodes: []int{record.MemberIndex(1, 1, 3)}, Message: "the daemon has died"}
+	for _, tc := range []struct {
+		by     launcher.Launcher
+		min    int
+		again  bool
+		reason string
+		unfit  []int
+	}{
+		{launcher.LauncherLocal, 3, false, "nothing restarts step judge of node 1", []int{1}},
+		{launcher.LauncherLocal, 2, true, "attempt 2", []int{1}},
+		{launcher.LauncherSlurm, 3, true, "attempt 2", nil},
+	} {
+		cfg := deps.Config{Config: config.Config{Identity: launcher.Identity{Launcher: tc.by, Size: 3, Steps: []string{"judge"}}, After: config.PostRun{Restarts: 1}}}
+		cfg.Team = membership.NodeRange{Min: tc.min, Max: 3}
+		end := Decide(&cfg, lifecycle.OutcomeOfVerdict(health.Verdict{Cause: died}), false)
+		if (end.NextAttempt.Number > 0) != tc.again || !strings.Contains(end.NextAttempt.Reason, tc.reason) || strings.Contains(end.NextAttempt.Reason, "are left") {
+			t.Errorf("%s, at least %d nodes: %+v", tc.by, tc.min, end.NextAttempt)
+		}
+		next := addAttempt(cfg.Previous, []record.Failure{died}, &cfg.Identity, time.Now())
+		var unfit []int
+		for _, dropped := range next.UnfitNodes {
+			unfit = append(unfit, dropped.NodeIndex)
+			if dropped.Reason != died.Message {
+				t.Errorf("%s: dropped: %+v", tc.by, dropped)
+			}
+		}
+		if !slices.Equal(unfit, tc.unfit) || next.History.NodeFailures["node 1"] != 1 {
+			t.Errorf("%s: unfit are %v, failures %v", tc.by, unfit, next.History.NodeFailures)
+		}
+	}
+}
+
 // TestNodeFailures verifies which failures count against nodes, over attempts and a requeue, and
 // that nodes that share a host are counted by their index.
 func TestNodeFailures(t *testing.T) {
@@ -271,13 +307,13 @@ func TestUnfitAndMissed(t *testing.T) {
 		rec(1, health.GPUFailed, ""), rec(0, health.NodesDiffer, "", 6), rec(7, health.ServiceDied, ""),
 	}
 	previous := deps.PreviousAttempts{UnfitNodes: []record.DroppedNode{{NodeIndex: 2}, {NodeIndex: 8}}}
-	if got := allUnfitNodes(previous, all); !slices.Equal(got, []int{1, 2, 6, 8}) {
+	if got := allUnfitNodes(&launcher.Identity{Size: 9}, previous, all); !slices.Equal(got, []int{1, 2, 6, 8}) {
 		t.Errorf("unfit are %v", got)
 	}
 	if got := lostNodes(all); !slices.Equal(got, []int{3, 5}) {
 		t.Errorf("missed are %v", got)
 	}
-	if allUnfitNodes(deps.PreviousAttempts{}, nil) != nil || lostNodes(nil) != nil {
+	if allUnfitNodes(&launcher.Identity{Size: 9}, deps.PreviousAttempts{}, nil) != nil || lostNodes(nil) != nil {
 		t.Error("without a failure somebody is to blame")
 	}
 }
