@@ -86,6 +86,12 @@ func (c *Config) validateStep() error {
 // AreGiven reports whether the job has roles.
 func (s RoleSet) AreGiven() bool { return len(s.Definitions) > 0 }
 
+// HasPrimary reports whether the job has a driver, a world, or a primary role, whose end ends it.
+func (c *Config) HasPrimary() bool {
+	isPrimary := func(d roles.Definition) bool { return d.Primary }
+	return len(c.Driver) > 0 || slices.ContainsFunc(c.Roles.Definitions, isPrimary)
+}
+
 // NodeRange returns how many nodes of a launch of size nodes are needed: given, or, if it has no
 // spares, all but the spare nodes of the roles.
 func (s RoleSet) NodeRange(given membership.NodeRange, size int) membership.NodeRange {

@@ -233,7 +233,11 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 			}
 		}
 		if l.HasName(signal.NameStop) && d.RunCtx.Err() == nil {
-			d.CancelRun(&lifecycle.Outcome{Orderly: true, Requested: true, Name: "stopped", Reason: "a stop was requested"})
+			end := &lifecycle.Outcome{Orderly: true, Requested: true, Name: health.StoppedOutcome.Name, Reason: "a stop was requested"}
+			if d.cfg.HasPrimary() && !d.id.Launcher.Facts().RelaunchesEachDaemon {
+				end.Code = health.StoppedOutcome.Code // unless the driver, or what replaces it, has run
+			}
+			d.CancelRun(end)
 		}
 		return false
 	})

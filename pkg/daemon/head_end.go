@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -36,8 +37,9 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	h.publishEnd(end)
 	if end.Requested && h.world != nil { // all nodes have been notified, and end their ranks
+		first := h.children.FindRunning(service.RankName(0))
 		h.stopRanks(end)
-		end = h.outcomeAfterStop(end, h.children.ExitCode(service.RankName(0)))
+		end = h.outcomeAfterStopOf(end, first)
 	}
 	// Write the result and end the children concurrently.
 	h.Events.Sync()
@@ -162,7 +164,16 @@ func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	// stopChildren reports a remaining driver
 	_ = h.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
-	return h.outcomeAfterStop(end, h.children.ExitCode(service.DriverName))
+	return h.outcomeAfterStopOf(end, h.driver)
+}
+
+// outcomeAfterStopOf returns [head.outcomeAfterStop] for the driver or the first rank, or end if that
+// did not run or could not be ended.
+func (h *head) outcomeAfterStopOf(end *lifecycle.Outcome, child process.Handle) *lifecycle.Outcome {
+	if child == nil || !service.HasEnded(child) {
+		return end
+	}
+	return h.outcomeAfterStop(end, child.Exit().ShellStatus())
 }
 
 // outcomeAfterStop returns end for a run in which the driver, the first rank or the primary roles

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -316,12 +317,52 @@ func TestStop(t *testing.T) {
 			}).start()
 			j.untilFile(filepath.Join(marks, "worker"))
 			j.stop()
-			j.expect(0, 0)
+			j.expect(143, 0)
+			if result := j.result(); result.Outcome != "stopped" {
+				t.Errorf("the result is %+v", result)
+			}
 			if _, err := os.Stat(filepath.Join(marks, "driver")); err == nil {
 				t.Error("the driver was started")
 			}
 		})
 	})
+}
+
+// TestStopBeforeDriver stops jobs before their driver has started. It must not look like success,
+// unless there is no driver, or the launcher would start the daemons again.
+func TestStopBeforeDriver(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		driver   string
+		launcher launcher.Launcher
+		absent   []int // nodes that never join
+		codes    []int
+	}{
+		{"in the setup", "exit 0", launcher.LauncherLocal, nil, []int{143, 0}},
+		{"before the nodes have met", "exit 0", launcher.LauncherLocal, []int{1}, []int{143, -1}},
+		{"in the setup on Kubernetes", "exit 0", launcher.LauncherKubernetes, nil, []int{0, 0}},
+		{"in the setup without a driver", "", launcher.LauncherLocal, nil, []int{0, 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				j := newJob(t, 2, tc.driver).all(func(c *deps.Config) {
+					c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; exec sleep 300"
+					c.Identity.Launcher = tc.launcher
+				}).start(tc.absent...)
+				j.untilFile(filepath.Join(marks, "0"))
+				if tc.absent == nil {
+					j.untilFile(filepath.Join(marks, "1"))
+				}
+				j.stop()
+				j.expect(tc.codes...)
+				if result := j.result(); result.Code != tc.codes[0] || result.Outcome != "stopped" {
+					t.Errorf("the result is %+v", result)
+				}
+			})
+		})
+	}
 }
 
 // TestDriverAndNodeEndTogether lets the driver and a node die of the same cause.

@@ -83,6 +83,10 @@ const (
 	RequeueUserDecides Requeue = "your call"
 )
 
+// StoppedOutcome is the outcome if the run was stopped while its driver, or a primary role, neither
+// ran nor had ended. If it ran, the exit code is its own.
+var StoppedOutcome = Outcome{143, "stopped", "bringupd stop, before the driver or a primary role has run", RequeueUserDecides}
+
 // DriverOutcomeName is the word of the outcome if the driver has ended: the exit code is its own.
 const DriverOutcomeName = "driver"
 
@@ -114,6 +118,7 @@ var exitCodeTable = []struct {
 	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", RequeueNo}},
 	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueUserDecides}},
 	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", RequeueUserDecides}},
+	{nil, StoppedOutcome},
 }
 
 // OutcomeOfKind returns the outcome of a failure of this kind. An unknown kind is an internal

@@ -91,7 +91,7 @@ func TestOutcomes(t *testing.T) {
 	words := map[string]bool{DriverOutcomeName: true, RankOutcome.Name: true}
 	last := 0
 	for _, outcome := range OutcomeTable() {
-		if outcome.Code <= last || outcome.Code > 255 {
+		if outcome.Code < last || outcome.Code > 255 {
 			t.Errorf("the code %d comes after %d", outcome.Code, last)
 		}
 		last = outcome.Code

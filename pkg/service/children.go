@@ -391,14 +391,12 @@ func (c *Children) findChild(name string) process.Handle {
 	return nil
 }
 
-// ExitCode returns the exit code of a child that has ended: 128+n if signal n has ended it, and 0 if
-// the child was not started.
-func (c *Children) ExitCode(name string) int {
-	child := c.findChild(name)
-	if child == nil {
-		return 0
+// FindRunning returns the child with this name if it runs, and nil otherwise.
+func (c *Children) FindRunning(name string) process.Handle {
+	if child := c.findChild(name); child != nil && !HasEnded(child) {
+		return child
 	}
-	return child.Exit().ShellStatus()
+	return nil
 }
 
 // DriverEnd returns how the driver of this node ended, and its last lines, nil if it printed

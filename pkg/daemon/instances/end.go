@@ -87,15 +87,22 @@ func (h *Head) StopInOrder(ctx context.Context) {
 func mayRun(s *instanceState) bool { return s.evidence.Started && !s.IsGone }
 
 // StoppedCode returns the exit code of the primary roles after they were stopped: that of the first
-// of their instances that has not ended with 0. An instance has the code of its process of rank 0.
+// of their instances that has not ended with 0. An instance has the code of its process of rank 0,
+// or that of [health.StoppedOutcome] if that process did not run then.
 func (h *Head) StoppedCode(ctx context.Context) int {
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
 	var marks []record.InstanceMark
 	h.mu.Lock()
+	others := 0 // the code of instances without such a record
 	for _, state := range h.instances {
-		if mark, ok := state.evidence.Marks.Newest(state.evidence.Nodes[0]); ok && state.role.Primary && mark.State == record.InstanceStopped {
-			marks = append(marks, mark)
+		newest, _ := state.evidence.Marks.Newest(state.evidence.Nodes[0])
+		switch {
+		case !state.role.Primary || state.isOver():
+		case newest.State == record.InstanceStopped && newest.Generation == state.Generation:
+			marks = append(marks, newest)
+		default:
+			others = health.StoppedOutcome.Code
 		}
 	}
 	h.mu.Unlock()
@@ -108,5 +115,5 @@ func (h *Head) StoppedCode(ctx context.Context) int {
 			return rec.Code
 		}
 	}
-	return 0
+	return others
 }

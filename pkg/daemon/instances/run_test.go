@@ -142,6 +142,45 @@ func TestStopInOrder(t *testing.T) {
 	})
 }
 
+// TestStoppedCode checks the code of primary roles that are stopped: their own if they ran, and
+// otherwise that of a stop, unless they have ended.
+func TestStoppedCode(t *testing.T) {
+	for _, tc := range []struct {
+		name, file string
+		before     func(r *run)
+		code       int
+	}{
+		{"it waits for another role", `
+  - {name: server, nodes: 1, command: serve, ready: {probe: "file:/never/there", timeout: 1h}}
+  - {name: main, nodes: head, primary: true, command: work}`, func(*run) {}, 143},
+		{"it runs, and must be killed", `
+  - {name: main, nodes: 1, primary: true, command: work, grace: 1s, env: {IGNORE_TERM: "1"}}`, func(*run) {}, 137},
+		{"its process of rank 0 has ended", `
+  - {name: main, nodes: 1, ranks-per-node: 2, primary: true, command: work}`, func(r *run) { r.exit("main.0.0.g0", 0) }, 143},
+		{"its first node has ended", `
+  - {name: main, nodes: 2, ranks-per-node: 1, primary: true, command: work}`, func(r *run) { r.exit("main.0.0.g0", 0) }, 143},
+		{"it is about to start again", `
+  - {name: main, nodes: 1, primary: true, command: work, restarts: {max: 1, backoff: 1m..1m}}`, func(r *run) { r.exit("main.0.0.g0", 3) }, 143},
+		{"it has ended", `
+  - {name: main, nodes: 1, primary: true, command: work}
+  - {name: server, nodes: 1, command: serve}`, func(r *run) { r.exit("main.0.0.g0", 0) }, 0},
+		{"there is none", `
+  - {name: server, nodes: 1, command: serve}`, func(*run) {}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, 2, tc.file, func(r *run) {
+				tc.before(r)
+				r.later()
+				r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+				r.head.StopInOrder(r.t.Context())
+				if code := r.head.StoppedCode(r.t.Context()); code != tc.code {
+					t.Errorf("the code is %d, want %d", code, tc.code)
+				}
+			})
+		})
+	}
+}
+
 // TestHeadNoticesItsOwnRecords checks that the head's own instances need not wait for the next polls
 // of its watches, which are rare in a long run.
 func TestHeadNoticesItsOwnRecords(t *testing.T) {

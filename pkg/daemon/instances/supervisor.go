@@ -122,7 +122,7 @@ func (s *supervisor) run(ctx context.Context) {
 			s.refreshPlan()
 		}
 		if s.isStopOrdered(generation) { // before it has started, because a node of the instance is lost
-			s.publishStop(generation, 0)
+			s.publishStop(generation, health.StoppedOutcome.Code)
 			isNext = s.awaitNextGeneration(generation)
 			continue
 		}
@@ -159,7 +159,7 @@ func (s *supervisor) endUnstarted(generation int) {
 	isExpected := !s.spans || generation == 0 ||
 		s.cfg.ControlWatch.LastListing().HasName(signal.StartInstanceName(s.instance.Number, generation))
 	if isExpected && s.stopAll.Err() == nil {
-		s.publishStop(generation, 0)
+		s.publishStop(generation, health.StoppedOutcome.Code)
 	}
 }
 
@@ -204,7 +204,7 @@ func (s *supervisor) awaitStart() bool {
 // reaped.
 type generationEnd struct {
 	stopped bool            // it was told to stop
-	code    int             // then the exit code of the process of rank 0
+	code    int             // then the exit code of the process of rank 0, if it was running
 	byHead  bool            // only this generation, because another node has reported an exit
 	failure *health.Failure // nil if all processes have ended with 0
 	action  roles.Action    // what follows, unless it was told to stop
@@ -328,12 +328,13 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	if !end.stopped {
 		s.decide(generation, &end, exit)
 	}
+	first := running.runningFirst()
 	running.stopRemaining(s)
 	if running.world != nil {
 		running.world.close(s.cfg.WorkCtx)
 	}
-	if end.stopped {
-		end.code = running.codeOfFirst()
+	if end.code = health.StoppedOutcome.Code; first != nil {
+		end.code = first.Exit().ShellStatus()
 	}
 	end.byHead = errors.Is(context.Cause(halt), errInstanceStopped)
 	return end
@@ -470,14 +471,14 @@ func (g *generation) allSucceeded() bool {
 	return len(g.started) > 0
 }
 
-// codeOfFirst returns the exit code of the process of rank 0, or 0 if it has not run on this node.
-func (g *generation) codeOfFirst() int {
+// runningFirst returns the process of rank 0 if it runs on this node.
+func (g *generation) runningFirst() process.Handle {
 	for _, one := range g.started {
-		if one.process.Rank == 0 {
-			return one.Exit().ShellStatus()
+		if one.process.Rank == 0 && !service.HasEnded(one) {
+			return one.Handle
 		}
 	}
-	return 0
+	return nil
 }
 
 // stopRemaining stops the processes that still run, and waits until none is left.

@@ -88,7 +88,9 @@ type InstanceExit struct {
 // InstanceStop describes the end of a primary instance on a node that was told to stop.
 type InstanceStop struct {
 	Header
-	Code int `json:"code"` // of the process of rank 0, if it ran on this node; 128+n if signal n has ended it
+	// Code is that of the process of rank 0, 128+n if signal n has ended it; 143 if it did not run on
+	// this node.
+	Code int `json:"code"`
 }
 
 // LiveInstances lists the instances that are ready, and those that are lost, by their numbers.
