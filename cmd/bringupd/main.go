@@ -11,7 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/gcdelay"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 )
 
 // The kernel delivers a signal of the process to its first thread, which must not be blocked by a
@@ -28,6 +28,6 @@ func main() {
 		}
 		gcdelay.Delay(gcdelay.StartTime)
 	}
-	signals := daemon.Signals()
+	signals := lifecycle.Signals()
 	os.Exit(runMain(os.Args, signals, config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -33,7 +34,7 @@ type childOrder struct {
 
 // childDaemon runs such a daemon and returns its exit code.
 func childDaemon(text string) int {
-	signals := Signals()
+	signals := lifecycle.Signals()
 	var t childOrder
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		fmt.Fprintln(os.Stderr, err)

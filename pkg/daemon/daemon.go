@@ -3,10 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"os"
-	ossignal "os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -150,14 +147,4 @@ func (n *node) closeAll() {
 	last.Go(func() { n.telemetry.Close(ctx) })
 	n.Events.Close(ctx)
 	last.Wait()
-}
-
-// Signals returns the channel of signals that a daemon handles. It must be called first, so that no
-// signal is lost.
-func Signals() <-chan os.Signal {
-	signals := make(chan os.Signal, 16)
-	// PIPE is caught and ignored: otherwise a line to a closed standard error would end the daemon.
-	ossignal.Notify(signals, syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
-	return signals
 }

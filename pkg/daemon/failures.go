@@ -233,11 +233,11 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 			}
 		}
 		if l.HasName(signal.NameStop) && d.RunCtx.Err() == nil {
-			end := &lifecycle.Outcome{Orderly: true, Requested: true, Name: health.StoppedOutcome.Name, Reason: "a stop was requested"}
+			code := 0
 			if d.cfg.HasPrimary() && !d.id.Launcher.Facts().RelaunchesEachDaemon {
-				end.Code = health.StoppedOutcome.Code // unless the driver, or what replaces it, has run
+				code = health.StoppedOutcome.Code
 			}
-			d.CancelRun(end)
+			d.CancelRun(lifecycle.OutcomeOfStop(code))
 		}
 		return false
 	})
@@ -291,14 +291,8 @@ func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
 func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
 	record := seen.Failure
 	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
-	d.failures.Add(func() { d.CancelRun(&peerFailure{record}) }, seen)
+	d.failures.Add(func() { d.CancelRun(&lifecycle.ObservedFailure{Record: record}) }, seen)
 }
-
-// peerFailure is the cause with which an observed failure ends the run. The verdict does not depend
-// on it, but on all observed failures.
-type peerFailure struct{ record record.Failure }
-
-func (p *peerFailure) Error() string { return p.record.Message }
 
 // decideOutcome returns the outcome of the run: err, the result of the sequence, if it is an
 // orderly end, and otherwise the verdict on all failures. opened is how long the gate has been
@@ -313,10 +307,8 @@ func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecyc
 	// Record the failure of the sequence, unless it is one that was recorded before.
 	phase := d.Events.CurrentPhase()
 	d.CancelRun(err)
-	kind := health.AsFailure(err).Kind
-	if known, ok := errors.AsType[*peerFailure](err); ok {
-		kind = known.record.Kind
-	} else {
+	kind, known := lifecycle.FailureKind(err)
+	if !known {
 		f := d.publishFailure(err, record.StateFailed)
 		d.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})
 	}
@@ -425,12 +417,5 @@ func (d *failureTracker) mergeLateLosses(end *lifecycle.Outcome, torn <-chan str
 		return
 	}
 	ctxutil.AwaitDoneFor(torn, lateLossTimeout)
-	all := d.verdict()
-	besides := append([]record.Failure{all.Cause}, all.Consequences...)
-	cause := slices.IndexFunc(besides, func(f record.Failure) bool {
-		return f.Kind == end.Cause.Kind && f.NodeIndex == end.Cause.NodeIndex && f.Message == end.Cause.Message
-	})
-	if cause >= 0 {
-		end.Consequences, end.BadNodes = slices.Delete(besides, cause, cause+1), all.BadNodes
-	}
+	end.MergeLosses(d.verdict())
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -39,7 +38,9 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if end.Requested && h.world != nil { // all nodes have been notified, and end their ranks
 		first := h.children.FindRunning(service.RankName(0))
 		h.stopRanks(end)
-		end = h.outcomeAfterStopOf(end, first)
+		if first != nil && service.HasEnded(first) {
+			end = h.outcomeAfterStop(end, first.Exit().ShellStatus())
+		}
 	}
 	// Write the result and end the children concurrently.
 	h.Events.Sync()
@@ -164,16 +165,10 @@ func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	}
 	// stopChildren reports a remaining driver
 	_ = h.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
-	return h.outcomeAfterStopOf(end, h.driver)
-}
-
-// outcomeAfterStopOf returns [head.outcomeAfterStop] for the driver or the first rank, or end if that
-// did not run or could not be ended.
-func (h *head) outcomeAfterStopOf(end *lifecycle.Outcome, child process.Handle) *lifecycle.Outcome {
-	if child == nil || !service.HasEnded(child) {
+	if !service.HasEnded(h.driver) {
 		return end
 	}
-	return h.outcomeAfterStop(end, child.Exit().ShellStatus())
+	return h.outcomeAfterStop(end, h.driver.Exit().ShellStatus())
 }
 
 // outcomeAfterStop returns end for a run in which the driver, the first rank or the primary roles

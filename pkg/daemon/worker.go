@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,7 +30,7 @@ func (w *worker) runWorker() lifecycle.Exit {
 		w.checker.StartEarly()
 	}
 	err := w.RunPhase(record.PhaseJoin, func() error { return w.joinRun(began) })
-	if _, second := errors.AsType[*duplicateDaemonError](err); second || w.Dir == nil {
+	if _, second := errors.AsType[*lifecycle.DuplicateDaemonError](err); second || w.Dir == nil {
 		return lifecycle.Exit{Code: w.exitUnjoined(err), Duplicate: second}
 	}
 	w.Background(w.followControl)
@@ -41,7 +40,7 @@ func (w *worker) runWorker() lifecycle.Exit {
 	if err == nil {
 		err = w.runPhases(w.RunCtx)
 	}
-	if _, ok := errors.AsType[*duplicateDaemonError](context.Cause(w.RunCtx)); ok {
+	if _, ok := errors.AsType[*lifecycle.DuplicateDaemonError](context.Cause(w.RunCtx)); ok {
 		w.stopChildren(&lifecycle.Outcome{})
 		return lifecycle.Exit{Code: w.exitUnjoined(context.Cause(w.RunCtx)), Duplicate: true}
 	}
@@ -129,17 +128,7 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 		mend = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir that all nodes share", kind.Name)
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot find the head: %s has not seen run %s in %s for %s: %s",
-		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+pollErrorDetail(last))
-}
-
-// pollErrorDetail returns the text of a wait's error without that of errDeadline. The rest
-// describes the last poll.
-func pollErrorDetail(err error) string {
-	said, only := strings.CutPrefix(err.Error(), errDeadline.Error())
-	if only {
-		return said
-	}
-	return " (" + said + ")"
+		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+health.DeadlineDetail(last))
 }
 
 // runPhases brings this node up, and returns when its part in the run ends. The error is the

@@ -123,18 +123,11 @@ func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 }
 
 // newDuplicateError returns the failure of a daemon that is not the first one of its node.
-func (w *worker) newDuplicateError(why string) *duplicateDaemonError {
+func (w *worker) newDuplicateError(why string) *lifecycle.DuplicateDaemonError {
 	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start one daemon per node", w.nodeName(w.id.NodeIndex), why)
 	f.Phase = w.Events.CurrentPhase()
-	return &duplicateDaemonError{f}
+	return &lifecycle.DuplicateDaemonError{Failure: f}
 }
-
-// duplicateDaemonError is the failure of a daemon that does not belong to the run, because another
-// daemon has its node index. It is never published in the run directory.
-type duplicateDaemonError struct{ *health.Failure }
-
-// Unwrap returns the failure.
-func (o *duplicateDaemonError) Unwrap() error { return o.Failure }
 
 // slowPolling makes polls of Control rare, because no record is expected there except the end of
 // the run. It also records that the job runs.

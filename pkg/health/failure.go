@@ -3,6 +3,7 @@ package health
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -40,4 +41,14 @@ func AsFailure(err error) *Failure {
 	default:
 		return NewFailure(Internal, "%v", err)
 	}
+}
+
+// DeadlineDetail returns the text of a wait's error without that of [ErrDeadline]. The rest describes
+// the last poll.
+func DeadlineDetail(err error) string {
+	said, only := strings.CutPrefix(err.Error(), ErrDeadline.Error())
+	if only {
+		return said
+	}
+	return " (" + said + ")"
 }

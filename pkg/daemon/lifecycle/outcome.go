@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
@@ -115,3 +117,44 @@ func OutcomeOfCode(code int) *Outcome {
 func OrderlyOutcome() *Outcome {
 	return &Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: "the driver has ended"}
 }
+
+// OutcomeOfStop returns the orderly end of a run that was stopped, with an exit code, which that of
+// the driver replaces if it runs.
+func OutcomeOfStop(code int) *Outcome {
+	name := health.StoppedOutcome.Name
+	return &Outcome{Code: code, Orderly: true, Requested: true, Name: name, Reason: "a stop was requested"}
+}
+
+// MergeLosses adds the losses of a later verdict, which has the same cause, to the consequences.
+func (e *Outcome) MergeLosses(all health.Verdict) {
+	besides := append([]record.Failure{all.Cause}, all.Consequences...)
+	cause := slices.IndexFunc(besides, func(f record.Failure) bool {
+		return f.Kind == e.Cause.Kind && f.NodeIndex == e.Cause.NodeIndex && f.Message == e.Cause.Message
+	})
+	if cause >= 0 {
+		e.Consequences, e.BadNodes = slices.Delete(besides, cause, cause+1), all.BadNodes
+	}
+}
+
+// ObservedFailure is the cause with which a failure that the head has observed, and recorded, ends
+// the run. The verdict does not depend on it, but on all observed failures.
+type ObservedFailure struct{ Record record.Failure }
+
+// Error returns the message of the failure.
+func (o *ObservedFailure) Error() string { return o.Record.Message }
+
+// FailureKind returns the kind of the failure that has ended the run. observed reports that it is an
+// [ObservedFailure].
+func FailureKind(err error) (kind health.Kind, observed bool) {
+	if seen, ok := errors.AsType[*ObservedFailure](err); ok {
+		return seen.Record.Kind, true
+	}
+	return health.AsFailure(err).Kind, false
+}
+
+// DuplicateDaemonError is the failure of a daemon that does not belong to the run, because another
+// daemon has its node index. It is never published in the run directory.
+type DuplicateDaemonError struct{ *health.Failure }
+
+// Unwrap returns the failure.
+func (o *DuplicateDaemonError) Unwrap() error { return o.Failure }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	ossignal "os/signal"
 	"syscall"
 	"time"
 
@@ -87,4 +88,14 @@ func NewSignalFailure(sig os.Signal, host, by string, node int) *health.Failure 
 	}
 	f.Signal = name
 	return f
+}
+
+// Signals returns the channel of signals that a daemon handles. It must be called first, so that no
+// signal is lost.
+func Signals() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	// PIPE is caught and ignored: otherwise a line to a closed standard error would end the daemon.
+	ossignal.Notify(signals, syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
+	return signals
 }
