@@ -93,7 +93,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	n.checker = newChecker(n)
 	n.steps = stepwatch.FromConfig(&cfg)
 	n.children = service.NewChildren(
-		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
+		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, OnExit: n.exits.Add, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
 	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}

@@ -73,6 +73,9 @@ func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareSick bool) {
 // WorkerNotified handles a worker's notification of a new record: the head polls Nodes.
 func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 
+// WorkerExit records that a service of a worker has ended.
+func (p *workerLinkHandler) WorkerExit(int) { _ = p.remoteExits.Add() }
+
 // WorkerGone handles the end of a peer link. If the worker's kernel has closed the connection, and
 // there was no goodbye message, the worker's daemon has died. If the connection broke, the
 // heartbeat files decide whether the worker is alive.

@@ -45,6 +45,8 @@ type bringUpProgress struct {
 	serviceUp      atomic.Bool // the head's service is up
 	pollingMembers atomic.Bool // the framework's list of members is polled
 	hasGPUs        atomic.Bool // some node has GPUs
+	// when the success of the driver was seen, and when all nodes had reported earlier exits
+	endedAt, reportedAt time.Time
 }
 
 // newHead returns the head on node n. Nothing runs yet.

@@ -89,7 +89,8 @@ func (h *head) runPhases(ctx context.Context) error {
 		return err
 	}
 	return h.RunPhase(record.PhaseDriver, func() error {
-		return h.keepForInspection(ctx, restart.ReplaceDriverEnd(&h.cfg, h.runDriver(ctx), h.steps.Summary))
+		end := h.replaceByEarlierExit(ctx, h.runDriver(ctx))
+		return h.keepForInspection(ctx, restart.ReplaceDriverEnd(&h.cfg, end, h.steps.Summary))
 	})
 }
 
@@ -483,16 +484,19 @@ func (h *head) runDriver(ctx context.Context) error {
 	if !ctxutil.AwaitDone(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}
+	exit := driver.Exit()
+	if exit.ShellStatus() == 0 {
+		h.awaitExitReports(ctx)
+	}
 	h.children.AwaitOutput(driver) // its last step decides about a restart
 	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
-	exit := driver.Exit()
 	if exit.ShellStatus() == 0 {
 		if broken := h.tracker.broker.DescribeBroken(ctx); broken != "" {
 			h.Log.Warn("the driver has ended with 0, but " + broken)
 		}
 	}
 	// A driver that has succeeded ends the job with success, whatever else has failed at the same
-	// time. A failure of the driver may be a consequence of another failure, which then is the cause.
+	// time, except for a service that has ended before it. A failure of the driver may be a consequence of another failure, which then is the cause.
 	if exit.ShellStatus() != 0 && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -506,6 +510,39 @@ func (h *head) runDriver(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String()}
+}
+
+// answerTimeout is how long the head waits, at the end, for all nodes to answer.
+const answerTimeout = 200 * time.Millisecond
+
+// awaitExitReports waits until all nodes have reported the exits of services that they have seen so
+// far. It must be called when the driver, or what replaces it, has just ended with success.
+func (h *head) awaitExitReports(ctx context.Context) {
+	asked := time.Now()
+	h.progress.endedAt = asked
+	if h.peerLinks != nil && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested() || h.cfg.Roles.AreGiven()) {
+		h.peerLinks.Head.RequestHeartbeats() // they come after the reports
+		for h.tracker.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout && ctxutil.SleepContext(ctx, statePollInterval/5) {
+		}
+	}
+	h.progress.reportedAt = time.Now()
+}
+
+// replaceByEarlierExit returns end, the end of the driver or what replaces it. If that is success, but
+// a service of any node has ended before, it returns that failure, even if it is known only now.
+func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
+	if o, ok := errors.AsType[*lifecycle.Outcome](end); !ok || !o.Orderly || o.Requested || o.Code != 0 {
+		return end
+	}
+	if h.driver == nil {
+		h.awaitExitReports(ctx)
+	}
+	own, others := h.exits.Await(ctx, h.progress.endedAt), h.tracker.remoteExits.Await(ctx, h.progress.reportedAt)
+	cause := context.Cause(ctx)
+	if kind, _ := lifecycle.FailureKind(cause); cause != nil && (own || others) && (kind == health.ServiceDied || kind == health.SandboxDied) {
+		return cause
+	}
+	return end
 }
 
 // drainGPUEvents polls for GPU events once more, if any node has GPUs. A GPU error that has made

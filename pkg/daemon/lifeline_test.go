@@ -303,6 +303,7 @@ type tiedPeers chan struct{}
 func (tiedPeers) WorkerConnected(int)                  {}
 func (p tiedPeers) WorkerHeartbeat(int, bool)          { ctxutil.NotifyChannel(p) }
 func (tiedPeers) WorkerNotified(int)                   {}
+func (tiedPeers) WorkerExit(int)                       {}
 func (tiedPeers) WorkerGone(int, peerlink.CloseReason) {}
 
 // early is a network on which a worker never gets a lasting connection.
@@ -774,4 +775,5 @@ type nobody struct{}
 func (nobody) WorkerConnected(int)                  {}
 func (nobody) WorkerHeartbeat(int, bool)            {}
 func (nobody) WorkerNotified(int)                   {}
+func (nobody) WorkerExit(int)                       {}
 func (nobody) WorkerGone(int, peerlink.CloseReason) {}

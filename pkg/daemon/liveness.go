@@ -32,6 +32,7 @@ type failureTracker struct {
 	settling    atomic.Bool // the verdict waits until it is known which peers are lost
 	resultFinal atomic.Bool // the result is final, and later losses are ignored
 	failures    health.FailureSet
+	remoteExits lifecycle.RecentExits // that other nodes have reported
 	// nodes whose daemon of a sandbox in a step of its own is lost
 	lostSandboxes struct {
 		sync.Mutex

@@ -61,6 +61,7 @@ type nodeMonitors struct {
 	ncclPort           *ncclras.Reservation // nil if there is none
 	rolePorts          *instances.PortBlock // nil if there is none
 	steps              *stepwatch.Monitor
+	exits              lifecycle.RecentExits
 	sandboxFailureOnce sync.Once // records the failure of this node's sandbox
 }
 

@@ -68,6 +68,7 @@ func (w *worker) startLink(job record.Job) {
 	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
 	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
 	w.Notify = w.link.worker.NotifyHead
+	w.exits.ForwardTo(w.link.worker.NotifyExit)
 	w.remote.Dial = w.headDialer(peerlink.CommandStream)
 	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
 	w.Background(w.link.worker.Run)

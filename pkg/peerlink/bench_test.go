@@ -129,6 +129,7 @@ type benchPeers struct {
 func (p *benchPeers) WorkerConnected(int)         { p.connected.Add(1) }
 func (p *benchPeers) WorkerHeartbeat(int, bool)   { p.heard.Add(1) }
 func (p *benchPeers) WorkerNotified(int)          { p.answers <- struct{}{} }
+func (p *benchPeers) WorkerExit(int)              {}
 func (p *benchPeers) WorkerGone(int, CloseReason) { p.gone.Add(1) }
 
 // helpMany simulates all the workers: "workers 4096 127.0.0.1:1234".

@@ -132,7 +132,7 @@ func FuzzFrames(f *testing.F) {
 	frames:
 		for rest := said; len(rest) > 0; {
 			switch rest[0] {
-			case frameHeartbeat, frameStalledHeartbeat, framePoll, frameRequestHeartbeat, frameRequestStream:
+			case frameHeartbeat, frameStalledHeartbeat, framePoll, frameRequestHeartbeat, frameRequestStream, frameExit:
 				good, rest = good+1, rest[1:]
 			case frameExitCode:
 				good, rest = good+min(1, len(rest)-1), rest[min(2, len(rest)):]

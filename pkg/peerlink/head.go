@@ -21,6 +21,8 @@ type HeadHandler interface {
 	WorkerHeartbeat(node int, shareSick bool)
 	// WorkerNotified is called when the worker asks the head to poll the run directory.
 	WorkerNotified(node int)
+	// WorkerExit is called when a service of the worker has ended, which may be a failure.
+	WorkerExit(node int)
 	// WorkerGone is called when the worker's connection has ended for good.
 	WorkerGone(node int, how CloseReason)
 }
@@ -184,12 +186,15 @@ func (h *Head) handleConn(ctx context.Context, conn net.Conn, unproven *list.Ele
 // proves the death of the daemon.
 func (h *Head) serveWorker(ctx context.Context, node int, l *link) {
 	h.slots[node].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
-		if frame == framePoll {
+		switch frame {
+		case framePoll:
 			h.handler.WorkerNotified(node)
-			return
+		case frameExit:
+			h.handler.WorkerExit(node)
+		default:
+			l.sendFrame(frameHeartbeat)
+			h.handler.WorkerHeartbeat(node, frame == frameStalledHeartbeat)
 		}
-		l.sendFrame(frameHeartbeat)
-		h.handler.WorkerHeartbeat(node, frame == frameStalledHeartbeat)
 	}, func(how CloseReason) { h.handler.WorkerGone(node, how) })
 }
 

@@ -24,6 +24,7 @@ const (
 	frameRequestHeartbeat byte = 'a' // from the head: send a heartbeat now
 	frameRequestStream    byte = 'r' // from the head: make an additional connection, to run a command
 	frameExitCode         byte = 'o' // from the head: the run is over
+	frameExit             byte = 'd' // from a worker: a service has ended, which may be a failure
 	frameGoodbye          byte = 'g'
 )
 
@@ -130,7 +131,7 @@ func (l *link) readFrames(on func(frame, code byte)) CloseReason {
 				over = false
 			case frame == frameExitCode:
 				over = true
-			case frame == frameHeartbeat, frame == frameStalledHeartbeat, frame == framePoll, frame == frameRequestHeartbeat, frame == frameRequestStream:
+			case frame == frameHeartbeat, frame == frameStalledHeartbeat, frame == framePoll, frame == frameRequestHeartbeat, frame == frameRequestStream, frame == frameExit:
 				l.lastReceived.Store(int64(time.Since(l.created)))
 				on(frame, 0)
 			case frame == frameGoodbye:

@@ -106,6 +106,7 @@ func (n headNews) WorkerHeartbeat(node int, shareSick bool) {
 	}
 }
 func (n headNews) WorkerNotified(node int)              { n.add("%d nudged", node) }
+func (n headNews) WorkerExit(node int)                  { n.add("%d exit", node) }
 func (n headNews) WorkerGone(node int, how CloseReason) { n.add("%d %s", node, how) }
 
 // workerNews records the events of a worker's side.

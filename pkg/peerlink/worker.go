@@ -107,6 +107,10 @@ func (w *Worker) Run(ctx context.Context) {
 // one again.
 func (w *Worker) NotifyHead() { ctxutil.NotifyChannel(w.pollRequested) }
 
+// NotifyExit tells the head that a service of this node has ended, which may be a failure. It never
+// blocks. A heartbeat that the head receives later was sent later.
+func (w *Worker) NotifyExit() { w.headSlot.sendFrame(frameExit) }
+
 // SayGoodbye sends a goodbye message, so that the end of this daemon does not look like a failure,
 // and waits at most 100 ms for the head to receive it.
 func (w *Worker) SayGoodbye() {

@@ -57,7 +57,11 @@ type Config struct {
 	Log      *zap.Logger
 	// OnWriteError reports an error of writing, unless err is nil.
 	OnWriteError func(err error)
-	GracePeriod  time.Duration // time from SIGTERM to SIGKILL
+	// OnExit is called when a service or another program of [Children.StartProgram] has ended that
+	// may not, before it is known whether that is a failure; nil: not needed. The returned function is
+	// called if it is none.
+	OnExit      func() (explained func())
+	GracePeriod time.Duration // time from SIGTERM to SIGKILL
 	// Steps watches the progress of the programs of the user; nil if nothing does.
 	Steps StepObserver
 	// SharedSignals reports that the launcher may signal either the daemon alone or all processes of

@@ -330,9 +330,13 @@ func (r *Running) AwaitFailure(ctx context.Context) *health.Failure {
 		}
 	}
 	// If a signal to all processes is the reason, the daemon receives it within a moment, too.
-	c, title := r.children, cmp.Or(r.program.Title, r.Name())
+	c, title, explained := r.children, cmp.Or(r.program.Title, r.Name()), func() {}
+	if c.cfg.OnExit != nil {
+		explained = c.cfg.OnExit()
+	}
 	stop := c.findStopCommand(r.service)
 	if !ctxutil.SleepContext(ctx, delay) || c.contexts.Run.Err() != nil || c.driverEndsAfter(stop, r) {
+		explained()
 		return nil
 	}
 	// Describe the failure.
