@@ -199,8 +199,8 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	within := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.LongestGrace() + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()
-	if h.membership.HasSpares() {
-		h.tracker.awaitFreshListing() // spares that have joined since the last poll must be awaited, too
+	if h.membership.HasSpares() || len(h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size)) > 0 {
+		h.tracker.awaitFreshListing() // nodes that have joined since the last poll must be awaited, too
 	}
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
@@ -226,12 +226,16 @@ func (h *head) isConnected(nodeIndex int) bool {
 	return h.Links.Peer(nodeIndex, time.Now()).Connected
 }
 
-// nodesNotDone returns the nodes, except lost ones, that are not known to have ended their
-// processes. If blind is set, their records cannot be read, and only the peer links count.
+// nodesNotDone returns the nodes that have joined, except lost ones, and are not known to have ended
+// their processes. The others have none, and daemons that end before they join leave no record. If
+// blind is set, records cannot be read, and only the peer links count.
 func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
 	steps := last.OfSteps()
-	expected := append(last.NodesNotIn(record.StateDone, h.id.Size), signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
+	unjoined := slices.DeleteFunc(last.NodesNotIn(record.StateJoined, h.id.Size), func(nodeIndex int) bool {
+		return h.Links.Peer(nodeIndex, time.Now()).Known
+	})
+	expected := append(signal.WithoutNodes(last.NodesNotIn(record.StateDone, h.id.Size), unjoined), signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
 	missing := slices.DeleteFunc(expected, func(nodeIndex int) bool {
 		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})

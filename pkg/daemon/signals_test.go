@@ -83,6 +83,19 @@ func TestSignalAtAnyTime(t *testing.T) {
 			j.expect(143, -1)
 		})
 	})
+	t.Run("while nodes join", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			j := newJob(t, 3, "exit 0").start(1) // a daemon that ends before it has joined leaves no record
+			j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, record.StateJoined))
+			began := time.Now()
+			j.signals[0] <- syscall.SIGINT
+			j.signals[2] <- syscall.SIGINT
+			j.expect(130, -1, 130)
+			if took := time.Since(began); took > 500*time.Millisecond {
+				t.Errorf("the end took %s", took)
+			}
+		})
+	})
 	t.Run("before there is a head", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			j := newJob(t, 2, "exit 0").start(0)
