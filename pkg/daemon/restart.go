@@ -17,7 +17,7 @@ func (n *node) carryOutRestart(end *lifecycle.Outcome) {
 	// The final message has been printed; lines after it are still for the user.
 	n.console.UnmuteWarnings()
 	defer n.console.Mute()
-	restart.CarryOut(n.GraceCtx, end, n.cfg.After.Requeue.By, n.EndRequested.Load, n.Log)
+	restart.CarryOut(n.GraceCtx, end, n.cfg.After.Requeue.By, n.EndRequested.Load, n.Log.Warn)
 }
 
 // recordBadNodes records the nodes that the next job should avoid. If all daemons were started on

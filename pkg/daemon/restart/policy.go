@@ -35,7 +35,14 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 		end.NextAttempt.Number = id.Attempt + 1
 		return end
 	}
-	// Otherwise the job may be requeued, by a command of the user or by the launcher.
+	decideJobRequeue(cfg, end, endRequested)
+	return end
+}
+
+// decideJobRequeue decides whether the job is requeued after an end that no attempt follows, by a
+// command of the user or by the launcher, and sets the decision and the exit code in end.
+func decideJobRequeue(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) {
+	id := &cfg.Identity
 	if again := cfg.After.Requeue; again.OnFailure {
 		policy := requeuePolicy{again.Most, id.Restart, "", endRequested}
 		if again.By == nil {
@@ -44,7 +51,6 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 		outcome, decision := decideRequeue(health.OutcomeOfCause(*end.Cause), policy)
 		end.Code, end.Name, end.Requeue = outcome.Code, outcome.Name, &decision
 	}
-	return end
 }
 
 // ReplaceDriverEnd returns a failure in place of err, the orderly end of a driver that has not ended

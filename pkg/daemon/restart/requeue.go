@@ -17,23 +17,23 @@ import (
 // as soon as it receives the request.
 func CarryOut(
 	ctx context.Context, end *lifecycle.Outcome, requeuer launcher.Requeuer, endRequested func() bool,
-	log *zap.Logger,
+	warn func(message string, fields ...zap.Field),
 ) {
 	switch {
 	case end.NextAttempt.Number > 0:
-		log.Warn(end.NextAttempt.Reason)
+		warn(end.NextAttempt.Reason)
 		return
 	case end.NextAttempt.Reason != "":
-		log.Warn("there is no further attempt: " + end.NextAttempt.Reason)
+		warn("there is no further attempt: " + end.NextAttempt.Reason)
 	}
 	switch again := end.Requeue; {
 	case again == nil:
 		return
 	case !again.Wanted:
-		log.Warn("the job is not requeued: " + again.Reason)
+		warn("the job is not requeued: " + again.Reason)
 		return
 	case endRequested():
-		log.Warn("the job is not requeued: it was told to end in the meantime")
+		warn("the job is not requeued: it was told to end in the meantime")
 		return
 	}
 	// Request the start, and then that it avoid the bad nodes.
@@ -43,17 +43,17 @@ func CarryOut(
 		return request(ctx)
 	}
 	if err := send(requeuer.RequeueJob); err != nil {
-		log.Error("the job cannot be requeued, although its failure allows it",
+		warn("the job cannot be requeued, although its failure allows it",
 			zap.Error(err), zap.String("why", end.Requeue.Reason))
 		return
 	}
-	log.Warn(end.Requeue.Reason)
+	warn(end.Requeue.Reason)
 	if len(end.BadNodes) == 0 {
 		return
 	}
 	err := send(func(ctx context.Context) error { return requeuer.ExcludeHosts(ctx, end.BadNodes) })
 	if err != nil {
-		log.Warn("the job may be started on a bad node again",
+		warn("the job may be started on a bad node again",
 			zap.Strings("bad nodes", end.BadNodes), zap.Error(err))
 	}
 }

@@ -75,7 +75,9 @@ type supervisor struct {
 	lastResult    *record.Result // of the newest finished attempt; nil if there is none
 	lostNode      bool           // a node was lost in it
 	headLost      bool           // the head was lost in it
-	isSuspect     bool           // a failure in it was on this node
+	// its end, if this daemon has written the result in place of the head; otherwise nil
+	claimed   *lifecycle.Outcome
+	isSuspect bool // a failure in it was on this node
 }
 
 // endError is the reason why a daemon ends between two attempts.
@@ -255,6 +257,9 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	}
 	s.lostNode = end.Cause != nil && health.IsPeerLoss(end.Cause.Kind)
 	s.headLost = end.Cause != nil && slices.Contains(end.Cause.LostNodes, 0)
+	if s.claimed = nil; end.ClaimedResult {
+		s.claimed = end
+	}
 	s.isSuspect = slices.ContainsFunc(end.AllFailures(), func(f record.Failure) bool {
 		return slices.Contains(health.ObservedFailure{Failure: f}.FaultyNodes(), s.cfg.Identity.NodeIndex)
 	})
@@ -475,9 +480,9 @@ func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 	if s.headLost && !s.relaunches {
 		within = min(within, s.cfg.Times.DaemonReturnTimeout()+s.cfg.After.Backoff)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
+	limited, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	_, _, err := signal.NewFinder(s.attemptLocation(attempt)).AwaitRun(ctx)
+	_, _, err := signal.NewFinder(s.attemptLocation(attempt)).AwaitRun(limited)
 	if !errors.Is(err, health.ErrDeadline) {
 		return nil // the daemon finds it, or reports the error
 	}
@@ -487,7 +492,17 @@ func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 	if last.Reason != "" {
 		reason += "; the previous one ended: " + last.Reason
 	}
-	return &endError{last.Code, reason}
+	if s.claimed == nil {
+		return &endError{last.Code, reason}
+	}
+	// Nothing makes the attempt that the result has announced: what would have followed without
+	// restarts follows now.
+	s.logWarning(reason)
+	end := *s.claimed
+	end.NextAttempt = lifecycle.NextAttempt{}
+	decideJobRequeue(&s.cfg, &end, false)
+	CarryOut(ctx, &end, s.cfg.After.Requeue.By, func() bool { return ctx.Err() != nil }, s.logWarning)
+	return &endError{end.Code, ""}
 }
 
 // alreadyEndedError returns the reason why there is no further attempt: the run has ended already.

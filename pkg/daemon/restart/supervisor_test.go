@@ -252,6 +252,49 @@ func TestHeadIsNotBack(t *testing.T) {
 	})
 }
 
+// requeuer counts requests to requeue the job.
+type requeuer struct{ asked, excluded int }
+
+func (r *requeuer) RequeueJob(context.Context) error { r.asked++; return nil }
+
+func (r *requeuer) ExcludeHosts(_ context.Context, hosts []string) error {
+	r.excluded += len(hosts)
+	return nil
+}
+
+// TestRequeueIfHeadIsNotBack verifies that the job is requeued, as without restarts, if the head was
+// lost and nothing makes the next attempt: once, by the worker that has written the result.
+func TestRequeueIfHeadIsNotBack(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		claimed, is    bool // this worker has written the result; the user wants requeues
+		requeues, most int
+		code, asked    int
+	}{
+		{"it has written the result", true, true, 0, 3, 76, 1},
+		{"another worker has", false, true, 0, 3, 76, 0},
+		{"nobody wants requeues", true, false, 0, 3, 76, 0},
+		{"too many requeues", true, true, 3, 3, 69, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1, func(_ *world, cfg deps.Config) lifecycle.Exit {
+					exit := lost(cfg, 0)
+					exit.Outcome.ClaimedResult, exit.Outcome.BadNodes = tc.claimed, []string{"n0"}
+					return exit
+				})
+				by := new(requeuer)
+				w.cfg.Identity.Restart = tc.requeues
+				w.cfg.After.Requeue = config.RequeueConfig{OnFailure: tc.is, Most: tc.most, By: by}
+				w.live(tc.code)
+				if by.asked != tc.asked || by.excluded != tc.asked {
+					t.Errorf("asked %d times, %d nodes excluded: %q", by.asked, by.excluded, w.said)
+				}
+			})
+		})
+	}
+}
+
 // TestToldToEnd verifies that a signal between two attempts ends the job: a worker leaves at once,
 // and the head makes an attempt that ends at once, because the others wait for it.
 func TestToldToEnd(t *testing.T) {
