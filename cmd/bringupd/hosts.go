@@ -124,9 +124,8 @@ func (h *hostsCmd) runRemoteDaemons(cfg deps.Config) error {
 		return err
 	}
 	h.setUpOutput()
-	job := launch.Job{Signals: h.signalChan, Output: h.outputMux, OnExit: h.handleSSHEnd, SendSignal: func(node int, _ *process.Child, sig syscall.Signal) {
-		h.sessions[node].SendSignal(sig)
-	}}
+	job := h.newJob(h.handleSSHEnd)
+	job.SendSignal = func(node int, _ *process.Child, sig syscall.Signal) { h.sessions[node].SendSignal(sig) }
 	defer func() {
 		for _, tether := range h.sessions {
 			tether.Close()

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,8 +33,8 @@ type localCmd struct {
 	allSettings      setting.List
 	nodeCount        int
 	hasGeneratedName bool // true if the name was chosen here and is unique
-	thisHost         string
-	runPath          string // of the run directory, if it is unique
+	runDir           launch.RunDir
+	patience         time.Duration // see [launch.Job]
 	// outputMux keeps the lines of several daemons apart. It is nil if only the head's output is
 	// printed.
 	outputMux *outputmux.Mux
@@ -92,8 +90,9 @@ func (l *localCmd) launchLocally() error {
 // checkNameUnused returns an error if a run of this name exists. The head would detect that, too,
 // but the workers could have joined the existing run before.
 func (l *localCmd) checkNameUnused(cfg deps.Config) error {
-	l.runPath, l.thisHost = filepath.Join(cfg.LogDir, l.opts.overrides.JobID), cfg.Identity.Host
-	if l.hasGeneratedName || !l.runExists(cfg.Times.Join) {
+	l.runDir = launch.RunDir{Path: filepath.Join(cfg.LogDir, l.opts.overrides.JobID), Host: cfg.Identity.Host, Hosts: cfg.Identity.Hosts}
+	l.patience = cfg.LaunchPatience()
+	if l.hasGeneratedName || !l.runDir.Exists(cfg.Times.Join) {
 		return nil // the daemons report what is wrong there
 	}
 	return &signal.DirError{
@@ -103,24 +102,13 @@ func (l *localCmd) checkNameUnused(cfg deps.Config) error {
 	}
 }
 
-// runExists reports whether a run of this name exists, as far as this can be determined within a
-// time.
-func (l *localCmd) runExists(within time.Duration) bool {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errJoinTimeout)
-	defer cancel()
-	_, _, err := signal.OpenExisting(ctx, l.runPath, l.thisHost)
-	return err == nil
-}
-
-var errJoinTimeout = errors.New("the join timeout expired")
-
 // headlessRunTimeout is the timeout for finding the run of a head that has ended.
 const headlessRunTimeout = 10 * time.Second
 
 // handleDaemonEnd handles the end of a daemon. If the head ends before there is a run, the others
 // would wait for the run until their join timeout, so they are ended by a signal.
 func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit, syscall.Signal) {
-	if node == 0 && l.nodeCount > 1 && !l.runExists(headlessRunTimeout) {
+	if node == 0 && l.nodeCount > 1 && !l.runDir.Exists(headlessRunTimeout) {
 		l.printMessage("the head ended before the run started: ending the other daemons")
 		return child.Exit(), syscall.SIGTERM
 	}
@@ -166,7 +154,7 @@ func (l *localCmd) runDaemons() error {
 		return fmt.Errorf("cannot find this program: %v", err)
 	}
 	l.setUpOutput()
-	job := launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: l.handleDaemonEnd}
+	job := l.newJob(l.handleDaemonEnd)
 	for _, step := range append([]string{""}, roles.StepNames(l.opts.cfg.Roles.Definitions)...) {
 		for node := range l.nodeCount {
 			job.Specs = append(job.Specs, l.daemonCommand(self, node, step))
@@ -177,6 +165,13 @@ func (l *localCmd) runDaemons() error {
 		l.exitCode = launch.ExitCode(exits)
 	}
 	return err
+}
+
+// newJob returns a job without daemons.
+func (l *localCmd) newJob(onExit func(int, *process.Child) (process.Exit, syscall.Signal)) launch.Job {
+	return launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: onExit, RunDir: l.runDir, Patience: l.patience, OnKill: func(node int) {
+		l.printMessage("daemon %d has not ended %s after the others: killing it", node, l.patience)
+	}}
 }
 
 // daemonCommand returns the command of a node's daemon, or of that of a further step there. The

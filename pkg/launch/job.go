@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -31,6 +32,12 @@ type Job struct {
 	// for the daemon, and a signal to send to all others, or 0. If it is nil, the exit of the child
 	// process is reported.
 	OnExit func(node int, child *process.Child) (process.Exit, syscall.Signal)
+	// RunDir is where the head learns that a daemon has ended before it joined.
+	RunDir RunDir
+	// Patience is how long the other daemons may take to end after that of the head, and that of the
+	// head after the others have lost it. Those that take longer are killed, which OnKill is told of.
+	Patience time.Duration
+	OnKill   func(node int)
 }
 
 // Run starts the daemons, and returns their exits, by node, when all have ended. If a daemon cannot
@@ -67,20 +74,32 @@ func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []p
 		}()
 	}
 	// Handle the daemons' ends and this process's signals.
-	exits := make([]process.Exit, len(daemons))
+	exits, ended, signalled := make([]process.Exit, len(daemons)), make([]bool, len(daemons)), false
+	var patience <-chan time.Time
 	for left := len(daemons); left > 0; {
 		select {
+		case <-patience:
+			j.killRest(daemons, ended)
 		case node := <-over:
 			left--
-			exits[node] = daemons[node].Exit()
+			exits[node], ended[node] = daemons[node].Exit(), true
+			if patience == nil && isOver(exits, ended) {
+				patience = time.After(j.Patience)
+			}
 			if j.OnExit != nil {
 				var sig syscall.Signal
 				if exits[node], sig = j.OnExit(node, daemons[node]); sig != 0 {
+					signalled = true
 					j.forwardSignal(daemons, sig)
 				}
 			}
+			if !signalled && node > 0 && node < len(j.RunDir.Hosts) {
+				exit := exits[node]
+				passing.Go(func() { _ = j.RunDir.ReportUnjoined(ctx, node, exit) }) // the head waits otherwise
+			}
 		case got := <-j.Signals:
 			sig := got.(syscall.Signal)
+			signalled = true
 			// If the launcher signals all processes, the daemons receive the signal without our help.
 			// Forward it only if it has not reached them.
 			if !j.mayReachAll(sig) {
@@ -95,6 +114,26 @@ func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []p
 		}
 	}
 	return exits
+}
+
+// isOver reports whether the remaining daemons should end soon: the head has ended, or all others
+// have, because they have lost it. With spares, the head may go on without daemons that were killed.
+func isOver(exits []process.Exit, ended []bool) bool {
+	lostCode := health.OutcomeOfKind(health.PeerLost).Code
+	isLost := func(exit process.Exit) bool { return exit.ShellStatus() == lostCode }
+	return ended[0] || !slices.Contains(ended[1:], false) && slices.ContainsFunc(exits[1:], isLost)
+}
+
+// killRest kills the daemons that have not ended. Their guards end the processes of each.
+func (j Job) killRest(daemons []*process.Child, ended []bool) {
+	for node, child := range daemons {
+		if !ended[node] {
+			if j.OnKill != nil {
+				j.OnKill(node)
+			}
+			_ = child.Signal(syscall.SIGKILL)
+		}
+	}
 }
 
 // mayReachAll reports whether the launcher of the surrounding job may have sent a signal to all

@@ -1,8 +1,11 @@
 package launch
 
 import (
+	"os"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -27,6 +30,38 @@ func TestCode(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := ExitCode(tc.exits); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestPatience checks that a daemon that does not end after the others is killed, and that a head
+// goes on if the others have only been killed.
+func TestPatience(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		lines  []string // of the daemons
+		code   int
+		killed []int
+	}{
+		{"a worker is frozen", []string{"exit 3", "kill -STOP $$"}, 3, []int{1}},
+		{"the head is frozen", []string{"kill -STOP $$", "exit 76", "exit 76"}, 76, []int{0}},
+		{"the head goes on without spares", []string{"sleep 0.5; exit 3", "kill -KILL $$"}, 3, nil},
+		{"all end", []string{"exit 3", "sleep 0.01"}, 3, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var killed []int
+			job := Job{Patience: 300 * time.Millisecond, OnKill: func(node int) { killed = append(killed, node) }}
+			for _, line := range tc.lines {
+				job.Specs = append(job.Specs, process.Spec{Name: "daemon", Argv: []string{"sh", "-c", line}, Env: os.Environ()})
+			}
+			exits, err := job.Run()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := ExitCode(exits); code != tc.code || !slices.Equal(killed, tc.killed) {
+				t.Errorf("the code is %d, and %v were killed, want %d and %v", code, killed, tc.code, tc.killed)
 			}
 		})
 	}
