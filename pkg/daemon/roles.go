@@ -39,7 +39,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}
 	first := n.cfg.Simulation.FirstPort
 	if first == 0 {
-		if n.rolePorts, err = instances.ClaimPortBlock(n.Background, n.Dir.Name(), n.id.LocalRank()); err == nil {
+		if n.rolePorts, err = instances.ClaimPortBlock(n.Background, n.cfg.Roles.Definitions, n.Dir.Name(), n.id.LocalRank()); err == nil {
 			first = n.rolePorts.First
 		}
 	}
@@ -51,7 +51,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 		gpus = n.id.GPUs
 	}
 	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
-		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ), n.id.Host), GPUs: gpus, FirstPort: first, Domain: n.gpuMonitor.NVLinkDomain(),
+		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ), n.id.Host), GPUs: gpus, FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(), Domain: n.gpuMonitor.NVLinkDomain(),
 	}, false)
 }
 

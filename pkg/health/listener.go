@@ -212,6 +212,21 @@ func accountNames(root string, user int) (names []string) {
 	return names
 }
 
+// PortsOfListeners returns the sorted TCP ports from low to high on which processes listen.
+func PortsOfListeners(low, high int) (ports []int, err error) {
+	sockets, err := readSockets("/proc", func(s socket) bool {
+		return s.state == stateListening && low <= int(s.local.Port()) && int(s.local.Port()) <= high
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot determine on which ports processes listen: %v", err)
+	}
+	for _, s := range sockets {
+		ports = append(ports, int(s.local.Port()))
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports), nil
+}
+
 // ListeningPorts returns the sorted TCP ports on which processes listen for which owns returns true.
 func ListeningPorts(owns func(pid int) bool) (ports []int, err error) {
 	sockets, err := readSockets("/proc", func(s socket) bool { return s.state == stateListening })

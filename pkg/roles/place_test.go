@@ -321,6 +321,30 @@ func TestPlanPorts(t *testing.T) {
 	}
 }
 
+// TestPlanBusyPorts checks that no process gets a port of its node's block that another program has.
+func TestPlanBusyPorts(t *testing.T) {
+	nodes := makeNodes(1, 0)
+	nodes[0].BusyPorts = []int{20000, 20002}
+	def := withPorts(placed("a", Placement{Nodes: 1, InstancesPerNode: 2}), PortRequest{Name: "one", Count: 1}, PortRequest{Name: "two", Count: 2})
+	plan, err := MakePlan([]Definition{def}, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, second := plan.Roles[0].Instances[0].Processes[0].Ports, plan.Roles[0].Instances[1].Processes[0].Ports; !slices.Equal(first, []int{20001, 20003}) || !slices.Equal(second, []int{20005, 20006}) {
+		t.Errorf("got %v and %v", first, second)
+	}
+	for port := 20008; port < 20000+BlockSize; port++ {
+		nodes[0].BusyPorts = append(nodes[0].BusyPorts, port)
+	}
+	if _, err := MakePlan([]Definition{def}, nodes); err != nil {
+		t.Errorf("the free ports are exactly enough: %v", err)
+	}
+	nodes[0].BusyPorts = append(nodes[0].BusyPorts, 20001)
+	if _, err := MakePlan([]Definition{def}, nodes); err == nil || !strings.Contains(err.Error(), "node n0 has 5 free ports for its processes: a needs 2 x 3: 6 of 5") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFindInstance(t *testing.T) {
 	plan, err := MakePlan([]Definition{placed("a", Placement{Nodes: 2}), placed("b", Placement{Nodes: 1, InstancesPerNode: 3})}, makeNodes(3, 0))
 	if err != nil {

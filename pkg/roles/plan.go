@@ -8,8 +8,10 @@ type NodeFacts struct {
 	Address string `json:"address"` // at which other nodes reach it
 	Group   int    `json:"group,omitempty"`
 	GPUs    int    `json:"gpus,omitempty"`
-	// FirstPort is the first of BlockSize ports that were free on the node.
+	// FirstPort is the first of BlockSize ports for the processes of the node.
 	FirstPort int `json:"first_port,omitempty"`
+	// BusyPorts are those of these ports that other programs have.
+	BusyPorts []int `json:"busy_ports,omitempty"`
 	// Domain is the NVLink domain of the node; empty if it is in none.
 	Domain string `json:"domain,omitempty"`
 }

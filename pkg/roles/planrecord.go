@@ -57,7 +57,7 @@ func definitionsOf(planned []record.PlannedRole) []Definition {
 func NodesOf(rec *record.RolePlan) []NodeFacts {
 	nodes := make([]NodeFacts, len(rec.Offers))
 	for place, offer := range rec.Offers {
-		nodes[place] = NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain}
+		nodes[place] = NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain}
 	}
 	return nodes
 }

@@ -186,14 +186,15 @@ func (p *planner) assignPortsOf(place int) error {
 	if err != nil {
 		return err
 	}
-	next := node.FirstPort
+	next, needed := node.FirstPort, 0
 	for _, process := range processes {
 		for _, request := range process.Program.Ports {
 			count := max(1, request.Count)
 			first := request.Number
 			if first == 0 {
-				first = firstFree(next, count, fixed)
+				first = node.firstFree(next, count, fixed)
 				next = first + count
+				needed += count
 			}
 			process.Ports = append(process.Ports, first)
 		}
@@ -204,16 +205,16 @@ func (p *planner) assignPortsOf(place int) error {
 	case node.FirstPort <= 0:
 		return refuseAll("node %s has offered no ports", node.Host)
 	case next > node.FirstPort+BlockSize:
-		return refuseAll("node %s has %d free ports for its processes: %s: %d of %d", node.Host, BlockSize, describePorts(processes), next-node.FirstPort, BlockSize)
+		return refuseAll("node %s has %d free ports for its processes: %s: %d of %d", node.Host, BlockSize-len(node.BusyPorts), describePorts(processes), needed, BlockSize-len(node.BusyPorts))
 	default:
 		return nil
 	}
 }
 
-// firstFree returns the first port from which on a number of ports are not fixed.
-func firstFree(from, count int, fixed map[int]*Definition) int {
+// firstFree returns the first port from which on a number of ports are neither fixed nor busy.
+func (n NodeFacts) firstFree(from, count int, fixed map[int]*Definition) int {
 	for port := from; port < from+count; port++ {
-		if fixed[port] != nil {
+		if fixed[port] != nil || slices.Contains(n.BusyPorts, port) {
 			from = port + 1
 		}
 	}

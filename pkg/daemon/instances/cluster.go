@@ -35,7 +35,7 @@ func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, ins
 	// The endpoint of the role is the head's port, unless the role has a command that serves there.
 	port := first.Ports[0]
 	if role.Program.Command != "" {
-		port = rendezvousPort(plan.Nodes[first.Place].FirstPort, instance, 0)
+		port = rendezvousPort(plan.Nodes[first.Place], instance, 0)
 	}
 	c.Framework = builder.WithHeadPort(port)
 	facts := plan.Nodes[first.Place]

@@ -165,8 +165,18 @@ const (
 )
 
 // rendezvousPort returns the port at which the ranks of a generation of an instance meet. It differs
-// from that of the generation before, whose connections may still exist. firstPort is that of the
-// block of the instance's first node.
-func rendezvousPort(firstPort int, instance *roles.Instance, generation int) int {
-	return firstPort + roles.BlockSize - 1 - (instance.Number%rendezvousInstances)*rendezvousGenerations - generation%rendezvousGenerations
+// from that of the generation before, whose connections may still exist. first has the facts of the
+// instance's first node, of whose block no busy port is used if there are others.
+func rendezvousPort(first roles.NodeFacts, instance *roles.Instance, generation int) int {
+	var free []int
+	for i := range rendezvousGenerations {
+		port := first.FirstPort + roles.BlockSize - 1 - (instance.Number%rendezvousInstances)*rendezvousGenerations - i
+		if !slices.Contains(first.BusyPorts, port) {
+			free = append(free, port)
+		}
+	}
+	if len(free) == 0 {
+		return first.FirstPort + roles.BlockSize - 1
+	}
+	return free[generation%len(free)]
 }

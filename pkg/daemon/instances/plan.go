@@ -33,7 +33,7 @@ func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (
 				return health.AsFailure(err)
 			}
 			rec.Offers[place] = record.PlacedOffer{
-				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, Domain: offer.Domain,
+				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
 			}
 			return nil
 		})

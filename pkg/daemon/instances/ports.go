@@ -2,9 +2,11 @@ package instances
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -27,13 +29,16 @@ const (
 // first ones, because ports are planned from there on.
 const earlyPorts = 64
 
-// PortBlock is the block of ports of a node. It keeps ports for processes that have not started yet:
-// their addresses are given out before, so that no other port could replace them.
+// PortBlock is the block of ports of a node. It keeps ports for processes that do not run: their
+// addresses are given out before they start, so that no other port could replace them.
 type PortBlock struct {
-	First int
+	First int   // 0: no role needs a block
+	Busy  []int // sorted ports of the block that other programs had when it was chosen
 
-	mu   sync.Mutex
-	kept map[int]int // sockets, by port; guarded by mu
+	mu      sync.Mutex
+	kept    map[int]int  // sockets, by port; guarded by mu
+	granted map[int]bool // ports that the daemon of a further step keeps; guarded by mu
+	claim   io.Closer    // nil if another daemon, or another user, claims the block
 }
 
 // KeepOnly keeps these ports, as far as they are free, and releases all others. It does nothing if b
@@ -43,14 +48,24 @@ func (b *PortBlock) KeepOnly(ports ...int) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for port := range b.kept {
 		if !slices.Contains(ports, port) {
 			b.close(port)
 		}
 	}
+	b.mu.Unlock()
+	b.Keep(ports...)
+}
+
+// Keep keeps these ports, too, as far as they are free. It does nothing if b is nil.
+func (b *PortBlock) Keep(ports ...int) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, port := range ports {
-		if _, isKept := b.kept[port]; isKept {
+		if _, isKept := b.kept[port]; isKept || b.granted[port] {
 			continue
 		}
 		if socket, err := bindPort(port); err == nil {
@@ -100,7 +115,7 @@ func bindPort(port int) (socket int, err error) {
 			err = unix.SetsockoptInt(socket, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
 		}
 		if err == nil {
-			err = unix.Bind(socket, address)
+			err = bindAlone(socket, address)
 		}
 		if err == nil {
 			return socket, nil
@@ -108,6 +123,28 @@ func bindPort(port int) (socket int, err error) {
 		_ = unix.Close(socket)
 	}
 	return 0, err
+}
+
+// bindAlone binds a socket, also if connections of a process that has ended linger at its port. That
+// needs SO_REUSEADDR, with which others could share the port. The kernel stops to grant that when the
+// socket begins to listen, which it does for a moment, and refuses it if the socket has no such option
+// any more.
+func bindAlone(socket int, address unix.Sockaddr) error {
+	if err := unix.Bind(socket, address); !errors.Is(err, unix.EADDRINUSE) {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) },
+		func() error { return unix.Bind(socket, address) },
+		func() error { return unix.Listen(socket, 0) },
+		func() error { return unix.Shutdown(socket, unix.SHUT_RD) },
+		func() error { return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // portsOf returns the ports of a process that the file does not fix.
@@ -122,11 +159,49 @@ func portsOf(role *roles.RolePlan, p roles.Process) (ports []int) {
 	return ports
 }
 
-// ClaimPortBlock returns a block of [roles.BlockSize] ports on which no process of
-// the node listens, outside of the range from which the kernel assigns ports. No other daemon of the
-// host claims the same block until the end of the context that background has. Daemons with
-// different numbers, or of other runs, prefer different blocks.
-func ClaimPortBlock(background func(task func(ctx context.Context)), run string, number int) (*PortBlock, error) {
+// NewPortBlock returns a block without ports of its own, until the end of the context that background
+// has.
+func NewPortBlock(background func(task func(ctx context.Context))) *PortBlock {
+	return newBlock().endWith(background)
+}
+
+func newBlock() *PortBlock { return &PortBlock{kept: make(map[int]int), granted: make(map[int]bool)} }
+
+// endWith releases the block at the end of the context that background has.
+func (b *PortBlock) endWith(background func(task func(ctx context.Context))) *PortBlock {
+	background(func(ctx context.Context) {
+		<-ctx.Done()
+		b.release()
+	})
+	return b
+}
+
+// release releases all ports and the claim.
+func (b *PortBlock) release() {
+	b.KeepOnly()
+	if b.claim != nil {
+		_ = b.claim.Close()
+	}
+}
+
+// needsBlock reports whether one of the roles needs ports that its file does not fix: for its
+// processes, or at which its ranks or the members of its cluster meet.
+func needsBlock(defs []roles.Definition) bool {
+	return slices.ContainsFunc(defs, func(d roles.Definition) bool {
+		isPlanned := func(r roles.PortRequest) bool { return r.Number == 0 }
+		return d.Placement.HasRanks || d.Program.Framework != "" || slices.ContainsFunc(d.Program.Ports, isPlanned)
+	})
+}
+
+// ClaimPortBlock returns a block of [roles.BlockSize] ports for roles, outside of the range from which
+// the kernel assigns ports, until the end of the context that background has. Daemons with different
+// numbers, or of other runs, prefer different blocks. The best one is claimed by no other daemon, and
+// no program has one of its ports; but any user can claim a block or take a port, so that neither
+// excludes it. If no role needs a block, the result has no ports.
+func ClaimPortBlock(background func(task func(ctx context.Context)), defs []roles.Definition, run string, number int) (*PortBlock, error) {
+	if !needsBlock(defs) {
+		return NewPortBlock(background), nil
+	}
 	high := highestBlockPort
 	if ephemeral := health.EphemeralPorts("/"); ephemeral[0] > 0 {
 		high = min(high, ephemeral[0])
@@ -135,46 +210,81 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), run string,
 	if blocks <= 0 {
 		return nil, fmt.Errorf("the kernel assigns ports from %d: set net.ipv4.ip_local_port_range to begin at 32768", high)
 	}
+	listening, err := health.PortsOfListeners(lowestBlockPort, high-1)
+	if err != nil {
+		return nil, err
+	}
 	sum := fnv.New32a()
 	sum.Write([]byte(run))
-	// A block of which a port cannot be kept comes last: another program has bound it, or connections of
-	// an ended one linger.
-	for i := range 2 * blocks {
-		first := lowestBlockPort + int(uint32(int(sum.Sum32()%uint32(blocks))+number+i)%uint32(blocks))*roles.BlockSize
-		claim, err := claimBlock(first)
-		if err != nil {
-			continue // another daemon has it, also if its processes do not listen yet
+	try := func(i int, insists bool) *PortBlock {
+		return tryBlock(lowestBlockPort+int(uint32(int(sum.Sum32()%uint32(blocks))+number+i)%uint32(blocks))*roles.BlockSize, listening, insists)
+	}
+	best, lowest := 0, math.MaxInt
+	for i := range blocks {
+		block := try(i, false)
+		cost := block.cost()
+		if cost == 0 {
+			return block.endWith(background), nil
 		}
-		taken, err := health.FindListeners(first, first+roles.BlockSize-1)
-		if err == nil && len(taken) == 0 {
-			block := &PortBlock{First: first, kept: make(map[int]int)}
-			var early []int
-			for port := first; port < first+earlyPorts; port++ {
-				early = append(early, port)
-			}
-			block.KeepOnly(early...)
-			if len(block.kept) < len(early) && i < blocks {
-				block.KeepOnly()
-				_ = claim.Close()
-				continue
-			}
-			background(func(ctx context.Context) {
-				<-ctx.Done()
-				block.KeepOnly()
-				_ = claim.Close()
-			})
-			return block, nil
-		}
-		_ = claim.Close()
-		if err != nil {
-			return nil, err
+		block.release()
+		if cost < lowest {
+			best, lowest = i, cost
 		}
 	}
-	return nil, fmt.Errorf("each of %d blocks of %d ports between %d and %d is claimed by another daemon, or some process listens in it", blocks, roles.BlockSize, lowestBlockPort, high)
+	block := try(best, true)
+	if len(block.Busy) == roles.BlockSize {
+		block.release()
+		holders, _ := health.FindListeners(block.First, block.First)
+		return nil, fmt.Errorf("all %d blocks of %d ports between %d and %d are in use: %v", blocks, roles.BlockSize, lowestBlockPort, high, holders)
+	}
+	return block.endWith(background), nil
 }
 
-// claimBlock claims a block of ports for this process. The claim is an abstract socket, to which
-// nothing is sent: it exists in the network namespace of the ports, and vanishes with the process.
-func claimBlock(first int) (io.Closer, error) {
-	return net.ListenUnixgram("unixgram", &net.UnixAddr{Name: fmt.Sprintf("@bringupd-ports-%d", first), Net: "unixgram"})
+// tryBlock claims the block that begins with a port, and keeps the first ports of it. If another daemon,
+// or any user, claims it, it keeps ports only if it insists. listening has the ports on which processes
+// listen.
+func tryBlock(first int, listening []int, insists bool) *PortBlock {
+	b := newBlock()
+	b.First = first
+	// The claim is an abstract socket, to which nothing is sent: it exists in the network namespace of the
+	// ports, and vanishes with the process.
+	claim, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: fmt.Sprintf("@bringupd-ports-%d", first), Net: "unixgram"})
+	if err == nil {
+		b.claim = claim
+	}
+	for port := first; port < first+roles.BlockSize; port++ {
+		_, isBusy := slices.BinarySearch(listening, port)
+		if !isBusy && port < first+earlyPorts && (insists || b.claim != nil) {
+			b.Keep(port)
+			_, isKept := b.kept[port]
+			isBusy = !isKept // another program has bound it
+		}
+		if isBusy {
+			b.Busy = append(b.Busy, port)
+		}
+	}
+	return b
+}
+
+// cost is 0 for a block that nobody else uses. A claim counts more than busy ports, which no process
+// gets, and less than those at which ranks meet.
+func (b *PortBlock) cost() int {
+	cost := len(b.Busy)
+	if b.claim == nil {
+		cost += roles.BlockSize
+	}
+	for _, port := range b.Busy {
+		if port >= b.First+roles.BlockSize-rendezvousInstances*rendezvousGenerations {
+			cost += 2 * roles.BlockSize
+		}
+	}
+	return cost
+}
+
+// BusyPorts returns the ports of the block that other programs have. It returns none if b is nil.
+func (b *PortBlock) BusyPorts() []int {
+	if b == nil {
+		return nil
+	}
+	return b.Busy
 }

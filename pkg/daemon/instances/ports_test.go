@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/roles"
 )
+
+// withPorts are roles that need a block of ports.
+var withPorts = []roles.Definition{{Program: roles.Program{Ports: []roles.PortRequest{{Name: "http", Count: 1}}}}}
 
 // TestClaimPortBlock checks that daemons of one host have different blocks even if they look for one
 // at the same time, that a block in which a process listens is left out, and that a block is free
@@ -25,7 +29,7 @@ func TestClaimPortBlock(t *testing.T) {
 	defer tasks.Wait()
 	defer cancel()
 	claim := func() int {
-		block, err := ClaimPortBlock(background, t.Name(), 0)
+		block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
 		if err != nil {
 			t.Error(err)
 			return 0
@@ -77,7 +81,7 @@ func TestPortBlockAvoidsBoundPorts(t *testing.T) {
 	claim := func() *PortBlock {
 		ctx, cancel := context.WithCancel(t.Context())
 		var tasks sync.WaitGroup
-		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, t.Name(), 0)
+		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), 0)
 		cancel()
 		tasks.Wait()
 		if err != nil {
@@ -96,12 +100,84 @@ func TestPortBlockAvoidsBoundPorts(t *testing.T) {
 	}
 }
 
+// TestBlockAmongStrangers checks that a node has ports although others claim all blocks and listen in
+// each of them: only these ports are left out of the plan.
+func TestBlockAmongStrangers(t *testing.T) {
+	for first := lowestBlockPort; first < highestBlockPort; first += roles.BlockSize {
+		claim, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: fmt.Sprintf("@bringupd-ports-%d", first), Net: "unixgram"})
+		if err != nil {
+			continue // somebody else has it, which is the same
+		}
+		defer func() { _ = claim.Close() }()
+	}
+	claim := func(number int) *PortBlock {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		var tasks sync.WaitGroup
+		t.Cleanup(tasks.Wait)
+		t.Cleanup(cancel)
+		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block
+	}
+	first, second := claim(0), claim(1)
+	for port := range first.kept {
+		if _, both := second.kept[port]; both {
+			t.Errorf("two daemons keep port %d", port)
+		}
+	}
+	for first := lowestBlockPort; first < highestBlockPort; first += roles.BlockSize {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+1))
+		if err != nil {
+			continue // kept above
+		}
+		defer func() { _ = listener.Close() }()
+	}
+	block := claim(2)
+	if !slices.Contains(block.Busy, block.First+1) || len(block.Busy) > earlyPorts {
+		t.Errorf("the block from %d has the busy ports %v", block.First, block.Busy)
+	}
+	plan, err := roles.MakePlan([]roles.Definition{{
+		Name: "server", Placement: roles.Placement{Nodes: 1, InstancesPerNode: 3, NodesPerInstance: 1, RanksPerNode: 1}, Program: withPorts[0].Program,
+	}}, []roles.NodeFacts{{Host: "n0", FirstPort: block.First, BusyPorts: block.Busy}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, endpoint := range plan.Endpoints(&plan.Roles[0]) {
+		if slices.Contains(block.Busy, endpoint.Port) {
+			t.Errorf("port %d is planned, and is busy", endpoint.Port)
+		}
+	}
+}
+
+// TestNoBlockWithoutPorts checks that no block is claimed for roles whose ports are fixed, and that a
+// block is for ranks, which meet at a port.
+func TestNoBlockWithoutPorts(t *testing.T) {
+	fixed := roles.Definition{Program: roles.Program{Ports: []roles.PortRequest{{Name: "http", Number: 7000, Count: 1}}}}
+	ranks := roles.Definition{Placement: roles.Placement{HasRanks: true}}
+	for _, tc := range []struct {
+		defs  []roles.Definition
+		needs bool
+	}{{[]roles.Definition{fixed}, false}, {[]roles.Definition{fixed, ranks}, true}, {append(slices.Clone(withPorts), fixed), true}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var tasks sync.WaitGroup
+		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, tc.defs, t.Name(), 0)
+		if err != nil || (block.First > 0) != tc.needs {
+			t.Errorf("%+v: %+v, %v", tc.defs, block, err)
+		}
+		cancel()
+		tasks.Wait()
+	}
+}
+
 // TestPortBlockKeepsPorts checks that no process can listen on a port that a block keeps, whatever
 // options and address its socket has, and that one can as soon as the port is released.
 func TestPortBlockKeepsPorts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var tasks sync.WaitGroup
-	block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, t.Name(), 0)
+	block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), 0)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -144,6 +220,10 @@ func TestPortBlockKeepsPorts(t *testing.T) {
 	want("before the plan", false, false, false)
 	block.Release(block.First)
 	want("released", true, false, false)
+	leaveConnections(t, block.First)
+	block.Keep(block.First)
+	want("kept again beside the connections of an ended process", false, false, false)
+	block.Release(block.First)
 	block.KeepOnly(block.First+1, block.First+earlyPorts)
 	want("planned", true, false, true)
 	if mayListen(block.First + earlyPorts) {
@@ -154,4 +234,26 @@ func TestPortBlockKeepsPorts(t *testing.T) {
 	want("at the end", true, true, true)
 	(*PortBlock)(nil).KeepOnly(block.First)
 	(*PortBlock)(nil).Release(block.First)
+}
+
+// leaveConnections makes connections linger at a port, as those of a server that has ended do.
+func leaveConnections(t *testing.T, port int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []interface{ Close() error }{server, client, listener} {
+		if err := end.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -38,7 +38,7 @@ func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.I
 	}
 	rec.Slots = rec.PerNode
 	first := facts[places[0]]
-	rec.MasterAddress, rec.MasterPort = first.Address, rendezvousPort(first.FirstPort, instance, generation)
+	rec.MasterAddress, rec.MasterPort = first.Address, rendezvousPort(first, instance, generation)
 	return rec, places
 }
 

@@ -8,7 +8,8 @@ type Offer struct {
 	Address   string `json:"address"`         // at which other nodes reach it
 	Group     int    `json:"group,omitempty"` // component of a heterogeneous job
 	GPUs      int    `json:"gpus"`
-	FirstPort int    `json:"first_port"` // the first of a block of free ports
+	FirstPort int    `json:"first_port"`           // the first of a block of free ports; 0: no role needs one
+	BusyPorts []int  `json:"busy_ports,omitempty"` // ports of the block that other programs have
 	Domain    string `json:"domain,omitempty"`
 }
 
@@ -71,6 +72,7 @@ type PlacedOffer struct {
 	Group     int    `json:"group,omitempty"`
 	GPUs      int    `json:"gpus"`
 	FirstPort int    `json:"first_port"`
+	BusyPorts []int  `json:"busy_ports,omitempty"`
 	Domain    string `json:"domain,omitempty"`
 }
 
