@@ -410,6 +410,56 @@ func TestDaemonWithinADaemon(t *testing.T) {
 	}
 }
 
+// TestInnerDaemonsDirectoryGoes verifies that ending a daemon within a daemon, by Stop or by the outer
+// daemon's guard, leaves the inner daemon's guard the time to remove its directory.
+func TestInnerDaemonsDirectoryGoes(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "own")
+	fill := func() {
+		for sub := range 10 {
+			dir := filepath.Join(own, fmt.Sprint(sub))
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for file := range 100 {
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(file)), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	gone := func() bool { _, err := os.Lstat(own); return errors.Is(err, os.ErrNotExist) }
+	arg := nap()
+	killNaps(t, arg)
+	// The inner daemon reads its standard input, which does not end.
+	inner := fmt.Sprintf("sleep %s | %s=daemon %s=%s /proc/%d/exe 'sleep %s'", arg, helperVariable, ownVariable, own, os.Getpid(), arg)
+	t.Run("by Stop", func(t *testing.T) {
+		fill()
+		s := newSupervisor(t)
+		c := start(t, s, shell(inner))
+		sleepers(t, arg, 2)
+		c.Stop(t.Context(), 0, unix.SIGKILL)
+		if !gone() {
+			t.Error("the directory is still there")
+		}
+		if left := naps(t, arg); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	t.Run("by the guard", func(t *testing.T) {
+		fill()
+		d := newDaemon(t, inner)
+		sleepers(t, arg, 2)
+		if err := d.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+		noneLeft(t, arg)
+		if !gone() {
+			t.Error("the directory is still there")
+		}
+	})
+}
+
 func TestGuardState(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

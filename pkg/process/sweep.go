@@ -21,6 +21,9 @@ const (
 	// maxSlowPause bounds the pause after a slow scan. Such a scan was slow because it waited, for
 	// the machine or for a process's memory lock, not because it used a core.
 	maxSlowPause = 2 * maxSweepPause
+	// innerGuardGrace is how long a sweep leaves the guard of a daemon in the family alone. A guard whose
+	// daemon has died removes the daemon's directories and ends by itself.
+	innerGuardGrace = 2 * time.Second
 )
 
 // familySweep sends a signal to a family until no member is left. It must be used by one goroutine
@@ -33,6 +36,7 @@ type familySweep struct {
 	// reports that no descendant of the family's child is left; nil: unknown
 	hasNoDescendants func() bool
 	failures         map[int]error // processes that could not be signalled, by PID
+	began            time.Time
 }
 
 func newFamilySweep(c familyCriteria, l *procScanner) *familySweep {
@@ -41,6 +45,7 @@ func newFamilySweep(c familyCriteria, l *procScanner) *familySweep {
 		scanner:   l,
 		signalled: make(map[int]uint64),
 		failures:  make(map[int]error),
+		began:     time.Now(),
 	}
 }
 
@@ -116,10 +121,13 @@ func (s *familySweep) readUnknownMarks(all, known []procStat) bool {
 }
 
 // signalAll sends sig to processes, except to those that have received it or are excluded by
-// [familySweep.selects].
+// [familySweep.selects], and to guards that have not had their time yet.
 func (s *familySweep) signalAll(whom []procStat, sig syscall.Signal) {
 	for _, p := range whom {
 		if sig != unix.SIGKILL && s.signalled[p.pid] == p.start || s.selects != nil && !s.selects(p) {
+			continue
+		}
+		if p.name == guardName && time.Since(s.began) < innerGuardGrace {
 			continue
 		}
 		s.signalled[p.pid] = p.start
