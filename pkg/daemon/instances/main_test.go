@@ -452,8 +452,8 @@ func (r *run) mark(m record.InstanceMark) {
 func (r *run) hangRead(name string) (release func()) {
 	released := make(chan struct{})
 	var once sync.Once
-	r.setFault(func(_ signal.Op, path string) error {
-		if strings.HasSuffix(path, "/"+name) {
+	r.setFault(func(op signal.Op, path string) error {
+		if op == signal.OpRead && strings.HasSuffix(path, "/"+name) {
 			once.Do(func() { <-released })
 		}
 		return nil
