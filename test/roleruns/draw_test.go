@@ -28,10 +28,40 @@ const (
 	badStart      kind = "a start fails"
 	badRestart    kind = "kill -9, and the restart fails"
 	noFault       kind = "no fault"
+	flap          kind = "a process closes its port"
+	loseTwo       kind = "kill -9 of the daemons of an instance"
+	fillShare     kind = "kill -9 of a process while the share is full"
+	freezeDaemon  kind = "a daemon is frozen"
+	stopRun       kind = "bringupd stop"
 )
 
-// allKinds lists the kinds in the order in which seeds use them.
-var allKinds = []kind{killProcess, killShell, exitZero, exitCode, finishProcess, badRestart, killTwo, badStart, killAll, hang, hangInstance, killDaemon, loseDaemon, noFault}
+// singleKinds lists the kinds that concern one state of a process or a daemon. The first six are
+// those that follow other faults.
+var singleKinds = []kind{
+	killProcess, killShell, exitZero, exitCode, finishProcess, badRestart, killTwo, badStart, killAll,
+	hang, hangInstance, killDaemon, loseDaemon, noFault, stopRun,
+}
+
+// allKinds lists the kinds in the order in which seeds use them: a fifth of them are flaps, a fifth
+// two losses, a tenth full shares, and a tenth frozen daemons.
+var allKinds = func() (all []kind) {
+	others := []kind{flap, loseTwo, fillShare, flap, loseTwo, freezeDaemon}
+	for i, single := range singleKinds {
+		all = append(all, single)
+		if i%2 == 1 {
+			all = append(all, others[:3]...)
+			others = append(others[3:], others[:3]...)
+		}
+	}
+	return all
+}()
+
+// kindsOf returns the kinds whose names contain a text, as allKinds orders them.
+func kindsOf(text string) []kind {
+	return slices.DeleteFunc(slices.Clone(allKinds), func(k kind) bool {
+		return !strings.Contains(string(k), text)
+	})
+}
 
 // fault is a fault in a run.
 type fault struct {
@@ -40,17 +70,34 @@ type fault struct {
 	index, rank int
 	code        int // with which the process exits by itself
 	node        int // member index of the daemon
+	// after is the time after the first fault of the step, for loseTwo; the time after which a daemon
+	// goes on, 0 for never; and the time for which the share is full.
+	after time.Duration
+	stays bool // a flap: the port stays closed
 }
 
 func (f fault) String() string {
-	if f.isDaemon() {
-		return fmt.Sprintf("%s: member %d", f.kind, f.node)
+	switch {
+	case f.kind == stopRun:
+		return string(f.kind)
+	case f.isDaemon():
+		return fmt.Sprintf("%s: member %d, %s", f.kind, f.node, f.after)
+	case f.kind == flap || f.kind == fillShare:
+		process := fmt.Sprintf("%s.%d.%d", f.role, f.index, f.rank)
+		return fmt.Sprintf("%s: %s, %s, stays %t", f.kind, process, f.after, f.stays)
 	}
 	return fmt.Sprintf("%s: %s.%d.%d code %d", f.kind, f.role, f.index, f.rank, f.code)
 }
 
-// isDaemon reports whether the fault is the death of a daemon.
-func (f fault) isDaemon() bool { return f.kind == killDaemon || f.kind == loseDaemon }
+// isDaemon reports whether the fault concerns a daemon.
+func (f fault) isDaemon() bool {
+	return f.kind == killDaemon || f.kind == loseDaemon || f.kind == loseTwo || f.kind == freezeDaemon
+}
+
+// isLoss reports whether the daemon is lost by the fault: one that goes on soon is not.
+func (f fault) isLoss() bool {
+	return f.isDaemon() && (f.kind != freezeDaemon || f.after == 0 || f.after > peerTimeout)
+}
 
 // exitCode returns the code of the process as bringupd sees it.
 func (f fault) exitCode() int {
@@ -93,6 +140,13 @@ type schedule struct {
 	roles  []*role
 	bad    []fault // starts that fail
 	steps  []step
+	// isStoppedEarly means that it is stopped as soon as there is a run directory.
+	isStoppedEarly bool
+}
+
+// has reports whether the schedule has a fault of a kind.
+func (s schedule) has(k kind) bool {
+	return slices.ContainsFunc(s.steps, func(one step) bool { return one[0].kind == k })
 }
 
 // size returns the number of nodes of the launch.
@@ -117,18 +171,26 @@ const setupName = "setup"
 const maxSteps = 4
 
 // draw returns the schedule of a seed. Consecutive seeds use the kinds of faults in turn.
-func draw(seed uint64) schedule {
+func draw(seed uint64, kinds []kind) schedule {
 	random := rand.New(rand.NewPCG(seed, 29))
-	first := allKinds[seed%uint64(len(allKinds))]
+	first := kinds[seed%uint64(len(kinds))]
 	for {
 		s := schedule{seed: seed, nodes: 2 + random.IntN(3)}
-		if first == loseDaemon || random.IntN(4) == 0 {
+		if first == loseDaemon || first == freezeDaemon || random.IntN(4) == 0 {
 			s.spares = random.IntN(3)
 		}
-		s.roles = drawRoles(random, s.nodes)
-		drawJobSteps(seed, s.roles)
+		if first == loseTwo {
+			s.nodes, s.roles = drawPairs(random)
+			s.spares = random.IntN(4)
+		} else {
+			s.roles = drawRoles(random, s.nodes)
+			drawJobSteps(seed, s.roles)
+		}
 		for _, r := range s.roles {
 			r.hangs = first == hangInstance && r.primary
+			if first == flap && r.primary {
+				r.probe = []string{"", "tcp", "http"}[random.IntN(3)]
+			}
 		}
 		layOut(s.roles, s.nodes)
 		if drawFaults(random, &s, first) {
@@ -192,6 +254,31 @@ func drawRoles(random *rand.Rand, nodes int) (roles []*role) {
 		}
 	}
 	return roles
+}
+
+// drawPairs draws roles of which one has an instance on each of one or two pairs of nodes, without
+// the node of the head, and returns the number of nodes.
+func drawPairs(random *rand.Rand) (nodes int, roles []*role) {
+	pairs := 1 + random.IntN(2)
+	nodes = 1 + 2*pairs
+	add := func(r *role) *role {
+		r.start, r.run, r.explicitAfter = -1, -1, !r.primary
+		r.restarts, r.backoff = random.IntN(3), 50*time.Millisecond
+		roles = append(roles, r)
+		return r
+	}
+	drawPolicies(random, add(&role{name: "first", nodes: "1", perNode: 1 + random.IntN(2)}))
+	pair := &role{name: "pair", nodes: fmt.Sprint(2 * pairs), nodesPer: 2, ranksPer: random.IntN(3)}
+	drawPolicies(random, add(pair))
+	switch random.IntN(4) {
+	case 0:
+		drawPolicies(random, add(&role{name: "everywhere", nodes: "all"}))
+	case 1:
+		where := []string{"1", ""}[random.IntN(2)]
+		drawPolicies(random, add(&role{name: "beside", with: "pair", nodes: where}))
+	}
+	add(&role{name: "primary", nodes: "head", primary: true})
+	return nodes, roles
 }
 
 // drawService draws where a service runs, and after which roles.
@@ -259,6 +346,7 @@ func drawRequirements(random *rand.Rand, roles []*role) {
 // make that possible.
 func drawFaults(random *rand.Rand, s *schedule, first kind) bool {
 	drawRequirements(random, s.roles)
+	s.isStoppedEarly = first == stopRun && random.IntN(3) == 0
 	m := newModel(*s)
 	if first == badStart {
 		if s.bad = candidates(random, m, badStart); s.bad == nil {
@@ -266,19 +354,22 @@ func drawFaults(random *rand.Rand, s *schedule, first kind) bool {
 		}
 	}
 	m.bringUp(s.bad)
-	if first == noFault {
+	if first == noFault || s.isStoppedEarly {
 		return true
 	}
-	isThere := first == badStart
+	isThere := first == badStart || first == stopRun
 	for range 1 + random.IntN(maxSteps) {
-		if m.end != nil {
-			break
+		if m.end != nil || s.has(loseTwo) {
+			break // of two losses there are several states in which the run may be
 		}
 		kind := first
-		if isThere && (first != killAll || random.IntN(2) == 0) {
-			kind = allKinds[random.IntN(6)] // the others take long, or end the run
+		if isThere && (first != killAll && first != flap || random.IntN(2) == 0) {
+			kind = singleKinds[random.IntN(6)] // the others take long, or end the run
 		}
 		next := candidates(random, m, kind)
+		if first == flap && isThere && random.IntN(2) == 0 {
+			next = m.onlyFlapped(random, kind) // two events of one instance
+		}
 		if next == nil {
 			continue
 		}
@@ -286,14 +377,21 @@ func drawFaults(random *rand.Rand, s *schedule, first kind) bool {
 		s.steps = append(s.steps, next)
 		m.applyStep(next)
 	}
+	if first == stopRun {
+		s.steps = append(s.steps, step{{kind: stopRun}})
+		return m.end == nil
+	}
 	return isThere
 }
 
 // candidates draws the faults of one step of a kind, which is possible in the state of the model, or
 // returns nil.
 func candidates(random *rand.Rand, m *model, k kind) step {
-	if k == killDaemon || k == loseDaemon {
+	switch k {
+	case killDaemon, loseDaemon, freezeDaemon:
 		return drawDaemon(random, m, k)
+	case loseTwo:
+		return drawTwoDaemons(random, m)
 	}
 	var all step
 	for _, r := range m.roles {
@@ -314,6 +412,10 @@ func candidates(random *rand.Rand, m *model, k kind) step {
 	}
 	chosen := all[random.IntN(len(all))]
 	switch k {
+	case flap:
+		chosen.stays = random.IntN(3) == 0
+	case fillShare:
+		chosen.after = time.Duration(1+random.IntN(4)) * time.Second
 	case killAll:
 		return killsOfAll(m, chosen)
 	case killTwo:
@@ -335,6 +437,8 @@ func (f fault) isPossible(r *role, s *state) bool {
 		return false
 	}
 	switch f.kind {
+	case flap:
+		return r.isProbed(f.rank) && r.probe != "exec" && !r.alive && !s.unready[f.rank]
 	case killShell:
 		return r.behaviour.shell
 	case exitZero:
@@ -346,7 +450,7 @@ func (f fault) isPossible(r *role, s *state) bool {
 	case hangInstance:
 		return r.hangs
 	case badRestart:
-		return r.isProbed(f.rank) && s.generation < r.restarts
+		return r.isProbed(f.rank) && !r.primary && s.generation < r.restarts
 	}
 	return true
 }
@@ -366,20 +470,54 @@ func killsOfAll(m *model, f fault) (all step) {
 	return all
 }
 
-// drawDaemon draws the death of a daemon: for killDaemon one that ends the run, and otherwise one
-// that does not. It returns nil if there is none.
+// onlyFlapped draws a fault of a kind in an instance with a process whose port has been closed.
+func (m *model) onlyFlapped(random *rand.Rand, k kind) step {
+	only := m.clone()
+	for _, r := range m.roles {
+		for _, s := range only.states[r.name] {
+			s.lost = s.lost || !s.flapped
+		}
+	}
+	return candidates(random, only, k)
+}
+
+// drawDaemon draws the death of a daemon: for killDaemon one that ends the run, for loseDaemon one
+// that does not, and for freezeDaemon any but that of the head. It returns nil if there is none.
 func drawDaemon(random *rand.Rand, m *model, k kind) step {
 	var all step
 	for member := range record.MemberIndex(0, 1+len(jobSteps(m.roles)), m.size) {
 		f := fault{kind: k, node: member}
 		after := m.clone()
 		after.apply(f)
-		if !m.dead[member] && (after.end != nil) == (k == killDaemon) {
+		isDrawn := (after.end != nil) == (k == killDaemon)
+		if k == freezeDaemon {
+			isDrawn = member > 0 && member < m.size
+		}
+		if !m.dead[member] && isDrawn {
 			all = append(all, f)
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	return step{all[random.IntN(len(all))]}
+	f := all[random.IntN(len(all))]
+	if k == freezeDaemon {
+		f.after = []time.Duration{0, peerTimeout / 4, 3 * peerTimeout}[random.IntN(3)]
+	}
+	return step{f}
+}
+
+// drawTwoDaemons draws the deaths of the daemons of both nodes of an instance, at once or one
+// shortly after the other.
+func drawTwoDaemons(random *rand.Rand, m *model) step {
+	states := m.states["pair"]
+	nodes := slices.Clone(states[random.IntN(len(states))].nodes)
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	if random.IntN(2) == 0 {
+		slices.Reverse(nodes)
+	}
+	delays := []time.Duration{0, orderedDelay / 10, orderedDelay, 2 * time.Second}
+	second := fault{kind: loseTwo, node: nodes[1], after: delays[random.IntN(len(delays))]}
+	return step{{kind: loseTwo, node: nodes[0]}, second}
 }

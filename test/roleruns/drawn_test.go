@@ -19,9 +19,14 @@ func TestDrawn(t *testing.T) {
 	var times latencies
 	t.Run("runs", func(t *testing.T) {
 		turns := make(chan struct{}, *sideFlag)
+		kinds := kindsOf(*kindFlag)
+		if len(kinds) == 0 {
+			t.Fatalf("no kind of fault has %q in its name: %q", *kindFlag, allKinds)
+		}
 		for seed := first; seed < first+uint64(runs); seed++ {
-			s := draw(seed)
-			t.Run(fmt.Sprintf("%d %s", seed, strings.ReplaceAll(string(allKinds[seed%uint64(len(allKinds))]), " ", "-")), func(t *testing.T) {
+			s := draw(seed, kinds)
+			first := strings.ReplaceAll(string(kinds[seed%uint64(len(kinds))]), " ", "-")
+			t.Run(fmt.Sprintf("%d %s", seed, first), func(t *testing.T) {
 				t.Parallel()
 				turns <- struct{}{}
 				defer func() { <-turns }()
@@ -39,7 +44,10 @@ func one(t *testing.T, s schedule, times *latencies) {
 		t.Log(s)
 	}
 	j := begin(t, s)
-	if j.follow(p, times) && j.awaitEnd() {
+	if s.isStoppedEarly {
+		j.stop()
+	}
+	if j.follow(&p, times) && j.awaitEnd() {
 		j.wrong = append(j.wrong, judge(s, p, j.observe())...)
 	}
 	if len(j.wrong) > 0 {
@@ -49,12 +57,18 @@ func one(t *testing.T, s schedule, times *latencies) {
 
 // follow injects the faults, each when the run is in the state that the model has after the one
 // before. It reports whether the run must end now.
-func (j *job) follow(p prediction, times *latencies) bool {
+func (j *job) follow(p *prediction, times *latencies) bool {
 	for i, m := range p.models {
+		if i == len(p.models)-1 && p.others != nil {
+			if m = j.settleAfterLosses(p); m == nil {
+				return false
+			}
+		}
 		if m.end != nil {
 			return true
 		}
-		if !j.settle(m) {
+		isSettled := i == len(p.models)-1 && p.others != nil
+		if !isSettled && j.settle(false, m) == nil {
 			return false
 		}
 		if i == len(j.s.steps) {
@@ -65,6 +79,36 @@ func (j *job) follow(p prediction, times *latencies) bool {
 		j.measure(p.models[i+1], m, j.s.steps[i], struck, times)
 	}
 	return true
+}
+
+// settleAfterLosses waits until the run is in one of the states that are possible after two losses,
+// which becomes the last one of the prediction, or ends.
+func (j *job) settleAfterLosses(p *prediction) *model {
+	var ended, live []*model
+	for _, m := range p.others {
+		if m.end != nil {
+			ended = append(ended, m)
+		} else {
+			live = append(live, m)
+		}
+	}
+	var found *model
+	if len(live) > 0 {
+		found = j.settle(len(ended) > 0, live...)
+	}
+	switch {
+	case found != nil:
+		p.ends = nil
+	case len(ended) == 0:
+		return nil
+	default:
+		found = ended[0]
+		for _, other := range p.others {
+			found.mayStart(other)
+		}
+	}
+	p.models[len(p.models)-1] = found
+	return found
 }
 
 // measure waits for the replacement of a killed process, and notes how long it took besides its

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	ceiling = 30 * time.Second     // limits every wait; far longer than any wait takes
+	ceiling = time.Minute          // limits every wait; far longer than any wait takes
 	pause   = 5 * time.Millisecond // between two checks
 )
 
@@ -34,8 +34,16 @@ type job struct {
 	cmd     *exec.Cmd
 	said    bytes.Buffer // its standard output and error
 	ended   chan struct{}
-	wrong   []string // what is wrong before the end of the run
+	told    time.Time // when the primary processes were told to end with 0
+	wrong   []string  // what is wrong before the end of the run
 }
+
+// peerTimeout is the time after which a daemon that is stopped is lost.
+const peerTimeout = 6 * time.Second
+
+// maxOrderlyEnd is the longest time from the end of the primary processes to that of the run. None
+// of the processes needs a second.
+const maxOrderlyEnd = 15 * time.Second
 
 // begin starts the run of a schedule.
 func begin(t *testing.T, s schedule) *job {
@@ -54,7 +62,14 @@ func begin(t *testing.T, s schedule) *job {
 	for _, f := range s.bad {
 		j.write(filepath.Join(badStartsDir, nameOf(f, 0)), fmt.Sprint(f.code))
 	}
-	j.start(formatFile(s, j.dir), []string{programVariable + "=" + program}, fmt.Sprintf("--nodes=%d", s.size()))
+	flags := []string{fmt.Sprintf("--nodes=%d", s.size())}
+	if s.has(freezeDaemon) {
+		flags = append(flags, fmt.Sprintf("--peer-timeout=%s", peerTimeout))
+	}
+	j.start(formatFile(s, j.dir), []string{programVariable + "=" + program}, flags...)
+	if s.has(fillShare) {
+		j.openShare()
+	}
 	return j
 }
 
@@ -81,8 +96,12 @@ func (j *job) start(file string, env []string, flags ...string) {
 	}
 	j.t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	j.write("job.yaml", file)
-	j.cmd = exec.Command(bringupd, append([]string{"local", "--job-id=" + j.runName, "--log-dir=" + j.logs,
-		"--config=" + filepath.Join(j.dir, "job.yaml")}, flags...)...)
+	words := append([]string{bringupd, "local", "--job-id=" + j.runName, "--log-dir=" + j.logs,
+		"--config=" + filepath.Join(j.dir, "job.yaml")}, flags...)
+	if j.s.has(fillShare) {
+		words = j.withShare(words)
+	}
+	j.cmd = exec.Command(words[0], words[1:]...)
 	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
 	j.cmd.WaitDelay = ceiling / 4
@@ -99,6 +118,7 @@ func (j *job) start(file string, env []string, flags ...string) {
 		<-j.ended
 		if left := j.left(); len(left) > 0 {
 			j.t.Errorf("still running: %s", strings.Join(left, "; "))
+			j.killLeft()
 		}
 	})
 }
@@ -121,17 +141,22 @@ func (j *job) mark() string { return dirVariable + "=" + j.dir }
 
 // processes returns the running processes that have the mark in their environment.
 func (j *job) processes() (found []string) {
-	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	paths, _ := filepath.Glob("/proc/[0-9]*")
 	for _, path := range paths {
-		environ, err := os.ReadFile(path)
-		if err != nil || !slices.Contains(strings.Split(string(environ), "\x00"), j.mark()) {
+		pid, _ := strconv.Atoi(filepath.Base(path))
+		if !j.isOurs(pid) {
 			continue
 		}
-		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		found = append(found,
-			filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
+		line, _ := os.ReadFile(filepath.Join(path, "cmdline"))
+		found = append(found, fmt.Sprintf("%d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
 	}
 	return found
+}
+
+// isOurs reports whether a process has the mark.
+func (j *job) isOurs(pid int) bool {
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && slices.Contains(strings.Split(string(environ), "\x00"), j.mark())
 }
 
 // left waits until no process of the run is there, and returns those that remain.
@@ -142,6 +167,16 @@ func (j *job) left() (left []string) {
 		}
 	}
 	return left
+}
+
+// killLeft kills all processes of the run.
+func (j *job) killLeft() {
+	for _, process := range j.processes() {
+		number, _, _ := strings.Cut(process, ":")
+		if pid, err := strconv.Atoi(number); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // hasEnded reports whether bringupd has ended.
@@ -216,7 +251,7 @@ func (m *model) expected() (ready, lost []int) {
 			switch {
 			case s.lost:
 				lost = append(lost, r.firstNumber+i)
-			case !s.isDone():
+			case s.isReady():
 				ready = append(ready, r.firstNumber+i)
 			}
 		}
@@ -224,31 +259,48 @@ func (m *model) expected() (ready, lost []int) {
 	return ready, lost
 }
 
-// settle waits until the run is in the state of the model, or ends. It reports whether it is.
-func (j *job) settle(m *model) bool {
-	ready, lost := m.expected()
+// settle waits until the run is in the state of one of the models, or ends. It returns that model,
+// or nil. If the run may end by itself, that is no mistake.
+func (j *job) settle(mayEnd bool, models ...*model) *model {
 	var live record.LiveInstances
 	var missing string
+	var found *model
 	ok := j.until(func() bool {
-		missing = j.missingMark(m)
-		newest := -1
-		for _, name := range j.list(signal.ControlDir) {
-			var number int
-			if _, err := fmt.Sscanf(name, "live.%d", &number); err == nil {
-				newest = max(newest, number)
+		live = j.newestLive()
+		for _, m := range models {
+			ready, lost := m.expected()
+			missing = j.missingMark(m)
+			if missing == "" && slices.Equal(live.Ready, ready) && slices.Equal(live.Lost, lost) {
+				found = m
+				return true
 			}
 		}
-		live = record.LiveInstances{}
-		return missing == "" && j.read(&live, signal.ControlDir, signal.LiveName(newest)) &&
-			slices.Equal(live.Ready, ready) && slices.Equal(live.Lost, lost)
-	})
-	if !ok {
-		j.bad("the run did not reach the state of ready %v and lost %v: the last list has ready %v, lost %v; missing: %s", ready, lost, live.Ready, live.Lost, missing)
 		return false
+	})
+	switch {
+	case !ok && mayEnd && j.hasEnded():
+		return nil
+	case !ok:
+		ready, lost := models[0].expected()
+		j.bad("the run did not reach the state of ready %v and lost %v: the last list has ready %v, lost %v; missing: %s", ready, lost, live.Ready, live.Lost, missing)
+		return nil
 	}
-	j.checkLost(m)
-	j.checkEndpoints(m)
-	return true
+	j.checkLost(found)
+	j.checkEndpoints(found)
+	return found
+}
+
+// newestLive returns the newest list of the instances that are ready and lost.
+func (j *job) newestLive() (live record.LiveInstances) {
+	newest := -1
+	for _, name := range j.list(signal.ControlDir) {
+		var number int
+		if _, err := fmt.Sscanf(name, "live.%d", &number); err == nil {
+			newest = max(newest, number)
+		}
+	}
+	j.read(&live, signal.ControlDir, signal.LiveName(newest))
+	return live
 }
 
 // missingMark returns the name of a process that has not started yet, or of a record of the state of
@@ -265,7 +317,11 @@ func (j *job) missingMark(m *model) string {
 				if !s.done[rank] && j.facts(process) == nil {
 					return process
 				}
-				if name := j.markOf(r, i, s, rank); name != "" && !slices.Contains(there, name) {
+				name := j.markOf(r, i, s, rank)
+				isThere := func(other string) bool { // a later change of readiness has a number
+					return other == name || strings.HasPrefix(other, name+".")
+				}
+				if name != "" && !slices.ContainsFunc(there, isThere) {
 					return name
 				}
 			}
@@ -283,6 +339,8 @@ func (j *job) markOf(r *role, index int, s *state, rank int) string {
 			return ""
 		}
 		mark.State = record.InstanceDone
+	} else if slices.Contains(s.unready, true) {
+		return ""
 	}
 	return signal.InstanceName(mark, j.s.size())
 }
@@ -302,9 +360,12 @@ func (j *job) checkLost(m *model) {
 	for _, r := range m.roles {
 		for i, s := range m.states[r.name] {
 			for rank := range s.done {
-				path := filepath.Join(j.dir, locksDir, nameOf(fault{role: r.name, index: i, rank: rank}, s.generation))
-				if s.lost && !j.until(func() bool { held, _ := isHeld(path); return !held }) {
-					j.bad("%s is lost and runs", filepath.Base(path))
+				for generation := range s.generation + 1 {
+					process := nameOf(fault{role: r.name, index: i, rank: rank}, generation)
+					path := filepath.Join(j.dir, locksDir, process)
+					if s.lost && !j.until(func() bool { held, _ := isHeld(path); return !held }) {
+						j.bad("%s is lost and runs", filepath.Base(path))
+					}
 				}
 			}
 		}
@@ -356,7 +417,7 @@ func expectedEndpoints(r *role, states []*state, planned []string) string {
 			count = len(r.places[i])
 		}
 		for range count {
-			if at < len(planned) && !s.lost && !s.isDone() {
+			if at < len(planned) && s.isReady() {
 				text.WriteString(planned[at] + "\n")
 			}
 			at++
@@ -368,6 +429,27 @@ func expectedEndpoints(r *role, states []*state, planned []string) string {
 // strike injects the faults of a step in a state of the model, and returns when.
 func (j *job) strike(m *model, s step) time.Time {
 	j.t.Helper()
+	switch f := s[0]; f.kind {
+	case flap:
+		return j.flap(m, f)
+	case fillShare:
+		free := j.fill(f.code%2 == 0)
+		defer free()
+		defer time.Sleep(f.after)
+	case loseTwo:
+		at := time.Now()
+		for _, one := range s {
+			time.Sleep(time.Until(at.Add(one.after)))
+			if pid := j.daemon(one.node); j.isOurs(pid) { // the first loss may end the run
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		return at
+	case freezeDaemon:
+		return j.freeze(f)
+	case stopRun:
+		return j.stop()
+	}
 	var pids []int
 	sig := syscall.SIGKILL
 	for _, f := range s {
@@ -399,11 +481,20 @@ func (j *job) strike(m *model, s step) time.Time {
 	}
 	at := time.Now()
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, sig); err != nil {
-			j.t.Fatalf("cannot send %v to %s: %v", sig, strconv.Itoa(pid), err)
-		}
+		j.signal(pid, sig)
 	}
 	return at
+}
+
+// signal sends a signal to a process.
+func (j *job) signal(pid int, sig syscall.Signal) {
+	j.t.Helper()
+	if pid <= 1 {
+		j.t.Fatalf("cannot send %v: there is no such process", sig)
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		j.t.Fatalf("cannot send %v to %s: %v", sig, strconv.Itoa(pid), err)
+	}
 }
 
 // otherProcesses returns the other processes of the instance of a fault that run.
@@ -430,12 +521,17 @@ func (j *job) finish(m *model) {
 		}
 	}
 	j.strike(m, all)
+	j.told = time.Now()
 }
 
 // awaitEnd waits for the end of the run.
 func (j *job) awaitEnd() bool {
 	select {
 	case <-j.ended:
+		took, isTimed := time.Since(j.told), !j.told.IsZero() && !j.s.has(freezeDaemon)
+		if isTimed && took > maxOrderlyEnd {
+			j.bad("the orderly end has taken %s", took)
+		}
 		return true
 	case <-time.After(ceiling):
 		j.bad("the run has not ended after %s; running: %v", ceiling, j.processes())

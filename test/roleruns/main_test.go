@@ -1,13 +1,15 @@
 // Package roleruns runs drawn files of roles with the built bringupd on this machine, and injects
 // faults into them: kill -9 of a process of an instance, of the shell around it, of all instances of
-// a role, or of a daemon that the roles need or can do without, with and without spare nodes; a process
-// that hangs, exits with 0 or with a code, and starts that fail. A
-// model, which is a pure function of the roles and the faults, predicts the exit code, the cause,
-// the generations of each instance, the lists of endpoints and the order of the end. The processes
-// hold locks, by which a second copy of an instance is found. The package contains only tests.
+// a role, or of a daemon that the roles need or can do without, with and without spare nodes; a
+// process that hangs, closes its port, exits with 0 or with a code, and starts that fail; the loss
+// of two nodes of an instance, a full share, a daemon that is frozen, and bringupd stop. A model,
+// which is a pure function of the roles and the faults, predicts the exit code, the cause, the
+// generations of each instance, the lists of endpoints and the order of the end. The processes hold
+// locks, by which a second copy of an instance is found. The package contains only tests.
 //
 //	go test ./test/roleruns -v -run TestDrawn -runs=200 -timeout=40m
 //	go test ./test/roleruns -v -run TestDrawn -seed=17      # one run again
+//	go test ./test/roleruns -v -run TestDrawn -runs=20 -kind=full
 package roleruns
 
 import (
@@ -29,6 +31,7 @@ import (
 
 var (
 	runsFlag = flag.Int("runs", 12, "how many runs to draw")
+	kindFlag = flag.String("kind", "", "draw only first faults whose kinds have this in their names")
 	sideFlag = flag.Int("side", 3, "how many of them go on side by side: they mostly wait")
 	seedFlag = flag.Uint64("seed", 0, "the first seed; given without -runs, the only one. 0: 1")
 )
@@ -47,6 +50,10 @@ func TestMain(m *testing.M) {
 		os.Exit(newStandIn(dir).run())
 	}
 	flag.Parse()
+	// Runs mostly wait: without this, only as many go on side by side as there are processors.
+	if err := flag.Set("test.parallel", fmt.Sprint(max(*sideFlag, 1))); err != nil {
+		panic(err)
+	}
 	code, err := runBuilt(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -3,6 +3,7 @@ package roleruns
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -15,7 +16,21 @@ type state struct {
 	wasReady   bool
 	lost       bool
 	done       []bool // the processes that have ended with 0, as they may
+	unready    []bool // the processes whose port is closed
+	flapped    bool   // a port has been closed
 	nodes      []int  // of the processes
+}
+
+// begin begins the next generation.
+func (s *state) begin() {
+	s.generation++
+	clear(s.done)
+	clear(s.unready)
+}
+
+// isReady reports whether the instance is ready.
+func (s *state) isReady() bool {
+	return !s.lost && !s.isDone() && !slices.Contains(s.unready, true)
 }
 
 func (s *state) isDone() bool { return !slices.Contains(s.done, false) }
@@ -23,12 +38,15 @@ func (s *state) isDone() bool { return !slices.Contains(s.done, false) }
 // ending is a predicted end of a run.
 type ending struct {
 	orderly bool
+	stopped bool // orderly, from outside
 	early   bool // roles may not have started yet
 	code    int
 	kind    record.Kind
 	child   string // the process that is the cause; empty: any, or none
 	node    int    // of the cause
 	how     string // part of the message of the cause
+	// losses has the nodes of which any may be the lost ones, however that was noticed; nil: node.
+	losses []int
 }
 
 // model is a run, as the documentation says that it behaves.
@@ -50,7 +68,10 @@ func newModel(s schedule) *model {
 	}
 	for _, r := range s.roles {
 		for _, places := range r.places {
-			m.states[r.name] = append(m.states[r.name], &state{done: make([]bool, len(places)), nodes: slices.Clone(places)})
+			m.states[r.name] = append(m.states[r.name], &state{
+				done: make([]bool, len(places)), unready: make([]bool, len(places)),
+				nodes: slices.Clone(places),
+			})
 		}
 	}
 	return m
@@ -65,6 +86,7 @@ func (m *model) clone() *model {
 		for _, s := range states {
 			own := *s
 			own.done, own.nodes = slices.Clone(s.done), slices.Clone(s.nodes)
+			own.unready = slices.Clone(s.unready)
 			c.states[name] = append(c.states[name], &own)
 		}
 	}
@@ -101,12 +123,21 @@ func (m *model) apply(f fault) {
 	if m.end != nil {
 		return
 	}
+	if f.kind == stopRun {
+		m.end = &ending{orderly: true, stopped: true, code: 143}
+		return
+	}
 	if f.isDaemon() {
-		m.loseMember(f.node)
+		if f.isLoss() {
+			m.loseMember(f.node)
+		}
 		return
 	}
 	r := m.find(f.role)
 	switch how := f.how(r); f.kind {
+	case flap:
+		s := m.states[f.role][f.index]
+		s.flapped, s.unready[f.rank] = true, f.stays
 	case finishProcess:
 		m.states[f.role][f.index].done[f.rank] = true
 		m.endIfFinished()
@@ -153,8 +184,7 @@ func (m *model) loseMember(member int) {
 				continue
 			case isHere && !s.isDone():
 				isMoved = true
-				s.generation++
-				clear(s.done)
+				s.begin()
 				for rank, other := range s.nodes {
 					if other == node {
 						s.nodes[rank] = m.spares[0]
@@ -191,9 +221,8 @@ func (m *model) exit(r *role, f fault, code int, how string) {
 	s := m.states[r.name][f.index]
 	mayEnd := r.primary || r.oneshot
 	if (s.wasReady || mayEnd) && s.restarts < r.restarts {
-		s.generation++
+		s.begin()
 		s.restarts++
-		clear(s.done)
 		return
 	}
 	s.lost = true
@@ -246,6 +275,11 @@ func (m *model) applyStep(s step) {
 	for _, f := range s {
 		m.apply(f)
 	}
+	if m.end != nil && (s[0].kind == loseTwo || s[0].kind == freezeDaemon) {
+		for _, f := range s {
+			m.end.losses = append(m.end.losses, f.node)
+		}
+	}
 	if m.end != nil || s[0].kind != killAll || len(s) != len(m.states[s[0].role]) || len(s) < minCommon {
 		return
 	}
@@ -268,6 +302,8 @@ func (m *model) applyStep(s step) {
 type prediction struct {
 	// models has the state after the start, and after each step. The last one may have ended.
 	models []*model
+	// others has all states that are possible after the last step, if there are several.
+	others []*model
 	ends   []ending // one of these is the end; if empty, the run ends when it is told to finish
 }
 
@@ -275,12 +311,26 @@ type prediction struct {
 func predict(drawn schedule) prediction {
 	m := newModel(drawn)
 	m.bringUp(drawn.bad)
+	if drawn.isStoppedEarly {
+		m.end = &ending{orderly: true, stopped: true, early: true, code: 143}
+	}
 	p := prediction{models: []*model{m}}
 	for _, s := range drawn.steps {
 		if m.end != nil {
 			break
 		}
 		before := m
+		if s[0].kind == loseTwo {
+			p.others = before.afterTwoLosses(s)
+			for _, other := range p.others {
+				if other.end != nil {
+					p.ends = append(p.ends, *other.end)
+				}
+			}
+			m = p.others[0]
+			p.models = append(p.models, m)
+			break
+		}
 		m = m.clone()
 		m.applyStep(s)
 		p.models = append(p.models, m)
@@ -298,6 +348,37 @@ func predict(drawn schedule) prediction {
 		p.ends = []ending{*m.end}
 	}
 	return p
+}
+
+// orderedDelay is the time between two losses from which they are noticed in their order.
+const orderedDelay = 300 * time.Millisecond
+
+// afterTwoLosses returns the states that are possible after the losses of two nodes. They may be
+// noticed in any order, unless one comes later, and an instance that both concern may start again
+// with each of its new nodes or once with both.
+func (m *model) afterTwoLosses(s step) (all []*model) {
+	orders := permutations(s)
+	if s[1].after >= orderedDelay {
+		orders = orders[:1]
+	}
+	for _, order := range orders {
+		after := m.clone()
+		after.applyStep(order)
+		all = append(all, after)
+		if s[1].after >= orderedDelay {
+			continue
+		}
+		once := after.clone()
+		for name, states := range once.states {
+			for i, s := range states {
+				if !s.lost {
+					s.generation = min(s.generation, m.states[name][i].generation+1)
+				}
+			}
+		}
+		all = append(all, once)
+	}
+	return all
 }
 
 // mayStart records the generations that may have started because faults were observed in another

@@ -15,13 +15,17 @@ import (
 // the same for a seed.
 func TestDraw(t *testing.T) {
 	kinds, shapes := make(map[kind]int), make(map[string]int)
-	for seed := range uint64(260) {
-		s := draw(seed)
-		if again := draw(seed); again.String() != s.String() {
+	early := 0
+	for seed := range uint64(720) {
+		s := draw(seed, allKinds)
+		if again := draw(seed, allKinds); again.String() != s.String() {
 			t.Fatalf("seed %d draws first\n%s\nand then\n%s", seed, s, again)
 		}
 		if count := len(s.roles); count < 3 || count > 6 {
 			t.Errorf("seed %d draws %d roles", seed, count)
+		}
+		if s.isStoppedEarly {
+			early++
 		}
 		for _, f := range slices.Concat(append(s.steps, s.bad)...) {
 			kinds[f.kind]++
@@ -38,9 +42,12 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	for _, k := range allKinds {
-		if k != noFault && kinds[k] < 10 {
+		if k != noFault && kinds[k] < 7 {
 			t.Errorf("%s: %d times", k, kinds[k])
 		}
+	}
+	if early < 3 {
+		t.Errorf("%d runs are stopped early", early)
 	}
 	if len(shapes) != 9 {
 		t.Errorf("only these shapes were drawn: %v", shapes)
@@ -125,6 +132,7 @@ func TestJudge(t *testing.T) {
 	layOut(orderly.roles, 1)
 	failed := orderly
 	failed.steps = []step{orderly.steps[0], orderly.steps[0]}
+	stopped := schedule{nodes: 1, roles: orderly.roles, isStoppedEarly: true}
 	well := func(s schedule) seen {
 		got := seen{
 			result: new(record.Result),
@@ -157,6 +165,9 @@ func TestJudge(t *testing.T) {
 		{"another child", failed, func(g *seen) { g.result.Cause.Child = "router.0" }, "the cause is router.0"},
 		{"another node", failed, func(g *seen) { g.result.Cause.NodeIndex = 1 }, "of node 1"},
 		{"no result", failed, func(g *seen) { g.result = nil }, "the result is"},
+		{"stopped early", stopped, func(g *seen) { g.code, g.result.Code, g.starts = 143, 143, nil }, ""},
+		{"a success early", stopped, func(g *seen) { g.starts = g.starts[:1] }, "ended with 0"},
+		{"stopped while it runs", stopped, func(g *seen) { g.starts = g.starts[3:] }, ""},
 		{"no cause", failed, func(g *seen) { g.result.Cause = nil }, "there is no cause"},
 		{"another end", failed, func(g *seen) { g.result.Cause.Message = "it died" }, "the cause is service: it died"},
 	} {

@@ -48,6 +48,7 @@ type startFacts struct {
 type standIn struct {
 	dir, role, process, name string // the name has role, index, rank and generation
 	notified                 chan os.Signal
+	server                   *http.Server // nil while its port is closed
 }
 
 // newStandIn returns the process that this one is.
@@ -60,7 +61,8 @@ func newStandIn(dir string) *standIn {
 // run is the program. It returns its exit code.
 func (s *standIn) run() int {
 	started := time.Now()
-	ossignal.Notify(s.notified, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
+	ossignal.Notify(s.notified, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1,
+		syscall.SIGUSR2)
 	if err := s.lock(); err != nil {
 		s.append(violationName, "%s: %v", s.name, err)
 		return 99
@@ -74,14 +76,9 @@ func (s *standIn) run() int {
 		s.publishStart(started)
 		return 0
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("", os.Getenv("BRINGUPD_PORT")))
-	if err != nil {
-		s.append(violationName, "%s: %v", s.name, err)
+	if !s.togglePort() {
 		return 98
 	}
-	go func() {
-		_ = http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
-	}()
 	if os.Getenv(printVariable) != "" {
 		go func() {
 			for range time.Tick(hangTimeout / 30) {
@@ -94,10 +91,33 @@ func (s *standIn) run() int {
 	return s.awaitEnd()
 }
 
+// togglePort opens the port of this process or closes it, and reports whether that has worked.
+func (s *standIn) togglePort() bool {
+	if s.server != nil {
+		_ = s.server.Close()
+		s.server = nil
+		return true
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("", os.Getenv("BRINGUPD_PORT")))
+	if err != nil {
+		s.append(violationName, "%s: %v", s.name, err)
+		return false
+	}
+	ok := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+	server := &http.Server{Handler: http.HandlerFunc(ok)}
+	s.server = server
+	go func() { _ = server.Serve(listener) }()
+	return true
+}
+
 // awaitEnd waits for an order or a signal to end.
 func (s *standIn) awaitEnd() int {
 	_, err := os.Stat(filepath.Join(s.dir, stubbornDir, s.role))
 	for sig := range s.notified {
+		if sig == syscall.SIGUSR2 {
+			s.togglePort()
+			continue
+		}
 		if sig == syscall.SIGUSR1 {
 			code, _ := s.order(ordersDir)
 			return code
