@@ -428,7 +428,7 @@ func TestRecall(t *testing.T) {
 }
 
 // TestRequeueContinuesCount verifies that the head of a requeued job knows the restarts before the
-// requeue, and the nodes that failed.
+// requeue, the nodes that failed, and the progress.
 func TestRequeueContinuesCount(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -441,13 +441,20 @@ func TestRequeueContinuesCount(t *testing.T) {
 					if h := cfg.Previous.History; h.Count != tc.count || len(h.Times) != tc.count || tc.count > 0 && h.NodeFailures["n1"] != 2 {
 						w.t.Errorf("it is told of %+v", h)
 					}
+					isTold := cfg.Previous.History.Progress != nil
+					if isTold != (tc.count > 0) || isTold && cfg.Previous.EarlierDuration != time.Hour {
+						w.t.Errorf("it is told of the progress in %+v", cfg.Previous)
+					}
 					return lifecycle.Exit{}
 				})
 				// The last attempt before the requeue, which had two restarts before it.
 				f := health.NewFailure(health.DaemonDied, "node 1 has died")
 				f.LostNodes = []int{1}
 				history := &record.RestartHistory{Count: 2, Times: []time.Time{time.Now(), time.Now()}, NodeFailures: map[string]int{"n1": 1}}
-				_ = w.make(2, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{Code: 76, Cause: &f.Failure, Succession: record.Succession{History: history}})
+				_ = w.make(2, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{
+					Code: 76, Cause: &f.Failure, Progress: &record.Progress{MaxStep: 7, Elapsed: time.Hour},
+					Succession: record.Succession{History: history},
+				})
 				w.cfg.Identity.Restart = 1
 				w.live(0)
 			})
