@@ -31,6 +31,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 		return health.NewFailure(health.Launch, "cannot determine the resources of %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	if n.cfg.Roles.Step != "" {
+		n.rolePorts = instances.NewPortBlock(n.Background)
 		return nil // the daemon of the run's own step offers them
 	}
 	address, err := n.cfg.Address()
@@ -39,7 +40,7 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}
 	first := n.cfg.Simulation.FirstPort
 	if first == 0 {
-		if n.rolePorts, err = instances.ClaimPortBlock(n.Background, n.cfg.Roles.Definitions, n.Dir.Name(), n.id.LocalRank()); err == nil {
+		if n.rolePorts, err = instances.ClaimPorts(n.Publisher, n.cfg.Roles.Definitions, n.id.LocalRank()); err == nil {
 			first = n.rolePorts.First
 		}
 	}

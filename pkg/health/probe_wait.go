@@ -99,7 +99,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 // FindStrangers returns the listeners of untrusted users on these ports of the node, on any address.
 func FindStrangers(ports ...int) ([]ListeningSocket, error) {
 	found, err := findListenerSockets("/proc", ports...)
-	found = slices.DeleteFunc(found, func(l ListeningSocket) bool { return currentTrustedUsers().includes(l.userID) })
+	found = slices.DeleteFunc(found, func(l ListeningSocket) bool { return !l.IsStrangers() })
 	if len(found) > 0 {
 		addProcessInfo("/proc", found)
 	}

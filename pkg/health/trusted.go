@@ -88,12 +88,28 @@ func (l ListeningSocket) BelongsTo(ownsProcess func(pid int) bool) bool {
 	return slices.ContainsFunc(l.pids, ownsProcess)
 }
 
+// StrangerError says that another user, who is not trusted, listens on a port of a service.
+type StrangerError struct {
+	ListeningSocket
+	text string
+}
+
+// Error implements error.
+func (e *StrangerError) Error() string { return e.text }
+
+// IsStrangers reports whether the socket belongs to a user who is not trusted.
+func (l ListeningSocket) IsStrangers() bool { return !currentTrustedUsers().includes(l.userID) }
+
 // refusalError returns the error for a listener of an untrusted user.
 func (t trustedUsers) refusalError(l ListeningSocket) error {
 	if l.userID == t.overflowUser {
-		return fmt.Errorf("cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+
+		return strangerErrorf(l, "cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+
 			"including root: run the service in the namespace of bringupd, or give it another port", l)
 	}
-	return fmt.Errorf("cannot trust the service's port: %s, and the job runs as user %s: give the service another port",
+	return strangerErrorf(l, "cannot trust the service's port: %s, and the job runs as user %s: give the service another port",
 		l, userName(t.ownUser))
+}
+
+func strangerErrorf(l ListeningSocket, format string, args ...any) error {
+	return &StrangerError{l, fmt.Sprintf(format, args...)}
 }

@@ -40,6 +40,10 @@ type Program struct {
 	Kind   health.Kind   // of its failures
 	Within time.Duration // time limit for its readiness
 	MayEnd bool          // an end with 0 is no failure
+	// AwaitsPorts reports that a start waits while another user has a port of the program, and is repeated
+	// if that user has taken it from the process.
+	AwaitsPorts bool
+	StartsOnce  bool // a process that has been started is not started again
 }
 
 // Running is the process of a program that has been started.
@@ -86,6 +90,7 @@ func (c *Children) StartProgram(ctx context.Context, p Program) (running *Runnin
 		}
 	}
 	service, err := p.Describe()
+	saysPort := c.cfg.Log.Warn
 	for attempt := 1; ; attempt++ {
 		if err != nil || service == nil {
 			return running, err
@@ -99,6 +104,15 @@ func (c *Children) StartProgram(ctx context.Context, p Program) (running *Runnin
 		if err := nonDeadlineCause(ctx); err != nil {
 			return running, err
 		}
+		if f.byStranger && p.AwaitsPorts && (next == nil || !p.StartsOnce) {
+			saysPort(f.Message + ": waiting until the port is free, at most " + p.Within.String())
+			saysPort = c.cfg.Log.Debug
+			if !awaitPorts(ctx, service) {
+				return running, cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
+			}
+			attempt--
+			continue
+		}
 		if attempt >= service.MaxStarts || !f.retryable {
 			return running, f.Failure
 		}
@@ -111,6 +125,20 @@ func (c *Children) StartProgram(ctx context.Context, p Program) (running *Runnin
 			return running, cmp.Or(nonDeadlineCause(ctx), error(f.Failure))
 		}
 	}
+}
+
+// portInterval is the interval between two looks for a port to be free.
+const portInterval = time.Second
+
+// awaitPorts waits until no other user listens on a port of a service, or ctx ends. It reports whether
+// the ports are free.
+func awaitPorts(ctx context.Context, service *framework.Service) bool {
+	for ctxutil.SleepContext(ctx, portInterval) {
+		if holders, err := findHolders(service); err == nil && !slices.ContainsFunc(holders, health.ListeningSocket.IsStrangers) {
+			return true
+		}
+	}
+	return false
 }
 
 // nonDeadlineCause returns the cause of ctx if ctx has ended for another reason than its deadline,
@@ -157,6 +185,8 @@ type startFailure struct {
 	*health.Failure
 	retryable bool
 	takenPort int // the port that another process has, which is the reason; otherwise 0
+	// byStranger reports that another user has the port.
+	byStranger bool
 }
 
 func (f *startFailure) isTakenPort(port framework.Port) bool {
@@ -215,11 +245,12 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 		return running, &startFailure{Failure: addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), retryable: transient}
 	}
 	f := health.NewFailure(p.Kind, "the %s of %s is not ready: %v", service.Name, c.nodeName, err)
+	_, byStranger := errors.AsType[*health.StrangerError](err)
 	if errors.Is(err, health.ErrDeadline) {
 		f.Message = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.nodeName, p.Within, err)
 	}
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(service.Name), child.LastLines()
-	return running, &startFailure{Failure: f}
+	return running, &startFailure{Failure: f, byStranger: byStranger}
 }
 
 // AwaitOutput waits briefly for the end of the child's output, which another process, such as tee,
@@ -257,20 +288,31 @@ func servicePorts(service *framework.Service) []framework.Port {
 // checkPortsFree returns a failure if another process already listens on a port of the service: its
 // answer would be taken for the service's.
 func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind) *startFailure {
-	for _, port := range servicePorts(service) {
-		holders, err := health.FindListeners(port.Number, max(port.Number, port.LastNumber))
-		if err != nil {
-			return &startFailure{Failure: health.NewFailure(health.Internal, "%v", err)}
-		}
-		if len(holders) > 0 {
-			return &startFailure{
-				Failure: health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
-					service.Name, c.nodeName, holders[0].Port, port.Name, holders[0]),
-				retryable: true, takenPort: holders[0].Port,
-			}
-		}
+	holders, err := findHolders(service)
+	if err != nil {
+		return &startFailure{Failure: health.NewFailure(health.Internal, "%v", err)}
 	}
-	return nil
+	if len(holders) == 0 {
+		return nil
+	}
+	first := holders[0]
+	f := &startFailure{retryable: true, takenPort: first.Port, byStranger: first.IsStrangers()}
+	ports := servicePorts(service)
+	name := ports[slices.IndexFunc(ports, f.isTakenPort)].Name
+	f.Failure = health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s", service.Name, c.nodeName, first.Port, name, first)
+	return f
+}
+
+// findHolders returns the listeners on the ports of a service, those of the first port first.
+func findHolders(service *framework.Service) (holders []health.ListeningSocket, err error) {
+	for _, port := range servicePorts(service) {
+		found, err := health.FindListeners(port.Number, max(port.Number, port.LastNumber))
+		if err != nil {
+			return nil, err
+		}
+		holders = append(holders, found...)
+	}
+	return holders, nil
 }
 
 // CheckOpenAccess checks, in the background, whether the framework's cluster accepts clients

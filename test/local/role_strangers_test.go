@@ -222,3 +222,62 @@ func TestKeyInProbe(t *testing.T) {
 		t.Errorf("the command line is %q", probed)
 	}
 }
+
+// TestPortsOfSteps checks that the ports of a role of a further step are kept until its process starts,
+// and that it listens there.
+func TestPortsOfSteps(t *testing.T) {
+	j := startRoles(t, `
+- {name: first, nodes: all, oneshot: true, command: "echo $BRINGUPD_ROLE_SERVER_ENDPOINTS > $DIR/port; until test -e $DIR/tried; do sleep 0.05; done"}
+- name: server
+  nodes: all
+  step: other
+  after: [first]
+  env: {`+serveVariable+`: "0.0.0.0:$BRINGUPD_PORT"}
+  command: exec $SERVE
+  ready: "http://localhost:$BRINGUPD_PORT/"
+- {name: client, nodes: all, primary: true, command: "true"}
+`)
+	_, port, err := net.SplitHostPort(j.awaitFile("port"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.await("the daemon of the step starts its roles", func() bool {
+		names, _ := filepath.Glob(filepath.Join(j.dir, "logs/j/nodes/0000-1.joined"))
+		return len(names) == 1
+	})
+	for _, address := range []string{"127.0.0.1:", "[::1]:"} {
+		if listener, err := net.Listen("tcp", address+port); err == nil {
+			_ = listener.Close()
+			t.Errorf("another process can listen at %s%s", address, port)
+		}
+	}
+	j.touch("tried")
+	j.awaitEnd(0)
+}
+
+// TestStrangerTakesPort checks that an instance whose port another user has taken waits until it is free,
+// and that this costs no restart.
+func TestStrangerTakesPort(t *testing.T) {
+	j := startRoles(t, `
+- name: server
+  nodes: all
+  env: {`+serveVariable+`: "0.0.0.0:$BRINGUPD_PORT"}
+  command: "echo $BRINGUPD_PORT > $DIR/port; until test -e $DIR/taken; do sleep 0.05; done; exec $SERVE"
+  ready: "http://localhost:$BRINGUPD_PORT/"
+- {name: client, nodes: all, primary: true, command: "true"}
+`)
+	port := j.awaitFile("port")
+	stranger := listenAs(t, users.Stranger, "0.0.0.0:"+port)
+	j.touch("taken")
+	want := fmt.Sprintf("port %s of :: is held by a process of user %d", port, users.Stranger.ID)
+	j.await("it says that it waits", func() bool { return strings.Contains(j.said(), "waiting until the port is free") })
+	_ = stranger.Close()
+	j.awaitEnd(0)
+	if !strings.Contains(j.said(), want) {
+		t.Errorf("it does not say %q:\n%s", want, j.said())
+	}
+	exits, err := filepath.Glob(filepath.Join(j.dir, "logs/j/nodes/*.exited"))
+	if err != nil || len(exits) > 0 {
+		t.Errorf("there are exits: %v, %v", exits, err)
+	}
+}

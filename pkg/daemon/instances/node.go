@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -128,18 +130,25 @@ func (n *Node) startSupervisors() {
 	var ports []int
 	for i := range plan.Roles {
 		role := &plan.Roles[i]
-		if role.Program.Step != n.cfg.Step {
-			continue // another daemon of this node starts its processes
-		}
+		isOwn := role.Program.Step == n.cfg.Step // otherwise another daemon of this node starts its processes
 		for j := range role.Instances {
 			s := n.newSupervisor(role, &role.Instances[j])
-			if len(s.processes) == 0 || n.plans.isOver(s.instance.Number) {
+			if n.plans.isOver(s.instance.Number) {
 				continue
 			}
-			own = append(own, s)
-			for _, p := range s.processes {
-				ports = append(ports, portsOf(role, p)...)
+			if len(s.processes) > 0 && isOwn {
+				own = append(own, s)
 			}
+			for _, p := range s.processes {
+				if isOwn || n.cfg.Step == "" { // kept until that daemon takes them over
+					ports = append(ports, portsOf(role, p)...)
+				}
+			}
+		}
+	}
+	if n.cfg.Ports != nil && n.cfg.Step != "" {
+		if err := n.cfg.Ports.TakeGrants(n.stopAll, n.cfg.Dir, n.ownNode(), ports); err != nil {
+			n.cfg.Log.Warn("cannot take over ports from the daemon of the run's own step", zap.Error(err))
 		}
 	}
 	n.cfg.Ports.KeepOnly(ports...)

@@ -118,6 +118,15 @@ func (p startedProcess) listens() bool {
 	return slices.ContainsFunc(found, func(l health.ListeningSocket) bool { return l.BelongsTo(p.OwnsProcess) })
 }
 
+// hasStranger reports whether another user listens on one of the ports from low to high.
+func (s *supervisor) hasStranger(low, high int) bool {
+	if s.cfg.Ports == nil {
+		return false
+	}
+	found, _ := health.FindListeners(low, high)
+	return slices.ContainsFunc(found, health.ListeningSocket.IsStrangers)
+}
+
 // findStranger logs that another user listens on one of the ports, and reports whether one does.
 func (s *supervisor) findStranger(ports []int, awaitsListener bool) bool {
 	found, _ := health.FindStrangers(ports...)

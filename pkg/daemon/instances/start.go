@@ -3,6 +3,7 @@ package instances
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -99,6 +100,11 @@ func (s *supervisor) startCommand(
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
 	svc := framework.NewService(name, nil, nil, start.ready)
 	svc.Ports = start.ports
+	if s.role.ListsListeners() { // it may never listen: another user at its port does not keep it from running
+		svc.Ports = slices.DeleteFunc(svc.Ports, func(port framework.Port) bool {
+			return s.hasStranger(port.Number, max(port.Number, port.LastNumber))
+		})
+	}
 	one := startedProcess{process: p}
 	begin := func(ctx context.Context) (process.Handle, error) { return s.cfg.Children.Start(ctx, start.spec) }
 	switch {
@@ -125,6 +131,7 @@ func (s *supervisor) startProgram(
 	one.Running, err = s.cfg.Children.StartProgram(ctx, service.Program{
 		Describe: func() (*framework.Service, error) { return svc, nil }, Begin: begin, Stop: s.stopProcess,
 		Kind: s.failureKind(), Within: s.role.Ready.Timeout, MayEnd: s.mayEnd(),
+		AwaitsPorts: true, StartsOnce: one.explain != nil,
 	})
 	if one.Running != nil {
 		started = []startedProcess{one}

@@ -330,6 +330,9 @@ func (s *supervisor) runGeneration(generation int) generationEnd {
 	}
 	first := running.runningFirst()
 	running.stopRemaining(s)
+	for _, p := range s.processes {
+		s.cfg.Ports.Keep(portsOf(s.role, p)...) // until the next generation starts
+	}
 	if running.world != nil {
 		running.world.close(s.cfg.WorkCtx)
 	}
