@@ -29,6 +29,8 @@ type WaitOptions struct {
 	// trusted user. Any other ends the wait: before a try if its user is not trusted, and otherwise
 	// after the try that found the service ready.
 	Ports []int
+	// AcceptsBeside reports that an untrusted user may listen on other addresses than the child.
+	AcceptsBeside bool
 	// MaxPause is the maximum pause between two tries; 0 means half a second.
 	MaxPause time.Duration
 	// OwnsProcess reports whether a process belongs to the child. If it is nil, listeners are not
@@ -112,6 +114,9 @@ func (w WaitOptions) checkListenerUsers() error {
 		return nil
 	}
 	found, err := FindStrangers(w.Ports...)
+	if w.AcceptsBeside {
+		found = slices.DeleteFunc(found, ListeningSocket.IsBeside)
+	}
 	return cmp.Or(err, w.foreignListenerError(found))
 }
 
@@ -120,6 +125,9 @@ func (w WaitOptions) checkListenerUsers() error {
 func (w WaitOptions) confirmReady() (final bool, err error) {
 	if w.OwnsProcess != nil {
 		found, err := findListenersOn("/proc", w.Ports...)
+		if w.AcceptsBeside && slices.ContainsFunc(found, func(l ListeningSocket) bool { return l.BelongsTo(w.OwnsProcess) }) {
+			found = slices.DeleteFunc(found, ListeningSocket.IsBeside)
+		}
 		if err == nil {
 			err = w.foreignListenerError(found)
 		}

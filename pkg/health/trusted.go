@@ -3,6 +3,7 @@ package health
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,6 +100,13 @@ func (e *StrangerError) Error() string { return e.text }
 
 // IsStrangers reports whether the socket belongs to a user who is not trusted.
 func (l ListeningSocket) IsStrangers() bool { return !currentTrustedUsers().includes(l.userID) }
+
+// IsBeside reports whether the socket belongs to a user who is not trusted, and leaves other addresses
+// of its port to others.
+func (l ListeningSocket) IsBeside() bool {
+	addr, err := netip.ParseAddr(l.Address)
+	return err == nil && !addr.IsUnspecified() && l.IsStrangers()
+}
 
 // refusalError returns the error for a listener of an untrusted user.
 func (t trustedUsers) refusalError(l ListeningSocket) error {

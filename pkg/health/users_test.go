@@ -32,7 +32,9 @@ func TestWaitElsewhere(t *testing.T) {
 	defer cancel()
 	p := parse(t, probe)
 	port, _ := p.LocalPort()
-	err := WaitReady(ctx, p.Try, WaitOptions{Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() }})
+	err := WaitReady(ctx, p.Try, WaitOptions{
+		Ports: []int{port}, OwnsProcess: func(pid int) bool { return pid == os.Getpid() }, AcceptsBeside: os.Getenv("HEALTH_TEST_BESIDE") != "",
+	})
 	fmt.Printf("the wait ended: %v.\n", err)
 }
 
@@ -107,12 +109,19 @@ func TestFlickerElsewhere(t *testing.T) {
 // outcome of its wait. program is a public copy of this test.
 func waitAs(t *testing.T, program, service, probe string, command ...string) string {
 	t.Helper()
+	return waitWith(t, nil, program, service, probe, command...)
+}
+
+// waitWith does the same with more variables.
+func waitWith(t *testing.T, env []string, program, service, probe string, command ...string) string {
+	t.Helper()
 	command = append(command, program, "-test.run=^TestWaitElsewhere$")
 	cmd := users.Job.Command(t.Context(), users.Job.Dir(t), command[0], command[1:]...)
 	if command[0] == "unshare" && command[1] == "--mount" { // it changes to the job's user by itself
 		cmd.SysProcAttr.Credential = nil
 	}
 	cmd.Env = append(cmd.Env, "HEALTH_TEST_PROBE="+probe, "HEALTH_TEST_SERVICE="+service, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
 	_, said, found := strings.Cut(string(out), "the wait ended: ")
 	if !found {
@@ -161,6 +170,39 @@ func TestWaitReadyStranger(t *testing.T) {
 			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port, strings.Trim(tc.stranger, "[]"), users.Stranger.ID)
 			if !strings.Contains(said, want) || !strings.Contains(said, fmt.Sprintf("the job runs as user %d", users.Job.ID)) {
 				t.Errorf("it says %q, not %q", said, want)
+			}
+			if text, err := os.ReadFile(received); err == nil {
+				t.Errorf("the stranger has received %q", text)
+			}
+		})
+	}
+}
+
+// TestWaitReadyBeside verifies that a service that may be beside another user's listener is ready only
+// if it listens itself, and that this listener receives nothing.
+func TestWaitReadyBeside(t *testing.T) {
+	users.Need(t)
+	program := users.Public(t, os.Args[0])
+	for _, tc := range []struct {
+		stranger, service, probe string
+		isReady                  bool
+	}{
+		{"[::1]", "127.0.0.1", "tcp:%d", true},
+		{"127.0.0.1", "[::1]", "tcp:%d", true},
+		{"127.0.0.1", "[::1]", "tcp://127.0.0.1:%d", false},
+		{"127.0.0.1", "", "http://127.0.0.1:%d/", false},
+		{"0.0.0.0", "", "tcp:%d", false},
+	} {
+		t.Run(tc.probe+" with "+tc.stranger, func(t *testing.T) {
+			t.Parallel()
+			port, received := listenerAs(t, program, users.Stranger, tc.stranger+":0")
+			service := tc.service
+			if service != "" {
+				service += fmt.Sprintf(":%d", port)
+			}
+			said := waitWith(t, []string{"HEALTH_TEST_BESIDE=1"}, program, service, fmt.Sprintf(tc.probe, port))
+			if (said == "<nil>") != tc.isReady {
+				t.Errorf("it says %q", said)
 			}
 			if text, err := os.ReadFile(received); err == nil {
 				t.Errorf("the stranger has received %q", text)

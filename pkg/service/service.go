@@ -44,6 +44,8 @@ type Program struct {
 	// if that user has taken it from the process.
 	AwaitsPorts bool
 	StartsOnce  bool // a process that has been started is not started again
+	// AcceptsBeside reports that another user may listen on other addresses of the ports.
+	AcceptsBeside bool
 }
 
 // Running is the process of a program that has been started.
@@ -196,7 +198,7 @@ func (f *startFailure) isTakenPort(port framework.Port) bool {
 // attemptStart performs one start. It returns a nil failure if the service is ready. The process is
 // nil if it was not started.
 func (c *Children) attemptStart(ctx context.Context, p Program, service *framework.Service) (*Running, *startFailure) {
-	if f := c.checkPortsFree(service, p.Kind); f != nil {
+	if f := c.checkPortsFree(service, p.Kind, p.AcceptsBeside); f != nil {
 		return nil, f
 	}
 	// Record how the service must be handled at the end.
@@ -221,7 +223,7 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	}
 	// The process runs: wait until the service is ready.
 	running := &Running{child, c, p, service, make(chan string, 1)}
-	err = c.awaitReady(ctx, service, child)
+	err = c.awaitReady(ctx, service, child, p.AcceptsBeside)
 	if err == nil {
 		return running, nil
 	}
@@ -236,7 +238,7 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 	exit := p.Stop(child)
 	if died {
 		// Another process may have been faster on a port that was free before the start.
-		if f := c.checkPortsFree(service, p.Kind); f != nil && f.takenPort != 0 {
+		if f := c.checkPortsFree(service, p.Kind, false); f != nil && f.takenPort != 0 {
 			f.Failure = c.AddChildInfo(f.Failure, child)
 			return running, f
 		}
@@ -262,7 +264,7 @@ func (c *Children) AwaitOutput(child process.Handle) {
 }
 
 // awaitReady waits until the service is ready. A service without a probe is ready at once.
-func (c *Children) awaitReady(ctx context.Context, service *framework.Service, child process.Handle) error {
+func (c *Children) awaitReady(ctx context.Context, service *framework.Service, child process.Handle, acceptsBeside bool) error {
 	if service.CheckReady == nil {
 		return nil
 	}
@@ -273,7 +275,7 @@ func (c *Children) awaitReady(ctx context.Context, service *framework.Service, c
 		}
 	}
 	return health.WaitReady(ctx, c.cfg.EventLog.LogProbe(service.Name, withListeningPorts(service, child)), health.WaitOptions{
-		ChildExited: child.Ended(), OwnsProcess: child.OwnsProcess, Ports: ports, MaxPause: service.MaxCheckInterval,
+		ChildExited: child.Ended(), OwnsProcess: child.OwnsProcess, Ports: ports, MaxPause: service.MaxCheckInterval, AcceptsBeside: acceptsBeside,
 	})
 }
 
@@ -286,11 +288,14 @@ func servicePorts(service *framework.Service) []framework.Port {
 }
 
 // checkPortsFree returns a failure if another process already listens on a port of the service: its
-// answer would be taken for the service's.
-func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind) *startFailure {
+// answer would be taken for the service's. It may accept other users who listen beside the service.
+func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind, acceptsBeside bool) *startFailure {
 	holders, err := findHolders(service)
 	if err != nil {
 		return &startFailure{Failure: health.NewFailure(health.Internal, "%v", err)}
+	}
+	if acceptsBeside {
+		holders = slices.DeleteFunc(holders, health.ListeningSocket.IsBeside)
 	}
 	if len(holders) == 0 {
 		return nil

@@ -131,7 +131,7 @@ func (s *supervisor) startProgram(
 	one.Running, err = s.cfg.Children.StartProgram(ctx, service.Program{
 		Describe: func() (*framework.Service, error) { return svc, nil }, Begin: begin, Stop: s.stopProcess,
 		Kind: s.failureKind(), Within: s.role.Ready.Timeout, MayEnd: s.mayEnd(),
-		AwaitsPorts: true, StartsOnce: one.explain != nil,
+		AwaitsPorts: true, StartsOnce: one.explain != nil, AcceptsBeside: s.wasReady,
 	})
 	if one.Running != nil {
 		started = []startedProcess{one}
