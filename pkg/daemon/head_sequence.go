@@ -509,7 +509,8 @@ func (h *head) runDriver(ctx context.Context) error {
 	if exit.ShellStatus() != 0 && (!h.tracker.settlePeerStates(ctx) || !h.drainGPUEvents(ctx)) {
 		return context.Cause(ctx)
 	}
-	return &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String()}
+	why, requested := h.children.EndedBySignal(driver)
+	return &lifecycle.Outcome{Orderly: true, Requested: requested, Name: health.DriverOutcomeName, Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String() + why}
 }
 
 // answerTimeout is how long the head waits, at the end, for all nodes to answer.

@@ -242,6 +242,42 @@ func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 	})
 }
 
+// TestSignalThatIsPassedOn lets all processes die of a signal that the daemons pass on, as after the
+// loss of a terminal: it ends the job with 129, is no failure of a rank, and restarts nothing.
+func TestSignalThatIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		ranks int // per node; 0: a driver
+		codes []int
+	}{{"to the driver", 0, []int{129, 0}}, {"to ranks", 2, []int{129, 129}}} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				j := newJob(t, 2, "touch "+marks+"/${BRINGUPD_RANK:-driver}; exec sleep 300").all(func(c *deps.Config) {
+					c.After.Restarts, c.After.Rules.On = 3, config.RestartOnAny
+				})
+				if tc.ranks > 0 {
+					j.ranks(tc.ranks)
+				}
+				j.start()
+				j.until("all processes", func() bool {
+					running, _ := filepath.Glob(marks + "/*")
+					return len(running) == max(1, 2*tc.ranks)
+				})
+				for _, signals := range j.signals {
+					signals <- syscall.SIGHUP
+				}
+				j.expect(tc.codes...)
+				result := j.result()
+				if result.Code != 129 || result.NextAttempt != 0 || result.Cause != nil && result.Cause.Kind != health.Signalled {
+					t.Errorf("the result is %+v, of the cause %+v", result, result.Cause)
+				}
+			})
+		})
+	}
+}
+
 // TestSignalsThatBelongTogether verifies that SIGTERM together with SIGCONT shortens a grace period
 // that would exceed the time after which Slurm kills.
 func TestSignalsThatBelongTogether(t *testing.T) {

@@ -34,6 +34,9 @@ const (
 	NotExecutable Kind = "driver-not-executable"
 	NotFound      Kind = "driver-not-found"
 	Interrupted   Kind = "interrupted"
+	// Signalled is a rank, or a process of a primary role, that a signal has ended which the job got
+	// and passed on, such as SIGHUP. The job has its exit code.
+	Signalled Kind = "signalled"
 	// RankFailed is a rank of the world that has not ended with 0, and RankAborted one that has
 	// requested the end of the job. The job has their exit code.
 	RankFailed  Kind = "rank"
@@ -97,6 +100,10 @@ var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n wh
 // driverOutcome is the outcome if a driver, or a primary role, has failed. The exit code is its own.
 var driverOutcome = Outcome{0, DriverOutcomeName, "the driver ran and ended", RequeueUserDecides}
 
+// signalOutcome is the outcome if a signal that was passed on has ended a program. The exit code is
+// 128+n.
+var signalOutcome = Outcome{0, "terminated", "ended by a signal", RequeueUserDecides}
+
 func isRankKind(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
 // exitCodeTable is the only map from kinds to exit codes. Codes from 64 to 77 are those of BSD's
@@ -129,6 +136,8 @@ func OutcomeOfKind(kind Kind) Outcome {
 		return RankOutcome
 	case kind == DriverFailed:
 		return driverOutcome
+	case kind == Signalled:
+		return signalOutcome
 	}
 	for _, row := range exitCodeTable {
 		if slices.Contains(row.kinds, kind) {
@@ -141,7 +150,7 @@ func OutcomeOfKind(kind Kind) Outcome {
 // OutcomeOfCause returns the outcome of a job with this cause.
 func OutcomeOfCause(cause record.Failure) Outcome {
 	outcome := OutcomeOfKind(cause.Kind)
-	if outcome == RankOutcome || outcome == driverOutcome {
+	if outcome.Code == 0 {
 		outcome.Code = rankExitCode(cause)
 	}
 	return outcome
@@ -158,7 +167,7 @@ func OutcomeTable() []Outcome {
 
 // AllKinds returns all kinds with an outcome.
 func AllKinds() []Kind {
-	kinds := []Kind{RankFailed, RankAborted, DriverFailed}
+	kinds := []Kind{RankFailed, RankAborted, DriverFailed, Signalled}
 	for _, row := range exitCodeTable {
 		kinds = append(kinds, row.kinds...)
 	}

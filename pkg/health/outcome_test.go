@@ -46,7 +46,7 @@ func TestOutcomeOf(t *testing.T) {
 		SandboxDied: 77, ServiceDied: 77, SetupFailed: 77, DeadlinePassed: 124, JobDeadlinePassed: 124, NotExecutable: 126, NotFound: 127,
 		Interrupted: 130, Terminated: 143, DaemonDied: 76, HostLost: 76, HostHangs: 76, CutOff: 76, NotReturned: 76, RequeuesExhausted: 69,
 		CheckUser: 65, CheckEnvironment: 65, NodesDiffer: 75, GPUFailed: 75,
-		RankFailed: 0, RankAborted: 0, DriverFailed: 0, // see TestOutcomeBy
+		RankFailed: 0, RankAborted: 0, DriverFailed: 0, Signalled: 0, // see TestOutcomeBy
 	}
 	declared := kinds(t)
 	if len(declared) != len(codes) {
@@ -62,6 +62,12 @@ func TestOutcomeOf(t *testing.T) {
 			}
 			if kind == DriverFailed {
 				if got := OutcomeOfKind(kind); got != driverOutcome || OutcomeOfCause(record.Failure{Kind: kind, Code: 9}).Code != 9 {
+					t.Errorf("got %+v", got)
+				}
+				return
+			}
+			if kind == Signalled {
+				if got := OutcomeOfCause(record.Failure{Kind: kind, Signal: "SIGHUP"}); got.Code != 129 || got.Name != "terminated" {
 					t.Errorf("got %+v", got)
 				}
 				return

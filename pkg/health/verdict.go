@@ -102,7 +102,7 @@ const (
 
 // IsRequestedEnd reports whether a failure of this kind is a requested end.
 func IsRequestedEnd(kind Kind) bool {
-	return kind == Terminated || kind == Interrupted || kind == JobDeadlinePassed
+	return kind == Terminated || kind == Interrupted || kind == JobDeadlinePassed || kind == Signalled
 }
 
 // IsIsolation reports whether a run that ends by this cause may end for a part of its nodes only:
@@ -142,7 +142,7 @@ func collectEvidence(all []ObservedFailure) failureEvidence {
 		switch {
 		case kind == RankAborted:
 			t.abortedRanks[worldRankOf(o.Failure)] = true
-		case kind == RankFailed, kind == DriverFailed: // the program's, not the daemon's
+		case kind == RankFailed, kind == DriverFailed, kind == Signalled: // the program's, not the daemon's
 		case kind == CutOff:
 			t.selfReported[o.NodeIndex], t.faulty[o.NodeIndex] = true, true
 		case !IsPeerLoss(kind):

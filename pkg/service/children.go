@@ -117,6 +117,7 @@ type Children struct {
 	starting int
 	// signals for driver and ranks that arrived meanwhile; guarded by mu
 	pendingSignals []syscall.Signal
+	passedOn       []syscall.Signal   // all signals that driver and ranks have got; guarded by mu
 	prestarted     *prestartedProcess // started in advance and not in use yet; guarded by mu
 	// children that are killed without a grace period, by name; guarded by mu
 	expendable map[string]bool
@@ -344,6 +345,9 @@ func (c *Children) addStarted(name string, child process.Handle) {
 // may have missed them.
 func (c *Children) ForwardSignal(sig syscall.Signal) {
 	c.mu.Lock()
+	if !slices.Contains(c.passedOn, sig) {
+		c.passedOn = append(c.passedOn, sig)
+	}
 	if c.starting > 0 {
 		c.pendingSignals = append(c.pendingSignals, sig)
 	}
@@ -367,6 +371,18 @@ func (c *Children) ForwardSignal(sig syscall.Signal) {
 			give()
 		}
 	})
+}
+
+// EndedBySignal reports whether a signal has ended the driver or a rank that the job got, and that
+// was passed on. If so, it returns that as a clause that follows how the child has ended.
+func (c *Children) EndedBySignal(child process.Handle) (clause string, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by := syscall.Signal(child.Exit().ShellStatus() - 128)
+	if !c.isUserProgram(child.Name()) || !slices.Contains(c.passedOn, by) {
+		return "", false
+	}
+	return ", a signal that " + c.nodeName + " got and passed on", true
 }
 
 // sendSignal sends sig to a child and logs an error.

@@ -501,7 +501,8 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 	return f
 }
 
-// AddChildInfo adds the child's name, exit and last lines to f, and returns f.
+// AddChildInfo adds the child's name, exit and last lines to f, and returns f. If the child has died
+// of a signal that was passed on, it also changes the kind.
 func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
@@ -509,6 +510,12 @@ func (c *Children) AddChildInfo(f *health.Failure, child process.Handle) *health
 	f.OOM = oomRecord(exit)
 	if exit.Signal != 0 {
 		f.Signal, f.Code = process.SignalName(exit.Signal), 0
+	}
+	if clause, is := c.EndedBySignal(child); is {
+		f.Kind, f.Message = health.Signalled, f.Message+clause
+		if f.WorldRank != nil {
+			f.WorldRank.Symptom = "" // it is explained
+		}
 	}
 	return f
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,6 +176,29 @@ func TestStoppedCode(t *testing.T) {
 				r.head.StopInOrder(r.t.Context())
 				if code := r.head.StoppedCode(r.t.Context()); code != tc.code {
 					t.Errorf("the code is %d, want %d", code, tc.code)
+				}
+			})
+		})
+	}
+}
+
+// TestSignalThatIsPassedOn checks that a primary role that dies of a signal that its node has passed
+// on is not started again.
+func TestSignalThatIsPassedOn(t *testing.T) {
+	for name, keys := range map[string]string{"on one node": "nodes: 1", "on several ones": "nodes: 2, ranks-per-node: 1"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, `
+  - {name: main, `+keys+`, primary: true, command: work, restarts: 3}
+`, func(r *run) {
+				before := r.starts()
+				for _, n := range r.nodes {
+					n.children.ForwardSignal(syscall.SIGHUP)
+				}
+				r.later()
+				r.later()
+				r.want("starts", r.starts(), before...)
+				if cause := r.cause(); cause == nil || cause.Kind != health.Signalled || len(before) == 0 {
+					t.Errorf("the cause is %+v", cause)
 				}
 			})
 		})

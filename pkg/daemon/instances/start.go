@@ -67,9 +67,12 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	return g
 }
 
-// isFinal reports whether a failure would occur again at every start: the program cannot be executed,
-// or the job is wrong.
+// isFinal reports whether no start follows a failure: it would occur again at every start, because
+// the program cannot be executed or the job is wrong, or the job got a signal that has ended it.
 func isFinal(f record.Failure) bool {
+	if f.Kind == health.Signalled {
+		return true
+	}
 	cannotExecute := f.Code == health.OutcomeOfKind(health.NotExecutable).Code || f.Code == health.OutcomeOfKind(health.NotFound).Code
 	return f.ExitText == "" && (cannotExecute || f.Kind == health.Usage || f.Kind == health.Launch)
 }

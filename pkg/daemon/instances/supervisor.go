@@ -395,7 +395,7 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		waits.Go(func() {
 			if f := s.awaitExit(ctx, one, number); f != nil {
 				// A process that hangs may end with 0 when it is told to stop.
-				g.fail(f, roles.Exit{Code: max(1, one.Exit().ShellStatus())})
+				g.fail(f, roles.Exit{Code: max(1, one.Exit().ShellStatus()), CannotExecute: isFinal(f.Failure)})
 				cancel()
 			}
 		})

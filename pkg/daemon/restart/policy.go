@@ -153,7 +153,7 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	switch {
 	case p.maxRestarts == 0:
 		return false, ""
-	case p.endRequested:
+	case p.endRequested, cause.Kind == health.Signalled:
 		return false, what + ": the job was told to end from outside"
 	case !p.isTrigger(cause.Kind):
 		return false, what + p.noTriggerReason(cause.Kind)

@@ -83,6 +83,7 @@ func TestDecideByRules(t *testing.T) {
 		{"the driver with one of the codes", record.Failure{Kind: health.DriverFailed, Code: 9}, false, []int{9}, nil},
 		{"a deadline", record.Failure{Kind: health.DeadlinePassed}, false, nil, nil},
 		{"a signal", record.Failure{Kind: health.Terminated}, false, nil, nil},
+		{"a signal that was passed on", record.Failure{Kind: health.Signalled, Signal: "SIGHUP"}, false, nil, nil},
 		{"the share", record.Failure{Kind: health.ShareUnusable}, false, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (a *Summary) causeSteps() []string {
 		return []string{"give a longer --deadline, or none, if the job needs more time"}
 	case health.Terminated:
 		return a.adviseTerminated()
-	case health.Interrupted:
+	case health.Interrupted, health.Signalled:
 		return nil
 	case health.NotFound:
 		return a.adviseNotFound()

@@ -339,6 +339,11 @@ var plights = []plight{
 			func(f *record.Failure) { f.Signal = "SIGTERM" })),
 	},
 	{name: "interrupted", end: endedBy(signalledBy("SIGINT"))},
+	{
+		name: "signalled", world: true,
+		end: endedBy(cause(5, health.Signalled, "driver", "rank 5 (n5) died: killed by SIGHUP, a signal that node 5 (n5) got and passed on",
+			func(f *record.Failure) { f.Signal = "SIGHUP" })),
+	},
 	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "node 5 (n5) has aborted the run, and its record cannot be read: it is damaged"))},
 	{name: "gave-up", end: endedBy(cause(0, health.RequeuesExhausted, "driver", "the job has been requeued 3 times, and node 17 (n17) is lost again"))},
 	{name: "driver-not-found", before: true, end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on node 0 (n0): train.py: not found in PATH"))},
