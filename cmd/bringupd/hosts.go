@@ -203,9 +203,6 @@ func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Ex
 	}
 	switch {
 	case tether.HasStarted() && exit.Signal == 0 && (exit.Code != 255 || tether.HasExited255()):
-		if exit.Code < health.OutcomeOfKind(health.Usage).Code || exit.Code > health.OutcomeOfKind(health.Internal).Code {
-			return exit, 0 // the log directory may not be shared with this machine
-		}
 		return h.handleDaemonEnd(node, child)
 	case tether.HasStarted():
 		h.printMessage("lost the ssh connection to %s: %s", host, reason)

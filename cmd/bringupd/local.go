@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
@@ -108,7 +109,9 @@ const headlessRunTimeout = 10 * time.Second
 // handleDaemonEnd handles the end of a daemon. If the head ends before there is a run, the others
 // would wait for the run until their join timeout, so they are ended by a signal.
 func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit, syscall.Signal) {
-	if node == 0 && l.nodeCount > 1 && !l.runDir.Exists(headlessRunTimeout) {
+	code := child.Exit().Code // -1 if a signal has ended it
+	mayBe := code < 0 || code >= health.OutcomeOfKind(health.Usage).Code && code <= health.OutcomeOfKind(health.Internal).Code
+	if node == 0 && mayBe && l.nodeCount > 1 && !l.runDir.Exists(headlessRunTimeout) {
 		l.printMessage("the head ended before the run started: ending the other daemons")
 		return child.Exit(), syscall.SIGTERM
 	}

@@ -262,7 +262,7 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 	result.Advice = h.outcomeSummary(end, result).NextSteps()
 	err := h.PublishResult(result)
 	if taken = errors.Is(err, signal.ErrAlreadyPublished); !taken {
-		h.LogWriteError(err)
+		h.LogLostResult(err)
 	}
 	return result, taken
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type Publisher struct {
 
 	Dir          *signal.Dir   // nil until the run directory is made or found
 	ControlWatch *signal.Watch // watch on the control directory; nil as long as Dir
+
+	removal sync.Once // protects the message that the run directory was removed
 
 	// Notify sends notifications on the peer links. It is nil without any.
 	Notify func()
@@ -158,6 +161,7 @@ func (r *Publisher) LogWriteError(err error) {
 	case err == nil:
 	case errors.Is(err, ErrNotAwaited):
 		r.Log.Debug("the shared file system hangs", zap.Error(err))
+	case r.Dir != nil && r.reportsRemoval():
 	default:
 		r.Log.Warn("cannot write into the run directory", zap.Error(err))
 	}
