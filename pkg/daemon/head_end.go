@@ -199,18 +199,19 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	within := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.LongestGrace() + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()
-	if h.membership.HasSpares() || len(h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size)) > 0 {
+	began := time.Now()
+	if h.membership.HasSpares() || len(h.membership.UnjoinedNodes(h.nodeWatch.LastListing())) > 0 {
 		h.tracker.awaitFreshListing() // nodes that have joined since the last poll must be awaited, too
 	}
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
 	blind := h.nodeWatch.UnresponsiveFor() > lifecycle.UnresponsiveTimeout
-	if slices.ContainsFunc(h.nodesNotDone(lost, blind), func(nodeIndex int) bool { return !h.isConnected(nodeIndex) }) {
+	if slices.ContainsFunc(h.nodesNotDone(time.Now(), lost, blind), func(nodeIndex int) bool { return !h.isConnected(nodeIndex) }) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
 		blind = blind || h.nodeWatch.UnresponsiveFor() > h.Timing.SilenceTimeout/2
-		missing := h.nodesNotDone(lost, blind)
+		missing := h.nodesNotDone(began, lost, blind)
 		if len(missing) == 0 {
 			return
 		}
@@ -226,14 +227,19 @@ func (h *head) isConnected(nodeIndex int) bool {
 	return h.Links.Peer(nodeIndex, time.Now()).Connected
 }
 
+// lateJoinTimeout is how long the head waits, at the end, for nodes that do not seem to have joined:
+// they may just do so, and the head's mount may be stale.
+const lateJoinTimeout = time.Second
+
 // nodesNotDone returns the nodes that have joined, except lost ones, and are not known to have ended
-// their processes. The others have none, and daemons that end before they join leave no record. If
-// blind is set, records cannot be read, and only the peer links count.
-func (h *head) nodesNotDone(lost map[int]bool, blind bool) []int {
+// their processes. The others have none, and daemons that end before they join leave no record: they
+// count only for a moment after since. If blind is set, records cannot be read, and only the peer
+// links count.
+func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
 	steps := last.OfSteps()
-	unjoined := slices.DeleteFunc(last.NodesNotIn(record.StateJoined, h.id.Size), func(nodeIndex int) bool {
-		return h.Links.Peer(nodeIndex, time.Now()).Known
+	unjoined := slices.DeleteFunc(h.membership.UnjoinedNodes(last), func(nodeIndex int) bool {
+		return time.Since(since) < lateJoinTimeout || h.Links.Peer(nodeIndex, time.Now()).Known
 	})
 	expected := append(signal.WithoutNodes(last.NodesNotIn(record.StateDone, h.id.Size), unjoined), signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
 	missing := slices.DeleteFunc(expected, func(nodeIndex int) bool {

@@ -430,6 +430,20 @@ func (r *Membership) ExpectedPeers(l signal.Listing) map[int]int64 {
 	return alive
 }
 
+// UnjoinedNodes returns the sorted indices of the nodes that have not joined, according to a listing
+// and all before it: a later one may be older.
+func (r *Membership) UnjoinedNodes(l signal.Listing) (unjoined []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recordJoined(l)
+	for node := range r.size {
+		if !r.joined[node] {
+			unjoined = append(unjoined, node)
+		}
+	}
+	return unjoined
+}
+
 // AbsentNodes returns the sorted indices of the nodes that the head need not await at the end of
 // the run: they had not joined when the gate opened, or their daemons are lost. The daemon of a
 // node that was dropped because of a failure runs until the job ends.
