@@ -35,6 +35,7 @@ type Head struct {
 	tasks          sync.WaitGroup
 	clients        ClientHandler                // may be nil
 	streamHandlers map[StreamKind]StreamHandler // handlers of additional connections, by purpose
+	reportHandler  ReportHandler                // may be nil
 
 	mu          sync.Mutex
 	unproven    list.List // connections (net.Conn) before the end of their handshakes, oldest first
@@ -183,13 +184,16 @@ func (h *Head) handleConn(ctx context.Context, conn net.Conn, unproven *list.Ele
 // makes its kernel reset the connection. A reset has other possible causes, but an orderly close
 // proves the death of the daemon.
 func (h *Head) serveWorker(ctx context.Context, node int, l *link) {
-	h.slots[node].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
-		if frame == framePoll {
+	h.slots[node].serveLink(ctx, h.cfg, l, func(frame byte, data []byte) {
+		switch frame {
+		case framePoll:
 			h.handler.WorkerNotified(node)
-			return
+		case frameReportEnd:
+			h.acceptReport(node, data)
+		default:
+			l.sendFrame(frameHeartbeat)
+			h.handler.WorkerHeartbeat(node, frame == frameStalledHeartbeat)
 		}
-		l.sendFrame(frameHeartbeat)
-		h.handler.WorkerHeartbeat(node, frame == frameStalledHeartbeat)
 	}, func(how CloseReason) { h.handler.WorkerGone(node, how) })
 }
 

@@ -2,6 +2,7 @@ package peerlink
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"os"
@@ -170,6 +171,9 @@ func runHead(t testing.TB, cfg Config, listener net.Listener) *aHead {
 		h.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port))
 	}
 	h.Head = NewHead(cfg, listener, h.news)
+	h.HandleReports(func(node int, name string, content []byte) {
+		h.news.add("%d reported %s, %x", node, name, sha256.Sum256(content))
+	})
 	h.stop = run(t, h.Run)
 	return h
 }
