@@ -19,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/pkg/signal/reports"
 )
 
 // Dir is the run directory of one attempt, as used by one node.
@@ -32,6 +33,7 @@ type Dir struct {
 	fileSystem fsinfo.FileSystem
 	access     Access
 	heartbeats heartbeatCount
+	reports    *reports.Store // of NodesDir, for all nodes
 }
 
 // Path returns the run directory's absolute path.
@@ -84,7 +86,7 @@ func (d *Dir) NodeName(member int, state record.State) string { return NodeName(
 func (p Location) newDir(run string) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), name: run,
-		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
+		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(), reports: reports.NewStore(),
 	}
 }
 
@@ -330,6 +332,13 @@ func (d *Dir) writeRecord(
 	if err != nil {
 		return err
 	}
+	return d.writeData(ctx, sub, name, data, durable, write)
+}
+
+// writeData writes an encoded record by calling the parameter write.
+func (d *Dir) writeData(
+	ctx context.Context, sub, name string, data []byte, durable bool, write func(dir, name string, data []byte, durable bool) error,
+) error {
 	dir := filepath.Join(d.path, sub)
 	return d.changePath(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
 }
@@ -369,7 +378,7 @@ func (d *Dir) RenameMark(ctx context.Context, sub, from, to string) error {
 }
 
 // ReadRecord reads the record name in sub, which a listing must have shown. It retries until ctx
-// ends while this client does not see it yet.
+// ends while this client does not see it yet. What was only reported is not read from the directory.
 func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Record) error {
 	begin := time.Now()
 	for {
@@ -387,7 +396,11 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Recor
 
 func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
-	data, err := guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
+	data, reported := d.reportedContent(sub, name)
+	var err error
+	if !reported {
+		data, err = guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
+	}
 	switch {
 	case isTransient(err):
 		return errAbsent
