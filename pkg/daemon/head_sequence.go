@@ -133,7 +133,7 @@ func (h *head) openRunDirectory() error {
 	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
 	h.nodeWatch.AllNotified = func() bool { return h.Links.AllOnTime(time.Now()) }
-	h.onRanksEnded = h.nodeWatch.NotifyChange
+	h.Reports.Send = func(name string, content []byte) { h.tracker.acceptReport(0, name, content) }
 	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
 	h.recordTraceContext()

@@ -30,6 +30,7 @@ func (p *headLinkHandler) HeadConnected() {
 	p.link.isNew.Store(true)
 	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
+	p.Reports.SendUnwritten()
 }
 
 // HeadHeartbeat records a heartbeat of the head. If it is a notification of a new record (nudge),
@@ -464,7 +465,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()
-	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateDone), &record.Done{LeftProcesses: left, Share: &asked}, false))
+	<-w.ReportDone(&record.Done{LeftProcesses: left, Share: &asked})
 	if end.Orderly {
 		// The launcher may end the other tasks as soon as one exits with an error. That task must be the
 		// head, so a worker with an exit code waits for the head.

@@ -67,7 +67,7 @@ func (w *worker) startLink(job record.Job) {
 	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
 	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
-	w.Notify = w.link.worker.NotifyHead
+	w.Notify, w.Reports.Send = w.link.worker.NotifyHead, w.link.worker.SendReport
 	w.remote.Dial = w.headDialer(peerlink.CommandStream)
 	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
 	w.Background(w.link.worker.Run)

@@ -46,8 +46,7 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, h
 		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
 		OnChange: func(bool) {
 			changes++
-			s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes)))
-			s.notifyOwnHead()
+			s.cfg.Report(signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes), nil, false)
 		},
 	}
 	tasks.Go(func() { detector.Run(ctx) })

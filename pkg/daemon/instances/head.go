@@ -107,7 +107,7 @@ func (h *Head) Follow(ctx context.Context) {
 	h.cfg.Background(h.publishLive)
 	h.cfg.Background(h.followHangs)
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		h.handleMarks(ctx, l.Instances(), l.PolledAt)
+		h.handleMarks(ctx, l.Instances(), l.SeenAt)
 		h.startRoles(ctx)
 		return false
 	})

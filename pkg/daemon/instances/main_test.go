@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,7 @@ type run struct {
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
+	full   atomic.Bool            // the share has no room for files
 
 	mu       sync.Mutex
 	failures []record.Failure // that have ended the run
@@ -136,7 +138,11 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	publisher.Log = zap.New(core)
 	watch := r.dir.NewWatch(signal.NodesDir, signal.HeadPace)
 	publisher.Background(watch.Run)
-	r.nodes[0].cfg.NodeWatch = watch
+	r.nodes[0].Reports.Send = func(name string, content []byte) {
+		if err := r.dir.AcceptReport(0, name, content); err != nil {
+			r.t.Error(err)
+		}
+	}
 	r.head = NewHead(HeadConfig{
 		Hang: HangConfig{Signs: r.signs, Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
 			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
@@ -163,7 +169,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 // access returns an access to the share.
 func (r *run) access() signal.Access {
 	meter := new(signal.CallMeter)
-	return signal.Access{FS: r.share.Access(meter), Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+	return signal.Access{FS: fullShare{r.share.Access(meter), &r.full}, Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
 }
 
 // newNode returns a node, or another member, of a step. Nothing runs yet.

@@ -34,9 +34,7 @@ type NodeConfig struct {
 	// Step is the further job step of this daemon, which starts the roles of that step; empty: the run's
 	// own.
 	Step string
-	// NodeWatch is the head's watch of the nodes' records, on its own node; nil elsewhere.
-	NodeWatch *signal.Watch
-	Name      string // of this node, for messages
+	Name string // of this node, for messages
 	// Host gives the processes what they get from their node.
 	Host Host
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
@@ -191,8 +189,7 @@ func (n *Node) awaitControl(ctx context.Context, holds func(signal.Listing) bool
 
 // mark publishes the state of a generation of an instance on this node.
 func (n *Node) mark(instance, generation int, state record.InstanceState, change int) {
-	n.cfg.LogWriteError(n.cfg.MarkName(signal.NodesDir, n.markName(instance, generation, state, change)))
-	n.notifyOwnHead()
+	n.cfg.Report(n.markName(instance, generation, state, change), nil, false)
 }
 
 // markName returns the name of the state of a generation of an instance on this node.
@@ -200,12 +197,4 @@ func (n *Node) markName(instance, generation int, state record.InstanceState, ch
 	return signal.InstanceName(signal.InstanceMark{
 		Node: n.ownNode(), Instance: instance, Generation: generation, State: state, Change: change,
 	}, n.cfg.Size)
-}
-
-// notifyOwnHead makes the head look for the records of its own node. Other nodes notify it by their
-// peer links.
-func (n *Node) notifyOwnHead() {
-	if n.cfg.NodeWatch != nil {
-		n.cfg.NodeWatch.NotifyChange()
-	}
 }

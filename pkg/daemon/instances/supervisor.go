@@ -114,13 +114,11 @@ func (s *supervisor) endUnstarted(generation int) {
 // publishStop publishes that a generation was stopped, and that of a primary role with its code: it
 // may become that of the run.
 func (s *supervisor) publishStop(generation, code int) {
-	if !s.role.Primary {
-		s.mark(s.instance.Number, generation, record.InstanceStopped, 0)
-		return
+	var rec record.Record
+	if s.role.Primary {
+		rec = &record.InstanceStop{Code: code}
 	}
-	name := s.markName(s.instance.Number, generation, record.InstanceStopped, 0)
-	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, &record.InstanceStop{Code: code}, false))
-	s.notifyOwnHead()
+	s.cfg.Report(s.markName(s.instance.Number, generation, record.InstanceStopped, 0), rec, false)
 }
 
 // awaitStopOrder waits until the instance must stop: everything on this node, or the level of its
@@ -210,22 +208,13 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 	}
 }
 
-// publishExit publishes the exit of a generation. A restart does not wait for that.
+// publishExit publishes the exit of a generation.
 func (s *supervisor) publishExit(generation int, end *generationEnd) {
 	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
 	if end.action == roles.ActionLose && !s.spans {
 		rec.Message += describeUsed(s.role, &s.budget)
 	}
-	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
-	publish := func(context.Context) {
-		s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
-		s.notifyOwnHead()
-	}
-	if rec.WillRestart {
-		s.cfg.Background(publish)
-		return
-	}
-	publish(s.stop)
+	s.cfg.Report(s.markName(s.instance.Number, generation, record.InstanceExited, 0), rec, true)
 }
 
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans

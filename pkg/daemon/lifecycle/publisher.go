@@ -33,7 +33,8 @@ type Publisher struct {
 	ControlWatch *signal.Watch // watch on the control directory; nil as long as Dir
 
 	// Notify sends notifications on the peer links. It is nil without any.
-	Notify func()
+	Notify  func()
+	Reports Reports
 }
 
 // Publish publishes a record of this node.
