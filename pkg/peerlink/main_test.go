@@ -120,7 +120,6 @@ func (n workerNews) HeadHeartbeat(nudge bool) {
 		n.add("heard")
 	}
 }
-func (n workerNews) RunEnded(code int)             { n.add("over by %d", code) }
 func (n workerNews) HeadGone(how CloseReason)      { n.add("%s", how) }
 func (n workerNews) DuplicateDaemon(reason string) { n.add("rejected") }
 
@@ -207,6 +206,7 @@ func well() bool { return false }
 func startWorker(t testing.TB, cfg Config, node int, network Network, addresses ...string) *aWorker {
 	w := &aWorker{news: workerNews{newNews()}, done: make(chan struct{})}
 	w.Worker = NewWorker(cfg, node, network, addresses, w.news, well)
+	w.HandleReports(func(_ int, name string, content []byte) { w.news.add("reported %s, %x", name, sha256.Sum256(content)) })
 	w.stop = run(t, func(ctx context.Context) {
 		defer close(w.done)
 		w.Run(ctx)

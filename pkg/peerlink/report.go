@@ -9,18 +9,42 @@ import (
 // needs; what is larger is in the run directory only.
 const maxReport = 256 << 10
 
-// ReportHandler handles a report of a worker: a name with its content, which may be empty. It must
-// not block for long, and owns the content.
-type ReportHandler = func(node int, name string, content []byte)
+// ReportHandler handles a report of a worker, or of the head (node 0): a name with its content, which
+// may be empty. It must not block for long, and owns the content.
+type ReportHandler func(node int, name string, content []byte)
 
-// HandleReports sets the handler of reports. It must be called before Run.
-func (h *Head) HandleReports(accept ReportHandler) { h.reportHandler = accept }
-
-// acceptReport passes a received report to its handler.
-func (h *Head) acceptReport(node int, report []byte) {
+// accept handles a received report. A nil handler drops it.
+func (h ReportHandler) accept(node int, report []byte) {
 	name, content, is := bytes.Cut(report, []byte{'\n'})
-	if h.reportHandler != nil && is {
-		h.reportHandler(node, string(name), content)
+	if h != nil && is {
+		h(node, string(name), content)
+	}
+}
+
+// encodeReport returns a report for [link.sendReport], or nil if it is too large.
+func encodeReport(name string, content []byte) []byte {
+	report := append([]byte(name+"\n"), content...)
+	if len(report) > maxReport {
+		return nil
+	}
+	return report
+}
+
+// HandleReports sets the handler of the workers' reports. It must be called before Run.
+func (h *Head) HandleReports(accept ReportHandler) { h.onReport = accept }
+
+// HandleReports sets the handler of the head's reports. It must be called before Run.
+func (w *Worker) HandleReports(accept ReportHandler) { w.onReport = accept }
+
+// SendReport sends a name and its content to all workers, including those that connect later. It
+// never blocks.
+func (h *Head) SendReport(name string, content []byte) {
+	report := encodeReport(name, content)
+	h.mu.Lock()
+	h.reports = append(h.reports, report)
+	h.mu.Unlock()
+	for node := range h.slots {
+		h.slots[node].liveLink().sendReport(report)
 	}
 }
 
@@ -28,44 +52,37 @@ func (h *Head) acceptReport(node int, report []byte) {
 // never blocks. The report is dropped if there is no connection, or the connection ends before it
 // was sent: see [WorkerHandler].
 func (w *Worker) SendReport(name string, content []byte) {
-	report := append([]byte(name+"\n"), content...)
-	if len(report) > maxReport || w.headSlot.liveLink() == nil {
+	w.headSlot.liveLink().sendReport(encodeReport(name, content))
+}
+
+// reportQueue has the frames of reports that were not sent yet, because the kernel had no room.
+type reportQueue struct {
+	sync.Mutex
+	frames [][]byte // guarded by the mutex
+}
+
+// sendReport sends a report, in parts. What the kernel has no room for is sent with the next frames.
+// It does nothing if there is no connection, or no report.
+func (l *link) sendReport(report []byte) {
+	if l == nil || report == nil {
 		return
 	}
-	w.reports.add(report)
-	w.reports.send(w.headSlot.liveLink())
-}
-
-// reportQueue has the frames of reports that were not sent yet, because the kernel had no room. They
-// are sent with the heartbeats then.
-type reportQueue struct {
-	mu     sync.Mutex
-	frames [][]byte // guarded by mu
-}
-
-// add adds the frames of a report.
-func (q *reportQueue) add(report []byte) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	l.reports.Lock()
 	for len(report) >= maxPayload {
-		q.frames = append(q.frames, append([]byte{frameReport}, report[:maxPayload-1]...))
+		l.reports.frames = append(l.reports.frames, append([]byte{frameReport}, report[:maxPayload-1]...))
 		report = report[maxPayload-1:]
 	}
-	q.frames = append(q.frames, append([]byte{frameReportEnd}, report...))
+	l.reports.frames = append(l.reports.frames, append([]byte{frameReportEnd}, report...))
+	l.reports.Unlock()
+	l.sendReports()
 }
 
-// clear drops all frames, because they belong to an earlier connection.
-func (q *reportQueue) clear() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.frames = nil
-}
-
-// send sends the frames for which the kernel has room. Without a connection it keeps them.
-func (q *reportQueue) send(l *link) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.frames) > 0 && l != nil && l.sendFrame(q.frames[0]...) {
+// sendReports sends the frames of reports for which the kernel has room.
+func (l *link) sendReports() {
+	q := &l.reports
+	q.Lock()
+	defer q.Unlock()
+	for len(q.frames) > 0 && l.conn.tryWriteFrame(l.trySend, q.frames[0]...) {
 		q.frames = q.frames[1:]
 	}
 }

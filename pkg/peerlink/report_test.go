@@ -42,13 +42,28 @@ func TestReports(t *testing.T) {
 	expect(t, "head", h.news.news, append(want, reported("last", nil), "1 left")...)
 }
 
-// TestReportsAfterReconnection verifies that frames of an earlier connection are not sent on a new
-// one, where they would damage other reports.
+// TestReportsOfHead verifies that connected workers receive a report of the head, and that workers that
+// connect later receive it, too.
+func TestReportsOfHead(t *testing.T) {
+	h, w := meet(t)
+	h.SendReport("drain", []byte("content"))
+	want := fmt.Sprintf("reported drain, %x", sha256.Sum256([]byte("content")))
+	w.news.wait(t, want, 1)
+	w.stop()
+	h.news.wait(t, "1 closed", 1)
+	late := startWorker(t, slowConfig(), 1, TCP{}, h.address)
+	late.news.wait(t, want, 1)
+	expect(t, "worker", late.news.news, "connected", want)
+}
+
+// TestReportsAfterReconnection verifies that a part of a report on an earlier connection does not
+// damage the next one.
 func TestReportsAfterReconnection(t *testing.T) {
 	inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 		w.SendReport("before", nil)
 		h.news.wait(t, reported("before", nil), 1)
-		w.reports.add(make([]byte, 2*maxPayload)) // as if the kernel had had no room
+		l := w.headSlot.liveLink()
+		l.conn.tryWriteFrame(l.trySend, append([]byte{frameReport}, "half of a report"...)...)
 		resetConn(network.last())
 		w.news.wait(t, "connected", 2)
 		w.SendReport("after", []byte("again"))

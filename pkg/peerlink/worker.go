@@ -21,7 +21,6 @@ type WorkerHandler interface {
 	// the head has proven itself: for the first time, or again. Reports on an earlier connection may be lost.
 	HeadConnected()
 	HeadHeartbeat(nudge bool) // a heartbeat, or a notification to poll
-	RunEnded(code int)        // the run's exit code, for workers that cannot read the run directory
 	// HeadGone is called when the connection has ended for good. If the connection was broken, it is
 	// called with [Broken] as soon as the head refuses a new connection, and
 	// [WorkerHandler.HeadConnected] may follow. It is called with [Refused] even if there never was a
@@ -55,8 +54,8 @@ type Worker struct {
 
 	headSlot           slot // the head's slot
 	pollRequested      chan struct{}
-	heartbeatRequested chan struct{} // the head requests a heartbeat now
-	reports            reportQueue
+	heartbeatRequested chan struct{}              // the head requests a heartbeat now
+	onReport           ReportHandler              // may be nil
 	localAddr          atomic.Pointer[netip.Addr] // this node's address of the last connection
 	tasks              sync.WaitGroup
 
@@ -114,7 +113,6 @@ func (w *Worker) NotifyHead() { ctxutil.NotifyChannel(w.pollRequested) }
 func (w *Worker) SayGoodbye() {
 	w.goodbyeSent.Store(true)
 	if l := w.headSlot.liveLink(); l != nil {
-		w.reports.send(l)
 		l.sayGoodbye()
 	}
 	w.finish()
@@ -132,7 +130,7 @@ func (w *Worker) LocalAddress() netip.Addr {
 	return netip.Addr{}
 }
 
-// sendLoop sends heartbeats and notifications, and the frames of reports that are left.
+// sendLoop sends heartbeats and notifications.
 func (w *Worker) sendLoop(ctx context.Context) {
 	ticker := time.NewTicker(w.cfg.HeartbeatInterval)
 	defer ticker.Stop()
@@ -144,7 +142,6 @@ func (w *Worker) sendLoop(ctx context.Context) {
 			w.headSlot.sendFrame(framePoll)
 		case <-ticker.C:
 			w.headSlot.sendFrame(w.heartbeatFrame())
-			w.reports.send(w.headSlot.liveLink())
 		case <-w.heartbeatRequested:
 			w.headSlot.sendFrame(w.heartbeatFrame())
 		}
@@ -282,7 +279,6 @@ func (w *Worker) useConn(ctx context.Context, conn *secureConn) *link {
 	}
 	w.headSlot.eventMu.Lock()
 	w.headSlot.setLinkLocked(l)
-	w.reports.clear()
 	w.handler.HeadConnected()
 	w.headSlot.eventMu.Unlock()
 	l.sendFrame(w.heartbeatFrame())
@@ -295,10 +291,10 @@ func (w *Worker) useConn(ctx context.Context, conn *secureConn) *link {
 
 // serveLink reads the link until it ends, and reports its frames.
 func (w *Worker) serveLink(ctx context.Context, l *link) {
-	w.headSlot.serveLink(ctx, w.cfg, l, func(frame byte, code []byte) {
+	w.headSlot.serveLink(ctx, w.cfg, l, func(frame byte, report []byte) {
 		switch frame {
-		case frameExitCode:
-			w.handler.RunEnded(int(code[0]))
+		case frameReportEnd:
+			w.onReport.accept(0, report)
 		case frameRequestHeartbeat:
 			ctxutil.NotifyChannel(w.heartbeatRequested)
 			w.handler.HeadHeartbeat(false)

@@ -34,24 +34,27 @@ func (d *Dir) WriteReport(ctx context.Context, name string, content []byte, dura
 	return err
 }
 
-// AcceptReport makes a report that a member has sent appear in the listings of NodesDir at once. It
-// returns an error unless the name and the content are those of the member's node.
+// AcceptReport makes a report that a member has sent to the head appear in the listings of NodesDir
+// at once. It returns an error unless the name and the content are those of the member's node.
 func (d *Dir) AcceptReport(member int, name string, content []byte) error {
 	node := record.NodeOfMember(member, d.size)
 	writer, _, _ := strings.Cut(name, ".")
 	isOwn := writer == memberText(member, d.size) || writer == memberText(node, d.size)
+	return d.accept(NodesDir, node, name, content, isOwn)
+}
+
+// AcceptHeadReport makes a report that the head has sent to a member appear in the listings of
+// ControlDir at once.
+func (d *Dir) AcceptHeadReport(name string, content []byte) error {
+	return d.accept(ControlDir, 0, name, content, true)
+}
+
+// accept implements [Dir.AcceptReport]. isOwn reports whether the name may be that of the node.
+func (d *Dir) accept(sub string, node int, name string, content []byte, isOwn bool) error {
 	var rec struct{ record.Header }
 	if !isOwn || len(content) > 0 && (decodeRecord(content, d.nonce, &rec) != nil || rec.NodeIndex != node) {
 		return fmt.Errorf("cannot accept a report of node %d: it has the name %q and %d bytes", node, name, len(content))
 	}
-	d.reports.Add(name, content)
+	d.reports[sub].Add(name, content)
 	return nil
-}
-
-// reportedContent returns the content of a name that was reported, and that no listing has shown yet.
-func (d *Dir) reportedContent(sub, name string) ([]byte, bool) {
-	if sub != NodesDir {
-		return nil, false
-	}
-	return d.reports.Content(name)
 }

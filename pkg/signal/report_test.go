@@ -195,3 +195,40 @@ func TestReportWrittenAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestReportOfHead checks that a record of the head is in the listings of the control directory at
+// once, and only if the head has written it.
+func TestReportOfHead(t *testing.T) {
+	reportJob(t, func(t *testing.T, head, worker *signal.Dir, fs *faultyShare, _ *memory.Share) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := worker.NewWatch(signal.ControlDir, signal.HeadPace)
+		var runs sync.WaitGroup
+		runs.Go(func() { w.Run(ctx) })
+		defer runs.Wait()
+		defer cancel()
+		time.Sleep(5 * time.Second)
+		fs.onList = func() error { return syscall.ENOENT }
+		abort, err := head.EncodeReport(&record.Abort{Code: 77})
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged, err := worker.EncodeReport(&record.Abort{Code: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if worker.AcceptHeadReport(signal.AbortName(0, 3), forged) == nil {
+			t.Error("a record of node 1 is accepted as the head's")
+		}
+		if err := worker.AcceptHeadReport(signal.AbortName(0, 3), abort); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		rec := new(record.Abort)
+		if err := worker.ReadRecord(t.Context(), signal.ControlDir, signal.AbortName(0, 3), rec); err != nil || rec.Code != 77 {
+			t.Errorf("it reads %+v, %v", rec, err)
+		}
+		if nodes := w.LastListing().NodesWithAbort(); !slices.Equal(nodes, []int{0}) {
+			t.Errorf("the listing shows aborts of %v", nodes)
+		}
+	})
+}

@@ -33,11 +33,14 @@ type Dir struct {
 	fileSystem fsinfo.FileSystem
 	access     Access
 	heartbeats heartbeatCount
-	reports    *reports.Store // of NodesDir, for all nodes
+	reports    map[string]*reports.Store // by subdirectory, for all nodes
 }
 
 // Path returns the run directory's absolute path.
 func (d *Dir) Path() string { return d.path }
+
+// FS returns the shared file system.
+func (d *Dir) FS() SharedFS { return d.access.FS }
 
 // Name returns the run directory's name in the log directory.
 func (d *Dir) Name() string { return d.name }
@@ -86,7 +89,8 @@ func (d *Dir) NodeName(member int, state record.State) string { return NodeName(
 func (p Location) newDir(run string) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), name: run,
-		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(), reports: reports.NewStore(),
+		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
+		reports: map[string]*reports.Store{NodesDir: reports.NewStore(), ControlDir: reports.NewStore()},
 	}
 }
 
@@ -396,7 +400,7 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Recor
 
 func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
-	data, reported := d.reportedContent(sub, name)
+	data, reported := d.reports[sub].Content(name)
 	var err error
 	if !reported {
 		data, err = guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })

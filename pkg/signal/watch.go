@@ -21,7 +21,7 @@ type Watch struct {
 	// AllNotified reports whether each new name is notified at present, so that polls are also rare
 	// after one that answers a notification. It may be nil, and must be set before Run.
 	AllNotified func() bool
-	reports     *reports.Store // reported names, of NodesDir; nil of other directories
+	reports     *reports.Store // names that were reported; nil if there are never any
 
 	mu             sync.Mutex // guards all fields below
 	pace           Pace
@@ -52,15 +52,11 @@ type pollState struct {
 // NewWatch returns a watch of the subdirectory sub. Its Run must be running for its waits to end.
 func (d *Dir) NewWatch(sub string, pace Pace) *Watch {
 	now := time.Now()
-	w := &Watch{
-		dir: d, path: d.path + "/" + sub, pace: pace, initialPace: pace,
+	return &Watch{
+		dir: d, reports: d.reports[sub], path: d.path + "/" + sub, pace: pace, initialPace: pace,
 		wake: make(chan struct{}, 1), listingChanged: make(chan struct{}),
 		waitBegan: now, lastPollEnd: now, nextPoll: now.Add(pace.nextPause(0, 0, d.access.Jitter())),
 	}
-	if sub == NodesDir {
-		w.reports = d.reports
-	}
-	return w
 }
 
 // Run polls until ctx ends, and returns only then. A failed poll is repeated; waits report it at

@@ -339,7 +339,7 @@ func (h *Head) restartTogether(state *instanceState, generation int) {
 
 // markControl publishes a name in the control directory.
 func (h *Head) markControl(name string) {
-	h.cfg.LogWriteError(h.cfg.MarkName(signal.ControlDir, name))
+	h.cfg.Order(name)
 	h.cfg.ControlWatch.NotifyChange() // the head's own instances
 }
 

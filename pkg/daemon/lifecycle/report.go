@@ -14,11 +14,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Reports has what this daemon reports to the head.
+// Reports has what this daemon reports to the head, or, on the head, to the other nodes.
 type Reports struct {
 	// Send sends a report to the head at once: by the peer link, or to the head's watch on its own node.
 	// It must not block. It is nil if there is neither.
 	Send func(name string, content []byte)
+	// SendOrder makes a name in ControlDir known to all nodes at once. It is nil on other nodes than the
+	// head.
+	SendOrder func(name string, content []byte)
 
 	mu        sync.Mutex
 	unwritten []*report                  // in their order; guarded by mu
@@ -99,6 +102,15 @@ func (r *Reports) sendAgain(one *report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.send(one)
+}
+
+// Order publishes a name in ControlDir. If that fails, all nodes learn of it by their peer links.
+func (r *Publisher) Order(name string) {
+	err := r.MarkName(signal.ControlDir, name)
+	r.LogWriteError(err)
+	if err != nil && r.Reports.SendOrder != nil {
+		r.Reports.SendOrder(name, nil)
+	}
 }
 
 // SendUnwritten sends all reports again that are not published yet: there is a new connection.
