@@ -53,7 +53,8 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	})
 }
 
-// acceptReport takes over a report of a member: from now on it is as if a listing had shown the name.
+// acceptReport takes over a report of a member: from now on it is as if a listing had shown the
+// name.
 func (d *failureTracker) acceptReport(member int, name string, content []byte) {
 	if err := d.Dir.AcceptReport(member, name, content); err != nil {
 		d.Log.Warn("a report is not accepted", zap.Error(err))

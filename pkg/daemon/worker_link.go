@@ -75,9 +75,10 @@ func (w *worker) startLink(job record.Job) {
 	w.Background(w.watchHeadLink)
 }
 
-// acceptHeadReport takes over a record that the head has sent: from now on it is as if a listing had
-// shown its name. There is one exception: a head that ends because its own mount hangs is lost to the
-// others, which go by their own mounts. So such an end counts only where no new poll succeeds, either.
+// acceptHeadReport takes over a record that the head has sent: from now on it is as if a listing
+// had shown its name. There is one exception: a head that ends because its own mount hangs is lost
+// to the others, which go by their own mounts. So such an end counts only where no new poll
+// succeeds, either.
 func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
 	accept := func() {
 		if err := w.Dir.AcceptHeadReport(name, content); err != nil {

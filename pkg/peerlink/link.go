@@ -109,8 +109,8 @@ func (l *link) sayGoodbye() {
 }
 
 // readLoop passes received frames to on until the connection ends. Then it records how the
-// connection ended, and closes it. The second argument of on is the report after a frameReportEnd, and
-// otherwise nil.
+// connection ended, and closes it. The second argument of on is the report after a frameReportEnd,
+// and otherwise nil.
 func (l *link) readLoop(on func(frame byte, report []byte)) {
 	l.closeReason = l.readFrames(on)
 	if l.closeReason == Goodbye {

@@ -76,7 +76,8 @@ func (c *secureConn) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// consume removes decrypted data that was read, and releases the buffer of a record without any more.
+// consume removes decrypted data that was read, and releases the buffer of a record without any
+// more.
 func (c *secureConn) consume(n int) {
 	c.plaintext = c.plaintext[n:]
 	if len(c.plaintext) == 0 && c.largeRecord != nil {

@@ -9,8 +9,8 @@ import (
 // needs; what is larger is in the run directory only.
 const maxReport = 256 << 10
 
-// ReportHandler handles a report of a worker, or of the head (node 0): a name with its content, which
-// may be empty. It must not block for long, and owns the content.
+// ReportHandler handles a report of a worker, or of the head (node 0): a name with its content,
+// which may be empty. It must not block for long, and owns the content.
 type ReportHandler func(node int, name string, content []byte)
 
 // accept handles a received report. A nil handler drops it.
@@ -61,8 +61,8 @@ type reportQueue struct {
 	frames [][]byte // guarded by the mutex
 }
 
-// sendReport sends a report, in parts. What the kernel has no room for is sent with the next frames.
-// It does nothing if there is no connection, or no report.
+// sendReport sends a report, in parts. What the kernel has no room for is sent with the next
+// frames. It does nothing if there is no connection, or no report.
 func (l *link) sendReport(report []byte) {
 	if l == nil || report == nil {
 		return

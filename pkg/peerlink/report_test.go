@@ -42,8 +42,8 @@ func TestReports(t *testing.T) {
 	expect(t, "head", h.news.news, append(want, reported("last", nil), "1 left")...)
 }
 
-// TestReportsOfHead verifies that connected workers receive a report of the head, and that workers that
-// connect later receive it, too.
+// TestReportsOfHead verifies that connected workers receive a report of the head, and that workers
+// that connect later receive it, too.
 func TestReportsOfHead(t *testing.T) {
 	h, w := meet(t)
 	h.SendReport("drain", []byte("content"))

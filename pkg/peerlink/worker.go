@@ -18,7 +18,8 @@ import (
 // WorkerHandler handles the events of the head on a worker's side. Its methods are called from
 // several goroutines and must not block for long.
 type WorkerHandler interface {
-	// the head has proven itself: for the first time, or again. Reports on an earlier connection may be lost.
+	// the head has proven itself: for the first time, or again. Reports on an earlier connection may
+	// be lost.
 	HeadConnected()
 	HeadHeartbeat(nudge bool) // a heartbeat, or a notification to poll
 	// HeadGone is called when the connection has ended for good. If the connection was broken, it is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -17,13 +18,13 @@ import (
 // faultyShare is a share whose calls a test makes fail or hang.
 type faultyShare struct {
 	signal.SharedFS
-	onList   func() error
+	onList   atomic.Pointer[func() error]
 	onRename func() error // called after the rename
 }
 
 func (f *faultyShare) ListDir(path string, vet func(signal.FileAttributes) error) ([]string, error) {
-	if f.onList != nil {
-		if err := f.onList(); err != nil {
+	if onList := f.onList.Load(); onList != nil {
+		if err := (*onList)(); err != nil {
 			return nil, err
 		}
 	}
@@ -80,10 +81,12 @@ func TestReportIsSeenAtOnce(t *testing.T) {
 		"no fault":   nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			reportJob(t, func(t *testing.T, head, worker *signal.Dir, fs *faultyShare, share *memory.Share) {
+			reportJob(t, func(t *testing.T, head, worker *signal.Dir, fs *faultyShare, _ *memory.Share) {
 				w, stop := watchNodes(t, head)
 				defer stop()
-				fs.onList = fault
+				if fault != nil {
+					fs.onList.Store(&fault)
+				}
 				time.Sleep(5 * time.Second)
 				exited := signal.InstanceName(signal.InstanceMark{Node: 1, Instance: 2, State: record.InstanceExited}, 3)
 				content, err := worker.EncodeReport(&record.InstanceExit{Role: "judge"})
@@ -104,7 +107,7 @@ func TestReportIsSeenAtOnce(t *testing.T) {
 					t.Errorf("it reads %+v, %v", rec, err)
 				}
 				// It is written later.
-				fs.onList = nil
+				fs.onList.Store(nil)
 				if err := worker.WriteReport(t.Context(), exited, content, true, false); err != nil {
 					t.Fatal(err)
 				}
@@ -112,7 +115,9 @@ func TestReportIsSeenAtOnce(t *testing.T) {
 				if marks := w.LastListing().Instances(); len(marks) != 1 {
 					t.Errorf("the listing has %+v", marks)
 				}
-				share.Drop("/share/logs/j/nodes/" + exited)
+				if err := worker.RemoveNames(t.Context(), signal.NodesDir, exited); err != nil {
+					t.Fatal(err)
+				}
 				time.Sleep(5 * time.Second)
 				if marks := w.LastListing().Instances(); len(marks) != 0 {
 					t.Errorf("the listing has %+v of a name that was removed", marks)
@@ -172,8 +177,8 @@ func TestReportOfAnother(t *testing.T) {
 	})
 }
 
-// TestReportWrittenAgain checks that another attempt to write a report replaces nothing, if the first
-// one has published it although it has failed.
+// TestReportWrittenAgain checks that another attempt to write a report replaces nothing, if the
+// first one has published it although it has failed.
 func TestReportWrittenAgain(t *testing.T) {
 	reportJob(t, func(t *testing.T, _, worker *signal.Dir, fs *faultyShare, share *memory.Share) {
 		content, err := worker.EncodeReport(&record.Failure{})
@@ -207,7 +212,8 @@ func TestReportOfHead(t *testing.T) {
 		defer runs.Wait()
 		defer cancel()
 		time.Sleep(5 * time.Second)
-		fs.onList = func() error { return syscall.ENOENT }
+		fails := func() error { return syscall.ENOENT }
+		fs.onList.Store(&fails)
 		abort, err := head.EncodeReport(&record.Abort{Code: 77})
 		if err != nil {
 			t.Fatal(err)

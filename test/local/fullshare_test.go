@@ -11,16 +11,16 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// fillShare is a part of a shell script that leaves no space for a record in the log directory. After
-// fill_names, no empty file can be made there, either.
+// fillShare is a part of a shell script that leaves no space for a record in the log directory.
+// After fill_names, no empty file can be made there, either.
 const fillShare = `
 logs=$(dirname "$BRINGUPD_RUN_DIR")
 cat /dev/zero >"$logs/fill" 2>/dev/null
 fill_names() { n=0; while touch "$logs/name.$n" 2>/dev/null; do n=$((n+1)); done; }
 `
 
-// TestFullShare fills the log directory of a run of roles: what the nodes must report reaches the head
-// at once nevertheless, and is written when there is space again.
+// TestFullShare fills the log directory of a run of roles: what the nodes must report reaches the
+// head at once nevertheless, and is written when there is space again.
 func TestFullShare(t *testing.T) {
 	users.Need(t) // mounting needs root
 	for _, tc := range []struct {
@@ -81,7 +81,8 @@ exit 9`, 0},
 	}
 }
 
-// TestRunDirectoryVanishes removes the run directory while ranks run: the code is theirs, on all nodes.
+// TestRunDirectoryVanishes removes the run directory while ranks run: the code is theirs, on all
+// nodes.
 func TestRunDirectoryVanishes(t *testing.T) {
 	for _, tc := range []struct {
 		name, last string

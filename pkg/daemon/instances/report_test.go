@@ -32,8 +32,8 @@ func (r *run) link(node int) {
 	}
 }
 
-// TestExitOnFullShare checks that the exit of a required instance ends the run at once while nothing
-// can be written, and that its record appears when there is space again.
+// TestExitOnFullShare checks that the exit of a required instance ends the run at once while
+// nothing can be written, and that its record appears when there is space again.
 func TestExitOnFullShare(t *testing.T) {
 	for name, child := range map[string]string{"on the head": "srv.0.0.g0", "on another node": "srv.1.0.g0"} {
 		t.Run(name, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestExitOnFullShare(t *testing.T) {
 	}
 }
 
-// TestRestartOnFullShare checks that an instance starts again and becomes ready while nothing can be
-// written, and that its records appear later, without any effect.
+// TestRestartOnFullShare checks that an instance starts again and becomes ready while nothing can
+// be written, and that its records appear later, without any effect.
 func TestRestartOnFullShare(t *testing.T) {
 	inBubble(t, 3, `
   - {name: srv, nodes: 2, command: serve, restarts: {max: 1}}

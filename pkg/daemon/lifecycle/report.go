@@ -16,11 +16,11 @@ import (
 
 // Reports has what this daemon reports to the head, or, on the head, to the other nodes.
 type Reports struct {
-	// Send sends a report to the head at once: by the peer link, or to the head's watch on its own node.
-	// It must not block. It is nil if there is neither.
+	// Send sends a report to the head at once: by the peer link, or to the head's watch on its own
+	// node. It must not block. It is nil if there is neither.
 	Send func(name string, content []byte)
-	// SendOrder makes a name in ControlDir known to all nodes at once. It is nil on other nodes than the
-	// head.
+	// SendOrder makes a name in ControlDir known to all nodes at once. It is nil on other nodes
+	// than the head.
 	SendOrder func(name string, content []byte)
 
 	mu        sync.Mutex
@@ -43,11 +43,11 @@ const (
 	maxReportPause = 10 * time.Second
 )
 
-// Report reports a name of this node to the head, with a record unless rec is nil. It does not wait:
-// the report is sent to the head at once, and again after each reconnection, until it is published
-// in NodesDir. An attempt to publish it that fails is repeated until the end of this daemon. Reports
-// about one instance are sent in their order, and published in their order as long as that does not
-// fail. The returned channel is closed after the first attempt.
+// Report reports a name of this node to the head, with a record unless rec is nil. It does not
+// wait: the report is sent to the head at once, and again after each reconnection, until it is
+// published in NodesDir. An attempt to publish it that fails is repeated until the end of this
+// daemon. Reports about one instance are sent in their order, and published in their order as long
+// as that does not fail. The returned channel is closed after the first attempt.
 func (r *Publisher) Report(name string, rec record.Record, durable bool) (tried <-chan struct{}) {
 	return r.startReport(&report{name: name, durable: durable}, rec)
 }

@@ -138,8 +138,8 @@ func TestReportOnFullShare(t *testing.T) {
 	})
 }
 
-// TestReportOnHangingShare checks that reports are sent in their order while nothing can be written,
-// that not more than one attempt for each is in progress, and that the end does not wait.
+// TestReportOnHangingShare checks that reports are sent in their order while nothing can be
+// written, that not more than one attempt for each is in progress, and that the end does not wait.
 func TestReportOnHangingShare(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *reporter) {
 		r.fs.hangs.Store(int64(time.Hour))

@@ -1,5 +1,5 @@
-// Package reports keeps what nodes have reported to the head by their peer links, until a listing of
-// the run directory shows it.
+// Package reports keeps what nodes have reported to the head by their peer links, until a listing
+// of the run directory shows it.
 package reports
 
 import (
