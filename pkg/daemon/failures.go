@@ -31,6 +31,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	// Serve the further connections of workers, by purpose.
 	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.rendezvous.ServeNode)
 	d.peerLinks.Head.HandleStreams(peerlink.CommandStream, d.broker.ServeConn)
+	d.peerLinks.Head.HandleReports(d.acceptReport)
 	d.Notify = d.peerLinks.Head.NotifyWorkers
 	d.Background(d.peerLinks.Head.Run)
 	// Evaluate the heartbeats of the links, also while no poll of the file system succeeds.
@@ -50,6 +51,14 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 			}
 		}
 	})
+}
+
+// acceptReport takes over a report of a member: from now on it is as if a listing had shown the
+// name.
+func (d *failureTracker) acceptReport(member int, name string, content []byte) {
+	if err := d.Dir.AcceptReport(member, name, content); err != nil {
+		d.Log.Warn("a report is not accepted", zap.Error(err))
+	}
 }
 
 // workerLinkHandler handles the events of the peer links to workers.
@@ -194,7 +203,7 @@ func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state r
 		d.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
 		return
 	}
-	d.handleFailure(rec, l.PolledAt)
+	d.handleFailure(rec, l.SeenAt)
 }
 
 // unreadableRecordFailure returns the failure that replaces the record of a node, if the record

@@ -94,9 +94,11 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 // publishEnd publishes the end of the run, so that all nodes end their part in it.
 func (h *head) publishEnd(end *lifecycle.Outcome) {
 	if end.Orderly {
-		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &record.OrderlyEnd{Code: end.Code, Reason: end.Reason}, false)
+		rec := record.OrderlyEnd{Code: end.Code, Reason: end.Reason}
+		sent := rec // the other one may still be being written
+		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &rec, false)
 		h.LogWriteError(err)
-		h.broadcastExitCode(end) // saves the workers a poll
+		h.sendEnd(signal.NameOrderlyEnd, &sent)
 		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.timeToGate > 0 {
 			// The name of the record is sufficient, and even a full file system may accept a rename. Without
 			// the record the workers would declare the head lost.
@@ -106,22 +108,27 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 		}
 		return
 	}
-	if h.publishAbort(end) != nil { // the workers may not be able to read it
-		h.broadcastExitCode(end)
+	_ = h.publishAbort(end) // publishAbort logs the error
+	h.sendEnd(signal.AbortName(0, h.id.Size), abortRecord(end))
+}
+
+// sendEnd makes the record of the end known to all nodes by their peer links: they may not be able to
+// read it, and need no poll.
+func (h *head) sendEnd(name string, rec record.Record) {
+	if content, err := h.Dir.EncodeReport(rec); err == nil { // otherwise it was not published, either
+		h.sendOrder(name, content)
 	}
 }
 
-// broadcastExitCode sends the workers their exit code on the peer links: 0 after an orderly end,
-// and the exit code of the run otherwise.
-func (h *head) broadcastExitCode(end *lifecycle.Outcome) {
-	if h.peerLinks == nil || h.peerLinks.Head == nil {
+// sendOrder makes a name in the control directory known to all nodes, as if a listing had shown it.
+func (h *head) sendOrder(name string, content []byte) {
+	if err := h.Dir.AcceptHeadReport(name, content); err != nil {
+		h.Log.Warn("a record is not sent", zap.Error(err))
 		return
 	}
-	code := end.Code
-	if end.Orderly {
-		code = 0
+	if h.peerLinks != nil && h.peerLinks.Head != nil {
+		h.peerLinks.Head.SendReport(name, content)
 	}
-	h.peerLinks.Head.SendExitCode(code)
 }
 
 // peerLinkReport returns the numbers of reconnections and of rejected connections of the peer
@@ -140,11 +147,14 @@ func (h *head) peerLinkReport() *record.LinkReport {
 // publishAbort publishes this node's abort record, which ends the run with a cause. It logs the
 // error that it returns.
 func (n *node) publishAbort(end *lifecycle.Outcome) error {
-	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), &record.Abort{
-		Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes, NextAttempt: end.NextAttempt.Number,
-	}, true)
+	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), abortRecord(end), true)
 	n.LogWriteError(err)
 	return err
+}
+
+// abortRecord returns the record of an end with a cause.
+func abortRecord(end *lifecycle.Outcome) *record.Abort {
+	return &record.Abort{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes, NextAttempt: end.NextAttempt.Number}
 }
 
 // stopDriver ends the driver, which has its grace period. It returns end; if the stop was

@@ -39,7 +39,13 @@ func runHead(n *node) lifecycle.Exit {
 		return lifecycle.Exit{Code: h.exitUnjoined(err)}
 	}
 	end := h.endRun(h.tracker.decideOutcome(err, h.gateOpenTime()))
-	h.broadcastExitCode(end)
+	if !end.Orderly && h.peerLinks != nil {
+		// Workers that know the end only by their peer links wait for this node's goodbye message, and the
+		// launcher may end this daemon as soon as one of them exits.
+		ctx, cancel := context.WithTimeoutCause(context.Background(), lifecycle.UnresponsiveTimeout, errDeadline)
+		h.cfg.Access.Meter.AwaitIdle(ctx)
+		cancel()
+	}
 	h.peerLinks.Close()
 	return lifecycle.Exit{Code: end.Code, Outcome: end}
 }
@@ -134,7 +140,8 @@ func (h *head) openRunDirectory() error {
 	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
 	h.nodeWatch.AllNotified = func() bool { return h.Links.AllOnTime(time.Now()) }
-	h.onRanksEnded = h.nodeWatch.NotifyChange
+	h.Reports.Send = func(name string, content []byte) { h.tracker.acceptReport(0, name, content) }
+	h.Reports.SendOrder = h.sendOrder
 	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
 	h.recordTraceContext()

@@ -549,7 +549,6 @@ type connected struct {
 
 func (c *connected) HeadConnected()                { c.once.Do(func() { close(c.up) }) }
 func (c *connected) HeadHeartbeat(bool)            {}
-func (c *connected) RunEnded(int)                  {}
 func (c *connected) HeadGone(peerlink.CloseReason) {}
 func (c *connected) DuplicateDaemon(string)        {}
 

@@ -115,14 +115,9 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	if state == record.StateSandboxFailed { // the same name in any step
 		member = n.ownNode()
 	}
-	publish := func(context.Context) {
-		n.LogWriteError(n.Publish(signal.NodesDir, signal.NodeName(member, n.id.Size, state), &rec, true))
-	}
-	if health.IsRequestedEnd(f.Kind) {
-		// A daemon that was asked to end does not wait for the file system.
-		n.Background(publish)
-	} else {
-		publish(n.WorkCtx)
+	tried := n.Report(signal.NodeName(member, n.id.Size, state), &rec, true)
+	if !health.IsRequestedEnd(f.Kind) { // a daemon that was asked to end does not wait for the file system
+		<-tried
 	}
 	return f
 }
@@ -147,6 +142,7 @@ func (n *node) stopChildren(end *lifecycle.Outcome) (left []string) {
 	if n.commands != nil && n.FileSystemSilence() < lifecycle.UnresponsiveTimeout {
 		n.commands.AwaitPublished(lifecycle.UnresponsiveTimeout)
 	}
+	n.Reports.AwaitTried(n.PeerTimeout)
 	return left
 }
 
@@ -165,7 +161,7 @@ func newGPUMonitor(n *node) *gpumonitor.Monitor {
 		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
 		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader, History: func() gpumonitor.HistoryStore { return n.Dir.HostHistory() },
 		Publish: func(name string, rec *record.Event) {
-			n.LogWriteError(n.Publish(signal.NodesDir, name, rec, false))
+			<-n.Report(name, rec, false)
 		},
 	})
 }

@@ -102,7 +102,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	h.membership.SetCanLose(h.roleHead.LoseNodes)
 	h.setRendezvousLink()
 	h.Background(h.roleHead.Follow)
-	if err := h.startRoles(rec, h.nodeWatch); err != nil {
+	if err := h.startRoles(rec); err != nil {
 		return err
 	}
 	return h.RunPhase(record.PhaseWorkers, func() error {
@@ -113,11 +113,10 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	})
 }
 
-// startRoles starts the supervisors of the instances on this node. watch is the head's watch of the
-// nodes' records; nil for a worker.
-func (n *node) startRoles(rec *record.RolePlan, watch *signal.Watch) (err error) {
+// startRoles starts the supervisors of the instances on this node.
+func (n *node) startRoles(rec *record.RolePlan) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Step: n.cfg.Roles.Step, NodeWatch: watch, Name: n.nodeName(n.ownNode()),
+		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
 		Host: roleHost{n}, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
@@ -141,7 +140,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.startRoles(rec, nil)
+	return w.startRoles(rec)
 }
 
 // runPrimaries waits until all primary roles have ended. Its error is an orderly *lifecycle.Outcome

@@ -30,6 +30,7 @@ func (p *headLinkHandler) HeadConnected() {
 	p.link.isNew.Store(true)
 	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(true)}})
 	p.link.connectedOnce.Do(func() { close(p.link.connected) })
+	p.Reports.SendUnwritten()
 }
 
 // HeadHeartbeat records a heartbeat of the head. If it is a notification of a new record (nudge),
@@ -85,29 +86,6 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.
 var errHeadLeft = errors.New("the head has ended normally")
-
-// RunEnded handles the exit code of the run, which the head sends when it has published an orderly
-// end, and when it leaves. After an orderly end, this node ends by it, unless the launcher relaunches
-// each failed task: then it needs the record. After a failure, the run directory has more
-// information, or awaitHeadLoss detects that the head could not write there; this node ends by the
-// code alone only if its file system is unresponsive. A new poll verifies that, because the file
-// system also seems to be so after this process was stopped for a while.
-func (p *headLinkHandler) RunEnded(code int) {
-	p.link.exitCodePlus1.Store(int32(code) + 1)
-	switch {
-	case code == 0 && !p.id.Launcher.Facts().RelaunchesEachDaemon:
-		p.Events.LogSeen(signal.NameOrderlyEnd)
-		p.finishWith(lifecycle.OutcomeOfCode(code))
-	case p.FileSystemSilence() > p.Timing.SilenceTimeout/2:
-		p.Background(func(ctx context.Context) {
-			if !p.IsResponsive(ctx, p.Timing.SilenceTimeout/2) {
-				p.finishWith(lifecycle.OutcomeOfCode(code))
-			}
-		})
-	case code == 0:
-		p.ControlWatch.NotifyChange()
-	}
-}
 
 // DuplicateDaemon handles the head's refusal of this daemon because another one of its node is
 // connected.
@@ -299,8 +277,6 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 		case err != nil && !blind:
 		case w.EndKnownCtx.Err() != nil:
 			w.CancelHeadWait(f)
-		case blind && w.link.exitCodePlus1.Load() > 0:
-			w.finishWith(lifecycle.OutcomeOfCode(int(w.link.exitCodePlus1.Load()) - 1))
 		case blind:
 			f.LostNodes = []int{0}
 			w.CancelRun(f)
@@ -464,7 +440,7 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()
-	w.LogWriteError(w.Publish(signal.NodesDir, signal.NodeName(w.id.NodeIndex, w.id.Size, record.StateDone), &record.Done{LeftProcesses: left, Share: &asked}, false))
+	<-w.ReportDone(&record.Done{LeftProcesses: left, Share: &asked})
 	if end.Orderly {
 		// The launcher may end the other tasks as soon as one exits with an error. That task must be the
 		// head, so a worker with an exit code waits for the head.

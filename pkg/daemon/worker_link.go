@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/netip"
 	"sync"
@@ -37,7 +38,6 @@ const (
 // headLink is a worker's peer link.
 type headLink struct {
 	worker        *peerlink.Worker
-	exitCodePlus1 atomic.Int32  // the run's exit code plus 1, once the head has sent it
 	addresses     []string      // the head's addresses
 	started       time.Time     // the time of the first connection attempt
 	connectedOnce sync.Once     // guards the closing of up
@@ -67,12 +67,35 @@ func (w *worker) startLink(job record.Job) {
 	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
 	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
-	w.Notify = w.link.worker.NotifyHead
+	w.Notify, w.Reports.Send = w.link.worker.NotifyHead, w.link.worker.SendReport
 	w.exits.ForwardTo(w.link.worker.NotifyExit)
 	w.remote.Dial = w.headDialer(peerlink.CommandStream)
 	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
+	w.link.worker.HandleReports(w.acceptHeadReport)
 	w.Background(w.link.worker.Run)
 	w.Background(w.watchHeadLink)
+}
+
+// acceptHeadReport takes over a record that the head has sent: from now on it is as if a listing
+// had shown its name. There is one exception: a head that ends because its own mount hangs is lost
+// to the others, which go by their own mounts. So such an end counts only where no new poll
+// succeeds, either.
+func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
+	accept := func() {
+		if err := w.Dir.AcceptHeadReport(name, content); err != nil {
+			w.Log.Warn("a record of the head is not accepted", zap.Error(err))
+		}
+	}
+	var rec record.Abort
+	if json.Unmarshal(content, &rec) != nil || rec.Cause.Kind != health.ShareUnusable {
+		accept()
+		return
+	}
+	w.Background(func(ctx context.Context) {
+		if !w.IsResponsive(ctx, w.Timing.SilenceTimeout/2) {
+			accept()
+		}
+	})
 }
 
 // headDialer returns a function that opens a further connection to the head for the given purpose.

@@ -37,7 +37,6 @@ type localWorld struct {
 	worldNode      atomic.Pointer[world.Node]
 	plannedWorld   *world.Head // the head's side, once the plan is published; used only by the sequence
 	rendezvousLink world.RendezvousLink
-	onRanksEnded   func() // called when this node has published that its ranks have ended; nil on workers
 }
 
 // checkRankResources determines this node's resources for ranks, and verifies that the requested
@@ -265,7 +264,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 		world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
 }
 
-// runRanks runs the ranks of this node's place in the team to their end, publishes that (with their
+// runRanks runs the ranks of this node's place in the team to their end, reports that (with their
 // exits, if ranks may fail while others go on), and continues to run ranks that they spawn until ctx
 // ends. Ranks that are left when it returns are ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
@@ -280,13 +279,12 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 		started()
 		stop()
 		n.steps.Flush(n.WorkCtx)
-		if n.onRanksEnded != nil {
-			defer n.onRanksEnded()
+		var rec record.Record
+		if n.cfg.World.GoOn { // otherwise all have succeeded
+			rec = &record.RanksEnded{Exits: exits}
 		}
-		if !n.cfg.World.GoOn { // all have succeeded
-			return n.PublishState(record.StateRanksEnded)
-		}
-		return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateRanksEnded), &record.RanksEnded{Exits: exits}, false)
+		n.Report(n.Dir.NodeName(n.id.NodeIndex, record.StateRanksEnded), rec, false)
+		return nil
 	})
 	started()
 	stop()

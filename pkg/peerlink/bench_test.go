@@ -162,7 +162,6 @@ type benchHeadPeer struct {
 func (p *benchHeadPeer) HeadConnected()         {}
 func (p *benchHeadPeer) HeadGone(CloseReason)   {}
 func (p *benchHeadPeer) DuplicateDaemon(string) {}
-func (p *benchHeadPeer) RunEnded(int)           {}
 func (p *benchHeadPeer) HeadHeartbeat(nudge bool) {
 	if nudge && p.nudged.Add(1)%p.size == 0 {
 		p.first.NotifyHead()

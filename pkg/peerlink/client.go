@@ -28,7 +28,7 @@ func (h *Head) AcceptClients(callers ClientHandler) { h.clients = callers }
 func (h *Head) serveClient(ctx context.Context, l *link) {
 	defer context.AfterFunc(ctx, l.closeInOrder)()
 	h.clients.ClientActive(l.identity, false)
-	l.readLoop(func(frame, _ byte) { h.clients.ClientActive(l.identity, frame == framePoll) })
+	l.readLoop(func(frame byte, _ []byte) { h.clients.ClientActive(l.identity, frame == framePoll) })
 	if ctx.Err() == nil { // not if this side has ended it
 		h.clients.ClientGone(l.identity, l.closeReason)
 	}
@@ -52,7 +52,7 @@ func ConnectClient(ctx context.Context, key []byte, self ClientID, network Netwo
 			conn, _, err := from.dialAddress(ctx, address)
 			if err == nil {
 				l := newLink(conn, self)
-				go l.readLoop(func(_, _ byte) {})
+				go l.readLoop(func(byte, []byte) {})
 				g.link.Store(l)
 				break
 			}

@@ -60,7 +60,7 @@ func TestHowItEnds(t *testing.T) {
 					until(t, "the answer is here", func() bool { return tcpState(l) == closed })
 				}
 			}
-			l.readLoop(func(_, _ byte) { t.Error("something has come") })
+			l.readLoop(func(byte, []byte) { t.Error("something has come") })
 			if l.closeReason != tc.want {
 				t.Errorf("it is %s, not %s", l.closeReason, tc.want)
 			}

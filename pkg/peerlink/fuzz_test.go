@@ -117,25 +117,31 @@ func FuzzIntroduce(f *testing.F) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("bbsnbg"))
 	f.Add([]byte("bbx"))
-	f.Add([]byte("bogbg"))
-	f.Add([]byte("o"))
+	f.Add([]byte("bmgbg"))
+	f.Add([]byte("e"))
 	f.Add([]byte("rb"))
+	f.Add([]byte("bma long name"))
+	f.Add([]byte("bename\ncontent"))
 	f.Fuzz(func(t *testing.T, said []byte) {
+		said = said[:min(len(said), maxPayload)] // one record
 		wire := new(script)
 		theirs, ours := sealedPair(wire, wire)
 		_, _ = theirs.Write(said)
 		wire.said = wire.written
 		l := newLink(ours, identity{})
 		told := 0
-		how := l.readFrames(func(_, _ byte) { told++ })
+		how := l.readFrames(func(byte, []byte) { told++ })
 		good, want := 0, Closed
 	frames:
 		for rest := said; len(rest) > 0; {
 			switch rest[0] {
 			case frameHeartbeat, frameStalledHeartbeat, framePoll, frameRequestHeartbeat, frameRequestStream, frameExit:
 				good, rest = good+1, rest[1:]
-			case frameExitCode:
-				good, rest = good+min(1, len(rest)-1), rest[min(2, len(rest)):]
+			case frameReport: // the rest of the record belongs to it
+				break frames
+			case frameReportEnd:
+				good++
+				break frames
 			case frameGoodbye:
 				want = Goodbye
 				break frames

@@ -20,7 +20,7 @@ import (
 // replay: the worker sends its claim, and the head its verdict. All sizes are fixed, so that no
 // peer can decide how much is read before it has proven itself.
 const (
-	preface = "bringupd\x02" // the last byte is the version
+	preface = "bringupd\x03" // the last byte is the version
 	// an ephemeral Curve25519 public key, and the tag of an empty payload
 	messageSize  = 32 + tagSize
 	identitySize = 8

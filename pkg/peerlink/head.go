@@ -37,10 +37,11 @@ type Head struct {
 	tasks          sync.WaitGroup
 	clients        ClientHandler                // may be nil
 	streamHandlers map[StreamKind]StreamHandler // handlers of additional connections, by purpose
+	onReport       ReportHandler                // may be nil
 
 	mu          sync.Mutex
 	unproven    list.List // connections (net.Conn) before the end of their handshakes, oldest first
-	exitFrame   []byte    // the frame with the run's exit code; nil before
+	reports     [][]byte  // for workers that connect later
 	goodbyeSent bool      // the goodbye message was sent
 	stats       Stats
 }
@@ -84,16 +85,6 @@ func (h *Head) RequestStream(node int) {
 	if node >= 1 && node < len(h.slots) {
 		h.slots[node].sendFrame(frameRequestStream)
 	}
-}
-
-// SendExitCode sends the exit code of the run, from 0 to 255, to all workers, including those that
-// connect later, because some may not be able to read the run directory.
-func (h *Head) SendExitCode(code int) {
-	over := []byte{frameExitCode, byte(code)}
-	h.mu.Lock()
-	h.exitFrame = over
-	h.mu.Unlock()
-	h.sendToAll(over...)
 }
 
 // SayGoodbye sends a goodbye message to all workers, including those that connect later: the head
@@ -185,10 +176,12 @@ func (h *Head) handleConn(ctx context.Context, conn net.Conn, unproven *list.Ele
 // makes its kernel reset the connection. A reset has other possible causes, but an orderly close
 // proves the death of the daemon.
 func (h *Head) serveWorker(ctx context.Context, node int, l *link) {
-	h.slots[node].serveLink(ctx, h.cfg, l, func(frame, _ byte) {
+	h.slots[node].serveLink(ctx, h.cfg, l, func(frame byte, report []byte) {
 		switch frame {
 		case framePoll:
 			h.handler.WorkerNotified(node)
+		case frameReportEnd:
+			h.onReport.accept(node, report)
 		case frameExit:
 			h.handler.WorkerExit(node)
 		default:
@@ -271,9 +264,9 @@ func (h *Head) assignSlot(l *link, node int) error {
 	if other {
 		h.handler.WorkerGone(node, Broken)
 	}
-	// Report the new link. The goodbye message and the exit code may have been sent before it existed.
+	// Report the new link. The goodbye message and reports may have been sent before it existed.
 	h.mu.Lock()
-	over, leaving := h.exitFrame, h.goodbyeSent
+	reports, leaving := h.reports, h.goodbyeSent
 	if s.hadConnection {
 		h.stats.Reconnects++ // counted before the event, because its handler may read the statistics
 	}
@@ -281,8 +274,8 @@ func (h *Head) assignSlot(l *link, node int) error {
 	s.hadConnection = true
 	h.handler.WorkerConnected(node)
 	l.sendFrame(frameHeartbeat)
-	if over != nil {
-		l.sendFrame(over...)
+	for _, report := range reports {
+		l.sendReport(report)
 	}
 	if leaving {
 		l.sendFrame(frameGoodbye)

@@ -77,22 +77,6 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// TestOver verifies that connected workers receive the code of the run's end, and that workers that
-// connect later receive it, too.
-func TestOver(t *testing.T) {
-	h, w := meet(t)
-	h.SendExitCode(frameGoodbyeAsCode)
-	w.news.wait(t, "over by 103", 1)
-	w.stop()
-	h.news.wait(t, "1 closed", 1)
-	late := startWorker(t, slowConfig(), 1, TCP{}, h.address)
-	late.news.wait(t, "over by 103", 1)
-	expect(t, "worker", late.news.news, "connected", "over by 103")
-}
-
-// frameGoodbyeAsCode is an exit code with the value of a frame type.
-const frameGoodbyeAsCode = int(frameGoodbye)
-
 // TestKilled covers a daemon that is killed in any state: its kernel resets the connection if data
 // has arrived that was not read yet.
 func TestKilled(t *testing.T) {

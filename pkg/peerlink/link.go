@@ -15,7 +15,8 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// A frame is one byte, except that frameExitCode is followed by a second byte, the exit code.
+// A frame is one byte, except that those of a report are followed by a part of it, up to the end of
+// the encrypted record.
 const (
 	frameHeartbeat byte = 'b'
 	// a heartbeat; the shared file system is unresponsive on the worker
@@ -23,8 +24,9 @@ const (
 	framePoll             byte = 'n' // poll the run directory now
 	frameRequestHeartbeat byte = 'a' // from the head: send a heartbeat now
 	frameRequestStream    byte = 'r' // from the head: make an additional connection, to run a command
-	frameExitCode         byte = 'o' // from the head: the run is over
 	frameExit             byte = 'd' // from a worker: a service has ended, which may be a failure
+	frameReport           byte = 'm' // a part of a report, and more follows
+	frameReportEnd        byte = 'e' // its last part
 	frameGoodbye          byte = 'g'
 )
 
@@ -48,6 +50,7 @@ type link struct {
 	replaced     chan struct{} // closed by the slot: another connection has replaced it
 	buffer       [8]byte       // used by its reader
 	wasReset     atomic.Bool   // a write has failed because the connection was reset
+	reports      reportQueue
 }
 
 func newLink(conn *secureConn, who identity) *link {
@@ -76,8 +79,11 @@ func (l *link) isOpen() bool {
 // sendFrame sends a frame if the kernel has room for it at once, and drops it otherwise. It returns
 // no error, because the reader detects the end of the connection. But the kernel reports a reset
 // only once: if a write has received this error, the reader sees an orderly close. Therefore
-// [link.trySend] records it.
-func (l *link) sendFrame(frame ...byte) { l.conn.tryWriteFrame(l.trySend, frame...) }
+// [link.trySend] records it. Frames of reports that are left are sent first.
+func (l *link) sendFrame(frame ...byte) {
+	l.sendReports()
+	l.conn.tryWriteFrame(l.trySend, frame...)
+}
 
 // trySend sends as much of a record as the kernel has room for at once, and returns the number of
 // bytes.
@@ -104,9 +110,9 @@ func (l *link) sayGoodbye() {
 }
 
 // readLoop passes received frames to on until the connection ends. Then it records how the
-// connection ended, and closes it. The second argument of on is the exit code after a
-// frameExitCode, and otherwise 0.
-func (l *link) readLoop(on func(frame, code byte)) {
+// connection ended, and closes it. The second argument of on is the report after a frameReportEnd,
+// and otherwise nil.
+func (l *link) readLoop(on func(frame byte, report []byte)) {
 	l.closeReason = l.readFrames(on)
 	if l.closeReason == Goodbye {
 		l.sendFrame(frameGoodbye) // so that the other side knows that it was received
@@ -119,22 +125,28 @@ func (l *link) readLoop(on func(frame, code byte)) {
 }
 
 // readFrames passes received frames to on until the connection ends, and returns how it ended. An
-// unknown frame counts as a broken connection.
-func (l *link) readFrames(on func(frame, code byte)) CloseReason {
-	over := false
+// unknown frame counts as a broken connection, and so does a report that is too large.
+func (l *link) readFrames(on func(frame byte, report []byte)) CloseReason {
+	var report []byte
 	for {
 		n, err := l.conn.Read(l.buffer[:])
-		for _, frame := range l.buffer[:n] {
-			switch {
-			case over:
-				on(frameExitCode, frame)
-				over = false
-			case frame == frameExitCode:
-				over = true
-			case frame == frameHeartbeat, frame == frameStalledHeartbeat, frame == framePoll, frame == frameRequestHeartbeat, frame == frameRequestStream, frame == frameExit:
+		for i := 0; i < n; i++ {
+			switch frame := l.buffer[i]; frame {
+			case frameReport, frameReportEnd:
 				l.lastReceived.Store(int64(time.Since(l.created)))
-				on(frame, 0)
-			case frame == frameGoodbye:
+				report = l.conn.appendRest(append(report, l.buffer[i+1:n]...))
+				i = n
+				if len(report) > maxReport {
+					return Broken
+				}
+				if frame == frameReportEnd {
+					on(frame, report)
+					report = nil
+				}
+			case frameHeartbeat, frameStalledHeartbeat, framePoll, frameRequestHeartbeat, frameRequestStream, frameExit:
+				l.lastReceived.Store(int64(time.Since(l.created)))
+				on(frame, nil)
+			case frameGoodbye:
 				return Goodbye
 			default:
 				return Broken
@@ -215,7 +227,7 @@ func (s *slot) dropLink(l *link, tell func()) {
 // serveLink serves l, which must be in the slot. It passes received frames to on until the
 // connection or ctx ends. If the peer does not reconnect in time, it passes the reason for the end
 // of the connection to gone.
-func (s *slot) serveLink(ctx context.Context, cfg Config, l *link, on func(frame, code byte), gone func(CloseReason)) {
+func (s *slot) serveLink(ctx context.Context, cfg Config, l *link, on func(frame byte, report []byte), gone func(CloseReason)) {
 	defer context.AfterFunc(ctx, l.closeInOrder)()
 	l.readLoop(on)
 	patience := time.NewTimer(cfg.reconnectTimeout(l.closeReason))

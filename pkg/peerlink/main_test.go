@@ -2,6 +2,7 @@ package peerlink
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"os"
@@ -120,7 +121,6 @@ func (n workerNews) HeadHeartbeat(nudge bool) {
 		n.add("heard")
 	}
 }
-func (n workerNews) RunEnded(code int)             { n.add("over by %d", code) }
 func (n workerNews) HeadGone(how CloseReason)      { n.add("%s", how) }
 func (n workerNews) DuplicateDaemon(reason string) { n.add("rejected") }
 
@@ -171,6 +171,9 @@ func runHead(t testing.TB, cfg Config, listener net.Listener) *aHead {
 		h.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port))
 	}
 	h.Head = NewHead(cfg, listener, h.news)
+	h.HandleReports(func(node int, name string, content []byte) {
+		h.news.add("%d reported %s, %x", node, name, sha256.Sum256(content))
+	})
 	h.stop = run(t, h.Run)
 	return h
 }
@@ -204,6 +207,7 @@ func well() bool { return false }
 func startWorker(t testing.TB, cfg Config, node int, network Network, addresses ...string) *aWorker {
 	w := &aWorker{news: workerNews{newNews()}, done: make(chan struct{})}
 	w.Worker = NewWorker(cfg, node, network, addresses, w.news, well)
+	w.HandleReports(func(_ int, name string, content []byte) { w.news.add("reported %s, %x", name, sha256.Sum256(content)) })
 	w.stop = run(t, func(ctx context.Context) {
 		defer close(w.done)
 		w.Run(ctx)

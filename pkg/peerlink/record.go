@@ -21,8 +21,8 @@ const (
 	// receiveBufferSize is the size of the receive buffer that each connection has: room for some
 	// frames.
 	receiveBufferSize = 64
-	// maxFramePayload is the maximum payload of [secureConn.tryWriteFrame].
-	maxFramePayload = 2
+	// smallFramePayload is the maximum payload for which [secureConn.tryWriteFrame] needs no memory.
+	smallFramePayload = 2
 )
 
 // errForged means that a record was not sent by the other side, or not at this position.
@@ -50,7 +50,7 @@ type secureConn struct {
 	writeMu    sync.Mutex
 	encrypter  *noise.CipherState // guarded by the write mutex
 	writeErr   error              // a record was written incompletely; guarded by the write mutex
-	sendBuffer [recordHeaderSize + maxFramePayload + tagSize]byte
+	sendBuffer [recordHeaderSize + smallFramePayload + tagSize]byte
 	unsent     []byte // unsent part of the buffer; guarded by the write mutex
 }
 
@@ -72,12 +72,25 @@ func (c *secureConn) Read(into []byte) (int, error) {
 		}
 	}
 	n := copy(into, c.plaintext)
+	c.consume(n)
+	return n, nil
+}
+
+// consume removes decrypted data that was read, and releases the buffer of a record without any
+// more.
+func (c *secureConn) consume(n int) {
 	c.plaintext = c.plaintext[n:]
 	if len(c.plaintext) == 0 && c.largeRecord != nil {
 		recordBuffers.Put(c.largeRecord)
 		c.largeRecord = nil
 	}
-	return n, nil
+}
+
+// appendRest appends the data of the present record that Read has not returned yet.
+func (c *secureConn) appendRest(data []byte) []byte {
+	data = append(data, c.plaintext...)
+	c.consume(len(c.plaintext))
+	return data
 }
 
 // failForged resets the connection, which does not look like the death of this daemon, and returns
@@ -178,24 +191,25 @@ func (c *secureConn) Write(data []byte) (written int, err error) {
 	return written, c.writeErr
 }
 
-// tryWriteFrame sends a frame of at most maxFramePayload bytes as one record, without waiting. try
-// sends as much of it as possible at once, and returns the number of bytes. The unsent rest of a
-// record is sent before the next one. Until it is sent, offer drops frames.
-func (c *secureConn) tryWriteFrame(try func(record []byte) int, frame ...byte) {
+// tryWriteFrame sends a frame of at most maxPayload bytes as one record, without waiting. try sends
+// as much of it as possible at once, and returns the number of bytes. The unsent rest of a record is
+// sent before the next one. Until it is sent, frames are dropped: then it returns false.
+func (c *secureConn) tryWriteFrame(try func(record []byte) int, frame ...byte) bool {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if len(c.unsent) > 0 {
 		c.unsent = c.unsent[try(c.unsent):]
 	}
 	if len(c.unsent) > 0 || c.writeErr != nil {
-		return
+		return false
 	}
 	record, err := c.sealRecord(c.sendBuffer[:0], frame)
 	if err != nil {
 		c.writeErr = fmt.Errorf("cannot encrypt: %w", err)
-		return
+		return false
 	}
 	c.unsent = record[try(record):]
+	return true
 }
 
 // writeFixed sends an encrypted payload without a length, because both sides know its size.

@@ -18,9 +18,10 @@ import (
 // WorkerHandler handles the events of the head on a worker's side. Its methods are called from
 // several goroutines and must not block for long.
 type WorkerHandler interface {
-	HeadConnected()           // the head has proven itself: for the first time, or again
+	// the head has proven itself: for the first time, or again. Reports on an earlier connection may
+	// be lost.
+	HeadConnected()
 	HeadHeartbeat(nudge bool) // a heartbeat, or a notification to poll
-	RunEnded(code int)        // the run's exit code, for workers that cannot read the run directory
 	// HeadGone is called when the connection has ended for good. If the connection was broken, it is
 	// called with [Broken] as soon as the head refuses a new connection, and
 	// [WorkerHandler.HeadConnected] may follow. It is called with [Refused] even if there never was a
@@ -55,6 +56,7 @@ type Worker struct {
 	headSlot           slot // the head's slot
 	pollRequested      chan struct{}
 	heartbeatRequested chan struct{}              // the head requests a heartbeat now
+	onReport           ReportHandler              // may be nil
 	localAddr          atomic.Pointer[netip.Addr] // this node's address of the last connection
 	tasks              sync.WaitGroup
 
@@ -294,10 +296,10 @@ func (w *Worker) useConn(ctx context.Context, conn *secureConn) *link {
 
 // serveLink reads the link until it ends, and reports its frames.
 func (w *Worker) serveLink(ctx context.Context, l *link) {
-	w.headSlot.serveLink(ctx, w.cfg, l, func(frame, code byte) {
+	w.headSlot.serveLink(ctx, w.cfg, l, func(frame byte, report []byte) {
 		switch frame {
-		case frameExitCode:
-			w.handler.RunEnded(int(code))
+		case frameReportEnd:
+			w.onReport.accept(0, report)
 		case frameRequestHeartbeat:
 			ctxutil.NotifyChannel(w.heartbeatRequested)
 			w.handler.HeadHeartbeat(false)

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,11 +13,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/logcopy"
 )
 
 // serviceLogs describes the log files that a service writes itself.
 type serviceLogs struct {
-	copier *signal.LogCopier
+	copier *logcopy.Copier
 	config framework.ServiceLogs
 }
 
@@ -51,7 +53,7 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 	if c.serviceLogs[name] != nil { // the service is being started again
 		return
 	}
-	e := &serviceLogs{copier: c.dir.LogCopier(service.OwnLogs.Dir, name), config: service.OwnLogs}
+	e := &serviceLogs{copier: logcopy.New(c.dir.FS(), service.OwnLogs.Dir, filepath.Join(c.dir.Path(), signal.LogsDir, name)), config: service.OwnLogs}
 	c.serviceLogs[name] = e
 	if e.config.KeepInterval > 0 {
 		c.contexts.Background(func(context.Context) { c.copyPeriodically(e) })
@@ -60,7 +62,7 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 
 // copyPeriodically copies new log data as long as the run goes on. It logs each new error once.
 func (c *Children) copyPeriodically(e *serviceLogs) {
-	limits := signal.CopyLimits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
+	limits := logcopy.Limits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
 	told := ""
 	for ctxutil.SleepContext(c.contexts.Run, e.config.KeepInterval) {
 		ctx, cancel := context.WithTimeoutCause(c.contexts.Run, copyRoundTimeout, health.ErrDeadline)
@@ -89,7 +91,7 @@ func (c *Children) CopyLogs(failed bool) {
 	ctx, cancel := context.WithTimeoutCause(c.contexts.Grace, within, health.ErrDeadline)
 	defer cancel()
 	for name, e := range all {
-		limits := signal.CopyLimits{MaxFileTail: failedTailSize, MaxTotal: maxFinalCopy, IsLast: true}
+		limits := logcopy.Limits{MaxFileTail: failedTailSize, MaxTotal: maxFinalCopy, IsLast: true}
 		if e.config.KeepAlways {
 			limits.MaxFileTail = fullTailSize
 		} else if !failed {

@@ -21,6 +21,8 @@ type Listing struct {
 	abortingNodes  []int     // sorted, without duplicates
 	Polls          int       // number of polls so far, including this one
 	PolledAt       time.Time // when the poll ended, by this node's clock
+	// SeenAt is PolledAt, or later if names were reported since then.
+	SeenAt time.Time
 }
 
 // nodeMark is the information in a name in NodesDir, except the state.

@@ -19,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/pkg/signal/reports"
 )
 
 // Dir is the run directory of one attempt, as used by one node.
@@ -32,10 +33,14 @@ type Dir struct {
 	fileSystem fsinfo.FileSystem
 	access     Access
 	heartbeats heartbeatCount
+	reports    map[string]*reports.Store // by subdirectory, for all nodes
 }
 
 // Path returns the run directory's absolute path.
 func (d *Dir) Path() string { return d.path }
+
+// FS returns the shared file system.
+func (d *Dir) FS() SharedFS { return d.access.FS }
 
 // Name returns the run directory's name in the log directory.
 func (d *Dir) Name() string { return d.name }
@@ -85,6 +90,7 @@ func (p Location) newDir(run string) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), name: run,
 		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
+		reports: map[string]*reports.Store{NodesDir: reports.NewStore(), ControlDir: reports.NewStore()},
 	}
 }
 
@@ -334,6 +340,13 @@ func (d *Dir) writeRecord(
 	if err != nil {
 		return err
 	}
+	return d.writeData(ctx, sub, name, data, durable, write)
+}
+
+// writeData writes an encoded record by calling the parameter write.
+func (d *Dir) writeData(
+	ctx context.Context, sub, name string, data []byte, durable bool, write func(dir, name string, data []byte, durable bool) error,
+) error {
 	dir := filepath.Join(d.path, sub)
 	return d.changePath(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
 }
@@ -373,7 +386,7 @@ func (d *Dir) RenameMark(ctx context.Context, sub, from, to string) error {
 }
 
 // ReadRecord reads the record name in sub, which a listing must have shown. It retries until ctx
-// ends while this client does not see it yet.
+// ends while this client does not see it yet. What was only reported is not read from the directory.
 func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Record) error {
 	begin := time.Now()
 	for {
@@ -391,7 +404,11 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Recor
 
 func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
-	data, err := guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
+	data, reported := d.reports[sub].Content(name)
+	var err error
+	if !reported {
+		data, err = guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
+	}
 	switch {
 	case isTransient(err):
 		return errAbsent

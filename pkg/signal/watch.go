@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files/dirhints"
+	"github.com/bringupd/bringupd/pkg/signal/reports"
 )
 
 // Watch polls one directory and serves all waits for its contents: one listing answers all of them.
@@ -20,6 +21,7 @@ type Watch struct {
 	// AllNotified reports whether each new name is notified at present, so that polls are also rare
 	// after one that answers a notification. It may be nil, and must be set before Run.
 	AllNotified func() bool
+	reports     *reports.Store // names that were reported; nil if there are never any
 
 	mu             sync.Mutex // guards all fields below
 	pace           Pace
@@ -36,11 +38,12 @@ type Watch struct {
 
 // pollState is the state of failing polls of a Watch.
 type pollState struct {
-	lastErr   error // error of the newest poll
-	isPolling bool  // a poll is in progress
-	begun     int   // number of polls that have begun
-	answering bool  // the newest poll began after a notification
-	once      bool  // it began after PollOnceWithin, so that the following ones are rare
+	listed    []string // names of the newest successful poll
+	lastErr   error    // error of the newest poll
+	isPolling bool     // a poll is in progress
+	begun     int      // number of polls that have begun
+	answering bool     // the newest poll began after a notification
+	once      bool     // it began after PollOnceWithin, so that the following ones are rare
 	// start of the first poll since the last success; zero if the newest poll succeeded
 	failingSince time.Time
 	firstFailure time.Time // when the first of them failed
@@ -50,7 +53,7 @@ type pollState struct {
 func (d *Dir) NewWatch(sub string, pace Pace) *Watch {
 	now := time.Now()
 	return &Watch{
-		dir: d, path: d.path + "/" + sub, pace: pace, initialPace: pace,
+		dir: d, reports: d.reports[sub], path: d.path + "/" + sub, pace: pace, initialPace: pace,
 		wake: make(chan struct{}, 1), listingChanged: make(chan struct{}),
 		waitBegan: now, lastPollEnd: now, nextPoll: now.Add(pace.nextPause(0, 0, d.access.Jitter())),
 	}
@@ -61,6 +64,9 @@ func (d *Dir) NewWatch(sub string, pace Pace) *Watch {
 func (w *Watch) Run(ctx context.Context) {
 	hints, stop := dirhints.WatchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
 	defer stop()
+	var merging sync.WaitGroup
+	defer merging.Wait()
+	merging.Go(func() { w.mergeReports(ctx) })
 	for looks := 1; w.awaitNextPoll(ctx, hints); looks++ {
 		begin := time.Now()
 		w.mu.Lock()
@@ -103,15 +109,43 @@ func (w *Watch) recordPoll(names []string, err error, looks int, took time.Durat
 		w.dir.access.Meter.countRetry()
 		return
 	}
-	showsMore := w.lastListing.Polls > 0 && len(names) > len(w.lastListing.names)
+	showsMore := w.lastListing.Polls > 0 && len(names) > len(w.listed)
 	if !w.notified && (w.once || w.answering && showsMore && allNotified) {
 		w.relaxLocked(now)
 	}
 	w.nextPoll = now.Add(w.pace.nextPause(now.Sub(w.waitBegan), took, w.dir.access.Jitter()))
 	w.failingSince, w.firstFailure = time.Time{}, time.Time{}
-	w.lastListing = newListing(names, w.dir.size, looks, now)
+	w.listed = names
+	w.showLocked(looks, now)
+}
+
+// showLocked makes the names of the newest poll the last listing, with those that were only
+// reported. mu must be held.
+func (w *Watch) showLocked(polls int, polledAt time.Time) {
+	w.lastListing = newListing(w.reports.AddTo(w.listed), w.dir.size, polls, polledAt)
+	w.lastListing.SeenAt = time.Now()
 	close(w.listingChanged)
 	w.listingChanged = make(chan struct{})
+}
+
+// mergeReports adds names to the last listing as they are reported, until ctx ends, also while polls
+// fail or hang. The reports of many nodes are added together: all of it takes at most a twentieth of
+// a processor.
+func (w *Watch) mergeReports(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.reports.Arrived():
+		}
+		began := time.Now()
+		w.mu.Lock()
+		if last := w.lastListing; last.Polls > 0 {
+			w.showLocked(last.Polls, last.PolledAt)
+		}
+		w.mu.Unlock()
+		ctxutil.SleepContext(ctx, 20*time.Since(began))
+	}
 }
 
 // awaitNextPoll waits until the next poll is due and reports whether there is one.

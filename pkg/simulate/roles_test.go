@@ -87,13 +87,12 @@ func TestReadsByNumberOfRoles(t *testing.T) {
 		worker := run.Worker.ByKind["read"]
 		return []int64{worker.Min, worker.P50, worker.Max}
 	}
-	few := reads(2, 1)
-	// A worker reads the job, the plan, and once the endpoints for roles that start after others.
-	if diff := cmp.Diff([]int64{3, 3, 3}, few); diff != "" {
-		t.Errorf("2 roles: %s", diff)
-	}
-	if diff := cmp.Diff(few, reads(8, 3)); diff != "" {
-		t.Errorf("8 roles with 3 instances on each node: %s", diff)
+	// A worker reads the job, the plan, and once the endpoints for roles that start after others. If it
+	// sees before the end that main is ready, it reads them again.
+	for _, got := range [][]int64{reads(2, 1), reads(8, 3)} {
+		if got[0] != 3 || got[1] > 4 || got[2] > 4 {
+			t.Errorf("the workers read from %d to %d records, and half of them up to %d", got[0], got[2], got[1])
+		}
 	}
 }
 

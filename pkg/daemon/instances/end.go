@@ -70,7 +70,7 @@ func (h *Head) StopInOrder(ctx context.Context) {
 		if done {
 			continue
 		}
-		h.markControl(signal.EndName(i + 1))
+		_ = h.markControl(signal.EndName(i + 1)) // if it cannot be written, the peer links carry it
 		own, cancel := context.WithTimeoutCause(ctx, grace+endSlack, health.ErrDeadline)
 		if !h.await(own, stopped) {
 			h.cfg.Log.Warn("not all instances have stopped in time", zap.Strings("roles", level))

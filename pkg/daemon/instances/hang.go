@@ -46,10 +46,7 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, h
 		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
 		OnChange: func(bool) {
 			changes++
-			name := signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes)
-			s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, name))
-			s.addName(number, name)
-			s.notifyOwnHead()
+			s.report(number, signal.InstanceIdleName(node, s.cfg.Size, instance, number, changes), nil, false)
 		},
 	}
 	tasks.Go(func() { detector.Run(ctx) })

@@ -102,8 +102,8 @@ func (h *Head) Follow(ctx context.Context) {
 	h.cfg.Background(h.followHangs)
 	h.cfg.Background(h.watchStall)
 	_, _ = h.cfg.NodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		for _, exit := range h.addMarks(l.Instances(), l.PolledAt) {
-			h.handleExit(ctx, exit, l.PolledAt)
+		for _, exit := range h.addMarks(l.Instances(), l.SeenAt) {
+			h.handleExit(ctx, exit, l.SeenAt)
 		}
 		h.startRoles(ctx)
 		h.advance()

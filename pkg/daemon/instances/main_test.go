@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,8 @@ type run struct {
 	signs  stackdump.Signs        // of activity
 	spares int                    // how many of the nodes are spares: the last ones
 	listen bool                   // endpoints are listed when a test says that their processes listen
+	full   atomic.Bool            // the share has no room for files
+	isDead atomic.Bool            // the head does not learn what happens on its own node
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
 	// onDiagnosis is called while the processes of an instance that hangs are inspected; nil: nothing is.
@@ -159,7 +162,14 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	publisher.Log = zap.New(core)
 	watch := r.dir.NewWatch(signal.NodesDir, signal.HeadPace)
 	publisher.Background(watch.Run)
-	r.nodes[0].cfg.NodeWatch = watch
+	r.nodes[0].Reports.Send = func(name string, content []byte) {
+		if r.isDead.Load() {
+			return
+		}
+		if err := r.dir.AcceptReport(0, name, content); err != nil {
+			r.t.Error(err)
+		}
+	}
 	r.head = NewHead(HeadConfig{
 		Hang: HangConfig{Signs: r.signs, Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
 			if r.onDiagnosis != nil {
@@ -193,7 +203,7 @@ func (r *run) access() signal.Access {
 	if r.policy != nil {
 		client.Policy = r.policy(client.Policy)
 	}
-	return signal.Access{FS: client, Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
+	return signal.Access{FS: fullShare{client, &r.full}, Meter: meter, NoHints: true, Jitter: func() float64 { return 0.5 }}
 }
 
 // faultyCalls makes the calls to the share fail as the run says.
@@ -442,19 +452,16 @@ func (r *run) later() {
 func (r *run) mark(m record.InstanceMark) {
 	r.t.Helper()
 	n := r.nodes[m.Node]
-	if err := n.MarkName(signal.NodesDir, signal.InstanceName(m, n.cfg.Size)); err != nil {
-		r.t.Error(err)
-	}
-	n.notifyOwnHead()
+	<-n.Report(signal.InstanceName(m, n.cfg.Size), nil, false)
 }
 
 // hangRead makes the next read of a file of this name hang, until the returned function is called.
 func (r *run) hangRead(name string) (release func()) {
 	released := make(chan struct{})
-	var once sync.Once
+	var hangs atomic.Bool
 	r.setFault(func(op signal.Op, path string) error {
-		if op == signal.OpRead && strings.HasSuffix(path, "/"+name) {
-			once.Do(func() { <-released })
+		if op == signal.OpRead && strings.HasSuffix(path, "/"+name) && hangs.CompareAndSwap(false, true) {
+			<-released
 		}
 		return nil
 	})

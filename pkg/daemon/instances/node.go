@@ -36,9 +36,7 @@ type NodeConfig struct {
 	// Step is the further job step of this daemon, which starts the roles of that step; empty: the run's
 	// own.
 	Step string
-	// NodeWatch is the head's watch of the nodes' records, on its own node; nil elsewhere.
-	NodeWatch *signal.Watch
-	Name      string // of this node, for messages
+	Name string // of this node, for messages
 	// Host gives the processes what they get from their node.
 	Host Host
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
@@ -203,12 +201,4 @@ func (n *Node) markName(instance, generation int, state record.InstanceState, ch
 	return signal.InstanceName(record.InstanceMark{
 		Node: n.ownNode(), Instance: instance, Generation: generation, State: state, Change: change,
 	}, n.cfg.Size)
-}
-
-// notifyOwnHead makes the head look for the records of its own node. Other nodes notify it by their
-// peer links.
-func (n *Node) notifyOwnHead() {
-	if n.cfg.NodeWatch != nil {
-		n.cfg.NodeWatch.NotifyChange()
-	}
 }

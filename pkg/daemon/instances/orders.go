@@ -2,7 +2,6 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -68,14 +67,10 @@ func (h *Head) advanceAfter(pause time.Duration) {
 	})
 }
 
-// markControl publishes a name in the control directory, and reports whether that has failed.
-func (h *Head) markControl(name string) (err error) {
-	err = h.cfg.MarkName(signal.ControlDir, name)
+// markControl publishes a name in the control directory.
+func (h *Head) markControl(name string) error {
+	err := h.cfg.Order(name)
 	h.cfg.ControlWatch.NotifyChange() // the head's own instances
-	if errors.Is(err, signal.ErrAlreadyPublished) {
-		return nil
-	}
-	h.cfg.LogWriteError(err)
 	return err
 }
 

@@ -135,6 +135,7 @@ func TestStopInOrder(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("the end took %s: %v", took, r.logged.All())
 		}
+		r.later() // the head knows the last records before they are written
 		// The engine and the pair are gone, the cache is told that it does not start again, and late, whose
 		// role has not started, needs no order.
 		r.want("orders", r.names(signal.ControlDir, "end."), "end.2", "end.3")
@@ -312,6 +313,7 @@ func TestStopInOrderGivesUp(t *testing.T) {
 		if took := time.Since(began); took < 3*time.Second || took > 3*time.Second+endSlack+time.Second {
 			t.Errorf("the end took %s", took)
 		}
+		r.later() // the head knows the record before it is written
 		r.want("stopped", r.names(signal.NodesDir, "stopped"), "0000.i0000.g0.stopped")
 		if entries := r.logged.FilterMessage("not all instances have stopped in time").All(); len(entries) != 1 {
 			t.Errorf("logged: %v", r.logged.All())

@@ -41,7 +41,7 @@ type publishedNames struct {
 	byGeneration map[int][]string // guarded by mu
 }
 
-// add records that a name of a generation is published, and returns those of a generation that are
+// add records that a name of a generation is published, and returns those of earlier ones that are
 // not needed any more.
 func (p *publishedNames) add(generation int, name string) (old []string) {
 	p.mu.Lock()
@@ -59,18 +59,16 @@ func (p *publishedNames) add(generation int, name string) (old []string) {
 	return old
 }
 
-// addName records that a name of a generation of the instance is published, and removes old ones: an
+// report reports a name of a generation of the instance to the head, and removes old ones: an
 // instance that is started again for ever must not fill the directory.
-func (s *supervisor) addName(generation int, name string) {
+func (s *supervisor) report(generation int, name string, rec record.Record, durable bool) {
+	s.cfg.Report(name, rec, durable)
 	s.cfg.RemoveOldNames(signal.NodesDir, s.names.add(generation, name))
 }
 
-// mark publishes the state of a generation on this node.
+// mark reports the state of a generation on this node.
 func (s *supervisor) mark(generation int, state record.InstanceState, change int) {
-	name := s.markName(s.instance.Number, generation, state, change)
-	s.cfg.LogWriteError(s.cfg.MarkName(signal.NodesDir, name))
-	s.addName(generation, name)
-	s.notifyOwnHead()
+	s.report(generation, s.markName(s.instance.Number, generation, state, change), nil, false)
 }
 
 func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *supervisor {
@@ -166,14 +164,11 @@ func (s *supervisor) endUnstarted(generation int) {
 // publishStop publishes that a generation was stopped, and that of a primary role with its code: it
 // may become that of the run.
 func (s *supervisor) publishStop(generation, code int) {
-	if !s.role.Primary {
-		s.mark(generation, record.InstanceStopped, 0)
-		return
+	var rec record.Record
+	if s.role.Primary {
+		rec = &record.InstanceStop{Code: code}
 	}
-	name := s.markName(s.instance.Number, generation, record.InstanceStopped, 0)
-	s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, &record.InstanceStop{Code: code}, false))
-	s.addName(generation, name)
-	s.notifyOwnHead()
+	s.report(generation, s.markName(s.instance.Number, generation, record.InstanceStopped, 0), rec, false)
 }
 
 // awaitStopOrder waits until the instance must stop: everything on this node, or the level of its
@@ -263,23 +258,13 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 	}
 }
 
-// publishExit publishes the exit of a generation. A restart does not wait for that.
+// publishExit publishes the exit of a generation.
 func (s *supervisor) publishExit(generation int, end *generationEnd) {
 	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
 	if end.action == roles.ActionLose && !s.spans {
 		rec.Message += describeUsed(s.role, &s.budget)
 	}
-	name := s.markName(s.instance.Number, generation, record.InstanceExited, 0)
-	publish := func(context.Context) {
-		s.cfg.LogWriteError(s.cfg.Publish(signal.NodesDir, name, rec, true))
-		s.addName(generation, name)
-		s.notifyOwnHead()
-	}
-	if rec.WillRestart {
-		s.cfg.Background(publish)
-		return
-	}
-	publish(s.stop)
+	s.report(generation, s.markName(s.instance.Number, generation, record.InstanceExited, 0), rec, true)
 }
 
 // awaitNextGeneration waits until the head starts the next generation of an instance that spans

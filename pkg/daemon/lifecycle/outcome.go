@@ -103,16 +103,6 @@ func OutcomeOfAbort(abort record.Abort) *Outcome {
 	}
 }
 
-// OutcomeOfCode returns the end of a worker that knows only the exit code.
-func OutcomeOfCode(code int) *Outcome {
-	if code == 0 {
-		return OrderlyOutcome()
-	}
-	abort := record.Abort{Code: code, Outcome: string(health.Aborted)}
-	abort.Cause = health.NewFailure(health.Aborted, "the head has ended the job with code %d, and its record cannot be read", code).Failure
-	return OutcomeOfAbort(abort)
-}
-
 // OrderlyOutcome returns a worker's orderly end.
 func OrderlyOutcome() *Outcome {
 	return &Outcome{Orderly: true, Name: health.DriverOutcomeName, Reason: "the driver has ended"}

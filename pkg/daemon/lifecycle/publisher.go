@@ -36,7 +36,8 @@ type Publisher struct {
 	removal sync.Once // protects the message that the run directory was removed
 
 	// Notify sends notifications on the peer links. It is nil without any.
-	Notify func()
+	Notify  func()
+	Reports Reports
 }
 
 // Publish publishes a record of this node.
@@ -106,8 +107,8 @@ func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.
 }
 
 // NotifyPeers notifies the other ends of the peer links of a name, if they poll its directory. The
-// workers learn of an orderly end by the exit code, and those that only wait for the end of the head
-// by its goodbye message.
+// workers learn of an orderly end by the record that the head sends, and those that only wait for the
+// end of the head by its goodbye message.
 func (r *Publisher) NotifyPeers(sub, name string) {
 	unseen := r.NodeIndex.Load() == 0 && (sub != signal.ControlDir || name == signal.NameHeadFinished || name == signal.NameOrderlyEnd)
 	if r.Notify != nil && !unseen {

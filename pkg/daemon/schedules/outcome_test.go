@@ -133,8 +133,8 @@ func (a *attempt) checkLeaving() {
 	for _, d := range a.survivors() {
 		switch {
 		case a.stoodAside(d):
-		case d.code == 0 && !a.world.weather.Off && head.machine.sick && head.code == 0:
-			// A head that cannot write its orderly end sends it over the peer links.
+		case !a.world.weather.Off && head.machine.sick && (head.crashed || d.code == head.code):
+			// A head that cannot write its end sends it over the peer links.
 		case d.rank != 0 && !d.left:
 			a.world.broke(13, d.client, "returned %d before any end was published", d.code)
 		case d.rank != 0 && d.code != 0 && !d.last && d.signalled < 2 && !head.crashed && !head.machine.sick:

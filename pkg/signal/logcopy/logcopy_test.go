@@ -1,4 +1,4 @@
-package signal
+package logcopy
 
 import (
 	"context"
@@ -15,15 +15,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // aRound changes the files and then copies their new contents.
 type aRound struct {
 	do     func(t *testing.T, dir string)
-	limits CopyLimits
+	limits Limits
 }
 
-var all = CopyLimits{MaxFileTail: 1 << 20, MaxTotal: 1 << 20}
+var all = Limits{MaxFileTail: 1 << 20, MaxTotal: 1 << 20}
 
 func TestKeeper(t *testing.T) {
 	half := strings.Repeat("x", minBytesPerFile/2)
@@ -43,15 +45,15 @@ func TestKeeper(t *testing.T) {
 			must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 		}, all}}, map[string]string{"a.log": "one\n"}},
 		{"the end of what is new", []aRound{
-			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), CopyLimits{MaxFileTail: 4, MaxTotal: 100}},
+			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), Limits{MaxFileTail: 4, MaxTotal: 100}},
 		}, map[string]string{"a.log": "one\n[bringupd: 6 bytes left out]\n6789"}},
-		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), CopyLimits{MaxFileTail: 1 << 20, MaxTotal: 10}}},
+		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), Limits{MaxFileTail: 1 << 20, MaxTotal: 10}}},
 			map[string]string{"a.log": "xxxxxxxxxx"}},
 		{"the rest in the next", []aRound{
-			{appends("a.log", half+half+half), CopyLimits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}}, {nothing, CopyLimits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}},
+			{appends("a.log", half+half+half), Limits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}}, {nothing, Limits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}},
 		}, map[string]string{"a.log": half + half + half}},
 		{"in the last round the end", []aRound{
-			{appends("a.log", "one\n"+half+half+"the end\n"), CopyLimits{MaxFileTail: 1 << 20, MaxTotal: 8, IsLast: true}},
+			{appends("a.log", "one\n"+half+half+"the end\n"), Limits{MaxFileTail: 1 << 20, MaxTotal: 8, IsLast: true}},
 		}, map[string]string{"a.log": fmt.Sprintf("[bringupd: %d bytes left out]\nthe end\n", 4+2*len(half))}},
 		{"rotated", []aRound{
 			{appends("a.out", "one\n"), all},
@@ -74,15 +76,15 @@ func TestKeeper(t *testing.T) {
 		}, map[string]string{"a.log": "one\n"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, from := emptyDir(t, Access{}), t.TempDir()
-			keeper := d.LogCopier(from, "x.d")
+			d, from := t.TempDir(), t.TempDir()
+			keeper := New(plain, from, filepath.Join(d, "x.d"))
 			for i, round := range tc.rounds {
 				round.do(t, from)
 				if err := keeper.CopyNew(t.Context(), round.limits); err != nil {
 					t.Errorf("round %d: %v", i, err)
 				}
 			}
-			if diff := cmp.Diff(tc.want, contents(t, filepath.Join(d.path, LogsDir, "x.d"))); diff != "" {
+			if diff := cmp.Diff(tc.want, contents(t, filepath.Join(d, "x.d"))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -93,8 +95,8 @@ func TestKeeper(t *testing.T) {
 // was not too long.
 func TestKeeperOfAFullShare(t *testing.T) {
 	share := &full{SharedFS: plain}
-	d, from := emptyDir(t, Access{FS: share}), t.TempDir()
-	keeper := d.LogCopier(from, "x.d")
+	d, from := t.TempDir(), t.TempDir()
+	keeper := New(share, from, filepath.Join(d, "x.d"))
 	appends("a.log", "one\n")(t, from)
 	share.is.Store(true)
 	for range 2 {
@@ -107,7 +109,7 @@ func TestKeeperOfAFullShare(t *testing.T) {
 	if err := keeper.CopyNew(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"a.log": "one\ntwo\ntwo\n"}, contents(t, filepath.Join(d.path, LogsDir, "x.d"))); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a.log": "one\ntwo\ntwo\n"}, contents(t, filepath.Join(d, "x.d"))); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -116,8 +118,8 @@ func TestKeeperOfAFullShare(t *testing.T) {
 // other round begins meanwhile.
 func TestKeeperOfAShareThatHangs(t *testing.T) {
 	share := &full{SharedFS: plain, hang: make(chan struct{})}
-	d, from := emptyDir(t, Access{FS: share}), t.TempDir()
-	keeper := d.LogCopier(from, "x.d")
+	d, from := t.TempDir(), t.TempDir()
+	keeper := New(share, from, filepath.Join(d, "x.d"))
 	appends("a.log", "one\n")(t, from)
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -149,19 +151,19 @@ func TestKeeperErrors(t *testing.T) {
 		{"something is there", from, "logs/x.d", fs.ErrExist},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := &Dir{path: t.TempDir(), access: Access{}.withDefaults()}
+			d := t.TempDir()
 			if tc.logs != "" {
-				must(t, os.MkdirAll(filepath.Join(d.path, tc.logs), 0o700))
+				must(t, os.MkdirAll(filepath.Join(d, tc.logs), 0o700))
 			}
-			if err := d.LogCopier(tc.from, "x.d").CopyNew(t.Context(), all); !errors.Is(err, tc.want) {
+			if err := New(plain, tc.from, filepath.Join(d, "logs", "x.d")).CopyNew(t.Context(), all); !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
 	}
 	// An unreadable file does not prevent the copy of others.
-	d, locked := emptyDir(t, Access{}), filepath.Join(from, "0.log")
+	d, locked := t.TempDir(), filepath.Join(from, "0.log")
 	must(t, os.WriteFile(locked, []byte("x"), 0o600))
-	keeper := d.LogCopier(from, "x.d")
+	keeper := New(plain, from, filepath.Join(d, "x.d"))
 	keeper.openFile = func(path string) (*os.File, error) {
 		if path == locked {
 			return nil, fs.ErrPermission
@@ -169,7 +171,7 @@ func TestKeeperErrors(t *testing.T) {
 		return openLogFile(path)
 	}
 	err := keeper.CopyNew(t.Context(), all)
-	if got := contents(t, filepath.Join(d.path, LogsDir, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
+	if got := contents(t, filepath.Join(d, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
 		t.Errorf("kept %v: %v", got, err)
 	}
 	// Once the limit per run is reached, only the last round copies more.
@@ -180,14 +182,14 @@ func TestKeeperErrors(t *testing.T) {
 	}
 	last := all
 	last.IsLast = true
-	if _ = keeper.CopyNew(t.Context(), last); contents(t, filepath.Join(d.path, LogsDir, "x.d"))["a.log"] != "one\ntwo\n" {
+	if _ = keeper.CopyNew(t.Context(), last); contents(t, filepath.Join(d, "x.d"))["a.log"] != "one\ntwo\n" {
 		t.Error("the end was not kept")
 	}
 }
 
 // full is a file system that accepts no data while it is full, and hangs until it is released.
 type full struct {
-	SharedFS
+	signal.SharedFS
 	is    atomic.Bool
 	hang  chan struct{}
 	calls atomic.Int32
@@ -204,12 +206,14 @@ func (f *full) OpenAppend(path string) (io.WriteCloser, error) {
 	return f.SharedFS.OpenAppend(path)
 }
 
-// emptyDir returns a run directory that contains only the directory for logs.
-func emptyDir(t *testing.T, access Access) *Dir {
+// plain is the file system itself.
+var plain = signal.NewDiskFS(new(signal.CallMeter))
+
+func must(t *testing.T, err error) {
 	t.Helper()
-	d := &Dir{path: t.TempDir(), access: access.withDefaults()}
-	must(t, os.Mkdir(filepath.Join(d.path, LogsDir), 0o700))
-	return d
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func nothing(*testing.T, string) {}

@@ -1,4 +1,5 @@
-package signal
+// Package logcopy copies logs that are on a node's local disk into the run directory.
+package logcopy
 
 import (
 	"context"
@@ -11,13 +12,17 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// LogCopier copies the logs that a service writes to its node's local disk into the run directory,
+// Copier copies the logs that a service writes to its node's local disk into the run directory,
 // because its private directory is removed. It is safe for concurrent use, but makes one round at a
 // time.
-type LogCopier struct {
-	access              Access
+type Copier struct {
+	share               signal.SharedFS
 	source, destination string
 	roundSlot           chan struct{} // held by the present round, which may hang
 	openFile            func(path string) (*os.File, error)
@@ -38,8 +43,8 @@ type copiedFile struct {
 	offset int64
 }
 
-// CopyLimits are the limits of a LogCopier's round.
-type CopyLimits struct {
+// Limits are the limits of a Copier's round.
+type Limits struct {
 	MaxFileTail int64 // maximum number of new bytes of a file, from its end
 	MaxTotal    int64 // maximum number of bytes of all files; the rest waits for the next round
 	// the last round: it is made regardless of earlier ones, and of a long file the end is kept
@@ -58,12 +63,12 @@ const (
 	minBytesPerFile = 64 << 10
 )
 
-// LogCopier returns a keeper that copies the files in the local directory from to a directory with
-// the given name in LogsDir. The name of a file in a subdirectory is prefixed with that of the
+// New returns a copier of the files in the local directory from to a directory of the shared file
+// system, which it makes. The name of a file in a subdirectory is prefixed with that of the
 // subdirectory and a dot. Links, sockets and other special files are skipped.
-func (d *Dir) LogCopier(from, name string) *LogCopier {
-	return &LogCopier{
-		access: d.access, source: from, destination: filepath.Join(d.path, LogsDir, name),
+func New(share signal.SharedFS, from, to string) *Copier {
+	return &Copier{
+		share: share, source: from, destination: to,
 		roundSlot: make(chan struct{}, 1), openFile: openLogFile, copiedFiles: make(map[fileID]*copiedFile),
 	}
 }
@@ -76,27 +81,31 @@ func openLogFile(path string) (*os.File, error) {
 // example by a rotation, continues in its copy; a line marks omitted data. It returns when ctx
 // ends. If a file cannot be read, the others are copied, and the error reports the first such file.
 // If the shared file system accepts nothing, everything waits for the next round.
-func (k *LogCopier) CopyNew(ctx context.Context, limits CopyLimits) error {
+func (k *Copier) CopyNew(ctx context.Context, limits Limits) error {
 	select {
 	case k.roundSlot <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("cannot copy %s: the previous copy has not ended: %w", k.source, context.Cause(ctx))
 	}
-	// The separate meter ensures that a local disk that hangs is not reported as an unresponsive
-	// shared file system.
-	return guardedDo(ctx, new(CallMeter), "copy to", k.destination, func() error {
+	// No meter counts the call: a local disk that hangs is not an unresponsive shared file system.
+	begin := time.Now()
+	_, err := ctxutil.CallBounded(ctx, 0, func() (struct{}, error) {
 		defer func() { <-k.roundSlot }()
-		return k.copyFiles(ctx, limits)
+		return struct{}{}, k.copyFiles(ctx, limits)
 	})
+	if err == ctxutil.ErrAbandoned {
+		err = &signal.StallError{Op: "copy to", Path: k.destination, Elapsed: time.Since(begin), Cause: context.Cause(ctx)}
+	}
+	return err
 }
 
-func (k *LogCopier) copyFiles(ctx context.Context, limits CopyLimits) error {
+func (k *Copier) copyFiles(ctx context.Context, limits Limits) error {
 	found, err := k.findChangedFiles()
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	if !k.destinationMade {
-		if err := k.access.FS.ChangeName(MakeDir, "", k.destination); err != nil {
+		if err := k.share.ChangeName(signal.MakeDir, "", k.destination); err != nil {
 			return err
 		}
 		k.destinationMade = true
@@ -145,7 +154,7 @@ type changedFile struct {
 
 // findChangedFiles returns the files with new data, in the order in which they were first seen: the
 // older part of a rotated log comes before the newer one.
-func (k *LogCopier) findChangedFiles() ([]changedFile, error) {
+func (k *Copier) findChangedFiles() ([]changedFile, error) {
 	root, err := filepath.EvalSymlinks(k.source) // Ray's newest session is a link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -185,7 +194,7 @@ func (k *LogCopier) findChangedFiles() ([]changedFile, error) {
 
 // fileState returns the state of a file. A file that has become shorter, or has a name that a
 // rotation would not give it, counts as a new one.
-func (k *LogCopier) fileState(name string, info fs.FileInfo) (*copiedFile, fileID) {
+func (k *Copier) fileState(name string, info fs.FileInfo) (*copiedFile, fileID) {
 	stat := info.Sys().(*syscall.Stat_t)
 	id := fileID{device: stat.Dev, inode: stat.Ino}
 	kept := k.copiedFiles[id]
@@ -205,8 +214,8 @@ func mayBeRotated(from, to string) bool {
 
 // appendNewData appends the new data of a file to its copy, limited to `most` bytes, and returns
 // the number of bytes. If there are more than tail new bytes, it skips the older ones.
-func (k *LogCopier) appendNewData(in io.ReaderAt, file changedFile, tail, most int64) (n int64, err error) {
-	out, err := k.access.FS.OpenAppend(filepath.Join(k.destination, file.copied.name))
+func (k *Copier) appendNewData(in io.ReaderAt, file changedFile, tail, most int64) (n int64, err error) {
+	out, err := k.share.OpenAppend(filepath.Join(k.destination, file.copied.name))
 	if err != nil {
 		return 0, err
 	}
