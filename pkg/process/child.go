@@ -158,14 +158,14 @@ func (c *Child) startProcess(ctx context.Context) error {
 // forkPrepared starts the child on the current thread, between Spec.Prepare and its undo function.
 func (c *Child) forkPrepared(prog program, cmd *exec.Cmd) error {
 	if c.spec.Prepare == nil {
-		return prog.startCommand(cmd)
+		return forkMarked(c.mark, func() error { return prog.startCommand(cmd) })
 	}
 	undo, err := c.spec.Prepare()
 	if err != nil {
 		return err
 	}
 	defer undo()
-	return prog.startCommand(cmd)
+	return forkMarked(c.mark, func() error { return prog.startCommand(cmd) })
 }
 
 // registerStarted registers the child that was just forked and starts the goroutines that serve it.

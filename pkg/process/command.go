@@ -66,7 +66,7 @@ func (c Command) Run(ctx context.Context) error {
 	// The kernel kills the child when the thread that forked it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := prog.startCommand(cmd); err != nil {
+	if err := forkUnmarked(func() error { return prog.startCommand(cmd) }); err != nil {
 		return err
 	}
 	recordFork(cmd.Process.Pid)

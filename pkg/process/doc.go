@@ -14,7 +14,8 @@
 //   - It is in the session of the child.
 //   - Its initial environment has the child's mark. Every child is started with the variable
 //     BRINGUPD_GUARD, which holds a random string for the daemon and a number for the child.
-//     Descendants inherit it unless a program removes it.
+//     Descendants inherit it unless a program removes it. Without that variable, the limit of a
+//     process for file locks counts (RLIMIT_LOCKS, which Linux ignores): it holds the same mark.
 //   - It descends from a member, according to one snapshot of /proc that is taken before any
 //     signal is sent.
 //   - It is in a session that a member has created. Periodic scans record these sessions while the
@@ -72,11 +73,9 @@
 //
 // # Limitations
 //
-//   - A process that has called setsid, cleared its environment and lost its parent since the last
-//     scan (one second after a start, up to ten later) survives a daemon that is killed: by 2, the
-//     children die with the daemon and their own children become orphans, and the guard does not
-//     know the session. The process stays until the launcher ends the step (Slurm's proctrack). A
-//     daemon that ends by itself finds it, see 5.
+//   - If the hard limit for file locks is finite or the kernel has no prlimit, a process that has
+//     called setsid, cleared its environment and lost its parent since the last scan (one second
+//     after a start, up to ten later) survives a daemon that is killed, and the end of its child.
 //   - Processes that another service runs for a child (a container runtime's daemon, atd,
 //     systemd-run) are not members of the family.
 //   - If daemon and guard are killed at the same instant, only 2 remains. The same holds for the

@@ -21,6 +21,7 @@ type familyCriteria struct {
 	sessions   []familySession
 	orphanPIDs map[int]bool // orphans that are members
 	ownPID     int          // PID of the calling process, never a member
+	daemonPID  int          // PID of the daemon, never a member, if another process calls
 }
 
 // findMembers returns the living members among all processes, and the sessions that belong to the
@@ -81,7 +82,7 @@ func (r familySession) isRecycled(byPID map[int]procStat) bool {
 
 // isEligible reports whether p can be a member at all, whatever the criteria.
 func (c familyCriteria) isEligible(p procStat) bool {
-	return p.pid != c.ownPID && p.pid > 1 && !p.kernel && p.start >= c.notBefore
+	return p.pid != c.ownPID && p.pid != c.daemonPID && p.pid > 1 && !p.kernel && p.start >= c.notBefore
 }
 
 // hasMark reports whether the environment of p, as far as it was read, has the mark.

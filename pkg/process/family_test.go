@@ -2,6 +2,7 @@ package process
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -165,7 +166,8 @@ func TestMarksIn(t *testing.T) {
 		{"only the outer one is of this job", "SLURM_JOB_ID=18\x00BRINGUPD_GUARD=beef.7@SLURM_JOB_ID=18,cafe.1@SLURM_JOB_ID=17\x00", []string{"beef.7"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, parseMarks([]byte(tc.environ))); diff != "" {
+			got, found := parseMarks([]byte(tc.environ))
+			if diff := cmp.Diff(tc.want, got); diff != "" || found != strings.Contains("\x00"+tc.environ, "\x00"+MarkVariable+"=") {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

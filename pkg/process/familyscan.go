@@ -60,6 +60,9 @@ const noMark = "-"
 // reads the environments of all processes that are in no family by other criteria.
 func readFamilyMarks(all []procStat, byPID map[int]procStat, claims map[int]familyCriteria) {
 	known := make(map[int]bool)
+	for pid := range claims {
+		known[byPID[pid].ppid] = true // the daemon, which has a child's limit while it forks
+	}
 	for pid, claim := range claims {
 		members, _ := claim.findMembers(all)
 		for _, p := range members {

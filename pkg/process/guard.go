@@ -235,6 +235,9 @@ func (g *guardState) applyLine(line string) (bye bool) {
 // child that was forked in the daemon's last moment may be recognised by the mark only.
 func (g *guardState) allFamiliesCriteria(order guardArgs) familyCriteria {
 	c := familyCriteria{mark: order.mark, notBefore: order.since, ownPID: os.Getpid()}
+	if os.Getppid() == order.daemon { // it lives
+		c.daemonPID = order.daemon
+	}
 	for _, r := range g.sessions {
 		c.sessions = append(c.sessions, r)
 	}

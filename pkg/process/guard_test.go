@@ -41,6 +41,8 @@ var strays = []stray{
 		`setsid sh -c '(env -i sleep %[1]s &); exec sleep %[1]s' & wait`, 2},
 	{"without environment, its parent gone, in the child's session", `(env -i sleep %[1]s &); exec sleep %[1]s`, 2},
 	{"without environment, the child gone too", `(env -i sleep %[1]s &)`, 1},
+	{"without environment, in its own session, its parent gone", `(env -i setsid sleep %[1]s &); exec sleep %[1]s`, 2},
+	{"without environment, in its own session, the child gone", `(env -i setsid sleep %[1]s &)`, 1},
 	{"deaf to TERM", `trap '' TERM HUP INT; setsid sleep %[1]s & sleep %[1]s & wait`, 2},
 	{"stopped", `sleep %[1]s & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP $!; kill -STOP $$`, 1},
 }

@@ -141,7 +141,7 @@ func (g *guardLink) startGuard() *os.Process {
 	g.threads.runJob(func() {
 		defer theirs.Close()
 		readHead(OwnBinary)
-		reply <- cmd.Start()
+		reply <- forkUnmarked(cmd.Start)
 	})
 	if <-reply != nil {
 		return nil

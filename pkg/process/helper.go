@@ -71,7 +71,7 @@ func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 	}
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = forkUnmarked(cmd.Start)
 	}
 	if err != nil {
 		return nil, err

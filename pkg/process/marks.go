@@ -1,8 +1,13 @@
 package process
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // MarkVariable is the environment variable that holds the marks of a child. It is a list, because a
@@ -32,6 +37,69 @@ func jobSuffix(env, jobs []string) string {
 	return ""
 }
 
+// markLimit is the resource limit that holds the mark of a child, too. Linux has ignored it since
+// 2.4.25, but all descendants inherit it, also those without environment, parent and session.
+const markLimit = unix.RLIMIT_LOCKS
+
+// markNumberBits is the number of bits of such a limit that hold the number of the child. The others,
+// except the highest one, hold the random prefix.
+const markNumberBits = 24
+
+// newMarkPrefix returns a random prefix of marks, including the final dot.
+func newMarkPrefix() string { return formatMarkPrefix(rand.Uint64() >> (markNumberBits + 1)) }
+
+func formatMarkPrefix(random uint64) string { return fmt.Sprintf("%010x.", random) }
+
+// markedForks is locked while this process forks, so that no other process inherits the limit of a
+// child: for writing by a fork of a child, and for reading by all others. A fork that hangs in its
+// exec blocks others without this lock, too.
+var markedForks sync.RWMutex
+
+// forkMarked calls fork, which starts a child, with the limit that holds the mark. It calls it without
+// that limit if the kernel refuses it, because the hard limit is lower.
+func forkMarked(mark string, fork func() error) error {
+	markedForks.Lock()
+	defer markedForks.Unlock()
+	var random, number uint64
+	var own unix.Rlimit
+	n, _ := fmt.Sscanf(mark, "%x.%d", &random, &number)
+	if n == 2 && number>>markNumberBits == 0 && unix.Prlimit(0, markLimit, nil, &own) == nil {
+		limit := unix.Rlimit{Cur: random<<markNumberBits | number, Max: own.Max}
+		if unix.Prlimit(0, markLimit, &limit, nil) == nil {
+			defer func() { _ = unix.Prlimit(0, markLimit, &own, nil) }() // always permitted
+		}
+	}
+	return fork()
+}
+
+// forkUnmarked calls fork, which starts a process that is no child.
+func forkUnmarked(fork func() error) error {
+	markedForks.RLock()
+	defer markedForks.RUnlock()
+	return fork()
+}
+
+// readMarkLimit returns the mark in the limit of a process; empty if it has none or cannot be read.
+func readMarkLimit(pid int) string {
+	var limit unix.Rlimit
+	if unix.Prlimit(pid, markLimit, nil, &limit) != nil || limit.Cur > unix.RLIM_INFINITY>>1 {
+		return ""
+	}
+	return formatMarkPrefix(limit.Cur>>markNumberBits) + fmt.Sprint(limit.Cur&(1<<markNumberBits-1))
+}
+
+// marksOf returns the marks of a process with an environment, as far as it could be read. The limit
+// counts only without the variable: that says which marks are bound to another job.
+func marksOf(pid int, environ []byte) []string {
+	if marks, found := parseMarks(environ); found {
+		return marks
+	}
+	if mark := readMarkLimit(pid); mark != "" {
+		return []string{mark}
+	}
+	return nil
+}
+
 // LookupEnv returns the value of name in env, a list of NAME=VALUE entries of which the last one
 // counts.
 func LookupEnv(env []string, name string) (value string, found bool) {
@@ -44,14 +112,14 @@ func LookupEnv(env []string, name string) (value string, found bool) {
 }
 
 // parseMarks returns the marks in the content of /proc/PID/environ, except marks that are bound to
-// another job than the one the environment names.
-func parseMarks(environ []byte) []string {
+// another job than the one the environment names. It also reports whether there is a variable of
+// marks.
+func parseMarks(environ []byte) (marks []string, found bool) {
 	env := strings.Split(string(environ), "\x00")
 	list, found := LookupEnv(env, MarkVariable)
 	if !found {
-		return nil
+		return nil, false
 	}
-	var marks []string
 	for entry := range strings.SplitSeq(list, ",") {
 		mark, bond, bound := strings.Cut(entry, "@")
 		if bound {
@@ -62,5 +130,5 @@ func parseMarks(environ []byte) []string {
 		}
 		marks = append(marks, mark)
 	}
-	return marks
+	return marks, true
 }

@@ -137,7 +137,7 @@ func (l *procScanner) scanLocked() ([]procStat, error) {
 		case err == nil && (p.kernel || p.start < l.startTime):
 			l.excluded[pid] = at
 		case err == nil:
-			p.readMarks = sync.OnceValue(func() []string { return parseMarks(l.readEnviron(p)) })
+			p.readMarks = sync.OnceValue(func() []string { return marksOf(p.pid, l.readEnviron(p)) })
 			all = append(all, p)
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
 			listErr = fmt.Errorf("process %d: %v", pid, err)

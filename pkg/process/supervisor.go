@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -77,7 +76,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s := &Supervisor{
-		markPrefix:   fmt.Sprintf("%016x.", rand.Uint64()),
+		markPrefix:   newMarkPrefix(),
 		threads:      newForkThreads(),
 		scanner:      newProcScanner(self.start),
 		timeouts:     endTimeouts{outputDrain: time.Second, outputStall: 10 * time.Second, killWait: 3 * time.Second},

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -127,7 +129,7 @@ func (s *familySweep) signalAll(whom []procStat, sig syscall.Signal) {
 		if sig != unix.SIGKILL && s.signalled[p.pid] == p.start || s.selects != nil && !s.selects(p) {
 			continue
 		}
-		if p.name == guardName && time.Since(s.began) < innerGuardGrace {
+		if sig == unix.SIGKILL && time.Since(s.began) < innerGuardGrace && isGuard(p) {
 			continue
 		}
 		s.signalled[p.pid] = p.start
@@ -136,6 +138,17 @@ func (s *familySweep) signalAll(whom []procStat, sig syscall.Signal) {
 			s.failures[p.pid] = err
 		}
 	}
+}
+
+// isGuard reports whether p is a guard, perhaps one whose code does not run yet.
+func isGuard(p procStat) bool {
+	if p.name != filepath.Base(OwnBinary) {
+		return p.name == guardName
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), environTimeout)
+	defer cancel()
+	line, err := ctxutil.CallBounded(ctx, 0, func() ([]byte, error) { return os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)) })
+	return err == nil && strings.HasPrefix(string(line), guardName+"\x00")
 }
 
 // signalProcess signals the process p, but not another process that has its PID by now. It returns
