@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -26,7 +27,7 @@ func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 	seen := &card{fails: errCeiling, topology: gpu.Topology{Domain: domain, GPUs: []gpu.Locality{{UUID: "GPU-a", Domain: domain}}}}
 	address := func() (launcher.NodeAddress, error) { return launcher.NodeAddress{Address: "192.0.2.1"}, nil }
 	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}}, Set: deps.Set{Address: address, GPUs: seen}}, dir)
-	n.privateDir = service.NewTempDir(t.TempDir(), time.Minute, func(string) {}, n.Log, service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx})
+	n.privateDir = service.NewTempDir(t.TempDir(), time.Minute, func(files.OwnedPath) {}, n.Log, service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx})
 	n.gpuMonitor = newGPUMonitor(n)
 	if err := n.gpuMonitor.StartWatch(bounded(t)); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 const (
@@ -100,11 +101,11 @@ func guardMain(order guardArgs) int {
 	tidied := make(chan struct{})
 	go func() {
 		defer close(tidied)
-		_ = state.removeDirs()
+		_ = state.removeOwned()
 	}()
 	ctxutil.AwaitDoneFor(tidied, removalHeadStart)
 	state.killFamilies(ctx, order)
-	_, _ = ctxutil.CallBounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.removeDirs() })
+	_, _ = ctxutil.CallBounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.removeOwned() })
 	return 1
 }
 
@@ -186,15 +187,16 @@ func watchParent(daemon int, died func()) {
 // guardState is what the daemon has reported to the guard.
 type guardState struct {
 	sessions     map[int]familySession
-	dirs         []string
+	owned        []files.OwnedPath
 	silenceLimit time.Duration // see [Supervisor.EndIfSilent]; 0 if it was not called
 }
 
-// removeDirs removes the directories that the daemon would have removed, as far as possible.
-func (g *guardState) removeDirs() error {
+// removeOwned removes the files and directories that the daemon would have removed, as far as
+// possible.
+func (g *guardState) removeOwned() error {
 	var errs []error
-	for _, dir := range g.dirs {
-		errs = append(errs, os.RemoveAll(dir))
+	for _, path := range g.owned {
+		errs = append(errs, path.Remove())
 	}
 	return errors.Join(errs...)
 }
@@ -204,8 +206,10 @@ func (g *guardState) removeDirs() error {
 func addLine(r familySession) string {
 	return fmt.Sprintf(addPrefix+"%d %d %d", r.sid, r.start, r.lastOwned)
 }
-func removeLine(sid int) string     { return fmt.Sprintf("- %d", sid) }
-func ownPathLine(dir string) string { return fmt.Sprintf("own %q", dir) }
+func removeLine(sid int) string { return fmt.Sprintf("- %d", sid) }
+func ownPathLine(p files.OwnedPath) string {
+	return fmt.Sprintf("own %d %d %q", p.Device, p.Inode, p.Path)
+}
 
 // applyLine processes one line. It returns true for the goodbye message. Lines that it cannot parse
 // are ignored.
@@ -213,10 +217,9 @@ func (g *guardState) applyLine(line string) (bye bool) {
 	if line == goodbyeLine {
 		return true
 	}
-	if quoted, found := strings.CutPrefix(line, "own "); found {
-		if dir, err := strconv.Unquote(quoted); err == nil {
-			g.dirs = append(g.dirs, dir)
-		}
+	var path files.OwnedPath
+	if n, _ := fmt.Sscanf(line, "own %d %d %q", &path.Device, &path.Inode, &path.Path); n == 3 {
+		g.owned = append(g.owned, path)
 		return false
 	}
 	if n, _ := fmt.Sscanf(line, "silence %d", &g.silenceLimit); n == 1 {

@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/test/users"
 )
 
 type stray struct {
@@ -159,29 +161,47 @@ func TestWaysForADaemonToEnd(t *testing.T) {
 // TestTheDaemonsDirectoryGoes verifies that the files of a killed daemon are removed, and that the
 // target of a link among them stays.
 func TestTheDaemonsDirectoryGoes(t *testing.T) {
-	own, other := filepath.Join(t.TempDir(), "own dir"), filepath.Join(t.TempDir(), "other")
-	for _, dir := range []string{own, other} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(other, filepath.Join(own, "link")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(ownVariable, own)
-	arg := nap()
-	killNaps(t, arg)
-	d := newDaemon(t, "exec sleep "+arg)
-	if err := d.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
-	noneLeft(t, arg)
+	own, other := filepath.Join(t.TempDir(), "own dir"), t.TempDir()
+	killOwning(t, own, func() error { return os.Symlink(other, filepath.Join(own, "link")) })
 	if _, err := os.Lstat(own); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory is still there: %v", err)
 	}
 	if _, err := os.Lstat(other); err != nil {
 		t.Errorf("what a link in it leads to has gone: %v", err)
+	}
+}
+
+// killOwning kills a daemon that owns the directory, after it has been changed, and waits for the end
+// of its guard.
+func killOwning(t *testing.T, own string, change func() error) {
+	t.Helper()
+	t.Setenv(ownVariable, own)
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, "exec sleep "+arg)
+	if err := errors.Join(change(), d.cmd.Process.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+	noneLeft(t, arg)
+}
+
+// TestGuardKeepsAnotherDirectory verifies that the guard of a killed daemon does not remove another
+// directory of the user, which a member of a group has moved to the path of the daemon's.
+func TestGuardKeepsAnotherDirectory(t *testing.T) {
+	users.Need(t)
+	project := users.Project(t)
+	own, data := filepath.Join(project, "bu-1"), filepath.Join(project, "data")
+	err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "kept"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	killOwning(t, own, func() error {
+		exchange := "mv bu-1 aside && mv data bu-1"
+		return users.Stranger.Command(t.Context(), project, "sh", "-c", exchange).Run()
+	})
+	if _, err := os.Lstat(filepath.Join(own, "kept")); err != nil {
+		t.Errorf("a file of the user has gone: %v", err)
 	}
 }
 
@@ -205,7 +225,7 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 // has files to remove.
 func TestGuardComesWithTheFirstChild(t *testing.T) {
 	s := newSupervisor(t)
-	s.OwnPath(t.TempDir())
+	s.OwnPath(files.OwnedPath{Path: t.TempDir()})
 	if ctxutil.AwaitDoneFor(s.guardLink.firstForked, 50*time.Millisecond) {
 		t.Error("there is a guard, and nobody to guard against")
 	}
@@ -435,10 +455,10 @@ func TestInnerDaemonsDirectoryGoes(t *testing.T) {
 	// The inner daemon reads its standard input, which does not end.
 	inner := fmt.Sprintf("sleep %s | %s=daemon %s=%s /proc/%d/exe 'sleep %s'", arg, helperVariable, ownVariable, own, os.Getpid(), arg)
 	t.Run("by Stop", func(t *testing.T) {
-		fill()
 		s := newSupervisor(t)
 		c := start(t, s, shell(inner))
 		sleepers(t, arg, 2)
+		fill()
 		c.Stop(t.Context(), 0, unix.SIGKILL)
 		if !gone() {
 			t.Error("the directory is still there")
@@ -448,9 +468,9 @@ func TestInnerDaemonsDirectoryGoes(t *testing.T) {
 		}
 	})
 	t.Run("by the guard", func(t *testing.T) {
-		fill()
 		d := newDaemon(t, inner)
 		sleepers(t, arg, 2)
+		fill()
 		if err := d.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -463,12 +483,13 @@ func TestInnerDaemonsDirectoryGoes(t *testing.T) {
 }
 
 func TestGuardState(t *testing.T) {
+	dir, file := files.OwnedPath{Path: "/tmp/a b\n", Device: 1 << 63, Inode: 2}, files.OwnedPath{Path: "/tmp/c"}
 	for _, tc := range []struct {
 		name  string
 		lines []string
 		want  map[int]familySession
 		bye   bool
-		dirs  []string
+		owned []files.OwnedPath
 	}{
 		{"a child", []string{"+ 12 100 0"}, map[int]familySession{12: {sid: 12, start: 100}}, false, nil},
 		{"a child that ended", []string{"+ 12 100 0", "+ 12 100 200"}, map[int]familySession{12: {sid: 12, start: 100, lastOwned: 200}}, false, nil},
@@ -478,9 +499,8 @@ func TestGuardState(t *testing.T) {
 		{"the end of an unknown", []string{"- 13"}, map[int]familySession{}, false, nil},
 		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]familySession{}, false, nil},
 		{"goodbye", []string{"bye"}, map[int]familySession{}, true, nil},
-		{"directories", []string{ownPathLine("/tmp/a b\n"), ownPathLine("/tmp/c")}, map[int]familySession{}, false,
-			[]string{"/tmp/a b\n", "/tmp/c"}},
-		{"nonsense of directories", []string{"own", "own /tmp/d", `own "/tmp/e`}, map[int]familySession{}, false, nil},
+		{"paths", []string{ownPathLine(dir), ownPathLine(file)}, map[int]familySession{}, false, []files.OwnedPath{dir, file}},
+		{"nonsense of paths", []string{"own", "own /tmp/d", `own 1 2 "/tmp/e`, `own -1 2 "/tmp/f"`}, map[int]familySession{}, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			state := guardState{sessions: make(map[int]familySession)}
@@ -491,8 +511,8 @@ func TestGuardState(t *testing.T) {
 			if diff := cmp.Diff(tc.want, state.sessions, cmp.AllowUnexported(familySession{})); diff != "" || bye != tc.bye {
 				t.Errorf("bye %v, want %v; roots (-want +got):\n%s", bye, tc.bye, diff)
 			}
-			if !slices.Equal(state.dirs, tc.dirs) {
-				t.Errorf("directories %q, want %q", state.dirs, tc.dirs)
+			if !slices.Equal(state.owned, tc.owned) {
+				t.Errorf("paths %v, want %v", state.owned, tc.owned)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 // guardRestartDelay is the pause before the next start if a guard ended within that time of its own
@@ -63,8 +64,8 @@ func (g *guardLink) awaitFirst(ctx context.Context) {
 // addSession reports a new session to the guard, or a change of a known one.
 func (g *guardLink) addSession(r familySession) { g.sendLine(addLine(r)) }
 
-// addOwnPath reports a directory that the guard must remove if the daemon dies.
-func (g *guardLink) addOwnPath(dir string) { g.sendLine(ownPathLine(dir)) }
+// addOwnPath reports a file or directory that the guard must remove if the daemon dies.
+func (g *guardLink) addOwnPath(path files.OwnedPath) { g.sendLine(ownPathLine(path)) }
 
 // removeSession reports that no process is left in a session.
 func (g *guardLink) removeSession(sid int) { g.sendLine(removeLine(sid)) }
@@ -171,8 +172,8 @@ func (g *guardLink) openPipe() (theirs *os.File) {
 	for _, r := range g.state.sessions {
 		g.writeLine(addLine(r))
 	}
-	for _, dir := range g.state.dirs {
-		g.writeLine(ownPathLine(dir))
+	for _, path := range g.state.owned {
+		g.writeLine(ownPathLine(path))
 	}
 	if g.state.silenceLimit > 0 {
 		g.writeLine(silenceLine(g.state.silenceLimit))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 // Handle is the interface of a started child for code that waits for it, signals it or stops it. It
@@ -27,7 +29,7 @@ type Handle interface {
 type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
 	StartGuard()
-	OwnPath(dir string)
+	OwnPath(path files.OwnedPath)
 	EndIfSilent(limit time.Duration, ended func())
 	SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool
 	EndAll(ctx context.Context) error

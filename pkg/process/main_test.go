@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/test/twin"
 )
@@ -68,7 +69,7 @@ func takesSeconds(t *testing.T) {
 	}
 }
 
-// ownVariable makes the stand-in daemon own its value, a directory.
+// ownVariable makes the stand-in daemon make a directory with its value as path, and own it.
 const ownVariable = "PROCESS_TEST_OWN"
 
 // holdVariable makes the stand-in daemon leave its end of the guard's pipe to an unrelated process,
@@ -118,8 +119,13 @@ func standIn() int {
 		return 1
 	}
 	s.AdoptOrphans()
-	if dir := os.Getenv(ownVariable); dir != "" {
-		s.OwnPath(dir)
+	if path := os.Getenv(ownVariable); path != "" {
+		dir, err := files.MakeOwnedDir(path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		s.OwnPath(dir.Owned())
 	}
 	endIfSilent(s, os.Getenv(silenceVariable))
 	c, err := s.Start(context.Background(), Spec{Name: "child", Argv: []string{"/bin/sh", "-c", os.Args[1]}, Env: childEnv()})

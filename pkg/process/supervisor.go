@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 // endTimeouts are the time limits for the end of a child.
@@ -97,7 +98,7 @@ func (s *Supervisor) StartGuard() { s.guardLink.ensureStarted() }
 
 // OwnPath makes the guard remove a directory or file of the daemon if the daemon dies unexpectedly.
 // The guard exists from the first child, or from [Supervisor.StartGuard], on.
-func (s *Supervisor) OwnPath(dir string) { s.guardLink.addOwnPath(dir) }
+func (s *Supervisor) OwnPath(path files.OwnedPath) { s.guardLink.addOwnPath(path) }
 
 // Start starts a child. The error wraps ErrNotFound or ErrNotExecutable if the program cannot be
 // run. ctx bounds the start only, which may hang if the program's file system does; the child does

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -25,8 +26,9 @@ import (
 
 // TempDir is the directory of this attempt on this node.
 type TempDir struct {
-	parent    string           // parent directory
-	onCreated func(dir string) // called with each path that must be removed if this daemon is killed
+	parent string // parent directory
+	// onCreated is called with each directory that must be removed if this daemon is killed.
+	onCreated func(files.OwnedPath)
 	log       *zap.Logger
 	timeout   time.Duration // time limit for creating the directory, because its disk may hang
 	contexts  Contexts
@@ -36,65 +38,72 @@ type TempDir struct {
 	credentialsMu sync.Mutex // locked before mu; held during disk access, which may hang
 
 	mu  sync.Mutex
-	dir string // removed at the end; guarded by mu
+	dir *files.OwnedDir // removed at the end; guarded by mu
 	// linkDir contains a short link to dir, if that was needed; removed too; guarded by mu
-	linkDir string
+	linkDir *files.OwnedDir
 	// directory created by [TempDir.WriteCredentials] for its files, if any; removed too; guarded by
 	// mu
-	keysDir string
-	// keyFiles that [TempDir.WriteCredentials] has created; guarded by mu
+	keysDir *files.OwnedDir
+	// keyFiles are the names of the files that [TempDir.WriteCredentials] has created in dir; guarded
+	// by mu
 	keyFiles []string
 	// variables for the files of [TempDir.WriteCredentials]; nil before; guarded by mu
 	credentialEnv map[string]string
 }
 
 // NewTempDir returns a [TempDir]. Its directory will be created inside in, on first use and within
-// a time limit. owned is called with each path that must be removed if this daemon is killed.
-func NewTempDir(in string, within time.Duration, owned func(dir string), log *zap.Logger, life Contexts) *TempDir {
+// a time limit. owned is called with each directory that must be removed if this daemon is killed.
+func NewTempDir(in string, within time.Duration, owned func(files.OwnedPath), log *zap.Logger, life Contexts) *TempDir {
 	return &TempDir{parent: in, timeout: within, onCreated: owned, log: log, contexts: life}
 }
 
 // EnsureDir returns the directory. The first call creates it.
-func (p *TempDir) EnsureDir() (string, error) { return p.ensure(&p.dir, p.createDir) }
-
-// createDir creates the directory.
-func (p *TempDir) createDir() (string, error) {
-	made, err := os.MkdirTemp(p.parent, "bu-")
-	if err != nil {
+func (p *TempDir) EnsureDir() (string, error) {
+	dir, err := p.ensure(&p.dir, p.createDir)
+	if dir == nil {
 		return "", err
 	}
-	if exposure := signal.ExposureAbove(made); exposure.Reason != "" {
+	return dir.Path(), nil
+}
+
+// createDir creates the directory.
+func (p *TempDir) createDir() (*files.OwnedDir, error) {
+	made, err := files.MakeOwnedTemp(p.parent, "bu-")
+	if err != nil {
+		return nil, err
+	}
+	if exposure := signal.ExposureAbove(made.Path()); exposure.Reason != "" {
 		p.log.Warn("other users could replace this node's temporary files: "+exposure.Reason,
 			zap.String("fix", exposure.Remedy+", or give another --temp-dir"))
 	}
 	return made, nil
 }
 
-// ensure returns the directory at path, which the first call creates within the time limit. It
-// returns an empty path if the daemon is ending.
-func (p *TempDir) ensure(path *string, create func() (string, error)) (string, error) {
+// ensure returns one of the directories, which the first call creates within the time limit. It
+// returns nil if the daemon is ending.
+func (p *TempDir) ensure(field **files.OwnedDir, create func() (*files.OwnedDir, error)) (*files.OwnedDir, error) {
 	p.mu.Lock()
-	dir := *path
+	dir := *field
 	p.mu.Unlock()
-	if dir != "" {
+	if dir != nil {
 		return dir, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(p.contexts.Run, p.timeout, health.ErrDeadline)
 	defer cancel()
-	return CallBounded(ctx, func() (string, error) {
+	return CallBounded(ctx, func() (*files.OwnedDir, error) {
 		made, err := create()
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		// another call was faster, or the daemon is ending
-		if *path != "" || p.contexts.Teardown.Err() != nil {
-			go func() { _ = os.RemoveAll(made) }()
-			return *path, nil
+		if *field != nil || p.contexts.Teardown.Err() != nil {
+			go func() { _ = made.Remove() }()
+			return *field, nil
 		}
-		*path = made
-		p.onCreated(made)
+		*field = made
+		p.onCreated(made.Owned())
 		return made, nil
 	})
 }
@@ -122,11 +131,11 @@ func (p *TempDir) EnsureShortDir(maxLen int) (string, error) {
 	if err != nil || maxLen == 0 || len(dir) <= maxLen {
 		return dir, err
 	}
-	linkDir, err := p.ensure(&p.linkDir, func() (string, error) { return p.createLinkDir(dir, maxLen) })
-	if err != nil || linkDir == "" {
+	linkDir, err := p.ensure(&p.linkDir, func() (*files.OwnedDir, error) { return p.createLinkDir(dir, maxLen) })
+	if linkDir == nil {
 		return "", err
 	}
-	return filepath.Join(linkDir, linkName), nil
+	return filepath.Join(linkDir.Path(), linkName), nil
 }
 
 // linkName is the name of the link to the directory.
@@ -134,35 +143,35 @@ const linkName = "t"
 
 // createLinkDir creates a private directory that contains a link to dir. The link's path has at
 // most maxLen bytes, and no other user can replace it.
-func (p *TempDir) createLinkDir(dir string, maxLen int) (string, error) {
+func (p *TempDir) createLinkDir(dir string, maxLen int) (*files.OwnedDir, error) {
 	target, err := filepath.Abs(dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var refused error
 	for _, parent := range ShortParents() {
-		made, err := os.MkdirTemp(parent, "bu-")
+		made, err := files.MakeOwnedTemp(parent, "bu-")
 		if err == nil {
-			link := filepath.Join(made, linkName)
-			exposure := signal.ExposureAbove(made)
+			link := filepath.Join(made.Path(), linkName)
+			exposure := signal.ExposureAbove(made.Path())
 			switch {
 			case len(link) > maxLen:
 				err = fmt.Errorf("%s has more than %d bytes", link, maxLen)
 			case exposure.Reason != "":
 				err = errors.New(exposure.Reason)
 			default:
-				err = os.Symlink(target, link)
+				err = made.Root().Symlink(target, linkName)
 			}
 			if err == nil {
 				p.log.Info("the path of the temporary directory is too long for sockets: they use a link to it",
 					zap.String("link", link), zap.String("dir", dir))
 				return made, nil
 			}
-			_ = os.RemoveAll(made)
+			_ = made.Remove()
 		}
 		refused = errors.Join(refused, err)
 	}
-	return "", fmt.Errorf("cannot create a short path for sockets: %s has %d bytes, at most %d are accepted, and no link to it is possible (%w); "+
+	return nil, fmt.Errorf("cannot create a short path for sockets: %s has %d bytes, at most %d are accepted, and no link to it is possible (%w); "+
 		"give a shorter --temp-dir", dir, len(dir), maxLen, refused)
 }
 
@@ -183,41 +192,57 @@ func (p *TempDir) WriteCredentials(f framework.Framework, self framework.Node, s
 		if env := p.CredentialEnv(); env != nil { // another call was faster, and its files may be in use
 			return env, nil
 		}
-		// The directory has the same name on all nodes. If another daemon has created it, use the private
-		// directory of the node.
-		dir := filepath.Join(p.parent, keysDirName(secret))
-		err := os.Mkdir(dir, 0o700)
-		if errors.Is(err, fs.ErrExist) {
-			if err := checkOwnDirectory(dir); err != nil {
-				return nil, err
-			}
+		dir, isPrivate, err := p.createKeysDir(secret)
+		if err != nil {
+			return nil, err
 		}
-		if err == nil {
-			p.onCreated(dir)
-			p.mu.Lock()
-			p.keysDir = dir
-			p.mu.Unlock()
-			self.TempDir = dir
+		if !isPrivate {
+			self.TempDir = dir.Path()
 		}
 		// Write the files and publish them.
 		credentials, err := guarded.NodeCredentials(self, secret)
 		if err != nil {
 			return nil, err
 		}
-		var files []string
+		var names []string
 		for name, data := range credentials.Files {
-			path := filepath.Join(self.TempDir, name)
-			if err := os.WriteFile(path, data, 0o600); err != nil {
+			if err := dir.Root().WriteFile(name, data, 0o600); err != nil {
 				return nil, err
 			}
-			files = append(files, path)
+			names = append(names, name)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.keyFiles = files
+		if isPrivate {
+			p.keyFiles = names
+		}
 		p.credentialEnv = maps.Clone(credentials.Env)
 		return p.credentialEnv, nil
 	})
+}
+
+// createKeysDir creates the directory for files derived from a secret. It has the same name on all
+// nodes. If another daemon has created it, the result is the node's private directory.
+func (p *TempDir) createKeysDir(secret []byte) (dir *files.OwnedDir, isPrivate bool, err error) {
+	path := filepath.Join(p.parent, keysDirName(secret))
+	dir, err = files.MakeOwnedDir(path)
+	if err == nil {
+		p.onCreated(dir.Owned())
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.keysDir = dir
+		return dir, false, nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		if err := checkOwnDirectory(path); err != nil {
+			return nil, false, err
+		}
+	}
+	dir, err = p.ensure(&p.dir, p.createDir)
+	if dir == nil && err == nil {
+		err = context.Cause(p.contexts.Teardown)
+	}
+	return dir, true, err
 }
 
 // checkOwnDirectory returns an error unless path is a directory that only this user can change.
@@ -256,14 +281,16 @@ func (p *TempDir) CredentialEnv() map[string]string {
 // little time is left. If the disk hangs, Remove gives up.
 func (p *TempDir) Remove(hurried, keep bool) {
 	p.mu.Lock()
-	dirs := []string{p.keysDir, p.linkDir, p.dir}
-	if keep && p.dir != "" {
-		dirs = append(p.keyFiles, p.keysDir, p.linkDir)
-		p.log.Warn("kept the temporary directory of this node (--clean)", zap.String("dir", p.dir))
+	dirs := []*files.OwnedDir{p.keysDir, p.linkDir, p.dir}
+	var keyFiles []string
+	if keep && p.dir != nil {
+		dirs, keyFiles = dirs[:2], p.keyFiles
+		p.log.Warn("kept the temporary directory of this node (--clean)", zap.String("dir", p.dir.Path()))
 	}
-	dirs = slices.DeleteFunc(dirs, func(path string) bool { return path == "" })
+	kept := p.dir
 	p.mu.Unlock()
-	if len(dirs) == 0 {
+	dirs = slices.DeleteFunc(dirs, func(dir *files.OwnedDir) bool { return dir == nil })
+	if len(dirs)+len(keyFiles) == 0 {
 		return
 	}
 	within := removeTimeout
@@ -273,13 +300,20 @@ func (p *TempDir) Remove(hurried, keep bool) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, health.ErrDeadline)
 	defer cancel()
 	_, err := CallBounded(ctx, func() (none struct{}, err error) {
+		for _, name := range keyFiles {
+			err = errors.Join(err, kept.Root().Remove(name))
+		}
 		for _, dir := range dirs {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, dir.Remove())
 		}
 		return none, err
 	})
 	if err != nil {
-		p.log.Warn("cannot remove the temporary directory: it stays", zap.Strings("dirs", dirs), zap.Error(err))
+		var paths []string
+		for _, dir := range dirs {
+			paths = append(paths, dir.Path())
+		}
+		p.log.Warn("cannot remove the temporary directory: it stays", zap.Strings("dirs", paths), zap.Error(err))
 	}
 }
 

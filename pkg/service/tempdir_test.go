@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/test/users"
 )
@@ -47,7 +48,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := t.TempDir()
-			p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+			p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
 			dir, err := p.EnsureDir()
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +87,7 @@ func TestKeepWithoutSecrets(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(in, keysDirName([]byte("secret"))), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
 	dir, err := p.EnsureDir()
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +108,7 @@ func TestAdmitElsewhere(t *testing.T) {
 	in := t.TempDir()
 	keys := map[string]bool{}
 	for range 2 {
-		p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+		p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
 		dir, err := p.EnsureDir()
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +146,7 @@ func TestKeysOfAStranger(t *testing.T) {
 			if err := plant(filepath.Join(in, keysDirName([]byte("secret")))); err != nil {
 				t.Fatal(err)
 			}
-			p := NewTempDir(in, time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+			p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
 			env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: in}, []byte("secret"))
 			if err == nil || env != nil || !strings.Contains(err.Error(), "cannot write this run's keys to "+in) {
 				t.Errorf("%v, %v", env, err)
@@ -160,7 +161,7 @@ func TestTempDirOfAProject(t *testing.T) {
 	users.Need(t)
 	for dir, warns := range map[string]bool{t.TempDir(): false, users.Project(t): true} {
 		core, logs := observer.New(zap.WarnLevel)
-		p := NewTempDir(dir, time.Minute, func(string) {}, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
+		p := NewTempDir(dir, time.Minute, func(files.OwnedPath) {}, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
 		if _, err := p.EnsureDir(); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +191,7 @@ func TestShortDir(t *testing.T) {
 			}
 			var owned []string
 			core, logs := observer.New(zap.InfoLevel)
-			p := NewTempDir(in, time.Minute, func(dir string) { owned = append(owned, dir) }, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
+			p := NewTempDir(in, time.Minute, func(dir files.OwnedPath) { owned = append(owned, dir.Path) }, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
 			dir, err := p.EnsureDir()
 			if err != nil {
 				t.Fatal(err)
@@ -225,12 +226,46 @@ func TestShortDir(t *testing.T) {
 // TestNoShortDir verifies that the limit is reported if no link can be short enough, and that a
 // daemon without sockets opens none.
 func TestNoShortDir(t *testing.T) {
-	p := NewTempDir(t.TempDir(), time.Minute, func(string) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	p := NewTempDir(t.TempDir(), time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
 	if dir, err := p.EnsureShortDir(3); err == nil || !strings.Contains(err.Error(), "at most 3 are accepted") {
 		t.Errorf("%s, %v", dir, err)
 	}
 	p.NoSockets = true
 	if dir, err := p.EnsureSocketDir(); err == nil {
 		t.Errorf("%s is for sockets", dir)
+	}
+}
+
+// TestTempDirExchanged verifies that the end of a daemon removes what it has made, and not another
+// directory of the user, which a member of a group has moved to its path.
+func TestTempDirExchanged(t *testing.T) {
+	users.Need(t)
+	project := users.Project(t)
+	p := NewTempDir(project, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
+	dir, err := p.EnsureDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"data": dir, "other": filepath.Dir(env["KEY"])} {
+		data := filepath.Join(project, name)
+		err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "kept"), nil, 0o600),
+			os.WriteFile(filepath.Join(path, "file"), nil, 0o600),
+			users.Stranger.Command(t.Context(), project, "sh", "-c", `mv "$1" "$2.aside" && mv "$2" "$1"`, "sh", path, data).Run())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Remove(false, false)
+	for name, path := range map[string]string{"data": dir, "other": filepath.Dir(env["KEY"])} {
+		if !exists(filepath.Join(path, "kept")) {
+			t.Errorf("a file of %s has gone", name)
+		}
+		if left, err := os.ReadDir(filepath.Join(project, name+".aside")); err != nil || len(left) > 0 {
+			t.Errorf("%v is left: %v", left, err)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
@@ -32,12 +33,12 @@ import (
 // type of the file system as share. A job that failed is a Run with a Failure. The error is ctx's
 // cause if ctx ended before the job, or the reason for which nothing could be run.
 func SimulateJob(ctx context.Context, room *ScratchDir, cfg Config) (run JobResult, share string, err error) {
-	local, err := os.MkdirTemp("", "bringupd-simulate-")
+	local, err := files.MakeOwnedTemp("", "bringupd-simulate-")
 	if err != nil {
 		return JobResult{}, "", fmt.Errorf("cannot create a directory for the daemons' private files: %v", err)
 	}
-	defer func() { _ = os.RemoveAll(local) }()
-	said, err := os.Create(filepath.Join(local, "said"))
+	defer func() { _ = local.Remove() }()
+	said, err := local.Root().Create("said")
 	if err != nil {
 		return JobResult{}, "", fmt.Errorf("cannot create a file for the daemons' output: %v", err)
 	}
@@ -122,12 +123,12 @@ func newSimulatedJob(room *ScratchDir, cfg Config, said *os.File) *simulatedJob 
 	// All daemons have the identity of a local job, with simulated host names.
 	id := launcher.Identity{
 		Launcher: launcher.LauncherLocal, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runCount),
-		LaunchKey: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
+		LaunchKey: filepath.Base(room.Path()), LocalSize: 1, GPUs: -1,
 	}
 	for node := range cfg.Nodes {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.IndexWidth(cfg.Nodes), node))
 	}
-	j.runDir = filepath.Join(room.path, id.RunName())
+	j.runDir = filepath.Join(room.Path(), id.RunName())
 	// All daemons share the simulated server and the limit of concurrent calls.
 	delay, slots := cfg.newCallDelay(), make(chan struct{}, maxConcurrentCalls)
 	var network peerlink.Network = peerlink.TCP{}
@@ -167,7 +168,7 @@ func (j *simulatedJob) daemonConfig(room *ScratchDir, id launcher.Identity, node
 	world, played, argv := j.world.daemonOptions(j.cfg)
 	cfg := deps.Config{Config: config.Config{
 		Workload: config.Workload{World: world, Driver: argv},
-		Identity: id, LogDir: room.path, Program: j.cfg.Program,
+		Identity: id, LogDir: room.Path(), Program: j.cfg.Program,
 		Framework: instantFramework{}, Lifeline: j.cfg.LinkMode, Times: j.cfg.daemonTimeouts(),
 		Output:  config.Output{Streams: config.Streams{Out: j.outputFile, Err: j.outputFile}, JSONLog: true},
 		Process: config.Process{TempDir: filepath.Dir(j.outputFile.Name())},

@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // ScratchDir is the directory that simulations create in one of the user's directories, and remove.
 type ScratchDir struct {
-	path     string
+	dir      *files.OwnedDir
 	host     string
 	runCount int // number of runs in it so far
 }
@@ -34,26 +35,26 @@ var errTimeOver = errors.New("the timeout expired")
 func MakeScratchDir(ctx context.Context, dir, host string) (*ScratchDir, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, scratchDirTimeout, errTimeOver)
 	defer cancel()
-	path, err := callWithDeadline(ctx, "create a directory in", dir, func() (string, error) {
+	made, err := callWithDeadline(ctx, "create a directory in", dir, func() (*files.OwnedDir, error) {
 		switch info, err := os.Stat(dir); {
 		case err != nil:
-			return "", fmt.Errorf("cannot use --dir=%s: %v: %w", dir, stripPath(err), ErrNotDirectory)
+			return nil, fmt.Errorf("cannot use --dir=%s: %v: %w", dir, stripPath(err), ErrNotDirectory)
 		case !info.IsDir():
-			return "", fmt.Errorf("cannot use --dir=%s: it is not a directory: %w", dir, ErrNotDirectory)
+			return nil, fmt.Errorf("cannot use --dir=%s: it is not a directory: %w", dir, ErrNotDirectory)
 		}
-		path, err := os.MkdirTemp(dir, "bringupd-simulate-")
+		made, err := files.MakeOwnedTemp(dir, "bringupd-simulate-")
 		if err != nil {
-			return "", &signal.DirError{
+			return nil, &signal.DirError{
 				Path: dir, Host: host, Problem: fmt.Sprintf("cannot create a directory in it: %v", stripPath(err)),
 				Remedy: "give a --dir that you can write to",
 			}
 		}
-		return path, nil
+		return made, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &ScratchDir{path: path, host: host}, nil
+	return &ScratchDir{dir: made, host: host}, nil
 }
 
 // ErrNotDirectory reports that --dir is not a directory.
@@ -68,7 +69,7 @@ func stripPath(err error) error {
 }
 
 // Path returns the path of the room.
-func (r *ScratchDir) Path() string { return r.path }
+func (r *ScratchDir) Path() string { return r.dir.Path() }
 
 // maxConcurrentRemovals is the number of names that are removed concurrently. On a distant shared
 // file system, removing the files of thousands of nodes would take minutes otherwise.
@@ -78,12 +79,12 @@ const maxConcurrentRemovals = 32
 // names the rest when ctx ends.
 func (r *ScratchDir) Remove(ctx context.Context) error {
 	for {
-		_, err := callWithDeadline(ctx, "remove", r.path, func() (struct{}, error) { return struct{}{}, removeTree(ctx, r.path) })
+		_, err := callWithDeadline(ctx, "remove", r.Path(), func() (struct{}, error) { return struct{}{}, removeTree(ctx, r.dir) })
 		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, errLateNames) || !ctxutil.SleepContext(ctx, lateCallPause) {
-			return fmt.Errorf("cannot remove %s: %w; remove it yourself", r.path, err)
+			return fmt.Errorf("cannot remove %s: %w; remove it yourself", r.Path(), err)
 		}
 	}
 }
@@ -96,25 +97,25 @@ var errLateNames = errors.New("files are still being created in it")
 const lateCallPause = 100 * time.Millisecond
 
 // removeTree removes a directory. It removes files concurrently.
-func removeTree(ctx context.Context, path string) error {
-	var files errgroup.Group
-	files.SetLimit(maxConcurrentRemovals)
-	err := filepath.WalkDir(path, func(name string, entry os.DirEntry, err error) error {
+func removeTree(ctx context.Context, dir *files.OwnedDir) error {
+	var removals errgroup.Group
+	removals.SetLimit(maxConcurrentRemovals)
+	err := fs.WalkDir(dir.Root().FS(), ".", func(name string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		files.Go(func() error {
-			if err := os.Remove(name); !errors.Is(err, os.ErrNotExist) {
+		removals.Go(func() error {
+			if err := dir.Root().Remove(name); !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			return nil
 		})
 		return context.Cause(ctx)
 	})
-	if err := errors.Join(err, files.Wait()); err != nil {
+	if err := errors.Join(err, removals.Wait()); err != nil {
 		return err
 	}
-	err = os.RemoveAll(path) // the directories, which are empty by now
+	err = dir.Remove() // the directories, which are empty by now
 	if errors.Is(err, unix.ENOTEMPTY) {
 		return errLateNames
 	}

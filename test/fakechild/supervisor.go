@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -82,10 +83,10 @@ func (s *Supervisor) EndIfSilent(time.Duration, func()) {}
 
 // OwnPath implements process.Starter. There is no guard, because tests do not kill a daemon that is
 // a goroutine: see Unguarded.
-func (s *Supervisor) OwnPath(dir string) {
+func (s *Supervisor) OwnPath(path files.OwnedPath) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owned = append(s.owned, dir)
+	s.owned = append(s.owned, path.Path)
 }
 
 // SignalReachedGuard implements process.Starter. It returns false, because there is no guard.

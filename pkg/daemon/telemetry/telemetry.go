@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/metrics"
@@ -52,8 +53,8 @@ type Telemetry struct {
 }
 
 // StartTelemetry starts the exports. It must be called before the daemon's other parts run. own is
-// called with the path of a file that must be removed even if the daemon is killed.
-func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(path string)) *Telemetry {
+// called with a file that must be removed even if the daemon is killed.
+func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(files.OwnedPath)) *Telemetry {
 	s := &Telemetry{cfg: cfg, daemon: self}
 	self.Events.OnPhaseChange = func(entered record.Phase) { // empty if a phase has ended
 		s.requestWrite()
@@ -64,7 +65,7 @@ func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(path string)
 	if cfg.MetricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
 		s.file = metrics.StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
-		own(s.file.Path())
+		own(files.OwnedPath{Path: s.file.Path()})
 	}
 	if cfg.MetricsListen != "" {
 		endpoint, err := metrics.StartEndpoint(cfg.MetricsListen, s.collectMetrics)

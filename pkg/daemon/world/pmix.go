@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
@@ -99,12 +99,12 @@ func startPMIxServer(ctx context.Context, cfg PMIxConfig, log *zap.Logger) (*pmi
 	if err != nil {
 		return nil, err
 	}
-	dir, err := cfg.PrivateDir()
+	parent, err := cfg.PrivateDir()
 	if err != nil {
 		return nil, err
 	}
-	dir = filepath.Join(dir, cfg.DirName)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := files.MakeOwnedDir(filepath.Join(parent, cfg.DirName))
+	if err != nil {
 		return nil, err
 	}
 	host := cmp.Or(cfg.Host, mpiNodeName(cfg.Identity.Host, cfg.Identity.LocalRank()))

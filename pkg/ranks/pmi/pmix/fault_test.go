@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 )
@@ -47,9 +48,13 @@ func fake(t *testing.T, fault int) pmix.Library {
 }
 
 func start(ctx context.Context, t *testing.T, library pmix.Library) (*pmix.Server, error) {
+	dir, err := files.MakeOwnedTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := pmix.Start(ctx, pmix.Config{
 		// The race detector makes a program sleep for a second at its end.
-		Library: library, Environ: append(os.Environ(), "GORACE=atexit_sleep_ms=0"), Host: "n0", Dir: t.TempDir(), Log: zaptest.NewLogger(t),
+		Library: library, Environ: append(os.Environ(), "GORACE=atexit_sleep_ms=0"), Host: "n0", Dir: dir, Log: zaptest.NewLogger(t),
 	})
 	if err == nil {
 		t.Cleanup(s.Stop)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
@@ -27,7 +25,7 @@ func (s *Server) AddJob(ctx context.Context, job *pmi.Job) error {
 	_, err := s.requestChild(ctx, doAddJob, func(f *frame) {
 		f.addText(job.Name)
 		f.addNumber(len(local))
-		f.addAttributes(jobAttributes(job, s.Node, s.cfg.Dir))
+		f.addAttributes(jobAttributes(job, s.Node, s.cfg.Dir.Path()))
 	})
 	for _, rank := range local {
 		if err == nil {
@@ -68,7 +66,7 @@ func (s *Server) RemoveJob(ctx context.Context, job string) error {
 	if _, err := s.requestChild(ctx, doRemoveJob, func(f *frame) { f.addText(job) }); err != nil {
 		return err
 	}
-	return errors.Join(told, os.RemoveAll(filepath.Join(s.cfg.Dir, job)))
+	return errors.Join(told, s.cfg.Dir.Root().RemoveAll(job))
 }
 
 // RankEnviron returns the environment variables, as NAME=VALUE, with which a rank connects to its

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
@@ -59,7 +60,7 @@ type Config struct {
 	Environ      []string // environment of the child
 	ServerNumber int      // unique among the servers of the nodes
 	Host         string
-	Dir          string // directory of the library's files, accessible only to this user
+	Dir          *files.OwnedDir // for the library's files
 	Log          *zap.Logger
 }
 
@@ -203,7 +204,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		// The server shares the node's topology, so that not every rank discovers it.
 		f.addAttributes([]attribute{
 			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.ServerNumber}, {"pmix.hname", typeString, cfg.Host},
-			{"pmix.srvr.tmpdir", typeString, cfg.Dir}, {"pmix.sys.tmpdir", typeString, cfg.Dir}, {"pmix.srvr.share", typeBool, true},
+			{"pmix.srvr.tmpdir", typeString, cfg.Dir.Path()}, {"pmix.sys.tmpdir", typeString, cfg.Dir.Path()}, {"pmix.srvr.share", typeBool, true},
 		})
 	})
 	if err != nil {

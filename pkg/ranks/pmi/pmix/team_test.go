@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
@@ -198,9 +199,13 @@ func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
 	for place := range 2 {
 		n := node{m, place}
 		m.nodes = append(m.nodes, pmi.NewNode(n, place, local{n}))
+		dir, err := files.MakeOwnedTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
 		server, err := pmix.Start(m.ctx, pmix.Config{
 			Library: libraries[place%len(libraries)], Environ: bare(), ServerNumber: place, Host: world.Hosts[place],
-			Dir: t.TempDir(), Log: zaptest.NewLogger(t),
+			Dir: dir, Log: zaptest.NewLogger(t),
 		})
 		if err != nil {
 			t.Fatal(err)
