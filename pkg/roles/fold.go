@@ -39,9 +39,10 @@ type nodeMarks struct {
 	readyIn int
 }
 
-// endRanks orders the ends of a generation on a node, if it has several.
-var endRanks = map[record.InstanceState]int{
-	record.InstanceDone: 1, record.InstanceStopped: 2, record.InstanceExited: 3,
+// stateRanks orders the states of a generation on a node that do not follow from numbered changes: the
+// first one, and its ends, if it has several.
+var stateRanks = map[record.InstanceState]int{
+	record.InstanceHead: -1, record.InstanceDone: 1, record.InstanceStopped: 2, record.InstanceExited: 3,
 }
 
 // Add adds a mark, and reports whether it says anything new.
@@ -70,12 +71,12 @@ func (m *Marks) Newest(node int) (mark record.InstanceMark, ok bool) {
 // isNewerMark reports whether a mark of a node replaces another one: it is of a later generation, or
 // the end of the same one, or a later change of its readiness.
 func isNewerMark(mark, known record.InstanceMark) bool {
-	end, knownEnd := endRanks[mark.State], endRanks[known.State]
+	rank, knownRank := stateRanks[mark.State], stateRanks[known.State]
 	switch {
 	case mark.Generation != known.Generation:
 		return mark.Generation > known.Generation
-	case end != knownEnd:
-		return end > knownEnd
+	case rank != knownRank:
+		return rank > knownRank
 	}
 	return mark.Change > known.Change
 }

@@ -46,9 +46,18 @@ func TestFold(t *testing.T) {
 		evidence roles.Evidence
 		want     want
 	}{
-		"nothing is known":                          {evidence(1, 0), want{roles.StatusStarting, 0, false}},
-		"its role waits":                            {change(evidence(1, 0), func(e *roles.Evidence) { e.Started = false }), want{roles.StatusWaiting, 0, false}},
-		"ready":                                     {evidence(1, 0, mark(0, 0, ready, 0)), want{roles.StatusReady, 0, false}},
+		"nothing is known": {evidence(1, 0), want{roles.StatusStarting, 0, false}},
+		"its role waits":   {change(evidence(1, 0), func(e *roles.Evidence) { e.Started = false }), want{roles.StatusWaiting, 0, false}},
+		"ready":            {evidence(1, 0, mark(0, 0, ready, 0)), want{roles.StatusReady, 0, false}},
+		"its head's service is up": {
+			evidence(1, 0, mark(0, 0, record.InstanceHead, 0)), want{roles.StatusStarting, 0, false},
+		},
+		"ready after its head's service": {
+			evidence(1, 0, mark(0, 0, record.InstanceHead, 0), mark(0, 0, ready, 0)), want{roles.StatusReady, 0, false},
+		},
+		"ready before the mark of its head's service": {
+			evidence(1, 0, mark(0, 0, ready, 0), mark(0, 0, record.InstanceHead, 0)), want{roles.StatusReady, 0, false},
+		},
 		"one of two is ready":                       {evidence(2, 0, mark(0, 0, ready, 0)), want{roles.StatusStarting, 0, false}},
 		"unready":                                   {evidence(1, 0, mark(0, 0, ready, 0), mark(0, 0, unready, 1)), want{roles.StatusUnready, 0, false}},
 		"ready again":                               {evidence(1, 0, mark(0, 0, ready, 2), mark(0, 0, ready, 0), mark(0, 0, unready, 1)), want{roles.StatusReady, 0, false}},

@@ -102,5 +102,5 @@ func (l Listing) IdleInstanceNodes(instance, generation int) (idle []int) {
 // HangName returns the name in ControlDir of the failure of a generation of an instance that hangs,
 // which the head gives to one of its nodes.
 func HangName(instance, generation, node int) string {
-	return fmt.Sprintf("%s.%04d.g%d.hang-%d", instancePrefix, instance, generation, node)
+	return orderName(instance, generation, fmt.Sprintf("hang-%d", node))
 }

@@ -80,13 +80,13 @@ func LiveName(n int) string { return fmt.Sprintf("%s.%06d", livePrefix, n) }
 // StopInstanceName returns the name in ControlDir by which the head stops all generations of an
 // instance before the given one.
 func StopInstanceName(instance, generation int) string {
-	return fmt.Sprintf("%s.%04d.g%d.stop", instancePrefix, instance, generation)
+	return orderName(instance, generation, "stop")
 }
 
 // StartInstanceName returns the name in ControlDir by which the head starts a generation of an
 // instance.
 func StartInstanceName(instance, generation int) string {
-	return fmt.Sprintf("%s.%04d.g%d.start", instancePrefix, instance, generation)
+	return orderName(instance, generation, "start")
 }
 
 // InstanceOrders has the newest orders of the head for an instance that spans several nodes.
@@ -118,6 +118,16 @@ func (l Listing) InstanceOrders() map[int]InstanceOrders {
 		orders[instance] = order
 	}
 	return orders
+}
+
+// HeadInstanceName returns the name in ControlDir by which the head lets the other nodes of a cluster
+// connect to its first node, on which a generation of the instance has its head's service.
+func HeadInstanceName(instance, generation int) string {
+	return orderName(instance, generation, "head")
+}
+
+func orderName(instance, generation int, order string) string {
+	return fmt.Sprintf("%s.%04d.g%d.%s", instancePrefix, instance, generation, order)
 }
 
 // Instances returns the marks of instances in a listing of NodesDir. The caller must not change the

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // cluster is the cluster of a framework that an instance is: the first node runs the head's service,
@@ -21,7 +21,6 @@ type cluster struct {
 	framework.Cluster // its head is the first node, as another node describes it
 
 	service *framework.Service // of the head
-	address string             // of the head's port, host:port
 }
 
 // describeCluster describes the cluster of an instance, for a node.
@@ -39,7 +38,6 @@ func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, ins
 	}
 	c.Framework = builder.WithHeadPort(port)
 	facts := plan.Nodes[first.Place]
-	c.address = net.JoinHostPort(facts.Address, strconv.Itoa(port))
 	if c.Head, err = cfg.Host.DescribeNode(c.Framework, memberOf(cfg, role, instance, first)); err != nil {
 		return c, err
 	}
@@ -87,13 +85,16 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 	if p.Rank == 0 {
 		err = start(c.service, name)
 	} else {
-		err = s.awaitClusterHead(ctx, c)
+		err = s.awaitClusterHead(ctx, number)
 	}
 	if err != nil {
 		return started, health.AsFailure(err)
 	}
 	if p.Rank == 0 {
 		s.cfg.Children.CheckOpenAccess(c.Cluster)
+		if len(s.instance.Processes) > 1 {
+			s.mark(number, record.InstanceHead, 0)
+		}
 	}
 	self, err := s.cfg.Host.DescribeNode(c.Framework, memberOf(s.cfg, s.role, s.instance, p))
 	if err != nil {
@@ -127,17 +128,19 @@ func (c cluster) variables() map[string]string {
 	return variables
 }
 
-// awaitClusterHead waits until the port of the head's service accepts connections.
-func (s *supervisor) awaitClusterHead(ctx context.Context, c cluster) error {
-	probe, err := health.ParseProbe("tcp://" + c.address)
-	if err == nil {
-		err = health.WaitReady(ctx, probe.Try, health.WaitOptions{})
+// awaitClusterHead waits until the first node of the instance has proven that the head's service
+// holds its port. Before that another user may listen there, and would get the secrets of the
+// cluster.
+func (s *supervisor) awaitClusterHead(ctx context.Context, generation int) error {
+	name := signal.HeadInstanceName(s.instance.Number, generation)
+	if s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) }) {
+		return nil
 	}
-	if errors.Is(err, health.ErrDeadline) {
-		return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
-			s.cfg.Name, s.role.Ready.Timeout, s.plans.plan.Load().Nodes[s.instance.Processes[0].Place].Host)
+	if err := context.Cause(ctx); !errors.Is(err, health.ErrDeadline) {
+		return err
 	}
-	return err
+	return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+		s.cfg.Name, s.role.Ready.Timeout, s.plans.plan.Load().Nodes[s.instance.Processes[0].Place].Host)
 }
 
 // awaitMembers waits until the framework lists all nodes of the cluster.

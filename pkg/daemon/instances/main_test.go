@@ -2,6 +2,7 @@ package instances
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
@@ -61,6 +63,10 @@ type run struct {
 	policy func(memory.Policy) memory.Policy
 	// onDiagnosis is called while the processes of an instance that hangs are inspected; nil: nothing is.
 	onDiagnosis func()
+	// address is that of all nodes; empty: each has its own.
+	address    string
+	firstPort  int                            // of the block of each node that is no spare
+	frameworks map[string]framework.Framework // of the roles that are clusters
 
 	mu       sync.Mutex
 	fault    func(op signal.Op, path string) error // of calls to the share; nil: none; guarded by mu
@@ -139,7 +145,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	rec := new(record.RolePlan)
 	var spares []record.PlacedOffer
 	for node := range size {
-		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: "10.0.0." + string(rune('1'+node)), FirstPort: 20000}
+		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000)}
 		if node >= size-r.spares {
 			offer.FirstPort = 30000
 			spares = append(spares, offer)
@@ -257,7 +263,7 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	n.children.OpenLogs(n.Dir, node, size, host)
 	n.Node, err = NewNode(NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
-		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out,
+		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -265,7 +271,7 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 	return n
 }
 
-// testHost implements Host, for processes without a framework.
+// testHost implements Host.
 type testHost struct {
 	Host
 	private, node string
@@ -294,6 +300,12 @@ func (h testHost) WorldConfig() world.NodeConfig {
 			Await: func(context.Context) error { return nil },
 		},
 	}
+}
+
+func (testHost) ChildEnviron(base []string) []string { return base }
+
+func (h testHost) DescribeNode(_ framework.Framework, member Member) (framework.Node, error) {
+	return framework.Node{RunName: member.Cluster, TeamIndex: member.Index, Size: member.Size, Host: h.node, Address: h.run.address}, nil
 }
 
 func (testHost) RoleKey(role string) string { return "key of " + role }

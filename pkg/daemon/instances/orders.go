@@ -35,6 +35,10 @@ func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 	for _, state := range h.instances {
 		next, number := state.Generation+1, state.instance.Number
 		resumes := state.mayResume(now)
+		if state.mayJoin() && state.joined <= state.Generation {
+			state.joined = next
+			orders = append(orders, signal.HeadInstanceName(number, state.Generation))
+		}
 		// If its role has not been started, the nodes learn from the order which generation to start.
 		mustStop := state.needsStop() || resumes && state.spans() && !state.evidence.Started
 		if mustStop && state.ordered < next {
@@ -48,6 +52,9 @@ func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 			orders = append(orders, signal.StartInstanceName(number, next))
 			if removed := next - keptGenerations; removed > 0 {
 				old = append(old, signal.StopInstanceName(number, removed), signal.StartInstanceName(number, removed))
+				if state.role.Program.Framework != "" {
+					old = append(old, signal.HeadInstanceName(number, removed))
+				}
 			}
 		}
 		state.begin(next)

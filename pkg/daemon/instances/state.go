@@ -25,6 +25,7 @@ type instanceState struct {
 	since    time.Time                    // when the state changed last
 	resumeAt time.Time                    // before that, the next generation does not start
 	ordered  int                          // the newest generation before which all others were told to stop
+	joined   int                          // the newest generation whose nodes may join its first one, plus 1; 0: none
 }
 
 func newInstanceState(role *roles.RolePlan, instance *roles.Instance, members []int, started bool) *instanceState {
@@ -178,6 +179,14 @@ func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.Instanc
 func (s *instanceState) needsStop() bool {
 	hasFailed := s.Status == roles.StatusRestarting || s.Status == roles.StatusLost
 	return s.spans() && hasFailed && s.evidence.Started && !s.IsGone
+}
+
+// mayJoin reports whether the other nodes of a cluster may connect to its first one: that has the
+// head's service of the generation.
+func (s *instanceState) mayJoin() bool {
+	newest, _ := s.evidence.Marks.Newest(s.evidence.Nodes[0])
+	isCluster := s.role.Program.Framework != "" && len(s.instance.Processes) > 1
+	return isCluster && newest.Generation == s.Generation && newest.State != "" && !newest.State.HasEnded()
 }
 
 // mayResume reports whether the head must start the next generation of the instance now. Nothing

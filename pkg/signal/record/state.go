@@ -52,6 +52,8 @@ type InstanceState string
 
 // The states of an instance on a node.
 const (
+	// InstanceHead is published by the first node of a cluster: the head's service is up.
+	InstanceHead    InstanceState = "head"
 	InstanceReady   InstanceState = "ready"
 	InstanceUnready InstanceState = "unready" // its probe fails again
 	InstanceExited  InstanceState = "exited"  // a process has exited that should not; the record has the cause

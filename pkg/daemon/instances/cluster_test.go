@@ -1,0 +1,95 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// testCluster is a framework whose head's service is ready when the test says so.
+type testCluster struct {
+	isUp *atomic.Bool
+	port int
+}
+
+var _ framework.ClusterBuilder = testCluster{}
+
+func (testCluster) Name() string      { return "ray" }
+func (testCluster) HasServices() bool { return true }
+
+func (c testCluster) WithHeadPort(port int) framework.Framework {
+	c.port = port
+	return c
+}
+
+func (c testCluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+	service := c.service(0)
+	service.CheckReady = func(context.Context) error {
+		if !c.isUp.Load() {
+			return errors.New("it is not up")
+		}
+		return nil
+	}
+	return service, framework.Endpoint{Address: fmt.Sprintf("%s:%d", node.Address, c.port)}, nil
+}
+
+func (c testCluster) WorkerService(node framework.Node, _ framework.Endpoint) (*framework.Service, error) {
+	if node.TeamIndex == 0 {
+		return nil, nil
+	}
+	return c.service(node.TeamIndex), nil
+}
+
+// service returns the service of a node, which runs until it is stopped.
+func (testCluster) service(node int) *framework.Service {
+	return &framework.Service{Argv: []string{"sh"}, Env: []string{
+		"BRINGUPD_ROLE=rl", "BRINGUPD_ROLE_INDEX=0", fmt.Sprintf("BRINGUPD_INSTANCE_RANK=%d", node), "BRINGUPD_GENERATION=",
+	}}
+}
+
+// TestClusterAwaitsHead verifies that the other nodes of a cluster do not connect to its planned
+// address, where another user may listen, before the first node has its head's service there. It
+// does so again after a restart.
+func TestClusterAwaitsHead(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	isUp := new(atomic.Bool)
+	inBubbleOf(t, func(r *run) {
+		r.address, r.firstPort = "127.0.0.1", listener.Addr().(*net.TCPAddr).Port
+		r.frameworks = map[string]framework.Framework{"ray": testCluster{isUp: isUp}}
+	}, 2, `
+  - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, restarts: {max: 1, backoff: 2s..4s}}
+`, func(r *run) {
+		if port := r.plan.Roles[0].Instances[0].Processes[0].Ports[0]; port != r.firstPort {
+			t.Fatalf("the port of the cluster is %d", port)
+		}
+		r.later()
+		r.want("starts before the head", r.starts(), "rl.0.0.g")
+		isUp.Store(true)
+		r.later()
+		r.want("starts", r.starts(), "rl.0.0.g", "rl.0.1.g")
+		r.want("marks", r.names(signal.NodesDir, ".g0."), "0000.i0000.g0.head", "0000.i0000.g0.ready", "0001.i0000.g0.ready")
+		if status := r.head.instances[0].Status; status != roles.StatusReady {
+			t.Errorf("the status is %v", status)
+		}
+		isUp.Store(false)
+		r.exit("rl.0.1.g", 3)
+		r.later()
+		r.later()
+		r.want("starts before the next head", r.starts(), "rl.0.0.g", "rl.0.0.g", "rl.0.1.g")
+		isUp.Store(true)
+		r.later()
+		r.want("starts again", r.starts(), "rl.0.0.g", "rl.0.0.g", "rl.0.1.g", "rl.0.1.g")
+		r.want("orders", r.names(signal.ControlDir, "head"), "inst.0000.g0.head", "inst.0000.g1.head")
+	})
+}
