@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 )
@@ -50,7 +51,8 @@ func scanLeftovers(root, tempDir string, user int) Leftovers {
 	used := func(path string) bool {
 		return slices.ContainsFunc(uses, func(text string) bool { return strings.Contains(text, path) })
 	}
-	// Collect the processes, the files in /dev/shm and the directories that are not in use.
+	// Collect the processes, the files in /dev/shm and the directories that are not in use. A daemon
+	// has its directories locked, also if its process is not visible here.
 	l := Leftovers{Processes: findStrays(all, os.Getpid())}
 	for _, file := range ownedFiles(shm, user) {
 		if !used(file.Path) {
@@ -61,7 +63,7 @@ func scanLeftovers(root, tempDir string, user int) Leftovers {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
 			path := filepath.Join(dir, entry.Name())
-			if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user) && !used(path) {
+			if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user) && !used(path) && !files.HasOwner(path) {
 				l.Temp = append(l.Temp, path)
 			}
 		}

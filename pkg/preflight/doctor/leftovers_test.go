@@ -4,10 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/service"
 )
 
 // machine returns a root directory whose /proc contains processes of this user.
@@ -100,6 +106,22 @@ func TestLeftovers(t *testing.T) {
 	for _, path := range []string{want.Shm[0].Path, want.Temp[0]} {
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("what was only to be named is gone: %v", err)
+		}
+	}
+}
+
+// TestLeftoversOfOwner verifies that the directory of a daemon that lives is not listed, whether its
+// process is visible or not, even if no process has a file in it.
+func TestLeftoversOfOwner(t *testing.T) {
+	temp := t.TempDir()
+	dir := service.NewTempDir(temp, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), service.Contexts{Run: t.Context(), Teardown: t.Context()})
+	defer dir.Remove(false, false)
+	if _, err := dir.EnsureDir(); err != nil {
+		t.Fatal(err)
+	}
+	for name, root := range map[string]string{"visible": "", "in another namespace": machine(t)} {
+		if found := scanLeftovers(root, temp, os.Geteuid()).Temp; slices.ContainsFunc(found, func(path string) bool { return filepath.Dir(path) == temp }) {
+			t.Errorf("%s: listed %v", name, found)
 		}
 	}
 }
