@@ -38,11 +38,26 @@ func dialChecked(ctx context.Context, network, address string) (conn net.Conn, r
 	if conn, err = dialer.DialContext(ctx, network, address); err != nil {
 		return nil, false, err
 	}
-	if err := currentTrustedUsers().checkConn("/proc", conn); err != nil {
+	trusted := currentTrustedUsers()
+	if trusted.hasTrustedPeer(connAddress(conn.LocalAddr()), connAddress(conn.RemoteAddr())) {
+		return conn, false, nil
+	}
+	if err := trusted.checkConn("/proc", conn); err != nil {
 		_ = conn.Close()
 		return nil, true, err
 	}
 	return conn, false, nil
+}
+
+// hasTrustedPeer reports whether the kernel shows that a trusted user has accepted a connection to
+// this node, or will: it waits in the queue of that user's listener. Otherwise the tables say why.
+func (t trustedUsers) hasTrustedPeer(here, there netip.AddrPort) bool {
+	listener, listens := queryListener(there) // first: see checkSockets
+	other, found := querySocket(there, here)
+	if found && other.inode == noInode {
+		return listens && t.includes(listener.user)
+	}
+	return found && t.includes(other.user)
 }
 
 // checkConn returns an error if a connection to this node does not lead to a trusted user.
@@ -143,6 +158,15 @@ func IsOwnClient(conn net.Conn) bool {
 // trustsClient reports whether the other end of an accepted connection belongs to a trusted user.
 func (t trustedUsers) trustsClient(proc string, conn net.Conn) bool {
 	here, there := connAddress(conn.LocalAddr()), connAddress(conn.RemoteAddr())
+	if client, found := querySocket(there, here); found {
+		return t.isClient(client)
+	}
+	if !hasSocketQueries.Load() {
+		querySocket(here, there) // exists
+	}
+	if hasSocketQueries.Load() {
+		return false
+	}
 	// A single read may miss a socket while others come and go.
 	for range 2 {
 		clients, err := readSockets(proc, func(s socket) bool { return s.local == there && s.remote == here })
@@ -150,9 +174,12 @@ func (t trustedUsers) trustsClient(proc string, conn net.Conn) bool {
 			return false
 		}
 		if len(clients) > 0 {
-			// The kernel shows a socket that its process has closed as one of root.
-			return !slices.ContainsFunc(clients, func(s socket) bool { return s.inode == noInode || !t.includes(s.user) })
+			return !slices.ContainsFunc(clients, func(s socket) bool { return !t.isClient(s) })
 		}
 	}
 	return false
 }
+
+// isClient reports whether a trusted user has a socket. The kernel shows one that its process has
+// closed as one of root.
+func (t trustedUsers) isClient(s socket) bool { return s.inode != noInode && t.includes(s.user) }

@@ -91,7 +91,8 @@ func (s *Server) Serve(ctx context.Context) error {
 }
 
 // ownListener accepts only connections of this user's processes, such as a browser or the sshd of a
-// forwarded port, and of root. It closes all others before anything is read.
+// forwarded port, and of root. It resets all others before anything is read, so that nothing is left
+// of them, however many there are.
 type ownListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -104,6 +105,7 @@ func (l ownListener) Accept() (net.Conn, error) {
 		if health.IsOwnClient(conn) {
 			return conn, nil
 		}
+		_ = conn.(*net.TCPConn).SetLinger(0) // or each would remain in the kernel for a minute
 		_ = conn.Close()
 	}
 }

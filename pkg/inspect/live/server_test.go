@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +192,31 @@ func TestOtherUsersCannotOpenPage(t *testing.T) {
 		if got := strings.Contains(string(answer), "200 OK"); got != tc.want || !tc.want && len(answer) > 0 {
 			t.Errorf("user %d gets %.200q", tc.user.ID, answer)
 		}
+	}
+}
+
+// TestOtherUsersLeaveNothing verifies that the kernel keeps nothing of the connections of another user:
+// thousands of them would delay all that reads its tables.
+func TestOtherUsersLeaveNothing(t *testing.T) {
+	users.Need(t)
+	s := start(t, running)
+	const connections = 100
+	command := fmt.Sprintf("for i in {1..%d}; do exec 3<>/dev/tcp/127.0.0.1/%d && echo; done", connections, s.Port())
+	opened, err := users.Stranger.Command(t.Context(), users.Stranger.Dir(t), "bash", "-c", command).Output()
+	if err != nil || len(opened) != connections {
+		t.Fatalf("the other user has opened %d connections: %v", len(opened), err)
+	}
+	if status, _, _ := get(t, http.MethodGet, s.URL(), nil); status != http.StatusOK { // those before it are handled
+		t.Errorf("the status is %d", status)
+	}
+	table, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The one of this test may be left. Both ends of a connection are in this table.
+	waiting := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: .*:%04X (\S+ )?06 `, s.Port()))
+	if left := len(waiting.FindAll(table, -1)); left > connections/10 {
+		t.Errorf("%d of %d connections are left", left, connections)
 	}
 }
 
