@@ -107,6 +107,18 @@ func NewHead(node *Node, team Team) *Head {
 	return &Head{Daemon: node.Daemon, node: node, team: team, pollRequested: make(chan struct{}, 1), requests: make(map[requestID]*activeRequest)}
 }
 
+// IsBusy reports whether a request runs, or has been announced.
+func (h *Head) IsBusy() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, q := range h.requests {
+		if q.stage == stageAnnounced || q.stage == stageAccepted {
+			return true
+		}
+	}
+	return false
+}
+
 // recordEvent calls sign with the state of a request, which it creates if necessary. mu is held
 // during the call.
 func (h *Head) recordEvent(id requestID, sign func(*activeRequest)) {
