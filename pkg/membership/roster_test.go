@@ -82,7 +82,7 @@ func TestFreezeMembers(t *testing.T) {
 	for _, late := range []record.Failure{
 		{Kind: health.CutOff, LostNodes: []int{2}, Message: "it was stopped"}, {Kind: health.ServiceDied, Message: "its service died"},
 	} {
-		late.Header.NodeIndex = 2
+		late.NodeIndex = 2
 		if goesOn, news := r.TolerateFailure(health.ObservedFailure{Failure: late}, strconv.Itoa); !goesOn || news {
 			t.Errorf("after its loss, %s: goes on: %t, news: %t", late.Message, goesOn, news)
 		}

@@ -128,7 +128,7 @@ func TestStrangers(t *testing.T) {
 		{"zeros", says(make([]byte, 200)), errWrongProtocol},
 		{"a browser", says([]byte("GET / HTTP/1.1\r\n\r\n")), errWrongProtocol},
 		{"version 1", says([]byte("bringupd\x01")), errWrongProtocol},
-		{"another version", says([]byte("bringupd\x03")), errWrongProtocol},
+		{"another version", says([]byte("bringupd\x02")), errWrongProtocol},
 		{"much", says(bytes.Repeat([]byte("much"), 1<<20)), errWrongProtocol},
 		{"the head's rank", claims(0, nil), errWrongIndex},
 		{"a rank too many", claims(4, nil), errWrongIndex},

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,7 @@ import (
 // keeps its directories, and that a daemon that runs again can keep none that it starts.
 func TestSilentDaemon(t *testing.T) {
 	t.Setenv(silenceVariable, "500ms")
-	own := t.TempDir()
+	own := filepath.Join(t.TempDir(), "own")
 	t.Setenv(ownVariable, own)
 	arg := nap()
 	killNaps(t, arg)
