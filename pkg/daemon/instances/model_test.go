@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	modelRuns = flag.Int("model-runs", 40, "number of runs of TestModel")
+	modelRuns = flag.Int("model-runs", 25, "number of runs of TestModel")
 	modelSeed = flag.Uint64("model-seed", 1, "seed of the first run of TestModel")
 )
 
