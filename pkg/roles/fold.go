@@ -177,15 +177,18 @@ func (e *Evidence) status(s InstanceState, states map[record.InstanceState]int) 
 // far as is known: the node decides alone on an instance that has no processes elsewhere, and the
 // head gives up the others.
 func (e *Evidence) mayRestart(s InstanceState) bool {
-	byNode := len(e.Nodes) == 1 && len(e.LostNodes) == 0 && s.Generation >= e.FailedBefore
-	isFinal := byNode && e.Exit != nil && e.ExitGeneration == s.Generation && !e.Exit.WillRestart
+	isFinal := e.isDecidedByNode(s) && e.Exit != nil && e.ExitGeneration == s.Generation && !e.Exit.WillRestart
 	return e.Role.Restarts.Max > 0 && !isFinal
 }
 
 // nodeRestarts reports whether a node starts the next generation by itself.
 func (e *Evidence) nodeRestarts(s InstanceState) bool {
-	byNode := len(e.Nodes) == 1 && len(e.LostNodes) == 0 && s.Generation >= e.FailedBefore
-	return s.Status == StatusRestarting && byNode
+	return s.Status == StatusRestarting && e.isDecidedByNode(s)
+}
+
+// isDecidedByNode reports whether a node decides alone what follows from a failure.
+func (e *Evidence) isDecidedByNode(s InstanceState) bool {
+	return len(e.Nodes) == 1 && len(e.LostNodes) == 0 && s.Generation >= e.FailedBefore
 }
 
 // stateOn returns the state of a generation on a node, or an empty one if nothing is known of it.
