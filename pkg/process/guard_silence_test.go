@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,11 +78,23 @@ func TestSigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 10 * time.Second
 		began := time.Now()
-		var kills []time.Duration
+		var mu sync.Mutex
+		var kills []time.Duration // guarded by mu
 		state := guardState{sessions: make(map[int]familySession)}
 		daemon, guard := io.Pipe()
 		bye := make(chan bool)
-		go func() { bye <- state.followDaemon(daemon, func() { kills = append(kills, time.Since(began)) }) }()
+		go func() {
+			bye <- state.followDaemon(daemon, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				kills = append(kills, time.Since(began))
+			})
+		}()
+		killed := func() []time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(kills)
+		}
 		send := func(line string) { io.WriteString(guard, line+"\n"); synctest.Wait() }
 		send(addLine(familySession{sid: 7, start: 1}))
 		time.Sleep(10 * limit) // nobody has asked
@@ -89,18 +103,18 @@ func TestSigns(t *testing.T) {
 			time.Sleep(limit * 9 / 10)
 			send(signLine)
 		}
-		if len(kills) > 0 {
-			t.Fatalf("a daemon that gives signs was called silent after %v", kills)
+		if len(killed()) > 0 {
+			t.Fatalf("a daemon that gives signs was called silent after %v", killed())
 		}
 		silent := time.Since(began)
 		time.Sleep(5 * limit)
-		if len(kills) != 1 || kills[0] < silent+limit || kills[0] > silent+limit*12/10 {
-			t.Errorf("silent since %v: called so at %v", silent, kills)
+		if len(killed()) != 1 || killed()[0] < silent+limit || killed()[0] > silent+limit*12/10 {
+			t.Errorf("silent since %v: called so at %v", silent, killed())
 		}
 		send(signLine)
 		send(addLine(familySession{sid: 8, start: 2}))
-		if len(kills) != 2 {
-			t.Errorf("another child: called silent at %v", kills)
+		if len(killed()) != 2 {
+			t.Errorf("another child: called silent at %v", killed())
 		}
 		guard.Close()
 		if <-bye {

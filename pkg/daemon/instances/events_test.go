@@ -257,11 +257,13 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		var started []string
+		r.mu.Lock()
 		for _, one := range r.tasks {
 			if one.node == "n2" {
 				started = append(started, one.name)
 			}
 		}
+		r.mu.Unlock()
 		slices.Sort(started)
 		r.want("starts on the spare", started, "prepare.1.0.g0", "serve.1.0.g1")
 	})

@@ -46,6 +46,7 @@ func TestModel(t *testing.T) {
 // model is a drawn run, and what is expected of it.
 type model struct {
 	rng           *rand.Rand
+	faults        *rand.Rand // of the share; guarded by its lock
 	nodes, spares int
 	file          string // the definitions of the roles
 	instances     []*modelInstance
@@ -92,7 +93,7 @@ const silentDelay = 20 * time.Second
 
 // newModel draws the roles of a run.
 func newModel(t *testing.T, seed uint64) *model {
-	m := &model{rng: rand.New(rand.NewPCG(seed, 46)), switches: newSwitches(t), lost: make(map[int]nodeLossTime), hidden: make(map[string]time.Time)}
+	m := &model{rng: rand.New(rand.NewPCG(seed, 46)), faults: rand.New(rand.NewPCG(seed, 47)), switches: newSwitches(t), lost: make(map[int]nodeLossTime), hidden: make(map[string]time.Time)}
 	m.nodes, m.spares = 2+m.rng.IntN(5), m.rng.IntN(4)
 	for at := range 1 + m.rng.IntN(3) {
 		role := &modelRole{name: string(rune('a' + at)), width: 1 + m.rng.IntN(2), mayRestart: m.rng.IntN(3) > 0}
@@ -478,7 +479,7 @@ func (p modelPolicy) View(dir *memory.File, path string, part int) (names []stri
 	return slices.DeleteFunc(names, func(name string) bool {
 		until, isKnown := p.hidden[name]
 		if !isKnown && p.isLate {
-			until = time.Now().Add(time.Duration(p.rng.Int64N(int64(8 * time.Second))))
+			until = time.Now().Add(time.Duration(p.faults.Int64N(int64(8 * time.Second))))
 		}
 		p.hidden[name] = until
 		return time.Now().Before(until)
@@ -496,7 +497,7 @@ func (p modelPolicy) Refuse(what memory.Step, from, path string) error {
 // Happened implements [memory.Policy]: a change may be reported as failed.
 func (p modelPolicy) Happened(what memory.Step, from, path string, dir, file *memory.File, fresh bool) error {
 	err := p.Policy.Happened(what, from, path, dir, file, fresh)
-	if err == nil && p.isOdd && p.rng.IntN(3) == 0 && what == memory.Step(signal.RenamePath) {
+	if err == nil && p.isOdd && p.faults.IntN(3) == 0 && what == memory.Step(signal.RenamePath) {
 		return syscall.EIO
 	}
 	return err

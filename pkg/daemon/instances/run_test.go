@@ -222,6 +222,7 @@ func TestHeadNoticesItsOwnRecords(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the end took %s", took)
 		}
+		r.later() // the head knows before the records exist
 		r.want("stopped", r.names(signal.NodesDir, "stopped"), "0000.i0000.g0.stopped", "0000.i0001.g0.stopped")
 	})
 }
