@@ -269,6 +269,28 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 	})
 }
 
+// TestExitOnSpareBeforeReady checks that an instance that a spare has taken over, and that exits there
+// before it is ready, starts again: it is not its first start.
+func TestExitOnSpareBeforeReady(t *testing.T) {
+	s := newSwitches(t)
+	s.set("serve", true)
+	spareRun(t, 3, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 1, command: serve, restarts: 2, ready: "file:`+s.dir+`/serve"}
+`, func(r *run) {
+		r.openGate()
+		s.set("serve", false)
+		r.kill(1)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		r.exit("serve.0.0.g1", 1)
+		time.Sleep(time.Minute)
+		r.want("starts", r.starts(), "serve.0.0.g0", "serve.0.0.g1", "serve.0.0.g2", "store.0.0.g0")
+	})
+}
+
 // TestSpareWaitsForSilentNode checks that a spare takes the place of a node that has fallen silent
 // only when its processes cannot run any more, and that of one whose daemon has died at once.
 func TestSpareWaitsForSilentNode(t *testing.T) {

@@ -108,6 +108,7 @@ func (s *supervisor) run(ctx context.Context) {
 	})
 	isNext := s.awaitStart()
 	first := s.plans.firstGeneration(s.instance.Number)
+	s.wasReady = first > 0 // on a spare, it is a restart
 	if first > 0 && s.spans {
 		isNext = isNext && s.awaitNextGeneration(first-1)
 	}
