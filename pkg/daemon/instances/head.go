@@ -45,20 +45,20 @@ type Head struct {
 	cfg       HeadConfig
 	endLevels [][]string
 
-	mu        sync.Mutex
-	spares    []record.PlacedOffer     // that are left; guarded by mu
-	vacancies []*vacancy               // places that spares are about to take; guarded by mu
-	plan      *record.RolePlan         // the newest; guarded by mu
-	number    int                      // of the newest plan; guarded by mu
-	instances []*instanceState         // by number; guarded by mu
-	gateOpen  bool                     // guarded by mu
-	tolerated []toleratedExit          // guarded by mu
-	failures  map[string]*roleFailures // of each role; guarded by mu
-	live      liveList                 // guarded by mu
-	lists     listNumber
-	plans     sync.Mutex    // held while plans are published, in their order
-	isEnding  bool          // no role or instance is started any more; guarded by mu
-	changed   chan struct{} // closed and replaced at each change; guarded by mu
+	mu         sync.Mutex
+	spares     []record.PlacedOffer     // that are left; guarded by mu
+	vacancies  []*vacancy               // places that spares are about to take; guarded by mu
+	plan       *record.RolePlan         // the newest; guarded by mu
+	number     int                      // of the newest plan; guarded by mu
+	instances  []*instanceState         // by number; guarded by mu
+	gateOpen   bool                     // guarded by mu
+	tolerated  []toleratedExit          // guarded by mu
+	failures   map[string]*roleFailures // of each role; guarded by mu
+	live       liveList                 // guarded by mu
+	lists      listNumber
+	isPlanning bool          // a plan is being published; guarded by mu
+	isEnding   bool          // no role or instance is started any more; guarded by mu
+	changed    chan struct{} // closed and replaced at each change; guarded by mu
 }
 
 // NewHead returns the part of the head. Nothing runs yet.

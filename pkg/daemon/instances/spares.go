@@ -220,14 +220,13 @@ func (h *Head) fillable(now time.Time) (fillable []*vacancy) {
 // take them, and then starts the next generations of the instances that are complete again. They
 // must not start before: the nodes learn from the plan where the others are.
 func (h *Head) fillVacancies(context.Context) {
-	h.plans.Lock()
-	defer h.plans.Unlock()
 	h.mu.Lock()
 	filled := h.fillable(time.Now())
-	if len(filled) == 0 || h.isEnding {
+	if len(filled) == 0 || h.isEnding || h.isPlanning {
 		h.mu.Unlock()
 		return
 	}
+	h.isPlanning = true
 	next := h.nextPlan(filled)
 	number := h.number + 1
 	for _, v := range filled {
@@ -238,16 +237,17 @@ func (h *Head) fillVacancies(context.Context) {
 	err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false)
 	switch {
 	case errors.Is(err, signal.ErrAlreadyPublished): // an earlier try has succeeded after all
-		h.update(func() { h.number = number })
+		h.update(func() { h.number, h.isPlanning = number, false })
 		h.advanceAfter(0)
 		return
 	case err != nil:
 		h.cfg.LogWriteError(err)
+		h.update(func() { h.isPlanning = false })
 		h.advanceAfter(orderRetryInterval)
 		return
 	}
 	h.update(func() {
-		h.number, h.plan = number, next
+		h.number, h.plan, h.isPlanning = number, next, false
 		for _, v := range filled {
 			h.fill(v)
 		}
@@ -293,7 +293,7 @@ func (h *Head) fill(v *vacancy) {
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(known *vacancy) bool { return known == v })
 	for _, state := range h.instances {
 		if state.isOn(v.node) && state.Status == roles.StatusRestarting {
-			state.replaceNode(v.node, v.spare.NodeIndex)
+			state.replaceNode(v.node, v.spare.NodeIndex, h.plan.Generations[state.instance.Number])
 			if v.isSpareLost {
 				state.loseNode(v.spare.NodeIndex)
 			}

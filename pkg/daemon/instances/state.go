@@ -93,12 +93,14 @@ func (s *instanceState) failGeneration() {
 	s.fold()
 }
 
-// replaceNode records that a spare node has taken the place of a lost one, where it has no processes
-// of the present generation.
-func (s *instanceState) replaceNode(lost, spare int) {
+// replaceNode records that a spare node has taken the place of a lost one by a plan, where it has no
+// processes before the next generation of the plan. The lost node may have started a later one by
+// itself, which counts no more.
+func (s *instanceState) replaceNode(lost, spare, next int) {
 	s.evidence.Nodes[slices.Index(s.evidence.Nodes, lost)] = spare
 	s.evidence.LostNodes = slices.DeleteFunc(s.evidence.LostNodes, func(node int) bool { return node == lost })
-	s.evidence.Marks.Add(record.InstanceMark{Node: spare, Generation: s.Generation, State: record.InstanceStopped})
+	s.evidence.Marks.Add(record.InstanceMark{Node: spare, Generation: next - 1, State: record.InstanceStopped})
+	s.evidence.FailedBefore = next
 	s.fold()
 }
 
