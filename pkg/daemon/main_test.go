@@ -553,5 +553,5 @@ func settled(h *head, nodes ...int) {
 	}
 	h.membership.ApplyRecord(rec)
 	_, changed := h.membership.Members()
-	h.membership.FreezeMembers(changed)
+	h.membership.FreezeMembers(changed, nil)
 }

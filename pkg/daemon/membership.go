@@ -113,7 +113,7 @@ func (a *membershipManager) awaitTeamUp(ctx context.Context, raise func(ctx cont
 		case errors.Is(err, errTeamChanged):
 		case err != nil:
 			return err
-		case a.membership.FreezeMembers(changed):
+		case a.membership.FreezeMembers(changed, nil):
 			return nil
 		default: // a member is lost: wait for the team that replaces it
 			if !ctxutil.AwaitDone(ctx, changed) {

@@ -71,15 +71,11 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// From now on a spare takes the place of a node, instead of being chosen in place of it.
-	if !h.membership.FreezeMembers(changed) {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
 	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.members.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
 	rec, spares := instances.SplitOffers(all, left)
 	plan, err := instances.MakePlan(h.cfg.Roles.Definitions, rec)
 	if err != nil {
+		h.membership.FreezeMembers(changed, nil)
 		return err
 	}
 	if idle := plan.IdleNodes(); len(idle) > 0 {
@@ -89,10 +85,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		h.Log.Warn("no role uses " + h.nodeNames(idle))
 	}
 	rec.Roles = roles.Describe(h.cfg.Roles.Definitions)
-	if err := h.Publish(signal.ControlDir, signal.PlanName(0), rec, false); err != nil {
-		return err
-	}
-	h.roleHead = instances.NewHead(instances.HeadConfig{
+	roleHead := instances.NewHead(instances.HeadConfig{
 		Hang:      instances.HangConfig{Signs: h.cfg.World.HangSigns, Steps: h.steps, LogName: h.children.LogName("daemon")},
 		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
 		IsBusy: h.requests.IsBusy,
@@ -100,10 +93,19 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
 	})
-	h.membership.SetCanLose(h.roleHead.LoseNodes)
+	// From now on a spare takes the place of a node, instead of being chosen in place of it.
+	if !h.membership.FreezeMembers(changed, roleHead.LoseNodes) {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	first := *rec // Publish writes its header, while a loss may already change the plan
+	if err := h.Publish(signal.ControlDir, signal.PlanName(0), &first, false); err != nil {
+		return err
+	}
+	h.roleHead = roleHead
 	h.setRendezvousLink()
 	h.Background(h.roleHead.Follow)
-	if err := h.startRoles(rec); err != nil {
+	if err := h.startRoles(&first); err != nil {
 		return err
 	}
 	return h.RunPhase(record.PhaseWorkers, func() error {

@@ -81,15 +81,6 @@ func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
 	}
 }
 
-// SetCanLose sets a function that reports whether the run goes on without nodes whose daemons have
-// been lost, and records their loss if so. silent states that the daemons have fallen silent, and may
-// still run. It is called with a lock held.
-func (r *Membership) SetCanLose(canLose func(nodes []int, silent bool) bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.canLose = canLose
-}
-
 // MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
 // does not wait for them, but takes one that has come back by then, for which it waits a moment
 // unless they are lost for good.
@@ -248,7 +239,10 @@ func (r *Membership) ApplyRecord(rec *record.Team) {
 
 // FreezeMembers fixes the membership, unless it has changed since Members returned the channel
 // changed, or a member is gone. It reports whether the membership is fixed, now or since earlier.
-func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
+// If this call fixes it, canLose, unless it is nil, reports from then on whether the run goes on
+// without nodes whose daemons have been lost, and records their loss if so. silent states that the
+// daemons have fallen silent, and may still run. It is called with a lock held.
+func (r *Membership) FreezeMembers(changed <-chan struct{}, canLose func(nodes []int, silent bool) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.frozen {
@@ -259,7 +253,9 @@ func (r *Membership) FreezeMembers(changed <-chan struct{}) bool {
 			return false
 		}
 	}
-	r.frozen = changed == r.changed
+	if r.frozen = changed == r.changed; r.frozen {
+		r.canLose = canLose
+	}
 	return r.frozen
 }
 

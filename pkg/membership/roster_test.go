@@ -65,17 +65,17 @@ func TestFreezeMembers(t *testing.T) {
 	r := NewMembership(3, NodeRange{}, true)
 	_, changed := r.Members()
 	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied, LostNodes: []int{2}, Message: "it died"}}
-	if r.FreezeMembers(make(chan struct{})) {
+	canLose := func([]int, bool) bool { return true }
+	if r.FreezeMembers(make(chan struct{}), canLose) {
 		t.Error("fixed although they have changed")
 	}
-	if !r.FreezeMembers(changed) {
+	if !r.FreezeMembers(changed, canLose) {
 		t.Fatal("not fixed")
 	}
-	r.SetCanLose(func([]int, bool) bool { return true })
 	if goesOn, _ := r.TolerateFailure(lost, strconv.Itoa); !goesOn || len(r.DroppedNodes()) != 1 {
 		t.Fatal("the loss is not tolerated")
 	}
-	if !r.FreezeMembers(changed) {
+	if !r.FreezeMembers(changed, nil) {
 		t.Error("not fixed any more")
 	}
 	// The lost node runs again, and fails.
