@@ -38,7 +38,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	d.Background(func(ctx context.Context) {
 		tick := time.NewTicker(d.cfg.Times.LinkHeartbeatInterval() / 2)
 		defer tick.Stop()
-		var told shareOutageReporter
+		outage := liveness.OutageReporter{Monitor: &d.Monitor, NodeNames: d.nodeNames}
 		for {
 			select {
 			case <-ctx.Done():
@@ -47,7 +47,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 				d.Links.RecordTick(now)
 				d.CheckNetworkLink(now)
 				d.checkLinkLiveness(now)
-				told.logChanges(d, now)
+				outage.LogChanges(now)
 			}
 		}
 	})

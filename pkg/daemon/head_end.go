@@ -109,7 +109,7 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 		return
 	}
 	_ = h.publishAbort(end) // publishAbort logs the error
-	h.sendEnd(signal.AbortName(0, h.id.Size), abortRecord(end))
+	h.sendEnd(signal.AbortName(0, h.id.Size), end.AbortRecord())
 }
 
 // sendEnd makes the record of the end known to all nodes by their peer links: they may not be able to
@@ -147,14 +147,9 @@ func (h *head) peerLinkReport() *record.LinkReport {
 // publishAbort publishes this node's abort record, which ends the run with a cause. It logs the
 // error that it returns.
 func (n *node) publishAbort(end *lifecycle.Outcome) error {
-	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), abortRecord(end), true)
+	err := n.Publish(signal.ControlDir, signal.AbortName(n.id.NodeIndex, n.id.Size), end.AbortRecord(), true)
 	n.LogWriteError(err)
 	return err
-}
-
-// abortRecord returns the record of an end with a cause.
-func abortRecord(end *lifecycle.Outcome) *record.Abort {
-	return &record.Abort{Code: end.Code, Outcome: end.Name, Cause: *end.Cause, BadNodes: end.BadNodes, NextAttempt: end.NextAttempt.Number}
 }
 
 // stopDriver ends the driver, which has its grace period. It returns end; if the stop was

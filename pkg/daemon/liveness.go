@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -121,33 +119,4 @@ func (d *failureTracker) headCutOffFailure(lost []int, since time.Duration) *hea
 		return d.CutOffFailure(fmt.Sprintf("none of the %d others has responded for %s", len(lost), since))
 	}
 	return nil
-}
-
-// shareOutageReporter logs, on the head, the nodes for which the shared file system is
-// unresponsive. The zero value is ready for use.
-type shareOutageReporter struct {
-	since    time.Time // when the present outage was detected; zero if there is none
-	reported bool
-}
-
-// logChanges logs an outage that lasts longer than the peer timeout, and its end. It must be called
-// regularly.
-func (o *shareOutageReporter) logChanges(d *failureTracker, now time.Time) {
-	sick := d.Links.UnresponsivePeers()
-	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
-		sick = append([]int{0}, sick...)
-	}
-	switch {
-	case len(sick) == 0 && o.reported:
-		d.Log.Warn("the shared file system responds to all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
-		fallthrough
-	case len(sick) == 0:
-		*o = shareOutageReporter{}
-	case o.since.IsZero():
-		o.since = now
-	case !o.reported && now.Sub(o.since) > d.cfg.Times.Peer && d.Links.IsRunning() && d.RunCtx.Err() == nil:
-		o.reported = true
-		d.Log.Warn("the shared file system does not respond to "+d.nodeNames(sick)+": the job continues while every peer link is healthy, for at most --share-timeout",
-			zap.Duration("timeout", d.cfg.Times.Share))
-	}
 }

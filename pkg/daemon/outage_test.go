@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -28,7 +29,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		h := bareHead(t, cfg, nil).tracker
 		h.Log, h.Links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
 		h.Links.SetConnected(1, time.Now())
-		var told shareOutageReporter
+		outage := liveness.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
 		for _, step := range []struct {
 			name string
 			does func()
@@ -49,7 +50,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		} {
 			step.does()
 			time.Sleep(step.wait)
-			told.logChanges(h, time.Now())
+			outage.LogChanges(time.Now())
 			var got []string
 			for _, entry := range said.TakeAll() {
 				got = append(got, entry.Message)

@@ -148,3 +148,10 @@ type DuplicateDaemonError struct{ *health.Failure }
 
 // Unwrap returns the failure.
 func (o *DuplicateDaemonError) Unwrap() error { return o.Failure }
+
+// AbortRecord returns the record of an end with a cause.
+func (o *Outcome) AbortRecord() *record.Abort {
+	return &record.Abort{
+		Code: o.Code, Outcome: o.Name, Cause: *o.Cause, BadNodes: o.BadNodes, NextAttempt: o.NextAttempt.Number,
+	}
+}
