@@ -207,6 +207,34 @@ func TestTwoLossesInOneInstance(t *testing.T) {
 	}
 }
 
+// TestNothingIsAwaitedFromLostNodes checks that the orderly end waits neither for the second node of an
+// instance that was lost with the first, nor for nodes that are lost while the run is ending.
+func TestNothingIsAwaitedFromLostNodes(t *testing.T) {
+	inBubble(t, 4, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, require: {start: all, run: 0}}
+  - {name: serve, nodes: 1, command: serve}
+`, func(r *run) {
+		r.openGate()
+		r.kill(1, 2, 3)
+		for _, node := range []int{1, 2} {
+			if !r.head.LoseNodes([]int{node}, false) {
+				t.Fatalf("the loss of node %d was not tolerated", node)
+			}
+		}
+		began := time.Now()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.nodes[0].Background(func(context.Context) {
+			time.Sleep(time.Second)
+			r.head.LoseNodes([]int{3}, false)
+		})
+		r.head.StopInOrder(r.t.Context())
+		if took := time.Since(began); took > endSlack/2 {
+			t.Errorf("the end took %s", took)
+		}
+	})
+}
+
 // TestSpareIsLost checks that the place of a lost node goes to another spare if the first is lost
 // before it has taken the place, and that the instance is lost if there is none.
 func TestSpareIsLost(t *testing.T) {

@@ -30,7 +30,7 @@ type nodeLoss struct {
 	members   []int                    // of the lost daemons
 	spares    []record.PlacedOffer     // that are left
 	vacancies []*vacancy               // new ones
-	parts     map[*instanceState][]int // lost nodes of each instance that is not over
+	parts     map[*instanceState][]int // lost nodes of each instance
 	lost      []*instanceState         // those that do not start again
 }
 
@@ -42,7 +42,7 @@ type nodeLoss struct {
 // that, unless no instance is concerned.
 func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
-		return !h.haveInstances(members)
+		return !h.loseAtEnd(members)
 	}
 	canGoOn := true
 	h.update(func() {
@@ -67,11 +67,18 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 	return canGoOn
 }
 
-// haveInstances reports whether one of the members starts processes of an instance.
-func (h *Head) haveInstances(members []int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.instances, func(s *instanceState) bool { return len(h.nodesIn(s, members)) > 0 })
+// loseAtEnd records the loss of members while the run is ending: nothing is awaited from them. It
+// reports whether one of them has started processes of an instance.
+func (h *Head) loseAtEnd(members []int) (haveInstances bool) {
+	h.update(func() {
+		for _, state := range h.instances {
+			for _, node := range h.nodesIn(state, members) {
+				haveInstances = true
+				state.loseNode(node)
+			}
+		}
+	})
+	return haveInstances
 }
 
 // nodesIn returns the nodes of an instance whose processes are started by one of the members. The
@@ -107,10 +114,10 @@ func (h *Head) planLoss(members []int) nodeLoss {
 				nodes = append(nodes, node)
 			}
 		}
+		loss.parts[state] = nodes
 		if len(nodes) == 0 || state.isOver() {
 			continue
 		}
-		loss.parts[state] = nodes
 		if !h.assignSpares(state, nodes, taken, &loss) {
 			loss.lost = append(loss.lost, state)
 		}

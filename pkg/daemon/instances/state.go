@@ -81,9 +81,16 @@ func (s *instanceState) giveUp() {
 	s.fold()
 }
 
-// loseNode records that a node of the instance is lost, so that its generation has failed.
+// loseNode records that a node of the instance is lost, so that its generation has failed unless the
+// instance is over. Nothing is awaited from the node any more.
 func (s *instanceState) loseNode(node int) {
-	s.evidence.LostNodes = append(s.evidence.LostNodes, node)
+	if !slices.Contains(s.evidence.LostNodes, node) {
+		s.evidence.LostNodes = append(s.evidence.LostNodes, node)
+	}
+	if s.isOver() {
+		s.fold()
+		return
+	}
 	s.failGeneration()
 }
 

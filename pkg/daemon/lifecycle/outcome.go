@@ -150,8 +150,8 @@ type DuplicateDaemonError struct{ *health.Failure }
 func (o *DuplicateDaemonError) Unwrap() error { return o.Failure }
 
 // AbortRecord returns the record of an end with a cause.
-func (o *Outcome) AbortRecord() *record.Abort {
+func (e *Outcome) AbortRecord() *record.Abort {
 	return &record.Abort{
-		Code: o.Code, Outcome: o.Name, Cause: *o.Cause, BadNodes: o.BadNodes, NextAttempt: o.NextAttempt.Number,
+		Code: e.Code, Outcome: e.Name, Cause: *e.Cause, BadNodes: e.BadNodes, NextAttempt: e.NextAttempt.Number,
 	}
 }
