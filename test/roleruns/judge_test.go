@@ -126,7 +126,7 @@ func judgeEnd(want ending, got seen) string {
 func judgeStarts(p prediction, got seen, early bool) (wrong []string) {
 	last := p.models[len(p.models)-1]
 	before := last
-	if len(p.models) > 1 && last.end != nil {
+	if len(p.models) > 1 && (last.end != nil || len(p.others) > 0) { // or after two losses
 		before = p.models[len(p.models)-2]
 	}
 	need, may := make(map[string]bool), make(map[string]bool)
