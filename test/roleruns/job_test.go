@@ -526,6 +526,10 @@ func (j *job) finish(m *model) {
 
 // awaitEnd waits for the end of the run.
 func (j *job) awaitEnd() bool {
+	within := ceiling
+	if j.s.has(freezeDaemon) {
+		within *= 2 // bringupd local gives a frozen daemon its time after the end of the head
+	}
 	select {
 	case <-j.ended:
 		took, isTimed := time.Since(j.told), !j.told.IsZero() && !j.s.has(freezeDaemon)
@@ -533,8 +537,8 @@ func (j *job) awaitEnd() bool {
 			j.bad("the orderly end has taken %s", took)
 		}
 		return true
-	case <-time.After(ceiling):
-		j.bad("the run has not ended after %s; running: %v", ceiling, j.processes())
+	case <-time.After(within):
+		j.bad("the run has not ended after %s; running: %v", within, j.processes())
 		return false
 	}
 }
