@@ -251,7 +251,7 @@ func (m *model) expected() (ready, lost []int) {
 			switch {
 			case s.lost:
 				lost = append(lost, r.firstNumber+i)
-			case s.isReady():
+			case s.isListed(r):
 				ready = append(ready, r.firstNumber+i)
 			}
 		}
@@ -417,7 +417,7 @@ func expectedEndpoints(r *role, states []*state, planned []string) string {
 			count = len(r.places[i])
 		}
 		for range count {
-			if at < len(planned) && s.isReady() {
+			if at < len(planned) && s.isListed(r) {
 				text.WriteString(planned[at] + "\n")
 			}
 			at++

@@ -33,6 +33,27 @@ func (s *state) isReady() bool {
 	return !s.lost && !s.isDone() && !slices.Contains(s.unready, true)
 }
 
+// isListed reports whether an instance is listed with its endpoints: it is ready, and if no probe has
+// proven them, processes are left on their nodes.
+func (s *state) isListed(r *role) bool {
+	return s.isReady() && (r.probe != "" || r.endpointNodesRun(s))
+}
+
+// endpointNodesRun reports whether each node with an endpoint of the instance has a process left.
+func (r *role) endpointNodesRun(s *state) bool {
+	for rank, node := range s.nodes {
+		isEndpoint := rank == 0 || r.allEndpoints
+		runs := false
+		for other, at := range s.nodes {
+			runs = runs || at == node && !s.done[other]
+		}
+		if isEndpoint && !runs {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *state) isDone() bool { return !slices.Contains(s.done, false) }
 
 // ending is a predicted end of a run.
