@@ -63,14 +63,14 @@ func findListenerSockets(proc string, ports ...int) (found []ListeningSocket, er
 	if len(ports) == 0 {
 		return nil, nil
 	}
-	sockets, err := readSockets(proc, func(s socket) bool {
-		return s.state == stateListening && slices.Contains(ports, int(s.local.Port()))
-	})
+	sockets, err := readListeners(proc)
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine which process listens on port %d: %v", ports[0], err)
 	}
 	for _, s := range sockets {
-		found = append(found, s.toListeningSocket())
+		if slices.Contains(ports, int(s.local.Port())) {
+			found = append(found, s.toListeningSocket())
+		}
 	}
 	return found, nil
 }
@@ -97,6 +97,17 @@ const (
 	stateListening   = "0A"
 	noInode          = "0"
 )
+
+// readListeners returns the listeners of this process's network namespace, from the tables if the
+// kernel does not answer queries.
+func readListeners(proc string) ([]socket, error) {
+	if proc == "/proc" {
+		if found, ok := queryListeners(); ok {
+			return found, nil
+		}
+	}
+	return readSockets(proc, func(s socket) bool { return s.state == stateListening })
+}
 
 // readSockets returns the sockets of this process's network namespace for which wanted returns
 // true. In each of the two tables listeners come before connections.
@@ -214,14 +225,14 @@ func accountNames(root string, user int) (names []string) {
 
 // PortsOfListeners returns the sorted TCP ports from low to high on which processes listen.
 func PortsOfListeners(low, high int) (ports []int, err error) {
-	sockets, err := readSockets("/proc", func(s socket) bool {
-		return s.state == stateListening && low <= int(s.local.Port()) && int(s.local.Port()) <= high
-	})
+	sockets, err := readListeners("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine on which ports processes listen: %v", err)
 	}
 	for _, s := range sockets {
-		ports = append(ports, int(s.local.Port()))
+		if port := int(s.local.Port()); low <= port && port <= high {
+			ports = append(ports, port)
+		}
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), nil
@@ -229,7 +240,7 @@ func PortsOfListeners(low, high int) (ports []int, err error) {
 
 // ListeningPorts returns the sorted TCP ports on which processes listen for which owns returns true.
 func ListeningPorts(owns func(pid int) bool) (ports []int, err error) {
-	sockets, err := readSockets("/proc", func(s socket) bool { return s.state == stateListening })
+	sockets, err := readListeners("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine on which ports processes listen: %v", err)
 	}

@@ -2,9 +2,11 @@ package health
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,9 +20,9 @@ var hasSocketQueries atomic.Bool
 const (
 	diagHeaderSize = 16
 	diagQuerySize  = diagHeaderSize + 56
-	diagAnswerSize = diagHeaderSize + 72
 	diagQueryID    = diagHeaderSize + 8
-	diagAnswerID   = diagHeaderSize + 4
+	diagAnswerSize = 72
+	diagAnswerID   = 4
 )
 
 // querySocket asks the kernel for the TCP socket of this network namespace that is bound to local and
@@ -43,32 +45,89 @@ func queryListener(address netip.AddrPort) (s socket, found bool) {
 
 // findSocket returns the socket that the kernel would give a segment from remote to local.
 func findSocket(local, remote netip.AddrPort) (s socket, found bool) {
+	// In any state; the kernel sends one answer.
+	_ = askKernel(diagQuery(local, remote, ^uint32(0), unix.NLM_F_REQUEST), func(answer socket) bool {
+		s, found = answer, true
+		return false
+	})
+	return s, found
+}
+
+// queryListeners returns all listeners of this network namespace. Unlike reading the tables, this does
+// not walk the kernel's table of connections, whose size follows from the memory of the node. ok is
+// false if the kernel does not answer such queries.
+func queryListeners() (found []socket, ok bool) {
+	for _, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		nothing := netip.AddrPortFrom(every, 0)
+		query := diagQuery(nothing, nothing, 1<<unix.BPF_TCP_LISTEN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+		if askKernel(query, func(s socket) bool { found = append(found, s); return true }) != nil {
+			return nil, false
+		}
+	}
+	return found, true
+}
+
+// errNoAnswer reports that the kernel has not answered a query of sockets.
+var errNoAnswer = errors.New("no answer of the kernel")
+
+// askKernel sends a query of sockets and passes each answer to next, until that returns false, or the
+// kernel has sent all of them.
+func askKernel(query []byte, next func(socket) bool) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
-		return s, false
+		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	// The kernel answers at once. The limit is for kernels that do not.
-	if unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}) != nil {
-		return s, false
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		return err
 	}
-	if unix.Sendto(fd, diagQuery(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
-		return s, false
+	if err := unix.Sendto(fd, query, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
 	}
-	answer := make([]byte, 8192)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil || n < diagAnswerSize || binary.NativeEndian.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY {
-		return s, false
+	buffer := make([]byte, 32<<10) // the largest message of the kernel
+	for {
+		n, _, err := unix.Recvfrom(fd, buffer, 0)
+		if err != nil {
+			return err
+		}
+		messages, err := syscall.ParseNetlinkMessage(buffer[:n])
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			isAnswer := m.Header.Type == unix.SOCK_DIAG_BY_FAMILY && len(m.Data) >= diagAnswerSize
+			switch {
+			case isAnswer:
+				hasSocketQueries.Store(true)
+				if !next(parseAnswer(m.Data)) {
+					return nil
+				}
+			case m.Header.Type == unix.NLMSG_DONE && len(m.Data) >= 4 && binary.NativeEndian.Uint32(m.Data) == 0:
+				return nil
+			default:
+				return errNoAnswer
+			}
+		}
 	}
-	hasSocketQueries.Store(true)
+}
+
+// parseAnswer returns the socket of an inet_diag_msg, in the form of readSockets.
+func parseAnswer(answer []byte) socket {
 	id := answer[diagAnswerID:]
+	address := func(at int) netip.Addr {
+		if answer[0] == unix.AF_INET {
+			return netip.AddrFrom4([4]byte(id[at:]))
+		}
+		return netip.AddrFrom16([16]byte(id[at:])).Unmap()
+	}
 	return socket{
-		local:  netip.AddrPortFrom(local.Addr(), binary.BigEndian.Uint16(id)),
-		remote: netip.AddrPortFrom(remote.Addr(), binary.BigEndian.Uint16(id[2:])),
-		state:  tableState(answer[diagHeaderSize+1]),
-		user:   int(binary.NativeEndian.Uint32(answer[diagHeaderSize+64:])),
-		inode:  strconv.FormatUint(uint64(binary.NativeEndian.Uint32(answer[diagHeaderSize+68:])), 10),
-	}, true
+		local:  netip.AddrPortFrom(address(4), binary.BigEndian.Uint16(id)),
+		remote: netip.AddrPortFrom(address(20), binary.BigEndian.Uint16(id[2:])),
+		state:  tableState(answer[1]),
+		user:   int(binary.NativeEndian.Uint32(answer[64:])),
+		inode:  strconv.FormatUint(uint64(binary.NativeEndian.Uint32(answer[68:])), 10),
+	}
 }
 
 // tableState returns a state of a socket as the kernel's tables show it.
@@ -77,17 +136,17 @@ func tableState(state byte) string {
 	return string([]byte{digits[state>>4], digits[state&15]})
 }
 
-// diagQuery returns the message that asks for one socket.
-func diagQuery(local, remote netip.AddrPort) []byte {
+// diagQuery returns the message that asks for sockets in the states whose bits are set.
+func diagQuery(local, remote netip.AddrPort, states uint32, flags uint16) []byte {
 	query := make([]byte, diagQuerySize)
 	binary.NativeEndian.PutUint32(query, diagQuerySize)
 	binary.NativeEndian.PutUint16(query[4:], unix.SOCK_DIAG_BY_FAMILY)
-	binary.NativeEndian.PutUint16(query[6:], unix.NLM_F_REQUEST)
+	binary.NativeEndian.PutUint16(query[6:], flags)
 	query[diagHeaderSize], query[diagHeaderSize+1] = unix.AF_INET6, unix.IPPROTO_TCP
 	if local.Addr().Is4() {
 		query[diagHeaderSize] = unix.AF_INET
 	}
-	binary.NativeEndian.PutUint32(query[diagHeaderSize+4:], ^uint32(0)) // in any state
+	binary.NativeEndian.PutUint32(query[diagHeaderSize+4:], states)
 	id := query[diagQueryID:]
 	binary.BigEndian.PutUint16(id, local.Port())
 	binary.BigEndian.PutUint16(id[2:], remote.Port())
