@@ -152,15 +152,16 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 			}
 		}
 		d.membership.ReleaseHeld(health.PassedNodes(l), d.cfg.EarlierFailures, d.handleFailure)
-		// Once the run is ending, silent peers matter only while the verdict waits for further losses:
-		// otherwise the silence may be due to this node's own mount.
-		over := d.RunCtx.Err() != nil
-		if over && !d.settling.Load() {
-			return false
-		}
 		// Check the heartbeats of the members.
 		alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false)
-		if silent := detector.NewlySilent(daemons.RecordPoll(alive, l.PolledAt), lost); len(silent) > 0 {
+		silent := detector.NewlySilent(daemons.RecordPoll(alive, l.PolledAt), lost)
+		over := d.RunCtx.Err() != nil
+		// Once the run is ending, silence alone may be due to this node's own mount, unless the verdict
+		// waits for further losses.
+		if over && !d.settling.Load() {
+			silent = d.Links.EndSilent(silent, l.PolledAt)
+		}
+		if len(silent) > 0 && !d.resultFinal.Load() {
 			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {

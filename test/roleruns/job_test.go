@@ -379,9 +379,9 @@ func (j *job) checkEndpoints(m *model) {
 	var all []*startFacts
 	daemons := make(map[*startFacts]int) // member indices of those that have started them
 	for _, start := range starts {
-		if facts := j.facts(start.Name()); facts != nil {
+		r, _, _ := parseName(j.s, start.Name()) // nil for what a killed process has not renamed
+		if facts := j.facts(start.Name()); facts != nil && r != nil {
 			all = append(all, facts)
-			r, _, _ := parseName(j.s, start.Name())
 			daemons[facts] = record.MemberIndex(facts.Node, 1+slices.Index(jobSteps(m.roles), r.jobStep), m.size)
 		}
 	}

@@ -298,6 +298,18 @@ func (l *Links) LossKind(node int, now time.Time) health.Kind {
 	}
 }
 
+// EndSilent returns those of the silent peers that have no link either. They count as ended from now
+// on, as if the kernels of their hosts had closed the links.
+func (l *Links) EndSilent(silent []int, now time.Time) (ended []int) {
+	for _, node := range silent {
+		if p := l.Peer(node, now); p.Known && !p.Connected {
+			l.SetDisconnected(node, peerlink.Closed)
+			ended = append(ended, node)
+		}
+	}
+	return ended
+}
+
 // HasEnded reports whether the peer's daemon has ended, because the kernel of its host has closed
 // its link. A daemon that has sent a goodbye message has ended, too, but is not reported, because
 // the run directory has more information. If blind is true, the run directory cannot be read: then

@@ -145,6 +145,25 @@ func TestSilentPeers(t *testing.T) {
 	}
 }
 
+// TestEndSilent verifies that only peers that are silent and without a link count as ended.
+func TestEndSilent(t *testing.T) {
+	now := time.Now()
+	l := NewLinks(Config{Interval: time.Second}, now)
+	l.SetConnected(1, now)
+	l.SetConnected(2, now)
+	l.SetDisconnected(2, peerlink.Broken)
+	l.SetConnected(3, now)
+	l.SetDisconnected(3, peerlink.Broken)
+	if ended := l.EndSilent([]int{1, 2, 4}, now); !slices.Equal(ended, []int{2}) {
+		t.Errorf("%v have ended, want node 2 alone", ended)
+	}
+	for node := 1; node <= 4; node++ {
+		if got := l.Peer(node, now).HasEnded(false); got != (node == 2) {
+			t.Errorf("node %d has ended: %t", node, got)
+		}
+	}
+}
+
 // TestUncertainPeers verifies when it is uncertain that a peer is alive.
 func TestUncertainPeers(t *testing.T) {
 	const beat, limit = time.Second, 6 * time.Second
