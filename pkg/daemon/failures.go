@@ -64,13 +64,15 @@ func (d *failureTracker) acceptReport(member int, name string, content []byte) {
 // workerLinkHandler handles the events of the peer links to workers.
 type workerLinkHandler struct{ *failureTracker }
 
-// WorkerConnected records that a worker is connected. If it was connected before, it also polls
-// Nodes for the records that the worker has published while the head could not be notified.
+// WorkerConnected records that a worker is connected. If the choice of the team waits for that, or
+// the worker was connected before, it also polls Nodes: for the choice, and for the records that the
+// worker has published while the head could not be notified.
 func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
-	if p.Links.Peer(nodeIndex, time.Now()).Known {
+	known := p.Links.Peer(nodeIndex, time.Now()).Known
+	p.Links.SetConnected(nodeIndex, time.Now())
+	if known || p.membership.AwaitsLink() {
 		p.nodeWatch.NotifyChange()
 	}
-	p.Links.SetConnected(nodeIndex, time.Now())
 }
 
 // WorkerHeartbeat records a heartbeat of a worker, and whether the worker's file system is

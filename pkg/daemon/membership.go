@@ -34,7 +34,8 @@ func (a *membershipManager) updateTeam(l signal.Listing) {
 		return
 	}
 	a.dropLateNodes(l)
-	record := a.membership.NextRecord(l.NodesIn(a.requiredState()), l.PolledAt, a.cfg.Times.Join/teamPatienceDivisor)
+	ready, patience := l.NodesIn(a.requiredState()), a.cfg.Times.Join/teamPatienceDivisor
+	record := a.membership.NextRecord(ready, a.Links.Unlinked(ready, time.Now()), l.PolledAt, patience)
 	if record == nil {
 		return
 	}

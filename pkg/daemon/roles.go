@@ -67,27 +67,24 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
-	all, err := instances.ReadOffers(ctx, h.Dir, nodes, h.id.Size)
+	offers, err := instances.ReadOffers(ctx, h.Dir, nodes, h.id.Size)
 	if err != nil {
 		return err
 	}
 	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.members.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
-	rec, spares := instances.SplitOffers(all, left)
-	plan, err := instances.MakePlan(h.cfg.Roles.Definitions, rec)
+	unlinked := func(nodes []int) map[int]bool { return h.Links.Unlinked(nodes, time.Now()) }
+	choice, err := instances.ChooseNodes(ctx, h.cfg.Roles.Definitions, offers, left, unlinked)
 	if err != nil {
 		h.membership.FreezeMembers(changed, nil)
 		return err
 	}
-	if idle := plan.IdleNodes(); len(idle) > 0 {
-		for i, place := range idle {
-			idle[i] = rec.Offers[place].NodeIndex
-		}
+	if idle := choice.IdleNodes(); len(idle) > 0 {
 		h.Log.Warn("no role uses " + h.nodeNames(idle))
 	}
-	rec.Roles = roles.Describe(h.cfg.Roles.Definitions)
+	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
 	roleHead := instances.NewHead(instances.HeadConfig{
 		Hang:      instances.HangConfig{Signs: h.cfg.World.HangSigns, Steps: h.steps, LogName: h.children.LogName("daemon")},
-		Publisher: h.Publisher, Plan: plan, Record: rec, Spares: spares, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
+		Publisher: h.Publisher, NodeChoice: choice, Unlinked: unlinked, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
 		IsBusy: h.requests.IsBusy,
 		Failed: func(cause record.Failure, at time.Time) {
 			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
@@ -98,7 +95,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	first := *rec // Publish writes its header, while a loss may already change the plan
+	first := *choice.Record // Publish writes its header, while a loss may already change the plan
 	if err := h.Publish(signal.ControlDir, signal.PlanName(0), &first, false); err != nil {
 		return err
 	}

@@ -47,6 +47,7 @@ type readyProgress struct {
 	readyCount   int       // number of ready nodes at the last poll
 	lastIncrease time.Time // when that number last increased
 	reachedMax   time.Time // when the maximum for the driver was first reached
+	awaitsLink   bool      // the first choice waits a moment for the link of a node
 }
 
 // heldFailures has failures that TolerateFailure has held back.
@@ -83,7 +84,8 @@ func (r *Membership) ExcludeNodes(unfit []record.DroppedNode) {
 
 // MarkLost marks nodes whose daemons an earlier attempt has lost. The first choice of the members
 // does not wait for them, but takes one that has come back by then, for which it waits a moment
-// unless they are lost for good.
+// unless they are lost for good. One that is back without a peer link is taken only if there are
+// too few others: most likely it was lost because it could not be reached.
 func (r *Membership) MarkLost(lost []int, forGood bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,8 +194,10 @@ func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[in
 }
 
 // NextRecord returns the next membership record after this poll, or nil if the members do not
-// change.
-func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Duration) *record.Team {
+// change. unlinked has the ready nodes without a peer link: see [detector.Links.Unlinked].
+func (r *Membership) NextRecord(
+	ready []int, unlinked map[int]bool, now time.Time, patience time.Duration,
+) *record.Team {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.spares || r.frozen {
@@ -207,7 +211,8 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 	}
 	m := teamSelection{
 		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, earlierAttempts: r.earlierAttempts,
-		idle:          r.lostForGood || !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
+		unlinked:      unlinked,
+		idle:          !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
 		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= patience,
 		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,
 	}
@@ -215,6 +220,7 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 		m.members = append(m.members, member.NodeIndex)
 	}
 	team, possible := m.chooseMembers()
+	r.awaitsLink = possible && m.awaitsLink()
 	if !possible || team == nil || slices.Equal(team, m.members) {
 		return nil
 	}
@@ -224,8 +230,15 @@ func (r *Membership) NextRecord(ready []int, now time.Time, patience time.Durati
 	}
 }
 
+// AwaitsLink reports whether the first choice waits a moment for the peer link of a node.
+func (r *Membership) AwaitsLink() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.awaitsLink
+}
+
 // firstChoiceDelay is how long the head waits for nodes with lower indices before the first choice,
-// and for the restarted daemons of lost nodes.
+// for their peer links, and for the restarted daemons of lost nodes.
 const firstChoiceDelay = 250 * time.Millisecond
 
 // ApplyRecord makes a published record the present one.

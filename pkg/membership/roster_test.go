@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -86,5 +87,50 @@ func TestFreezeMembers(t *testing.T) {
 		if goesOn, news := r.TolerateFailure(health.ObservedFailure{Failure: late}, strconv.Itoa); !goesOn || news {
 			t.Errorf("after its loss, %s: goes on: %t, news: %t", late.Message, goesOn, news)
 		}
+	}
+}
+
+// TestFirstChoiceAwaitsLink verifies that the first choice waits a moment for the link of a node
+// that would be preferred, that the head must poll when it comes, and that nothing waits otherwise.
+func TestFirstChoiceAwaitsLink(t *testing.T) {
+	began := time.Now()
+	ready := []int{0, 1, 2}
+	for _, tc := range []struct {
+		name     string
+		unlinked []int
+		waits    bool
+		want     []int // the members after the moment
+	}{
+		{"all links are there", nil, false, []int{0, 1}},
+		{"one is missing", []int{1}, true, []int{0, 2}},
+		{"that of a spare is missing", []int{2}, false, []int{0, 1}},
+		{"no node has one", []int{1, 2}, false, []int{0, 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := NewMembership(3, NodeRange{Min: 2, Max: 2}, true)
+			next := func(unlinked []int, after time.Duration) []int {
+				rec := r.NextRecord(ready, nodeSet(unlinked), began.Add(after), time.Minute)
+				if rec == nil {
+					return nil
+				}
+				var nodes []int
+				for _, member := range rec.Members {
+					nodes = append(nodes, member.NodeIndex)
+				}
+				return nodes
+			}
+			first := next(tc.unlinked, 0)
+			if waits := r.AwaitsLink(); (first == nil) != tc.waits || waits != tc.waits {
+				t.Errorf("the first choice is %v, and it waits for a link: %t", first, waits)
+			}
+			linked := next(nil, time.Millisecond)
+			if !slices.Equal(linked, []int{0, 1}) || r.AwaitsLink() {
+				t.Errorf("with all links the choice is %v", linked)
+			}
+			last := next(tc.unlinked, firstChoiceDelay)
+			if !slices.Equal(last, tc.want) || r.AwaitsLink() {
+				t.Errorf("the last choice is %v, not %v", last, tc.want)
+			}
+		})
 	}
 }

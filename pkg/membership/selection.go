@@ -4,8 +4,10 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +58,8 @@ type teamSelection struct {
 	ready  []int                      // joined and checked, sorted
 	gone   map[int]record.DroppedNode // nodes that have failed or are lost
 	earlierAttempts
+	// unlinked has the ready nodes without a peer link. It is empty if there are no peer links.
+	unlinked map[int]bool
 	// idle reports that no further node has become ready for a moment.
 	idle bool
 	// acceptMinimum reports that no further node has become ready for so long that the head now starts
@@ -70,77 +74,140 @@ type teamSelection struct {
 // chooseMembers returns the new members. These are the present ones if nothing changes, or cannot
 // change yet, and nil if no choice is possible yet. It also reports whether a choice will be
 // possible at all.
-func (m teamSelection) chooseMembers() (team []int, possible bool) {
+func (m *teamSelection) chooseMembers() (team []int, possible bool) {
+	m.ignoreUnusedLinks()
 	_, headless := m.gone[0]
 	if headless || m.size-len(m.gone) < m.bounds.Min {
 		return m.members, false
 	}
-	fit := slices.DeleteFunc(slices.Clone(m.ready), m.isGone)
 	if m.members == nil {
-		return m.chooseFirst(fit), true
+		return m.chooseFirst(), true
 	}
-	return m.replaceGone(fit), true
+	return m.replaceGone(), true
 }
 
-func (m teamSelection) isGone(node int) bool {
+// ignoreUnusedLinks clears unlinked if no node has a link: connections may be impossible here. The
+// link of a node that an earlier attempt has lost is nevertheless awaited before the first choice.
+func (m *teamSelection) ignoreUnusedLinks() {
+	isLinked := func(node int) bool { return node != 0 && !m.unlinked[node] }
+	if slices.ContainsFunc(m.ready, isLinked) {
+		return
+	}
+	unlinked := make(map[int]bool)
+	for node := range m.lost {
+		unlinked[node] = m.unlinked[node] && m.members == nil && !m.idle
+	}
+	m.unlinked = unlinked
+}
+
+func (m *teamSelection) isGone(node int) bool {
 	_, gone := m.gone[node]
 	return gone
 }
 
-// countLost returns the number of nodes that are still lost: neither ready nor known to be gone.
-func (m teamSelection) countLost() (count int) {
-	for node := range m.lost {
-		if !m.isGone(node) && !slices.Contains(m.ready, node) {
+// fit returns the nodes that are ready and not gone, sorted.
+func (m *teamSelection) fit() []int {
+	return slices.DeleteFunc(slices.Clone(m.ready), m.isGone)
+}
+
+// available returns the fit nodes without those that stand by until they have a link: an earlier
+// attempt has lost them, and most likely because they could not be reached. If too few nodes would
+// be left, it returns all.
+func (m *teamSelection) available() []int {
+	fit := m.fit()
+	linked := slices.DeleteFunc(slices.Clone(fit), func(node int) bool {
+		return m.lost[node] && m.unlinked[node] && !slices.Contains(m.members, node)
+	})
+	if len(linked) < m.bounds.Min {
+		return fit
+	}
+	return linked
+}
+
+// sortByPreference moves nodes that have failed repeatedly to the end, and behind them those
+// without a link: a node that has failed works now, but one without a link cannot be reached.
+func (m *teamSelection) sortByPreference(nodes []int) {
+	penalty := func(node int) (sum int) {
+		if m.suspect[node] {
+			sum++
+		}
+		if m.unlinked[node] {
+			sum += 2
+		}
+		return sum
+	}
+	slices.SortStableFunc(nodes, func(a, b int) int { return cmp.Compare(penalty(a), penalty(b)) })
+}
+
+// chooseFirst returns the first members. It waits for the maximum for the driver, but not for nodes
+// that an earlier attempt has lost, and finally accepts the minimum. It returns nil while it waits.
+func (m *teamSelection) chooseFirst() []int {
+	isLinked := func(node int) bool { return !m.unlinked[node] }
+	isSettled := m.settled && countFunc(m.fit(), isLinked) >= m.bounds.Max
+	if m.isEnough() && (isSettled || m.acceptMinimum || m.isComplete() && !m.awaitsLink()) {
+		return m.preferred()
+	}
+	return nil
+}
+
+// preferred returns the available nodes that are preferred, at most the maximum for the driver.
+// Nodes with the lowest indices come first, because launchers put neighbours next to each other.
+func (m *teamSelection) preferred() []int {
+	nodes := m.available()
+	m.sortByPreference(nodes[1:]) // the head is always a member
+	nodes = nodes[:min(len(nodes), m.bounds.Max)]
+	slices.Sort(nodes)
+	return nodes
+}
+
+// isComplete reports whether all available nodes are known: all others are gone, or were lost in an
+// earlier attempt and are not back.
+func (m *teamSelection) isComplete() bool {
+	available := m.available()
+	missing := m.size - len(m.gone) - len(available)
+	isAway := func(node int) bool { return !m.isGone(node) && !slices.Contains(available, node) }
+	away := countFunc(slices.Collect(maps.Keys(m.lost)), isAway)
+	return missing == 0 || missing == away && (m.idle || m.lostForGood)
+}
+
+// awaitsLink reports whether the first choice waits a moment for the link of a node that would then
+// be preferred.
+func (m *teamSelection) awaitsLink() bool {
+	if m.members != nil || m.idle || !m.isEnough() {
+		return false
+	}
+	linked := *m
+	linked.unlinked = nil
+	return linked.isComplete() && !slices.Equal(m.preferred(), linked.preferred())
+}
+
+// isEnough reports whether the driver can start on the nodes that are fit.
+func (m *teamSelection) isEnough() bool {
+	fit := m.fit()
+	return len(fit) >= m.bounds.Min && fit[0] == 0
+}
+
+// countFunc returns the number of nodes that match.
+func countFunc(nodes []int, match func(node int) bool) (count int) {
+	for _, node := range nodes {
+		if match(node) {
 			count++
 		}
 	}
 	return count
 }
 
-// sortTrusted moves nodes that have failed repeatedly to the end.
-func (m teamSelection) sortTrusted(nodes []int) {
-	slices.SortStableFunc(nodes, func(a, b int) int {
-		switch {
-		case m.suspect[a] == m.suspect[b]:
-			return 0
-		case m.suspect[a]:
-			return 1
-		default:
-			return -1
-		}
-	})
-}
-
-// chooseFirst returns the first members, chosen from the nodes that are fit. It waits for the
-// maximum for the driver, but not for nodes that an earlier attempt has lost, and finally accepts
-// the minimum. Nodes with the lowest indices come
-// first, because launchers put neighbours next to each other, and those that have failed repeatedly
-// last. It returns nil while it waits.
-func (m teamSelection) chooseFirst(fit []int) []int {
-	all := len(fit) == m.size-len(m.gone)
-	allLiving := m.idle && len(fit) == m.size-len(m.gone)-m.countLost()
-	switch {
-	case len(fit) < m.bounds.Min || fit[0] != 0:
-		return nil
-	case all || allLiving || m.acceptMinimum || m.settled && len(fit) >= m.bounds.Max:
-		m.sortTrusted(fit[1:]) // the head is always a member
-		fit = fit[:min(len(fit), m.bounds.Max)]
-		slices.Sort(fit)
-		return fit
-	default:
-		return nil
-	}
-}
-
 // replaceGone replaces members that are gone by spares. If there are too few spares, the number of
 // members shrinks, as far as allowed, and the last members take the free places. All others keep
 // their places, which are in the environment of their services.
-func (m teamSelection) replaceGone(fit []int) []int {
+func (m *teamSelection) replaceGone() []int {
 	if !slices.ContainsFunc(m.members, m.isGone) {
 		return m.members
 	}
-	m.sortTrusted(fit)
-	spares := slices.DeleteFunc(fit, func(node int) bool { return slices.Contains(m.members, node) })
+	available := m.available()
+	m.sortByPreference(available)
+	isMember := func(node int) bool { return slices.Contains(m.members, node) }
+	spares := slices.DeleteFunc(available, isMember)
 	team := slices.Clone(m.members)
 	for place := 0; place < len(team); place++ {
 		switch {

@@ -215,3 +215,131 @@ func TestChooseTrusted(t *testing.T) {
 		})
 	}
 }
+
+// TestChooseLinked verifies that a node without a peer link comes after those that have one, that
+// its link is awaited for a moment, and that nothing changes if no node has a link.
+func TestChooseLinked(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		bounds   NodeRange
+		ready    []int // nil: all
+		unlinked []int
+		lost     []int // by an earlier attempt
+		suspect  []int
+		idle     bool
+		settled  bool
+		gone     []int
+		team     []int // the present members
+		want     []int
+	}{
+		{name: "all links are there", bounds: NodeRange{3, 3}, want: []int{0, 1, 2}},
+		{name: "a link may come", bounds: NodeRange{3, 3}, unlinked: []int{1}},
+		{
+			name: "a spare instead of it", bounds: NodeRange{3, 3},
+			unlinked: []int{1}, idle: true, want: []int{0, 2, 3},
+		},
+		{
+			name: "it would be a spare anyway", bounds: NodeRange{3, 3},
+			unlinked: []int{3}, want: []int{0, 1, 2},
+		},
+		{
+			name: "no node has a link", bounds: NodeRange{3, 3},
+			unlinked: []int{1, 2, 3}, want: []int{0, 1, 2},
+		},
+		{
+			name: "it is needed", bounds: NodeRange{3, 3},
+			ready: []int{0, 1, 2}, unlinked: []int{1}, gone: []int{3}, want: []int{0, 1, 2},
+		},
+		{
+			name: "it is needed, and two are without", bounds: NodeRange{3, 3},
+			unlinked: []int{1, 2}, idle: true, want: []int{0, 1, 3},
+		},
+		{
+			name: "enough, and one with a link may come", bounds: NodeRange{3, 3},
+			ready: []int{0, 1, 2}, unlinked: []int{1}, idle: true, settled: true,
+		},
+		{
+			name: "enough with links", bounds: NodeRange{2, 2},
+			ready: []int{0, 1, 2}, unlinked: []int{1}, idle: true, settled: true, want: []int{0, 2},
+		},
+		{
+			name: "as many as come", bounds: NodeRange{2, 4},
+			unlinked: []int{1}, want: []int{0, 1, 2, 3},
+		},
+
+		{
+			name: "lost, and in this moment", bounds: NodeRange{3, 4},
+			unlinked: []int{1}, lost: []int{1},
+		},
+		{
+			name: "lost, and it stands by", bounds: NodeRange{3, 4},
+			unlinked: []int{1}, lost: []int{1}, idle: true, want: []int{0, 2, 3},
+		},
+		{
+			name: "lost, and its link is back", bounds: NodeRange{3, 4},
+			lost: []int{1}, want: []int{0, 1, 2, 3},
+		},
+		{
+			name: "lost, and needed", bounds: NodeRange{4, 4},
+			unlinked: []int{1}, lost: []int{1}, want: []int{0, 1, 2, 3},
+		},
+		{
+			name: "lost, and no link is there yet", bounds: NodeRange{3, 3},
+			unlinked: []int{1, 2, 3}, lost: []int{1},
+		},
+		{
+			name: "lost, and no node has a link", bounds: NodeRange{3, 3},
+			unlinked: []int{1, 2, 3}, lost: []int{1}, idle: true, want: []int{0, 1, 2},
+		},
+
+		{
+			name: "one that failed repeatedly is better", bounds: NodeRange{3, 3},
+			unlinked: []int{1}, suspect: []int{2}, idle: true, want: []int{0, 2, 3},
+		},
+		{
+			name: "both", bounds: NodeRange{2, 2},
+			unlinked: []int{1, 2, 3}, suspect: []int{1}, idle: true, want: []int{0, 2},
+		},
+
+		{
+			name: "it does not replace another", bounds: NodeRange{2, 2},
+			unlinked: []int{2}, gone: []int{1}, team: []int{0, 1}, want: []int{0, 3},
+		},
+		{
+			name: "it replaces another if nobody else can", bounds: NodeRange{2, 2},
+			ready: []int{0, 1, 2}, unlinked: []int{2}, lost: []int{2}, gone: []int{1, 3},
+			team: []int{0, 1}, want: []int{0, 2},
+		},
+		{
+			name: "the team shrinks instead", bounds: NodeRange{2, 3},
+			unlinked: []int{3}, lost: []int{3}, gone: []int{1},
+			team: []int{0, 1, 2}, want: []int{0, 2},
+		},
+		{
+			name: "its link is back", bounds: NodeRange{2, 3},
+			lost: []int{3}, gone: []int{1}, team: []int{0, 1, 2}, want: []int{0, 3, 2},
+		},
+		{
+			name: "a member has lost its link", bounds: NodeRange{3, 3},
+			unlinked: []int{1}, team: []int{0, 1, 2}, want: []int{0, 1, 2},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.ready == nil {
+				tc.ready = []int{0, 1, 2, 3}
+			}
+			m := teamSelection{
+				size: 4, bounds: tc.bounds, ready: tc.ready, unlinked: nodeSet(tc.unlinked),
+				idle: tc.idle, settled: tc.settled, members: tc.team,
+				gone: map[int]record.DroppedNode{},
+			}
+			m.lost, m.suspect = nodeSet(tc.lost), nodeSet(tc.suspect)
+			for _, node := range tc.gone {
+				m.gone[node] = record.DroppedNode{NodeIndex: node}
+			}
+			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
+				t.Errorf("the team is %v, not %v", team, tc.want)
+			}
+		})
+	}
+}

@@ -235,6 +235,28 @@ func TestNothingIsAwaitedFromLostNodes(t *testing.T) {
 	})
 }
 
+// TestSpareWithLink checks that a spare without a peer link takes a place only if no other can.
+func TestSpareWithLink(t *testing.T) {
+	for spares, want := range map[int]string{1: "n2", 2: "n3"} {
+		t.Run(fmt.Sprint(spares), func(t *testing.T) {
+			spareRun(t, 2+spares, spares, `
+  - {name: store, nodes: 2, per-node: 1, command: serve, restarts: 3}
+`, func(r *run) {
+				r.unlinked = map[int]bool{2: true}
+				r.openGate()
+				r.kill(1)
+				if !r.head.LoseNodes([]int{1}, false) {
+					t.Fatal("the loss was not tolerated")
+				}
+				time.Sleep(time.Minute)
+				if got := r.find("store.1.0.g1").node; got != want {
+					t.Errorf("it runs on %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
 // TestSpareIsLost checks that the place of a lost node goes to another spare if the first is lost
 // before it has taken the place, and that the instance is lost if there is none.
 func TestSpareIsLost(t *testing.T) {

@@ -17,11 +17,10 @@ import (
 // HeadConfig configures the part of the head.
 type HeadConfig struct {
 	*lifecycle.Publisher
-	Plan   *roles.Plan
-	Record *record.RolePlan     // the first plan, which has been published
-	Spares []record.PlacedOffer // offers of the spare nodes
-	Size   int                  // number of nodes of the launch
-	Steps  []string             // further job steps, whose daemons start roles
+	*NodeChoice               // the first plan, whose record has been published
+	Unlinked    UnlinkedNodes // nil: there are no peer links
+	Size        int           // number of nodes of the launch
+	Steps       []string      // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that.
 	SilentDelay time.Duration
@@ -67,7 +66,7 @@ func NewHead(cfg HeadConfig) *Head {
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
 		spares: slices.Clone(cfg.Spares), plan: cfg.Record,
 	}
-	members := membersOf(cfg.Record)
+	members := membersOf(cfg.Record.Offers)
 	var defs []roles.Definition
 	for i := range cfg.Plan.Roles {
 		role := &cfg.Plan.Roles[i]
@@ -83,9 +82,9 @@ func NewHead(cfg HeadConfig) *Head {
 	return h
 }
 
-// membersOf returns the node index of each place of a plan.
-func membersOf(rec *record.RolePlan) (members []int) {
-	for _, offer := range rec.Offers {
+// membersOf returns the nodes that have made these offers.
+func membersOf(offers []record.PlacedOffer) (members []int) {
+	for _, offer := range offers {
 		members = append(members, offer.NodeIndex)
 	}
 	return members

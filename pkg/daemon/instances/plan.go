@@ -22,8 +22,10 @@ import (
 const maxParallelReads = 64
 
 // ReadOffers reads the offers of all members of the team, in a run of size nodes.
-func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (*record.RolePlan, error) {
-	rec := &record.RolePlan{Offers: make([]record.PlacedOffer, len(members))}
+func ReadOffers(
+	ctx context.Context, dir *signal.Dir, members []int, size int,
+) ([]record.PlacedOffer, error) {
+	offers := make([]record.PlacedOffer, len(members))
 	reads, own := errgroup.WithContext(ctx)
 	reads.SetLimit(maxParallelReads)
 	for place, node := range members {
@@ -32,13 +34,13 @@ func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (
 			if err := dir.ReadRecord(own, signal.NodesDir, signal.NodeName(node, size, record.StateOffer), &offer); err != nil {
 				return health.AsFailure(err)
 			}
-			rec.Offers[place] = record.PlacedOffer{
+			offers[place] = record.PlacedOffer{
 				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
 			}
 			return nil
 		})
 	}
-	return rec, reads.Wait()
+	return offers, reads.Wait()
 }
 
 // RemainingSpares returns the number of spare nodes of each group without those that have replaced
@@ -52,20 +54,6 @@ func RemainingSpares(spares roles.Spares, members []int, hosts []string, env lau
 		}
 	}
 	return left
-}
-
-// SplitOffers divides offers into those that the roles use, in the order of their places, and those
-// of the spare nodes.
-func SplitOffers(rec *record.RolePlan, spares roles.Spares) (used *record.RolePlan, spare []record.PlacedOffer) {
-	used = new(record.RolePlan)
-	usedPlaces, sparePlaces := spares.Split(roles.NodesOf(rec))
-	for _, place := range usedPlaces {
-		used.Offers = append(used.Offers, rec.Offers[place])
-	}
-	for _, place := range sparePlaces {
-		spare = append(spare, rec.Offers[place])
-	}
-	return used, spare
 }
 
 // AwaitPlan waits until the head has published the plan of the roles, and returns its record.

@@ -93,13 +93,16 @@ func (h *Head) nodesIn(s *instanceState, members []int) (nodes []int) {
 }
 
 // planLoss returns what follows from the loss of members. An instance of a role with restarts starts
-// again if there is a spare of the same component for each of its lost nodes. The caller holds
-// [Head.mu].
+// again if there is a spare of the same component for each of its lost nodes. Spares with a peer
+// link come first. The caller holds [Head.mu].
 func (h *Head) planLoss(members []int) nodeLoss {
 	isLost := func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) }
 	loss := nodeLoss{
 		members: members, spares: slices.DeleteFunc(slices.Clone(h.spares), isLost),
 		parts: make(map[*instanceState][]int),
+	}
+	if h.cfg.Unlinked != nil {
+		loss.spares = preferLinked(loss.spares, h.cfg.Unlinked(membersOf(loss.spares)))
 	}
 	// A spare that is lost before it has taken a place leaves the place to another one.
 	waiting := make(map[int]bool) // places for which there is no spare any more

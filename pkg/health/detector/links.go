@@ -221,6 +221,22 @@ func (l *Links) selectPeers(match func(PeerState) bool) (nodes []int) {
 	return nodes
 }
 
+// Unlinked returns those of the nodes, except for the head, from which no heartbeats arrive on a
+// connection. It is for the head, and returns none if there are no peer links.
+func (l *Links) Unlinked(nodes []int, now time.Time) map[int]bool {
+	if l == nil {
+		return nil
+	}
+	unlinked := make(map[int]bool)
+	for _, node := range nodes {
+		p := l.Peer(node, now)
+		if node != 0 && (!p.Connected || now.Sub(p.LastHeard) > maxLateHeartbeats*l.Interval) {
+			unlinked[node] = true
+		}
+	}
+	return unlinked
+}
+
 // LocalAddr returns this node's address on its link. It returns false on the head, which has several
 // links, and if there is none.
 func (l *Links) LocalAddr() (netip.Addr, bool) {

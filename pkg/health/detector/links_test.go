@@ -1,6 +1,7 @@
 package detector
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -248,5 +249,26 @@ func TestKindOfLoss(t *testing.T) {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestUnlinked verifies which nodes have a link: those that are connected and on time, and the head.
+func TestUnlinked(t *testing.T) {
+	const beat = time.Second
+	began := time.Now()
+	s := &story{NewLinks(Config{Interval: beat}, began), began}
+	for _, node := range []int{1, 2, 3} {
+		s.SetConnected(node, s.now)
+	}
+	s.SetDisconnected(2, peerlink.Broken)
+	s.run(3 * beat)
+	s.RecordHeartbeat(1, true, s.now)
+	want := map[int]bool{2: true, 3: true, 4: true} // broken, silent, and never connected
+	if got := s.Unlinked([]int{0, 1, 2, 3, 4}, s.now); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	var none *Links
+	if got := none.Unlinked([]int{0, 1}, s.now); len(got) > 0 {
+		t.Errorf("without links: %v", got)
 	}
 }
