@@ -65,7 +65,7 @@ type Head struct {
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
-		spares: slices.Clone(cfg.Spares), plan: cfg.Record,
+		spares: slices.Clone(cfg.Spares), plan: cfg.Record, lists: listNumber{publishing: make(ctxutil.Turn, 1)},
 	}
 	members := membersOf(cfg.Record)
 	var defs []roles.Definition

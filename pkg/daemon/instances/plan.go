@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -96,8 +97,9 @@ func placeOf(rec *record.RolePlan, node int) int {
 
 // nodePlan is the newest plan that a node knows, and its own place there.
 type nodePlan struct {
-	mu          sync.Mutex  // held while a newer plan is read
-	number      int         // guarded by mu
+	reading     ctxutil.Turn // held while a newer plan is read
+	number      int          // guarded by reading
+	mu          sync.Mutex
 	generations map[int]int // guarded by mu
 	plan        atomic.Pointer[roles.Plan]
 	// lists returns the variables that are the same for all processes. They are computed once: a plan
@@ -121,9 +123,11 @@ func (p *nodePlan) isOver(instance int) bool {
 	return p.generations[instance] == noGeneration
 }
 
-// set makes a plan the newest one. mu must be held, or the plan not be in use yet.
+// set makes a plan the newest one.
 func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
+	p.mu.Lock()
 	p.generations = rec.Generations
+	p.mu.Unlock()
 	p.place.Store(int64(placeOf(rec, node)))
 	lists := sync.OnceValue(plan.ListVariables)
 	p.lists.Store(&lists)
@@ -138,8 +142,10 @@ func (p *nodePlan) listVariables() map[string]string { return (*p.lists.Load())(
 // node has the place of this one there, the head has taken this node for lost: its part in the run
 // ends.
 func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
-	n.plans.mu.Lock()
-	defer n.plans.mu.Unlock()
+	if !n.plans.reading.Take(ctx) {
+		return context.Cause(ctx)
+	}
+	defer n.plans.reading.Leave()
 	number := l.NewestPlan()
 	if number <= n.plans.number {
 		return nil

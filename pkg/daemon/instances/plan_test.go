@@ -55,14 +55,14 @@ func TestPlanIsReadAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for i, n := range r.nodes {
-			if !n.plans.mu.TryLock() {
+			ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
+			if !n.plans.reading.Take(ctx) {
 				t.Errorf("node %d still reads the plan", i)
-				continue
 			}
+			cancel()
 			if n.plans.number != 1 {
 				t.Errorf("node %d knows plan %d", i, n.plans.number)
 			}
-			n.plans.mu.Unlock()
 		}
 	})
 }
