@@ -38,12 +38,13 @@ type nodeLoss struct {
 // instances, if all roles have enough instances without them, and reports whether that is so. The
 // loss of several daemons is one event: an instance that loses several of its nodes is lost once, or
 // starts again with a spare for each of them. silent reports that the nodes have fallen silent, so
-// that their processes may still run for a while. When the run is ending, a loss may be the cause of
+// that their processes may still run for a while, as they may if a peer link was reset. When the run is ending, a loss may be the cause of
 // that, unless no instance is concerned.
 func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
 		return !h.loseAtEnd(members)
 	}
+	silent = silent || slices.ContainsFunc(members, func(m int) bool { return h.cfg.Links.Peer(m, time.Now()).IsBroken() })
 	canGoOn := true
 	h.update(func() {
 		loss := h.planLoss(members)
