@@ -24,7 +24,7 @@ type HeadConfig struct {
 	Size   int                  // number of nodes of the launch
 	Steps  []string             // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
-	// takes its place after that.
+	// takes its place after that and the grace period of the processes.
 	SilentDelay time.Duration
 	Links       *detector.Links // nil if there are no peer links
 	HasStandIns bool            // the processes are stand-ins, which never listen

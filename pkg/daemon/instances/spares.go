@@ -45,7 +45,7 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		return !h.loseAtEnd(members)
 	}
 	silent = silent || slices.ContainsFunc(members, func(m int) bool { return h.cfg.Links.Peer(m, time.Now()).IsBroken() })
-	canGoOn := true
+	canGoOn, delay := true, time.Duration(0)
 	h.update(func() {
 		loss := h.planLoss(members)
 		lost := make(map[*roles.RolePlan]int)
@@ -55,14 +55,17 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		for role, count := range lost {
 			canGoOn = canGoOn && !role.LacksInstances(h.count(role).Lost+count, h.gateOpen)
 		}
+		if silent { // a node that is cut off notices that in this time, and then stops its processes
+			delay = h.cfg.SilentDelay + loss.longestGrace()
+		}
 		if canGoOn {
-			h.applyLoss(loss, silent)
+			h.applyLoss(loss, delay)
 		}
 	})
 	if canGoOn { // the caller holds a lock, and the share may not respond
 		h.advanceAfter(0)
 		if silent {
-			h.advanceAfter(h.cfg.SilentDelay)
+			h.advanceAfter(delay)
 		}
 	}
 	return canGoOn
@@ -162,13 +165,20 @@ func (h *Head) hasStepInstances(node int) bool {
 	return slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
 }
 
-// applyLoss records a loss without which all roles have enough instances. The caller holds
-// [Head.mu].
-func (h *Head) applyLoss(loss nodeLoss, silent bool) {
-	var fillAt time.Time
-	if silent {
-		fillAt = time.Now().Add(h.cfg.SilentDelay)
+// longestGrace returns the longest grace period of the instances that are concerned.
+func (l nodeLoss) longestGrace() (longest time.Duration) {
+	for state, nodes := range l.parts {
+		if len(nodes) > 0 {
+			longest = max(longest, state.role.Stop.Grace)
+		}
 	}
+	return longest
+}
+
+// applyLoss records a loss without which all roles have enough instances. Processes of the lost nodes
+// may run for the delay. The caller holds [Head.mu].
+func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
+	fillAt := time.Now().Add(delay)
 	h.spares = loss.spares
 	waited := make(map[int]time.Time) // of places whose spare is lost, too
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(v *vacancy) bool {
