@@ -43,24 +43,27 @@ func TestMain(m *testing.M) {
 // TestSchedules runs the schedules in separate processes, one per processor: on one processor the
 // goroutines of a schedule run in an order that is nearly always the same, and a panic ends one
 // process only.
-func TestSchedules(t *testing.T) {
-	first, count := asked()
+func TestSchedules(t *testing.T) { testAll(t, planOf, usual) }
+
+// testAll runs schedules that planOf draws, so many as CI does unless the flags say otherwise.
+func testAll(t *testing.T, planOf func(seed, shift uint64) plan, usual int) {
+	first, count := asked(usual)
 	switch {
 	case *saidFlag != "":
-		goThrough(t, first, count)
+		goThrough(t, planOf, first, count)
 		return
 	case *traceFlag:
-		trace(t, first)
+		trace(t, planOf(first, *shiftFlag))
 		return
 	}
 	if *seedFlag == 0 {
-		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -schedules=%d -shift=%d\n", first, count, *shiftFlag)
+		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=%s -seed=%d -schedules=%d -shift=%d\n", t.Name(), first, count, *shiftFlag)
 	}
 	shares := min(runtime.NumCPU(), count)
 	var all sync.WaitGroup
 	for i := range shares {
 		from, to := count*i/shares, count*(i+1)/shares
-		all.Go(func() { goThroughAside(t, first+uint64(from), to-from, *shiftFlag) })
+		all.Go(func() { goThroughAside(t, t.Name(), first+uint64(from), to-from, *shiftFlag) })
 	}
 	all.Wait()
 }
@@ -92,7 +95,7 @@ func TestKnown(t *testing.T) {
 	for _, k := range known {
 		t.Run(fmt.Sprintf("%d shifted by %d", k.seed, k.shift), func(t *testing.T) {
 			t.Log(k.what)
-			goThroughAside(t, k.seed, 1, k.shift)
+			goThroughAside(t, "TestSchedules", k.seed, 1, k.shift)
 		})
 	}
 }
@@ -100,7 +103,7 @@ func TestKnown(t *testing.T) {
 // asked returns what the flags request. CI runs the same schedules each time: one in about ten
 // thousand random schedules shows how two or three simultaneous faults affect the protocol. Such a
 // case needs separate work and must not block other changes.
-func asked() (first uint64, count int) {
+func asked(usual int) (first uint64, count int) {
 	first, count = *seedFlag, *countFlag
 	switch {
 	case first > 0:
@@ -121,12 +124,12 @@ func asked() (first uint64, count int) {
 	return first, count
 }
 
-// goThroughAside runs schedules in another process.
-func goThroughAside(t *testing.T, first uint64, count int, shift uint64) {
+// goThroughAside runs schedules of a test in another process.
+func goThroughAside(t *testing.T, test string, first uint64, count int, shift uint64) {
 	t.Helper()
 	said := filepath.Join(t.TempDir(), "said")
 	run := func() (string, error) {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSchedules$", "-test.timeout=0",
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=0",
 			"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count), "-shift="+strconv.FormatUint(shift, 10), "-said="+said)
 		cmd.Env = append(os.Environ(), "GOMAXPROCS="+processors, "GOTRACEBACK=all")
 		out, err := cmd.CombinedOutput()
@@ -164,13 +167,13 @@ const tooLong = 2 * time.Minute
 // fewBad is the number of bad schedules after which a process stops.
 const fewBad = 3
 
-func goThrough(t *testing.T, first uint64, count int) {
+func goThrough(t *testing.T, planOf func(seed, shift uint64) plan, first uint64, count int) {
 	said, err := os.Create(*saidFlag)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer said.Close()
-	stage := stage{t: t, tempDir: t.TempDir(), said: said}
+	stage := stage{t: t, tempDir: t.TempDir(), jobDir: t.TempDir(), said: said}
 	bad := 0
 	for seed := first; seed < first+uint64(count) && bad < fewBad; seed++ {
 		// Time stands still in a bubble that waits for an event outside of it.
@@ -179,7 +182,7 @@ func goThrough(t *testing.T, first uint64, count int) {
 		watchdog.Stop()
 		if v.bad() {
 			bad++
-			t.Errorf("again with: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -shift=%d -args -trace\n%vthe simplest that is bad like it:\n%v", seed, *shiftFlag, v, stage.shrink(v))
+			t.Errorf("again with: go test ./pkg/daemon/schedules -run=%s -seed=%d -shift=%d -args -trace\n%vthe simplest that is bad like it:\n%v", t.Name(), seed, *shiftFlag, v, stage.shrink(v))
 		}
 	}
 	if left, err := os.ReadDir(stage.tempDir); err != nil || len(left) > 0 {
@@ -188,10 +191,10 @@ func goThrough(t *testing.T, first uint64, count int) {
 }
 
 // trace prints a schedule and, if it is bad, the simplest schedule that is bad in the same way.
-func trace(t *testing.T, seed uint64) {
+func trace(t *testing.T, p plan) {
 	runtime.GOMAXPROCS(1)
-	stage := stage{t: t, tempDir: t.TempDir(), said: os.Stderr, tracing: true}
-	v := stage.play(planOf(seed, *shiftFlag))
+	stage := stage{t: t, tempDir: t.TempDir(), jobDir: t.TempDir(), said: os.Stderr, tracing: true}
+	v := stage.play(p)
 	if v.bad() {
 		stage.said, _ = os.Open(os.DevNull)
 		t.Errorf("%v", v)
