@@ -39,7 +39,11 @@ func ReadOffers(ctx context.Context, dir *signal.Dir, members []int, size int) (
 			return nil
 		})
 	}
-	return rec, reads.Wait()
+	err := reads.Wait()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // the team has changed, or the run ends
+	}
+	return rec, err
 }
 
 // RemainingSpares returns the number of spare nodes of each group without those that have replaced
