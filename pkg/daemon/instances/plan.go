@@ -165,19 +165,29 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 		return err
 	}
 	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 {
-		f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node has its place", n.cfg.Name)
-		f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
-		n.cfg.CancelRun(f)
+		n.endAsLost()
 	}
 	n.plans.number = number
 	n.plans.set(plan, rec, n.ownNode())
 	return nil
 }
 
-// followPlans reads each newer plan, until ctx ends. A spare node starts its instances when it has
-// taken a place.
+// endAsLost ends the part of this node in the run, because the head has taken it for lost: another
+// node may start its instances.
+func (n *Node) endAsLost() {
+	f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node may have its place", n.cfg.Name)
+	f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
+	n.cfg.CancelRun(f)
+}
+
+// followPlans reads each newer plan, until ctx ends, and learns whether this node was taken for lost.
+// A spare node starts its instances when it has taken a place.
 func (n *Node) followPlans(ctx context.Context) {
+	lost := signal.LostName(int(n.cfg.NodeIndex.Load()), n.cfg.Size)
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		if l.HasName(lost) {
+			n.endAsLost()
+		}
 		if err := n.loadPlan(ctx, l); err != nil && ctx.Err() == nil && !signal.IsStalled(err) {
 			n.cfg.Log.Warn("cannot read the plan of the roles", zap.Error(err))
 		}

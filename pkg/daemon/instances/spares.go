@@ -66,9 +66,20 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		h.advanceAfter(0)
 		if silent {
 			h.advanceAfter(delay)
+			h.cfg.Background(func(context.Context) { h.orderLost(members) })
 		}
 	}
 	return canGoOn
+}
+
+// orderLost orders members that have fallen silent to end their part in the run, should they run
+// again.
+func (h *Head) orderLost(members []int) {
+	var names []string
+	for _, member := range members {
+		names = append(names, signal.LostName(member, h.cfg.Size))
+	}
+	h.order(names...)
 }
 
 // loseAtEnd records the loss of members while the run is ending: nothing is awaited from them. It

@@ -51,7 +51,7 @@ func (j *jobRun) begin(own *task) {
 		case own.on.crashed:
 		case k.isLive() && (k.generation != own.generation || k.rank == own.rank):
 			j.world.broke(18, own.on.client, "starts %s while %s runs", own, k)
-		case isCopy && !k.on.crashed && !j.Roles[own.role].Oneshot:
+		case isCopy && !k.on.mayBeGone() && !j.Roles[own.role].Oneshot:
 			j.world.broke(18, own.on.client, "starts %s after %s has run", own, k)
 		}
 	}
@@ -280,23 +280,22 @@ func (j *jobRun) checkUp() {
 	for role := range j.Roles {
 		for index := range j.Roles[role].Count {
 			may, must := j.fate(role, index)
-			live, newest := 0, -1
+			live, fine, newest := 0, 0, -1 // processes of the newest generation
 			for _, k := range j.tasksOf(role, index) {
+				if k.generation > newest && !k.on.crashed {
+					live, fine, newest = 0, 0, k.generation
+				}
 				switch {
-				case k.generation > newest && !k.on.crashed:
-					live, newest = 0, k.generation
-					fallthrough
-				case k.generation == newest:
-					if k.isLive() || k.ended > 0 && k.byItself && !j.hasFailed(k) {
-						live++
-					}
+				case k.generation == newest && k.isLive():
+					live, fine = live+1, fine+1
+				case k.generation == newest && k.ended > 0 && k.byItself && !j.hasFailed(k):
+					fine++
 				}
 			}
-			switch width := j.Roles[role].Width; {
-			case live == width && must && !j.isDone(role, index):
-				j.world.broke(23, nil, "sees %s.%d run, which is lost", j.Roles[role].Name, index)
-			case live != width && (live > 0 || !may) && !j.isDone(role, index):
-				j.world.broke(23, nil, "sees %d of %d processes of generation %d of %s.%d", live, width, newest, j.Roles[role].Name, index)
+			isFine := live > 0 && fine == j.Roles[role].Width && !must || live == 0 && may
+			if !isFine && !j.isDone(role, index) {
+				j.world.broke(23, nil, "sees %d processes of generation %d of %s.%d run, and %d have ended as they may",
+					live, newest, j.Roles[role].Name, index, fine-live)
 			}
 		}
 	}
@@ -331,7 +330,7 @@ func (j *jobRun) check() {
 		}
 	default:
 		j.checkCause(result.Cause, result.Code, signal.NameResult)
-		if isLoss := health.IsPeerLoss(result.Cause.Kind); !mayFail && !health.IsRequestedEnd(result.Cause.Kind) && !(isLoss && j.sick()) {
+		if isLoss := health.IsPeerLoss(result.Cause.Kind) || result.Cause.Kind == health.ShareUnusable; !mayFail && !health.IsRequestedEnd(result.Cause.Kind) && !(isLoss && j.sick()) {
 			j.world.broke(11, head.client, "returned %d for %q, and no role lacks instances", head.code, result.Cause.Message)
 		}
 	}
@@ -379,7 +378,7 @@ func (j *jobRun) mayWrite(node int, s spot) bool {
 	name := strings.TrimPrefix(s.name, ".")
 	has := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	if s.sub == signal.ControlDir && node == 0 {
-		return slices.ContainsFunc([]string{"plan.", "start.", "inst.", "live.", "end."}, has)
+		return slices.ContainsFunc([]string{"plan.", "start.", "inst.", "live.", "lost.", "end."}, has)
 	}
 	return s.sub == signal.LogsDir && slices.ContainsFunc(j.Roles, func(r jobRole) bool { return has(r.Name + "-") })
 }

@@ -356,15 +356,25 @@ func (j *jobRun) play() {
 		default:
 			for _, one := range j.tasks {
 				if one.role == e.Role && one.index == e.Index && one.rank == e.Rank && one.isLive() && one.told == 0 {
-					j.world.note(nil, fmt.Sprintf("makes exit with %d", e.Code), one.String(), nil)
-					select {
-					case one.exit <- e.Code:
-					default:
-					}
+					j.exit(one, e.Code)
 				}
 			}
 		}
 		j.world.Unlock()
+	}
+}
+
+// exit makes a process exit. An end before it is ready is a failure. The caller holds the lock of the
+// shared file system.
+func (j *jobRun) exit(k *task, code int) {
+	isReady := j.readyOn[[3]int{k.role, k.index, k.generation}][k.on.rank]
+	if j.Roles[k.role].Probed && !isReady {
+		code = max(code, 1)
+	}
+	j.world.note(nil, fmt.Sprintf("makes exit with %d", code), k.String(), nil)
+	select {
+	case k.exit <- code:
+	default:
 	}
 }
 
