@@ -63,7 +63,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return nil
 	}
 	_, changed := h.membership.Members()
-	if err := h.awaitState(ctx, record.StateOffer, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateOffer, h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
