@@ -38,8 +38,8 @@ func (j *jobRun) tasksOf(role, index int) (tasks []*task) {
 	return tasks
 }
 
-// begin records the start of a process, and checks that no other generation of its instance runs, nor
-// a copy of it.
+// begin records the start of a process, and checks that no other generation of its instance runs,
+// nor a copy of it.
 func (j *jobRun) begin(own *task) {
 	j.world.Lock()
 	defer j.world.Unlock()
@@ -63,7 +63,8 @@ func (j *jobRun) end(k *task, code int, byItself bool) int {
 	j.world.Lock()
 	defer j.world.Unlock()
 	k.ended, k.code, k.byItself = j.world.Now(), code, byItself && !k.on.crashed
-	j.world.note(k.on.client, fmt.Sprintf("ends with %d, by itself %t", code, k.byItself), k.String(), nil)
+	what := fmt.Sprintf("ends with %d, by itself %t", code, k.byItself)
+	j.world.note(k.on.client, what, k.String(), nil)
 	j.judge(k.String())
 	return code
 }
@@ -79,17 +80,16 @@ func (j *jobRun) lose(d *running) {
 	j.judge(d.name())
 }
 
-// hasFailed reports whether a process has ended by itself as it must not, and mayBeUnready whether it
-// may have been stopped because it was not ready in time.
+// hasFailed reports whether a process has ended by itself as it must not, and mayBeUnready whether
+// it may have been stopped because it was not ready in time.
 func (j *jobRun) hasFailed(k *task) bool {
 	return k.ended > 0 && k.byItself && (k.code != 0 || !j.Roles[k.role].mayEnd())
 }
 
 func (j *jobRun) mayBeUnready(k *task) bool {
 	limit := k.began + readyTimeout
-	return j.Roles[k.role].Probed && k.told >= limit-slack && slices.ContainsFunc(j.off[k.role], func(s span) bool {
-		return s.from <= limit && (s.to == 0 || s.to >= limit-2*slack)
-	})
+	isOff := func(s span) bool { return s.from <= limit && (s.to == 0 || s.to >= limit-2*slack) }
+	return j.Roles[k.role].Probed && k.told >= limit-slack && slices.ContainsFunc(j.off[k.role], isOff)
 }
 
 // isDone reports whether all processes of a generation of an instance have ended with 0.
@@ -114,16 +114,13 @@ func (d *running) mayBeGone() bool { return d.crashed || d.machine.sick || d.ter
 // fate determines whether an instance may be lost, and whether it must be.
 func (j *jobRun) fate(role, index int) (may, must bool) {
 	r := &j.Roles[role]
-	gone, hits := 0, 0
-	for _, d := range j.daemons {
-		if !d.mayBeGone() {
-			continue
-		}
-		gone++
-		place := (index / r.PerNode) * r.Width
-		if d.rank >= place && d.rank < place+r.Width || slices.ContainsFunc(j.tasksOf(role, index), func(k *task) bool { return k.on == d }) || j.opened == 0 || d.died < j.opened {
-			hits++
-		}
+	gone, isHit := j.ranks((*running).mayBeGone), false
+	first := index / r.PerNode * r.Width // of the nodes on which it is at first
+	for _, node := range gone {
+		d := j.daemons[node]
+		wasThere := func(k *task) bool { return k.on == d }
+		isHit = isHit || node >= first && node < first+r.Width || j.opened == 0 || d.died < j.opened ||
+			slices.ContainsFunc(j.tasksOf(role, index), wasThere)
 	}
 	surely, maybe := make(map[int]bool), make(map[int]bool) // generations that have failed
 	readyAt, wasReady := j.readyAt[[2]int{role, index}]
@@ -143,8 +140,8 @@ func (j *jobRun) fate(role, index int) (may, must bool) {
 			count++
 		}
 	}
-	may = len(maybe) > r.Restarts || isEarly || hits > 0 && (r.Restarts == 0 || gone > j.Spares)
-	must = hits == 0 && count > r.Restarts || isKilled && r.Restarts == 0 && j.opened > 0
+	may = len(maybe) > r.Restarts || isEarly || isHit && (r.Restarts == 0 || len(gone) > j.Spares)
+	must = !isHit && count > r.Restarts || isKilled && r.Restarts == 0 && j.opened > 0
 	return may, must
 }
 
@@ -153,6 +150,8 @@ func (j *jobRun) fate(role, index int) (may, must bool) {
 func (j *jobRun) mayAndMustEnd() (mayFail, mayFinish, must bool) {
 	hasPrimary, isFinished := false, true
 	mayFinish = true
+	gone := j.ranks((*running).mayBeGone)
+	mayFail = j.opened == 0 && len(gone) > j.Spares // there is no plan without enough nodes
 	for role := range j.Roles {
 		r := &j.Roles[role]
 		mayLose, mustLose, done := 0, 0, 0
@@ -216,41 +215,43 @@ func (j *jobRun) marked(name string) {
 	switch now := j.world.Now(); mark.State {
 	case record.InstanceReady:
 		isTrue = isTrue && j.mayBeReady(own)
-		at := [3]int{role, index, mark.Generation}
+		at, of := [3]int{role, index, mark.Generation}, [2]int{role, index}
 		if j.readyOn[at] == nil {
 			j.readyOn[at] = make(map[int]bool)
 		}
 		j.readyOn[at][mark.Node] = true
-		if _, known := j.readyAt[[2]int{role, index}]; !known && len(j.readyOn[at]) >= j.Roles[role].Width {
-			j.readyAt[[2]int{role, index}] = now
+		if _, known := j.readyAt[of]; !known && len(j.readyOn[at]) >= j.Roles[role].Width {
+			j.readyAt[of] = now
 		}
 	case record.InstanceUnready:
 		isTrue = isTrue && len(j.off[role]) > 0
 	case record.InstanceDone:
 		isTrue = isTrue && j.Roles[role].mayEnd() && own.ended > 0 && own.byItself && own.code == 0
 	case record.InstanceExited:
-		isTrue = isTrue && (j.hasFailed(own) || j.mayBeUnready(own))
+		rec := read[record.InstanceExit](j.attempt, signal.NodesDir, name)
+		isTrue = isTrue && (j.hasFailed(own) && rec.Code == own.code || j.mayBeUnready(own))
 	case record.InstanceStopped:
 		isTrue = own == nil || own.ended > 0
 	}
 	if !isTrue {
-		j.world.broke(1, j.daemons[mark.Node].client, "publishes %s, and its process is %v: %+v", name, own, own)
+		j.world.broke(1, j.daemons[mark.Node].client, "publishes %s, and its process is %v", name, own)
 	}
 }
 
-// mustBeReady checks that the gate opens only when enough instances can have been ready, or are done.
+// mustBeReady checks that the gate opens only when enough instances can have been ready, or are
+// done.
 func (j *jobRun) mustBeReady() {
 	for role := range j.Roles {
 		r := &j.Roles[role]
 		count := 0
 		for index := range r.Count {
-			ready := make(map[int]int) // number of processes by generation
+			ready := make(map[int]int) // number of processes by generation; a spare may repeat some
 			for _, k := range j.tasksOf(role, index) {
 				if j.mayBeReady(k) && (!r.Oneshot || k.ended > 0) {
 					ready[k.generation]++
 				}
 			}
-			if slices.Contains(slices.Collect(maps.Values(ready)), r.Width) {
+			if slices.Max(append(slices.Collect(maps.Values(ready)), 0)) >= r.Width {
 				count++
 			}
 		}
@@ -262,11 +263,12 @@ func (j *jobRun) mustBeReady() {
 
 // mayBeReady reports whether the probe of a process has not failed all the time since its start.
 func (j *jobRun) mayBeReady(k *task) bool {
-	return !j.Roles[k.role].Probed || !slices.ContainsFunc(j.off[k.role], func(s span) bool { return s.from < k.began && s.to == 0 })
+	isOff := func(s span) bool { return s.from < k.began && s.to == 0 }
+	return !j.Roles[k.role].Probed || !slices.ContainsFunc(j.off[k.role], isOff)
 }
 
-// checkUp checks a run in which nothing has happened for a while: it has ended, as it must, or all of
-// its instances that are not lost run.
+// checkUp checks a run in which nothing has happened for a while: it has ended, as it must, or all
+// of its instances that are not lost run.
 func (j *jobRun) checkUp() {
 	j.world.Lock()
 	defer j.world.Unlock()
@@ -274,7 +276,7 @@ func (j *jobRun) checkUp() {
 		return
 	}
 	if j.doomed > 0 {
-		j.world.broke(23, nil, "sees the run go on, and it could not any more at %v because of %s", j.doomed, j.doomedBy)
+		j.world.broke(23, nil, "sees the run go on after %v and %s", j.doomed, j.doomedBy)
 		return
 	}
 	for role := range j.Roles {
@@ -294,7 +296,7 @@ func (j *jobRun) checkUp() {
 			}
 			isFine := live > 0 && fine == j.Roles[role].Width && !must || live == 0 && may
 			if !isFine && !j.isDone(role, index) {
-				j.world.broke(23, nil, "sees %d processes of generation %d of %s.%d run, and %d have ended as they may",
+				j.world.broke(23, nil, "sees %d processes of generation %d of %s.%d run, and %d are done",
 					live, newest, j.Roles[role].Name, index, fine-live)
 			}
 		}
@@ -309,14 +311,21 @@ func (j *jobRun) check() {
 		}
 	}
 	head, control := j.daemons[0], j.published()
-	if j.run == "" || head.mayBeGone() && head.termed == 0 || head.termed > 0 && (head.told == 0 || head.termed < head.told) {
+	if j.run != "" && head.crashed && !j.sick() {
+		j.checkClaim()
+	}
+	if j.run == "" || head.crashed || head.machine.sick || head.outsider() {
 		return
 	}
 	j.mustBeLast(head)
 	result := read[record.Result](j.attempt, "", signal.NameResult)
 	orderly := slices.Contains(control, signal.NameOrderlyEnd)
+	want := head.code
+	if orderly {
+		want = 0
+	}
 	for _, d := range j.survivors() {
-		if want := map[bool]int{true: 0, false: head.code}[orderly]; d != head && d.code != want && !j.stoodAside(d) {
+		if d != head && d.code != want && !j.stoodAside(d) {
 			j.world.broke(12, d.client, "returned %d, and the head %d", d.code, head.code)
 		}
 	}
@@ -326,16 +335,21 @@ func (j *jobRun) check() {
 		j.world.broke(11, head.client, "returned %d and left the result %+v", head.code, result)
 	case orderly:
 		if !(mayFinish && head.code == 0) && !j.mayStopWith(head.code) {
-			j.world.broke(12, head.client, "returned %d at an orderly end, which was asked for at %v; may fail %t, may finish %t", head.code, j.asked, mayFail, mayFinish)
+			j.world.broke(12, head.client, "returned %d at an orderly end, asked for at %v, may finish %t",
+				head.code, j.asked, mayFinish)
 		}
 	default:
 		j.checkCause(result.Cause, result.Code, signal.NameResult)
-		if isLoss := health.IsPeerLoss(result.Cause.Kind) || result.Cause.Kind == health.ShareUnusable; !mayFail && !health.IsRequestedEnd(result.Cause.Kind) && !(isLoss && j.sick()) {
-			j.world.broke(11, head.client, "returned %d for %q, and no role lacks instances", head.code, result.Cause.Message)
+		kind := result.Cause.Kind
+		isLoss := health.IsPeerLoss(kind) || kind == health.ShareUnusable || kind == health.DeadlinePassed
+		if !mayFail && !health.IsRequestedEnd(kind) && !(isLoss && j.sick()) {
+			j.world.broke(11, head.client, "returned %d for %q, and no role lacks instances",
+				head.code, result.Cause.Message)
 		}
 	}
 	if j.doomed > 0 && !j.sick() && j.asked == 0 && head.termed == 0 && j.ended > j.doomed+noticing {
-		j.world.broke(9, head.client, "ended the run at %v, which could not go on at %v because of %s", j.ended, j.doomed, j.doomedBy)
+		j.world.broke(9, head.client, "ended the run at %v, which could not go on after %v and %s",
+			j.ended, j.doomed, j.doomedBy)
 	}
 }
 
@@ -366,7 +380,8 @@ func (j *jobRun) blames(cause *record.Failure) bool {
 		}
 		may, _ := j.fate(k.role, k.index)
 		isTrue := j.hasFailed(k) && (cause.ExitText == "" || cause.Code == k.code) || j.mayBeUnready(k)
-		return name == cause.Child && k.on.rank == cause.NodeIndex && may && isTrue && (j.doomed == 0 || k.ended < j.doomed+late)
+		isFirst := j.doomed == 0 || k.ended < j.doomed+late
+		return name == cause.Child && k.on.rank == cause.NodeIndex && may && isTrue && isFirst
 	})
 }
 
@@ -380,7 +395,8 @@ func (j *jobRun) mayWrite(node int, s spot) bool {
 	if s.sub == signal.ControlDir && node == 0 {
 		return slices.ContainsFunc([]string{"plan.", "start.", "inst.", "live.", "lost.", "end."}, has)
 	}
-	return s.sub == signal.LogsDir && slices.ContainsFunc(j.Roles, func(r jobRole) bool { return has(r.Name + "-") })
+	isLog := func(r jobRole) bool { return has(r.Name + "-") }
+	return s.sub == signal.LogsDir && slices.ContainsFunc(j.Roles, isLog)
 }
 
 // mayRemove reports whether the names of an old state of roles may be removed.

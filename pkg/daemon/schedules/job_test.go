@@ -69,7 +69,6 @@ type jobEvent struct {
 const (
 	readyTimeout = 6 * time.Second
 	stopGrace    = 2 * time.Second
-	maxBackoff   = 3 * time.Second
 	oneshotTime  = 700 * time.Millisecond
 	// quiet is how long after the last event everything that follows from it has happened.
 	quiet = 40 * time.Second
@@ -95,13 +94,14 @@ func jobPlanOf(seed, shift uint64) plan {
 	if !isCalm {
 		p.belate(r)
 	}
-	p.Weather = weather{Off: r.IntN(6) == 0, Latency: []time.Duration{20 * time.Microsecond, 2 * time.Millisecond}[r.IntN(2)]}
+	p.Weather.Off = r.IntN(6) == 0
+	p.Weather.Latency = oneOf(r, 20*time.Microsecond, 2*time.Millisecond)
 	if p.Weather.Off { // in a minute, old listings of heartbeats make a node look lost
 		for i := range p.Moods {
 			p.Moods[i].Back, p.Moods[i].Jumps = 0, false
 		}
 	}
-	a := attemptPlan{Start: time.Millisecond, End: []string{endStop, endStop, endLeave, endCancel}[r.IntN(4)]}
+	a := attemptPlan{Start: time.Millisecond, End: oneOf(r, endStop, endStop, endLeave, endCancel)}
 	for range p.Size {
 		a.Late = append(a.Late, upTo(r, 100*time.Millisecond))
 	}
@@ -109,14 +109,17 @@ func jobPlanOf(seed, shift uint64) plan {
 	for range 1 + r.IntN(8) {
 		switch k := r.IntN(10); {
 		case k < 5:
-			role := r.IntN(len(p.Job.Roles))
-			p.Job.Events = append(p.Job.Events, jobEvent{At: at, Role: role, Index: r.IntN(p.Job.Roles[role].Count), Rank: r.IntN(p.Job.Roles[role].Width), Code: []int{0, 0, 1, 3, 9}[r.IntN(5)]})
+			e := jobEvent{At: at, Role: r.IntN(len(p.Job.Roles))}
+			role := p.Job.Roles[e.Role]
+			e.Index, e.Rank, e.Code = r.IntN(role.Count), r.IntN(role.Width), oneOf(r, 0, 0, 1, 3, 9)
+			p.Job.Events = append(p.Job.Events, e)
 		case k < 7:
-			p.Job.Events = append(p.Job.Events, jobEvent{At: at, Role: r.IntN(len(p.Job.Roles)), For: upTo(r, 2*readyTimeout)})
+			e := jobEvent{At: at, Role: r.IntN(len(p.Job.Roles)), For: upTo(r, 2*readyTimeout)}
+			p.Job.Events = append(p.Job.Events, e)
 		default:
 			a.Faults = append(a.Faults, jobFaults(r, p.Size, at)...)
 		}
-		at += upTo(r, []time.Duration{time.Millisecond, time.Second, 3 * time.Second, 9 * time.Second}[r.IntN(4)])
+		at += upTo(r, oneOf(r, time.Millisecond, time.Second, 3*time.Second, 9*time.Second))
 	}
 	if p.Job.Early = r.IntN(4) == 0; p.Job.Early {
 		a.After = upTo(r, at)
@@ -127,12 +130,17 @@ func jobPlanOf(seed, shift uint64) plan {
 	return p
 }
 
-// drawRole adds a role on at most that many nodes, and returns how many nodes there must be: the first
-// role has all of them, which the others share.
+// oneOf draws one of several values.
+func oneOf[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// drawRole adds a role on at most that many nodes, and returns how many nodes there must be: the
+// first role has all of them, which the others share.
 func (j *jobPlan) drawRole(r *rand.Rand, i, nodes int) int {
 	role := jobRole{
-		Name: string(rune('a' + i)), Width: 1 + r.IntN(min(3, nodes)), PerNode: 1, Restarts: []int{0, 1, 3, 100}[r.IntN(4)], Probed: r.IntN(2) == 0,
-		After: i > 0 && !j.Roles[0].Primary && r.IntN(2) == 0, Slow: []time.Duration{0, stopGrace / 4, 2 * stopGrace}[r.IntN(3)], StopCode: []int{0, 0, 5}[r.IntN(3)],
+		Name: string(rune('a' + i)), Width: 1 + r.IntN(min(3, nodes)), PerNode: 1,
+		Restarts: oneOf(r, 0, 1, 3, 100), Probed: r.IntN(2) == 0,
+		After: i > 0 && !j.Roles[0].Primary && r.IntN(2) == 0,
+		Slow:  oneOf(r, 0, stopGrace/4, 2*stopGrace), StopCode: oneOf(r, 0, 0, 5),
 	}
 	if role.Width == 1 {
 		role.PerNode = 1 + r.IntN(2)
@@ -143,13 +151,14 @@ func (j *jobPlan) drawRole(r *rand.Rand, i, nodes int) int {
 	case 2:
 		role.Oneshot, role.Probed = true, false
 	}
-	used := max(1, min(nodes/role.Width, 3/role.PerNode)) // four that fail together have a common cause
+	// Four instances that fail together would have a common cause.
+	used := max(1, min(nodes/role.Width, 3/role.PerNode))
 	role.Count = used * role.PerNode
 	role.Run = r.IntN(role.Count + 1)
 	if role.Primary {
 		role.Run = max(1, role.Run)
 	}
-	role.Start = []int{role.Count, role.Run}[r.IntN(2)]
+	role.Start = oneOf(r, role.Count, role.Run)
 	j.Roles = append(j.Roles, role)
 	if i == 0 {
 		return used * role.Width
@@ -165,17 +174,21 @@ func jobFaults(r *rand.Rand, size int, at time.Duration) (faults []fault) {
 		faults = []fault{{Rank: node, At: at, What: crash}}
 	case 2, 3: // two at once, often of one instance
 		for _, lost := range []int{node, 1 + (node+r.IntN(2))%(size-1)} {
-			faults = append(faults, fault{Rank: lost, At: at + []time.Duration{0, upTo(r, time.Second)}[r.IntN(2)], What: crash})
+			later := oneOf(r, 0, upTo(r, time.Second))
+			faults = append(faults, fault{Rank: lost, At: at + later, What: crash})
 		}
 	case 4: // it falls silent, and its processes go on for a while
 		long := upTo(r, 6*peerTimeout)
-		faults = []fault{{Rank: node, At: at, What: stall, For: long}, {Rank: node, At: at, What: parted, For: long}}
+		for _, what := range []string{stall, parted} {
+			faults = append(faults, fault{Rank: node, At: at, What: what, For: long})
+		}
 	case 5:
 		faults = []fault{{Rank: r.IntN(size), At: at, What: stall, For: upTo(r, harmless)}}
 	case 6:
 		faults = []fault{{Rank: r.IntN(size), At: at, What: cut}}
 	default:
-		faults = []fault{{Rank: r.IntN(size), At: at, What: []string{crash, parted}[r.IntN(2)], For: upTo(r, peerTimeout)}}
+		faults = []fault{{Rank: r.IntN(size), At: at, What: oneOf(r, crash, parted)}}
+		faults[0].For = upTo(r, peerTimeout)
 	}
 	return faults
 }
@@ -191,10 +204,13 @@ func (j *jobPlan) file(dir string) string {
 		if i > 0 {
 			place = "with: a, " + place
 		}
-		fmt.Fprintf(&b, "- {name: %s, %s, command: serve, primary: %t, require: {start: %d, run: %d}", r.Name, place, r.Primary, r.Start, r.Run)
-		fmt.Fprintf(&b, ", restarts: {max: %d, window: 10h, backoff: 1s..%s}, grace: %s", r.Restarts, maxBackoff, stopGrace)
+		fmt.Fprintf(&b, "- {name: %s, %s, command: serve, primary: %t, grace: %s",
+			r.Name, place, r.Primary, stopGrace)
+		fmt.Fprintf(&b, ", require: {start: %d, run: %d}", r.Start, r.Run)
+		fmt.Fprintf(&b, ", restarts: {max: %d, window: 10h, backoff: 1s..3s}", r.Restarts)
 		if r.Probed {
-			fmt.Fprintf(&b, ", endpoints: all, ready: {probe: \"file:%s/%s\", timeout: %s}", dir, r.Name, readyTimeout)
+			fmt.Fprintf(&b, ", endpoints: all, ready: {probe: \"file:%s/%s\", timeout: %s}",
+				dir, r.Name, readyTimeout)
 		}
 		if r.Oneshot {
 			b.WriteString(", oneshot: true")
@@ -211,7 +227,8 @@ func (j *jobPlan) String() string {
 	if j == nil {
 		return ""
 	}
-	return fmt.Sprintf("  %d spares, early %t, events %+v\n%s", j.Spares, j.Early, j.Events, j.file("DIR"))
+	return fmt.Sprintf("  %d spares, early %t, events %+v\n%s",
+		j.Spares, j.Early, j.Events, j.file("DIR"))
 }
 
 // simpler returns jobs with one event less each.
@@ -266,7 +283,10 @@ func (k *task) String() string {
 }
 
 func newJobRun(a *attempt, p *jobPlan, dir string) *jobRun {
-	j := &jobRun{jobPlan: p, attempt: a, dir: dir, off: make([][]span, len(p.Roles)), readyOn: make(map[[3]int]map[int]bool), readyAt: make(map[[2]int]time.Duration)}
+	j := &jobRun{
+		jobPlan: p, attempt: a, dir: dir, off: make([][]span, len(p.Roles)),
+		readyOn: make(map[[3]int]map[int]bool), readyAt: make(map[[2]int]time.Duration),
+	}
 	var list yaml.Node
 	err := yaml.Unmarshal([]byte(p.file(dir)), &list)
 	if err == nil {
@@ -300,8 +320,10 @@ func (j *jobRun) addTo(d *running, cfg *deps.Config) {
 	cfg.Roles = config.RoleSet{Definitions: j.defs, Spares: roles.Spares{0: j.Spares}}
 	cfg.Team = cfg.Roles.NodeRange(membership.NodeRange{}, j.size)
 	cfg.Streams.Out = cfg.Streams.Err
-	cfg.Simulation = deps.SimHooks{NoSockets: true, FirstPort: 20000, RunRanks: func(context.Context, *rendezvous.Node, []ranks.Rank) error { return nil }}
-	d.children = fakechild.New(map[string]fakechild.Program{"sh": func(ctx context.Context, p *fakechild.Process) int { return j.runTask(ctx, p, d) }})
+	noRanks := func(context.Context, *rendezvous.Node, []ranks.Rank) error { return nil }
+	cfg.Simulation = deps.SimHooks{NoSockets: true, FirstPort: 20000, RunRanks: noRanks}
+	program := func(ctx context.Context, p *fakechild.Process) int { return j.runTask(ctx, p, d) }
+	d.children = fakechild.New(map[string]fakechild.Program{"sh": program})
 	cfg.ChildrenStarter = d.children
 }
 
@@ -318,8 +340,9 @@ func (j *jobRun) runTask(ctx context.Context, p *fakechild.Process, d *running) 
 		return n
 	}
 	own := &task{
-		role: int(p.Getenv("BRINGUPD_ROLE")[0] - 'a'), index: number("BRINGUPD_ROLE_INDEX"), rank: number("BRINGUPD_INSTANCE_RANK"),
-		generation: number("BRINGUPD_GENERATION"), on: d, exit: make(chan int, 1),
+		role: int(p.Getenv("BRINGUPD_ROLE")[0] - 'a'), index: number("BRINGUPD_ROLE_INDEX"),
+		rank: number("BRINGUPD_INSTANCE_RANK"), generation: number("BRINGUPD_GENERATION"),
+		on: d, exit: make(chan int, 1),
 	}
 	j.begin(own)
 	role := &j.Roles[own.role]
@@ -354,8 +377,8 @@ func (j *jobRun) play() {
 		case e.For > 0:
 			j.flap(e)
 		default:
-			for _, one := range j.tasks {
-				if one.role == e.Role && one.index == e.Index && one.rank == e.Rank && one.isLive() && one.told == 0 {
+			for _, one := range j.tasksOf(e.Role, e.Index) {
+				if one.rank == e.Rank && one.isLive() && one.told == 0 {
 					j.exit(one, e.Code)
 				}
 			}
@@ -364,8 +387,8 @@ func (j *jobRun) play() {
 	}
 }
 
-// exit makes a process exit. An end before it is ready is a failure. The caller holds the lock of the
-// shared file system.
+// exit makes a process exit. An end before it is ready is a failure. The caller holds the lock of
+// the shared file system.
 func (j *jobRun) exit(k *task, code int) {
 	isReady := j.readyOn[[3]int{k.role, k.index, k.generation}][k.on.rank]
 	if j.Roles[k.role].Probed && !isReady {
@@ -378,8 +401,8 @@ func (j *jobRun) exit(k *task, code int) {
 	}
 }
 
-// flap makes the probe of a role fail for a while, unless it fails already. The caller holds the lock
-// of the shared file system.
+// flap makes the probe of a role fail for a while, unless it fails already. The caller holds the
+// lock of the shared file system.
 func (j *jobRun) flap(e jobEvent) {
 	if all := j.off[e.Role]; len(all) > 0 && all[len(all)-1].to == 0 {
 		return
