@@ -47,6 +47,23 @@ func AwaitDoneFor(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
+// Turn is a lock that its holder may keep while it waits, for a file system for example: others stop
+// waiting for it when their context ends. It is made with the capacity 1.
+type Turn chan struct{}
+
+// Take takes the turn, which [Turn.Leave] ends. It reports false if ctx ends first.
+func (t Turn) Take(ctx context.Context) bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Leave ends the turn.
+func (t Turn) Leave() { <-t }
+
 // NotifyChannel sends a signal on a channel without blocking. The channel must have a buffer of
 // one: several signals before the receiver reads it count as one.
 func NotifyChannel(bell chan<- struct{}) {

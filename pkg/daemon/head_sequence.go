@@ -390,7 +390,7 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	if !h.cfg.HasNodeChecks() {
 		return nil
 	}
-	if err := h.awaitState(ctx, record.StateChecked, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateChecked, h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())

@@ -74,6 +74,10 @@ func StartName(role string) string { return startPrefix + "." + role }
 // EndName returns the name in ControlDir by which the head stops a level of roles, from 1.
 func EndName(level int) string { return endPrefix + "." + strconv.Itoa(level) }
 
+// LostName returns the name in ControlDir by which a member that was taken for lost, and runs again,
+// learns that its part in the run is over.
+func LostName(member, size int) string { return lostPrefix + "." + memberText(member, size) }
+
 // LiveName returns the name in ControlDir of the nth list of ready instances.
 func LiveName(n int) string { return fmt.Sprintf("%s.%06d", livePrefix, n) }
 

@@ -45,6 +45,7 @@ const (
 	startPrefix    = "start" // a role may start, by its name
 	instancePrefix = "inst"  // an order for an instance of several nodes
 	livePrefix     = "live"  // the instances that are ready, by number
+	lostPrefix     = "lost"  // a member that was taken for lost
 	endPrefix      = "end"   // a level of roles is to stop, by its number
 	// the progress of the job, by number; only the newest is kept
 	progressPrefix = "progress"

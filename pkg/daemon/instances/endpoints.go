@@ -5,10 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -16,8 +16,8 @@ import (
 
 // endpointFiles has the state of the files of endpoints of a node.
 type endpointFiles struct {
-	mu   sync.Mutex // held while the files are written
-	next int        // number of the first list that is newer than the files; guarded by mu
+	writing ctxutil.Turn // held while the files are written
+	next    int          // number of the first list that is newer than the files; guarded by writing
 }
 
 // followEndpoints replaces the files of endpoints whenever the head publishes a new list of ready
@@ -35,8 +35,10 @@ func (n *Node) followEndpoints(ctx context.Context) {
 // loadEndpoints reads the newest list of ready instances in a listing of the control directory,
 // unless it is known, and replaces the files of endpoints.
 func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
-	n.endpoints.mu.Lock()
-	defer n.endpoints.mu.Unlock()
+	if !n.endpoints.writing.Take(ctx) {
+		return
+	}
+	defer n.endpoints.writing.Leave()
 	number := l.NewestLive()
 	if number < n.endpoints.next {
 		return

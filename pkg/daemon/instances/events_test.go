@@ -13,6 +13,8 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/health/detector"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -344,21 +346,27 @@ func TestExitOnSpareBeforeReady(t *testing.T) {
 // TestSpareWaitsForSilentNode checks that a spare takes the place of a node that has fallen silent
 // only when its processes cannot run any more, and that of one whose daemon has died at once.
 func TestSpareWaitsForSilentNode(t *testing.T) {
-	for _, silent := range []bool{true, false} {
-		t.Run(fmt.Sprintf("silent %t", silent), func(t *testing.T) {
+	for _, how := range []string{"silent", "its link is reset", "dead"} {
+		t.Run(how, func(t *testing.T) {
 			spareRun(t, 3, 1, `
   - {name: store, nodes: 1, command: serve}
   - {name: serve, nodes: 1, command: serve, restarts: 1}
 `, func(r *run) {
 				r.openGate()
 				r.head.cfg.SilentDelay = 30 * time.Second
+				if how == "its link is reset" {
+					r.head.cfg.Links = detector.NewLinks(detector.Config{}, time.Now())
+					r.head.cfg.Links.SetConnected(1, time.Now())
+					r.head.cfg.Links.SetDisconnected(1, peerlink.Broken)
+				}
 				r.kill(1)
 				lost := time.Now()
-				if !r.head.LoseNodes([]int{1}, silent) {
+				if !r.head.LoseNodes([]int{1}, how == "silent") {
 					t.Fatal("the loss was not tolerated")
 				}
 				time.Sleep(time.Minute)
-				if took := r.find("serve.0.0.g1").at.Sub(lost); silent != (took >= 30*time.Second) {
+				took, grace := r.find("serve.0.0.g1").at.Sub(lost), 10*time.Second // by default
+				if (how != "dead") != (took >= 30*time.Second+grace) {
 					t.Errorf("the spare has started it after %s", took)
 				}
 			})

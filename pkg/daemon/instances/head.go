@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -22,9 +23,10 @@ type HeadConfig struct {
 	Size        int           // number of nodes of the launch
 	Steps       []string      // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
-	// takes its place after that.
+	// takes its place after that and the grace period of the processes.
 	SilentDelay time.Duration
-	HasStandIns bool // the processes are stand-ins, which never listen
+	Links       *detector.Links // nil if there are no peer links
+	HasStandIns bool            // the processes are stand-ins, which never listen
 	NodeWatch   *signal.Watch
 	Hang        HangConfig
 	// Worlds gets the worlds of the instances that span several nodes.
@@ -64,7 +66,7 @@ type Head struct {
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
 		cfg: cfg, failures: make(map[string]*roleFailures), changed: make(chan struct{}),
-		spares: slices.Clone(cfg.Spares), plan: cfg.Record,
+		spares: slices.Clone(cfg.Spares), plan: cfg.Record, lists: listNumber{publishing: make(ctxutil.Turn, 1)},
 	}
 	members := membersOf(cfg.Record.Offers)
 	var defs []roles.Definition

@@ -3,7 +3,6 @@ package instances
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -27,10 +26,10 @@ func (l liveList) differsFrom(o liveList) bool {
 	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost) || l.plan != o.plan
 }
 
-// listNumber is the number of the next list. It is locked while one is published.
+// listNumber is the number of the next list.
 type listNumber struct {
-	sync.Mutex
-	next int // guarded by the mutex
+	publishing ctxutil.Turn // held while a list is published
+	next       int          // guarded by publishing
 }
 
 // liveInterval is the shortest time between two lists of ready instances after the gate.
@@ -59,8 +58,10 @@ func (h *Head) publishLive(ctx context.Context) {
 // publishList publishes the instances that are ready and lost at present, unless it has. It reports
 // whether they are published; if not, the next call tries again.
 func (h *Head) publishList(ctx context.Context) bool {
-	h.lists.Lock()
-	defer h.lists.Unlock()
+	if !h.lists.publishing.Take(ctx) {
+		return false
+	}
+	defer h.lists.publishing.Leave()
 	h.mu.Lock()
 	next := h.currentLive()
 	earlier := h.live

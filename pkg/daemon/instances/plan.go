@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -40,7 +41,11 @@ func ReadOffers(
 			return nil
 		})
 	}
-	return offers, reads.Wait()
+	err := reads.Wait()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // the team has changed, or the run ends
+	}
+	return offers, err
 }
 
 // RemainingSpares returns the number of spare nodes of each group without those that have replaced
@@ -84,8 +89,9 @@ func placeOf(rec *record.RolePlan, node int) int {
 
 // nodePlan is the newest plan that a node knows, and its own place there.
 type nodePlan struct {
-	mu          sync.Mutex  // held while a newer plan is read
-	number      int         // guarded by mu
+	reading     ctxutil.Turn // held while a newer plan is read
+	number      int          // guarded by reading
+	mu          sync.Mutex
 	generations map[int]int // guarded by mu
 	plan        atomic.Pointer[roles.Plan]
 	// lists returns the variables that are the same for all processes. They are computed once: a plan
@@ -109,9 +115,11 @@ func (p *nodePlan) isOver(instance int) bool {
 	return p.generations[instance] == noGeneration
 }
 
-// set makes a plan the newest one. mu must be held, or the plan not be in use yet.
+// set makes a plan the newest one.
 func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
+	p.mu.Lock()
 	p.generations = rec.Generations
+	p.mu.Unlock()
 	p.place.Store(int64(placeOf(rec, node)))
 	lists := sync.OnceValue(plan.ListVariables)
 	p.lists.Store(&lists)
@@ -126,8 +134,10 @@ func (p *nodePlan) listVariables() map[string]string { return (*p.lists.Load())(
 // node has the place of this one there, the head has taken this node for lost: its part in the run
 // ends.
 func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
-	n.plans.mu.Lock()
-	defer n.plans.mu.Unlock()
+	if !n.plans.reading.Take(ctx) {
+		return context.Cause(ctx)
+	}
+	defer n.plans.reading.Leave()
 	number := l.NewestPlan()
 	if number <= n.plans.number {
 		return nil
@@ -143,19 +153,29 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 		return err
 	}
 	if n.plans.place.Load() >= 0 && placeOf(rec, n.ownNode()) < 0 {
-		f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node has its place", n.cfg.Name)
-		f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
-		n.cfg.CancelRun(f)
+		n.endAsLost()
 	}
 	n.plans.number = number
 	n.plans.set(plan, rec, n.ownNode())
 	return nil
 }
 
-// followPlans reads each newer plan, until ctx ends. A spare node starts its instances when it has
-// taken a place.
+// endAsLost ends the part of this node in the run, because the head has taken it for lost: another
+// node may start its instances.
+func (n *Node) endAsLost() {
+	f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node may have its place", n.cfg.Name)
+	f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
+	n.cfg.CancelRun(f)
+}
+
+// followPlans reads each newer plan, until ctx ends, and learns whether this node was taken for lost.
+// A spare node starts its instances when it has taken a place.
 func (n *Node) followPlans(ctx context.Context) {
+	lost := signal.LostName(int(n.cfg.NodeIndex.Load()), n.cfg.Size)
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		if l.HasName(lost) {
+			n.endAsLost()
+		}
 		if err := n.loadPlan(ctx, l); err != nil && ctx.Err() == nil && !signal.IsStalled(err) {
 			n.cfg.Log.Warn("cannot read the plan of the roles", zap.Error(err))
 		}

@@ -30,10 +30,20 @@ func (r *run) replaceNode() {
 // TestReplacedNode checks that a node that was taken for lost, and runs nevertheless, ends its part
 // when another one has its place. The others go on.
 func TestReplacedNode(t *testing.T) {
+	for _, how := range []string{"its place is taken", "it has an order"} {
+		t.Run(how, func(t *testing.T) { testReplacedNode(t, how == "it has an order") })
+	}
+}
+
+func testReplacedNode(t *testing.T, isOrdered bool) {
 	inBubble(t, 2, `
   - {name: server, nodes: all, command: serve, restarts: 3}
 `, func(r *run) {
-		r.replaceNode()
+		if isOrdered {
+			r.head.order(signal.LostName(1, 2))
+		} else {
+			r.replaceNode()
+		}
 		r.later()
 		f, isFailure := errors.AsType[*health.Failure](context.Cause(r.nodes[1].RunCtx))
 		if !isFailure || f.Kind != health.CutOff || !slices.Equal(f.LostNodes, []int{1}) {
@@ -55,14 +65,14 @@ func TestPlanIsReadAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for i, n := range r.nodes {
-			if !n.plans.mu.TryLock() {
+			ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
+			if !n.plans.reading.Take(ctx) {
 				t.Errorf("node %d still reads the plan", i)
-				continue
 			}
+			cancel()
 			if n.plans.number != 1 {
 				t.Errorf("node %d knows plan %d", i, n.plans.number)
 			}
-			n.plans.mu.Unlock()
 		}
 	})
 }

@@ -38,13 +38,14 @@ type nodeLoss struct {
 // instances, if all roles have enough instances without them, and reports whether that is so. The
 // loss of several daemons is one event: an instance that loses several of its nodes is lost once, or
 // starts again with a spare for each of them. silent reports that the nodes have fallen silent, so
-// that their processes may still run for a while. When the run is ending, a loss may be the cause of
+// that their processes may still run for a while, as they may if a peer link was reset. When the run is ending, a loss may be the cause of
 // that, unless no instance is concerned.
 func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
 		return !h.loseAtEnd(members)
 	}
-	canGoOn := true
+	silent = silent || slices.ContainsFunc(members, func(m int) bool { return h.cfg.Links.Peer(m, time.Now()).IsBroken() })
+	canGoOn, delay := true, time.Duration(0)
 	h.update(func() {
 		loss := h.planLoss(members)
 		lost := make(map[*roles.RolePlan]int)
@@ -54,17 +55,31 @@ func (h *Head) LoseNodes(members []int, silent bool) bool {
 		for role, count := range lost {
 			canGoOn = canGoOn && !role.LacksInstances(h.count(role).Lost+count, h.gateOpen)
 		}
+		if silent { // a node that is cut off notices that in this time, and then stops its processes
+			delay = h.cfg.SilentDelay + loss.longestGrace()
+		}
 		if canGoOn {
-			h.applyLoss(loss, silent)
+			h.applyLoss(loss, delay)
 		}
 	})
 	if canGoOn { // the caller holds a lock, and the share may not respond
 		h.advanceAfter(0)
 		if silent {
-			h.advanceAfter(h.cfg.SilentDelay)
+			h.advanceAfter(delay)
+			h.cfg.Background(func(context.Context) { h.orderLost(members) })
 		}
 	}
 	return canGoOn
+}
+
+// orderLost orders members that have fallen silent to end their part in the run, should they run
+// again.
+func (h *Head) orderLost(members []int) {
+	var names []string
+	for _, member := range members {
+		names = append(names, signal.LostName(member, h.cfg.Size))
+	}
+	h.order(names...)
 }
 
 // loseAtEnd records the loss of members while the run is ending: nothing is awaited from them. It
@@ -164,13 +179,20 @@ func (h *Head) hasStepInstances(node int) bool {
 	return slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
 }
 
-// applyLoss records a loss without which all roles have enough instances. The caller holds
-// [Head.mu].
-func (h *Head) applyLoss(loss nodeLoss, silent bool) {
-	var fillAt time.Time
-	if silent {
-		fillAt = time.Now().Add(h.cfg.SilentDelay)
+// longestGrace returns the longest grace period of the instances that are concerned.
+func (l nodeLoss) longestGrace() (longest time.Duration) {
+	for state, nodes := range l.parts {
+		if len(nodes) > 0 {
+			longest = max(longest, state.role.Stop.Grace)
+		}
 	}
+	return longest
+}
+
+// applyLoss records a loss without which all roles have enough instances. Processes of the lost nodes
+// may run for the delay. The caller holds [Head.mu].
+func (h *Head) applyLoss(loss nodeLoss, delay time.Duration) {
+	fillAt := time.Now().Add(delay)
 	h.spares = loss.spares
 	waited := make(map[int]time.Time) // of places whose spare is lost, too
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(v *vacancy) bool {

@@ -57,7 +57,8 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 			g.mu.Lock()
 			g.started = append(g.started, started...)
 			g.mu.Unlock()
-			if f != nil && ctx.Err() == nil {
+			// Without a failure of its own, the start was only interrupted.
+			if f != nil && (ctx.Err() == nil || f.Kind == s.failureKind()) {
 				g.fail(f, roles.Exit{Code: health.OutcomeOfCause(f.Failure).Code, CannotExecute: isFinal(f.Failure)})
 				cancel()
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/fakechild"
 	"github.com/bringupd/bringupd/test/memory"
 )
 
@@ -55,6 +56,7 @@ type attempt struct {
 	size    int
 	needed  int
 	daemons []*running
+	roles   *jobRun       // nil: it has no roles
 	changed chan struct{} // buffered by one: a daemon has returned or crashed
 
 	// The following fields are guarded by the lock of the shared file system.
@@ -72,9 +74,10 @@ type attempt struct {
 // running is one daemon.
 type running struct {
 	*client
-	host    *memory.Host
-	signals chan os.Signal
-	leave   context.CancelFunc
+	host     *memory.Host
+	children *fakechild.Supervisor
+	signals  chan os.Signal
+	leave    context.CancelFunc
 
 	// The following fields are guarded by the lock of the shared file system.
 	born      time.Duration // when it started
@@ -111,7 +114,8 @@ func (d *running) happen(f fault) {
 	switch f.What {
 	case crash:
 		d.crashed, d.died = true, d.world.Now()
-		time.AfterFunc(1, d.host.Vanish) // its kernel closes its connections
+		d.attempt.roles.lose(d)
+		time.AfterFunc(1, d.vanish)
 		d.attempt.stir()
 	case cut:
 		d.cutConnections()
@@ -125,6 +129,15 @@ func (d *running) happen(f fault) {
 		d.world.note(nil, "stalls for "+f.For.String()+" the mount of", d.name(), nil)
 		d.machine.stalled = max(d.machine.stalled, d.world.Now()+f.For)
 		d.machine.sick = d.machine.sick || f.For > harmless
+	}
+}
+
+// vanish makes everything of the daemon vanish: its kernel closes its connections, and its guard
+// kills its children.
+func (d *running) vanish() {
+	d.host.Vanish()
+	if d.children != nil {
+		_ = d.children.EndAll(context.Background())
 	}
 }
 
@@ -194,7 +207,14 @@ func (a *attempt) appeared(p string, f *file) {
 	}
 	if s.sub == signal.ControlDir && s.name == signal.NameGateOpen {
 		a.opened = a.world.Now()
-		a.mustBeUp()
+		if a.roles == nil {
+			a.mustBeUp()
+		} else {
+			a.roles.mustBeReady()
+		}
+	}
+	if s.sub == signal.NodesDir && a.roles != nil {
+		a.roles.marked(s.name)
 	}
 	if s.sub == signal.ControlDir && s.name == signal.NameHeadFinished {
 		a.over = true
@@ -233,7 +253,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config 
 	if a.world.weather.Off {
 		mode = config.LinkOff
 	}
-	return deps.Config{Config: config.Config{
+	cfg := deps.Config{Config: config.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
 		Team: membership.NodeRange{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
 		Output:  config.Output{Streams: config.Streams{Err: said}},
@@ -245,6 +265,10 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) deps.Config 
 		},
 		Access: signal.Access{FS: d.client, NoHints: true, Jitter: jitter},
 	}}
+	if a.roles != nil {
+		a.roles.addTo(d, &cfg)
+	}
+	return cfg
 }
 
 // start starts all daemons, and the tasks that end them if no other event does.
@@ -272,6 +296,9 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 		})
 	}
 	all.Go(a.finish)
+	if a.roles != nil {
+		all.Go(a.roles.play)
+	}
 	for _, f := range a.plan.Faults {
 		if f.Rank < a.size && f.Step == 0 {
 			all.Go(func() { a.daemons[f.Rank].happenAt(a.plan.Start+f.At, f) })
@@ -316,6 +343,9 @@ func encoded(record any) []byte {
 // finish requests the end at the planned time.
 func (a *attempt) finish() {
 	time.Sleep(a.plan.Start + a.plan.After)
+	if a.roles != nil && !a.roles.Early {
+		a.roles.checkUp()
+	}
 	switch a.plan.End {
 	case endStop:
 		a.stop()

@@ -9,6 +9,7 @@
 package schedules
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -43,24 +44,27 @@ func TestMain(m *testing.M) {
 // TestSchedules runs the schedules in separate processes, one per processor: on one processor the
 // goroutines of a schedule run in an order that is nearly always the same, and a panic ends one
 // process only.
-func TestSchedules(t *testing.T) {
-	first, count := asked()
+func TestSchedules(t *testing.T) { testAll(t, planOf, usual) }
+
+// testAll runs schedules that planOf draws, so many as CI does unless the flags say otherwise.
+func testAll(t *testing.T, planOf func(seed, shift uint64) plan, usual int) {
+	first, count := asked(usual)
 	switch {
 	case *saidFlag != "":
-		goThrough(t, first, count)
+		goThrough(t, planOf, first, count)
 		return
 	case *traceFlag:
-		trace(t, first)
+		trace(t, planOf(first, *shiftFlag))
 		return
 	}
 	if *seedFlag == 0 {
-		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -schedules=%d -shift=%d\n", first, count, *shiftFlag)
+		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=%s -seed=%d -schedules=%d -shift=%d\n", t.Name(), first, count, *shiftFlag)
 	}
 	shares := min(runtime.NumCPU(), count)
 	var all sync.WaitGroup
 	for i := range shares {
 		from, to := count*i/shares, count*(i+1)/shares
-		all.Go(func() { goThroughAside(t, first+uint64(from), to-from, *shiftFlag) })
+		all.Go(func() { goThroughAside(t, t.Name(), first+uint64(from), to-from, *shiftFlag) })
 	}
 	all.Wait()
 }
@@ -69,30 +73,36 @@ func TestSchedules(t *testing.T) {
 var known = []struct {
 	what        string
 	seed, shift uint64
+	test        string // empty: TestSchedules
 }{
-	{"a peer link that fell silent did not make a worker look", 597, 0},
-	{"so it was for all workers", 104427, 1},
-	{"the test took a worker that had just joined for one that holds a lifeline", 6791, 0},
-	{"the test took an interrupted spare for a cause, of which the job made nothing", 26867, 0},
-	{"the same, with more spares", 34983, 0},
-	{"the same, by a strike at a time of its own", 60286, 1},
-	{"the head did not wait for a spare that an old listing did not show", 303653, 0},
-	{"nor for one whose failure an old listing did not show", 2327, 0},
-	{"a dead worker that an old listing did not show was born anew", 3884, 1},
-	{"the head did not wait for a spare that joined at the end", 197299, 0},
-	{"a worker whose daemon ended while it connected was taken for dead", 30070, 0},
-	{"a worker that had claimed the end died before it told of it, and the others did not agree on one", 87759, 1},
-	{"a head that was cut off took the one node for lost that had a lifeline", 225360, 1},
-	{"the test took a head whose share hung for one that knew of the others' end", 5469, 1},
-	{"a worker whose looks at the log directory failed in passing looked again after ever longer pauses", 44166512057, 0},
-	{"a head that could not list the aborts took itself for one that could not list who is done", 345924640225, 0},
+	{"a peer link that fell silent did not make a worker look", 597, 0, ""},
+	{"so it was for all workers", 104427, 1, ""},
+	{"the test took a worker that had just joined for one that holds a lifeline", 6791, 0, ""},
+	{"the test took an interrupted spare for a cause, of which the job made nothing", 26867, 0, ""},
+	{"the same, with more spares", 34983, 0, ""},
+	{"the same, by a strike at a time of its own", 60286, 1, ""},
+	{"the head did not wait for a spare that an old listing did not show", 303653, 0, ""},
+	{"nor for one whose failure an old listing did not show", 2327, 0, ""},
+	{"a dead worker that an old listing did not show was born anew", 3884, 1, ""},
+	{"the head did not wait for a spare that joined at the end", 197299, 0, ""},
+	{"a worker whose daemon ended while it connected was taken for dead", 30070, 0, ""},
+	{"a worker that had claimed the end died before it told of it, and the others did not agree on one", 87759, 1, ""},
+	{"a head that was cut off took the one node for lost that had a lifeline", 225360, 1, ""},
+	{"the test took a head whose share hung for one that knew of the others' end", 5469, 1, ""},
+	{"a worker whose looks at the log directory failed in passing looked again after ever longer pauses", 44166512057, 0, ""},
+	{"a head that could not list the aborts took itself for one that could not list who is done", 345924640225, 0, ""},
+	{"a lost node ended the run with 70 while the head read offers", 1061, 0, "TestJobs"},
+	{"a node that came back after its loss went on", 566, 0, "TestJobs"},
+	{"a node with a reset link was taken for dead", 423, 0, "TestJobs"},
+	{"a process that was not ready in time was done", 540, 0, "TestJobs"},
+	{"the head did not wait for the offer of a node that had not joined", 1619, 0, "TestJobs"},
 }
 
 func TestKnown(t *testing.T) {
 	for _, k := range known {
 		t.Run(fmt.Sprintf("%d shifted by %d", k.seed, k.shift), func(t *testing.T) {
 			t.Log(k.what)
-			goThroughAside(t, k.seed, 1, k.shift)
+			goThroughAside(t, cmp.Or(k.test, "TestSchedules"), k.seed, 1, k.shift)
 		})
 	}
 }
@@ -100,7 +110,7 @@ func TestKnown(t *testing.T) {
 // asked returns what the flags request. CI runs the same schedules each time: one in about ten
 // thousand random schedules shows how two or three simultaneous faults affect the protocol. Such a
 // case needs separate work and must not block other changes.
-func asked() (first uint64, count int) {
+func asked(usual int) (first uint64, count int) {
 	first, count = *seedFlag, *countFlag
 	switch {
 	case first > 0:
@@ -121,12 +131,12 @@ func asked() (first uint64, count int) {
 	return first, count
 }
 
-// goThroughAside runs schedules in another process.
-func goThroughAside(t *testing.T, first uint64, count int, shift uint64) {
+// goThroughAside runs schedules of a test in another process.
+func goThroughAside(t *testing.T, test string, first uint64, count int, shift uint64) {
 	t.Helper()
 	said := filepath.Join(t.TempDir(), "said")
 	run := func() (string, error) {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSchedules$", "-test.timeout=0",
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=0",
 			"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count), "-shift="+strconv.FormatUint(shift, 10), "-said="+said)
 		cmd.Env = append(os.Environ(), "GOMAXPROCS="+processors, "GOTRACEBACK=all")
 		out, err := cmd.CombinedOutput()
@@ -164,13 +174,13 @@ const tooLong = 2 * time.Minute
 // fewBad is the number of bad schedules after which a process stops.
 const fewBad = 3
 
-func goThrough(t *testing.T, first uint64, count int) {
+func goThrough(t *testing.T, planOf func(seed, shift uint64) plan, first uint64, count int) {
 	said, err := os.Create(*saidFlag)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer said.Close()
-	stage := stage{t: t, tempDir: t.TempDir(), said: said}
+	stage := stage{t: t, tempDir: t.TempDir(), jobDir: t.TempDir(), said: said}
 	bad := 0
 	for seed := first; seed < first+uint64(count) && bad < fewBad; seed++ {
 		// Time stands still in a bubble that waits for an event outside of it.
@@ -179,7 +189,7 @@ func goThrough(t *testing.T, first uint64, count int) {
 		watchdog.Stop()
 		if v.bad() {
 			bad++
-			t.Errorf("again with: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -shift=%d -args -trace\n%vthe simplest that is bad like it:\n%v", seed, *shiftFlag, v, stage.shrink(v))
+			t.Errorf("again with: go test ./pkg/daemon/schedules -run=%s -seed=%d -shift=%d -args -trace\n%vthe simplest that is bad like it:\n%v", t.Name(), seed, *shiftFlag, v, stage.shrink(v))
 		}
 	}
 	if left, err := os.ReadDir(stage.tempDir); err != nil || len(left) > 0 {
@@ -188,10 +198,10 @@ func goThrough(t *testing.T, first uint64, count int) {
 }
 
 // trace prints a schedule and, if it is bad, the simplest schedule that is bad in the same way.
-func trace(t *testing.T, seed uint64) {
+func trace(t *testing.T, p plan) {
 	runtime.GOMAXPROCS(1)
-	stage := stage{t: t, tempDir: t.TempDir(), said: os.Stderr, tracing: true}
-	v := stage.play(planOf(seed, *shiftFlag))
+	stage := stage{t: t, tempDir: t.TempDir(), jobDir: t.TempDir(), said: os.Stderr, tracing: true}
+	v := stage.play(p)
 	if v.bad() {
 		stage.said, _ = os.Open(os.DevNull)
 		t.Errorf("%v", v)

@@ -23,6 +23,11 @@ func (a *attempt) check() {
 			return
 		}
 	}
+	if a.roles != nil {
+		a.checkLeftovers()
+		a.roles.check()
+		return
+	}
 	a.checkLeaving()
 	a.checkCodes()
 	a.checkLeftovers()
@@ -221,7 +226,7 @@ func read[T any](a *attempt, sub, name string) (record T) {
 
 // checkCause verifies rule 11: an end with a cause names what has happened.
 func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
-	if want := health.OutcomeOfKind(cause.Kind).Code; want != code {
+	if want := health.OutcomeOfCause(*cause).Code; want != code {
 		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
 	}
 	blamed, ended := false, a.ended
@@ -238,6 +243,10 @@ func (a *attempt) checkCause(cause *record.Failure, code int, where string) {
 	case health.ShareUnusable:
 		blamed = len(cause.LostNodes) > 0 && a.all(cause.LostNodes, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
 			a.daemons[cause.NodeIndex].machine.sick
+	case health.ServiceDied, health.DriverFailed:
+		blamed = a.roles.blames(cause)
+	case health.DeadlinePassed: // a node whose mount hung during the start
+		blamed = a.roles != nil && a.sick()
 	case health.Terminated, health.Interrupted:
 		blamed = a.all([]int{cause.NodeIndex}, func(d *running) bool { return d.termed > 0 })
 	}

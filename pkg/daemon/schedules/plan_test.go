@@ -18,6 +18,7 @@ type plan struct {
 	Weather  weather
 	Leftover string // what another launch has left under the run's name: "", run, torn or file
 	Attempts []attemptPlan
+	Job      *jobPlan // roles and what happens to them; nil: the daemons run nothing
 }
 
 // attemptPlan is one launch of the daemons.
@@ -197,13 +198,13 @@ func (p plan) simpler() (all []plan) {
 			all = append(all, q)
 		}
 	}
-	if p.Size > 2 {
+	if p.Size > 2 && p.Job == nil {
 		q := p.clone()
 		q.Size--
 		q.Needed = min(q.Needed, q.Size)
 		all = append(all, q)
 	}
-	if p.Needed < p.Size {
+	if p.Needed < p.Size && p.Job == nil {
 		q := p.clone()
 		q.Needed = q.Size
 		all = append(all, q)
@@ -216,6 +217,11 @@ func (p plan) simpler() (all []plan) {
 	if !p.Weather.Off {
 		q := p.clone()
 		q.Weather.Off = true
+		all = append(all, q)
+	}
+	for _, less := range p.Job.simpler() {
+		q := p.clone()
+		q.Job = less
 		all = append(all, q)
 	}
 	for i, a := range p.Attempts {
@@ -282,5 +288,6 @@ func (p plan) String() string {
 		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; stray %v; faults %+v\n",
 			i, a.Start, a.Late[:p.Size], a.End, a.After, a.Stray, a.Faults)
 	}
+	b.WriteString(p.Job.String())
 	return b.String()
 }

@@ -44,6 +44,7 @@ func (v verdict) rule() int { return v.breaches[0].rule }
 type stage struct {
 	t       *testing.T
 	tempDir string   // node-local, for all nodes
+	jobDir  string   // for the probes of roles
 	said    *os.File // the daemons' standard error
 	tracing bool
 }
@@ -68,6 +69,7 @@ func (s stage) play(p plan) (v verdict) {
 		var last time.Duration
 		for i, a := range p.Attempts {
 			attempts = append(attempts, newAttempt(w, p, i, machines))
+			attempts[i].setJob(p.Job, s.jobDir)
 			last = max(last, a.Start+a.After+slices.Max(a.Late))
 		}
 		for _, a := range attempts {

@@ -326,6 +326,12 @@ func (l *Links) EndSilent(silent []int, now time.Time) (ended []int) {
 	return ended
 }
 
+// IsBroken reports whether the peer's link was reset, and not established again. The peer's daemon may
+// still run: the network can reset a connection, too.
+func (p PeerState) IsBroken() bool {
+	return p.Known && !p.Connected && p.CloseReason == peerlink.Broken
+}
+
 // HasEnded reports whether the peer's daemon has ended, because the kernel of its host has closed
 // its link. A daemon that has sent a goodbye message has ended, too, but is not reported, because
 // the run directory has more information. If blind is true, the run directory cannot be read: then
