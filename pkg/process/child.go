@@ -133,7 +133,7 @@ func (c *Child) startProcess(ctx context.Context) error {
 	}
 	// The state before the child exists: OOM kills so far, and a guard to end the child if the daemon
 	// dies.
-	c.oomKillsBefore = c.supervisor.findMemory().killCounts()
+	c.oomKillsBefore = c.supervisor.findMemory().KillCounts()
 	c.supervisor.guardLink.awaitFirst(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -227,7 +227,7 @@ func (c *Child) reapAndRecord() {
 	recordReap(c.pid)
 	c.exit.Requested = isRequestedExit(c.exit, c.stopping, c.sentSignals)
 	if c.exit.ShellStatus() != 0 && !c.exit.Requested {
-		c.exit.OOM = c.supervisor.findMemory().killsSince(c.oomKillsBefore, c.exit.wasKilled())
+		c.exit.OOM = c.supervisor.findMemory().KillsSince(c.oomKillsBefore, c.exit.wasKilled())
 	}
 	c.supervisor.guardLink.addSession(c.ownSession())
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/process/limits"
 )
 
 // endTimeouts are the time limits for the end of a child.
@@ -35,7 +36,7 @@ type Supervisor struct {
 	scanner    *procScanner
 	timeouts   endTimeouts
 	// of the daemon and so of its children; has no levels if not readable
-	findMemory   func() memoryGroup
+	findMemory   func() limits.Cgroup
 	jobVariables []string // environment variables that identify a job
 	resolve      func(argv0, dir string, env []string) (program, error)
 	sessionScans
@@ -81,7 +82,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		threads:      newForkThreads(),
 		scanner:      newProcScanner(self.start),
 		timeouts:     endTimeouts{outputDrain: time.Second, outputStall: 10 * time.Second, killWait: 3 * time.Second},
-		findMemory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
+		findMemory:   sync.OnceValue(func() limits.Cgroup { return limits.FindMemoryCgroup("/") }),
 		jobVariables: jobVariables,
 		resolve:      findProgram,
 		sessionScans: sessionScans{childStarted: make(chan struct{}, 1), cancelScans: end},
