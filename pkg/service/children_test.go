@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -328,7 +329,7 @@ func TestDescribeChildren(t *testing.T) {
 		}
 		<-child.Done()
 	}
-	value, _ := process.LookupEnv(c.DescribeChildren(), stackdump.ChildrenVariable)
+	value, _ := envlist.Lookup(c.DescribeChildren(), stackdump.ChildrenVariable)
 	told, err := stackdump.ParseChildren(value)
 	if err != nil || len(told) != 2 || told[0].Name != "rank 3" || told[0].Ended == "" || told[0].Socket != "" ||
 		told[1].Name != "trainer.0.1" || told[1].Ended == "" || told[1].Socket != "/tmp/socket" || told[1].RankInWorld() != 1 {
