@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -133,9 +133,9 @@ func exitCodeOf(err error) int {
 		return health.OutcomeOfKind(health.Usage).Code
 	case errors.As(err, &launch):
 		return health.OutcomeOfKind(health.Launch).Code
-	case errors.Is(err, process.ErrNotFound):
+	case errors.Is(err, execfile.ErrNotFound):
 		return health.OutcomeOfKind(health.NotFound).Code
-	case errors.Is(err, process.ErrNotExecutable):
+	case errors.Is(err, execfile.ErrNotExecutable):
 		return health.OutcomeOfKind(health.NotExecutable).Code
 	case errors.As(err, &directory), errors.As(err, &stall):
 		return health.OutcomeOfKind(health.ShareUnusable).Code

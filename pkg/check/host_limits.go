@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/limits"
 )
 
 const (
@@ -45,7 +45,7 @@ func (h *Host) checkLimits(s *FindingBuilder) {
 			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; in a container, ulimit -l unlimited")
 	}
 	s.Template.Source = "pids.max, RLIMIT_NPROC"
-	if lack, mend := (process.Limits{Tasks: h.Tasks, Purpose: "the services need"}).FindShortage(h.hostPath("")); lack != "" {
+	if lack, mend := (limits.Needs{Tasks: h.Tasks, Purpose: "the services need"}).FindShortage(h.hostPath("")); lack != "" {
 		s.AddFailure(ClassEnvironment, lack, "", mend)
 	}
 	s.Template.Source = limitsSource

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/files/fsinfo"
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/limits"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -56,7 +56,7 @@ func (localSystem) ResourceLimit(resource int) (limit unix.Rlimit, err error) {
 // availableMemory returns how much memory this process may use, in bytes: the machine's memory or
 // the lowest limit of its cgroups. It returns 0 if that is unknown.
 func availableMemory(root string) uint64 {
-	memory, limit := totalMemory(root), uint64(process.MemoryLimit(root))
+	memory, limit := totalMemory(root), uint64(limits.MemoryLimit(root))
 	if memory == 0 || limit > 0 && limit < memory {
 		return limit
 	}

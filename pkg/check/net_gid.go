@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // maxGIDEntries is how many entries of a port's GID table are read. An address has two entries, for
@@ -86,7 +86,7 @@ func gidAttributes(ports []rdmaPort) []Attribute {
 // uses the index without checking it (ncclIbGetGidIndex in src/transport/net_ib). With a negative
 // index or an invalid number, NCCL chooses an entry itself.
 func (h *Host) checkGIDIndex(s *FindingBuilder, p rdmaPort) {
-	text, _ := process.LookupEnv(h.Environ, "NCCL_IB_GID_INDEX")
+	text, _ := envlist.Lookup(h.Environ, "NCCL_IB_GID_INDEX")
 	index, err := strconv.Atoi(text)
 	if err != nil || index < 0 || p.requiredBy != "NCCL_IB_HCA" || !p.isActive() || p.layer != "Ethernet" {
 		return

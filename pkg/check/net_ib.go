@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 const (
@@ -133,9 +133,9 @@ func (h *Host) namingVariable(p rdmaPort, ports []rdmaPort) string {
 		return ""
 	}
 	another := slices.ContainsFunc(ports, func(o rdmaPort) bool { return o.device == p.device && o.number != p.number && o.isActive() })
-	disabled, _ := process.LookupEnv(h.Environ, "NCCL_IB_DISABLE")
+	disabled, _ := envlist.Lookup(h.Environ, "NCCL_IB_DISABLE")
 	for _, variable := range []string{"NCCL_IB_HCA", "UCX_NET_DEVICES"} {
-		list, _ := process.LookupEnv(h.Environ, variable)
+		list, _ := envlist.Lookup(h.Environ, variable)
 		if strings.HasPrefix(list, "^") || variable == "NCCL_IB_HCA" && disabled == "1" {
 			continue
 		}

@@ -4,10 +4,10 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 )
@@ -44,7 +44,7 @@ func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpo
 	}
 	maps.Copy(more, endpoint.Env)
 	maps.Copy(more, n.privateDir.CredentialEnv())
-	return service.BypassProxy(process.WithEnv(base, more), append([]string{endpoint.Address}, hosts...)...)
+	return service.BypassProxy(envlist.With(base, more), append([]string{endpoint.Address}, hosts...)...)
 }
 
 // serviceInfo has the data about the run in the environment of commands from outside.

@@ -23,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -213,7 +214,7 @@ func (h *head) checkDriver(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
 	defer cancel()
-	_, err := service.CallBounded(ctx, func() (struct{}, error) { return struct{}{}, process.CheckProgram(h.cfg.Driver[0], h.cfg.Environ) })
+	_, err := service.CallBounded(ctx, func() (struct{}, error) { return struct{}{}, execfile.Check(h.cfg.Driver[0], h.cfg.Environ) })
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
 		return service.DriverStartFailure(h.nodeName(0), err)
@@ -246,12 +247,10 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	// gives up early if none has joined within localJoinTimeout.
 	suspect := h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
-		h.roundTrip.JoinTimes.AddListing(l.NodesIn(record.StateJoined), l.PolledAt)
-		if suspect && time.Since(h.members.started) > localJoinTimeout && len(l.NodesIn(record.StateJoined)) == 1 {
-			cancel()
-			return false
-		}
-		if h.members.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
+		joined := l.NodesIn(record.StateJoined)
+		h.roundTrip.JoinTimes.AddListing(joined, l.PolledAt)
+		isAlone := suspect && time.Since(h.members.started) > localJoinTimeout && len(joined) == 1
+		if isAlone || h.members.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
 			cancel()
 			return false
 		}
@@ -487,7 +486,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	h.driver = driver
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	h.watchDriver(running, driver)
+	h.watchDriver(running, driver.PID())
 	if !ctxutil.AwaitDone(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -158,7 +158,7 @@ type roleHost struct{ *node }
 
 // Environ implements [instances.Host].
 func (r roleHost) Environ(more map[string]string) []string {
-	return process.WithEnv(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts, framework.Endpoint{}), more)
+	return envlist.With(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts, framework.Endpoint{}), more)
 }
 
 // ChildEnviron implements [instances.Host].

@@ -7,9 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -47,17 +47,17 @@ func (h *head) addRemoteEnv(env []string) []string {
 		h.Log.Warn("the driver's mpirun is not told how to reach the nodes", zap.Error(err))
 	}
 	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
-	return process.WithEnv(env, h.remote.PrepareDriver(rsh.DriverInfo{
+	return envlist.With(env, h.remote.PrepareDriver(rsh.DriverInfo{
 		Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
 		Argv: h.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.cfg.Driver),
 	}, env))
 }
 
 // watchDriver logs a warning if the driver waits for something that cannot happen, until ctx ends.
-func (h *head) watchDriver(ctx context.Context, driver process.Handle) {
+func (h *head) watchDriver(ctx context.Context, pid int) {
 	// Without a framework the driver may run on the head only, although there are several nodes.
 	alone := h.membership.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name()
-	look := mpidetect.NewDriverCheck(driver.PID(), h.membership.Count(), alone, h.id.Launcher.Traits().HasSteps)
+	look := mpidetect.NewDriverCheck(pid, h.membership.Count(), alone, h.id.Launcher.Traits().HasSteps)
 	h.Background(func(context.Context) { mpidetect.ReportWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
 }
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -90,7 +90,7 @@ func TestTraceOfAJob(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *deps.Config) {
-					c.Environ = process.WithEnv(c.Environ, map[string]string{eventlog.TraceParentVariable: tc.parent, eventlog.TraceStateVariable: "a=1"})
+					c.Environ = envlist.With(c.Environ, map[string]string{eventlog.TraceParentVariable: tc.parent, eventlog.TraceStateVariable: "a=1"})
 				})
 				j.start().expect(0)
 				said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))

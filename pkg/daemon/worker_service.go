@@ -3,10 +3,10 @@ package daemon
 import (
 	"context"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -81,6 +81,6 @@ func (n *node) describeForFramework(f framework.Framework, place *membership.Slo
 	if err != nil {
 		return self, health.NewFailure(health.ServiceDied, "cannot protect the services of %s from other users: %v", n.nodeName(n.id.NodeIndex), err)
 	}
-	self.Environ = process.WithEnv(self.Environ, env)
+	self.Environ = envlist.With(self.Environ, env)
 	return self, nil
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // defaultKeepLines is the number of last lines that are kept if Spec.KeepLines is 0.
@@ -120,7 +121,7 @@ func newChild(owner *Supervisor, spec Spec, mark string) *Child {
 // of [forkThreads].
 func (c *Child) startProcess(ctx context.Context) error {
 	env := withMark(c.spec.Env, c.mark, c.supervisor.jobVariables)
-	prog, err := c.supervisor.resolve(c.spec.Argv[0], c.spec.Dir, env)
+	file, err := c.supervisor.resolve(c.spec.Argv[0], c.spec.Dir, env)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (c *Child) startProcess(ctx context.Context) error {
 	}
 	// The state before the child exists: OOM kills so far, and a guard to end the child if the daemon
 	// dies.
-	c.oomKillsBefore = c.supervisor.findMemory().killCounts()
+	c.oomKillsBefore = c.supervisor.findMemory().KillCounts()
 	c.supervisor.guardLink.awaitFirst(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -147,7 +148,7 @@ func (c *Child) startProcess(ctx context.Context) error {
 		cmd.Stdin = c.spec.Stdin
 	}
 	c.start = bootTicks()
-	if err := c.forkPrepared(prog, cmd); err != nil {
+	if err := c.forkPrepared(file, cmd); err != nil {
 		return err
 	}
 	c.process, c.pid = cmd.Process, cmd.Process.Pid
@@ -156,16 +157,16 @@ func (c *Child) startProcess(ctx context.Context) error {
 }
 
 // forkPrepared starts the child on the current thread, between Spec.Prepare and its undo function.
-func (c *Child) forkPrepared(prog program, cmd *exec.Cmd) error {
+func (c *Child) forkPrepared(file execfile.File, cmd *exec.Cmd) error {
 	if c.spec.Prepare == nil {
-		return forkMarked(c.mark, func() error { return prog.startCommand(cmd) })
+		return forkMarked(c.mark, func() error { return file.Start(cmd) })
 	}
 	undo, err := c.spec.Prepare()
 	if err != nil {
 		return err
 	}
 	defer undo()
-	return forkMarked(c.mark, func() error { return prog.startCommand(cmd) })
+	return forkMarked(c.mark, func() error { return file.Start(cmd) })
 }
 
 // registerStarted registers the child that was just forked and starts the goroutines that serve it.
@@ -227,7 +228,7 @@ func (c *Child) reapAndRecord() {
 	recordReap(c.pid)
 	c.exit.Requested = isRequestedExit(c.exit, c.stopping, c.sentSignals)
 	if c.exit.ShellStatus() != 0 && !c.exit.Requested {
-		c.exit.OOM = c.supervisor.findMemory().killsSince(c.oomKillsBefore, c.exit.wasKilled())
+		c.exit.OOM = c.supervisor.findMemory().KillsSince(c.oomKillsBefore, c.exit.wasKilled())
 	}
 	c.supervisor.guardLink.addSession(c.ownSession())
 }

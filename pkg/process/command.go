@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Command is a program that is run for its output, such as a probe, a client, or a program that
@@ -51,7 +53,7 @@ func (c Command) Run(ctx context.Context) error {
 	if env == nil {
 		env = os.Environ()
 	}
-	prog, err := findProgram(c.Argv[0], "", env)
+	file, err := execfile.Find(c.Argv[0], "", env)
 	if err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (c Command) Run(ctx context.Context) error {
 	// The kernel kills the child when the thread that forked it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := forkUnmarked(func() error { return prog.startCommand(cmd) }); err != nil {
+	if err := forkUnmarked(func() error { return file.Start(cmd) }); err != nil {
 		return err
 	}
 	recordFork(cmd.Process.Pid)

@@ -108,8 +108,9 @@
 //
 // # Exit codes of programs that cannot be started
 //
-// As in a shell, ErrNotFound (127) means that there is no such file, and ErrNotExecutable (126)
-// that the file exists but the kernel refuses to run it: a directory, a missing permission, a
-// missing interpreter, a binary for another machine. A script without a "#!" line is not run by a
-// shell either, because the choice of the shell would be a guess: it is ErrNotExecutable too.
+// As in a shell, execfile.ErrNotFound (127) means that there is no such file, and
+// execfile.ErrNotExecutable (126) that the file exists but the kernel refuses to run it: a
+// directory, a missing permission, a missing interpreter, a binary for another machine. A script
+// without a "#!" line is not run by a shell either, because the choice of the shell would be a
+// guess: it is execfile.ErrNotExecutable too.
 package process

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/process/limits"
 )
 
 // Exit describes how a child ended.
@@ -22,7 +24,7 @@ type Exit struct {
 	// child was sent a termination signal or the very signal that ended it.
 	Requested bool
 	// OOM describes processes that the kernel killed because memory ran out, while the child ran.
-	OOM OOMInfo
+	OOM limits.OOMInfo
 	// Err describes problems around the end: processes that cannot be ended, output that could not be
 	// passed on. It does not affect [Exit.ShellStatus].
 	Err error

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 const (
@@ -65,7 +66,7 @@ func StartHelper(ctx context.Context, spec *exec.Cmd, onEnd func()) (*Helper, er
 func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 	// If the program's file system hangs, only this goroutine hangs here; during the exec, the whole
 	// process would hang.
-	readHead(cmd.Path)
+	execfile.ReadHead(cmd.Path)
 	if file, is := cmd.Stdout.(*os.File); is {
 		defer file.Close()
 	}

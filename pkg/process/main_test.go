@@ -41,8 +41,6 @@ func TestMain(m *testing.M) {
 		os.Exit(tellExit())
 	case "blob":
 		os.Exit(writeBlobs())
-	case "files":
-		os.Exit(tellFiles())
 	case "locked":
 		os.Exit(lockMemory())
 	case "mount":

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // MarkVariable is the environment variable that holds the marks of a child. It is a list, because a
@@ -19,7 +21,7 @@ const MarkVariable = "BRINGUPD_GUARD"
 // last entry counts, as in os/exec. The mark is bound to the job that env names by one of the
 // variables in jobs.
 func withMark(env []string, mark string, jobs []string) []string {
-	if outer, found := LookupEnv(env, MarkVariable); found {
+	if outer, found := envlist.Lookup(env, MarkVariable); found {
 		mark = outer + "," + mark
 	}
 	return append(slices.Clip(env), MarkVariable+"="+mark+jobSuffix(env, jobs))
@@ -29,7 +31,7 @@ func withMark(env []string, mark string, jobs []string) []string {
 // "@SLURM_JOB_ID=17"; empty if none.
 func jobSuffix(env, jobs []string) string {
 	for _, name := range jobs {
-		value, found := LookupEnv(env, name)
+		value, found := envlist.Lookup(env, name)
 		if found && value != "" && !strings.ContainsAny(value, ",@") {
 			return "@" + name + "=" + value
 		}
@@ -100,23 +102,12 @@ func marksOf(pid int, environ []byte) []string {
 	return nil
 }
 
-// LookupEnv returns the value of name in env, a list of NAME=VALUE entries of which the last one
-// counts.
-func LookupEnv(env []string, name string) (value string, found bool) {
-	for _, entry := range slices.Backward(env) {
-		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
-			return value, true
-		}
-	}
-	return "", false
-}
-
 // parseMarks returns the marks in the content of /proc/PID/environ, except marks that are bound to
 // another job than the one the environment names. It also reports whether there is a variable of
 // marks.
 func parseMarks(environ []byte) (marks []string, found bool) {
 	env := strings.Split(string(environ), "\x00")
-	list, found := LookupEnv(env, MarkVariable)
+	list, found := envlist.Lookup(env, MarkVariable)
 	if !found {
 		return nil, false
 	}
@@ -124,7 +115,7 @@ func parseMarks(environ []byte) (marks []string, found bool) {
 		mark, bond, bound := strings.Cut(entry, "@")
 		if bound {
 			name, job, _ := strings.Cut(bond, "=")
-			if now, has := LookupEnv(env, name); has && now != job {
+			if now, has := envlist.Lookup(env, name); has && now != job {
 				continue
 			}
 		}

@@ -14,154 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/process/limits"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
-
-// Cgroups as Slurm 23.11 creates them in version 2, with one limit per job, and in version 1 in the
-// hybrid layout.
-const (
-	groupsV2 = "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_0\n"
-	mountsV2 = "24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n" +
-		"35 24 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
-	eventsV2 = "low 0\nhigh 0\nmax 112\noom 3\noom_kill %d\noom_group_kill 0\n"
-
-	groupsV1 = "9:name=systemd:/\n8:pids:/\n4:memory:/slurm/uid_1000/job_17/step_0/task_0\n3:cpuset:/\n0::/\n"
-	mountsV1 = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n" +
-		"32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n" +
-		"35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n" +
-		"41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
-	eventsV1  = "oom_kill_disable 0\nunder_oom 0\noom_kill %d\n"
-	noLimitV1 = "9223372036854771712\n"
-
-	taskV2 = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/task_0/"
-	userV2 = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/"
-	jobV2  = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/"
-	allV2  = "sys/fs/cgroup/system.slice/slurmstepd.scope/"
-	taskV1 = "sys/fs/cgroup/memory/slurm/uid_1000/job_17/step_0/task_0/"
-	jobV1  = "sys/fs/cgroup/memory/slurm/uid_1000/job_17/"
-)
-
-// tree writes files below a new root.
-func tree(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
-	grow(t, root, files)
-	return root
-}
-
-func grow(t *testing.T, root string, files map[string]string) {
-	t.Helper()
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestOOMCounts(t *testing.T) {
-	v2 := map[string]string{
-		"proc/self/cgroup": groupsV2, "proc/self/mountinfo": mountsV2,
-		taskV2 + "memory.events": fmt.Sprintf(eventsV2, 4), taskV2 + "memory.max": "max\n",
-		userV2 + "memory.events": fmt.Sprintf(eventsV2, 4), userV2 + "memory.max": "max\n",
-		jobV2 + "memory.events": fmt.Sprintf(eventsV2, 5), jobV2 + "memory.max": "68719476736\n",
-		allV2 + "memory.events": fmt.Sprintf(eventsV2, 90), allV2 + "memory.max": "max\n",
-	}
-	v1 := map[string]string{
-		"proc/self/cgroup": groupsV1, "proc/self/mountinfo": mountsV1,
-		taskV1 + "memory.oom_control": fmt.Sprintf(eventsV1, 0), taskV1 + "memory.limit_in_bytes": noLimitV1,
-		jobV1 + "memory.limit_in_bytes": "1610612736\n",
-	}
-	for _, tc := range []struct {
-		name    string
-		before  map[string]string
-		then    map[string]string
-		killed  bool
-		kills   int
-		limit   int64
-		cgroup  string
-		nowhere bool
-	}{
-		{
-			name: "version 2, the task's own", before: v2, killed: true, kills: 1, limit: 64 << 30, cgroup: taskV2,
-			then: map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5), jobV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
-		},
-		{
-			name: "version 2, and the child ended by itself", before: v2, kills: 2, limit: 64 << 30, cgroup: taskV2,
-			then: map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
-		},
-		{
-			name: "version 2, a container's own cgroup in the job's", before: v2, killed: true, kills: 1, limit: 64 << 30, cgroup: jobV2,
-			then: map[string]string{jobV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
-		},
-		{
-			name: "version 2, elsewhere in the job, and the child ended by itself", before: v2,
-			then: map[string]string{jobV2 + "memory.events": fmt.Sprintf(eventsV2, 6)},
-		},
-		{
-			name: "version 2, another job's", before: v2, killed: true,
-			then: map[string]string{allV2 + "memory.events": fmt.Sprintf(eventsV2, 91)},
-		},
-		{name: "version 2, nothing new", before: v2, killed: true},
-		{
-			name: "version 2, a limit of the task's own", before: v2, killed: true, kills: 1, limit: 1 << 30, cgroup: taskV2,
-			then: map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5), taskV2 + "memory.max": "1073741824\n"},
-		},
-		{
-			name: "version 1, the task's own", before: v1, killed: true, kills: 1, limit: 1536 << 20, cgroup: taskV1,
-			then: map[string]string{taskV1 + "memory.oom_control": fmt.Sprintf(eventsV1, 1)},
-		},
-		{name: "version 1, nothing new", before: v1, killed: true},
-		{
-			name: "a count that is damaged", before: v2, killed: true,
-			then: map[string]string{taskV2 + "memory.events": "oom_kill many\n"},
-		},
-		{
-			name: "a part of the hierarchy that is mounted in a container", killed: true, kills: 1, limit: 1 << 20, cgroup: "sys/fs/cgroup/step/",
-			before: map[string]string{
-				"proc/self/cgroup": "0::/box/7/step\n", "proc/self/mountinfo": "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
-				"sys/fs/cgroup/step/memory.events": "oom_kill 0\n", "sys/fs/cgroup/step/memory.max": "1048576\n",
-			},
-			then: map[string]string{"sys/fs/cgroup/step/memory.events": "oom_kill 1\n"},
-		},
-		{
-			name: "a cgroup that does not show in the container", nowhere: true,
-			before: map[string]string{"proc/self/cgroup": "0::/../other\n", "proc/self/mountinfo": mountsV2},
-		},
-		{
-			name: "a part of the hierarchy that is another's", nowhere: true,
-			before: map[string]string{
-				"proc/self/cgroup": "0::/job_17/step\n", "proc/self/mountinfo": "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
-			},
-		},
-		{
-			name: "cgroups that are not mounted", nowhere: true,
-			before: map[string]string{"proc/self/cgroup": "0::/job_17/step\n", "proc/self/mountinfo": ""},
-		},
-		{name: "no cgroups", nowhere: true, before: map[string]string{"proc/self/cgroup": "", "proc/self/mountinfo": ""}},
-		{name: "no /proc", nowhere: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			root := tree(t, tc.before)
-			group := findMemoryGroup(root)
-			if found := len(group.levels) > 0; found == tc.nowhere {
-				t.Fatalf("found: %v, %+v", found, group)
-			}
-			before := group.killCounts()
-			grow(t, root, tc.then)
-			want := OOMInfo{Kills: tc.kills, Limit: tc.limit}
-			if tc.kills > 0 {
-				want.Cgroup = filepath.Join(root, tc.cgroup)
-			}
-			if got := group.killsSince(before, tc.killed); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
-		})
-	}
-}
 
 // TestOOMOfAChild verifies that a lack of memory explains an exit that was not requested, and no
 // other.
@@ -178,16 +33,13 @@ func TestOOMOfAChild(t *testing.T) {
 		{"asked to end", "exec sleep " + nap(), true, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			files := map[string]string{
-				"proc/self/cgroup": groupsV2, "proc/self/mountinfo": mountsV2,
-				taskV2 + "memory.events": fmt.Sprintf(eventsV2, 4), taskV2 + "memory.max": "1073741824\n",
-			}
-			root := tree(t, files)
+			cgroup := limits.Cgroup{Levels: []string{t.TempDir()}, CounterFile: "memory.events"}
+			events := filepath.Join(cgroup.Levels[0], cgroup.CounterFile)
+			write(t, events, "oom_kill 4\n", 0o600)
 			s := newSupervisor(t)
-			s.findMemory = func() memoryGroup { return findMemoryGroup(root) }
-			events := filepath.Join(root, taskV2, "memory.events")
+			s.findMemory = func() limits.Cgroup { return cgroup }
 			c := start(t, s, shell("until grep -qx 'oom_kill 5' "+events+"; do sleep 0.01; done; "+tc.script))
-			grow(t, root, map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5)})
+			write(t, events, "oom_kill 5\n", 0o600)
 			if tc.stop {
 				until(t, "count that was seen", func() (bool, any) {
 					p, err := readStat(c.PID())
@@ -202,22 +54,12 @@ func TestOOMOfAChild(t *testing.T) {
 	}
 }
 
-func TestSignalName(t *testing.T) {
-	for sig, want := range map[unix.Signal]string{
-		1: "SIGHUP", 9: "SIGKILL", 15: "SIGTERM", 31: "SIGSYS", 33: "signal 33", 34: "SIGRTMIN", 40: "SIGRTMIN+6", 64: "SIGRTMIN+30", 65: "signal 65",
-	} {
-		if got := SignalName(sig); got != want {
-			t.Errorf("signal %d is %q, want %q", int(sig), got, want)
-		}
-	}
-}
-
 // TestRealOOM makes the kernel kill a child for lack of memory, in a cgroup of this machine's own
 // version that has a limit. Without the permission to create one, only the recorded trees are
 // tested; root has it, and CI runs as root.
 func TestRealOOM(t *testing.T) {
-	group := findMemoryGroup("/")
-	if len(group.levels) == 0 {
+	group := limits.FindMemoryCgroup("/")
+	if len(group.Levels) == 0 {
 		t.Fatal("cannot find the memory cgroup of this process")
 	}
 	const limit = 256 << 20
@@ -240,12 +82,12 @@ func TestRealOOM(t *testing.T) {
 			}
 			var said struct {
 				Text string
-				OOM  OOMInfo
+				OOM  limits.OOMInfo
 			}
 			if err := json.Unmarshal(out, &said); err != nil {
 				t.Fatalf("%v: %q", err, out)
 			}
-			if want := (OOMInfo{Kills: 1, Limit: limit, Cgroup: dir}); said.OOM != want || !strings.HasPrefix(said.Text, tc.says) {
+			if want := (limits.OOMInfo{Kills: 1, Limit: limit, Cgroup: dir}); said.OOM != want || !strings.HasPrefix(said.Text, tc.says) {
 				t.Errorf("%s: %+v, want %s: %+v", said.Text, said.OOM, tc.says, want)
 			}
 		})
@@ -253,9 +95,9 @@ func TestRealOOM(t *testing.T) {
 }
 
 // boundedGroup creates a cgroup with a limit for the duration of a test.
-func boundedGroup(t *testing.T, group memoryGroup, limit int) string {
+func boundedGroup(t *testing.T, group limits.Cgroup, limit int) string {
 	t.Helper()
-	top := group.levels[len(group.levels)-1]
+	top := group.Levels[len(group.Levels)-1]
 	dir := filepath.Join(top, fmt.Sprintf("bringupd-test-%d", os.Getpid()))
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
@@ -270,7 +112,7 @@ func boundedGroup(t *testing.T, group memoryGroup, limit int) string {
 			return err == nil, err
 		})
 	})
-	if err := os.WriteFile(filepath.Join(dir, group.limitFile), fmt.Appendln(nil, limit), 0o600); errors.Is(err, fs.ErrPermission) {
+	if err := os.WriteFile(filepath.Join(dir, group.LimitFile), fmt.Appendln(nil, limit), 0o600); errors.Is(err, fs.ErrPermission) {
 		unprivileged(t, "cannot bound a memory cgroup, as %s does not hand the controller down: %v", top, err)
 	} else if err != nil {
 		t.Fatal(err)

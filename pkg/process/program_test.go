@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/test/hostile"
-	"github.com/bringupd/bringupd/test/users"
 )
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
@@ -65,21 +64,21 @@ func TestStartErrors(t *testing.T) {
 		{"by a PATH from its directory", []string{"tool"}, dir, "b", nil, ""},
 		{"by an empty PATH entry", []string{"ok"}, dir, "/nowhere:", nil, ""},
 		{"one that can't be run is passed over", []string{"tool"}, "", dir + "/a:" + dir + "/b", nil, ""},
-		{"not there", []string{dir + "/nothing"}, "", "", ErrNotFound, dir + "/nothing"},
-		{"beneath a file", []string{dir + "/ok/x"}, "", "", ErrNotFound, dir + "/ok/x"},
-		{"not in PATH", []string{"nothing"}, "", "/one:/two", ErrNotFound, "/one:/two"},
-		{"a dangling link", []string{dir + "/dangling"}, "", "", ErrNotFound, "/no/such/target"},
-		{"only in the daemon's directory", []string{"./ok"}, "/", "", ErrNotFound, "/ok"},
-		{"a directory", []string{dir}, "", "", ErrNotExecutable, dir},
-		{"a directory in PATH", []string{"dir"}, "", dir + "/c", ErrNotExecutable, dir + "/c/dir"},
-		{"not allowed", []string{dir + "/plain"}, "", "", ErrNotExecutable, "chmod +x " + dir + "/plain"},
-		{"not allowed in PATH", []string{"tool"}, "", dir + "/a", ErrNotExecutable, dir + "/a/tool"},
-		{"Windows line ends", []string{dir + "/windows"}, "", "", ErrNotExecutable, `sed -i 's/\r$//' ` + dir + "/windows"},
-		{"no interpreter", []string{dir + "/lost"}, "", "", ErrNotExecutable, "/no/such/interpreter"},
-		{"no first line", []string{dir + "/noline"}, "", "", ErrNotExecutable, "#!"},
-		{"empty", []string{dir + "/empty"}, "", "", ErrNotExecutable, dir + "/empty"},
-		{"another machine's", []string{dir + "/foreign"}, "", "", ErrNotExecutable, "ppc64le"},
-		{"too long", append([]string{dir + "/ok"}, big...), "", "", ErrNotExecutable, "bytes"},
+		{"not there", []string{dir + "/nothing"}, "", "", execfile.ErrNotFound, dir + "/nothing"},
+		{"beneath a file", []string{dir + "/ok/x"}, "", "", execfile.ErrNotFound, dir + "/ok/x"},
+		{"not in PATH", []string{"nothing"}, "", "/one:/two", execfile.ErrNotFound, "/one:/two"},
+		{"a dangling link", []string{dir + "/dangling"}, "", "", execfile.ErrNotFound, "/no/such/target"},
+		{"only in the daemon's directory", []string{"./ok"}, "/", "", execfile.ErrNotFound, "/ok"},
+		{"a directory", []string{dir}, "", "", execfile.ErrNotExecutable, dir},
+		{"a directory in PATH", []string{"dir"}, "", dir + "/c", execfile.ErrNotExecutable, dir + "/c/dir"},
+		{"not allowed", []string{dir + "/plain"}, "", "", execfile.ErrNotExecutable, "chmod +x " + dir + "/plain"},
+		{"not allowed in PATH", []string{"tool"}, "", dir + "/a", execfile.ErrNotExecutable, dir + "/a/tool"},
+		{"Windows line ends", []string{dir + "/windows"}, "", "", execfile.ErrNotExecutable, `sed -i 's/\r$//' ` + dir + "/windows"},
+		{"no interpreter", []string{dir + "/lost"}, "", "", execfile.ErrNotExecutable, "/no/such/interpreter"},
+		{"no first line", []string{dir + "/noline"}, "", "", execfile.ErrNotExecutable, "#!"},
+		{"empty", []string{dir + "/empty"}, "", "", execfile.ErrNotExecutable, dir + "/empty"},
+		{"another machine's", []string{dir + "/foreign"}, "", "", execfile.ErrNotExecutable, "ppc64le"},
+		{"too long", append([]string{dir + "/ok"}, big...), "", "", execfile.ErrNotExecutable, "bytes"},
 		{"no such directory", []string{"/bin/true"}, dir + "/nothing", "", nil, dir + "/nothing"},
 		{"a directory that is none", []string{"/bin/true"}, dir + "/ok", "", nil, dir + "/ok"},
 		{"no command", nil, "", "", nil, "empty"},
@@ -99,7 +98,7 @@ func TestStartErrors(t *testing.T) {
 			if err == nil {
 				t.Fatalf("it started")
 			}
-			for _, class := range []error{ErrNotFound, ErrNotExecutable} {
+			for _, class := range []error{execfile.ErrNotFound, execfile.ErrNotExecutable} {
 				if errors.Is(err, class) != (class == tc.want) {
 					t.Errorf("%v: is %v: %v", err, class, errors.Is(err, class))
 				}
@@ -112,63 +111,17 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// TestDeniedPrograms verifies that the directory that this user may not enter is named, with the link
-// that leads there, or the mode of a file of another user.
-func TestDeniedPrograms(t *testing.T) {
-	users.Need(t)
-	home, dir := users.Stranger.Dir(t), users.Job.Dir(t)
-	write(t, home+"/python/bin/python3", "#!/bin/sh\nexit 0\n", 0o755)
-	write(t, home+"/private", "#!/bin/sh\nexit 0\n", 0o744)
-	for name, to := range map[string]string{"python": "python3", "python3": home + "/python/bin/python3", "private": home + "/private"} {
-		if err := os.Symlink(to, dir+"/"+name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(t, dir+"/ray", "#!"+dir+"/python\n", 0o755)
-	user, stranger := strconv.Itoa(int(users.Job.ID)), strconv.Itoa(int(users.Stranger.ID))
-	for _, err := range []error{
-		os.Chmod(home, 0o711), os.Chmod(home+"/python", 0o700),
-		os.Chown(home+"/python", int(users.Stranger.ID), -1), os.Chown(home+"/private", int(users.Stranger.ID), -1),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	users.Job.Do(t, func() {
-		link := "it is a symbolic link to " + home + "/python/bin/python3; this user (" + user + ") may not enter " + home + "/python, which belongs to user " + stranger + " (mode drwx------)"
-		for name, want := range map[string]string{
-			"python":  link,
-			"ray":     "",
-			"private": "it is a symbolic link to " + home + "/private; its mode is -rwxr--r--, and this user (" + user + ") may not execute it: it belongs to user " + stranger,
-		} {
-			p, err := findProgram(dir+"/"+name, "", nil)
-			if name == "ray" {
-				if err == nil {
-					err = p.explainError(syscall.EACCES, nil, nil)
-				}
-				want = "its interpreter is " + dir + "/python (first line): " + link
-			}
-			if !errors.Is(err, ErrNotExecutable) || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want one that contains %q", name, err, want)
-			}
-			if strings.Contains(err.Error(), "chmod") {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	})
-}
-
 // TestStartThatHangs verifies that a start that hangs ends with its context, does not block others,
 // and leaves no child behind when it completes.
 func TestStartThatHangs(t *testing.T) {
 	s := newSupervisor(t)
 	release := make(chan struct{})
-	s.resolve = func(argv0, dir string, env []string) (program, error) {
+	s.resolve = func(argv0, dir string, env []string) (execfile.File, error) {
 		if strings.HasSuffix(argv0, "slow") {
 			<-release
 			argv0 = "/bin/sleep"
 		}
-		return findProgram(argv0, dir, env)
+		return execfile.Find(argv0, dir, env)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -17,6 +17,8 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process/limits"
 )
 
 // endTimeouts are the time limits for the end of a child.
@@ -35,9 +37,9 @@ type Supervisor struct {
 	scanner    *procScanner
 	timeouts   endTimeouts
 	// of the daemon and so of its children; has no levels if not readable
-	findMemory   func() memoryGroup
+	findMemory   func() limits.Cgroup
 	jobVariables []string // environment variables that identify a job
-	resolve      func(argv0, dir string, env []string) (program, error)
+	resolve      func(argv0, dir string, env []string) (execfile.File, error)
 	sessionScans
 	childSet
 	endOnce sync.Once // protects endAll
@@ -81,9 +83,9 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		threads:      newForkThreads(),
 		scanner:      newProcScanner(self.start),
 		timeouts:     endTimeouts{outputDrain: time.Second, outputStall: 10 * time.Second, killWait: 3 * time.Second},
-		findMemory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
+		findMemory:   sync.OnceValue(func() limits.Cgroup { return limits.FindMemoryCgroup("/") }),
 		jobVariables: jobVariables,
-		resolve:      findProgram,
+		resolve:      execfile.Find,
 		sessionScans: sessionScans{childStarted: make(chan struct{}, 1), cancelScans: end},
 		childSet:     childSet{children: make(map[*Child]struct{})},
 	}
@@ -100,9 +102,9 @@ func (s *Supervisor) StartGuard() { s.guardLink.ensureStarted() }
 // The guard exists from the first child, or from [Supervisor.StartGuard], on.
 func (s *Supervisor) OwnPath(path files.OwnedPath) { s.guardLink.addOwnPath(path) }
 
-// Start starts a child. The error wraps ErrNotFound or ErrNotExecutable if the program cannot be
-// run. ctx bounds the start only, which may hang if the program's file system does; the child does
-// not end with ctx.
+// Start starts a child. The error wraps [execfile.ErrNotFound] or [execfile.ErrNotExecutable] if the
+// program cannot be run. ctx bounds the start only, which may hang if the program's file system
+// does; the child does not end with ctx.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
 	c, err := s.prepareChild(spec)
 	if err == nil {

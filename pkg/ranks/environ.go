@@ -5,7 +5,7 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -43,7 +43,7 @@ func RankEnviron(base []string, p Plan, r Rank, at Master, more ...map[string]st
 	})
 	maps.Copy(set, launcher.LocalAliases(local, locals))
 	mergeVariables(set, more)
-	return process.WithEnv(base, set)
+	return envlist.With(base, set)
 }
 
 // launcherTask describes a rank as a launcher would start it.

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -17,7 +17,7 @@ import (
 // the variables of outer launchers are removed. own are the user's variables, NAME=VALUE, which
 // take precedence.
 func PassThroughEnviron(base []string, r launcher.StartedRank, place affinity.Affinity, own []string) []string {
-	base = process.WithEnv(base, launcher.OuterVariables(base, r))
+	base = envlist.With(base, launcher.OuterVariables(base, r))
 	has := launcher.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.RankCount)
 	// Variables that identify the rank.
@@ -50,7 +50,7 @@ func PassThroughEnviron(base []string, r launcher.StartedRank, place affinity.Af
 	}
 	more := ParseVariables(own)
 	mergeVariables(set, []map[string]string{affinityVariables(base, place, more), more})
-	return process.WithEnv(base, set)
+	return envlist.With(base, set)
 }
 
 // mergeVariables adds variables to set. Later maps take precedence.

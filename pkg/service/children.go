@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -284,9 +285,9 @@ func (c *Children) logExit(child process.Handle) {
 // StartFailureKind returns the kind of failure for an error of Start for a program of the user.
 func StartFailureKind(err error) health.Kind {
 	switch {
-	case errors.Is(err, process.ErrNotFound):
+	case errors.Is(err, execfile.ErrNotFound):
 		return health.NotFound
-	case errors.Is(err, process.ErrNotExecutable):
+	case errors.Is(err, execfile.ErrNotExecutable):
 		return health.NotExecutable
 	default:
 		return health.Internal

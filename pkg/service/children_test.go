@@ -20,10 +20,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/limits"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -327,7 +329,7 @@ func TestDescribeChildren(t *testing.T) {
 		}
 		<-child.Done()
 	}
-	value, _ := process.LookupEnv(c.DescribeChildren(), stackdump.ChildrenVariable)
+	value, _ := envlist.Lookup(c.DescribeChildren(), stackdump.ChildrenVariable)
 	told, err := stackdump.ParseChildren(value)
 	if err != nil || len(told) != 2 || told[0].Name != "rank 3" || told[0].Ended == "" || told[0].Socket != "" ||
 		told[1].Name != "trainer.0.1" || told[1].Ended == "" || told[1].Socket != "/tmp/socket" || told[1].RankInWorld() != 1 {
@@ -369,7 +371,7 @@ func TestOOMOf(t *testing.T) {
 		t.Errorf("of no count there is %+v", got)
 	}
 	want := record.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
-	if got := oomRecord(process.Exit{Code: 137, OOM: process.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
+	if got := oomRecord(process.Exit{Code: 137, OOM: limits.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

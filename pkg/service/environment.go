@@ -5,11 +5,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -57,7 +57,7 @@ func (e Environment) AddTo(base []string) []string {
 		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Slot.Size)
 	}
 	head, _ := launcher.EnvironmentOf(base)(framework.HeadAddressVariable)
-	return BypassProxy(process.WithEnv(base, more), append([]string{e.Address.Address, head, e.ID.Host}, e.ID.Hosts...)...)
+	return BypassProxy(envlist.With(base, more), append([]string{e.Address.Address, head, e.ID.Host}, e.ID.Hosts...)...)
 }
 
 // flightRecorderVariables returns the variables that make torch write the dumps of its flight

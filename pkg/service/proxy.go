@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -37,7 +37,7 @@ func BypassProxy(environ []string, hosts ...string) []string {
 		upper = lower
 	}
 	hosts = append([]string{"localhost", "127.0.0.1"}, hosts...)
-	return process.WithEnv(environ, map[string]string{
+	return envlist.With(environ, map[string]string{
 		"no_proxy": addExceptions(lower, hosts), "NO_PROXY": addExceptions(upper, hosts),
 	})
 }

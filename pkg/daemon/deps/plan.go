@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -167,7 +167,7 @@ func (c *Config) PublishedPlan() *record.Plan {
 	for _, flag := range c.GivenFlags[:min(len(c.GivenFlags), maxPublishedFlags)] {
 		p.Flags = append(p.Flags, textutil.TruncateText(flag, maxPublishedFlag))
 	}
-	p.JobName, _ = process.LookupEnv(c.Environ, c.Identity.Launcher.Traits().JobNameVariable)
+	p.JobName, _ = envlist.Lookup(c.Environ, c.Identity.Launcher.Traits().JobNameVariable)
 	return p
 }
 

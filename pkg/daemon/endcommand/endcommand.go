@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -40,7 +41,7 @@ func Run(ctx context.Context, command string, env []string, result *record.Resul
 	began := time.Now()
 	_, err = ctxutil.CallBounded(ctx, killTimeout, func() (struct{}, error) {
 		return struct{}{}, process.Command{
-			Argv: []string{"/bin/sh", "-c", command}, Env: process.WithEnv(env, resultVariables(result)),
+			Argv: []string{"/bin/sh", "-c", command}, Env: envlist.With(env, resultVariables(result)),
 			Stdin: bytes.NewReader(append(input, '\n')), Stdout: output, Stderr: output,
 		}.Run(ctx)
 	})

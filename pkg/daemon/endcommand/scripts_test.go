@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -34,7 +34,7 @@ func runScript(t *testing.T, result *record.Result, program, script string, args
 	}
 	command := exec.CommandContext(t.Context(), path, args...)
 	command.Stdin = strings.NewReader(string(data))
-	command.Env = process.WithEnv(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BRINGUPD_RUN=7.0", "BRINGUPD_RUN_DIR=/logs/7.0",
+	command.Env = envlist.With(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BRINGUPD_RUN=7.0", "BRINGUPD_RUN_DIR=/logs/7.0",
 		"SLACK_WEBHOOK_FILE="+dir+"/webhook"), resultVariables(result))
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%s has failed: %v\n%s", script, err, out)

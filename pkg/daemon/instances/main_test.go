@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
@@ -27,7 +28,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
@@ -284,7 +284,7 @@ type testHost struct {
 }
 
 func (h testHost) Environ(more map[string]string) []string {
-	return process.WithEnv([]string{"NODE=" + h.node}, more)
+	return envlist.With([]string{"NODE=" + h.node}, more)
 }
 
 // WorldConfig returns the configuration of worlds without servers for MPI, whose nodes reach the head

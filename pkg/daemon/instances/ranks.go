@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -146,7 +147,7 @@ func (s *supervisor) rankProgram() []string {
 
 // programEnviron returns the environment in which the program of the ranks is searched for.
 func (s *supervisor) programEnviron(cfg *deps.Config) []string {
-	return process.WithEnv(cfg.Environ, s.role.Program.Env)
+	return envlist.With(cfg.Environ, s.role.Program.Env)
 }
 
 // noMPIReason returns the reason why the ranks must not use MPI, or an empty string.
@@ -203,9 +204,9 @@ func (w *generationWorld) affinityOf(p roles.Process) affinity.Affinity {
 // [ranks.LocalRanks.AwaitExit].
 func (w *generationWorld) startRank(ctx context.Context, p roles.Process, start processStart) (child process.Handle, explain func(context.Context) error, err error) {
 	rank := ranks.Rank{Rank: p.Rank, Node: w.index, Local: p.Local}
-	base := process.WithEnv(start.spec.Env, w.node.SocketEnviron())
+	base := envlist.With(start.spec.Env, w.node.SocketEnviron())
 	// An MPI that reads the launcher's variables must not see the nodes of other worlds.
-	base = process.WithEnv(base, launcher.SubsetVariables(launcher.EnvironmentOf(base), w.hosts, w.index))
+	base = envlist.With(base, launcher.SubsetVariables(launcher.EnvironmentOf(base), w.hosts, w.index))
 	fit, err := w.node.BuildSpec(ctx, rank, ranks.RankProgram{
 		Name: start.spec.Name, Argv: start.spec.Argv, BaseEnv: base, Affinity: w.affinityOf(p), UserEnv: start.userEnv,
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -100,7 +101,7 @@ func (s *supervisor) startCommand(
 		s.cfg.Children.SetUserProgram(name)
 		s.cfg.Steps.AddProcess(name, s.stepProcess(p.Rank, number))
 	}
-	start.spec.Name, start.spec.Env = name, process.WithEnv(start.spec.Env, more)
+	start.spec.Name, start.spec.Env = name, envlist.With(start.spec.Env, more)
 	start.spec.Stdout, start.spec.Stderr = s.output.writers(s.role, s.instance, p)
 	svc := framework.NewService(name, nil, nil, start.ready)
 	svc.Ports = start.ports

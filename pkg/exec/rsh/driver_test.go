@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 func TestHostfile(t *testing.T) {
@@ -76,8 +76,8 @@ func TestEquipInSlurm(t *testing.T) {
 
 	// A run in a job that this driver submits sets its own variables, except those that the user has
 	// changed.
-	inherited := process.WithEnv(append(job, "BRINGUPD_RUN=17.0"), set)
-	inherited = process.WithEnv(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18", "HYDRA_LAUNCHER": "ssh"})
+	inherited := envlist.With(append(job, "BRINGUPD_RUN=17.0"), set)
+	inherited = envlist.With(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18", "HYDRA_LAUNCHER": "ssh"})
 	set = s.nodes[0].PrepareDriver(DriverInfo{Program: "/opt/bringupd", Hosts: []string{"n5"}, Slots: 4}, inherited)
 	for name, want := range map[string]string{
 		"SLURM_NODELIST": "n5", "SLURM_TASKS_PER_NODE": "4", "HYDRA_LAUNCHER_EXEC": "/opt/bringupd", "PRTE_MCA_plm_ssh_agent": "/opt/bringupd rsh",

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // objectStoreFlag is the flag for the size of a node's object store, in bytes.
@@ -46,7 +46,7 @@ const (
 // /dev/shm of shm bytes.
 func storeSize(memory int64, environ []string, shm int64) int64 {
 	setting := func(name string, rays float64) float64 {
-		given, _ := process.LookupEnv(environ, name)
+		given, _ := envlist.Lookup(environ, name)
 		if users, err := strconv.ParseFloat(given, 64); err == nil && users > 0 {
 			return users
 		}

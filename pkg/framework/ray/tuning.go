@@ -4,8 +4,8 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // The modes of the settings for many nodes.
@@ -76,7 +76,7 @@ func (r Cluster) applicableTunings(node framework.Node, all []tuningSetting) map
 		return set
 	}
 	for _, t := range all {
-		if _, users := process.LookupEnv(node.Environ, t.name); !users && (node.Size == 0 || node.Size >= t.minNodes) {
+		if _, users := envlist.Lookup(node.Environ, t.name); !users && (node.Size == 0 || node.Size >= t.minNodes) {
 			set[t.name] = t.value
 		}
 	}

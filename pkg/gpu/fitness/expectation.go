@@ -3,9 +3,9 @@ package fitness
 import (
 	"cmp"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // Expectation is the required state of a node's GPUs.
@@ -38,9 +38,9 @@ func (e Expectation) hasOnlyOtherVendors(f gpu.Facts) bool {
 // The caller must set Mode, Signs and LibraryNamed.
 func ParseExpectation(granted int, from string, environ []string) (Expectation, error) {
 	e := Expectation{Count: granted, CountSource: from, Environ: environ}
-	order, _ := process.LookupEnv(environ, "CUDA_DEVICE_ORDER")
+	order, _ := envlist.Lookup(environ, "CUDA_DEVICE_ORDER")
 	e.PCIBusOrder = order == "PCI_BUS_ID"
-	value, set := process.LookupEnv(environ, gpu.VisibleDevicesVariable)
+	value, set := envlist.Lookup(environ, gpu.VisibleDevicesVariable)
 	if !set {
 		return e, nil
 	}

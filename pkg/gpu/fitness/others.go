@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 const sourceKernel = "/sys/class/kfd, /sys/class/drm, /sys/bus/pci"
@@ -25,7 +25,7 @@ type otherGPUs struct {
 func newOtherGPUs(f gpu.Facts, environ []string) (c otherGPUs) {
 	c.gpus = f.OtherGPUs
 	// The position of a GPU in the machine's topology does not matter here.
-	c.usableUnits, c.selectorErr = gpu.BuildTopology("", f).VisibleUnits(func(name string) (string, bool) { return process.LookupEnv(environ, name) })
+	c.usableUnits, c.selectorErr = gpu.BuildTopology("", f).VisibleUnits(func(name string) (string, bool) { return envlist.Lookup(environ, name) })
 	c.usableCount = len(distinctValues(c.usableUnits, func(u gpu.Unit) string { return fmt.Sprint(u.Index) }))
 	return c
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 const (
@@ -191,7 +191,7 @@ var slowVariables = []string{
 func checkEnvironment(environ []string) []check.Finding {
 	var set []string
 	for _, name := range slowVariables {
-		if value, _ := process.LookupEnv(environ, name); value != "" && value != "0" {
+		if value, _ := envlist.Lookup(environ, name); value != "" && value != "0" {
 			set = append(set, name+"="+textutil.TruncateText(value, maxTextLength))
 		}
 	}

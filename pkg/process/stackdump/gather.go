@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Values of [Stack.Source].
@@ -73,11 +74,11 @@ func (g *stackReader) readStack(p Process) *Stack {
 	switch python := g.isPython(ctx, p.PID); {
 	case p.State == stateStuck || p.State == stateTraced: // a debugger would hang, too
 		err = errors.New("a debugger cannot attach to a process in this state")
-	case python && process.CheckProgram(stackByPySpy, env) == nil:
+	case python && execfile.Check(stackByPySpy, env) == nil:
 		stack, err = g.readByPySpy(ctx, env, p.PID, thread)
 	case python:
 		err = errors.New("py-spy is not installed here: run pip install py-spy in the job's environment")
-	case process.CheckProgram(stackByGDB, env) == nil:
+	case execfile.Check(stackByGDB, env) == nil:
 		stack, err = g.readByGDB(ctx, env, p, thread)
 	default:
 		err = errors.New("gdb is not installed here")

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // elfObject is a program or library, with the information that the dynamic linker uses.
@@ -169,7 +169,7 @@ type readObject struct {
 // newLinker returns a linker for programs with the given environment. root is the root directory of
 // the system.
 func newLinker(root string, environ []string) *linker {
-	libraryPath, _ := process.LookupEnv(environ, "LD_LIBRARY_PATH")
+	libraryPath, _ := envlist.Lookup(environ, "LD_LIBRARY_PATH")
 	l := &linker{libraryPath: strings.FieldsFunc(libraryPath, func(r rune) bool { return r == ':' || r == ';' }), objects: make(map[string]readObject)}
 	// If the cache cannot be read, the default directories remain.
 	text, _ := os.ReadFile(filepath.Join(root, "etc/ld.so.cache"))

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // LinkedMPI describes the MPI that a program would load.
@@ -57,7 +57,7 @@ func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error
 
 // detectCommand implements [DetectLinked] with a linker for this environment.
 func (l *linker) detectCommand(ctx context.Context, argv, environ []string) (LinkedMPI, error) {
-	file, err := process.ResolveProgram(argv[0], environ)
+	file, err := execfile.Resolve(argv[0], environ)
 	if err != nil {
 		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s is linked with: %v", argv[0], err)
 	}
@@ -128,7 +128,7 @@ func scriptInterpreter(file string, environ []string) string {
 		return ""
 	}
 	if filepath.Base(words[0]) == "env" && len(words) > 1 {
-		found, err := process.ResolveProgram(words[len(words)-1], environ)
+		found, err := execfile.Resolve(words[len(words)-1], environ)
 		if err != nil {
 			return ""
 		}

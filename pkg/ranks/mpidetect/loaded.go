@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // LoadedMPI describes a running process that has loaded an MPI.
@@ -90,11 +90,11 @@ func (root procfs) inspectProcess(pid int) *LoadedMPI {
 		its, err := os.Readlink(root.processPath(pid, "ns", kind))
 		p.InOtherNamespace = p.InOtherNamespace || err == nil && own != its
 	}
-	if dir, set := process.LookupEnv(p.Environ, "PMIX_SERVER_TMPDIR"); set {
+	if dir, set := envlist.Lookup(p.Environ, "PMIX_SERVER_TMPDIR"); set {
 		_, err := os.Stat(root.processPath(pid, "root", dir))
 		p.PMIxDirHidden = err != nil
 	}
-	if fd, set := process.LookupEnv(p.Environ, "PMI_FD"); set {
+	if fd, set := envlist.Lookup(p.Environ, "PMI_FD"); set {
 		link, _ := os.Readlink(root.processPath(pid, "fd", fd))
 		p.PMIDescriptorClosed = !strings.HasPrefix(link, "socket:")
 	}
@@ -131,7 +131,7 @@ func (p *LoadedMPI) parseMaps(maps string) {
 // of bringupd.
 func (p *LoadedMPI) IsLaunched() bool {
 	return slices.ContainsFunc([]string{"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"}, func(name string) bool {
-		_, set := process.LookupEnv(p.Environ, name)
+		_, set := envlist.Lookup(p.Environ, name)
 		return set
 	})
 }

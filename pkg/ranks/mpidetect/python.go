@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -122,7 +123,7 @@ func (p pythonInstall) findPackage(name string) string {
 // packageDirs returns patterns of the directories that may contain packages, in Python's order.
 func (p pythonInstall) packageDirs() []string {
 	var dirs []string
-	paths, _ := process.LookupEnv(p.environ, "PYTHONPATH")
+	paths, _ := envlist.Lookup(p.environ, "PYTHONPATH")
 	dirs = append(dirs, filepath.SplitList(paths)...)
 	lib := "python" + cmp.Or(p.version, "3*")
 	dirs = append(dirs, filepath.Join(p.prefix, "lib*", lib, "site-packages"))
@@ -146,10 +147,10 @@ func (p pythonInstall) packageDirs() []string {
 
 // userPrefix returns the prefix of the user's own packages.
 func (p pythonInstall) userPrefix() string {
-	if base, set := process.LookupEnv(p.environ, "PYTHONUSERBASE"); set {
+	if base, set := envlist.Lookup(p.environ, "PYTHONUSERBASE"); set {
 		return base
 	}
-	if home, set := process.LookupEnv(p.environ, "HOME"); set && home != "" {
+	if home, set := envlist.Lookup(p.environ, "HOME"); set && home != "" {
 		return filepath.Join(home, ".local")
 	}
 	return ""
@@ -175,7 +176,7 @@ func (l *linker) mpi4pyExtension(p pythonInstall, dir string) (extension, libmpi
 	if len(found) == 0 {
 		return "", ""
 	}
-	abi, set := process.LookupEnv(p.environ, "MPI4PY_MPIABI")
+	abi, set := envlist.Lookup(p.environ, "MPI4PY_MPIABI")
 	if libmpi = l.firstLibmpi(p); !set {
 		abi = l.abiName(libmpi)
 	}
@@ -218,7 +219,7 @@ func (l *linker) firstLibmpi(p pythonInstall) string {
 	// the first may be a text file for compilers
 	names := []string{"libmpi.so", "libmpi.so.12", "libmpi.so.40"}
 	var dirs []string
-	if own, set := process.LookupEnv(p.environ, "MPI4PY_LIBMPI"); set {
+	if own, set := envlist.Lookup(p.environ, "MPI4PY_LIBMPI"); set {
 		dirs = filepath.SplitList(own)
 	} else {
 		for _, prefix := range []string{p.prefix, p.userPrefix(), p.base} {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // RankMPI describe a rank that has loaded an MPI and has not connected to the PMI servers of its
@@ -51,7 +51,7 @@ func (f *RankMPI) detectSeveralMPIs() (reason, mend string) {
 // lacksVariable reports whether the process does not have a variable that it was given.
 func (f *RankMPI) lacksVariable(name string) bool {
 	_, given := f.GivenEnv[name]
-	_, has := process.LookupEnv(f.Environ, name)
+	_, has := envlist.Lookup(f.Environ, name)
 	return given && !has
 }
 
@@ -99,7 +99,7 @@ var serverSwitches = []struct {
 // components (they begin with "^") do not count.
 func (f *RankMPI) detectSwitches() (reason, mend string) {
 	for _, s := range serverSwitches {
-		value, _ := process.LookupEnv(f.Environ, s.name)
+		value, _ := envlist.Lookup(f.Environ, s.name)
 		if value != "" && value != f.GivenEnv[s.name] && !strings.HasPrefix(value, "^") && slices.Contains(s.kinds, f.MPI.Kind) {
 			return fmt.Sprintf("%s=%s makes %s use another server or none", s.name, value, f.MPI.Kind), "unset " + s.name
 		}
@@ -112,7 +112,7 @@ func (f *RankMPI) detectContainer() (reason, mend string) {
 	if !slices.Contains(f.MPI.PMI, PMIx) || !f.InOtherNamespace {
 		return "", ""
 	}
-	dir, _ := process.LookupEnv(f.Environ, "PMIX_SERVER_TMPDIR")
+	dir, _ := envlist.Lookup(f.Environ, "PMIX_SERVER_TMPDIR")
 	if f.PMIxDirHidden {
 		return "it is in a container, where the directory of its PMIx server, " + dir + ", does not exist",
 			"mount it at the same path (--bind or --volume " + dir + "), or start bringupd inside the container"
@@ -137,7 +137,7 @@ func (f *RankMPI) detectNoServer() (reason, mend string) {
 		return "Open MPI supports only PMIx, and this node cannot serve it: " + f.NoPMIxReason,
 			"give the path of a libpmix.so.2 with --pmix, install Debian's libpmix2 or Fedora's pmix, or load a module with it"
 	}
-	_, hinted := process.LookupEnv(f.Environ, "JSM_JSRUN_PORT")
+	_, hinted := envlist.Lookup(f.Environ, "JSM_JSRUN_PORT")
 	if f.MPI.MajorVersion() == "4" && !hinted {
 		return "Open MPI 4 did not recognise its launcher", "keep JSM_JSRUN_PORT=1 in its environment"
 	}

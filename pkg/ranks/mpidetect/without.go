@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // UnneededPrefix is the prefix of the reason why a program is not served PMIx because it is known
@@ -32,12 +33,12 @@ var mpiPackages = []string{
 // All others may use PMIx: scripts, containers, launchers, and programs in Go and Rust.
 func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 	for _, name := range []string{"LD_PRELOAD", "LD_AUDIT"} {
-		if libraries, _ := process.LookupEnv(environ, name); libraries != "" {
+		if libraries, _ := envlist.Lookup(environ, name); libraries != "" {
 			return ""
 		}
 	}
 	l := newLinker("/", environ)
-	if file, err := process.ResolveProgram(argv[0], environ); err == nil && l.needsOpenMPI(file) {
+	if file, err := execfile.Resolve(argv[0], environ); err == nil && l.needsOpenMPI(file) {
 		return "" // the rest would take longer
 	}
 	linked, err := l.detectCommand(ctx, argv, environ)
@@ -80,7 +81,7 @@ func (l *Library) hasOnlyPMI1(environ []string) bool {
 	case MPICH, MVAPICH:
 		return true
 	case Intel:
-		other, _ := process.LookupEnv(environ, "I_MPI_PMI_LIBRARY")
+		other, _ := envlist.Lookup(environ, "I_MPI_PMI_LIBRARY")
 		return other == ""
 	}
 	return false

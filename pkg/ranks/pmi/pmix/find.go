@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/internal/envlist"
 )
 
 // Library is an installed libpmix.
@@ -34,7 +34,7 @@ func (l Library) childEnviron(base []string) []string {
 	if l.Prefix != "" {
 		set["OPAL_PREFIX"], set["PMIX_PREFIX"] = l.Prefix, l.Prefix
 	}
-	return process.WithEnv(base, set)
+	return envlist.With(base, set)
 }
 
 // Values of --pmix other than a path. With Auto, a server is started only if the program may use
@@ -70,7 +70,7 @@ func findBelow(root, program string, environ []string) (Library, error) {
 		}
 	}
 	// Search the linker's path.
-	libraryPath, _ := process.LookupEnv(environ, "LD_LIBRARY_PATH")
+	libraryPath, _ := envlist.Lookup(environ, "LD_LIBRARY_PATH")
 	for _, dir := range slices.Concat(filepath.SplitList(libraryPath), linkerDirs(root)) {
 		if file := filepath.Join(dir, soname); filepath.IsAbs(dir) && isFile(file) {
 			return Library{Path: file}, nil
@@ -126,7 +126,7 @@ func installPrefixes(program string, environ []string) (found []string) {
 			found = append(found, prefix)
 		}
 	}
-	path, _ := process.LookupEnv(environ, "PATH")
+	path, _ := envlist.Lookup(environ, "PATH")
 	for _, name := range []string{program, "mpirun"} {
 		file := name
 		if !strings.Contains(name, "/") {
@@ -139,7 +139,7 @@ func installPrefixes(program string, environ []string) (found []string) {
 		}
 	}
 	for _, name := range prefixVariables {
-		prefix, _ := process.LookupEnv(environ, name)
+		prefix, _ := envlist.Lookup(environ, name)
 		add(prefix)
 	}
 	return found

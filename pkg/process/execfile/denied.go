@@ -1,4 +1,4 @@
-package process
+package execfile
 
 import (
 	"errors"

@@ -1,4 +1,6 @@
-package process
+// Package execfile finds the file that is executed for a command, and explains why one cannot be
+// executed.
+package execfile
 
 import (
 	"bytes"
@@ -14,10 +16,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// Errors of Start for a program that cannot be run. A shell has an exit code for each.
+// Errors for a program that cannot be run. A shell has an exit code for each.
 var (
 	ErrNotFound = errors.New("not found") // 127: there is no such file
 	// 126: the file exists, but the kernel refuses to run it
@@ -27,25 +30,25 @@ var (
 // defaultPath is searched if the child's environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// program is an executable file and what has been found out about it.
-type program struct {
+// File is an executable file and what has been found out about it.
+type File struct {
 	execPath string // execPath for execve, after the change of directory
 	file     string // the same file, relative to this process
 	head     []byte // first bytes; empty if unreadable
 }
 
-// findProgram searches for argv0 as the child would, from the child's directory and in its PATH. It
-// opens the file, and the interpreter of a script. If their file system hangs, only the caller
-// hangs here; if it hung in execve, the whole Go program would wait for it.
-func findProgram(argv0, dir string, env []string) (program, error) {
+// Find searches for argv0 as the child would, from the child's directory and in its PATH. It opens
+// the file, and the interpreter of a script. If their file system hangs, only the caller hangs here;
+// if it hung in execve, the whole Go program would wait for it.
+func Find(argv0, dir string, env []string) (File, error) {
 	if err := checkDir(dir); err != nil {
-		return program{}, err
+		return File{}, err
 	}
 	if strings.Contains(argv0, "/") {
 		return inspectProgram(argv0, dir)
 	}
 	// Try the directories of PATH in order.
-	path, found := LookupEnv(env, "PATH")
+	path, found := envlist.Lookup(env, "PATH")
 	if !found {
 		path = defaultPath
 	}
@@ -65,22 +68,21 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 		}
 	}
 	if denied != nil {
-		return program{}, denied
+		return File{}, denied
 	}
-	return program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
+	return File{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
 }
 
-// CheckProgram reports whether a child with this program and environment could be started. Its
-// errors are those of Start.
-func CheckProgram(argv0 string, env []string) error {
-	_, err := ResolveProgram(argv0, env)
+// Check reports whether a child with this program and environment could be started. Its errors are
+// those of [Find].
+func Check(argv0 string, env []string) error {
+	_, err := Resolve(argv0, env)
 	return err
 }
 
-// ResolveProgram returns the file that would be executed for a child with this program and
-// environment.
-func ResolveProgram(argv0 string, env []string) (file string, err error) {
-	p, err := findProgram(argv0, "", env)
+// Resolve returns the file that would be executed for a child with this program and environment.
+func Resolve(argv0 string, env []string) (file string, err error) {
+	p, err := Find(argv0, "", env)
 	return p.file, err
 }
 
@@ -100,8 +102,8 @@ func checkDir(dir string) error {
 }
 
 // inspectProgram inspects the file that execve(path) would run in dir.
-func inspectProgram(path, dir string) (program, error) {
-	p := program{execPath: path, file: path}
+func inspectProgram(path, dir string) (File, error) {
+	p := File{execPath: path, file: path}
 	if !filepath.IsAbs(path) {
 		p.file = filepath.Join(dir, path)
 	}
@@ -115,15 +117,15 @@ func inspectProgram(path, dir string) (program, error) {
 	if !mayExecute(p.file) {
 		return p, p.notExecutableError(cmp.Or(describeDenial(p.file), "permission denied"))
 	}
-	p.head = readHead(p.file)
+	p.head = ReadHead(p.file)
 	if name := p.interpreterPath(); name != "" {
-		readHead(name)
+		ReadHead(name)
 	}
 	return p, nil
 }
 
 // statError returns the error for a file that cannot be inspected.
-func (p program) statError(err error) error {
+func (p File) statError(err error) error {
 	if target, linkErr := os.Readlink(p.file); linkErr == nil && errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w: it is a symbolic link to %s, which does not exist", p.file, ErrNotFound, target)
 	}
@@ -137,13 +139,13 @@ func (p program) statError(err error) error {
 }
 
 // notExecutableError returns an error that wraps ErrNotExecutable.
-func (p program) notExecutableError(why string) error {
+func (p File) notExecutableError(why string) error {
 	return fmt.Errorf("%s: %w: %s", p.file, ErrNotExecutable, why)
 }
 
-// readHead returns the first bytes of a file; nil if it is not readable. execve does not need read
+// ReadHead returns the first bytes of a file; nil if it is not readable. execve does not need read
 // permission.
-func readHead(path string) []byte {
+func ReadHead(path string) []byte {
 	// Open without blocking: a FIFO, for example, must not block the caller.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -156,7 +158,7 @@ func readHead(path string) []byte {
 }
 
 // interpreterPath returns the interpreter in the "#!" line; empty if there is none.
-func (p program) interpreterPath() string {
+func (p File) interpreterPath() string {
 	rest, isScript := bytes.CutPrefix(p.head, []byte("#!"))
 	if !isScript {
 		return ""
@@ -166,9 +168,8 @@ func (p program) interpreterPath() string {
 	return name
 }
 
-// startCommand starts cmd with the program as its executable. If execve fails, the error explains
-// why.
-func (p program) startCommand(cmd *exec.Cmd) error {
+// Start starts cmd with the file as its executable. If execve fails, the error explains why.
+func (p File) Start(cmd *exec.Cmd) error {
 	cmd.Path = p.execPath
 	err := cmd.Start()
 	if no, ok := errors.AsType[syscall.Errno](err); ok {
@@ -178,7 +179,7 @@ func (p program) startCommand(cmd *exec.Cmd) error {
 }
 
 // explainError converts an error of execve or fork into an error message for users.
-func (p program) explainError(err error, argv, env []string) error {
+func (p File) explainError(err error, argv, env []string) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return p.notExecutableError(p.describeMissingFile())
@@ -206,7 +207,7 @@ func (p program) explainError(err error, argv, env []string) error {
 }
 
 // describeMissingFile explains why execve reports ENOENT for an existing file.
-func (p program) describeMissingFile() string {
+func (p File) describeMissingFile() string {
 	name := p.interpreterPath()
 	switch {
 	case strings.HasSuffix(name, "\r"):
@@ -224,7 +225,7 @@ func (p program) describeMissingFile() string {
 var elfMachines = map[uint16]string{0x03: "386", 0x15: "ppc64le", 0x16: "s390x", 0x3e: "amd64", 0xb7: "arm64", 0xf3: "riscv64"}
 
 // describeUnknownFormat describes a file that execve does not know how to run.
-func (p program) describeUnknownFormat() string {
+func (p File) describeUnknownFormat() string {
 	if bytes.HasPrefix(p.head, []byte("\x7fELF")) && len(p.head) >= 20 {
 		machine := binary.LittleEndian.Uint16(p.head[18:])
 		name, known := elfMachines[machine]
@@ -250,10 +251,10 @@ func totalSize(entries []string) int {
 	return total
 }
 
-// ReplaceProcess replaces this process by the program. It returns only if that fails. Its errors
-// are those of Start.
-func ReplaceProcess(argv, env []string) error {
-	p, err := findProgram(argv[0], "", env)
+// Replace replaces this process by the program. It returns only if that fails. Its errors are those
+// of [Find] and [File.Start].
+func Replace(argv, env []string) error {
+	p, err := Find(argv[0], "", env)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package process
+package limits
 
 import (
 	"os"
@@ -45,7 +45,7 @@ func TestLackOfTasks(t *testing.T) {
 			for name, text := range tc.files {
 				write("sys/fs/cgroup/"+name, text)
 			}
-			problem, mend := Limits{Tasks: 64}.FindShortage(root)
+			problem, mend := Needs{Tasks: 64}.FindShortage(root)
 			if (problem == "") != (tc.says == "") || !strings.Contains(problem, tc.says) || (mend == "") != (problem == "") {
 				t.Errorf("it says %q, %q", problem, mend)
 			}

@@ -1,4 +1,7 @@
-package process
+// Package limits reads the limits of this process, its user and its cgroup: for processes and
+// threads, open files, address space and memory. It also counts the processes that the kernel has
+// killed in the cgroup because memory ran out.
+package limits
 
 import (
 	"cmp"
@@ -15,9 +18,9 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// Limits are the resources that a program needs before it starts. The Go runtime ends a program
+// Needs are the resources that a program needs before it starts. The Go runtime ends a program
 // that runs out of threads or address space with a stack dump, and the program cannot prevent it.
-type Limits struct {
+type Needs struct {
 	Tasks   uint64 // processes and threads
 	Files   uint64 // open files
 	Memory  uint64 // bytes of address space, in total
@@ -31,7 +34,7 @@ const maxCountedTasks = 1 << 14
 // FindShortage returns which limit of this process leaves less than needed, and how to fix it. Both
 // strings are empty if the limits suffice. Files below root are read. A limit that cannot be read
 // counts as unlimited.
-func (need Limits) FindShortage(root string) (problem, mend string) {
+func (need Needs) FindShortage(root string) (problem, mend string) {
 	// Processes and threads: limits of the cgroup and of the user.
 	if need.Tasks > 0 {
 		if problem, mend = need.findTaskShortage(root); problem != "" {
@@ -52,16 +55,16 @@ func (need Limits) FindShortage(root string) (problem, mend string) {
 	return "", ""
 }
 
-// findTaskShortage checks the limits of processes and threads, as [Limits.FindShortage] does.
-func (need Limits) findTaskShortage(root string) (problem, mend string) {
+// findTaskShortage checks the limits of processes and threads, as [Needs.FindShortage] does.
+func (need Needs) findTaskShortage(root string) (problem, mend string) {
 	needs := fmt.Sprintf("%s %d", cmp.Or(need.Purpose, "a daemon needs"), need.Tasks)
 	// The cgroup's limit, at each level.
-	pids := findCgroup(root, "pids", cgroup{counterFile: "pids.current", limitFile: "pids.max"}, cgroup{counterFile: "pids.current", limitFile: "pids.max"})
-	for _, dir := range pids.levels {
-		most, used := readNumber(filepath.Join(dir, pids.limitFile)), readNumber(filepath.Join(dir, pids.counterFile))
+	pids := findCgroup(root, "pids", Cgroup{CounterFile: "pids.current", LimitFile: "pids.max"}, Cgroup{CounterFile: "pids.current", LimitFile: "pids.max"})
+	for _, dir := range pids.Levels {
+		most, used := readNumber(filepath.Join(dir, pids.LimitFile)), readNumber(filepath.Join(dir, pids.CounterFile))
 		if used < math.MaxUint64 && remainingOf(most, used) < need.Tasks {
 			return fmt.Sprintf("the cgroup allows %d processes and threads (%s), %d are in use, and %s",
-					most, filepath.Join(dir, pids.limitFile), used, needs),
+					most, filepath.Join(dir, pids.LimitFile), used, needs),
 				"raise this limit, such as TasksMax of the systemd unit or --pids-limit of the container"
 		}
 	}

@@ -1,4 +1,4 @@
-package process
+package envlist
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWithEnv(t *testing.T) {
+func TestWith(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		environ []string
@@ -24,7 +24,7 @@ func TestWithEnv(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := slices.Clone(tc.environ)
-			if diff := cmp.Diff(tc.want, WithEnv(tc.environ, tc.set)); diff != "" {
+			if diff := cmp.Diff(tc.want, With(tc.environ, tc.set)); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(before, tc.environ); diff != "" {

@@ -1,4 +1,4 @@
-package process
+package limits
 
 import (
 	"fmt"
@@ -40,34 +40,31 @@ func (o OOMInfo) String() string {
 	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
 }
 
-// memoryGroup is the memory cgroup of a process, including its ancestors.
-type memoryGroup = cgroup
-
-// cgroup is the cgroup of a process, including its ancestors.
-type cgroup struct {
-	levels      []string // directories, innermost first
-	counterFile string   // name of the file with the counter
-	limitFile   string   // name of the file with the limit
+// Cgroup is the cgroup of a process, including its ancestors.
+type Cgroup struct {
+	Levels      []string // directories, innermost first
+	CounterFile string   // name of the file with the counter
+	LimitFile   string   // name of the file with the limit
 }
 
-// findMemoryGroup returns the memory cgroup, version 1 or 2, of this process. Files below root are
+// FindMemoryCgroup returns the memory cgroup, version 1 or 2, of this process. Files below root are
 // read. It has no levels if there is none, or if it is not visible from here.
-func findMemoryGroup(root string) memoryGroup {
-	return findCgroup(root, "memory", cgroup{counterFile: "memory.oom_control", limitFile: "memory.limit_in_bytes"},
-		cgroup{counterFile: "memory.events", limitFile: "memory.max"})
+func FindMemoryCgroup(root string) Cgroup {
+	return findCgroup(root, "memory", Cgroup{CounterFile: "memory.oom_control", LimitFile: "memory.limit_in_bytes"},
+		Cgroup{CounterFile: "memory.events", LimitFile: "memory.max"})
 }
 
 // findCgroup returns the cgroup of this process: that of a version 1 controller, with the file
 // names of v1, or that of version 2, with those of v2. It has no levels if there is none, or if it
 // is not visible from here.
-func findCgroup(root, controller string, v1, v2 cgroup) cgroup {
+func findCgroup(root, controller string, v1, v2 Cgroup) Cgroup {
 	// Read errors are ignored: empty text names no cgroup.
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	for _, version := range []struct {
 		group string // controller, as in /proc/self/cgroup
 		kind  string // type of file system
-		files cgroup
+		files Cgroup
 	}{
 		{controller, "cgroup", v1},
 		{"", "cgroup2", v2},
@@ -85,13 +82,13 @@ func findCgroup(root, controller string, v1, v2 cgroup) cgroup {
 		group := version.files
 		// Collect the directories up to the mount point.
 		for dir := filepath.Join(at, below); ; dir = filepath.Dir(dir) {
-			group.levels = append(group.levels, filepath.Join(root, dir))
+			group.Levels = append(group.Levels, filepath.Join(root, dir))
 			if dir == at || len(dir) <= len(at) {
 				return group
 			}
 		}
 	}
-	return cgroup{}
+	return Cgroup{}
 }
 
 // cgroupPath returns the path of the cgroup for a controller, from the text of /proc/self/cgroup.
@@ -125,12 +122,13 @@ func cgroupMount(text, kind, controller string) (part, at string, mounted bool) 
 // hasWord reports whether a comma-separated list contains word.
 func hasWord(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
 
-// killCounts returns the number of OOM kills at each level; -1 if it cannot be read.
-func (g memoryGroup) killCounts() []int {
-	counts := make([]int, len(g.levels))
-	for i, dir := range g.levels {
+// KillCounts returns the number of OOM kills at each level of a memory cgroup; -1 if it cannot be
+// read.
+func (g Cgroup) KillCounts() []int {
+	counts := make([]int, len(g.Levels))
+	for i, dir := range g.Levels {
 		counts[i] = -1
-		data, _ := os.ReadFile(filepath.Join(dir, g.counterFile))
+		data, _ := os.ReadFile(filepath.Join(dir, g.CounterFile))
 		for line := range strings.Lines(string(data)) {
 			text, is := strings.CutPrefix(line, "oom_kill ")
 			if count, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31); is && err == nil {
@@ -143,10 +141,10 @@ func (g memoryGroup) killCounts() []int {
 
 // lowestLimit returns the lowest limit at level and outside it; 0 if there is none. Version 1
 // represents "no limit" by the largest number of pages.
-func (g memoryGroup) lowestLimit(level int) int64 {
+func (g Cgroup) lowestLimit(level int) int64 {
 	var least int64
-	for _, dir := range g.levels[level:] {
-		data, _ := os.ReadFile(filepath.Join(dir, g.limitFile))
+	for _, dir := range g.Levels[level:] {
+		data, _ := os.ReadFile(filepath.Join(dir, g.LimitFile))
 		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 		if err == nil && 0 < limit && limit <= math.MaxInt64/2 && (least == 0 || limit < least) {
 			least = limit
@@ -157,21 +155,21 @@ func (g memoryGroup) lowestLimit(level int) int64 {
 
 // MemoryLimit returns the lowest memory limit in bytes of this process's cgroup and its ancestors;
 // 0 if there is none, or if it is not visible from here. Files below root are read.
-func MemoryLimit(root string) int64 { return findMemoryGroup(root).lowestLimit(0) }
+func MemoryLimit(root string) int64 { return FindMemoryCgroup(root).lowestLimit(0) }
 
-// killsSince compares the kill counters with their earlier values in before. Counters of outer
-// levels include kills of other steps and jobs: they are used only if the child was killed, and
-// only up to the outermost level that has a limit.
-func (g memoryGroup) killsSince(before []int, killed bool) OOMInfo {
-	if len(before) == 0 || len(before) != len(g.levels) {
+// KillsSince compares the kill counters with their values before the start of a child. killed is
+// set if the child was killed. Counters of outer levels include kills of other steps and jobs: they
+// are used only then, and only up to the outermost level that has a limit.
+func (g Cgroup) KillsSince(before []int, killed bool) OOMInfo {
+	if len(before) == 0 || len(before) != len(g.Levels) {
 		return OOMInfo{}
 	}
-	for i, count := range g.killCounts() {
+	for i, count := range g.KillCounts() {
 		if i > 0 && (!killed || g.lowestLimit(i) == 0) {
 			break
 		}
 		if before[i] >= 0 && count > before[i] {
-			return OOMInfo{Kills: count - before[i], Limit: g.lowestLimit(i), Cgroup: g.levels[i]}
+			return OOMInfo{Kills: count - before[i], Limit: g.lowestLimit(i), Cgroup: g.Levels[i]}
 		}
 	}
 	return OOMInfo{}
