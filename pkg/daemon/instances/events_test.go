@@ -466,3 +466,68 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
 	})
 }
+
+// TestNothingStartsWhileEnding checks that what is due when the run begins to end does not start any
+// more: instances after their back-off, one whose place a spare would take, and a role whose
+// predecessor ends.
+func TestNothingStartsWhileEnding(t *testing.T) {
+	spareRun(t, 4, 1, `
+  - {name: cache, nodes: head, command: serve, restarts: {max: 1, backoff: 10s..10s}}
+  - {name: slow, nodes: head, command: serve, after: [cache], grace: 1h, env: {IGNORE_TERM: "1"}}
+  - {name: setup, nodes: head, command: prepare, oneshot: true}
+  - {name: late, nodes: head, command: serve, after: [setup]}
+  - name: pair
+    nodes: 2
+    nodes-per-instance: 2
+    command: serve
+    restarts: {max: 1, backoff: 10s..10s}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		started := r.starts()
+		r.head.cfg.SilentDelay = 10 * time.Second
+		r.exit("cache.0.0.g0", 1)
+		r.exit("pair.0.1.g0", 1)
+		r.kill(2)
+		if !r.head.LoseNodes([]int{2}, true) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.nodes[0].Background(r.head.StopInOrder)
+		r.exit("setup.0.0.g0", 0)
+		r.sleep(time.Minute)
+		r.want("starts", r.starts(), started...)
+		r.want("orders", r.names(signal.ControlDir, "start"), "start.slow")
+		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+		r.exit("slow.0.0.g0", 0)
+	})
+}
+
+// TestNoPlanAfterEnd checks that no spare takes a place if the run ends while the orders that are due
+// at the same time are written.
+func TestNoPlanAfterEnd(t *testing.T) {
+	spareRun(t, 6, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		r.kill(1, 2)
+		dead, order := r.fault, signal.StopInstanceName(2, 1)
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, order) {
+				r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+			}
+			return dead(op, path)
+		})
+		if !r.head.LoseNodes([]int{1, 2}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		r.want("orders", r.names(signal.ControlDir, "inst"), order)
+		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+	})
+}

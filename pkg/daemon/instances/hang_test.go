@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -130,11 +131,14 @@ func TestHangInFurtherStep(t *testing.T) {
 	})
 }
 
-// TestNoHangAtEnd checks that an instance that ends in order is not ended because it is idle.
+// TestNoHangAtEnd checks that an instance that ends in order is neither inspected nor ended because
+// it is idle.
 func TestNoHangAtEnd(t *testing.T) {
 	inBubble(t, 1, `
   - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m, grace: 1h, env: {IGNORE_TERM: "1"}}
 `, func(r *run) {
+		r.onDiagnosis = func() { t.Error("it was inspected") }
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
 		r.nodes[0].Background(r.head.StopInOrder)
 		r.sleep(10 * time.Minute)
 		r.want("orders", r.names(signal.ControlDir, "hang"))
