@@ -446,8 +446,6 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 `, func(r *run) {
 		r.openGate()
 		r.later()
-		r.exit("prepare.0.0.g0", 0)
-		r.exit("pair.0.1.g0", 1)
 		r.kill(2)
 		dead := r.fault
 		r.setFault(func(op signal.Op, path string) error {
@@ -456,6 +454,8 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 			}
 			return dead(op, path)
 		})
+		r.exit("prepare.0.0.g0", 0)
+		r.exit("pair.0.1.g0", 1)
 		if !r.head.LoseNodes([]int{2}, false) {
 			t.Fatal("the loss was not tolerated")
 		}
