@@ -344,6 +344,55 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 	}
 }
 
+// TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays free for
+// the same time if the spare that waits for it is lost.
+func TestNextSpareWaitsForSilentNode(t *testing.T) {
+	spareRun(t, 4, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.head.cfg.SilentDelay = 30 * time.Second
+		r.kill(1, 2)
+		lost := time.Now()
+		if !r.head.LoseNodes([]int{1}, true) || !r.head.LoseNodes([]int{2}, false) {
+			t.Fatal("a loss was not tolerated")
+		}
+		r.sleep(time.Minute)
+		one := r.find("serve.0.0.g1")
+		if took := one.at.Sub(lost); one.node != "n3" || took < 30*time.Second {
+			t.Errorf("%s has started it after %s", one.node, took)
+		}
+	})
+}
+
+// TestSpareOfOtherComponent checks that only a spare of the component of a lost node takes its place.
+func TestSpareOfOtherComponent(t *testing.T) {
+	spareRun(t, 5, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 2, nodes-per-instance: 1, command: serve, restarts: 1, require: {start: all, run: 1}}
+`, func(r *run) {
+		r.openGate()
+		r.head.update(func() { r.head.spares[0].Group = 1 })
+		r.kill(1, 2)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		if one := r.find("serve.0.0.g1"); one.node != "n4" {
+			t.Errorf("it runs on %s", one.node)
+		}
+		if !r.head.LoseNodes([]int{2}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusReady, roles.StatusLost}
+		if got := r.statuses(); !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+	})
+}
+
 // TestLossBeforeStart checks that an instance on several nodes whose role has not been started yet
 // starts with the spare of a node that was lost meanwhile, also if the roles before it run on the
 // same place.
@@ -530,4 +579,22 @@ func TestNoPlanAfterEnd(t *testing.T) {
 		r.want("orders", r.names(signal.ControlDir, "inst"), order)
 		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
 	})
+}
+
+// TestNeedBeforeGate checks that a role needs all of the instances of its start before the gate, and
+// that the cause says so.
+func TestNeedBeforeGate(t *testing.T) {
+	for _, isOpen := range []bool{false, true} {
+		inBubble(t, 3, "\n  - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}\n", func(r *run) {
+			if isOpen {
+				r.openGate()
+			}
+			r.exit("server.0.0.g0", 1)
+			r.later()
+			cause := r.cause()
+			if isOpen != (cause == nil) || cause != nil && !strings.HasSuffix(cause.Message, "needs 3") {
+				t.Errorf("with an open gate %t, the cause is %+v", isOpen, cause)
+			}
+		})
+	}
 }
