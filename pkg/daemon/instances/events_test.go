@@ -598,3 +598,38 @@ func TestNeedBeforeGate(t *testing.T) {
 		})
 	}
 }
+
+// TestNextGenerationAwaitsOthers checks that no process of the next generation starts, and no spare
+// takes a place, while a process of the one before still has its grace period.
+func TestNextGenerationAwaitsOthers(t *testing.T) {
+	for _, isLost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("node lost %t", isLost), func(t *testing.T) {
+			spareRun(t, 4, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - name: pair
+    nodes: 2
+    nodes-per-instance: 2
+    command: serve
+    restarts: 1
+    grace: 30s
+    env: {IGNORE_TERM: "1"}
+`, func(r *run) {
+				r.openGate()
+				if isLost {
+					r.kill(1)
+					if !r.head.LoseNodes([]int{1}, false) {
+						t.Fatal("the loss was not tolerated")
+					}
+				} else {
+					r.exit("pair.0.0.g0", 1)
+				}
+				r.sleep(20 * time.Second)
+				r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "store.0.0.g0")
+				r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+				r.sleep(20 * time.Second)
+				r.want("starts", r.starts(),
+					"pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "store.0.0.g0")
+			})
+		})
+	}
+}
