@@ -16,7 +16,7 @@ import (
 const ceiling = 20 * time.Second
 
 // TestNodeIsLost loses one of two nodes while the run, which has spares, continues: before the
-// other node has answered, and after.
+// other node has answered, and after. The output of the other one has several parts.
 func TestNodeIsLost(t *testing.T) {
 	t.Parallel()
 	for name, lostFirst := range map[string]bool{"before the other answers": true, "after the other has answered": false} {
@@ -33,7 +33,7 @@ func TestNodeIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errs bytes.Buffer
-			times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+			times := Timeouts{Accept: ceiling, AfterRun: time.Millisecond, AfterCancel: time.Second, HeartbeatInterval: time.Second}
 			c := New(dir, job, Request{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, peerlink.TCP{}, times, &out, &errs)
 			publish := func(what string, rec record.Record) {
 				t.Helper()
@@ -66,7 +66,10 @@ func TestNodeIsLost(t *testing.T) {
 				},
 				func() {
 					pieces := []Piece{{Stream: 1, Data: []byte("n1\n")}}
-					last := Output{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}}
+					for part := range 2 {
+						publish(partSuffix(head, 1, part), &outputRecord{Output: Output{Pieces: pieces}})
+					}
+					last := Output{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3", Parts: 2}}
 					publish(endSuffix(head, 1), &outputRecord{Output: last})
 				},
 			}
@@ -79,10 +82,10 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			got := <-answer
 			want := []Result{
-				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
+				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3", Parts: 2}},
 				{NodeIndex: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}
-			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
+			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\nn1: n1\nn1: n1\n" || errs.Len() > 0 {
 				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
 			}
 		})

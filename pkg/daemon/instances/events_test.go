@@ -633,3 +633,18 @@ func TestNextGenerationAwaitsOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestOutputOfSeveralPrimaries checks that the lines of several primary roles have names, also if each
+// role has one process.
+func TestOutputOfSeveralPrimaries(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: one, nodes: head, primary: true, command: train}
+  - {name: other, nodes: head, primary: true, command: train}
+`, func(r *run) {
+		r.print("one.0.0.g0", "x")
+		r.print("other.0.0.g0", "y")
+		if got := r.nodes[0].out.String(); got != "one.0: x\nother.0: y\n" {
+			t.Errorf("the output is %q", got)
+		}
+	})
+}

@@ -45,3 +45,16 @@ func TestDriverWithoutProgress(t *testing.T) {
 		}
 	}
 }
+
+// TestSuccessionHasHistory verifies that the result of an attempt has the restarts before it if there
+// may be any, for the case that the job is requeued.
+func TestSuccessionHasHistory(t *testing.T) {
+	for _, restarts := range []int{0, 1} {
+		cfg := deps.Config{Config: config.Config{After: config.PostRun{Restarts: restarts}}}
+		cfg.Previous.History.Count = 5
+		s := restart.Succession(&cfg, new(lifecycle.Outcome))
+		if (s.History != nil) != (restarts > 0) || s.History != nil && s.History.Count != 5 {
+			t.Errorf("with %d restarts the history is %+v", restarts, s.History)
+		}
+	}
+}
