@@ -1,7 +1,10 @@
 package restart_test
 
 import (
+	"context"
 	"errors"
+	"os"
+	"slices"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/config"
@@ -9,7 +12,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -56,5 +61,33 @@ func TestSuccessionHasHistory(t *testing.T) {
 		if (s.History != nil) != (restarts > 0) || s.History != nil && s.History.Count != 5 {
 			t.Errorf("with %d restarts the history is %+v", restarts, s.History)
 		}
+	}
+}
+
+// TestStepKnowsHosts verifies that a daemon of a further step knows the hosts of the run that it joins.
+func TestStepKnowsHosts(t *testing.T) {
+	access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
+	logs := t.TempDir()
+	place := signal.Location{LogDir: logs, Run: "17.0", Key: "k", Size: 3, Host: "a", Access: access}
+	job := record.Job{Hosts: "a,b,c", Steps: []string{"judge"}}
+	if _, err := signal.CreateRun(t.Context(), place, job); err != nil {
+		t.Fatal(err)
+	}
+	cfg := deps.Config{
+		Config: config.Config{
+			Identity: launcher.Identity{Job: "17", Step: "1", Host: "b", NodeIndex: 1, Size: 2, LocalSize: 2},
+			LogDir:   logs, Times: config.DefaultTimeouts(),
+		},
+		Set: deps.Set{Access: access},
+	}
+	cfg.Roles.Step, cfg.Streams.Err = "judge", os.Stderr
+	var joined launcher.Identity
+	code := restart.Run(t.Context(), cfg, roles.RoleWorker,
+		func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
+			joined = cfg.Identity
+			return lifecycle.Exit{Code: 3}
+		})
+	if code != 3 || joined.Size != 3 || !slices.Equal(joined.Hosts, []string{"a", "b", "c"}) {
+		t.Errorf("got %d as %+v", code, joined)
 	}
 }
