@@ -2,9 +2,12 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -33,7 +36,7 @@ func TestNodeIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errs bytes.Buffer
-			times := Timeouts{Accept: ceiling, AfterRun: time.Millisecond, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+			times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
 			c := New(dir, job, Request{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, peerlink.TCP{}, times, &out, &errs)
 			publish := func(what string, rec record.Record) {
 				t.Helper()
@@ -87,6 +90,42 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\nn1: n1\nn1: n1\n" || errs.Len() > 0 {
 				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+// TestCallerWaitsForLongCommand verifies that a caller waits for a command as long as the run lasts,
+// and for a while after that.
+func TestCallerWaitsForLongCommand(t *testing.T) {
+	for name, ends := range map[string]bool{"the command ends": false, "the run ends before": true} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := newRun(t, 2)
+			var out bytes.Buffer
+			times := Timeouts{Accept: time.Minute, AfterRun: time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Minute}
+			c := New(dir, record.Job{}, Request{Argv: []string{"sleep"}}, peerlink.TCP{}, times, &out, &out)
+			answer := make(chan error, 1)
+			go func() {
+				_, err := c.Execute(t.Context(), nil)
+				answer <- err
+			}()
+			time.Sleep(time.Second)
+			accepted := &acceptedRecord{Nodes: []Result{{NodeIndex: 1, Host: "n1"}}}
+			err := dir.PublishRecord(t.Context(), signal.ExecDir, c.id.fileName(acceptedSuffix), accepted, false)
+			time.Sleep(time.Minute)
+			var want error
+			if ends {
+				want = ErrRunOver
+				err = cmp.Or(err, dir.WriteMark(t.Context(), signal.ControlDir, signal.NameOrderlyEnd))
+			} else {
+				last := &outputRecord{Output: Output{End: new(Exit)}}
+				err = cmp.Or(err, dir.PublishRecord(t.Context(), signal.ExecDir, c.id.fileName(endSuffix(dir, 1)), last, false))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := <-answer; !errors.Is(got, want) {
+				t.Errorf("%s: got %v, want %v", name, got, want)
 			}
 		})
 	}
