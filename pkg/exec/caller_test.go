@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,21 +89,25 @@ func TestNodeIsLost(t *testing.T) {
 				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3", Parts: 2}},
 				{NodeIndex: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}
-			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\nn1: n1\nn1: n1\n" || errs.Len() > 0 {
+			printed := strings.Repeat("n1: n1\n", 3)
+			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != printed || errs.Len() > 0 {
 				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
 			}
 		})
 	}
 }
 
-// TestCallerWaitsForLongCommand verifies that a caller waits for a command as long as the run lasts,
-// and for a while after that.
+// TestCallerWaitsForLongCommand verifies that a caller waits for a command as long as the run
+// lasts, and for a while after that.
 func TestCallerWaitsForLongCommand(t *testing.T) {
 	for name, ends := range map[string]bool{"the command ends": false, "the run ends before": true} {
 		synctest.Test(t, func(t *testing.T) {
 			dir := newRun(t, 2)
 			var out bytes.Buffer
-			times := Timeouts{Accept: time.Minute, AfterRun: time.Second, AfterCancel: time.Second, HeartbeatInterval: time.Minute}
+			times := Timeouts{
+				Accept: time.Minute, AfterRun: time.Second, AfterCancel: time.Second,
+				HeartbeatInterval: time.Minute,
+			}
 			c := New(dir, record.Job{}, Request{Argv: []string{"sleep"}}, peerlink.TCP{}, times, &out, &out)
 			answer := make(chan error, 1)
 			go func() {
@@ -111,7 +116,10 @@ func TestCallerWaitsForLongCommand(t *testing.T) {
 			}()
 			time.Sleep(time.Second)
 			accepted := &acceptedRecord{Nodes: []Result{{NodeIndex: 1, Host: "n1"}}}
-			err := dir.PublishRecord(t.Context(), signal.ExecDir, c.id.fileName(acceptedSuffix), accepted, false)
+			publish := func(what string, rec record.Record) error {
+				return dir.PublishRecord(t.Context(), signal.ExecDir, c.id.fileName(what), rec, false)
+			}
+			err := publish(acceptedSuffix, accepted)
 			time.Sleep(time.Minute)
 			var want error
 			if ends {
@@ -119,7 +127,7 @@ func TestCallerWaitsForLongCommand(t *testing.T) {
 				err = cmp.Or(err, dir.WriteMark(t.Context(), signal.ControlDir, signal.NameOrderlyEnd))
 			} else {
 				last := &outputRecord{Output: Output{End: new(Exit)}}
-				err = cmp.Or(err, dir.PublishRecord(t.Context(), signal.ExecDir, c.id.fileName(endSuffix(dir, 1)), last, false))
+				err = cmp.Or(err, publish(endSuffix(dir, 1), last))
 			}
 			if err != nil {
 				t.Fatal(err)

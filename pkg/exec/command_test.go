@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
-// TestCommandIsStopped verifies that a command is stopped when it is not wanted any more, and that its
-// exit is that of the stop.
+// TestCommandIsStopped verifies that a command is stopped when it is not wanted any more, and that
+// its exit is that of the stop.
 func TestCommandIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		programs := fakechild.New(map[string]fakechild.Program{

@@ -191,8 +191,8 @@ type countingTeam struct {
 
 func (t countingTeam) NotifyWorker(int) { t.notified.Add(1) }
 
-// TestCancelIsOrderedOnce verifies that the nodes are told once that a command is cancelled, however
-// long they take to end it.
+// TestCancelIsOrderedOnce verifies that the nodes are told once that a command is cancelled,
+// however long they take to end it.
 func TestCancelIsOrderedOnce(t *testing.T) {
 	t.Parallel()
 	r := newOrderedRequest(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestIsStraggler verifies that the slowest rank of a fast job may be behind by what the others do in
-// ten seconds, and by one report.
+// TestIsStraggler verifies that the slowest rank of a fast job may be behind by what the others do
+// in ten seconds, and by one report.
 func TestIsStraggler(t *testing.T) {
 	for _, tc := range []struct {
 		behind, stride, rate float64

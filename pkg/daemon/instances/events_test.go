@@ -344,8 +344,8 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 	}
 }
 
-// TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays free for
-// the same time if the spare that waits for it is lost.
+// TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays
+// free for the same time if the spare that waits for it is lost.
 func TestNextSpareWaitsForSilentNode(t *testing.T) {
 	spareRun(t, 4, 2, `
   - {name: store, nodes: 1, command: serve}
@@ -366,11 +366,17 @@ func TestNextSpareWaitsForSilentNode(t *testing.T) {
 	})
 }
 
-// TestSpareOfOtherComponent checks that only a spare of the component of a lost node takes its place.
+// TestSpareOfOtherComponent checks that only a spare of the component of a lost node takes its
+// place.
 func TestSpareOfOtherComponent(t *testing.T) {
 	spareRun(t, 5, 2, `
   - {name: store, nodes: 1, command: serve}
-  - {name: serve, nodes: 2, nodes-per-instance: 1, command: serve, restarts: 1, require: {start: all, run: 1}}
+  - name: serve
+    nodes: 2
+    nodes-per-instance: 1
+    command: serve
+    restarts: 1
+    require: {start: all, run: 1}
 `, func(r *run) {
 		r.openGate()
 		r.head.update(func() { r.head.spares[0].Group = 1 })
@@ -516,8 +522,8 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 	})
 }
 
-// TestNothingStartsWhileEnding checks that what is due when the run begins to end does not start any
-// more: instances after their back-off, one whose place a spare would take, and a role whose
+// TestNothingStartsWhileEnding checks that what is due when the run begins to end does not start
+// any more: instances after their back-off, one whose place a spare would take, and a role whose
 // predecessor ends.
 func TestNothingStartsWhileEnding(t *testing.T) {
 	spareRun(t, 4, 1, `
@@ -554,8 +560,8 @@ func TestNothingStartsWhileEnding(t *testing.T) {
 	})
 }
 
-// TestNoPlanAfterEnd checks that no spare takes a place if the run ends while the orders that are due
-// at the same time are written.
+// TestNoPlanAfterEnd checks that no spare takes a place if the run ends while the orders that are
+// due at the same time are written.
 func TestNoPlanAfterEnd(t *testing.T) {
 	spareRun(t, 6, 2, `
   - {name: store, nodes: 1, command: serve}
@@ -581,11 +587,13 @@ func TestNoPlanAfterEnd(t *testing.T) {
 	})
 }
 
-// TestNeedBeforeGate checks that a role needs all of the instances of its start before the gate, and
-// that the cause says so.
+// TestNeedBeforeGate checks that a role needs all of the instances of its start before the gate,
+// and that the cause says so.
 func TestNeedBeforeGate(t *testing.T) {
 	for _, isOpen := range []bool{false, true} {
-		inBubble(t, 3, "\n  - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}\n", func(r *run) {
+		inBubble(t, 3, `
+  - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}
+`, func(r *run) {
 			if isOpen {
 				r.openGate()
 			}
@@ -634,8 +642,8 @@ func TestNextGenerationAwaitsOthers(t *testing.T) {
 	}
 }
 
-// TestOutputOfSeveralPrimaries checks that the lines of several primary roles have names, also if each
-// role has one process.
+// TestOutputOfSeveralPrimaries checks that the lines of several primary roles have names, also if
+// each role has one process.
 func TestOutputOfSeveralPrimaries(t *testing.T) {
 	inBubble(t, 1, `
   - {name: one, nodes: head, primary: true, command: train}

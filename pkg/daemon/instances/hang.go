@@ -111,7 +111,8 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 		return
 	}
 	w.mu.Lock()
-	generation, busy, areKnown := state.Generation, slices.Clone(state.Running), len(state.Unknown) == 0 && w.cfg.RunCtx.Err() == nil
+	generation, busy := state.Generation, slices.Clone(state.Running)
+	areKnown := len(state.Unknown) == 0 && w.cfg.RunCtx.Err() == nil
 	known, isDecided := w.decided[state]
 	w.mu.Unlock()
 	if isDecided && known == generation || !areKnown {

@@ -31,8 +31,8 @@ func TestRequeueNeedsLauncher(t *testing.T) {
 	}
 }
 
-// TestDriverWithoutProgress verifies that a driver that fails again and again without a step more is
-// not started again if a restart needs progress.
+// TestDriverWithoutProgress verifies that a driver that fails again and again without a step more
+// is not started again if a restart needs progress.
 func TestDriverWithoutProgress(t *testing.T) {
 	cfg := deps.Config{Config: config.Config{
 		Identity: launcher.Identity{Size: 1, Attempt: 1},
@@ -51,8 +51,8 @@ func TestDriverWithoutProgress(t *testing.T) {
 	}
 }
 
-// TestSuccessionHasHistory verifies that the result of an attempt has the restarts before it if there
-// may be any, for the case that the job is requeued.
+// TestSuccessionHasHistory verifies that the result of an attempt has the restarts before it if
+// there may be any, for the case that the job is requeued.
 func TestSuccessionHasHistory(t *testing.T) {
 	for _, restarts := range []int{0, 1} {
 		cfg := deps.Config{Config: config.Config{After: config.PostRun{Restarts: restarts}}}
@@ -64,7 +64,8 @@ func TestSuccessionHasHistory(t *testing.T) {
 	}
 }
 
-// TestStepKnowsHosts verifies that a daemon of a further step knows the hosts of the run that it joins.
+// TestStepKnowsHosts verifies that a daemon of a further step knows the hosts of the run that it
+// joins.
 func TestStepKnowsHosts(t *testing.T) {
 	access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
 	logs := t.TempDir()
@@ -75,8 +76,10 @@ func TestStepKnowsHosts(t *testing.T) {
 	}
 	cfg := deps.Config{
 		Config: config.Config{
-			Identity: launcher.Identity{Job: "17", Step: "1", Host: "b", NodeIndex: 1, Size: 2, LocalSize: 2},
-			LogDir:   logs, Times: config.DefaultTimeouts(),
+			Identity: launcher.Identity{
+				Job: "17", Step: "1", Host: "b", NodeIndex: 1, Size: 2, LocalSize: 2,
+			},
+			LogDir: logs, Times: config.DefaultTimeouts(),
 		},
 		Set: deps.Set{Access: access},
 	}

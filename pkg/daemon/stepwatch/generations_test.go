@@ -151,7 +151,8 @@ func TestStepsOfOlderGenerations(t *testing.T) {
 				}
 			}
 			ended := record.InstanceMark{Node: 2, State: record.InstanceExited}
-			if err := j.dir.WriteMark(j.t.Context(), signal.NodesDir, signal.InstanceName(ended, 3)); err != nil {
+			err := j.dir.WriteMark(j.t.Context(), signal.NodesDir, signal.InstanceName(ended, 3))
+			if err != nil {
 				t.Error(err)
 			}
 			j.report(2, 1, 2, 12)
