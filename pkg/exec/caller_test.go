@@ -2,9 +2,13 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -16,7 +20,7 @@ import (
 const ceiling = 20 * time.Second
 
 // TestNodeIsLost loses one of two nodes while the run, which has spares, continues: before the
-// other node has answered, and after.
+// other node has answered, and after. The output of the other one has several parts.
 func TestNodeIsLost(t *testing.T) {
 	t.Parallel()
 	for name, lostFirst := range map[string]bool{"before the other answers": true, "after the other has answered": false} {
@@ -66,7 +70,10 @@ func TestNodeIsLost(t *testing.T) {
 				},
 				func() {
 					pieces := []Piece{{Stream: 1, Data: []byte("n1\n")}}
-					last := Output{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}}
+					for part := range 2 {
+						publish(partSuffix(head, 1, part), &outputRecord{Output: Output{Pieces: pieces}})
+					}
+					last := Output{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3", Parts: 2}}
 					publish(endSuffix(head, 1), &outputRecord{Output: last})
 				},
 			}
@@ -79,11 +86,54 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			got := <-answer
 			want := []Result{
-				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
+				{NodeIndex: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3", Parts: 2}},
 				{NodeIndex: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}
-			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
+			printed := strings.Repeat("n1: n1\n", 3)
+			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != printed || errs.Len() > 0 {
 				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+// TestCallerWaitsForLongCommand verifies that a caller waits for a command as long as the run
+// lasts, and for a while after that.
+func TestCallerWaitsForLongCommand(t *testing.T) {
+	for name, ends := range map[string]bool{"the command ends": false, "the run ends before": true} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := newRun(t, 2)
+			var out bytes.Buffer
+			times := Timeouts{
+				Accept: time.Minute, AfterRun: time.Second, AfterCancel: time.Second,
+				HeartbeatInterval: time.Minute,
+			}
+			c := New(dir, record.Job{}, Request{Argv: []string{"sleep"}}, peerlink.TCP{}, times, &out, &out)
+			answer := make(chan error, 1)
+			go func() {
+				_, err := c.Execute(t.Context(), nil)
+				answer <- err
+			}()
+			time.Sleep(time.Second)
+			accepted := &acceptedRecord{Nodes: []Result{{NodeIndex: 1, Host: "n1"}}}
+			publish := func(what string, rec record.Record) error {
+				return dir.PublishRecord(t.Context(), signal.ExecDir, c.id.fileName(what), rec, false)
+			}
+			err := publish(acceptedSuffix, accepted)
+			time.Sleep(time.Minute)
+			var want error
+			if ends {
+				want = ErrRunOver
+				err = cmp.Or(err, dir.WriteMark(t.Context(), signal.ControlDir, signal.NameOrderlyEnd))
+			} else {
+				last := &outputRecord{Output: Output{End: new(Exit)}}
+				err = cmp.Or(err, publish(endSuffix(dir, 1), last))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := <-answer; !errors.Is(got, want) {
+				t.Errorf("%s: got %v, want %v", name, got, want)
 			}
 		})
 	}

@@ -107,6 +107,9 @@ func TestOrderIsReadAgain(t *testing.T) {
 		if started != 1 {
 			t.Errorf("the command was started %d times", started)
 		}
+		if len(n.running) > 0 {
+			t.Errorf("%d commands run still", len(n.running))
+		}
 		cancel()
 		tasks.Wait()
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,5 +180,29 @@ func TestSilentCaller(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// countingTeam counts how often a worker is notified of an order.
+type countingTeam struct {
+	selecting
+	notified *atomic.Int32
+}
+
+func (t countingTeam) NotifyWorker(int) { t.notified.Add(1) }
+
+// TestCancelIsOrderedOnce verifies that the nodes are told once that a command is cancelled,
+// however long they take to end it.
+func TestCancelIsOrderedOnce(t *testing.T) {
+	t.Parallel()
+	r := newOrderedRequest(t)
+	var notified atomic.Int32
+	r.team = countingTeam{notified: &notified}
+	r.mark(cancelSuffix)
+	for range 3 {
+		r.poll()
+	}
+	if got := notified.Load(); got != 1 {
+		t.Errorf("they were notified %d times", got)
 	}
 }

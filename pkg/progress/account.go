@@ -129,7 +129,6 @@ func (a *Account) addLoss(reached, first float64, inAttempt bool) {
 // attempts and the time between them.
 func (a *Account) Summary(elapsed time.Duration) record.Progress {
 	p := a.total
-	p.Lost = slices.Clone(a.total.Lost)
 	p.Step, _ = a.series.Last()
 	p.Rate, p.Elapsed = a.series.Rate(), elapsed
 	if elapsed > 0 {

@@ -54,7 +54,6 @@ const endSlack = 10 * time.Second
 // it was started after. Each level has the longest grace period of its roles. It gives up when ctx
 // ends.
 func (h *Head) StopInOrder(ctx context.Context) {
-	h.update(func() { h.isEnding = true })
 	for i, level := range h.endLevels {
 		var grace time.Duration
 		var states []*instanceState // of the level

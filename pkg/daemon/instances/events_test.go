@@ -374,6 +374,61 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 	}
 }
 
+// TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays
+// free for the same time if the spare that waits for it is lost.
+func TestNextSpareWaitsForSilentNode(t *testing.T) {
+	spareRun(t, 4, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.head.cfg.SilentDelay = 30 * time.Second
+		r.kill(1, 2)
+		lost := time.Now()
+		if !r.head.LoseNodes([]int{1}, true) || !r.head.LoseNodes([]int{2}, false) {
+			t.Fatal("a loss was not tolerated")
+		}
+		r.sleep(time.Minute)
+		one := r.find("serve.0.0.g1")
+		if took := one.at.Sub(lost); one.node != "n3" || took < 30*time.Second {
+			t.Errorf("%s has started it after %s", one.node, took)
+		}
+	})
+}
+
+// TestSpareOfOtherComponent checks that only a spare of the component of a lost node takes its
+// place.
+func TestSpareOfOtherComponent(t *testing.T) {
+	spareRun(t, 5, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - name: serve
+    nodes: 2
+    nodes-per-instance: 1
+    command: serve
+    restarts: 1
+    require: {start: all, run: 1}
+`, func(r *run) {
+		r.openGate()
+		r.head.update(func() { r.head.spares[0].Group = 1 })
+		r.kill(1, 2)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		if one := r.find("serve.0.0.g1"); one.node != "n4" {
+			t.Errorf("it runs on %s", one.node)
+		}
+		if !r.head.LoseNodes([]int{2}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusReady, roles.StatusLost}
+		if got := r.statuses(); !slices.Equal(got, want) {
+			t.Errorf("the states are %v, want %v", got, want)
+		}
+	})
+}
+
 // TestLossBeforeStart checks that an instance on several nodes whose role has not been started yet
 // starts with the spare of a node that was lost meanwhile, also if the roles before it run on the
 // same place.
@@ -476,8 +531,6 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 `, func(r *run) {
 		r.openGate()
 		r.later()
-		r.exit("prepare.0.0.g0", 0)
-		r.exit("pair.0.1.g0", 1)
 		r.kill(2)
 		dead := r.fault
 		r.setFault(func(op signal.Op, path string) error {
@@ -486,6 +539,8 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 			}
 			return dead(op, path)
 		})
+		r.exit("prepare.0.0.g0", 0)
+		r.exit("pair.0.1.g0", 1)
 		if !r.head.LoseNodes([]int{2}, false) {
 			t.Fatal("the loss was not tolerated")
 		}
@@ -494,5 +549,140 @@ func TestOrdersAreWrittenLater(t *testing.T) {
 		r.setFault(dead)
 		time.Sleep(20 * time.Second)
 		r.want("starts", r.starts(), "late.0.0.g0", "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "prepare.0.0.g0", "single.0.0.g0", "single.0.0.g1")
+	})
+}
+
+// TestNothingStartsWhileEnding checks that what is due when the run begins to end does not start
+// any more: instances after their back-off, one whose place a spare would take, and a role whose
+// predecessor ends.
+func TestNothingStartsWhileEnding(t *testing.T) {
+	spareRun(t, 4, 1, `
+  - {name: cache, nodes: head, command: serve, restarts: {max: 1, backoff: 10s..10s}}
+  - {name: slow, nodes: head, command: serve, after: [cache], grace: 1h, env: {IGNORE_TERM: "1"}}
+  - {name: setup, nodes: head, command: prepare, oneshot: true}
+  - {name: late, nodes: head, command: serve, after: [setup]}
+  - name: pair
+    nodes: 2
+    nodes-per-instance: 2
+    command: serve
+    restarts: {max: 1, backoff: 10s..10s}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		started := r.starts()
+		r.head.cfg.SilentDelay = 10 * time.Second
+		r.exit("cache.0.0.g0", 1)
+		r.exit("pair.0.1.g0", 1)
+		r.kill(2)
+		if !r.head.LoseNodes([]int{2}, true) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+		r.nodes[0].Background(r.head.StopInOrder)
+		r.exit("setup.0.0.g0", 0)
+		r.sleep(time.Minute)
+		r.want("starts", r.starts(), started...)
+		r.want("orders", r.names(signal.ControlDir, "start"), "start.slow")
+		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+		r.exit("slow.0.0.g0", 0)
+	})
+}
+
+// TestNoPlanAfterEnd checks that no spare takes a place if the run ends while the orders that are
+// due at the same time are written.
+func TestNoPlanAfterEnd(t *testing.T) {
+	spareRun(t, 6, 2, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		r.kill(1, 2)
+		dead, order := r.fault, signal.StopInstanceName(2, 1)
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, order) {
+				r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
+			}
+			return dead(op, path)
+		})
+		if !r.head.LoseNodes([]int{1, 2}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.later()
+		r.want("orders", r.names(signal.ControlDir, "inst"), order)
+		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+	})
+}
+
+// TestNeedBeforeGate checks that a role needs all of the instances of its start before the gate,
+// and that the cause says so.
+func TestNeedBeforeGate(t *testing.T) {
+	for _, isOpen := range []bool{false, true} {
+		inBubble(t, 3, `
+  - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}
+`, func(r *run) {
+			if isOpen {
+				r.openGate()
+			}
+			r.exit("server.0.0.g0", 1)
+			r.later()
+			cause := r.cause()
+			if isOpen != (cause == nil) || cause != nil && !strings.HasSuffix(cause.Message, "needs 3") {
+				t.Errorf("with an open gate %t, the cause is %+v", isOpen, cause)
+			}
+		})
+	}
+}
+
+// TestNextGenerationAwaitsOthers checks that no process of the next generation starts, and no spare
+// takes a place, while a process of the one before still has its grace period.
+func TestNextGenerationAwaitsOthers(t *testing.T) {
+	for _, isLost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("node lost %t", isLost), func(t *testing.T) {
+			spareRun(t, 4, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - name: pair
+    nodes: 2
+    nodes-per-instance: 2
+    command: serve
+    restarts: 1
+    grace: 30s
+    env: {IGNORE_TERM: "1"}
+`, func(r *run) {
+				r.openGate()
+				if isLost {
+					r.kill(1)
+					if !r.head.LoseNodes([]int{1}, false) {
+						t.Fatal("the loss was not tolerated")
+					}
+				} else {
+					r.exit("pair.0.0.g0", 1)
+				}
+				r.sleep(20 * time.Second)
+				r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "store.0.0.g0")
+				r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
+				r.sleep(20 * time.Second)
+				r.want("starts", r.starts(),
+					"pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "store.0.0.g0")
+			})
+		})
+	}
+}
+
+// TestOutputOfSeveralPrimaries checks that the lines of several primary roles have names, also if
+// each role has one process.
+func TestOutputOfSeveralPrimaries(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: one, nodes: head, primary: true, command: train}
+  - {name: other, nodes: head, primary: true, command: train}
+`, func(r *run) {
+		r.print("one.0.0.g0", "x")
+		r.print("other.0.0.g0", "y")
+		if got := r.nodes[0].out.String(); got != "one.0: x\nother.0: y\n" {
+			t.Errorf("the output is %q", got)
+		}
 	})
 }

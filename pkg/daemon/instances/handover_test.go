@@ -29,11 +29,11 @@ func TestTakeGrants(t *testing.T) {
 	defer tasks.Wait()
 	defer cancel()
 	background := func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }
-	free, err := framework.FindFreePorts(2)
+	free, err := framework.FindFreePorts(3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	granted, other := free[0], free[1]
+	granted, other, released := free[0], free[1], free[2]
 	isFree := func(port int) bool {
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
@@ -79,6 +79,14 @@ func TestTakeGrants(t *testing.T) {
 	})
 	if err := step.TakeGrants(t.Context(), dir, 1, []int{granted}); err != nil {
 		t.Fatal(err)
+	}
+	// The daemon that has granted a port does not hold it any more.
+	if err := step.TakeGrants(t.Context(), dir, 1, []int{released}); err != nil {
+		t.Fatal(err)
+	}
+	main.Release() // waits until the grant is over
+	if step.Release(released); !isFree(released) {
+		t.Error("a port that was granted is not free after its release")
 	}
 	main.KeepOnly()
 	main.Keep(granted) // too late: it belongs to the step

@@ -111,7 +111,8 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 		return
 	}
 	w.mu.Lock()
-	generation, busy, areKnown := state.Generation, slices.Clone(state.Running), len(state.Unknown) == 0 && !w.isEnding
+	generation, busy := state.Generation, slices.Clone(state.Running)
+	areKnown := len(state.Unknown) == 0 && w.cfg.RunCtx.Err() == nil
 	known, isDecided := w.decided[state]
 	w.mu.Unlock()
 	if isDecided && known == generation || !areKnown {
@@ -154,7 +155,7 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	})
 	f.Phase = w.cfg.Events.CurrentPhase()
 	w.mu.Lock()
-	busy, isPresent := slices.Clone(state.Running), state.Generation == generation && !w.isEnding
+	busy, isPresent := slices.Clone(state.Running), state.Generation == generation
 	w.mu.Unlock()
 	if !isPresent || w.cfg.RunCtx.Err() != nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -135,6 +136,7 @@ func TestNoHangAtEnd(t *testing.T) {
 	inBubble(t, 1, `
   - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m, grace: 1h, env: {IGNORE_TERM: "1"}}
 `, func(r *run) {
+		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
 		r.nodes[0].Background(r.head.StopInOrder)
 		r.sleep(10 * time.Minute)
 		r.want("orders", r.names(signal.ControlDir, "hang"))

@@ -58,7 +58,6 @@ type Head struct {
 	live       liveList                 // guarded by mu
 	lists      listNumber
 	isPlanning bool          // a plan is being published; guarded by mu
-	isEnding   bool          // no role or instance is started any more; guarded by mu
 	changed    chan struct{} // closed and replaced at each change; guarded by mu
 }
 

@@ -17,7 +17,7 @@ func (h *Head) advance() {
 	var orders, old []string
 	var isFilling bool
 	h.mu.Lock()
-	if h.cfg.RunCtx.Err() == nil && !h.isEnding {
+	if h.cfg.RunCtx.Err() == nil {
 		orders, old = h.takeOrders(time.Now())
 		isFilling = len(h.fillable(time.Now())) > 0
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -743,6 +744,23 @@ func TestWorldsOfGenerations(t *testing.T) {
   - {name: server, nodes: head, ranks-per-node: 2, command: serve}
   - {name: trainer, nodes: all, nodes-per-instance: 2, ranks-per-node: 1, primary: true, command: train, restarts: 1}
 `, func(r *run) {
+		// The nodes reach the worlds by their names.
+		for key, want := range map[string]bool{"2.0": true, "2.5": false} {
+			conn, err := r.worlds.LocalDialer(key, 2, r.nodes[0].Background)(r.t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				_, _ = conn.Read(make([]byte, 1))
+			}()
+			synctest.Wait()
+			if isOpen := !ctxutil.AwaitDoneFor(closed, 0); isOpen != want {
+				t.Errorf("the connection to world %s is open: %t", key, isOpen)
+			}
+			_ = conn.Close()
+		}
 		finder := &worldFinder{Head: r.head, open: make(map[int]openWorld)}
 		for key, nodes := range map[string][]int{"1.0": {0, 1}, "2.0": {2, 3}} {
 			found, ok := finder.find(key)

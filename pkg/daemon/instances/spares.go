@@ -254,7 +254,7 @@ func (h *Head) fillable(now time.Time) (fillable []*vacancy) {
 func (h *Head) fillVacancies(context.Context) {
 	h.mu.Lock()
 	filled := h.fillable(time.Now())
-	if len(filled) == 0 || h.isEnding || h.isPlanning {
+	if len(filled) == 0 || h.cfg.RunCtx.Err() != nil || h.isPlanning {
 		h.mu.Unlock()
 		return
 	}

@@ -52,7 +52,7 @@ func (h *Head) watchStall(ctx context.Context) {
 // describeStall returns the states of the instances if nothing runs and nothing is due, and otherwise
 // an empty string. The caller holds [Head.mu].
 func (h *Head) describeStall(now time.Time) string {
-	if h.isEnding || h.primariesHaveEnded() {
+	if h.primariesHaveEnded() {
 		return ""
 	}
 	var parts []string

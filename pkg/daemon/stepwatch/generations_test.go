@@ -18,6 +18,7 @@ import (
 type job struct {
 	t        *testing.T
 	dir      *signal.Dir
+	watch    *signal.Watch // of the head
 	monitors []*stepwatch.Monitor
 }
 
@@ -42,7 +43,7 @@ func inBubble(t *testing.T, test func(j *job)) {
 		defer cancel()
 		watch := dir.NewWatch(signal.NodesDir, signal.HeadPace)
 		tasks.Go(func() { watch.Run(ctx) })
-		j := &job{t: t, dir: dir}
+		j := &job{t: t, dir: dir, watch: watch}
 		for node := range size {
 			m := stepwatch.New(stepwatch.Config{HasRanks: true, NodeIndex: node, Size: size})
 			store := stepwatch.Store{
@@ -142,6 +143,17 @@ func TestStepsOfOlderGenerations(t *testing.T) {
 			}
 			if p := j.monitors[0].Summary(); p.Slowest != nil {
 				t.Errorf("node %d: the slowest of one is %+v", node, p.Slowest)
+			}
+			for generation, want := range []int{2, node} {
+				nodes := j.monitors[0].NodesWithInstanceSteps(j.watch.LastListing(), 0, generation)
+				if !slices.Equal(nodes, []int{want}) {
+					t.Errorf("generation %d has steps on %v, want %d", generation, nodes, want)
+				}
+			}
+			ended := record.InstanceMark{Node: 2, State: record.InstanceExited}
+			err := j.dir.WriteMark(j.t.Context(), signal.NodesDir, signal.InstanceName(ended, 3))
+			if err != nil {
+				t.Error(err)
 			}
 			j.report(2, 1, 2, 12)
 			j.wantStep(12, 100, 10)
