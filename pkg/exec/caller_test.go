@@ -5,6 +5,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +21,34 @@ import (
 
 // ceiling limits every wait, far above its usual duration.
 const ceiling = 20 * time.Second
+
+// TestAnswerIsUnreadable verifies that the caller fails at once if the head's answer is no file of the
+// run, such as a link to another one.
+func TestAnswerIsUnreadable(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
+	defer cancel()
+	at := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}
+	head, err := signal.CreateRun(ctx, at, record.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, job, err := signal.OpenExisting(ctx, head.Path(), "login")
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := Timeouts{Accept: ceiling, AfterRun: ceiling, AfterCancel: time.Second, HeartbeatInterval: time.Second}
+	c := New(dir, job, Request{Argv: []string{"hostname"}}, peerlink.TCP{}, times, io.Discard, io.Discard)
+	folder := filepath.Join(head.Path(), signal.ExecDir)
+	made := os.MkdirAll(folder, 0o700)
+	if err := cmp.Or(made, os.Symlink("elsewhere", filepath.Join(folder, c.id.fileName(acceptedSuffix)))); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := c.Execute(ctx, nil)
+	if err == nil || errors.Is(err, ErrNoAnswer) || ctx.Err() != nil || len(answers) > 0 {
+		t.Errorf("it came to %+v, %v", answers, err)
+	}
+}
 
 // TestNodeIsLost loses one of two nodes while the run, which has spares, continues: before the
 // other node has answered, and after. The output of the other one has several parts.
