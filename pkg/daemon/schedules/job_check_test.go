@@ -334,7 +334,7 @@ func (j *jobRun) check() {
 	case result.Nonce != j.nonce || result.Code != head.code || orderly == (result.Cause != nil):
 		j.world.broke(11, head.client, "returned %d and left the result %+v", head.code, result)
 	case orderly:
-		if !(mayFinish && head.code == 0) && !j.mayStopWith(head.code) {
+		if (!mayFinish || head.code != 0) && !j.mayStopWith(head.code) {
 			j.world.broke(12, head.client, "returned %d at an orderly end, asked for at %v, may finish %t",
 				head.code, j.asked, mayFinish)
 		}
@@ -342,7 +342,7 @@ func (j *jobRun) check() {
 		j.checkCause(result.Cause, result.Code, signal.NameResult)
 		kind := result.Cause.Kind
 		isLoss := health.IsPeerLoss(kind) || kind == health.ShareUnusable || kind == health.DeadlinePassed
-		if !mayFail && !health.IsRequestedEnd(kind) && !(isLoss && j.sick()) {
+		if !mayFail && !health.IsRequestedEnd(kind) && (!isLoss || !j.sick()) {
 			j.world.broke(11, head.client, "returned %d for %q, and no role lacks instances",
 				head.code, result.Cause.Message)
 		}
