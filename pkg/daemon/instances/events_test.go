@@ -244,8 +244,11 @@ func TestSpareWithLink(t *testing.T) {
 			spareRun(t, 2+spares, spares, `
   - {name: store, nodes: 2, per-node: 1, command: serve, restarts: 3}
 `, func(r *run) {
-				r.unlinked = map[int]bool{2: true}
 				r.openGate()
+				links := detector.NewLinks(detector.Config{Interval: time.Hour}, time.Now())
+				links.SetConnected(1, time.Now())
+				links.SetConnected(3, time.Now())
+				r.head.cfg.Links = links
 				r.kill(1)
 				if !r.head.LoseNodes([]int{1}, false) {
 					t.Fatal("the loss was not tolerated")

@@ -18,10 +18,9 @@ import (
 // HeadConfig configures the part of the head.
 type HeadConfig struct {
 	*lifecycle.Publisher
-	*NodeChoice               // the first plan, whose record has been published
-	Unlinked    UnlinkedNodes // nil: there are no peer links
-	Size        int           // number of nodes of the launch
-	Steps       []string      // further job steps, whose daemons start roles
+	*NodeChoice          // the first plan, whose record has been published
+	Size        int      // number of nodes of the launch
+	Steps       []string // further job steps, whose daemons start roles
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that and the grace period of the processes.
 	SilentDelay time.Duration

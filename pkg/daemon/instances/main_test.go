@@ -56,11 +56,9 @@ type run struct {
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
 	spares int                    // how many of the nodes are spares: the last ones
-	// unlinked has the nodes without a peer link.
-	unlinked map[int]bool
-	listen   bool        // endpoints are listed when a test says that their processes listen
-	full     atomic.Bool // the share has no room for files
-	isDead   atomic.Bool // the head does not learn what happens on its own node
+	listen bool                   // endpoints are listed when a test says that their processes listen
+	full   atomic.Bool            // the share has no room for files
+	isDead atomic.Bool            // the head does not learn what happens on its own node
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
 	// onDiagnosis is called while the processes of an instance that hangs are inspected; nil: nothing is.
@@ -186,7 +184,6 @@ func (r *run) begin(size int, defs []roles.Definition) {
 			return health.NewFailure(health.DeadlinePassed, "%s hangs for %s", hung.Instance, hung.Timeout)
 		}},
 		NodeChoice: &NodeChoice{Plan: r.plan, Record: rec, Spares: spares},
-		Unlinked:   func([]int) map[int]bool { return r.unlinked },
 		Publisher:  publisher, Size: size, Steps: steps, NodeWatch: watch, Worlds: &r.worlds, HasStandIns: !r.listen,
 		Failed: func(cause record.Failure, _ time.Time) {
 			r.mu.Lock()

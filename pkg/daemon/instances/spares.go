@@ -116,9 +116,7 @@ func (h *Head) planLoss(members []int) nodeLoss {
 		members: members, spares: slices.DeleteFunc(slices.Clone(h.spares), isLost),
 		parts: make(map[*instanceState][]int),
 	}
-	if h.cfg.Unlinked != nil {
-		loss.spares = preferLinked(loss.spares, h.cfg.Unlinked(membersOf(loss.spares)))
-	}
+	loss.spares = preferLinked(loss.spares, h.cfg.Links.Unlinked(membersOf(loss.spares), time.Now()))
 	// A spare that is lost before it has taken a place leaves the place to another one.
 	waiting := make(map[int]bool) // places for which there is no spare any more
 	for _, v := range h.vacancies {
