@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // switches are files that the probes of processes look for.
@@ -295,7 +296,7 @@ func TestSpareIsLost(t *testing.T) {
 func TestSpareStartsNothingThatIsOver(t *testing.T) {
 	spareRun(t, 3, 1, `
   - {name: prepare, nodes: all, command: prepare, oneshot: true}
-  - {name: train, nodes: all, command: train, primary: true, restarts: 1}
+  - {name: train, nodes: all, per-node: 2, command: train, primary: true, restarts: 1}
   - {name: plain, nodes: all, command: serve, require: {start: all, run: 0}}
   - {name: serve, nodes: all, command: serve, restarts: 1}
 `, func(r *run) {
@@ -304,7 +305,7 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 		r.later()
 		r.openGate()
 		r.later()
-		r.exit("train.1.0.g0", 0)
+		r.exit("train.2.0.g0", 0)
 		r.later()
 		r.kill(1)
 		if !r.head.LoseNodes([]int{1}, false) {
@@ -320,7 +321,7 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 		}
 		r.mu.Unlock()
 		slices.Sort(started)
-		r.want("starts on the spare", started, "prepare.1.0.g0", "serve.1.0.g1")
+		r.want("starts on the spare", started, "prepare.1.0.g0", "serve.1.0.g1", "train.3.0.g1")
 	})
 }
 
@@ -688,4 +689,25 @@ func TestOutputOfSeveralPrimaries(t *testing.T) {
 			t.Errorf("the output is %q", got)
 		}
 	})
+}
+
+// TestFinalFailures checks after which failures a start is not tried again.
+func TestFinalFailures(t *testing.T) {
+	for _, tc := range []struct {
+		failure record.Failure
+		final   bool
+	}{
+		{record.Failure{Kind: health.Usage}, true},
+		{record.Failure{Kind: health.Launch}, true},
+		{record.Failure{Kind: health.Signalled, ChildExit: record.ChildExit{ExitText: "exit code 1"}}, true},
+		{record.Failure{Code: 126}, true},
+		{record.Failure{Code: 127}, true},
+		{record.Failure{Code: 127, ChildExit: record.ChildExit{ExitText: "exit code 127"}}, false},
+		{record.Failure{Kind: health.Usage, ChildExit: record.ChildExit{ExitText: "exit code 64"}}, false},
+		{record.Failure{Code: 1}, false},
+	} {
+		if got := isFinal(tc.failure); got != tc.final {
+			t.Errorf("%+v is final: %t", tc.failure, got)
+		}
+	}
 }

@@ -435,3 +435,18 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+// TestFailuresOfAllAttempts verifies that an attempt knows the failures of all before it, in order.
+func TestFailuresOfAllAttempts(t *testing.T) {
+	id := &launcher.Identity{Size: 3}
+	first := []record.Failure{{Message: "first"}}
+	second := []record.Failure{{Message: "second"}}
+	next := addAttempt(addAttempt(deps.PreviousAttempts{}, first, id, time.Now()), second, id, time.Now())
+	var said []string
+	for _, f := range next.Failures {
+		said = append(said, f.Message)
+	}
+	if !slices.Equal(said, []string{"first", "second"}) {
+		t.Errorf("the failures are %v", said)
+	}
+}
