@@ -171,3 +171,20 @@ func TestMarksAdd(t *testing.T) {
 		t.Errorf("the newest mark is %+v, %t", newest, ok)
 	}
 }
+
+// TestCount checks which states of instances count as down: those that are starting again.
+func TestCount(t *testing.T) {
+	var count roles.Count
+	for _, s := range []roles.InstanceState{
+		{Status: roles.StatusReady}, {Status: roles.StatusReady, Generation: 2},
+		{Status: roles.StatusDone, Generation: 1}, {Status: roles.StatusLost, Generation: 3},
+		{Status: roles.StatusStarting}, {Status: roles.StatusStarting, Generation: 1},
+		{Status: roles.StatusRestarting}, {Status: roles.StatusUnready, Generation: 1},
+		{Status: roles.StatusWaiting}, {Status: roles.StatusStopped, Generation: 1},
+	} {
+		count.Add(s)
+	}
+	if want := (roles.Count{Ready: 2, Done: 1, Lost: 1, Down: 2}); count != want {
+		t.Errorf("the count is %+v, want %+v", count, want)
+	}
+}
