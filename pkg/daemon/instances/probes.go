@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
@@ -23,10 +24,46 @@ const (
 	maxListenerPause = 5 * time.Second
 )
 
-// watchProbes repeats the probes of a ready process until ctx ends: it publishes when it is not
-// ready any more, or again, and calls hangs with the last error of the alive probe when that has
+// readiness joins the readiness of the processes of a generation on this node: all of them were ready
+// at first, and the node is as long as all are. Its changes are numbered.
+type readiness struct {
+	mu        sync.Mutex
+	unready   map[int]bool // by rank
+	change    int          // number of the newest change; the node is ready after an even one
+	published time.Time    // when that was
+}
+
+// update records whether a process is ready. It returns the number of a change of the node, which is
+// to be published, and otherwise 0: there is at most one in minReadinessInterval.
+func (r *readiness) update(rank int, isReady bool) (change int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.unready, rank); !isReady {
+		if r.unready == nil {
+			r.unready = make(map[int]bool)
+		}
+		r.unready[rank] = true
+	}
+	wasReady, allReady := r.change%2 == 0, len(r.unready) == 0
+	if allReady == wasReady || time.Since(r.published) < minReadinessInterval {
+		return 0
+	}
+	r.change++
+	r.published = time.Now()
+	return r.change
+}
+
+// forget forgets a process that has ended, or is about to.
+func (r *readiness) forget(rank int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unready, rank)
+}
+
+// watchProbes repeats the probes of a ready process until ctx ends: it publishes when the node is not
+// ready any more with it, or again, and calls hangs with the last error of the alive probe when that has
 // failed for too long. The returned function ends the watch and waits for it.
-func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process, generation int) (stop func()) {
+func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process, generation int, all *readiness) (stop func()) {
 	start, err := s.environment.processStart(s, p, generation)
 	if err != nil || start.alive == nil && start.ready == nil {
 		return func() { hangs(nil) }
@@ -35,7 +72,7 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	s.cfg.Background(func(context.Context) {
 		defer close(ended)
 		failing := failureClock{limit: s.role.Alive.After}
-		change, isReady, published := 0, true, time.Now()
+		defer all.forget(p.Rank)
 		for ctxutil.SleepContext(ctx, min(probeInterval, max(s.role.Alive.After/4, time.Second))) {
 			if start.alive != nil {
 				if err := start.alive.Try(ctx); failing.record(err, time.Now()) {
@@ -46,14 +83,16 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 			if start.ready == nil || ctx.Err() != nil {
 				continue
 			}
-			now := start.ready.Try(ctx) == nil
-			if ctx.Err() != nil || now == isReady || time.Since(published) < minReadinessInterval {
+			isReady := start.ready.Try(ctx) == nil
+			if ctx.Err() != nil {
 				continue
 			}
-			change++
-			isReady, published = now, time.Now()
+			change := all.update(p.Rank, isReady)
+			if change == 0 {
+				continue
+			}
 			state := record.InstanceReady
-			if !isReady {
+			if change%2 == 1 {
 				state = record.InstanceUnready
 			}
 			s.mark(generation, state, change)

@@ -376,10 +376,11 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 		cancel()
 	})()
 	defer s.watchPorts(ctx, g.started, number)()
+	all := &readiness{published: time.Now()}
 	var waits sync.WaitGroup
 	for _, one := range g.started {
 		waits.Go(func() {
-			if f := s.awaitExit(ctx, one, number); f != nil {
+			if f := s.awaitExit(ctx, one, number, all); f != nil {
 				// A process that hangs may end with 0 when it is told to stop.
 				g.fail(f, roles.Exit{Code: max(1, one.Exit().ShellStatus()), CannotExecute: isFinal(f.Failure)})
 				cancel()
@@ -391,12 +392,12 @@ func (g *generation) watch(ctx context.Context, s *supervisor, number int) {
 
 // awaitExit waits for the end of a process, or for its probe to fail for too long. It returns nil if
 // the process has ended as it should, or ctx ends first.
-func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int) *health.Failure {
+func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number int, all *readiness) *health.Failure {
 	if one.isMember {
 		return one.AwaitFailure(ctx)
 	}
 	watched, hangs := context.WithCancelCause(ctx)
-	defer s.watchProbes(watched, hangs, one.process, number)()
+	defer s.watchProbes(watched, hangs, one.process, number, all)()
 	limited, cancel := s.withTimeLimit(watched)
 	defer cancel()
 	if f := s.awaitFailure(limited, one); f != nil || ctx.Err() != nil || limited.Err() == nil {
