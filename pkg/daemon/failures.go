@@ -109,7 +109,7 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 // failures after it are consequences. If sick is set, the worker's file system was unresponsive,
 // and the failure is that its host hangs.
 func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
-	if d.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) || d.resultFinal.Load() {
+	if d.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
 		return
 	}
 	if sick {
@@ -146,7 +146,6 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 	read, lost := make(map[string]bool), make(map[int]bool)
 	note := d.Events.NodesObserver()
 	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		// Read new failures.
 		note(l)
 		for _, state := range []record.State{record.StateFailed, record.StateSandboxFailed} {
 			for _, nodeIndex := range append(l.NodesIn(state), l.OfSteps().NodesIn(state)...) {
@@ -154,16 +153,14 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 			}
 		}
 		d.membership.ReleaseHeld(health.PassedNodes(l), d.cfg.EarlierFailures, d.handleFailure)
-		// Check the heartbeats of the members.
 		alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false)
 		silent := detector.NewlySilent(daemons.RecordPoll(alive, l.PolledAt), lost)
 		over := d.RunCtx.Err() != nil
-		// Once the run is ending, silence alone may be due to this node's own mount, unless the verdict
-		// waits for further losses.
+		// At the end, silence alone may be due to this node's own mount.
 		if over && !d.settling.Load() {
 			silent = d.Links.EndSilent(silent, l.PolledAt)
 		}
-		if len(silent) > 0 && !d.resultFinal.Load() {
+		if len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {

@@ -53,8 +53,12 @@ func (d *failureTracker) isEveryPeer(silent []int) bool {
 }
 
 // recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
-// what their ranks and remote commands wait for.
+// what their ranks and remote commands wait for; once the result is final, only what roles wait for.
 func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time) {
+	if d.resultFinal.Load() {
+		d.membership.LoseAtEnd(nodes)
+		return
+	}
 	if d.cfg.Sandbox.Step {
 		if nodes = d.recordSandboxLosses(f, nodes, at); len(nodes) == 0 {
 			return

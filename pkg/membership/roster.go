@@ -310,6 +310,16 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	return true, news
 }
 
+// LoseAtEnd passes on the loss of nodes when the result of the run is final, so that nothing is awaited
+// from their instances of roles.
+func (r *Membership) LoseAtEnd(nodes []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.canLose != nil && len(nodes) > 0 {
+		r.canLose(nodes, false)
+	}
+}
+
 // recordGone records that nodes are gone, and reports whether that was not known of one of them. mu
 // must be held.
 func (r *Membership) recordGone(seen health.ObservedFailure, blamed []int, hostOf func(int) string) (news bool) {
