@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 const entryPoint = "import sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
@@ -152,6 +153,20 @@ class Node:
 `,
 }
 
+// listenOutside listens, on every address, on a port that the kernel assigns to nobody who asks for
+// any port: on one of those another test may begin to listen, at another address, at any time.
+func listenOutside(t *testing.T) net.Listener {
+	t.Helper()
+	low := health.EphemeralPorts("/")[0]
+	for port := low - 1 - os.Getpid()%4096; port > 1024; port-- {
+		if listener, err := net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
+			return listener
+		}
+	}
+	t.Fatalf("cannot find a free port below %d", low)
+	return nil
+}
+
 // TestStartTellsNoStranger verifies that ray start sends the token to its own GCS only: never to
 // another user's process that has the port, and to no process if the GCS has ended.
 func TestStartTellsNoStranger(t *testing.T) {
@@ -180,13 +195,13 @@ func TestStartTellsNoStranger(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			address := tc.stranger
-			if address == "" {
-				address = "127.0.0.1"
-			}
-			listener, err := net.Listen("tcp", address+":0")
-			if err != nil {
-				t.Fatal(err)
+			listener := listenOutside(t)
+			if tc.stranger != "" {
+				_ = listener.Close()
+				var err error
+				if listener, err = net.Listen("tcp", tc.stranger+":0"); err != nil {
+					t.Fatal(err)
+				}
 			}
 			port := listener.Addr().(*net.TCPAddr).Port
 			if tc.stranger == "" {
