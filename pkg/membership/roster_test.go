@@ -90,6 +90,26 @@ func TestFreezeMembers(t *testing.T) {
 	}
 }
 
+// TestLoseAtEnd verifies that the roles learn of losses at the end, which are no failures any more.
+func TestLoseAtEnd(t *testing.T) {
+	r := NewMembership(3, NodeRange{}, true)
+	r.LoseAtEnd([]int{1}) // a run without roles
+	var lost []int
+	_, changed := r.Members()
+	r.FreezeMembers(changed, func(nodes []int, silent bool) bool {
+		if silent {
+			t.Error("the processes of a node that is lost at the end are awaited")
+		}
+		lost = append(lost, nodes...)
+		return true
+	})
+	r.LoseAtEnd(nil)
+	r.LoseAtEnd([]int{2})
+	if !slices.Equal(lost, []int{2}) || len(r.DroppedNodes()) > 0 {
+		t.Errorf("the roles have lost %v, and %v are dropped", lost, r.DroppedNodes())
+	}
+}
+
 // TestFirstChoiceAwaitsLink verifies that the first choice waits a moment for the link of a node
 // that would be preferred, that the head must poll when it comes, and that nothing waits otherwise.
 func TestFirstChoiceAwaitsLink(t *testing.T) {
