@@ -154,13 +154,13 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		}
 		d.membership.ReleaseHeld(health.PassedNodes(l), d.cfg.EarlierFailures, d.handleFailure)
 		alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false)
-		silent := detector.NewlySilent(daemons.RecordPoll(alive, l.PolledAt), lost)
+		silent := daemons.RecordPoll(alive, l.PolledAt)
 		over := d.RunCtx.Err() != nil
 		// At the end, silence alone may be due to this node's own mount.
 		if over && !d.settling.Load() {
 			silent = d.Links.EndSilent(silent, l.PolledAt)
 		}
-		if len(silent) > 0 {
+		if silent = detector.NewlySilent(silent, lost); len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {
