@@ -24,9 +24,11 @@ func TestWaitElsewhere(t *testing.T) {
 		return
 	}
 	if address := os.Getenv("HEALTH_TEST_SERVICE"); address != "" {
-		if _, err := net.Listen("tcp", address); err != nil {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = l.Close() }() // the garbage collector would close it during the wait
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
