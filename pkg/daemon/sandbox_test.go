@@ -140,12 +140,18 @@ func newSteps(t *testing.T, size int, line, sandbox string) *job {
 func TestSandboxStep(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		marks := t.TempDir()
-		j := newSteps(t, 2, "ls "+marks, "touch "+marks+"/$BRINGUPD_NODE_RANK.$BRINGUPD_NODE_HOST; exec sleep 300")
+		j := newSteps(t, 2, "ls "+marks, "touch "+marks+"/$BRINGUPD_NODE_RANK.$BRINGUPD_NODE_HOST; echo started; exec sleep 300")
 		j.configs[2].Sandbox.Ready = counts(t, 2, marks+"/*")
 		j.configs[3].Sandbox.Ready = counts(t, 2, marks+"/*")
 		j.start().expect(0, 0, 0, 0)
 		if got, want := j.contents(j.out), "0.n0\n1.n1\n"; got != want {
 			t.Errorf("the driver saw %q, not %q", got, want)
+		}
+		// Their logs have the numbers of nodes.
+		for node := range 2 {
+			if log, err := j.read(filepath.Join(j.run(), signal.LogsDir, signal.LogName("sandbox", node, 2))); string(log) != "started\n" {
+				t.Errorf("the log of node %d: %q, %v", node, log, err)
+			}
 		}
 	})
 }

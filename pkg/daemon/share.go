@@ -17,7 +17,7 @@ func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
 	n.ControlWatch = dir.NewWatch(signal.ControlDir, pace)
 	n.ControlWatch.AllNotified = func() bool { return n.id.NodeIndex > 0 && n.Links.AllOnTime(time.Now()) }
 	n.Events.Open(dir, n.id, log)
-	n.children.OpenLogs(dir, n.id.NodeIndex, n.id.Size, n.nodeName(n.ownNode()))
+	n.children.OpenLogs(dir, n.ownNode(), n.id.Size, n.nodeName(n.ownNode()))
 	n.initCommands()
 	n.Background(n.ControlWatch.Run)
 	n.Background(n.WatchShare)
