@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
@@ -75,6 +77,8 @@ type run struct {
 	address    string
 	firstPort  int                            // of the block of each node that is no spare
 	frameworks map[string]framework.Framework // of the roles that are clusters
+	hasPorts   bool                           // the node of the head keeps its ports
+	listens    atomic.Bool                    // the processes own the sockets of this test process
 
 	mu       sync.Mutex
 	fault    func(op signal.Op, path string) error // of calls to the share; nil: none; guarded by mu
@@ -265,20 +269,45 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		r.t.Fatal(err)
 	}
 	n.steps = stepwatch.New(stepwatch.Config{Pattern: pattern, HasRanks: true, NodeIndex: record.NodeOfMember(node, size), Size: size})
+	var ports *PortBlock
+	if r.hasPorts && node == 0 {
+		ports = NewPortBlock(n.Background)
+	}
 	n.children = service.NewChildren(
-		service.Config{Starter: n.starter, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
+		service.Config{Starter: socketOwners{n.starter, r}, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
 	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
 	n.children.OpenLogs(n.Dir, node, size, host)
 	n.Node, err = NewNode(NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
-		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks,
+		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return n
 }
+
+// socketOwners starts processes that own the sockets of this test process when the run says so.
+type socketOwners struct {
+	process.Starter
+	run *run
+}
+
+func (o socketOwners) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
+	child, err := o.Starter.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return socketOwner{child, o.run}, nil
+}
+
+type socketOwner struct {
+	process.Handle
+	run *run
+}
+
+func (o socketOwner) OwnsProcess(pid int) bool { return pid == os.Getpid() && o.run.listens.Load() }
 
 // testHost implements Host.
 type testHost struct {
