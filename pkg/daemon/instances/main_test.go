@@ -350,8 +350,8 @@ func (testHost) RoleKey(role string) string { return "key of " + role }
 
 func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 
-// runProcess is the program of all processes: it ends with 0 at a stop signal, unless IGNORE_TERM is
-// set, or as the test says.
+// runProcess is the program of all processes: it ends with 0 at a stop signal, after LAST_LINE if that
+// is set, unless IGNORE_TERM is set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
 	own := &startedChild{name: name, node: p.Getenv("NODE"), env: p.Getenv, at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10), pid: p.PID}
@@ -373,6 +373,9 @@ func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 		case code := <-own.exit:
 			return code
 		case <-ctx.Done():
+			if line := p.Getenv("LAST_LINE"); line != "" {
+				_, _ = io.WriteString(p.Stdout, line+"\n")
+			}
 			return 0
 		}
 	}

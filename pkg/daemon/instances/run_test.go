@@ -506,16 +506,19 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// TestHangOfPrimary checks that a primary process that hangs has failed, although it ends with 0 when
-// it is told to stop.
+// TestHangOfPrimary checks that a primary process that hangs has failed soon after its limit, although
+// it ends with 0 when it is told to stop, and that the cause has what it printed then.
 func TestHangOfPrimary(t *testing.T) {
 	inBubble(t, 1, `
-  - {name: driver, nodes: 1, primary: true, command: drive, alive: {probe: "file:/nothing/there", after: 5s}}
+  - {name: driver, nodes: 1, primary: true, command: drive, alive: {probe: "file:/nothing/there", after: 8s}, env: {LAST_LINE: "where it was"}}
 `, func(r *run) {
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		r.sleep(4 * time.Second)
+		if cause := r.cause(); cause != nil {
+			t.Errorf("it has ended before its limit: %+v", cause)
+		}
+		r.sleep(3 * time.Second)
 		cause := r.cause()
-		if cause == nil || !strings.Contains(cause.Message, "hangs") {
+		if cause == nil || !strings.Contains(cause.Message, "hangs") || cause.Child != "driver.0" || !slices.Contains(cause.Lines, "where it was") {
 			t.Errorf("the cause is %+v", cause)
 		}
 	})
@@ -563,8 +566,87 @@ func TestLiveListBeforeGate(t *testing.T) {
 	}
 }
 
-// TestLiveLists checks that the head publishes lists of ready instances at most once a second after
-// the gate, that at most two of them are left, and that the last one is right.
+// TestNoListBeforeGate checks that no list is published before the gate while nothing that has started
+// may wait for endpoints.
+func TestNoListBeforeGate(t *testing.T) {
+	for name, other := range map[string]string{
+		"the other one has no probe": "{name: other, nodes: all, command: route}",
+		"the other one is ready":     "{name: other, nodes: all, command: route, ready: \"file:/\"}",
+		"the other one is done":      "{name: setup, nodes: all, command: prepare, oneshot: true}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleOf(t, func(r *run) { r.listen = true }, 1, `
+  - {name: server, nodes: all, command: serve}
+  - `+other+`
+`, func(r *run) {
+				if name == "the other one is done" {
+					r.exit("setup.0.0.g0", 0)
+				}
+				r.later()
+				before := r.newestLive()
+				r.mark(record.InstanceMark{State: record.InstanceReady, Change: 1})
+				r.later()
+				if after := r.newestLive(); after != before {
+					t.Errorf("list %d was published after list %d", after, before)
+				}
+			})
+		})
+	}
+}
+
+// TestListsOfNodesThatWait checks that before the gate a node reads lists while one of its instances is
+// not ready, or has not ended if it is a oneshot, and none that it does not need.
+func TestListsOfNodesThatWait(t *testing.T) {
+	s := newSwitches(t)
+	s.set("1", true) // the router of node 1 is ready at once
+	inBubble(t, 3, `
+  - {name: server, nodes: head, command: serve, ready: "file:`+s.dir+`/server", ports: {http: auto}}
+  - {name: router, nodes: all, command: route, ready: "file:`+s.dir+`/$BRINGUPD_ROLE_INDEX"}
+  - {name: setup, nodes: all, command: prepare, oneshot: true}
+`, func(r *run) {
+		r.exit("setup.0.0.g0", 0)
+		r.exit("setup.1.0.g0", 0)
+		s.set("2", true) // that of node 2, too, but not its setup
+		r.later()
+		s.set("server", true)
+		r.sleep(time.Minute)
+		for node, want := range []string{"10.0.0.1:20000\n", "", "10.0.0.1:20000\n"} {
+			if got := r.read(filepath.Join(r.nodes[node].environment.endpointsDir, "server")); got != want {
+				t.Errorf("the endpoints are %q on node %d, want %q", got, node, want)
+			}
+		}
+	})
+}
+
+// TestListIsPublishedAgain checks that a list that cannot be written is written when the share takes
+// it again, although nothing else changes.
+func TestListIsPublishedAgain(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: all, command: serve, ports: {http: auto}, require: {start: all, run: 1}}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		tries := 0
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/.live.") {
+				tries++
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		r.exit("server.1.0.g0", 1)
+		r.sleep(10 * time.Second)
+		if tries < 5 || tries > 20 {
+			t.Errorf("it was tried %d times in 10 s", tries)
+		}
+		r.setFault(nil)
+		r.later()
+		if got := r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")); got != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q", got)
+		}
+	})
+}
+
 // TestLiveListAfterMove checks that a list follows each plan, although the same instances are ready: one
 // that a spare has taken over may have become ready before the list without it was published.
 func TestLiveListAfterMove(t *testing.T) {
@@ -589,6 +671,8 @@ func TestLiveListAfterMove(t *testing.T) {
 	})
 }
 
+// TestLiveLists checks that the head publishes lists of ready instances at most once a second after
+// the gate, that at most two of them are left, and that the last one is right.
 func TestLiveLists(t *testing.T) {
 	inBubble(t, 2, `
   - {name: server, nodes: all, per-node: 8, command: serve, restarts: {max: 100, backoff: 300ms..300ms}}
@@ -705,14 +789,26 @@ func TestAwaitSteps(t *testing.T) {
 			}
 		}
 	}
-	inBubble(t, 2, file, func(r *run) {
-		join(r, 0, 1, record.MemberIndex(0, 1, 2), record.MemberIndex(1, 2, 2))
-		err := r.head.AwaitSteps(r.t.Context(), time.Minute)
-		const want = "the daemons of step judge on n1 and the daemons of step eval on n0 did not join within 1m: "
-		if f := health.AsFailure(err); f.Kind != health.DeadlinePassed || !strings.HasPrefix(f.Message, want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	})
+	for _, tc := range []struct {
+		joined  []int
+		missing string
+	}{
+		{[]int{0, 1, record.MemberIndex(0, 1, 2), record.MemberIndex(1, 2, 2)}, "the daemons of step judge on n1 and the daemons of step eval on n0"},
+		{[]int{record.MemberIndex(0, 2, 2)}, "the daemons of step judge on n[0-1]"},
+	} {
+		inBubble(t, 2, file, func(r *run) {
+			join(r, tc.joined...)
+			f := health.AsFailure(r.head.AwaitSteps(r.t.Context(), time.Minute))
+			want := tc.missing + " did not join within 1m: "
+			if f.Kind != health.DeadlinePassed || f.Phase != record.PhaseJoin || !strings.HasPrefix(f.Message, want) || !strings.Contains(f.Message, " --step=judge ") {
+				t.Errorf("got %+v, want %s", f, want)
+			}
+			reminders := r.logged.FilterMessage("waiting for " + tc.missing).All()
+			if len(reminders) != 1 {
+				t.Errorf("it was said: %v", reminders)
+			}
+		})
+	}
 	inBubble(t, 2, file, func(r *run) {
 		began := time.Now()
 		go func() {
@@ -722,6 +818,10 @@ func TestAwaitSteps(t *testing.T) {
 		err := r.head.AwaitSteps(r.t.Context(), time.Minute)
 		if took := time.Since(began); err != nil || took < 20*time.Second || took > 25*time.Second {
 			t.Errorf("got %v after %s", err, took)
+		}
+		reminders := r.logged.FilterMessageSnippet("waiting for ").All()
+		if len(reminders) != 1 || reminders[0].Time.Sub(began) < stepReminderDelay {
+			t.Errorf("it was said: %v", reminders)
 		}
 	})
 }
