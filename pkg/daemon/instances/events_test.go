@@ -625,20 +625,44 @@ func TestStall(t *testing.T) {
 				r.isDead.Store(true) // nothing that the nodes publish appears
 				r.kill(0, 1)
 				r.openGate()
-				time.Sleep(2 * time.Minute)
-				if cause := r.cause(); cause != nil {
-					t.Errorf("ended too early: %s", cause.Message)
-				}
-				time.Sleep(5 * time.Minute)
-				switch cause := r.cause(); {
-				case isBusy && cause != nil:
-					t.Errorf("ended although it was busy: %s", cause.Message)
-				case !isBusy && (cause == nil || cause.Kind != health.Internal):
-					t.Errorf("the cause is %+v", cause)
-				}
+				r.wantStall(2*time.Minute+10*time.Second+dueSlack, isBusy)
 			})
 		})
 	}
+}
+
+// wantStall checks that the run ends with an internal error a minute after something was due last, or
+// does not end if it is busy.
+func (r *run) wantStall(due time.Duration, isBusy bool) {
+	r.t.Helper()
+	last := time.Until(r.began.Add(due + stallTimeout))
+	r.sleep(last - time.Second)
+	if cause := r.cause(); cause != nil {
+		r.t.Errorf("ended too early: %s", cause.Message)
+	}
+	r.sleep(2*stallInterval + 2*time.Second)
+	switch cause := r.cause(); {
+	case isBusy && cause != nil:
+		r.t.Errorf("ended although it was busy: %s", cause.Message)
+	case !isBusy && (cause == nil || cause.Kind != health.Internal):
+		r.t.Errorf("the cause is %+v", cause)
+	}
+}
+
+// TestStallOfRestart checks the same for an instance that was to start again: the back-off, the grace
+// period and the start are over before.
+func TestStallOfRestart(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: train, nodes: 1, primary: true, command: train, restarts: {max: 1, backoff: 1m..1m}, ready: {probe: "file:/", timeout: 2m}}
+`, func(r *run) {
+		r.openGate()
+		r.began = time.Now()
+		r.exit("train.0.0.g0", 1)
+		r.later()
+		r.isDead.Store(true)
+		r.kill(0)
+		r.wantStall(time.Minute+10*time.Second+2*time.Minute+dueSlack, false)
+	})
 }
 
 // isWrite reports whether a call may change the share.

@@ -65,10 +65,11 @@ type run struct {
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
-	spares int                    // how many of the nodes are spares: the last ones
-	listen bool                   // endpoints are listed when a test says that their processes listen
-	full   atomic.Bool            // the share has no room for files
-	isDead atomic.Bool            // the head does not learn what happens on its own node
+	began  time.Time
+	spares int         // how many of the nodes are spares: the last ones
+	listen bool        // endpoints are listed when a test says that their processes listen
+	full   atomic.Bool // the share has no room for files
+	isDead atomic.Bool // the head does not learn what happens on its own node
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
 	// onDiagnosis is called while the processes of an instance that hangs are inspected; nil: nothing is.
@@ -147,6 +148,7 @@ func inBubbleOf(t *testing.T, change func(*run), nodes int, file string, test fu
 // begin makes the run directory, and starts the head and all nodes.
 func (r *run) begin(size int, defs []roles.Definition) {
 	r.t.Helper()
+	r.began = time.Now()
 	place := signal.Location{LogDir: mountPoint + "/logs", Run: "j", Key: "k", Size: size, Host: "n0"}
 	place.Access = r.access()
 	dir, err := signal.CreateRun(r.t.Context(), place, record.Job{})
