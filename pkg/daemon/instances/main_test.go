@@ -33,6 +33,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -78,6 +79,7 @@ type run struct {
 	address    string
 	firstPort  int                            // of the block of each node that is no spare
 	frameworks map[string]framework.Framework // of the roles that are clusters
+	layout     affinity.Node                  // of each node
 	hasPorts   bool                           // the node of the head keeps its ports
 	listens    atomic.Bool                    // the processes own the sockets of this test process
 
@@ -159,7 +161,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	rec := new(record.RolePlan)
 	var spares []record.PlacedOffer
 	for node := range size {
-		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000)}
+		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000), GPUs: len(r.layout.GPUs)}
 		if node >= size-r.spares {
 			offer.FirstPort = 30000
 			spares = append(spares, offer)
@@ -329,9 +331,9 @@ func (h testHost) WorldConfig() world.NodeConfig {
 	n := h.of
 	cfg := new(deps.Config)
 	cfg.Identity.Host, cfg.Simulation.NoSockets = h.node, true
-	cfg.World.HangSigns = h.run.signs
+	cfg.World.HangSigns, cfg.World.GoOn = h.run.signs, true // that does not concern instances
 	return world.NodeConfig{
-		Config: cfg, RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
+		Config: cfg, Layout: h.run.layout, BindKinds: affinity.AllKinds(), RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },
 		RendezvousLink: world.RendezvousLink{
 			Dial: func(ctx context.Context, key string) (io.ReadWriteCloser, error) {

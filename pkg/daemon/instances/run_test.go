@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -910,6 +912,72 @@ func TestRankFailures(t *testing.T) {
 			if want := (record.WorldRank{Number: 1, World: "trainer.0"}); *cause.WorldRank != want {
 				t.Errorf("the rank is %+v", cause.WorldRank)
 			}
+		})
+	}
+}
+
+// TestLongestGrace checks that the grace period of a node is the longest of its own roles.
+func TestLongestGrace(t *testing.T) {
+	inBubbleOf(t, func(r *run) { r.spares = 1 }, 4, `
+  - {name: store, nodes: 1, command: serve, grace: 20s}
+  - {name: other, with: store, command: serve, grace: 5s}
+  - {name: server, nodes: 1, command: serve, grace: 40s}
+  - {name: client, nodes: 1, command: call, grace: 2s}
+`, func(r *run) {
+		for node, want := range []time.Duration{20 * time.Second, 40 * time.Second, 2 * time.Second, 0} {
+			if got := r.nodes[node].LongestGrace(); got != want {
+				t.Errorf("the grace period of node %d is %s, want %s", node, got, want)
+			}
+		}
+	})
+}
+
+// TestKeysAreHidden checks that the failure of a process that prints its key does not show the key.
+func TestKeysAreHidden(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, command: serve}
+`, func(r *run) {
+		r.print("server.0.0.g0", "I serve with key of server")
+		r.exit("server.0.0.g0", 3)
+		r.later()
+		cause := r.cause()
+		if cause == nil || len(cause.Lines) != 1 || !strings.HasPrefix(cause.Lines[0], "I serve with ") || strings.Contains(cause.Lines[0], "key of server") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestRanksAreBound checks that ranks are bound to their GPUs, and that ranks without GPUs share the
+// processors of a node on which no other role runs, but have none of its GPUs.
+func TestRanksAreBound(t *testing.T) {
+	node := affinity.Node{CPUs: affinity.IDSet{0, 1}, Mems: affinity.IDSet{0}}
+	for i := range 2 {
+		cpus := affinity.IDSet{i}
+		node.Cores = append(node.Cores, affinity.Core{CPUs: cpus})
+		node.GPUs = append(node.GPUs, affinity.GPU{Name: fmt.Sprintf("GPU-%d", i), Index: i, CPUs: cpus})
+	}
+	for _, tc := range []struct {
+		name, keys, more string
+		gpus             []string
+		cpus             []affinity.IDSet
+	}{
+		{"with GPUs", ", gpus: 1", "", []string{"GPU-0", "GPU-1"}, []affinity.IDSet{{0}, {1}}},
+		{"alone", ", gpus: 0", "", []string{noGPUs, noGPUs}, []affinity.IDSet{{0}, {1}}},
+		{"beside another role", ", gpus: 0", "\n  - {name: other, with: trainer, command: serve}", []string{noGPUs, noGPUs}, []affinity.IDSet{nil, nil}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubbleOf(t, func(r *run) { r.layout = node }, 2, `
+  - {name: trainer, nodes: 1, ranks-per-node: 2`+tc.keys+`, primary: true, command: train}`+tc.more+`
+  - {name: elsewhere, nodes: 1, command: serve}
+`, func(r *run) {
+				for rank := range tc.cpus {
+					one := r.find(fmt.Sprintf("trainer.0.%d.g0", rank))
+					bound, err := affinity.ParseAffinity(one.env(affinity.EnvVariable))
+					if err != nil || !slices.Equal(bound.CPUs, tc.cpus[rank]) || one.env("CUDA_VISIBLE_DEVICES") != tc.gpus[rank] {
+						t.Errorf("rank %d is bound to %s (%v), with the GPUs %q", rank, bound, err, one.env("CUDA_VISIBLE_DEVICES"))
+					}
+				}
+			})
 		})
 	}
 }
