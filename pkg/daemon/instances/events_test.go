@@ -500,6 +500,33 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 	}
 }
 
+// TestLateExitOfLostNode checks that a spare starts an instance of a lost node although that had started
+// it again before, and given it up, which appears after the loss.
+func TestLateExitOfLostNode(t *testing.T) {
+	spareRun(t, 3, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.head.cfg.SilentDelay = 30 * time.Second
+		if !r.head.LoseNodes([]int{1}, true) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.mark(record.InstanceMark{Node: 1, Instance: 1, Generation: 1, State: record.InstanceReady})
+		r.later()
+		exit := record.InstanceExit{Failure: health.NewFailure(health.ServiceDied, "serve.0 died").Failure, Role: "serve"}
+		name := signal.InstanceName(record.InstanceMark{Node: 1, Instance: 1, Generation: 1, State: record.InstanceExited}, 3)
+		<-r.nodes[1].Report(name, &exit, true)
+		r.sleep(time.Minute)
+		if cause := r.cause(); cause != nil {
+			t.Fatalf("the run has ended: %+v", cause)
+		}
+		if one := r.find("serve.0.0.g2"); one.node != "n2" {
+			t.Errorf("it runs on %s", one.node)
+		}
+	})
+}
+
 // TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays
 // free for the same time if the spare that waits for it is lost.
 func TestNextSpareWaitsForSilentNode(t *testing.T) {

@@ -453,6 +453,20 @@ func TestStopOfUnreadyProcess(t *testing.T) {
 	})
 }
 
+// TestFailureDuringStart checks that the start of an instance fails as soon as one of its processes has
+// exited, although the other ones of the node are not ready.
+func TestFailureDuringStart(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, ranks-per-node: 2, command: serve, endpoints: all, ready: {probe: "file:/never/there", timeout: 1h}}
+`, func(r *run) {
+		r.exit("server.0.1.g0", 3)
+		r.later()
+		if cause := r.cause(); cause == nil || cause.Child != "server.0.1" || cause.ExitText != "exit code 3" {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
 // TestAlive checks that an instance whose alive probe fails for too long is stopped and started
 // again, although it then ends with 0, and that an endpoint is withdrawn while its probe fails.
 func TestAlive(t *testing.T) {
