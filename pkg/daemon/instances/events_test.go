@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -296,13 +297,12 @@ func TestSpareIsLost(t *testing.T) {
 // faultyPlan is a share on which the first plan with spares appears although it is reported as failed.
 type faultyPlan struct {
 	memory.Policy
-	hasFailed *bool
+	hasFailed *atomic.Bool
 }
 
 func (p faultyPlan) Happened(what memory.Step, from, path string, dir, file *memory.File, fresh bool) error {
 	err := p.Policy.Happened(what, from, path, dir, file, fresh)
-	if err == nil && !*p.hasFailed && filepath.Base(path) == signal.PlanName(1) {
-		*p.hasFailed = true
+	if err == nil && filepath.Base(path) == signal.PlanName(1) && p.hasFailed.CompareAndSwap(false, true) {
 		return syscall.EACCES // the call is not repeated
 	}
 	return err
@@ -312,10 +312,10 @@ func (p faultyPlan) Happened(what memory.Step, from, path string, dir, file *mem
 // plan with a spare has appeared when it was reported as failed, and the spare is lost before the plan
 // is published again.
 func TestPlanThatSeemedToFail(t *testing.T) {
-	hasFailed := false
+	hasFailed := new(atomic.Bool)
 	inBubbleOf(t, func(r *run) {
 		r.spares = 2
-		r.policy = func(plain memory.Policy) memory.Policy { return faultyPlan{plain, &hasFailed} }
+		r.policy = func(plain memory.Policy) memory.Policy { return faultyPlan{plain, hasFailed} }
 	}, 5, `
   - {name: store, nodes: 1, command: serve}
   - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 1, ports: {http: auto}}
@@ -325,7 +325,7 @@ func TestPlanThatSeemedToFail(t *testing.T) {
 		if !r.head.LoseNodes([]int{1}, false) {
 			t.Fatal("the loss was not tolerated")
 		}
-		for !hasFailed {
+		for !hasFailed.Load() {
 			time.Sleep(time.Millisecond)
 		}
 		r.nodes[2].ControlWatch.NotifyChange() // it reads the plan

@@ -149,14 +149,19 @@ func TestStrangerAtPort(t *testing.T) {
 func TestPortsBetweenProcesses(t *testing.T) {
 	portsRun(t, `
   - {name: prepare, nodes: all, command: prepare, oneshot: true}
-  - {name: server, nodes: all, command: serve, ports: {http: auto}, after: [prepare], restarts: {max: 1, backoff: 1m..1m}}
+  - {name: server, nodes: all, command: serve, ports: {http: auto, rpc: {count: 2}}, after: [prepare], restarts: {max: 1, backoff: 1m..1m}}
   - {name: judge, nodes: all, step: other, command: serve, ports: {http: auto}, after: [prepare]}
 `, func(int) {}, func(r *run) {
-		server, judge := r.plan.Roles[1].Instances[0].Processes[0].Ports[0], r.plan.Roles[2].Instances[0].Processes[0].Ports[0]
+		server, judge := r.plan.Roles[1].Instances[0].Processes[0].Ports, r.plan.Roles[2].Instances[0].Processes[0].Ports[0]
 		want := func(what string, serverIsKept, judgeIsKept bool) {
 			t.Helper()
-			if got, of := isKept(server), isKept(judge); got != serverIsKept || of != judgeIsKept {
-				t.Errorf("%s: the ports are kept: %t, %t; want %t, %t", what, got, of, serverIsKept, judgeIsKept)
+			for _, port := range []int{server[0], server[1], server[1] + 1} {
+				if got := isKept(port); got != serverIsKept {
+					t.Errorf("%s: port %d of the server is kept: %t, want %t", what, port, got, serverIsKept)
+				}
+			}
+			if got := isKept(judge); got != judgeIsKept {
+				t.Errorf("%s: the port of the judge is kept: %t, want %t", what, got, judgeIsKept)
 			}
 		}
 		want("before the start", true, true)
