@@ -13,26 +13,35 @@ import (
 // remain root.
 func (u User) Do(t testing.TB, f func()) {
 	t.Helper()
-	var failed error
+	if err := u.do(f); err != nil {
+		t.Fatalf("cannot become user %d: %v", u.ID, err)
+	}
+}
+
+func (u User) do(f func()) (err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread never ends, and /proc shows its user as that of the process.
+			defer runtime.UnlockOSThread()
+			err = u.do(f)
+			return
+		}
 		for _, call := range [][4]uintptr{
 			{unix.SYS_SETGROUPS, 0, 0, 0},
 			{unix.SYS_SETRESGID, uintptr(u.ID), uintptr(u.ID), uintptr(u.ID)},
 			{unix.SYS_SETRESUID, uintptr(u.ID), uintptr(u.ID), uintptr(u.ID)},
 		} {
 			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
-				failed = errno
+				err = errno
 				return
 			}
 		}
 		f()
 	})
 	thread.Wait()
-	if failed != nil {
-		t.Fatalf("cannot become user %d: %v", u.ID, failed)
-	}
+	return err
 }
 
 // Open makes a socket and its directory accessible to all users. They are never accessible in a

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -40,11 +42,13 @@ func (c testCluster) HeadService(node framework.Node) (*framework.Service, frame
 	return service, framework.Endpoint{Address: fmt.Sprintf("%s:%d", node.Address, c.port)}, nil
 }
 
-func (c testCluster) WorkerService(node framework.Node, _ framework.Endpoint) (*framework.Service, error) {
+func (c testCluster) WorkerService(node framework.Node, head framework.Endpoint) (*framework.Service, error) {
 	if node.TeamIndex == 0 {
 		return nil, nil
 	}
-	return c.service(node.TeamIndex), nil
+	worker := c.service(node.TeamIndex)
+	worker.Env = append(worker.Env, "HEAD="+head.Address)
+	return worker, nil
 }
 
 // service returns the service of a node, which runs until it is stopped.
@@ -68,7 +72,7 @@ func TestClusterAwaitsHead(t *testing.T) {
 		r.address, r.firstPort = "127.0.0.1", listener.Addr().(*net.TCPAddr).Port
 		r.frameworks = map[string]framework.Framework{"ray": testCluster{isUp: isUp}}
 	}, 2, `
-  - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, restarts: {max: 1, backoff: 2s..4s}}
+  - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, restarts: {max: 9, backoff: 2s..4s}}
 `, func(r *run) {
 		if port := r.plan.Roles[0].Instances[0].Processes[0].Ports[0]; port != r.firstPort {
 			t.Fatalf("the port of the cluster is %d", port)
@@ -91,5 +95,44 @@ func TestClusterAwaitsHead(t *testing.T) {
 		r.later()
 		r.want("starts again", r.starts(), "rl.0.0.g", "rl.0.0.g", "rl.0.1.g", "rl.0.1.g")
 		r.want("orders", r.names(signal.ControlDir, "head"), "inst.0000.g0.head", "inst.0000.g1.head")
+		for range 4 { // the names of old generations do not fill the directory
+			r.mu.Lock()
+			newest := r.tasks[len(r.tasks)-1]
+			r.mu.Unlock()
+			newest.exit <- 3
+			r.later()
+			r.later()
+		}
+		if orders := r.names(signal.ControlDir, ".head"); len(orders) > 1+keptGenerations || !slices.Contains(orders, "inst.0000.g5.head") {
+			t.Errorf("the orders are %v", orders)
+		}
+	})
+}
+
+// TestClusterOnSpare verifies that the other nodes of a cluster know the address and the port of a spare
+// that has taken the place of the first one.
+func TestClusterOnSpare(t *testing.T) {
+	isUp := new(atomic.Bool)
+	isUp.Store(true)
+	inBubbleOf(t, func(r *run) {
+		r.spares, r.frameworks = 1, map[string]framework.Framework{"ray": testCluster{isUp: isUp}}
+	}, 4, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, restarts: 1}
+`, func(r *run) {
+		r.kill(1)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.sleep(time.Minute)
+		var heads []string // known to the worker
+		r.mu.Lock()
+		for _, one := range r.tasks {
+			if head := one.env("HEAD"); head != "" {
+				heads = append(heads, head)
+			}
+		}
+		r.mu.Unlock()
+		r.want("heads", heads, "10.0.0.2:20000", "10.0.0.4:30000")
 	})
 }

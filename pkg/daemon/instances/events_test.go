@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // switches are files that the probes of processes look for.
@@ -291,6 +294,120 @@ func TestSpareIsLost(t *testing.T) {
 	}
 }
 
+// faultyPlan is a share on which the first plan with spares appears although it is reported as failed.
+type faultyPlan struct {
+	memory.Policy
+	hasFailed *atomic.Bool
+}
+
+func (p faultyPlan) Happened(what memory.Step, from, path string, dir, file *memory.File, fresh bool) error {
+	err := p.Policy.Happened(what, from, path, dir, file, fresh)
+	if err == nil && filepath.Base(path) == signal.PlanName(1) && p.hasFailed.CompareAndSwap(false, true) {
+		return syscall.EACCES // the call is not repeated
+	}
+	return err
+}
+
+// TestPlanThatSeemedToFail checks that the nodes of an instance know where the others are although the
+// plan with a spare has appeared when it was reported as failed, and the spare is lost before the plan
+// is published again.
+func TestPlanThatSeemedToFail(t *testing.T) {
+	hasFailed := new(atomic.Bool)
+	inBubbleOf(t, func(r *run) {
+		r.spares = 2
+		r.policy = func(plain memory.Policy) memory.Policy { return faultyPlan{plain, hasFailed} }
+	}, 5, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 1, ports: {http: auto}}
+`, func(r *run) {
+		r.openGate()
+		r.kill(1, 3)
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		for !hasFailed.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		r.nodes[2].ControlWatch.NotifyChange() // it reads the plan
+		time.Sleep(50 * time.Millisecond)
+		if !r.head.LoseNodes([]int{3}, false) {
+			t.Fatal("the loss of the spare was not tolerated")
+		}
+		r.sleep(time.Minute)
+		if spare, other := r.find("pair.0.0.g1"), r.find("pair.0.1.g1"); spare.node != "n4" || other.env("BRINGUPD_INSTANCE_ADDRESS") != "10.0.0.5" {
+			t.Errorf("%s is the spare, and the other node knows %s", spare.node, other.env("BRINGUPD_INSTANCE_ADDRESS"))
+		}
+	})
+}
+
+// TestPlanIsPublishedAgain checks that a plan that cannot be written is published when the share takes
+// it again, although nothing else happens.
+func TestPlanIsPublishedAgain(t *testing.T) {
+	spareRun(t, 3, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: single, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.kill(1)
+		dead, tries := r.fault, 0
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/.plan.") {
+				tries++
+				return syscall.ENOSPC
+			}
+			return dead(op, path)
+		})
+		if !r.head.LoseNodes([]int{1}, false) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.sleep(10 * time.Second)
+		if tries == 0 {
+			t.Error("no plan was tried")
+		}
+		r.setFault(dead)
+		r.later()
+		if one := r.find("single.0.0.g1"); one.node != "n2" {
+			t.Errorf("it runs on %s", one.node)
+		}
+	})
+}
+
+// TestSpareIsLostWhileItTakesAPlace checks that the next spare takes a place if the one before is lost
+// while the plan in which it has the place is written.
+func TestSpareIsLostWhileItTakesAPlace(t *testing.T) {
+	for spares, want := range map[int]roles.InstanceStatus{1: roles.StatusLost, 2: roles.StatusReady} {
+		t.Run(fmt.Sprint(spares), func(t *testing.T) {
+			spareRun(t, 2+spares, spares, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: single, nodes: 1, command: serve, restarts: 1, require: {start: all, run: 0}}
+`, func(r *run) {
+				r.openGate()
+				r.kill(1, 2)
+				dead := r.fault
+				r.setFault(func(op signal.Op, path string) error {
+					if op == signal.OpRename && strings.HasSuffix(path, "/"+signal.PlanName(1)) {
+						time.Sleep(10 * time.Second)
+					}
+					return dead(op, path)
+				})
+				for _, node := range []int{1, 2} {
+					if !r.head.LoseNodes([]int{node}, false) {
+						t.Fatalf("the loss of node %d was not tolerated", node)
+					}
+					time.Sleep(time.Second)
+				}
+				r.sleep(time.Minute)
+				if got := r.statuses()[1]; got != want {
+					t.Errorf("the instance is %s, want %s", got, want)
+				}
+				if spares == 2 && !slices.ContainsFunc(r.tasks, func(one *startedChild) bool { return one.node == "n3" }) {
+					t.Errorf("the second spare has started nothing: %v", r.starts())
+				}
+			})
+		})
+	}
+}
+
 // TestSpareStartsNothingThatIsOver checks that a spare starts neither what has ended with 0 on the
 // lost node nor what is given up with it, and prepares itself as the lost node was.
 func TestSpareStartsNothingThatIsOver(t *testing.T) {
@@ -369,6 +486,11 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 					t.Fatal("the loss was not tolerated")
 				}
 				time.Sleep(time.Minute)
+				var orders []string // to the lost node, should it still run
+				if how != "dead" {
+					orders = append(orders, signal.LostName(1, 3))
+				}
+				r.want("orders", r.names(signal.ControlDir, signal.LostName(1, 3)), orders...)
 				took, grace := r.find("serve.0.0.g1").at.Sub(lost), 10*time.Second // by default
 				if (how != "dead") != (took >= 30*time.Second+grace) {
 					t.Errorf("the spare has started it after %s", took)
@@ -376,6 +498,33 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLateExitOfLostNode checks that a spare starts an instance of a lost node although that had started
+// it again before, and given it up, which appears after the loss.
+func TestLateExitOfLostNode(t *testing.T) {
+	spareRun(t, 3, 1, `
+  - {name: store, nodes: 1, command: serve}
+  - {name: serve, nodes: 1, command: serve, restarts: 1}
+`, func(r *run) {
+		r.openGate()
+		r.head.cfg.SilentDelay = 30 * time.Second
+		if !r.head.LoseNodes([]int{1}, true) {
+			t.Fatal("the loss was not tolerated")
+		}
+		r.mark(record.InstanceMark{Node: 1, Instance: 1, Generation: 1, State: record.InstanceReady})
+		r.later()
+		exit := record.InstanceExit{Failure: health.NewFailure(health.ServiceDied, "serve.0 died").Failure, Role: "serve"}
+		name := signal.InstanceName(record.InstanceMark{Node: 1, Instance: 1, Generation: 1, State: record.InstanceExited}, 3)
+		<-r.nodes[1].Report(name, &exit, true)
+		r.sleep(time.Minute)
+		if cause := r.cause(); cause != nil {
+			t.Fatalf("the run has ended: %+v", cause)
+		}
+		if one := r.find("serve.0.0.g2"); one.node != "n2" {
+			t.Errorf("it runs on %s", one.node)
+		}
+	})
 }
 
 // TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays
@@ -503,20 +652,44 @@ func TestStall(t *testing.T) {
 				r.isDead.Store(true) // nothing that the nodes publish appears
 				r.kill(0, 1)
 				r.openGate()
-				time.Sleep(2 * time.Minute)
-				if cause := r.cause(); cause != nil {
-					t.Errorf("ended too early: %s", cause.Message)
-				}
-				time.Sleep(5 * time.Minute)
-				switch cause := r.cause(); {
-				case isBusy && cause != nil:
-					t.Errorf("ended although it was busy: %s", cause.Message)
-				case !isBusy && (cause == nil || cause.Kind != health.Internal):
-					t.Errorf("the cause is %+v", cause)
-				}
+				r.wantStall(2*time.Minute+10*time.Second+dueSlack, isBusy)
 			})
 		})
 	}
+}
+
+// wantStall checks that the run ends with an internal error a minute after something was due last, or
+// does not end if it is busy.
+func (r *run) wantStall(due time.Duration, isBusy bool) {
+	r.t.Helper()
+	last := time.Until(r.began.Add(due + stallTimeout))
+	r.sleep(last - time.Second)
+	if cause := r.cause(); cause != nil {
+		r.t.Errorf("ended too early: %s", cause.Message)
+	}
+	r.sleep(2*stallInterval + 2*time.Second)
+	switch cause := r.cause(); {
+	case isBusy && cause != nil:
+		r.t.Errorf("ended although it was busy: %s", cause.Message)
+	case !isBusy && (cause == nil || cause.Kind != health.Internal):
+		r.t.Errorf("the cause is %+v", cause)
+	}
+}
+
+// TestStallOfRestart checks the same for an instance that was to start again: the back-off, the grace
+// period and the start are over before.
+func TestStallOfRestart(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: train, nodes: 1, primary: true, command: train, restarts: {max: 1, backoff: 1m..1m}, ready: {probe: "file:/", timeout: 2m}}
+`, func(r *run) {
+		r.openGate()
+		r.began = time.Now()
+		r.exit("train.0.0.g0", 1)
+		r.later()
+		r.isDead.Store(true)
+		r.kill(0)
+		r.wantStall(time.Minute+10*time.Second+2*time.Minute+dueSlack, false)
+	})
 }
 
 // isWrite reports whether a call may change the share.

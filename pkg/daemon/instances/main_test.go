@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,8 +30,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -63,10 +66,11 @@ type run struct {
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
 	signs  stackdump.Signs        // of activity
-	spares int                    // how many of the nodes are spares: the last ones
-	listen bool                   // endpoints are listed when a test says that their processes listen
-	full   atomic.Bool            // the share has no room for files
-	isDead atomic.Bool            // the head does not learn what happens on its own node
+	began  time.Time
+	spares int         // how many of the nodes are spares: the last ones
+	listen bool        // endpoints are listed when a test says that their processes listen
+	full   atomic.Bool // the share has no room for files
+	isDead atomic.Bool // the head does not learn what happens on its own node
 	// policy changes the effects of the calls to the share; nil: all succeed.
 	policy func(memory.Policy) memory.Policy
 	// onDiagnosis is called while the processes of an instance that hangs are inspected; nil: nothing is.
@@ -75,6 +79,9 @@ type run struct {
 	address    string
 	firstPort  int                            // of the block of each node that is no spare
 	frameworks map[string]framework.Framework // of the roles that are clusters
+	layout     affinity.Node                  // of each node
+	hasPorts   bool                           // the node of the head keeps its ports
+	listens    atomic.Bool                    // the processes own the sockets of this test process
 
 	mu       sync.Mutex
 	fault    func(op signal.Op, path string) error // of calls to the share; nil: none; guarded by mu
@@ -143,6 +150,7 @@ func inBubbleOf(t *testing.T, change func(*run), nodes int, file string, test fu
 // begin makes the run directory, and starts the head and all nodes.
 func (r *run) begin(size int, defs []roles.Definition) {
 	r.t.Helper()
+	r.began = time.Now()
 	place := signal.Location{LogDir: mountPoint + "/logs", Run: "j", Key: "k", Size: size, Host: "n0"}
 	place.Access = r.access()
 	dir, err := signal.CreateRun(r.t.Context(), place, record.Job{})
@@ -153,7 +161,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 	rec := new(record.RolePlan)
 	var spares []record.PlacedOffer
 	for node := range size {
-		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000)}
+		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000), GPUs: len(r.layout.GPUs)}
 		if node >= size-r.spares {
 			offer.FirstPort = 30000
 			spares = append(spares, offer)
@@ -265,20 +273,45 @@ func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec 
 		r.t.Fatal(err)
 	}
 	n.steps = stepwatch.New(stepwatch.Config{Pattern: pattern, HasRanks: true, NodeIndex: record.NodeOfMember(node, size), Size: size})
+	var ports *PortBlock
+	if r.hasPorts && node == 0 {
+		ports = NewPortBlock(n.Background)
+	}
 	n.children = service.NewChildren(
-		service.Config{Starter: n.starter, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
+		service.Config{Starter: socketOwners{n.starter, r}, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, GracePeriod: time.Second},
 		service.Contexts{Run: life.RunCtx, Teardown: life.WorkCtx, Grace: life.GraceCtx, Background: life.Background})
 	host := "n" + string(rune('0'+record.NodeOfMember(node, size)))
 	n.children.OpenLogs(n.Dir, node, size, host)
 	n.Node, err = NewNode(NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Steps: n.steps, CPUTimes: r.cpuTimes, Defs: defs, Record: rec, Size: size, Step: step, Name: host,
-		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks,
+		Host: testHost{private: r.t.TempDir(), node: host, of: n, run: r}, Out: &n.out, Err: &n.out, Frameworks: r.frameworks, Ports: ports,
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return n
 }
+
+// socketOwners starts processes that own the sockets of this test process when the run says so.
+type socketOwners struct {
+	process.Starter
+	run *run
+}
+
+func (o socketOwners) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
+	child, err := o.Starter.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return socketOwner{child, o.run}, nil
+}
+
+type socketOwner struct {
+	process.Handle
+	run *run
+}
+
+func (o socketOwner) OwnsProcess(pid int) bool { return pid == os.Getpid() && o.run.listens.Load() }
 
 // testHost implements Host.
 type testHost struct {
@@ -298,9 +331,9 @@ func (h testHost) WorldConfig() world.NodeConfig {
 	n := h.of
 	cfg := new(deps.Config)
 	cfg.Identity.Host, cfg.Simulation.NoSockets = h.node, true
-	cfg.World.HangSigns = h.run.signs
+	cfg.World.HangSigns, cfg.World.GoOn = h.run.signs, true // that does not concern instances
 	return world.NodeConfig{
-		Config: cfg, RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
+		Config: cfg, Layout: h.run.layout, BindKinds: affinity.AllKinds(), RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },
 		RendezvousLink: world.RendezvousLink{
 			Dial: func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
@@ -321,8 +354,8 @@ func (testHost) RoleKey(role string) string { return "key of " + role }
 
 func (h testHost) PrivateDir() (string, error) { return h.private, nil }
 
-// runProcess is the program of all processes: it ends with 0 at a stop signal, unless IGNORE_TERM is
-// set, or as the test says.
+// runProcess is the program of all processes: it ends with 0 at a stop signal, after LAST_LINE if that
+// is set, unless IGNORE_TERM is set, or as the test says.
 func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 	name := strings.Join([]string{p.Getenv("BRINGUPD_ROLE"), p.Getenv("BRINGUPD_ROLE_INDEX"), p.Getenv("BRINGUPD_INSTANCE_RANK"), "g" + p.Getenv("BRINGUPD_GENERATION")}, ".")
 	own := &startedChild{name: name, node: p.Getenv("NODE"), env: p.Getenv, at: time.Now(), exit: make(chan int, 1), prints: make(chan string, 10), pid: p.PID}
@@ -344,6 +377,9 @@ func (r *run) runProcess(ctx context.Context, p *fakechild.Process) int {
 		case code := <-own.exit:
 			return code
 		case <-ctx.Done():
+			if line := p.Getenv("LAST_LINE"); line != "" {
+				_, _ = io.WriteString(p.Stdout, line+"\n")
+			}
 			return 0
 		}
 	}

@@ -59,9 +59,6 @@ func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 		}
 		state.begin(next)
 	}
-	if len(orders) > 0 {
-		h.wake()
-	}
 	return orders, old
 }
 

@@ -152,6 +152,34 @@ func TestBlockAmongStrangers(t *testing.T) {
 	}
 }
 
+// TestCostOfBlock checks which of two blocks is better: one that nobody uses, one with busy ports, one
+// that another daemon claims, and one with busy ports at which ranks meet.
+func TestCostOfBlock(t *testing.T) {
+	const first = 20000
+	meeting := first + roles.BlockSize - rendezvousInstances*rendezvousGenerations
+	free, claimed := &PortBlock{First: first, claim: nopCloser{}}, &PortBlock{First: first}
+	busy := &PortBlock{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 1}}
+	worse := &PortBlock{First: first, claim: nopCloser{}, Busy: []int{first, meeting - 2, meeting - 1}}
+	both := &PortBlock{First: first, Busy: []int{first}}
+	ranks := &PortBlock{First: first, claim: nopCloser{}, Busy: []int{meeting}}
+	blocks := []*PortBlock{free, busy, worse, claimed, both, ranks}
+	for i, block := range blocks {
+		if i > 0 && block.cost() <= blocks[i-1].cost() {
+			t.Errorf("the cost of block %d is %d, and %d of the one before", i, block.cost(), blocks[i-1].cost())
+		}
+	}
+	if free.cost() != 0 {
+		t.Errorf("the cost of a free block is %d", free.cost())
+	}
+	if got := busy.BusyPorts(); len(got) != 2 || (*PortBlock)(nil).BusyPorts() != nil {
+		t.Errorf("the busy ports are %v, and those of no block %v", got, (*PortBlock)(nil).BusyPorts())
+	}
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
+
 // TestNoBlockWithoutPorts checks that no block is claimed for roles whose ports are fixed, and that a
 // block is for ranks, which meet at a port.
 func TestNoBlockWithoutPorts(t *testing.T) {

@@ -80,7 +80,7 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 					return
 				}
 			}
-			if start.ready == nil || ctx.Err() != nil {
+			if start.ready == nil {
 				continue
 			}
 			isReady := start.ready.Try(ctx) == nil

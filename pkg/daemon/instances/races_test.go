@@ -56,6 +56,33 @@ func firstRestartUsesNewPlan(t *testing.T) {
 	})
 }
 
+// TestStopBeforeStart checks that a node that sees the order to start a role only together with the
+// order to stop an instance of it, of which another process has failed meanwhile, does not start that
+// generation, and starts the next one when the head says so.
+func TestStopBeforeStart(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: prepare, nodes: head, command: prepare, oneshot: true, timeout: 1h}
+  - {name: pair, nodes: 2, nodes-per-instance: 2, oneshot: true, command: copy, after: [prepare], restarts: {max: 1, backoff: 20s..20s}}
+`, func(r *run) {
+		late := r.nodes[1].ControlWatch
+		late.SlowDown(time.Hour)
+		time.Sleep(20 * time.Minute)
+		r.exit("prepare.0.0.g0", 0)
+		r.later()
+		r.want("starts on the other node", r.starts(), "pair.0.0.g0", "prepare.0.0.g0")
+		r.exit("pair.0.0.g0", 1)
+		r.later()
+		late.NotifyChange()
+		r.later()
+		r.want("starts before the back-off is over", r.starts(), "pair.0.0.g0", "prepare.0.0.g0")
+		r.want("records", r.names(signal.NodesDir, "i0001"), "0000.i0001.g0.exited", "0000.i0001.g0.ready", "0001.i0001.g0.stopped")
+		r.sleep(20 * time.Second)
+		late.NotifyChange()
+		r.later()
+		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g1", "prepare.0.0.g0")
+	})
+}
+
 // TestEndedChildrenAreForgotten checks that a node knows only the processes that run, however often
 // they were started.
 func TestEndedChildrenAreForgotten(t *testing.T) {

@@ -2,6 +2,7 @@ package instances
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -451,6 +453,20 @@ func TestStopOfUnreadyProcess(t *testing.T) {
 	})
 }
 
+// TestFailureDuringStart checks that the start of an instance fails as soon as one of its processes has
+// exited, although the other ones of the node are not ready.
+func TestFailureDuringStart(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, ranks-per-node: 2, command: serve, endpoints: all, ready: {probe: "file:/never/there", timeout: 1h}}
+`, func(r *run) {
+		r.exit("server.0.1.g0", 3)
+		r.later()
+		if cause := r.cause(); cause == nil || cause.Child != "server.0.1" || cause.ExitText != "exit code 3" {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
 // TestAlive checks that an instance whose alive probe fails for too long is stopped and started
 // again, although it then ends with 0, and that an endpoint is withdrawn while its probe fails.
 func TestAlive(t *testing.T) {
@@ -506,16 +522,19 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// TestHangOfPrimary checks that a primary process that hangs has failed, although it ends with 0 when
-// it is told to stop.
+// TestHangOfPrimary checks that a primary process that hangs has failed soon after its limit, although
+// it ends with 0 when it is told to stop, and that the cause has what it printed then.
 func TestHangOfPrimary(t *testing.T) {
 	inBubble(t, 1, `
-  - {name: driver, nodes: 1, primary: true, command: drive, alive: {probe: "file:/nothing/there", after: 5s}}
+  - {name: driver, nodes: 1, primary: true, command: drive, alive: {probe: "file:/nothing/there", after: 8s}, env: {LAST_LINE: "where it was"}}
 `, func(r *run) {
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		r.sleep(4 * time.Second)
+		if cause := r.cause(); cause != nil {
+			t.Errorf("it has ended before its limit: %+v", cause)
+		}
+		r.sleep(3 * time.Second)
 		cause := r.cause()
-		if cause == nil || !strings.Contains(cause.Message, "hangs") {
+		if cause == nil || !strings.Contains(cause.Message, "hangs") || cause.Child != "driver.0" || !slices.Contains(cause.Lines, "where it was") {
 			t.Errorf("the cause is %+v", cause)
 		}
 	})
@@ -563,8 +582,87 @@ func TestLiveListBeforeGate(t *testing.T) {
 	}
 }
 
-// TestLiveLists checks that the head publishes lists of ready instances at most once a second after
-// the gate, that at most two of them are left, and that the last one is right.
+// TestNoListBeforeGate checks that no list is published before the gate while nothing that has started
+// may wait for endpoints.
+func TestNoListBeforeGate(t *testing.T) {
+	for name, other := range map[string]string{
+		"the other one has no probe": "{name: other, nodes: all, command: route}",
+		"the other one is ready":     "{name: other, nodes: all, command: route, ready: \"file:/\"}",
+		"the other one is done":      "{name: setup, nodes: all, command: prepare, oneshot: true}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleOf(t, func(r *run) { r.listen = true }, 1, `
+  - {name: server, nodes: all, command: serve}
+  - `+other+`
+`, func(r *run) {
+				if name == "the other one is done" {
+					r.exit("setup.0.0.g0", 0)
+				}
+				r.later()
+				before := r.newestLive()
+				r.mark(record.InstanceMark{State: record.InstanceReady, Change: 1})
+				r.later()
+				if after := r.newestLive(); after != before {
+					t.Errorf("list %d was published after list %d", after, before)
+				}
+			})
+		})
+	}
+}
+
+// TestListsOfNodesThatWait checks that before the gate a node reads lists while one of its instances is
+// not ready, or has not ended if it is a oneshot, and none that it does not need.
+func TestListsOfNodesThatWait(t *testing.T) {
+	s := newSwitches(t)
+	s.set("1", true) // the router of node 1 is ready at once
+	inBubble(t, 3, `
+  - {name: server, nodes: head, command: serve, ready: "file:`+s.dir+`/server", ports: {http: auto}}
+  - {name: router, nodes: all, command: route, ready: "file:`+s.dir+`/$BRINGUPD_ROLE_INDEX"}
+  - {name: setup, nodes: all, command: prepare, oneshot: true}
+`, func(r *run) {
+		r.exit("setup.0.0.g0", 0)
+		r.exit("setup.1.0.g0", 0)
+		s.set("2", true) // that of node 2, too, but not its setup
+		r.later()
+		s.set("server", true)
+		r.sleep(time.Minute)
+		for node, want := range []string{"10.0.0.1:20000\n", "", "10.0.0.1:20000\n"} {
+			if got := r.read(filepath.Join(r.nodes[node].environment.endpointsDir, "server")); got != want {
+				t.Errorf("the endpoints are %q on node %d, want %q", got, node, want)
+			}
+		}
+	})
+}
+
+// TestListIsPublishedAgain checks that a list that cannot be written is written when the share takes
+// it again, although nothing else changes.
+func TestListIsPublishedAgain(t *testing.T) {
+	inBubble(t, 2, `
+  - {name: server, nodes: all, command: serve, ports: {http: auto}, require: {start: all, run: 1}}
+`, func(r *run) {
+		r.openGate()
+		r.later()
+		tries := 0
+		r.setFault(func(op signal.Op, path string) error {
+			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/.live.") {
+				tries++
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		r.exit("server.1.0.g0", 1)
+		r.sleep(10 * time.Second)
+		if tries < 5 || tries > 20 {
+			t.Errorf("it was tried %d times in 10 s", tries)
+		}
+		r.setFault(nil)
+		r.later()
+		if got := r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")); got != "10.0.0.1:20000\n" {
+			t.Errorf("the endpoints are %q", got)
+		}
+	})
+}
+
 // TestLiveListAfterMove checks that a list follows each plan, although the same instances are ready: one
 // that a spare has taken over may have become ready before the list without it was published.
 func TestLiveListAfterMove(t *testing.T) {
@@ -589,6 +687,8 @@ func TestLiveListAfterMove(t *testing.T) {
 	})
 }
 
+// TestLiveLists checks that the head publishes lists of ready instances at most once a second after
+// the gate, that at most two of them are left, and that the last one is right.
 func TestLiveLists(t *testing.T) {
 	inBubble(t, 2, `
   - {name: server, nodes: all, per-node: 8, command: serve, restarts: {max: 100, backoff: 300ms..300ms}}
@@ -705,14 +805,26 @@ func TestAwaitSteps(t *testing.T) {
 			}
 		}
 	}
-	inBubble(t, 2, file, func(r *run) {
-		join(r, 0, 1, record.MemberIndex(0, 1, 2), record.MemberIndex(1, 2, 2))
-		err := r.head.AwaitSteps(r.t.Context(), time.Minute)
-		const want = "the daemons of step judge on n1 and the daemons of step eval on n0 did not join within 1m: "
-		if f := health.AsFailure(err); f.Kind != health.DeadlinePassed || !strings.HasPrefix(f.Message, want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	})
+	for _, tc := range []struct {
+		joined  []int
+		missing string
+	}{
+		{[]int{0, 1, record.MemberIndex(0, 1, 2), record.MemberIndex(1, 2, 2)}, "the daemons of step judge on n1 and the daemons of step eval on n0"},
+		{[]int{record.MemberIndex(0, 2, 2)}, "the daemons of step judge on n[0-1]"},
+	} {
+		inBubble(t, 2, file, func(r *run) {
+			join(r, tc.joined...)
+			f := health.AsFailure(r.head.AwaitSteps(r.t.Context(), time.Minute))
+			want := tc.missing + " did not join within 1m: "
+			if f.Kind != health.DeadlinePassed || f.Phase != record.PhaseJoin || !strings.HasPrefix(f.Message, want) || !strings.Contains(f.Message, " --step=judge ") {
+				t.Errorf("got %+v, want %s", f, want)
+			}
+			reminders := r.logged.FilterMessage("waiting for " + tc.missing).All()
+			if len(reminders) != 1 {
+				t.Errorf("it was said: %v", reminders)
+			}
+		})
+	}
 	inBubble(t, 2, file, func(r *run) {
 		began := time.Now()
 		go func() {
@@ -722,6 +834,10 @@ func TestAwaitSteps(t *testing.T) {
 		err := r.head.AwaitSteps(r.t.Context(), time.Minute)
 		if took := time.Since(began); err != nil || took < 20*time.Second || took > 25*time.Second {
 			t.Errorf("got %v after %s", err, took)
+		}
+		reminders := r.logged.FilterMessageSnippet("waiting for ").All()
+		if len(reminders) != 1 || reminders[0].Time.Sub(began) < stepReminderDelay {
+			t.Errorf("it was said: %v", reminders)
 		}
 	})
 }
@@ -810,6 +926,72 @@ func TestRankFailures(t *testing.T) {
 			if want := (record.WorldRank{Number: 1, World: "trainer.0"}); *cause.WorldRank != want {
 				t.Errorf("the rank is %+v", cause.WorldRank)
 			}
+		})
+	}
+}
+
+// TestLongestGrace checks that the grace period of a node is the longest of its own roles.
+func TestLongestGrace(t *testing.T) {
+	inBubbleOf(t, func(r *run) { r.spares = 1 }, 4, `
+  - {name: store, nodes: 1, command: serve, grace: 20s}
+  - {name: other, with: store, command: serve, grace: 5s}
+  - {name: server, nodes: 1, command: serve, grace: 40s}
+  - {name: client, nodes: 1, command: call, grace: 2s}
+`, func(r *run) {
+		for node, want := range []time.Duration{20 * time.Second, 40 * time.Second, 2 * time.Second, 0} {
+			if got := r.nodes[node].LongestGrace(); got != want {
+				t.Errorf("the grace period of node %d is %s, want %s", node, got, want)
+			}
+		}
+	})
+}
+
+// TestKeysAreHidden checks that the failure of a process that prints its key does not show the key.
+func TestKeysAreHidden(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, command: serve}
+`, func(r *run) {
+		r.print("server.0.0.g0", "I serve with key of server")
+		r.exit("server.0.0.g0", 3)
+		r.later()
+		cause := r.cause()
+		if cause == nil || len(cause.Lines) != 1 || !strings.HasPrefix(cause.Lines[0], "I serve with ") || strings.Contains(cause.Lines[0], "key of server") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestRanksAreBound checks that ranks are bound to their GPUs, and that ranks without GPUs share the
+// processors of a node on which no other role runs, but have none of its GPUs.
+func TestRanksAreBound(t *testing.T) {
+	node := affinity.Node{CPUs: affinity.IDSet{0, 1}, Mems: affinity.IDSet{0}}
+	for i := range 2 {
+		cpus := affinity.IDSet{i}
+		node.Cores = append(node.Cores, affinity.Core{CPUs: cpus})
+		node.GPUs = append(node.GPUs, affinity.GPU{Name: fmt.Sprintf("GPU-%d", i), Index: i, CPUs: cpus})
+	}
+	for _, tc := range []struct {
+		name, keys, more string
+		gpus             []string
+		cpus             []affinity.IDSet
+	}{
+		{"with GPUs", ", gpus: 1", "", []string{"GPU-0", "GPU-1"}, []affinity.IDSet{{0}, {1}}},
+		{"alone", ", gpus: 0", "", []string{noGPUs, noGPUs}, []affinity.IDSet{{0}, {1}}},
+		{"beside another role", ", gpus: 0", "\n  - {name: other, with: trainer, command: serve}", []string{noGPUs, noGPUs}, []affinity.IDSet{nil, nil}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubbleOf(t, func(r *run) { r.layout = node }, 2, `
+  - {name: trainer, nodes: 1, ranks-per-node: 2`+tc.keys+`, primary: true, command: train}`+tc.more+`
+  - {name: elsewhere, nodes: 1, command: serve}
+`, func(r *run) {
+				for rank := range tc.cpus {
+					one := r.find(fmt.Sprintf("trainer.0.%d.g0", rank))
+					bound, err := affinity.ParseAffinity(one.env(affinity.EnvVariable))
+					if err != nil || !slices.Equal(bound.CPUs, tc.cpus[rank]) || one.env("CUDA_VISIBLE_DEVICES") != tc.gpus[rank] {
+						t.Errorf("rank %d is bound to %s (%v), with the GPUs %q", rank, bound, err, one.env("CUDA_VISIBLE_DEVICES"))
+					}
+				}
+			})
 		})
 	}
 }

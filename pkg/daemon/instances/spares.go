@@ -2,7 +2,6 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -264,15 +263,10 @@ func (h *Head) fillVacancies(context.Context) {
 	}
 	h.mu.Unlock()
 	published := *next // Publish writes its header
-	err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false)
-	switch {
-	case errors.Is(err, signal.ErrAlreadyPublished): // an earlier try has succeeded after all
-		h.update(func() { h.number, h.isPlanning = number, false })
-		h.advanceAfter(0)
-		return
-	case err != nil:
+	if err := h.cfg.Publish(signal.ControlDir, signal.PlanName(number), &published, false); err != nil {
 		h.cfg.LogWriteError(err)
-		h.update(func() { h.isPlanning = false })
+		// Its name is not used again, because nodes may have read it although it failed.
+		h.update(func() { h.number, h.isPlanning = number, false })
 		h.advanceAfter(orderRetryInterval)
 		return
 	}

@@ -1,0 +1,68 @@
+package instances
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestLineTagger checks that whole lines are passed on after their tag, and that a line is not longer
+// than it may be.
+func TestLineTagger(t *testing.T) {
+	most := strings.Repeat("x", maxPartialLine)
+	for _, tc := range []struct {
+		writes []string
+		want   string
+	}{
+		{[]string{"a\nb"}, "t: a\n"},
+		{[]string{"a", "b\n", "\nc\nd\n"}, "t: ab\nt: \nt: c\nt: d\n"},
+		{[]string{most[1:]}, ""},
+		{[]string{most[1:], "x", "y\n"}, "t: " + most + "\nt: y\n"},
+	} {
+		var out bytes.Buffer
+		tagger := &lineTagger{out: &out, tag: "t: ", mu: new(sync.Mutex)}
+		for _, text := range tc.writes {
+			if n, err := fmt.Fprint(tagger, text); n != len(text) || err != nil {
+				t.Errorf("%d of %d bytes were written: %v", n, len(text), err)
+			}
+		}
+		if out.String() != tc.want {
+			t.Errorf("%.20q: %.40q, want %.40q", tc.writes, out.String(), tc.want)
+		}
+	}
+	tagger := &lineTagger{out: fullWriter{}, mu: new(sync.Mutex)}
+	if n, err := tagger.Write([]byte("a\n")); n != 0 || !errors.Is(err, errFull) {
+		t.Errorf("%d bytes were written: %v", n, err)
+	}
+}
+
+var errFull = errors.New("the disk is full")
+
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, errFull }
+
+// TestOutputOfSeveralProcesses checks that the lines of several processes of a primary role have names,
+// on both streams, and that other roles write only to their logs.
+func TestOutputOfSeveralProcesses(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: train, nodes: head, ranks-per-node: 2, primary: true, command: train}
+  - {name: serve, nodes: head, command: serve, ports: {http: 7000}}
+`, func(r *run) {
+		r.print("train.0.0.g0", "x")
+		r.print("train.0.1.g0", "y")
+		r.print("serve.0.0.g0", "z")
+		if got := r.nodes[0].out.String(); got != "train.0.0: x\ntrain.0.1: y\n" {
+			t.Errorf("the output is %q", got)
+		}
+		role := &r.plan.Roles[0]
+		out, err := r.nodes[0].output.writers(role, &role.Instances[0], role.Instances[0].Processes[1])
+		_, _ = fmt.Fprintln(err, "e")
+		if got := r.nodes[0].out.String(); out == err || !strings.HasSuffix(got, "\ntrain.0.1: e\n") {
+			t.Errorf("the output is %q", got)
+		}
+	})
+}
