@@ -58,7 +58,7 @@ func TestPlanNodes(t *testing.T) {
 			name: "all, head, and with a role that follows", nodes: makeNodes(4, 0),
 			defs: []Definition{
 				placed("a", Placement{Nodes: NodesAll}), placed("b", Placement{Nodes: NodesHead}), placed("c", Placement{With: []string{"e", "d"}, Nodes: NodesAll}),
-				placed("d", Placement{Nodes: 1}), placed("e", Placement{Nodes: 2}), placed("f", Placement{With: []string{"c"}, Nodes: 2}),
+				placed("d", Placement{Nodes: 1}), placed("e", Placement{Nodes: 2}), placed("f", Placement{With: []string{"c", "d"}, Nodes: 2}),
 			},
 			want: [][]int{{0, 1, 2, 3}, {0}, {0, 1, 2}, {0}, {1, 2}, {0, 1}},
 		},

@@ -69,7 +69,7 @@ func TestLongListsAreLeftOut(t *testing.T) {
 }
 
 func TestExpandProbe(t *testing.T) {
-	vars := map[string]string{"BRINGUPD_PORT": "80", "BRINGUPD_PORT_KV": "$BRINGUPD_PORT", "BRINGUPD_PORT_KEY": "81", "BRINGUPD_ROLE_A_KEY": "secret", "HOME": "/root"}
+	vars := map[string]string{"BRINGUPD_PORT": "80", "BRINGUPD_PORT_KV": "$BRINGUPD_PORT", "BRINGUPD_PORT_KEY": "81", "BRINGUPD_ROLE_A_KEY": "secret", "HOME": "/root", "APP": "a"}
 	for _, tc := range []struct{ text, want, message string }{
 		{text: "", want: ""},
 		{text: "http://localhost:$BRINGUPD_PORT/health", want: "http://localhost:80/health"},
@@ -78,7 +78,7 @@ func TestExpandProbe(t *testing.T) {
 		{text: "$BRINGUPD_PORT_KV", want: "$BRINGUPD_PORT"}, // once
 		{text: "tcp:$BRINGUPD_PORTS", message: `cannot replace $BRINGUPD_PORTS in "tcp:$BRINGUPD_PORTS": the variables are BRINGUPD_PORT, BRINGUPD_PORT_KEY, BRINGUPD_PORT_KV`},
 		{text: "exec:sh -c '$BRINGUPD_ROLE_A_KEY $BRINGUPD_PORT_KEY'", want: "exec:sh -c '${BRINGUPD_ROLE_A_KEY} 81'"},
-		{text: "http://localhost/?key=$BRINGUPD_ROLE_A_KEY", message: `cannot put a key into "http://localhost/?key=$BRINGUPD_ROLE_A_KEY", which is shown: use exec:`},
+		{text: "http://a:$BRINGUPD_PORT/?key=$BRINGUPD_ROLE_A_KEY", message: `cannot put a key into "http://a:$BRINGUPD_PORT/?key=$BRINGUPD_ROLE_A_KEY", which is shown: use exec:`},
 		{text: "exec:sh -c '$BRINGUPD_ROLE_B_KEY'", message: "cannot replace $BRINGUPD_ROLE_B_KEY in"},
 		{text: "$BRINGUPD_ ${BRINGUPD_X}", message: "cannot replace $BRINGUPD_ and ${BRINGUPD_X} in"},
 	} {
