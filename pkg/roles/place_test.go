@@ -51,8 +51,11 @@ func TestPlanNodes(t *testing.T) {
 		},
 		{
 			name: "the rest before others", nodes: makeNodes(6, 0),
-			defs: []Definition{placed("a", Placement{Nodes: 1}), placed("b", Placement{Nodes: NodesRest}), placed("c", Placement{Nodes: 2})},
-			want: [][]int{{0}, {1, 2, 3}, {4, 5}},
+			defs: []Definition{
+				placed("a", Placement{Nodes: 1}), placed("b", Placement{Nodes: NodesRest}), placed("c", Placement{Nodes: 2}),
+				placed("d", Placement{With: []string{"b"}, Nodes: 1}), // claims none
+			},
+			want: [][]int{{0}, {1, 2, 3}, {4, 5}, {1}},
 		},
 		{
 			name: "all, head, and with a role that follows", nodes: makeNodes(4, 0),
@@ -63,17 +66,27 @@ func TestPlanNodes(t *testing.T) {
 			want: [][]int{{0, 1, 2, 3}, {0}, {0, 1, 2}, {0}, {1, 2}, {0, 1}},
 		},
 		{
+			name: "with a role on all nodes that follows", nodes: makeNodes(2, 0),
+			defs: []Definition{placed("a", Placement{With: []string{"b"}, Nodes: NodesAll}), placed("b", Placement{Nodes: NodesAll})},
+			want: [][]int{{0, 1}, {0, 1}},
+		},
+		{
 			name: "groups", nodes: groups,
 			defs: []Definition{
 				placed("a", Placement{Nodes: 1, Group: 1}), placed("b", Placement{Nodes: NodesRest, Group: 1}), placed("c", Placement{Nodes: NodesAll, Group: 1}),
-				placed("d", Placement{Nodes: NodesRest}), placed("e", Placement{Nodes: NodesHead}),
+				placed("d", Placement{Nodes: NodesRest}), placed("e", Placement{Nodes: NodesHead}), placed("f", Placement{Nodes: 1}),
 			},
-			want: [][]int{{3}, {4, 5}, {3, 4, 5}, {0, 1, 2}, {0}},
+			want: [][]int{{3}, {4, 5}, {3, 4, 5}, {0, 1}, {0}, {2}},
 		},
 		{
 			name: "segments of interleaved domains", nodes: domains,
 			defs: []Definition{placed("a", Placement{Nodes: 8, Segment: 4})},
 			want: [][]int{{0, 1, 2, 3, 4, 5, 6, 7}}, idle: []int{8, 9, 10, 11},
+		},
+		{
+			name: "segments of one domain, and then of the next", nodes: domains,
+			defs: []Definition{placed("a", Placement{Nodes: 8, Segment: 2})},
+			want: [][]int{{0, 1, 2, 3, 4, 6, 8, 10}}, idle: []int{5, 7, 9, 11},
 		},
 		{
 			name: "the rest in whole segments", nodes: domains,
@@ -246,7 +259,11 @@ func TestPlanRefusals(t *testing.T) {
 		},
 		{"no GPUs", makeNodes(1, 0), []Definition{placed("a", Placement{Nodes: 1, InstancesPerNode: PerGPU})}, "cannot place role a: per-node is gpu, and node n0 has no GPUs"},
 		{
-			"too many GPUs", makeNodes(2, 4), []Definition{placed("prefill", Placement{Nodes: 2, InstancesPerNode: 3, GPUs: 2}), placed("decode", Placement{With: []string{"prefill"}, Nodes: NodesAll, GPUs: 2})},
+			"too many GPUs", makeNodes(2, 4),
+			[]Definition{
+				placed("proxy", Placement{Nodes: NodesHead}), placed("prefill", Placement{Nodes: 2, InstancesPerNode: 3, GPUs: 2}),
+				placed("decode", Placement{With: []string{"prefill"}, Nodes: NodesAll, GPUs: 2}),
+			},
 			"cannot place the roles: node n0 has 4 GPUs: prefill needs 3 x 2, decode 1 x 2: 8 of 4",
 		},
 		{
