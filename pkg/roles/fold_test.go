@@ -74,6 +74,7 @@ func TestFold(t *testing.T) {
 		"one of two has exited":                     {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, ready, 0)), want{roles.StatusRestarting, 0, false}},
 		"the other has stopped":                     {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, stopped, 0)), want{roles.StatusRestarting, 0, true}},
 		"the other is unready meanwhile":            {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, unready, 1)), want{roles.StatusRestarting, 0, false}},
+		"one is ready, and one done":                {evidence(2, 0, mark(0, 0, ready, 0), mark(1, 0, done, 0)), want{roles.StatusReady, 0, false}},
 		"the other is done":                         {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, done, 0)), want{roles.StatusRestarting, 0, true}},
 		"both are done":                             {evidence(2, 1, mark(0, 0, done, 0), mark(1, 0, done, 0)), want{roles.StatusDone, 0, true}},
 		"the head has started it again": {
