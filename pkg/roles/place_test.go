@@ -89,6 +89,11 @@ func TestPlanNodes(t *testing.T) {
 			want: [][]int{{0, 1, 2, 3, 4, 6, 8, 10}}, idle: []int{5, 7, 9, 11},
 		},
 		{
+			name: "in the order of the list without segments", nodes: domains,
+			defs: []Definition{placed("a", Placement{Nodes: 3}), placed("b", Placement{Nodes: NodesRest})},
+			want: [][]int{{0, 1, 2}, {3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		},
+		{
 			name: "the rest in whole segments", nodes: domains,
 			defs: []Definition{placed("a", Placement{Nodes: NodesRest, Segment: 5}), placed("b", Placement{Nodes: 1})},
 			want: [][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {10}}, idle: []int{11},

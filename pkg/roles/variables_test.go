@@ -40,6 +40,9 @@ func TestVariables(t *testing.T) {
 	if diff := cmp.Diff(want, plan.Variables("my-engine", 1, 3)); diff != "" {
 		t.Error(diff)
 	}
+	if first := plan.Variables("none", 0, 0); first["BRINGUPD_ROLE"] != "none" {
+		t.Errorf("got %v", first)
+	}
 	for _, wrong := range []map[string]string{plan.Variables("x", 0, 0), plan.Variables("all", 1, 0), plan.Variables("all", 0, 4), plan.Variables("all", -1, -1)} {
 		if wrong != nil {
 			t.Errorf("got %v", wrong)
