@@ -57,10 +57,11 @@ func (c testCluster) WorkerService(node framework.Node, _ framework.Endpoint) (*
 func (c testCluster) CheckMembers(
 	_ context.Context, _ framework.Node, _ framework.Endpoint, members []framework.Member,
 ) error {
-	if c.isListed != nil && !c.isListed.Load() || len(members) != 2 || members[1].Host != "n1" {
-		return fmt.Errorf("not all of %v are listed", members)
+	isPair := len(members) == 2 && members[0].Host == "n0" && members[1].Host == "n1"
+	if isPair && (c.isListed == nil || c.isListed.Load()) || len(members) == 1 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("not all of %v are listed", members)
 }
 
 // service returns the service of a node, which runs until it is stopped.
@@ -130,16 +131,22 @@ func TestClusterCommand(t *testing.T) {
   - {name: train, nodes: head, command: train, after: [rl]}
   - {name: beside, with: rl, nodes: 1, command: ask}
   - {name: other, nodes: head, command: ask}
+  - {name: several, with: rl, nodes: 2, nodes-per-instance: 1, framework: ray}
+  - {name: ofseveral, nodes: head, command: ask, after: [several]}
+  - {name: ofboth, with: several, nodes: 1, command: ask, after: [rl], env: {RAY_ADDRESS: ""}}
 `, func(r *run) {
 		r.later()
-		others := []string{"beside.0.0.g0", "other.0.0.g0", "rl.0.0.g"}
+		others := []string{"beside.0.0.g0", "ofseveral.0.0.g0", "other.0.0.g0", "rl.0.0.g", "rl.0.0.g", "rl.0.0.g"}
 		r.want("starts without members", r.starts(), append(others, "rl.0.1.g")...)
 		isListed.Store(true)
 		r.later()
-		r.want("starts", r.starts(), append(others, "rl.0.0.g0", "rl.0.1.g", "train.0.0.g0")...)
+		for _, name := range []string{"ofboth.0.0.g0", "rl.0.0.g0", "train.0.0.g0"} {
+			r.find(name)
+		}
 		address := fmt.Sprintf("127.0.0.1:%d", port)
 		for name, head := range map[string]string{
-			"rl.0.0.g0": address, "train.0.0.g0": address, "beside.0.0.g0": address, "other.0.0.g0": "",
+			"rl.0.0.g0": address, "train.0.0.g0": address, "beside.0.0.g0": address,
+			"other.0.0.g0": "", "ofseveral.0.0.g0": "", "ofboth.0.0.g0": "", // it is not one cluster
 		} {
 			process, ray := r.find(name), ""
 			if head != "" {

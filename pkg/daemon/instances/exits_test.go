@@ -21,6 +21,9 @@ func TestToleratedExits(t *testing.T) {
 		r.openGate()
 		r.exit("server.0.0.g0", 10)
 		r.sleep(40 * time.Second)
+		if entries := r.logged.FilterMessageSnippet("goes on with 6 of 7 instances").All(); len(entries) != 1 {
+			t.Errorf("logged: %v", r.logged.All())
+		}
 		for _, index := range []string{"1", "2", "3", "4"} {
 			if r.cause() != nil {
 				t.Fatalf("the run has ended before the exit of server.%s: %+v", index, r.cause())

@@ -150,6 +150,21 @@ func TestNoHangAtEnd(t *testing.T) {
 	})
 }
 
+// TestNoHangBeforeReady checks that an instance does not hang while one of its nodes is not ready yet.
+func TestNoHangBeforeReady(t *testing.T) {
+	s := newSwitches(t)
+	s.set("0", true)
+	inBubble(t, 2, `
+  - {name: trainer, nodes: 2, nodes-per-instance: 2, primary: true, endpoints: all, command: train, hang-timeout: 1m, ready: "file:`+s.dir+`/$BRINGUPD_INSTANCE_RANK"}
+`, func(r *run) {
+		r.sleep(5 * time.Minute)
+		r.want("early orders", r.names(signal.ControlDir, "hang"))
+		s.set("1", true)
+		r.sleep(2 * time.Minute)
+		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
+	})
+}
+
 // TestUnreadableHang checks that an instance that hangs is ended although its node cannot read why.
 func TestUnreadableHang(t *testing.T) {
 	inBubble(t, 1, `
