@@ -68,7 +68,6 @@ func (e environment) keys() (keys []string) {
 func (e environment) hideKeys(f *health.Failure) {
 	keys := e.keys()
 	f.Message = redact.HideValues(f.Message, keys)
-	f.Lines = slices.Clone(f.Lines)
 	for i, line := range f.Lines {
 		f.Lines[i] = redact.HideValues(line, keys)
 	}
