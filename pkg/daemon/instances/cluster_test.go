@@ -138,6 +138,7 @@ func TestClusterCommand(t *testing.T) {
 		r.later()
 		others := []string{"beside.0.0.g0", "ofseveral.0.0.g0", "other.0.0.g0", "rl.0.0.g", "rl.0.0.g", "rl.0.0.g"}
 		r.want("starts without members", r.starts(), append(others, "rl.0.1.g")...)
+		r.want("marks without members", r.names(signal.NodesDir, "i0000.g0."), "0000.i0000.g0.head", "0001.i0000.g0.ready")
 		isListed.Store(true)
 		r.later()
 		for _, name := range []string{"ofboth.0.0.g0", "rl.0.0.g0", "train.0.0.g0"} {
