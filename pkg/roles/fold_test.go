@@ -180,12 +180,13 @@ func TestCount(t *testing.T) {
 		{Status: roles.StatusReady}, {Status: roles.StatusReady, Generation: 2},
 		{Status: roles.StatusDone, Generation: 1}, {Status: roles.StatusLost, Generation: 3},
 		{Status: roles.StatusStarting}, {Status: roles.StatusStarting, Generation: 1},
+		{Status: roles.StatusStarting, Generation: 2},
 		{Status: roles.StatusRestarting}, {Status: roles.StatusUnready, Generation: 1},
 		{Status: roles.StatusWaiting}, {Status: roles.StatusStopped, Generation: 1},
 	} {
 		count.Add(s)
 	}
-	if want := (roles.Count{Ready: 2, Done: 1, Lost: 1, Down: 2}); count != want {
+	if want := (roles.Count{Ready: 2, Done: 1, Lost: 1, Down: 3}); count != want {
 		t.Errorf("the count is %+v, want %+v", count, want)
 	}
 }

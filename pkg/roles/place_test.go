@@ -50,12 +50,13 @@ func TestPlanNodes(t *testing.T) {
 			want: [][]int{{0, 1}, {2, 3, 4}}, idle: []int{5},
 		},
 		{
-			name: "the rest before others", nodes: makeNodes(6, 0),
+			name: "the rest before others", nodes: makeNodes(7, 0),
 			defs: []Definition{
 				placed("a", Placement{Nodes: 1}), placed("b", Placement{Nodes: NodesRest}), placed("c", Placement{Nodes: 2}),
 				placed("d", Placement{With: []string{"b"}, Nodes: 1}), // claims none
+				placed("e", Placement{Nodes: 1}),
 			},
-			want: [][]int{{0}, {1, 2, 3}, {4, 5}, {1}},
+			want: [][]int{{0}, {1, 2, 3}, {4, 5}, {1}, {6}},
 		},
 		{
 			name: "all, head, and with a role that follows", nodes: makeNodes(4, 0),
@@ -222,6 +223,10 @@ func TestPlanRefusals(t *testing.T) {
 		{
 			"nothing left for the rest", makeNodes(4, 0), []Definition{placed("trainer", Placement{Nodes: NodesRest}), placed("judge", Placement{Nodes: 4})},
 			"cannot place the roles: trainer needs the rest, at least 1 node, judge 4: 5 of 4",
+		},
+		{
+			"nothing left for the rest after others", makeNodes(4, 0), []Definition{placed("a", Placement{Nodes: 3}), placed("b", Placement{Nodes: 1}), placed("c", Placement{Nodes: NodesRest})},
+			"cannot place the roles: a needs 3 nodes, b 1, c the rest, at least 1: 5 of 4",
 		},
 		{
 			"too many nodes of a group", grouped, []Definition{placed("a", Placement{Nodes: 3}), placed("b", Placement{Nodes: 2, Group: 1})},

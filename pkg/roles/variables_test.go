@@ -66,6 +66,12 @@ func TestLongListsAreLeftOut(t *testing.T) {
 			t.Errorf("got %s of %d bytes", name, len(vars[name]))
 		}
 	}
+	for length, isListed := range map[int]bool{64 << 10: true, 64<<10 + 1: false} {
+		plan.Nodes[0].Host = strings.Repeat("n", length)
+		if _, exists := plan.ListVariables()["BRINGUPD_ROLE_FEW_HOSTS"]; exists != isListed {
+			t.Errorf("a list of %d bytes exists: %t", length, exists)
+		}
+	}
 	if vars["BRINGUPD_ROLE_FEW_HOSTS"] != "n0" || vars["BRINGUPD_ROLE_COUNT"] != "10000" {
 		t.Errorf("got %v", vars)
 	}
