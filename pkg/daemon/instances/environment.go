@@ -147,13 +147,10 @@ func (e environment) expandProbe(text string, variables map[string]string, env [
 
 // commandOf returns the command of a process.
 func commandOf(role *roles.RolePlan, p roles.Process) []string {
-	switch {
-	case role.Program.Argv != nil:
+	if role.Program.Argv != nil {
 		return role.Program.Argv
-	case p.Rank > 0 && role.Program.FollowerCommand != "":
-		return service.ShellCommand(role.Program.FollowerCommand)
 	}
-	return service.ShellCommand(role.Program.Command)
+	return service.ShellCommand(role.Program.CommandOf(p.Rank))
 }
 
 // The ports at which the ranks of an instance meet: the end of the block of its first node has

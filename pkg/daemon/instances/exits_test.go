@@ -72,6 +72,26 @@ func TestEarlierExitIsForgotten(t *testing.T) {
 	}
 }
 
+// TestFurtherExit verifies that the exits of an instance on several nodes count as one.
+func TestFurtherExit(t *testing.T) {
+	inBubble(t, 3, `
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 10s..10s}}
+  - {name: single, nodes: 1, command: serve}
+`, func(r *run) {
+		r.openGate()
+		r.exit("pair.0.1.g0", 3)
+		r.exit("pair.0.0.g0", 4)
+		r.later()
+		r.exit("single.0.0.g0", 5)
+		r.later()
+		cause := r.cause()
+		if cause == nil || cause.Child != "single.0" || strings.Count(cause.Message, " before)") != 1 ||
+			strings.Contains(cause.Message, ";") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
 // TestUnreadableExit verifies that an exit counts although its record cannot be read.
 func TestUnreadableExit(t *testing.T) {
 	inBubble(t, 2, "\n  - {name: server, nodes: 2, command: serve}\n", func(r *run) {
