@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -96,6 +97,10 @@ func TestKeysAreHidden(t *testing.T) {
 		cause := r.cause()
 		if key == "" || cause == nil || !slices.Contains(cause.Lines, "the key is …") {
 			t.Errorf("the key is %q, and the cause %+v", key, cause)
+		}
+		f := health.NewFailure(health.ServiceDied, "a probe has the key %s", key)
+		if r.nodes[0].environment.hideKeys(f); f.Message != "a probe has the key …" {
+			t.Errorf("the message is %q", f.Message)
 		}
 	})
 }
