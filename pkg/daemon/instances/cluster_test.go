@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -19,6 +20,8 @@ type testCluster struct {
 	isUp     *atomic.Bool
 	isListed *atomic.Bool // nil: always
 	port     int
+	// hasWorkers reports that the first node has a worker's service, too.
+	hasWorkers bool
 }
 
 var (
@@ -48,7 +51,7 @@ func (c testCluster) HeadService(node framework.Node) (*framework.Service, frame
 }
 
 func (c testCluster) WorkerService(node framework.Node, _ framework.Endpoint) (*framework.Service, error) {
-	if node.TeamIndex == 0 {
+	if node.TeamIndex == 0 && !c.hasWorkers {
 		return nil, nil
 	}
 	return c.service(node.TeamIndex), nil
@@ -124,7 +127,7 @@ func TestClusterCommand(t *testing.T) {
 	isUp.Store(true)
 	inBubbleOf(t, func(r *run) {
 		r.address, r.firstPort = "127.0.0.1", port-roles.BlockSize+1 // the last port of the block
-		cluster := testCluster{isUp: isUp, isListed: isListed}
+		cluster := testCluster{isUp: isUp, isListed: isListed, hasWorkers: true}
 		r.frameworks = map[string]framework.Framework{"ray": cluster}
 	}, 2, `
   - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, command: serve}
@@ -136,14 +139,15 @@ func TestClusterCommand(t *testing.T) {
   - {name: ofboth, with: several, nodes: 1, command: ask, after: [rl], env: {RAY_ADDRESS: ""}}
 `, func(r *run) {
 		r.later()
-		others := []string{"beside.0.0.g0", "ofseveral.0.0.g0", "other.0.0.g0", "rl.0.0.g", "rl.0.0.g", "rl.0.0.g"}
-		r.want("starts without members", r.starts(), append(others, "rl.0.1.g")...)
+		processes := func() []string { return slices.Sorted(slices.Values(r.nodes[0].starter.Left())) }
+		r.want("processes without members", processes(),
+			"beside.0", "ofseveral.0", "other.0", "rl.0.0", "rl.0.0-worker", "several.0", "several.0-worker")
 		r.want("marks without members", r.names(signal.NodesDir, "i0000.g0."), "0000.i0000.g0.head", "0001.i0000.g0.ready")
 		isListed.Store(true)
 		r.later()
-		for _, name := range []string{"ofboth.0.0.g0", "rl.0.0.g0", "train.0.0.g0"} {
-			r.find(name)
-		}
+		r.want("processes", processes(),
+			"beside.0", "ofboth.0", "ofseveral.0", "other.0", "rl.0.0", "rl.0.0-command", "rl.0.0-worker",
+			"several.0", "several.0-worker", "train.0")
 		address := fmt.Sprintf("127.0.0.1:%d", port)
 		for name, head := range map[string]string{
 			"rl.0.0.g0": address, "train.0.0.g0": address, "beside.0.0.g0": address,

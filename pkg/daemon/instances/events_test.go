@@ -629,7 +629,7 @@ func TestNeedBeforeGate(t *testing.T) {
   - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}
 `, func(r *run) {
 			if isOpen {
-				if err := r.head.AwaitGate(t.Context()); err != nil {
+				if err := r.head.AwaitGate(r.t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
