@@ -55,10 +55,8 @@ func (p *Plan) LossEffects(place int, hasSpare bool) (effects []Effect) {
 				e.Instances = append(e.Instances, instance)
 			}
 		}
-		if len(e.Instances) > 0 {
-			e.Action = e.Role.DecideLoss(hasSpare)
-			e.EndsRun = e.Action == ActionLose && e.Role.LacksInstances(len(e.Instances), true)
-		}
+		e.Action = e.Role.DecideLoss(hasSpare)
+		e.EndsRun = e.Action == ActionLose && e.Role.LacksInstances(len(e.Instances), true)
 		effects = append(effects, e)
 	}
 	return effects

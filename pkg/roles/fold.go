@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -71,14 +72,11 @@ func (m *Marks) Newest(node int) (mark record.InstanceMark, ok bool) {
 // isNewerMark reports whether a mark of a node replaces another one: it is of a later generation, or
 // the end of the same one, or a later change of its readiness.
 func isNewerMark(mark, known record.InstanceMark) bool {
-	rank, knownRank := stateRanks[mark.State], stateRanks[known.State]
-	switch {
-	case mark.Generation != known.Generation:
-		return mark.Generation > known.Generation
-	case rank != knownRank:
-		return rank > knownRank
-	}
-	return mark.Change > known.Change
+	return cmp.Or(
+		cmp.Compare(mark.Generation, known.Generation),
+		cmp.Compare(stateRanks[mark.State], stateRanks[known.State]),
+		cmp.Compare(mark.Change, known.Change),
+	) > 0
 }
 
 // Evidence is all that is known about an instance, from which [Fold] determines its state.

@@ -74,6 +74,7 @@ func TestFold(t *testing.T) {
 		"one of two has exited":                     {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, ready, 0)), want{roles.StatusRestarting, 0, false}},
 		"the other has stopped":                     {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, stopped, 0)), want{roles.StatusRestarting, 0, true}},
 		"the other is unready meanwhile":            {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, unready, 1)), want{roles.StatusRestarting, 0, false}},
+		"one is ready, and one done":                {evidence(2, 0, mark(0, 0, ready, 0), mark(1, 0, done, 0)), want{roles.StatusReady, 0, false}},
 		"the other is done":                         {evidence(2, 1, mark(0, 0, exited, 0), mark(1, 0, done, 0)), want{roles.StatusRestarting, 0, true}},
 		"both are done":                             {evidence(2, 1, mark(0, 0, done, 0), mark(1, 0, done, 0)), want{roles.StatusDone, 0, true}},
 		"the head has started it again": {
@@ -179,12 +180,72 @@ func TestCount(t *testing.T) {
 		{Status: roles.StatusReady}, {Status: roles.StatusReady, Generation: 2},
 		{Status: roles.StatusDone, Generation: 1}, {Status: roles.StatusLost, Generation: 3},
 		{Status: roles.StatusStarting}, {Status: roles.StatusStarting, Generation: 1},
+		{Status: roles.StatusStarting, Generation: 2},
 		{Status: roles.StatusRestarting}, {Status: roles.StatusUnready, Generation: 1},
 		{Status: roles.StatusWaiting}, {Status: roles.StatusStopped, Generation: 1},
 	} {
 		count.Add(s)
 	}
-	if want := (roles.Count{Ready: 2, Done: 1, Lost: 1, Down: 2}); count != want {
+	if want := (roles.Count{Ready: 2, Done: 1, Lost: 1, Down: 3}); count != want {
 		t.Errorf("the count is %+v, want %+v", count, want)
+	}
+}
+
+// TestRequirements checks from the numbers of a role's instances whether the roles after it may start,
+// and whether it has ended, if it is primary.
+func TestRequirements(t *testing.T) {
+	const all = roles.QuorumAll
+	for name, tc := range map[string]struct {
+		oneshot           bool
+		need              roles.Requirement
+		count             roles.Count
+		isSatisfied, over bool
+	}{
+		"all are ready":             {false, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 3}, true, false},
+		"one is not ready":          {false, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 2}, false, false},
+		"enough are ready":          {false, roles.Requirement{Start: 2, Run: 1}, roles.Count{Ready: 2}, true, false},
+		"the others have ended":     {false, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 1, Done: 2}, true, false},
+		"all have ended":            {false, roles.Requirement{Start: all, Run: all}, roles.Count{Done: 3}, true, true},
+		"enough have ended":         {false, roles.Requirement{Start: all, Run: 2}, roles.Count{Done: 2, Lost: 1}, false, true},
+		"too few have ended":        {false, roles.Requirement{Start: 1, Run: 2}, roles.Count{Done: 1, Lost: 2}, true, false},
+		"one runs, and one is lost": {false, roles.Requirement{Start: 1, Run: 1}, roles.Count{Ready: 1, Done: 1, Lost: 1}, true, false},
+		"a oneshot role runs":       {true, roles.Requirement{Start: all, Run: all}, roles.Count{Ready: 1, Done: 2}, false, false},
+		"a oneshot role has ended":  {true, roles.Requirement{Start: all, Run: all}, roles.Count{Done: 3}, true, true},
+	} {
+		role := &roles.RolePlan{
+			Definition: &roles.Definition{Oneshot: tc.oneshot, Required: tc.need},
+			Instances:  make([]roles.Instance, 3),
+		}
+		if got := role.IsSatisfied(tc.count); got != tc.isSatisfied {
+			t.Errorf("%s: satisfied %t", name, got)
+		}
+		if got := role.HasEnded(tc.count); got != tc.over {
+			t.Errorf("%s: ended %t", name, got)
+		}
+	}
+}
+
+// TestWasReady checks that an instance was ready only if all of its nodes were in one generation, and
+// that it stays so.
+func TestWasReady(t *testing.T) {
+	ready, exited := record.InstanceReady, record.InstanceExited
+	for name, tc := range map[string]struct {
+		evidence roles.Evidence
+		want     bool
+	}{
+		"never":                    {evidence(1, 1, mark(0, 0, exited, 0)), false},
+		"now":                      {evidence(1, 1, mark(0, 0, ready, 0)), true},
+		"before it has exited":     {evidence(1, 1, mark(0, 0, ready, 0), mark(0, 0, exited, 0)), true},
+		"in an earlier generation": {evidence(1, 1, mark(0, 0, ready, 0), mark(0, 1, exited, 0)), true},
+		"one of two":               {evidence(2, 1, mark(0, 0, ready, 0)), false},
+		"both":                     {evidence(2, 1, mark(0, 1, ready, 0), mark(1, 1, ready, 0)), true},
+		"one after the other":      {evidence(2, 1, mark(0, 0, ready, 0), mark(1, 1, ready, 0)), false},
+		"both in the newer one, whose marks come first": {
+			evidence(2, 1, mark(0, 1, ready, 0), mark(1, 1, ready, 0), mark(0, 0, ready, 0)), true,
+		},
+	} {
+		if got := roles.Fold(tc.evidence).WasReady; got != tc.want {
+			t.Errorf("%s: got %t", name, got)
+		}
 	}
 }

@@ -76,6 +76,7 @@ func TestFindCycle(t *testing.T) {
 	}{
 		{"none", []Definition{named("a", "b"), named("b", "c", "none"), named("c")}, nil},
 		{"one role", []Definition{named("a"), named("b", "b")}, []string{"b"}},
+		{"beside a role without one", []Definition{named("a", "x", "b"), named("x"), named("b", "a")}, []string{"a", "b"}},
 		{"three roles", []Definition{named("x", "a"), named("a", "b"), named("b", "c"), named("c", "a")}, []string{"a", "b", "c"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

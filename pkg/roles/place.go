@@ -151,21 +151,16 @@ func (p *planner) checkClaims(group int) error {
 		if !place.ClaimsNodes() || place.Group != group {
 			continue
 		}
-		need := fmt.Sprintf("%s %d", role.Name, place.Nodes)
-		switch {
-		case place.Nodes == NodesRest:
-			sum++
-			need = role.Name + " the rest, at least 1"
-		case len(parts) == 0:
-			need = fmt.Sprintf("%s needs %s", role.Name, countNodes(place.Nodes))
-			sum += place.Nodes
-		default:
-			sum += place.Nodes
+		least, kind := place.Nodes, ""
+		if place.Nodes == NodesRest {
+			least, kind = 1, "the rest, at least "
 		}
-		if len(parts) == 0 && place.Nodes == NodesRest {
-			need = role.Name + " needs the rest, at least 1 node"
+		need := fmt.Sprint(kind, least)
+		if len(parts) == 0 {
+			need = "needs " + kind + countNodes(least)
 		}
-		parts = append(parts, need)
+		sum += least
+		parts = append(parts, role.Name+" "+need)
 	}
 	if sum <= total {
 		return nil

@@ -76,12 +76,10 @@ func (p *Plan) FindRole(name string) *RolePlan {
 func (p *Plan) FindInstance(number int) (*RolePlan, *Instance) {
 	for at := range p.Roles {
 		role := &p.Roles[at]
-		if len(role.Instances) == 0 || number < role.Instances[0].Number {
-			continue
+		if number >= 0 && number < len(role.Instances) {
+			return role, &role.Instances[number]
 		}
-		if index := number - role.Instances[0].Number; index < len(role.Instances) {
-			return role, &role.Instances[index]
-		}
+		number -= len(role.Instances)
 	}
 	return nil, nil
 }

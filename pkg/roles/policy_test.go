@@ -83,6 +83,7 @@ func TestCommonCause(t *testing.T) {
 	}{
 		{"twice all", role, []int{1, 4, 4, 2, 0, 3, 4}, 6},
 		{"once all", role, []int{1, 4, 4, 3, 4, 2}, -1},
+		{"again after a window", role, []int{4, 0, 0, 0, 0, 0, 4}, 6},
 		{"never all", role, []int{3, 0, 3, 0, 3}, -1},
 		{"too few instances", pair, []int{3, 0, 3, 0, 3}, -1},
 		{"too far apart", role, []int{4, 0, 0, 0, 0, 0, 0, 4, 0}, -1},

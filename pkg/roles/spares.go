@@ -26,11 +26,11 @@ func (s Spares) Split(nodes []NodeFacts) (used, spare []int) {
 // SurvivesNodeLoss reports whether a run of these roles may go on after the loss of a node: a spare
 // can take its place, or a role does not need all of its instances.
 func (s Spares) SurvivesNodeLoss(defs []Definition) bool {
-	spares := 0
+	hasSpare := false
 	for _, count := range s {
-		spares += count
+		hasSpare = hasSpare || count > 0
 	}
 	return slices.ContainsFunc(defs, func(d Definition) bool {
-		return d.Restarts.Max > 0 && spares > 0 || d.Required.Run != QuorumAll
+		return d.Restarts.Max > 0 && hasSpare || d.Required.Run != QuorumAll
 	})
 }

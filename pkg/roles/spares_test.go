@@ -14,7 +14,7 @@ func TestSurvivesNodeLoss(t *testing.T) {
 		{"all instances are needed", 0, QuorumAll, nil, false},
 		{"restarts without a spare", 3, QuorumAll, Spares{0: 0}, false},
 		{"a spare without restarts", 0, QuorumAll, Spares{0: 1}, false},
-		{"a spare of the second component", 3, QuorumAll, Spares{1: 1}, true},
+		{"a spare of the second component", 3, QuorumAll, Spares{0: 0, 1: 1}, true},
 		{"fewer instances", 0, 6, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

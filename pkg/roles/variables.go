@@ -40,10 +40,11 @@ func (e Endpoint) HostPort() string {
 // rank 0, or of all processes if the role says so.
 func (p *Plan) Endpoints(role *RolePlan) (endpoints []Endpoint) {
 	for _, instance := range role.Instances {
-		for at, process := range instance.Processes {
-			if at > 0 && !role.Program.AllEndpoints {
-				break
-			}
+		processes := instance.Processes
+		if !role.Program.AllEndpoints {
+			processes = processes[:1]
+		}
+		for _, process := range processes {
 			endpoint := Endpoint{Host: p.Nodes[process.Place].Host, Address: p.addressOf(process.Place), Instance: instance.Index}
 			if len(process.Ports) > 0 {
 				endpoint.Port = process.Ports[0]

@@ -40,6 +40,9 @@ func TestVariables(t *testing.T) {
 	if diff := cmp.Diff(want, plan.Variables("my-engine", 1, 3)); diff != "" {
 		t.Error(diff)
 	}
+	if first := plan.Variables("none", 0, 0); first["BRINGUPD_ROLE"] != "none" {
+		t.Errorf("got %v", first)
+	}
 	for _, wrong := range []map[string]string{plan.Variables("x", 0, 0), plan.Variables("all", 1, 0), plan.Variables("all", 0, 4), plan.Variables("all", -1, -1)} {
 		if wrong != nil {
 			t.Errorf("got %v", wrong)
@@ -63,13 +66,19 @@ func TestLongListsAreLeftOut(t *testing.T) {
 			t.Errorf("got %s of %d bytes", name, len(vars[name]))
 		}
 	}
+	for length, isListed := range map[int]bool{64 << 10: true, 64<<10 + 1: false} {
+		plan.Nodes[0].Host = strings.Repeat("n", length)
+		if _, exists := plan.ListVariables()["BRINGUPD_ROLE_FEW_HOSTS"]; exists != isListed {
+			t.Errorf("a list of %d bytes exists: %t", length, exists)
+		}
+	}
 	if vars["BRINGUPD_ROLE_FEW_HOSTS"] != "n0" || vars["BRINGUPD_ROLE_COUNT"] != "10000" {
 		t.Errorf("got %v", vars)
 	}
 }
 
 func TestExpandProbe(t *testing.T) {
-	vars := map[string]string{"BRINGUPD_PORT": "80", "BRINGUPD_PORT_KV": "$BRINGUPD_PORT", "BRINGUPD_PORT_KEY": "81", "BRINGUPD_ROLE_A_KEY": "secret", "HOME": "/root"}
+	vars := map[string]string{"BRINGUPD_PORT": "80", "BRINGUPD_PORT_KV": "$BRINGUPD_PORT", "BRINGUPD_PORT_KEY": "81", "BRINGUPD_ROLE_A_KEY": "secret", "HOME": "/root", "APP": "a"}
 	for _, tc := range []struct{ text, want, message string }{
 		{text: "", want: ""},
 		{text: "http://localhost:$BRINGUPD_PORT/health", want: "http://localhost:80/health"},
@@ -78,7 +87,7 @@ func TestExpandProbe(t *testing.T) {
 		{text: "$BRINGUPD_PORT_KV", want: "$BRINGUPD_PORT"}, // once
 		{text: "tcp:$BRINGUPD_PORTS", message: `cannot replace $BRINGUPD_PORTS in "tcp:$BRINGUPD_PORTS": the variables are BRINGUPD_PORT, BRINGUPD_PORT_KEY, BRINGUPD_PORT_KV`},
 		{text: "exec:sh -c '$BRINGUPD_ROLE_A_KEY $BRINGUPD_PORT_KEY'", want: "exec:sh -c '${BRINGUPD_ROLE_A_KEY} 81'"},
-		{text: "http://localhost/?key=$BRINGUPD_ROLE_A_KEY", message: `cannot put a key into "http://localhost/?key=$BRINGUPD_ROLE_A_KEY", which is shown: use exec:`},
+		{text: "http://a:$BRINGUPD_PORT/?key=$BRINGUPD_ROLE_A_KEY", message: `cannot put a key into "http://a:$BRINGUPD_PORT/?key=$BRINGUPD_ROLE_A_KEY", which is shown: use exec:`},
 		{text: "exec:sh -c '$BRINGUPD_ROLE_B_KEY'", message: "cannot replace $BRINGUPD_ROLE_B_KEY in"},
 		{text: "$BRINGUPD_ ${BRINGUPD_X}", message: "cannot replace $BRINGUPD_ and ${BRINGUPD_X} in"},
 	} {

@@ -15,13 +15,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// testCluster is a framework whose head's service is ready when the test says so.
+// testCluster is a framework whose head's service is ready, and whose members are listed, when the
+// test says so.
 type testCluster struct {
-	isUp *atomic.Bool
-	port int
+	isUp     *atomic.Bool
+	isListed *atomic.Bool // nil: always
+	port     int
+	// hasWorkers reports that the first node has a worker's service, too.
+	hasWorkers bool
 }
 
-var _ framework.ClusterBuilder = testCluster{}
+var (
+	_ framework.ClusterBuilder = testCluster{}
+	_ framework.MemberLister   = testCluster{}
+)
 
 func (testCluster) Name() string      { return "ray" }
 func (testCluster) HasServices() bool { return true }
@@ -39,16 +46,28 @@ func (c testCluster) HeadService(node framework.Node) (*framework.Service, frame
 		}
 		return nil
 	}
-	return service, framework.Endpoint{Address: fmt.Sprintf("%s:%d", node.Address, c.port)}, nil
+	address := fmt.Sprintf("%s:%d", node.Address, c.port)
+	env := map[string]string{"RAY_ADDRESS": "ray://" + address}
+	return service, framework.Endpoint{Address: address, Env: env}, nil
 }
 
 func (c testCluster) WorkerService(node framework.Node, head framework.Endpoint) (*framework.Service, error) {
-	if node.TeamIndex == 0 {
+	if node.TeamIndex == 0 && !c.hasWorkers {
 		return nil, nil
 	}
 	worker := c.service(node.TeamIndex)
 	worker.Env = append(worker.Env, "HEAD="+head.Address)
 	return worker, nil
+}
+
+func (c testCluster) CheckMembers(
+	_ context.Context, _ framework.Node, _ framework.Endpoint, members []framework.Member,
+) error {
+	isPair := len(members) == 2 && members[0].Host == "n0" && members[1].Host == "n1"
+	if isPair && (c.isListed == nil || c.isListed.Load()) || len(members) == 1 {
+		return nil
+	}
+	return fmt.Errorf("not all of %v are listed", members)
 }
 
 // service returns the service of a node, which runs until it is stopped.
@@ -134,5 +153,66 @@ func TestClusterOnSpare(t *testing.T) {
 		}
 		r.mu.Unlock()
 		r.want("heads", heads, "10.0.0.2:20000", "10.0.0.4:30000")
+	})
+}
+
+// TestClusterCommand verifies that the command of a cluster starts when all members are listed, at
+// the role's own port, and that it and the processes of the roles beside and after it find the head.
+func TestClusterCommand(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).Port
+	isUp, isListed := new(atomic.Bool), new(atomic.Bool)
+	isUp.Store(true)
+	inBubbleOf(t, func(r *run) {
+		r.address, r.firstPort = "127.0.0.1", port-roles.BlockSize+1 // the last port of the block
+		cluster := testCluster{isUp: isUp, isListed: isListed, hasWorkers: true}
+		r.frameworks = map[string]framework.Framework{"ray": cluster}
+	}, 2, `
+  - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, command: serve}
+  - {name: train, nodes: head, command: train, after: [rl]}
+  - {name: beside, with: rl, nodes: 1, command: ask}
+  - {name: other, nodes: head, command: ask}
+  - {name: several, with: rl, nodes: 2, nodes-per-instance: 1, framework: ray}
+  - {name: ofseveral, nodes: head, command: ask, after: [several]}
+  - {name: ofboth, with: several, nodes: 1, command: ask, after: [rl], env: {RAY_ADDRESS: ""}}
+`, func(r *run) {
+		r.later()
+		processes := func() []string { return slices.Sorted(slices.Values(r.nodes[0].starter.Left())) }
+		r.want("processes without members", processes(),
+			"beside.0", "ofseveral.0", "other.0", "rl.0.0", "rl.0.0-worker", "several.0", "several.0-worker")
+		r.want("marks without members", r.names(signal.NodesDir, "i0000.g0."), "0000.i0000.g0.head", "0001.i0000.g0.ready")
+		isListed.Store(true)
+		r.later()
+		r.want("processes", processes(),
+			"beside.0", "ofboth.0", "ofseveral.0", "other.0", "rl.0.0", "rl.0.0-command", "rl.0.0-worker",
+			"several.0", "several.0-worker", "train.0")
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		for name, head := range map[string]string{
+			"rl.0.0.g0": address, "train.0.0.g0": address, "beside.0.0.g0": address,
+			"other.0.0.g0": "", "ofseveral.0.0.g0": "", "ofboth.0.0.g0": "", // it is not one cluster
+		} {
+			process, ray := r.find(name), ""
+			if head != "" {
+				ray = "ray://" + head
+			}
+			if got := process.env(framework.HeadAddressVariable); got != head {
+				t.Errorf("the head of %s is at %q, want %q", name, got, head)
+			}
+			if got := process.env("RAY_ADDRESS"); got != ray {
+				t.Errorf("%s connects to %q, want %q", name, got, ray)
+			}
+		}
+		if got := r.find("rl.0.0.g0").env("BRINGUPD_PORT"); got != fmt.Sprint(r.firstPort) {
+			t.Errorf("the command serves at %s", got)
+		}
+		r.exit("rl.0.1.g", 3)
+		r.later()
+		if cause := r.cause(); cause == nil || cause.Child != "rl.0.1" || cause.Code != 3 {
+			t.Errorf("the cause is %+v", cause)
+		}
 	})
 }

@@ -68,7 +68,6 @@ func (e environment) keys() (keys []string) {
 func (e environment) hideKeys(f *health.Failure) {
 	keys := e.keys()
 	f.Message = redact.HideValues(f.Message, keys)
-	f.Lines = slices.Clone(f.Lines)
 	for i, line := range f.Lines {
 		f.Lines[i] = redact.HideValues(line, keys)
 	}
@@ -148,13 +147,10 @@ func (e environment) expandProbe(text string, variables map[string]string, env [
 
 // commandOf returns the command of a process.
 func commandOf(role *roles.RolePlan, p roles.Process) []string {
-	switch {
-	case role.Program.Argv != nil:
+	if role.Program.Argv != nil {
 		return role.Program.Argv
-	case p.Rank > 0 && role.Program.FollowerCommand != "":
-		return service.ShellCommand(role.Program.FollowerCommand)
 	}
-	return service.ShellCommand(role.Program.Command)
+	return service.ShellCommand(role.Program.CommandOf(p.Rank))
 }
 
 // The ports at which the ranks of an instance meet: the end of the block of its first node has

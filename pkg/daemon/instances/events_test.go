@@ -802,7 +802,9 @@ func TestNeedBeforeGate(t *testing.T) {
   - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}
 `, func(r *run) {
 			if isOpen {
-				r.openGate()
+				if err := r.head.AwaitGate(r.t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 			r.exit("server.0.0.g0", 1)
 			r.later()

@@ -105,7 +105,7 @@ func (b *PortBlock) TakeGrants(ctx context.Context, dir *signal.Dir, node int, p
 	if _, err := peerlink.AuthenticatePeer(conn); err != nil {
 		return err
 	}
-	_ = conn.SetDeadline(time.Now().Add(grantTimeout))
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	for len(ports) > 0 {
 		some := ports[:min(maxGranted, len(ports))]
 		ports = ports[len(some):]

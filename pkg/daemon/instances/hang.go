@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // HangConfig configures how the head decides that an instance hangs.
@@ -80,7 +79,6 @@ func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure 
 	if err := s.cfg.Dir.ReadRecord(reading, signal.ControlDir, name, &f.Failure); err != nil {
 		f = health.NewFailure(health.DeadlinePassed, "%s hangs, and the record about that cannot be read: %v", s.instanceName(), err)
 	}
-	f.Header = record.Header{} // that of the exit is of this node
 	return f
 }
 
@@ -163,7 +161,6 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	var err error
 	hanging := w.hanging(state, generation, busy, w.cfg.NodeWatch.LastListing())
 	if len(hanging) > 0 {
-		f.Header = record.Header{} // Publish writes it
 		err = w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, hanging[0]), &f.Failure, false)
 	}
 	if len(hanging) == 0 || err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {

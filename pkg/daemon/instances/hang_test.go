@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,40 @@ func TestNoHangAtEnd(t *testing.T) {
 			t.Errorf("the run has ended: %+v", cause)
 		}
 		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.stopped")
+	})
+}
+
+// TestNoHangBeforeReady checks that an instance does not hang while one of its nodes is not ready yet.
+func TestNoHangBeforeReady(t *testing.T) {
+	s := newSwitches(t)
+	s.set("0", true)
+	inBubble(t, 2, `
+  - {name: trainer, nodes: 2, nodes-per-instance: 2, primary: true, endpoints: all, command: train, hang-timeout: 1m, ready: "file:`+s.dir+`/$BRINGUPD_INSTANCE_RANK"}
+`, func(r *run) {
+		r.sleep(5 * time.Minute)
+		r.want("early orders", r.names(signal.ControlDir, "hang"))
+		s.set("1", true)
+		r.sleep(2 * time.Minute)
+		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
+	})
+}
+
+// TestUnreadableHang checks that an instance that hangs is ended although its node cannot read why.
+func TestUnreadableHang(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m}
+`, func(r *run) {
+		r.setFault(func(op signal.Op, path string) error {
+			if op == signal.OpRead && strings.HasSuffix(path, "/"+signal.HangName(0, 0, 0)) {
+				return os.ErrPermission
+			}
+			return nil
+		})
+		r.sleep(2 * time.Minute)
+		cause := r.cause()
+		if cause == nil || cause.Kind != health.DeadlinePassed || !strings.HasPrefix(cause.Message, "trainer.0 hangs") {
+			t.Errorf("the cause is %+v", cause)
+		}
 	})
 }
 

@@ -946,21 +946,6 @@ func TestLongestGrace(t *testing.T) {
 	})
 }
 
-// TestKeysAreHidden checks that the failure of a process that prints its key does not show the key.
-func TestKeysAreHidden(t *testing.T) {
-	inBubble(t, 1, `
-  - {name: server, nodes: 1, command: serve}
-`, func(r *run) {
-		r.print("server.0.0.g0", "I serve with key of server")
-		r.exit("server.0.0.g0", 3)
-		r.later()
-		cause := r.cause()
-		if cause == nil || len(cause.Lines) != 1 || !strings.HasPrefix(cause.Lines[0], "I serve with ") || strings.Contains(cause.Lines[0], "key of server") {
-			t.Errorf("the cause is %+v", cause)
-		}
-	})
-}
-
 // TestRanksAreBound checks that ranks are bound to their GPUs, and that ranks without GPUs share the
 // processors of a node on which no other role runs, but have none of its GPUs.
 func TestRanksAreBound(t *testing.T) {

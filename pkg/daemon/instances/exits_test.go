@@ -1,0 +1,130 @@
+package instances
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// TestToleratedExits verifies that the cause of the end names the newest three exits of the minute
+// before it, and how many instances were left.
+func TestToleratedExits(t *testing.T) {
+	inBubble(t, 1, `
+  - {name: server, nodes: 1, per-node: 7, command: serve, require: {start: all, run: 2}}
+`, func(r *run) {
+		r.openGate()
+		r.exit("server.0.0.g0", 10)
+		r.sleep(40 * time.Second)
+		if entries := r.logged.FilterMessageSnippet("goes on with 6 of 7 instances").All(); len(entries) != 1 {
+			t.Errorf("logged: %v", r.logged.All())
+		}
+		for _, index := range []string{"1", "2", "3", "4"} {
+			if r.cause() != nil {
+				t.Fatalf("the run has ended before the exit of server.%s: %+v", index, r.cause())
+			}
+			r.exit("server."+index+".0.g0", 11)
+			r.sleep(10 * time.Second)
+		}
+		r.exit("server.5.0.g0", 12)
+		r.later()
+		cause := r.cause()
+		if cause == nil || cause.Child != "server.5" || cause.Code != 12 {
+			t.Fatalf("the cause is %+v", cause)
+		}
+		if !strings.Contains(cause.Message, "has 1 of 7 instances left and needs 2") {
+			t.Errorf("the message is %q", cause.Message)
+		}
+		var before []string
+		for _, word := range strings.Fields(cause.Message) {
+			if strings.HasSuffix(word, "s") && strings.Contains(cause.Message, ", "+word+" before") {
+				before = append(before, word)
+			}
+		}
+		if want := []string{"10s", "20s", "30s"}; !slices.Equal(before, want) {
+			t.Errorf("the exits of %v before are mentioned, want those of %v: %s", before, want, cause.Message)
+		}
+	})
+}
+
+// TestEarlierExitIsForgotten verifies that an exit is not mentioned with one that follows later than a
+// minute after it.
+func TestEarlierExitIsForgotten(t *testing.T) {
+	for pause, want := range map[time.Duration]bool{time.Minute: true, time.Minute + time.Second: false} {
+		inBubble(t, 1, `
+  - {name: server, nodes: 1, per-node: 2, command: serve, require: {start: all, run: 1}}
+`, func(r *run) {
+			r.openGate()
+			r.exit("server.0.0.g0", 1)
+			r.sleep(pause)
+			r.exit("server.1.0.g0", 1)
+			r.later()
+			cause := r.cause()
+			if cause == nil || strings.Contains(cause.Message, "tolerated") != want {
+				t.Errorf("%s later the cause is %+v", pause, cause)
+			}
+		})
+	}
+}
+
+// TestFurtherExit verifies that of the exits of an instance on several nodes the first one counts.
+func TestFurtherExit(t *testing.T) {
+	inBubble(t, 3, `
+  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 10s..10s}}
+  - {name: single, nodes: 1, command: serve}
+`, func(r *run) {
+		r.openGate()
+		r.exit("pair.0.1.g0", 3)
+		r.exit("pair.0.0.g0", 4)
+		r.later()
+		r.exit("single.0.0.g0", 5)
+		r.later()
+		cause := r.cause()
+		if cause == nil || cause.Child != "single.0" || strings.Count(cause.Message, "pair.0") != 1 ||
+			!strings.Contains(cause.Message, "pair.0.0") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestUnreadableExit verifies that an exit counts although its record cannot be read.
+func TestUnreadableExit(t *testing.T) {
+	inBubble(t, 2, "\n  - {name: server, nodes: 2, command: serve}\n", func(r *run) {
+		r.setFault(func(op signal.Op, path string) error {
+			if op == signal.OpRead && strings.HasSuffix(path, "/0001.i0001.g0.exited") {
+				return os.ErrPermission
+			}
+			return nil
+		})
+		r.exit("server.1.0.g0", 3)
+		r.later()
+		if cause := r.cause(); cause == nil || cause.Kind != health.ServiceDied || cause.NodeIndex != 1 ||
+			!strings.HasPrefix(cause.Message, "server.1 has exited") {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
+
+// TestMarkOfUnknownInstance verifies that a mark of an instance that the plan does not have hides no
+// other one.
+func TestMarkOfUnknownInstance(t *testing.T) {
+	inBubble(t, 2, "\n  - {name: server, nodes: 2, command: serve}\n", func(r *run) {
+		for _, instance := range []int{2, 9} {
+			r.mark(record.InstanceMark{Instance: instance, State: record.InstanceExited})
+		}
+		r.later()
+		if cause := r.cause(); cause != nil {
+			t.Fatalf("the run has ended: %+v", cause)
+		}
+		r.exit("server.1.0.g0", 3)
+		r.later()
+		if cause := r.cause(); cause == nil || cause.Child != "server.1" {
+			t.Errorf("the cause is %+v", cause)
+		}
+	})
+}
