@@ -28,8 +28,8 @@ func TestTrustedUsers(t *testing.T) {
 	const (
 		all       = "         0          0 4294967295\n"
 		rootless  = "         0       1000          1\n         1     100000      65536\n"
-		accounts  = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nann-too:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n"
-		subuids   = "bob:100000:65536\nann-too:200000:10\n1000:300000:10\n\nann:x:1\nann:5\ncarol:400000:10\n"
+		accounts  = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nann-too:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\nbroken:x\n"
+		subuids   = "bob:100000:65536\nann-too:200000:10\n1000:300000:10\n\nann:x:7\nann:5\ncarol:400000:10\n"
 		overflow  = "65534\n"
 		overflow2 = "65533\n"
 	)
