@@ -44,7 +44,9 @@ func unreported(kind Kind, node int) ObservedFailure {
 // TestExtraOutcomeWait verifies that a node waits longer for the outcome of an environment check, by
 // as much as its verdict does.
 func TestExtraOutcomeWait(t *testing.T) {
-	for kind, want := range map[Kind]time.Duration{CheckEnvironment: EvidenceTimeout, CheckFailed: 0, ServiceDied: 0} {
+	for kind, want := range map[Kind]time.Duration{
+		CheckEnvironment: EvidenceTimeout, CheckFailed: 0, ServiceDied: 0,
+	} {
 		if got := ExtraOutcomeWait(kind); got != want {
 			t.Errorf("%s: it waits %s longer, want %s", kind, got, want)
 		}

@@ -133,6 +133,41 @@ func TestWaitReadyCutShortEarly(t *testing.T) {
 	})
 }
 
+// TestWaitReadyLastSeen verifies that the error has the result of the newest try, with a deadline and
+// without one.
+func TestWaitReadyLastSeen(t *testing.T) {
+	for _, isBounded := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, tries, died := t.Context(), 0, make(chan struct{})
+			if isBounded {
+				deadline, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				ctx = deadline
+			}
+			time.AfterFunc(time.Minute, func() { close(died) })
+			err := WaitReady(ctx, func(context.Context) error {
+				tries++
+				return fmt.Errorf("result %d.", tries)
+			}, WaitOptions{ChildExited: died})
+			mustSee(t, err, fmt.Sprintf("last seen: result %d.", tries))
+		})
+	}
+}
+
+// TestWaitReadyMaxPause verifies that a service that wants to be tried more often is.
+func TestWaitReadyMaxPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var times []time.Time
+		options := WaitOptions{MaxPause: 50 * time.Millisecond}
+		if err := WaitReady(t.Context(), after(20, 0, &times), options); err != nil {
+			t.Fatal(err)
+		}
+		if got := times[19].Sub(times[18]); got != options.MaxPause {
+			t.Errorf("the last pause is %v", got)
+		}
+	})
+}
+
 func TestWaitReadyEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")

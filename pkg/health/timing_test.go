@@ -15,8 +15,10 @@ func TestTimingOfDefault(t *testing.T) {
 		10:   {{1250 * ms, 6250 * ms, 1000 * ms}, {2500 * ms, 6250 * ms, 2000 * ms}},
 		4096: {{1250 * ms, 8000 * ms, 1000 * ms}, {4000 * ms, 6250 * ms, 14000 * ms}},
 	} {
-		head, worker := HeadHeartbeatTiming(10*time.Second, size), WorkerHeartbeatTiming(10*time.Second, size)
-		if got := [2]HeartbeatTiming{head, worker}; got != want {
+		got := [2]HeartbeatTiming{
+			HeadHeartbeatTiming(10*time.Second, size), WorkerHeartbeatTiming(10*time.Second, size),
+		}
+		if got != want {
 			t.Errorf("%d nodes: got %v, want %v", size, got, want)
 		}
 	}
