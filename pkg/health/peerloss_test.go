@@ -27,7 +27,9 @@ func TestPeerLossFailures(t *testing.T) {
 		if len(f.LostNodes) > 1 {
 			want = "nodes [3 4]"
 		}
-		if !slices.Equal(f.LostNodes, lost[f.Kind]) || !strings.Contains(f.Error(), want+" ") || !strings.Contains(f.Error(), "3s") {
+		text := f.Error()
+		if !slices.Equal(f.LostNodes, lost[f.Kind]) || !strings.Contains(text, want+" ") ||
+			!strings.Contains(text, "3s") {
 			t.Errorf("got %+v, want %v and %q", f.Failure, lost[f.Kind], want)
 		}
 	}
@@ -58,7 +60,8 @@ func TestHeadLoss(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := tc.f.Error()
-			if tc.f.Kind != tc.kind || !strings.Contains(text, loss.HeadName) || strings.Contains(text, "12.3s") != tc.silent {
+			if tc.f.Kind != tc.kind || !strings.Contains(text, loss.HeadName) ||
+				strings.Contains(text, "12.3s") != tc.silent {
 				t.Errorf("got %+v", tc.f.Failure)
 			}
 		})

@@ -160,7 +160,8 @@ func (c fixedConn) RemoteAddr() net.Addr {
 // from it to any of its addresses.
 func TestTrustedConnectionElsewhere(t *testing.T) {
 	users := trustedUsers{ownUser: 1000, overflowUser: -1, descendantUsers: func() []int { return nil }}
-	ownTables := rootWith(t, map[string]string{"self/net/tcp": tcpHeading + row(localhost5000, localhost7123, stateEstablished, "1000", "90") +
+	ownTables := rootWith(t, map[string]string{"self/net/tcp": tcpHeading +
+		row(localhost5000, localhost7123, stateEstablished, "1000", "90") +
 		row("0200007F:1BD3", localhost5000, stateEstablished, "1007", "91")})
 	for _, tc := range []struct {
 		name, proc, remote string
@@ -202,7 +203,8 @@ func TestTrustedClientInTables(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			proc := rootWith(t, map[string]string{"self/net/tcp": tcpHeading + tc.tcp})
 			// The kernel does not know this connection, as if it could not be asked.
-			if got := users.trustsClient(proc, fixedConn{local: "127.0.0.1:7123", remote: "127.0.0.1:5000"}); got != tc.want {
+			conn := fixedConn{local: "127.0.0.1:7123", remote: "127.0.0.1:5000"}
+			if got := users.trustsClient(proc, conn); got != tc.want {
 				t.Errorf("it is trusted: %t", got)
 			}
 		})
