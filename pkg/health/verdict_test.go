@@ -321,8 +321,12 @@ func TestWithAccused(t *testing.T) {
 		{"a service speaks against none", nil, &record.Failure{Kind: ServiceDied, LostNodes: []int{1}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := AddBlamedHosts(tc.nodes, tc.cause, unknown); !slices.Equal(got, tc.want) {
+			whole := append(slices.Clone(tc.nodes), "other")
+			if got := AddBlamedHosts(whole[:len(tc.nodes)], tc.cause, unknown); !slices.Equal(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if whole[len(tc.nodes)] != "other" {
+				t.Errorf("the caller's nodes are changed: %q", whole)
 			}
 		})
 	}
