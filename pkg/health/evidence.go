@@ -39,7 +39,7 @@ func parseFindings(f record.Failure) []finding {
 	var report struct {
 		Findings []finding `json:"findings"`
 	}
-	if len(f.Report) == 0 || json.Unmarshal(f.Report, &report) != nil {
+	if json.Unmarshal(f.Report, &report) != nil {
 		return nil
 	}
 	return report.Findings

@@ -34,6 +34,25 @@ func unfit(kind Kind, node int, checks string) ObservedFailure {
 	return o
 }
 
+// unreported returns the failure of a node without a report of its checks.
+func unreported(kind Kind, node int) ObservedFailure {
+	o := unfit(kind, node, "")
+	o.Report = nil
+	return o
+}
+
+// TestExtraOutcomeWait verifies that a node waits longer for the outcome of an environment check, by
+// as much as its verdict does.
+func TestExtraOutcomeWait(t *testing.T) {
+	for kind, want := range map[Kind]time.Duration{
+		CheckEnvironment: EvidenceTimeout, CheckFailed: 0, ServiceDied: 0,
+	} {
+		if got := ExtraOutcomeWait(kind); got != want {
+			t.Errorf("%s: it waits %s longer, want %s", kind, got, want)
+		}
+	}
+}
+
 // TestWeigh verifies how a failed environment check is classified in the light of the other
 // records.
 func TestWeigh(t *testing.T) {
@@ -50,6 +69,12 @@ func TestWeigh(t *testing.T) {
 		{"one other passes", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{3}, nil, "check", 0},
 		{"nobody has spoken", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, nil, nil, "check-user", EvidenceTimeout},
 		{"it says itself that it passes", []ObservedFailure{unfit(CheckEnvironment, 2, disk)}, []int{2}, nil, "check-user", EvidenceTimeout},
+		{"without a report, and one other passes", []ObservedFailure{unreported(CheckEnvironment, 2)}, []int{3}, nil, "check", 0},
+		{"without a report, as another node before", []ObservedFailure{unreported(CheckEnvironment, 2)}, []int{3}, []record.Failure{unreported(CheckEnvironment, 1).Failure}, "check-user", 0},
+		{"without a report, and another node has failed otherwise before", []ObservedFailure{unreported(CheckEnvironment, 2)}, []int{3}, []record.Failure{unreported(CheckFailed, 1).Failure}, "check", 0},
+		{"another has passed this on one device only", []ObservedFailure{
+			unfit(CheckEnvironment, 1, disk), unfit(CheckFailed, 2, "host.disk PASS, host.disk FAIL node"),
+		}, nil, nil, "check-user check", EvidenceTimeout},
 		{"all fail the same", []ObservedFailure{
 			unfit(CheckEnvironment, 0, disk), unfit(CheckEnvironment, 1, disk), unfit(CheckEnvironment, 2, disk), unfit(CheckEnvironment, 3, disk),
 		}, nil, nil, "check-user check-user check-user check-user", 0},

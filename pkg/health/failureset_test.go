@@ -38,7 +38,10 @@ func TestFailureSet(t *testing.T) {
 func TestLossWaitTime(t *testing.T) {
 	const silence, heartbeat = 5 * time.Second, time.Second
 	for kind, want := range map[Kind]time.Duration{
-		ServiceDied: silence, RankFailed: silence, HostLost: heartbeat, DaemonDied: heartbeat, Launch: 0, CheckFailed: 0,
+		ServiceDied: silence, SandboxDied: silence, RankFailed: silence, RankAborted: silence,
+		HostLost: heartbeat, DaemonDied: heartbeat,
+		Terminated: heartbeat, Interrupted: heartbeat, JobDeadlinePassed: heartbeat, Signalled: heartbeat,
+		Launch: 0, CheckFailed: 0, DeadlinePassed: 0,
 	} {
 		if got := LossWaitTime(kind, silence, heartbeat); got != want {
 			t.Errorf("the verdict on %s waits %s, want %s", kind, got, want)

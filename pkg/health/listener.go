@@ -26,7 +26,7 @@ type ListeningSocket struct {
 	User    string // name of the socket's owner, or its id without a local account
 
 	userID int   // the id of User
-	pids   []int // all of its processes
+	pids   []int // all of its processes, once for each descriptor of the socket
 	inode  string
 }
 
@@ -190,16 +190,15 @@ func addProcessInfo(proc string, found []ListeningSocket) {
 		// Without entries the process has gone, or belongs to another user.
 		fds, _ := os.ReadDir(filepath.Join(proc, entry.Name(), "fd"))
 		for _, fd := range fds {
-			link, err := os.Readlink(filepath.Join(proc, entry.Name(), "fd", fd.Name()))
-			if l := byLink[link]; err == nil && l != nil && !slices.Contains(l.pids, pid) {
+			link, _ := os.Readlink(filepath.Join(proc, entry.Name(), "fd", fd.Name()))
+			if l := byLink[link]; l != nil {
 				l.pids = append(l.pids, pid)
 			}
 		}
 	}
 	for i := range found {
 		if l := &found[i]; len(l.pids) > 0 {
-			slices.Sort(l.pids)
-			l.PID = l.pids[0]
+			l.PID = slices.Min(l.pids)
 			command, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(l.PID), "comm"))
 			l.Command = printableExcerpt(command)
 		}

@@ -1,8 +1,10 @@
 package health
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -31,6 +33,50 @@ func TestListeners(t *testing.T) {
 				t.Errorf("it reads %q", l)
 			}
 		})
+	}
+}
+
+// isAscending reports whether each port is higher than the one before.
+func isAscending(ports []int) bool {
+	return slices.Equal(ports, slices.Compact(slices.Sorted(slices.Values(ports))))
+}
+
+// TestListenersOfRange verifies that the listeners of a range of ports are found, each port once
+// where only the ports are asked for, and none outside of it.
+func TestListenersOfRange(t *testing.T) {
+	port := portOf(listen(t, "127.0.0.2:0"))
+	listen(t, fmt.Sprintf("127.0.0.3:%d", port))
+	owns := func(pid int) bool { return pid == os.Getpid() }
+	for _, tc := range []struct {
+		low, high int
+		isFound   bool
+	}{
+		{port, port, true}, {port - 1, port, true}, {port, port + 1, true},
+		{port + 1, port + 1, false}, {port - 1, port - 1, false},
+	} {
+		found, err := FindListeners(tc.low, tc.high)
+		found = slices.DeleteFunc(found, func(l ListeningSocket) bool {
+			return l.Port != port || !l.BelongsTo(owns)
+		})
+		if want := map[bool]int{true: 2}[tc.isFound]; err != nil || len(found) != want {
+			t.Errorf("%d to %d: found %v (%v)", tc.low, tc.high, found, err)
+		}
+		ports, err := PortsOfListeners(tc.low, tc.high)
+		if err != nil || slices.Contains(ports, port) != tc.isFound || !isAscending(ports) {
+			t.Errorf("%d to %d: the ports are %v (%v)", tc.low, tc.high, ports, err)
+		}
+	}
+	// The kernel's order is that of its own table.
+	for range 8 {
+		listen(t, "127.0.0.1:0")
+	}
+	ports, err := PortsOfListeners(1, 65535)
+	if err != nil || !slices.Contains(ports, port) || !isAscending(ports) {
+		t.Errorf("all ports are %v (%v)", ports, err)
+	}
+	ports, err = ListeningPorts(owns)
+	if err != nil || !slices.Contains(ports, port) || !isAscending(ports) {
+		t.Errorf("the ports of this process are %v (%v)", ports, err)
 	}
 }
 
@@ -124,11 +170,19 @@ func TestListenersInTable(t *testing.T) {
 	if found, err := findListenersOn(fakeProc(t, tcp, ""), 8081); err != nil || len(found) != 1 {
 		t.Errorf("without IPv6 found %v, %v", found, err)
 	}
-	for _, table := range []string{"0100007F", "0100007F:XXXX", "01:1F90", "zz:1F90"} {
-		text := tcpHeading + "   0: " + table + " 0:0 0A 0:0 0:0 0 0 0 1 1\n"
-		if found, err := findListenersOn(fakeProc(t, text, ""), 8080); err == nil {
-			t.Errorf("%q is read as %v", table, found)
+	const valid = "0100007F:1F90"
+	for _, bad := range []string{"0100007F", "0100007F:XXXX", "0100007F0:1F90", "01:1F90", "zz:1F90"} {
+		for _, text := range []string{
+			row(bad, nobodyThere, stateListening, "0", "1"), row(valid, bad, stateListening, "0", "1"),
+		} {
+			if found, err := findListenersOn(fakeProc(t, tcpHeading+text, ""), 8080); err == nil {
+				t.Errorf("%q is read as %v", text, found)
+			}
 		}
+	}
+	named := fakeProc(t, tcpHeading+row(valid, nobodyThere, stateListening, "root", "1"), "")
+	if found, err := findListenersOn(named, 8080); err == nil {
+		t.Errorf("a name of a user is read as %v", found)
 	}
 	if found, err := findListenersOn(t.TempDir(), 8080); err == nil {
 		t.Errorf("without tables found %v", found)

@@ -17,6 +17,7 @@ func TestKernelPorts(t *testing.T) {
 	}{
 		{"as it is delivered", "32768\t60999\n", "\n", [2]int{32768, 60999}, nil},
 		{"with some kept free", "9000 65000\n", "8080,9148,30000-31000\n", [2]int{9000, 65000}, [][2]int{{8080, 8080}, {9148, 9148}, {30000, 31000}}},
+		{"cut off", "9000 \n", "8080,\n", [2]int{}, [][2]int{{8080, 8080}}},
 		{"not to be understood", "many\n", "none\n", [2]int{}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

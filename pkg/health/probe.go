@@ -90,7 +90,7 @@ func (p Probe) Try(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.timeout, tryTimeout))
 	defer cancel()
 	err := p.tryOnce(ctx)
-	if err != nil && len(p.secrets) > 0 {
+	if err != nil {
 		if text := redact.HideValues(err.Error(), p.secrets); text != err.Error() {
 			return errors.New(text)
 		}
@@ -176,7 +176,7 @@ func parseHTTP(s string) (Probe, error) {
 	if err != nil {
 		return Probe{}, err
 	}
-	if u.Hostname() == "" || u.Opaque != "" {
+	if u.Hostname() == "" {
 		return Probe{}, errors.New("it has no host; http://HOST:PORT/PATH was expected")
 	}
 	if u.User != nil {
@@ -188,7 +188,6 @@ func parseHTTP(s string) (Probe, error) {
 			return Probe{}, err
 		}
 	}
-	u.Fragment = ""
 	return Probe{host: u.Hostname(), port: port, tryOnce: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
 }
 
@@ -224,7 +223,6 @@ func parseFile(rest string) (Probe, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return Probe{}, errors.New("file:/PATH was expected, with an absolute path")
 	}
-	path = filepath.Clean(path)
 	once := make(singleCall, 1)
 	return Probe{tryOnce: func(ctx context.Context) error {
 		return once.runBounded(ctx, 0, "the file system of "+path, func() error { return tryFile(path) })

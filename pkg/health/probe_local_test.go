@@ -113,6 +113,11 @@ func TestProbeWithEnv(t *testing.T) {
 	}
 }
 
+// TestProbeWithSecrets verifies that a probe that succeeds does so with secrets, too.
+func TestProbeWithSecrets(t *testing.T) {
+	mustSee(t, parse(t, "exec:true").WithEnv(os.Environ(), []string{"secret"}).Try(t.Context()), "")
+}
+
 // TestProbeOfUnexpandedVariable verifies that a probe is refused if nothing would replace a variable.
 func TestProbeOfUnexpandedVariable(t *testing.T) {
 	for text, isRefused := range map[string]bool{

@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,17 +32,15 @@ func tryTCP(ctx context.Context, address string) error {
 // tryLocalTCP tries the loopback addresses first, then all addresses of this node with a listener,
 // because a service may be bound to a single address. The error is that of the first.
 func tryLocalTCP(ctx context.Context, port int) error {
-	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	addrs := []string{"127.0.0.1", "::1"}
 	// If the listeners are unknown, the loopback addresses are still tried.
-	listeners, _ := FindListeners(port, port)
+	listeners, _ := findListenerSockets("/proc", port)
 	for _, l := range listeners {
-		if addr, err := netip.ParseAddr(l.Address); err == nil && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
-			addrs = append(addrs, addr)
-		}
+		addrs = append(addrs, l.Address)
 	}
 	var first error
 	for _, addr := range addrs {
-		err := tryTCP(ctx, net.JoinHostPort(addr.String(), strconv.Itoa(port)))
+		err := tryTCP(ctx, net.JoinHostPort(addr, strconv.Itoa(port)))
 		if err == nil {
 			return nil
 		}

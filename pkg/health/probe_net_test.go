@@ -62,10 +62,12 @@ func TestTryTCP(t *testing.T) {
 	}
 }
 
-func TestTryTCPCancelled(t *testing.T) {
+func TestTryCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	mustSee(t, parse(t, "tcp://"+listen(t, "127.0.0.1:0").Addr().String()).Try(ctx), "no response from 127.0.0.1:")
+	for _, scheme := range []string{"tcp", "http", "grpc"} {
+		mustSee(t, parse(t, scheme+"://"+listen(t, "127.0.0.1:0").Addr().String()).Try(ctx), "no response from ")
+	}
 }
 
 func TestTryHTTP(t *testing.T) {
@@ -88,7 +90,11 @@ func TestTryHTTP(t *testing.T) {
 	mux.HandleFunc("/bare", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNotFound) })
 	mux.Handle("/moved", http.RedirectHandler("/ready", http.StatusFound))
 	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
-	mux.Handle("/away", http.RedirectHandler(other.URL+"/", http.StatusFound))
+	mux.Handle("/away", http.RedirectHandler(other.URL+"/"+strings.Repeat("x", 1000), http.StatusFound))
+	for hops := range maxRedirects {
+		mux.Handle(fmt.Sprintf("/hops/%d", hops+1), http.RedirectHandler(fmt.Sprintf("/hops/%d", hops), http.StatusFound))
+	}
+	mux.HandleFunc("/hops/0", func(w http.ResponseWriter, r *http.Request) {})
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	secure := httptest.NewUnstartedServer(mux)
@@ -99,11 +105,12 @@ func TestTryHTTP(t *testing.T) {
 		{"2xx", server.URL + "/ready", ""},
 		{"an answer without end", server.URL + "/endless", ""},
 		{"moved on the same host", server.URL + "/moved", ""},
+		{"moved as often as is allowed", fmt.Sprintf("%s/hops/%d", server.URL, maxRedirects), ""},
 		{"moved to another host", server.URL + "/away", "HTTP 302 from " + server.URL + "/away, redirecting to " + other.URL},
 		{"moved in a circle", server.URL + "/round", "HTTP 302 from"},
 		{"not yet", server.URL + "/busy", "HTTP 503 from " + server.URL + "/busy: still [31m loading xxx"},
 		{"no body", server.URL + "/bare", "HTTP 404 from " + server.URL + "/bare"},
-		{"unknown certificate", secure.URL + "/ready", "certificate"},
+		{"unknown certificate", secure.URL + "/ready", "cannot connect to " + secure.URL + "/ready: tls: failed to verify certificate"},
 		{"nobody", fmt.Sprintf("http://127.0.0.1:%d/", unusedPort(t)), "connection refused by http://127.0.0.1:"},
 		{"no such host", "http://no-such-host.invalid/", "cannot find the address of no-such-host.invalid"},
 	} {
@@ -204,26 +211,39 @@ func TestTrySilent(t *testing.T) {
 	}
 }
 
-// TestTryHangingUp probes a server that closes each connection at once.
+// TestTryHangingUp probes servers that read what they are asked and end each connection, or reset it.
 func TestTryHangingUp(t *testing.T) {
-	noLeaks(t)
-	l := listen(t, "127.0.0.1:0")
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-		}
-	}()
-	address := l.Addr().String()
-	mustSee(t, parse(t, "http://"+address+"/").Try(t.Context()), address)
-	mustSee(t, parse(t, "grpc://"+address).Try(t.Context()), address)
-	_ = l.Close()
-	<-ended
+	for _, tc := range []struct {
+		name   string
+		linger int // seconds; 0: the connection is reset
+		says   string
+	}{
+		{"closed", -1, "connection closed by http://%s/ without a response"},
+		{"reset", 0, "connection reset by http://%s/"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			noLeaks(t)
+			l := listen(t, "127.0.0.1:0")
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					conn, err := l.AcceptTCP()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Read(make([]byte, 1<<12))
+					_ = conn.SetLinger(tc.linger)
+					_ = conn.Close()
+				}
+			}()
+			address := l.Addr().String()
+			mustSee(t, tryAnswered(t, "http://"+address+"/"), fmt.Sprintf(tc.says, address))
+			mustSee(t, tryAnswered(t, "grpc://"+address), address)
+			_ = l.Close()
+			<-ended
+		})
+	}
 }
 
 func TestTryIsBounded(t *testing.T) {

@@ -127,6 +127,7 @@ func TestParseProbeErrors(t *testing.T) {
 		{"exec of an empty word", "exec:'' a", "it has no command"},
 		{"exec of an open quote", "exec:echo 'a", "is not closed"},
 		{"exec of a pipe", "exec:a | b", `quote '|'`},
+		{"NUL in a file", "file:/a\x00b", "file:/PATH"},
 		{"relative file", "file:ready", "file:/PATH"},
 		{"file on a host", "file://host/ready", "file:/PATH"},
 	} {
@@ -143,6 +144,9 @@ func TestParseProbeErrors(t *testing.T) {
 }
 
 func TestIsThisNode(t *testing.T) {
+	if own := ownAddresses(); !slices.Contains(own, netip.MustParseAddr("127.0.0.1")) {
+		t.Errorf("this node's addresses are %v", own)
+	}
 	own := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("fe80::7")}
 	for _, tc := range []struct {
 		host string

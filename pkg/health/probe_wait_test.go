@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -132,6 +133,41 @@ func TestWaitReadyCutShortEarly(t *testing.T) {
 	})
 }
 
+// TestWaitReadyLastSeen verifies that the error has the result of the newest try, with a deadline and
+// without one.
+func TestWaitReadyLastSeen(t *testing.T) {
+	for _, isBounded := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, tries, died := t.Context(), 0, make(chan struct{})
+			if isBounded {
+				deadline, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				ctx = deadline
+			}
+			time.AfterFunc(time.Minute, func() { close(died) })
+			err := WaitReady(ctx, func(context.Context) error {
+				tries++
+				return fmt.Errorf("result %d.", tries)
+			}, WaitOptions{ChildExited: died})
+			mustSee(t, err, fmt.Sprintf("last seen: result %d.", tries))
+		})
+	}
+}
+
+// TestWaitReadyMaxPause verifies that a service that wants to be tried more often is.
+func TestWaitReadyMaxPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var times []time.Time
+		options := WaitOptions{MaxPause: 50 * time.Millisecond}
+		if err := WaitReady(t.Context(), after(20, 0, &times), options); err != nil {
+			t.Fatal(err)
+		}
+		if got := times[19].Sub(times[18]); got != options.MaxPause {
+			t.Errorf("the last pause is %v", got)
+		}
+	})
+}
+
 func TestWaitReadyEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")
@@ -180,21 +216,29 @@ func TestStrangers(t *testing.T) {
 	stranger := ListeningSocket{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
 	unseen := ListeningSocket{Port: 1, Address: "127.0.0.1", User: "bob", userID: 64102}
 	engine := ListeningSocket{Port: 1, Address: "127.0.0.1", User: "root"}
+	everywhere := ListeningSocket{Port: 1, Address: "0.0.0.0", User: "bob", userID: 64102}
+	everywhere6 := ListeningSocket{Port: 1, Address: "::", User: "bob", userID: 64102}
 	for _, tc := range []struct {
-		name  string
-		found []ListeningSocket
-		says  string
+		name   string
+		found  []ListeningSocket
+		says   string
+		beside bool // leaves other addresses of the port to the child
 	}{
 		{name: "the child", found: []ListeningSocket{owned}},
 		{name: "a socket handed down to the child", found: []ListeningSocket{shared}},
 		{name: "a stranger", found: []ListeningSocket{stranger}, says: "held by pid 4 (redis) of user bob"},
 		{name: "the child and a stranger", found: []ListeningSocket{owned, stranger}, says: "pid 4"},
-		{name: "another user's", found: []ListeningSocket{unseen}, says: "held by a process of user bob that is not visible here, and the job runs as user "},
+		{name: "another user's", found: []ListeningSocket{unseen}, says: "held by a process of user bob that is not visible here, and the job runs as user ", beside: true},
+		{name: "another user's, on all addresses", found: []ListeningSocket{everywhere}, says: "port 1 of 0.0.0.0 is held by a process of user bob"},
+		{name: "another user's, on all of IPv6", found: []ListeningSocket{everywhere6}, says: "port 1 of :: is held by a process of user bob"},
 		{name: "root's, which forwards a port", found: []ListeningSocket{engine}},
 		{name: "nobody"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			mustSee(t, WaitOptions{Ports: []int{1}, OwnsProcess: func(pid int) bool { return pid >= 7 }}.foreignListenerError(tc.found), tc.says)
+			if got := slices.ContainsFunc(tc.found, ListeningSocket.IsBeside); got != tc.beside {
+				t.Errorf("it is beside the child: %t", got)
+			}
 		})
 	}
 }

@@ -21,6 +21,7 @@ func TestRankSentences(t *testing.T) {
 		"rank 12 (n3, GPUs 4-7) failed: exit code 3":                ended(record.WorldRank{Number: 12, GPUs: "4-7"}, process.Exit{Code: 3}),
 		"rank 0 (n3) failed: exit code 1":                           ended(record.WorldRank{}, process.Exit{Code: 1}),
 		"rank 7 (n3) has aborted the job with code 42: no data":     NewRankAbortFailure(record.WorldRank{Number: 7}, "n3", 42, "no data", nil),
+		"rank 0 (n3) has aborted the job with code 1: no data":      NewRankAbortFailure(record.WorldRank{}, "n3", 1, "no data", nil),
 		"rank 7 (n3) has aborted the job with code -1":              NewRankAbortFailure(record.WorldRank{Number: 7}, "n3", -1, "", nil),
 	} {
 		if f.Message != want || f.WorldRank == nil || f.SeenAt.IsZero() {
@@ -68,6 +69,7 @@ var decisionsOnRanks = []decision{
 	}, 137, nil},
 	{"a rank raised its own, and its peers lost it while it ended", []ObservedFailure{exited(12, 3000, 1, "Traceback", nan), exited(1, 5, 1, gloo)}, 1, nil},
 	{"a peer that failed of something, and long after another of its own", []ObservedFailure{exited(1, 5, 7, reset), died(2, 9000, syscall.SIGSEGV)}, 7, nil},
+	{"a peer that failed as long before the cause as that may take to end", []ObservedFailure{died(2, 5005, syscall.SIGSEGV), exited(1, 5, 7, reset)}, 139, nil},
 	{"a peer that waited for minutes for one that is gone", []ObservedFailure{died(2, 5, syscall.SIGSEGV), exited(1, 1_800_000, 1, "Watchdog caught collective operation timeout")}, 139, nil},
 	{"nothing but consequences: the first", []ObservedFailure{exited(9, 5, 1, reset), exited(2, 9, 4, gloo)}, 1, nil},
 	{"a rank aborted, and the others lost it", []ObservedFailure{aborted(7, 9, 42, "the loss is not a number"), exited(1, 5, 1, reset), died(2, 11, syscall.SIGTERM)}, 42, nil},
@@ -79,6 +81,8 @@ var decisionsOnRanks = []decision{
 	{"a daemon was killed, and ranks elsewhere lost theirs", []ObservedFailure{missing(DaemonDied, 0, 40, 3), exited(1, 5, 1, gloo), exited(5, 6, 1, reset)}, 76, []string{"n3"}},
 	{"a node went, and a rank of it was seen to be killed first", []ObservedFailure{missing(DaemonDied, 0, 40, 3), died(12, 5, syscall.SIGKILL)}, 76, []string{"n3"}},
 	{"a node is silent, and ranks elsewhere lost theirs", []ObservedFailure{lost(0, 400, 3), exited(1, 5, 1, gloo)}, 76, []string{"n3"}},
+	{"a node went as long after a rank of it as that may take to end", []ObservedFailure{missing(DaemonDied, 0, 5005, 3), died(12, 5, syscall.SIGKILL)}, 76, []string{"n3"}},
+	{"a rank was killed, and much later its node went", []ObservedFailure{died(12, 5, syscall.SIGKILL), missing(DaemonDied, 0, 5006, 3)}, 137, nil},
 	{"a rank was killed on a node, and another node died", []ObservedFailure{died(4, 5, syscall.SIGKILL), missing(DaemonDied, 0, 40, 3)}, 137, nil},
 	{"a rank failed by itself, and its daemon was killed", []ObservedFailure{exited(12, 5, 3, nan), missing(DaemonDied, 0, 40, 3)}, 3, nil},
 	{"a rank lost a connection, and then its node died", []ObservedFailure{missing(HostLost, 0, 900, 3), exited(12, 5, 1, reset)}, 76, []string{"n3"}},

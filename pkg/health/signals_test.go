@@ -39,6 +39,20 @@ func TestFinalSignals(t *testing.T) {
 	}
 }
 
+// TestEndSignals verifies which signals end a run: ALRM only under a launcher whose time limit it is.
+func TestEndSignals(t *testing.T) {
+	for sig, want := range map[syscall.Signal][2]bool{
+		syscall.SIGTERM: {true, true}, syscall.SIGINT: {true, true}, syscall.SIGALRM: {false, true},
+		syscall.SIGUSR1: {false, false}, syscall.SIGHUP: {false, false},
+	} {
+		for i, isFinal := range []bool{false, true} {
+			if got := (LauncherSignals{AlarmIsFinal: isFinal}).IsEnd(sig); got != want[i] {
+				t.Errorf("%v ends the run: %t (ALRM is final: %t)", sig, got, isFinal)
+			}
+		}
+	}
+}
+
 func TestNotices(t *testing.T) {
 	const (
 		term, intr, cont = syscall.SIGTERM, syscall.SIGINT, syscall.SIGCONT
@@ -57,6 +71,8 @@ func TestNotices(t *testing.T) {
 		{"scancel", []notice{{cont, 0}, {term, 10 * ms}}, term, 15*s + 10*ms, 20*s + 10*ms},
 		{"scancel, told in another order", []notice{{term, 0}, {cont, 10 * ms}}, term, 15 * s, 20 * s},
 		{"a time limit, which has echoes", []notice{{cont, 0}, {term, 0}, {cont, s}, {term, s}}, term, 15 * s, 20 * s},
+		{"a CONT as long ago as may be", []notice{{cont, 0}, {term, s}}, term, 16 * s, 21 * s},
+		{"a TERM as late as an echo may be", []notice{{term, 0}, {term, 2 * s}}, term, never, never},
 		{"a CONT of long ago", []notice{{cont, 0}, {term, 3 * s}}, term, never, never},
 		{"a CONT much later", []notice{{term, 0}, {cont, 3 * s}}, term, never, never},
 		{"the time limit after an early TERM", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}}, term, 135 * s, 140 * s},

@@ -35,11 +35,7 @@ func querySocket(local, remote netip.AddrPort) (s socket, found bool) {
 
 // queryListener asks the kernel for the listener that accepts connections to an address.
 func queryListener(address netip.AddrPort) (s socket, found bool) {
-	every := netip.IPv6Unspecified()
-	if address.Addr().Is4() {
-		every = netip.IPv4Unspecified()
-	}
-	s, found = findSocket(address, netip.AddrPortFrom(every, 0))
+	s, found = findSocket(address, netip.AddrPort{})
 	return s, found && s.state == stateListening && s.local.Port() == address.Port()
 }
 

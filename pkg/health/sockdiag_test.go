@@ -73,6 +73,36 @@ func TestListenerQueries(t *testing.T) {
 	}
 }
 
+// TestPeerWithoutTables verifies that the kernel shows whose a connection is: by the listener in
+// whose queue it waits, and then by the user who has accepted it.
+func TestPeerWithoutTables(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	here, there := connAddress(client.LocalAddr()), connAddress(client.RemoteAddr())
+	trusted, strangers := currentTrustedUsers(), currentTrustedUsers()
+	strangers.overflowUser = os.Geteuid() // as if any user had this id
+	verify := func(state string) {
+		t.Helper()
+		if !trusted.hasTrustedPeer(here, there) || strangers.hasTrustedPeer(here, there) {
+			t.Errorf("%s: the user is not that of the listener", state)
+		}
+	}
+	verify("waiting")
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	verify("accepted")
+	if trusted.hasTrustedPeer(netip.AddrPortFrom(here.Addr(), 1), there) {
+		t.Error("a connection that does not exist is trusted")
+	}
+}
+
 // TestClientWithoutTables verifies that the users of a connection are found without reading the
 // tables, which have a line for each of thousands of connections of other users.
 func TestClientWithoutTables(t *testing.T) {

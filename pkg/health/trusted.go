@@ -3,7 +3,6 @@ package health
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,8 +103,7 @@ func (l ListeningSocket) IsStrangers() bool { return !currentTrustedUsers().incl
 // IsBeside reports whether the socket belongs to a user who is not trusted, and leaves other addresses
 // of its port to others.
 func (l ListeningSocket) IsBeside() bool {
-	addr, err := netip.ParseAddr(l.Address)
-	return err == nil && !addr.IsUnspecified() && l.IsStrangers()
+	return l.Address != "0.0.0.0" && l.Address != "::" && l.IsStrangers()
 }
 
 // refusalError returns the error for a listener of an untrusted user.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,8 +29,8 @@ func TestTrustedUsers(t *testing.T) {
 	const (
 		all       = "         0          0 4294967295\n"
 		rootless  = "         0       1000          1\n         1     100000      65536\n"
-		accounts  = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nann-too:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n"
-		subuids   = "bob:100000:65536\nann-too:200000:10\n1000:300000:10\n\nann:x:1\nann:5\ncarol:400000:10\n"
+		accounts  = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nann-too:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\nbroken:x\n"
+		subuids   = "bob:100000:65536\nann-too:200000:10\n1000:300000:10\n\nann:x:7\nann:5\ncarol:400000:10\n"
 		overflow  = "65534\n"
 		overflow2 = "65533\n"
 	)
@@ -136,6 +137,84 @@ func TestTrustedConnection(t *testing.T) {
 			mustSee(t, err, tc.says)
 			if err == nil && seen == tc.unseen {
 				t.Errorf("whether it has seen the other end: %v", seen)
+			}
+		})
+	}
+}
+
+// TestTrustedConnectionOfProcess verifies that the error names the process of another user's listener
+// if it is visible.
+func TestTrustedConnectionOfProcess(t *testing.T) {
+	users := trustedUsers{ownUser: 1000, overflowUser: -1, descendantUsers: func() []int { return nil }}
+	proc := fakeProc(t, tcpHeading+row(localhost7123, nobodyThere, stateListening, "1007", "5001"), "")
+	conn := fixedConn{local: "127.0.0.1:5000", remote: "127.0.0.1:7123"}
+	mustSee(t, users.checkConn(proc, conn), "is held by pid 90 (server of 90) of user 1007")
+}
+
+// fixedConn is a connection between two addresses that does not exist.
+type fixedConn struct {
+	net.Conn
+	local, remote string
+}
+
+func (c fixedConn) LocalAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local))
+}
+
+func (c fixedConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.remote))
+}
+
+// TestTrustedConnectionElsewhere verifies which connections are judged by this node's tables: those
+// from it to any of its addresses.
+func TestTrustedConnectionElsewhere(t *testing.T) {
+	users := trustedUsers{ownUser: 1000, overflowUser: -1, descendantUsers: func() []int { return nil }}
+	ownTables := rootWith(t, map[string]string{"self/net/tcp": tcpHeading +
+		row(localhost5000, localhost7123, stateEstablished, "1000", "90") +
+		row("0200007F:1BD3", localhost5000, stateEstablished, "1007", "91")})
+	for _, tc := range []struct {
+		name, proc, remote string
+		says               string
+	}{
+		{"to another node", t.TempDir(), "198.51.100.7:7123", ""},
+		{"to this node, without tables", t.TempDir(), "127.0.0.1:7123", "cannot determine which user accepted the connection to 127.0.0.1:7123"},
+		{"to another address of this node", ownTables, "127.0.0.2:7123", "user 1007 has accepted it"},
+		{"translated by the kernel", ownTables, "127.0.0.1:7123", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			mustSee(t, users.checkConn(tc.proc, fixedConn{local: "127.0.0.1:5000", remote: tc.remote}), tc.says)
+		})
+	}
+}
+
+// TestTrustedClientInTables verifies that the users of accepted connections are found in the tables
+// if the kernel answers no queries of sockets.
+func TestTrustedClientInTables(t *testing.T) {
+	answers := hasSocketQueries.Swap(false)
+	t.Cleanup(func() { hasSocketQueries.Store(answers) })
+	users := trustedUsers{ownUser: 1000, overflowUser: -1, descendantUsers: func() []int { return nil }}
+	server := row(localhost7123, localhost5000, stateEstablished, "1000", "91")
+	client := func(user, inode string) string {
+		return row(localhost5000, localhost7123, stateEstablished, user, inode)
+	}
+	for _, tc := range []struct {
+		name, tcp string
+		want      bool
+	}{
+		{"this user's", client("1000", "90") + server, true},
+		{"another user's", client("1007", "90") + server, false},
+		{"closed by another user", client("0", noInode) + server, false},
+		{"gone", server, false},
+		{"another one", row(localhost5000, "0100007F:1BD4", stateEstablished, "1000", "90") +
+			row("0100007F:1389", localhost7123, stateEstablished, "1000", "92"), false},
+		{"no table", "   0: zz\n" + row("zz", nobodyThere, stateListening, "0", "1"), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			proc := rootWith(t, map[string]string{"self/net/tcp": tcpHeading + tc.tcp})
+			// The kernel does not know this connection, as if it could not be asked.
+			conn := fixedConn{local: "127.0.0.1:7123", remote: "127.0.0.1:5000"}
+			if got := users.trustsClient(proc, conn); got != tc.want {
+				t.Errorf("it is trusted: %t", got)
 			}
 		})
 	}

@@ -286,6 +286,16 @@ func jobWithFile(t *testing.T, path, content string) []string {
 		"setpriv", fmt.Sprintf("--reuid=%d", users.Job.ID), fmt.Sprintf("--regid=%d", users.Job.ID), "--clear-groups"}
 }
 
+// TestStrangersOfChildren verifies that a user is no stranger whose process this one has started, as
+// by sudo.
+func TestStrangersOfChildren(t *testing.T) {
+	users.Need(t)
+	port, _ := listenerAs(t, users.Public(t, os.Args[0]), users.Stranger, "127.0.0.1:0")
+	if found, err := FindStrangers(port); err != nil || len(found) > 0 {
+		t.Errorf("its listener is a stranger's: %v, %v", found, err)
+	}
+}
+
 // TestWaitReadyContainer verifies that root and the user's subordinate IDs may listen for the
 // service, as container engines do.
 func TestWaitReadyContainer(t *testing.T) {
@@ -302,6 +312,7 @@ func TestWaitReadyContainer(t *testing.T) {
 		{"a subordinate id", users.User{ID: 700005}, become, "<nil>"},
 		{"an id above the range", users.User{ID: 765536}, become, "held by a process of user 765536"},
 		{"a stranger, seen from a user namespace", users.Stranger, []string{"unshare", "--user", "--map-root-user"}, "in this user namespace (a container) that may be any user"},
+		{"a stranger, whose processes root sees", users.Stranger, []string{"unshare", "--mount"}, " is held by pid "},
 		{"root, seen from a user namespace", users.User{}, []string{"unshare", "--user", "--map-root-user"}, "in this user namespace (a container) that may be any user"},
 		{"the job's user, seen from a user namespace", users.Job, []string{"unshare", "--user", "--map-root-user"}, "<nil>"},
 	} {

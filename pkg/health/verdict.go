@@ -234,7 +234,7 @@ func LeavesGPUFit(failure record.Failure) bool {
 	var event struct {
 		Next string `json:"next"`
 	}
-	return len(failure.Report) > 0 && json.Unmarshal(failure.Report, &event) == nil && event.Next == "fit"
+	return json.Unmarshal(failure.Report, &event) == nil && event.Next == "fit"
 }
 
 func hostNames(nodes []int, hostOf func(node int) string) (hosts []string) {

@@ -282,6 +282,28 @@ func TestLoss(t *testing.T) {
 	}
 }
 
+// TestIsIsolation verifies after which causes a run may have ended for a part of its nodes only.
+func TestIsIsolation(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		cause *record.Failure
+		want  bool
+	}{
+		{"none", nil, false},
+		{"a node is cut off", &record.Failure{Kind: CutOff}, true},
+		{"the share", &record.Failure{Kind: ShareUnusable}, true},
+		{"the head is lost", &record.Failure{Kind: HostLost, LostNodes: []int{0}}, true},
+		{"another node is lost", &record.Failure{Kind: HostLost, LostNodes: []int{2, 3}}, false},
+		{"a service of the head", &record.Failure{Kind: ServiceDied}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := IsIsolation(tc.cause); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
 // TestWithAccused verifies that, if the launcher provides no host names, those of lost nodes are
 // known when the result is written.
 func TestWithAccused(t *testing.T) {
@@ -299,8 +321,12 @@ func TestWithAccused(t *testing.T) {
 		{"a service speaks against none", nil, &record.Failure{Kind: ServiceDied, LostNodes: []int{1}}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := AddBlamedHosts(tc.nodes, tc.cause, unknown); !slices.Equal(got, tc.want) {
+			whole := append(slices.Clone(tc.nodes), "other")
+			if got := AddBlamedHosts(whole[:len(tc.nodes)], tc.cause, unknown); !slices.Equal(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if whole[len(tc.nodes)] != "other" {
+				t.Errorf("the caller's nodes are changed: %q", whole)
 			}
 		})
 	}

@@ -1,6 +1,8 @@
 package progress
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,8 +62,8 @@ type Account struct {
 	series  Series
 	total   record.Progress
 	last    point
-	// hasRestarted reports that the steps before the next one are of a program that has been started
-	// again since, and that what it has lost is known.
+	// hasRestarted reports that a program has been started again within the attempt. AddRestart has
+	// then added what was lost.
 	hasRestarted bool
 }
 
@@ -69,7 +71,6 @@ type Account struct {
 // has the zero value in the first.
 func NewAccount(before record.Progress, attempt int) *Account {
 	a := &Account{attempt: attempt, total: before}
-	a.total.Lost = slices.Clone(before.Lost)
 	a.total.Step, a.total.Rate, a.total.Slowest, a.total.Gained = 0, 0, nil, false
 	return a
 }
@@ -91,15 +92,12 @@ func (a *Account) Add(at time.Duration, step float64) {
 		a.addLoss(a.total.MaxStep, step, false)
 	case any && step > before:
 		a.total.Stride = step - before
-		if step > reached {
-			share := (step - max(before, reached)) / (step - before)
-			a.total.Productive += time.Duration(share * float64(at-a.last.at))
-		}
+		share := max(0, step-max(before, reached)) / (step - before)
+		a.total.Productive += time.Duration(share * float64(at-a.last.at))
 	}
 	if step > reached || a.total.Reports == 0 {
 		a.total.MaxStep, a.total.Gained = max(step, reached), true
 	}
-	a.hasRestarted = false
 	a.total.Reports++
 	a.series.Add(at, step)
 	a.last = point{at, step}
@@ -143,15 +141,9 @@ func FindSlowest(steps map[int]float64) (number int, step, median float64, ok bo
 	if len(steps) < 2 {
 		return 0, 0, 0, false
 	}
-	number = -1
-	all := make([]float64, 0, len(steps))
-	for n, s := range steps {
-		all = append(all, s)
-		if number < 0 || s < steps[number] || s == steps[number] && n < number {
-			number = n
-		}
-	}
-	slices.Sort(all)
+	numbers := slices.Sorted(maps.Keys(steps))
+	number = slices.MinFunc(numbers, func(a, b int) int { return cmp.Compare(steps[a], steps[b]) })
+	all := slices.Sorted(maps.Values(steps))
 	middle := len(all) / 2
 	if median = all[middle]; len(all)%2 == 0 {
 		median = (all[middle-1] + all[middle]) / 2

@@ -49,6 +49,18 @@ func TestAccount(t *testing.T) {
 			lost: []record.LostSteps{{Attempt: 1, Reached: 3, Resumed: 1, Steps: 3}},
 		},
 		{
+			name:       "a restart that gets as far as before",
+			attempts:   [][]report{{{10, 1}, {20, 2}, {30, 3}}, {{10, 2}, {20, 3}}},
+			productive: 20, step: 3, most: 3, rate: 0.1,
+			lost: []record.LostSteps{{Attempt: 1, Reached: 3, Resumed: 2, Steps: 2}},
+		},
+		{
+			name:     "a restart before the distance of reports is known",
+			attempts: [][]report{{{10, 5}}, {{5, 3}}},
+			step:     3, most: 5,
+			lost: []record.LostSteps{{Attempt: 1, Reached: 5, Resumed: 3, Steps: 3}},
+		},
+		{
 			name:       "nothing is lost",
 			attempts:   [][]report{{{10, 1}, {20, 2}}, {{10, 3}, {20, 4}}},
 			productive: 10 + 10, step: 4, most: 4, rate: 0.1, gained: true,
@@ -117,6 +129,13 @@ func TestAddRestart(t *testing.T) {
 	}
 }
 
+// TestSummaryAtStart verifies that a job that has just begun has a goodput that JSON can express.
+func TestSummaryAtStart(t *testing.T) {
+	if got := NewAccount(record.Progress{}, 0).Summary(0); got.Goodput != 0 {
+		t.Errorf("the goodput is %v", got.Goodput)
+	}
+}
+
 func TestSeriesForgets(t *testing.T) {
 	var s Series
 	for i := range 100 {
@@ -138,6 +157,7 @@ func TestFindSlowest(t *testing.T) {
 		{name: "none"},
 		{name: "one", steps: map[int]float64{0: 3}},
 		{"two", map[int]float64{0: 3, 5: 1}, 5, 1, 2, true},
+		{"number 0", map[int]float64{0: 1, 5: 3}, 0, 1, 2, true},
 		{"three", map[int]float64{0: 3, 5: 1, 6: 3}, 5, 1, 3, true},
 		{"all alike", map[int]float64{7: 3, 5: 3, 6: 3}, 5, 3, 3, true},
 		{"four", map[int]float64{0: 10, 1: 9, 2: 12, 3: 2}, 3, 2, 9.5, true},

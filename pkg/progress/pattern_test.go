@@ -79,15 +79,15 @@ func TestParsePattern(t *testing.T) {
 }
 
 func TestLastStep(t *testing.T) {
-	p, err := ParsePattern(`(?:step|s)[ =]([^ ]*)`)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tc := range []struct {
 		lines string
 		want  float64
 		found bool
 	}{
+		{"7: a step at the start", 7, true},
+		{"8: a step\n: and a line without", 8, true},
+		{"step 1e15", MaxStep, true},
+		{"step 1000000000000001", 0, false},
 		{"", 0, false},
 		{"\n", 0, false},
 		{"nothing", 0, false},
@@ -101,6 +101,13 @@ func TestLastStep(t *testing.T) {
 		{"step 0", 0, true},
 		{"step 1.25", 1.25, true},
 	} {
+		p, err := ParsePattern(`(?:step|s)[ =]([^ ]*)`)
+		if strings.Contains(tc.lines, ":") {
+			p, err = ParsePattern(`^(\d+)?:`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		if step, found := p.LastStep([]byte(tc.lines)); step != tc.want || found != tc.found {
 			t.Errorf("%q has step %v (%v)", tc.lines, step, found)
 		}
