@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -198,33 +199,103 @@ func TestSuccessionHasHistory(t *testing.T) {
 	}
 }
 
-// TestStepKnowsHosts verifies that a daemon of a further step knows the hosts of the run that it
-// joins.
-func TestStepKnowsHosts(t *testing.T) {
-	access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
-	logs := t.TempDir()
-	place := signal.Location{LogDir: logs, Run: "17.0", Key: "k", Size: 3, Host: "a", Access: access}
-	job := record.Job{Hosts: "a,b,c", Steps: []string{"judge"}}
-	if _, err := signal.CreateRun(t.Context(), place, job); err != nil {
-		t.Fatal(err)
-	}
-	cfg := deps.Config{
-		Config: config.Config{
-			Identity: launcher.Identity{
-				Job: "17", Step: "1", Host: "b", NodeIndex: 1, Size: 2, LocalSize: 2,
-			},
-			LogDir: logs, Times: config.DefaultTimeouts(),
-		},
-		Set: deps.Set{Access: access},
-	}
-	cfg.Roles.Step, cfg.Streams.Err = "judge", os.Stderr
-	var joined launcher.Identity
-	code := restart.Run(t.Context(), cfg, roles.RoleWorker,
-		func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
-			joined = cfg.Identity
-			return lifecycle.Exit{Code: 3}
+// TestAttempts verifies when a daemon runs more than one attempt: if the user wants restarts, or
+// the launcher may restart the job.
+func TestAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		by             launcher.Launcher
+		restarts, want int
+	}{
+		{launcher.LauncherLocal, 0, 1},
+		{launcher.LauncherLocal, 1, 2},
+		{launcher.LauncherOpenMPI, 0, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := deps.Config{
+				Config: config.Config{
+					Identity: launcher.Identity{Launcher: tc.by, Job: "17", Host: "a", Size: 1},
+					LogDir:   t.TempDir(), Times: config.DefaultTimeouts(),
+					After: config.PostRun{Restarts: tc.restarts},
+				},
+				Set: deps.Set{Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
+			}
+			cfg.Streams.Err = os.Stderr
+			ran := 0
+			code := restart.Run(t.Context(), cfg, roles.RoleAuto,
+				func(context.Context, deps.Config, roles.DaemonRole) lifecycle.Exit {
+					end := new(lifecycle.Outcome)
+					if ran++; ran == 1 {
+						end.NextAttempt.Number = 1
+					}
+					return lifecycle.Exit{Code: ran, Outcome: end}
+				})
+			if code != tc.want || ran != tc.want {
+				t.Errorf("%s, %d restarts: %d attempts, code %d", tc.by, tc.restarts, ran, code)
+			}
 		})
-	if code != 3 || joined.Size != 3 || !slices.Equal(joined.Hosts, []string{"a", "b", "c"}) {
-		t.Errorf("got %d as %+v", code, joined)
+	}
+}
+
+// TestStep verifies what a daemon of a further step knows about the run that it joins, and that it
+// does not make the next attempt itself.
+func TestStep(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		local, index  int    // processes of the step on this host, and the own index in the step
+		hosts         string // of the run
+		node          int    // the daemon's node in it
+		want          []string
+		hasDefinition bool
+	}{
+		{"all nodes on this host", 2, 1, "a,b,c", 1, []string{"a", "b", "c"}, false},
+		{"other nodes than the run's", 1, 0, "a,b,c", 1, []string{"a", "b", "c"}, true},
+		{"the head's node", 2, 0, "a", 0, nil, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
+			logs := t.TempDir()
+			place := signal.Location{
+				LogDir: logs, Run: "17.0", Key: "k", Size: 3, Host: "b", Access: access,
+			}
+			job := record.Job{Hosts: tc.hosts, Steps: []string{"actor", "judge"}}
+			dir, err := signal.CreateRun(t.Context(), place, job)
+			if err == nil {
+				err = dir.ForNode(1).PublishRecord(t.Context(), signal.NodesDir,
+					signal.NodeName(1, 3, record.StateJoined), new(record.Joined), false)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := deps.Config{
+				Config: config.Config{
+					Identity: launcher.Identity{
+						Job: "17", Step: "1", Host: "b", NodeIndex: tc.index, Size: 2, LocalSize: tc.local,
+					},
+					LogDir: logs, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2},
+				},
+				Set: deps.Set{Access: access},
+			}
+			cfg.Roles.Step, cfg.Roles.Spares, cfg.Streams.Err = "judge", roles.Spares{0: 1}, os.Stderr
+			team := cfg.Team
+			if tc.hasDefinition {
+				cfg.Roles.Definitions, team = make([]roles.Definition, 1), membership.NodeRange{Min: 2, Max: 3}
+			}
+			var joined []deps.Config
+			code := restart.Run(t.Context(), cfg, roles.RoleWorker,
+				func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
+					joined = append(joined, cfg)
+					next := lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}
+					return lifecycle.Exit{Code: 3, Outcome: &lifecycle.Outcome{NextAttempt: next}}
+				})
+			if code != 3 || len(joined) != 1 {
+				t.Fatalf("%s: got %d after %d attempts", tc.name, code, len(joined))
+			}
+			got := joined[0]
+			id := got.Identity
+			if id.Size != 3 || id.NodeIndex != record.MemberIndex(tc.node, 2, 3) ||
+				!slices.Equal(id.Hosts, tc.want) || !slices.Equal(id.Steps, job.Steps) || got.Team != team {
+				t.Errorf("%s: got %+v, nodes %+v", tc.name, id, got.Team)
+			}
+		})
 	}
 }

@@ -112,9 +112,8 @@ type unusable struct {
 // failures.
 func (p *attemptPolicy) setUnusable(cfg *deps.Config, failures []record.Failure) {
 	p.unfitNodes = unusableNodes(cfg, failures)
-	if ofSteps := lostStepMembers(&cfg.Identity, slices.Concat(cfg.Previous.Failures, failures)); len(ofSteps) > 0 {
-		p.lostSteps = cfg.Identity.FormatNodes(ofSteps, cfg.Identity.HostOf)
-	}
+	ofSteps := lostStepMembers(&cfg.Identity, slices.Concat(cfg.Previous.Failures, failures))
+	p.lostSteps = cfg.Identity.FormatNodes(ofSteps, cfg.Identity.HostOf)
 }
 
 // newAttemptPolicy returns the facts about an attempt, without those about its end.
