@@ -339,6 +339,7 @@ func addAttempt(
 		return d
 	}
 	next.UnfitNodes = slices.Clone(previous.UnfitNodes)
+	next.EarlierDuration = previous.EarlierDuration
 	next.Failures = slices.Concat(previous.Failures, failures)
 	for _, node := range allUnfitNodes(id, previous, failures) {
 		isNode := func(d record.DroppedNode) bool { return d.NodeIndex == node }

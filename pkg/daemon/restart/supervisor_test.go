@@ -409,21 +409,33 @@ func TestStartedAnew(t *testing.T) {
 	}
 }
 
-// TestRecall verifies that a restarted head knows which nodes earlier attempts have found unfit.
+// TestRecall verifies that a restarted head knows which nodes earlier attempts have found unfit, for
+// the first reason of each, and the progress, in each attempt.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {
 			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].NodeIndex != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
 				w.t.Errorf("it is told of %+v", cfg.Previous)
 			}
+			if p := cfg.Previous; p.History.Progress == nil || p.History.Progress.MaxStep != 7 || p.EarlierDuration != time.Hour {
+				w.t.Errorf("attempt %d is told of the progress in %+v", cfg.Identity.Attempt, p)
+			}
+			if cfg.Identity.Attempt == 2 {
+				return lost(cfg, 1)
+			}
 			return lifecycle.Exit{}
 		})
-		f := health.NewFailure(health.CheckFailed, "it is ill")
-		f.NodeIndex = 1
-		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{Code: 75, Cause: &f.Failure, Succession: record.Succession{NextAttempt: 1}})
+		f, later := health.NewFailure(health.CheckFailed, "it is ill"), health.NewFailure(health.ServiceDied, "it has died")
+		f.NodeIndex, later.NodeIndex = 1, 1
+		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{
+			Code: 75, Cause: &f.Failure,
+			FailureContext: record.FailureContext{Consequences: []record.Failure{later.Failure}},
+			Progress:       &record.Progress{MaxStep: 7, Elapsed: time.Hour},
+			Succession:     record.Succession{NextAttempt: 1},
+		})
 		w.make(1, 2)
 		w.live(0)
-		w.expectTaken("2 at 1s")
+		w.expectTaken("2 at 1s", "3 at 1s")
 	})
 }
 
