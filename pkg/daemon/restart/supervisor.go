@@ -91,7 +91,7 @@ func (e *endError) Error() string { return e.reason }
 // endSignalError is the reason why a signal ends the wait for an attempt.
 type endSignalError struct{ sig os.Signal }
 
-func (e *endSignalError) Error() string { return "told to end by " + e.sig.String() }
+func (e *endSignalError) Error() string { return e.sig.String() }
 
 // runAttempts runs the attempts, and returns the exit code.
 func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int {
