@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -295,6 +296,48 @@ func TestStep(t *testing.T) {
 			if id.Size != 3 || id.NodeIndex != record.MemberIndex(tc.node, 2, 3) ||
 				!slices.Equal(id.Hosts, tc.want) || !slices.Equal(id.Steps, job.Steps) || got.Team != team {
 				t.Errorf("%s: got %+v, nodes %+v", tc.name, id, got.Team)
+			}
+		})
+	}
+}
+
+// TestStepFindsNoRun verifies that a daemon of a further step ends, and names what to change, if no
+// run waits for its step or the run has other nodes.
+func TestStepFindsNoRun(t *testing.T) {
+	for _, tc := range []struct {
+		step    string
+		waiting []string // steps of the run
+		code    int
+		prints  string
+	}{
+		{roles.SandboxStep, []string{"judge"}, 66, "with --sandbox-step"},
+		{"judge", []string{"actor"}, 66, "with the same --config"},
+		{"judge", []string{"judge"}, 65, "cannot find c among the nodes of run 17.0"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
+			cfg := deps.Config{
+				Config: config.Config{
+					Identity: launcher.Identity{Job: "17", Step: "1", Host: "c", Size: 1, LocalSize: 1},
+					LogDir:   t.TempDir(), Times: config.DefaultTimeouts(),
+				},
+				Set: deps.Set{Access: access},
+			}
+			cfg.Roles.Step = tc.step
+			place := signal.Location{LogDir: cfg.LogDir, Run: "17.0", Key: "k", Size: 2, Host: "a", Access: access}
+			_, err := signal.CreateRun(t.Context(), place, record.Job{Steps: tc.waiting})
+			printed := filepath.Join(t.TempDir(), "stderr")
+			if err == nil {
+				cfg.Streams.Err, err = os.Create(printed)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cfg.Streams.Err.Close() }()
+			code := restart.Run(t.Context(), cfg, roles.RoleWorker, nil)
+			text, _ := os.ReadFile(printed)
+			if code != tc.code || !strings.Contains(string(text), tc.prints) {
+				t.Errorf("step %s of %q: got %d, %s", tc.step, tc.waiting, code, text)
 			}
 		})
 	}

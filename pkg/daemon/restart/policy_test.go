@@ -242,7 +242,12 @@ func TestNodeFailures(t *testing.T) {
 		{{Kind: health.RankFailed}, {Kind: health.CheckFailed, Header: record.Header{NodeIndex: 3}}},
 		{{Kind: health.NodesDiffer}, {Kind: health.GPUFailed, Header: record.Header{NodeIndex: 3}}},
 	} {
-		p = addAttempt(p, failures, &id, time.Now())
+		before := p
+		had := maps.Clone(before.History.NodeFailures)
+		p = addAttempt(before, failures, &id, time.Now())
+		if !maps.Equal(before.History.NodeFailures, had) {
+			t.Errorf("the history before %+v has changed to %v", failures, before.History.NodeFailures)
+		}
 	}
 	want := map[string]int{"c": 2, "b": 1}
 	if !maps.Equal(p.History.NodeFailures, want) || p.History.Count != 7 || len(p.History.Times) != 7 {
