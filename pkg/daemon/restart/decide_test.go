@@ -103,7 +103,8 @@ func TestDriverOnUnfitNodes(t *testing.T) {
 			},
 		}}
 		for node := range unfit {
-			cfg.Previous.UnfitNodes = append(cfg.Previous.UnfitNodes, record.DroppedNode{NodeIndex: node + 1})
+			dropped := record.DroppedNode{NodeIndex: node + 1}
+			cfg.Previous.UnfitNodes = append(cfg.Previous.UnfitNodes, dropped)
 		}
 		failed := &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: 3}
 		err := restart.ReplaceDriverEnd(&cfg, failed, func() *record.Progress { return nil })
@@ -324,7 +325,9 @@ func TestStepFindsNoRun(t *testing.T) {
 				Set: deps.Set{Access: access},
 			}
 			cfg.Roles.Step = tc.step
-			place := signal.Location{LogDir: cfg.LogDir, Run: "17.0", Key: "k", Size: 2, Host: "a", Access: access}
+			place := signal.Location{
+				LogDir: cfg.LogDir, Run: "17.0", Key: "k", Size: 2, Host: "a", Access: access,
+			}
 			_, err := signal.CreateRun(t.Context(), place, record.Job{Steps: tc.waiting})
 			printed := filepath.Join(t.TempDir(), "stderr")
 			if err == nil {
