@@ -4,14 +4,21 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -51,6 +58,136 @@ func TestDriverWithoutProgress(t *testing.T) {
 	}
 }
 
+// TestDecide verifies what the facts about the end of an attempt change in the decision on another
+// one.
+func TestDecide(t *testing.T) {
+	failed := func(kind health.Kind) lifecycle.Outcome {
+		return lifecycle.Outcome{Cause: &record.Failure{Kind: kind}}
+	}
+	open, stuck := failed(health.ServiceDied), failed(health.RankFailed)
+	open.GateOpenTime, stuck.Progress = time.Second, &record.Progress{MaxStep: 7}
+	for _, tc := range []struct {
+		name         string
+		end          lifecycle.Outcome
+		endRequested bool
+		next         int
+	}{
+		{"a service that has started", open, false, 2},
+		{"a service that does not start", failed(health.ServiceDied), false, 0},
+		{"a rank", failed(health.RankFailed), false, 2},
+		{"a rank of a job that was told to end", failed(health.RankFailed), true, 0},
+		{"a rank without a step more", stuck, false, 0},
+		{"an orderly end", lifecycle.Outcome{Orderly: true}, false, 0},
+	} {
+		cfg := deps.Config{Config: config.Config{
+			Identity: launcher.Identity{Size: 1, Attempt: 1},
+			After: config.PostRun{Restarts: 9, Rules: config.RestartRules{
+				On: config.RestartOnAny, NeedsProgress: true,
+			}},
+		}}
+		if got := restart.Decide(&cfg, &tc.end, tc.endRequested).NextAttempt; got.Number != tc.next {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+	}
+}
+
+// TestDriverOnUnfitNodes verifies that a driver is not started again if too few nodes are left for
+// it.
+func TestDriverOnUnfitNodes(t *testing.T) {
+	for unfit, restarts := range []bool{true, true, false} {
+		cfg := deps.Config{Config: config.Config{
+			Identity: launcher.Identity{Size: 4},
+			Team:     membership.NodeRange{Min: 3, Max: 4},
+			After: config.PostRun{
+				Restarts: 9, Rules: config.RestartRules{On: config.RestartOnAny},
+			},
+		}}
+		for node := range unfit {
+			dropped := record.DroppedNode{NodeIndex: node + 1}
+			cfg.Previous.UnfitNodes = append(cfg.Previous.UnfitNodes, dropped)
+		}
+		failed := &lifecycle.Outcome{Orderly: true, Name: health.DriverOutcomeName, Code: 3}
+		err := restart.ReplaceDriverEnd(&cfg, failed, func() *record.Progress { return nil })
+		if _, got := errors.AsType[*health.Failure](err); got != restarts {
+			t.Errorf("with %d unfit nodes got %v", unfit, err)
+		}
+	}
+}
+
+// launcherRequests records what is requested from a launcher, which refuses the given requests.
+type launcherRequests struct {
+	made                      []string
+	refusesStart, refusesHint bool
+}
+
+func (r *launcherRequests) RequeueJob(context.Context) error {
+	r.made = append(r.made, "start")
+	if r.refusesStart {
+		return errors.New("the launcher refuses")
+	}
+	return nil
+}
+
+func (r *launcherRequests) ExcludeHosts(_ context.Context, hosts []string) error {
+	r.made = append(r.made, hosts...)
+	if r.refusesHint {
+		return errors.New("the launcher refuses")
+	}
+	return nil
+}
+
+// TestCarryOut verifies what is requested from the launcher after each decision, and what is
+// printed.
+func TestCarryOut(t *testing.T) {
+	wanted := &record.RequeueDecision{Wanted: true, Reason: "it is requeued"}
+	bad := []string{"n1"}
+	for _, tc := range []struct {
+		name         string
+		end          lifecycle.Outcome
+		endRequested bool
+		by           launcherRequests // made is what is wanted
+		prints       []string         // parts of each line
+	}{
+		{"no restarts", lifecycle.Outcome{}, false, launcherRequests{}, nil},
+		{"another attempt", lifecycle.Outcome{
+			NextAttempt: lifecycle.NextAttempt{Number: 2, Reason: "attempt 3"}, Requeue: wanted,
+		}, false, launcherRequests{}, []string{"attempt 3"}},
+		{"no further attempt, but a requeue", lifecycle.Outcome{
+			NextAttempt: lifecycle.NextAttempt{Reason: "the last"}, Requeue: wanted,
+		}, false, launcherRequests{made: []string{"start"}}, []string{"the last", "it is requeued"}},
+		{"no requeue", lifecycle.Outcome{
+			Requeue: &record.RequeueDecision{Reason: "no batch job"},
+		}, false, launcherRequests{}, []string{"no batch job"}},
+		{
+			"it was told to end", lifecycle.Outcome{Requeue: wanted},
+			true, launcherRequests{}, []string{"told to end"},
+		},
+		{
+			"a bad node", lifecycle.Outcome{Requeue: wanted, BadNodes: bad},
+			false, launcherRequests{made: []string{"start", "n1"}}, []string{"it is requeued"},
+		},
+		{
+			"the launcher refuses", lifecycle.Outcome{Requeue: wanted, BadNodes: bad},
+			false, launcherRequests{made: []string{"start"}, refusesStart: true},
+			[]string{"cannot be requeued"},
+		},
+		{
+			"the launcher refuses a bad node", lifecycle.Outcome{Requeue: wanted, BadNodes: bad},
+			false, launcherRequests{made: []string{"start", "n1"}, refusesHint: true},
+			[]string{"it is requeued", "bad node"},
+		},
+	} {
+		by := tc.by
+		by.made = nil
+		var printed []string
+		restart.CarryOut(t.Context(), &tc.end, &by, func() bool { return tc.endRequested },
+			func(message string, _ ...zap.Field) { printed = append(printed, message) })
+		if !slices.Equal(by.made, tc.by.made) || !slices.EqualFunc(printed, tc.prints, strings.Contains) {
+			t.Errorf("%s: requested %q, printed %q", tc.name, by.made, printed)
+		}
+	}
+}
+
 // TestSuccessionHasHistory verifies that the result of an attempt has the restarts before it if
 // there may be any, for the case that the job is requeued.
 func TestSuccessionHasHistory(t *testing.T) {
@@ -64,33 +201,147 @@ func TestSuccessionHasHistory(t *testing.T) {
 	}
 }
 
-// TestStepKnowsHosts verifies that a daemon of a further step knows the hosts of the run that it
-// joins.
-func TestStepKnowsHosts(t *testing.T) {
-	access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
-	logs := t.TempDir()
-	place := signal.Location{LogDir: logs, Run: "17.0", Key: "k", Size: 3, Host: "a", Access: access}
-	job := record.Job{Hosts: "a,b,c", Steps: []string{"judge"}}
-	if _, err := signal.CreateRun(t.Context(), place, job); err != nil {
-		t.Fatal(err)
-	}
-	cfg := deps.Config{
-		Config: config.Config{
-			Identity: launcher.Identity{
-				Job: "17", Step: "1", Host: "b", NodeIndex: 1, Size: 2, LocalSize: 2,
-			},
-			LogDir: logs, Times: config.DefaultTimeouts(),
-		},
-		Set: deps.Set{Access: access},
-	}
-	cfg.Roles.Step, cfg.Streams.Err = "judge", os.Stderr
-	var joined launcher.Identity
-	code := restart.Run(t.Context(), cfg, roles.RoleWorker,
-		func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
-			joined = cfg.Identity
-			return lifecycle.Exit{Code: 3}
+// TestAttempts verifies when a daemon runs more than one attempt: if the user wants restarts, or
+// the launcher may restart the job.
+func TestAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		by             launcher.Launcher
+		restarts, want int
+	}{
+		{launcher.LauncherLocal, 0, 1},
+		{launcher.LauncherLocal, 1, 2},
+		{launcher.LauncherOpenMPI, 0, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := deps.Config{
+				Config: config.Config{
+					Identity: launcher.Identity{Launcher: tc.by, Job: "17", Host: "a", Size: 1},
+					LogDir:   t.TempDir(), Times: config.DefaultTimeouts(),
+					After: config.PostRun{Restarts: tc.restarts},
+				},
+				Set: deps.Set{Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}},
+			}
+			cfg.Streams.Err = os.Stderr
+			ran := 0
+			code := restart.Run(t.Context(), cfg, roles.RoleAuto,
+				func(context.Context, deps.Config, roles.DaemonRole) lifecycle.Exit {
+					end := new(lifecycle.Outcome)
+					if ran++; ran == 1 {
+						end.NextAttempt.Number = 1
+					}
+					return lifecycle.Exit{Code: ran, Outcome: end}
+				})
+			if code != tc.want || ran != tc.want {
+				t.Errorf("%s, %d restarts: %d attempts, code %d", tc.by, tc.restarts, ran, code)
+			}
 		})
-	if code != 3 || joined.Size != 3 || !slices.Equal(joined.Hosts, []string{"a", "b", "c"}) {
-		t.Errorf("got %d as %+v", code, joined)
+	}
+}
+
+// TestStep verifies what a daemon of a further step knows about the run that it joins, and that it
+// does not make the next attempt itself.
+func TestStep(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		local, index  int    // processes of the step on this host, and the own index in the step
+		hosts         string // of the run
+		node          int    // the daemon's node in it
+		want          []string
+		hasDefinition bool
+	}{
+		{"all nodes on this host", 2, 1, "a,b,c", 1, []string{"a", "b", "c"}, false},
+		{"other nodes than the run's", 1, 0, "a,b,c", 1, []string{"a", "b", "c"}, true},
+		{"the head's node", 2, 0, "a", 0, nil, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
+			logs := t.TempDir()
+			place := signal.Location{
+				LogDir: logs, Run: "17.0", Key: "k", Size: 3, Host: "b", Access: access,
+			}
+			job := record.Job{Hosts: tc.hosts, Steps: []string{"actor", "judge"}}
+			dir, err := signal.CreateRun(t.Context(), place, job)
+			if err == nil {
+				err = dir.ForNode(1).PublishRecord(t.Context(), signal.NodesDir,
+					signal.NodeName(1, 3, record.StateJoined), new(record.Joined), false)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := deps.Config{
+				Config: config.Config{
+					Identity: launcher.Identity{
+						Job: "17", Step: "1", Host: "b", NodeIndex: tc.index, Size: 2, LocalSize: tc.local,
+					},
+					LogDir: logs, Times: config.DefaultTimeouts(), Team: membership.NodeRange{Min: 2, Max: 2},
+				},
+				Set: deps.Set{Access: access},
+			}
+			cfg.Roles.Step, cfg.Roles.Spares, cfg.Streams.Err = "judge", roles.Spares{0: 1}, os.Stderr
+			team := cfg.Team
+			if tc.hasDefinition {
+				cfg.Roles.Definitions, team = make([]roles.Definition, 1), membership.NodeRange{Min: 2, Max: 3}
+			}
+			var joined []deps.Config
+			code := restart.Run(t.Context(), cfg, roles.RoleWorker,
+				func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
+					joined = append(joined, cfg)
+					next := lifecycle.NextAttempt{Number: cfg.Identity.Attempt + 1}
+					return lifecycle.Exit{Code: 3, Outcome: &lifecycle.Outcome{NextAttempt: next}}
+				})
+			if code != 3 || len(joined) != 1 {
+				t.Fatalf("%s: got %d after %d attempts", tc.name, code, len(joined))
+			}
+			got := joined[0]
+			id := got.Identity
+			if id.Size != 3 || id.NodeIndex != record.MemberIndex(tc.node, 2, 3) ||
+				!slices.Equal(id.Hosts, tc.want) || !slices.Equal(id.Steps, job.Steps) || got.Team != team {
+				t.Errorf("%s: got %+v, nodes %+v", tc.name, id, got.Team)
+			}
+		})
+	}
+}
+
+// TestStepFindsNoRun verifies that a daemon of a further step ends, and names what to change, if no
+// run waits for its step or the run has other nodes.
+func TestStepFindsNoRun(t *testing.T) {
+	for _, tc := range []struct {
+		step    string
+		waiting []string // steps of the run
+		code    int
+		prints  string
+	}{
+		{roles.SandboxStep, []string{"judge"}, 66, "with --sandbox-step"},
+		{"judge", []string{"actor"}, 66, "with the same --config"},
+		{"judge", []string{"judge"}, 65, "cannot find c among the nodes of run 17.0"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			access := signal.Access{NoHints: true, Meter: new(signal.CallMeter)}
+			cfg := deps.Config{
+				Config: config.Config{
+					Identity: launcher.Identity{Job: "17", Step: "1", Host: "c", Size: 1, LocalSize: 1},
+					LogDir:   t.TempDir(), Times: config.DefaultTimeouts(),
+				},
+				Set: deps.Set{Access: access},
+			}
+			cfg.Roles.Step = tc.step
+			place := signal.Location{
+				LogDir: cfg.LogDir, Run: "17.0", Key: "k", Size: 2, Host: "a", Access: access,
+			}
+			_, err := signal.CreateRun(t.Context(), place, record.Job{Steps: tc.waiting})
+			printed := filepath.Join(t.TempDir(), "stderr")
+			if err == nil {
+				cfg.Streams.Err, err = os.Create(printed)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cfg.Streams.Err.Close() }()
+			code := restart.Run(t.Context(), cfg, roles.RoleWorker, nil)
+			text, _ := os.ReadFile(printed)
+			if code != tc.code || !strings.Contains(string(text), tc.prints) {
+				t.Errorf("step %s of %q: got %d, %s", tc.step, tc.waiting, code, text)
+			}
+		})
 	}
 }

@@ -112,9 +112,8 @@ type unusable struct {
 // failures.
 func (p *attemptPolicy) setUnusable(cfg *deps.Config, failures []record.Failure) {
 	p.unfitNodes = unusableNodes(cfg, failures)
-	if ofSteps := lostStepMembers(&cfg.Identity, slices.Concat(cfg.Previous.Failures, failures)); len(ofSteps) > 0 {
-		p.lostSteps = cfg.Identity.FormatNodes(ofSteps, cfg.Identity.HostOf)
-	}
+	ofSteps := lostStepMembers(&cfg.Identity, slices.Concat(cfg.Previous.Failures, failures))
+	p.lostSteps = cfg.Identity.FormatNodes(ofSteps, cfg.Identity.HostOf)
 }
 
 // newAttemptPolicy returns the facts about an attempt, without those about its end.
@@ -340,6 +339,7 @@ func addAttempt(
 		return d
 	}
 	next.UnfitNodes = slices.Clone(previous.UnfitNodes)
+	next.EarlierDuration = previous.EarlierDuration
 	next.Failures = slices.Concat(previous.Failures, failures)
 	for _, node := range allUnfitNodes(id, previous, failures) {
 		isNode := func(d record.DroppedNode) bool { return d.NodeIndex == node }

@@ -3,6 +3,7 @@ package restart
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ func TestDecideAttempt(t *testing.T) {
 		{"once too often", health.DaemonDied, attemptPolicy{maxRestarts: most, attempt: 3, used: 3, nodes: 4, minNodes: 4}, false, "again, in attempt 4 of at most 4"},
 		{"a bad node and a spare", health.CheckFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{2}}, nodes: 4, minNodes: 3}, true, "check (75): attempt 2"},
 		{"a bad node too many", health.CheckFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{1, 2}}, nodes: 4, minNodes: 3}, false, "2 of 4 nodes are left, and the driver needs 3"},
+		{"enough nodes for the roles", health.CheckFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{1}}, nodes: 4, minNodes: 3, forRoles: true}, true, "attempt 2"},
+		{"too few nodes for the roles", health.CheckFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{1, 2}}, nodes: 4, minNodes: 3, forRoles: true}, false, "2 of 4 nodes are left, and the roles need 3"},
 		{"the head's node", health.GPUFailed, attemptPolicy{maxRestarts: most, unusable: unusable{unfitNodes: []int{0}}, nodes: 4, minNodes: 3}, false, "the head's node or its daemon has failed"},
 		{"not back", health.NotReturned, attemptPolicy{maxRestarts: most, nodes: 4, minNodes: 4}, false, "the lost daemons were not restarted"},
 		{"told to end", health.PeerLost, attemptPolicy{maxRestarts: most, endRequested: true, nodes: 4, minNodes: 4}, false, "told to end from outside"},
@@ -77,6 +80,8 @@ func TestDecideByRules(t *testing.T) {
 		{"a rank with one of the codes", record.Failure{Kind: health.RankFailed, Code: 3}, false, []int{2, 3}, nil},
 		{"a rank that was not found", record.Failure{Kind: health.RankFailed, Code: 127}, false, nil, nil},
 		{"a rank with a wrong command line", record.Failure{Kind: health.RankFailed, Code: 64}, false, nil, nil},
+		{"a rank without its directory", record.Failure{Kind: health.RankFailed, Code: 66}, false, nil, nil},
+		{"a rank with a code of its own", record.Failure{Kind: health.RankFailed, Code: 67}, false, nil, []config.RestartTrigger{config.RestartOnRank, config.RestartOnAny}},
 		{"a rank that aborts", record.Failure{Kind: health.RankAborted, Code: 3}, false, nil, []config.RestartTrigger{config.RestartOnRank, config.RestartOnAny}},
 		{"the driver", record.Failure{Kind: health.DriverFailed, Code: 1}, false, nil, []config.RestartTrigger{config.RestartOnAny}},
 		{"the driver, which is not executable", record.Failure{Kind: health.DriverFailed, Code: 126}, false, nil, nil},
@@ -123,6 +128,7 @@ func TestRestartBudget(t *testing.T) {
 		{"all, and a requeue", history(time.Hour, time.Minute), 0, 0, 2, false, "in attempt 1 of at most 1"},
 		{"more than this daemon knows", history(), 2, 0, 2, false, "in attempt 3 of at most 3"},
 		{"one within the window", history(3*time.Hour, 2*time.Hour, time.Minute), 3, time.Hour, 1, true, "attempt 5 follows, restart 2 of at most 2 within 1h"},
+		{"one as old as the window", history(time.Hour, time.Minute), 2, time.Hour, 1, true, "restart 2 of at most 2"},
 		{"two within the window", history(3*time.Hour, 59*time.Minute, time.Minute), 3, time.Hour, 2, false, "after 2 of at most 2 restarts within 1h"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -186,18 +192,20 @@ func TestUnusableNodes(t *testing.T) {
 // TestLostStepDaemon verifies that a node whose daemon of a further step has died is left, but unfit
 // for roles if nothing can restart the daemon. Its member index is not that of a node.
 func TestLostStepDaemon(t *testing.T) {
-	died := record.Failure{Kind: health.DaemonDied, LostNodes: []int{record.MemberIndex(1, 1, 3)}, Message: "the daemon has died"}
 	for _, tc := range []struct {
 		by     launcher.Launcher
+		node   int
 		min    int
 		again  bool
 		reason string
 		unfit  []int
 	}{
-		{launcher.LauncherLocal, 3, false, "nothing restarts step judge of node 1", []int{1}},
-		{launcher.LauncherLocal, 2, true, "attempt 2", []int{1}},
-		{launcher.LauncherSlurm, 3, true, "attempt 2", nil},
+		{launcher.LauncherLocal, 1, 3, false, "nothing restarts step judge of node 1", []int{1}},
+		{launcher.LauncherLocal, 1, 2, true, "attempt 2", []int{1}},
+		{launcher.LauncherLocal, 0, 2, false, "nothing restarts step judge of node 0", []int{0}},
+		{launcher.LauncherSlurm, 1, 3, true, "attempt 2", nil},
 	} {
+		died := record.Failure{Kind: health.DaemonDied, LostNodes: []int{record.MemberIndex(tc.node, 1, 3)}, Message: "the daemon has died"}
 		cfg := deps.Config{Config: config.Config{Identity: launcher.Identity{Launcher: tc.by, Size: 3, Steps: []string{"judge"}}, After: config.PostRun{Restarts: 1}}}
 		cfg.Team = membership.NodeRange{Min: tc.min, Max: 3}
 		end := Decide(&cfg, lifecycle.OutcomeOfVerdict(health.Verdict{Cause: died}), false)
@@ -212,7 +220,7 @@ func TestLostStepDaemon(t *testing.T) {
 				t.Errorf("%s: dropped: %+v", tc.by, dropped)
 			}
 		}
-		if !slices.Equal(unfit, tc.unfit) || next.History.NodeFailures["node 1"] != 1 {
+		if !slices.Equal(unfit, tc.unfit) || next.History.NodeFailures[fmt.Sprint("node ", tc.node)] != 1 {
 			t.Errorf("%s: unfit are %v, failures %v", tc.by, unfit, next.History.NodeFailures)
 		}
 	}
@@ -234,7 +242,12 @@ func TestNodeFailures(t *testing.T) {
 		{{Kind: health.RankFailed}, {Kind: health.CheckFailed, Header: record.Header{NodeIndex: 3}}},
 		{{Kind: health.NodesDiffer}, {Kind: health.GPUFailed, Header: record.Header{NodeIndex: 3}}},
 	} {
-		p = addAttempt(p, failures, &id, time.Now())
+		before := p
+		had := maps.Clone(before.History.NodeFailures)
+		p = addAttempt(before, failures, &id, time.Now())
+		if !maps.Equal(before.History.NodeFailures, had) {
+			t.Errorf("the history before %+v has changed to %v", failures, before.History.NodeFailures)
+		}
 	}
 	want := map[string]int{"c": 2, "b": 1}
 	if !maps.Equal(p.History.NodeFailures, want) || p.History.Count != 7 || len(p.History.Times) != 7 {

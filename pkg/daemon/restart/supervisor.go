@@ -48,15 +48,15 @@ func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole, runDaemon 
 	}, cfg.Identity, zapcore.AddSync(io.Discard))
 	defer c.Close()
 	s := &supervisor{
-		cfg: cfg, isHead: cfg.Identity.NodeIndex == 0, relaunches: launcher.MayRelaunch,
-		relaunchesEach: launcher.RelaunchesEachDaemon, runDaemon: runDaemon, logWarning: c.Log.Warn,
+		cfg: cfg, relaunches: launcher.MayRelaunch, relaunchesEach: launcher.RelaunchesEachDaemon,
+		runDaemon: runDaemon, logWarning: c.Log.Warn,
 	}
 	if ofStep {
 		if err := s.untilSignal(ctx, s.adoptRun); err != nil {
 			return s.reportEnd(err)
 		}
-		s.isHead = false
 	}
+	s.isHead = s.cfg.Identity.NodeIndex == 0
 	return s.runAttempts(ctx, role)
 }
 
@@ -91,7 +91,7 @@ func (e *endError) Error() string { return e.reason }
 // endSignalError is the reason why a signal ends the wait for an attempt.
 type endSignalError struct{ sig os.Signal }
 
-func (e *endSignalError) Error() string { return "told to end by " + e.sig.String() }
+func (e *endSignalError) Error() string { return e.sig.String() }
 
 // runAttempts runs the attempts, and returns the exit code.
 func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int {
@@ -224,7 +224,7 @@ func (s *supervisor) runAttempt(
 		return s.runDaemon(ctx, cfg, role)
 	}
 	// Pass the signal, and then all later ones.
-	all, ended := make(chan os.Signal, cap(s.cfg.Signals)+1), make(chan struct{})
+	all, ended := make(chan os.Signal, 1), make(chan struct{})
 	all <- told
 	cfg.Signals = all
 	var forwarding sync.WaitGroup
