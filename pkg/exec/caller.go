@@ -214,8 +214,6 @@ func (c *Client) awaitHeadAnswer(ctx context.Context, watch *signal.Watch) error
 	}
 	_ = c.dir.RemoveNames(ctx, signal.ExecDir, c.id.fileName(requestSuffix)) // it may contain secrets
 	switch {
-	case err != nil && short.Err() != nil:
-		return context.Cause(short)
 	case err != nil:
 		return err
 	case taken.Refused != "":
@@ -251,10 +249,7 @@ func (c *Client) followOutput(ctx context.Context, watch *signal.Watch) error {
 		}
 		return failed != nil || !slices.ContainsFunc(c.nodes, func(n *nodeAnswer) bool { return !n.Answered })
 	})
-	if err != nil {
-		return context.Cause(ctx)
-	}
-	return failed
+	return cmp.Or(failed, err)
 }
 
 // readOutput forwards the output of all nodes that a listing shows. some reports whether there was
