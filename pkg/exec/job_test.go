@@ -228,7 +228,7 @@ func (j *job) client(request exec.Request, times exec.Timeouts, out, errs io.Wri
 type outcome struct {
 	nodes     []exec.Result
 	err       error
-	out, errs string
+	out, errs string // sorted lines
 }
 
 func (o outcome) codes() (codes []int) {
@@ -243,7 +243,10 @@ func (j *job) request(ctx context.Context, request exec.Request) outcome {
 	j.t.Helper()
 	var out, errs bytes.Buffer
 	nodes, err := j.client(request, exec.DefaultTimeouts, &out, &errs).Execute(ctx, nil)
-	return outcome{nodes, err, out.String(), errs.String()}
+	sorted := func(text string) string {
+		return strings.Join(slices.Sorted(strings.SplitAfterSeq(text, "\n")), "")
+	}
+	return outcome{nodes, err, sorted(out.String()), sorted(errs.String())}
 }
 
 // shell returns a request for a line of shell on nodes.
@@ -292,7 +295,7 @@ func (j *job) events() (events []string) {
 // TestCommands executes commands with and without a connection to the head. Afterwards no file of a
 // request is left, and the head is idle.
 func TestCommands(t *testing.T) {
-	for _, linked := range []bool{true, false} {
+	for linked, idle := range map[bool]time.Duration{true: time.Second, false: 12 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			removals := make(map[string]int)
@@ -325,10 +328,7 @@ func TestCommands(t *testing.T) {
 				{"no command", exec.Request{Nodes: []string{"all"}}, nil, exec.ErrRefused, "", ""},
 			} {
 				got := j.request(t.Context(), tc.request)
-				sorted := func(text string) string {
-					return strings.Join(slices.Sorted(strings.SplitAfterSeq(text, "\n")), "")
-				}
-				if !errors.Is(got.err, tc.err) || !slices.Equal(got.codes(), tc.codes) || sorted(got.out) != tc.out || sorted(got.errs) != tc.errs {
+				if !errors.Is(got.err, tc.err) || !slices.Equal(got.codes(), tc.codes) || got.out != tc.out || got.errs != tc.errs {
 					t.Errorf("%s: %v, codes %v, out %q, errors %q", tc.name, got.err, got.codes(), got.out, got.errs)
 				}
 				for _, node := range got.nodes {
@@ -336,7 +336,7 @@ func TestCommands(t *testing.T) {
 						t.Errorf("%s: %+v", tc.name, node)
 					}
 				}
-				time.Sleep(20 * time.Second)
+				time.Sleep(idle)
 				if left := j.names(); len(left) > 0 || j.head.IsBusy() {
 					t.Errorf("%s: %v are left; the head is busy: %t", tc.name, left, j.head.IsBusy())
 				}
@@ -362,6 +362,212 @@ func TestCommands(t *testing.T) {
 				if got := strings.Count(events, event); got != want {
 					t.Errorf("%d events have %s, want %d", got, event, want)
 				}
+			}
+		})
+	}
+}
+
+// TestCancel cancels commands on the head and on a worker: the caller gets its own reason, the
+// commands are ended, and no file is left. With a connection, this takes no poll at an interval.
+func TestCancel(t *testing.T) {
+	for linked, most := range map[bool]time.Duration{true: 200 * time.Millisecond, false: 2 * time.Second} {
+		for _, how := range []string{"canceled", "vanished"} {
+			if how == "vanished" && !linked {
+				continue // TestSilentCaller
+			}
+			synctest.Test(t, func(t *testing.T) {
+				j := newJob(t, 3, linked, nil)
+				defer j.end()
+				reason := errors.New("enough")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				answer := make(chan outcome, 1)
+				go func() { answer <- j.request(ctx, shell("echo begun; sleep 1000", "0", "2")) }()
+				// No heartbeat is missing.
+				time.Sleep(time.Minute)
+				if names := strings.Join(j.names(), " "); strings.Contains(names, ".request") || strings.Contains(names, ".000000") || !j.head.IsBusy() {
+					t.Errorf("while the command runs, there are %s; the head is busy: %t", names, j.head.IsBusy())
+				}
+				began := time.Now()
+				if how == "vanished" {
+					j.outside.Vanish()
+				} else {
+					cancel(reason)
+				}
+				for {
+					j.mu.Lock()
+					stops := j.stops
+					j.mu.Unlock()
+					if stops >= 2 || time.Since(began) > time.Minute {
+						break
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began); took > most {
+					t.Errorf("%s, linked %t: the commands were stopped after %s", how, linked, took)
+				}
+				cancel(reason)
+				got := <-answer
+				if got.err != reason || !slices.Equal(got.codes(), []int{143, 143}) || got.out != "n0: begun\nn2: begun\n" {
+					t.Errorf("%s, linked %t: %v, codes %v, out %q", how, linked, got.err, got.codes(), got.out)
+				}
+				time.Sleep(20 * time.Second)
+				if left := j.names(); len(left) > 0 || j.head.IsBusy() || j.writeFails.Load() > 0 {
+					t.Errorf("%v are left; the head is busy: %t; %d writes failed", left, j.head.IsBusy(), j.writeFails.Load())
+				}
+			})
+		}
+	}
+}
+
+// TestConcurrentRequests sends many requests at once: each is executed, and neither the head nor a
+// caller reads more than a limited number of files at once.
+func TestConcurrentRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		slow := func(op, path string) error {
+			if op == "read" && strings.Contains(path, "/"+signal.ExecDir+"/") {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				time.Sleep(10 * time.Millisecond)
+				now.Add(-1)
+			}
+			return nil
+		}
+		j := newJob(t, 2, false, slow)
+		defer j.end()
+		const many = 40
+		var callers sync.WaitGroup
+		for range many {
+			callers.Go(func() {
+				got := j.request(t.Context(), shell("echo $NODE", "0", "1"))
+				if got.err != nil || got.out != "n0: 0\nn1: 1\n" {
+					t.Errorf("%v, %q", got.err, got.out)
+				}
+			})
+		}
+		callers.Wait()
+		if got := most.Load(); got < 2 || got > 16 {
+			t.Errorf("the head read %d requests at once", got)
+		}
+		time.Sleep(15 * time.Second)
+		if left := j.names(); len(left) > 0 {
+			t.Errorf("%v are left", left)
+		}
+	})
+}
+
+// TestRunIsEnding verifies that a run that is ending refuses requests.
+func TestRunIsEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, 1, true, nil)
+		defer j.end()
+		j.endRun()
+		if got := j.request(t.Context(), shell("echo", "head")); !errors.Is(got.err, exec.ErrRefused) || len(j.started) > 0 {
+			t.Errorf("%v; %d commands were started", got.err, len(j.started))
+		}
+	})
+}
+
+// TestLostNode loses a node while its command runs: the caller gets the answers of all nodes.
+func TestLostNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, 3, true, nil)
+		defer j.end()
+		time.AfterFunc(time.Minute, func() { j.absent.Store(&[]int{2}) })
+		got := j.request(t.Context(), shell("[ $NODE = 1 ] || sleep 1000", "1", "2"))
+		if got.err != nil || !slices.Equal(got.codes(), []int{0, 76}) {
+			t.Errorf("%v, codes %v", got.err, got.codes())
+		}
+	})
+}
+
+// TestOwnProgram verifies how commands are started: the daemon's own program without a path that
+// other users could have written and with the node's variables, and no output is kept for the log.
+func TestOwnProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, 1, true, nil)
+		defer j.end()
+		for _, own := range []bool{true, false} {
+			request := exec.Request{Argv: []string{"why-node", "--stacks"}, Env: []string{"A=b"}, Nodes: []string{"head"}, OwnProgram: own}
+			j.request(t.Context(), request)
+		}
+		want := []process.Spec{
+			{Argv: []string{process.OwnBinary, "why-node", "--stacks"}, Env: []string{"A=b", "OWN=1"}},
+			{Argv: []string{"why-node", "--stacks"}, Env: []string{"A=b"}},
+		}
+		if len(j.started) != len(want) {
+			t.Fatalf("%d commands were started", len(j.started))
+		}
+		for i, got := range j.started {
+			if !slices.Equal(got.Argv, want[i].Argv) || !slices.Equal(got.Env, want[i].Env) || got.KeepLines >= 0 {
+				t.Errorf("%+v is started, want %+v", got, want[i])
+			}
+		}
+	})
+}
+
+// TestAwaitPublished verifies the end of a node: no further command starts, and the ends of those
+// that run are published, which is awaited for a limited time.
+func TestAwaitPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, 1, true, nil)
+		defer j.end()
+		answer := make(chan outcome, 1)
+		go func() { answer <- j.request(t.Context(), shell("sleep 60; exit 4", "head")) }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		if j.nodes[0].AwaitPublished(5 * time.Second); time.Since(began) != 5*time.Second {
+			t.Errorf("it has awaited a long command for %s", time.Since(began))
+		}
+		if j.nodes[0].AwaitPublished(5 * time.Minute); time.Since(began) < 58*time.Second || time.Since(began) > 62*time.Second {
+			t.Errorf("it has awaited the end of a command for %s", time.Since(began))
+		}
+		if got := <-answer; got.err != nil || !slices.Equal(got.codes(), []int{4}) {
+			t.Errorf("%v, codes %v", got.err, got.codes())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got := j.request(ctx, shell("echo", "head")); got.err == nil || len(j.started) != 1 {
+			t.Errorf("afterwards: %v; %d commands were started", got.err, len(j.started))
+		}
+	})
+}
+
+// TestOutputIsLost verifies that an error of writing output is logged, and that the caller is told
+// how much is missing; but not if the command was cancelled.
+func TestOutputIsLost(t *testing.T) {
+	for _, canceled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			hung := make(chan struct{})
+			j := newJob(t, 2, true, func(op, path string) error {
+				if strings.HasSuffix(path, "1.000001") {
+					if canceled {
+						<-hung
+					}
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			defer j.end()
+			defer func() {
+				close(hung)
+				time.Sleep(time.Minute) // until the call has returned
+			}()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if canceled {
+				time.AfterFunc(10*time.Second, cancel)
+			}
+			got := j.request(ctx, shell("for i in 1 2 3; do echo $i; sleep 1; done", "1"))
+			if len(got.nodes) != 1 || !got.nodes[0].Answered || got.out != "1\n" || (got.err == nil) == canceled {
+				t.Fatalf("%+v", got)
+			}
+			if dropped := got.nodes[0].Exit.Dropped; !canceled && dropped != 2 {
+				t.Errorf("%d bytes were dropped", dropped)
+			}
+			if fails := j.writeFails.Load(); (fails > 0) == canceled {
+				t.Errorf("canceled %t: %d errors were logged", canceled, fails)
 			}
 		})
 	}

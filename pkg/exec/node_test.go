@@ -2,7 +2,6 @@ package exec
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,20 +112,4 @@ func TestOrderIsReadAgain(t *testing.T) {
 		cancel()
 		tasks.Wait()
 	})
-}
-
-// TestOwnProgram verifies that an order for the daemon's own program contains no path that other
-// users could have written.
-func TestOwnProgram(t *testing.T) {
-	for _, tc := range []struct {
-		order startRecord
-		want  []string
-	}{
-		{startRecord{Argv: []string{"why-node", "--stacks"}}, []string{"why-node", "--stacks"}},
-		{startRecord{Argv: []string{"why-node", "--stacks"}, OwnProgram: true}, []string{process.OwnBinary, "why-node", "--stacks"}},
-	} {
-		if got := tc.order.commandLine(); !slices.Equal(got, tc.want) {
-			t.Errorf("own %t: %q is started, want %q", tc.order.OwnProgram, got, tc.want)
-		}
-	}
 }
