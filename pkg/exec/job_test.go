@@ -169,6 +169,7 @@ func newJob(t *testing.T, size int, linked bool, call func(op, path string) erro
 	j.end = func() {
 		endWork()
 		tasks.Wait()
+		time.Sleep(time.Minute) // until calls that nobody waits for any more have returned
 		for _, trail := range trails {
 			trail.Close(context.Background())
 		}
@@ -550,10 +551,7 @@ func TestOutputIsLost(t *testing.T) {
 				return nil
 			})
 			defer j.end()
-			defer func() {
-				close(hung)
-				time.Sleep(time.Minute) // until the call has returned
-			}()
+			defer close(hung)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if canceled {
