@@ -477,8 +477,9 @@ func TestLostNode(t *testing.T) {
 		defer j.end()
 		time.AfterFunc(time.Minute, func() { j.absent.Store(&[]int{2}) })
 		got := j.request(t.Context(), shell("[ $NODE = 1 ] || sleep 1000", "1", "2"))
-		if got.err != nil || !slices.Equal(got.codes(), []int{0, 76}) {
-			t.Errorf("%v, codes %v", got.err, got.codes())
+		lost := exec.Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}
+		if got.err != nil || !slices.Equal(got.codes(), []int{0, 76}) || got.nodes[1].Exit != lost {
+			t.Errorf("%v, %+v", got.err, got.nodes)
 		}
 	})
 }
