@@ -132,7 +132,7 @@ func newJob(t *testing.T, size int, linked bool, call func(op, path string) erro
 					j.writeFails.Add(1)
 				}
 			},
-			FileTimeout: time.Minute, RunCtx: run, WorkCtx: work,
+			FileTimeout: 10 * time.Second, RunCtx: run, WorkCtx: work,
 			Go:            func(task func(context.Context)) { tasks.Go(func() { task(work) }) },
 			OwnProgramEnv: func() []string { return []string{"OWN=1"} },
 			Start: func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
@@ -243,7 +243,9 @@ func (o outcome) codes() (codes []int) {
 func (j *job) request(ctx context.Context, request exec.Request) outcome {
 	j.t.Helper()
 	var out, errs bytes.Buffer
-	nodes, err := j.client(request, exec.DefaultTimeouts, &out, &errs).Execute(ctx, nil)
+	times := exec.DefaultTimeouts
+	times.Accept = 5 * time.Minute
+	nodes, err := j.client(request, times, &out, &errs).Execute(ctx, nil)
 	sorted := func(text string) string {
 		return strings.Join(slices.Sorted(strings.SplitAfterSeq(text, "\n")), "")
 	}
@@ -296,7 +298,7 @@ func (j *job) events() (events []string) {
 // TestCommands executes commands with and without a connection to the head. Afterwards no file of a
 // request is left, and the head is idle.
 func TestCommands(t *testing.T) {
-	for linked, idle := range map[bool]time.Duration{true: time.Second, false: 12 * time.Second} {
+	for linked, idle := range map[bool]time.Duration{true: 100 * time.Millisecond, false: 12 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			removals := make(map[string]int)
@@ -384,7 +386,7 @@ func TestCancel(t *testing.T) {
 				answer := make(chan outcome, 1)
 				go func() { answer <- j.request(ctx, shell("echo begun; sleep 1000", "0", "2")) }()
 				// No heartbeat is missing.
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute + 100*time.Millisecond)
 				if names := strings.Join(j.names(), " "); strings.Contains(names, ".request") || strings.Contains(names, ".000000") || !j.head.IsBusy() {
 					t.Errorf("while the command runs, there are %s; the head is busy: %t", names, j.head.IsBusy())
 				}
@@ -456,6 +458,70 @@ func TestConcurrentRequests(t *testing.T) {
 			t.Errorf("%v are left", left)
 		}
 	})
+}
+
+// TestHeadReadsAgain verifies that the head reads a request again that it cannot read at first: an
+// incomplete one for a limited time, and others as long as the file system does not respond. One
+// message reports a directory that cannot be listed.
+func TestHeadReadsAgain(t *testing.T) {
+	const failing = "cannot read requests of other bringupd commands"
+	for name, tc := range map[string]struct {
+		linked   bool
+		fails    func(op, path string, after time.Duration) error
+		most     time.Duration
+		err      error
+		warnings int
+	}{
+		"it is incomplete for a moment": {false, func(op, path string, after time.Duration) error {
+			if strings.HasSuffix(path, ".request") && after < time.Second {
+				return os.ErrNotExist
+			}
+			return nil
+		}, 2 * time.Second, nil, 0},
+		"it remains incomplete": {false, func(op, path string, _ time.Duration) error {
+			if strings.HasSuffix(path, ".request") {
+				return os.ErrNotExist
+			}
+			return nil
+		}, 4 * time.Second, exec.ErrRefused, 0},
+		"a read hangs": {false, func(op, path string, after time.Duration) error {
+			if strings.HasSuffix(path, ".request") && after < time.Second {
+				time.Sleep(15 * time.Second)
+			}
+			return nil
+		}, 12 * time.Second, nil, 0},
+		"no listing": {false, func(op, path string, after time.Duration) error {
+			if op == "list" && strings.HasSuffix(path, "/"+signal.ExecDir) && after < 3*time.Second {
+				return syscall.EACCES
+			}
+			return nil
+		}, 4 * time.Second, nil, 1},
+		"no listing, and only the connection announces it": {true, func(op, path string, after time.Duration) error {
+			if op == "list" && (strings.HasSuffix(path, "/"+signal.ControlDir) || after < 3*time.Second) {
+				return syscall.EACCES
+			}
+			return nil
+		}, 4 * time.Second, nil, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now().Add(time.Hour)
+			j := newJob(t, 1, tc.linked, func(op, path string) error {
+				if time.Since(began) < 0 {
+					return nil
+				}
+				return tc.fails(op, path, time.Since(began))
+			})
+			defer j.end()
+			time.Sleep(time.Until(began))
+			got := j.request(t.Context(), shell("echo", "head"))
+			if took := time.Since(began); !errors.Is(got.err, tc.err) || took > tc.most {
+				t.Errorf("%s: it ended after %s: %v", name, took, got.err)
+			}
+			if got := j.warnings.FilterMessage(failing).Len(); got != tc.warnings {
+				t.Errorf("%s: %d messages report it", name, got)
+			}
+		})
+	}
 }
 
 // TestRunIsEnding verifies that a run that is ending refuses requests.
@@ -562,8 +628,8 @@ func TestOutputIsLost(t *testing.T) {
 			if len(got.nodes) != 1 || !got.nodes[0].Answered || got.out != "1\n" || (got.err == nil) == canceled {
 				t.Fatalf("%+v", got)
 			}
-			if dropped := got.nodes[0].Exit.Dropped; !canceled && dropped != 2 {
-				t.Errorf("%d bytes were dropped", dropped)
+			if exit := got.nodes[0].Exit; !canceled && (exit.Dropped != 2 || exit.Parts != 1) {
+				t.Errorf("its exit is %+v", exit)
 			}
 			if fails := j.writeFails.Load(); (fails > 0) == canceled {
 				t.Errorf("canceled %t: %d errors were logged", canceled, fails)
