@@ -214,8 +214,6 @@ func (c *Client) awaitHeadAnswer(ctx context.Context, watch *signal.Watch) error
 	}
 	_ = c.dir.RemoveNames(ctx, signal.ExecDir, c.id.fileName(requestSuffix)) // it may contain secrets
 	switch {
-	case err != nil && short.Err() != nil:
-		return context.Cause(short)
 	case err != nil:
 		return err
 	case taken.Refused != "":
@@ -245,31 +243,38 @@ func (c *Client) ownFiles(l signal.Listing) requestFiles {
 func (c *Client) followOutput(ctx context.Context, watch *signal.Watch) error {
 	var failed error
 	_, err := watch.FollowListings(ctx, func(l signal.Listing) bool {
-		var more bool
-		if more, failed = c.readOutput(ctx, c.ownFiles(l)); more {
+		before := c.countForwarded()
+		failed = c.readOutput(ctx, c.ownFiles(l))
+		if c.countForwarded() > before { // there may be more by now
 			watch.NotifyChange()
 		}
 		return failed != nil || !slices.ContainsFunc(c.nodes, func(n *nodeAnswer) bool { return !n.Answered })
 	})
-	if err != nil {
-		return context.Cause(ctx)
-	}
-	return failed
+	return cmp.Or(failed, err)
 }
 
-// readOutput forwards the output of all nodes that a listing shows. some reports whether there was
-// any: then there may be more by now.
-func (c *Client) readOutput(ctx context.Context, shown requestFiles) (some bool, err error) {
+// countForwarded returns the number of records that were forwarded so far.
+func (c *Client) countForwarded() (count int) {
+	for _, node := range c.nodes {
+		count += node.nextPart
+		if node.Answered {
+			count++
+		}
+	}
+	return count
+}
+
+// readOutput forwards the output of all nodes that a listing shows.
+func (c *Client) readOutput(ctx context.Context, shown requestFiles) error {
 	var reads errgroup.Group
 	reads.SetLimit(maxConcurrentReads)
 	for _, node := range c.nodes {
 		if node.Answered || !shown[partSuffix(c.dir, node.NodeIndex, node.nextPart)] && !shown[endSuffix(c.dir, node.NodeIndex)] {
 			continue
 		}
-		some = true
 		reads.Go(func() error { return c.readNodeOutput(ctx, node, shown) })
 	}
-	return some, reads.Wait()
+	return reads.Wait()
 }
 
 // readNodeOutput forwards the output of one node that a listing shows, in order. It returns only

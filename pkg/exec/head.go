@@ -385,10 +385,8 @@ func (h *Head) updateRequests(all map[requestID]requestFiles) {
 		if len(q.unanswered) > 0 || q.pendingWrites.Load() > 0 {
 			continue
 		}
-		if len(q.orders) > 0 { // orders may contain secrets
-			h.removeAsync(signal.ControlDir, q.orders)
-			q.orders = nil
-		}
+		h.removeAsync(signal.ControlDir, q.orders) // orders may contain secrets
+		q.orders = nil
 		switch {
 		case !gone:
 		case !q.finished: // this listing may lack the newest files: wait for the next one

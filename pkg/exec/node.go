@@ -130,13 +130,12 @@ func (n *Node) readOrder(ctx context.Context, id requestID, command *startRecord
 // startCommand starts a command in the background. It does nothing if the command was started
 // before, or if no further commands may start.
 func (n *Node) startCommand(command startRecord) {
-	wanted, cancel := context.WithCancel(n.WorkCtx)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, twice := n.running[command.ID]; twice || n.stopped {
-		cancel()
 		return
 	}
+	wanted, cancel := context.WithCancel(n.WorkCtx)
 	if _, early := n.canceledEarly[command.ID]; early {
 		cancel()
 	}

@@ -2,7 +2,6 @@ package exec
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,76 +56,83 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// hangingRead is a file system on which the first read of an order hangs.
-type hangingRead struct {
+// hangingFS is a file system on which the first read of an order hangs, and all listings after it
+// do until then.
+type hangingFS struct {
 	signal.SharedFS
-	hung     atomic.Bool
+	reads    atomic.Int32 // of orders
 	released chan struct{}
 }
 
 // ReadFile implements signal.SharedFS.
-func (h *hangingRead) ReadFile(path string) ([]byte, error) {
-	if strings.Contains(path, "/"+orderPrefix) && h.hung.CompareAndSwap(false, true) {
+func (h *hangingFS) ReadFile(path string) ([]byte, error) {
+	if strings.Contains(path, "/"+orderPrefix) && h.reads.Add(1) == 1 {
 		<-h.released
 	}
 	return h.SharedFS.ReadFile(path)
 }
 
-// TestOrderIsReadAgain verifies that an order is carried out although its first read hangs for longer
-// than the timeout of calls.
-func TestOrderIsReadAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := &hangingRead{SharedFS: signal.NewDiskFS(new(signal.CallMeter)), released: make(chan struct{})}
-		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0", Access: signal.Access{FS: disk, NoHints: true}}
-		dir, err := signal.CreateRun(t.Context(), place, record.Job{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var tasks sync.WaitGroup
-		started := 0
-		n := NewNode(Daemon{
-			Dir: dir, Control: dir.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: eventlog.New(),
-			LogWriteError: func(error) {}, FileTimeout: ceiling, RunCtx: ctx, WorkCtx: ctx,
-			Go: func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) },
-			Start: func(context.Context, process.Spec) (process.Handle, func(), error) {
-				started++
-				return nil, func() {}, context.Canceled
-			},
-		})
-		n.Go(n.Control.Run)
-		n.Go(n.HandleOrders)
-		order := &startRecord{ID: newRequestID(), Argv: []string{"true"}, Nodes: []int{0}}
-		if err := dir.PublishRecord(ctx, signal.ControlDir, order.ID.orderName(""), order, false); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * ceiling)
-		close(disk.released)
-		time.Sleep(2 * ceiling)
-		synctest.Wait()
-		if started != 1 {
-			t.Errorf("the command was started %d times", started)
-		}
-		if len(n.running) > 0 {
-			t.Errorf("%d commands run still", len(n.running))
-		}
-		cancel()
-		tasks.Wait()
-	})
+// ListDir implements signal.SharedFS.
+func (h *hangingFS) ListDir(path string, vet func(signal.FileAttributes) error) ([]string, error) {
+	if h.reads.Load() > 0 {
+		<-h.released
+	}
+	return h.SharedFS.ListDir(path, vet)
 }
 
-// TestOwnProgram verifies that an order for the daemon's own program contains no path that other
-// users could have written.
-func TestOwnProgram(t *testing.T) {
-	for _, tc := range []struct {
-		order startRecord
-		want  []string
-	}{
-		{startRecord{Argv: []string{"why-node", "--stacks"}}, []string{"why-node", "--stacks"}},
-		{startRecord{Argv: []string{"why-node", "--stacks"}, OwnProgram: true}, []string{process.OwnBinary, "why-node", "--stacks"}},
-	} {
-		if got := tc.order.commandLine(); !slices.Equal(got, tc.want) {
-			t.Errorf("own %t: %q is started, want %q", tc.order.OwnProgram, got, tc.want)
-		}
+// TestOrderIsReadAgain verifies that an order is carried out although its first read hangs for longer
+// than the timeout of calls, unless the head has removed it. While the file system hangs, the order
+// is not read again.
+func TestOrderIsReadAgain(t *testing.T) {
+	for name, removed := range map[string]bool{"it remains": false, "it is removed": true} {
+		synctest.Test(t, func(t *testing.T) {
+			disk := &hangingFS{SharedFS: signal.NewDiskFS(new(signal.CallMeter)), released: make(chan struct{})}
+			place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0", Access: signal.Access{FS: disk, NoHints: true}}
+			dir, err := signal.CreateRun(t.Context(), place, record.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var tasks sync.WaitGroup
+			started := 0
+			n := NewNode(Daemon{
+				Dir: dir, Control: dir.NewWatch(signal.ControlDir, signal.HeadPace), Log: zap.NewNop(), Trail: eventlog.New(),
+				LogWriteError: func(error) {}, FileTimeout: ceiling, RunCtx: ctx, WorkCtx: ctx,
+				Go: func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) },
+				Start: func(context.Context, process.Spec) (process.Handle, func(), error) {
+					started++
+					return nil, func() {}, context.Canceled
+				},
+			})
+			n.Go(n.Control.Run)
+			n.Go(n.HandleOrders)
+			order := &startRecord{ID: newRequestID(), Argv: []string{"true"}, Nodes: []int{0}}
+			orderName := order.ID.orderName("")
+			if err := dir.PublishRecord(ctx, signal.ControlDir, orderName, order, false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ceiling)
+			if reads := disk.reads.Load(); reads != 1 {
+				t.Errorf("%s: it was read %d times while the file system hung", name, reads)
+			}
+			wantReads, wantStarts := int32(2), 1
+			if removed {
+				wantReads, wantStarts = 1, 0
+				if err := dir.RemoveNames(ctx, signal.ControlDir, orderName); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(disk.released)
+			time.Sleep(5 * ceiling)
+			synctest.Wait()
+			if reads := disk.reads.Load(); started != wantStarts || reads != wantReads {
+				t.Errorf("%s: the command was started %d times, after %d reads", name, started, reads)
+			}
+			if len(n.running) > 0 {
+				t.Errorf("%d commands run still", len(n.running))
+			}
+			cancel()
+			tasks.Wait()
+		})
 	}
 }

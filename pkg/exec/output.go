@@ -62,7 +62,7 @@ func (o *outputBuffer) publishLoop(ended, unwanted <-chan struct{}, publish func
 	var due <-chan time.Time
 	// flush publishes what was collected.
 	flush := func() {
-		failed = failed || len(rest) > 0 && publish(rest) != nil
+		failed = failed || publish(rest) != nil
 		rest, size, due = nil, 0, nil
 	}
 	for {

@@ -13,6 +13,15 @@ func TestSelectMembers(t *testing.T) {
 	// Three nodes, and a further step on two of them, of which one daemon is lost.
 	joined := (&signal.DirSnapshot{Names: []string{"0000.joined", "0001.joined", "0001-1.joined", "0002-1.joined"}}).ParseListing(3)
 	selection := Selection{ID: launcher.Identity{Size: 3, Hosts: []string{"n0", "n1", "n2"}, Host: "n0", Steps: []string{"judge"}}, Nodes: joined, Absent: []int{3 + 2}}
+	everyone := selection
+	everyone.Nodes = (&signal.DirSnapshot{Names: []string{"0000.joined", "0001.joined", "0002.joined", "0002-1.joined"}}).ParseListing(3)
+	everyone.Absent = nil
+	if got, err := everyone.SelectMembers([]string{AllNodes}); err != nil || !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("of all that have joined: got %v, %v", got, err)
+	}
+	if got, err := everyone.SelectMembers(WithSteps([]string{"1", "n2"})); err != nil || !slices.Equal(got, []int{1, 2, 3 + 2}) {
+		t.Errorf("with the steps of two nodes: got %v, %v", got, err)
+	}
 	for _, tc := range []struct {
 		words string
 		want  []int
