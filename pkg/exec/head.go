@@ -385,8 +385,10 @@ func (h *Head) updateRequests(all map[requestID]requestFiles) {
 		if len(q.unanswered) > 0 || q.pendingWrites.Load() > 0 {
 			continue
 		}
-		h.removeAsync(signal.ControlDir, q.orders) // orders may contain secrets
-		q.orders = nil
+		if len(q.orders) > 0 { // orders may contain secrets
+			h.removeAsync(signal.ControlDir, q.orders)
+			q.orders = nil
+		}
 		switch {
 		case !gone:
 		case !q.finished: // this listing may lack the newest files: wait for the next one
