@@ -58,6 +58,7 @@ type answering struct {
 	t         *testing.T
 	dir       *signal.Dir // of the head
 	out, errs bytes.Buffer
+	cancel    context.CancelFunc
 	nodes     []Result
 	err       error
 }
@@ -87,6 +88,7 @@ func newAnswering(t *testing.T, size int, fs signal.SharedFS) *answering {
 func (a *answering) execute(story func()) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), time.Hour)
 	defer cancel()
+	a.cancel = cancel
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -206,6 +208,9 @@ func TestCallerResult(t *testing.T) {
 			time.Sleep(answeringTimes.AfterRun / 2)
 			a.last(1, 0)
 		}, nil, []int{1}, "end\n", "bad\n", []string{".0001.end", ".taken"}},
+		"it is canceled before the answer": {func(a *answering) {
+			a.cancel()
+		}, context.Canceled, nil, "", "", []string{".cancel"}},
 		"a refusal": {func(a *answering) {
 			a.publish(acceptedSuffix, &acceptedRecord{Refused: "no"})
 		}, ErrRefused, nil, "", "", []string{".taken"}},

@@ -236,8 +236,9 @@ func TestPauseBetweenLooks(t *testing.T) {
 						q.announcedAt = time.Now().Add(-since)
 					})
 				}
-				if got := h.nextPollDelay(); got != tc.want {
-					t.Errorf("the next look comes after %s, want %s", got, tc.want)
+				got := h.nextPollDelay()
+				if isBusy := h.IsBusy(); got != tc.want || isBusy != (tc.want != noPollDue) {
+					t.Errorf("the next look comes after %s, want %s; it is busy: %t", got, tc.want, isBusy)
 				}
 			})
 		})

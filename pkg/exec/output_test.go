@@ -118,12 +118,11 @@ func TestOutputBounded(t *testing.T) {
 func TestOutputPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutputBuffer(maxPublishDelay, maxOutput)
-		var delays []time.Duration
-		var spoke time.Time
+		var written, records []time.Time
 		said(t, o, func() {
 			for _, pause := range []time.Duration{0, time.Second, 10 * time.Second} {
 				time.Sleep(pause)
-				spoke = time.Now()
+				written = append(written, time.Now())
 				for range 2 {
 					_, _ = outputStream{o, 1}.Write([]byte("x"))
 					time.Sleep(time.Millisecond)
@@ -131,9 +130,13 @@ func TestOutputPace(t *testing.T) {
 			}
 			time.Sleep(maxPublishDelay)
 		}, func([]Piece) error {
-			delays = append(delays, time.Since(spoke).Truncate(5*time.Millisecond))
+			records = append(records, time.Now())
 			return nil
 		})
+		var delays []time.Duration
+		for i, at := range records {
+			delays = append(delays, at.Sub(written[min(i, len(written)-1)]).Truncate(5*time.Millisecond))
+		}
 		want := []time.Duration{minPublishDelay, time.Second / 8, maxPublishDelay}
 		if !slices.Equal(delays, want) {
 			t.Errorf("it was published after %v, want %v", delays, want)
