@@ -41,7 +41,7 @@ func TestToleratedExits(t *testing.T) {
 			t.Errorf("the message is %q", cause.Message)
 		}
 		var before []string
-		for _, word := range strings.Fields(cause.Message) {
+		for word := range strings.FieldsSeq(cause.Message) {
 			if strings.HasSuffix(word, "s") && strings.Contains(cause.Message, ", "+word+" before") {
 				before = append(before, word)
 			}
