@@ -105,6 +105,10 @@ func TestClusterAwaitsHead(t *testing.T) {
 		if status := r.head.instances[0].Status; status != roles.StatusReady {
 			t.Errorf("the status is %v", status)
 		}
+		logs := func() []string {
+			return []string{r.nodes[0].children.LogName("rl.0.0"), r.nodes[1].children.LogName("rl.0.1")}
+		}
+		r.want("logs", logs(), "rl-0.0.log", "rl-0.1.log")
 		isUp.Store(false)
 		r.exit("rl.0.1.g", 3)
 		r.later()
@@ -113,6 +117,7 @@ func TestClusterAwaitsHead(t *testing.T) {
 		isUp.Store(true)
 		r.later()
 		r.want("starts again", r.starts(), "rl.0.0.g", "rl.0.0.g", "rl.0.1.g", "rl.0.1.g")
+		r.want("logs of the next generation", logs(), "rl-0.0.g1.log", "rl-0.1.g1.log")
 		r.want("orders", r.names(signal.ControlDir, "head"), "inst.0000.g0.head", "inst.0000.g1.head")
 		for range 4 { // the names of old generations do not fill the directory
 			r.mu.Lock()

@@ -76,7 +76,7 @@ func TestClaimPortBlock(t *testing.T) {
 }
 
 // TestPortBlockAvoidsBoundPorts checks that a block of which a port is bound, though no process listens
-// there, is not claimed while there are others.
+// there, is not claimed while there are others, and that its other ports are left to their programs.
 func TestPortBlockAvoidsBoundPorts(t *testing.T) {
 	claim := func() *PortBlock {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -98,6 +98,11 @@ func TestPortBlockAvoidsBoundPorts(t *testing.T) {
 	if again := claim().First; again == first {
 		t.Errorf("the block from %d was claimed, and its port %d is bound", first, first+1)
 	}
+	other, err := bindPort(first)
+	if err != nil {
+		t.Fatalf("the port %d is kept: %v", first, err)
+	}
+	_ = unix.Close(other)
 }
 
 // TestBlockAmongStrangers checks that a node has ports although others claim all blocks and listen in
