@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,18 +78,37 @@ func (testCluster) service(node int) *framework.Service {
 	}}
 }
 
+// listenInBlock listens at the last port of a block of this test's own, until the test ends. On ports that
+// the kernel assigns to anybody, others may begin to listen meanwhile.
+func listenInBlock(t *testing.T) (port int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		tasks.Wait()
+	})
+	background := func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }
+	block, err := ClaimPortBlock(background, withPorts, t.Name(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", block.First+roles.BlockSize-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
 // TestClusterAwaitsHead verifies that the other nodes of a cluster do not connect to its planned
 // address, where another user may listen, before the first node has its head's service there. It
 // does so again after a restart.
 func TestClusterAwaitsHead(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
+	port := listenInBlock(t)
 	isUp := new(atomic.Bool)
 	inBubbleOf(t, func(r *run) {
-		r.address, r.firstPort = "127.0.0.1", listener.Addr().(*net.TCPAddr).Port
+		r.address, r.firstPort = "127.0.0.1", port
 		r.frameworks = map[string]framework.Framework{"ray": testCluster{isUp: isUp}}
 	}, 2, `
   - {name: rl, nodes: 2, nodes-per-instance: 2, framework: ray, restarts: {max: 9, backoff: 2s..4s}}
@@ -164,12 +184,7 @@ func TestClusterOnSpare(t *testing.T) {
 // TestClusterCommand verifies that the command of a cluster starts when all members are listed, at
 // the role's own port, and that it and the processes of the roles beside and after it find the head.
 func TestClusterCommand(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	port := listener.Addr().(*net.TCPAddr).Port
+	port := listenInBlock(t)
 	isUp, isListed := new(atomic.Bool), new(atomic.Bool)
 	isUp.Store(true)
 	inBubbleOf(t, func(r *run) {
