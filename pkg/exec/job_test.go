@@ -509,7 +509,7 @@ func TestHeadReadsAgain(t *testing.T) {
 		}, 4 * time.Second, nil, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			began := time.Now().Add(time.Hour)
+			began := time.Now().Add(time.Minute)
 			j := newJob(t, 1, tc.linked, func(op, path string) error {
 				if time.Since(began) < 0 {
 					return nil
