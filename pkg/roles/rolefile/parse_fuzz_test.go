@@ -23,6 +23,9 @@ func parseFile(text []byte) (file File, err error) {
 	}
 	var wrong Errors
 	list, spares := top[RolesKey], top[SparesKey]
+	if list.Kind == 0 { // Parse is given values only
+		return file, errors.New("cannot read job.yaml: it has no roles")
+	}
 	if file.Roles, err = Parse(&list); err != nil {
 		wrong = append(wrong, err.(Errors)...)
 	}
