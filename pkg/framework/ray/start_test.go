@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health"
 )
 
 const entryPoint = "import sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
@@ -153,17 +153,21 @@ class Node:
 `,
 }
 
-// listenOutside listens, on every address, on a port that the kernel assigns to nobody who asks for
-// any port: on one of those another test may begin to listen, at another address, at any time.
+// outsidePorts counts the ports that [listenOutside] has tried.
+var outsidePorts atomic.Int32
+
+// listenOutside listens, on every address, on a port that neither the kernel nor bringupd assigns: on
+// one of those another test may begin to listen, at another address, at any time. No two calls return
+// the same port.
 func listenOutside(t *testing.T) net.Listener {
 	t.Helper()
-	low := health.EphemeralPorts("/")[0]
-	for port := low - 1 - os.Getpid()%4096; port > 1024; port-- {
+	for range 100 {
+		port := 10000 + os.Getpid()%6000 + int(outsidePorts.Add(1))
 		if listener, err := net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
 			return listener
 		}
 	}
-	t.Fatalf("cannot find a free port below %d", low)
+	t.Fatal("cannot find a free port")
 	return nil
 }
 
