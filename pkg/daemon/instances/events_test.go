@@ -325,8 +325,11 @@ func TestPlanThatSeemedToFail(t *testing.T) {
 		if !r.head.LoseNodes([]int{1}, false) {
 			t.Fatal("the loss was not tolerated")
 		}
-		for !hasFailed.Load() {
+		for began := time.Now(); !hasFailed.Load() && time.Since(began) < time.Minute; {
 			time.Sleep(time.Millisecond)
+		}
+		if !hasFailed.Load() {
+			t.Fatal("no write has failed")
 		}
 		r.nodes[2].ControlWatch.NotifyChange() // it reads the plan
 		time.Sleep(50 * time.Millisecond)
