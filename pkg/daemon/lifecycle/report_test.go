@@ -99,6 +99,7 @@ func TestReport(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *reporter) {
 		before := r.fs.writes.Load()
 		<-r.Report("0001.failed", &record.Failure{}, true)
+		synctest.Wait() // until it does not count as unwritten any more
 		r.Reports.SendUnwritten()
 		time.Sleep(time.Hour)
 		wantNames(t, "sent", r.takeSent(), "0001.failed")
