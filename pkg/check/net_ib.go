@@ -165,53 +165,6 @@ func (h *Host) rdmaDevices() (names []string, err error) {
 	return names, nil
 }
 
-// NIC identifies an RDMA device independently of its slot in the machine.
-type NIC struct {
-	Name string // mlx5_0
-	GUID string // node GUID in the kernel's format: 506b:4b03:00c0:ffee
-	Bus  string // PCI address
-}
-
-// ListNICs returns the RDMA devices below root. It leaves out virtual functions and devices without
-// a readable GUID or PCI address.
-func ListNICs(root string) (cards []NIC) {
-	h := &Host{Root: root}
-	names, _ := h.rdmaDevices()
-	for _, name := range names {
-		dir := filepath.Join(h.hostPath(ibClass), name)
-		guid, _ := readTrimmed(dir, "node_guid")
-		target, err := os.Readlink(filepath.Join(dir, "device"))
-		if err == nil && strings.Trim(guid, "0:") != "" {
-			cards = append(cards, NIC{Name: name, GUID: guid, Bus: filepath.Base(target)})
-		}
-	}
-	return cards
-}
-
-// LinkCounts returns how often the links of the card's ports have gone down, and how often they
-// have recovered from errors, since the card's driver was loaded or the counters were reset. A
-// result is nil if the counter of any port cannot be read. The call queries the card's firmware and
-// may block for ever.
-func (c NIC) LinkCounts(root string) (downs, recoveries *int) {
-	dir := filepath.Join((&Host{Root: root}).hostPath(ibClass), c.Name, "ports")
-	return sumCounters(dir, linkDowned), sumCounters(dir, linkRecovered)
-}
-
-// sumCounters returns the sum of one counter over all ports in a directory. It returns nil if any
-// of them cannot be read, because the sum would be too low.
-func sumCounters(dir, name string) *int {
-	ports, err := os.ReadDir(dir)
-	sum := 0
-	for _, port := range ports {
-		count, bad := readCounter(filepath.Join(dir, port.Name(), "counters", name))
-		sum, err = sum+count, cmp.Or(err, bad)
-	}
-	if err != nil || len(ports) == 0 {
-		return nil
-	}
-	return &sum
-}
-
 // readCounter reads a counter from a file.
 func readCounter(path string) (int, error) {
 	text, err := readTrimmed(path)

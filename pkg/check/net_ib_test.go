@@ -234,40 +234,6 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// TestLinks verifies that the ports of a card are counted together, or not at all.
-func TestLinks(t *testing.T) {
-	const ports = "sys/class/infiniband/mlx5_0/ports/"
-	counted := func(port, downs, recoveries string) map[string]string {
-		return map[string]string{ports + port + "/counters/link_downed": downs, ports + port + "/counters/link_error_recovery": recoveries}
-	}
-	for _, tc := range []struct {
-		name              string
-		first, second     map[string]string // ports
-		downs, recoveries int               // -1: unknown
-	}{
-		{"no card", nil, nil, -1, -1},
-		{"one port", counted("1", "7\n", "0\n"), nil, 7, 0},
-		{"two ports", counted("1", "7\n", "0\n"), counted("2", "1\n", "3\n"), 8, 3},
-		{"of which one has no counters", counted("1", "7\n", "0\n"), map[string]string{ports + "2/state": "4: ACTIVE\n"}, -1, -1},
-		{"no number", counted("1", "N/A\n", "2\n"), nil, -1, 2},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			root := tree(t, tc.first)
-			grow(t, root, tc.second)
-			got := [2]int{-1, -1}
-			downs, recoveries := NIC{Name: "mlx5_0"}.LinkCounts(root)
-			for i, count := range []*int{downs, recoveries} {
-				if count != nil {
-					got[i] = *count
-				}
-			}
-			if want := [2]int{tc.downs, tc.recoveries}; got != want {
-				t.Errorf("got %v, want %v", got, want)
-			}
-		})
-	}
-}
-
 func TestIBErrors(t *testing.T) {
 	const counters = "sys/class/infiniband/mlx5_0/ports/1/counters/"
 	first := map[string]string{counters + "link_downed": "7\n", counters + "link_error_recovery": "0\n"}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -278,20 +276,9 @@ type card struct {
 	fails   error
 
 	topology gpu.Topology
-	devices  []history.Device
 }
 
 func (c *card) Topology() gpu.Topology { return c.topology }
-
-func (c *card) Devices() ([]history.Device, []string) {
-	devices := slices.Clone(c.devices)
-	for i := range devices {
-		if !c.started.Load() { // no counters have been read
-			devices[i].Counters = nil
-		}
-	}
-	return devices, nil
-}
 
 func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.ClassifiedEvent)) error {
 	if c.fails != nil {

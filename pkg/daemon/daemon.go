@@ -123,7 +123,6 @@ func (n *node) closeAll() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	_ = n.children.EndAll(ctx) // children.Close below returns its error
-	n.gpuMonitor.AwaitSaved(lifecycle.UnresponsiveTimeout)
 	if n.Dir != nil {
 		n.cfg.Access.Meter.AwaitIdle(ctx)
 	}

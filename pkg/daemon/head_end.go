@@ -258,7 +258,6 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken bool) {
 	result = h.buildResult(end)
 	h.members.addTeamToResult(result)
-	h.gpuMonitor.AwaitReports(lifecycle.UnresponsiveTimeout)
 	h.drainGPUEvents(h.WorkCtx)
 	result.Hosts, result.TimeToGate, result.Share, result.Links = h.members.nodeHosts(), h.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
 	hostOf := func(member int) string { // the host of a node, or "" if it is unknown

@@ -24,10 +24,6 @@ const (
 	// for long, the watch had no output, or a call for this GPU has not returned: the driver may hang
 	KindSilent    EventKind = "silent"
 	KindRestarted EventKind = "again" // the watch has died and was restarted
-	// Kinds that pkg/gpu/history derives from several runs; the watch does not report them.
-	KindChanged  EventKind = "changed" // something has changed since an earlier run
-	KindCounters EventKind = "course"  // the GPU's counters in this run
-	KindSuspect  EventKind = "suspect" // it was suspicious before, in the same way
 )
 
 // Event is an event of a GPU, or of the watch, during a job.

@@ -38,10 +38,10 @@ type message struct {
 	CUDA     *cuda.Facts `json:"cuda,omitempty"`
 	Progress *Progress   `json:"progress,omitempty"`
 	// number of GPUs: the driver reports their events from now on
-	Watching  *int       `json:"watching,omitempty"`
-	Event     *Event     `json:"event,omitempty"`
-	Heartbeat *heartbeat `json:"heartbeat,omitempty"`
-	EndReason string     `json:"end_reason,omitempty"` // the last line of a watch: why it cannot continue
+	Watching  *int   `json:"watching,omitempty"`
+	Event     *Event `json:"event,omitempty"`
+	Heartbeat bool   `json:"heartbeat,omitempty"`  // the watch goes on
+	EndReason string `json:"end_reason,omitempty"` // the last line of a watch: why it cannot continue
 }
 
 // Progress is how far an inspection has got: without persistence mode, the driver takes seconds to
@@ -51,24 +51,6 @@ type Progress struct {
 	Complete    int    `json:"complete"`    // GPUs that have answered all queries
 	Total       int    `json:"total"`
 	SlowCalls   string `json:"slow_calls,omitempty"` // calls that have not returned for long
-}
-
-// heartbeat is a heartbeat of the watch, with the counters of the GPUs.
-type heartbeat struct {
-	Counters []WatchCounters `json:"counters,omitempty"`
-}
-
-// WatchCounters has the counters of one GPU during a watch.
-type WatchCounters struct {
-	GPU   int    `json:"gpu"`
-	UUID  string `json:"uuid,omitempty"`
-	Polls int    `json:"polls"`
-	// polls at which its clocks were reduced by heat or a power brake
-	SlowedPolls int `json:"slowed_polls"`
-	// Counters of the driver, since it was loaded or the GPU was reset.
-	Replays    Reading[int] `json:"pcie_replays"`
-	Remapped   Reading[int] `json:"remapped_rows"`
-	Recoveries Reading[int] `json:"nvlink_recoveries"`
 }
 
 // encodeLine returns the line as JSON with a newline. It cannot fail, because all fields have types
@@ -107,7 +89,7 @@ func decodeMessage(text []byte) (message, error) {
 	if l.Progress != nil {
 		l.Progress.SlowCalls = textutil.SingleLine(l.Progress.SlowCalls, maxTextLength)
 	}
-	for _, is := range []bool{l.Request != "", l.Facts != nil, l.CUDA != nil, l.Progress != nil, l.Watching != nil, l.Event != nil, l.Heartbeat != nil, l.EndReason != ""} {
+	for _, is := range []bool{l.Request != "", l.Facts != nil, l.CUDA != nil, l.Progress != nil, l.Watching != nil, l.Event != nil, l.Heartbeat, l.EndReason != ""} {
 		if is {
 			parts++
 		}

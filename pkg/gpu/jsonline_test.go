@@ -15,7 +15,7 @@ func TestLine(t *testing.T) {
 	at := time.Date(2026, 11, 22, 1, 2, 3, 4, time.UTC)
 	for name, l := range map[string]message{
 		"ready": {Version: protocolVersion, Watching: &eight},
-		"beat":  {Version: protocolVersion, Heartbeat: &heartbeat{Counters: []WatchCounters{{GPU: 3, UUID: "GPU-3", Polls: 7, SlowedPolls: 2, Replays: newReading(4)}}}},
+		"beat":  {Version: protocolVersion, Heartbeat: true},
 		"came":  {Version: protocolVersion, Number: 2, Progress: &Progress{Initialised: 3, Total: 8, SlowCalls: "nvmlInit_v2"}},
 		"look":  {Version: protocolVersion, Request: requestInspection},
 		"facts": {Version: protocolVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: newReading("570")}},
@@ -42,10 +42,10 @@ func TestLineRefuses(t *testing.T) {
 		"another's":            `{"level":"info"}`,
 		"of tomorrow":          `{"v":3,"watching":8}`,
 		"empty":                `{"v":2}`,
-		"two things":           `{"v":2,"watching":8,"heartbeat":{}}`,
+		"two things":           `{"v":2,"watching":8,"heartbeat":true}`,
 		"facts of nothing":     `{"v":2,"facts":{"version":1}}`,
 		"facts of tomorrow":    `{"v":2,"facts":{"version":2,"init":"SUCCESS"}}`,
-		"a question and more":  `{"v":2,"request":"inspect","heartbeat":{}}`,
+		"a question and more":  `{"v":2,"request":"inspect","heartbeat":true}`,
 		"no number":            `{"v":2,"number":-1,"watching":1}`,
 		"fewer than none":      `{"v":2,"watching":-1}`,
 		"more than there are":  `{"v":2,"watching":100000}`,
@@ -62,7 +62,7 @@ func TestLineRefuses(t *testing.T) {
 
 func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"v":2,"watching":8}`))
-	f.Add([]byte(`{"v":2,"heartbeat":{}}`))
+	f.Add([]byte(`{"v":2,"heartbeat":true}`))
 	f.Add([]byte(`{"v":2,"end_reason":"why"}`))
 	f.Add([]byte(`{"v":2,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3","detail":"\u001b[2J"}}`))
 	f.Add([]byte(`{"v":2,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))

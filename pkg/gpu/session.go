@@ -96,12 +96,11 @@ func probeDiedFacts(format string, args ...any) Facts {
 
 // Watch watches the GPUs until the context ends, and returns nil then. It calls ready once, when
 // the driver has begun to report the events of n GPUs. It calls event for each event, except for
-// frequent repetitions, and tally from time to time with the counters of all GPUs. All three are
-// called in the goroutine that called Watch. A watch that dies is restarted, which is reported as
+// frequent repetitions. Both are called in the goroutine that called Watch. A watch that dies is restarted, which is reported as
 // an event of KindRestarted. Watch returns an error if the GPUs cannot be watched any more; that
 // should not end a job.
-func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event), tally func([]WatchCounters)) error {
-	l := &watchListener{silenceTimeout: cmp.Or(s.child.SilenceTimeout, defaultSilenceTimeout), startTimeout: s.child.probeTimeout(), onReady: ready, onEvent: event, onCounters: tally}
+func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event)) error {
+	l := &watchListener{silenceTimeout: cmp.Or(s.child.SilenceTimeout, defaultSilenceTimeout), startTimeout: s.child.probeTimeout(), onReady: ready, onEvent: event}
 	wait, fails := minRestartPause, 0
 	for what := requestWatch; ; what = requestResume {
 		l.watching = false
@@ -131,7 +130,6 @@ type watchListener struct {
 	startTimeout, silenceTimeout time.Duration
 	onReady                      func(int)
 	onEvent                      func(Event)
-	onCounters                   func([]WatchCounters)
 
 	repeatFilter RepeatFilter
 	started      bool // a child has started to watch
@@ -179,8 +177,6 @@ func (l *watchListener) handleMessage(line message) {
 		}
 	case line.Event != nil:
 		l.emitEvent(*line.Event)
-	case line.Heartbeat != nil && len(line.Heartbeat.Counters) > 0:
-		l.onCounters(line.Heartbeat.Counters)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -68,8 +67,7 @@ type watcher struct {
 	resumed bool
 }
 
-// watchedGPU is a GPU that is watched. All fields except the tally are used only by the GPU's own
-// goroutine.
+// watchedGPU is a GPU that is watched. Its fields are used only by its own goroutine.
 type watchedGPU struct {
 	inspector
 	send         func(message)
@@ -80,9 +78,6 @@ type watchedGPU struct {
 	activeC2C    int        // active links to the CPU at the last poll
 	lastPoll     time.Time
 	eagerUntil   time.Time // until this time it is polled after each wait
-
-	countersMu sync.Mutex
-	counters   WatchCounters // guarded by [watchedGPU.countersMu]
 }
 
 // watchGPUs registers for the events of all GPUs, reports how many GPUs are watched, and reports
@@ -133,7 +128,7 @@ func (w *watcher) run(ctx context.Context) error {
 			}
 		case <-beats.C:
 			hanging = w.reportHanging(hanging)
-			w.sendHeartbeat()
+			w.send(message{Heartbeat: true})
 		}
 	}
 }
@@ -192,19 +187,6 @@ func (w *watcher) reportHanging(told map[*pendingCall]bool) map[*pendingCall]boo
 		}
 	}
 	return hanging
-}
-
-// sendHeartbeat sends a heartbeat with the counters of all GPUs.
-func (w *watcher) sendHeartbeat() {
-	b := &heartbeat{}
-	for _, g := range w.gpus {
-		g.countersMu.Lock()
-		if g.counters.Polls > 0 {
-			b.Counters = append(b.Counters, g.counters)
-		}
-		g.countersMu.Unlock()
-	}
-	w.send(message{Heartbeat: b})
 }
 
 // sendEvent sends an event, with the present time.
@@ -332,7 +314,7 @@ func (g *watchedGPU) handleEvent(d nvml.EventData) {
 
 // pollGPU polls whether the GPU answers, and which recovery action it requests: every pollInterval,
 // but every eventWaitTimeout for eagerPollPeriod after an event. NVML reports an Xid, but neither
-// the action that it requires, nor which links are down. A change is reported once. look returns
+// the action that it requires, nor which links are down. A change is reported once. pollGPU returns
 // whether the GPU is lost.
 func (g *watchedGPU) pollGPU() (lost bool) {
 	now := time.Now()
@@ -360,14 +342,8 @@ func (g *watchedGPU) pollGPU() (lost bool) {
 			sendEvent(g.send, e)
 		}
 	}
-	if g.device == nil {
-		return false
-	}
-	// After an event look at the links, and otherwise at the counters.
-	if eager {
+	if g.device != nil && eager {
 		g.pollLinks()
-	} else {
-		g.updateCounters()
 	}
 	return false
 }
@@ -388,30 +364,5 @@ func (g *watchedGPU) pollLinks() {
 	}
 	if ok {
 		g.activeC2C = part.Active
-	}
-}
-
-// unwantedClockReasons is a mask of the unwanted reasons for slower clocks, out of
-// nvmlClocksEventReasons: heat (0x20, 0x40) and the power brake (0x80).
-const unwantedClockReasons = 0x20 | 0x40 | 0x80
-
-// updateCounters updates the counters in the tally.
-func (g *watchedGPU) updateCounters() {
-	reasons, ok := g.clockReasons().Get()
-	field := func(id uint32) Reading[int] {
-		return callNVML(&g.inspector, func() (int, nvml.Return) { return queryIntField(g.device, id, 0) }, "nvmlDeviceGetFieldValues")
-	}
-	recoveries := field(nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL)
-	replays := callNVML(&g.inspector, g.device.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
-	rows := mapReading(g.remappedRows(), func(r RemappedRows) int { return r.Corrected + r.Uncorrected })
-	g.countersMu.Lock()
-	defer g.countersMu.Unlock()
-	g.counters.GPU, g.counters.UUID = g.slot, g.gpu.UUID.OrZero()
-	g.counters.Replays, g.counters.Remapped, g.counters.Recoveries = replays, rows, recoveries
-	if ok {
-		g.counters.Polls++
-		if reasons&unwantedClockReasons != 0 {
-			g.counters.SlowedPolls++
-		}
 	}
 }

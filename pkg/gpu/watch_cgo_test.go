@@ -520,30 +520,6 @@ func TestWatchResumes(t *testing.T) {
 	})
 }
 
-func TestWatchTallies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeEvents(1)
-		told, err := watched(t, f, func(*heard) {
-			time.Sleep(41 * time.Second)
-			f.set(func() { f.gpus[0].reasons = 0x5 }) // idle, and its power cap
-			time.Sleep(60 * time.Second)
-		})
-		want := WatchCounters{GPU: 0, UUID: "GPU-0", Polls: 10, SlowedPolls: 4, Replays: newReading(7), Remapped: newReading(3), Recoveries: newReading(5)}
-		var last heartbeat
-		for _, line := range told.lines {
-			if line.Heartbeat != nil {
-				last = *line.Heartbeat
-			}
-		}
-		if err != nil || len(last.Counters) != 1 {
-			t.Fatalf("%+v, %v", last, err)
-		}
-		if got := last.Counters[0]; got.Polls < 8 || got.SlowedPolls != 4 || cmp.Diff(want, WatchCounters{0, "GPU-0", 10, got.SlowedPolls, got.Replays, got.Remapped, got.Recoveries}) != "" {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
 func TestWatchCannotBegin(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakeEvents)

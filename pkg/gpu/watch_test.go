@@ -34,7 +34,7 @@ var watchChildren = map[string]func() int{
 		fmt.Println(sayReady)
 		fmt.Println(sayXid31)
 		fmt.Fprintln(os.Stderr, "a word beside")
-		fmt.Println(`{"v":2,"heartbeat":{"counters":[{"gpu":3,"polls":7,"slowed_polls":2}]}}`)
+		fmt.Println(`{"v":2,"heartbeat":true}`)
 		fmt.Println(sayXid79)
 		return untilUnheard()
 	},
@@ -173,7 +173,6 @@ func checkGone(t *testing.T, file string) {
 type ran struct {
 	ready  int
 	events []Event
-	tally  []WatchCounters
 	err    error
 }
 
@@ -189,8 +188,7 @@ func run(t *testing.T, w Child, enough func(*ran) bool) (r ran) {
 		}
 	}
 	session := w.NewSession()
-	r.err = session.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() },
-		func(all []WatchCounters) { r.tally = all; after() })
+	r.err = session.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() })
 	_ = session.Close(context.WithoutCancel(ctx))
 	if ctx.Err() == context.DeadlineExceeded {
 		t.Error("nothing ended it")
@@ -209,9 +207,6 @@ func TestWatchTells(t *testing.T) {
 		}
 		return len(r.events) == 2
 	})
-	if len(r.tally) != 1 || r.tally[0].SlowedPolls != 2 {
-		t.Errorf("the tallies are %+v", r.tally)
-	}
 	if r.err != nil || r.ready != 8 || len(r.events) != 2 || r.events[0].Xid != 31 || r.events[1].Xid != 79 || r.events[1].UUID != "GPU-3" {
 		t.Errorf("%+v", r)
 	}
@@ -328,7 +323,7 @@ func TestWatchIsOverBeforeItBegins(t *testing.T) {
 	cancel()
 	told := func(Event) { t.Error("told") }
 	session := w.NewSession()
-	if err := session.Watch(ctx, func(int) { t.Error("ready") }, told, nil); err != nil {
+	if err := session.Watch(ctx, func(int) { t.Error("ready") }, told); err != nil {
 		t.Error(err)
 	}
 	_ = session.Close(ctx)

@@ -24,7 +24,7 @@ func exchange(t *testing.T, a, b string) {
 // lure makes a tree that resembles a run's, and that every user can read and write.
 func lure(t *testing.T, dir, run string) {
 	t.Helper()
-	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" + LogsDir, run + "/" + EventsDir, BadNodesDir, HistoryDir} {
+	for _, sub := range []string{"", run, run + "/" + ControlDir, run + "/" + NodesDir, run + "/" + LogsDir, run + "/" + EventsDir, BadNodesDir} {
 		path := filepath.Join(dir, sub)
 		if err := errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777)); err != nil {
 			t.Fatal(err)
@@ -69,7 +69,6 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 		"once":      head.PublishOnce(within(t), NameResult, &record.Result{}),
 		"make":      head.EnsureSubdir(within(t), ExecDir),
 		"latest":    head.UpdateLatestLink(within(t)),
-		"keep":      head.HostHistory().SaveRecord(within(t), []byte("past")),
 		"log":       func() error { _, err := log.Write([]byte("line\n")); return errors.Join(err, log.Close()) }(),
 		"bad nodes": func() error { _, err := head.RecordBadNodes(within(t), []string{"n1"}); return err }(),
 	} {

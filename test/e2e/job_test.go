@@ -178,8 +178,7 @@ func (j *job) runDir() string {
 			return err.Error()
 		}
 		for _, entry := range entries {
-			if name := entry.Name(); entry.IsDir() && name[0] != '.' &&
-				name != signal.BadNodesDir && name != signal.HistoryDir {
+			if name := entry.Name(); entry.IsDir() && name[0] != '.' && name != signal.BadNodesDir {
 				found = filepath.Join(j.logs, entry.Name())
 				return ""
 			}

@@ -309,7 +309,7 @@ func TestAttach(t *testing.T) {
 			t.Errorf("%d GPUs are watched after %v", gpus, took)
 		}
 		cancel(ready)
-	}, func(e gpu.Event) { t.Errorf("there is %+v", e) }, nil)
+	}, func(e gpu.Event) { t.Errorf("there is %+v", e) })
 	if err != nil {
 		t.Error(err)
 	}

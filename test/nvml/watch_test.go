@@ -37,7 +37,7 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 			first = e
 			cancel(seen)
 		}
-	}, func([]gpu.WatchCounters) {})
+	})
 	if err != nil || !errors.Is(context.Cause(ctx), seen) {
 		t.Fatalf("the watch has ended with %v, %v", err, context.Cause(ctx))
 	}
@@ -82,7 +82,7 @@ func TestNothingToWatch(t *testing.T) {
 		t.Errorf("%d GPUs are watched", n)
 	}, func(e gpu.Event) {
 		t.Errorf("there is %+v", e)
-	}, nil)
+	})
 	if err == nil {
 		t.Error("the watch has ended without a word")
 	}

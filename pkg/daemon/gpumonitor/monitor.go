@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -29,17 +28,6 @@ type GPUs interface {
 	Watch(ctx context.Context, ready func(gpus int), event func(gpu.ClassifiedEvent)) error
 	// Topology returns the topology of the GPUs, as the checks have read it.
 	Topology() gpu.Topology
-	// Devices returns the GPUs and network cards with the counters collected so far, and the PCI
-	// addresses of all GPUs on the bus. It returns none if the checks have found no GPU.
-	Devices() (devices []history.Device, slots []string)
-}
-
-// HistoryStore stores the records of the runs on this node.
-type HistoryStore interface {
-	// ReadRecent returns the newest records first, and not more than most.
-	ReadRecent(ctx context.Context, most int) ([][]byte, error)
-	// SaveRecord stores the record of this run.
-	SaveRecord(ctx context.Context, data []byte) error
 }
 
 // Config has the parameters and callbacks of Monitor.
@@ -53,10 +41,8 @@ type Config struct {
 	CancelRun       func(cause error)                    // ends the run
 	Header          func() record.Header
 	Publish         func(name string, rec *record.Event) // publishes a record of this node
-	// called only after a run directory exists
-	History  func() HistoryStore
-	EventLog *eventlog.EventLog
-	Log      *zap.Logger
+	EventLog        *eventlog.EventLog
+	Log             *zap.Logger
 }
 
 // Monitor monitors the GPUs of a node.
@@ -68,7 +54,6 @@ type Monitor struct {
 	OnEvent func(record.Event)
 
 	mu             sync.Mutex
-	runHistory          // guarded by mu
 	eventCount     int  // number of events of this node, not counting UnfitEvent; guarded by mu
 	unfitPublished bool // UnfitEvent was published; guarded by mu
 }

@@ -58,22 +58,12 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 	return nil
 }
 
-// handleEvent receives an event of the watch.
+// handleEvent logs an event of the watch and reports it. A fatal event ends the run; others are
+// reported to the head.
 func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
 	if c.cfg.RunCtx.Err() != nil {
 		return
 	}
-	c.mu.Lock()
-	if len(c.gpuEvents) < maxStoredEvents { // for later runs
-		c.gpuEvents = append(c.gpuEvents, event)
-	}
-	c.mu.Unlock()
-	c.recordEvent(event)
-}
-
-// recordEvent logs an event and reports it. A fatal event ends the run; others are reported to the
-// head.
-func (c *Monitor) recordEvent(event gpu.ClassifiedEvent) {
 	c.cfg.EventLog.WriteEvent(eventlog.GPUEvent, eventlog.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
 	if event.Effect == gpu.EffectFatal {

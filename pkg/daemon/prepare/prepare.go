@@ -39,7 +39,6 @@ type Telemetry interface{ SetCheckReport(report check.Report) }
 // GPUs monitors the node's GPUs once it has passed.
 type GPUs interface {
 	StartWatch(ctx context.Context) error
-	StartHistory(run string, findings []check.Finding)
 }
 
 // nodeName returns the name of this node for messages.
@@ -111,7 +110,6 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(c.shareFindings(ctx))...)
 	report.Verdict = check.WorstVerdict(report.Findings)
 	c.Telemetry.SetCheckReport(report)
-	c.GPUs.StartHistory(c.Dir.Name(), report.Findings)
 	nodecheck.RecordEvents(c.Events, report)
 	if report.Verdict == check.Fail {
 		return report, nodecheck.UnfitFailure(report, c.nodeName())

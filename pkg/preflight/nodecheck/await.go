@@ -30,7 +30,6 @@ type Checks struct {
 	// called once, at the end. fit reports whether no other check has failed.
 	activeChecks func(ctx context.Context, fit bool) []check.Finding
 	activePassed passedChecks
-	historyCheck *historyCheck // nil: the device history is not checked
 	maxDuration  time.Duration // maximum duration of [Checks.Await]
 	gpus         *GPUs         // nil if GPUs are not checked
 }
@@ -148,23 +147,17 @@ func failOverdue(findings []check.Finding, waited, within time.Duration) []check
 	return findings
 }
 
-// runFinalChecks adds the check of the device history and the active checks to a report. Active
-// checks run only on a node that has not failed another check.
+// runFinalChecks adds the active checks to a report. They run only on a node that has not failed
+// another check.
 func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report check.Report) check.Report {
-	add := func(found []check.Finding) {
-		report = c.newReport(began, append(report.Findings, c.Policy.Apply(found)...))
+	if c.activeChecks == nil || ctx.Err() != nil {
+		return report
 	}
-	if c.historyCheck != nil && ctx.Err() == nil {
-		add(c.historyCheck.compareDevices(ctx, report.Findings))
+	started, found := time.Now(), c.activeChecks(ctx, report.Verdict != check.Fail)
+	if c.activePassed.at.IsZero() && check.WorstVerdict(found) == check.Pass {
+		c.activePassed = passedChecks{slices.Clone(found), started}
 	}
-	if c.activeChecks != nil && ctx.Err() == nil {
-		began, found := time.Now(), c.activeChecks(ctx, report.Verdict != check.Fail)
-		if c.activePassed.at.IsZero() && check.WorstVerdict(found) == check.Pass {
-			c.activePassed = passedChecks{slices.Clone(found), began}
-		}
-		add(found)
-	}
-	return report
+	return c.newReport(began, append(report.Findings, c.Policy.Apply(found)...))
 }
 
 // newReport builds the report of the findings, with the attributes of all parts.

@@ -13,13 +13,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/gpu/kmsg"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Config defines the checks of a node.
@@ -77,13 +75,8 @@ func New(cfg Config) (*Checks, error) {
 		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
 		SurvivesNodeLoss: cfg.SurvivesNodeLoss,
 	})
-	// The shared file system, and the history that earlier runs have stored there.
 	if cfg.LogDir != "" {
 		c.nodeChecks = append(c.nodeChecks, newShareCheck(cfg.LogDir))
-		if c.gpus != nil && !cfg.Policy.IsOff(history.CheckID) {
-			c.historyCheck = &historyCheck{signal.Location{LogDir: cfg.LogDir, Host: cfg.Host}.HostHistory(), c.gpus}
-			c.maxDuration += shareTimeout
-		}
 	}
 	// The site's own commands, which run last.
 	if len(cfg.ActiveCommands) > 0 {
@@ -170,7 +163,7 @@ func (c *Checks) runActiveChecks(ctx context.Context, fit bool) []check.Finding 
 // ListIDs returns the sorted ids of all checks: the built-in ones and those of the site's own
 // commands.
 func ListIDs(active []string) []string {
-	ids := slices.Concat(fitness.ListIDs(), cuda.CheckIDs(), check.ListIDs(active), []string{kmsg.CheckID, history.CheckID})
+	ids := slices.Concat(fitness.ListIDs(), cuda.CheckIDs(), check.ListIDs(active), []string{kmsg.CheckID})
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

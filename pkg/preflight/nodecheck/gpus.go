@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/gpu/history"
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 )
 
@@ -21,9 +20,8 @@ type GPUProber interface {
 	// marked in the facts. It returns an error only if there are no facts at all.
 	Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error)
 	// Watch calls event for each event of the GPUs until ctx ends. It calls ready once, when no
-	// further events can be missed, with the number of GPUs that it watches. It calls tally from time
-	// to time with the counters.
-	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event), tally func([]gpu.WatchCounters)) error
+	// further events can be missed, with the number of GPUs that it watches.
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event)) error
 	// Close detaches the GPUs. It waits for a query that is still running, until ctx ends.
 	Close(ctx context.Context) error
 }
@@ -52,13 +50,9 @@ type GPUs struct {
 	// Table classifies the events of the GPUs.
 	Table gpu.XidTable
 
-	mu    sync.Mutex
-	facts gpu.Facts // from the last query; guarded by mu
-	// counters contains the counters of the GPUs since the start of Watch, and of the network cards
-	// since the first call of Devices; guarded by mu.
-	counters        history.CounterSet
-	nicUnresponsive bool        // a network card has not returned its counters; guarded by mu
-	cudaFacts       *cuda.Facts // from the last query of the CUDA driver; guarded by mu
+	mu        sync.Mutex
+	facts     gpu.Facts   // from the last query; guarded by mu
+	cudaFacts *cuda.Facts // from the last query of the CUDA driver; guarded by mu
 }
 
 // Inspect queries the GPUs in a child process, if there is any sign of GPUs or if the job expects
@@ -180,7 +174,7 @@ func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.C
 	life, end := context.WithCancelCause(ctx)
 	defer end(errGPUsReleased)
 	follow.Go(func() { g.followKernelLog(life, facts.GPUs, func(e gpu.Event) { hear(e, true) }) })
-	return g.Prober.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) }, g.addCounters)
+	return g.Prober.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) })
 }
 
 // Close detaches the GPUs. It waits at most closeTimeout.

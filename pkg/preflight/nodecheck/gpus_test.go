@@ -30,7 +30,7 @@ func (*twoGPUs) Probe(_ context.Context, tell func(gpu.Progress)) (gpu.Facts, er
 	}, nil
 }
 
-func (*twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event), _ func([]gpu.WatchCounters)) error {
+func (*twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event)) error {
 	ready(2)
 	for i := range 2 {
 		event(gpu.Event{Kind: gpu.KindLost, GPU: i})
@@ -147,7 +147,7 @@ func (u untouchable) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, erro
 	return gpu.Facts{}, nil
 }
 
-func (u untouchable) Watch(context.Context, func(int), func(gpu.Event), func([]gpu.WatchCounters)) error {
+func (u untouchable) Watch(context.Context, func(int), func(gpu.Event)) error {
 	u.Error("NVML is watched")
 	return nil
 }

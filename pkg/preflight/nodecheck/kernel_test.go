@@ -129,7 +129,7 @@ func (*silentGPUs) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error)
 	}}, nil
 }
 
-func (*silentGPUs) Watch(ctx context.Context, ready func(int), _ func(gpu.Event), _ func([]gpu.WatchCounters)) error {
+func (*silentGPUs) Watch(ctx context.Context, ready func(int), _ func(gpu.Event)) error {
 	ready(2)
 	<-ctx.Done()
 	return nil

@@ -220,8 +220,7 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	return run, over
 }
 
-// historyDir is the directory of package signal's device histories (signal.HostHistory); it has the
-// mode of a run.
+// historyDir is a directory that earlier releases have written; it has the mode of a run.
 const historyDir = "history"
 
 // readJob reads the job record of a run.
