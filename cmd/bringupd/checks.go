@@ -74,7 +74,7 @@ const (
 var removedChecks = []string{
 	"monitor.dcgm", "monitor.gpud", "net.pairs", "net.pairs_ib",
 	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
-	"host.history",
+	"host.history", "host.kernel",
 }
 
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the

@@ -15,7 +15,6 @@ type EventKind string
 // The kinds.
 const (
 	KindXid       EventKind = "xid"       // the driver has reported an error
-	KindSXid      EventKind = "sxid"      // the driver has reported an error of an NVSwitch
 	KindRecovery  EventKind = "recovery"  // the GPU requests an action (field 230)
 	KindLost      EventKind = "lost"      // the GPU does not answer any more
 	KindLink      EventKind = "link"      // active NVLinks went down after an Xid; Detail names them
@@ -30,24 +29,20 @@ const (
 type Event struct {
 	At   time.Time `json:"at"`
 	Kind EventKind `json:"kind"`
-	// number of the Xid, 999 if the driver cannot name it; or of the SXid
-	Xid  int    `json:"xid,omitempty"`
-	GPU  int    `json:"gpu"` // index; -1 if unknown
-	UUID string `json:"uuid,omitempty"`
-	Bus  string `json:"bus,omitempty"` // in the format of sysfs: 0000:3b:00.0
-	// severityFatal or severityNonfatal; NVML does not provide it
-	Severity string `json:"severity,omitempty"`
-	Recovery int    `json:"recovery,omitempty"` // field 230, if it was read and is not 0
+	// number of the Xid, 999 if the driver cannot name it
+	Xid      int    `json:"xid,omitempty"`
+	GPU      int    `json:"gpu"` // index; -1 if unknown
+	UUID     string `json:"uuid,omitempty"`
+	Bus      string `json:"bus,omitempty"`      // in the format of sysfs: 0000:3b:00.0
+	Recovery int    `json:"recovery,omitempty"` // for KindRecovery: field 230
 	Detail   string `json:"detail,omitempty"`
 	// for a repeated event: how often since the last report
 	Count int `json:"count,omitempty"`
-	// if it is about a network card instead of a GPU: mlx5_0
-	Name string `json:"name,omitempty"`
 }
 
-// Device returns the GPU or network card that the event is about.
+// Device returns the GPU that the event is about.
 func (e Event) Device() check.Device {
-	return check.Device{Index: e.GPU, Name: e.Name, UUID: e.UUID, Bus: e.Bus}
+	return check.Device{Index: e.GPU, UUID: e.UUID, Bus: e.Bus}
 }
 
 // ClassifiedEvent is an event with its classification: its effects on the job and on the next one.
@@ -83,12 +78,11 @@ func (t XidTable) ClassifyEvent(e Event) ClassifiedEvent {
 func (t XidTable) eventVerdict(e Event) EventVerdict {
 	switch e.Kind {
 	case KindXid:
-		return t.xidVerdict(e)
-	case KindSXid:
-		if e.Severity == severityFatal {
-			return EventVerdict{EffectWarn, NextUnfit, "drain the node, and reset all its GPUs and NVSwitches together, or reboot it", "an NVSwitch had a fatal error"}
+		verdict := t.lookUpXid(e.Xid)
+		if verdict.Effect == EffectAsk {
+			verdict.Effect = EffectWarn // the watch polls the GPU, and reports another event if it must end the job
 		}
-		return EventVerdict{EffectWarn, NextFit, "nothing", "an NVSwitch had an error"}
+		return verdict
 	case KindRecovery:
 		return recoveryVerdict(e.Recovery)
 	case KindLost:
@@ -114,23 +108,6 @@ func (t XidTable) eventVerdict(e Event) EventVerdict {
 	}
 }
 
-// xidVerdict classifies an Xid. A GPU that requests a recovery action is unfit for another job,
-// whatever the Xid. If the table has EffectAsk, the recovery action decides. Without one the Xid is
-// a warning: the watch polls the GPU, and reports what it finds as another event.
-func (t XidTable) xidVerdict(e Event) EventVerdict {
-	verdict, asked := t.lookUpXid(e.Xid, e.Severity), recoveryVerdict(e.Recovery)
-	if asked.Next == NextUnfit {
-		verdict.Next = NextUnfit
-	}
-	if verdict.Effect == EffectAsk {
-		verdict.Effect = EffectWarn
-		if e.Recovery != 0 {
-			verdict.Effect, verdict.Action = asked.Effect, asked.Action
-		}
-	}
-	return verdict
-}
-
 // recoveryVerdict returns the effects of a recovery action that a GPU requests. An action that is
 // not in Recoveries is fatal. (DCGM, in contrast, drops the values that it does not know, such as
 // 5.)
@@ -148,18 +125,13 @@ func recoveryVerdict(recovery int) EventVerdict {
 func (j ClassifiedEvent) String() string {
 	var b strings.Builder
 	switch {
-	case j.GPU >= 0, j.Name != "":
+	case j.GPU >= 0:
 		b.WriteString(j.Device().String() + ": ")
-	case j.Kind == KindSXid:
-		b.WriteString("NVSwitch " + j.Bus + ": ")
 	case j.Kind != KindRestarted && j.Kind != KindSilent: // these are about all GPUs
 		b.WriteString("an unknown GPU: ")
 	}
-	switch j.Kind {
-	case KindXid:
+	if j.Kind == KindXid {
 		fmt.Fprintf(&b, "Xid %d: ", j.Xid)
-	case KindSXid:
-		fmt.Fprintf(&b, "SXid %d: ", j.Xid)
 	}
 	b.WriteString(j.Meaning)
 	// Append the details, the number of repetitions and what to do.
@@ -197,11 +169,7 @@ type repeatState struct {
 
 // repeatKey returns the event without the fields that differ between repetitions.
 func (e Event) repeatKey() Event {
-	e.At, e.Count, e.Severity = time.Time{}, 0, ""
-	// the kernel's messages contain numbers that differ each time
-	if e.Kind == KindXid || e.Kind == KindSXid {
-		e.Detail = ""
-	}
+	e.At, e.Count = time.Time{}, 0
 	if e.UUID != "" {
 		e.Bus = ""
 	}

@@ -80,7 +80,7 @@ func decodeMessage(text []byte) (message, error) {
 	}
 	l.EndReason = textutil.SingleLine(l.EndReason, maxTextLength)
 	if e := l.Event; e != nil {
-		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Severity, &e.Detail, &e.Name} {
+		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Detail} {
 			*words = textutil.SingleLine(*words, maxTextLength)
 		}
 	}

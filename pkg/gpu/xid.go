@@ -22,7 +22,7 @@ type Effect string
 // The effects.
 const (
 	EffectFatal Effect = "fatal" // the job ends, because it cannot use the GPU any more
-	// depends on the severity, the GPU's recovery action or the state of its links
+	// depends on the GPU's recovery action or the state of its links
 	EffectAsk Effect = "ask"
 	// probably an error of the user's program: its outcome decides, and the Xid is reported with it
 	EffectApp    Effect = "app"
@@ -50,12 +50,6 @@ type EventVerdict struct {
 // XidTable maps Xids to their classification. The zero table is empty. A table is immutable.
 type XidTable struct{ rows map[int]EventVerdict }
 
-// The severities that the driver reports with some Xids.
-const (
-	severityFatal    = "Fatal"
-	severityNonfatal = "Nonfatal"
-)
-
 //go:embed xid.tsv
 var xidTableData []byte
 
@@ -68,9 +62,8 @@ var BuiltinXidTable = sync.OnceValue(func() XidTable {
 	return table
 })
 
-// lookUpXid returns the classification of an Xid. If the table has EffectAsk, the severity decides,
-// unless it is empty. An Xid that is not in the table is a warning.
-func (t XidTable) lookUpXid(xid int, severity string) EventVerdict {
+// lookUpXid returns the classification of an Xid. An Xid that is not in the table is a warning.
+func (t XidTable) lookUpXid(xid int) EventVerdict {
 	verdict, known := t.rows[xid]
 	if !known {
 		return EventVerdict{
@@ -78,15 +71,6 @@ func (t XidTable) lookUpXid(xid int, severity string) EventVerdict {
 			Next:    NextFit,
 			Action:  "see " + xidCatalogue,
 			Meaning: "not in the table of Xids",
-		}
-	}
-	if verdict.Effect == EffectAsk {
-		// The kernel log has "Nonfatal", the catalogue "Non-fatal".
-		switch word := strings.ReplaceAll(severity, "-", ""); {
-		case strings.EqualFold(word, severityFatal):
-			verdict.Effect, verdict.Next = EffectFatal, NextUnfit
-		case strings.EqualFold(word, severityNonfatal):
-			verdict.Effect = EffectWarn
 		}
 	}
 	return verdict

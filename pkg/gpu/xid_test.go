@@ -38,7 +38,7 @@ func TestXids(t *testing.T) {
 		for next, xids := range byNext {
 			all += len(xids)
 			for _, xid := range xids {
-				verdict := table.lookUpXid(xid, "")
+				verdict := table.lookUpXid(xid)
 				if verdict.Effect != effect || verdict.Next != next {
 					t.Errorf("Xid %d is %s, and then %s, want %s and %s", xid, verdict.Effect, verdict.Next, effect, next)
 				}
@@ -93,44 +93,36 @@ func TestXidsAreInOrder(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
-		xid      int
-		severity string
-		want     Effect
+		xid  int
+		want Effect
 	}{
-		"fatal":                              {79, "", EffectFatal},
-		"the word does not make it milder":   {79, "Nonfatal", EffectFatal},
-		"nor worse":                          {31, "Fatal", EffectApp},
-		"NVLink, no word":                    {145, "", EffectAsk},
-		"NVLink, fatal":                      {145, "Fatal", EffectFatal},
-		"NVLink, nonfatal":                   {145, "Nonfatal", EffectWarn},
-		"NVLink, as the catalogue writes it": {145, "Non-fatal", EffectWarn},
-		"NVLink, another word":               {145, "Link", EffectAsk},
-		"recovery action":                    {154, "", EffectAsk},
-		"remapping, where fleets disagree":   {63, "", EffectWarn},
-		"contained, where fleets disagree":   {94, "", EffectApp},
-		"no switch, where fleets disagree":   {109, "", EffectApp},
-		"C2C, where fleets disagree":         {121, "", EffectWarn},
-		"no longer used, Azure fails":        {57, "", EffectWarn},
-		"unknown":                            {4711, "", EffectWarn},
-		"unknown, and fatal":                 {4711, "Fatal", EffectWarn},
-		"the driver can't name it":           {999, "", EffectWarn},
-		"none":                               {0, "", EffectWarn},
+		"fatal":                            {79, EffectFatal},
+		"NVLink, no word":                  {145, EffectAsk},
+		"recovery action":                  {154, EffectAsk},
+		"remapping, where fleets disagree": {63, EffectWarn},
+		"contained, where fleets disagree": {94, EffectApp},
+		"no switch, where fleets disagree": {109, EffectApp},
+		"C2C, where fleets disagree":       {121, EffectWarn},
+		"no longer used, Azure fails":      {57, EffectWarn},
+		"unknown":                          {4711, EffectWarn},
+		"the driver can't name it":         {999, EffectWarn},
+		"none":                             {0, EffectWarn},
 	} {
-		if got := BuiltinXidTable().lookUpXid(c.xid, c.severity); got.Effect != c.want {
+		if got := BuiltinXidTable().lookUpXid(c.xid); got.Effect != c.want {
 			t.Errorf("%s: %+v, want %s", name, got, c.want)
 		}
 	}
-	unknown := BuiltinXidTable().lookUpXid(4711, "")
+	unknown := BuiltinXidTable().lookUpXid(4711)
 	if unknown.Meaning != "not in the table of Xids" || !strings.Contains(unknown.Action, xidCatalogue) {
 		t.Errorf("an unknown Xid is described as %+v", unknown)
 	}
-	if got := (XidTable{}).lookUpXid(79, ""); got.Effect != EffectWarn {
+	if got := (XidTable{}).lookUpXid(79); got.Effect != EffectWarn {
 		t.Errorf("the zero table says %+v", got)
 	}
 }
 
 func TestOverlay(t *testing.T) {
-	was := BuiltinXidTable().lookUpXid(109, "")
+	was := BuiltinXidTable().lookUpXid(109)
 	table, err := BuiltinXidTable().WithOverrides([]byte("# ours\n\n109\tfatal\tunfit\r\n4711\tfatal\tfit\tsay goodbye\tthe end\n63\tfatal\tunfit\t\tnot here\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -138,14 +130,14 @@ func TestOverlay(t *testing.T) {
 	for xid, want := range map[int]EventVerdict{
 		109:  {EffectFatal, NextUnfit, was.Action, was.Meaning},
 		4711: {EffectFatal, NextFit, "say goodbye", "the end"},
-		63:   {EffectFatal, NextUnfit, BuiltinXidTable().lookUpXid(63, "").Action, "not here"},
-		79:   BuiltinXidTable().lookUpXid(79, ""),
+		63:   {EffectFatal, NextUnfit, BuiltinXidTable().lookUpXid(63).Action, "not here"},
+		79:   BuiltinXidTable().lookUpXid(79),
 	} {
-		if diff := cmp.Diff(want, table.lookUpXid(xid, "")); diff != "" {
+		if diff := cmp.Diff(want, table.lookUpXid(xid)); diff != "" {
 			t.Errorf("Xid %d: %s", xid, diff)
 		}
 	}
-	if got := BuiltinXidTable().lookUpXid(109, ""); got != was {
+	if got := BuiltinXidTable().lookUpXid(109); got != was {
 		t.Errorf("the table under it has changed: %+v", got)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/gpu/kmsg"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -52,7 +51,6 @@ func New(cfg Config) (*Checks, error) {
 	if err != nil && cfg.Policy.Mode != check.ModeOff {
 		return nil, err
 	}
-	// GPUs: the checks by NVML and CUDA, and the check of the kernel log.
 	if cfg.Policy.Mode != check.ModeOff {
 		table, err := loadXidTable(cfg.XidPolicy)
 		if err != nil {
@@ -65,9 +63,6 @@ func New(cfg Config) (*Checks, error) {
 		c.nodeChecks = append(c.nodeChecks, c.gpus)
 		// the last round may wait for NVML's driver, and then for CUDA's
 		c.maxDuration += 2 * gpu.DefaultProbeTimeout
-		if len(gpu.FindNVIDIASigns(cfg.Root)) > 0 {
-			c.nodeChecks = append(c.nodeChecks, &kmsg.Checker{Root: cfg.Root, ClassifyXid: xidClassifier(table)})
-		}
 	}
 	// The host itself.
 	c.nodeChecks = append(c.nodeChecks, &check.Host{
@@ -135,15 +130,6 @@ func loadXidTable(path string) (gpu.XidTable, error) {
 	return table, nil
 }
 
-// xidClassifier returns a function that looks up an Xid of the kernel log in the table. bad reports
-// whether the Xid is fatal.
-func xidClassifier(table gpu.XidTable) func(xid int, severity string) (meaning, action string, bad bool) {
-	return func(xid int, severity string) (string, string, bool) {
-		judged := table.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: xid, Severity: severity})
-		return judged.Meaning, judged.Action, judged.Effect == gpu.EffectFatal
-	}
-}
-
 var errActiveDone = errors.New("timed out while stopping the active checks")
 
 // runActiveChecks runs the site's own commands with a supervisor of their own.
@@ -163,7 +149,7 @@ func (c *Checks) runActiveChecks(ctx context.Context, fit bool) []check.Finding 
 // ListIDs returns the sorted ids of all checks: the built-in ones and those of the site's own
 // commands.
 func ListIDs(active []string) []string {
-	ids := slices.Concat(fitness.ListIDs(), cuda.CheckIDs(), check.ListIDs(active), []string{kmsg.CheckID})
+	ids := slices.Concat(fitness.ListIDs(), cuda.CheckIDs(), check.ListIDs(active))
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -1,12 +1,8 @@
 package nodecheck_test
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,51 +38,6 @@ func TestRoot(t *testing.T) {
 	}
 	if root := checks.GPUs().Root; root != "/" {
 		t.Errorf("GPUs are looked for below %q, want /", root)
-	}
-}
-
-// TestKernel verifies that the kernel log is read if there is a GPU or a GPU driver, and evaluated
-// with the table of Xids.
-func TestKernel(t *testing.T) {
-	const xids = "4,0,1,-;NVRM: Xid (PCI:0000:3b:00): 13, pid=1, name=a, Graphics Exception\n" +
-		"4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)\n" +
-		"4,2,3,-;NVRM: Xid (PCI:0000:5e:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001)\n"
-	for name, tc := range map[string]struct {
-		file, log string
-		mode      check.GPUMode
-		want      []string
-	}{
-		"no GPU":             {"dev/null", xids, check.ModeAuto, nil},
-		"not to be looked":   {"dev/nvidiactl", xids, check.ModeOff, nil},
-		"a GPU":              {"dev/nvidiactl", xids, check.ModeAuto, []string{"WARN Xid 149 (an NVLink error, in the unit NETIR), "}},
-		"a GPU, strictly":    {"dev/nvidiactl", xids, check.ModeStrict, []string{"FAIL Xid 149 (an NVLink error, in the unit NETIR), "}},
-		"a GPU that is well": {"dev/nvidiactl", "5,0,0,-;Linux version 6.12.0\n", check.ModeStrict, []string{"PASS no serious errors since boot ("}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for file, text := range map[string]string{tc.file: "", "dev/kmsg": tc.log} {
-				path := filepath.Join(root, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			checks, err := nodecheck.New(nodecheck.Config{Config: check.Config{Policy: check.Policy{Mode: tc.mode}}, GrantedGPUs: -1, Root: root, TempDir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			// The context has ended, so the check does not wait for the driver, which does not answer.
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			var said []string
-			for _, f := range checks.AwaitReady(ctx, nil).Findings {
-				if f.ID == "host.kernel" {
-					said = append(said, string(f.Verdict)+" "+f.Observed)
-				}
-			}
-			if !slices.EqualFunc(said, tc.want, strings.HasPrefix) {
-				t.Errorf("it says %q, want %q", said, tc.want)
-			}
-		})
 	}
 }
 

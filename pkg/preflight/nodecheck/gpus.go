@@ -148,9 +148,8 @@ func (g *GPUs) Attributes() []check.Attribute { return fitness.Attributes(g.last
 // Topology returns the positions of the GPUs in the machine as of the last query.
 func (g *GPUs) Topology() gpu.Topology { return gpu.BuildTopology(g.Root, g.lastFacts()) }
 
-// Watch calls event for each event of the GPUs, from NVML and from the kernel log, until ctx ends.
-// It classifies the events; those of GPUs that belong to other jobs have the effect EffectIgnore.
-// It calls ready once with the number of GPUs that it watches. It returns at once if the last query
+// Watch calls event for each event of the GPUs until ctx ends. It classifies the events; those of
+// GPUs that belong to other jobs have the effect EffectIgnore. It calls ready once with the number of GPUs that it watches. It returns at once if the last query
 // has found no GPU. Before it returns, it detaches the GPUs.
 func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.ClassifiedEvent)) error {
 	facts := g.lastFacts()
@@ -159,22 +158,13 @@ func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.C
 		return nil
 	}
 	defer g.Close()
-	// Classify each event and pass it on, unless the other source has reported it already.
-	heard := eventMerger{lastReports: make(map[eventKey]eventReport), emit: event}
-	hear := func(e gpu.Event, kernel bool) {
-		judged := g.Table.ClassifyEvent(e)
+	return g.Prober.Watch(ctx, ready, func(e gpu.Event) {
+		classified := g.Table.ClassifyEvent(e)
 		if !fitness.ConcernsJob(facts, g.Expect, e) {
-			judged.Effect = gpu.EffectIgnore
+			classified.Effect = gpu.EffectIgnore
 		}
-		heard.passEvent(judged, kernel)
-	}
-	// Follow the kernel log until the driver's watch ends.
-	var follow sync.WaitGroup
-	defer follow.Wait()
-	life, end := context.WithCancelCause(ctx)
-	defer end(errGPUsReleased)
-	follow.Go(func() { g.followKernelLog(life, facts.GPUs, func(e gpu.Event) { hear(e, true) }) })
-	return g.Prober.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) })
+		event(classified)
+	})
 }
 
 // Close detaches the GPUs. It waits at most closeTimeout.
