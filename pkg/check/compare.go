@@ -2,8 +2,6 @@ package check
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +17,7 @@ const (
 	AttrGPUCount    = "x.gpu_count"
 	AttrCUDA        = "x.cuda"   // newest version that the driver supports: 12.8
 	AttrDriver      = "x.driver" // version: 570.86.15
-	AttrVBIOS       = "x.vbios"  // AttrVBIOS versions of all GPUs of the node
+	AttrVBIOS       = "x.vbios"  // versions of all GPUs of the node
 	AttrGSP         = "x.gsp"    // version of the GPUs' GSP firmware
 	AttrMemory      = "x.memory" // memory size of a GPU
 	AttrNVLink      = "x.nvlink" // number of active links of a GPU
@@ -34,8 +32,7 @@ const (
 	AttrIMEX        = "x.imex"     // channels and service, or "none"
 	AttrNICs        = "x.nics"     // number and models of the RDMA NICs: 8 MT4129
 	AttrNICRate     = "x.nic_rate" // rates of their active ports: 8x400 Gb/s
-	// GID indices (RoCE v2 with IPv4) of their active Ethernet ports: 8 at 3
-	AttrGIDs        = "x.gids"
+	AttrGIDs        = "x.gids"     // indices of the IPv4 GIDs of their active RoCE ports: 8 at 3
 	AttrNICFirmware = "x.nic_fw"   // firmware by model: MT4129 28.39.1002
 	AttrCPU         = "x.cpu"      // number of CPUs and model
 	AttrFabric      = "x.fabric"   // NVLink domain and clique; empty: none
@@ -50,21 +47,6 @@ type NodeGroup struct {
 	NodeIndices []int  // sorted indices of the nodes
 }
 
-// hashAttributes returns a positive 48-bit hash of the traits, which does not depend on their
-// order. It returns 0 if there are no traits.
-func hashAttributes(traits []Attribute) int64 {
-	if len(traits) == 0 {
-		return 0
-	}
-	sorted := slices.Clone(traits)
-	slices.SortFunc(sorted, func(a, b Attribute) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Value, b.Value)) })
-	digest := sha256.New()
-	for _, t := range slices.Compact(sorted) {
-		fmt.Fprintf(digest, "%q=%q\n", t.ID, t.Value) // a hash never returns an error
-	}
-	return max(1, int64(binary.BigEndian.Uint64(digest.Sum(nil))>>16))
-}
-
 // attributeRule defines how one attribute is compared and what a difference means.
 type attributeRule struct {
 	id       string // attribute, and id of the finding
@@ -72,12 +54,6 @@ type attributeRule struct {
 	severity differenceSeverity
 	class    Class
 	hint     string
-	// Normalisation of a value before the comparison; nil: none.
-	normalize func(value string) string
-	// defaultValue is the value of a node that does not report the attribute. Nodes with another value
-	// are reported as odd, even if they are the majority. If it is empty, nodes that do not report the
-	// attribute are left out of the comparison: their own checks report why it is missing.
-	defaultValue string
 }
 
 // differenceSeverity defines how severe a difference between nodes is.
@@ -89,46 +65,72 @@ const (
 	severityFailure                           // a failure in all modes
 )
 
-const oneModelHint = "request one GPU model, for example with --gres=gpu:MODEL:N or --constraint"
+const (
+	oneModelHint  = "request one GPU model, for example with --gres=gpu:MODEL:N or --constraint"
+	oneDriverHint = "install the same NVIDIA driver on all nodes"
+	// cudaMajorLabel is the label of the rule that compares the number before the first dot only.
+	cudaMajorLabel = "CUDA major version"
+)
 
 // attributeRules lists the compared attributes in the order of the report. Differences in the last
 // boot or in the version of this program are not faults of a node, so strict mode does not turn
 // them into failures.
 var attributeRules = []attributeRule{
-	{AttrGPUModel, "GPU model", severityFailure, ClassUser, oneModelHint, nil, ""},
-	{AttrGPUCount, "number of GPUs", severityFailure, ClassNode, "inspect the nodes with fewer GPUs; with --gpus-per-node each node's count is checked", nil, ""},
-	{AttrCUDA, "CUDA major version", severityFailure, ClassNode, "install the same NVIDIA driver on all nodes", majorVersion, ""},
-	{AttrCUDA, "CUDA version", severityStrict, ClassNode, "install the same NVIDIA driver on all nodes", nil, ""},
-	{AttrDriver, "NVIDIA driver", severityStrict, ClassNode, "install the same NVIDIA driver on all nodes", nil, ""},
-	{AttrVBIOS, "VBIOS", severityStrict, ClassNode, "install the same VBIOS on all GPUs", nil, ""},
-	{AttrGSP, "GSP firmware", severityStrict, ClassNode, "install the same NVIDIA driver on all nodes", nil, ""},
-	{AttrMemory, "GPU memory", severityStrict, ClassUser, oneModelHint, nil, ""},
-	{AttrNVLink, "active NVLinks per GPU", severityStrict, ClassNode, "reset the node's GPUs, or power-cycle it; see nvidia-smi nvlink --status", nil, ""},
-	{AttrPCIe, "PCIe link of the GPUs", severityStrict, ClassNode, "compare slots, risers and the PCIe settings of the firmware (lspci -vv, LnkCap)", nil, ""},
-	{AttrPowerLimit, "power limit of the GPUs", severityStrict, ClassNode, "set it on all nodes at boot: nvidia-smi --power-limit", nil, ""},
-	{AttrAppClocks, "application clocks", severityStrict, ClassNode, "reset the clocks: nvidia-smi --reset-applications-clocks", nil, ""},
-	{AttrPersistence, "persistence mode", severityStrict, ClassNode, "run nvidia-persistenced on all nodes", nil, ""},
-	{AttrECC, "ECC mode", severityStrict, ClassNode, "set it on all nodes and reset the GPUs: nvidia-smi --ecc-config=1", nil, ""},
-	{AttrMIG, "MIG mode", severityStrict, ClassNode, "set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1", nil, ""},
-	{AttrGPUIdle, "idle GPUs that are hot or draw much power", severityStrict, ClassNode, "check what runs there (nvidia-smi), and the fans and the cooling", nil, "none"},
-	{AttrPeerMem, "nvidia_peermem", severityStrict, ClassNode, "load it on all nodes at boot: modprobe nvidia_peermem", nil, ""},
-	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex and /dev/nvidia-caps-imex-channels, which is empty after a reboot", nil, ""},
-	{AttrNICs, "RDMA NICs", severityStrict, ClassNode, "see lspci and dmesg: a NIC that is missing from the bus may return after a power cycle", nil, ""},
-	{AttrNICRate, "active ports of the RDMA NICs", severityStrict, ClassNode, "check cable, transceiver and switch port (ibstat, mlxlink)", nil, ""},
+	{AttrGPUModel, "GPU model", severityFailure, ClassUser, oneModelHint},
+	{AttrGPUCount, "number of GPUs", severityFailure, ClassNode,
+		"inspect the nodes with fewer GPUs; with --gpus-per-node each node's count is checked"},
+	{AttrCUDA, cudaMajorLabel, severityFailure, ClassNode, oneDriverHint},
+	{AttrCUDA, "CUDA version", severityStrict, ClassNode, oneDriverHint},
+	{AttrDriver, "NVIDIA driver", severityStrict, ClassNode, oneDriverHint},
+	{AttrVBIOS, "VBIOS", severityStrict, ClassNode, "install the same VBIOS on all GPUs"},
+	{AttrGSP, "GSP firmware", severityStrict, ClassNode, oneDriverHint},
+	{AttrMemory, "GPU memory", severityStrict, ClassUser, oneModelHint},
+	{AttrNVLink, "active NVLinks per GPU", severityStrict, ClassNode,
+		"reset the node's GPUs, or power-cycle it; see nvidia-smi nvlink --status"},
+	{AttrPCIe, "PCIe link of the GPUs", severityStrict, ClassNode,
+		"compare slots, risers and the PCIe settings of the firmware (lspci -vv, LnkCap)"},
+	{AttrPowerLimit, "power limit of the GPUs", severityStrict, ClassNode,
+		"set it on all nodes at boot: nvidia-smi --power-limit"},
+	{AttrAppClocks, "application clocks", severityStrict, ClassNode,
+		"reset the clocks: nvidia-smi --reset-applications-clocks"},
+	{AttrPersistence, "persistence mode", severityStrict, ClassNode,
+		"run nvidia-persistenced on all nodes"},
+	{AttrECC, "ECC mode", severityStrict, ClassNode,
+		"set it on all nodes and reset the GPUs: nvidia-smi --ecc-config=1"},
+	{AttrMIG, "MIG mode", severityStrict, ClassNode,
+		"set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1"},
+	{AttrGPUIdle, "idle GPUs that are hot or draw much power", severityStrict, ClassNode,
+		"check what runs there (nvidia-smi), and the fans and the cooling"},
+	{AttrPeerMem, "nvidia_peermem", severityStrict, ClassNode,
+		"load it on all nodes at boot: modprobe nvidia_peermem"},
+	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex " +
+		"and /dev/nvidia-caps-imex-channels, which is empty after a reboot"},
+	{AttrNICs, "RDMA NICs", severityStrict, ClassNode,
+		"see lspci and dmesg: a NIC that is missing from the bus may return after a power cycle"},
+	{AttrNICRate, "active ports of the RDMA NICs", severityStrict, ClassNode,
+		"check cable, transceiver and switch port (ibstat, mlxlink)"},
 	{AttrGIDs, "index of the RoCE v2 GIDs (IPv4) of the RDMA ports", severityStrict, ClassNode,
-		"check that each port's interface has its IPv4 address (show_gids); if the order differs, unset NCCL_IB_GID_INDEX", nil, ""},
-	{AttrNICFirmware, "firmware of the RDMA NICs", severityStrict, ClassNode, "install the same firmware on all NICs of a model", nil, ""},
-	{AttrCPU, "processors", severityStrict, ClassUser, "request one node type, for example with --constraint", nil, ""},
-	{AttrKernel, "kernel", severityStrict, ClassNode, "boot the same kernel on all nodes", nil, ""},
-	{AttrUptime, "last boot", severityWarning, ClassNode, "find out why it rebooted (journalctl --boot=-1), and check that manual settings are restored", nil, "more than an hour ago"},
-	{AttrBringupd, "version of bringupd", severityWarning, ClassUser, "use the same bringupd on all nodes", nil, ""},
+		"check that each port's interface has its IPv4 address (show_gids); " +
+			"if the order differs, unset NCCL_IB_GID_INDEX"},
+	{AttrNICFirmware, "firmware of the RDMA NICs", severityStrict, ClassNode,
+		"install the same firmware on all NICs of a model"},
+	{AttrCPU, "processors", severityStrict, ClassUser,
+		"request one node type, for example with --constraint"},
+	{AttrKernel, "kernel", severityStrict, ClassNode, "boot the same kernel on all nodes"},
+	{AttrUptime, "last boot", severityWarning, ClassNode, "find out why it rebooted " +
+		"(journalctl --boot=-1), and check that manual settings are restored"},
+	{AttrBringupd, "version of bringupd", severityWarning, ClassUser,
+		"use the same bringupd on all nodes"},
 }
 
-// majorVersion returns the major version: 12 of 12.8.
-func majorVersion(version string) string {
-	major, _, _ := strings.Cut(version, ".")
-	return major
-}
+// fabricRule is the rule of [compareFabric].
+var fabricRule = attributeRule{AttrFabric, "NVLink domain", severityStrict, ClassNode,
+	"check that IMEX and the fabric manager run there, and that the nodes are in one rack"}
+
+// normalValues holds the values of nodes that do not report an attribute. Nodes with another value
+// are reported as odd, even if they are the majority. Without a normal value, nodes that do not
+// report the attribute are left out of the comparison: their own checks report why it is missing.
+var normalValues = map[string]string{AttrGPUIdle: "none", AttrUptime: "more than an hour ago"}
 
 // CompareNodes returns the differences among the nodes of a job, at most one finding per id.
 // NodeIndices of a finding are the odd nodes; it is nil if no value is more common than the others.
@@ -136,8 +138,8 @@ func majorVersion(version string) string {
 func CompareNodes(groups []NodeGroup, hosts func(nodes []int) string) []Finding {
 	var found []Finding
 	for _, k := range attributeRules {
-		told := slices.ContainsFunc(found, func(f Finding) bool { return f.ID == k.id })
-		if values := attributeValues(groups, k); !told && len(values) > 1 {
+		known := slices.ContainsFunc(found, func(f Finding) bool { return f.ID == k.id })
+		if values := k.valuesOf(groups); !known && len(values) > 1 {
 			found = append(found, k.differenceFinding(values, hosts))
 		}
 	}
@@ -150,37 +152,39 @@ type ValueGroup struct {
 	Nodes []int // sorted node indices
 }
 
-// attributeValues returns the values of an attribute, the expected value first: the normal one if
-// the kind defines it, otherwise the most common one.
-func attributeValues(groups []NodeGroup, k attributeRule) []ValueGroup {
-	byText := make(map[string][]int)
+// valuesOf returns the values of an attribute, the expected value first: the normal one if there is
+// one, otherwise the most common one.
+func (k attributeRule) valuesOf(groups []NodeGroup) []ValueGroup {
+	normal := normalValues[k.id]
+	nodes := make(map[string][]int)
 	for _, g := range groups {
-		text, told := g.Report.lookupAttribute(k.id)
+		value, reported := g.Report.lookupAttribute(k.id)
 		switch {
-		case told && k.normalize != nil:
-			text = k.normalize(text)
-		case !told && (k.defaultValue == "" || len(g.Report.Attributes) == 0): // no attributes: unreadable
+		case reported && k.label == cudaMajorLabel:
+			value, _, _ = strings.Cut(value, ".")
+		case !reported && (normal == "" || len(g.Report.Attributes) == 0): // no attributes: unreadable
 			continue
-		case !told:
-			text = k.defaultValue
+		case !reported:
+			value = normal
 		}
-		byText[text] = append(byText[text], g.NodeIndices...)
+		nodes[value] = append(nodes[value], g.NodeIndices...)
 	}
-	values := GroupByValue(byText)
-	if i := slices.IndexFunc(values, func(v ValueGroup) bool { return k.defaultValue != "" && v.Value == k.defaultValue }); i > 0 {
-		values = slices.Concat(values[i:i+1], values[:i], values[i+1:])
+	values := GroupByValue(nodes)
+	at := slices.IndexFunc(values, func(v ValueGroup) bool { return normal != "" && v.Value == normal })
+	if at > 0 {
+		values = slices.Concat(values[at:at+1], values[:at], values[at+1:])
 	}
 	return values
 }
 
 // GroupByValue returns the values in the order of how many nodes have them, the most common first.
 // Values that are equally common are ordered by their lowest node index.
-func GroupByValue(byText map[string][]int) []ValueGroup {
+func GroupByValue(nodesByValue map[string][]int) []ValueGroup {
 	var values []ValueGroup
-	for _, text := range slices.Sorted(maps.Keys(byText)) {
-		if nodes := byText[text]; len(nodes) > 0 {
+	for _, value := range slices.Sorted(maps.Keys(nodesByValue)) {
+		if nodes := nodesByValue[value]; len(nodes) > 0 {
 			slices.Sort(nodes)
-			values = append(values, ValueGroup{text, slices.Compact(nodes)})
+			values = append(values, ValueGroup{value, slices.Compact(nodes)})
 		}
 	}
 	slices.SortStableFunc(values, func(a, b ValueGroup) int {
@@ -189,12 +193,12 @@ func GroupByValue(byText map[string][]int) []ValueGroup {
 	return values
 }
 
-// differenceFinding returns the finding for the odd nodes, which do not have the most common value.
-// If the two most common values are equally common, no node is odd, and the finding lists all
-// values without NodeIndices.
+// differenceFinding returns the finding for the odd nodes, which do not have the expected value. If
+// the two most common values are equally common, no node is odd, and the finding lists all values
+// without NodeIndices.
 func (k attributeRule) differenceFinding(values []ValueGroup, hosts func([]int) string) Finding {
 	usual := values[0]
-	if usual.Value != k.defaultValue && len(usual.Nodes) == len(values[1].Nodes) {
+	if usual.Value != normalValues[k.id] && len(usual.Nodes) == len(values[1].Nodes) {
 		f := k.valuesFinding(values, hosts)
 		f.NodeIndices, f.Expected = nil, "the same on all nodes"
 		return f
@@ -206,18 +210,20 @@ func (k attributeRule) differenceFinding(values []ValueGroup, hosts func([]int) 
 
 // valuesFinding returns the finding that lists these values and their nodes.
 func (k attributeRule) valuesFinding(odd []ValueGroup, hosts func([]int) string) Finding {
-	f := Finding{ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.severity == severityStrict}
+	f := Finding{
+		ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.severity == severityStrict,
+	}
 	if k.severity == severityFailure {
 		f.Verdict = Fail
 	}
-	var said []string
+	var parts []string
 	for _, v := range odd {
-		said = append(said, displayValue(v.Value)+" on "+formatNodes(v.Nodes, hosts))
+		parts = append(parts, displayValue(v.Value)+" on "+formatNodes(v.Nodes, hosts))
 		f.NodeIndices = append(f.NodeIndices, v.Nodes...)
 	}
 	slices.Sort(f.NodeIndices)
 	f.NodeIndices = slices.Compact(f.NodeIndices)
-	f.Observed = k.label + ": " + textutil.JoinLimited(said, maxListedValues, "; ")
+	f.Observed = k.label + ": " + textutil.JoinLimited(parts, maxListedValues, "; ")
 	return f
 }
 
@@ -228,11 +234,8 @@ const (
 )
 
 // displayValue returns the value shortened for a message, or "none" if it is empty.
-func displayValue(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return textutil.SingleLine(text, maxValueLength)
+func displayValue(value string) string {
+	return textutil.SingleLine(cmp.Or(value, "none"), maxValueLength)
 }
 
 // otherNodesSuffix returns the end of the expectation: ", as on 3 other nodes".
@@ -243,34 +246,31 @@ func otherNodesSuffix(others int) string {
 // formatNodes formats node indices as host names and indices, at most maxListedNodes: "n7 (node
 // 7)", "n[3,5-7] (nodes 3,5-7)".
 func formatNodes(nodes []int, hosts func([]int) string) string {
-	told := nodes[:min(len(nodes), maxListedNodes)]
-	said := hosts(told)
-	if indices := textutil.FormatIndices("node", told); said != indices { // the nodes have names
-		said += " (" + indices + ")"
+	listed := nodes[:min(len(nodes), maxListedNodes)]
+	text := hosts(listed)
+	if indices := textutil.FormatIndices("node", listed); text != indices { // the nodes have names
+		text += " (" + indices + ")"
 	}
-	if more := len(nodes) - len(told); more > 0 {
-		said += fmt.Sprintf(" and %d more", more)
+	if more := len(nodes) - len(listed); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return said
+	return text
 }
 
-// compareFabric compares the NVLink domains of the nodes. A job may use several domains. Two kinds
-// of nodes are odd: a node that is alone in its domain while others share one, and a node with GPUs
+// compareFabric compares the NVLink domains of the nodes with GPUs. A job may use several domains.
+// Two kinds of nodes are odd: a node that is alone in its domain while others share one, and a node
 // that is in no domain while others are in one.
 func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
-	// Group the nodes with GPUs by domain. Nodes without any domain have an empty value.
-	byText := make(map[string][]int)
+	nodes := make(map[string][]int)
 	for _, g := range groups {
-		text, _ := g.Report.lookupAttribute(AttrFabric)
-		if _, gpus := g.Report.lookupAttribute(AttrGPUModel); gpus || text != "" {
-			byText[text] = append(byText[text], g.NodeIndices...)
+		domain, _ := g.Report.lookupAttribute(AttrFabric)
+		if _, gpus := g.Report.lookupAttribute(AttrGPUModel); gpus || domain != "" {
+			nodes[domain] = append(nodes[domain], g.NodeIndices...)
 		}
 	}
-	// Separate nodes without a domain, nodes alone in a domain, and shared domains.
-	without := ValueGroup{Value: "none"}
-	alone := ValueGroup{Value: "one of its own"}
+	without, alone := ValueGroup{Value: "none"}, ValueGroup{Value: "one of its own"}
 	size, shared := 0, false
-	for _, v := range GroupByValue(byText) {
+	for _, v := range GroupByValue(nodes) {
 		size += len(v.Nodes)
 		switch {
 		case v.Value == "":
@@ -292,8 +292,7 @@ func compareFabric(groups []NodeGroup, hosts func([]int) string) []Finding {
 	if len(odd) == 0 {
 		return nil
 	}
-	k := attributeRule{AttrFabric, "NVLink domain", severityStrict, ClassNode, "check that IMEX and the fabric manager run there, and that the nodes are in one rack", nil, ""}
-	f := k.valuesFinding(odd, hosts)
+	f := fabricRule.valuesFinding(odd, hosts)
 	f.Expected = "one shared with other nodes" + otherNodesSuffix(size-len(f.NodeIndices))
 	return []Finding{f}
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -109,70 +110,57 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareKinds tests each kind with one odd node of four, with two equal halves, and with equal
+// TestCompareRules tests each rule with one odd node of four, with two equal halves, and with equal
 // nodes.
-func TestCompareKinds(t *testing.T) {
-	for _, tc := range []struct {
-		id, usual, odd string // usual: empty if it is unknown
-		strict         bool
-		want           string // of the odd one
-	}{
-		{"x.cuda", "12.8", "12.4", true, "CUDA version: 12.4 on n2 (node 2); expected 12.8, as on 3 other nodes"},
-		{"x.driver", "570", "550", true, "NVIDIA driver: 550 on n2 (node 2); expected 570, as on 3 other nodes"},
-		{"x.vbios", "96.00.74", "96.00.30", true, "VBIOS: 96.00.30 on n2 (node 2); expected 96.00.74, as on 3 other nodes"},
-		{"x.gsp", "570", "550", true, "GSP firmware: 550 on n2 (node 2); expected 570, as on 3 other nodes"},
-		{"x.memory", "80 GiB", "94 GiB", true, "GPU memory: 94 GiB on n2 (node 2); expected 80 GiB, as on 3 other nodes"},
-		{"x.nvlink", "18", "17", true, "active NVLinks per GPU: 17 on n2 (node 2); expected 18, as on 3 other nodes"},
-		{"x.pcie", "x16 Gen5", "x16 Gen4", true, "PCIe link of the GPUs: x16 Gen4 on n2 (node 2); expected x16 Gen5, as on 3 other nodes"},
-		{"x.power_limit", "700 W", "500 W", true, "power limit of the GPUs: 500 W on n2 (node 2); expected 700 W, as on 3 other nodes"},
-		{"x.app_clocks", "1980 MHz", "1200 MHz", true, "application clocks: 1200 MHz on n2 (node 2); expected 1980 MHz, as on 3 other nodes"},
-		{"x.persistence", "on", "off", true, "persistence mode: off on n2 (node 2); expected on, as on 3 other nodes"},
-		{"x.ecc", "on", "off", true, "ECC mode: off on n2 (node 2); expected on, as on 3 other nodes"},
-		{"x.mig", "off", "on", true, "MIG mode: on on n2 (node 2); expected off, as on 3 other nodes"},
-		{"x.gpu_idle", "", "one above 60 C", true, "idle GPUs that are hot or draw much power: one above 60 C on n2 (node 2); expected none, as on 3 other nodes"},
-		{"x.peermem", "loaded", "none", true, "nvidia_peermem: none on n2 (node 2); expected loaded, as on 3 other nodes"},
-		{"x.imex", "channels and service", "service", true, "IMEX: service on n2 (node 2); expected channels and service, as on 3 other nodes"},
-		{"x.nics", "8 MT4129", "7 MT4129", true, "RDMA NICs: 7 MT4129 on n2 (node 2); expected 8 MT4129, as on 3 other nodes"},
-		{"x.nic_rate", "8x400 Gb/s", "7x400 Gb/s, 1x200 Gb/s", true,
-			"active ports of the RDMA NICs: 7x400 Gb/s, 1x200 Gb/s on n2 (node 2); expected 8x400 Gb/s, as on 3 other nodes"},
-		{"x.gids", "8 at 3", "7 at 3, 1 with none", true,
-			"index of the RoCE v2 GIDs (IPv4) of the RDMA ports: 7 at 3, 1 with none on n2 (node 2); expected 8 at 3, as on 3 other nodes"},
-		{"x.nic_fw", "MT4129 28.39", "MT4129 28.40", true, "firmware of the RDMA NICs: MT4129 28.40 on n2 (node 2); expected MT4129 28.39, as on 3 other nodes"},
-		{"x.cpu", "64 EPYC", "63 EPYC", true, "processors: 63 EPYC on n2 (node 2); expected 64 EPYC, as on 3 other nodes"},
-		{"x.kernel", "6.8", "6.5", true, "kernel: 6.5 on n2 (node 2); expected 6.8, as on 3 other nodes"},
-		{"x.uptime", "", "within the hour", false, "last boot: within the hour on n2 (node 2); expected more than an hour ago, as on 3 other nodes"},
-		{"x.bringupd", "1.1", "1.0", false, "version of bringupd: 1.0 on n2 (node 2); expected 1.1, as on 3 other nodes"},
-	} {
-		t.Run(tc.id, func(t *testing.T) {
-			some := func(value string, nodes ...int) NodeGroup {
-				if value == "" {
-					return told(nodes, "x.other=1")
-				}
-				return told(nodes, "x.other=1", tc.id+"="+value)
+func TestCompareRules(t *testing.T) {
+	severities := map[string]Verdict{ // in strict mode; the others: Fail
+		AttrUptime: Warn, AttrBringupd: Warn,
+	}
+	for _, rule := range attributeRules {
+		usual, odd := "1.1", "1.2"
+		if rule.label == cudaMajorLabel {
+			odd = "2.1"
+		}
+		some := func(value string, nodes ...int) NodeGroup {
+			if value == "" {
+				return told(nodes, "x.other=1")
 			}
-			found := CompareNodes([]NodeGroup{some(tc.usual, 0, 1, 3), some(tc.odd, 2)}, bySeparateNames)
-			if len(found) != 1 {
-				t.Fatalf("one odd node of four: %+v", found)
+			return told(nodes, "x.other=1", rule.id+"="+value)
+		}
+		normal := normalValues[rule.id]
+		if normal != "" {
+			usual = ""
+		}
+		expected := normal + usual
+		if rule.label == cudaMajorLabel {
+			expected = "1"
+		}
+		found := CompareNodes([]NodeGroup{some(usual, 0, 1, 3), some(odd, 2)}, bySeparateNames)
+		if len(found) != 1 {
+			t.Fatalf("%s: one odd node of four: %+v", rule.label, found)
+		}
+		f := found[0]
+		if f.ID != rule.id || !slices.Equal(f.NodeIndices, []int{2}) || f.Hint != rule.hint || f.Class != rule.class ||
+			!strings.HasPrefix(f.Observed, rule.label+": ") || f.Expected != expected+", as on 3 other nodes" {
+			t.Errorf("%s: got %+v", rule.label, f)
+		}
+		strict := cmp.Or(severities[rule.id], Fail)
+		if got := (Policy{Mode: ModeStrict}).Apply(found)[0].Verdict; got != strict {
+			t.Errorf("%s is a %s in strict mode, want %s", rule.label, got, strict)
+		}
+		failure := rule.severity == severityFailure
+		if got := (Policy{Mode: ModeRequire}).Apply(found)[0].Verdict; (got == Fail) != failure {
+			t.Errorf("%s is a %s", rule.label, got)
+		}
+		half := CompareNodes([]NodeGroup{some(usual, 0, 1), some(odd, 2, 3)}, bySeparateNames)
+		if len(half) != 1 || (normal != "") != slices.Equal(half[0].NodeIndices, []int{2, 3}) {
+			t.Errorf("%s: half and half: %+v", rule.label, half)
+		}
+		for _, value := range []string{usual, odd} {
+			if alike := CompareNodes([]NodeGroup{some(value, 0, 1), some(value, 2, 3)}, bySeparateNames); alike != nil {
+				t.Errorf("%s: all have %q: %+v", rule.label, value, alike)
 			}
-			f := found[0]
-			if got := f.Observed + "; expected " + f.Expected; f.ID != tc.id || got != tc.want || !slices.Equal(f.NodeIndices, []int{2}) {
-				t.Errorf("got %s of %v: %s\nwant %s", f.ID, f.NodeIndices, got, tc.want)
-			}
-			for mode, want := range map[GPUMode]Verdict{ModeRequire: Warn, ModeStrict: map[bool]Verdict{true: Fail, false: Warn}[tc.strict]} {
-				if got := (Policy{Mode: mode}).Apply(found)[0].Verdict; got != want {
-					t.Errorf("with %s it is a %s, want %s", mode, got, want)
-				}
-			}
-			half := CompareNodes([]NodeGroup{some(tc.usual, 0, 1), some(tc.odd, 2, 3)}, bySeparateNames)
-			if known := tc.usual == ""; len(half) != 1 || known != slices.Equal(half[0].NodeIndices, []int{2, 3}) || known == (half[0].NodeIndices == nil) {
-				t.Errorf("half and half: %+v", half)
-			}
-			for _, value := range []string{tc.usual, tc.odd} {
-				if alike := CompareNodes([]NodeGroup{some(value, 0, 1), some(value, 2, 3)}, bySeparateNames); alike != nil {
-					t.Errorf("all have %q: %+v", value, alike)
-				}
-			}
-		})
+		}
 	}
 }
 

@@ -66,13 +66,13 @@ type Finding struct {
 	Observed string  `json:"observed"`           // the observed state
 	Expected string  `json:"expected,omitempty"` // the state that would pass
 	Source   string  `json:"source,omitempty"`   // system call or path that was read
-	Hint     string  `json:"hint,omitempty"`     // instructions to fix it; empty if nothing is wrong
+	Hint     string  `json:"hint,omitempty"`     // how to fix it; empty if nothing is wrong
 	Class    Class   `json:"class,omitempty"`    // empty if nothing is wrong
 	// MaxWait limits how long a Wait is retried; 0: until the deadline.
 	MaxWait time.Duration `json:"patience_ns,omitempty"`
 	// Strict says that strict mode turns this Warn into a Fail.
 	Strict bool `json:"strict,omitempty"`
-	// ChangedBy is the setting that has changed the verdict, such as gpu.busy=warn; empty if none has.
+	// ChangedBy is the setting that has changed the verdict, such as gpu.busy=warn.
 	ChangedBy string `json:"by,omitempty"`
 	// Lines are the last output lines of a command.
 	Lines []string `json:"lines,omitempty"`
@@ -84,3 +84,43 @@ type Finding struct {
 
 // IsQuiet reports whether the finding needs no action: the check has passed or was skipped.
 func (f Finding) IsQuiet() bool { return f.Verdict == Pass || f.Verdict == Skip }
+
+// FindingBuilder collects the findings of one check.
+type FindingBuilder struct {
+	// Template contains the values that all findings of the check have in common.
+	Template Finding
+	Findings []Finding
+
+	attributes []Attribute // attributes that the check has read
+}
+
+// AddFinding adds a finding. by is the class of the fault, expected is what would pass, and hint is
+// how to fix it. The caller may change the returned Finding until the next one is added.
+func (s *FindingBuilder) AddFinding(v Verdict, by Class, observed, expected, hint string) *Finding {
+	f := s.Template
+	f.Verdict, f.Class, f.Observed, f.Expected, f.Hint = v, by, observed, expected, hint
+	s.Findings = append(s.Findings, f)
+	return &s.Findings[len(s.Findings)-1]
+}
+
+// AddPass adds a finding that the check has passed.
+func (s *FindingBuilder) AddPass(observed string) { s.AddFinding(Pass, "", observed, "", "") }
+
+// AddSkip adds a finding that the check does not apply, with the reason.
+func (s *FindingBuilder) AddSkip(observed string) { s.AddFinding(Skip, "", observed, "", "") }
+
+// AddWarning adds a finding about a problem that does not stop the job.
+func (s *FindingBuilder) AddWarning(by Class, observed, expected, hint string) *Finding {
+	return s.AddFinding(Warn, by, observed, expected, hint)
+}
+
+// AddFailure adds a finding about a problem with which no job should start.
+func (s *FindingBuilder) AddFailure(by Class, observed, expected, hint string) *Finding {
+	return s.AddFinding(Fail, by, observed, expected, hint)
+}
+
+// addUnreadable adds a finding that the check could not read its data.
+func (s *FindingBuilder) addUnreadable(err error) {
+	s.AddFinding(Unknown, ClassEnvironment, fmt.Sprintf("cannot be read: %v", err), "",
+		"check that the path exists and that the job's user can read it, also inside the container")
+}

@@ -153,12 +153,13 @@ func TestShm(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	const (
-		machine = "MemTotal:       1048576 kB\nMemFree:        1024 kB\n" // 1 GiB
-		v1      = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
-		v2      = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
-		hybrid  = v1 + "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
-	)
+	const machine = "MemTotal:       1048576 kB\nMemFree:        1024 kB\n" // 1 GiB
+	limited := func(meminfo, limit string) map[string]string {
+		return map[string]string{
+			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": limit,
+			"proc/self/mountinfo": "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+		}
+	}
 	for _, tc := range []struct {
 		name  string
 		files map[string]string
@@ -166,26 +167,13 @@ func TestMemory(t *testing.T) {
 	}{
 		{"nothing can be read", nil, 0},
 		{"no cgroup", map[string]string{"proc/meminfo": machine}, gib},
-		{"version 2", map[string]string{"proc/meminfo": machine, "proc/self/mountinfo": v2, "proc/self/cgroup": "0::/slurm/job_1/step_0\n",
-			"sys/fs/cgroup/slurm/job_1/step_0/memory.max": "max\n", "sys/fs/cgroup/slurm/job_1/memory.max": "4096\n",
-			"sys/fs/cgroup/slurm/memory.max": "8192\n"}, 4096},
-		{"version 2 in a container", map[string]string{"proc/meminfo": machine, "proc/self/mountinfo": v2, "proc/self/cgroup": "0::/\n",
-			"sys/fs/cgroup/memory.max": "4096\n"}, 4096},
-		{"version 1", map[string]string{"proc/meminfo": machine, "proc/self/mountinfo": v1, "proc/self/cgroup": "5:devices:/x\n4:cpuset,memory:/slurm/job_1\n",
-			"sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes": "4096\n"}, 4096},
-		{"version 1 without a limit", map[string]string{"proc/meminfo": machine, "proc/self/mountinfo": v1, "proc/self/cgroup": "4:memory:/slurm\n",
-			"sys/fs/cgroup/memory/slurm/memory.limit_in_bytes": "9223372036854771712\n"}, gib},
-		{"both versions", map[string]string{"proc/meminfo": machine, "proc/self/mountinfo": hybrid, "proc/self/cgroup": "4:memory:/a\n0::/a\n",
-			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "8192\n", "sys/fs/cgroup/unified/a/memory.max": "max\n"}, 8192},
-		{"more than the machine has", map[string]string{"proc/meminfo": machine, "proc/self/mountinfo": v2, "proc/self/cgroup": "0::/a\n",
-			"sys/fs/cgroup/a/memory.max": "99999999999\n"}, gib},
-		{"nonsense", map[string]string{"proc/meminfo": "MemTotal: much\n", "proc/self/cgroup": "::\nfoo\n\n"}, 0},
+		{"a limit of the cgroup", limited(machine, "4096\n"), 4096},
+		{"more than the machine has", limited(machine, "99999999999\n"), gib},
+		{"no number", limited("MemTotal: much\n", "4096\n"), 4096},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := availableMemory(tree(t, tc.files)); got != tc.want {
-				t.Errorf("got %d, want %d", got, tc.want)
-			}
-		})
+		if got := (&Host{Root: tree(t, tc.files)}).availableMemory(); got != tc.want {
+			t.Errorf("%s: got %d, want %d", tc.name, got, tc.want)
+		}
 	}
 }
 

@@ -13,7 +13,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-const idDisk = "host.disk"
+const (
+	idDisk  = "host.disk"
+	idShm   = "host.shm"
+	idShare = "host.share"
+	idClock = "host.clock"
+	shmDir  = "/dev/shm"
+)
 
 const (
 	// minFreeSpace (bytes) and minFreeInodes (inodes) are the minimum free space with which a service
@@ -23,7 +29,20 @@ const (
 	// lowFreeFraction is the fraction of a disk that should be free. Less is only a warning, except in
 	// strict mode: a tenth of a large disk is a lot, and a user's own machine often has less.
 	lowFreeFraction = 0.10
+	// minShmFraction is the fraction of the memory that /dev/shm should have at least. With less,
+	// frameworks that share arrays in /dev/shm are slower; some use that fraction by default.
+	minShmFraction = 0.30
+	// maxShmUsed is the fraction of /dev/shm that may be in use before the job starts. Files that dead
+	// jobs have left there occupy memory that is never freed.
+	maxShmUsed = 0.50
+	// A clock offset above clockWarnOffset misleads readers who compare the times of two nodes. An
+	// offset above clockFailOffset is a failure in strict mode. Other modes only warn, because no part
+	// of a run compares the clocks of two nodes.
+	clockWarnOffset = 2 * time.Second
+	clockFailOffset = 30 * time.Second
 )
+
+const roomHint = "remove files of earlier jobs there, or drain the node"
 
 // tempDir returns the directory for temporary files.
 func (h *Host) tempDir() string { return cmp.Or(h.TempDir, os.TempDir()) }
@@ -31,20 +50,20 @@ func (h *Host) tempDir() string { return cmp.Or(h.TempDir, os.TempDir()) }
 // checkDisk checks the free space of the directory for temporary files and writes a byte to it.
 func (h *Host) checkDisk(s *FindingBuilder) {
 	space, err := h.system.FreeSpace(s.Template.Source)
-	wrong := h.system.TestWrite(s.Template.Source)
+	writeErr := h.system.TestWrite(s.Template.Source)
 	observed, verdict := classifySpace(space)
-	expected := fmt.Sprintf("%s and %.0f %% free, and writable", textutil.FormatSize(minFreeSpace), 100*lowFreeFraction)
-	const room = "remove files of earlier jobs there, or drain the node"
+	expected := fmt.Sprintf("%s and %.0f %% free, and writable",
+		textutil.FormatSize(minFreeSpace), 100*lowFreeFraction)
 	switch {
-	case wrong != nil:
-		why, hint := writeErrorText(wrong)
-		s.AddFailure(ClassEnvironment, fmt.Sprintf("%sa test write failed: %s", h.tempDirSetting(), why), expected, hint)
+	case writeErr != nil:
+		why, hint := writeErrorText(writeErr)
+		s.AddFailure(ClassEnvironment, h.tempDirSetting()+"a test write failed: "+why, expected, hint)
 	case err != nil:
 		s.addUnreadable(err)
 	case verdict == Fail:
-		s.AddFailure(ClassEnvironment, h.tempDirSetting()+observed, expected, room)
+		s.AddFailure(ClassEnvironment, h.tempDirSetting()+observed, expected, roomHint)
 	case verdict == Warn:
-		s.AddWarning(ClassEnvironment, observed, expected, room).Strict = true
+		s.AddWarning(ClassEnvironment, observed, expected, roomHint).Strict = true
 	default:
 		s.AddPass(observed)
 	}
@@ -52,17 +71,18 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 
 // classifySpace describes the free space and classifies it as Pass, Warn or Fail.
 func classifySpace(s fsinfo.Space) (observed string, verdict Verdict) {
-	verdict = Pass
-	observed = fmt.Sprintf("%s of %s free (%.0f %%)", textutil.FormatSize(s.Free), textutil.FormatSize(s.Size), 100*fractionOf(s.Free, s.Size))
+	free := fractionOf(s.Free, s.Size)
+	observed = fmt.Sprintf("%s of %s free (%.0f %%)",
+		textutil.FormatSize(s.Free), textutil.FormatSize(s.Size), 100*free)
 	switch {
 	case s.Files > 0 && s.FreeFiles < minFreeInodes:
 		return fmt.Sprintf("%d of %d inodes free", s.FreeFiles, s.Files), Fail
 	case s.Free < minFreeSpace:
-		verdict = Fail
-	case fractionOf(s.Free, s.Size) < lowFreeFraction:
-		verdict = Warn
+		return observed, Fail
+	case free < lowFreeFraction:
+		return observed, Warn
 	}
-	return observed, verdict
+	return observed, Pass
 }
 
 // fractionOf returns some as a fraction of whole, or 1 if whole is 0.
@@ -86,6 +106,16 @@ func (h *Host) tempDirSetting() string {
 	return ""
 }
 
+// writeErrorHints holds a hint for each error that writing a byte returns.
+var writeErrorHints = map[syscall.Errno]string{
+	syscall.EROFS: "drain the node: the kernel remounts a file system read-only after disk errors (dmesg)",
+	syscall.ENOENT: "use a directory that exists on every node (--temp-dir or TMPDIR); " +
+		"if it exists on other nodes, its disk is not mounted on this one",
+	syscall.EACCES: "use a directory that you can write to (--temp-dir or TMPDIR)",
+	syscall.EDQUOT: "your quota there is used up: delete files",
+	syscall.ENOSPC: roomHint,
+}
+
 // writeErrorText returns the reason and a hint for an error that writing a byte has returned. The
 // reason does not contain the path, because the finding already has it.
 func writeErrorText(err error) (why, hint string) {
@@ -94,83 +124,52 @@ func writeErrorText(err error) (why, hint string) {
 		why = number.Error()
 	}
 	switch number {
-	case syscall.EROFS:
-		return why, "drain the node: the kernel remounts a file system read-only after disk errors (dmesg)"
-	case syscall.ENOENT, syscall.ENOTDIR:
-		return why, "use a directory that exists on every node (--temp-dir or TMPDIR); if it exists on other nodes, its disk is not mounted on this one"
-	case syscall.EACCES, syscall.EPERM:
-		return why, "use a directory that you can write to (--temp-dir or TMPDIR)"
-	case syscall.EDQUOT:
-		return why, "your quota there is used up: delete files"
-	case syscall.ENOSPC:
-		return why, "remove files of earlier jobs there, or drain the node"
-	default:
-		return why, "drain the node and see the kernel log (dmesg)"
+	case syscall.ENOTDIR:
+		number = syscall.ENOENT
+	case syscall.EPERM:
+		number = syscall.EACCES
 	}
+	return why, cmp.Or(writeErrorHints[number], "drain the node and see the kernel log (dmesg)")
 }
 
-const (
-	idShm  = "host.shm"
-	shmDir = "/dev/shm"
-)
-
-const (
-	// minShmFraction is the fraction of the memory that /dev/shm should have at least. With less,
-	// frameworks that share arrays in /dev/shm are slower; some use that fraction by default.
-	minShmFraction = 0.30
-	// maxShmUsed is the fraction of /dev/shm that may be in use before the job starts. Files that dead
-	// jobs have left there occupy memory that is never freed.
-	maxShmUsed = 0.50
-)
-
-// checkShm checks the size and the free space of /dev/shm.
+// checkShm checks the size and the free space of /dev/shm. The size of the object store is a
+// requirement; the other limits only give warnings.
 func (h *Host) checkShm(s *FindingBuilder) {
 	const (
 		enlarge = "enlarge it: mount -o remount,size=..., or the container runtime's option (--shm-size)"
 		leaving = "remove files of earlier jobs there, for example in an epilog"
+		mount   = "mount it, or let the container runtime mount it"
 	)
-	// Collect the sizes: of /dev/shm, of the memory and of the object store.
 	space, err := h.system.FreeSpace(s.Template.Source)
-	memory, store := availableMemory(h.hostPath("")), uint64(max(0, h.ObjectStore))
+	memory, store := h.availableMemory(), uint64(max(0, h.ObjectStore))
 	used := space.Size - min(space.Free, space.Size)
-	observed := fmt.Sprintf("%s, %s free", textutil.FormatSize(space.Size), textutil.FormatSize(space.Free))
+	observed := textutil.FormatSize(space.Size) + ", " + textutil.FormatSize(space.Free) + " free"
 	if memory > 0 {
 		observed += fmt.Sprintf("; the node has %s of memory", textutil.FormatSize(memory))
 	}
-	// The object store is a requirement; the other limits only give warnings.
+	needed := textutil.FormatSize(store)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		const mount = "mount it, or let the container runtime mount it"
 		if f := s.AddWarning(ClassEnvironment, "not mounted", "a tmpfs", mount); store > 0 {
 			f.Verdict = Fail
 		}
 	case err != nil:
 		s.addUnreadable(err)
 	case space.Size < store:
-		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" for the object store", "use a smaller object store, or "+enlarge)
+		s.AddFailure(ClassEnvironment, observed, needed+" for the object store",
+			"use a smaller object store, or "+enlarge)
 	case space.Free < store:
-		s.AddFailure(ClassEnvironment, observed, textutil.FormatSize(store)+" free for the object store", leaving)
+		s.AddFailure(ClassEnvironment, observed, needed+" free for the object store", leaving)
 	case fractionOf(used, space.Size) > maxShmUsed && space.Size > 0:
-		s.AddWarning(ClassEnvironment, observed, fmt.Sprintf("less than %.0f %% used before the job", 100*maxShmUsed), leaving)
+		s.AddWarning(ClassEnvironment, observed,
+			fmt.Sprintf("less than %.0f %% used before the job", 100*maxShmUsed), leaving)
 	case float64(space.Size) < minShmFraction*float64(memory):
-		s.AddWarning(ClassEnvironment, observed, fmt.Sprintf("at least %.0f %% of the memory", 100*minShmFraction), enlarge)
+		s.AddWarning(ClassEnvironment, observed,
+			fmt.Sprintf("at least %.0f %% of the memory", 100*minShmFraction), enlarge)
 	default:
 		s.AddPass(observed)
 	}
 }
-
-const (
-	idShare = "host.share"
-	idClock = "host.clock"
-)
-
-const (
-	// A clock offset above clockWarnOffset misleads readers who compare the times of two nodes. An
-	// offset above clockFailOffset is a failure in strict mode. Other modes only warn, because no part
-	// of a run compares the clocks of two nodes.
-	clockWarnOffset = 2 * time.Second
-	clockFailOffset = 30 * time.Second
-)
 
 // ShareFacts holds what is known about the shared file system of the log directory. Only pkg/signal
 // accesses that file system; it supplies these facts.
@@ -188,7 +187,8 @@ func CheckShare(share ShareFacts) []Finding {
 	s := FindingBuilder{Template: Finding{ID: idShare, Source: share.Path}}
 	share.checkSpace(&s)
 	if share.Exposure.Reason != "" {
-		s.AddWarning(ClassUser, share.Exposure.Reason, "parent directories that only you and root can change", share.Exposure.Remedy)
+		s.AddWarning(ClassUser, share.Exposure.Reason,
+			"parent directories that only you and root can change", share.Exposure.Remedy)
 	}
 	s.Template.ID = idClock
 	share.checkClock(&s)
@@ -211,8 +211,8 @@ func (share ShareFacts) checkSpace(s *FindingBuilder) {
 		s.AddPass(observed)
 		return
 	}
-	s.AddWarning(ClassUser, observed, fmt.Sprintf("%s and %d inodes free", textutil.FormatSize(minFreeSpace), minFreeInodes),
-		"free space there, or use another --log-dir").Strict = true
+	expected := fmt.Sprintf("%s and %d inodes free", textutil.FormatSize(minFreeSpace), minFreeInodes)
+	s.AddWarning(ClassUser, observed, expected, "free space there, or use another --log-dir").Strict = true
 }
 
 // checkClock checks the offset between this node's clock and the server's.
@@ -225,10 +225,12 @@ func (share ShareFacts) checkClock(s *FindingBuilder) {
 		s.AddPass(fmt.Sprintf("within %s of the shared file system's clock", clockWarnOffset))
 		return
 	}
-	way := "behind"
+	direction := "behind"
 	if *share.Offset < 0 {
-		way = "ahead of"
+		direction = "ahead of"
 	}
-	s.AddWarning(ClassEnvironment, fmt.Sprintf("%s %s the shared file system's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", clockWarnOffset),
-		"check that chronyd or ntpd runs on the node; timestamps in its logs are wrong by this much").Strict = apart > clockFailOffset
+	s.AddWarning(ClassEnvironment,
+		fmt.Sprintf("%s %s the shared file system's clock", apart.Round(time.Second/10), direction),
+		fmt.Sprintf("within %s of it", clockWarnOffset), "check that chronyd or ntpd runs on the node; "+
+			"timestamps in its logs are wrong by this much").Strict = apart > clockFailOffset
 }

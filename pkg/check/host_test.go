@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-var hostIDs = []string{idIB, idIBErrors, idShm, idDisk, idLimits, idStep}
+var hostIDs = []string{idIB, idShm, idDisk, idLimits, idStep}
 
 // TestLook verifies that each check has one finding on a host without problems.
 func TestLook(t *testing.T) {
 	files := cards(card{}, card{})
-	files["sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"] = "0\n"
 	files["proc/meminfo"] = "MemTotal:       131072000 kB\n"
 	step := []string{"SLURM_JOB_ID=17", "SLURM_STEP_ID=0"}
 	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, Environ: step, system: node{}}
@@ -113,23 +112,8 @@ func TestLookBroken(t *testing.T) {
 	h := &Host{Root: tree(t, nil), TempDir: "/tmp", system: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
 	for _, f := range h.Inspect(t.Context(), nil) {
 		complete(t, f)
-		if f.Verdict != Unknown && f.ID != idIB && f.ID != idIBErrors && f.ID != idStep {
+		if f.Verdict != Unknown && f.ID != idIB && f.ID != idStep {
 			t.Errorf("%s: %s", f.ID, f.Verdict)
 		}
-	}
-}
-
-func BenchmarkLook(b *testing.B) {
-	h := &Host{TempDir: b.TempDir()}
-	for b.Loop() {
-		h.Inspect(b.Context(), nil)
-	}
-}
-
-// BenchmarkLookEightCards inspects eight network cards, as in a node with eight GPUs.
-func BenchmarkLookEightCards(b *testing.B) {
-	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
-	for b.Loop() {
-		h.Inspect(b.Context(), nil)
 	}
 }

@@ -67,7 +67,7 @@ func (p rdmaPort) routableGIDs() (string, error) {
 func gidAttributes(ports []rdmaPort) []Attribute {
 	var all []string
 	for _, p := range ports {
-		if !p.isActive() || p.layer != "Ethernet" {
+		if !p.isEthernet() {
 			continue
 		}
 		at, err := p.routableGIDs()
@@ -88,14 +88,16 @@ func gidAttributes(ports []rdmaPort) []Attribute {
 func (h *Host) checkGIDIndex(s *FindingBuilder, p rdmaPort) {
 	text, _ := envlist.Lookup(h.Environ, "NCCL_IB_GID_INDEX")
 	index, err := strconv.Atoi(text)
-	if err != nil || index < 0 || p.requiredBy != "NCCL_IB_HCA" || !p.isActive() || p.layer != "Ethernet" {
+	if err != nil || index < 0 || p.requiredBy != "NCCL_IB_HCA" || !p.isEthernet() {
 		return
 	}
 	switch address, err := p.readGID(index); {
 	case err != nil:
 		s.addUnreadable(err)
 	case !address.IsValid():
-		s.AddWarning(ClassUser, fmt.Sprintf("no GID at index %d", index), fmt.Sprintf("a GID there, because NCCL_IB_GID_INDEX=%d", index),
-			"unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), or check that the port's interface has an address (show_gids)").Strict = true
+		s.AddWarning(ClassUser, fmt.Sprintf("no GID at index %d", index),
+			fmt.Sprintf("a GID there, because NCCL_IB_GID_INDEX=%d", index),
+			"unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), "+
+				"or check that the port's interface has an address (show_gids)").Strict = true
 	}
 }

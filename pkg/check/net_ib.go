@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs/sysfs"
+
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 )
@@ -26,20 +28,18 @@ const (
 // without a cable it never ends.
 const linkTrainingTimeout = time.Minute
 
-// managementFraction is a fraction of the rate of comparable ports. A slower Ethernet port is a
+// managementFactor is by how much an Ethernet port is slower than comparable ones if it is a
 // management port, which does not carry the job's traffic.
-const managementFraction = 0.25
+const managementFactor = 4
 
-// rdmaPort is the state of one port of an RDMA device, as read from the kernel.
+// rdmaPort is one port of an RDMA device, or a device that cannot be read.
 type rdmaPort struct {
-	device string // mlx5_0
-	name   string // name that administrators use: mlx5_3, mlx4_0 port 2
-	path   string
+	sysfs.InfiniBandPort
 	portRole
-	state, phys portState
-	rate        float64 // in Gb/s
-	err         error   // first error in reading the port
-	requiredBy  string  // variable that names the port; empty if the job does not require it
+	label      string // name that administrators use: mlx5_3, mlx4_0 port 2
+	path       string
+	err        error  // why the device cannot be read
+	requiredBy string // variable that names the port; empty if the job does not require it
 }
 
 // portRole identifies comparable ports of a node: the same port of the same function of the same
@@ -48,14 +48,8 @@ type rdmaPort struct {
 type portRole struct {
 	board    string // model of the card
 	function string // PCI function: "1" in 0000:3b:00.1
-	number   int    // number of the port
+	port     uint
 	layer    string // InfiniBand, Ethernet
-}
-
-// portState is the state of a port: its number and the kernel's name for it.
-type portState struct {
-	number int
-	name   string
 }
 
 // Port states, numbered by the InfiniBand specification.
@@ -75,7 +69,10 @@ const (
 )
 
 // isActive reports whether NCCL would use the port. NCCL checks only the state.
-func (p rdmaPort) isActive() bool { return p.err == nil && p.state.number == stateActive }
+func (p rdmaPort) isActive() bool { return p.err == nil && p.StateID == stateActive }
+
+// isEthernet reports whether the port is an active one of RoCE.
+func (p rdmaPort) isEthernet() bool { return p.isActive() && p.LinkLayer == "Ethernet" }
 
 // checkIB checks the ports that the job names, and compares the other ports with comparable ones.
 // It adds one finding for each port with a problem.
@@ -83,24 +80,22 @@ func (p rdmaPort) isActive() bool { return p.err == nil && p.state.number == sta
 // A port that is down does not make a node unfit: NCCL uses the ports that are active
 // (src/transport/net_ib/init.cc), many cards have a second port without a cable, and only the site
 // knows which ports should be up. NHC (check_hw_ib in scripts/lbnl_hw.nhc) requires one active
-// port, with a device and rate that the site may configure. gpud checks no port unless the expected
-// number is configured (components/accelerator/nvidia/infiniband/evaluate_threshold.go). The
-// comparison x.nic_rate reports nodes with fewer or slower ports than the other nodes of the job.
+// port, with a device and rate that the site may configure. The comparison x.nic_rate reports nodes
+// with fewer or slower ports than the other nodes of the job.
 func (h *Host) checkIB(s *FindingBuilder) {
-	ports, err := h.readPorts()
+	devices, ports, err := h.readPorts()
 	if err != nil {
 		s.addUnreadable(err)
 		return
 	}
-	s.attributes = h.readNICAttributes(ports)
+	s.attributes = nicAttributes(devices, ports)
 	if len(ports) == 0 {
 		s.AddSkip("no RDMA NICs")
 		return
 	}
-	// Check each port. Its findings name the port.
 	whole := s.Template
 	for _, p := range ports {
-		s.Template.Source, s.Template.Device = p.path, &Device{Index: -1, Name: p.name}
+		s.Template.Source, s.Template.Device = p.path, &Device{Index: -1, Name: p.label}
 		p.checkState(s, ports)
 		h.checkGIDIndex(s, p)
 	}
@@ -111,10 +106,13 @@ func (h *Host) checkIB(s *FindingBuilder) {
 	switch {
 	case len(s.Findings) > 0:
 	case len(rates) == 0:
-		s.AddWarning(ClassEnvironment, fmt.Sprintf("none of %d %s is active", down, textutil.PluralForm(down, "port")), "an active port, if the job uses RDMA",
+		s.AddWarning(ClassEnvironment,
+			fmt.Sprintf("none of %d %s is active", down, textutil.PluralForm(down, "port")),
+			"an active port, if the job uses RDMA",
 			"check cables and the subnet manager; if no port is meant to be up, use --check "+idIB+"=off")
 	case down > 0:
-		s.AddPass(fmt.Sprintf("%s active, %d down with no comparable port up", formatCounts(rates, "x"), down))
+		s.AddPass(fmt.Sprintf("%s active, %d down with no comparable port up",
+			formatCounts(rates, "x"), down))
 	default:
 		s.AddPass(formatCounts(rates, "x") + " active")
 	}
@@ -132,7 +130,9 @@ func (h *Host) namingVariable(p rdmaPort, ports []rdmaPort) string {
 	if h.Nodes == 1 {
 		return ""
 	}
-	another := slices.ContainsFunc(ports, func(o rdmaPort) bool { return o.device == p.device && o.number != p.number && o.isActive() })
+	another := slices.ContainsFunc(ports, func(o rdmaPort) bool {
+		return o.Name == p.Name && o.Port != p.Port && o.isActive()
+	})
 	disabled, _ := envlist.Lookup(h.Environ, "NCCL_IB_DISABLE")
 	for _, variable := range []string{"NCCL_IB_HCA", "UCX_NET_DEVICES"} {
 		list, _ := envlist.Lookup(h.Environ, variable)
@@ -142,7 +142,7 @@ func (h *Host) namingVariable(p rdmaPort, ports []rdmaPort) string {
 		for entry := range strings.SplitSeq(strings.TrimPrefix(list, "="), ",") {
 			card, rest, _ := strings.Cut(entry, ":")
 			number, _, _ := strings.Cut(rest, ":")
-			if card == p.device && (number == strconv.Itoa(p.number) || number == "" && !another) {
+			if card == p.Name && (number == fmt.Sprint(p.Port) || number == "" && !another) {
 				return variable
 			}
 		}
@@ -158,141 +158,110 @@ func (h *Host) rdmaDevices() (names []string, err error) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if _, err := os.Lstat(filepath.Join(h.hostPath(ibClass), entry.Name(), "device/physfn")); err != nil {
+		if !h.pathExists(filepath.Join(ibClass, entry.Name(), "device/physfn")) {
 			names = append(names, entry.Name())
 		}
 	}
 	return names, nil
 }
 
-// readCounter reads a counter from a file.
-func readCounter(path string) (int, error) {
-	text, err := readTrimmed(path)
-	if err != nil {
-		return 0, err
+// readPorts reads all devices and their ports. It returns no error if there are none. A device that
+// cannot be read is among the ports only.
+func (h *Host) readPorts() (devices []sysfs.InfiniBandDevice, ports []rdmaPort, err error) {
+	names, err := h.rdmaDevices()
+	if err != nil || len(names) == 0 {
+		return nil, nil, err
 	}
-	return strconv.Atoi(text)
-}
-
-// readPorts reads all ports of all devices. It returns no error if there are none.
-func (h *Host) readPorts() ([]rdmaPort, error) {
-	devices, err := h.rdmaDevices()
+	sys, err := sysfs.NewFS(h.hostPath("/sys"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var ports []rdmaPort
-	// Read each port. A device with several ports needs port numbers in the names.
-	for _, device := range devices {
-		dir := filepath.Join(h.hostPath(ibClass), device)
-		entries, err := os.ReadDir(filepath.Join(dir, "ports"))
+	for _, name := range names {
+		dir := filepath.Join(h.hostPath(ibClass), name)
+		device, err := sys.InfiniBandDevice(name)
 		if err != nil {
-			return nil, err
+			unread := sysfs.InfiniBandPort{Name: name}
+			ports = append(ports, rdmaPort{InfiniBandPort: unread, label: name, path: dir, err: err})
+			continue
 		}
-		for _, entry := range entries {
-			if number, err := strconv.Atoi(entry.Name()); err == nil {
-				p := readPort(dir, number)
-				if len(entries) > 1 {
-					p.name = fmt.Sprintf("%s port %d", device, number)
-				}
-				ports = append(ports, p)
+		devices = append(devices, *device)
+		// A card that does not report its function or model is like all cards of its model.
+		target, _ := os.Readlink(filepath.Join(dir, "device"))
+		_, function, _ := strings.Cut(filepath.Base(target), ".")
+		board := cmp.Or(device.BoardID, device.HCAType)
+		for _, number := range slices.Sorted(maps.Keys(device.Ports)) {
+			p := rdmaPort{InfiniBandPort: device.Ports[number], label: name}
+			p.portRole = portRole{board, function, number, p.LinkLayer}
+			p.path = filepath.Join(dir, "ports", fmt.Sprint(number))
+			if len(device.Ports) > 1 {
+				p.label = fmt.Sprintf("%s port %d", name, number)
 			}
+			ports = append(ports, p)
 		}
 	}
 	// The match against the driver's environment needs the states of all ports.
 	for i, p := range ports {
 		ports[i].requiredBy = h.namingVariable(p, ports)
 	}
-	return ports, nil
-}
-
-// readPort reads one port of the device with directory dir. Errors are in the port.
-func readPort(dir string, number int) rdmaPort {
-	device := filepath.Base(dir)
-	p := rdmaPort{device: device, name: device, path: filepath.Join(dir, "ports", strconv.Itoa(number)), portRole: portRole{number: number}}
-	read := func(name string) string {
-		text, err := readTrimmed(p.path, name)
-		p.err = cmp.Or(p.err, err)
-		return text
-	}
-	p.layer = read("link_layer")
-	p.state, p.phys = parseState(read("state")), parseState(read("phys_state"))
-	p.rate = parseRate(read("rate"))
-	if p.err == nil && (p.state.number == 0 || p.phys.number == 0) {
-		p.err = fmt.Errorf("cannot parse the state %q and the physical state %q", p.state.name, p.phys.name)
-	}
-	// Values that a card does not report are empty, as they are for all cards of its model.
-	board, _ := readTrimmed(dir, "board_id")
-	kind, _ := readTrimmed(dir, "hca_type")
-	target, _ := os.Readlink(filepath.Join(dir, "device"))
-	p.board = cmp.Or(board, kind)
-	_, p.function, _ = strings.Cut(filepath.Base(target), ".")
-	return p
-}
-
-// parseState parses a state such as "4: ACTIVE". The number is 0 if the text is malformed.
-func parseState(text string) portState {
-	before, after, found := strings.Cut(text, ":")
-	number, err := strconv.Atoi(before)
-	if err != nil || !found {
-		return portState{name: text}
-	}
-	return portState{number, strings.TrimSpace(after)}
-}
-
-// parseRate parses a rate such as "400 Gb/sec (4X NDR)" and returns it in Gb/s. It returns 0 if the
-// text is malformed.
-func parseRate(text string) (rate float64) {
-	if _, err := fmt.Sscanf(text, "%g Gb/sec", &rate); err != nil {
-		return 0
-	}
-	return rate
+	return devices, ports, nil
 }
 
 // checkState adds a finding if the port has a problem. A port that the job names must be up, and as
 // fast as comparable ports that the job names. Any other port should match the comparable ports.
 func (p rdmaPort) checkState(s *FindingBuilder, ports []rdmaPort) {
-	observed, expected := fmt.Sprintf("%s, %s", p.state.name, p.phys.name), "ACTIVE, LinkUp"
+	observed, expected := fmt.Sprintf("%s, %s", p.State, p.PhysState), "ACTIVE, LinkUp"
 	verdict := Warn
 	if p.requiredBy != "" {
 		verdict, expected = Fail, expected+", because "+p.requiredBy+" names it"
 	}
 	var fastest rdmaPort // the first one, if several are equally fast
 	for _, other := range ports {
-		if other.isActive() && other.portRole == p.portRole && (p.requiredBy == "" || other.requiredBy != "") && (fastest.name == "" || other.rate > fastest.rate) {
+		comparable := other.portRole == p.portRole && (p.requiredBy == "" || other.requiredBy != "")
+		if other.isActive() && comparable && (fastest.label == "" || other.Rate > fastest.Rate) {
 			fastest = other
 		}
 	}
 	// Classify the port, with the most reliable evidence first.
-	management := p.layer == "Ethernet" && p.rate <= managementFraction*fastest.rate
+	management := p.LinkLayer == "Ethernet" && p.Rate*managementFactor <= fastest.Rate
 	switch {
 	case p.err != nil:
 		s.addUnreadable(p.err)
-	case p.isActive() && (p.rate >= fastest.rate || management): // no problem
+	case p.isActive() && (p.Rate >= fastest.Rate || management): // no problem
 	case p.isActive():
-		s.AddFinding(verdict, ClassEnvironment, formatRate(p.rate), fmt.Sprintf("%s, as on %s", formatRate(fastest.rate), fastest.name),
-			"check cable and transceiver: a worn one reduces the link speed, and the slowest link slows down all nodes").Strict = p.requiredBy == ""
-	case p.requiredBy == "" && fastest.name != "":
-		s.AddWarning(ClassEnvironment, observed, expected+", as on "+fastest.name,
-			"check whether it should have a cable, and check the switch port (ibportstate, mlxlink)").Strict = true
-	case p.requiredBy == "": // down with no comparable port up; a port that never had a cable looks the same
-	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
-		s.AddFinding(Wait, ClassEnvironment, observed, expected, "check that the subnet manager runs and reaches this port (sminfo, ibdiagnet)")
-	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
+		s.AddFinding(verdict, ClassEnvironment, formatRate(p.Rate),
+			fmt.Sprintf("%s, as on %s", formatRate(fastest.Rate), fastest.label),
+			"check cable and transceiver: a worn one reduces the link speed, "+
+				"and the slowest link slows down all nodes").Strict = p.requiredBy == ""
+	case p.requiredBy == "" && fastest.label != "":
+		s.AddWarning(ClassEnvironment, observed, expected+", as on "+fastest.label,
+			"check whether it should have a cable, and check the switch port (ibportstate, mlxlink)").
+			Strict = true
+	case p.requiredBy == "": // nothing comparable is up; a port that never had a cable looks the same
+	case p.PhysStateID == physLinkUp &&
+		slices.Contains([]uint{stateInit, stateArmed, stateActiveDefer}, p.StateID):
 		s.AddFinding(Wait, ClassEnvironment, observed, expected,
-			"no signal from the other end: check cable, transceiver and switch port").MaxWait = linkTrainingTimeout
+			"check that the subnet manager runs and reaches this port (sminfo, ibdiagnet)")
+	case slices.Contains([]uint{physPolling, physTraining, physRecovery}, p.PhysStateID):
+		s.AddFinding(Wait, ClassEnvironment, observed, expected,
+			"no signal from the other end: check cable, transceiver and switch port").
+			MaxWait = linkTrainingTimeout
 	default:
-		s.AddFailure(ClassEnvironment, observed, expected, "drain the node; check the NIC, its cable and the switch port (ibportstate, mlxlink)")
+		s.AddFailure(ClassEnvironment, observed, expected,
+			"drain the node; check the NIC, its cable and the switch port (ibportstate, mlxlink)")
 	}
 }
 
-// formatRate formats a rate given in Gb/s.
-func formatRate(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
+// formatRate formats a rate given in bytes per second.
+func formatRate(rate uint64) string {
+	const gigabit = 1e9 / 8
+	return strconv.FormatFloat(float64(rate)/gigabit, 'f', -1, 64) + " Gb/s"
+}
 
 // activeRates returns the rates of the ports that are active.
 func activeRates(ports []rdmaPort) (rates []string) {
 	for _, p := range ports {
 		if p.isActive() {
-			rates = append(rates, formatRate(p.rate))
+			rates = append(rates, formatRate(p.Rate))
 		}
 	}
 	return rates
@@ -313,50 +282,28 @@ func formatCounts(all []string, times string) string {
 	return strings.Join(parts, ", ")
 }
 
-const idIBErrors = "net.ib_err"
-
-// errorCounters are the counters of a port that do not change while its link works. Only increases
-// since the first inspection are reported.
-var errorCounters = []string{linkDowned, linkRecovered}
-
-const (
-	linkDowned    = "link_downed"
-	linkRecovered = "link_error_recovery"
-)
-
-// checkIBErrors compares the error counters with the values from the first inspection.
-func (h *Host) checkIBErrors(s *FindingBuilder) {
-	ports, err := h.readPorts()
-	if err != nil {
-		s.addUnreadable(err)
-		return
-	}
-	// Compare each counter of each port with its first value.
-	source, counted := s.Template.Source, false
-	for _, p := range ports {
-		for _, name := range errorCounters {
-			path := filepath.Join(p.path, "counters", name)
-			count, err := readCounter(path)
-			if err != nil {
-				continue
-			}
-			counted = true
-			first, known := h.errorBaselines[path]
-			if !known {
-				h.errorBaselines[path] = count
-			} else if more := count - first; more > 0 {
-				s.Template.Source, s.Template.Device = path, &Device{Index: -1, Name: p.device}
-				s.AddWarning(ClassEnvironment, fmt.Sprintf("%s has increased by %d since the first reading", name, more), "none",
-					"the link is unstable: check cable, transceiver and switch port before a long run")
-			}
+// nicAttributes returns the attributes of the network cards by which nodes are compared. What cannot
+// be read is left out.
+func nicAttributes(devices []sysfs.InfiniBandDevice, ports []rdmaPort) []Attribute {
+	var models, firmware []string
+	for _, device := range devices {
+		models = append(models, cmp.Or(device.HCAType, "unknown model"))
+		if device.FirmwareVersion != "" {
+			firmware = append(firmware, strings.TrimSpace(device.HCAType+" "+device.FirmwareVersion))
 		}
 	}
-	// Summarise all counters unless one of them has a finding.
-	s.Template.Source, s.Template.Device = source, nil
-	switch {
-	case !counted:
-		s.AddSkip("no error counters")
-	case len(s.Findings) == 0:
-		s.AddPass("no link has gone down since the first reading")
+	unread := slices.ContainsFunc(ports, func(p rdmaPort) bool { return p.err != nil })
+	if unread {
+		return nil
 	}
+	all := []Attribute{{ID: AttrNICs, Value: cmp.Or(formatCounts(models, " "), "none")}}
+	if len(ports) > 0 {
+		rates := cmp.Or(formatCounts(activeRates(ports), "x"), "none active")
+		all = append(append(all, Attribute{AttrNICRate, rates}), gidAttributes(ports)...)
+	}
+	if len(firmware) > 0 {
+		slices.Sort(firmware)
+		all = append(all, Attribute{AttrNICFirmware, strings.Join(slices.Compact(firmware), ", ")})
+	}
+	return all
 }

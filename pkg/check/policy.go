@@ -56,9 +56,11 @@ func ParseRule(s string) (Rule, error) {
 	_, malformed := path.Match(pattern, "")
 	switch {
 	case !found || pattern == "" || strings.ContainsFunc(pattern, isInvalidIDRune):
-		return Rule{}, errors.New("give ID=fail, ID=warn or ID=off; ID is a check id as listed by \"bringupd check --verbose\", or a pattern such as net.*")
+		return Rule{}, errors.New("give ID=fail, ID=warn or ID=off; ID is a check id as listed by " +
+			"\"bringupd check --verbose\", or a pattern such as net.*")
 	case malformed != nil:
-		return Rule{}, fmt.Errorf("%q is not a valid pattern; give a shell pattern such as net.* or gpu.[bp]*", pattern)
+		return Rule{}, fmt.Errorf("%q is not a valid pattern; "+
+			"give a shell pattern such as net.* or gpu.[bp]*", pattern)
 	case !slices.Contains([]Effect{EffectFail, EffectWarn, EffectOff}, rule.Effect):
 		return Rule{}, fmt.Errorf("give %s=fail, %s=warn or %s=off", pattern, pattern, pattern)
 	}
@@ -107,7 +109,7 @@ func isGPUCheck(id string) bool {
 // checks that are off. A Wait stays a Wait, unless a rule makes it a warning. The caller is
 // expected to check again and to pass the final result once more.
 func (p Policy) Apply(findings []Finding) []Finding {
-	var judged []Finding
+	var applied []Finding
 	for _, f := range findings {
 		if p.IsOff(f.ID) {
 			continue
@@ -119,9 +121,9 @@ func (p Policy) Apply(findings []Finding) []Finding {
 			}
 			f.Verdict, f.ChangedBy = verdict, by
 		}
-		judged = append(judged, f)
+		applied = append(applied, f)
 	}
-	return judged
+	return applied
 }
 
 // decideVerdict returns the verdict of a finding under the policy, and the setting that has changed
@@ -131,13 +133,14 @@ func (p Policy) decideVerdict(f Finding) (verdict Verdict, by string) {
 	wrong := slices.Contains([]Verdict{Warn, Unknown, Fail}, f.Verdict)
 	demanding := p.Mode == ModeRequire || p.Mode == ModeStrict
 	switch {
-	case rule.Effect == EffectWarn && (wrong || f.Verdict == Wait): // waiting for it would be useless
+	case rule.Effect == EffectWarn && (wrong || f.Verdict == Wait): // a wait would be useless
 		return Warn, rule.String()
 	case !wrong:
 		return f.Verdict, ""
 	case rule.Effect == EffectFail:
 		return Fail, rule.String()
-	case f.Verdict == Unknown && isGPUCheck(f.ID) && demanding, f.Strict && p.Mode == ModeStrict:
+	case f.Verdict == Unknown && isGPUCheck(f.ID) && demanding,
+		f.Strict && p.Mode == ModeStrict:
 		return Fail, "gpu-check=" + string(p.Mode)
 	default:
 		return f.Verdict, ""
@@ -159,13 +162,14 @@ func (v Verdict) severity() int {
 // WorstVerdict returns the worst verdict of the findings. It returns Pass if there are none or if
 // all others were skipped.
 func WorstVerdict(findings []Finding) Verdict {
-	all := Pass
+	worst := Skip.severity()
 	for _, f := range findings {
-		if severity := f.Verdict.severity(); severity > Skip.severity() && severity > all.severity() {
-			all = verdictOrder[severity]
-		}
+		worst = max(worst, f.Verdict.severity())
 	}
-	return all
+	if verdictOrder[worst] == Skip {
+		return Pass
+	}
+	return verdictOrder[worst]
 }
 
 // Config holds the user's settings for the checks of a node.

@@ -1,6 +1,9 @@
 package check
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +36,7 @@ func (r Report) Attribute(id string) string {
 }
 
 // lookupAttribute returns the value of an attribute, and whether the node reports it.
-func (r Report) lookupAttribute(id string) (value string, told bool) {
+func (r Report) lookupAttribute(id string) (value string, reported bool) {
 	for _, t := range r.Attributes {
 		if t.ID == id {
 			return t.Value, true
@@ -61,7 +64,24 @@ func (r Report) KindHash() int64 {
 		warned = append(warned, f.ID)
 	}
 	slices.Sort(warned)
-	return hashAttributes(append(slices.Clone(r.Attributes), Attribute{ID: warningsAttribute, Value: strings.Join(slices.Compact(warned), ",")}))
+	warnings := Attribute{warningsAttribute, strings.Join(slices.Compact(warned), ",")}
+	return hashAttributes(append(slices.Clone(r.Attributes), warnings))
+}
+
+// hashAttributes returns a positive 48-bit hash of the attributes, which does not depend on their
+// order. It returns 0 if there are none.
+func hashAttributes(attributes []Attribute) int64 {
+	if len(attributes) == 0 {
+		return 0
+	}
+	sorted := slices.SortedFunc(slices.Values(attributes), func(a, b Attribute) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Value, b.Value))
+	})
+	digest := sha256.New()
+	for _, t := range slices.Compact(sorted) {
+		fmt.Fprintf(digest, "%q=%q\n", t.ID, t.Value) // a hash never returns an error
+	}
+	return max(1, int64(binary.BigEndian.Uint64(digest.Sum(nil))>>16))
 }
 
 // FilterByVerdict returns the findings that have one of the verdicts.
@@ -73,13 +93,6 @@ func FilterByVerdict(all []Finding, verdicts ...Verdict) (some []Finding) {
 	}
 	return some
 }
-
-// maxSentenceFindings is how many findings a sentence lists, and maxNamedDevices how many devices
-// it names for each of them.
-const (
-	maxSentenceFindings = 3
-	maxNamedDevices     = 2
-)
 
 // FindingsOn returns the findings as those of the given nodes.
 func (r Report) FindingsOn(nodes ...int) []Finding {
@@ -114,6 +127,13 @@ func NodesOf(all []Finding) (nodes []int) {
 	return slices.Compact(nodes)
 }
 
+// maxSentenceFindings is how many findings a sentence lists, and maxNamedDevices how many devices
+// it names for each of them.
+const (
+	maxSentenceFindings = 3
+	maxNamedDevices     = 2
+)
+
 // FormatSentence returns the first few findings as one sentence. Findings that differ only in the
 // device are listed as one.
 func FormatSentence(found []Finding) string {
@@ -123,9 +143,10 @@ func FormatSentence(found []Finding) string {
 	}
 	var parts []string
 	left := len(found)
-	groups := GroupFindings(found, func(f Finding) key { return key{f.ID, f.Observed, f.Expected, f.Device != nil} })
+	groups := GroupFindings(found, func(f Finding) key {
+		return key{f.ID, f.Observed, f.Expected, f.Device != nil}
+	})
 	for _, same := range groups[:min(len(groups), maxSentenceFindings)] {
-		// Format them as "id: devices: observed (expected: …)".
 		part := same[0].ID + ": "
 		if same[0].Device != nil {
 			var devices []string

@@ -19,11 +19,16 @@ type TextStyle struct {
 // FormatText returns the report for people: a summary line, followed by the problems, the worst
 // first.
 func (r Report) FormatText(style TextStyle) string {
-	shown := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.IsQuiet() && !style.Verbose })
-	slices.SortStableFunc(shown, func(a, b Finding) int { return cmp.Compare(b.Verdict.severity(), a.Verdict.severity()) })
+	shown := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
+		return f.IsQuiet() && !style.Verbose
+	})
+	slices.SortStableFunc(shown, func(a, b Finding) int {
+		return cmp.Compare(b.Verdict.severity(), a.Verdict.severity())
+	})
 	ids, devices := 0, 0 // widths of the columns
 	for _, f := range shown {
-		ids, devices = max(ids, utf8.RuneCountInString(sanitizeLine(f.ID))), max(devices, utf8.RuneCountInString(f.deviceText()))
+		ids = max(ids, utf8.RuneCountInString(sanitizeLine(f.ID)))
+		devices = max(devices, utf8.RuneCountInString(f.deviceText()))
 	}
 	var b strings.Builder
 	b.WriteString(style.formatVerdict(r.Verdict, 0) + " " + r.summaryText() + "\n")
@@ -38,28 +43,31 @@ func (r Report) FormatText(style TextStyle) string {
 
 // SummaryLine returns the report in one line: "FAIL n7: 2 of 21 checks failed, 1 warning (0.41 s)".
 // Skipped checks are not counted.
-func (r Report) SummaryLine() string { return sanitizeLine(string(r.Verdict)) + " " + r.summaryText() }
+func (r Report) SummaryLine() string {
+	return sanitizeLine(string(r.Verdict)) + " " + r.summaryText()
+}
 
 // summaryText returns the summary line without the verdict.
 func (r Report) summaryText() string {
 	counts := r.countVerdicts()
-	said := quietText(counts)
+	text := quietText(counts)
 	if counts[Pass]+counts[Skip] < len(r.Findings) {
 		failed := "none"
 		if n := counts[Fail]; n > 0 {
 			failed = fmt.Sprint(n)
 		}
-		said = fmt.Sprintf("%s of %d checks failed", failed, len(r.Findings)-counts[Skip])
-		for _, more := range []struct {
-			verdict Verdict
-			words   string
-		}{{Warn, textutil.PluralForm(counts[Warn], "warning")}, {Wait, "not ready yet"}, {Unknown, "unknown"}} {
-			if n := counts[more.verdict]; n > 0 {
-				said += fmt.Sprintf(", %d %s", n, more.words)
+		text = fmt.Sprintf("%s of %d checks failed", failed, len(r.Findings)-counts[Skip])
+		words := map[Verdict]string{
+			Warn: textutil.PluralForm(counts[Warn], "warning"), Wait: "not ready yet", Unknown: "unknown",
+		}
+		for _, verdict := range []Verdict{Warn, Wait, Unknown} {
+			if n := counts[verdict]; n > 0 {
+				text += fmt.Sprintf(", %d %s", n, words[verdict])
 			}
 		}
 	}
-	return fmt.Sprintf("%s: %s (%.2f s)", sanitizeLine(cmp.Or(r.Host, "this node")), said, r.Took.Seconds())
+	host := sanitizeLine(cmp.Or(r.Host, "this node"))
+	return fmt.Sprintf("%s: %s (%.2f s)", host, text, r.Took.Seconds())
 }
 
 // countVerdicts returns the number of findings by verdict. Verdicts that this version does not know
@@ -74,11 +82,11 @@ func (r Report) countVerdicts() map[Verdict]int {
 
 // quietText returns the number of checks that passed or were skipped, as text.
 func quietText(counts map[Verdict]int) string {
-	said := fmt.Sprintf("%d passed", counts[Pass])
+	text := fmt.Sprintf("%d passed", counts[Pass])
 	if n := counts[Skip]; n > 0 {
-		said += fmt.Sprintf(", %d skipped", n)
+		text += fmt.Sprintf(", %d skipped", n)
 	}
-	return said
+	return text
 }
 
 // deviceText returns the name of the device that the finding is about. It is empty if the finding
@@ -96,7 +104,9 @@ const verdictWidth = len(Unknown)
 // writeRow writes a finding as one line, followed by the expectation, the setting, the hint and the
 // output lines if the finding is not quiet. ids and devices are the widths of the columns.
 func (s TextStyle) writeRow(b *strings.Builder, f Finding, ids, devices int) {
-	cells := []string{s.formatVerdict(f.Verdict, verdictWidth), fmt.Sprintf("%-*s", ids, sanitizeLine(f.ID))}
+	cells := []string{
+		s.formatVerdict(f.Verdict, verdictWidth), fmt.Sprintf("%-*s", ids, sanitizeLine(f.ID)),
+	}
 	if devices > 0 {
 		cells = append(cells, fmt.Sprintf("%-*s", devices, f.deviceText()))
 	}
@@ -106,7 +116,9 @@ func (s TextStyle) writeRow(b *strings.Builder, f Finding, ids, devices int) {
 		return
 	}
 	indent := strings.Repeat(" ", 2+verdictWidth+2)
-	for _, more := range [][2]string{{"expected", f.Expected}, {"by", f.ChangedBy}, {"hint", f.Hint}} {
+	for _, more := range [][2]string{
+		{"expected", f.Expected}, {"by", f.ChangedBy}, {"hint", f.Hint},
+	} {
 		if more[1] != "" {
 			fmt.Fprintf(b, "%s%s: %s\n", indent, more[0], sanitizeLine(more[1]))
 		}
@@ -117,7 +129,9 @@ func (s TextStyle) writeRow(b *strings.Builder, f Finding, ids, devices int) {
 }
 
 // verdictColours maps verdicts to ANSI colour codes.
-var verdictColours = map[Verdict]string{Pass: "32", Skip: "2", Warn: "33", Unknown: "35", Wait: "36", Fail: "1;31"}
+var verdictColours = map[Verdict]string{
+	Pass: "32", Skip: "2", Warn: "33", Unknown: "35", Wait: "36", Fail: "1;31",
+}
 
 // formatVerdict returns a verdict in its colour, padded with blanks to the width.
 func (s TextStyle) formatVerdict(v Verdict, width int) string {
@@ -142,16 +156,11 @@ func (f Finding) OneLine() string {
 // NagiosExitCode returns the exit code of a Nagios plugin for a verdict. Monitoring systems and
 // prolog scripts use it.
 func NagiosExitCode(v Verdict) int {
-	switch v {
-	case Pass, Skip:
-		return 0
-	case Warn:
-		return 1
-	case Fail, Wait:
-		return 2
-	default:
-		return 3
+	codes := map[Verdict]int{Pass: 0, Skip: 0, Warn: 1, Fail: 2, Wait: 2}
+	if code, known := codes[v]; known {
+		return code
 	}
+	return 3
 }
 
 // maxTextLength is the maximum length of one text of a finding, in characters.
@@ -160,3 +169,36 @@ const maxTextLength = 300
 // sanitizeLine makes a text safe for one line of a terminal. Text from a device, a file or another
 // node may contain any characters.
 func sanitizeLine(text string) string { return textutil.SingleLine(text, maxTextLength) }
+
+// maxDrainReason is the maximum length of the reason, in characters. The launcher shows it on one
+// line.
+const maxDrainReason = 160
+
+// DrainCommand returns a shell command with which an administrator can take the node out of
+// service, built by drain. It returns an empty string if no check has failed because of the node
+// itself, or if the host name contains characters that are unsafe in a shell.
+func DrainCommand(r Report, drain func(host, reason string) string) string {
+	failed := slices.DeleteFunc(FilterByVerdict(r.Findings, Fail), func(f Finding) bool {
+		return f.Class != ClassNode
+	})
+	unsafe := r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, isInvalidHostRune)
+	if len(failed) == 0 || unsafe {
+		return ""
+	}
+	more := ""
+	if n := len(failed) - 1; n > 0 {
+		more = fmt.Sprintf(" (and %d more)", n)
+	}
+	reason := textutil.TruncateText("bringupd "+failed[0].OneLine(), maxDrainReason-len(more)) + more
+	return drain(r.Host, shellReplacer.Replace(reason))
+}
+
+// shellReplacer replaces characters that have a special meaning inside double quotes in a shell,
+// including interactive shells.
+var shellReplacer = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
+
+// isInvalidHostRune reports whether a character cannot be part of a host name.
+func isInvalidHostRune(r rune) bool {
+	const accepted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return !strings.ContainsRune(accepted, r)
+}

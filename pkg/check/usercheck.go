@@ -14,18 +14,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// commandStarter starts the commands of active checks. [process.Supervisor] implements it.
-type commandStarter interface {
-	Start(ctx context.Context, spec process.Spec) (*process.Child, error)
-}
-
-var _ commandStarter = (*process.Supervisor)(nil)
-
 // ActiveChecks runs the checks that put a node to work. They are the site's own shell commands,
 // which exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown), like Nagios plugins.
 type ActiveChecks struct {
 	Config  // checks that the policy turns off are not run
-	Starter commandStarter
+	Starter *process.Supervisor
 	Env     []string // complete environment of the commands
 	Dir     string   // working directory of the commands; empty: the current directory
 }
@@ -79,7 +72,8 @@ func activeIDs(commands []string) []string {
 // "command" if nothing is left.
 func programName(command string) string {
 	for word := range strings.FieldsSeq(command) {
-		if name, _, sets := strings.Cut(word, "="); sets && !strings.Contains(name, "/") || word == "exec" || word == "env" {
+		variable, _, sets := strings.Cut(word, "=")
+		if sets && !strings.Contains(variable, "/") || word == "exec" || word == "env" {
 			continue
 		}
 		name := strings.Map(func(r rune) rune {
@@ -99,20 +93,21 @@ func programName(command string) string {
 // runCommand runs one command, adds its finding to s, and kills all processes that the command has
 // left running.
 func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command string) {
-	// Start the command through a shell, with a time limit of its own.
 	began := time.Now()
 	limited, cancel := context.WithTimeoutCause(ctx, a.ActiveTimeout, errActiveTimeout)
 	defer cancel()
-	said := &process.HeadBuffer{MaxBytes: maxActiveOutput}
+	output := &process.HeadBuffer{MaxBytes: maxActiveOutput}
 	child, err := a.Starter.Start(limited, process.Spec{
-		Name: s.Template.ID, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTailLines,
+		Name: s.Template.ID, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir,
+		Stdout: output, KeepLines: activeTailLines,
 	})
 	if err != nil && ctx.Err() == nil {
-		s.AddFinding(Unknown, "", sanitizeLine(err.Error()), "", "check that /bin/sh exists on the node and that new processes can start there")
+		s.AddFinding(Unknown, "", sanitizeLine(err.Error()), "",
+			"check that /bin/sh exists on the node and that new processes can start there")
 		return
 	}
 	s.Template.Source = "--active-check"
-	if err != nil { // the starter kills the command if it was running already
+	if err != nil { // the supervisor kills the command if it was running already
 		s.AddFinding(Unknown, ClassEnvironment, interruptedText(ctx), "", "")
 		return
 	}
@@ -128,15 +123,17 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 	var f *Finding
 	switch {
 	case inTime:
-		f = s.addExitFinding(exit, firstLine(said.String()))
+		f = s.addExitFinding(exit, firstLine(output.String()))
 	case ctx.Err() != nil:
 		f = s.AddFinding(Unknown, ClassEnvironment, interruptedText(ctx), exitSuccess, "")
 	default:
-		f = s.AddFailure(ClassEnvironment, fmt.Sprintf("timed out after %s and was killed", time.Since(began).Round(time.Second/10)), exitSuccess,
-			"find out what it waits for, or raise --active-check-timeout")
+		took := time.Since(began).Round(time.Second / 10)
+		f = s.AddFailure(ClassEnvironment, fmt.Sprintf("timed out after %s and was killed", took),
+			exitSuccess, "find out what it waits for, or raise --active-check-timeout")
 	}
 	// Keep the output lines unless the finding already contains them.
-	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || sanitizeLine(lines[0]) != f.Observed) {
+	lines := child.LastLines()
+	if f.Verdict != Pass && (len(lines) != 1 || sanitizeLine(lines[0]) != f.Observed) {
 		f.Lines = lines
 	}
 	if exit.Err != nil {
@@ -151,30 +148,32 @@ func interruptedText(ctx context.Context) string {
 
 const exitSuccess = "exit code 0"
 
-// addExitFinding adds a finding for the exit of a command. said is the first line of the command's
+// addExitFinding adds a finding for the exit of a command. line is the first line of the command's
 // output, or empty. The shell exits with 126 or 127 if it cannot execute the command. All other
 // codes without a defined meaning are failures, because a command that tests a node and crashes is
 // no reason to continue.
-func (s *FindingBuilder) addExitFinding(exit process.Exit, said string) *Finding {
-	observed := cmp.Or(said, exit.String())
+func (s *FindingBuilder) addExitFinding(exit process.Exit, line string) *Finding {
+	observed := cmp.Or(line, exit.String())
 	switch code := exit.ShellStatus(); code {
 	case 0:
 		return s.AddFinding(Pass, "", observed, "", "")
 	case 1, 2, 3:
-		return s.AddFinding([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], ClassEnvironment, observed, exitSuccess, "")
+		verdict := []Verdict{1: Warn, 2: Fail, 3: Unknown}[code]
+		return s.AddFinding(verdict, ClassEnvironment, observed, exitSuccess, "")
 	case 126, 127:
-		return s.AddFinding(Unknown, ClassEnvironment, exit.String()+": the shell cannot execute it", exitSuccess,
-			"check that the command exists on all nodes and is executable; give its full path")
+		return s.AddFinding(Unknown, ClassEnvironment, exit.String()+": the shell cannot execute it",
+			exitSuccess, "check that the command exists on all nodes and is executable; give its full path")
 	}
-	if said != "" {
-		observed = exit.String() + ": " + said
+	if line != "" {
+		observed = exit.String() + ": " + line
 	}
-	return s.AddFailure(ClassEnvironment, observed, exitSuccess, "if this is not a failure, let the command exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown)")
+	return s.AddFailure(ClassEnvironment, observed, exitSuccess, "if this is not a failure, "+
+		"let the command exit with 0 (pass), 1 (warning), 2 (failure) or 3 (unknown)")
 }
 
 // firstLine returns the first line that is not blank, or an empty string.
-func firstLine(said string) string {
-	for line := range strings.Lines(said) {
+func firstLine(output string) string {
+	for line := range strings.Lines(output) {
 		if line = sanitizeLine(line); line != "" {
 			return line
 		}

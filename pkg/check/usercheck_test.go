@@ -166,16 +166,14 @@ func TestActiveNotRun(t *testing.T) {
 	}
 }
 
-// brokenStarter is a starter whose starts fail.
-type brokenStarter struct{}
-
-func (brokenStarter) Start(context.Context, process.Spec) (*process.Child, error) {
-	return nil, errors.New("cannot start x: no more processes")
-}
-
 func TestActiveCannotStart(t *testing.T) {
-	got := ActiveChecks{Starter: brokenStarter{}, Config: Config{ActiveCommands: []string{"x", "y"}, ActiveTimeout: ceiling}}.Run(t.Context(), true)
-	if len(got) != 2 || got[0].Verdict != Unknown || got[0].Observed != "cannot start x: no more processes" || got[1].ID != "active.y" {
+	a := activeOf(t, "x", "y")
+	if err := a.Starter.EndAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := a.Run(t.Context(), true)
+	if len(got) != 2 || got[0].Verdict != Unknown || !strings.HasPrefix(got[0].Observed, "cannot start active.x: ") ||
+		got[1].ID != "active.y" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -229,46 +227,26 @@ func TestDCGM(t *testing.T) {
 		verdict    Verdict
 		observed   string
 	}{
-		{
-			"all pass", "", diagnosed("NVML Library=Pass", "software=Pass - All", "PCIe=Skip"), 0,
-			"diag -r 1", Pass, "passed: NVML Library, software",
-		},
-		{
-			"another level", " -r 2 -i 0,1", diagnosed("memory=Pass"), 0,
-			"diag -r 2 -i 0,1", Pass, "passed: memory",
-		},
-		{
-			"one fails", "", diagnosed("NVML Library=Pass", "Inforom=Fail - GPU: 3", "memory=Fail"), 226,
-			"diag -r 1", Fail, "failed: Inforom, memory",
-		},
-		{
-			"one fails, and an older dcgmi ends with 0", "", diagnosed("memory=Fail"), 0,
-			"diag -r 1", Fail, "failed: memory",
-		},
-		{
-			"a GPU is to be isolated", "", "Error: row remapping failed\n", 205,
-			"diag -r 1", Fail, "failed: dcgmi requests that the GPU be isolated",
-		},
-		{
-			"one warns", "", diagnosed("Persistence Mode=Warn", "memory=Pass"), 0,
-			"diag -r 1", Warn, "warned: Persistence Mode",
-		},
-		{
-			"all are skipped", "", diagnosed("memory=Skip"), 0,
-			"diag -r 1", Unknown, "unknown: no test has passed",
-		},
-		{
-			"no host engine", "", "Error: unable to establish a connection\n", 235,
-			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 235",
-		},
-		{
-			"NVVS fails, and no test", "", diagnosed("memory=Pass"), 226,
-			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 226",
-		},
-		{
-			"dcgmi does not exist", "", "", -1,
-			"", Unknown, "cannot find dcgmi in PATH: install DCGM (datacenter-gpu-manager)",
-		},
+		{"all pass", "", diagnosed("NVML Library=Pass", "software=Pass - All", "PCIe=Skip"), 0,
+			"diag -r 1", Pass, "passed: NVML Library, software"},
+		{"another level", " -r 2 -i 0,1", diagnosed("memory=Pass"), 0,
+			"diag -r 2 -i 0,1", Pass, "passed: memory"},
+		{"one fails", "", diagnosed("NVML Library=Pass", "Inforom=Fail - GPU: 3", "memory=Fail"), 226,
+			"diag -r 1", Fail, "failed: Inforom, memory"},
+		{"one fails, and an older dcgmi ends with 0", "", diagnosed("memory=Fail"), 0,
+			"diag -r 1", Fail, "failed: memory"},
+		{"a GPU is to be isolated", "", "Error: row remapping failed\n", 205,
+			"diag -r 1", Fail, "failed: dcgmi requests that the GPU be isolated"},
+		{"one warns", "", diagnosed("Persistence Mode=Warn", "memory=Pass"), 0,
+			"diag -r 1", Warn, "warned: Persistence Mode"},
+		{"all are skipped", "", diagnosed("memory=Skip"), 0,
+			"diag -r 1", Unknown, "unknown: no test has passed"},
+		{"no host engine", "", "Error: unable to establish a connection\n", 235,
+			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 235"},
+		{"NVVS fails, and no test", "", diagnosed("memory=Pass"), 226,
+			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 226"},
+		{"dcgmi does not exist", "", "", -1,
+			"", Unknown, "cannot find dcgmi in PATH: install DCGM (datacenter-gpu-manager)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
