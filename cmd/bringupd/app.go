@@ -158,10 +158,11 @@ func (inv *invocation) newApp() *cli.App {
 	addCommands(app, "Start a job", inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
 	addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(), inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
 	addCommands(app, "Act on a run", inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
-	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.rolesCommand(), inv.simulateCommand(), inv.scriptCommand(),
-		inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
+	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.rolesCommand(),
+		inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
 	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
-		removedCommand("pmi", "use a program of your MPI instead, see docs/mpi.md"))
+		removedCommand("pmi", "use a program of your MPI instead, see docs/mpi.md"),
+		removedCommand("simulate", "use bringupd roles --dry-run=FILE --fail=WHAT for what follows from a failure, and bringupd doctor for a log directory"))
 	return app
 }
 

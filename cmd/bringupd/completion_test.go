@@ -41,7 +41,7 @@ func askBash(t *testing.T, line string) []string {
 
 func TestBashCompletes(t *testing.T) {
 	for line, want := range map[string]string{
-		"bringupd sim":                     "simulate",
+		"bringupd sta":                     "status",
 		"bringupd gpu-":                    "",
 		"bringupd --ro":                    "--role=",
 		"bringupd run --ro":                "--role=",

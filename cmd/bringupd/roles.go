@@ -32,6 +32,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 	}
 	own := setting.AssignCategory("Roles",
 		setting.NewText("dry-run", "FILE", &previewPath, "print which instance of each role in the file would run on which node, with which GPUs and ports"),
+		setting.NewText("fail", "WHAT", &request.Fault, "with --dry-run, print what follows if this fails after the gate has opened: an instance of a role, such as judge.1, or a node, such as node:3"),
 		setting.NewText("sbatch", "FILE", &scriptPath, "print a job script for Slurm with an srun for the daemons and for each step in the file"),
 		setting.NewSwitch("schema", &printsSchema, "print the JSON schema of the file, for editors"),
 		setting.NewNumberList("nodes", &request.Counts, 1, 1_000_000, "number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
@@ -49,12 +50,14 @@ func (inv *invocation) rolesCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "roles", Usage: "show the roles of a run, or where those of a file would run",
 		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | --watch} ROLE [RUN | LOG-DIRECTORY]\n" +
-			"bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8\nbringupd roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > roles.schema.json",
+			"bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8 [--fail=judge.1]\nbringupd roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > roles.schema.json",
 		Description: "Roles are several named programs in one job: docs/roles.md describes the file. " + runArgHelp +
 			" Without --format and --watch, the command prints the state of each instance. A file with a mistake, and roles that do not fit on the nodes, end with 64.",
 	}, own, func(args []string) error {
 		request.Path = previewPath + scriptPath
 		switch {
+		case request.Fault != "" && previewPath == "":
+			return usageErrorf("cannot show what follows from a failure: give the file with the roles, for example --dry-run=job.yaml")
 		case !printsSchema && request.Path == "":
 			return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error { return which.printRoles(ctx, query, args) })
 		case printsSchema && request.Path == "":
@@ -68,7 +71,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		if err := set.ReadFile(request.Path, opts.daemonSettings(), inv.readUserFile); err != nil {
 			return err
 		}
-		format := request.FormatTable
+		format := request.FormatText
 		if scriptPath != "" {
 			format = request.FormatScript
 		}

@@ -23,6 +23,7 @@ func TestRoles(t *testing.T) {
 	}{
 		{"the placement", []string{"--dry-run", "job.yaml", "--nodes=4", "--gpus-per-node=2"}, []string{"judge    1         n1    1          0-1          http auto\n", "start: judge → trainer\n"}},
 		{"a script", []string{"--sbatch=job.yaml", "--nodes=4"}, []string{"#!/bin/bash\n#SBATCH --job-name=job\n", "#SBATCH --nodes=4\n", "bringupd --config=\"$roles\""}},
+		{"a failure", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2", "--fail=judge.1"}, []string{"judge.1 on n1: a process fails.\n", "The run ends with the code 77.\n"}},
 		{"the schema", []string{"--schema"}, []string{string(rolefile.Schema())}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -41,6 +42,8 @@ func TestRoles(t *testing.T) {
 	}{
 		{"no run", nil, []string{"cannot find a run in "}},
 		{"no role to watch", []string{"--watch"}, []string{"cannot watch the roles of a run: give one of them"}},
+		{"a failure of no file", []string{"--fail=node:1"}, []string{"cannot show what follows from a failure: give the file with the roles"}},
+		{"a failure of no role", []string{"--dry-run=job.yaml", "--nodes=4", "--gpus-per-node=2", "--fail=x.1"}, []string{"cannot use --fail=x.1: "}},
 		{"an unknown placeholder", []string{"--format=%x"}, []string{"cannot use --format=%x: after % there must be h (host)"}},
 		{"two", []string{"--schema", "--sbatch=job.yaml"}, []string{"cannot show roles: give one of"}},
 		{"a wrong file", []string{"--dry-run=wrong.yaml", "--nodes=4"}, []string{`cannot use wrong.yaml:1: there is no key "log-dri"; did you mean log-dir?`}},

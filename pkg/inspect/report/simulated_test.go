@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/simulate"
+	"github.com/bringupd/bringupd/test/simulate"
 )
 
 // simulated returns the view of a run with this number of real daemons in this process.
@@ -23,15 +23,11 @@ func simulated(t *testing.T, nodes int) *View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	room, err := simulate.MakeScratchDir(ctx, t.TempDir(), "here")
-	if err != nil {
+	cfg, room := simulate.Config{Nodes: nodes, JoinTimeout: 90 * time.Second, Peer: 30 * time.Second}, t.TempDir()
+	if _, err := simulate.Run(ctx, room, cfg); err != nil {
 		t.Fatal(err)
 	}
-	cfg := simulate.Config{Nodes: nodes, JoinTimeout: 90 * time.Second, Peer: 30 * time.Second, Program: "test"}
-	if _, _, err := simulate.SimulateJob(ctx, room, cfg); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := runs.Find(ctx, "", room.Path())
+	dir, err := runs.Find(ctx, "", room)
 	if err != nil {
 		t.Fatal(err)
 	}

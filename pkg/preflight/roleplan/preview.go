@@ -1,8 +1,9 @@
-// Package roleplan shows what a file of roles would do: the placement on assumed nodes, and the job
-// script that starts it.
+// Package roleplan shows what a file of roles would do: the placement on assumed nodes, what a fault
+// leads to, and the job script that starts it.
 package roleplan
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,98 +14,138 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
 )
 
-// assumedPort is the first of the free ports that each node is assumed to offer. Few programs have
-// a fixed port in this range.
-const assumedPort = 64000
+// Request is what a user wants to know of a file of roles.
+type Request struct {
+	Path         string
+	Fault        string // whose consequences are shown; empty: the placement
+	Counts, GPUs []int  // nodes of each component, and GPUs of each of these; nil: unknown
+	// Identify returns the identity of this process in its launch.
+	Identify func() (launcher.Identity, error)
+	Env      launcher.Environment
+}
 
-// AssumeNodes returns nodes named n0, n1, …: a number of them for each component of a heterogeneous
-// job, each with the GPUs of that component. The last number of GPUs is also that of the components
-// after it.
-func AssumeNodes(counts, gpus []int) (nodes []roles.NodeFacts) {
-	for group, count := range counts {
-		own := 0
-		if len(gpus) > 0 {
-			own = gpus[min(group, len(gpus)-1)]
+// FormatText returns the placement of the roles of the file, or the consequences of the fault: on the
+// given nodes, or on those of this launch or job. It returns nothing on all nodes of a launch but the
+// first one.
+func (q Request) FormatText(file rolefile.File) (text string, err error) {
+	nodes := AssumeNodes(q.Counts, q.GPUs)
+	if nodes == nil {
+		if nodes, err = q.discoverNodes(); err != nil || nodes == nil {
+			return "", err
 		}
-		for range count {
-			host := fmt.Sprint("n", len(nodes))
-			nodes = append(nodes, roles.NodeFacts{Host: host, Address: host, Group: group, GPUs: own, FirstPort: assumedPort})
-		}
 	}
-	return nodes
+	preview, err := NewPreview(file, nodes)
+	switch {
+	case err != nil && !slices.ContainsFunc(nodes, func(n roles.NodeFacts) bool { return n.GPUs > 0 }):
+		return "", fmt.Errorf("%w (without --gpus-per-node, the nodes have no GPUs here)", err)
+	case err != nil:
+		return "", err
+	case q.Fault != "":
+		return preview.describeFault(q.Fault)
+	default:
+		return preview.formatTable(), nil
+	}
 }
 
-// hintGPUs returns a clause for an error if none of the nodes has a GPU.
-func hintGPUs(nodes []roles.NodeFacts) string {
-	if slices.ContainsFunc(nodes, func(node roles.NodeFacts) bool { return node.GPUs > 0 }) {
-		return ""
-	}
-	return " (without --gpus-per-node, the nodes have no GPUs here)"
-}
+// errNoJob means that the nodes are neither given nor known.
+var errNoJob = errors.New("cannot place the roles: this is no job: " +
+	"give the nodes, for example --nodes=8 --gpus-per-node=8")
 
-// NameNodes returns the nodes of the hosts of each component of a job.
-func NameNodes(components [][]string, gpus []int) []roles.NodeFacts {
-	var counts []int
-	var hosts []string
-	for _, component := range components {
-		counts = append(counts, len(component))
-		hosts = append(hosts, component...)
+// discoverNodes returns the nodes of the launch that has started this process, or of the Slurm job
+// whose script it is. It returns nil on all nodes of a launch but the first one.
+func (q Request) discoverNodes() ([]roles.NodeFacts, error) {
+	id, err := q.Identify()
+	isLaunched := err == nil
+	if launch, wrong := errors.AsType[*launcher.LaunchError](err); !isLaunched && (!wrong || !launch.InShell) {
+		return nil, err
 	}
-	nodes := AssumeNodes(counts, gpus)
-	for at, host := range hosts {
-		nodes[at].Host, nodes[at].Address = host, host
-	}
-	return nodes
-}
-
-// DiscoverNodes returns the nodes of the launch that has started this process, or of the Slurm job
-// whose script it is. gpus is as in AssumeNodes; nil: those that the launcher has granted on this
-// node. It returns nil if there is no launch and no job.
-func DiscoverNodes(env launcher.Environment, id *launcher.Identity, gpus []int) ([]roles.NodeFacts, error) {
-	components, err := launcher.SlurmComponents(env)
+	components, err := launcher.SlurmComponents(q.Env)
 	if err != nil {
 		return nil, err
 	}
-	granted := launcher.RequestedGPUs(env)
-	if id != nil {
-		granted = id.GPUs
-	}
-	if gpus == nil {
-		gpus = []int{max(0, granted)}
+	gpus := q.GPUs
+	switch {
+	case gpus == nil && isLaunched:
+		gpus = []int{max(0, id.GPUs)}
+	case gpus == nil:
+		gpus = []int{max(0, launcher.RequestedGPUs(q.Env))}
 	}
 	switch {
-	case id == nil:
-		return NameNodes(components, gpus), nil
+	case id.NodeIndex > 0:
+		return nil, nil
+	case !isLaunched && len(components) == 0:
+		return nil, errNoJob
+	case !isLaunched:
 	case id.Hosts == nil:
 		return AssumeNodes([]int{id.Size}, gpus), nil
 	case len(components) < 2:
-		return NameNodes([][]string{id.Hosts}, gpus), nil
+		components = [][]string{id.Hosts}
 	default:
 		// The nodes of a step follow one component after the other.
 		for at, hosts := range components {
 			components[at] = slices.DeleteFunc(hosts, func(host string) bool { return !slices.Contains(id.Hosts, host) })
 		}
-		return NameNodes(components, gpus), nil
 	}
+	return nameNodes(components, gpus), nil
+}
+
+// assumedPort is the first of the free ports that each node is assumed to offer. Few programs have
+// a fixed port in this range.
+const assumedPort = 64000
+
+// AssumeNodes returns nodes named n0, n1, …: a number of them for each component of a heterogeneous
+// job, each with the GPUs of that component.
+func AssumeNodes(counts, gpus []int) (nodes []roles.NodeFacts) {
+	for group, count := range counts {
+		own := componentGPUs(gpus, group)
+		for range count {
+			host := fmt.Sprint("n", len(nodes))
+			node := roles.NodeFacts{Host: host, Address: host, Group: group, GPUs: own, FirstPort: assumedPort}
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// componentGPUs returns the GPUs of each node of a component. The last number is also that of the
+// components after it.
+func componentGPUs(gpus []int, group int) int {
+	if len(gpus) == 0 {
+		return 0
+	}
+	return gpus[min(group, len(gpus)-1)]
+}
+
+// nameNodes returns the nodes of the hosts of each component of a job.
+func nameNodes(components [][]string, gpus []int) []roles.NodeFacts {
+	var counts []int
+	for _, component := range components {
+		counts = append(counts, len(component))
+	}
+	nodes := AssumeNodes(counts, gpus)
+	for at, host := range slices.Concat(components...) {
+		nodes[at].Host, nodes[at].Address = host, host
+	}
+	return nodes
 }
 
 // Preview is what the roles of a file would be on some nodes.
 type Preview struct {
-	rolefile.File
-	Plan       *roles.Plan
-	SpareNodes []roles.NodeFacts // that no role gets until another node is lost
+	Plan  *roles.Plan
+	roles []roles.Definition
+	spare []roles.NodeFacts // that no role gets until another node is lost
 }
 
 // NewPreview places the roles on the nodes, and checks their probes.
 func NewPreview(file rolefile.File, nodes []roles.NodeFacts) (*Preview, error) {
-	p := &Preview{File: file}
+	p := &Preview{roles: file.Roles}
 	var team []roles.NodeFacts
 	used, spare := file.Spares.Split(nodes)
 	for _, place := range used {
 		team = append(team, nodes[place])
 	}
 	for _, place := range spare {
-		p.SpareNodes = append(p.SpareNodes, nodes[place])
+		p.spare = append(p.spare, nodes[place])
 	}
 	if len(team) == 0 {
 		return nil, fmt.Errorf("cannot place the roles: all %d nodes are spare", len(nodes))
@@ -142,13 +183,16 @@ func (p *Preview) checkProbes(role *roles.RolePlan) error {
 
 // laterVariables returns stand-ins for the variables that are known only when a process starts.
 func (p *Preview) laterVariables() map[string]string {
+	head := p.Plan.Nodes[0]
 	vars := map[string]string{
-		"BRINGUPD_GENERATION": "0", "BRINGUPD_NODE_RANK": "0", "BRINGUPD_NODE_COUNT": fmt.Sprint(len(p.Plan.Nodes)),
-		"BRINGUPD_NODE_HOST": p.Plan.Nodes[0].Host, "BRINGUPD_NODE_ADDRESS": p.Plan.Nodes[0].Address,
+		"BRINGUPD_GENERATION": "0", "BRINGUPD_NODE_RANK": "0",
+		"BRINGUPD_NODE_COUNT": fmt.Sprint(len(p.Plan.Nodes)),
+		"BRINGUPD_NODE_HOST":  head.Host, "BRINGUPD_NODE_ADDRESS": head.Address,
 	}
 	for _, role := range p.Plan.Roles {
 		name := roles.VariableName(role.Name)
-		vars["BRINGUPD_ENDPOINTS_FILE_"+name], vars["BRINGUPD_ROLE_"+name+"_KEY"] = "/tmp/endpoints", "key"
+		vars["BRINGUPD_ENDPOINTS_FILE_"+name] = "/tmp/endpoints"
+		vars["BRINGUPD_ROLE_"+name+"_KEY"] = "key"
 	}
 	return vars
 }

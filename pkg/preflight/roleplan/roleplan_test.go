@@ -66,12 +66,12 @@ spare: n3
 A spare replaces a lost node only with sbatch --no-kill and srun --no-kill --kill-on-bad-exit=0.
 `
 
-func TestFormatTable(t *testing.T) {
-	got, err := request([]int{4}, []int{4}).FormatTable(parse(t, example))
+func TestFormatText(t *testing.T) {
+	got, err := request([]int{4}, []int{4}).FormatText(parse(t, example))
 	if err != nil || got != exampleTable {
 		t.Errorf("got %v:\n%s", err, got)
 	}
-	idle, err := request([]int{12}, nil).FormatTable(parse(t, "roles:\n- {name: a, nodes: 2, command: c}\n"))
+	idle, err := request([]int{12}, nil).FormatText(parse(t, "roles:\n- {name: a, nodes: 2, command: c}\n"))
 	if want := "no probe: a: ready once it runs"; !strings.Contains(idle, want) {
 		t.Errorf("it does not say %q:\n%s", want, idle)
 	}
@@ -80,8 +80,8 @@ func TestFormatTable(t *testing.T) {
 	}
 }
 
-// TestFormatTableInJob uses the nodes of a launch or of a Slurm job.
-func TestFormatTableInJob(t *testing.T) {
+// TestFormatTextInJob uses the nodes of a launch or of a Slurm job.
+func TestFormatTextInJob(t *testing.T) {
 	const text = "roles:\n- {name: a, nodes: all, command: c}\n- {name: b, nodes: rest, per-node: gpu, group: 1, command: c}\n"
 	const het = "SLURM_JOB_ID=1 SLURM_HET_SIZE=2 SLURM_GPUS_ON_NODE=1 SLURM_JOB_NODELIST_HET_GROUP_0=x3,x4 SLURM_JOB_NODELIST_HET_GROUP_1=x1,x2"
 	for _, tc := range []struct {
@@ -108,7 +108,7 @@ func TestFormatTableInJob(t *testing.T) {
 			if tc.id != nil {
 				q.Identify = func() (launcher.Identity, error) { return *tc.id, nil }
 			}
-			got, err := q.FormatTable(parse(t, text))
+			got, err := q.FormatText(parse(t, text))
 			if tc.message != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tc.message) {
 					t.Errorf("got %v, want %s", err, tc.message)
@@ -129,11 +129,11 @@ func TestFormatTableInJob(t *testing.T) {
 	q := request(nil, nil)
 	wrong := &launcher.LaunchError{Problem: "two tasks on a node"}
 	q.Identify = func() (launcher.Identity, error) { return launcher.Identity{}, wrong }
-	if _, err := q.FormatTable(parse(t, text)); !errors.Is(err, wrong) {
+	if _, err := q.FormatText(parse(t, text)); !errors.Is(err, wrong) {
 		t.Errorf("got %v, want %v", err, wrong)
 	}
 	q.Identify = func() (launcher.Identity, error) { return launcher.Identity{Size: 3, GPUs: -1}, nil }
-	if got, err := q.FormatTable(parse(t, "roles: [{name: a, nodes: 3, command: c}]")); err != nil || !strings.Contains(got, "n2") {
+	if got, err := q.FormatText(parse(t, "roles: [{name: a, nodes: 3, command: c}]")); err != nil || !strings.Contains(got, "n2") {
 		t.Errorf("got %v:\n%s", err, got)
 	}
 }
@@ -147,15 +147,72 @@ func TestRefusals(t *testing.T) {
 		{"no such variable", "roles:\n- {name: a, nodes: 1, command: c, alive: 'tcp:$BRINGUPD_PORT_RPC'}\n", "cannot use alive of role a (line 2): cannot replace $BRINGUPD_PORT_RPC in"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := request([]int{4}, nil).FormatTable(parse(t, tc.text))
+			_, err := request([]int{4}, nil).FormatText(parse(t, tc.text))
 			if err == nil || !strings.HasPrefix(err.Error(), tc.message) {
 				t.Errorf("got %v, want %s", err, tc.message)
 			}
 		})
 	}
 	probes := "roles:\n- {name: a, nodes: 1, command: c, ready: \"exec:sh -c 'check ${BRINGUPD_ROLE_A_KEY}' $BRINGUPD_NODE_HOST $BRINGUPD_GENERATION\"}\n"
-	if _, err := request([]int{4}, nil).FormatTable(parse(t, probes)); err != nil {
+	if _, err := request([]int{4}, nil).FormatText(parse(t, probes)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestDescribeFault(t *testing.T) {
+	const servers = "- {name: judge, nodes: 2, per-node: 4, gpus: 2, command: c, restarts: {max: 3, window: 10m}, require: {start: all, run: 6}}\n"
+	const trainer = "- {name: trainer, nodes: rest, ranks-per-node: 2, primary: true, command: c}\n"
+	for _, tc := range []struct{ name, text, fault, want string }{
+		{"a restart, and a loss that is tolerated", "roles:\n" + servers + trainer, "judge.1", `judge.1 on n0: a process fails.
+It starts again in its place after 1s, at most 3 times within 10m0s. After that:
+It is lost: role judge has 7 of 8 instances left, and needs 6.
+The run goes on.
+`},
+		{"a primary over several nodes", "roles:\n" + servers + trainer, "trainer.0", `trainer.0 on n2, n3: a process fails.
+Its other processes are stopped: 3.
+It is lost: role trainer has 0 of 1 instances left, and needs 1.
+The run ends with the code of the process.
+`},
+		{"a oneshot role, before the gate", "roles: [{name: setup, nodes: all, oneshot: true, command: c, require: {start: 3, run: 0}}]", "setup.3", `setup.3 on n3: a process fails.
+It is lost: role setup has 3 of 4 instances left, and needs 3.
+The run goes on.
+`},
+		{"the head's node", "roles:\n" + servers + trainer, "node:0", `node 0 (n0) is lost: it is the node of the head.
+The run ends with the code 76.
+`},
+		{"a node without a spare", "roles:\n" + servers + trainer, "node:1", `node 1 (n1) is lost:
+  judge: instances (4-7) lost: judge has 4 of 8 instances left, and needs 6
+  trainer: not affected
+The run ends with the code 76.
+`},
+		{"a spare", "spares: 1\nroles:\n" + servers + trainer, "node:1", `node 1 (n1) is lost:
+  judge: instances (4-7) started again on the spare node n3, which takes the place
+  trainer: not affected
+The run goes on.
+`},
+		{"a spare for one of two roles", "spares: 1\nroles:\n" + servers + "- {name: b, with: judge, command: c}\n", "node:1", `node 1 (n1) is lost:
+  judge: instances (4-7) could start again on the spare node n3
+  b: instances (1) lost: b has 1 of 2 instances left, and needs 2
+The run ends with the code 76.
+`},
+		{"the spare", "spares: 1\nroles:\n" + servers + trainer, "node:3", "node 3 (n3) is lost: it is a spare node.\nThe run goes on.\n"},
+		{"a oneshot role that is done", "roles: [{name: setup, nodes: all, oneshot: true, command: c}]", "node:2", "node 2 (n2) is lost:\n  setup: not affected\nThe run goes on.\n"},
+		{"no such node", "roles:\n" + servers + trainer, "node:4", "cannot use --fail=node:4: give a node from node:0 to node:3"},
+		{"no such role", "roles:\n" + servers + trainer, "x.1", "cannot use --fail=x.1: give node:INDEX or an instance ROLE.INDEX; the roles are judge, trainer"},
+		{"no such instance", "roles:\n" + servers + trainer, "judge.8", "cannot use --fail=judge.8: give an instance from judge.0 to judge.7"},
+		{"no index", "roles:\n" + servers + trainer, "judge", "cannot use --fail=judge: give an instance from judge.0 to judge.7"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := request([]int{4}, []int{8})
+			q.Fault = tc.fault
+			got, err := q.FormatText(parse(t, tc.text))
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tc.want || strings.HasPrefix(got, "cannot") != (err != nil) {
+				t.Errorf("got %v:\n%s\nwant\n%s", err, got, tc.want)
+			}
+		})
 	}
 }
 
@@ -295,7 +352,7 @@ func TestScriptsOfTopologies(t *testing.T) {
 		if sruns, steps := strings.Count(script, "\nsrun "), strings.Count(script, "--step="); sruns != steps+1 {
 			t.Errorf("%s: %d srun for %d steps", path, sruns, steps)
 		}
-		if _, err := q.FormatTable(parse(t, string(text))); err != nil {
+		if _, err := q.FormatText(parse(t, string(text))); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -103,7 +103,7 @@ var allParts = []part{
 		command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./internal/... ./pkg/... ./test/nvml/... " +
-			"./test/memory/... ./test/fakechild/... ./test/users/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
+			"./test/memory/... ./test/fakechild/... ./test/simulate ./test/users/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/ranks/rendezvous$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
 		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/ranks/rendezvous"},

@@ -1,0 +1,71 @@
+package simulate
+
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// maxConcurrentCalls is the maximum number of concurrent calls of all daemons together, because
+// each call occupies a thread. It is more than the client of one machine sends to a server, and
+// more than a server processes concurrently. Go gives up at 10,000 threads.
+const maxConcurrentCalls = 512
+
+// simulatedShare is one daemon's access to the shared file system. It counts the daemon's calls,
+// delays them, lets them wait for a slot, and blocks them after the daemon's death.
+type simulatedShare struct {
+	signal.SharedFS
+	job    *simulatedJob
+	node   int
+	meter  *signal.CallMeter
+	victim *victim // the daemon, if it should die; otherwise nil
+}
+
+var _ signal.Interceptor = (*simulatedShare)(nil)
+
+// errDaemonDead is the result of all calls after the daemon's death.
+var errDaemonDead = errors.New("the daemon is dead")
+
+// newSimulatedShare returns the access of one daemon to the file system of this machine.
+func (j *simulatedJob) newSimulatedShare(node int) *simulatedShare {
+	s := &simulatedShare{job: j, node: node, meter: new(signal.CallMeter)}
+	if j.victim != nil && j.victim.node == node {
+		s.victim = j.victim
+	}
+	s.SharedFS = signal.NewDiskFS(s)
+	return s
+}
+
+// BeginCall implements signal.Interceptor. A call of a dead daemon gets no answer; it returns
+// errDaemonDead only after all other daemons have returned.
+func (s *simulatedShare) BeginCall(op signal.Op, path string) (time.Time, error) {
+	if s.victim != nil && s.victim.alive.Err() != nil {
+		<-s.victim.released
+		return time.Time{}, errDaemonDead
+	}
+	began, err := s.meter.BeginCall(op, path)
+	s.job.clock.countCall()
+	time.Sleep(s.job.cfg.Latency)
+	s.job.slots <- struct{}{}
+	return began, err
+}
+
+// EndCall implements signal.Interceptor.
+func (s *simulatedShare) EndCall(op signal.Op, path string, began time.Time) {
+	<-s.job.slots
+	s.meter.EndCall(op, path, began)
+	now := s.job.clock.sinceStart()
+	s.job.trace.addCall(TracedCall{s.node, op.String(), path, now - time.Since(began), now})
+}
+
+// WriteFile implements signal.WriteOps. The daemon reports its milestones by the marks that it
+// writes.
+func (s *simulatedShare) WriteFile(path string, data []byte, durable bool) error {
+	err := s.SharedFS.WriteFile(path, data, durable)
+	if err == nil {
+		s.job.noteMilestone(s.node, filepath.Base(path))
+	}
+	return err
+}
