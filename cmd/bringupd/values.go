@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/daemon/metrics"
+	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
@@ -18,7 +18,7 @@ func loopbackSetting(name string, to *string, usage string) *setting.Setting {
 		if value == "" {
 			return "", nil
 		}
-		return value, metrics.CheckLoopback(value)
+		return value, telemetry.CheckLoopback(value)
 	}, setting.ShowUnchanged, usage)
 }
 

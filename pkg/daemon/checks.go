@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon/prepare"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -15,8 +15,8 @@ import (
 )
 
 // newChecker returns the checker of a node.
-func newChecker(n *node) *prepare.Checker {
-	checker := &prepare.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks, Telemetry: n.telemetry, GPUs: n.gpuMonitor}
+func newChecker(n *node) *lifecycle.Checker {
+	checker := &lifecycle.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks, Telemetry: n.telemetry, GPUs: n.gpuMonitor}
 	if n.cfg.Setup != "" {
 		checker.Setup = func(ctx context.Context) error {
 			return n.children.RunSetup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Times.Setup)

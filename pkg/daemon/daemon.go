@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -105,8 +104,8 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 }
 
 // newMonitor returns the monitor of this node's liveness. The head has its own heartbeat timing.
-func (n *node) newMonitor() liveness.Monitor {
-	m := liveness.Monitor{
+func (n *node) newMonitor() lifecycle.Monitor {
+	m := lifecycle.Monitor{
 		Publisher: n.Publisher, Times: n.cfg.Times, Timing: health.WorkerHeartbeatTiming(n.cfg.Times.Peer, n.id.Size),
 		Name: func() string { return n.nodeName(n.id.NodeIndex) }, Address: n.cfg.Address, IsStandby: n.placement.IsStandby,
 	}

@@ -10,11 +10,9 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -38,7 +36,7 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 	d.Background(func(ctx context.Context) {
 		tick := time.NewTicker(d.cfg.Times.LinkHeartbeatInterval() / 2)
 		defer tick.Stop()
-		outage := liveness.OutageReporter{Monitor: &d.Monitor, NodeNames: d.nodeNames}
+		outage := lifecycle.OutageReporter{Monitor: &d.Monitor, NodeNames: d.nodeNames}
 		for {
 			select {
 			case <-ctx.Done():
@@ -141,8 +139,8 @@ func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sic
 // publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
 // failure that the job cannot tolerate ends the run.
 func (d *failureTracker) followNodes(ctx context.Context) {
-	daemons := detector.New(d.Timing, d.Links)
-	standbys := detector.New(liveness.StandbyTiming(d.Timing), d.Links)
+	daemons := health.NewDetector(d.Timing, d.Links)
+	standbys := health.NewDetector(lifecycle.StandbyTiming(d.Timing), d.Links)
 	read, lost := make(map[string]bool), make(map[int]bool)
 	note := d.Events.NodesObserver()
 	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
@@ -160,7 +158,7 @@ func (d *failureTracker) followNodes(ctx context.Context) {
 		if over && !d.settling.Load() {
 			silent = d.Links.EndSilent(silent, l.PolledAt)
 		}
-		if silent = detector.NewlySilent(silent, lost); len(silent) > 0 {
+		if silent = health.NewlySilent(silent, lost); len(silent) > 0 {
 			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {
@@ -217,7 +215,7 @@ func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind
 // declarePeersLost declares silent peers lost. If all peers are silent, or one of them is known
 // only by its heartbeat files, the reason may be the head's own mount, or the file system.
 // Therefore a write must first prove that the file system works.
-func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *detector.Detector, at time.Time) {
+func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *health.Detector, at time.Time) {
 	byFiles := func(nodeIndex int) bool { return d.Links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
 	if d.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
 		if err := d.verifyShareWritable(ctx); err != nil {
@@ -402,7 +400,7 @@ func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.D
 }
 
 // hasUncertainPeer reports whether it is uncertain for any peer that is not lost if it is alive. See
-// [detector.Links.IsUncertain].
+// [health.Links.IsUncertain].
 func (d *failureTracker) hasUncertainPeer(now, asked time.Time) bool {
 	lost := d.failures.LostNodes()
 	limit := d.Timing.SilenceTimeout + d.Timing.MaxPollInterval

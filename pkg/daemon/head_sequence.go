@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -181,7 +180,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	}
 	h.peerLinks = lines
 	// The links must be set before [node.startRunTasks], because its tasks read them.
-	links := detector.Config{
+	links := health.LinksConfig{
 		Interval: h.cfg.Times.LinkHeartbeatInterval(),
 		Required: h.id.Size - 1, HasSteps: len(h.id.Steps) > 0, NeededPeers: h.tracker.monitoredPeers,
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
@@ -189,7 +188,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
 		TCPState:    func(node int) peerlink.TCPState { return lines.Head.WorkerTCPState(node) },
 	}
-	h.Links = detector.NewLinks(links, time.Now())
+	h.Links = health.NewLinks(links, time.Now())
 	return where, nil
 }
 

@@ -22,7 +22,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -109,7 +108,7 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		w := &worker{node: bare(t, deps.Config{Config: config.Config{Times: config.DefaultTimeouts()}}, nil)}
-		w.Log, w.Links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+		w.Log, w.Links = zap.New(core), health.NewLinks(health.LinksConfig{Interval: time.Second}, time.Now())
 		w.link = new(headLink)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
@@ -133,7 +132,7 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		}
 		w := &worker{node: bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimeouts()}}, dir)}
 		w.ControlWatch = dir.NewWatch(signal.ControlDir, signal.WorkerPace(size))
-		w.Links = detector.NewLinks(detector.Config{Interval: w.cfg.Times.LinkHeartbeatInterval()}, time.Now())
+		w.Links = health.NewLinks(health.LinksConfig{Interval: w.cfg.Times.LinkHeartbeatInterval()}, time.Now())
 		w.link = new(headLink)
 		w.Background(w.ControlWatch.Run)
 		w.Background(w.watchHeadLink)
@@ -697,8 +696,8 @@ func TestCalm(t *testing.T) {
 		}
 		wire, told := &network{Network: net.Host("n1")}, &connected{up: make(chan struct{})}
 		ends := peerlink.NewHead(cfg, listener, nobody{})
-		worker, links := new(headLink), detector.Config{Interval: cfg.HeartbeatInterval, Required: 1}
-		toHead, toWorker := detector.NewLinks(links, time.Now()), detector.NewLinks(links, time.Now())
+		worker, links := new(headLink), health.LinksConfig{Interval: cfg.HeartbeatInterval, Required: 1}
+		toHead, toWorker := health.NewLinks(links, time.Now()), health.NewLinks(links, time.Now())
 		worker.worker = peerlink.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
 		ctx, end := context.WithCancel(bounded(t))
 		var both sync.WaitGroup
@@ -735,20 +734,20 @@ func TestBereft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		story    func(*detector.Links) // nil: there is no peer link
+		story    func(*health.Links) // nil: there is no peer link
 		forsaken bool
 		want     bool
 	}{
 		{"no lifeline", nil, false, false},
 		{"no peer link, and nobody makes an end", nil, true, true},
-		{"never connected", func(*detector.Links) {}, false, false},
-		{"connected", func(s *detector.Links) { s.SetConnected(0, time.Now()) }, false, false},
-		{"connected, and nobody makes an end", func(s *detector.Links) { s.SetConnected(0, time.Now()) }, true, true},
-		{"broken", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Broken) }, false, false},
-		{"closed", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Closed) }, false, true},
-		{"refused", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Refused) }, false, true},
-		{"left", func(s *detector.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Goodbye) }, false, true},
-		{"closed, and back", func(s *detector.Links) {
+		{"never connected", func(*health.Links) {}, false, false},
+		{"connected", func(s *health.Links) { s.SetConnected(0, time.Now()) }, false, false},
+		{"connected, and nobody makes an end", func(s *health.Links) { s.SetConnected(0, time.Now()) }, true, true},
+		{"broken", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Broken) }, false, false},
+		{"closed", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Closed) }, false, true},
+		{"refused", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Refused) }, false, true},
+		{"left", func(s *health.Links) { s.SetConnected(0, time.Now()); s.SetDisconnected(0, peerlink.Goodbye) }, false, true},
+		{"closed, and back", func(s *health.Links) {
 			s.SetConnected(0, time.Now())
 			s.SetDisconnected(0, peerlink.Closed)
 			s.SetConnected(0, time.Now())
@@ -758,7 +757,7 @@ func TestBereft(t *testing.T) {
 			w := &worker{node: new(node)}
 			w.headGone.Store(tc.forsaken)
 			if tc.story != nil {
-				w.Links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+				w.Links = health.NewLinks(health.LinksConfig{Interval: time.Second}, time.Now())
 				tc.story(w.Links)
 			}
 			if got := w.isHeadUnreachable(); got != tc.want {

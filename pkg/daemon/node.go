@@ -11,8 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/liveness"
-	"github.com/bringupd/bringupd/pkg/daemon/prepare"
 	"github.com/bringupd/bringupd/pkg/daemon/stepwatch"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
@@ -35,7 +33,7 @@ type node struct {
 
 	*lifecycle.Lifetime
 	*lifecycle.Publisher
-	liveness.Monitor
+	lifecycle.Monitor
 	children   *service.Children
 	privateDir *service.TempDir
 	placement  membership.Placement
@@ -56,7 +54,7 @@ type reporters struct {
 
 // nodeMonitors are the parts that detect failures of this node.
 type nodeMonitors struct {
-	checker            *prepare.Checker
+	checker            *lifecycle.Checker
 	gpuMonitor         *gpumonitor.Monitor
 	ncclPort           *ncclras.Reservation // nil if there is none
 	rolePorts          *instances.PortBlock // nil if there is none

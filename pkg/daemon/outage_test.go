@@ -12,9 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/daemon/liveness"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -27,9 +25,9 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts()}, Set: deps.Set{Access: signal.Access{Meter: new(signal.CallMeter)}}}
 		h := bareHead(t, cfg, nil).tracker
-		h.Log, h.Links = zap.New(core), detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+		h.Log, h.Links = zap.New(core), health.NewLinks(health.LinksConfig{Interval: time.Second}, time.Now())
 		h.Links.SetConnected(1, time.Now())
-		outage := liveness.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
+		outage := lifecycle.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
 		for _, step := range []struct {
 			name string
 			does func()
@@ -87,7 +85,7 @@ func TestUnanswered(t *testing.T) {
 				n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(1, 2)}}, dir)
 				n.Timing = tempo
 				if tc.unheard > 0 {
-					n.Links = detector.NewLinks(detector.Config{Interval: time.Second}, time.Now())
+					n.Links = health.NewLinks(health.LinksConfig{Interval: time.Second}, time.Now())
 					n.Links.SetConnected(0, time.Now())
 					for range tc.unheard / time.Second { // this daemon itself has run all the time
 						time.Sleep(time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health/detector"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -64,7 +64,7 @@ func TestHeadAtRest(t *testing.T) {
 				ctx, stop := context.WithTimeout(t.Context(), 3*rest)
 				defer stop()
 				n := bare(t, cfg, dir)
-				n.Links = detector.NewLinks(detector.Config{Interval: time.Hour}, time.Now())
+				n.Links = health.NewLinks(health.LinksConfig{Interval: time.Hour}, time.Now())
 				n.Links.Required, n.Links.TCPState = 1, func(int) peerlink.TCPState { return peerlink.TCPState{Acknowledges: true} }
 				n.Links.SetConnected(1, time.Now())
 				var pulse sync.WaitGroup

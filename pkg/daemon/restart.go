@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"github.com/bringupd/bringupd/pkg/daemon/endcommand"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -37,5 +36,5 @@ func (n *node) runEndCommand(end *lifecycle.Outcome, result *record.Result) {
 	}
 	n.console.UnmuteWarnings()
 	defer n.console.Mute()
-	endcommand.Run(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchPlace()), result, n.Log)
+	lifecycle.RunEndCommand(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchPlace()), result, n.Log)
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/liveness"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -351,11 +351,11 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		following.Go(func() { h.nodeWatch.Run(ctx) })
 		following.Go(func() { h.tracker.followNodes(ctx) })
 		member := dir.ForNode(1)
-		for began := time.Now(); time.Since(began) < 2*liveness.StandbyTiming(h.Timing).SilenceTimeout; time.Sleep(h.Timing.HeartbeatInterval) {
+		for began := time.Now(); time.Since(began) < 2*lifecycle.StandbyTiming(h.Timing).SilenceTimeout; time.Sleep(h.Timing.HeartbeatInterval) {
 			if err := member.WriteHeartbeat(t.Context(), signal.NodesDir, record.StateHeartbeat); err != nil {
 				t.Fatal(err)
 			}
-			if dropped := h.membership.DroppedNodes(); len(dropped) > 0 && time.Since(began) < liveness.StandbyTiming(h.Timing).SilenceTimeout {
+			if dropped := h.membership.DroppedNodes(); len(dropped) > 0 && time.Since(began) < lifecycle.StandbyTiming(h.Timing).SilenceTimeout {
 				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
 			}
 		}

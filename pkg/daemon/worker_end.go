@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -98,7 +97,7 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 // and when the head's heartbeats stop. If they stop after the end was published, this node only
 // stops waiting for the head.
 func (w *worker) followControl(ctx context.Context) {
-	liveness := detector.New(w.Timing, w.Links)
+	liveness := health.NewDetector(w.Timing, w.Links)
 	ends, note := false, w.Events.ControlObserver()
 	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		// Decide whether the head is lost, and look for a published end.

@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -49,7 +48,7 @@ type headLink struct {
 // [node.startRunTasks], because the tasks that it starts read the state.
 func (w *worker) prepareLink(job record.Job) {
 	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
-		w.Links = detector.NewLinks(detector.Config{
+		w.Links = health.NewLinks(health.LinksConfig{
 			Interval: w.cfg.Times.LinkHeartbeatInterval(), Required: 1,
 			NeededPeers: func() map[int]int64 { return map[int]int64{0: 0} }, OutageLimit: w.Timing.SilenceTimeout,
 			TCPState:     func(int) peerlink.TCPState { return w.link.worker.TCPState() },

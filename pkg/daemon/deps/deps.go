@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
@@ -37,8 +37,8 @@ type Set struct {
 	// Address returns the address at which peers reach this node. It is called when the address is
 	// needed.
 	Address func() (launcher.NodeAddress, error)
-	Checks  Checks          // nil if there are no checks
-	GPUs    gpumonitor.GPUs // the monitored GPUs; nil if none are monitored
+	Checks  lifecycle.NodeChecks // nil if there are no checks
+	GPUs    gpumonitor.GPUs      // the monitored GPUs; nil if none are monitored
 	Signals <-chan os.Signal
 	// RenewChecks replaces Checks and GPUs for another attempt in this process, because theirs end
 	// with each attempt. Results of those that it replaces may be used again. It is nil if they can be
@@ -62,17 +62,6 @@ func (c Config) LauncherSignals() health.LauncherSignals {
 		known.KillDelay = f.KillDelay
 	}
 	return known
-}
-
-// Checks runs the checks of this node.
-type Checks interface {
-	// AwaitReady repeats the checks until no check has to wait any more, or ctx ends. It reports what
-	// it waits for to progress.
-	AwaitReady(ctx context.Context, progress func(check.Report)) check.Report
-	// ApplyPolicy applies the policy in force to findings of other nodes.
-	ApplyPolicy(findings []check.Finding) []check.Finding
-	// MaxDuration returns the maximum duration of Await.
-	MaxDuration() time.Duration
 }
 
 // NewChildStarter returns the starter of the daemon's children. If the driver or ranks will run on

@@ -15,7 +15,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -249,7 +248,7 @@ func TestSpareWithLink(t *testing.T) {
   - {name: store, nodes: 2, per-node: 1, command: serve, restarts: 3}
 `, func(r *run) {
 				r.openGate()
-				links := detector.NewLinks(detector.Config{Interval: time.Hour}, time.Now())
+				links := health.NewLinks(health.LinksConfig{Interval: time.Hour}, time.Now())
 				links.SetConnected(1, time.Now())
 				links.SetConnected(3, time.Now())
 				r.head.cfg.Links = links
@@ -479,7 +478,7 @@ func TestSpareWaitsForSilentNode(t *testing.T) {
 				r.openGate()
 				r.head.cfg.SilentDelay = 30 * time.Second
 				if how == "its link is reset" {
-					r.head.cfg.Links = detector.NewLinks(detector.Config{}, time.Now())
+					r.head.cfg.Links = health.NewLinks(health.LinksConfig{}, time.Now())
 					r.head.cfg.Links.SetConnected(1, time.Now())
 					r.head.cfg.Links.SetDisconnected(1, peerlink.Broken)
 				}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/health/detector"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -24,8 +24,8 @@ type HeadConfig struct {
 	// SilentDelay is how long after its loss the daemon of a silent node may still serve. A spare
 	// takes its place after that and the grace period of the processes.
 	SilentDelay time.Duration
-	Links       *detector.Links // nil if there are no peer links
-	HasStandIns bool            // the processes are stand-ins, which never listen
+	Links       *health.Links // nil if there are no peer links
+	HasStandIns bool          // the processes are stand-ins, which never listen
 	NodeWatch   *signal.Watch
 	Hang        HangConfig
 	// Worlds gets the worlds of the instances that span several nodes.

@@ -210,7 +210,7 @@ func TestSuspectRepeatsChecks(t *testing.T) {
 }
 
 // testChecks are checks whose results a test only compares.
-type testChecks struct{ deps.Checks }
+type testChecks struct{ lifecycle.NodeChecks }
 
 // TestOrphanedAttempt verifies the result of an attempt whose daemons have all gone: the next one
 // follows it, unless the restarts are used up.

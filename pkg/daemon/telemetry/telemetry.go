@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/metrics"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -41,8 +40,8 @@ type DaemonInfo struct {
 type Telemetry struct {
 	cfg      config.Telemetry
 	daemon   DaemonInfo
-	file     *metrics.File     // nil if there is none
-	endpoint *metrics.Endpoint // nil if there is none
+	file     *File     // nil if there is none
+	endpoint *Endpoint // nil if there is none
 
 	nodeWatch    atomic.Pointer[signal.Watch] // watch of the nodes directory; nil except on the head
 	steps        atomic.Pointer[func() *record.Progress]
@@ -64,11 +63,11 @@ func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(files.OwnedP
 	}
 	if cfg.MetricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
-		s.file = metrics.StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
+		s.file = StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
 		own(files.OwnedPath{Path: s.file.Path()})
 	}
 	if cfg.MetricsListen != "" {
-		endpoint, err := metrics.StartEndpoint(cfg.MetricsListen, s.collectMetrics)
+		endpoint, err := StartEndpoint(cfg.MetricsListen, s.collectMetrics)
 		if err != nil {
 			self.Log.Warn(err.Error())
 			return s
@@ -117,7 +116,7 @@ func (s *Telemetry) ReportEnding(why string) {
 	})
 }
 
-// SetCheckReport exports the results of the node's checks as metrics.
+// SetCheckReport exports the results of the node's checks as
 func (s *Telemetry) SetCheckReport(report check.Report) {
 	s.checkReport.Store(&report)
 	s.requestWrite()
@@ -143,7 +142,7 @@ func (s *Telemetry) notifyManager(lines ...string) {
 
 // collectMetrics returns the present metrics in the text format.
 func (s *Telemetry) collectMetrics() []byte {
-	t := metrics.NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.NodeIndex))
+	t := NewText("run", s.daemon.ID.RunName(), "rank", strconv.Itoa(s.daemon.ID.NodeIndex))
 	t.StartFamily("bringupd_info", "gauge", "Identity of this daemon; always 1.")
 	t.AddSample(1, "version", s.daemon.Program, "role", string(s.daemon.Role))
 	t.StartFamily("bringupd_up", "gauge", "1 while this node is up; on the head, while the gate is open.")
@@ -168,7 +167,7 @@ func (s *Telemetry) collectMetrics() []byte {
 }
 
 // addNodeMetrics adds the number of nodes in each state, on the head.
-func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
+func (s *Telemetry) addNodeMetrics(t *Text) {
 	nodes := s.nodeWatch.Load()
 	if nodes == nil {
 		return
@@ -182,7 +181,7 @@ func (s *Telemetry) addNodeMetrics(t *metrics.Text) {
 }
 
 // addProgressMetrics adds the progress of the job, on the head.
-func (s *Telemetry) addProgressMetrics(t *metrics.Text) {
+func (s *Telemetry) addProgressMetrics(t *Text) {
 	source := s.steps.Load()
 	if source == nil {
 		return
@@ -216,7 +215,7 @@ func (s *Telemetry) addProgressMetrics(t *metrics.Text) {
 }
 
 // addCheckMetrics adds the number of findings by check and verdict.
-func (s *Telemetry) addCheckMetrics(t *metrics.Text) {
+func (s *Telemetry) addCheckMetrics(t *Text) {
 	report := s.checkReport.Load()
 	if report == nil {
 		return

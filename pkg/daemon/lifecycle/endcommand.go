@@ -1,5 +1,4 @@
-// Package endcommand runs the user's command for the end of a run.
-package endcommand
+package lifecycle
 
 import (
 	"bytes"
@@ -26,10 +25,10 @@ const (
 	maxOutput = 4 << 10
 )
 
-// Run runs a shell command with the result of the run on its standard input, and with the
+// RunEndCommand runs a shell command with the result of the run on its standard input, and with the
 // variables env. It returns when the command has ended, when ctx ends, or after
 // config.EndCommandTimeout. A failure of the command is logged, and has no other effect.
-func Run(ctx context.Context, command string, env []string, result *record.Result, log *zap.Logger) {
+func RunEndCommand(ctx context.Context, command string, env []string, result *record.Result, log *zap.Logger) {
 	input, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
 		log.Warn("the command of --on-end was not run: the result has no JSON form", zap.Error(err))

@@ -1,6 +1,4 @@
-// Package liveness keeps a node alive in the eyes of its peers, and ends it when it cannot be: it writes
-// heartbeat files, and watches this node's own mount of the shared file system and its network.
-package liveness
+package lifecycle
 
 import (
 	"context"
@@ -12,10 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/health/detector"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -24,11 +20,11 @@ import (
 
 // Monitor monitors a node's own mount and network. Its fields must be set before its tasks start.
 type Monitor struct {
-	*lifecycle.Publisher
+	*Publisher
 	Times     config.Timeouts
 	Timing    health.HeartbeatTiming
-	Links     *detector.Links // nil if this daemon has no peer link
-	Name      func() string   // of this node, for messages
+	Links     *health.Links // nil if this daemon has no peer link
+	Name      func() string // of this node, for messages
 	Address   func() (launcher.NodeAddress, error)
 	IsStandby func() bool // this node has no part in the running job
 }

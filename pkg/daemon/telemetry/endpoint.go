@@ -1,4 +1,4 @@
-package metrics
+package telemetry
 
 import (
 	"fmt"
@@ -51,7 +51,7 @@ func CheckLoopback(address string) error {
 	return nil
 }
 
-// Endpoint is an HTTP server that answers only requests for /metrics.
+// Endpoint is an HTTP server that answers only requests for /
 type Endpoint struct {
 	listener net.Listener
 	server   *http.Server
@@ -87,7 +87,7 @@ func StartEndpoint(address string, source Source) (*Endpoint, error) {
 	return e, nil
 }
 
-// URL returns the URL of the metrics.
+// URL returns the URL of the
 func (e *Endpoint) URL() string { return "http://" + e.listener.Addr().String() + "/metrics" }
 
 // Close stops the server, closes its connections, and waits for its end.

@@ -1,4 +1,4 @@
-package metrics
+package telemetry
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ type Text struct {
 // values.
 func NewText(labels ...string) *Text { return &Text{commonLabels: formatLabels(labels...)} }
 
-// StartFamily begins a family of metrics. The following samples belong to it.
+// StartFamily begins a family of  The following samples belong to it.
 func (t *Text) StartFamily(name, kind, help string) {
 	t.family = name
 	t.heading = fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)

@@ -1,4 +1,4 @@
-package endcommand
+package lifecycle
 
 import (
 	"encoding/json"

@@ -1,11 +1,9 @@
-package liveness
+package lifecycle
 
 import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 )
 
 // OutageReporter logs, on the head, the nodes for which the shared file system is unresponsive.
@@ -21,7 +19,7 @@ type OutageReporter struct {
 // regularly.
 func (o *OutageReporter) LogChanges(now time.Time) {
 	stalled := o.Links.UnresponsivePeers()
-	if o.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+	if o.FileSystemSilence() > UnresponsiveTimeout {
 		stalled = append([]int{0}, stalled...)
 	}
 	switch {

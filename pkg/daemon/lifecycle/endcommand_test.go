@@ -1,4 +1,4 @@
-package endcommand
+package lifecycle
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func run(t *testing.T, ctx context.Context, command string) (dir string, logged 
 	dir = t.TempDir()
 	core, entries := observer.New(zap.DebugLevel)
 	result := &record.Result{Run: "7.0", Code: 75, Outcome: "check", Reason: "GPU 3 of n3\nhas \x1b[31mfailed", BadNodes: []string{"n3"}}
-	Run(ctx, "cd "+dir+" && "+command, append(os.Environ(), "BRINGUPD_RUN=7.0"), result, zap.New(core))
+	RunEndCommand(ctx, "cd "+dir+" && "+command, append(os.Environ(), "BRINGUPD_RUN=7.0"), result, zap.New(core))
 	return dir, entries.All()
 }
 

@@ -1,15 +1,14 @@
-package detector
+package health
 
 import (
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
-var tempo = health.HeadHeartbeatTiming(16*time.Second, 1) // heartbeat 2s, silence 10s, poll 1.6s
+var tempo = HeadHeartbeatTiming(16*time.Second, 1) // heartbeat 2s, silence 10s, poll 1.6s
 
 // seen is one poll and the pause before it.
 type seen struct {
@@ -56,7 +55,7 @@ func TestLiveness(t *testing.T) {
 		{"every look is slow: many are", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 8), []int{1}, 7 * tempo.MaxPollInterval},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l, now := New(tempo, nil), time.Now()
+			l, now := NewDetector(tempo, nil), time.Now()
 			var got []int
 			for _, look := range tc.looks {
 				now = now.Add(look.after)
@@ -76,7 +75,7 @@ func TestLiveness(t *testing.T) {
 }
 
 func TestHear(t *testing.T) {
-	tempo := health.HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name   string
 		rank   int
@@ -91,8 +90,8 @@ func TestHear(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
-			links := NewLinks(Config{Interval: time.Second}, began)
-			l := New(tempo, links)
+			links := NewLinks(LinksConfig{Interval: time.Second}, began)
+			l := NewDetector(tempo, links)
 			links.SetConnected(tc.rank, began.Add(tc.heard))
 			var got []int
 			for second := range 12 {
@@ -121,7 +120,7 @@ func runTo(links *Links, from, to time.Time) {
 // no excuse: signs of life between two polls count. Neither does it count that this daemon itself
 // was stopped.
 func TestHeardIsNotExcused(t *testing.T) {
-	tempo := health.HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name  string
 		runs  bool // this daemon runs between the polls
@@ -132,8 +131,8 @@ func TestHeardIsNotExcused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
-			links, at := NewLinks(Config{Interval: time.Second}, began), began.Add(40*time.Second)
-			l := New(tempo, links)
+			links, at := NewLinks(LinksConfig{Interval: time.Second}, began), began.Add(40*time.Second)
+			l := NewDetector(tempo, links)
 			links.SetConnected(1, began)
 			l.RecordPoll(map[int]int64{1: 1, 2: 1}, began)
 			if tc.runs {
@@ -155,7 +154,7 @@ func TestHeardIsNotExcused(t *testing.T) {
 // if it ends for one node before the others: time in which this node could not poll does not count
 // against a peer that reports a hang, once.
 func TestSickWhileWeAreBlind(t *testing.T) {
-	tempo := health.HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
+	tempo := HeartbeatTiming{HeartbeatInterval: 2 * time.Second, SilenceTimeout: 10 * time.Second, MaxPollInterval: time.Second}
 	for _, tc := range []struct {
 		name   string
 		gap    time.Duration // before the last poll but one
@@ -171,8 +170,8 @@ func TestSickWhileWeAreBlind(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := time.Now()
-			links := NewLinks(Config{Interval: time.Second}, now)
-			l := New(tempo, links)
+			links := NewLinks(LinksConfig{Interval: time.Second}, now)
+			l := NewDetector(tempo, links)
 			links.SetConnected(1, now.Add(time.Second))
 			var got []int
 			look := func(gap time.Duration, excuse bool) {
@@ -203,7 +202,7 @@ func TestSickWhileWeAreBlind(t *testing.T) {
 // those of the others, one of which has left by then.
 func TestTheHeadCouldNotLook(t *testing.T) {
 	const peer = 10 * time.Second
-	tempo := health.HeadHeartbeatTiming(peer, 3)
+	tempo := HeadHeartbeatTiming(peer, 3)
 	for _, tc := range []struct {
 		name  string
 		blind bool
@@ -216,8 +215,8 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
-			links, alive, now := NewLinks(Config{Interval: tempo.HeartbeatInterval}, began), map[int]int64{1: 1, 2: 1}, began
-			l := New(tempo, links)
+			links, alive, now := NewLinks(LinksConfig{Interval: tempo.HeartbeatInterval}, began), map[int]int64{1: 1, 2: 1}, began
+			l := NewDetector(tempo, links)
 			links.SetConnected(1, began)
 			links.SetConnected(2, began)
 			for ; now.Sub(began) < peer; now = now.Add(tempo.MaxPollInterval) {

@@ -1,4 +1,4 @@
-package detector
+package health
 
 import (
 	"net/netip"
@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
@@ -17,7 +16,7 @@ const maxLateHeartbeats = 2
 // Links is the state of a daemon's peer links. It is safe for concurrent use, and has no clock: the
 // times are those of its user. If it is nil, there are no peer links.
 type Links struct {
-	Config
+	LinksConfig
 
 	mu      sync.Mutex
 	peers   map[int]PeerState // guarded by mu
@@ -31,8 +30,8 @@ type Links struct {
 	lastResume time.Time // end of the last pause of this daemon; guarded by mu
 }
 
-// Config configures [Links]. Its functions are called only once a peer has been connected.
-type Config struct {
+// LinksConfig configures [Links]. Its functions are called only once a peer has been connected.
+type LinksConfig struct {
 	Interval time.Duration // heartbeat interval
 	// Required is the number of healthy links that replace heartbeat files; 0: they are needed anyway.
 	// On the head they are those of the nodes from 1 on.
@@ -61,8 +60,8 @@ type PeerState struct {
 }
 
 // NewLinks returns [Links] without peers at the time now.
-func NewLinks(cfg Config, now time.Time) *Links {
-	return &Links{Config: cfg, peers: make(map[int]PeerState), lastTick: now}
+func NewLinks(cfg LinksConfig, now time.Time) *Links {
+	return &Links{LinksConfig: cfg, peers: make(map[int]PeerState), lastTick: now}
 }
 
 // SetConnected records that the peer is connected.
@@ -299,18 +298,18 @@ func (l *Links) IsUncertain(node int, limit time.Duration, now, asked time.Time)
 }
 
 // LossKind classifies the loss of a silent peer according to its link.
-func (l *Links) LossKind(node int, now time.Time) health.Kind {
+func (l *Links) LossKind(node int, now time.Time) Kind {
 	switch p := l.Peer(node, now); {
 	case !p.Known:
-		return health.PeerLost
+		return PeerLost
 	case !p.Connected && p.CloseReason == peerlink.Goodbye: // it could not publish that it has ended
-		return health.HostHangs
+		return HostHangs
 	case p.Connected && (p.ShareUnresponsive || l.TCPState(node).Acknowledges):
-		return health.HostHangs
+		return HostHangs
 	case !p.Connected:
-		return health.DaemonDied // the kernel of its host is alive, because it has closed or reset the link
+		return DaemonDied // the kernel of its host is alive, because it has closed or reset the link
 	default:
-		return health.HostLost
+		return HostLost
 	}
 }
 

@@ -1,20 +1,15 @@
-// Package detector decides which peers of a daemon are alive, from two sources: heartbeat files, as
-// listings of the run directory show them, and heartbeats on peer links. It has no clock and no
-// goroutines: its users pass the events, with times of their monotonic clock.
-package detector
+package health
 
 import (
 	"slices"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // Detector decides which peers are lost, at each poll of the file system. Heartbeats are only
 // compared with earlier heartbeats of the same peer, and must increase. It is not safe for
 // concurrent use.
 type Detector struct {
-	timing   health.HeartbeatTiming
+	timing   HeartbeatTiming
 	links    *Links // nil: there are only heartbeat files
 	lastPoll time.Time
 	peers    map[int]filePeer
@@ -28,7 +23,7 @@ type filePeer struct {
 }
 
 // New returns a failure detector without peers. links may be nil.
-func New(timing health.HeartbeatTiming, links *Links) *Detector {
+func NewDetector(timing HeartbeatTiming, links *Links) *Detector {
 	return &Detector{timing: timing, links: links, peers: make(map[int]filePeer)}
 }
 

@@ -1,17 +1,14 @@
-// Package prepare prepares a node for the job: it runs the setup command and the checks, and
-// publishes that the node has passed them.
-package prepare
+package lifecycle
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -21,16 +18,27 @@ import (
 
 // Checker decides whether this node is suitable for the job.
 type Checker struct {
-	*lifecycle.Publisher
+	*Publisher
 	ID        *launcher.Identity
 	Setup     func(ctx context.Context) error // runs the setup command; nil if there is none
-	Checks    deps.Checks                     // nil if there are none
+	Checks    NodeChecks                      // nil if there are none
 	Telemetry Telemetry
 	GPUs      GPUs
 
 	finishedReport chan check.Report // receives the report once; nil before the checks start
 	// Report is the report of the checks, once this node has passed. Only the sequence uses it.
 	Report check.Report
+}
+
+// NodeChecks runs the checks of this node.
+type NodeChecks interface {
+	// AwaitReady repeats the checks until no check has to wait any more, or ctx ends. It reports what
+	// it waits for to progress.
+	AwaitReady(ctx context.Context, progress func(check.Report)) check.Report
+	// ApplyPolicy applies the policy in force to findings of other nodes.
+	ApplyPolicy(findings []check.Finding) []check.Finding
+	// MaxDuration returns the maximum duration of AwaitReady.
+	MaxDuration() time.Duration
 }
 
 // Telemetry shows the findings of the checks to other systems.
@@ -130,7 +138,7 @@ func (c *Checker) shareFindings(ctx context.Context) []check.Finding {
 		share.Offset = &offset
 	}
 	if c.ID.NodeIndex == 0 {
-		ctx, cancel := context.WithTimeoutCause(ctx, lifecycle.UnresponsiveTimeout, health.ErrDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, UnresponsiveTimeout, health.ErrDeadline)
 		defer cancel()
 		space, err := c.Dir.QuerySpace(ctx)
 		share.Space, share.SpaceErr, share.Exposure = &space, err, c.Dir.CheckExposure(ctx)
@@ -152,7 +160,7 @@ func (c *Checker) publishChecked(report check.Report) error {
 	}
 	name := signal.CheckedName(c.ID.NodeIndex, c.ID.Size, report.KindHash())
 	err = c.Publish(signal.NodesDir, name, &record.Checked{Report: data}, false)
-	if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && c.RunCtx.Err() == nil {
+	if err != nil && !errors.Is(err, ErrNotAwaited) && c.RunCtx.Err() == nil {
 		// The name is sufficient, and a full file system may still accept an empty file.
 		c.Log.Warn("cannot publish the check results, only that the checks passed", zap.Error(err))
 		err = c.MarkName(signal.NodesDir, name)

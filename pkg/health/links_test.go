@@ -1,4 +1,4 @@
-package detector
+package health
 
 import (
 	"maps"
@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
@@ -57,7 +56,7 @@ func TestSigns(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
-			s := &story{NewLinks(Config{Interval: beat}, began), began}
+			s := &story{NewLinks(LinksConfig{Interval: beat}, began), began}
 			s.Required = 1
 			tc.story(s)
 			p := s.Peer(1, s.now)
@@ -86,7 +85,7 @@ func TestSigns(t *testing.T) {
 func TestLinksOfSteps(t *testing.T) {
 	needed := map[int]int64{1: 0, 2: 0}
 	now := time.Unix(1000, 0)
-	l := NewLinks(Config{Interval: time.Second, Required: 2, HasSteps: true, NeededPeers: func() map[int]int64 { return needed }}, now)
+	l := NewLinks(LinksConfig{Interval: time.Second, Required: 2, HasSteps: true, NeededPeers: func() map[int]int64 { return needed }}, now)
 	want := func(what string, want bool) {
 		t.Helper()
 		if got := l.AllOnTime(now); got != want {
@@ -127,7 +126,7 @@ func TestSilentPeers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := time.Now()
-			l := NewLinks(Config{Interval: beat}, now)
+			l := NewLinks(LinksConfig{Interval: beat}, now)
 			l.NeededPeers, l.OutageLimit = func() map[int]int64 { return peers }, timeout+beat
 			for i, ago := range tc.last {
 				l.SetConnected(i+1, now.Add(-ago))
@@ -149,7 +148,7 @@ func TestSilentPeers(t *testing.T) {
 // TestEndSilent verifies that only peers that are silent and without a link count as ended.
 func TestEndSilent(t *testing.T) {
 	now := time.Now()
-	l := NewLinks(Config{Interval: time.Second}, now)
+	l := NewLinks(LinksConfig{Interval: time.Second}, now)
 	l.SetConnected(1, now)
 	l.SetConnected(2, now)
 	l.SetDisconnected(2, peerlink.Broken)
@@ -186,7 +185,7 @@ func TestUncertainPeers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now, asked := time.Now(), time.Time{}
-			l := NewLinks(Config{Interval: beat}, now)
+			l := NewLinks(LinksConfig{Interval: beat}, now)
 			l.TCPState = func(int) peerlink.TCPState { return tc.state }
 			if tc.asked > 0 {
 				asked = now.Add(-tc.asked)
@@ -214,7 +213,7 @@ func TestNoLinks(t *testing.T) {
 	if linked || ever || l.IsRunning() || l.CanReplaceShare(time.Now()) || l.AreHealthy(time.Now()) || l.Peer(1, time.Now()) != (PeerState{}) || l.Peer(1, time.Now()).HasEnded(false) {
 		t.Error("a link exists")
 	}
-	if !l.Peer(1, time.Now()).HasEnded(true) || l.LossKind(1, time.Now()) != health.PeerLost {
+	if !l.Peer(1, time.Now()).HasEnded(true) || l.LossKind(1, time.Now()) != PeerLost {
 		t.Error("heartbeat files do not decide")
 	}
 }
@@ -227,17 +226,17 @@ func TestKindOfLoss(t *testing.T) {
 		connected bool
 		sick      bool
 		parting   peerlink.CloseReason
-		want      health.Kind
+		want      Kind
 	}{
-		{"its share hangs", true, true, peerlink.Goodbye, health.HostHangs},
-		{"its share hung, and it left", false, true, peerlink.Goodbye, health.HostHangs},
-		{"it left", false, false, peerlink.Goodbye, health.HostHangs},
-		{"its connection was reset", false, false, peerlink.Broken, health.DaemonDied},
-		{"its connection was closed", false, false, peerlink.Closed, health.DaemonDied},
+		{"its share hangs", true, true, peerlink.Goodbye, HostHangs},
+		{"its share hung, and it left", false, true, peerlink.Goodbye, HostHangs},
+		{"it left", false, false, peerlink.Goodbye, HostHangs},
+		{"its connection was reset", false, false, peerlink.Broken, DaemonDied},
+		{"its connection was closed", false, false, peerlink.Closed, DaemonDied},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := NewLinks(Config{Interval: time.Second}, time.Now())
-			if got := l.LossKind(1, time.Now()); got != health.PeerLost {
+			l := NewLinks(LinksConfig{Interval: time.Second}, time.Now())
+			if got := l.LossKind(1, time.Now()); got != PeerLost {
 				t.Errorf("a worker without a connection is %s", got)
 			}
 			l.SetConnected(1, time.Now())
@@ -256,7 +255,7 @@ func TestKindOfLoss(t *testing.T) {
 func TestUnlinked(t *testing.T) {
 	const beat = time.Second
 	began := time.Now()
-	s := &story{NewLinks(Config{Interval: beat}, began), began}
+	s := &story{NewLinks(LinksConfig{Interval: beat}, began), began}
 	for _, node := range []int{1, 2, 3} {
 		s.SetConnected(node, s.now)
 	}
