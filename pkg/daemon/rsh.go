@@ -53,12 +53,15 @@ func (h *head) addRemoteEnv(env []string) []string {
 	}, env))
 }
 
-// watchDriver logs a warning if the driver waits for something that cannot happen, until ctx ends.
+// watchDriver logs a warning if the driver of several nodes is an MPI program that runs alone, until
+// ctx ends.
 func (h *head) watchDriver(ctx context.Context, pid int) {
-	// Without a framework the driver may run on the head only, although there are several nodes.
-	alone := h.membership.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name()
-	look := mpidetect.NewDriverCheck(pid, h.membership.Count(), alone, h.id.Launcher.Traits().HasSteps)
-	h.Background(func(context.Context) { mpidetect.ReportWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
+	nodes := h.membership.Count()
+	if nodes < 2 || h.cfg.Framework.Name() != (framework.None{}).Name() {
+		return
+	}
+	find := func() *mpidetect.LoadedMPI { return mpidetect.DetectLoaded(pid) }
+	h.Background(func(context.Context) { mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.Log.Warn(words) }) })
 }
 
 // slotsPerNode returns the number of ranks, or slots, that a node has room for. It assumes that all

@@ -290,36 +290,9 @@ func TestOwnMPIRunInSubmittedJob(t *testing.T) {
 	}
 }
 
-// TestNestedSrunIsToldOf checks the warning about commands that would wait forever: an srun inside
-// the run, and an mpirun that uses srun.
-func TestNestedSrunIsToldOf(t *testing.T) {
+// TestNestedSrunOverlaps runs an srun inside the run.
+func TestNestedSrunOverlaps(t *testing.T) {
 	t.Parallel()
-	for name, l := range map[string]launch{
-		"srun": {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
-		"a rank": {nodes: 2, flags: []string{"--ranks-per-node=1"},
-			driver: []string{"sh", "-c", "srun -N2 hostname"}},
-		"a rank's mpirun": {nodes: 2, flags: []string{"--ranks-per-node=1"},
-			driver: []string{"sh", "-c", "mpirun.openmpi --allow-run-as-root -n 2 hostname"}},
-		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"},
-			driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bed := claim(t, fewNodes)
-			l.flags = append(l.flags, "--driver-grace=1s")
-			j := bed.start(t, l)
-			eventually(t, func() string {
-				if said := j.stderr.String(); !strings.Contains(said,
-					" waits for an srun that has waited for its step") ||
-					!strings.Contains(said, "--overlap") {
-					return "not told: " + said
-				}
-				return ""
-			})
-			if took := time.Since(j.started); took > 10*time.Second {
-				t.Errorf("it was told after %s", took)
-			}
-		})
-	}
 	for name, srun := range map[string]string{"given to it": "srun --overlap -N2 hostname",
 		"in the environment": "SLURM_OVERLAP=1 srun -N2 hostname"} {
 		t.Run("--overlap "+name, func(t *testing.T) {

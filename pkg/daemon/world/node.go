@@ -6,7 +6,6 @@ package world
 import (
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,11 +17,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
-	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -190,7 +187,6 @@ func (n *Node) StartServers(ctx context.Context) error {
 	}
 	n.servers.startRrun()
 	n.cfg.Background(n.servers.singletons.watchRanks)
-	n.cfg.Background(n.watchSruns)
 	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Record, n.cfg.JobName))
 }
 
@@ -202,26 +198,6 @@ func (n *Node) RunningRanks() (running []stackdump.RankProcess) {
 		running = append(running, crew.RunningRanks()...)
 	}
 	return running
-}
-
-// watchSruns warns about the first srun for which a rank waits forever, such as one that the rank's
-// mpirun has started.
-func (n *Node) watchSruns(ctx context.Context) {
-	if !n.cfg.Identity.Launcher.Traits().HasSteps {
-		return
-	}
-	ctx, told := context.WithCancel(ctx)
-	defer told()
-	mpidetect.ReportWaits(ctx, func() []mpidetect.EndlessWait {
-		owners := make(map[int]string)
-		for _, rank := range n.RunningRanks() {
-			owners[rank.PID] = n.rankName(rank.Rank)
-		}
-		return mpidetect.SrunWaits(process.ProcessTree(os.Getpid()), owners, mpidetect.RankAdvice)
-	}, func(words string) {
-		n.cfg.Log.Warn(words)
-		told()
-	})
 }
 
 // describeActivity describes the current activity of the nodes of these ranks, or of all nodes if

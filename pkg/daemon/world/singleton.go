@@ -153,8 +153,8 @@ func (l *singletonDetector) warnOnce(rank pmi.ProcID, seen *mpidetect.LoadedMPI,
 	if err != nil {
 		l.node.cfg.Log.Debug("cannot determine which MPI a rank uses", zap.Error(err))
 	}
-	reason, mend := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
+	reason, fix := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
 	l.node.cfg.Log.Warn(fmt.Sprintf("%s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
-		"the likely reason: %s; to fix it: %s", l.node.rankName(rank.Rank), cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, mend))
+		"the likely reason: %s; to fix it: %s", l.node.rankName(rank.Rank), cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, fix))
 	return true
 }

@@ -114,11 +114,11 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[1].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", Missing: "libmpi.so.40"}}
 		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which was not found", 2},
 		{"Open MPI without a libpmix", func(c *launchState) {
-			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40", PMI: []string{mpidetect.PMIx}}}, NoPMIxReason: "cannot find it"}
+			c.Facts[2].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40"}}, NoPMIxReason: "cannot find it"}
 		}, "mpi", check.Fail, []string{"n2"}, "which supports only PMIx: cannot find it", 2},
 		{"another MPI on a node", func(c *launchState) {
 			for node := range c.Facts {
-				c.Facts[node].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2", PMI: []string{mpidetect.PMI1}}}}
+				c.Facts[node].MPI = &MPI{LinkedMPI: mpidetect.LinkedMPI{Program: "/app", MPI: &mpidetect.Library{Kind: mpidetect.MPICH, Version: "5.0.2"}}}
 			}
 			c.Facts[3].MPI.MPI.Version = "4.0.2"
 		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},

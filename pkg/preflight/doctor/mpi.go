@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/check"
@@ -16,7 +14,6 @@ type MPI struct {
 	mpidetect.LinkedMPI
 	UnknownReason string `json:"unknown,omitempty"` // reason if the MPI is unknown
 	PMIx          string `json:"pmix,omitempty"`    // libpmix that would serve the MPI ranks
-	PMIxVersion   string `json:"pmix_version,omitempty"`
 	NoPMIxReason  string `json:"no_pmix,omitempty"` // reason if there is no libpmix
 }
 
@@ -47,7 +44,6 @@ func findMPI(ctx context.Context, driver []string, wanted string, environ []stri
 	}
 	library, err := pmix.FindLibrary(wanted, driver[0], environ)
 	m.PMIx, m.NoPMIxReason = library.Path, errorText(err)
-	m.PMIxVersion = mpidetect.PMIxVersion(library.Path)
 	return &m
 }
 
@@ -62,27 +58,14 @@ func checkMPI(p *checkContext) {
 		p.AddFailure(check.ClassUser, m.String(), "an MPI library that the dynamic linker finds", "load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
 	case m.MPI == nil:
 		p.AddSkip(m.String())
-	case slices.Equal(m.MPI.PMI, []string{mpidetect.PMIx}) && m.NoPMIxReason != "":
+	case m.MPI.NeedsPMIx() && m.NoPMIxReason != "":
 		p.AddFailure(check.ClassUser, m.String()+", which supports only PMIx: "+m.NoPMIxReason, "a libpmix for bringupd's PMIx server",
 			"install libpmix2 (Debian) or pmix (Fedora), load a module with it, or give its path with --pmix; without it, each rank starts as a world of its own")
+	case m.MPI.NeedsPMIx():
+		p.AddPass(m.String() + "; PMIx server library: " + m.PMIx)
 	default:
-		p.AddPass(m.String() + m.servedText())
+		p.AddPass(m.String() + "; it uses PMI-1")
 	}
-}
-
-// servedText describes the PMI server of the MPI ranks and the networks that the MPI supports.
-func (m *MPI) servedText() string {
-	by := "; it uses PMI-1"
-	switch {
-	case m.MPI.PMI[0] == mpidetect.PMIx:
-		by = strings.TrimSpace("; PMIx server library: " + m.PMIx + " " + m.PMIxVersion)
-	case m.MPI.PMILibrary != "":
-		by = "; PMI library: " + m.MPI.PMILibrary
-	}
-	if len(m.MPI.Fabrics) > 0 {
-		by += "; fabrics: " + strings.Join(m.MPI.Fabrics, " and ")
-	}
-	return by
 }
 
 // compareMPIs compares the MPI libraries of the nodes.

@@ -5,22 +5,19 @@ import (
 	"context"
 	"debug/elf"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // LinkedMPI describes the MPI that a program would load.
 type LinkedMPI struct {
-	// Program is the file that was examined: the program itself, or the extension module of mpi4py.
 	Program string `json:"program"`
 	// Python is the interpreter whose mpi4py was examined; empty if the program is not Python.
 	Python string   `json:"python,omitempty"`
-	Module string   `json:"by,omitempty"`  // "mpi4py" with its version; empty without mpi4py
 	MPI    *Library `json:"mpi,omitempty"` // nil if none
 	// Missing is the MPI library that the program needs and the linker does not find.
 	Missing string `json:"missing,omitempty"`
@@ -28,123 +25,157 @@ type LinkedMPI struct {
 
 // String describes the result in a few words.
 func (l LinkedMPI) String() string {
+	program := l.Program
+	if l.Python != "" {
+		program = "mpi4py of " + l.Python
+	}
 	switch {
 	case l.Missing != "":
-		return fmt.Sprintf("%s needs %s, which was not found", l.describeProgram(), l.Missing)
+		return fmt.Sprintf("%s needs %s, which was not found", program, l.Missing)
 	case l.MPI != nil:
-		return fmt.Sprintf("%s loads %s (%s)", l.describeProgram(), l.MPI, l.MPI.Path)
+		return fmt.Sprintf("%s loads %s (%s)", program, l.MPI, l.MPI.Path)
 	case l.Python != "":
 		return l.Python + " has no mpi4py"
 	}
-	return l.Program + " is not linked with an MPI"
+	return program + " is not linked with an MPI"
 }
 
-// describeProgram returns the name of the program in the description.
-func (l LinkedMPI) describeProgram() string {
-	if l.Module != "" {
-		return fmt.Sprintf("%s of %s", l.Module, l.Python)
-	}
-	return l.Program
-}
-
-// DetectLinked determines the MPI of a command in an environment. For a program, it follows the
-// linker; for a Python, it examines mpi4py. It does not run the program, except a Python that is
-// started by a script, to determine its executable. It returns an error if the command is neither,
-// for example if it is a shell script.
+// DetectLinked determines the MPI of a command in an environment, without running the command: for
+// a program, the MPI that it is linked with; for a Python, that of its mpi4py. It returns an error if
+// the command is neither, for example if it is a shell script.
 func DetectLinked(ctx context.Context, argv, environ []string) (LinkedMPI, error) {
-	return newLinker("/", environ).detectCommand(ctx, argv, environ)
-}
-
-// detectCommand implements [DetectLinked] with a linker for this environment.
-func (l *linker) detectCommand(ctx context.Context, argv, environ []string) (LinkedMPI, error) {
-	file, err := execfile.Resolve(argv[0], environ)
+	file, isPython, err := resolveProgram(argv, environ)
 	if err != nil {
-		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s is linked with: %v", argv[0], err)
+		return LinkedMPI{}, err
 	}
-	name := filepath.Base(argv[0])
-	if program := scriptInterpreter(file, environ); isPython(filepath.Base(program)) && !isPython(name) {
-		file, name = program, filepath.Base(program)
+	if isPython {
+		p, err := inspectPython(file, environ)
+		if err != nil {
+			return LinkedMPI{}, err
+		}
+		return p.detectMPI4Py(ctx)
 	}
-	if isPython(name) {
-		return l.detectPython(ctx, file, environ)
+	l, err := linkerOf(file, environ)
+	if err != nil {
+		return LinkedMPI{}, err
 	}
-	if !isELF(file) {
-		return LinkedMPI{}, fmt.Errorf("cannot determine which MPI %s is linked with: it is a script, which may start any program", file)
-	}
-	return l.detectLinked(file)
+	return l.detectMPI(ctx, file)
 }
 
-// detectLinked determines the MPI that a program or library needs.
-func (l *linker) detectLinked(file string) (linked LinkedMPI, err error) {
-	linked.Program = file
-	var at string
-	err = l.walkLibraries(file, func(name, where string) bool {
-		if !isMPILibrary(name) {
-			return true
-		}
-		if at = where; at == "" {
-			linked.Missing = name
-		}
-		return false
-	})
+// detectMPI determines the MPI that a program or library is linked with.
+func (l dynamicLinker) detectMPI(ctx context.Context, file string) (LinkedMPI, error) {
+	linked := LinkedMPI{Program: file}
+	libraries, err := l.listLibraries(ctx, file)
+	if err != nil {
+		return linked, err
+	}
+	at := slices.IndexFunc(libraries, func(lib library) bool { return isMPILibrary(lib.name) })
 	switch {
-	case err != nil:
-		return linked, fmt.Errorf("cannot determine which MPI %s is linked with: %v", file, err)
-	case at == "" && linked.Missing == "" && hasStaticMPI(file):
-		at = file
-	case at == "":
+	case at < 0:
+		return linked, nil
+	case libraries[at].path == "":
+		linked.Missing = libraries[at].name
 		return linked, nil
 	}
-	lib, err := l.identifyLibrary(at)
+	lib, err := identifyLibrary(libraries[at].path)
 	linked.MPI = &lib
 	return linked, err
 }
 
-// hasStaticMPI reports whether a program contains an MPI, linked statically.
-func hasStaticMPI(file string) bool {
-	f, err := elf.Open(file)
+// resolveProgram returns the program that is executed for a command: the Python for a script of a
+// Python. It returns an error for other scripts.
+func resolveProgram(argv, environ []string) (file string, isPython bool, err error) {
+	file, err = execfile.Resolve(argv[0], environ)
 	if err != nil {
-		return false
+		return "", false, fmt.Errorf("cannot determine which MPI %s is linked with: %v", argv[0], err)
 	}
-	defer f.Close()
-	symbols, _ := f.Symbols() // stripped programs have none
-	return slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == "MPI_Init" && s.Section != elf.SHN_UNDEF })
+	name := filepath.Base(argv[0])
+	if program := scriptInterpreter(file, environ); isPythonName(filepath.Base(program)) && !isPythonName(name) {
+		file, name = program, filepath.Base(program)
+	}
+	if !isELF(file) { // such as a python of pyenv
+		return "", false, fmt.Errorf("cannot determine which MPI %s is linked with: it is a script, which may "+
+			"start any program", file)
+	}
+	return file, isPythonName(name), nil
 }
 
 // isELF reports whether a file begins with the magic number of ELF.
-func isELF(file string) bool { return bytes.HasPrefix(fileHead(file), []byte(elf.ELFMAG)) }
+func isELF(file string) bool { return bytes.HasPrefix(execfile.ReadHead(file), []byte(elf.ELFMAG)) }
 
-// isPython reports whether a program name is that of a Python: python, python3, python3.11.
-func isPython(name string) bool {
+// isPythonName reports whether a program name is that of a Python: python, python3, python3.11.
+func isPythonName(name string) bool {
 	return strings.HasPrefix(name, "python") && strings.Trim(name, "python0123456789.") == ""
 }
 
 // scriptInterpreter returns the program that a script names in its first line; an empty string if
 // the file is not a script.
 func scriptInterpreter(file string, environ []string) string {
-	line, _, _ := strings.Cut(string(fileHead(file)), "\n")
+	line, _, _ := strings.Cut(string(execfile.ReadHead(file)), "\n")
 	words := strings.Fields(strings.TrimPrefix(line, "#!"))
 	if !strings.HasPrefix(line, "#!") || len(words) == 0 {
 		return ""
 	}
 	if filepath.Base(words[0]) == "env" && len(words) > 1 {
-		found, err := execfile.Resolve(words[len(words)-1], environ)
-		if err != nil {
-			return ""
-		}
+		found, _ := execfile.Resolve(words[len(words)-1], environ) // empty if there is none
 		return found
 	}
 	return words[0]
 }
 
-// fileHead returns the first 256 bytes of a file; nil if it cannot be read.
-func fileHead(file string) []byte {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
+// UnneededPrefix is the prefix of the reason why a program is not served PMIx because it is known
+// not to use it.
+const UnneededPrefix = "the program seems not to use PMIx: "
+
+// WithoutPMIx returns the reason why a command is known not to use PMIx; an empty string if it may
+// use it. This is known for a Python that finds no MPI, and for a program whose libraries contain
+// none, or an MPI that has only PMI-1, and which neither loads other libraries nor starts programs.
+// All others may use PMIx: scripts, containers, launchers, and programs in Go and Rust.
+func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
+	for _, name := range []string{"LD_PRELOAD", "LD_AUDIT"} {
+		if libraries, _ := envlist.Lookup(environ, name); libraries != "" {
+			return ""
+		}
 	}
-	defer f.Close()
-	head := make([]byte, 256)
-	n, _ := io.ReadFull(f, head) // shorter files have less
-	return head[:n]
+	file, isPython, err := resolveProgram(argv, environ)
+	if err != nil {
+		return ""
+	}
+	if isPython {
+		if p, err := inspectPython(file, environ); err != nil || p.mayLoadMPI(ctx) {
+			return ""
+		}
+		return UnneededPrefix + file + " finds no MPI"
+	}
+	l, err := linkerOf(file, environ)
+	if err != nil || usesLoader(file) {
+		return ""
+	}
+	libraries, err := l.listLibraries(ctx, file)
+	if err != nil || slices.ContainsFunc(libraries, func(lib library) bool {
+		return lib.path == "" ||
+			isPMILibrary(lib.name)
+	}) {
+		return ""
+	}
+	for _, lib := range libraries {
+		if isMPILibrary(lib.name) {
+			return reasonOnlyPMI1(file, lib.path, environ)
+		}
+	}
+	if slices.ContainsFunc(libraries, func(lib library) bool { return usesLoader(lib.path) }) {
+		return ""
+	}
+	return UnneededPrefix + file + " is not linked with an MPI"
+}
+
+// reasonOnlyPMI1 returns the reason of [WithoutPMIx] if the MPI of a program has only PMI-1 in this
+// environment; otherwise an empty string.
+func reasonOnlyPMI1(program, libmpi string, environ []string) string {
+	mpi, err := identifyLibrary(libmpi)
+	other, _ := envlist.Lookup(environ, "I_MPI_PMI_LIBRARY")
+	if err != nil || !slices.Contains([]Kind{MPICH, MVAPICH, Intel}, mpi.Kind) || mpi.Kind == Intel && other != "" {
+		return ""
+	}
+	return fmt.Sprintf("%s%s is linked with %s (%s), which has only PMI-1", UnneededPrefix, program, mpi, libmpi)
 }

@@ -18,9 +18,7 @@ type LoadedMPI struct {
 	// MPIs are the loaded MPI libraries. PMIs are the loaded libraries for communication with a
 	// launcher.
 	MPIs, PMIs []string
-	// Extension is the loaded extension module of mpi4py; empty if there is none.
-	Extension string
-	Environ   []string
+	Environ    []string
 	// InOtherNamespace is true if the process has another mount or network namespace than this
 	// process, for example in a container.
 	InOtherNamespace bool
@@ -101,10 +99,10 @@ func (root procfs) inspectProcess(pid int) *LoadedMPI {
 	return p
 }
 
-// parseMaps collects the MPI and PMI libraries and the extension module from the memory maps.
+// parseMaps collects the MPI and PMI libraries from the memory maps.
 func (p *LoadedMPI) parseMaps(maps string) {
 	add := func(to *[]string, file string) {
-		if !slices.Contains(*to, file) {
+		if !slices.Contains(*to, file) { // a file has several maps
 			*to = append(*to, file)
 		}
 	}
@@ -115,14 +113,11 @@ func (p *LoadedMPI) parseMaps(maps string) {
 		}
 		file := strings.TrimSuffix(strings.TrimSpace(line[at:]), " (deleted)")
 		base := filepath.Base(file)
-		stem, _, _ := strings.Cut(base, ".so")
 		switch {
 		case isMPILibrary(base):
 			add(&p.MPIs, file)
-		case slices.Contains([]string{"libpmix", "libpmi", "libpmi2"}, stem):
+		case isPMILibrary(base):
 			add(&p.PMIs, file)
-		case strings.HasPrefix(base, "MPI.") && filepath.Base(filepath.Dir(file)) == "mpi4py":
-			p.Extension = file
 		}
 	}
 }
@@ -130,7 +125,8 @@ func (p *LoadedMPI) parseMaps(maps string) {
 // IsLaunched reports whether the process was started as a rank, by an MPI's launcher or by a daemon
 // of bringupd.
 func (p *LoadedMPI) IsLaunched() bool {
-	return slices.ContainsFunc([]string{"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"}, func(name string) bool {
+	return slices.ContainsFunc([]string{"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+		"MV2_COMM_WORLD_RANK", "PALS_RANKID"}, func(name string) bool {
 		_, set := envlist.Lookup(p.Environ, name)
 		return set
 	})
@@ -138,16 +134,11 @@ func (p *LoadedMPI) IsLaunched() bool {
 
 // IdentifyLibrary identifies the MPI that the process has loaded, the first if there are several.
 func (p *LoadedMPI) IdentifyLibrary() (Library, error) {
-	l := newLinker("/", p.Environ)
-	lib, err := l.identifyLibrary(p.hostPath(p.MPIs[0]))
+	file := p.MPIs[0]
+	if p.InOtherNamespace {
+		file = fmt.Sprintf("/proc/%d/root%s", p.PID, file)
+	}
+	lib, err := identifyLibrary(file)
 	lib.Path = p.MPIs[0]
 	return lib, err
-}
-
-// hostPath returns the path under which this process can open a file of the other process.
-func (p *LoadedMPI) hostPath(file string) string {
-	if !p.InOtherNamespace {
-		return file
-	}
-	return fmt.Sprintf("/proc/%d/root%s", p.PID, file)
 }
