@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/test/hostile"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // TestEvicted makes the mount of one node hang, and then refuse the calls that hung, like the mount
@@ -69,7 +70,7 @@ func (j *job) relaxed(node int, peer time.Duration) {
 func (j *job) ask(node int) func() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(j.t.Context(), ceiling)
 	j.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, bringupd, "exec", "--node="+strconv.Itoa(node),
+	cmd := exec.CommandContext(ctx, jobtest.Bringupd, "exec", "--node="+strconv.Itoa(node),
 		j.logDir(1), "--", "true")
 	cmd.Env = j.environ(0)
 	type answer struct {

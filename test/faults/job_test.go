@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/test/hostile"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 const (
@@ -176,7 +177,7 @@ func (j *job) start(code int) {
 
 func (j *job) launch(node, code int) *daemon {
 	j.t.Helper()
-	cmd := exec.Command(bringupd, j.flags(node)...)
+	cmd := exec.Command(jobtest.Bringupd, j.flags(node)...)
 	cmd.Dir, cmd.Env = j.dir, j.environ(code)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	stdout, err := os.Create(j.path(fmt.Sprintf("out.%d", node)))
@@ -250,16 +251,13 @@ func (j *job) flags(node int) []string {
 
 // environ returns the environment of the daemons, whose driver will exit with the given code.
 func (j *job) environ(code int) []string {
-	return []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + j.dir, j.mark(), "CODE=" + strconv.Itoa(code),
-		// The race detector's default exit code could be mistaken for one of bringupd's, and by default
-		// it makes every process sleep before it exits.
-		"GORACE=exitcode=199 atexit_sleep_ms=0",
-	}
+	return append(jobtest.Environ(),
+		"PATH="+os.Getenv("PATH"), "HOME="+j.dir, string(j.mark()), "CODE="+strconv.Itoa(code),
+	)
 }
 
 // mark returns a variable that identifies all processes of the job.
-func (j *job) mark() string { return "FAULTS=" + j.dir }
+func (j *job) mark() jobtest.Mark { return jobtest.Mark("FAULTS=" + j.dir) }
 
 // tempDir returns a node's own folder on a disk. Nodes do not share one: a process that creates a
 // file in a directory which another process is changing waits for that process, and cannot even be
@@ -357,9 +355,7 @@ func (j *job) end() {
 		}
 	}
 	if !j.clean {
-		for _, p := range j.processes() {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
-		}
+		j.mark().Kill()
 	}
 	var closing sync.WaitGroup
 	for _, m := range j.mounts {
@@ -409,11 +405,7 @@ func (d *daemon) stuck() bool {
 // code returns the exit code of a daemon, in a shell's notation.
 func (d *daemon) code() int {
 	<-d.ended
-	status := d.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return status.ExitStatus()
+	return jobtest.ExitCode(d.cmd.ProcessState)
 }
 
 // allGone waits until all daemons have ended, except for stalled calls, and returns the time of the
@@ -439,42 +431,14 @@ func (j *job) allGone() time.Time {
 	return time.Now()
 }
 
-type process struct {
-	pid  int
-	line string
-}
-
-// processes returns all running processes that have the mark in their environment.
-func (j *job) processes() (found []process) {
-	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range paths {
-		environ, err := os.ReadFile(path)
-		if err != nil || !strings.Contains("\x00"+string(environ), "\x00"+j.mark()+"\x00") {
-			continue
-		}
-		dir := filepath.Dir(path)
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		found = append(found, process{pid, strings.ReplaceAll(string(line), "\x00", " ")})
-	}
-	return found
-}
-
 // nothingLeft checks that no process of the job is left.
 func (j *job) nothingLeft() {
 	j.t.Helper()
-	const within = 10 * time.Second
-	for deadline := time.Now().Add(within); ; time.Sleep(10 * step) {
-		left := j.processes()
-		if len(left) == 0 {
-			j.clean = true
-			return
-		}
-		if time.Now().After(deadline) {
-			j.t.Errorf("after %s there are left: %v", within, left)
-			return
-		}
+	if left := j.mark().Left(10 * time.Second); len(left) > 0 {
+		j.t.Errorf("still running: %v", left)
+		return
 	}
+	j.clean = true
 }
 
 // story returns everything that is known about the job, for debugging.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // story is an ordinary job, which must run as usual in spite of all harmless faults of the share.
@@ -151,7 +152,7 @@ func (j *job) stop() {
 	j.t.Helper()
 	ctx, cancel := context.WithTimeout(j.t.Context(), ceiling)
 	defer cancel()
-	stop := exec.CommandContext(ctx, bringupd, "stop", j.logDir(1))
+	stop := exec.CommandContext(ctx, jobtest.Bringupd, "stop", j.logDir(1))
 	stop.Env = j.environ(0)
 	if out, err := stop.CombinedOutput(); err != nil {
 		j.t.Fatalf("bringupd stop: %v: %s", err, strings.TrimSpace(string(out)))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"go.uber.org/goleak"
 )
 
@@ -57,7 +58,7 @@ func runBuilt(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(bin)) }()
-	if program, err = Build(context.Background(), bin, race); err != nil {
+	if program, err = Build(context.Background(), bin, jobtest.Race); err != nil {
 		return 1, err
 	}
 	code = m.Run()

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // TestAlone checks ranks of real MPIs that each form a world of one, which must be reported with
@@ -48,7 +50,7 @@ func TestAlone(t *testing.T) {
 				args = append(args, tc.flag)
 			}
 			args = append(append(append(args, "--"), tc.wrapper...), python, script, tc.seconds)
-			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), args...)
+			job := exec.CommandContext(t.Context(), jobtest.Bringupd, args...)
 			var said strings.Builder
 			job.Stderr = &said
 			out, err := job.Output()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // pods are the daemons of one launch. Each is restarted whenever it was killed, as by Kubernetes or
@@ -62,7 +63,7 @@ func newPods(t *testing.T, size int, driver string, flags ...string) *pods {
 	return p
 }
 
-func (p *pods) mark() string { return "PODS=" + p.dir }
+func (p *pods) mark() jobtest.Mark { return jobtest.Mark("PODS=" + p.dir) }
 
 // start starts a node's daemon, and restarts it until it ends by itself.
 func (p *pods) start(rank int) {
@@ -76,10 +77,9 @@ func (p *pods) start(rank int) {
 				"--nnodes=" + p.bounds(), "--job-id=j",
 				"--log-dir=" + filepath.Join(p.dir, "logs"), "--peer-timeout=3s",
 				"--restart-backoff=100ms"}, p.flags...)
-			cmd := exec.Command(filepath.Join(bin, "bringupd"),
+			cmd := exec.Command(jobtest.Bringupd,
 				append(args, "--", "sh", "-c", p.driver)...)
-			cmd.Env = append(os.Environ(), p.mark(), "D="+p.dir,
-				"GORACE=exitcode=199 atexit_sleep_ms=0")
+			cmd.Env = append(append(os.Environ(), string(p.mark()), "D="+p.dir), jobtest.Environ()...)
 			cmd.Stdout, cmd.Stderr = said, said
 			p.mu.Lock()
 			err := cmd.Start()
@@ -177,9 +177,8 @@ func (p *pods) expect(codes ...int) {
 			p.t.Errorf("node %d has ended with %d, not %d", rank, p.codes[rank], code)
 		}
 	}
-	left := (&story{mark: p.mark()}).left()
-	if len(left) > 0 {
-		p.t.Errorf("still running: %s", strings.Join(left, "; "))
+	if left := p.mark().Left(ceiling / 2); len(left) > 0 {
+		p.t.Errorf("still running: %v", left)
 	}
 }
 
@@ -405,17 +404,12 @@ func (p *pods) strike(draw *rand.Rand) {
 // aliveOf checks that no process of an earlier attempt is running.
 func (p *pods) aliveOf(attempt int) {
 	p.t.Helper()
-	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range paths {
-		environ, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(environ, []byte(p.mark())) {
-			continue
-		}
+	for _, process := range p.mark().Processes() {
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", process.PID))
 		for entry := range strings.SplitSeq(string(environ), "\x00") {
 			told, is := strings.CutPrefix(entry, "BRINGUPD_ATTEMPT=")
 			if is && told != strconv.Itoa(attempt) {
-				p.t.Errorf("in attempt %d a process of attempt %s is alive: %s", attempt, told,
-					filepath.Dir(path))
+				p.t.Errorf("in attempt %d a process of attempt %s is alive: %s", attempt, told, process)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/users"
 )
 
@@ -47,7 +48,7 @@ func runAs(t *testing.T, u users.User, env string, program string, args ...strin
 func TestLogDirectoryIsExchanged(t *testing.T) {
 	users.Need(t)
 	project, home := users.Project(t), users.Job.Dir(t)
-	program, self := users.Public(t, filepath.Join(bin, "bringupd")), users.Public(t, os.Args[0])
+	program, self := users.Public(t, jobtest.Bringupd), users.Public(t, os.Args[0])
 	logs, lure, mark := filepath.Join(project, "logs"), filepath.Join(project, "lure"),
 		filepath.Join(project, "exchanged")
 	// The run's name is predictable, so the other user can create all paths to which daemons write.
@@ -95,7 +96,7 @@ func TestLogDirectoryIsExchanged(t *testing.T) {
 // which root and all other users appear as one unknown user.
 func TestProjectInUserNamespace(t *testing.T) {
 	users.Need(t)
-	program := users.Public(t, filepath.Join(bin, "bringupd"))
+	program := users.Public(t, jobtest.Bringupd)
 	for _, mapping := range []string{"--map-root-user", "--map-current-user"} {
 		t.Run(mapping, func(t *testing.T) {
 			project, home := users.Project(t), users.Job.Dir(t)

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"flag"
@@ -9,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 var (
@@ -295,25 +294,24 @@ exec sleep 300`
 
 // failing is a run into which failures are injected.
 type failing struct {
-	t       *testing.T
+	*jobtest.Job
 	plan    drawnRun
-	dir     string
-	said    bytes.Buffer
-	cmd     *exec.Cmd
-	ended   chan struct{}
 	started time.Time
 	kills   []time.Time // of each attempt
 	// maxDelay is how late this process was scheduled at most. It is valid after the end.
-	maxDelay time.Duration
+	maxDelay   time.Duration
+	awaitWatch func()
 }
 
 // newFailing starts a run.
 func newFailing(t *testing.T, plan drawnRun) *failing {
 	t.Helper()
-	f := &failing{t: t, plan: plan, dir: t.TempDir(), ended: make(chan struct{})}
-	args := []string{
+	dir := t.TempDir()
+	f := &failing{plan: plan, Job: &jobtest.Job{T: t, Dir: dir, Logs: filepath.Join(dir, "logs"),
+		Mark: jobtest.Mark("D=" + dir)}}
+	args := []string{jobtest.Bringupd,
 		"local", fmt.Sprint("--nodes=", plan.nodes), fmt.Sprintf("--nnodes=%d:%d", plan.minNodes, plan.nodes),
-		"--job-id=j", `--progress=step (\d+)`, "--log-dir=" + filepath.Join(f.dir, "logs"),
+		"--job-id=j", `--progress=step (\d+)`, "--log-dir=" + f.Logs,
 		"--head-cmd=" + failingService, "--worker-cmd=" + failingService, "--head-ready=", "--worker-ready=",
 	}
 	if plan.restarts > 0 {
@@ -326,55 +324,25 @@ func newFailing(t *testing.T, plan drawnRun) *failing {
 		args = append(args, "--ranks-per-node=1")
 	}
 	args = append(args, "--", "bash", "-c", failingProgram)
-	f.cmd = exec.Command(filepath.Join(bin, "bringupd"), args...)
-	f.cmd.Env = append(os.Environ(), "D="+f.dir, fmt.Sprint("SAVE=", saveInterval),
-		fmt.Sprint("PAUSE=", stepPause.Seconds()), "GORACE=exitcode=199 atexit_sleep_ms=0")
-	f.cmd.Stdout, f.cmd.Stderr = &f.said, &f.said
 	f.started = time.Now()
-	if err := f.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	exited := make(chan struct{})
+	f.Start([]string{fmt.Sprint("SAVE=", saveInterval), fmt.Sprint("PAUSE=", stepPause.Seconds())}, args...)
+	watched := make(chan struct{})
 	go func() {
-		_ = f.cmd.Wait()
-		close(exited)
-	}()
-	go func() {
-		defer close(f.ended)
-		for {
+		defer close(watched)
+		for !f.HasEnded() {
 			began := time.Now()
-			select {
-			case <-exited:
-				return
-			case <-time.After(step):
-				f.maxDelay = max(f.maxDelay, time.Since(began)-step)
-			}
+			time.Sleep(step)
+			f.maxDelay = max(f.maxDelay, time.Since(began)-step)
 		}
 	}()
-	t.Cleanup(f.end)
+	f.awaitWatch = func() { <-watched }
 	return f
-}
-
-// await waits until a condition holds, or fails the test.
-func (f *failing) await(what string, is func() bool) {
-	f.t.Helper()
-	for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
-		select {
-		case <-f.ended:
-			f.t.Fatalf("%+v: it has ended before %s:\n%s", f.plan, what, &f.said)
-		default:
-		}
-		if time.Now().After(deadline) {
-			f.end()
-			f.t.Fatalf("%+v: %s has not come:\n%s", f.plan, what, &f.said)
-		}
-	}
 }
 
 // end ends the run from outside.
 func (f *failing) end() {
-	_ = f.cmd.Process.Signal(syscall.SIGTERM)
-	<-f.ended
+	_ = f.Cmd.Process.Signal(syscall.SIGTERM)
+	f.AwaitEnd(ceiling)
 }
 
 // run injects the failures and checks the outcome.
@@ -396,7 +364,7 @@ func (f *failing) run() (inTime bool) {
 		gained := attempt.fault.gained
 		if gained > 0 && !attempt.fault.later && !f.plan.needsProgress {
 			f.write(fmt.Sprint("limit.", number), "1000000") // it dies between two steps
-			f.await(fmt.Sprint("steps of attempt ", number),
+			f.Need(fmt.Sprint("steps of attempt ", number),
 				func() bool { return f.reached() >= reached+gained })
 		} else {
 			f.makeSteps(number, reached+gained)
@@ -407,28 +375,24 @@ func (f *failing) run() (inTime bool) {
 		}
 		f.kill(number, attempt)
 	}
-	select {
-	case <-f.ended:
-	case <-time.After(ceiling):
-		f.end()
-		f.t.Errorf("%+v: it has not ended", f.plan)
-	}
+	f.AwaitEnd(ceiling)
+	f.awaitWatch()
 	f.judge(attempts, time.Since(f.started))
 	return true
 }
 
 // awaitProcess waits until a process of a node has begun.
 func (f *failing) awaitProcess(what string, attempt, node int) {
-	f.t.Helper()
-	f.await(fmt.Sprintf("the %s of node %d in attempt %d", what, node, attempt),
+	f.T.Helper()
+	f.Need(fmt.Sprintf("the %s of node %d in attempt %d", what, node, attempt),
 		func() bool { return f.pid(what, attempt, node) > 0 })
 }
 
 // makeSteps makes an attempt continue up to a step, and waits until the head knows it.
 func (f *failing) makeSteps(attempt, last int) {
-	f.t.Helper()
+	f.T.Helper()
 	f.write(fmt.Sprint("limit.", attempt), strconv.Itoa(last))
-	f.await(fmt.Sprint("step ", last), func() bool { return f.reached() >= last })
+	f.Need(fmt.Sprint("step ", last), func() bool { return f.reached() >= last })
 	time.Sleep(lineDelay)
 }
 
@@ -436,7 +400,7 @@ func (f *failing) makeSteps(attempt, last int) {
 // It returns false if the machine is so slow that it cannot be predicted which restarts count. began
 // is a time after the start of the attempt.
 func (f *failing) placeInWindow(attempt predictedAttempt, began time.Time, number int) bool {
-	f.t.Helper()
+	f.T.Helper()
 	switch {
 	case attempt.fault.later:
 		time.Sleep(time.Until(began.Add(f.plan.window)))
@@ -449,14 +413,14 @@ func (f *failing) placeInWindow(attempt predictedAttempt, began time.Time, numbe
 
 // write writes a file that the programs read, at once.
 func (f *failing) write(name, text string) {
-	f.t.Helper()
-	path := filepath.Join(f.dir, name)
+	f.T.Helper()
+	path := filepath.Join(f.Dir, name)
 	err := os.WriteFile(path+".new", []byte(text), 0o600)
 	if err == nil {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		f.t.Error(err)
+		f.T.Error(err)
 	}
 }
 
@@ -472,14 +436,14 @@ func (f *failing) reached() (maximum int) {
 
 // pid returns the process of a node in an attempt, or 0 if it has not begun.
 func (f *failing) pid(what string, attempt, node int) int {
-	data, _ := os.ReadFile(filepath.Join(f.dir, fmt.Sprintf("%s.%d.%d", what, attempt, node)))
+	data, _ := os.ReadFile(filepath.Join(f.Dir, fmt.Sprintf("%s.%d.%d", what, attempt, node)))
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
 	return pid
 }
 
 // kill ends the process that fails in an attempt.
 func (f *failing) kill(number int, attempt predictedAttempt) {
-	f.t.Helper()
+	f.T.Helper()
 	f.kills = append(f.kills, time.Now())
 	pid := 0
 	switch attempt.fault.kind {
@@ -499,11 +463,11 @@ func (f *failing) kill(number int, attempt predictedAttempt) {
 		}
 		if pid = joined.PID; err != nil || pid == 0 {
 			f.end()
-			f.t.Fatalf("cannot find the daemon of node %d: %v", attempt.node, err)
+			f.T.Fatalf("cannot find the daemon of node %d: %v", attempt.node, err)
 		}
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		f.t.Errorf("cannot kill the %s of node %d: %v", attempt.fault.kind, attempt.node, err)
+		f.T.Errorf("cannot kill the %s of node %d: %v", attempt.fault.kind, attempt.node, err)
 	}
 }
 
@@ -512,7 +476,7 @@ func (f *failing) runDir(attempt int) string {
 	if attempt > 0 {
 		name += fmt.Sprint("-a", attempt)
 	}
-	return filepath.Join(f.dir, "logs", name)
+	return filepath.Join(f.Dir, "logs", name)
 }
 
 // writtenStep is a step of rank 0.
@@ -523,7 +487,7 @@ type writtenStep struct {
 
 // steps returns the steps of an attempt that rank 0 has written.
 func (f *failing) steps(attempt int) (all []writtenStep) {
-	data, _ := os.ReadFile(filepath.Join(f.dir, "steps"))
+	data, _ := os.ReadFile(filepath.Join(f.Dir, "steps"))
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Fields(strings.Replace(line, ",", ".", 1))
 		if len(fields) == 3 && strings.HasSuffix(line, "\n") && fields[1] == strconv.Itoa(attempt) {
@@ -537,7 +501,7 @@ func (f *failing) steps(attempt int) (all []writtenStep) {
 
 // judge compares the outcome with the prediction, and checks that nothing is left running.
 func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
-	t := f.t
+	t := f.T
 	var last record.Result
 	for number, attempt := range attempts {
 		last = record.Result{}
@@ -566,7 +530,7 @@ func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
 				attempt.cause, attempt.node, attempt.code, next)
 		}
 	}
-	if got, want := f.cmd.ProcessState.ExitCode(), attempts[len(attempts)-1].code; got != want {
+	if got, want := jobtest.ExitCode(f.Cmd.ProcessState), attempts[len(attempts)-1].code; got != want {
 		t.Errorf("the job has ended with %d, not %d", got, want)
 	}
 	if _, err := os.Stat(f.runDir(len(attempts))); err == nil {
@@ -576,11 +540,11 @@ func (f *failing) judge(attempts []predictedAttempt, took time.Duration) {
 	if end := attempts[len(attempts)-1]; end.fault.kind != health.DaemonDied || end.node != 0 {
 		f.judgeProgress(len(attempts), last.Progress, took)
 	}
-	if left := (&story{mark: "D=" + f.dir}).left(); len(left) > 0 {
-		t.Errorf("still running: %s", strings.Join(left, "; "))
+	if left := f.Left(); len(left) > 0 {
+		t.Errorf("still running: %v", left)
 	}
 	if t.Failed() {
-		t.Logf("%+v\n%+v\n%s", f.plan, attempts, &f.said)
+		t.Logf("%+v\n%+v\n%s", f.plan, attempts, &f.Said)
 	}
 }
 
@@ -592,12 +556,12 @@ const lineDelay = 300 * time.Millisecond
 func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Duration) {
 	if f.reached() == 0 {
 		if got != nil && got.Reports > 0 {
-			f.t.Errorf("without a step, the progress is %+v", got)
+			f.T.Errorf("without a step, the progress is %+v", got)
 		}
 		return
 	}
 	if got == nil {
-		f.t.Error("there is no progress")
+		f.T.Error("there is no progress")
 		return
 	}
 	delay := lineDelay + f.maxDelay
@@ -629,19 +593,19 @@ func (f *failing) judgeProgress(attempts int, got *record.Progress, took time.Du
 	}
 	tolerance := time.Duration(attempts) * delay
 	if got.Productive < certain-tolerance || got.Productive > all+tolerance {
-		f.t.Errorf("%s were productive, and by the ranks %s to %s, with a tolerance of %s",
+		f.T.Errorf("%s were productive, and by the ranks %s to %s, with a tolerance of %s",
 			got.Productive, certain, all, tolerance)
 	}
 	if got.Elapsed > took || got.Elapsed < last-first-lineDelay {
-		f.t.Errorf("the job took %s, by the test %s, and from the first step to the last %s",
+		f.T.Errorf("the job took %s, by the test %s, and from the first step to the last %s",
 			got.Elapsed, took, last-first)
 	}
 	if own := got.Productive.Seconds() / got.Elapsed.Seconds(); math.Abs(got.Goodput-own) > 1e-6 {
-		f.t.Errorf("the goodput is %.3f, and not %.3f", got.Goodput, own)
+		f.T.Errorf("the goodput is %.3f, and not %.3f", got.Goodput, own)
 	}
 	if got.MaxStep > reached || got.MaxStep < known {
-		f.t.Errorf("the maximum is step %v, and by the ranks %v, at least %v", got.MaxStep, reached, known)
+		f.T.Errorf("the maximum is step %v, and by the ranks %v, at least %v", got.MaxStep, reached, known)
 	}
-	f.t.Logf("productive %s, by the ranks %s to %s; elapsed %s, by the test %s; scheduled at most %s late",
+	f.T.Logf("productive %s, by the ranks %s to %s; elapsed %s, by the test %s; scheduled at most %s late",
 		got.Productive, certain, all, got.Elapsed, took, f.maxDelay)
 }

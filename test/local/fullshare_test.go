@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/users"
 )
 
@@ -63,7 +64,7 @@ exit 9`, 0},
 			defer cancel()
 			const mounted = `mount -t tmpfs -o mode=0700,size=2m,nr_inodes=300 none "$1" && shift && exec "$@"`
 			job := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", mounted, "sh", logs,
-				filepath.Join(bin, "bringupd"), "local", "--nodes=3", "--log-dir="+logs, "--config="+file)
+				jobtest.Bringupd, "local", "--nodes=3", "--log-dir="+logs, "--config="+file)
 			out, err := job.CombinedOutput()
 			ended := time.Now()
 			if code := job.ProcessState.ExitCode(); code != tc.code {
@@ -96,7 +97,7 @@ func TestRunDirectoryVanishes(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			const removes = `sleep 1; [ $BRINGUPD_RANK != 0 ] || rm -rf "$BRINGUPD_RUN_DIR"; sleep 2; `
-			job := exec.CommandContext(ctx, filepath.Join(bin, "bringupd"),
+			job := exec.CommandContext(ctx, jobtest.Bringupd,
 				"local", "--nodes=3", "--ranks-per-node=1", "--pmix=off", "--log-dir="+t.TempDir(), "--", "sh", "-c", removes+tc.last)
 			out, err := job.CombinedOutput()
 			if code := job.ProcessState.ExitCode(); code != tc.code {

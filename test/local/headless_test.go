@@ -3,11 +3,11 @@ package local
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/users"
 )
 
@@ -21,7 +21,7 @@ func TestHeadEndsFirst(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	job := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", full, "sh", dir,
-		filepath.Join(bin, "bringupd"), "local", "--nodes=3", "--log-dir="+dir, "--", "true")
+		jobtest.Bringupd, "local", "--nodes=3", "--log-dir="+dir, "--", "true")
 	began := time.Now()
 	out, err := job.CombinedOutput()
 	if code := job.ProcessState.ExitCode(); code != 66 ||

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/users"
 )
 
@@ -37,7 +38,7 @@ func pidsCgroup(t *testing.T, most int) (dir string) {
 func TestLimitsTooLow(t *testing.T) {
 	users.Need(t)
 	dir := users.Job.Dir(t)
-	self := users.Public(t, filepath.Join(bin, "bringupd"))
+	self := users.Public(t, jobtest.Bringupd)
 	daemon := " run --rank=0 --nnodes=1 --job-id=x --log-dir=" + dir + "/logs -- true"
 	for name, tc := range map[string]struct{ limit, says string }{
 		"processes of the user": {"ulimit -u 30; ", "(RLIMIT_NPROC)"},
@@ -47,10 +48,10 @@ func TestLimitsTooLow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			self := self
-			if race && name == "address space" { // the race detector reserves more at program start
+			if jobtest.Race && name == "address space" { // the race detector reserves more at program start
 				self = filepath.Join(t.TempDir(), "bringupd")
 				build := exec.CommandContext(t.Context(), "go", "build", "-tags", "netgo,osusergo",
-					"-o", self, command)
+					"-o", self, "../../cmd/bringupd")
 				if out, err := build.CombinedOutput(); err != nil {
 					t.Fatalf("cannot build bringupd: %v: %s", err, out)
 				}

@@ -3,10 +3,9 @@
 package local
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -14,12 +13,8 @@ import (
 	// The program under test is built by a command of which go test does not know. This import
 	// invalidates the cached test result when the program changes.
 	_ "github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
-
-const command = "../../cmd/bringupd"
-
-// bin is the directory that contains the bringupd under test.
-var bin string
 
 // TestMain builds the program and runs the tests, or is a helper process of one.
 func TestMain(m *testing.M) {
@@ -29,47 +24,7 @@ func TestMain(m *testing.M) {
 	if address, is := os.LookupEnv(serveVariable); is {
 		os.Exit(serve(address))
 	}
-	code, err := runBuilt(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runBuilt(m *testing.M) (code int, err error) {
-	if bin, err = os.MkdirTemp("", "bringupd-local-"); err != nil {
-		return 1, err
-	}
-	defer func() { _ = os.RemoveAll(bin) }()
-	if err := noteSources(); err != nil {
-		return 1, err
-	}
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+fmt.Sprint(race), "-o",
-		filepath.Join(bin, "bringupd"), command)
-	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
-	}
-	return m.Run(), nil
-}
-
-// noteSources opens the sources that are not reached by an import. go test then knows that the
-// result depends on them.
-func noteSources() error {
-	sources, err := filepath.Glob(command + "/*.go")
-	if err != nil || len(sources) == 0 {
-		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
-	}
-	examples, err := filepath.Glob("../../examples/roles/*.*")
-	if err != nil || len(examples) == 0 {
-		return fmt.Errorf("cannot find the examples: %v", err)
-	}
-	for _, source := range append(sources, examples...) {
-		if _, err := os.ReadFile(source); err != nil {
-			return err
-		}
-	}
-	return nil
+	jobtest.Main(m, nil, "../../examples/roles/*.*")
 }
 
 // TestScripts runs the scripts in testdata/script.
@@ -105,10 +60,11 @@ func setup(env *testscript.Env) error {
 			return err
 		}
 	}
-	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-	// The race detector's default exit code could be mistaken for one of bringupd's, and by default it
-	// makes every process sleep for a second before it exits.
-	env.Setenv("GORACE", "exitcode=199 atexit_sleep_ms=0")
+	env.Setenv("PATH", filepath.Dir(jobtest.Bringupd)+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	for _, entry := range jobtest.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		env.Setenv(name, value)
+	}
 	env.Values[storyKey{}] = newStory(env)
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // TestOwnMPIRun checks that a driver's mpirun finds the nodes of a local run, which are all this
@@ -24,7 +26,7 @@ func TestOwnMPIRun(t *testing.T) {
 			if python == "" {
 				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", name, name)
 			}
-			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), "local",
+			job := exec.CommandContext(t.Context(), jobtest.Bringupd, "local",
 				"--nodes=2", "--slots-per-node=2", "--log-dir="+t.TempDir(),
 				"--", launcher, "-n", "2", python, "../e2e/testdata/mpirun_ring.py", "3")
 			job.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1",
@@ -59,7 +61,7 @@ func TestDriverWithMPI(t *testing.T) {
 			}
 			argv := append([]string{"local", "--nodes=3", "--log-dir=" + t.TempDir(), "--"},
 				driver...)
-			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), argv...)
+			job := exec.CommandContext(t.Context(), jobtest.Bringupd, argv...)
 			var said strings.Builder
 			job.Stderr = &said
 			if err := job.Run(); err != nil {
@@ -107,7 +109,7 @@ func TestStartedByMPIRun(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			logs := t.TempDir()
 			argv := slices.Concat(tc.argv,
-				[]string{filepath.Join(bin, "bringupd"), "--gpu-check=off", "--log-dir=" + logs},
+				[]string{jobtest.Bringupd, "--gpu-check=off", "--log-dir=" + logs},
 				tc.flags,
 				[]string{"--", "sh", "-c",
 					"echo $BRINGUPD_NODE_COUNT nodes in $BRINGUPD_RUN; exit 3"})

@@ -1,8 +1,7 @@
 package local
 
 import (
-	"bytes"
-	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // TestRecoveryInASecond kills a daemon of a run with a spare node, and measures the time until all
@@ -35,56 +36,40 @@ func TestRecoveryInASecond(t *testing.T) {
 // start of a rank in the next attempt.
 func recoveryTime(t *testing.T, victim int) time.Duration {
 	t.Helper()
-	dir := t.TempDir()
-	var said bytes.Buffer
-	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=4", "--nnodes=3:4", "--job-id=j",
-		"--restarts=1", "--ranks-per-node=1", "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c",
+	j := startLocal(t, 4, []string{"--nnodes=3:4", "--restarts=1", "--ranks-per-node=1"},
 		`: >$D/$BRINGUPD_ATTEMPT.$RANK; [ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 300`)
-	cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	started := func(attempt, ranks int) bool {
-		marks, _ := filepath.Glob(filepath.Join(dir, strconv.Itoa(attempt)+".*"))
-		return len(marks) == ranks
-	}
-	await := func(what string, is func() bool) {
-		for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
-			if time.Now().After(deadline) {
-				_ = cmd.Process.Signal(syscall.SIGTERM)
-				<-ended
-				t.Fatalf("%s has not come:\n%s", what, said.String())
-			}
-		}
-	}
-	// Kill the daemon of a node.
-	await("the first attempt", func() bool { return started(0, 4) })
-	data, err := os.ReadFile(filepath.Join(dir, "logs", "j", "nodes", "000"+strconv.Itoa(victim)+".joined"))
-	var joined record.Joined
-	if err == nil {
-		err = json.Unmarshal(data, &joined)
-	}
-	if err != nil || joined.PID == 0 {
-		t.Fatalf("cannot find the daemon of node %d: %v", victim, err)
-	}
+	j.Need("the first attempt", func() bool { return hasStarted(j, 0, 4) })
 	killed := time.Now()
-	if err := syscall.Kill(joined.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	await("the second attempt", func() bool { return started(1, 3) })
+	j.Signal(j.Daemon(victim), syscall.SIGKILL)
+	j.Need("the second attempt", func() bool { return hasStarted(j, 1, 3) })
 	took := time.Since(killed)
-	if err := <-ended; err != nil {
-		t.Errorf("the job has ended with %v:\n%s", err, said.String())
-	}
-	for _, want := range []string{"without node " + strconv.Itoa(victim), "all 3 ranks have ended"} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, said.String())
-		}
+	code := j.AwaitEnd(ceiling)
+	if said := j.Said.String(); code != 0 || !strings.Contains(said, "without node "+strconv.Itoa(victim)) {
+		t.Errorf("the job has ended with %d:\n%s", code, said)
 	}
 	return took
+}
+
+// startLocal starts bringupd local on so many nodes with flags and a shell script, in which $D is the
+// directory of the test.
+func startLocal(t testing.TB, nodes int, flags []string, script string) *jobtest.Job {
+	t.Helper()
+	dir := t.TempDir()
+	j := &jobtest.Job{T: t, Dir: dir, Logs: filepath.Join(dir, "logs"), Name: "j", Size: nodes,
+		Mark: jobtest.Mark("D=" + dir)}
+	words := append([]string{jobtest.Bringupd, "local", fmt.Sprint("--nodes=", nodes), "--job-id=j",
+		"--log-dir=" + j.Logs}, flags...)
+	if script != "" {
+		words = append(words, "--", "bash", "-c", script)
+	}
+	j.Start([]string{"BRINGUPD=" + jobtest.Bringupd}, words...)
+	return j
+}
+
+// hasStarted reports whether so many ranks of an attempt have made a file named ATTEMPT.RANK.
+func hasStarted(j *jobtest.Job, attempt, ranks int) bool {
+	marks, _ := filepath.Glob(filepath.Join(j.Dir, strconv.Itoa(attempt)+".*"))
+	return len(marks) == ranks
 }
 
 // TestRestartOn checks which failures lead to a restart with each value of --restart-on: of the
@@ -111,19 +96,16 @@ func TestRestartOn(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
 			program := strings.Replace(tc.program, "exit 3 || sleep 300", "exec sleep 300", 1)
-			args := append([]string{"local", "--nodes=2", "--job-id=j", "--restarts=2", "--restart-backoff=10ms", "--log-dir=" + filepath.Join(dir, "logs")}, tc.flags...)
-			cmd := exec.Command(filepath.Join(bin, "bringupd"), append(args, "--", "sh", "-c", program)...)
-			cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
-			said, _ := cmd.CombinedOutput()
-			data, _ := os.ReadFile(filepath.Join(dir, "starts"))
+			j := startLocal(t, 2, append([]string{"--restarts=2", "--restart-backoff=10ms"}, tc.flags...), program)
+			code, said := j.AwaitEnd(ceiling), j.Said.String()
+			data, _ := os.ReadFile(filepath.Join(j.Dir, "starts"))
 			starts := strings.Fields(string(data))
 			slices.Sort(starts)
 			// Ranks may be ended before they have started the program.
 			started := strings.Join(starts, " ") == tc.starts || slices.Contains(tc.flags, ranks) && strings.Join(slices.Compact(starts), "") == strings.ReplaceAll(strings.ReplaceAll(tc.starts, "0 0", "0"), " 1 1", "1")
-			if cmd.ProcessState.ExitCode() != tc.code || !started || !strings.Contains(string(said), tc.says) {
-				t.Errorf("it ended with %d, and started in the attempts %q:\n%s", cmd.ProcessState.ExitCode(), starts, said)
+			if code != tc.code || !started || !strings.Contains(said, tc.says) {
+				t.Errorf("it ended with %d, and started in the attempts %q:\n%s", code, starts, said)
 			}
 		})
 	}
@@ -146,49 +128,27 @@ while [ $i -lt 30 ]; do
 	fi
 done
 [ $BRINGUPD_ATTEMPT = 0 ] || until [ -e $D/seen ]; do sleep 0.05; done`
-	dir := t.TempDir()
-	var said bytes.Buffer
-	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--job-id=j", "--restarts=2", "--restart-on=rank", "--restart-backoff=10ms",
-		"--ranks-per-node=1", `--progress=step (\d+)`, "--metrics-dir="+dir, "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c", program)
-	cmd.Env = append(os.Environ(), "D="+dir, "BRINGUPD="+filepath.Join(bin, "bringupd"), "GORACE=exitcode=199 atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
-			if time.Now().After(deadline) {
-				_ = cmd.Process.Signal(syscall.SIGTERM)
-				<-ended
-				t.Fatalf("%s has not come:\n%s", what, said.String())
-			}
-		}
-	}
-	await("the last step in the status", func() bool {
-		status, _ := exec.Command(filepath.Join(bin, "bringupd"), "status", filepath.Join(dir, "logs")).Output()
+	metrics := t.TempDir()
+	j := startLocal(t, 2, []string{"--restarts=2", "--restart-on=rank", "--restart-backoff=10ms",
+		"--ranks-per-node=1", `--progress=step (\d+)`, "--metrics-dir=" + metrics}, program)
+	j.Need("the last step in the status", func() bool {
+		status, _ := exec.Command(jobtest.Bringupd, "status", j.Logs).Output()
 		return strings.Contains(string(status), "j-a1") && strings.Contains(string(status), "  progress: step 30, ") && strings.Contains(string(status), "steps repeated after a restart")
 	})
-	await("the last step in the metrics", func() bool {
-		text, _ := os.ReadFile(filepath.Join(dir, "bringupd-j-a1-0.prom"))
+	j.Need("the last step in the metrics", func() bool {
+		text, _ := os.ReadFile(filepath.Join(metrics, "bringupd-j-a1-0.prom"))
 		return strings.Contains(string(text), `bringupd_step{run="j-a1",rank="0"} 30`) && strings.Contains(string(text), "bringupd_goodput_ratio")
 	})
-	if err := os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	j.Write("seen", "")
+	if code := j.AwaitEnd(ceiling); code != 0 {
+		t.Fatalf("the job has ended with %d:\n%s", code, &j.Said)
 	}
-	if err := <-ended; err != nil {
-		t.Fatalf("the job has ended with %v:\n%s", err, said.String())
-	}
+	j.Name = "j-a1"
 	var result record.Result
-	data, err := os.ReadFile(filepath.Join(dir, "logs", "j-a1", "result.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &result)
-	}
+	isThere := j.Read(&result, signal.NameResult)
 	p := result.Progress
-	if err != nil || p == nil || p.Step != 30 || p.MaxStep != 30 || !p.Gained || p.Goodput <= 0 || p.Goodput >= 1 || len(p.Lost) != 1 {
-		t.Fatalf("the progress is %+v (%v)", p, err)
+	if !isThere || p == nil || p.Step != 30 || p.MaxStep != 30 || !p.Gained || p.Goodput <= 0 || p.Goodput >= 1 || len(p.Lost) != 1 {
+		t.Fatalf("the progress is %+v", p)
 	}
 	// One of the ranks reached step 15, and both continue with 11.
 	if lost := p.Lost[0]; lost.Attempt != 1 || lost.Reached < 14 || lost.Reached > 15 || lost.Resumed != 11 || lost.Steps != lost.Reached-10 {
@@ -197,29 +157,27 @@ done
 	if slow := p.Slowest; slow == nil || slow.Step != 30 || slow.Median != 30 || slow.Count != 2 {
 		t.Errorf("the slowest is %+v", slow)
 	}
-	report, err := exec.Command(filepath.Join(bin, "bringupd"), "report", filepath.Join(dir, "logs", "j-a1"), "--format=text").CombinedOutput()
+	report, err := exec.Command(jobtest.Bringupd, "report", j.Path(), "--format=text").CombinedOutput()
 	for _, want := range []string{"goodput: ", "lost before attempt 2: ", "slowest: rank 0"} {
 		if err != nil || !strings.Contains(string(report), want) {
 			t.Errorf("the report has no %q (%v):\n%s", want, err, report)
 		}
 	}
-	if !strings.Contains(said.String(), "  progress: step 30, ") {
-		t.Errorf("it says:\n%s", said.String())
+	if !strings.Contains(j.Said.String(), "  progress: step 30, ") {
+		t.Errorf("it says:\n%s", &j.Said)
 	}
 }
 
 // TestRestartNeedsProgress checks that a program which gains no step is not restarted again.
 func TestRestartNeedsProgress(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=1", "--job-id=j", "--restarts=5", "--restart-on=any", "--restart-backoff=10ms", "--restart-needs-progress",
-		`--progress=step (\d+)`, "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c", `echo $BRINGUPD_ATTEMPT >>$D/starts; echo step $((BRINGUPD_ATTEMPT < 2 ? BRINGUPD_ATTEMPT : 2)); exit 3`)
-	cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
-	said, _ := cmd.CombinedOutput()
-	starts, _ := os.ReadFile(filepath.Join(dir, "starts"))
+	j := startLocal(t, 1, []string{"--restarts=5", "--restart-on=any", "--restart-backoff=10ms", "--restart-needs-progress",
+		`--progress=step (\d+)`}, `echo $BRINGUPD_ATTEMPT >>$D/starts; echo step $((BRINGUPD_ATTEMPT < 2 ? BRINGUPD_ATTEMPT : 2)); exit 3`)
+	code := j.AwaitEnd(ceiling)
+	starts, _ := os.ReadFile(filepath.Join(j.Dir, "starts"))
 	// Attempts 0 to 2 gain a step each, and attempt 3 none.
-	if cmd.ProcessState.ExitCode() != 3 || string(starts) != "0\n1\n2\n3\n" {
-		t.Errorf("it ended with %d, and started in attempts %q:\n%s", cmd.ProcessState.ExitCode(), starts, said)
+	if code != 3 || string(starts) != "0\n1\n2\n3\n" {
+		t.Errorf("it ended with %d, and started in attempts %q:\n%s", code, starts, &j.Said)
 	}
 }
 
@@ -227,51 +185,22 @@ func TestRestartNeedsProgress(t *testing.T) {
 // before the last one has lost, and that the job ends at once if too few nodes are left.
 func TestTwoLossesOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	var said bytes.Buffer
-	cmd := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=4", "--nnodes=2:4", "--job-id=j", "--restarts=9", "--restart-backoff=10ms",
-		"--ranks-per-node=1", "--log-dir="+filepath.Join(dir, "logs"), "--", "sh", "-c", `: >$D/$BRINGUPD_ATTEMPT.$RANK; exec sleep 300`)
-	cmd.Env = append(os.Environ(), "D="+dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	j := startLocal(t, 4, []string{"--nnodes=2:4", "--restarts=9", "--restart-backoff=10ms", "--ranks-per-node=1"},
+		`: >$D/$BRINGUPD_ATTEMPT.$RANK; exec sleep 300`)
+	for attempt, name := range []string{"j", "j-a1", "j-a2"} {
+		j.Need(fmt.Sprint("attempt ", attempt), func() bool { return hasStarted(j, attempt, 4-attempt) })
+		j.Name = name
+		j.Signal(j.Daemon(1+attempt), syscall.SIGKILL)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for attempt, run := range []string{"j", "j-a1", "j-a2"} {
-		for deadline := time.Now().Add(ceiling); ; time.Sleep(step) {
-			if marks, _ := filepath.Glob(filepath.Join(dir, strconv.Itoa(attempt)+".*")); len(marks) == 4-attempt {
-				break
-			}
-			if time.Now().After(deadline) {
-				_ = cmd.Process.Signal(syscall.SIGTERM)
-				<-ended
-				t.Fatalf("attempt %d has not come:\n%s", attempt, said.String())
-			}
-		}
-		var joined record.Joined
-		data, err := os.ReadFile(filepath.Join(dir, "logs", run, "nodes", "000"+strconv.Itoa(1+attempt)+".joined"))
-		if err == nil {
-			err = json.Unmarshal(data, &joined)
-		}
-		if err != nil || joined.PID == 0 {
-			t.Fatalf("cannot find a daemon: %v", err)
-		}
-		_ = syscall.Kill(joined.PID, syscall.SIGKILL)
-	}
-	<-ended
-	if code := cmd.ProcessState.ExitCode(); code != 76 || !strings.Contains(said.String(), "1 of 4 nodes are left, and the driver needs 2") {
-		t.Errorf("it ended with %d:\n%s", code, said.String())
+	code := j.AwaitEnd(ceiling)
+	if code != 76 || !strings.Contains(j.Said.String(), "1 of 4 nodes are left, and the driver needs 2") {
+		t.Errorf("it ended with %d:\n%s", code, &j.Said)
 	}
 	// The time until the gate opened is in the result: no attempt has waited for a lost node.
-	for _, run := range []string{"j-a1", "j-a2"} {
+	for _, j.Name = range []string{"j-a1", "j-a2"} {
 		var result record.Result
-		data, err := os.ReadFile(filepath.Join(dir, "logs", run, "result.json"))
-		if err == nil {
-			err = json.Unmarshal(data, &result)
-		}
-		if err != nil || result.TimeToGate > 10*time.Second {
-			t.Errorf("the gate of %s opened after %s (%v)", run, result.TimeToGate, err)
+		if !j.Read(&result, signal.NameResult) || result.TimeToGate > 10*time.Second {
+			t.Errorf("the gate of %s opened after %s", j.Name, result.TimeToGate)
 		}
 	}
 }

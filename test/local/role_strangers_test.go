@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/users"
 )
 
@@ -54,7 +55,7 @@ func startRoles(t *testing.T, file string) *roleJob {
 	if err := os.WriteFile(config, []byte("roles:\n"+file), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := users.Job.Command(t.Context(), j.dir, users.Public(t, filepath.Join(bin, "bringupd")), "local", "--nodes=1", "--log-dir="+j.dir+"/logs", "--job-id=j", "--config="+config)
+	cmd := users.Job.Command(t.Context(), j.dir, users.Public(t, jobtest.Bringupd), "local", "--nodes=1", "--log-dir="+j.dir+"/logs", "--job-id=j", "--config="+config)
 	cmd.Env = append(cmd.Env, "DIR="+j.dir, "SERVE="+users.Public(t, os.Args[0]))
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {

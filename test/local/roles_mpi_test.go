@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // runRoles runs the roles of a file on some nodes, with $MPICH, $OPENMPI and $OPENMPI4 replaced by the
@@ -30,7 +31,7 @@ func runRoles(t *testing.T, nodes, file string) (code int, out, said string, res
 	if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), "local", "--nodes="+nodes, "--log-dir="+dir, "--job-id=j", "--config="+job)
+	run := exec.CommandContext(t.Context(), jobtest.Bringupd, "local", "--nodes="+nodes, "--log-dir="+dir, "--job-id=j", "--config="+job)
 	run.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	var printed, messages strings.Builder
 	run.Stdout, run.Stderr = &printed, &messages

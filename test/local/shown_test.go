@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // compiled limits the duration of commands that may have to compile the program and its
@@ -68,7 +70,7 @@ func TestExecAsShown(t *testing.T) {
 	block, _, _ = strings.Cut(block, "\n\n")
 	dir := t.TempDir()
 	command := func(line string) *exec.Cmd {
-		cmd := begun(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "sh", "-c", line)
+		cmd := begun(t, []string{"PATH=" + filepath.Dir(jobtest.Bringupd) + ":" + os.Getenv("PATH")}, "sh", "-c", line)
 		cmd.Dir = dir
 		return cmd
 	}
@@ -138,7 +140,7 @@ func TestServiceManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = manager.Close() }()
-	job := begun(t, []string{"NOTIFY_SOCKET=" + at}, filepath.Join(bin, "bringupd"), "local",
+	job := begun(t, []string{"NOTIFY_SOCKET=" + at}, jobtest.Bringupd, "local",
 		"--nodes=2", "--log-dir="+filepath.Join(dir, "logs"),
 		"--worker-cmd=test -z \"$NOTIFY_SOCKET\" && exec sleep 600", "--", "sh", "-c",
 		"echo \"driven${NOTIFY_SOCKET}\"")

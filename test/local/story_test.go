@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // story is the state of a running script.
 type story struct {
-	mark    string // in the environment of all processes that the script starts
+	mark    jobtest.Mark // in the environment of all processes that the script starts
 	running map[string]*started
 }
 
@@ -39,45 +39,20 @@ type started struct {
 }
 
 func newStory(env *testscript.Env) *story {
-	s := &story{mark: "WORK=" + env.WorkDir, running: make(map[string]*started)}
+	s := &story{mark: jobtest.Mark("WORK=" + env.WorkDir), running: make(map[string]*started)}
 	env.Defer(func() {
 		for _, p := range s.running {
 			_ = p.cmd.Process.Kill()
 			<-p.ended
 		}
-		if left := s.left(); len(left) > 0 {
-			env.T().Fatal("still running: " + strings.Join(left, "; "))
+		if left := s.mark.Left(ceiling / 2); len(left) > 0 {
+			env.T().Fatal(fmt.Sprint("still running: ", left))
 		}
 	})
 	return s
 }
 
 func of(ts *testscript.TestScript) *story { return ts.Value(storyKey{}).(*story) }
-
-// left waits until no process of the script runs, and returns those that remain.
-func (s *story) left() (left []string) {
-	for deadline := time.Now().Add(ceiling / 2); time.Now().Before(deadline); time.Sleep(step) {
-		if left = s.processes(); len(left) == 0 {
-			return nil
-		}
-	}
-	return left
-}
-
-// processes returns the processes that have the mark in their environment.
-func (s *story) processes() (found []string) {
-	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range paths {
-		environ, err := os.ReadFile(path)
-		if err != nil || !slices.Contains(strings.Split(string(environ), "\x00"), s.mark) {
-			continue
-		}
-		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		found = append(found,
-			filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
-	}
-	return found
-}
 
 // commands returns the commands of the scripts, in addition to testscript's own commands.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
@@ -115,7 +90,7 @@ func begin(ts *testscript.TestScript, name string, args []string) *started {
 	p := &started{ended: make(chan struct{})}
 	path := args[0]
 	if path == "bringupd" {
-		path = filepath.Join(bin, path)
+		path = jobtest.Bringupd
 	}
 	p.cmd = exec.Command(path, args[1:]...)
 	p.cmd.Dir, p.cmd.Env = ts.MkAbs("."), environ(ts)
@@ -151,25 +126,16 @@ func finish(ts *testscript.TestScript, name, code string, within time.Duration) 
 	select {
 	case <-p.ended:
 	case <-time.After(within):
-		running := strings.Join(of(ts).processes(), "\n")
-		ts.Fatalf("%s has not ended within %s; running:\n%s%s", name, within, running,
-			of(ts).outputs())
+		ts.Fatalf("%s has not ended within %s; running:\n%v%s", name, within,
+			of(ts).mark.Processes(), of(ts).outputs())
 	}
 	delete(of(ts).running, name)
 	_, _ = ts.Stdout().Write(p.stdout.Bytes())
 	_, _ = ts.Stderr().Write(p.stderr.Bytes())
-	if got := exitCode(p.cmd.ProcessState); got != code {
+	if got := strconv.Itoa(jobtest.ExitCode(p.cmd.ProcessState)); got != code {
 		ts.Fatalf("%s ended with %s, want %s; stdout:\n%s\nstderr:\n%s", name, got, code,
 			&p.stdout, &p.stderr)
 	}
-}
-
-// exitCode returns the exit code in a shell's notation.
-func exitCode(state *os.ProcessState) string {
-	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
-		return strconv.Itoa(128 + int(status.Signal()))
-	}
-	return strconv.Itoa(state.ExitCode())
 }
 
 // cmdCode implements code CODE PROGRAM [ARGUMENT...], which runs a program that must exit with that
@@ -289,21 +255,12 @@ func below(dir string) (names []string) {
 func cmdGone(ts *testscript.TestScript, args []string) {
 	for _, where := range args {
 		pid := pidIn(ts, where)
-		for deadline := time.Now().Add(ceiling / 2); alive(pid); time.Sleep(step) {
+		for deadline := time.Now().Add(ceiling / 2); jobtest.IsAlive(pid); time.Sleep(step) {
 			if time.Now().After(deadline) {
 				ts.Fatalf("the process of %s, %d, still runs", where, pid)
 			}
 		}
 	}
-}
-
-func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z")
 }
 
 // cmdListen implements listen, which occupies a port, like an unrelated program, and sets PORT and

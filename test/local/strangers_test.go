@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/users"
 )
 
@@ -38,7 +39,7 @@ func listenAs(t *testing.T, user users.User, address string) net.Listener {
 // does is not mistaken for the service: the driver must not run.
 func TestStrangersPort(t *testing.T) {
 	users.Need(t)
-	program := users.Public(t, filepath.Join(bin, "bringupd"))
+	program := users.Public(t, jobtest.Bringupd)
 	for _, stranger := range []string{"127.0.0.1", "[::1]", "[::]"} {
 		t.Run(stranger, func(t *testing.T) {
 			t.Parallel()

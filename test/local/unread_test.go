@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/test/jobtest"
 	"github.com/bringupd/bringupd/test/pipe"
 )
 
@@ -17,7 +18,7 @@ func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, to := pipe.Unread(t)
-	job := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2",
+	job := exec.Command(jobtest.Bringupd, "local", "--nodes=2",
 		"--log-dir="+filepath.Join(dir, "logs"), "--temp-dir="+dir, "--verbose", "--",
 		"/bin/sh", "-c", "trap 'touch saved; exit 0' TERM; touch running; while :; do sleep 0.05; done")
 	job.Dir, job.Stderr = dir, to

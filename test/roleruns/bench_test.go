@@ -16,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 var killsFlag = flag.Int("kills", 20, "how many processes each benchmark kills")
@@ -94,9 +95,8 @@ type announced struct {
 // beginBench starts a run whose programs announce their starts.
 func beginBench(b *testing.B, file string, last []string, flags ...string) (*job, <-chan announced) {
 	b.Helper()
-	j := &job{t: b, runName: "bench", ended: make(chan struct{})}
-	j.makeDirs()
-	path := filepath.Join(j.dir, "fifo")
+	j := newJob(b, schedule{}, "bench")
+	path := filepath.Join(j.Dir, "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func next(b *testing.B, starts <-chan announced) *announced {
 	select {
 	case one := <-starts:
 		return &one
-	case <-time.After(ceiling):
+	case <-time.After(jobtest.Ceiling):
 		b.Fatal("a program has not started")
 		return nil
 	}
@@ -152,7 +152,7 @@ func next(b *testing.B, starts <-chan announced) *announced {
 // restart kills a process, and waits for its replacement and those of its instance. It returns the
 // time to its own, besides the back-off, in milliseconds.
 func (j *job) restart(victim *announced, processes []*announced, starts <-chan announced) float64 {
-	b := j.t.(*testing.B)
+	b := j.T.(*testing.B)
 	b.Helper()
 	index, _, _ := strings.Cut(victim.name, ".")
 	left := 0
@@ -184,10 +184,10 @@ func (j *job) restart(victim *announced, processes []*announced, starts <-chan a
 
 // awaitGate waits until the gate is open.
 func (j *job) awaitGate() {
-	j.t.Helper()
-	open := filepath.Join(j.logs, j.runName, signal.ControlDir, signal.NameGateOpen)
-	if !j.until(func() bool { _, err := os.Stat(open); return err == nil }) {
-		j.t.Fatalf("the gate did not open:\n%s", &j.said)
+	j.T.Helper()
+	open := filepath.Join(j.Logs, j.Name, signal.ControlDir, signal.NameGateOpen)
+	if !j.Until(func() bool { _, err := os.Stat(open); return err == nil }) {
+		j.T.Fatalf("the gate did not open:\n%s", &j.Said)
 	}
 }
 
@@ -202,10 +202,10 @@ func death(b *testing.B, file string, last []string, count, node int) float64 {
 	if err := syscall.Kill(victim.pid, syscall.SIGKILL); err != nil {
 		b.Fatal(err)
 	}
-	<-j.ended
+	code := j.AwaitEnd(jobtest.Ceiling)
 	took := time.Since(began)
-	if code := j.cmd.ProcessState.ExitCode(); code != 77 {
-		b.Fatalf("the run has ended with %d:\n%s", code, &j.said)
+	if code != 77 {
+		b.Fatalf("the run has ended with %d:\n%s", code, &j.Said)
 	}
 	return float64(took.Microseconds()) / 1000
 }

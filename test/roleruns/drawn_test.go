@@ -51,7 +51,7 @@ func one(t *testing.T, s schedule, times *latencies) {
 		j.wrong = append(j.wrong, judge(s, p, j.observe())...)
 	}
 	if len(j.wrong) > 0 {
-		t.Errorf("%v\n%s\nit said:\n%s", s, strings.Join(j.wrong, "\n"), &j.said)
+		t.Errorf("%v\n%s\nit said:\n%s", s, strings.Join(j.wrong, "\n"), &j.Said)
 	}
 }
 
@@ -123,7 +123,7 @@ func (j *job) measure(after, before *model, s step, struck time.Time, times *lat
 		return
 	}
 	var facts *startFacts
-	if !j.until(func() bool { facts = j.facts(nameOf(f, next)); return facts != nil }) {
+	if !j.Until(func() bool { facts = j.facts(nameOf(f, next)); return facts != nil }) {
 		return // settle reports it
 	}
 	times.add(r.spans(f.index), facts.At.Sub(struck)-r.backoff<<(next-1))

@@ -1,14 +1,11 @@
 package roleruns
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,25 +14,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-)
-
-const (
-	ceiling = time.Minute          // limits every wait; far longer than any wait takes
-	pause   = 5 * time.Millisecond // between two checks
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // job is a run of the roles of a schedule.
 type job struct {
-	t       testing.TB
-	s       schedule
-	runName string // the name of the run directory
-	dir     string // of dirVariable
-	logs    string
-	cmd     *exec.Cmd
-	said    bytes.Buffer // its standard output and error
-	ended   chan struct{}
-	told    time.Time // when the primary processes were told to end with 0
-	wrong   []string  // what is wrong before the end of the run
+	*jobtest.Job
+	s     schedule
+	told  time.Time // when the primary processes were told to end with 0
+	wrong []string  // what is wrong before the end of the run
+}
+
+// newJob returns a run with its directories.
+func newJob(t testing.TB, s schedule, name string) *job {
+	t.Helper()
+	dir := t.TempDir()
+	j := &job{s: s, Job: &jobtest.Job{T: t, Dir: dir, Logs: filepath.Join(dir, "logs"), Name: name,
+		Size: s.size(), Mark: jobtest.Mark(dirVariable + "=" + dir)}}
+	for _, sub := range []string{locksDir, startsDir, upDir, ordersDir, badStartsDir, stubbornDir} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return j
 }
 
 // peerTimeout is the time after which a daemon that is stopped is lost.
@@ -52,154 +53,41 @@ func begin(t *testing.T, s schedule) *job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &job{t: t, s: s, runName: fmt.Sprintf("run%d", s.seed), ended: make(chan struct{})}
-	j.makeDirs()
+	j := newJob(t, s, fmt.Sprintf("run%d", s.seed))
 	for _, r := range s.roles {
 		if r.behaviour.stubborn {
-			j.write(filepath.Join(stubbornDir, r.name), "")
+			j.Write(filepath.Join(stubbornDir, r.name), "")
 		}
 	}
 	for _, f := range s.bad {
-		j.write(filepath.Join(badStartsDir, nameOf(f, 0)), fmt.Sprint(f.code))
+		j.Write(filepath.Join(badStartsDir, nameOf(f, 0)), fmt.Sprint(f.code))
 	}
 	flags := []string{fmt.Sprintf("--nodes=%d", s.size())}
 	if s.has(freezeDaemon) {
 		flags = append(flags, fmt.Sprintf("--peer-timeout=%s", peerTimeout))
 	}
-	j.start(formatFile(s, j.dir), []string{programVariable + "=" + program}, flags...)
+	j.start(formatFile(s, j.Dir), []string{programVariable + "=" + program}, flags...)
 	if s.has(fillShare) {
 		j.openShare()
 	}
 	return j
 }
 
-// makeDirs makes the directories of the run.
-func (j *job) makeDirs() {
-	j.t.Helper()
-	j.dir = j.t.TempDir()
-	j.logs = filepath.Join(j.dir, "logs")
-	for _, dir := range []string{locksDir, startsDir, upDir, ordersDir, badStartsDir, stubbornDir} {
-		if err := os.Mkdir(filepath.Join(j.dir, dir), 0o700); err != nil {
-			j.t.Fatal(err)
-		}
-	}
-}
-
 // start starts bringupd with a file of roles, and with variables and flags.
 func (j *job) start(file string, env []string, flags ...string) {
-	j.t.Helper()
-	// The private TMPDIR is left behind by daemons that are killed. It contains sockets, so its path
-	// must be short.
-	temp, err := os.MkdirTemp("", "rr-")
-	if err != nil {
-		j.t.Fatal(err)
-	}
-	j.t.Cleanup(func() { _ = os.RemoveAll(temp) })
-	j.write("job.yaml", file)
-	words := append([]string{bringupd, "local", "--job-id=" + j.runName, "--log-dir=" + j.logs,
-		"--config=" + filepath.Join(j.dir, "job.yaml")}, flags...)
+	j.T.Helper()
+	j.Write("job.yaml", file)
+	words := append([]string{jobtest.Bringupd, "local", "--job-id=" + j.Name, "--log-dir=" + j.Logs,
+		"--config=" + filepath.Join(j.Dir, "job.yaml")}, flags...)
 	if j.s.has(fillShare) {
 		words = j.withShare(words)
 	}
-	j.cmd = exec.Command(words[0], words[1:]...)
-	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
-	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
-	j.cmd.WaitDelay = ceiling / 4
-	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the tests time out
-	if err := j.cmd.Start(); err != nil {
-		j.t.Fatal(err)
-	}
-	go func() {
-		_ = j.cmd.Wait()
-		close(j.ended)
-	}()
-	j.t.Cleanup(func() {
-		_ = j.cmd.Process.Kill()
-		<-j.ended
-		if left := j.left(); len(left) > 0 {
-			j.t.Errorf("still running: %s", strings.Join(left, "; "))
-			j.killLeft()
-		}
-	})
-}
-
-// write writes a file of the run.
-func (j *job) write(name, text string) {
-	j.t.Helper()
-	if err := os.WriteFile(filepath.Join(j.dir, name), []byte(text), 0o600); err != nil {
-		j.t.Fatal(err)
-	}
+	j.Job.Start(env, words...)
 }
 
 // nameOf returns the name of a generation of the process of a fault.
 func nameOf(f fault, generation int) string {
 	return fmt.Sprintf("%s.%d.%d.g%d", f.role, f.index, f.rank, generation)
-}
-
-// mark returns a variable that identifies all processes of the run.
-func (j *job) mark() string { return dirVariable + "=" + j.dir }
-
-// processes returns the running processes that have the mark in their environment.
-func (j *job) processes() (found []string) {
-	paths, _ := filepath.Glob("/proc/[0-9]*")
-	for _, path := range paths {
-		pid, _ := strconv.Atoi(filepath.Base(path))
-		if !j.isOurs(pid) {
-			continue
-		}
-		line, _ := os.ReadFile(filepath.Join(path, "cmdline"))
-		found = append(found, fmt.Sprintf("%d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
-	}
-	return found
-}
-
-// isOurs reports whether a process has the mark.
-func (j *job) isOurs(pid int) bool {
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && slices.Contains(strings.Split(string(environ), "\x00"), j.mark())
-}
-
-// left waits until no process of the run is there, and returns those that remain.
-func (j *job) left() (left []string) {
-	for deadline := time.Now().Add(ceiling / 4); time.Now().Before(deadline); time.Sleep(pause) {
-		if left = j.processes(); len(left) == 0 {
-			return nil
-		}
-	}
-	return left
-}
-
-// killLeft kills all processes of the run.
-func (j *job) killLeft() {
-	for _, process := range j.processes() {
-		number, _, _ := strings.Cut(process, ":")
-		if pid, err := strconv.Atoi(number); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-}
-
-// hasEnded reports whether bringupd has ended.
-func (j *job) hasEnded() bool {
-	select {
-	case <-j.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// until waits for a condition, and reports whether it holds before the run ends or the time is up.
-func (j *job) until(holds func() bool) bool {
-	for deadline := time.Now().Add(ceiling); time.Now().Before(deadline); time.Sleep(pause) {
-		if holds() {
-			return true
-		}
-		if j.hasEnded() {
-			return holds()
-		}
-	}
-	return false
 }
 
 // bad notes that something is wrong.
@@ -209,39 +97,12 @@ func (j *job) bad(format string, args ...any) {
 
 // facts returns what a generation of a process has published, or nil.
 func (j *job) facts(name string) *startFacts {
-	text, err := os.ReadFile(filepath.Join(j.dir, startsDir, name))
+	text, err := os.ReadFile(filepath.Join(j.Dir, startsDir, name))
 	facts := new(startFacts)
 	if err != nil || json.Unmarshal(text, facts) != nil {
 		return nil
 	}
 	return facts
-}
-
-// list returns the names in a directory of the run directory.
-func (j *job) list(dir string) (names []string) {
-	entries, _ := os.ReadDir(filepath.Join(j.logs, j.runName, dir))
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	return names
-}
-
-// read reads a record of the run directory.
-func (j *job) read(rec any, names ...string) bool {
-	data, err := os.ReadFile(filepath.Join(append([]string{j.logs, j.runName}, names...)...))
-	return err == nil && json.Unmarshal(data, rec) == nil
-}
-
-// daemon returns the process of a node's daemon.
-func (j *job) daemon(node int) int {
-	if node == 0 {
-		var head record.Job
-		j.read(&head, signal.ControlDir, signal.NameJob)
-		return head.PID
-	}
-	var rec record.Joined
-	j.read(&rec, signal.NodesDir, signal.NodeName(node, j.s.size(), record.StateJoined))
-	return rec.PID
 }
 
 // expected returns the numbers of the instances that are ready and lost in a state of the model.
@@ -265,7 +126,7 @@ func (j *job) settle(mayEnd bool, models ...*model) *model {
 	var live record.LiveInstances
 	var missing string
 	var found *model
-	ok := j.until(func() bool {
+	ok := j.Until(func() bool {
 		live = j.newestLive()
 		for _, m := range models {
 			ready, lost := m.expected()
@@ -278,7 +139,7 @@ func (j *job) settle(mayEnd bool, models ...*model) *model {
 		return false
 	})
 	switch {
-	case !ok && mayEnd && j.hasEnded():
+	case !ok && mayEnd && j.HasEnded():
 		return nil
 	case !ok:
 		ready, lost := models[0].expected()
@@ -293,20 +154,20 @@ func (j *job) settle(mayEnd bool, models ...*model) *model {
 // newestLive returns the newest list of the instances that are ready and lost.
 func (j *job) newestLive() (live record.LiveInstances) {
 	newest := -1
-	for _, name := range j.list(signal.ControlDir) {
+	for _, name := range j.List(signal.ControlDir) {
 		var number int
 		if _, err := fmt.Sscanf(name, "live.%d", &number); err == nil {
 			newest = max(newest, number)
 		}
 	}
-	j.read(&live, signal.ControlDir, signal.LiveName(newest))
+	j.Read(&live, signal.ControlDir, signal.LiveName(newest))
 	return live
 }
 
 // missingMark returns the name of a process that has not started yet, or of a record of the state of
 // an instance that is not there yet.
 func (j *job) missingMark(m *model) string {
-	there := j.list(signal.NodesDir)
+	there := j.List(signal.NodesDir)
 	for _, r := range m.roles {
 		for i, s := range m.states[r.name] {
 			for rank := range r.places[i] {
@@ -362,8 +223,8 @@ func (j *job) checkLost(m *model) {
 			for rank := range s.done {
 				for generation := range s.generation + 1 {
 					process := nameOf(fault{role: r.name, index: i, rank: rank}, generation)
-					path := filepath.Join(j.dir, locksDir, process)
-					if s.lost && !j.until(func() bool { held, _ := isHeld(path); return !held }) {
+					path := filepath.Join(j.Dir, locksDir, process)
+					if s.lost && !j.Until(func() bool { held, _ := isHeld(path); return !held }) {
 						j.bad("%s is lost and runs", filepath.Base(path))
 					}
 				}
@@ -375,7 +236,7 @@ func (j *job) checkLost(m *model) {
 // checkEndpoints checks the files of endpoints on all nodes whose daemons live. The endpoints are those
 // of the newest plan, which the process that has started last knows.
 func (j *job) checkEndpoints(m *model) {
-	starts, _ := os.ReadDir(filepath.Join(j.dir, startsDir))
+	starts, _ := os.ReadDir(filepath.Join(j.Dir, startsDir))
 	var all []*startFacts
 	daemons := make(map[*startFacts]int) // member indices of those that have started them
 	for _, start := range starts {
@@ -397,7 +258,7 @@ func (j *job) checkEndpoints(m *model) {
 	}
 	for file, want := range files {
 		var got []byte
-		ok := j.until(func() bool {
+		ok := j.Until(func() bool {
 			got, _ = os.ReadFile(file)
 			return string(got) == want
 		})
@@ -428,7 +289,7 @@ func expectedEndpoints(r *role, states []*state, planned []string) string {
 
 // strike injects the faults of a step in a state of the model, and returns when.
 func (j *job) strike(m *model, s step) time.Time {
-	j.t.Helper()
+	j.T.Helper()
 	switch f := s[0]; f.kind {
 	case flap:
 		return j.flap(m, f)
@@ -440,7 +301,7 @@ func (j *job) strike(m *model, s step) time.Time {
 		at := time.Now()
 		for _, one := range s {
 			time.Sleep(time.Until(at.Add(one.after)))
-			if pid := j.daemon(one.node); j.isOurs(pid) { // the first loss may end the run
+			if pid := j.Daemon(one.node); j.Mark.Has(pid) { // the first loss may end the run
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
@@ -454,13 +315,13 @@ func (j *job) strike(m *model, s step) time.Time {
 	sig := syscall.SIGKILL
 	for _, f := range s {
 		if f.isDaemon() {
-			pids = append(pids, j.daemon(f.node))
+			pids = append(pids, j.Daemon(f.node))
 			continue
 		}
 		generation := m.states[f.role][f.index].generation
 		var facts *startFacts
-		if !j.until(func() bool { facts = j.facts(nameOf(f, generation)); return facts != nil }) {
-			j.t.Fatalf("%s has not started", nameOf(f, generation))
+		if !j.Until(func() bool { facts = j.facts(nameOf(f, generation)); return facts != nil }) {
+			j.T.Fatalf("%s has not started", nameOf(f, generation))
 		}
 		pid := facts.PID
 		switch f.kind {
@@ -473,28 +334,17 @@ func (j *job) strike(m *model, s step) time.Time {
 			pids = append(pids, j.otherProcesses(m, f)...)
 		case exitZero, exitCode, finishProcess:
 			sig = syscall.SIGUSR1
-			j.write(filepath.Join(ordersDir, nameOf(f, generation)), fmt.Sprint(f.code))
+			j.Write(filepath.Join(ordersDir, nameOf(f, generation)), fmt.Sprint(f.code))
 		case badRestart:
-			j.write(filepath.Join(badStartsDir, nameOf(f, generation+1)), fmt.Sprint(f.code))
+			j.Write(filepath.Join(badStartsDir, nameOf(f, generation+1)), fmt.Sprint(f.code))
 		}
 		pids = append(pids, pid)
 	}
 	at := time.Now()
 	for _, pid := range pids {
-		j.signal(pid, sig)
+		j.Signal(pid, sig)
 	}
 	return at
-}
-
-// signal sends a signal to a process.
-func (j *job) signal(pid int, sig syscall.Signal) {
-	j.t.Helper()
-	if pid <= 1 {
-		j.t.Fatalf("cannot send %v: there is no such process", sig)
-	}
-	if err := syscall.Kill(pid, sig); err != nil {
-		j.t.Fatalf("cannot send %v to %s: %v", sig, strconv.Itoa(pid), err)
-	}
 }
 
 // otherProcesses returns the other processes of the instance of a fault that run.
@@ -524,21 +374,18 @@ func (j *job) finish(m *model) {
 	j.told = time.Now()
 }
 
-// awaitEnd waits for the end of the run.
+// awaitEnd waits for the end of the run, and reports whether it has ended.
 func (j *job) awaitEnd() bool {
-	within := ceiling
+	within := jobtest.Ceiling
 	if j.s.has(freezeDaemon) {
 		within *= 2 // bringupd local gives a frozen daemon its time after the end of the head
 	}
-	select {
-	case <-j.ended:
-		took, isTimed := time.Since(j.told), !j.told.IsZero() && !j.s.has(freezeDaemon)
-		if isTimed && took > maxOrderlyEnd {
-			j.bad("the orderly end has taken %s", took)
-		}
-		return true
-	case <-time.After(within):
-		j.bad("the run has not ended after %s; running: %v", within, j.processes())
+	if j.AwaitEnd(within) < 0 {
 		return false
 	}
+	took, isTimed := time.Since(j.told), !j.told.IsZero() && !j.s.has(freezeDaemon)
+	if isTimed && took > maxOrderlyEnd {
+		j.bad("the orderly end has taken %s", took)
+	}
+	return true
 }

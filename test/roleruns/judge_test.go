@@ -11,25 +11,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // seen is the outcome of a run.
 type seen struct {
-	code   int            // exit code of bringupd local
-	result *record.Result // nil if there is none
-	left   []string       // processes that are still running
-	starts []string       // the generations of processes that have started: judge.1.0.g2
-	ends   []string       // lines: term or end, and the process
-	second []string       // second copies of processes that the processes have found
+	code   int               // exit code of bringupd local
+	result *record.Result    // nil if there is none
+	left   []jobtest.Process // processes that are still running
+	starts []string          // the generations of processes that have started: judge.1.0.g2
+	ends   []string          // lines: term or end, and the process
+	second []string          // second copies of processes that the processes have found
 }
 
 // observe returns the outcome of a run that has ended.
 func (j *job) observe() seen {
-	got := seen{code: j.cmd.ProcessState.ExitCode(), left: j.left()}
-	if result := new(record.Result); j.read(result, signal.NameResult) {
+	got := seen{code: j.Cmd.ProcessState.ExitCode(), left: j.Left()}
+	if result := new(record.Result); j.Read(result, signal.NameResult) {
 		got.result = result
 	}
-	starts, _ := os.ReadDir(filepath.Join(j.dir, startsDir))
+	starts, _ := os.ReadDir(filepath.Join(j.Dir, startsDir))
 	for _, start := range starts {
 		if !strings.HasSuffix(start.Name(), "~") {
 			got.starts = append(got.starts, start.Name())
@@ -41,7 +42,7 @@ func (j *job) observe() seen {
 
 // lines returns the lines of a file of the run.
 func (j *job) lines(name string) []string {
-	text, err := os.ReadFile(filepath.Join(j.dir, name))
+	text, err := os.ReadFile(filepath.Join(j.Dir, name))
 	if err != nil || len(text) == 0 {
 		return nil
 	}
@@ -52,7 +53,7 @@ func (j *job) lines(name string) []string {
 func judge(s schedule, p prediction, got seen) (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if len(got.left) > 0 {
-		bad("still running: %s", strings.Join(got.left, "; "))
+		bad("still running: %v", got.left)
 	}
 	for _, line := range got.second {
 		bad("a second copy, or a process that cannot run: %s", line)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // TestDraw checks that consecutive seeds draw all kinds of faults and many shapes of roles, always
@@ -154,7 +155,7 @@ func TestJudge(t *testing.T) {
 		{"as it should be", orderly, func(*seen) {}, ""},
 		{"as it should fail", failed, func(*seen) {}, ""},
 		{"another code", orderly, func(g *seen) { g.code = 1 }, "ended with 1"},
-		{"something left", orderly, func(g *seen) { g.left = []string{"7: sh"} }, "still running: 7: sh"},
+		{"something left", orderly, func(g *seen) { g.left = []jobtest.Process{{PID: 7, Line: "sh"}} }, "still running: [7: sh]"},
 		{"two copies", orderly, func(g *seen) { g.second = []string{"server.0.0.g1"} }, "a second copy"},
 		{"no restart", orderly, func(g *seen) { g.starts = g.starts[2:] }, "server.0.0.g1 has not started"},
 		{"a restart too many", orderly, func(g *seen) { g.starts = append(g.starts, "server.0.0.g2") }, "server.0.0.g2 has started and should not"},

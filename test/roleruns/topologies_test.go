@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // topologies is where the files of published jobs are.
@@ -100,9 +101,8 @@ func (tc topology) run(t *testing.T) {
 	for _, left := range leftOut {
 		file = left.pattern.ReplaceAllString(file, left.with)
 	}
-	j := &job{t: t, runName: tc.file, ended: make(chan struct{})}
-	j.makeDirs()
-	programs := filepath.Join(j.dir, "bin")
+	j := newJob(t, schedule{}, tc.file)
+	programs := filepath.Join(j.Dir, "bin")
 	if err := os.Mkdir(programs, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -121,20 +121,20 @@ func (tc topology) run(t *testing.T) {
 		j.stopWhenServing(tc)
 	}
 	if !j.awaitEnd() {
-		t.Fatalf("%s\n%s", strings.Join(j.wrong, "\n"), &j.said)
+		t.Fatalf("%s\n%s", strings.Join(j.wrong, "\n"), &j.Said)
 	}
 	got := j.observe()
 	if got.code != 0 || len(got.left) > 0 || len(got.second) > 0 || got.result == nil || got.result.Cause != nil {
-		t.Errorf("code %d, left %v, wrong: %v\n%s\n%s", got.code, got.left, got.second, file, &j.said)
+		t.Errorf("code %d, left %v, wrong: %v\n%s\n%s", got.code, got.left, got.second, file, &j.Said)
 	}
 }
 
 // stopWhenServing stops the run when all processes serve.
 func (j *job) stopWhenServing(tc topology) {
-	j.t.Helper()
+	j.T.Helper()
 	var missing error
-	serves := j.until(func() bool {
-		starts, _ := os.ReadDir(filepath.Join(j.dir, startsDir))
+	serves := j.Until(func() bool {
+		starts, _ := os.ReadDir(filepath.Join(j.Dir, startsDir))
 		for _, start := range starts {
 			if facts := j.facts(start.Name()); facts != nil {
 				missing = checkServers(strings.Fields(tc.servers), tc.endpoints, facts.Files)
@@ -144,11 +144,11 @@ func (j *job) stopWhenServing(tc topology) {
 		return false
 	})
 	if !serves {
-		j.t.Errorf("not all processes serve: %v\n%s", missing, &j.said)
+		j.T.Errorf("not all processes serve: %v\n%s", missing, &j.Said)
 	}
-	stop := exec.Command(bringupd, "stop", filepath.Join(j.logs, j.runName))
+	stop := exec.Command(jobtest.Bringupd, "stop", filepath.Join(j.Logs, j.Name))
 	if out, err := stop.CombinedOutput(); err != nil {
-		j.t.Errorf("cannot stop the run: %v: %s", err, out)
+		j.T.Errorf("cannot stop the run: %v: %s", err, out)
 	}
 }
 
@@ -204,7 +204,7 @@ func answer(listener net.Listener) {
 // dialAll connects to all endpoints, and waits for those that do not listen yet.
 func dialAll(endpoints []string) error {
 	for _, endpoint := range endpoints {
-		deadline := time.Now().Add(ceiling)
+		deadline := time.Now().Add(jobtest.Ceiling)
 		for {
 			conn, err := net.DialTimeout("tcp", endpoint, time.Second)
 			if err == nil {
@@ -214,7 +214,7 @@ func dialAll(endpoints []string) error {
 			if time.Now().After(deadline) {
 				return err
 			}
-			time.Sleep(10 * pause)
+			time.Sleep(50 * time.Millisecond)
 		}
 	}
 	return nil
@@ -258,13 +258,13 @@ func (s *standIn) drive() error {
 	for _, name := range names[1:] {
 		files[roles.VariableName(name)] = os.Getenv("BRINGUPD_ENDPOINTS_FILE_" + roles.VariableName(name))
 	}
-	deadline := time.Now().Add(ceiling)
+	deadline := time.Now().Add(jobtest.Ceiling)
 	for {
 		err := checkServers(names[1:], count, files)
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(10 * pause)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -316,7 +316,7 @@ func (s *standIn) train() error {
 
 // meet waits for the word of rank 0.
 func (s *standIn) meet(meeting string) error {
-	deadline := time.Now().Add(ceiling)
+	deadline := time.Now().Add(jobtest.Ceiling)
 	for {
 		conn, err := net.DialTimeout("tcp", meeting, time.Second)
 		if err == nil {
@@ -326,7 +326,7 @@ func (s *standIn) meet(meeting string) error {
 		if time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(10 * pause)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

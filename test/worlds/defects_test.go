@@ -26,22 +26,22 @@ func TestTermReachesChildren(t *testing.T) {
 	j := begin(t, 2, 2, "sh", "-c", `grep -E '^Sig(Blk|Ign)' /proc/self/status >$`+ringVariable+`/signals.$BRINGUPD_RANK
 		sh -c "$0" $`+ringVariable+`; true`, child)
 	for rank := range 4 {
-		path := fileOf(j.dir, "begun", rank)
-		j.until(path, func() bool {
+		path := fileOf(j.Dir, "begun", rank)
+		j.Need(path, func() bool {
 			text,
 				_ := os.ReadFile(path)
 			return strings.HasSuffix(string(text), "\n")
 		})
 	}
-	j.signal(syscall.SIGTERM, j.cmd.Process.Pid)
+	j.signal(syscall.SIGTERM, j.Cmd.Process.Pid)
 	if got := j.await(); got.code != 143 || len(got.left) > 0 {
-		t.Errorf("the job ended with %d, and left %v:\n%s", got.code, got.left, &j.said)
+		t.Errorf("the job ended with %d, and left %v:\n%s", got.code, got.left, &j.Said)
 	}
 	for rank := range 4 {
-		if _, err := os.Stat(fileOf(j.dir, "heard", rank)); err != nil {
+		if _, err := os.Stat(fileOf(j.Dir, "heard", rank)); err != nil {
 			t.Errorf("what rank %d has started has not heard of it: %v", rank, err)
 		}
-		deaf(t, fileOf(j.dir, "signals", rank))
+		deaf(t, fileOf(j.Dir, "signals", rank))
 	}
 }
 
@@ -84,17 +84,17 @@ func TestFirstCodeNotLast(t *testing.T) {
 			j := begin(t, 3, 1, "sh", "-c", `trap : TERM; echo >$`+ringVariable+`/begun.$BRINGUPD_RANK
 				until [ -e $`+ringVariable+`/now.$BRINGUPD_RANK ]; do sleep 0.01; done; exit $((BRINGUPD_RANK + 3))`)
 			for rank := range 3 {
-				path := fileOf(j.dir, "begun", rank)
-				j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
+				path := fileOf(j.Dir, "begun", rank)
+				j.NeedFile(path)
 			}
 			for _, rank := range order {
-				if err := os.WriteFile(fileOf(j.dir, "now", rank), nil, 0o600); err != nil {
+				if err := os.WriteFile(fileOf(j.Dir, "now", rank), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				path := filepath.Join(j.logs, "world", signal.NodesDir,
+				path := j.Path(signal.NodesDir,
 					signal.NodeName(rank, 3, record.StateFailed))
 				if rank == order[0] {
-					j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
+					j.NeedFile(path)
 				}
 			}
 			s := schedule{kind: exitRank, rank: order[0] * perNode, code: order[0] + 3}
@@ -103,7 +103,7 @@ func TestFirstCodeNotLast(t *testing.T) {
 				got.result.Cause.WorldRank.Number *= perNode // judge expects more ranks per node
 			}
 			if wrong := judge(s, got); len(wrong) > 0 {
-				t.Errorf("%s\n%s", strings.Join(wrong, "\n"), &j.said)
+				t.Errorf("%s\n%s", strings.Join(wrong, "\n"), &j.Said)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestLongLines(t *testing.T) {
 		for line in 1 2 3 4 5; do printf %s "$half"; sleep 0.0$BRINGUPD_RANK; printf '%s\n' "$half"; done`)
 	got := j.await()
 	whole := make(map[string]int)
-	for _, line := range regexp.MustCompile(`(?m)^[0-3]{1000,}$`).FindAllString(j.said.String(),
+	for _, line := range regexp.MustCompile(`(?m)^[0-3]{1000,}$`).FindAllString(j.Said.String(),
 		-1) {
 		whole[line]++
 	}
@@ -128,7 +128,7 @@ func TestLongLines(t *testing.T) {
 			t.Errorf("%d of the %d lines of rank %d are whole", whole[line], lines, rank)
 		}
 		log, err := os.ReadFile(
-			filepath.Join(j.logs, "world", signal.LogsDir, signal.LogName("rank", rank, 0)))
+			j.Path(signal.LogsDir, signal.LogName("rank", rank, 0)))
 		if want := strings.Repeat(line+"\n", lines); err != nil || string(log) != want {
 			t.Errorf("the log of rank %d has %d bytes, want %d: %v", rank, len(log), len(want), err)
 		}
@@ -165,9 +165,9 @@ func ran(t *testing.T, daemons [2]*job, name string, code int) (port string) {
 	var said string
 	for _, j := range daemons {
 		if got := j.await(); got.code != code {
-			t.Errorf("a daemon of %s ended with %d, want %d:\n%s", name, got.code, code, &j.said)
+			t.Errorf("a daemon of %s ended with %d, want %d:\n%s", name, got.code, code, &j.Said)
 		}
-		said += j.said.String()
+		said += j.Said.String()
 	}
 	lines := regexp.MustCompile(
 		`(?m)^rank ([0-3]) of 4 in (\S+) at (\d+)$`).FindAllStringSubmatch(said, -1)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // TestDrawn injects the faults of the drawn schedules into worlds and checks the outcomes.
@@ -57,10 +57,10 @@ func TestDrawn(t *testing.T) {
 func one(t *testing.T, j *job, s schedule, cgroup string) time.Duration {
 	t.Helper()
 	struck := j.strike(s, cgroup)
-	ctxutil.AwaitDoneFor(j.ended, ceiling) // await fails the test if the job has not ended
+	j.AwaitEnd(jobtest.Ceiling)
 	took := time.Since(struck)
 	if wrong := judge(s, j.await()); len(wrong) > 0 {
-		t.Errorf("%v:\n%s\nit said:\n%s", s, strings.Join(wrong, "\n"), &j.said)
+		t.Errorf("%v:\n%s\nit said:\n%s", s, strings.Join(wrong, "\n"), &j.Said)
 	}
 	return took
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // seen is the outcome of a run.
 type seen struct {
-	code   int            // exit code of bringupd local
-	result *record.Result // nil if there is none
-	left   []string       // processes that are still running
+	code   int               // exit code of bringupd local
+	result *record.Result    // nil if there is none
+	left   []jobtest.Process // processes that are still running
 }
 
 // wanted is the expected outcome of a fault.
@@ -53,7 +54,7 @@ func judge(s schedule, got seen) (wrong []string) {
 		bad("bringupd ended with %d, want %d", got.code, want.code)
 	}
 	if len(got.left) > 0 {
-		bad("still running: %s", strings.Join(got.left, "; "))
+		bad("still running: %v", got.left)
 	}
 	if got.result == nil || got.result.Cause == nil {
 		return append(wrong, "there is no result with a cause")
@@ -107,8 +108,8 @@ func TestJudge(t *testing.T) {
 			"the cause is rank"},
 		{"no result", struck, func(g *seen) { g.result = nil }, "no result"},
 		{"no cause", struck, func(g *seen) { g.result.Cause = nil }, "no result with a cause"},
-		{"something left", struck, func(g *seen) { g.left = []string{"7: sh"} },
-			"still running: 7: sh"},
+		{"something left", struck, func(g *seen) { g.left = []jobtest.Process{{PID: 7, Line: "sh"}} },
+			"still running: [7: sh]"},
 		{"a daemon that is not blamed", schedule{kind: killDaemon, rank: 6}, func(*seen) {},
 			"want daemon-died"},
 		{"a daemon", schedule{kind: killDaemon, rank: 6}, func(g *seen) {

@@ -10,20 +10,14 @@
 package worlds
 
 import (
-	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	// The program under test is built by a command of which go test does not know. This import
 	// invalidates the cached test result when the program changes.
 	_ "github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 var (
@@ -33,58 +27,11 @@ var (
 	seedFlag = flag.Uint64("seed", 0, "the first seed; given without -runs, the only one. 0: 1")
 )
 
-const command = "../../cmd/bringupd"
-
-// bringupd is the program under test.
-var bringupd string
-
 // TestMain builds the program and runs the tests, or is a rank of a job.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ringVariable); dir != "" {
 		os.Exit(runRank(dir))
 	}
 	flag.Parse()
-	code, err := runBuilt(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runBuilt(m *testing.M) (code int, err error) {
-	bin, err := os.MkdirTemp("", "bringupd-worlds-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(bin)) }()
-	if err := noteSources(); err != nil {
-		return 1, err
-	}
-	bringupd = filepath.Join(bin, "bringupd")
-	build := exec.Command("go", "build", "-tags", "netgo,osusergo",
-		"-race="+strconv.FormatBool(race), "-o", bringupd, command)
-	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
-	}
-	code = m.Run()
-	if err := goleak.Find(); err != nil {
-		return 1, err
-	}
-	return code, nil
-}
-
-// noteSources opens the sources that are not reached by an import. go test then knows that the
-// result depends on them.
-func noteSources() error {
-	sources, err := filepath.Glob(command + "/*.go")
-	if err != nil || len(sources) == 0 {
-		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
-	}
-	for _, source := range sources {
-		if _, err := os.ReadFile(source); err != nil {
-			return err
-		}
-	}
-	return nil
+	jobtest.Main(m, nil)
 }

@@ -1,5 +1,0 @@
-//go:build race
-
-package roleruns
-
-const race = true
