@@ -42,7 +42,7 @@ func (inv *invocation) rankCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "rank", Usage: "set up a process that srun or mpirun started as a rank",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
-		Description: "The command reads the rank from the environment that srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS, jsrun or torchrun sets " +
+		Description: "The command reads the rank from the environment that srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS or torchrun sets " +
 			"(or from RANK and WORLD_SIZE), binds the process to its part of the node (docs/binding.md), sets " +
 			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md), and executes the app in its own place. " +
 			"The launcher's variables are kept, and those of enclosing launches are removed. It needs no daemon, and no process of bringupd remains.",

@@ -165,11 +165,6 @@ func starters(t *testing.T) []starter {
 			"LSB_MCPU_HOSTS=" + hosts, "LSF_PM_TASKID=" + itoa(task+1),
 			"LSB_BATCH_JID=" + itoa(int(job)), "LS_SUBCWD=SHARE"}
 	}
-	jsrun := func(rank, ranks, local, locals int) []string {
-		return append(lsf(0, "batch 1 n0 1 n1 1 n2 1 n3 1")[:3], "JSM_NAMESPACE_RANK="+itoa(rank),
-			"JSM_NAMESPACE_SIZE="+itoa(ranks), "JSM_NAMESPACE_LOCAL_RANK="+itoa(local),
-			"JSM_NAMESPACE_LOCAL_SIZE="+itoa(locals), "PMIX_RANK="+itoa(rank), "PMIX_NAMESPACE=1")
-	}
 	pals := func(rank, ranks, local, locals int) []string {
 		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job+1),
 			"PALS_APID=" + fmt.Sprint("apid-", job), "PALS_RANKID=" + itoa(rank),
@@ -204,9 +199,6 @@ func starters(t *testing.T) []starter {
 					return strings.HasPrefix(v, "LSF_PM_")
 				})
 			})),
-		fake("jsrun", several,
-			one(func(node int) []string { return jsrun(node, started, 0, 1) }),
-			two(func(task, local int) []string { return jsrun(task, 2*started, local, 2) })),
 		fake("PALS", several,
 			one(func(node int) []string { return pals(node, started, 0, 1) }),
 			two(func(task, local int) []string { return pals(task, 2*started, local, 2) })),

@@ -2,17 +2,14 @@ package launcher
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -56,13 +53,12 @@ func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress,
 	}
 	var sources []netip.Addr
 	for _, destination := range append([]string{id.LaunchAddress}, documentationAddresses...) {
-		if destination == "" {
-			continue
+		if destination != "" {
+			sources = append(sources, sourceAddressTo(ctx, destination))
 		}
-		sources = append(sources, sourceAddressTo(ctx, destination))
 	}
 	if ctx.Err() != nil {
-		return NodeAddress{}, fmt.Errorf("cannot find the address that peers reach this node by: %w", context.Cause(ctx))
+		return NodeAddress{}, fmt.Errorf(noAddress+"%w", context.Cause(ctx))
 	}
 	addr, err := routedAddress(found, sources, loopback)
 	if err != nil {
@@ -70,6 +66,9 @@ func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress,
 	}
 	return nodeAddress(found, addr), nil
 }
+
+// noAddress is the beginning of the error for a node without an address.
+const noAddress = "cannot find the address that peers reach this node by: "
 
 // nodeAddress adds the name of its interface to an address.
 func nodeAddress(found []netInterface, addr netip.Addr) NodeAddress {
@@ -97,7 +96,8 @@ func ParseInterfaces(wanted string) (string, error) {
 		_, badPrefix := netip.ParsePrefix(part)
 		_, badPattern := path.Match(part, "")
 		if part == "" || badPrefix != nil && (strings.Contains(part, "/") || badPattern != nil) {
-			return "", fmt.Errorf("%q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16) of network interfaces", part)
+			return "", fmt.Errorf("%q is no name (ib0), pattern (ib*) or subnet (10.1.0.0/16) "+
+				"of network interfaces", part)
 		}
 	}
 	return wanted, nil
@@ -128,7 +128,8 @@ func selectedAddress(found []netInterface, wanted string, loopback bool) (NodeAd
 		}
 		problems = append(problems, part+": "+problem)
 	}
-	return NodeAddress{Selected: true}, fmt.Errorf("cannot use the address of interface %q: %s; this node has %s", wanted, strings.Join(problems, ", "), describeInterfaces(found))
+	return NodeAddress{Selected: true}, fmt.Errorf("cannot use the address of interface %q: %s; "+
+		"this node has %s", wanted, strings.Join(problems, ", "), describeInterfaces(found))
 }
 
 // matchingAddresses returns the addresses of the interface that part, an element of a list for
@@ -181,7 +182,8 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 	if len(candidates) > 1 {
 		problem = "there are several, and no route selects one"
 	}
-	return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %s; name its interface with --interface, of %s", problem, describeInterfaces(found))
+	return netip.Addr{}, fmt.Errorf(noAddress+"%s; name its interface with --interface, of %s",
+		problem, describeInterfaces(found))
 }
 
 // bestAddress prefers a global IPv4 address to a global IPv6 address, and that to a link-local IPv4
@@ -240,51 +242,23 @@ func systemInterfaces() ([]netInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the network interfaces: %v", err)
 	}
-	addrs, err := interfaceAddresses()
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the addresses of the network interfaces: %v", err)
-	}
 	found := make([]netInterface, 0, len(all))
 	for _, i := range all {
-		found = append(found, netInterface{name: i.Name, up: i.Flags&net.FlagUp != 0, loopback: i.Flags&net.FlagLoopback != 0, addrs: addrs[i.Index]})
-	}
-	return found, nil
-}
-
-// interfaceAddresses returns the addresses of all interfaces, by their index. [net.Interface.Addrs]
-// would ask the kernel for all of them once per interface.
-func interfaceAddresses() (map[int][]netip.Addr, error) {
-	answer, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
-	if err != nil {
-		return nil, os.NewSyscallError("netlinkrib", err)
-	}
-	messages, err := syscall.ParseNetlinkMessage(answer)
-	if err != nil {
-		return nil, os.NewSyscallError("parsenetlinkmessage", err)
-	}
-	addrs := make(map[int][]netip.Addr)
-	for _, m := range messages {
-		if m.Header.Type != syscall.RTM_NEWADDR || len(m.Data) < syscall.SizeofIfAddrmsg {
-			continue
-		}
-		attributes, err := syscall.ParseNetlinkRouteAttr(&m)
+		addrs, err := i.Addrs()
 		if err != nil {
-			return nil, os.NewSyscallError("parsenetlinkrouteattr", err)
+			return nil, fmt.Errorf("cannot list the addresses of network interface %s: %v", i.Name, err)
 		}
-		// The address is that of the peer if the interface is a point-to-point link, which has a local
-		// address too.
-		var addr netip.Addr
-		for _, a := range attributes {
-			if one, ok := netip.AddrFromSlice(a.Value); ok && (a.Attr.Type == syscall.IFA_LOCAL || a.Attr.Type == syscall.IFA_ADDRESS && !addr.IsValid()) {
-				addr = one
+		one := netInterface{
+			name: i.Name, up: i.Flags&net.FlagUp != 0, loopback: i.Flags&net.FlagLoopback != 0,
+		}
+		for _, addr := range addrs {
+			if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
+				one.addrs = append(one.addrs, prefix.Addr())
 			}
 		}
-		if addr.IsValid() {
-			index := int(binary.NativeEndian.Uint32(m.Data[4:8]))
-			addrs[index] = append(addrs[index], addr)
-		}
+		found = append(found, one)
 	}
-	return addrs, nil
+	return found, nil
 }
 
 // sourceAddressTo returns the address from which this host would send to a destination. It returns

@@ -70,7 +70,8 @@ func (a Ancestry) visibleAncestors() []Ancestor {
 // Slurm sets no step variables there; if they are set, they belong to the task that has submitted
 // the job.
 func (env Environment) withoutStep(ancestors []Ancestor) Environment {
-	at := slices.IndexFunc(ancestors, func(a Ancestor) bool { return a.isInstanceOf(slurmOrigin.programs[0]) })
+	isStepDaemon := func(a Ancestor) bool { return a.isInstanceOf(slurmOrigin.programs[0]) }
+	at := slices.IndexFunc(ancestors, isStepDaemon)
 	if at < 0 {
 		return env
 	}
@@ -125,11 +126,14 @@ func (a Ancestor) programNames() []string {
 // the ancestors counts, and none whose programs are known but missing, unless no launcher is
 // visible. It returns a *LaunchError if candidates disagree and the ancestors do not show which of
 // them is the nearest.
-func innermostStarters(candidates []rankStarter, env Environment, ancestors []Ancestor) ([]rankStarter, error) {
+func innermostStarters(
+	candidates []rankStarter, env Environment, ancestors []Ancestor,
+) ([]rankStarter, error) {
+	isVisible := func(s rankStarter) bool { return s.origin.ancestorDistance(env, ancestors) >= 0 }
 	// The daemon of a batch system is an ancestor of all processes of its jobs, including the job's
 	// shell.
-	known := append(slices.Clone(candidates), slurmStarter, pbsStarter, gridEngineStarter)
-	if !slices.ContainsFunc(known, func(s rankStarter) bool { return s.origin.ancestorDistance(env, ancestors) >= 0 }) {
+	batchSystems := []rankStarter{slurmStarter, pbsStarter, gridEngineStarter}
+	if !slices.ContainsFunc(slices.Concat(candidates, batchSystems), isVisible) {
 		return candidates, disagreementError(candidates, env)
 	}
 	nearest := 2 * len(ancestors)
@@ -141,7 +145,8 @@ func innermostStarters(candidates []rankStarter, env Environment, ancestors []An
 	candidates = slices.DeleteFunc(candidates, func(c rankStarter) bool {
 		far := c.origin.ancestorDistance(env, ancestors)
 		if far < 0 && c.origin.outerProgram != "" {
-			far = starterOrigin{programs: []string{c.origin.outerProgram}}.ancestorDistance(env, ancestors)
+			outer := starterOrigin{programs: []string{c.origin.outerProgram}}
+			far = outer.ancestorDistance(env, ancestors)
 			return far < 0 || far > nearest
 		}
 		return len(c.origin.programs) > 0 && far != nearest
@@ -153,7 +158,7 @@ func innermostStarters(candidates []rankStarter, env Environment, ancestors []An
 // ranks or numbers of ranks. Variables that any job script may set do not count.
 func disagreementError(candidates []rankStarter, env Environment) error {
 	var first rankStarter
-	var told StartedRank
+	var firstRank StartedRank
 	for _, c := range candidates {
 		if len(c.origin.programs) == 0 || !c.hasStarted(env) {
 			continue
@@ -162,18 +167,23 @@ func disagreementError(candidates []rankStarter, env Environment) error {
 		switch {
 		case err != nil:
 		case first.displayName == "":
-			first, told = c, r
-		case r.Rank != told.Rank || r.RankCount != told.RankCount:
+			first, firstRank = c, r
+		case r.Rank != firstRank.Rank || r.RankCount != firstRank.RankCount:
 			return &LaunchError{
-				Problem: fmt.Sprintf("cannot tell which rank this is: %s says rank %d of %d (%s is set), and %s says rank %d of %d (%s is set); "+
-					"its ancestors in /proc do not show which one started it; the other's variables are left from an outer launch",
-					first.displayName, told.Rank, told.RankCount, first.markVariable, c.displayName, r.Rank, r.RankCount, c.markVariable),
-				Fix: fmt.Sprintf("unset the variables of the outer one before this start (unset %s, or unset %s), or submit the job without it",
-					first.markVariable, c.markVariable),
+				Problem: fmt.Sprintf("cannot tell which rank this is: %s, and %s; its ancestors in /proc do "+
+					"not show which one started it; the other's variables are left from an outer launch",
+					first.describeRank(firstRank), c.describeRank(r)),
+				Fix: fmt.Sprintf("unset the variables of the outer one before this start "+
+					"(unset %s, or unset %s), or submit the job without it", first.markVariable, c.markVariable),
 			}
 		}
 	}
 	return nil
+}
+
+func (s rankStarter) describeRank(r StartedRank) string {
+	return fmt.Sprintf("%s says rank %d of %d (%s is set)",
+		s.displayName, r.Rank, r.RankCount, s.markVariable)
 }
 
 // OuterVariables returns the variables of the launches around the one that has started this rank,
@@ -196,9 +206,7 @@ func OuterVariables(environ []string, r StartedRank) map[string]string {
 		}
 	}
 	set := clearedVariables(environ, outer)
-	maps.DeleteFunc(set, func(name, _ string) bool {
-		return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-	})
+	maps.DeleteFunc(set, func(name, _ string) bool { return hasPrefix(name, own) })
 	return set
 }
 
@@ -213,8 +221,9 @@ func outerPMIPrefixes(env Environment, r StartedRank) (names []string) {
 		names = append(names, "PMI_", "PMI2_")
 	}
 	space := env.valueOf("PMIX_NAMESPACE")
-	ofStep := fmt.Sprintf("slurm.pmix.%s.%s", env.valueOf("SLURM_JOB_ID"), env.valueOf("SLURM_STEP_ID"))
-	if differs("PMIX_RANK", r.Rank) || space != "" && r.LauncherTitle == slurmStarter.displayName && space != ofStep {
+	ofStep := "slurm.pmix." + env.valueOf("SLURM_JOB_ID") + "." + env.valueOf("SLURM_STEP_ID")
+	isOther := space != "" && space != ofStep && r.LauncherTitle == slurmStarter.displayName
+	if differs("PMIX_RANK", r.Rank) || isOther {
 		names = append(names, "PMIX_")
 	}
 	return names
@@ -226,8 +235,7 @@ func clearedVariables(environ []string, prefixes []string) map[string]string {
 	set := make(map[string]string)
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if slices.ContainsFunc(prefixes, begins) && !begins(userPMIxPrefix) {
+		if hasPrefix(name, prefixes) && !strings.HasPrefix(name, userPMIxPrefix) {
 			set[name] = ""
 		}
 	}

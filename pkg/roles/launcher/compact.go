@@ -15,6 +15,11 @@ type numberedName struct {
 	number         uint64
 }
 
+// isLike reports whether two names differ at most in their numbers.
+func (n numberedName) isLike(other numberedName) bool {
+	return n.prefix == other.prefix && n.suffix == other.suffix && other.digits != ""
+}
+
 // CompactNodeList returns hosts, which may be unsorted and repeated, as a node list for
 // ExpandNodeList: sorted, each host once, consecutive numbers as a range.
 func CompactNodeList(hosts []string) string {
@@ -32,7 +37,7 @@ func CompactNodeList(hosts []string) string {
 	var parts []string
 	for len(names) > 0 {
 		alike := 1
-		for alike < len(names) && names[alike].prefix == names[0].prefix && names[alike].suffix == names[0].suffix && names[0].digits != "" {
+		for alike < len(names) && names[alike].isLike(names[0]) {
 			alike++
 		}
 		parts, names = append(parts, joinNames(names[:alike])), names[alike:]

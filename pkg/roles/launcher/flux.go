@@ -1,5 +1,58 @@
 package launcher
 
+import (
+	"strings"
+	"syscall"
+	"time"
+)
+
+// fluxLauncher is flux run or flux submit as a launcher of daemons. Flux does not requeue jobs, and
+// gives processes no host names: only the program flux hostlist does.
+var fluxLauncher = launcherSpec{
+	name: LauncherFlux,
+	traits: Traits{
+		NamesNodes: true, StarterProgram: "flux run", JobVariable: "FLUX_JOB_ID",
+		RankVariable:    "FLUX_TASK_RANK",
+		PrivatePrefixes: []string{"FLUX_TASK_", "FLUX_JOB_ID", "FLUX_JOB_SIZE", "FLUX_PMI_"},
+	},
+	// The ids of an instance that is started by hand begin at its start, so they may repeat.
+	facts: Facts{
+		KillDelay: 5 * time.Second, KillSetting: "exec.kill-timeout", TermIsFinal: true,
+		TimeLimitSignal: syscall.SIGALRM, MayRelaunch: true,
+	},
+	// A nested instance has ended with its job, so only the outermost job can be looked up.
+	formatJob: beforeDash,
+	hints: CommandHints{
+		Title: "Flux", StartOnNodes: forCount("flux run -N%d --tasks-per-node=1"),
+		NestedAdvice:    nestedNameAdvice,
+		ExcludeNodes:    forNodes("flux run --requires=-host:%s …"),
+		MoreTime:        "flux batch --time-limit=…",
+		WhyEnded:        "the time limit, an exception or flux cancel: flux job eventlog {job}",
+		ShowNode:        forNodes("flux resource status --include=%s"),
+		RunOnEachNode:   "flux run --label-io --tasks-per-node=1 -N…",
+		DrainNode:       forHost(`flux resource drain %[1]s "%[2]s"`),
+		JobGoneSign:     "once flux jobs shows no such job",
+		NoRequeueReason: "Flux does not requeue jobs",
+	},
+	oneEach: "flux run --tasks-per-node=1",
+	claims: claims{
+		started: []string{"FLUX_TASK_RANK"}, hinted: []string{"FLUX_JOB_ID", "FLUX_ENCLOSING_ID"},
+	},
+	starter: fluxStarter,
+	// The job is its path among nested instances, because the ids of each instance start from the
+	// beginning. Base 58 has no dash, and the first letter of an id may be outside ASCII (RFC 19).
+	nameJob: func(env Environment, _ Overrides) (job, step string, facts []string) {
+		_, path := env.firstSet("FLUX_JOB_ID_PATH", "FLUX_JOB_ID")
+		return sanitizeRunName(strings.ReplaceAll(path, "ƒ", "f")), "", nil
+	},
+	inShell: &LaunchError{
+		Problem: "cannot start in the shell of a Flux instance: no flux run has started this process " +
+			"(FLUX_TASK_RANK is not set), and bringupd runs once on every node",
+		Fix:     "start it with: flux run -N$(flux resource list -no {nnodes}) --tasks-per-node=1 bringupd …",
+		InShell: true,
+	},
+}
+
 // fluxStarter is flux run or flux submit: the shell of a Flux job. FLUX_URI and the job's id are
 // the same for every process of the job, including those of nested launches.
 var fluxStarter = rankStarter{

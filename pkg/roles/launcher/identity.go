@@ -5,9 +5,6 @@ package launcher
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -60,8 +57,14 @@ func (env Environment) firstSet(names ...string) (name, value string) {
 func (env Environment) parseNumber(least int, names ...string) (int, error) {
 	name, value := env.firstSet(names...)
 	if value == "" {
-		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d", name, least)
+		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d",
+			name, least)
 	}
+	return parseWhole(name, value, least)
+}
+
+// parseWhole reads a whole number of at least least, the value of a variable.
+func parseWhole(name, value string, least int) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < least {
 		return 0, fmt.Errorf("%s is %q, and should be a whole number of at least %d", name, value, least)
@@ -132,58 +135,6 @@ type Grant struct {
 	GPUsSource string // the variable or flag with the number of GPUs; empty if there is none
 }
 
-// IdentifyDaemon determines the identity of this daemon. In order of precedence it uses want, the
-// launcher that has started this process (which its ancestors show if several are possible), and
-// RANK and WORLD_SIZE. A size alone is not a launch; a launcher's size overrides the one in want.
-// hostname is used if the launcher provides no host name. A launch that cannot work is a
-// *LaunchError.
-func IdentifyDaemon(env Environment, hostname string, want Overrides) (Identity, error) {
-	ancestors := want.Ancestry.visibleAncestors()
-	env = env.withoutStep(ancestors)
-	by, err := likeliestLauncher(env, want, ancestors)
-	if err != nil {
-		return Identity{}, err
-	}
-	id, err := by.identifyDaemon(env, hostname, want)
-	if err != nil {
-		return Identity{}, err
-	}
-	if err := CheckRunName(id.RunName()); err != nil {
-		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot name a run %q: its directory has the same name", shortenText(id.RunName())),
-			Fix:     "give --job-id=NAME: " + err.Error(),
-		}
-	}
-	if run := env.valueOf(RunVariable); IsRunOf(run, id.RunName()) {
-		return Identity{}, nestedError(id)
-	}
-	return id, nil
-}
-
-// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a
-// requeue and "-a<attempt>" after a restart. It is the same on all nodes, and contains only
-// letters, digits and "._+-".
-func (id Identity) RunName() string {
-	name := id.Job
-	if id.Step != "" {
-		name += "." + id.Step
-	}
-	name += restartSuffix(id.Restart)
-	if id.Attempt > 0 {
-		name += attemptSeparator + strconv.Itoa(id.Attempt)
-	}
-	return name
-}
-
-// attemptSeparator precedes the number of the attempt in a run's name.
-const attemptSeparator = "-a"
-
-// IsRunOf reports whether run is an attempt of the launch whose first attempt is first.
-func IsRunOf(run, first string) bool {
-	digits, is := strings.CutPrefix(run, first+attemptSeparator)
-	return run == first || is && isDecimal(digits)
-}
-
 // LocalRank returns the index of this daemon among those of this machine: 0 except for
 // LauncherLocal.
 func (id Identity) LocalRank() int {
@@ -252,46 +203,6 @@ func DaemonLogKind(step string) string {
 // CountMembers returns the number of member indices of the run: see [record.MemberIndex].
 func (id Identity) CountMembers() int { return record.MemberIndex(0, 1+len(id.Steps), id.Size) }
 
-// AdoptRun makes the identity of a daemon of a further step of a run that of a member: the run has
-// this name, and so many nodes, of which member's has this daemon.
-func (id *Identity) AdoptRun(name, key string, member, size int) {
-	id.NodeIndex, id.Size, id.Hosts, id.LaunchKey = member, size, nil, key
-	first, attempt := splitAttempt(name, id.Job)
-	id.Attempt = attempt
-	// What remains is <job>.<step>, or <job> if the launcher has no steps, and the restart.
-	step := strings.TrimSuffix(strings.TrimPrefix(first, id.Job), restartSuffix(id.Restart))
-	id.Step = strings.TrimPrefix(step, ".")
-}
-
-// IsRunOfJob reports whether a name is that of an attempt of any launch of the job of id, after the
-// same number of requeues.
-func (id Identity) IsRunOfJob(name string) bool {
-	first, _ := splitAttempt(name, id.Job)
-	step, is := strings.CutPrefix(first, id.Job)
-	step, hasRestart := strings.CutSuffix(step, restartSuffix(id.Restart))
-	return is && hasRestart && (step == "" || step[0] == '.' && !strings.Contains(step, "-"))
-}
-
-// splitAttempt splits the name of a run of a job into that of its first attempt and the number of the
-// attempt. The tag after a plus sign, which makes a name unique, is left out.
-func splitAttempt(name, job string) (first string, attempt int) {
-	name, _, _ = strings.Cut(name, "+")
-	at := strings.LastIndex(name, attemptSeparator)
-	if at < len(job) || !isDecimal(name[at+len(attemptSeparator):]) {
-		return name, 0
-	}
-	attempt, _ = strconv.Atoi(name[at+len(attemptSeparator):])
-	return name[:at], attempt
-}
-
-// restartSuffix returns what follows the job and step in the name of a run after so many requeues.
-func restartSuffix(restart int) string {
-	if restart == 0 {
-		return ""
-	}
-	return "-r" + strconv.Itoa(restart)
-}
-
 // NodeLabel returns the name of a node for messages, such as "node 1 (n1)", or "node 1" if its host
 // is unknown.
 func NodeLabel(node int, host string) string {
@@ -301,12 +212,13 @@ func NodeLabel(node int, host string) string {
 	return fmt.Sprintf("node %d (%s)", node, host)
 }
 
-// FormatNodes returns a list of nodes, and of other members, for messages: their hosts, such as "n[1,3-5]", if these are
-// known and no other node has the same, or else their indices, such as "nodes 1,3-5". The nodes may
-// be unsorted and have duplicates.
+// FormatNodes returns a list of nodes, and of other members, for messages: their hosts, such as
+// "n[1,3-5]", if these are known and no other node has the same, or else their indices, such as
+// "nodes 1,3-5". The nodes may be unsorted and have duplicates.
 func (id Identity) FormatNodes(nodes []int, hostOf func(node int) string) string {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
-	if first, _ := slices.BinarySearch(nodes, id.Size); first < len(nodes) && id.Size > 0 { // of further steps
+	// Those of further steps follow.
+	if first, _ := slices.BinarySearch(nodes, id.Size); first < len(nodes) && id.Size > 0 {
 		var parts []string
 		if first > 0 {
 			parts = append(parts, id.FormatNodes(nodes[:first], hostOf))
@@ -331,34 +243,41 @@ func (id Identity) FormatNodes(nodes []int, hostOf func(node int) string) string
 	return CompactNodeList(hosts)
 }
 
-// reservedNames are names in a log directory that are not runs: see package signal.
-var reservedNames = []string{"latest", "history", "bad-nodes"}
-
-// CheckRunName returns an error, which states what is accepted, if name cannot be the name of a
-// run. The name becomes that of a directory, and listings of runs skip names that begin with a dot.
-// Some file systems ignore case.
-func CheckRunName(name string) error {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	switch {
-	case name == "", len(name) > 128, strings.Trim(name, letters+decimalDigits+"._+-") != "", strings.ContainsAny(name[:1], "._+-"):
-		return errors.New(`use 1 to 128 letters, digits and "._+-", of which the first is a letter or a digit`)
-	case slices.ContainsFunc(reservedNames, func(reserved string) bool { return strings.EqualFold(name, reserved) }):
-		return fmt.Errorf("the log directory contains its own %s: use any name but %s", strings.ToLower(name), strings.Join(reservedNames, ", "))
+// FindNode returns the index of the node that word selects among size nodes: the index itself or,
+// if there is no such index, a host with exactly one daemon. hostOf returns a node's host, or an
+// empty string if it is unknown. The error states what would be accepted.
+func FindNode(word string, size int, hostOf func(rank int) string) (int, error) {
+	number, err := strconv.Atoi(word)
+	if err == nil && 0 <= number && number < size {
+		return number, nil
 	}
-	return nil
+	var on []int
+	for rank := range size {
+		if word != "" && hostOf(rank) == word {
+			on = append(on, rank)
+		}
+	}
+	switch len(on) {
+	case 0:
+		return 0, fmt.Errorf("there is no node %q: give a number of 0 to %d, or a host", word, size-1)
+	case 1:
+		return on[0], nil
+	default:
+		return 0, fmt.Errorf("%s has %d daemons: give the number, one of %v", word, len(on), on)
+	}
 }
 
-const decimalDigits = "0123456789"
-
-func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimalDigits) == "" }
-
-// digestFacts returns a short hexadecimal digest of facts. Different lists of facts never have the
-// same input.
-func digestFacts(facts ...string) string {
-	var b strings.Builder
-	for _, fact := range facts {
-		fmt.Fprintf(&b, "%d:%s\n", len(fact), fact)
+// FindMember returns the index of the member that word selects: a node, as in [FindNode], or, after
+// the name of a further step and a slash, the daemon of that step on a node, such as judge/n1.
+func (id Identity) FindMember(word string) (int, error) {
+	step, node, isOfStep := strings.Cut(word, "/")
+	if !isOfStep {
+		return FindNode(word, id.Size, id.HostOf)
 	}
-	sum := sha256.Sum256([]byte(b.String()))
-	return hex.EncodeToString(sum[:8])
+	number := 1 + slices.Index(id.Steps, step)
+	if number == 0 {
+		return 0, fmt.Errorf("there is no step %q: the steps are %s", step, strings.Join(id.Steps, ", "))
+	}
+	index, err := FindNode(node, id.Size, id.HostOf)
+	return record.MemberIndex(index, number, id.Size), err
 }

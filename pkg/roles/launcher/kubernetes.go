@@ -4,73 +4,76 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
-// LauncherKubernetes is the controller of an Indexed Job, with one daemon per pod, also within a
+// kubernetesLauncher is the controller of an Indexed Job, with one daemon per pod, also within a
 // JobSet.
 //
 // A pod gets its index (JOB_COMPLETION_INDEX), and its host name is "<job>-<index>". It does not
 // get the number of pods: no field of the downward API has the completions. A failed pod is
 // replaced by one with the same index.
-const LauncherKubernetes Launcher = "kubernetes"
-
 var kubernetesLauncher = launcherSpec{
 	name: LauncherKubernetes,
 	traits: Traits{
-		StarterProgram: "the pods start", RankVariable: "JOB_COMPLETION_INDEX", PrivatePrefixes: []string{"JOB_COMPLETION_INDEX"},
+		StarterProgram: "the pods start", RankVariable: "JOB_COMPLETION_INDEX",
+		PrivatePrefixes: []string{"JOB_COMPLETION_INDEX"},
 	},
-	claimOf: func(env Environment, _ Overrides) claimLevel {
-		switch {
-		case env.valueOf("JOB_COMPLETION_INDEX") != "":
-			return claimStarted
-		case env.valueOf("KUBERNETES_SERVICE_HOST") != "":
-			return claimHinted
-		default:
-			return claimNone
-		}
+	// A pod does not get its grace period.
+	facts: Facts{
+		KillDelay: 30 * time.Second, KillSetting: "terminationGracePeriodSeconds",
+		TimeLimitSignal: syscall.SIGTERM, MayRelaunch: true, RelaunchesEachDaemon: true,
 	},
-	identifyDaemon: identifyKubernetes, commandHints: kubernetesHints,
-}
-
-func kubernetesHints(job string) CommandHints {
-	return CommandHints{
-		Title: "Kubernetes", StartOnNodes: func(n int) string { return fmt.Sprintf("a Job of completions: %d, parallelism: %d", n, n) }, NestedAdvice: nestedNameAdvice,
-		MoreMemory: "resources.limits.memory: … of the pods", AllMemory: "no limit", MoreTime: "activeDeadlineSeconds: … of the Job",
-		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job " + job,
-		MemoryUsed:      "kubectl top pod -l job-name=" + job,
-		JobGoneSign:     "once kubectl get job " + job + " finds none",
+	hints: CommandHints{
+		Title: "Kubernetes", StartOnNodes: forCount("a Job of completions: %[1]d, parallelism: %[1]d"),
+		NestedAdvice: nestedNameAdvice,
+		MoreMemory:   "resources.limits.memory: … of the pods", AllMemory: "no limit",
+		MoreTime:        "activeDeadlineSeconds: … of the Job",
+		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job {job}",
+		MemoryUsed:      "kubectl top pod -l job-name={job}",
+		JobGoneSign:     "once kubectl get job {job} finds none",
 		NoRequeueReason: "Kubernetes itself restarts failed pods, by the Job's backoffLimit",
-	}
+	},
+	claims: claims{
+		started: []string{"JOB_COMPLETION_INDEX"}, hinted: []string{"KUBERNETES_SERVICE_HOST"},
+	},
+	identify: identifyKubernetes,
 }
 
 func identifyKubernetes(env Environment, hostname string, want Overrides) (Identity, error) {
 	index := env.valueOf("JOB_COMPLETION_INDEX")
-	node, err := strconv.Atoi(index)
-	switch {
-	case index == "":
+	if index == "" {
 		return Identity{}, &LaunchError{
-			Problem: "cannot tell which pod this is: it runs in Kubernetes (KUBERNETES_SERVICE_HOST is set), but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)",
-			Fix:     "give the Job completionMode: Indexed, as in deploy/kubernetes, or all of --rank, --nnodes and --job-id",
+			Problem: "cannot tell which pod this is: it runs in Kubernetes (KUBERNETES_SERVICE_HOST is set), " +
+				"but not in an Indexed Job (JOB_COMPLETION_INDEX is not set)",
+			Fix: "give the Job completionMode: Indexed, as in deploy/kubernetes, " +
+				"or all of --rank, --nnodes and --job-id",
 			InShell: true,
 		}
+	}
+	node, err := parseWhole("JOB_COMPLETION_INDEX", shortenText(index), 0)
+	problem := ""
+	switch {
 	case err != nil:
-		return Identity{}, environmentError("Kubernetes", fmt.Errorf("JOB_COMPLETION_INDEX is %q, and should be a whole number of at least 0", shortenText(index)))
+		return Identity{}, environmentError("Kubernetes", err)
 	case want.Size == nil:
-		return Identity{}, &LaunchError{
-			Problem: "cannot tell how many pods the Job has: Kubernetes tells a pod only its index (JOB_COMPLETION_INDEX=" + index + ")",
-			Fix:     "give --nnodes=N, the Job's number of completions",
-		}
-	case node < 0 || node >= *want.Size:
-		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot be pod %d of %d: JOB_COMPLETION_INDEX should be 0 to %d", node, *want.Size, *want.Size-1),
-			Fix:     "give --nnodes=N, the Job's number of completions",
-		}
+		problem = "cannot tell how many pods the Job has: " +
+			"Kubernetes tells a pod only its index (JOB_COMPLETION_INDEX=" + index + ")"
+	case node >= *want.Size:
+		problem = fmt.Sprintf("cannot be pod %d of %d: JOB_COMPLETION_INDEX should be 0 to %d",
+			node, *want.Size, *want.Size-1)
+	}
+	if problem != "" {
+		fix := "give --nnodes=N, the Job's number of completions"
+		return Identity{}, &LaunchError{Problem: problem, Fix: fix}
 	}
 	id := Identity{Launcher: LauncherKubernetes, NodeIndex: node, Size: *want.Size, Host: hostname}
 	if want.JobID == "" {
 		job := podJob(hostname, node)
 		if job == "" {
-			return Identity{}, unnamedRunError("Kubernetes", fmt.Sprintf(": the pod's host name %q doesn't end in -%s", hostname, index))
+			return Identity{}, unnamedRunError(id,
+				fmt.Sprintf("the pod's host name %q does not end in -%s", hostname, index))
 		}
 		id.Job = sanitizeRunName(job)
 	}

@@ -3,7 +3,6 @@ package launcher
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,21 +11,46 @@ import (
 // Launcher is the program that started the daemons of a run, as named in records.
 type Launcher string
 
-// launcherSpec has all properties of a launcher. Each launcher has a file of its own, and a place
-// in launchers.
+// The launchers. Each has a table of its properties, a [launcherSpec], in a file of its own.
+const (
+	LauncherSlurm      Launcher = "slurm"
+	LauncherPBS        Launcher = "pbs"
+	LauncherPALS       Launcher = "pals"
+	LauncherFlux       Launcher = "flux"
+	LauncherLSF        Launcher = "lsf"
+	LauncherGridEngine Launcher = "gridengine"
+	LauncherOpenMPI    Launcher = "openmpi"
+	LauncherMPICH      Launcher = "mpich"
+	LauncherKubernetes Launcher = "kubernetes"
+	LauncherHosts      Launcher = "hosts" // "bringupd hosts"
+	LauncherLocal      Launcher = "local" // "bringupd local"
+	// LauncherRanks is any launcher that sets RANK and WORLD_SIZE, or a user who gives the flags.
+	LauncherRanks Launcher = "ranks"
+)
+
+// launcherSpec has all properties of a launcher.
 type launcherSpec struct {
 	name   Launcher
 	traits Traits
-	// claimOf returns how certain it is that the launcher has started this process as a daemon.
-	claimOf func(env Environment, want Overrides) claimLevel
-	// rankStarter is the same launcher as a starter of ranks. If it does not start ranks, only the
-	// origin is set.
-	rankStarter rankStarter
-	// identifyDaemon determines the identity of this daemon. A launch that cannot work is a
-	// *LaunchError, including one without any launcher.
-	identifyDaemon func(env Environment, hostname string, want Overrides) (Identity, error)
-	commandHints   func(job string) CommandHints                // for a job with this id
-	newRequeuer    func(job string, run ProgramRunner) Requeuer // nil if it cannot requeue jobs
+	facts  Facts
+	// hints has {job} where the words are about a job, as formatJob writes it.
+	hints     CommandHints
+	formatJob func(job string) string // nil: as in the names of runs
+	oneEach   string                  // how it starts one daemon per node, if the starter counts them
+	claims
+	// starter is the same launcher as a starter of ranks. If it does not start ranks, only the origin
+	// is set.
+	starter rankStarter
+	// inShell is the error for a process in a job that the starter has not started; nil if the claim
+	// of the launcher excludes that.
+	inShell *LaunchError
+	// nameJob returns the job and the step of a daemon that the starter has started, and what
+	// distinguishes the launch from another one with the same name.
+	nameJob func(env Environment, want Overrides) (job, step string, facts []string)
+	// identify determines the identity of this daemon. A launch that cannot work is a *LaunchError,
+	// including one without any launcher. It is nil if the starter's variables are sufficient.
+	identify    func(env Environment, hostname string, want Overrides) (Identity, error)
+	newRequeuer func(job string, run ProgramRunner) Requeuer // nil if it cannot requeue jobs
 	// memoryLimit in bytes that a job may use on this node; nil or 0: unknown
 	memoryLimit func(env Environment) int64
 }
@@ -34,7 +58,10 @@ type launcherSpec struct {
 // allLaunchers are all launchers that IdentifyDaemon knows. Of those with the same claim the first
 // counts: a launcher that starts processes within another one's comes first, because they inherit
 // its variables. If none has a claim, Slurm's error explains what is missing.
-var allLaunchers = []launcherSpec{jsrunLauncher, openMPILauncher, fluxLauncher, palsLauncher, hydraLauncher, slurmLauncher, hostsLauncher, localLauncher, pbsLauncher, lsfLauncher, gridEngineLauncher, kubernetesLauncher, ranksLauncher}
+var allLaunchers = []*launcherSpec{
+	&openMPILauncher, &fluxLauncher, &palsLauncher, &hydraLauncher, &slurmLauncher, &hostsLauncher,
+	&localLauncher, &pbsLauncher, &lsfLauncher, &gridEngineLauncher, &kubernetesLauncher, &ranksLauncher,
+}
 
 // claimLevel is how certain it is that a launcher has started a process as a daemon.
 type claimLevel int
@@ -46,6 +73,39 @@ const (
 	claimStarted              // all of its variables for a daemon are set
 	claimGiven                // the command line says so
 )
+
+// claims decide whether a launcher has started a process as a daemon.
+type claims struct {
+	started []string // all of these variables are set for a daemon
+	hinted  []string // one of these is set outside of a launch, too
+	// custom replaces the variables if it is not nil.
+	custom func(env Environment, want Overrides) claimLevel
+}
+
+// level returns how certain it is that the launcher has started the process.
+func (c claims) level(env Environment, want Overrides) claimLevel {
+	isMissing := func(name string) bool { return env.valueOf(name) == "" }
+	switch {
+	case c.custom != nil:
+		return c.custom(env, want)
+	case len(c.started) > 0 && !slices.ContainsFunc(c.started, isMissing):
+		return claimStarted
+	case slices.ContainsFunc(c.hinted, func(name string) bool { return !isMissing(name) }):
+		return claimHinted
+	default:
+		return claimNone
+	}
+}
+
+// givenIf returns the claim of a launcher that is bringupd itself.
+func givenIf(given func(Overrides) bool) claims {
+	return claims{custom: func(_ Environment, want Overrides) claimLevel {
+		if given(want) {
+			return claimGiven
+		}
+		return claimNone
+	}}
+}
 
 // Traits are the constant properties of a launcher. The names of variables are empty if it has
 // none.
@@ -68,66 +128,24 @@ type Traits struct {
 	SubmitDirVariable string // variable with the directory where the job was submitted
 }
 
-// CommandHints are commands and terms of a launcher for messages. Entries that it does not have are
-// empty or nil.
-type CommandHints struct {
-	Title        string             // its display name
-	StartOnNodes func(n int) string // command that starts daemons on n nodes
-	// what to do about a daemon that was started inside its own run
-	NestedAdvice string
-	ExcludeNodes func(nodes string) string // how to start the job on other nodes
-	// MoreMemory and AllMemory request more memory on a node, and all of it; MoreTime requests more
-	// time.
-	MoreMemory, AllMemory, MoreTime string
-	// what may have ended a job, and how to find out
-	WhyEnded string
-	// how to see how much memory the job has used
-	MemoryUsed string
-	ShowNode   func(nodes string) string // how to see its state of nodes
-	// how to run a command on each node
-	RunOnEachNode string
-	DrainNode     func(host, reason string) string // how to drain a node
-	// how to open a shell on a node of the job
-	AttachShell func(host string) []string
-	// when the job of a run without an end is over, as in "once …"
-	JobGoneSign string
-	// why its jobs have no Requeuer, as a sentence
-	NoRequeueReason string
-}
-
 // findSpec returns the launcher with this name. An unknown launcher has neither traits nor words.
-func (l Launcher) findSpec() launcherSpec {
+func (l Launcher) findSpec() *launcherSpec {
 	for _, known := range allLaunchers {
 		if known.name == l {
 			return known
 		}
 	}
-	return launcherSpec{commandHints: func(string) CommandHints { return CommandHints{} }}
+	return &launcherSpec{}
 }
 
 // Traits returns the properties of the launcher, or the zero Traits if it is unknown.
 func (l Launcher) Traits() Traits { return l.findSpec().traits }
-
-// NoRequeueReason explains, as a sentence, why a job with this id cannot be requeued here.
-func (l Launcher) NoRequeueReason(job string) string {
-	return cmp.Or(l.CommandHints(job).NoRequeueReason, noSlurmReason)
-}
-
-// JobGoneSign describes how to see that the job of a run without an end is over. It uses Slurm's
-// program if the launcher is unknown.
-func (l Launcher) JobGoneSign(job string) string {
-	return cmp.Or(l.CommandHints(job).JobGoneSign, slurmHints(job).JobGoneSign)
-}
 
 // StarterProgram returns the program that starts the daemons, for "before …". It returns Slurm's
 // if the launcher has none.
 func (l Launcher) StarterProgram() string {
 	return cmp.Or(l.Traits().StarterProgram, slurmLauncher.traits.StarterProgram)
 }
-
-// CommandHints returns the launcher's words for a job with this id, or the zero CommandHints if it
-// is unknown.
-func (l Launcher) CommandHints(job string) CommandHints { return l.findSpec().commandHints(job) }
 
 // ProgramRunner runs a launcher's own program and returns its output. The error names the program,
 // and includes its output.
@@ -160,8 +178,10 @@ func JobVariables() []string {
 	return launcherVariables(func(t Traits) string { return t.JobVariable })
 }
 
-// JobIdentity returns the values of JobVariables in an environment, separated by spaces, or "none"
-// outside of a job.
+// NoJob is the result of JobIdentity outside of a job.
+const NoJob = "none"
+
+// JobIdentity returns the values of JobVariables in an environment, separated by spaces, or NoJob.
 func JobIdentity(env Environment) string {
 	var jobs []string
 	for _, name := range JobVariables() {
@@ -171,9 +191,6 @@ func JobIdentity(env Environment) string {
 	}
 	return cmp.Or(strings.Join(jobs, " "), NoJob)
 }
-
-// NoJob is the result of JobIdentity outside of a job.
-const NoJob = "none"
 
 // IsOtherJob reports whether an environment belongs to another job than the one for which
 // JobIdentity returned job. An environment without some of the job's variables does not.
@@ -189,8 +206,15 @@ func IsOtherJob(env Environment, job string) bool {
 // connect to the PMI server of another process. It also reports the variables by which an mpirun
 // would start its processes on the nodes of the job: that of a service's task runs on its own node.
 func IsPrivateVariable(variable string) bool {
-	begins := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
-	return slices.ContainsFunc(allLaunchers, func(l launcherSpec) bool { return slices.ContainsFunc(l.traits.PrivatePrefixes, begins) })
+	return slices.ContainsFunc(allLaunchers, func(l *launcherSpec) bool {
+		return hasPrefix(variable, l.traits.PrivatePrefixes)
+	})
+}
+
+// hasPrefix reports whether a text begins with one of the prefixes.
+func hasPrefix(text string, prefixes []string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+	return slices.ContainsFunc(prefixes, begins)
 }
 
 // SubmitDir returns the directory where the job was submitted. It is empty if no launcher
@@ -211,7 +235,7 @@ func NodeName(env Environment) string {
 // of a launch. It returns Slurm if there is none.
 func SurroundingLauncher(env Environment) Launcher {
 	for _, l := range allLaunchers {
-		if l.traits.JobVariable != "" && env.valueOf(l.traits.JobVariable) != "" {
+		if env.valueOf(l.traits.JobVariable) != "" {
 			return l.name
 		}
 	}
@@ -246,8 +270,10 @@ func BatchGPUs(env Environment) (n int, from string) {
 // even of a wrong one: its launcher gives it index 0, or none.
 func IsReportingTask(env Environment, ancestry Ancestry) bool {
 	by, err := likeliestLauncher(env, Overrides{}, ancestry.visibleAncestors())
-	rank := env.valueOf(by.traits.RankVariable)
-	if err != nil || by.claimOf(env, Overrides{}) != claimStarted {
+	var rank string
+	if err == nil && by.level(env, Overrides{}) == claimStarted {
+		rank = env.valueOf(by.traits.RankVariable)
+	} else {
 		_, rank = env.firstLauncherVariable(func(t Traits) string { return t.RankVariable })
 	}
 	return rank == "" || rank == "0"
@@ -273,26 +299,32 @@ func (env Environment) firstLauncherVariable(of func(Traits) string) (name, valu
 // likeliestLauncher returns the launcher with the best claim to have started this process, among
 // those that its ancestors allow. It returns Slurm if none has a claim. Its error is a
 // *LaunchError.
-func likeliestLauncher(env Environment, want Overrides, ancestors []Ancestor) (launcherSpec, error) {
-	claims := slices.DeleteFunc(slices.Clone(allLaunchers), func(l launcherSpec) bool { return l.claimOf(env, want) == claimNone })
-	byClaim := func(a, b launcherSpec) int { return cmp.Compare(a.claimOf(env, want), b.claimOf(env, want)) }
-	if len(claims) > 1 && slices.MaxFunc(claims, byClaim).claimOf(env, want) != claimGiven {
-		var tasks []rankStarter
-		for _, l := range claims {
-			tasks = append(tasks, l.rankStarter)
+func likeliestLauncher(
+	env Environment, want Overrides, ancestors []Ancestor,
+) (*launcherSpec, error) {
+	levels := make(map[*launcherSpec]claimLevel)
+	var claiming []*launcherSpec
+	var starters []rankStarter
+	for _, l := range allLaunchers {
+		if levels[l] = l.level(env, want); levels[l] != claimNone {
+			claiming, starters = append(claiming, l), append(starters, l.starter)
 		}
-		left, err := innermostStarters(tasks, env, ancestors)
+	}
+	byClaim := func(a, b *launcherSpec) int { return cmp.Compare(levels[a], levels[b]) }
+	if len(claiming) > 1 && levels[slices.MaxFunc(claiming, byClaim)] != claimGiven {
+		left, err := innermostStarters(starters, env, ancestors)
 		if err != nil {
-			return launcherSpec{}, err
+			return nil, err
 		}
-		claims = slices.DeleteFunc(claims, func(l launcherSpec) bool {
-			return !slices.ContainsFunc(left, func(s rankStarter) bool { return s.displayName == l.rankStarter.displayName })
+		claiming = slices.DeleteFunc(claiming, func(l *launcherSpec) bool {
+			isOwn := func(s rankStarter) bool { return s.displayName == l.starter.displayName }
+			return !slices.ContainsFunc(left, isOwn)
 		})
 	}
-	if len(claims) == 0 {
-		return slurmLauncher, nil
+	if len(claiming) == 0 {
+		return &slurmLauncher, nil
 	}
-	return slices.MaxFunc(claims, byClaim), nil
+	return slices.MaxFunc(claiming, byClaim), nil
 }
 
 // LaunchError is a launch that can never work. The caller exits with the code for a wrong launch
@@ -315,12 +347,5 @@ func (e *LaunchError) Error() string {
 	return text
 }
 
-// nestedError returns the error for a daemon inside its own run. The outer daemon waits for its
-// driver, and the driver's daemon would join the run as a second process with the same index.
-func nestedError(id Identity) error {
-	return &LaunchError{
-		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, node %d on %s): this process is a child of that run's daemon",
-			id.RunName(), RunVariable, id.RunName(), id.NodeIndex, id.Host),
-		Fix: id.Launcher.CommandHints(id.Job).NestedAdvice,
-	}
-}
+// onThisNode is the LocalFix of a daemon in the shell of a job.
+const onThisNode = "or on this node alone with: bringupd local --nodes=N …"

@@ -44,7 +44,6 @@ func TestLaunchers(t *testing.T) {
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{Size: new(3)}, run: "0"},
 		{files: "openpbs/task-", launcher: LauncherPBS, want: Overrides{Size: new(3), ReadFile: files("n1\nn1\nn2\nn2\nn3\n")}, run: "0", hosts: hosts},
 		{files: "lsf-10.1/blaunch-", launcher: LauncherLSF, run: "748", hosts: hosts},
-		{files: "lsf-10.1/jsrun-", launcher: LauncherJSM, run: "749"},
 		{files: "kubernetes-1.37/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3)}, run: "train"},
 		{files: "kubernetes-1.37/pod-", launcher: LauncherKubernetes, want: Overrides{Size: new(3), JobID: "mine"}, run: "mine"},
 	} {
@@ -204,7 +203,7 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "mpirun without a namespace", env: env("openmpi-5.0.11/rank1", "PMIX_NAMESPACE"), says: []string{"cannot name the run", "--job-id=NAME"}},
 		{name: "mpirun, a rank beyond", env: env("openmpi-5.0.11/rank1", "OMPI_COMM_WORLD_RANK=3"), says: []string{"the rank is 3 of 3"}},
 		{name: "mpiexec without -ppn", env: env("mpich-4.0.2/crowded-rank0"), want: Overrides{JobID: "a"}, says: []string{"MPI_LOCALNRANKS=2", "mpiexec -ppn 1"}},
-		{name: "mpiexec without a name", env: env("mpich-5.0.2/rank1"), says: []string{"cannot name the run", "mpiexec -ppn 1 bringupd --job-id="}},
+		{name: "mpiexec without a name", env: env("mpich-5.0.2/rank1"), says: []string{"cannot name the run", "--job-id=NAME"}},
 		{name: "mpirun in its own run", env: env("openmpi-4.1.4/rank0", "BRINGUPD_RUN=mpirun-681771009"), says: []string{"inside run mpirun-681771009", "another --job-id"}},
 
 		{name: "Flux, two tasks a node", env: env("flux-0.88/run-rank1", "FLUX_JOB_SIZE=6"), says: []string{"6 tasks on 3 nodes", "flux run -N3 --tasks-per-node=1 bringupd"}},
@@ -229,8 +228,7 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "LSF, a task for each slot", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS=n1 2 n2 2"), host: "n1", says: []string{"4 slots on 2 hosts", `blaunch -z "n1 n2"`}},
 		{name: "LSF, an unknown host", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS=n1 2 n2 2"), host: "x", says: []string{"x is none of the job's hosts"}},
 		{name: "LSF, odd hosts", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS=n1 2 n2"), host: "n1", says: []string{"each with its number of slots"}},
-		{name: "LSF without hosts", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS", "LSB_HOSTS"), want: Overrides{ReadFile: files("")}, says: []string{"LSB_DJOB_HOSTFILE can't be read"}},
-		{name: "jsrun, two tasks a host", env: env("lsf-10.1/jsrun-rank1", "JSM_NAMESPACE_LOCAL_RANK=1", "JSM_NAMESPACE_LOCAL_SIZE=2"), says: []string{"jsrun --rs_per_host 1"}},
+		{name: "LSF without hosts", env: env("lsf-10.1/blaunch-rank1", "LSB_MCPU_HOSTS", "LSB_HOSTS"), want: Overrides{ReadFile: files("")}, says: []string{"LSB_DJOB_HOSTFILE cannot be read"}},
 
 		{name: "Grid Engine's script", env: env("gridengine-8.1.9/script"), says: []string{"3 hosts of job 23", "qrsh -inherit HOST bringupd --rank=I --nnodes=N"}},
 		{name: "Grid Engine's task on another host than the script's", env: env("gridengine-8.1.9/task-elsewhere"), says: []string{"Grid Engine gives its tasks no rank"}},
@@ -239,7 +237,7 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "a Job that is not indexed", env: env("kubernetes-1.37/pod-of-no-index"), host: "train-xyz12", says: []string{"not in an Indexed Job", "completionMode: Indexed"}},
 		{name: "a pod without a size", env: env("kubernetes-1.37/pod-rank1"), host: "train-1", says: []string{"how many pods", "--nnodes=N"}},
 		{name: "a pod beyond", env: env("kubernetes-1.37/pod-rank2"), host: "train-2", want: Overrides{Size: new(2)}, says: []string{"pod 2 of 2", "0 to 1"}},
-		{name: "a pod of another name", env: env("kubernetes-1.37/pod-rank1"), host: "node7", want: Overrides{Size: new(2)}, says: []string{`"node7" doesn't end in -1`, "--job-id"}},
+		{name: "a pod of another name", env: env("kubernetes-1.37/pod-rank1"), host: "node7", want: Overrides{Size: new(2)}, says: []string{`"node7" does not end in -1`, "--job-id"}},
 		{name: "an index that is none", env: env("kubernetes-1.37/pod-rank1", "JOB_COMPLETION_INDEX=one"), host: "train-1", want: Overrides{Size: new(2)}, says: []string{`JOB_COMPLETION_INDEX is "one"`}},
 		{name: "a name that leads out", env: env("openpbs/task-rank1"), want: Overrides{JobID: "../x", Size: new(2)}, says: []string{"cannot name a run"}},
 	} {
@@ -267,7 +265,7 @@ func TestLaunchersMistakes(t *testing.T) {
 // TestWords verifies that each launcher has all phrases that messages are composed of.
 func TestWords(t *testing.T) {
 	for _, l := range allLaunchers {
-		w := l.commandHints("17-4")
+		w := l.name.CommandHints("17-4")
 		switch {
 		case w.NestedAdvice == "" || w.JobGoneSign == "" || w.NoRequeueReason == "" || w.StartOnNodes == nil || !strings.Contains(w.StartOnNodes(3), "3"):
 			t.Errorf("%s lacks words: %+v", l.name, w)
@@ -282,7 +280,6 @@ func TestWords(t *testing.T) {
 		{LauncherPALS.CommandHints("17").StartOnNodes(4), "mpiexec -n 4 --ppn 1"},
 		{LauncherLSF.CommandHints("17-4").MemoryUsed, `bjobs -l "17[4]"`},
 		{LauncherLSF.CommandHints("17").ExcludeNodes("n[1-2]"), `bsub -R "select[hname!='n1' && hname!='n2']" …`},
-		{LauncherJSM.CommandHints("17").ShowNode("n1"), "bhosts -l n1"},
 		{LauncherGridEngine.CommandHints("17-4").MemoryUsed, "qacct -j 17"},
 		{LauncherGridEngine.CommandHints("17").ExcludeNodes("n[1-2]"), "qsub -l 'h=!(n1|n2)' …"},
 		{LauncherGridEngine.CommandHints("17").ShowNode("n[1-2]"), "qhost -q -h n1,n2"},

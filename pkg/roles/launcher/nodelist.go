@@ -133,12 +133,14 @@ func (p *listParser) skipByte(c byte) bool {
 	return true
 }
 
-// describeNext describes the next byte for an error.
-func (p *listParser) describeNext() string {
-	if p.position == len(p.text) {
-		return "the end"
+// expected returns the error for the next byte, where something else was expected.
+func (p *listParser) expected(what string) error {
+	next := "the end"
+	if p.position < len(p.text) {
+		following := p.text[p.position:min(len(p.text), p.position+4)]
+		next = strconv.QuoteRune([]rune(following)[0])
 	}
-	return strconv.QuoteRune([]rune(p.text[p.position:min(len(p.text), p.position+4)])[0])
+	return p.positionErrorf("%s where %s expected", next, what)
 }
 
 func (p *listParser) parseList() ([]nodeEntry, error) {
@@ -151,7 +153,7 @@ func (p *listParser) parseList() ([]nodeEntry, error) {
 		entries = append(entries, entry)
 	}
 	if p.position != len(p.text) {
-		return nil, p.positionErrorf("%s where a host name, a bracket, a comma or the end was expected", p.describeNext())
+		return nil, p.expected("a host name, a bracket, a comma or the end was")
 	}
 	return entries, nil
 }
@@ -162,7 +164,7 @@ func (p *listParser) parseEntry() (nodeEntry, error) {
 		text := p.takeWhile(isNameByte)
 		if text != "" && len(entry) == 0 && (text[0] == '-' || text[0] == '.') {
 			p.position -= len(text)
-			return nil, p.positionErrorf("%s where a host name was expected, which begins with a letter or a digit", p.describeNext())
+			return nil, p.expected("a host name, which begins with a letter or a digit, was")
 		}
 		if text != "" {
 			entry = append(entry, []namePart{{text: text}})
@@ -177,7 +179,7 @@ func (p *listParser) parseEntry() (nodeEntry, error) {
 		entry = append(entry, ranges)
 	}
 	if len(entry) == 0 {
-		return nil, p.positionErrorf("%s where a host name was expected", p.describeNext())
+		return nil, p.expected("a host name was")
 	}
 	return entry, nil
 }
@@ -204,7 +206,7 @@ func (p *listParser) parseBracket() (ranges []namePart, err error) {
 		ranges = append(ranges, r)
 	}
 	if !p.skipByte(']') {
-		return nil, p.positionErrorf("%s where a digit, a comma, a dash or the closing bracket was expected", p.describeNext())
+		return nil, p.expected("a digit, a comma, a dash or the closing bracket was")
 	}
 	return ranges, nil
 }
@@ -213,7 +215,7 @@ func (p *listParser) parseNumber() (n uint64, width int, err error) {
 	digits := p.takeWhile(isDigit)
 	switch width = len(digits); {
 	case width == 0:
-		return 0, 0, p.positionErrorf("%s where a number was expected", p.describeNext())
+		return 0, 0, p.expected("a number was")
 	case width > maxNodeDigits:
 		p.position -= width
 		return 0, 0, p.positionErrorf("a number of %d digits; at most %d are accepted", width, maxNodeDigits)
@@ -228,9 +230,9 @@ func isNameByte(c byte) bool {
 
 // shortenText shortens a long list for an error.
 func shortenText(s string) string {
-	const most = 200
-	if len(s) <= most {
+	const limit = 200
+	if len(s) <= limit {
 		return s
 	}
-	return s[:most] + "…"
+	return s[:limit] + "…"
 }

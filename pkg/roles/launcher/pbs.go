@@ -5,9 +5,37 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 )
 
-// LauncherPBS is pbsdsh or pbs_tmrsh of OpenPBS, PBS Professional and Torque: the job's task
+// pbsFacts are the facts about jobs of PBS.
+var pbsFacts = Facts{
+	KillDelay: 10 * time.Second, KillSetting: "kill_delay of the queue", TermIsFinal: true,
+	TimeLimitSignal: syscall.SIGTERM,
+}
+
+// pbsHints are the words of PBS for a launcher that starts daemons with these commands.
+func pbsHints(start, onEach string) CommandHints {
+	return CommandHints{
+		Title: "PBS", StartOnNodes: forCount(start), NestedAdvice: nestedNameAdvice,
+		MoreMemory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=",
+		MoreTime:      "qsub -l walltime=…",
+		WhyEnded:      "the walltime, a preemption or qdel: qstat -xf {job}",
+		MemoryUsed:    "qstat -xf {job}",
+		ShowNode:      forHosts("pbsnodes %s", " "),
+		RunOnEachNode: onEach,
+		DrainNode:     forHost(`pbsnodes -C "%[2]s" -o %[1]s`),
+		JobGoneSign:   "once qstat shows no such job",
+		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun {job}), " +
+			"or does so itself after a node failure",
+	}
+}
+
+// pbsdshFormat is the command that starts one daemon on each of a number of hosts.
+const pbsdshFormat = "pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter"
+
+// pbsLauncher is pbsdsh or pbs_tmrsh of OpenPBS, PBS Professional and Torque: the job's task
 // manager starts the tasks.
 //
 // A task gets the job, and the index of its host among the job's hosts (PBS_NODENUM: ji_nodeid in
@@ -16,66 +44,97 @@ import (
 // exists: see pbsNodeFile. If PBS makes the file only on the first host (before December 2020, or
 // with $gen_nodefile_on_sister_mom 0), --nnodes must be given. The number of restarts is not
 // available.
-const LauncherPBS Launcher = "pbs"
-
 var pbsLauncher = launcherSpec{
 	name: LauncherPBS,
 	traits: Traits{
-		NamesNodes: true, StarterProgram: "pbsdsh", PrivatePrefixes: []string{"PBS_NODEFILE", "PBS_ENVIRONMENT", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "PBS_MOMPORT", "PBS_JOBCOOKIE"},
-		JobVariable: "PBS_JOBID", JobNameVariable: "PBS_JOBNAME", RankVariable: "PBS_NODENUM", SubmitDirVariable: "PBS_O_WORKDIR",
+		NamesNodes: true, StarterProgram: "pbsdsh",
+		PrivatePrefixes: []string{
+			"PBS_NODEFILE", "PBS_ENVIRONMENT", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "PBS_MOMPORT",
+			"PBS_JOBCOOKIE",
+		},
+		JobVariable: "PBS_JOBID", JobNameVariable: "PBS_JOBNAME", RankVariable: "PBS_NODENUM",
+		SubmitDirVariable: "PBS_O_WORKDIR",
 	},
-	rankStarter: pbsStarter,
-	claimOf:     claimPBS, identifyDaemon: identifyPBS, commandHints: pbsHints,
+	facts:     relaunching(pbsFacts),
+	formatJob: bracketElement,
+	hints:     pbsHints(pbsdshFormat, "pbsdsh --"),
+	claims:    claims{custom: claimPBS},
+	starter:   pbsStarter,
+	identify:  identifyPBS,
+}
+
+// relaunching returns facts about a launcher whose jobs may start again under the same name.
+func relaunching(facts Facts) Facts {
+	facts.MayRelaunch = true
+	return facts
 }
 
 // pbsStarter is the starter of a job's task manager.
-var pbsStarter = rankStarter{displayName: "pbsdsh", origin: starterOrigin{programs: []string{"pbs_mom"}}}
+var pbsStarter = rankStarter{
+	displayName: "pbsdsh", origin: starterOrigin{programs: []string{"pbs_mom"}},
+}
 
-func claimPBS(env Environment, _ Overrides) claimLevel {
-	switch {
-	case env.valueOf("PBS_JOBID") == "":
+// palsLauncher is mpiexec or aprun of HPE's PALS, under PBS, as a launcher of daemons. Each launch
+// has an id of its own, so a job can have several.
+var palsLauncher = launcherSpec{
+	name: LauncherPALS,
+	traits: Traits{
+		StarterProgram: "mpiexec", RankVariable: "PALS_RANKID",
+		PrivatePrefixes: []string{"PALS_", "ALPS_"},
+	},
+	facts:     pbsFacts,
+	formatJob: bracketElement,
+	hints:     pbsHints("mpiexec -n %d --ppn 1", "mpiexec --ppn 1 --line-buffer"),
+	oneEach:   "mpiexec --ppn 1",
+	claims:    claims{custom: claimPALS},
+	starter:   palsStarter,
+	nameJob: func(env Environment, _ Overrides) (job, step string, facts []string) {
+		launch := env.valueOf("PALS_APID")
+		// mpiexec passes its whole environment to all of its processes, or none of it.
+		if job, step = pbsJobName(env), sanitizeRunName(launch); job == "" {
+			job, step = step, ""
+		}
+		return job, step, []string{launch, env.valueOf("PBS_JOBID")}
+	},
+}
+
+// claimPALS ignores Slurm steps. Slurm's plugin for Cray's MPI sets the same variables, with an id
+// of the job and the step (src/plugins/mpi/cray_shasta/apinfo.c).
+func claimPALS(env Environment, want Overrides) claimLevel {
+	job := env.valueOf("SLURM_JOB_ID") + "."
+	if inSlurmStep(env) && strings.HasPrefix(env.valueOf("PALS_APID"), job) {
 		return claimNone
-	case env.valueOf("PBS_NODENUM") == "" || env.valueOf("PBS_TASKNUM") == "" || inPBSShell(env):
-		return claimHinted
-	default:
-		return claimStarted
 	}
+	return claims{started: []string{"PALS_RANKID", "PALS_APID"}}.level(env, want)
+}
+
+// palsStarter is mpiexec or aprun of HPE's PALS, also under PBS. Only PMI's variable has the number
+// of ranks.
+var palsStarter = rankStarter{
+	displayName: "PALS", markVariable: "PALS_RANKID",
+	variableNames: rankVariables{
+		rank: []string{"PALS_RANKID"}, rankCount: []string{"PMI_SIZE"},
+		localRank:  []string{"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"},
+		localCount: []string{"PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"},
+		nodeIndex:  []string{"PALS_NODEID"},
+	},
+	servesPMI:       true,
+	privatePrefixes: []string{"PALS_", "ALPS_APP_"},
+}
+
+func claimPBS(env Environment, want Overrides) claimLevel {
+	rules := claims{hinted: []string{"PBS_JOBID"}}
+	if !inPBSShell(env) {
+		rules.started = []string{"PBS_JOBID", "PBS_NODENUM", "PBS_TASKNUM"}
+	}
+	return rules.level(env, want)
 }
 
 // inPBSShell reports whether this is the job's script or its shell: the task manager's first task,
 // on the first host.
 func inPBSShell(env Environment) bool {
-	return env.valueOf("PBS_NODENUM") == "0" && strings.TrimLeft(env.valueOf("PBS_TASKNUM"), "0") == "1"
-}
-
-func pbsHints(job string) CommandHints {
-	if job, index, array := strings.Cut(job, "-"); array {
-		return pbsHints(job + "[" + index + "]")
-	}
-	return CommandHints{
-		Title: "PBS", StartOnNodes: pbsdshCommand, NestedAdvice: nestedNameAdvice,
-		MoreMemory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=", MoreTime: "qsub -l walltime=…",
-		WhyEnded:        "the walltime, a preemption or qdel: qstat -xf " + job,
-		MemoryUsed:      "qstat -xf " + job,
-		ShowNode:        func(nodes string) string { return "pbsnodes " + spaceSeparated(nodes) },
-		RunOnEachNode:   "pbsdsh --",
-		DrainNode:       func(host, reason string) string { return fmt.Sprintf(`pbsnodes -C "%s" -o %s`, reason, host) },
-		JobGoneSign:     "once qstat shows no such job",
-		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun " + job + "), or does so itself after a node failure",
-	}
-}
-
-// pbsdshCommand returns the command that starts one daemon on each of n hosts.
-func pbsdshCommand(n int) string {
-	return fmt.Sprintf("pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter", n)
-}
-
-// spaceSeparated writes the hosts of a node list separated by spaces.
-func spaceSeparated(nodes string) string {
-	if hosts, err := ExpandNodeList(nodes, 0); err == nil {
-		return strings.Join(hosts, " ")
-	}
-	return nodes
+	return env.valueOf("PBS_NODENUM") == "0" &&
+		strings.TrimLeft(env.valueOf("PBS_TASKNUM"), "0") == "1"
 }
 
 // pbsJobName returns the job's number, with its index in an array: "17[4].server" is "17-4".
@@ -92,31 +151,40 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	}
 	lines, err := readPBSHosts(env, want)
 	hosts := uniqueHosts(lines)
+	isTorque := env.valueOf("PBS_VNODENUM") != ""
 	// Chunks with mpiprocs=0 have a PBS_NODENUM, but no line.
-	if at := hostIndex(hostname, hosts); at >= 0 && env.valueOf("PBS_VNODENUM") == "" {
+	if at := hostIndex(hostname, hosts); at >= 0 && !isTorque {
 		node = at
 	}
-	id := Identity{Launcher: LauncherPBS, NodeIndex: node, Size: len(hosts), Host: hostname, Job: pbsJobName(env)}
+	id := Identity{
+		Launcher: LauncherPBS, NodeIndex: node, Size: len(hosts), Host: hostname, Job: pbsJobName(env),
+	}
+	repeats := len(lines) > len(hosts) && want.Size == nil && !isTorque && !inPBSShell(env)
 	switch {
 	case err != nil && want.Size == nil:
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot tell how many nodes the job has: its PBS_NODEFILE (%q) can't be read on %s: %v", shortenText(pbsNodeFile(env, want)), hostname, err),
-			Fix:     "give --nnodes, as in: pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
+			Problem: fmt.Sprintf("cannot tell how many nodes the job has: "+
+				"its PBS_NODEFILE (%q) cannot be read on %s: %v",
+				shortenText(pbsNodeFile(env, want)), hostname, err),
+			Fix: "give --nnodes, as in: " +
+				"pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
 		}
 	case inPBSShell(env) && (len(hosts) > 1 || want.Size != nil && *want.Size > 1):
 		return Identity{}, &LaunchError{
-			Problem:  fmt.Sprintf("cannot start in the shell of job %s: neither pbsdsh nor pbs_tmrsh has started this process, and bringupd runs once on each of its hosts", id.Job),
+			Problem: fmt.Sprintf("cannot start in the shell of job %s: neither pbsdsh nor pbs_tmrsh has "+
+				"started this process, and bringupd runs once on each of its hosts", id.Job),
 			Fix:      "start it with: pbsdsh -- bringupd …, or as deploy/pbs/generic.pbs does",
-			LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+			LocalFix: onThisNode,
 			InShell:  true,
 		}
 	case err != nil:
 		id.Size = *want.Size
-	case isRepeatedHost(env, lines), len(lines) > len(hosts) && want.Size == nil && env.valueOf("PBS_VNODENUM") == "" && !inPBSShell(env):
+	case isRepeatedHost(env, lines), repeats:
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for %d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
-			Fix: "start it with: " + pbsdshCommand(len(hosts)) +
-				fmt.Sprintf("; or, started once a host (pbsdsh -u of Torque, pbs_tmrsh HOST), with --nnodes=%d", len(hosts)),
+			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for "+
+				"%d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
+			Fix: fmt.Sprintf("start it with: "+pbsdshFormat+"; or, started once a host "+
+				"(pbsdsh -u of Torque, pbs_tmrsh HOST), with --nnodes=%d", len(hosts), len(hosts)),
 		}
 	case node < len(hosts) && isSameHost(hostname, hosts[node]):
 		id.Host, id.Hosts = hosts[node], hosts
@@ -141,7 +209,7 @@ func pbsNodeFile(env Environment, want Overrides) string {
 		return file
 	}
 	home := env.valueOf("PBS_HOME")
-	// without one the default applies
+	// Without a configuration the default applies.
 	text, _ := want.readLauncherFile(cmp.Or(env.valueOf("PBS_CONF_FILE"), "/etc/pbs.conf"))
 	for line := range strings.Lines(text) {
 		if value, is := strings.CutPrefix(strings.TrimSpace(line), "PBS_HOME="); is && home == "" {

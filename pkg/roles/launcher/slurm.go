@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
-
-// LauncherSlurm is the launcher that starts one task per node of a job step.
-const LauncherSlurm Launcher = "slurm"
 
 // slurmTaskPrefixes are the prefixes of variables that describe a task or its step, and of those
 // from which an mpirun takes the nodes of the job.
@@ -20,51 +19,65 @@ var slurmTaskPrefixes = []string{
 	"SLURM_JOBID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE",
 }
 
+// slurmLauncher is srun with one task per node.
 var slurmLauncher = launcherSpec{
 	name: LauncherSlurm,
 	traits: Traits{
-		NamesNodes: true, HasSteps: true, PrivatePrefixes: slurmTaskPrefixes,
-		StarterProgram: "srun", JobVariable: "SLURM_JOB_ID", JobNameVariable: "SLURM_JOB_NAME", RankVariable: "SLURM_PROCID", HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE", SubmitDirVariable: "SLURM_SUBMIT_DIR",
+		NamesNodes: true, HasSteps: true, StarterProgram: "srun", PrivatePrefixes: slurmTaskPrefixes,
+		JobVariable: "SLURM_JOB_ID", JobNameVariable: "SLURM_JOB_NAME", RankVariable: "SLURM_PROCID",
+		HostVariable: "SLURMD_NODENAME", GPUsVariable: "SLURM_GPUS_ON_NODE",
+		SubmitDirVariable: "SLURM_SUBMIT_DIR",
 	},
-	rankStarter: slurmStarter,
-	claimOf:     claimSlurm, identifyDaemon: identifySlurm, commandHints: slurmHints,
+	// proctrack/linuxproc signals all descendants of slurmstepd (kill_proc_tree), and so does
+	// proctrack/cgroup with SignalChildrenProcesses=yes. Otherwise, and with proctrack/pgid, only the
+	// tasks get a signal. A step does not know which one is used.
+	facts: Facts{
+		KillDelay: 30 * time.Second, KillSetting: "KillWait", TimeLimitSignal: syscall.SIGTERM,
+		MaySignalAll: true,
+	},
+	hints: CommandHints{
+		Title: "Slurm", StartOnNodes: forCount(srunOnNodes),
+		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap") +
+			", or keep it to this node with: bringupd local --nodes=N …",
+		ExcludeNodes: forNodes("sbatch --exclude=%s …"),
+		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
+		WhyEnded: "the time limit, preemption or scancel: " +
+			"sacct -j {job} --format=JobID,State,Elapsed,Timelimit",
+		MemoryUsed:    "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
+		ShowNode:      forNodes("scontrol show node %s"),
+		RunOnEachNode: "srun --label",
+		DrainNode:     forHost(`scontrol update nodename=%[1]s state=drain reason="%[2]s"`),
+		JobGoneSign:   "once squeue shows no such job", NoRequeueReason: noSlurmReason,
+		AttachShell: func(host string) []string {
+			return []string{
+				"srun", "--overlap", "--jobid={job}", "--nodelist=" + host, "--nodes=1", "--ntasks=1",
+				"--export=ALL", "--pty", "bash",
+			}
+		},
+	},
+	claims:   claims{custom: claimSlurm},
+	starter:  slurmStarter,
+	identify: identifySlurm,
 	// Slurm itself reports that an allocation without a batch script cannot be requeued.
-	newRequeuer: func(job string, run ProgramRunner) Requeuer { return slurmRequeuer{job, run} }, memoryLimit: slurmMemory,
+	newRequeuer: func(job string, run ProgramRunner) Requeuer { return slurmRequeuer{job, run} },
+	memoryLimit: slurmMemory,
 }
 
 func claimSlurm(env Environment, _ Overrides) claimLevel {
-	_, job := env.firstSet("SLURM_JOB_ID", "SLURM_JOBID")
 	switch {
 	case inSlurmStep(env):
 		return claimStarted
-	case job != "" || env.valueOf("SLURM_STEP_ID") != "":
+	case slurmJob(env) != "" || env.valueOf("SLURM_STEP_ID") != "":
 		return claimHinted
 	default:
 		return claimNone
 	}
 }
 
-func slurmHints(job string) CommandHints {
-	return CommandHints{
-		Title: "Slurm", StartOnNodes: srunOnNodes,
-		NestedAdvice: "give the inner one a step of its own: " + srunCommand(0, " --overlap") +
-			", or keep it to this node with: bringupd local --nodes=N …",
-		ExcludeNodes:  func(nodes string) string { return "sbatch --exclude=" + nodes + " …" },
-		MoreMemory:    "sbatch --mem=…",
-		AllMemory:     "--mem=0",
-		MoreTime:      "sbatch --time=…",
-		WhyEnded:      "the time limit, preemption or scancel: sacct -j " + job + " --format=JobID,State,Elapsed,Timelimit",
-		MemoryUsed:    "sacct -j " + job + " --format=JobID,State,MaxRSS,ReqMem",
-		ShowNode:      func(nodes string) string { return "scontrol show node " + nodes },
-		RunOnEachNode: "srun --label",
-		DrainNode: func(host, reason string) string {
-			return fmt.Sprintf(`scontrol update nodename=%s state=drain reason="%s"`, host, reason)
-		},
-		JobGoneSign: "once squeue shows no such job", NoRequeueReason: noSlurmReason,
-		AttachShell: func(host string) []string {
-			return []string{"srun", "--overlap", "--jobid=" + job, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--export=ALL", "--pty", "bash"}
-		},
-	}
+// slurmJob returns the job of an environment, with or without a step.
+func slurmJob(env Environment) string {
+	_, job := env.firstSet("SLURM_JOB_ID", "SLURM_JOBID")
+	return job
 }
 
 // srunCommand returns the command that starts one task per node. It includes the counts if they are
@@ -74,11 +87,12 @@ func srunCommand(nodes int, more string) string {
 	if nodes < 1 {
 		return "srun" + more + " --ntasks-per-node=1 bringupd …"
 	}
-	return fmt.Sprintf("srun%s --nodes=%d --ntasks=%d --ntasks-per-node=1 bringupd …", more, nodes, nodes)
+	const format = "srun%s --nodes=%d --ntasks=%d --ntasks-per-node=1 bringupd …"
+	return fmt.Sprintf(format, more, nodes, nodes)
 }
 
-// srunOnNodes returns the flags by which srun starts one task on each of n nodes.
-func srunOnNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
+// srunOnNodes starts one task on each of a number of nodes.
+const srunOnNodes = "srun --nodes=%d --ntasks-per-node=1"
 
 // IdleNodesHint describes that a Slurm step has fewer nodes than its job, which may be a mistake,
 // and the command that uses all nodes. It returns an empty string if the step has all nodes, or if
@@ -89,7 +103,8 @@ func IdleNodesHint(env Environment) string {
 	if step == 0 || job <= step {
 		return ""
 	}
-	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; on all of them: %s", step, job, srunCommand(job, ""))
+	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; "+
+		"on all of them: %s", step, job, srunCommand(job, ""))
 }
 
 // IsSlurmJob reports whether an environment belongs to a Slurm job, with or without a step.
@@ -134,7 +149,8 @@ func (j slurmRequeuer) ExcludeHosts(ctx context.Context, hosts []string) error {
 			break
 		}
 	}
-	_, err = j.runProgram(ctx, "scontrol", "update", "JobId="+j.jobID, "ExcNodeList="+CompactNodeList(append(excluded, hosts...)))
+	list := CompactNodeList(append(excluded, hosts...))
+	_, err = j.runProgram(ctx, "scontrol", "update", "JobId="+j.jobID, "ExcNodeList="+list)
 	return err
 }
 
@@ -162,20 +178,23 @@ func inSlurmStep(env Environment) bool {
 // noStepError returns the error for a process that was not started by srun, inside or outside of a
 // job.
 func noStepError(env Environment) error {
-	_, job := env.firstSet("SLURM_JOB_ID", "SLURM_JOBID")
+	job := slurmJob(env)
 	switch {
 	case job == "" && env.valueOf("SLURM_STEP_ID") == "":
 		return &LaunchError{
-			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
-			Fix:     "start it with: " + srunCommand(0, ""),
+			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), " +
+				"and RANK and WORLD_SIZE are not set either",
+			Fix: "start it with: " + srunCommand(0, ""),
 			LocalFix: "or on this machine alone with: bringupd local --nodes=N …" +
 				" (in a container, let the SLURM_ variables through)",
 			InShell: true,
 		}
 	case job == "":
 		return &LaunchError{
-			Problem: "cannot tell which node this is: SLURM_STEP_ID is set and SLURM_JOB_ID is not, so a part of srun's environment has been lost",
-			Fix:     "let all SLURM_ variables through (in a container, and in srun --export), and start it with: " + srunCommand(0, ""),
+			Problem: "cannot tell which node this is: SLURM_STEP_ID is set and SLURM_JOB_ID is not, " +
+				"so a part of srun's environment has been lost",
+			Fix: "let all SLURM_ variables through (in a container, and in srun --export), " +
+				"and start it with: " + srunCommand(0, ""),
 		}
 	}
 	place := "the batch shell"
@@ -187,9 +206,10 @@ func noStepError(env Environment) error {
 	_, nodes := env.firstSet("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 	count, _ := strconv.Atoi(nodes)
 	return &LaunchError{
-		Problem:  fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, and bringupd runs once on every node", place, job),
+		Problem: fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, "+
+			"and bringupd runs once on every node", place, job),
 		Fix:      "start it with: " + srunCommand(count, ""),
-		LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+		LocalFix: onThisNode,
 		InShell:  true,
 	}
 }
@@ -210,14 +230,18 @@ func identifySlurm(env Environment, hostname string, want Overrides) (Identity, 
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
 	}
-	s := slurmStep{Environment: env, job: env.valueOf("SLURM_JOB_ID"), step: env.valueOf("SLURM_STEP_ID"), nodeList: env.valueOf("SLURM_STEP_NODELIST")}
+	s := slurmStep{
+		Environment: env, job: env.valueOf("SLURM_JOB_ID"), step: env.valueOf("SLURM_STEP_ID"),
+		nodeList: env.valueOf("SLURM_STEP_NODELIST"),
+	}
 	id, err := s.buildIdentity(hostname)
 	id.CPUs = slurmCPUs(env, want.CPUs)
 	if _, launch := err.(*LaunchError); err != nil && !launch {
 		// srun has not made this environment.
 		err = &LaunchError{
-			Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
-			Fix:     "let only srun set the SLURM_ variables, and start it with: " + srunCommand(0, ""),
+			Problem: fmt.Sprintf("cannot tell which node this is from srun's environment "+
+				"(job %q, step %q): %v", s.job, s.step, err),
+			Fix: "let only srun set the SLURM_ variables, and start it with: " + srunCommand(0, ""),
 		}
 	}
 	return id, err
@@ -250,11 +274,8 @@ func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
 		}
 	}
 	id := Identity{
-		Launcher: LauncherSlurm, NodeIndex: node, Size: s.tasks,
-		Host: hostname,
-		Job:  s.job, Step: s.step, Restart: restart,
-		LaunchKey: s.launchKey(restart),
-		LocalSize: 1,
+		Launcher: LauncherSlurm, NodeIndex: node, Size: s.tasks, Host: hostname,
+		Job: s.job, Step: s.step, Restart: restart, LaunchKey: s.launchKey(restart), LocalSize: 1,
 	}
 	id.GPUs, id.GPUsSource = slurmGPUs(s.Environment)
 	if name := s.valueOf("SLURMD_NODENAME"); name != "" {
@@ -281,33 +302,38 @@ func (s *slurmStep) readVariables() (err error) {
 		name, _ := s.firstSet(tasks...)
 		return fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxNodes)
 	}
-	if s.nodes, err = s.parseNumber(1, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"); err != nil {
+	s.nodes, err = s.parseNumber(1, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+	if err != nil {
 		return err
 	}
 	_, s.tasksPerNode = s.firstSet("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-	_, het := s.firstSet("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
-	s.hetGroups, _ = strconv.Atoi(het)
+	s.hetGroups = slurmComponentCount(s.Environment)
 	return nil
 }
 
 // checkOneTaskPerNode returns nil if the step has one task on each of its nodes.
 func (s slurmStep) checkOneTaskPerNode() error {
-	most, err := maxTaskCount(s.tasksPerNode)
+	highest, err := maxTaskCount(s.tasksPerNode)
 	if err != nil {
 		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.tasksPerNode, err)
 	}
 	problem := ""
 	switch local := s.valueOf("SLURM_LOCALID"); {
-	case most > 1:
-		problem = fmt.Sprintf("cannot run %d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)", most, s.job, s.step, s.tasks, s.nodes, s.tasksPerNode)
+	case highest > 1:
+		problem = fmt.Sprintf("%d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)",
+			highest, s.job, s.step, s.tasks, s.nodes, s.tasksPerNode)
 	case local != "" && local != "0":
-		problem = fmt.Sprintf("cannot run two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s", local, s.valueOf("SLURMD_NODENAME"), s.job, s.step)
+		problem = fmt.Sprintf("two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s",
+			local, s.valueOf("SLURMD_NODENAME"), s.job, s.step)
 	case s.tasks != s.nodes:
-		problem = fmt.Sprintf("cannot run %d daemons on %d nodes: step %s.%s has that many tasks, and bringupd runs once on every node", s.tasks, s.nodes, s.job, s.step)
+		problem = fmt.Sprintf("%d daemons on %d nodes: step %s.%s has that many tasks, "+
+			"and bringupd runs once on every node", s.tasks, s.nodes, s.job, s.step)
 	default:
 		return nil
 	}
-	return &LaunchError{Problem: problem, Fix: "start it with: " + srunCommand(s.nodes, "")}
+	return &LaunchError{
+		Problem: "cannot run " + problem, Fix: "start it with: " + srunCommand(s.nodes, ""),
+	}
 }
 
 // expandNodes returns the nodes of the step in the launcher's order, or nil if there is no list.
@@ -320,7 +346,8 @@ func (s slurmStep) expandNodes() ([]string, error) {
 		return nil, fmt.Errorf("SLURM_STEP_NODELIST is wrong: %v", err)
 	}
 	if len(nodes) != s.nodes {
-		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d", len(nodes), shortenText(s.nodeList), s.nodes)
+		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d",
+			len(nodes), shortenText(s.nodeList), s.nodes)
 	}
 	return nodes, nil
 }
@@ -349,21 +376,99 @@ func (s slurmStep) hetGroupHosts(sorted []string) []string {
 		return nil
 	}
 	var all []string
-	told := true // all components are known, with no more nodes than the step has
-	for i := range min(s.hetGroups, maxHetComponents) {
-		_, list := s.firstSet(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
+	isKnown := true // all components are known, with no more nodes than the step has
+	for component := range s.hetGroups {
+		_, list := componentList(s.Environment, component)
 		group, err := ExpandNodeList(list, len(sorted))
 		if err == nil && slices.Equal(group, sorted) {
 			return sorted
 		}
-		if told = told && err == nil && len(all)+len(group) <= len(sorted); told {
+		isKnown = isKnown && err == nil && len(all)+len(group) <= len(sorted)
+		if isKnown {
 			all = append(all, group...)
 		}
 	}
-	if !told || len(all) != len(sorted) {
+	if !isKnown || len(all) != len(sorted) {
 		return nil
 	}
 	return all
+}
+
+// maxHetComponents is Slurm's maximum number of components of a job (MAX_HET_JOB_COMPS).
+const maxHetComponents = 128
+
+// slurmComponentCount returns the number of components of a heterogeneous job, or 0 in any other.
+func slurmComponentCount(env Environment) int {
+	count, _ := strconv.Atoi(env.valueOf("SLURM_HET_SIZE")) // 0 in a job without components
+	return min(max(count, 0), maxHetComponents)
+}
+
+// componentList returns the variable with the nodes of a component, and its value. A step of salloc
+// has only the older name.
+func componentList(env Environment, component int) (name, list string) {
+	return env.firstSet(fmt.Sprint("SLURM_JOB_NODELIST_HET_GROUP_", component),
+		fmt.Sprint("SLURM_JOB_NODELIST_PACK_GROUP_", component))
+}
+
+// SlurmComponents returns the hosts of each component of a Slurm allocation, of which an ordinary
+// job has one. Unlike an identity, they are also known in the job's script. It returns nil outside
+// of a job.
+func SlurmComponents(env Environment) (components [][]string, err error) {
+	count := slurmComponentCount(env)
+	if count < 2 {
+		name, list := env.firstSet("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+		if list == "" || !IsSlurmJob(env) {
+			return nil, nil
+		}
+		hosts, err := expandVariable(name, list)
+		return [][]string{hosts}, err
+	}
+	for component := range count {
+		hosts, err := expandVariable(componentList(env, component))
+		if err != nil {
+			return nil, err
+		}
+		components = append(components, hosts)
+	}
+	return components, nil
+}
+
+// expandVariable returns the hosts in the node list of a variable.
+func expandVariable(name, list string) ([]string, error) {
+	hosts, err := ExpandNodeList(list, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use %s=%s: %v", name, shortenText(list), err)
+	}
+	return hosts, nil
+}
+
+// ComponentOf returns the number of the component of a heterogeneous job that has a host. It is 0 in
+// any other job, and if the host is unknown.
+func ComponentOf(env Environment, host string) int {
+	components, err := SlurmComponents(env)
+	if err != nil {
+		return 0
+	}
+	has := func(hosts []string) bool { return slices.Contains(hosts, host) }
+	return max(0, slices.IndexFunc(components, has))
+}
+
+// RequestedGPUs returns the number of GPUs of each node of a job: those of this node, or, in a shell
+// that salloc has started, those that the job has requested. It returns -1 if it is unknown.
+func RequestedGPUs(env Environment) int {
+	if granted, _ := BatchGPUs(env); granted >= 0 {
+		return granted
+	}
+	// The list has the GPUs of each type, such as "a100:3,v100:1", or one number.
+	sum := 0
+	for part := range strings.SplitSeq(env.valueOf("SLURM_GPUS_PER_NODE"), ",") {
+		n, err := strconv.Atoi(part[strings.LastIndexByte(part, ':')+1:])
+		if err != nil || n < 0 {
+			return -1
+		}
+		sum += n
+	}
+	return sum
 }
 
 // launchKey excludes values that differ between the tasks of one step: srun gives each component of
@@ -371,7 +476,10 @@ func (s slurmStep) hetGroupHosts(sorted []string) []string {
 // sets another SLURM_SRUN_COMM_PORT for each group of 48 nodes, and has another address on each
 // network.
 func (s slurmStep) launchKey(restart int) string {
-	facts := []string{string(LauncherSlurm), s.valueOf("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
+	facts := []string{
+		string(LauncherSlurm), s.valueOf("SLURM_CLUSTER_NAME"), s.job, s.step,
+		strconv.Itoa(restart), strconv.Itoa(s.tasks),
+	}
 	if s.hetGroups < 2 {
 		facts = append(facts, s.valueOf("SLURM_JOB_START_TIME"), s.valueOf("SLURM_STEP_LAUNCHER_PORT"))
 	}
@@ -419,7 +527,9 @@ func slurmMemory(env Environment) int64 {
 	for _, of := range []struct {
 		name  string
 		times int
-	}{{"SLURM_MEM_PER_NODE", 1}, {"SLURM_MEM_PER_CPU", slurmCPUs(env, 0)}, {"SLURM_MEM_PER_GPU", gpus}} {
+	}{
+		{"SLURM_MEM_PER_NODE", 1}, {"SLURM_MEM_PER_CPU", slurmCPUs(env, 0)}, {"SLURM_MEM_PER_GPU", gpus},
+	} {
 		if n, err := env.parseNumber(1, of.name); err == nil && of.times > 0 {
 			return int64(n) * int64(of.times) << 20
 		}
@@ -429,7 +539,7 @@ func slurmMemory(env Environment) int64 {
 
 // maxTaskCount returns the highest count in "2(x3),1", which is two tasks on each of three nodes
 // and one on another. It returns 0 for an empty text.
-func maxTaskCount(s string) (most int, err error) {
+func maxTaskCount(s string) (highest int, err error) {
 	if s == "" {
 		return 0, nil
 	}
@@ -443,7 +553,7 @@ func maxTaskCount(s string) (most int, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("%q counts too many tasks", part)
 		}
-		most = max(most, tasks)
+		highest = max(highest, tasks)
 	}
-	return most, nil
+	return highest, nil
 }

@@ -15,11 +15,13 @@ var slurmStarter = rankStarter{
 	displayName: "srun", markVariable: "SLURM_STEP_ID", customCheck: inSlurmStep,
 	variableNames: rankVariables{
 		rank: []string{"SLURM_PROCID"}, rankCount: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
-		localRank: []string{"SLURM_LOCALID"}, nodeIndex: []string{"SLURM_NODEID"}, nodeCount: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+		localRank: []string{"SLURM_LOCALID"}, nodeIndex: []string{"SLURM_NODEID"},
+		nodeCount: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
 	},
-	completeRank: completeSlurmRank, origin: slurmOrigin,
-	privatePrefixes: []string{"SLURM_PMI", "SLURM_TASK_PID", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"},
-	taskVariables:   slurmTaskVariables,
+	completeRank: completeSlurmRank, origin: slurmOrigin, taskVariables: slurmTaskVariables,
+	privatePrefixes: []string{
+		"SLURM_PMI", "SLURM_TASK_PID", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK",
+	},
 }
 
 // The range of ports for completeSlurmRank: below the kernel's ephemeral ports (from 32768), and
@@ -37,11 +39,14 @@ func completeSlurmRank(env Environment, r *StartedRank) {
 		r.LocalCount = locals
 	}
 	nodes, err := ExpandNodeList(env.valueOf("SLURM_STEP_NODELIST"), 0)
-	if err != nil || strings.HasPrefix(env.valueOf("SLURM_DISTRIBUTION"), "arbitrary") || env.valueOf("SLURM_HET_SIZE") != "" {
+	isArranged := strings.HasPrefix(env.valueOf("SLURM_DISTRIBUTION"), "arbitrary")
+	if err != nil || isArranged || env.valueOf("SLURM_HET_SIZE") != "" {
 		return
 	}
 	name := fnv.New32a()
-	for _, variable := range []string{"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"} {
+	for _, variable := range []string{
+		"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
+	} {
 		_, _ = fmt.Fprintln(name, env.valueOf(variable)) // a hash never fails
 	}
 	r.MasterHost, r.MasterPort = nodes[0], firstMasterPort+int(name.Sum32()%masterPortCount)
@@ -50,7 +55,7 @@ func completeSlurmRank(env Environment, r *StartedRank) {
 // slurmSplitsGPUs reports whether srun shows each task its own part of the step's GPUs on the node.
 // The options of srun are only available in batch scripts.
 func slurmSplitsGPUs(env Environment) bool {
-	if _, bind, told := strings.Cut(env.valueOf("SLURMD_TRES_BIND"), "gpu:"); told {
+	if _, bind, isSet := strings.Cut(env.valueOf("SLURMD_TRES_BIND"), "gpu:"); isSet {
 		return !strings.Contains(bind, "none")
 	}
 	own, from := slurmGPUs(env)
@@ -83,15 +88,18 @@ func slurmTaskVariables(env Environment, t Task) map[string]string {
 		onNode = append(onNode, strconv.Itoa(node))
 	}
 	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.RankCount), ""
-	used := slices.DeleteFunc(slices.Clone(t.TasksPerNode), func(tasks int) bool { return tasks == 0 })
+	isZero := func(tasks int) bool { return tasks == 0 }
+	used := slices.DeleteFunc(slices.Clone(t.TasksPerNode), isZero)
 	if slices.Min(used) == slices.Max(used) {
 		perNode = strconv.Itoa(used[0])
 	}
 	counts := formatTaskCounts(used)
 	set := map[string]string{
-		"SLURM_PROCID": rank, "SLURM_LOCALID": strconv.Itoa(t.LocalRank), "SLURM_GTIDS": strings.Join(onNode, ","),
+		"SLURM_PROCID": rank, "SLURM_LOCALID": strconv.Itoa(t.LocalRank),
+		"SLURM_GTIDS":  strings.Join(onNode, ","),
 		"SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks, "SLURM_STEP_NUM_TASKS": ranks,
-		"SLURM_TASKS_PER_NODE": counts, "SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NTASKS_PER_NODE": perNode,
+		"SLURM_TASKS_PER_NODE": counts, "SLURM_STEP_TASKS_PER_NODE": counts,
+		"SLURM_NTASKS_PER_NODE": perNode,
 	}
 	if cpus, err := env.parseNumber(1, "SLURM_CPUS_PER_TASK"); err == nil {
 		set["SLURM_CPUS_PER_TASK"] = strconv.Itoa(max(1, cpus/max(1, len(t.LocalRanks))))
@@ -130,7 +138,10 @@ func SubsetVariables(env Environment, nodes []string, index int) map[string]stri
 		return nil
 	}
 	list, count := strings.Join(nodes, ","), strconv.Itoa(len(nodes))
-	set := map[string]string{"SLURM_NODELIST": list, "SLURM_STEP_NODELIST": list, "SLURM_NNODES": count, "SLURM_STEP_NUM_NODES": count}
+	set := map[string]string{
+		"SLURM_NODELIST": list, "SLURM_STEP_NODELIST": list,
+		"SLURM_NNODES": count, "SLURM_STEP_NUM_NODES": count,
+	}
 	if index >= 0 {
 		set["SLURM_NODEID"] = strconv.Itoa(index)
 	}

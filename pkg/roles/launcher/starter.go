@@ -8,13 +8,13 @@ import (
 )
 
 // rankStarter has all properties of a program that starts one process per rank: a launcher, or an
-// MPI's mpirun. Each has a file of its own, and a place in starters.
+// MPI's mpirun. Each has a place in allStarters.
 type rankStarter struct {
 	displayName string // display name
 	// markVariable is a variable that only its processes have.
 	markVariable string
-	// customCheck reports whether it has started a process, if mark alone is not sufficient. If it is
-	// nil, mark decides.
+	// customCheck reports whether it has started a process, if markVariable alone is not sufficient. If
+	// it is nil, markVariable decides.
 	customCheck   func(env Environment) bool
 	variableNames rankVariables
 	origin        starterOrigin // by which the process's ancestors show it
@@ -31,17 +31,25 @@ type rankStarter struct {
 
 // rankVariables are the variables with a process's rank, number of ranks, local rank, number of
 // local ranks, node index and number of nodes. The first one of each kind that is set counts.
-type rankVariables struct{ rank, rankCount, localRank, localCount, nodeIndex, nodeCount []string }
+type rankVariables struct {
+	rank, rankCount, localRank, localCount, nodeIndex, nodeCount []string
+}
 
 // allStarters are all starters that IdentifyRank knows. If the ancestors of a process do not
 // decide, the first whose variables are set counts: mpirun, flux and torchrun start their processes
 // within a Slurm task.
-var allStarters = []rankStarter{openMPIStarter, hydraStarter, mvapichStarter, fluxStarter, worldStarter, torchrunStarter, palsStarter, slurmStarter, jsrunStarter, plainStarter}
+var allStarters = []rankStarter{
+	openMPIStarter, hydraStarter, fluxStarter, worldStarter, torchrunStarter, palsStarter,
+	slurmStarter, plainStarter,
+}
 
 // otherPrivatePrefixes are the prefixes of variables for one process that are set by programs which
-// IdentifyRank does not know: PMI servers, Kubernetes, PBS, and rapidsmpf's rrun, whose rendezvous
-// servers only serve its own ranks.
-var otherPrivatePrefixes = append([]string{"JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_"}, pmiPrefixes...)
+// IdentifyRank does not know: PMI servers, Kubernetes, PBS, MVAPICH, jsrun, and rapidsmpf's rrun, whose
+// rendezvous servers only serve its own ranks.
+var otherPrivatePrefixes = slices.Concat([]string{
+	"JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_", "MV2_COMM_",
+	"MVP_COMM_", "JSM_NAMESPACE_",
+}, pmiPrefixes)
 
 // pmiPrefixes are the prefixes of variables that PMI servers set.
 var pmiPrefixes = []string{"PMI_", "PMI2_", "PMIX_"}
@@ -71,7 +79,8 @@ type StartedRank struct {
 func IdentifyRank(env Environment, ancestry Ancestry) (StartedRank, error) {
 	ancestors := ancestry.visibleAncestors()
 	env = env.withoutStep(ancestors)
-	candidates := slices.DeleteFunc(slices.Clone(allStarters), func(s rankStarter) bool { return !s.hasStarted(env) })
+	isOther := func(s rankStarter) bool { return !s.hasStarted(env) }
+	candidates := slices.DeleteFunc(slices.Clone(allStarters), isOther)
 	candidates, err := innermostStarters(candidates, env, ancestors)
 	if err != nil {
 		return StartedRank{}, err
@@ -83,8 +92,9 @@ func IdentifyRank(env Environment, ancestry Ancestry) (StartedRank, error) {
 	r, err := s.variableNames.readRank(env)
 	if err != nil {
 		return StartedRank{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot tell which rank this is: %s has started it, and %v", s.displayName, err),
-			Fix:     "let all variables of the launcher through (in a container, and in srun --export)",
+			Problem: fmt.Sprintf("cannot tell which rank this is: %s has started it, and %v",
+				s.displayName, err),
+			Fix: "let all variables of the launcher through (in a container, and in srun --export)",
 		}
 	}
 	r.LauncherTitle = s.displayName
@@ -131,7 +141,8 @@ func (names rankVariables) readRank(env Environment) (r StartedRank, err error) 
 	case r.Rank >= r.RankCount:
 		return r, fmt.Errorf("the rank is %d of %d: it should be 0 to %d", r.Rank, r.RankCount, r.RankCount-1)
 	case r.LocalCount > 0 && r.LocalRank >= r.LocalCount:
-		return r, fmt.Errorf("the local rank is %d of %d: it should be 0 to %d", r.LocalRank, r.LocalCount, r.LocalCount-1)
+		return r, fmt.Errorf("the local rank is %d of %d: it should be 0 to %d",
+			r.LocalRank, r.LocalCount, r.LocalCount-1)
 	}
 	return r, nil
 }
@@ -142,9 +153,11 @@ func notStartedError() error {
 		marks = append(marks, s.markVariable)
 	}
 	return &LaunchError{
-		Problem: "cannot tell which rank this is: no launcher has started this process as one of several (none of " + strings.Join(marks, ", ") + " is set)",
-		Fix: "start it with: srun --ntasks-per-node=4 bringupd rank -- ./app, or so with mpirun, mpiexec or flux run; " +
-			"or let bringupd start the ranks: srun --ntasks-per-node=1 bringupd --ranks-per-node=4 -- ./app",
+		Problem: "cannot tell which rank this is: no launcher has started this process as one of several " +
+			"(none of " + strings.Join(marks, ", ") + " is set)",
+		Fix: "start it with: srun --ntasks-per-node=4 bringupd rank -- ./app, or so with mpirun, " +
+			"mpiexec or flux run; or let bringupd start the ranks: " +
+			"srun --ntasks-per-node=1 bringupd --ranks-per-node=4 -- ./app",
 		InShell: true,
 	}
 }

@@ -1,0 +1,194 @@
+package launcher
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DoctorSuffix ends the name of the run directory of bringupd doctor in a job. It is no run of the
+// job.
+const DoctorSuffix = "-doctor"
+
+// attemptSeparator precedes the number of the attempt in a run's name.
+const attemptSeparator = "-a"
+
+var (
+	// runSuffix matches what follows the name of a job or of its step in the name of a run: see
+	// Identity.RunName. signal.CreateRun may have added the last part.
+	runSuffix = regexp.MustCompile(`^(?:\.(.+?))?(?:-r([0-9]+))?(?:-a([0-9]+))?(?:\+.*)?$`)
+	// hetComponent matches a component of Slurm's heterogeneous job, such as 60+1 or, with a step,
+	// 60+1.0. The steps of all components have the name of the job.
+	hetComponent = regexp.MustCompile(`^([0-9]+)\+[0-9]+((?:\.[0-9]+)?)$`)
+	// bracketedElement matches an element of an array as PBS and LSF write it: 17[4].server.
+	bracketedElement = regexp.MustCompile(`^([0-9]+)\[([0-9]+)\](?:\..*)?$`)
+	slurmJobName     = regexp.MustCompile(`^([0-9]+(?:_[0-9]+)?)((?:\.[0-9]+)?)$`)
+)
+
+// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a
+// requeue and "-a<attempt>" after a restart. It is the same on all nodes, and contains only
+// letters, digits and "._+-".
+func (id Identity) RunName() string {
+	name := id.Job
+	if id.Step != "" {
+		name += "." + id.Step
+	}
+	if id.Restart > 0 {
+		name += "-r" + strconv.Itoa(id.Restart)
+	}
+	if id.Attempt > 0 {
+		name += attemptSeparator + strconv.Itoa(id.Attempt)
+	}
+	return name
+}
+
+// runParts are the parts of the name of a run after that of its job.
+type runParts struct {
+	step             string
+	restart, attempt int
+}
+
+// parseRunName splits the name of a run of a job.
+func parseRunName(run, job string) (parts runParts, ok bool) {
+	rest, is := strings.CutPrefix(run, job)
+	found := runSuffix.FindStringSubmatch(rest)
+	if !is || found == nil {
+		return runParts{}, false
+	}
+	parts.step = found[1]
+	parts.restart, _ = strconv.Atoi(found[2]) // 0 if the part is missing
+	parts.attempt, _ = strconv.Atoi(found[3])
+	return parts, true
+}
+
+// IsRunOf reports whether run is an attempt of the launch whose first attempt is first.
+func IsRunOf(run, first string) bool {
+	digits, is := strings.CutPrefix(run, first+attemptSeparator)
+	return run == first || is && isDecimal(digits)
+}
+
+// AdoptRun makes the identity of a daemon of a further step of a run that of a member: the run has
+// this name, and so many nodes, of which member's has this daemon.
+func (id *Identity) AdoptRun(name, key string, member, size int) {
+	id.NodeIndex, id.Size, id.Hosts, id.LaunchKey = member, size, nil, key
+	parts, _ := parseRunName(name, id.Job)
+	id.Step, id.Attempt = parts.step, parts.attempt
+}
+
+// IsRunOfJob reports whether a name is that of an attempt of any launch of the job of id, after the
+// same number of requeues.
+func (id Identity) IsRunOfJob(name string) bool {
+	parts, is := parseRunName(name, id.Job)
+	return is && parts.restart == id.Restart && !strings.Contains(parts.step, "-")
+}
+
+// OrderInJob reports whether run is a run of a job, or of one of its steps: job is a name as
+// NormalizeJobName returns it. The order of a newer run of a job is larger, by slices.Compare.
+func OrderInJob(run, job string) (order []int, isOfJob bool) {
+	parts, is := parseRunName(run, job)
+	if !is || job == "" || strings.HasSuffix(run, DoctorSuffix) {
+		return nil, false
+	}
+	step, _ := strconv.Atoi(parts.step)                    // 0 if it is no number
+	return []int{parts.restart, step, parts.attempt}, true // a requeue begins with step 0 again
+}
+
+// CountRestarts returns how often a job had been requeued and its launch been restarted before a
+// run, from the name of the run. launchID is the name of the job in the names of its runs.
+func CountRestarts(run, launchID string) int {
+	order, isOfJob := OrderInJob(run, launchID)
+	if !isOfJob {
+		return 0
+	}
+	return order[0] + order[2]
+}
+
+// NextAttempt returns the name of the attempt that follows a run.
+func NextAttempt(run string) string {
+	attempt := 0
+	if at := strings.LastIndex(run, attemptSeparator); at >= 0 {
+		if digits := run[at+len(attemptSeparator):]; isDecimal(digits) {
+			run = run[:at]
+			attempt, _ = strconv.Atoi(digits)
+		}
+	}
+	return run + attemptSeparator + strconv.Itoa(attempt+1)
+}
+
+// NormalizeJobName converts the name of a job or of its step, as the commands of a launcher print
+// it, to the beginning of the names of its runs.
+func NormalizeJobName(job string) string {
+	job = hetComponent.ReplaceAllString(job, "$1$2")
+	job = bracketedElement.ReplaceAllString(job, "$1-$2")
+	return strings.ReplaceAll(job, "ƒ", "f")
+}
+
+// SplitSlurmJob splits the number of a Slurm job, or of an element of an array, from the step that
+// may follow it: 50_1.0 has "50_1" and ".0".
+func SplitSlurmJob(name string) (job, step string, isJob bool) {
+	parts := slurmJobName.FindStringSubmatch(name)
+	if parts == nil {
+		return "", "", false
+	}
+	return parts[1], parts[2], true
+}
+
+// JobAliases returns the other names of a Slurm job: that of an element of an array, and the
+// numbers of the components of a heterogeneous job.
+func (id Identity) JobAliases(env Environment) (aliases []string) {
+	if id.Launcher != LauncherSlurm {
+		return nil
+	}
+	array, task := env.valueOf("SLURM_ARRAY_JOB_ID"), env.valueOf("SLURM_ARRAY_TASK_ID")
+	if isDecimal(array) && isDecimal(task) {
+		aliases = append(aliases, array+"_"+task)
+	}
+	for component := range slurmComponentCount(env) {
+		number := env.valueOf(fmt.Sprint("SLURM_JOB_ID_HET_GROUP_", component))
+		if isDecimal(number) && number != id.Job {
+			aliases = append(aliases, number)
+		}
+	}
+	return aliases
+}
+
+// reservedNames are names in a log directory that are not runs: see package signal.
+var reservedNames = []string{"latest", "history", "bad-nodes"}
+
+// CheckRunName returns an error, which states what is accepted, if name cannot be the name of a
+// run. The name becomes that of a directory, and listings of runs skip names that begin with a dot.
+// Some file systems ignore case.
+func CheckRunName(name string) error {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	isReserved := func(reserved string) bool { return strings.EqualFold(name, reserved) }
+	switch {
+	case name == "", len(name) > 128, strings.ContainsAny(name[:1], "._+-"),
+		strings.Trim(name, letters+decimalDigits+"._+-") != "":
+		return errors.New(`use 1 to 128 letters, digits and "._+-", ` +
+			`of which the first is a letter or a digit`)
+	case slices.ContainsFunc(reservedNames, isReserved):
+		return fmt.Errorf("the log directory contains its own %s: use any name but %s",
+			strings.ToLower(name), strings.Join(reservedNames, ", "))
+	}
+	return nil
+}
+
+const decimalDigits = "0123456789"
+
+func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimalDigits) == "" }
+
+// digestFacts returns a short hexadecimal digest of facts. Different lists of facts never have the
+// same input.
+func digestFacts(facts ...string) string {
+	var b strings.Builder
+	for _, fact := range facts {
+		fmt.Fprintf(&b, "%d:%s\n", len(fact), fact)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:8])
+}
