@@ -15,6 +15,7 @@ cp pkg/framework/ray/gcs/gcs.proto "$generated" &&
 cmp "$generated/gcs.pb.go" pkg/framework/ray/gcs/gcs.pb.go ||
     { echo "stale: run go generate ./pkg/framework/ray"; code=1; }
 go vet ./... || code=1
+go run ./test/cmd/comments cmd internal pkg test || code=1
 go vet -tags "$tags" ./pkg/framework/... ./pkg/inspect/... ./test/... || code=1
 go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners --build-tags "$tags" ./... || code=1
 exit $code

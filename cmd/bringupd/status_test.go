@@ -201,7 +201,6 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// TestStatusAwaitsRun watches a run that appears later, beside an older one that has ended.
 // TestStatusServe requests the page that the command serves, until a signal ends it.
 func TestStatusServe(t *testing.T) {
 	command := program(t, "status", "--serve=127.0.0.1:0", runDir(t, 4, 2))

@@ -74,8 +74,7 @@ func (d *failureTracker) recordLoss(f *health.Failure, nodes []int, at time.Time
 }
 
 // checkLinkLiveness declares peers lost by their heartbeats on the peer links alone, while the job
-// runs and no poll of the file system succeeds. If all peers are silent, this node itself may be
-// unreachable, which watchShare handles.
+// runs and no poll of the file system succeeds.
 func (d *failureTracker) checkLinkLiveness(now time.Time) {
 	if d.FileSystemSilence() <= d.cfg.Times.Peer || !d.Links.IsRunning() || d.RunCtx.Err() != nil {
 		return

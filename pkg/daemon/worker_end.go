@@ -364,7 +364,7 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lif
 	ctx, stop := w.WithResponsiveShare(ctx, most)
 	defer stop()
 	w.ControlWatch.SpeedUp()
-	// If nothing is published within EndTime, it may take as long as the driver's grace period.
+	// If nothing is published within this time, it may take as long as the driver's grace period.
 	relax := time.AfterFunc(health.FinalTermTimeout, func() { w.ControlWatch.SlowDown(w.Timing.MaxPollInterval) })
 	defer relax.Stop()
 	_ = ctxutil.AwaitDone(ctx, w.EndKnownCtx.Done())

@@ -22,7 +22,7 @@ type filePeer struct {
 	connected bool      // it was connected by a peer link
 }
 
-// New returns a failure detector without peers. links may be nil.
+// NewDetector returns a failure detector without peers. links may be nil.
 func NewDetector(timing HeartbeatTiming, links *Links) *Detector {
 	return &Detector{timing: timing, links: links, peers: make(map[int]filePeer)}
 }

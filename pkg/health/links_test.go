@@ -78,8 +78,6 @@ func TestSigns(t *testing.T) {
 	}
 }
 
-// TestSilentPeers verifies which peers are lost by their links alone, while no poll succeeds, and
-// whether the others allow the job to continue.
 // TestLinksOfSteps verifies that heartbeat files are needed while a daemon of a further job step, or a
 // node, has no link.
 func TestLinksOfSteps(t *testing.T) {

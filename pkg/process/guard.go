@@ -201,8 +201,7 @@ func (g *guardState) removeOwned() error {
 	return errors.Join(errs...)
 }
 
-// The lines that the daemon writes to the guard. A session is added or changed by "+", removed by
-// "-".
+// addLine returns the line by which the daemon adds a session to the guard, or changes it.
 func addLine(r familySession) string {
 	return fmt.Sprintf(addPrefix+"%d %d %d", r.sid, r.start, r.lastOwned)
 }

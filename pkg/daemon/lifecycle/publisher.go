@@ -75,7 +75,7 @@ func (r *Publisher) PublishState(state record.State) error {
 	return r.MarkName(signal.NodesDir, r.Dir.NodeName(int(r.NodeIndex.Load()), state))
 }
 
-// PublishResult writes the result, or returns ErrTaken if there is one.
+// PublishResult writes the result, unless there is one already.
 func (r *Publisher) PublishResult(result *record.Result) error {
 	return r.CallFileSystem("publish", signal.NameResult, r.PeerTimeout, func(ctx context.Context) error {
 		return r.Dir.PublishOnce(ctx, signal.NameResult, result)

@@ -478,7 +478,7 @@ type LinkReport struct {
 }
 
 // FileSystemReport has the head's statistics of the file system. Those of the other nodes are in
-// their DoneRecords.
+// their records of StateDone.
 type FileSystemReport struct {
 	Head CallStats `json:"head"` // the head's calls until the result was written
 	// RoundTrips are the round-trip times of the job's nonce, for a few nodes. They show the delay of
