@@ -1,20 +1,19 @@
 package health
 
 import (
-	"bufio"
-	"cmp"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // ListeningSocket is a socket of this node that accepts TCP connections.
@@ -27,7 +26,7 @@ type ListeningSocket struct {
 
 	userID int   // the id of User
 	pids   []int // all of its processes, once for each descriptor of the socket
-	inode  string
+	inode  uint64
 }
 
 // String describes the owner of the port, as the end of a sentence.
@@ -75,7 +74,6 @@ func findListenerSockets(proc string, ports ...int) (found []ListeningSocket, er
 	return found, nil
 }
 
-// toListeningSocket returns a listening socket as a ListeningSocket.
 func (s socket) toListeningSocket() ListeningSocket {
 	return ListeningSocket{
 		Port: int(s.local.Port()), Address: s.local.Addr().String(),
@@ -83,19 +81,19 @@ func (s socket) toListeningSocket() ListeningSocket {
 	}
 }
 
-// A socket is a line of the kernel's tables of TCP sockets.
+// socket is a TCP socket of this process's network namespace.
 type socket struct {
-	local, remote netip.AddrPort // an IPv4 address has the same form in both tables
-	state         string
+	local, remote netip.AddrPort // an IPv4 address has the same form in both tables of the kernel
+	state         uint64
 	user          int
-	inode         string // noInode if no process has it: it was not accepted yet, or is closed
+	inode         uint64 // noInode if no process has it: it was not accepted yet, or is closed
 }
 
 // States of a socket, and the inode of a socket without a process.
 const (
-	stateEstablished = "01"
-	stateListening   = "0A"
-	noInode          = "0"
+	stateEstablished = unix.BPF_TCP_ESTABLISHED
+	stateListening   = unix.BPF_TCP_LISTEN
+	noInode          = 0
 )
 
 // readListeners returns the listeners of this process's network namespace, from the tables if the
@@ -109,98 +107,57 @@ func readListeners(proc string) ([]socket, error) {
 	return readSockets(proc, func(s socket) bool { return s.state == stateListening })
 }
 
-// readSockets returns the sockets of this process's network namespace for which wanted returns
-// true. In each of the two tables listeners come before connections.
-func readSockets(proc string, wanted func(socket) bool) ([]socket, error) {
-	var found []socket
-	for _, table := range []string{"tcp", "tcp6"} {
-		// self/net is the network namespace of the calling process, from which it connects.
-		file, err := os.Open(filepath.Join(proc, "self", "net", table))
-		if table == "tcp6" && errors.Is(err, fs.ErrNotExist) {
-			continue // a kernel without IPv6
-		}
-		if err != nil {
-			return nil, err
-		}
-		found, err = appendSockets(found, file, wanted)
-		_ = file.Close()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %v", file.Name(), err)
-		}
+// readSockets returns the sockets in the kernel's tables for which wanted returns true. In each of
+// the two tables listeners come before connections.
+func readSockets(proc string, wanted func(socket) bool) (found []socket, err error) {
+	self, err := procfs.NewFS(filepath.Join(proc, "self"))
+	if err != nil {
+		return nil, err
 	}
-	return found, nil
-}
-
-// appendSockets parses one table. Its columns are: number, local address, remote address, state,
-// queues, timer, retransmissions, user, timeout, inode.
-func appendSockets(found []socket, table io.Reader, wanted func(socket) bool) ([]socket, error) {
-	lines := bufio.NewScanner(table)
-	lines.Scan() // the heading
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 10 {
-			continue
+	table, err := self.NetTCP()
+	if err != nil {
+		return nil, err
+	}
+	table6, err := self.NetTCP6()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+		return nil, err
+	}
+	for _, line := range slices.Concat(table, table6) {
+		s := socket{
+			local: tableAddress(line.LocalAddr, line.LocalPort), remote: tableAddress(line.RemAddr, line.RemPort),
+			state: line.St, user: int(line.UID), inode: line.Inode,
 		}
-		local, err := parseSocketAddress(fields[1])
-		remote, remoteErr := parseSocketAddress(fields[2])
-		user, userErr := strconv.Atoi(fields[7])
-		if err := cmp.Or(err, remoteErr, userErr); err != nil {
-			return nil, err
-		}
-		s := socket{local: local, remote: remote, state: fields[3], user: user, inode: fields[9]}
 		if wanted(s) {
 			found = append(found, s)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, err
-	}
 	return found, nil
 }
 
-// parseSocketAddress parses "0100007F:1F90": the address as words of 32 bits in the machine's byte
-// order, then the port.
-func parseSocketAddress(s string) (netip.AddrPort, error) {
-	words, portText, _ := strings.Cut(s, ":")
-	raw, err := hex.DecodeString(words)
-	port, portErr := strconv.ParseUint(portText, 16, 16)
-	if err != nil || portErr != nil || (len(raw) != 4 && len(raw) != 16) {
-		return netip.AddrPort{}, fmt.Errorf("%q is not the address of a socket", s)
-	}
-	for at := 0; at < len(raw); at += 4 {
-		binary.NativeEndian.PutUint32(raw[at:], binary.BigEndian.Uint32(raw[at:]))
-	}
-	addr, _ := netip.AddrFromSlice(raw)
-	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
+func tableAddress(ip net.IP, port uint64) netip.AddrPort {
+	addr, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(addr.Unmap(), uint16(port))
 }
 
-// addProcessInfo adds the processes of the sockets, as far as they are visible to this user, and
-// their users.
+// addProcessInfo adds the processes of the sockets, as far as they are visible to this user.
 func addProcessInfo(proc string, found []ListeningSocket) {
 	byLink := map[string]*ListeningSocket{}
 	for i := range found {
-		byLink["socket:["+found[i].inode+"]"] = &found[i]
+		byLink[fmt.Sprintf("socket:[%d]", found[i].inode)] = &found[i]
 	}
-	entries, _ := os.ReadDir(proc)
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		// Without entries the process has gone, or belongs to another user.
-		fds, _ := os.ReadDir(filepath.Join(proc, entry.Name(), "fd"))
-		for _, fd := range fds {
-			link, _ := os.Readlink(filepath.Join(proc, entry.Name(), "fd", fd.Name()))
+	var processes procfs.Procs
+	if all, err := procfs.NewFS(proc); err == nil {
+		processes, _ = all.AllProcs()
+	}
+	for _, one := range processes {
+		links, _ := one.FileDescriptorTargets() // none if it has gone, or belongs to another user
+		for _, link := range links {
 			if l := byLink[link]; l != nil {
-				l.pids = append(l.pids, pid)
+				l.pids = append(l.pids, one.PID)
+				if command, _ := one.Comm(); l.PID == 0 || one.PID < l.PID {
+					l.PID, l.Command = one.PID, printableExcerpt([]byte(command))
+				}
 			}
-		}
-	}
-	for i := range found {
-		if l := &found[i]; len(l.pids) > 0 {
-			l.PID = slices.Min(l.pids)
-			command, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(l.PID), "comm"))
-			l.Command = printableExcerpt(command)
 		}
 	}
 }
@@ -223,35 +180,31 @@ func accountNames(root string, user int) (names []string) {
 }
 
 // PortsOfListeners returns the sorted TCP ports from low to high on which processes listen.
-func PortsOfListeners(low, high int) (ports []int, err error) {
-	sockets, err := readListeners("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("cannot determine on which ports processes listen: %v", err)
-	}
-	for _, s := range sockets {
-		if port := int(s.local.Port()); low <= port && port <= high {
-			ports = append(ports, port)
-		}
-	}
-	slices.Sort(ports)
-	return slices.Compact(ports), nil
+func PortsOfListeners(low, high int) ([]int, error) {
+	return listeningPorts(func(found []ListeningSocket) []ListeningSocket {
+		return slices.DeleteFunc(found, func(l ListeningSocket) bool { return l.Port < low || l.Port > high })
+	})
 }
 
 // ListeningPorts returns the sorted TCP ports on which processes listen for which owns returns true.
-func ListeningPorts(owns func(pid int) bool) (ports []int, err error) {
+func ListeningPorts(owns func(pid int) bool) ([]int, error) {
+	return listeningPorts(func(found []ListeningSocket) []ListeningSocket {
+		addProcessInfo("/proc", found)
+		return slices.DeleteFunc(found, func(l ListeningSocket) bool { return !slices.ContainsFunc(l.pids, owns) })
+	})
+}
+
+func listeningPorts(choose func([]ListeningSocket) []ListeningSocket) (ports []int, err error) {
 	sockets, err := readListeners("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine on which ports processes listen: %v", err)
 	}
-	found := make([]ListeningSocket, len(sockets))
-	for i, s := range sockets {
-		found[i] = s.toListeningSocket()
+	var found []ListeningSocket
+	for _, s := range sockets {
+		found = append(found, s.toListeningSocket())
 	}
-	addProcessInfo("/proc", found)
-	for _, socket := range found {
-		if slices.ContainsFunc(socket.pids, owns) {
-			ports = append(ports, socket.Port)
-		}
+	for _, l := range choose(found) {
+		ports = append(ports, l.Port)
 	}
 	slices.Sort(ports)
 	return slices.Compact(ports), nil

@@ -3,7 +3,6 @@ package health
 import (
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -61,25 +60,6 @@ func FuzzSplitWords(f *testing.F) {
 		again, err := splitCommandLine(strings.Join(quoted, "\t "))
 		if err != nil || !slices.Equal(again, words) {
 			t.Errorf("%q is %q, and in quotes %q: %v", line, words, again, err)
-		}
-	})
-}
-
-// FuzzReadListeners reads any table of sockets below its heading.
-func FuzzReadListeners(f *testing.F) {
-	f.Fuzz(func(t *testing.T, table string, port uint16) {
-		found, err := appendSockets(nil, strings.NewReader("heading\n"+table), func(s socket) bool { return s.local.Port() == port })
-		if err != nil {
-			if found != nil {
-				t.Errorf("%v with the error %v", found, err)
-			}
-			return
-		}
-		for _, s := range found {
-			l := s.toListeningSocket()
-			if l.Port != int(port) || l.Address == "" || !strings.Contains(l.String(), strconv.Itoa(int(port))) {
-				t.Errorf("%q shows %+v for port %d", table, l, port)
-			}
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 
@@ -55,7 +54,7 @@ func findSocket(local, remote netip.AddrPort) (s socket, found bool) {
 func queryListeners() (found []socket, ok bool) {
 	for _, every := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		nothing := netip.AddrPortFrom(every, 0)
-		query := diagQuery(nothing, nothing, 1<<unix.BPF_TCP_LISTEN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+		query := diagQuery(nothing, nothing, 1<<stateListening, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 		if askKernel(query, func(s socket) bool { found = append(found, s); return true }) != nil {
 			return nil, false
 		}
@@ -120,16 +119,10 @@ func parseAnswer(answer []byte) socket {
 	return socket{
 		local:  netip.AddrPortFrom(address(4), binary.BigEndian.Uint16(id)),
 		remote: netip.AddrPortFrom(address(20), binary.BigEndian.Uint16(id[2:])),
-		state:  tableState(answer[1]),
+		state:  uint64(answer[1]),
 		user:   int(binary.NativeEndian.Uint32(answer[64:])),
-		inode:  strconv.FormatUint(uint64(binary.NativeEndian.Uint32(answer[68:])), 10),
+		inode:  uint64(binary.NativeEndian.Uint32(answer[68:])),
 	}
-}
-
-// tableState returns a state of a socket as the kernel's tables show it.
-func tableState(state byte) string {
-	const digits = "0123456789ABCDEF"
-	return string([]byte{digits[state>>4], digits[state&15]})
 }
 
 // diagQuery returns the message that asks for sockets in the states whose bits are set.

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -55,16 +56,16 @@ func trustedUsersIn(root string, self int) trustedUsers {
 	return users
 }
 
-// descendantUserIDs returns the users of this process's descendants.
+// descendantUserIDs returns the effective users of this process's descendants.
 func descendantUserIDs() (users []int) {
 	for _, one := range process.ProcessTree(os.Getpid()) {
+		found, err := procfs.NewProc(one.PID)
+		if err != nil {
+			continue // it has ended
+		}
 		// The owner of /proc/PID is root for some processes, whatever their user is.
-		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(one.PID), "status"))
-		_, line, _ := bytes.Cut(status, []byte("\nUid:"))
-		if fields := bytes.Fields(line); len(fields) > 1 {
-			if effective, err := strconv.Atoi(string(fields[1])); err == nil {
-				users = append(users, effective)
-			}
+		if status, err := found.NewStatus(); err == nil {
+			users = append(users, int(status.UIDs[1]))
 		}
 	}
 	return users
@@ -89,10 +90,7 @@ func (l ListeningSocket) BelongsTo(ownsProcess func(pid int) bool) bool {
 }
 
 // StrangerError says that another user, who is not trusted, listens on a port of a service.
-type StrangerError struct {
-	ListeningSocket
-	text string
-}
+type StrangerError struct{ text string }
 
 // Error implements error.
 func (e *StrangerError) Error() string { return e.text }
@@ -108,14 +106,10 @@ func (l ListeningSocket) IsBeside() bool {
 
 // refusalError returns the error for a listener of an untrusted user.
 func (t trustedUsers) refusalError(l ListeningSocket) error {
+	what := fmt.Sprintf(", and the job runs as user %s: give the service another port", userName(t.ownUser))
 	if l.userID == t.overflowUser {
-		return strangerErrorf(l, "cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+
-			"including root: run the service in the namespace of bringupd, or give it another port", l)
+		what = "; in this user namespace (a container) that may be any user, including root: " +
+			"run the service in the namespace of bringupd, or give it another port"
 	}
-	return strangerErrorf(l, "cannot trust the service's port: %s, and the job runs as user %s: give the service another port",
-		l, userName(t.ownUser))
-}
-
-func strangerErrorf(l ListeningSocket, format string, args ...any) error {
-	return &StrangerError{l, fmt.Sprintf(format, args...)}
+	return &StrangerError{fmt.Sprintf("cannot trust the service's port: %s%s", l, what)}
 }

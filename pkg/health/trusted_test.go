@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -86,8 +87,8 @@ const (
 	nobodyThere   = "00000000:0000"
 )
 
-func row(local, remote, state, user, inode string) string {
-	return "   0: " + local + " " + remote + " " + state + " 00000000:00000000 00:00000000 00000000 " + user + " 0 " + inode + " 1 0 100 0 0 10 0\n"
+func row(local, remote string, state int, user, inode string) string {
+	return "   0: " + local + " " + remote + fmt.Sprintf(" %02X", state) + " 00000000:00000000 00:00000000 00000000 " + user + " 0 " + inode + " 1 0 100 0 0 10 0\n"
 }
 
 // TestTrustedConnection verifies that a connection is judged by the user that has accepted it, or
@@ -96,7 +97,7 @@ func TestTrustedConnection(t *testing.T) {
 	users := trustedUsers{ownUser: 1000, subordinate: [][2]int{{100000, 65536}}, overflowUser: -1, descendantUsers: func() []int { return nil }}
 	here := row(localhost5000, localhost7123, stateEstablished, "1000", "90")
 	accepted := func(user string) string { return row(localhost7123, localhost5000, stateEstablished, user, "91") }
-	waiting := row(localhost7123, localhost5000, stateEstablished, "0", noInode)
+	waiting := row(localhost7123, localhost5000, stateEstablished, "0", "0")
 	listener := func(user string) string { return row(localhost7123, nobodyThere, stateListening, user, "92") }
 	for _, tc := range []struct {
 		name      string
@@ -113,7 +114,7 @@ func TestTrustedConnection(t *testing.T) {
 		{name: "the same, and the service has it now", tcp: listener("1000") + accepted("1007") + here, says: "user 1007 has accepted it"},
 		{name: "not accepted yet", tcp: listener("1000") + waiting + here},
 		{name: "not accepted, and nobody listens any more", tcp: waiting + here, says: "connection closed by 127.0.0.1:7123"},
-		{name: "closed at once", tcp: listener("1000") + row(localhost7123, localhost5000, "05", "0", noInode) + row(localhost5000, localhost7123, "08", "1000", "90")},
+		{name: "closed at once", tcp: listener("1000") + row(localhost7123, localhost5000, 5, "0", "0") + row(localhost5000, localhost7123, 8, "1000", "90")},
 		{name: "reset", tcp: listener("1000"), says: "connection closed by 127.0.0.1:7123"},
 		{name: "translated by the kernel", tcp: here, unseen: true},
 		{name: "a stranger on all addresses", tcp: row(all7123, nobodyThere, stateListening, "1007", "93") + waiting + here, says: "port 7123 of 0.0.0.0 is held by"},
@@ -203,7 +204,7 @@ func TestTrustedClientInTables(t *testing.T) {
 	}{
 		{"this user's", client("1000", "90") + server, true},
 		{"another user's", client("1007", "90") + server, false},
-		{"closed by another user", client("0", noInode) + server, false},
+		{"closed by another user", client("0", "0") + server, false},
 		{"gone", server, false},
 		{"another one", row(localhost5000, "0100007F:1BD4", stateEstablished, "1000", "90") +
 			row("0100007F:1389", localhost7123, stateEstablished, "1000", "92"), false},
