@@ -71,16 +71,13 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
 	p.ControlWatch.SpeedUp()
 	p.ControlWatch.NotifyChange()
-	switch {
-	case !ever:
-		p.Background(p.awaitHeadLoss(p.Timing.SilenceTimeout/2, p.headLossMessages().ConnectionRefused()))
-	case how == peerlink.Closed || how == peerlink.Refused:
-		p.Background(p.awaitHeadLoss(0, p.headLossMessages().LinkClosed()))
-	case how == peerlink.Broken:
-		p.Background(p.awaitHeadLoss(p.Timing.SilenceTimeout/2, p.headLossMessages().LinkReset()))
-	case how == peerlink.Goodbye:
-		p.Background(p.awaitHeadLoss(0, p.headLossMessages().LeftWithoutOutcome()))
+	loss := p.headLoss(0)
+	loss.Refuses = !ever
+	quiet := time.Duration(0)
+	if !ever || how == peerlink.Broken {
+		quiet = p.Timing.SilenceTimeout / 2
 	}
+	p.Background(p.awaitHeadLoss(quiet, loss.Failure()))
 }
 
 // errHeadLeft is the cause of the end of waiting for a head that has ended in order.
@@ -116,44 +113,78 @@ func (w *worker) followControl(ctx context.Context) {
 	})
 }
 
-// checkPublishedEnd reports whether the listing shows the end of the run, and ends this node by it.
-// heard states that the head is alive.
+// endSource is who has published the end of the run, as far as a worker must believe it.
+type endSource int
+
+const (
+	noEnd        endSource = iota
+	orderlyEnd             // by the head
+	abortByHead            // its record has precedence
+	abortByPeer            // the head is lost, or may be
+	abortOfParts           // by a peer, and counts only if its record says that the head is lost
+)
+
+// chooseEnd returns which end a worker must take from a listing: whether it has the head's orderly
+// end, and the nodes that have published abort records. heard states that the head is alive, and parted
+// that this node's peer link to it has ended.
 //
 // The head's records have precedence over abort records of peers. A peer with an unresponsive mount
 // may have published an abort after the orderly end, or while the head, which knows more, is about
 // to end the run differently. So as long as the head is alive, it is the head that handles an abort
 // of a peer. There is one exception: if this node's peer link has ended, and the peer's record says
 // that the head is lost, two nodes agree on that.
+func chooseEnd(isOrderly bool, aborts []int, heard, parted bool) endSource {
+	switch {
+	case len(aborts) > 0 && aborts[0] == 0:
+		return abortByHead
+	case isOrderly:
+		return orderlyEnd
+	case len(aborts) == 0:
+		return noEnd
+	case !heard:
+		return abortByPeer
+	case parted:
+		return abortOfParts
+	}
+	return noEnd
+}
+
+// checkPublishedEnd reports whether the listing shows the end of the run, and ends this node by it.
+// heard states that the head is alive.
 func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard bool) bool {
 	aborts := l.NodesWithAbort()
-	byHead := len(aborts) > 0 && aborts[0] == 0
-	if l.HasName(signal.NameOrderlyEnd) && !byHead {
+	_, parted := w.linkCloseReason()
+	source := chooseEnd(l.HasName(signal.NameOrderlyEnd), aborts, heard, parted)
+	switch source {
+	case noEnd:
+		return false
+	case orderlyEnd:
 		return w.handleDrain(ctx)
 	}
-	// An abort counts if the head has written it, or if the head is lost, or may be.
-	_, parted := w.linkCloseReason()
-	heard = heard && !byHead
-	if len(aborts) > 0 && (!heard || parted) {
-		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
-		defer cancel()
-		var rec record.Abort
-		err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(aborts[0], w.id.Size), &rec)
-		if signal.IsStalled(err) {
-			return false // the next call reads it, when this node's mount answers
-		}
-		if err != nil {
-			rec = record.Abort{Code: health.OutcomeOfKind(health.Aborted).Code, Outcome: string(health.Aborted)}
-			rec.Cause = health.AsFailure(err).Failure
-		}
-		if heard && !slices.Contains(rec.Cause.LostNodes, 0) {
-			return false
-		}
-		end := lifecycle.OutcomeOfAbort(rec)
-		end.ByHead = byHead
-		w.finishWith(end)
-		return true
+	var rec record.Abort
+	err := w.readControl(ctx, signal.AbortName(aborts[0], w.id.Size), &rec)
+	if signal.IsStalled(err) {
+		return false // the next call reads it, when this node's mount answers
 	}
-	return false
+	if err != nil {
+		rec = record.Abort{Code: health.OutcomeOfKind(health.Aborted).Code, Outcome: string(health.Aborted)}
+		rec.Cause = health.AsFailure(err).Failure
+	}
+	if source == abortOfParts && !slices.Contains(rec.Cause.LostNodes, 0) {
+		return false
+	}
+	end := lifecycle.OutcomeOfAbort(rec)
+	end.ByHead = source == abortByHead
+	w.finishWith(end)
+	return true
+}
+
+// readControl reads a record of the head, or of a peer that has declared it lost, within the silence
+// timeout.
+func (w *worker) readControl(ctx context.Context, name string, rec record.Record) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
+	defer cancel()
+	return w.Dir.ReadRecord(ctx, signal.ControlDir, name, rec)
 }
 
 // handleDrain ends this node by the orderly end of the run, and reports whether it has. Its exit
@@ -162,10 +193,8 @@ func (w *worker) checkPublishedEnd(ctx context.Context, l signal.Listing, heard 
 func (w *worker) handleDrain(ctx context.Context) bool {
 	end := lifecycle.OrderlyOutcome()
 	if w.id.Launcher.Facts().RelaunchesEachDaemon {
-		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
-		defer cancel()
 		var rec record.OrderlyEnd
-		switch err := w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &rec); {
+		switch err := w.readControl(ctx, signal.NameOrderlyEnd, &rec); {
 		case signal.IsStalled(err):
 			return false
 		case err != nil:
@@ -210,40 +239,26 @@ func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
 	w.CancelRun(f)
 }
 
-// headLossMessages returns a builder of failures about the loss of the head, with the names of both
-// nodes. Launchers that do not name hosts leave that of the head to its record.
-func (w *worker) headLossMessages() health.HeadLoss {
-	return health.HeadLoss{HeadName: launcher.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost)), ObserverName: w.nodeName(w.id.NodeIndex)}
+// headLoss returns what this node knows about the head, which has given no sign of life for quiet.
+// Launchers that do not name hosts leave that of the head to its record.
+func (w *worker) headLoss(quiet time.Duration) health.HeadLoss {
+	head := launcher.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost))
+	return health.HeadLoss{Head: head, Observer: w.nodeName(w.id.NodeIndex), Quiet: quiet, Link: w.Links.Peer(0, time.Now())}
 }
 
-// classifyHeadLoss returns the failure that the head is silent, and has been for quiet. It
-// classifies the loss according to the peer link.
+// classifyHeadLoss returns the failure that the head has been silent for quiet. It classifies the loss
+// according to the peer link.
 func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *health.Failure {
-	if w.link == nil {
-		return w.headLossMessages().HeartbeatsMissing(quiet)
+	loss := w.headLoss(quiet)
+	if w.link != nil && loss.Link.Known {
+		if f := w.LinkDownFailure(); f != nil {
+			return f
+		}
+		loss.Acknowledges = w.link.worker.TCPState().Acknowledges
+	} else if w.link != nil {
+		loss.PortClosed = w.link.worker.IsHeadPortClosed(ctx)
 	}
-	known := w.Links.Peer(0, time.Now())
-	switch {
-	case !known.Known && w.link.worker.IsHeadPortClosed(ctx):
-		return w.headLossMessages().NeverAccepted(quiet)
-	case !known.Known:
-		return w.headLossMessages().HeartbeatsMissing(quiet)
-	}
-	if f := w.LinkDownFailure(); f != nil {
-		return f
-	}
-	switch {
-	case !known.Connected && known.CloseReason == peerlink.Goodbye:
-		return w.headLossMessages().LeftWithoutOutcome()
-	case !known.Connected && known.CloseReason == peerlink.Broken:
-		// the kernel of its host is alive, because it has sent the reset
-		return w.headLossMessages().LinkReset()
-	case !known.Connected: // the kernel of its host has closed the link, or refuses another one
-		return w.headLossMessages().LinkClosed()
-	case w.link.worker.TCPState().Acknowledges:
-		return w.headLossMessages().DaemonHangs(quiet)
-	}
-	return w.headLossMessages().HostUnreachable(quiet)
+	return loss.Failure()
 }
 
 // awaitHeadLoss returns a task that declares the head lost, as failure f, unless the end of the run

@@ -1,6 +1,11 @@
 package health
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/peerlink"
+)
 
 // PeerLossFailures returns the failures for lost nodes, one for each kind of loss. since is the
 // time without a sign of life, name returns the name of one node for messages, and names that of
@@ -33,56 +38,40 @@ func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(node 
 	return all
 }
 
-// HeadLoss makes the failures for a lost head, as a worker sees it. The parameter quiet of its
-// methods is the time without a sign of life.
+// HeadLoss is what a worker knows about a head that seems to be lost.
 type HeadLoss struct {
-	HeadName     string // the head's name in messages
-	ObserverName string // the worker's name in messages
+	Head, Observer string        // the names of both in messages
+	Link           PeerState     // the peer link to the head; zero without one
+	Quiet          time.Duration // time without a sign of life
+	// Refuses reports that the head's host has accepted a connection, without a handshake, and refuses
+	// connections now.
+	Refuses      bool
+	PortClosed   bool // the head's host refuses connections
+	Acknowledges bool // the kernel of the head's host has acknowledged recent data
 }
 
-// LinkClosed returns the failure for a peer link that was closed.
-func (h HeadLoss) LinkClosed() *Failure {
-	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: its host has closed the peer link and nothing listens there any more", h.HeadName)
+// Failure returns the loss as a failure, with the kind that the evidence shows.
+func (h HeadLoss) Failure() *Failure {
+	died := func(why string) *Failure {
+		return NewFailure(DaemonDied, "the daemon of the head, %s, has died: %s", h.Head, why)
+	}
+	quiet := h.Quiet.Round(time.Second / 10)
+	switch link := h.Link; {
+	case h.Refuses:
+		return died("its host accepted a connection and closed it, and nothing listens there any more")
+	case !link.Known && h.PortClosed:
+		return died(fmt.Sprintf("%s has seen no heartbeat of it for %s, and nothing listens at its port any more", h.Observer, quiet))
+	case !link.Known:
+		return NewFailure(PeerLost, "the head, %s, is lost: %s has seen no heartbeat of it for %s", h.Head, h.Observer, quiet)
+	case link.Connected && h.Acknowledges:
+		return NewFailure(HostHangs, "the head, %s, hangs: the kernel of its host responds, but its daemon has not for %s", h.Head, quiet)
+	case link.Connected:
+		return NewFailure(HostLost, "the host of the head, %s, is lost: %s has had no response from it for %s", h.Head, h.Observer, quiet)
+	case link.CloseReason == peerlink.Goodbye:
+		return NewFailure(HostHangs, "the head, %s, hangs: its daemon has ended and could not record this in the run directory", h.Head)
+	case link.CloseReason == peerlink.Broken: // the kernel of its host is alive, because it has sent the reset
+		return died("its host has reset the peer link, and its heartbeats have stopped")
+	default: // the kernel of its host has closed the link, or refuses another one
+		return died("its host has closed the peer link and nothing listens there any more")
+	}
 }
-
-// LinkReset returns the failure for a peer link that was reset, if the heartbeats have stopped,
-// too.
-func (h HeadLoss) LinkReset() *Failure {
-	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: its host has reset the peer link, and its heartbeats have stopped", h.HeadName)
-}
-
-// ConnectionRefused returns the failure for a host that has accepted a connection earlier and
-// refuses connections now.
-func (h HeadLoss) ConnectionRefused() *Failure {
-	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: its host accepted a connection and closed it, and nothing listens there any more", h.HeadName)
-}
-
-// NeverAccepted returns the failure for a host that has never accepted a connection, and refuses
-// them.
-func (h HeadLoss) NeverAccepted(quiet time.Duration) *Failure {
-	return NewFailure(DaemonDied, "the daemon of the head, %s, has died: %s has seen no heartbeat of it for %s, and nothing listens at its port any more",
-		h.HeadName, h.ObserverName, roundToTenths(quiet))
-}
-
-// LeftWithoutOutcome returns the failure for a head that has sent a goodbye message without
-// publishing an outcome.
-func (h HeadLoss) LeftWithoutOutcome() *Failure {
-	return NewFailure(HostHangs, "the head, %s, hangs: its daemon has ended and could not record this in the run directory", h.HeadName)
-}
-
-// DaemonHangs returns the failure for a head whose peer link is open but silent.
-func (h HeadLoss) DaemonHangs(quiet time.Duration) *Failure {
-	return NewFailure(HostHangs, "the head, %s, hangs: the kernel of its host responds, but its daemon has not for %s", h.HeadName, roundToTenths(quiet))
-}
-
-// HostUnreachable returns the failure for a peer link whose other end does not answer.
-func (h HeadLoss) HostUnreachable(quiet time.Duration) *Failure {
-	return NewFailure(HostLost, "the host of the head, %s, is lost: %s has had no response from it for %s", h.HeadName, h.ObserverName, roundToTenths(quiet))
-}
-
-// HeartbeatsMissing returns the failure for a head that was observed by its heartbeat files only.
-func (h HeadLoss) HeartbeatsMissing(quiet time.Duration) *Failure {
-	return NewFailure(PeerLost, "the head, %s, is lost: %s has seen no heartbeat of it for %s", h.HeadName, h.ObserverName, roundToTenths(quiet))
-}
-
-func roundToTenths(d time.Duration) time.Duration { return d.Round(time.Second / 10) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
 // TestPeerLossFailures verifies that there is one failure for each kind of loss, with the lost nodes,
@@ -42,27 +43,31 @@ func TestPeerLossFailures(t *testing.T) {
 // if the evidence is silence, its time.
 func TestHeadLoss(t *testing.T) {
 	const quiet = 12_340 * time.Millisecond
-	loss := health.HeadLoss{HeadName: "node 0 (n0)", ObserverName: "node 3 (n3)"}
+	ended := func(how peerlink.CloseReason) health.PeerState {
+		return health.PeerState{Known: true, CloseReason: how}
+	}
+	up := health.PeerState{Known: true, Connected: true}
 	for _, tc := range []struct {
 		name   string
-		f      *health.Failure
+		loss   health.HeadLoss
 		kind   health.Kind
 		silent bool
 	}{
-		{"link closed", loss.LinkClosed(), health.DaemonDied, false},
-		{"link reset", loss.LinkReset(), health.DaemonDied, false},
-		{"connection refused", loss.ConnectionRefused(), health.DaemonDied, false},
-		{"never accepted", loss.NeverAccepted(quiet), health.DaemonDied, true},
-		{"left without an outcome", loss.LeftWithoutOutcome(), health.HostHangs, false},
-		{"daemon hangs", loss.DaemonHangs(quiet), health.HostHangs, true},
-		{"host unreachable", loss.HostUnreachable(quiet), health.HostLost, true},
-		{"heartbeats missing", loss.HeartbeatsMissing(quiet), health.PeerLost, true},
+		{"link closed", health.HeadLoss{Link: ended(peerlink.Closed)}, health.DaemonDied, false},
+		{"link refused", health.HeadLoss{Link: ended(peerlink.Refused)}, health.DaemonDied, false},
+		{"link reset", health.HeadLoss{Link: ended(peerlink.Broken)}, health.DaemonDied, false},
+		{"first connection refused", health.HeadLoss{Refuses: true}, health.DaemonDied, false},
+		{"never accepted", health.HeadLoss{PortClosed: true}, health.DaemonDied, true},
+		{"left without an outcome", health.HeadLoss{Link: ended(peerlink.Goodbye)}, health.HostHangs, false},
+		{"daemon hangs", health.HeadLoss{Link: up, Acknowledges: true}, health.HostHangs, true},
+		{"host unreachable", health.HeadLoss{Link: up}, health.HostLost, true},
+		{"heartbeats missing", health.HeadLoss{}, health.PeerLost, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			text := tc.f.Error()
-			if tc.f.Kind != tc.kind || !strings.Contains(text, loss.HeadName) ||
-				strings.Contains(text, "12.3s") != tc.silent {
-				t.Errorf("got %+v", tc.f.Failure)
+			tc.loss.Head, tc.loss.Observer, tc.loss.Quiet = "node 0 (n0)", "node 3 (n3)", quiet
+			f := tc.loss.Failure()
+			if f.Kind != tc.kind || !strings.Contains(f.Error(), "node 0 (n0)") || strings.Contains(f.Error(), "12.3s") != tc.silent {
+				t.Errorf("got %+v", f.Failure)
 			}
 		})
 	}
