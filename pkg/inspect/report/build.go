@@ -10,7 +10,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/inspect/flightrecorder"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -67,7 +66,7 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 		touched = time.Time{} // unknown for a run that was read in part
 	}
 	v := NewView(run, ReadLogs(ctx, run), touched)
-	for _, sentence := range flightrecorder.Describe(ctx, path) {
+	for _, sentence := range DescribeFlightRecorder(ctx, path) {
 		v.Banner.Notes = append(v.Banner.Notes, "torch's flight recorder: "+sanitizeSentence(sentence))
 	}
 	return v, nil
