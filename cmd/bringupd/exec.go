@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 )
 
@@ -98,7 +98,7 @@ func (e *execCmd) addRoles(ctx context.Context, run string, order *exec.Request)
 	if len(e.roleWords) == 0 {
 		return nil
 	}
-	nodes, env, err := roleview.SelectNodes(ctx, run, e.roleWords)
+	nodes, env, err := runs.SelectNodes(ctx, run, e.roleWords)
 	order.Nodes, order.Env = append(order.Nodes, nodes...), append(env, order.Env...)
 	return err
 }

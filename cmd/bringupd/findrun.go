@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/inspect/logs"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -113,7 +112,7 @@ func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded b
 	switch {
 	case len(args) > 2:
 		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or log directory", len(args))
-	case len(args) == 2 || len(args) == 1 && (logs.IsKindWord(args[0]) || w.isNodeOrRole(ctx, args[0])):
+	case len(args) == 2 || len(args) == 1 && (runs.IsKindWord(args[0]) || w.isNodeOrRole(ctx, args[0])):
 		node, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
 		if _, err := w.findRun(ctx, args); err == nil {
@@ -152,7 +151,7 @@ func (w *runSelector) isNodeOrRole(ctx context.Context, arg string) bool {
 	}
 	index, err := strconv.Atoi(arg)
 	run, openErr := w.openSelected(ctx, nil, false)
-	return openErr == nil && (err == nil && index < run.jobRecord.Size || err != nil && logs.IsRoleWord(arg, run.jobRecord.Plan))
+	return openErr == nil && (err == nil && index < run.jobRecord.Size || err != nil && runs.IsRoleWord(arg, run.jobRecord.Plan))
 }
 
 // findNode returns the index and the host of a node that is given by either. The host is empty if

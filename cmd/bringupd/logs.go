@@ -14,11 +14,11 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
-	"github.com/bringupd/bringupd/pkg/inspect/logs"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// logsCmd is one execution of bringupd logs.
+// logsCmd is one execution of bringupd runs.
 type logsCmd struct {
 	*invocation
 	selector   runSelector
@@ -55,7 +55,7 @@ func (r *logsCmd) runLogs(args []string) error {
 			return err
 		}
 		shown, err := r.newLogPrinter(run).PrintLogs(ctx, selected)
-		if silent := logs.DescribePrinters(word, run.jobRecord.Plan); err == nil && shown == 0 && silent != "" {
+		if silent := runs.DescribePrinters(word, run.jobRecord.Plan); err == nil && shown == 0 && silent != "" {
 			r.printMessage("%s of run %s printed nothing", silent, run.Name())
 			return nil
 		}
@@ -65,7 +65,7 @@ func (r *logsCmd) runLogs(args []string) error {
 		}
 		return err
 	})
-	var wrong *logs.SelectionError
+	var wrong *runs.SelectionError
 	switch {
 	case errors.Is(err, unix.EPIPE):
 		return nil // the reader has closed the pipe
@@ -76,13 +76,13 @@ func (r *logsCmd) runLogs(args []string) error {
 }
 
 // openLogs opens the run, and returns the selected logs and the word that selects them.
-func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, word string, selected logs.Selector, err error) {
+func (r *logsCmd) openLogs(ctx context.Context, args []string) (run openedRun, word string, selected runs.Selector, err error) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	if word, run, err = r.selector.openNode(ctx, args, false); err != nil {
 		return run, word, nil, err
 	}
-	selected, err = logs.SelectByWord(ctx, run.Dir, run.jobRecord.Plan, word, func(ctx context.Context, name string) (int, error) {
+	selected, err = runs.SelectByWord(ctx, run.Dir, run.jobRecord.Plan, word, func(ctx context.Context, name string) (int, error) {
 		rank, _, err := run.findNode(ctx, name)
 		return rank, err
 	})
@@ -107,7 +107,7 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 			return err
 		}
 	}
-	kept, shown, what := logs.ServiceLogs{RunDir: run.Dir, FrameworkName: framework}, 0, ""
+	kept, shown, what := runs.ServiceLogs{RunDir: run.Dir, FrameworkName: framework}, 0, ""
 	switch {
 	case node == "":
 		shown, err = kept.WriteNodes(ctx, r.streams.Out, run.jobRecord.Size)
@@ -135,10 +135,10 @@ func describeCopyTime(framework string) string {
 }
 
 // newLogPrinter returns a reader for the logs of a run.
-func (r *logsCmd) newLogPrinter(run openedRun) *logs.LogPrinter {
+func (r *logsCmd) newLogPrinter(run openedRun) *runs.LogPrinter {
 	var out io.Writer = r.streams.Out
 	if console.IsTerminal(r.streams.Out) && !r.rawOutput {
 		out = &textutil.EscapingWriter{Writer: out}
 	}
-	return &logs.LogPrinter{RunDir: run.Dir, Out: out, Follow: r.followLogs}
+	return &runs.LogPrinter{RunDir: run.Dir, Out: out, Follow: r.followLogs}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
+	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/preflight/roleplan"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
@@ -21,7 +21,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 	var previewPath, scriptPath string
 	var printsSchema bool
 	var which runSelector
-	query := roleview.Query{Out: inv.streams.Out}
+	query := runs.RoleQuery{Out: inv.streams.Out}
 	request := roleplan.Request{Env: os.LookupEnv}
 	request.Identify = func() (launcher.Identity, error) {
 		host, err := os.Hostname()
@@ -39,7 +39,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		setting.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024, "GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
 	)
 	own = append(own, setting.AssignCategory("A run",
-		setting.NewValue("format", "TEXT", &query.Format, roleview.ParseFormat, func(f roleview.Format) any { return string(f) },
+		setting.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, func(f runs.EndpointFormat) any { return string(f) },
 			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, %i the index of the instance, %% a percent sign"),
 		setting.NewSwitch("watch", &query.Watch, "print the endpoints of the role that are ready in one line, whenever they change, until the run ends"),
 		setting.NewSwitch("json", &query.AsJSON, "print JSON"))...)
@@ -86,7 +86,7 @@ func (inv *invocation) rolesCommand() *cli.Command {
 
 // printRoles answers a query about the roles of the run that the arguments select. A single argument
 // is a run if that exists, and otherwise a role. With a format or a watch it is a role.
-func (w *runSelector) printRoles(ctx context.Context, query roleview.Query, args []string) (err error) {
+func (w *runSelector) printRoles(ctx context.Context, query runs.RoleQuery, args []string) (err error) {
 	isRole := len(args) == 2 || len(args) == 1 && !strings.Contains(args[0], "/")
 	if len(args) == 1 && isRole && query.Format == "" && !query.Watch {
 		_, err := w.findRun(ctx, args)
@@ -102,7 +102,7 @@ func (w *runSelector) printRoles(ctx context.Context, query roleview.Query, args
 		return runArgError(err)
 	}
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own == query.Path {
-		query.EndpointsFile = os.Getenv(roleview.EndpointsVariable(query.Role))
+		query.EndpointsFile = os.Getenv(runs.EndpointsVariable(query.Role))
 	}
 	if err = query.Print(ctx); errors.Is(err, unix.EPIPE) {
 		return nil // the reader has closed the pipe

@@ -10,7 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
-	"github.com/bringupd/bringupd/pkg/inspect/live"
+	"github.com/bringupd/bringupd/pkg/inspect/report"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
@@ -82,7 +82,7 @@ func (s *statusCmd) runStatus(args []string) error {
 
 // servePage serves the page of a run, and prints its address.
 func (s *statusCmd) servePage(ctx context.Context, path string) error {
-	server, err := live.Listen(ctx, s.serveAddress, path)
+	server, err := report.ListenLive(ctx, s.serveAddress, path)
 	if err != nil {
 		return usageErrorf("%v", err)
 	}

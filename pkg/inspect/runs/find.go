@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -221,29 +220,14 @@ func newestWithAlias(ctx context.Context, logDir string, runs []string, name str
 		return ""
 	}
 	for _, run := range runs {
-		job, err := readJob(ctx, filepath.Join(logDir, run))
-		if err == nil && slices.ContainsFunc(job.LaunchAliases, func(known string) bool { return known == alias || strings.HasPrefix(known, alias+"_") }) {
-			return newestOfJob(ctx, logDir, runs, job.LaunchID+step)
+		opened, err := openRun(ctx, filepath.Join(logDir, run))
+		if _, is := errors.AsType[*record.VersionError](err); is {
+			err = nil // all versions have the names of the job
+		}
+		isAlias := func(known string) bool { return known == alias || strings.HasPrefix(known, alias+"_") }
+		if err == nil && slices.ContainsFunc(opened.job.LaunchAliases, isAlias) {
+			return newestOfJob(ctx, logDir, runs, opened.job.LaunchID+step)
 		}
 	}
 	return ""
-}
-
-// readJob reads the job record of a run. That of another version has what both versions have.
-func readJob(ctx context.Context, runDir string) (job record.Job, err error) {
-	reader, err := signal.OpenReader(ctx, runDir)
-	if err != nil {
-		return job, err
-	}
-	control, err := reader.ListDir(ctx, signal.ControlDir)
-	if err == nil && !slices.Contains(control.Names, signal.NameJob) {
-		err = syscall.ENOENT
-	}
-	if err == nil {
-		_, err = control.ReadRecord(ctx, signal.NameJob, "", &job)
-	}
-	if _, is := errors.AsType[*record.VersionError](err); is {
-		err = nil
-	}
-	return job, err
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -84,11 +83,12 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 
 // readRoles reads the roles and the states of their instances, if the run has any.
 func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
-	roles, err := roleview.Read(r.ctx, roleview.Files{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce, MaxExits: maxQuickRecords})
-	if !errors.Is(err, roleview.ErrNoPlan) {
+	files := RoleFiles{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce, MaxExits: maxQuickRecords}
+	placed, err := files.ReadRoles(r.ctx)
+	if !errors.Is(err, ErrNoPlan) {
 		r.noteProblem(err)
 	}
-	r.Roles = roles
+	r.Roles = placed
 }
 
 // readMembership reads the newest readable membership record, at most maxQuickRecords generations

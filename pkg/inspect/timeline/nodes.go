@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -60,7 +61,7 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	for i := range r.Nodes {
 		r.Nodes[i].sortStates()
 	}
-	readConcurrently(r, files, func(f nodeRecordFile) { r.readNodeRecord(nodes, f) })
+	forEachConcurrently(r.ctx, len(files), func(i int) { r.readNodeRecord(nodes, files[i]) })
 	for i := range r.Nodes {
 		slices.SortFunc(r.Nodes[i].Failures, func(a, b record.Failure) int { return a.WrittenAt.Compare(b.WrittenAt) })
 		slices.SortFunc(r.Nodes[i].EventRecords, func(a, b record.Event) int { return a.WrittenAt.Compare(b.WrittenAt) })
@@ -94,17 +95,14 @@ func (n *Node) sortStates() {
 	n.States = slices.CompactFunc(n.States, func(a, b NodeState) bool { return a.Word == b.Word })
 }
 
-// readConcurrently reads several files concurrently. It starts no further read once the context has
-// ended.
-func readConcurrently[T any](r *runReader, files []T, read func(T)) {
+// forEachConcurrently calls read with 0 to count-1, several at a time. It starts no further call once
+// the context has ended.
+func forEachConcurrently(ctx context.Context, count int, read func(i int)) {
 	var readers errgroup.Group
 	readers.SetLimit(maxConcurrentReads)
-	for _, file := range files {
-		if r.ctx.Err() != nil {
-			break
-		}
+	for i := 0; i < count && ctx.Err() == nil; i++ {
 		readers.Go(func() error {
-			read(file)
+			read(i)
 			return nil
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -22,7 +21,7 @@ type Run struct {
 	Control      Control
 	Nodes        []Node // in node order; as many as the job has, even if a node has left no trace
 	// Roles has the roles of the run; nil if it has none, or if they are not placed yet.
-	Roles  *roleview.View
+	Roles  *PlacedRoles
 	Events []Event // events of all nodes by corrected time; empty if the depth is DepthQuick
 	// Problems has a sentence for each thing that could not be read, for people.
 	Problems []string

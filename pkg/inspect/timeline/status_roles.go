@@ -8,7 +8,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -66,7 +65,7 @@ func (v *statusView) roleStates() (all []RoleStatus) {
 	return all
 }
 
-func (v *statusView) roleStatus(role *roleview.Role, probes map[string]string) RoleStatus {
+func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus {
 	s := RoleStatus{
 		Name: sanitizeText(role.Name), Primary: role.Primary, Instances: len(role.Instances), Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
 		instanceCounts: instanceCounts{
@@ -103,7 +102,7 @@ func needsAttention(state roles.InstanceStatus) bool {
 }
 
 // instanceStatus describes an instance: why it is not ready, or how it has exited.
-func (v *statusView) instanceStatus(role *roleview.Role, instance *roleview.Instance, probes map[string]string) InstanceStatus {
+func (v *statusView) instanceStatus(role *Role, instance *Instance, probes map[string]string) InstanceStatus {
 	name := fmt.Sprintf("%s.%d", role.Name, instance.Index)
 	s := InstanceStatus{Instance: sanitizeText(name), State: instance.Status, Nodes: v.formatNodeList(instance.Nodes)}
 	switch said := probes[name]; {

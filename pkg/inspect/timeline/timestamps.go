@@ -31,8 +31,8 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 		limit = min(limit, max(r.opts.TotalLimit/int64(n), minFileLimit))
 		most = min(most, max(maxTotalLines/n, minFileLines))
 	}
-	readConcurrently(r, names, func(name string) {
-		limit, most := limit, most
+	forEachConcurrently(r.ctx, len(names), func(i int) {
+		name, limit, most := names[i], limit, most
 		if node, _, _ := signal.ParseEventsName(name); node == 0 {
 			limit, most = r.opts.FileLimit, maxFileLines
 		}

@@ -1,5 +1,4 @@
-// Package logs selects the logs of a run by a word, and prints them until the run is over.
-package logs
+package runs
 
 import (
 	"context"
@@ -71,10 +70,17 @@ type Log struct {
 	id     string // unique in the run
 }
 
+// nodeFinder returns the index of the node that a word names.
+type nodeFinder = func(ctx context.Context, word string) (int, error)
+
+// nameFilter selects logs by their names, and the indices in them.
+type nameFilter = func(name string, index int) bool
+
 // SelectByWord selects logs of a run with this plan by a word: driver, head, ranks, rank-N, a role, or
-// a node, whose index is returned by node. An empty word selects the driver's log, or those of all ranks, or the head's if
-// there is neither. The error is a *SelectionError, an error of node, or one of the file system.
-func SelectByWord(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node func(ctx context.Context, name string) (int, error)) (Selector, error) {
+// a node, whose index is returned by node. An empty word selects the driver's log, or those of all
+// ranks, or the head's if there is neither. The error is a *SelectionError, an error of node, or one of
+// the file system.
+func SelectByWord(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder) (Selector, error) {
 	wanted, err := logFilter(ctx, run, plan, word, node)
 	if err != nil {
 		return nil, err
@@ -85,13 +91,16 @@ func SelectByWord(ctx context.Context, run *signal.Dir, plan *record.Plan, word 
 			return nil, err
 		}
 		for _, name := range folder.Names {
-			if _, rank, ok := signal.ParseLogName(name); ok && wanted(name, rank) {
+			if _, index, ok := signal.ParseLogName(name); ok && wanted(name, index) {
 				logs = append(logs, Log{name: name, folder: folder, id: name})
 			}
 		}
 		return logs, nil
 	}, nil
 }
+
+// isDriverLog reports whether a log is the driver's.
+func isDriverLog(name string, _ int) bool { return name == driverLogName }
 
 // isHeadLog reports whether a log belongs to the head's service, or is another log of its node.
 func isHeadLog(name string, node int) bool {
@@ -104,19 +113,17 @@ func isRankLog(name string, _ int) bool {
 	return ok && what == signal.RankLogPrefix
 }
 
-// logFilter returns a function that selects the logs for a word, by their names and the indices in
-// them.
-func logFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node func(context.Context, string) (int, error)) (func(name string, rank int) bool, error) {
+// logFilter returns the filter for a word.
+func logFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder) (nameFilter, error) {
 	if plan != nil && len(plan.Roles) > 0 {
 		return roleLogFilter(ctx, run, plan, word, node)
 	}
-	ofDriver := func(name string, _ int) bool { return name == driverLogName }
 	switch word {
 	case "":
 		names, err := run.ListNames(ctx, signal.LogsDir)
 		switch {
 		case err == nil && slices.Contains(names, driverLogName):
-			return ofDriver, nil
+			return isDriverLog, nil
 		case err == nil && slices.ContainsFunc(names, func(name string) bool { return isRankLog(name, 0) }):
 			return isRankLog, nil
 		}
@@ -124,14 +131,15 @@ func logFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word str
 	case allRanksWord:
 		return isRankLog, nil
 	case "driver":
-		return ofDriver, nil
+		return isDriverLog, nil
 	case "head":
 		return isHeadLog, nil
 	}
 	if number, is := strings.CutPrefix(word, rankWordPrefix); is {
 		one, err := strconv.Atoi(number)
 		if err != nil || one < 0 {
-			return nil, &SelectionError{fmt.Sprintf("cannot show %s: give %sN, the number of a rank", textutil.SingleLine(word, maxNameLength), rankWordPrefix)}
+			return nil, &SelectionError{fmt.Sprintf("cannot show %s: give %sN, the number of a rank",
+				textutil.SingleLine(word, maxNameLength), rankWordPrefix)}
 		}
 		return func(name string, rank int) bool { return rank == one && isRankLog(name, rank) }, nil
 	}
@@ -167,36 +175,36 @@ func (r *LogPrinter) PrintLogs(ctx context.Context, meant Selector) (int, error)
 	r.positions = make(map[string]*logPosition)
 	var last time.Time // deadline for the last lines after the end of the run
 	for {
-		over, err := r.hasRunEnded(ctx)
-		if err != nil {
+		isLast, err := r.isLastPass(ctx, &last)
+		if err == nil {
+			err = r.printNew(ctx, meant)
+		}
+		switch {
+		case err != nil:
 			return 0, err
-		}
-		if err := r.printNew(ctx, meant); err != nil {
-			return 0, err
-		}
-		if over && last.IsZero() {
-			last = time.Now().Add(lastLinesTimeout)
-		}
-		if !r.Follow || over && (r.hasResult(ctx) || time.Now().After(last)) {
+		case isLast:
 			return len(r.positions), r.printRest(ctx, meant)
-		}
-		if !ctxutil.SleepContext(ctx, followPollInterval) {
+		case !ctxutil.SleepContext(ctx, followPollInterval):
 			return 0, context.Cause(ctx)
 		}
 	}
 }
 
-func (r *LogPrinter) hasRunEnded(ctx context.Context) (bool, error) {
+// isLastPass reports whether all lines that are expected are written: without Follow, or if the run
+// is over and has a result, or had time for it.
+func (r *LogPrinter) isLastPass(ctx context.Context, last *time.Time) (bool, error) {
 	if !r.Follow {
 		return true, nil
 	}
-	return r.RunDir.HasEnded(ctx)
-}
-
-// hasResult reports whether the final result of the run is published.
-func (r *LogPrinter) hasResult(ctx context.Context) bool {
+	over, err := r.RunDir.HasEnded(ctx)
+	if err != nil || !over {
+		return false, err
+	}
+	if last.IsZero() {
+		*last = time.Now().Add(lastLinesTimeout)
+	}
 	names, err := r.RunDir.ListNames(ctx, "")
-	return err == nil && slices.Contains(names, signal.NameResult)
+	return err == nil && slices.Contains(names, signal.NameResult) || time.Now().After(*last), nil
 }
 
 // printRest prints the lines that came with the end, and unfinished lines.
@@ -204,11 +212,11 @@ func (r *LogPrinter) printRest(ctx context.Context, meant Selector) error {
 	if err := r.printNew(ctx, meant); err != nil {
 		return err
 	}
-	for id, view := range r.positions {
-		if view.formatter == nil {
+	for id, at := range r.positions {
+		if at.formatter == nil {
 			continue
 		}
-		if err := r.writeText(id, view.formatter.FormatRest()); err != nil {
+		if err := r.writeText(id, at.formatter.FormatRest()); err != nil {
 			return err
 		}
 	}
@@ -222,45 +230,52 @@ func (r *LogPrinter) printNew(ctx context.Context, meant Selector) error {
 		return err
 	}
 	for _, log := range logs {
-		seen := r.positions[log.id]
-		if seen == nil {
-			seen = new(logPosition)
+		at := r.positions[log.id]
+		if at == nil {
+			at = new(logPosition)
 			if strings.HasPrefix(log.id, "daemon-") || strings.HasPrefix(log.id, "sandbox-daemon-") {
-				seen.formatter = console.NewLogFormatter()
+				at.formatter = console.NewLogFormatter()
 			}
-			r.positions[log.id] = seen
+			r.positions[log.id] = at
 		}
-		for {
-			data, err := log.folder.ReadRange(ctx, log.name, seen.offset, maxReadBytes)
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
-			if len(data) == 0 {
-				break
-			}
-			seen.offset += int64(len(data))
-			if seen.formatter != nil {
-				data = seen.formatter.FormatNext(data)
-			}
-			if err := r.writeText(log.id, data); err != nil {
-				return err
-			}
+		if err := r.printLog(ctx, log, at); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// writeText prints new text of one log, with a heading if another log was printed before it.
+// printLog prints what has been added to a log.
+func (r *LogPrinter) printLog(ctx context.Context, log Log, at *logPosition) error {
+	for {
+		data, err := log.folder.ReadRange(ctx, log.name, at.offset, maxReadBytes)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if len(data) == 0 {
+			return nil
+		}
+		at.offset += int64(len(data))
+		if at.formatter != nil {
+			data = at.formatter.FormatNext(data)
+		}
+		if err := r.writeText(log.id, data); err != nil {
+			return err
+		}
+	}
+}
+
+// writeText writes new text of one log, with a heading if another log was printed before it.
 func (r *LogPrinter) writeText(id string, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
 	heading := ""
-	switch {
-	case r.lastPrinted != "" && r.lastPrinted != id:
-		heading = fmt.Sprintf("\n==> %s <==\n", textutil.SingleLine(id, maxNameLength))
-	case r.lastPrinted == "" && len(r.positions) > 1:
+	if r.lastPrinted != id && (r.lastPrinted != "" || len(r.positions) > 1) {
 		heading = fmt.Sprintf("==> %s <==\n", textutil.SingleLine(id, maxNameLength))
+		if r.lastPrinted != "" {
+			heading = "\n" + heading
+		}
 	}
 	r.lastPrinted = id
 	_, err := r.Out.Write(append([]byte(heading), text...))

@@ -1,13 +1,14 @@
-package logs
+package runs
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/inspect/roleview"
+	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -15,9 +16,8 @@ import (
 // roleLog is the information in the name of a log of a role: judge-1.log, judge-1.3.log of a process
 // of a larger instance, judge-1.g2.log and judge-1.3.g2.log of a restart.
 type roleLog struct {
-	role           string
-	index, process int    // process is -1 if the name has none
-	stem           string // without the generation
+	roleWord
+	stem string // without the generation
 }
 
 // parseRoleLog parses the name of a log of one of the roles.
@@ -34,30 +34,30 @@ func parseRoleLog(name string, roles []string) (log roleLog, ok bool) {
 		}
 		parts, stem = parts[:len(parts)-1], strings.TrimSuffix(stem, "."+last)
 	}
-	role, index, process, ok := roleview.ParseWord(stem[:at] + "." + strings.Join(parts, "."))
-	return roleLog{role, index, process, stem}, ok
+	word, ok := parseRoleWord(stem[:at] + "." + strings.Join(parts, "."))
+	return roleLog{word, stem}, ok
+}
+
+// matches reports whether a word for a role selects the log.
+func (l roleLog) matches(w roleWord) bool {
+	return w.role == l.role && (w.index < 0 || w.index == l.index) && (w.process < 0 || w.process == l.process)
 }
 
 // IsRoleWord reports whether a word selects the logs of a role of a run with this plan: judge, judge.1
 // or judge.1.3.
 func IsRoleWord(word string, plan *record.Plan) bool {
-	role, _, _, ok := roleview.ParseWord(word)
-	return ok && plan != nil && slices.Contains(plan.Roles, role)
-}
-
-// matches reports whether a word for a role selects the log.
-func (l roleLog) matches(word string) bool {
-	role, index, process, ok := roleview.ParseWord(word)
-	return ok && role == l.role && (index < 0 || index == l.index) && (process < 0 || process == l.process)
+	parsed, ok := parseRoleWord(word)
+	return ok && plan != nil && slices.Contains(plan.Roles, parsed.role)
 }
 
 // roleLogFilter is [logFilter] for a run with roles. A node has the logs of its processes of roles, and
 // that of its daemon. Without a word it selects those of the primary roles, or of all if none is.
-func roleLogFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node func(context.Context, string) (int, error)) (func(name string, rank int) bool, error) {
+func roleLogFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder) (nameFilter, error) {
 	if IsRoleWord(word, plan) {
+		wanted, _ := parseRoleWord(word)
 		return func(name string, _ int) bool {
 			log, ok := parseRoleLog(name, plan.Roles)
-			return ok && log.matches(word)
+			return ok && log.matches(wanted)
 		}, nil
 	}
 	selected := 0
@@ -67,14 +67,14 @@ func roleLogFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word
 			return nil, err
 		}
 	}
-	view, err := roleview.ReadRun(ctx, run.Path())
+	placed, err := readRoles(ctx, run.Path())
 	switch {
-	case errors.Is(err, roleview.ErrNoPlan):
-		view = new(roleview.View) // no role has started
+	case errors.Is(err, timeline.ErrNoPlan):
+		placed = new(timeline.PlacedRoles) // no role has started
 	case err != nil:
 		return nil, err
 	}
-	nodes, primaries := view.LogNodes(), view.Primaries()
+	nodes, primaries := logNodes(placed), placed.Primaries()
 	return func(name string, rank int) bool {
 		log, ok := parseRoleLog(name, plan.Roles)
 		switch of, known := nodes[log.stem]; {
@@ -86,4 +86,22 @@ func roleLogFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word
 			return known && of == selected
 		}
 	}, nil
+}
+
+// logNodes returns the index of the node of each process, by the beginning of the names of its logs:
+// judge-1, or judge-1.3 if the instance has several processes.
+func logNodes(placed *timeline.PlacedRoles) map[string]int {
+	nodes := make(map[string]int)
+	for _, role := range placed.Roles {
+		for _, instance := range role.Instances {
+			for _, process := range instance.Processes {
+				name := fmt.Sprintf("%s-%d", role.Name, instance.Index)
+				if len(instance.Processes) > 1 {
+					name += fmt.Sprintf(".%d", process.Rank)
+				}
+				nodes[name] = placed.Members[process.Place]
+			}
+		}
+	}
+	return nodes
 }

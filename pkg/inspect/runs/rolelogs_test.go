@@ -1,4 +1,4 @@
-package logs
+package runs
 
 import (
 	"context"
@@ -67,16 +67,14 @@ func TestRoleLogs(t *testing.T) {
 func TestParseRoleLog(t *testing.T) {
 	roles := []string{"judge", "judge-2", "a"}
 	for name, want := range map[string]roleLog{
-		"judge-1.log": {"judge", 1, -1, "judge-1"}, "judge-2-1.log": {"judge-2", 1, -1, "judge-2-1"}, "judge-1.3.g2.log": {"judge", 1, 3, "judge-1.3"},
-		"judge-1.g2.log": {"judge", 1, -1, "judge-1"}, "a-12.0.log": {"a", 12, 0, "a-12.0"},
+		"judge-1.log": {roleWord{"judge", 1, -1}, "judge-1"}, "judge-2-1.log": {roleWord{"judge-2", 1, -1}, "judge-2-1"},
+		"judge-1.3.g2.log": {roleWord{"judge", 1, 3}, "judge-1.3"}, "judge-1.g2.log": {roleWord{"judge", 1, -1}, "judge-1"},
+		"a-12.0.log":      {roleWord{"a", 12, 0}, "a-12.0"},
+		"daemon-0001.log": {}, "judge-1": {}, "judge.log": {}, "judge-x.log": {}, "judge-1.2.3.log": {}, "judge-1.gx.log": {},
+		"judge-g1.log": {}, "-1.log": {},
 	} {
-		if got, ok := parseRoleLog(name, roles); !ok || got != want {
+		if got, ok := parseRoleLog(name, roles); ok != (want.role != "") || ok && got != want {
 			t.Errorf("%s: got %+v, %v", name, got, ok)
-		}
-	}
-	for _, name := range []string{"daemon-0001.log", "judge-1", "judge.log", "judge-x.log", "judge-1.2.3.log", "judge-1.gx.log", "judge-g1.log", "-1.log"} {
-		if got, ok := parseRoleLog(name, roles); ok {
-			t.Errorf("%s is taken for %+v", name, got)
 		}
 	}
 }

@@ -1,6 +1,4 @@
-// Package live serves the page of a run's report on a loopback address, read-only, and follows the
-// run.
-package live
+package report
 
 import (
 	"bytes"
@@ -21,7 +19,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/inspect/report"
 )
 
 const (
@@ -29,18 +26,19 @@ const (
 	// ask, and reloadInterval how often a page asks. Reading takes at most a tenth of the time.
 	minReadInterval = 2 * time.Second
 	reloadInterval  = 3 * time.Second
-	readTimeout     = 2 * time.Minute
+	pageTimeout     = 2 * time.Minute // for reading the run
 	// requestTimeout is the timeout for receiving a request.
 	requestTimeout = 10 * time.Second
 	// maxHeaderBytes limits the size of a request.
 	maxHeaderBytes = 16 << 10
 )
 
-// Server serves the page of one run. The zero value is not valid.
-type Server struct {
+// LiveServer serves the page of one run on a loopback address, read-only, and follows the run. The zero
+// value is not valid.
+type LiveServer struct {
 	listener net.Listener
 	token    string
-	read     func(ctx context.Context) (*report.View, error)
+	read     func(ctx context.Context) (*View, error)
 	ctx      context.Context // ends the reading of the run
 
 	mu       sync.Mutex // held while the run is read
@@ -49,37 +47,38 @@ type Server struct {
 	nextRead time.Time  // guarded by mu
 }
 
-// Listen starts to listen at a loopback address; with port 0, the kernel picks the port. The path of
-// the page has a random token.
-func Listen(ctx context.Context, address, runDir string) (*Server, error) {
+// ListenLive starts to listen at a loopback address; with port 0, the kernel picks the port. The path
+// of the page has a random token.
+func ListenLive(ctx context.Context, address, runDir string) (*LiveServer, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() {
-		return nil, fmt.Errorf("cannot serve at %q: give a loopback address and a port, as in 127.0.0.1:8080; other machines reach it by ssh -L", address)
+		return nil, fmt.Errorf("cannot serve at %q: give a loopback address and a port, as in 127.0.0.1:8080; "+
+			"other machines reach it by ssh -L", address)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at.String())
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve at %s: %v: give another port, or 0 for a free one", address, err)
 	}
-	return &Server{
+	return &LiveServer{
 		listener: listener, token: rand.Text(), ctx: ctx,
-		read: func(ctx context.Context) (*report.View, error) { return report.ReadView(ctx, runDir) },
+		read: func(ctx context.Context) (*View, error) { return ReadView(ctx, runDir) },
 	}, nil
 }
 
 // URL returns the address of the page, with the token.
-func (s *Server) URL() string { return fmt.Sprintf("http://%s/%s/", s.listener.Addr(), s.token) }
+func (s *LiveServer) URL() string { return fmt.Sprintf("http://%s/%s/", s.listener.Addr(), s.token) }
 
 // Port returns the port of the server.
-func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
+func (s *LiveServer) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
 // Address returns the address at which the server listens.
-func (s *Server) Address() string { return s.listener.Addr().String() }
+func (s *LiveServer) Address() string { return s.listener.Addr().String() }
 
 // Serve serves the page until ctx ends, and returns its cause.
-func (s *Server) Serve(ctx context.Context) error {
+func (s *LiveServer) Serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s, ReadTimeout: requestTimeout, WriteTimeout: readTimeout + requestTimeout, IdleTimeout: time.Minute,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: s, ReadTimeout: requestTimeout, WriteTimeout: pageTimeout + requestTimeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
@@ -111,11 +110,12 @@ func (l ownListener) Accept() (net.Conn, error) {
 }
 
 // ServeHTTP implements http.Handler. All requests but valid ones have the same answer.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *LiveServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	for name, value := range map[string]string{
-		"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
-		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+		"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cross-Origin-Opener-Policy": "same-origin",
 	} {
 		header.Set(name, value)
 	}
@@ -153,13 +153,13 @@ func isLoopbackName(hostAndPort string) bool {
 }
 
 // currentPage returns the page and its tag. It reads the run unless the last page is new enough.
-func (s *Server) currentPage() (page []byte, tag string, err error) {
+func (s *LiveServer) currentPage() (page []byte, tag string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.nextRead) {
 		return s.page, s.tag, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(s.ctx, readTimeout, errors.New("timed out"))
+	ctx, cancel := context.WithTimeoutCause(s.ctx, pageTimeout, errors.New("timed out"))
 	defer cancel()
 	began := time.Now()
 	view, err := s.read(ctx)

@@ -1,4 +1,4 @@
-package live
+package report
 
 import (
 	"context"
@@ -13,16 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/inspect/report"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// start serves the page of a run that read returns, until the test ends.
-func start(t *testing.T, read func(context.Context) (*report.View, error)) *Server {
+// startLive serves the page of a run that read returns, until the test ends.
+func startLive(t *testing.T, read func(context.Context) (*View, error)) *LiveServer {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s, err := Listen(ctx, "127.0.0.1:0", t.TempDir())
+	s, err := ListenLive(ctx, "127.0.0.1:0", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,10 +38,10 @@ func start(t *testing.T, read func(context.Context) (*report.View, error)) *Serv
 	return s
 }
 
-// running is a run that goes on.
-func running(context.Context) (*report.View, error) {
+// runningView returns the view of a run that goes on.
+func runningView(context.Context) (*View, error) {
 	now := time.Now()
-	return report.NewView(&timeline.Run{Name: "7.0", Path: "/logs/7.0", ReadAt: now}, nil, now), nil
+	return NewView(&timeline.Run{Name: "7.0", Path: "/logs/7.0", ReadAt: now}, nil, now), nil
 }
 
 // get requests a URL, and returns the status and the body.
@@ -68,8 +67,8 @@ func get(t *testing.T, method, url string, change func(*http.Request)) (int, str
 	return answer.StatusCode, string(body), answer.Header
 }
 
-func TestServe(t *testing.T) {
-	s := start(t, running)
+func TestServeLive(t *testing.T) {
+	s := startLive(t, runningView)
 	status, body, header := get(t, http.MethodGet, s.URL(), nil)
 	if status != http.StatusOK || !strings.Contains(body, "data-reload=\"3000\"") || !strings.Contains(body, "connect-src &#39;self&#39;") || !strings.Contains(body, "7.0") {
 		t.Errorf("the page is %d, %s", status, body)
@@ -89,11 +88,11 @@ func TestServe(t *testing.T) {
 
 // TestRefuse verifies that all requests without the token, with another name of this machine, or with
 // another method get the same answer.
-func TestRefuse(t *testing.T) {
+func TestLiveRefuses(t *testing.T) {
 	read := 0
-	s := start(t, func(ctx context.Context) (*report.View, error) {
+	s := startLive(t, func(ctx context.Context) (*View, error) {
 		read++
-		return running(ctx)
+		return runningView(ctx)
 	})
 	root := strings.TrimSuffix(s.URL(), s.token+"/")
 	var first string
@@ -129,13 +128,13 @@ func TestRefuse(t *testing.T) {
 }
 
 // TestReadOnce verifies that many requests read the run once, and that a failure is reported.
-func TestReadOnce(t *testing.T) {
+func TestLiveReadsOnce(t *testing.T) {
 	read := 0
-	s := start(t, func(ctx context.Context) (*report.View, error) {
+	s := startLive(t, func(ctx context.Context) (*View, error) {
 		if read++; read > 1 {
 			return nil, errors.New("it has disappeared")
 		}
-		return running(ctx)
+		return runningView(ctx)
 	})
 	for range 5 {
 		if status, _, _ := get(t, http.MethodGet, s.URL(), nil); status != http.StatusOK {
@@ -150,19 +149,19 @@ func TestReadOnce(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
+func TestListenLive(t *testing.T) {
 	for _, address := range []string{"", "0.0.0.0:0", "[::]:0", "10.0.0.1:8080", ":8080", "localhost:0", "127.0.0.1"} {
-		if s, err := Listen(t.Context(), address, ""); err == nil {
+		if s, err := ListenLive(t.Context(), address, ""); err == nil {
 			_ = s.listener.Close()
 			t.Errorf("%q is accepted", address)
 		}
 	}
-	one, err := Listen(t.Context(), "127.0.0.1:0", "")
+	one, err := ListenLive(t.Context(), "127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = one.listener.Close() }()
-	other, err := Listen(t.Context(), "[::1]:0", "")
+	other, err := ListenLive(t.Context(), "[::1]:0", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +169,7 @@ func TestListen(t *testing.T) {
 	if len(one.token) < 26 || one.token == other.token {
 		t.Errorf("the tokens are %s and %s", one.token, other.token)
 	}
-	if _, err := Listen(t.Context(), one.Address(), ""); err == nil || !strings.Contains(err.Error(), "give another port") {
+	if _, err := ListenLive(t.Context(), one.Address(), ""); err == nil || !strings.Contains(err.Error(), "give another port") {
 		t.Errorf("a port that is taken: %v", err)
 	}
 }
@@ -179,7 +178,7 @@ func TestListen(t *testing.T) {
 // request is read, even with the token.
 func TestOtherUsersCannotOpenPage(t *testing.T) {
 	users.Need(t)
-	s := start(t, running)
+	s := startLive(t, runningView)
 	request := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /%s/ HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3; cat <&3", s.Port(), s.token)
 	for _, tc := range []struct {
 		user users.User
@@ -199,7 +198,7 @@ func TestOtherUsersCannotOpenPage(t *testing.T) {
 // thousands of them would delay all that reads its tables.
 func TestOtherUsersLeaveNothing(t *testing.T) {
 	users.Need(t)
-	s := start(t, running)
+	s := startLive(t, runningView)
 	const connections = 100
 	command := fmt.Sprintf("for i in {1..%d}; do exec 3<>/dev/tcp/127.0.0.1/%d && echo; done", connections, s.Port())
 	opened, err := users.Stranger.Command(t.Context(), users.Stranger.Dir(t), "bash", "-c", command).Output()
@@ -228,7 +227,7 @@ func TestLoopbackName(t *testing.T) {
 		}
 	}
 	recorder := httptest.NewRecorder()
-	new(Server).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	new(LiveServer).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 	if recorder.Code != http.StatusNotFound {
 		t.Errorf("an empty server answers %d", recorder.Code)
 	}

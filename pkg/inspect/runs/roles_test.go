@@ -1,4 +1,4 @@
-package roleview
+package runs
 
 import (
 	"bytes"
@@ -142,12 +142,17 @@ func writeFile(t *testing.T, run, name string, rec any) {
 		}
 		text = append(text, '\n')
 	}
-	// A reader sees the whole record or nothing.
-	path := filepath.Join(run, name)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
+	replaceFile(t, filepath.Join(run, name), string(text))
+}
+
+// replaceFile replaces a file, as a daemon does: a reader sees it before or after.
+func replaceFile(t *testing.T, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -164,7 +169,7 @@ func jobOf(nodes int) *record.Job {
 	return &record.Job{Header: testHeader, Size: nodes, Run: "j"}
 }
 
-func TestStates(t *testing.T) {
+func TestInstanceStates(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		files map[string]any
@@ -206,20 +211,12 @@ func TestStates(t *testing.T) {
 			for name, rec := range tc.files {
 				writeFile(t, run, name, rec)
 			}
-			source, err := openRun(t.Context(), run)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files, err := source.list(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			view, err := Read(t.Context(), files)
+			placed, err := readRoles(t.Context(), run)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var parts []string
-			for _, role := range view.Roles {
+			for _, role := range placed.Roles {
 				var states []string
 				for _, instance := range role.Instances {
 					states = append(states, string(instance.Status))
@@ -233,39 +230,39 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func TestFormat(t *testing.T) {
+func TestEndpointFormat(t *testing.T) {
 	endpoint := roles.Endpoint{Host: "n1", Address: "10.0.0.1", Port: 8000, Instance: 3}
 	for text, want := range map[string]string{
 		"http://%a": "http://10.0.0.1:8000", "%h %p": "10.0.0.1 8000", "server%i 100%%": "server3 100%", "%%h": "%h", "": "", "plain": "plain",
 	} {
-		format, err := ParseFormat(text)
+		format, err := ParseEndpointFormat(text)
 		if got := format.Of(endpoint); err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"%", "%x", "%h:%", "%%%z"} {
-		if _, err := ParseFormat(text); err == nil {
+		if _, err := ParseEndpointFormat(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
 }
 
-func TestPrint(t *testing.T) {
+func TestRoleQuery(t *testing.T) {
 	run := writeRun(t, map[string]any{
 		"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4), "nodes/0000.i0000.g1.ready": nil, "nodes/0000.i0000.g0.exited": exit("the judge died", true),
 	})
 	for _, tc := range []struct {
 		name  string
-		query Query
+		query RoleQuery
 		want  string // in the output, or in the error
 	}{
-		{"a table", Query{Role: "judge"}, "judge.0   ready     1         n0     n0:20000  the judge died\njudge.1   starting  0         n0     n0:20001\n"},
-		{"endpoints", Query{Role: "judge", Format: "%i=%a"}, "0=n0:20000\n1=n0:20001\n2=n1:20000\n3=n1:20001\n"},
-		{"those of all roles", Query{Format: "%p"}, "20000\n20001\n20000\n20001\n20000\n20002\n"},
-		{"JSON", Query{AsJSON: true}, `"role": "engine",`},
-		{"no such role", Query{Role: "juge"}, `cannot show role "juge": the roles of the run are judge, engine, client`},
-		{"no such role of endpoints", Query{Role: "juge", Format: "%a"}, `cannot show role "juge"`},
-		{"no such role to watch", Query{Role: "juge", Watch: true}, `cannot show role "juge"`},
+		{"a table", RoleQuery{Role: "judge"}, "judge.0   ready     1         n0     n0:20000  the judge died\njudge.1   starting  0         n0     n0:20001\n"},
+		{"endpoints", RoleQuery{Role: "judge", Format: "%i=%a"}, "0=n0:20000\n1=n0:20001\n2=n1:20000\n3=n1:20001\n"},
+		{"those of all roles", RoleQuery{Format: "%p"}, "20000\n20001\n20000\n20001\n20000\n20002\n"},
+		{"JSON", RoleQuery{AsJSON: true}, `"role": "engine",`},
+		{"no such role", RoleQuery{Role: "juge"}, `cannot show role "juge": the roles of the run are judge, engine, client`},
+		{"no such role of endpoints", RoleQuery{Role: "juge", Format: "%a"}, `cannot show role "juge"`},
+		{"no such role to watch", RoleQuery{Role: "juge", Watch: true}, `cannot show role "juge"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out strings.Builder
@@ -280,7 +277,7 @@ func TestPrint(t *testing.T) {
 		})
 	}
 	without := writeRun(t, map[string]any{"control/job": jobOf(1)})
-	if err := (Query{Path: without}).Print(t.Context()); err == nil || !strings.Contains(err.Error(), "it has published no plan of roles") {
+	if err := (RoleQuery{Path: without}).Print(t.Context()); err == nil || !strings.Contains(err.Error(), "it has published no plan of roles") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -293,28 +290,25 @@ func (c lineChannel) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// replaceFile replaces a file, as a daemon does: a reader sees it before or after.
-func replaceFile(t *testing.T, path, text string) {
-	t.Helper()
-	err := os.WriteFile(path+".new", []byte(text), 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
+// all returns the lines, of which no more follow.
+func (c lineChannel) all() (lines []string) {
+	close(c)
+	for line := range c {
+		lines = append(lines, line)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	return lines
 }
 
 // TestWatch verifies that a watch prints each change and ends with the run, outside of the job and by
 // the file of a node.
-func TestWatch(t *testing.T) {
+func TestRoleWatch(t *testing.T) {
 	for _, hasFile := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			run := writeRun(t, map[string]any{"control/job": jobOf(4), "control/plan.0000": planOf(t, parse(t, testRoles), 4)})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			lines, ended := make(lineChannel, 10), make(chan error, 1)
-			query := Query{Path: run, Role: "judge", Watch: true, Format: "%a", Out: lines}
+			query := RoleQuery{Path: run, Role: "judge", Watch: true, Format: "%a", Out: lines}
 			if hasFile {
 				query.EndpointsFile = filepath.Join(run, "endpoints")
 				if err := os.WriteFile(query.EndpointsFile, nil, 0o600); err != nil {
@@ -343,11 +337,7 @@ func TestWatch(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			close(lines)
-			var got []string
-			for line := range lines {
-				got = append(got, line)
-			}
+			got := lines.all()
 			if want := []string{"n0:20000", "n0:20000 n1:20001", "", "n0:20000"}; !slices.Equal(got, want) {
 				t.Errorf("with a file %v: got %q, want %q", hasFile, got, want)
 			}
@@ -390,33 +380,26 @@ func TestSelectNodes(t *testing.T) {
 
 // TestWatchFollowsSpares verifies that a process of the run soon learns the address of a spare node
 // that takes a place in the plan.
-func TestWatchFollowsSpares(t *testing.T) {
+func TestRoleWatchFollowsSpares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := planOf(t, parse(t, testRoles), 4), planOf(t, parse(t, testRoles), 4)
 		second.Offers[1].Address = "spare"
 		run := writeRun(t, map[string]any{"control/job": jobOf(5), "control/plan.0000": first})
 		lines, ended := make(lineChannel, 10), make(chan error, 1)
-		query := Query{Path: run, Role: "judge", Watch: true, Format: "%i=%a", Out: lines, EndpointsFile: filepath.Join(run, "endpoints")}
-		list := func(text string) {
-			replaceFile(t, query.EndpointsFile, text)
-		}
-		list("n0:20000\nn1:20000\n")
+		query := RoleQuery{Path: run, Role: "judge", Watch: true, Format: "%i=%a", Out: lines, EndpointsFile: filepath.Join(run, "endpoints")}
+		replaceFile(t, query.EndpointsFile, "n0:20000\nn1:20000\n")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		go func() { ended <- query.Print(ctx) }()
 		time.Sleep(2 * shareInterval)
 		writeFile(t, run, "control/plan.0001", second)
-		list("n0:20000\nspare:20000\n")
+		replaceFile(t, query.EndpointsFile, "n0:20000\nspare:20000\n")
 		time.Sleep(3 * shareInterval)
 		writeFile(t, run, "control/drain", nil)
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		close(lines)
-		var got []string
-		for line := range lines {
-			got = append(got, line)
-		}
+		got := lines.all()
 		if want := []string{"0=n0:20000 2=n1:20000", "0=n0:20000", "0=n0:20000 2=spare:20000"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}

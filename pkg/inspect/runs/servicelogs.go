@@ -1,4 +1,4 @@
-package logs
+package runs
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -30,10 +31,6 @@ type serviceFolder struct {
 	nodeIndex int
 }
 
-// maxConcurrentQueries is the number of files that are queried concurrently. Each query of a shared
-// file system takes a moment, and a node may have hundreds of files.
-const maxConcurrentQueries = 16
-
 // parseNodeIndex returns the index of the node whose logs are in a directory of signal.LogsDir. It
 // returns false if the directory has no logs of this framework.
 func (k ServiceLogs) parseNodeIndex(name string) (int, bool) {
@@ -42,15 +39,18 @@ func (k ServiceLogs) parseNodeIndex(name string) (int, bool) {
 	return max(node, 0), ok && isDir && strings.HasPrefix(what, k.FrameworkName+"-")
 }
 
-// listFolders lists the directories of the nodes for which wanted returns true.
-func (k ServiceLogs) listFolders(ctx context.Context, wanted func(node int) bool) (found []serviceFolder, err error) {
+// allNodes selects the directories of all nodes.
+const allNodes = -1
+
+// listFolders lists the directories of a node, or of allNodes.
+func (k ServiceLogs) listFolders(ctx context.Context, of int) (found []serviceFolder, err error) {
 	all, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range all.Names {
 		node, ok := k.parseNodeIndex(name)
-		if !ok || !wanted(node) {
+		if !ok || of != allNodes && node != of {
 			continue
 		}
 		folder, err := k.RunDir.NewReader().ListDir(ctx, signal.LogsDir+"/"+name)
@@ -62,11 +62,26 @@ func (k ServiceLogs) listFolders(ctx context.Context, wanted func(node int) bool
 	return found, nil
 }
 
+// listFiles returns the attributes of the files in each directory. It queries several directories at a
+// time, because each query of a shared file system takes a moment.
+func listFiles(ctx context.Context, folders []serviceFolder) ([]map[string]signal.FileAttributes, error) {
+	files := make([]map[string]signal.FileAttributes, len(folders))
+	var queries errgroup.Group
+	queries.SetLimit(2 * maxConcurrentReads)
+	for i, folder := range folders {
+		queries.Go(func() (err error) {
+			files[i], err = folder.ListFiles(ctx)
+			return err
+		})
+	}
+	return files, queries.Wait()
+}
+
 // WriteNodes writes the number and total size of the files of each node, one node per line. size is
 // the number of nodes of the run. It returns the number of nodes that have any files, or an error
 // of the file system or of the writer.
 func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (int, error) {
-	folders, err := k.listFolders(ctx, func(int) bool { return true })
+	folders, err := k.listFolders(ctx, allNodes)
 	if err != nil {
 		return 0, err
 	}
@@ -74,34 +89,25 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 	if err != nil {
 		return 0, err
 	}
-	facts := make([]map[string]signal.FileAttributes, len(folders))
-	var looks errgroup.Group
-	looks.SetLimit(maxConcurrentQueries)
-	for i, folder := range folders {
-		looks.Go(func() (err error) {
-			facts[i], err = folder.ListFiles(ctx)
-			return err
-		})
-	}
-	if err := looks.Wait(); err != nil {
+	files, err := listFiles(ctx, folders)
+	if err != nil {
 		return 0, err
 	}
 	type sum struct{ files, bytes int }
 	sums := make(map[int]sum)
 	for i, folder := range folders {
-		of := sums[folder.nodeIndex]
-		for _, file := range facts[i] {
-			of = sum{of.files + 1, of.bytes + int(file.Size)}
-		}
-		if of.files > 0 {
-			sums[folder.nodeIndex] = of
+		for _, file := range files[i] {
+			of := sums[folder.nodeIndex]
+			sums[folder.nodeIndex] = sum{of.files + 1, of.bytes + int(file.Size)}
 		}
 	}
 	var rows [][]string
 	for _, node := range slices.Sorted(maps.Keys(sums)) {
 		label := launcher.NodeLabel(node, textutil.SingleLine(hosts[node], maxNameLength))
-		files := sums[node].files
-		rows = append(rows, []string{label, fmt.Sprintf("%d %s", files, textutil.PluralForm(files, "file")), textutil.FormatSize(uint64(sums[node].bytes))})
+		count := sums[node].files
+		rows = append(rows, []string{
+			label, fmt.Sprintf("%d %s", count, textutil.PluralForm(count, "file")), textutil.FormatSize(uint64(sums[node].bytes)),
+		})
 	}
 	return len(rows), writeAligned(to, rows)
 }
@@ -109,7 +115,11 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 // WriteFiles writes the size and modification time of each file of a node, one file per line, the
 // latest last. It returns the number of files, or an error of the file system or of the writer.
 func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, node int) (int, error) {
-	folders, err := k.listFolders(ctx, func(of int) bool { return of == node })
+	folders, err := k.listFolders(ctx, node)
+	if err != nil {
+		return 0, err
+	}
+	listed, err := listFiles(ctx, folders)
 	if err != nil {
 		return 0, err
 	}
@@ -118,19 +128,18 @@ func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, node int) (in
 		signal.FileAttributes
 	}
 	var files []file
-	for _, folder := range folders {
-		facts, err := folder.ListFiles(ctx)
-		if err != nil {
-			return 0, err
-		}
-		for name, of := range facts {
+	for _, folder := range listed {
+		for name, of := range folder {
 			files = append(files, file{name, of})
 		}
 	}
-	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.ModTime.Compare(b.ModTime), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(files, func(a, b file) int {
+		return cmp.Or(a.ModTime.Compare(b.ModTime), cmp.Compare(a.name, b.name))
+	})
 	var rows [][]string
 	for _, file := range files {
-		rows = append(rows, []string{textutil.FormatSize(uint64(file.Size)), file.ModTime.Format("2006-01-02 15:04:05"), textutil.SingleLine(file.name, maxNameLength)})
+		size, at := textutil.FormatSize(uint64(file.Size)), file.ModTime.Format(time.DateTime)
+		rows = append(rows, []string{size, at, textutil.SingleLine(file.name, maxNameLength)})
 	}
 	return len(rows), writeAligned(to, rows)
 }
@@ -141,7 +150,7 @@ func (k ServiceLogs) WriteFiles(ctx context.Context, to io.Writer, node int) (in
 func (k ServiceLogs) SelectFile(node int, name string) Selector {
 	chosen := ""
 	return func(ctx context.Context) (logs []Log, err error) {
-		folders, err := k.listFolders(ctx, func(of int) bool { return of == node })
+		folders, err := k.listFolders(ctx, node)
 		if err != nil {
 			return nil, err
 		}
@@ -171,8 +180,10 @@ func chooseName(names []string, word string) (string, error) {
 	if slices.Contains(names, word) {
 		return word, nil
 	}
-	names = slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool { return !strings.HasPrefix(name, word) })
-	switch names = slices.Compact(names); len(names) {
+	names = slices.Compact(slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(name string) bool {
+		return !strings.HasPrefix(name, word)
+	}))
+	switch len(names) {
 	case 0:
 		return "", nil
 	case 1:
@@ -181,7 +192,9 @@ func chooseName(names []string, word string) (string, error) {
 	for i, name := range names {
 		names[i] = textutil.SingleLine(name, maxNameLength)
 	}
-	return "", &SelectionError{fmt.Sprintf("cannot select a log by %s: it matches several; give a longer part of one of these names: %s", textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
+	return "", &SelectionError{fmt.Sprintf(
+		"cannot select a log by %s: it matches several; give a longer part of one of these names: %s",
+		textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
 }
 
 // writeAligned writes rows with aligned columns.

@@ -1,0 +1,247 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// ErrNoPlan reports that a run has no plan of roles: it has none, or has not made the plan yet.
+var ErrNoPlan = errors.New("it has published no plan of roles")
+
+// Instance is an instance of a role with its state.
+type Instance struct {
+	*roles.Instance
+	roles.InstanceState
+	Nodes []int // indices of its nodes, in the order of its processes
+	// LastExit is its newest exit; nil if it has none, or if its record was not read.
+	LastExit *record.InstanceExit
+}
+
+// Role is a role of a run with its instances.
+type Role struct {
+	*roles.RolePlan
+	Instances []Instance
+}
+
+// CountIn returns how many instances of the role are in one of the states.
+func (r *Role) CountIn(statuses ...roles.InstanceStatus) (count int) {
+	for i := range r.Instances {
+		if slices.Contains(statuses, r.Instances[i].Status) {
+			count++
+		}
+	}
+	return count
+}
+
+// RestartCount returns how often instances of the role have been started again.
+func (r *Role) RestartCount() (sum int) {
+	for i := range r.Instances {
+		sum += r.Instances[i].Generation
+	}
+	return sum
+}
+
+// IsSatisfied reports whether the role has what the gate and the roles after it require.
+func (r *Role) IsSatisfied() bool {
+	var count roles.Count
+	for i := range r.Instances {
+		count.Add(r.Instances[i].InstanceState)
+	}
+	return r.RolePlan.IsSatisfied(count)
+}
+
+// Need returns how many instances the role needs: that are not lost if the gate is open, and
+// otherwise that are ready.
+func (r *Role) Need(gateOpen bool) int {
+	if gateOpen {
+		return r.Required.Run.Of(len(r.Instances))
+	}
+	return r.Required.Start.Of(len(r.Instances))
+}
+
+// PlacedRoles has the roles of a run, read from its run directory alone.
+type PlacedRoles struct {
+	Plan    *roles.Plan
+	Roles   []Role // in the order of the plan
+	Members []int  // node indices, by place
+}
+
+// FindRole returns the role with a name. The error lists the roles of the run.
+func (p *PlacedRoles) FindRole(name string) (*Role, error) {
+	for i := range p.Roles {
+		if p.Roles[i].Name == name {
+			return &p.Roles[i], nil
+		}
+	}
+	return nil, UnknownRoleError(p.Plan, name)
+}
+
+// UnknownRoleError returns the error for a role that the plan does not have.
+func UnknownRoleError(plan *roles.Plan, name string) error {
+	var names []string
+	for _, role := range plan.Roles {
+		names = append(names, role.Name)
+	}
+	return fmt.Errorf("cannot show role %q: the roles of the run are %s", name, strings.Join(names, ", "))
+}
+
+// Primaries returns the names of the primary roles.
+func (p *PlacedRoles) Primaries() (names []string) {
+	for i := range p.Roles {
+		if p.Roles[i].Primary {
+			names = append(names, p.Roles[i].Name)
+		}
+	}
+	return names
+}
+
+// RoleFiles are the listings of a run directory from which its roles are read.
+type RoleFiles struct {
+	Control, Nodes *signal.DirSnapshot
+	Size           int    // number of nodes of the run
+	Nonce          string // of the attempt; empty: any
+	MaxExits       int    // number of records of exits that are read at most
+}
+
+// ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].
+func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *record.RolePlan, error) {
+	newest := f.Control.ParseListing(f.Size).NewestPlan()
+	if newest < 0 {
+		return nil, nil, ErrNoPlan
+	}
+	rec := new(record.RolePlan)
+	if _, err := f.Control.ReadRecord(ctx, signal.PlanName(newest), f.Nonce, rec); err != nil {
+		return nil, nil, err
+	}
+	if len(rec.Roles) == 0 {
+		return nil, nil, ErrNoPlan
+	}
+	plan, err := roles.PlanFromRecord(rec)
+	return plan, rec, err
+}
+
+// roleEvidence has what the run directory says about the instances.
+type roleEvidence struct {
+	members []int // node indices, by place
+	control signal.Listing
+	orders  map[int]signal.InstanceOrders // by instance
+	marks   map[int][]record.InstanceMark // by instance
+	lost    []int                         // instances that the head has given up
+	moved   map[int]int                   // first generation of each instance that a spare has taken over
+	// exits has the newest exit of each instance, as far as they were read.
+	exits    map[int]*record.InstanceExit
+	hasEnded bool // the end of the run is published
+}
+
+// ReadRoles reads the roles of a run and the states of their instances. If the run has no plan, the
+// error is [ErrNoPlan].
+func (f RoleFiles) ReadRoles(ctx context.Context) (*PlacedRoles, error) {
+	plan, rec, err := f.ReadPlan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	control := f.Control.ParseListing(f.Size)
+	seen := roleEvidence{
+		control: control, orders: control.InstanceOrders(), marks: make(map[int][]record.InstanceMark),
+		moved: rec.Generations, hasEnded: HasEnd(control),
+	}
+	for _, offer := range rec.Offers {
+		seen.members = append(seen.members, offer.NodeIndex)
+	}
+	for _, mark := range f.Nodes.ParseListing(f.Size).Instances() {
+		seen.marks[mark.Instance] = append(seen.marks[mark.Instance], mark)
+	}
+	if newest := control.NewestLive(); newest >= 0 {
+		live := new(record.LiveInstances)
+		_, err := f.Control.ReadRecord(ctx, signal.LiveName(newest), f.Nonce, live)
+		if err == nil { // otherwise the exits say which instances are lost
+			seen.lost = live.Lost
+		}
+	}
+	seen.exits = f.readExits(ctx, seen.marks)
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("cannot read the roles to the end: %w", err)
+	}
+	placed := &PlacedRoles{Plan: plan, Members: seen.members}
+	for i := range plan.Roles {
+		role := Role{RolePlan: &plan.Roles[i]}
+		for j := range role.RolePlan.Instances {
+			role.Instances = append(role.Instances, seen.newInstance(role.RolePlan, &role.RolePlan.Instances[j]))
+		}
+		placed.Roles = append(placed.Roles, role)
+	}
+	return placed, nil
+}
+
+// HasEnd reports whether a listing of the control directory shows the end of the run.
+func HasEnd(control signal.Listing) bool {
+	return control.HasName(signal.NameOrderlyEnd) || control.HasName(signal.NameHeadFinished) ||
+		len(control.NodesWithAbort()) > 0
+}
+
+// readExits reads the newest exit of each instance, as far as that is possible.
+func (f RoleFiles) readExits(ctx context.Context, marks map[int][]record.InstanceMark) map[int]*record.InstanceExit {
+	var newest []record.InstanceMark
+	for _, of := range marks {
+		if exit := newestExit(of); exit != nil {
+			newest = append(newest, *exit)
+		}
+	}
+	slices.SortFunc(newest, func(a, b record.InstanceMark) int { return a.Instance - b.Instance })
+	newest = newest[:min(len(newest), f.MaxExits)]
+	records := make([]*record.InstanceExit, len(newest))
+	forEachConcurrently(ctx, len(newest), func(i int) {
+		rec := new(record.InstanceExit)
+		_, err := f.Nodes.ReadRecord(ctx, signal.InstanceName(newest[i], f.Size), f.Nonce, rec)
+		if err == nil {
+			records[i] = rec
+		}
+	})
+	exits := make(map[int]*record.InstanceExit)
+	for i, mark := range newest {
+		if records[i] != nil {
+			exits[mark.Instance] = records[i]
+		}
+	}
+	return exits
+}
+
+// newInstance determines the state of an instance.
+func (e *roleEvidence) newInstance(role *roles.RolePlan, planned *roles.Instance) Instance {
+	number := planned.Number
+	// The head orders the generations of an instance that spans several nodes.
+	order := e.orders[number]
+	seen := roles.Evidence{
+		Role: role, Started: len(role.After) == 0 || e.control.HasName(signal.StartName(role.Name)),
+		Generation: max(0, e.moved[number], order.Start), FailedBefore: order.Stop, RunEnded: e.hasEnded,
+		GivenUp: slices.Contains(e.lost, number), Exit: e.exits[number],
+	}
+	for _, place := range planned.Places() {
+		seen.Nodes = append(seen.Nodes, e.members[place])
+	}
+	for _, mark := range e.marks[number] {
+		seen.Marks.Add(mark)
+	}
+	if exit := newestExit(e.marks[number]); exit != nil {
+		seen.ExitGeneration = exit.Generation
+	}
+	return Instance{Instance: planned, InstanceState: roles.Fold(seen), Nodes: seen.Nodes, LastExit: seen.Exit}
+}
+
+// newestExit returns the mark of the newest exit among the marks of an instance, or nil if there is
+// none.
+func newestExit(marks []record.InstanceMark) (newest *record.InstanceMark) {
+	for _, mark := range marks {
+		if mark.State == record.InstanceExited && (newest == nil || mark.Generation > newest.Generation) {
+			newest = &mark
+		}
+	}
+	return newest
+}
