@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs mpi4py's own test suite with each MPI, once by the MPI's mpirun and once by bringupd. The
-# results are in docs/mpi-conformance.md.
+# results are in test/mpi4py.md.
 #
 #   sh test/mpi4py.sh BRINGUPD [MPI...]     # openmpi5 mpich5 intelmpi openmpi4 mpich4
 #

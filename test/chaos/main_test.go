@@ -43,7 +43,7 @@ var (
 		"on or off for all schedules; empty: as the seed says")
 	resultsFlag = flag.String("results", "",
 		"file that each result is added to, and that -update makes the table of, too: alone, of it only")
-	updateFlag = flag.Bool("update", false, "write the table in docs/reliability.md")
+	updateFlag = flag.Bool("update", false, "write the table in test/faults/README.md")
 )
 
 // mostSeeds is the size of the range from which seeds are drawn.

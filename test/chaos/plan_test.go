@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// what is a kind of fault. Its text is the title of its row in docs/reliability.md.
+// what is a kind of fault. Its text is the title of its row in test/faults/README.md.
 type what string
 
 // The faults. Those without a stated duration last until all other nodes have ended, and are then

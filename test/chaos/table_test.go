@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	document   = "../../docs/reliability.md"
+	document   = "../faults/README.md"
 	tableBegin = "<!-- chaos: written by go test -tags testbed ./test/chaos -update -->\n"
 	tableEnd   = "<!-- end of chaos -->\n"
 )

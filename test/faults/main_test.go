@@ -1,6 +1,6 @@
 // Package faults runs complete jobs of the built bringupd on this machine, each daemon with its own
 // mount of a file system with injected faults (test/hostile), and breaks the mounts in every phase.
-// The table in docs/reliability.md contains the outcomes; go test ./test/faults -update writes it.
+// The table in README.md contains the outcomes; go test ./test/faults -update writes it.
 package faults
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	update = flag.Bool("update", false, "write the table in docs/reliability.md")
+	update = flag.Bool("update", false, "write the table in README.md")
 
 	server hostile.Program // the program that serves the mounts
 )

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const document = "../../docs/reliability.md"
+const document = "README.md"
 
 // results collects the outcomes for the cells of one table in the document.
 type results struct {

@@ -27,7 +27,7 @@ type report struct {
 	want   func(*Expectation)
 	// says lists the findings that are neither Pass nor Skip: "gpu.remap 2 FAIL".
 	says string
-	// fault describes the injected fault if the table of docs/gpu-zoo.md lists it.
+	// fault describes the injected fault if the table of test/zoo/README.md lists it.
 	fault string
 }
 

@@ -61,7 +61,7 @@ func machines(t *testing.T) []machine {
 	}
 }
 
-// TestZoo verifies that healthy machines pass, and that docs/gpu-zoo.md lists their results and
+// TestZoo verifies that healthy machines pass, and that test/zoo/README.md lists their results and
 // those of the faulty ones: the reports that name a fault.
 func TestZoo(t *testing.T) {
 	var b strings.Builder
@@ -69,7 +69,7 @@ func TestZoo(t *testing.T) {
 
 # Recorded GPU nodes
 
-This page lists the machines and faults with which the [GPU checks](checks.md#gpus) are tested, for
+This page lists the machines and faults with which the [GPU checks](../../docs/checks.md#gpus) are tested, for
 administrators who want to know what the checks report for their GPUs. The tests use recorded facts
 and no GPUs. They treat values that a recording lacks as if the NVIDIA driver lacked the function.
 Serial numbers are replaced.
@@ -103,7 +103,7 @@ They pass with ` + "`--gpu-check=auto` and with `require`" + `, except for warni
 	if planted < 30 {
 		t.Errorf("%d faults are planted", planted)
 	}
-	const path = "../../../docs/gpu-zoo.md"
+	const path = "../../../test/zoo/README.md"
 	if *update {
 		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
 			t.Fatal(err)
