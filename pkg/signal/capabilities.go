@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/bringupd/bringupd/internal/files/dirhints"
 )
 
 // Capabilities has the results of one node's tests of the file system: for each capability an empty
@@ -61,13 +59,6 @@ func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 		}
 		return tested, nil
 	})
-}
-
-// WatchNames makes the kernel report names that appear in the subdirectory sub, on any file system.
-// It returns a channel for the reports and a function that ends them. Most shared file systems only
-// report changes by this node.
-func (d *Dir) WatchNames(sub string) (heard <-chan struct{}, stop func()) {
-	return dirhints.WatchNames(filepath.Join(d.path, sub), true)
 }
 
 // RemoveAll removes the run directory and everything in it.

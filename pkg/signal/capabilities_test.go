@@ -71,20 +71,6 @@ func TestTry(t *testing.T) {
 	}
 }
 
-func TestHear(t *testing.T) {
-	d := create(t, newPlace(t))
-	heard, stop := d.WatchNames(ControlDir)
-	defer stop()
-	if err := d.WriteMark(within(t), ControlDir, NameGateOpen); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-heard:
-	case <-within(t).Done():
-		t.Error("the kernel has told nothing")
-	}
-}
-
 func TestRemoveRun(t *testing.T) {
 	d := create(t, newPlace(t))
 	if err := d.RemoveAll(within(t)); err != nil {

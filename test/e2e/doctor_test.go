@@ -78,7 +78,6 @@ func TestDoctorFindsNothing(t *testing.T) {
 		launch{nodes: 4, flags: []string{"--ray-port=6379", "--check=host.shm=off"}})
 	j.wantCode(0)
 	finds(t, report, "share.seen", check.Pass, "all 4 nodes can read and write")
-	finds(t, report, "share.inotify", check.Pass, "inotify")
 	finds(t, report, "framework", check.Pass, "ray 2.9.0 (all 4 nodes)")
 	finds(t, report, "head.name", check.Pass, "n0")
 	if left, err := os.ReadDir(j.logs); err != nil || len(left) > 0 {

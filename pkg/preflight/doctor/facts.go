@@ -48,12 +48,9 @@ type DNSResult struct {
 
 // ConnectAttempt is the result of one attempt to connect to the head.
 type ConnectAttempt struct {
-	To     string        `json:"to"`                // host:port
-	ByName bool          `json:"by_name,omitempty"` // To contains a host name instead of an address
-	Took   time.Duration `json:"took_ns"`
-	Err    string        `json:"error,omitempty"`
-	// ClockAhead is how far the node's clock is ahead of the head's, at least; nil: unknown.
-	ClockAhead *time.Duration `json:"ahead_ns,omitempty"`
+	To     string `json:"to"`                // host:port
+	ByName bool   `json:"by_name,omitempty"` // To contains a host name instead of an address
+	Err    string `json:"error,omitempty"`
 }
 
 // Port is a port on which a service will listen, and the process that holds it already.
@@ -72,11 +69,9 @@ type ShareFacts struct {
 	Trial    *signal.Capabilities `json:"trial,omitempty"`
 	TrialErr string               `json:"trial_error,omitempty"`
 	// lead of the server's clock, at least
-	Offset *time.Duration `json:"offset_ns,omitempty"`
-	// inotify reports the head's writes; nil: not tested
-	InotifyWorks *bool         `json:"heard,omitempty"`
-	Space        *fsinfo.Space `json:"space,omitempty"` // requested only by the head
-	SpaceErr     string        `json:"space_error,omitempty"`
+	Offset   *time.Duration `json:"offset_ns,omitempty"`
+	Space    *fsinfo.Space  `json:"space,omitempty"` // requested only by the head
+	SpaceErr string         `json:"space_error,omitempty"`
 }
 
 // FrameworkVersion is the framework's program on the node.

@@ -5,16 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -24,28 +29,30 @@ import (
 // gatherFacts collects all facts about this node, concurrently. dir and job are nil if there is no
 // run directory.
 func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record.Job) Facts {
-	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname, addressFacts: addressFacts{LocalAddresses: localAddresses()}}
+	f := Facts{NodeIndex: d.Identity.NodeIndex, Host: d.Identity.Host, Hostname: d.Hostname}
+	f.LocalAddresses = localAddresses()
 	f.EphemeralPorts = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
 	f.Address, f.AddressErr = address, errorText(err)
 	// Each function sets its own fields of f.
-	var looks sync.WaitGroup
-	looks.Go(func() {
+	var gathering sync.WaitGroup
+	gathering.Go(func() {
 		report := d.Checks.AwaitReady(ctx, nil)
 		f.Report = &report
 	})
-	looks.Go(func() { f.OwnName = d.resolveHost(ctx, d.Hostname) })
-	looks.Go(func() { f.Ports, f.PortsErr = d.servicePorts(address) })
-	looks.Go(func() { f.Framework = d.readFrameworkVersion(ctx) })
-	looks.Go(func() { f.MPI = d.detectMPI(ctx) })
-	looks.Go(func() { f.Leftovers = d.findLeftovers(ctx) })
+	gathering.Go(func() { f.OwnName = d.resolveHost(ctx, d.Hostname) })
+	gathering.Go(func() { f.Ports, f.PortsErr = d.servicePorts(address) })
+	gathering.Go(func() { f.Framework = d.readFrameworkVersion(ctx) })
+	gathering.Go(func() { f.MPI = d.detectMPI(ctx) })
+	gathering.Go(func() { f.Leftovers = d.findLeftovers(ctx) })
 	if job != nil && d.Identity.Size > 1 {
-		looks.Go(func() { f.HeadName, f.Attempts = d.connectToHead(ctx, dir.DeriveSecret(secretName), job) })
+		key := dir.DeriveSecret(secretName)
+		gathering.Go(func() { f.HeadName, f.Attempts = d.connectToHead(ctx, key, job) })
 	}
 	if dir != nil {
-		looks.Go(func() { d.testShare(ctx, dir, &f.Share) })
+		gathering.Go(func() { d.testShare(ctx, dir, &f.Share) })
 	}
-	looks.Wait()
+	gathering.Wait()
 	return f
 }
 
@@ -54,9 +61,12 @@ func (d *examiner) gatherFacts(ctx context.Context, dir *signal.Dir, job *record
 func (d *examiner) findLeftovers(ctx context.Context) Leftovers {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	l, _ := ctxutil.CallBounded(ctx, 0, func() (Leftovers, error) { return scanLeftovers(d.Root, d.TempDir, os.Geteuid()), nil })
+	l, _ := ctxutil.CallBounded(ctx, 0, func() (Leftovers, error) {
+		return scanLeftovers(d.Root, d.TempDir, os.Geteuid()), nil
+	})
 	if d.Identity.NodeIndex == 0 {
-		runs, err := signal.FindStaleRuns(ctx, signal.Location{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}, staleRunAge)
+		location := signal.Location{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}
+		runs, err := signal.FindStaleRuns(ctx, location, staleRunAge)
 		l.Runs, l.RunsErr = runs, errorText(err)
 	}
 	return l
@@ -100,13 +110,97 @@ func (d *examiner) testShare(ctx context.Context, dir *signal.Dir, s *ShareFacts
 // has published.
 func (d *examiner) connectToHead(ctx context.Context, key []byte, job *record.Job) (*DNSResult, []ConnectAttempt) {
 	name := d.resolveHost(ctx, job.Host)
-	calls := make([]ConnectAttempt, len(job.LinkAddresses))
-	var calling sync.WaitGroup
+	attempts := make([]ConnectAttempt, len(job.LinkAddresses))
+	var connecting sync.WaitGroup
 	for i, to := range job.LinkAddresses {
-		calling.Go(func() { calls[i] = d.tryConnect(ctx, to, key, hostPart(to) == job.Host) })
+		connecting.Go(func() {
+			host, _, _ := net.SplitHostPort(to)
+			attempts[i] = ConnectAttempt{To: to, ByName: host == job.Host, Err: d.tryConnect(ctx, to, key)}
+		})
 	}
-	calling.Wait()
-	return &name, calls
+	connecting.Wait()
+	return &name, attempts
+}
+
+// Resolver resolves host names. [net.Resolver] implements it.
+type Resolver interface {
+	LookupHost(ctx context.Context, host string) ([]string, error)
+}
+
+// callTimeout is the time limit for connecting to the head and for resolving a name. A firewall
+// that drops packets never answers.
+const callTimeout = 5 * time.Second
+
+var errCallTimeout = fmt.Errorf("no response within %s", callTimeout)
+
+// secretName is the purpose for which the head and the nodes derive a key from the run's secret.
+const secretName = "doctor"
+
+// serveConnections accepts the nodes that connect, until ctx ends. Connections without the key are
+// dropped, as on the port of a peer link.
+func (d *examiner) serveConnections(ctx context.Context, listener net.Listener, key []byte) {
+	cfg := peerlink.Config{Key: key, Nodes: d.Identity.Size, HeartbeatInterval: time.Minute}
+	head := peerlink.NewHead(cfg, listener, nil)
+	head.HandleStreams(peerlink.DoctorStream, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
+		_ = conn.Close()
+	})
+	head.Run(ctx)
+}
+
+// tryConnect tries to connect to the head at one address. It returns the reason if that fails.
+func (d *examiner) tryConnect(ctx context.Context, to string, key []byte) string {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errCallTimeout)
+	defer cancel()
+	conn, err := peerlink.DialStream(ctx, peerlink.DoctorStream, key, d.Identity.NodeIndex, d.Network, []string{to})
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return ""
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCallTimeout):
+		return errCallTimeout.Error()
+	case peerlink.IsForeignPeer(err), errors.Is(err, io.EOF): // the head of another run closes the connection
+		return "another service responds there"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "it accepts connections but does not respond"
+	}
+	return causeText(err)
+}
+
+// resolveHost resolves a host name on this node. The addresses are sorted.
+func (d *examiner) resolveHost(ctx context.Context, host string) DNSResult {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errCallTimeout)
+	defer cancel()
+	found, err := d.Resolver.LookupHost(ctx, host)
+	name := DNSResult{Host: host, Addresses: found}
+	if err != nil {
+		name.Err = causeText(err)
+	}
+	slices.Sort(name.Addresses)
+	return name
+}
+
+// causeText returns the text of an error without the operation and the address, which the message
+// already contains.
+func causeText(err error) string {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		return number.Error()
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return lookup.Err
+	}
+	return err.Error()
+}
+
+// localAddresses returns the sorted addresses of this node's interfaces.
+func localAddresses() (found []string) {
+	all, _ := net.InterfaceAddrs()
+	for _, addr := range all {
+		if network, ok := addr.(*net.IPNet); ok {
+			found = append(found, network.IP.String())
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // servicePorts returns the ports of this node's services that are fixed or already in use. The
@@ -120,8 +214,10 @@ func (d *examiner) servicePorts(address string) ([]Port, string) {
 	}
 	var ports []Port
 	for i, wanted := range first {
-		port := Port{Name: wanted.Name, Number: wanted.Number, Fixed: i < len(second) && second[i] == wanted}
-		if holders, err := health.FindListeners(wanted.Number, wanted.Number); err == nil && len(holders) > 0 {
+		port := Port{Name: wanted.Name, Number: wanted.Number}
+		port.Fixed = i < len(second) && second[i] == wanted
+		holders, err := health.FindListeners(wanted.Number, wanted.Number)
+		if err == nil && len(holders) > 0 {
 			port.Holder = holders[0].String()
 		}
 		if port.Fixed || port.Holder != "" {
@@ -135,8 +231,9 @@ func (d *examiner) servicePorts(address string) ([]Port, string) {
 func (d *examiner) plannedPorts(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{
-		RunName: id.RunName(), TeamIndex: id.NodeIndex, Size: id.Size, LaunchIndex: id.NodeIndex, Host: id.Host, Address: address,
-		TempDir: filepath.Join(d.TempDir, "bu-0123456789"), CPUs: id.CPUs, GPUs: id.GPUs, SharesHost: id.LocalSize > 1, Environ: d.Environ,
+		RunName: id.RunName(), TeamIndex: id.NodeIndex, Size: id.Size, LaunchIndex: id.NodeIndex,
+		Host: id.Host, Address: address, TempDir: filepath.Join(d.TempDir, "bu-0123456789"),
+		CPUs: id.CPUs, GPUs: id.GPUs, SharesHost: id.LocalSize > 1, Environ: d.Environ,
 	}
 	var head, worker *framework.Service
 	endpoint := framework.Endpoint{Address: "head:1"}
@@ -166,20 +263,20 @@ var errVersionTimeout = fmt.Errorf("it did not print its version within %s", ver
 // readFrameworkVersion runs the framework's program to get its version. It returns nil if the
 // framework has no program.
 func (d *examiner) readFrameworkVersion(ctx context.Context) *FrameworkVersion {
-	asked := framework.TraitsOf(d.Framework)
-	if asked.VersionCommand == nil {
+	traits := framework.TraitsOf(d.Framework)
+	if traits.VersionCommand == nil {
 		return nil
 	}
-	t := &FrameworkVersion{Name: asked.VersionCommand[0]}
+	t := &FrameworkVersion{Name: traits.VersionCommand[0]}
 	// Run the command with a time limit. If it hangs, the goroutine is left behind.
 	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, errVersionTimeout)
 	defer cancel()
-	said := &process.HeadBuffer{MaxBytes: 64 << 10}
+	output := &process.HeadBuffer{MaxBytes: 64 << 10}
+	command := process.Command{Argv: traits.VersionCommand, Env: d.Environ, Stdout: output, Stderr: output}
 	_, err := ctxutil.CallBounded(ctx, collectTimeout, func() (struct{}, error) {
-		return struct{}{}, process.Command{Argv: asked.VersionCommand, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
+		return struct{}{}, command.Run(ctx)
 	})
-	// Keep the last lines for the report of an error.
-	lines := strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
+	lines := strings.FieldsFunc(output.String(), func(r rune) bool { return r == '\n' })
 	lines = lines[max(0, len(lines)-5):]
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -191,7 +288,7 @@ func (d *examiner) readFrameworkVersion(ctx context.Context) *FrameworkVersion {
 		t.Err = fmt.Sprintf("cannot start %s: %v", t.Name, err)
 		t.Missing = errors.Is(err, execfile.ErrNotFound) || errors.Is(err, execfile.ErrNotExecutable)
 	default:
-		if t.Version = asked.ParseVersion(lines); t.Version == "" {
+		if t.Version = traits.ParseVersion(lines); t.Version == "" {
 			t.Err, t.Lines = "it printed no version", lines
 		}
 	}

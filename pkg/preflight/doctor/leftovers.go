@@ -9,13 +9,13 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 )
-
-// guardVariable is the environment variable that marks child processes of daemons: see pkg/process.
-const guardVariable = "BRINGUPD_GUARD"
 
 // userProcess is a process of this user, as read from /proc.
 type userProcess struct {
@@ -41,9 +41,10 @@ func scanLeftovers(root, tempDir string, user int) Leftovers {
 	}
 	// texts with a path in these directories; filtered because there may be thousands of files
 	var uses []string
+	roots := append(slices.Clone(parents), shm)
 	for _, p := range all {
 		for _, text := range p.pathTexts {
-			if strings.Contains(text, shm) || slices.ContainsFunc(parents, func(dir string) bool { return strings.Contains(text, dir) }) {
+			if slices.ContainsFunc(roots, func(dir string) bool { return strings.Contains(text, dir) }) {
 				uses = append(uses, text)
 			}
 		}
@@ -63,7 +64,8 @@ func scanLeftovers(root, tempDir string, user int) Leftovers {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
 			path := filepath.Join(dir, entry.Name())
-			if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user) && !used(path) && !files.HasOwner(path) {
+			own := strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOwnedBy(entry, user)
+			if own && !used(path) && !files.HasOwner(path) {
 				l.Temp = append(l.Temp, path)
 			}
 		}
@@ -96,16 +98,18 @@ func findStrays(all []userProcess, self int) (found []Process) {
 		}
 	}
 	delete(active, "") // a daemon outside of a job
-	ours := line(self) // includes the shell that has started the doctor
 	// Select the processes with the mark of a daemon. Leave out those with a daemon as an ancestor,
-	// the ancestors of the doctor, and the jobs with a running daemon.
+	// the ancestors of the doctor, among them its shell, and the jobs with a running daemon.
 	for _, p := range all {
-		mark, run := p.environ[guardVariable], p.environ[launcher.RunVariable]
-		switch {
-		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), active[p.jobKey()]:
-		case slices.ContainsFunc(line(p.pid), func(q userProcess) bool { return isSelf(q) || strings.HasPrefix(q.name, daemonName) }):
-		case slices.ContainsFunc(ours, func(q userProcess) bool { return q.pid == p.pid }):
-		default:
+		run := p.environ[launcher.RunVariable]
+		marked := p.environ[process.MarkVariable] != "" || run != ""
+		isAncestor := slices.ContainsFunc(line(self), func(q userProcess) bool { return q.pid == p.pid })
+		if !marked || isAncestor || p.isProgram() || active[p.jobKey()] {
+			continue
+		}
+		if !slices.ContainsFunc(line(p.pid), func(q userProcess) bool {
+			return isSelf(q) || strings.HasPrefix(q.name, daemonName)
+		}) {
 			found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
 		}
 	}
@@ -125,11 +129,17 @@ func (p userProcess) jobKey() string {
 
 const daemonName = "bringupd"
 
+// isProgram reports whether the process runs this program.
+func (p userProcess) isProgram() bool {
+	return len(p.args) > 0 && strings.HasPrefix(p.args[0], daemonName)
+}
+
 // isDaemon reports whether the process is a daemon of a job, as opposed to a command that only
 // inspects runs.
 func (p userProcess) isDaemon() bool {
-	looking := []string{"doctor", "check", "status", "report", "logs", "exec", "attach", "simulate", "help", "version"}
-	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
+	inspecting := []string{"doctor", "check", "status", "report", "logs", "exec", "help", "version"}
+	return strings.HasPrefix(p.name, daemonName) &&
+		(len(p.args) < 2 || !slices.Contains(inspecting, p.args[1]))
 }
 
 // ownedFiles returns the files below a directory that belong to the user.
@@ -158,52 +168,43 @@ func isOwnedBy(entry fs.DirEntry, user int) bool {
 	return ok && int(stat.Uid) == user
 }
 
-// listProcesses returns the processes of the user. It leaves out those that cannot be read.
+// listProcesses returns the processes of the user below dir, which is /proc. It leaves out those
+// that cannot be read. Parts of a process that cannot be read count as empty.
 func listProcesses(dir string, user int) (all []userProcess) {
 	entries, _ := os.ReadDir(dir)
+	proc, err := procfs.NewFS(dir)
+	if err != nil {
+		return nil
+	}
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || !isOwnedBy(entry, user) {
 			continue
 		}
-		if p, ok := readProcess(filepath.Join(dir, entry.Name()), pid); ok {
-			all = append(all, p)
+		one, err := proc.Proc(pid)
+		if err != nil {
+			continue // it has ended
 		}
+		stat, err := one.Stat()
+		if err != nil {
+			continue
+		}
+		p := userProcess{pid: pid, parent: stat.PPID, name: stat.Comm, environ: make(map[string]string)}
+		p.args, _ = one.CmdLine()
+		environ, _ := one.Environ()
+		for _, entry := range environ {
+			if name, value, ok := strings.Cut(entry, "="); ok {
+				p.environ[name] = value
+				p.pathTexts = append(p.pathTexts, value)
+			}
+		}
+		maps, _ := one.ProcMaps()
+		for _, mapping := range maps {
+			p.pathTexts = append(p.pathTexts, mapping.Pathname)
+		}
+		targets, _ := one.FileDescriptorTargets()
+		p.pathTexts = slices.Concat(p.pathTexts, p.args, targets)
+		all = append(all, p)
 	}
 	return all
-}
-
-// readProcess reads a process from its directory below /proc. It returns false if the process has
-// ended. Files that cannot be read count as empty.
-func readProcess(dir string, pid int) (userProcess, bool) {
-	read := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(dir, name)) // empty on error
-		return string(text)
-	}
-	// The name in the stat file is in parentheses, and may contain parentheses itself.
-	stat := read("stat")
-	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
-	if open < 0 || shut < open {
-		return userProcess{}, false
-	}
-	p := userProcess{pid: pid, name: stat[open+1 : shut], environ: make(map[string]string)}
-	if fields := strings.Fields(stat[shut+1:]); len(fields) > 1 {
-		p.parent, _ = strconv.Atoi(fields[1])
-	}
-	// Collect the texts that may name files in use.
-	p.args = strings.Split(strings.TrimRight(read("cmdline"), "\x00"), "\x00")
-	p.pathTexts = append(slices.Clone(p.args), read("maps"))
-	for entry := range strings.SplitSeq(read("environ"), "\x00") {
-		if name, value, ok := strings.Cut(entry, "="); ok {
-			p.environ[name] = value
-			p.pathTexts = append(p.pathTexts, value)
-		}
-	}
-	fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
-	for _, fd := range fds {
-		if link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
-			p.pathTexts = append(p.pathTexts, link)
-		}
-	}
-	return p, true
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/files"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
@@ -27,7 +28,8 @@ func machine(t *testing.T, processes ...userProcess) string {
 			environ.WriteString(name + "=" + value + "\x00")
 		}
 		for name, text := range map[string]string{
-			"stat": fmt.Sprintf("%d (%s) S %d 1 1 0", p.pid, p.name, p.parent), "cmdline": strings.Join(p.args, "\x00") + "\x00",
+			"stat":    fmt.Sprintf("%d (%s) S %d 1 1 0 -1", p.pid, p.name, p.parent) + strings.Repeat(" 0", 44) + "\n",
+			"cmdline": strings.Join(p.args, "\x00") + "\x00",
 			"environ": environ.String(),
 		} {
 			write(t, filepath.Join(dir, name), text)
@@ -48,12 +50,14 @@ func write(t *testing.T, path, text string) {
 
 func TestStrays(t *testing.T) {
 	ours := func(job string) map[string]string {
-		return map[string]string{"SLURM_JOB_ID": job, guardVariable: "x", "BRINGUPD_RUN": job + ".0"}
+		return map[string]string{"SLURM_JOB_ID": job, process.MarkVariable: "x", "BRINGUPD_RUN": job + ".0"}
 	}
 	daemon := func(pid int, job string, args ...string) userProcess {
 		return userProcess{pid: pid, parent: 1, name: "bringupd", args: append([]string{"bringupd"}, args...), environ: map[string]string{"SLURM_JOB_ID": job}}
 	}
-	local := func(run string) map[string]string { return map[string]string{guardVariable: "x", "BRINGUPD_RUN": run} }
+	local := func(run string) map[string]string {
+		return map[string]string{process.MarkVariable: "x", "BRINGUPD_RUN": run}
+	}
 	self := daemon(100, "8", "doctor")
 	for _, tc := range []struct {
 		name string
@@ -91,7 +95,7 @@ func TestLeftovers(t *testing.T) {
 	root := machine(t, userProcess{pid: 7, parent: 1, name: "raylet", args: []string{"raylet", "--temp-dir=" + temp + "/bu-used"}})
 	write(t, filepath.Join(root, "dev/shm/old"), "1234")
 	write(t, filepath.Join(root, "dev/shm/used"), "1234")
-	write(t, filepath.Join(root, "proc/7/maps"), "7f00-7f01 rw-s "+filepath.Join(root, "dev/shm/used")+"\n")
+	write(t, filepath.Join(root, "proc/7/maps"), "7f00-7f01 rw-s 00000000 00:01 7 "+filepath.Join(root, "dev/shm/used")+"\n")
 	link := filepath.Join(root, "tmp/bu-link") // the short path of a long one
 	if err := os.MkdirAll(link, 0o700); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,9 @@ func (d *examiner) detectMPI(ctx context.Context) *MPI {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	m, err := ctxutil.CallBounded(ctx, 0, func() (*MPI, error) { return findMPI(ctx, d.Driver, d.PMIx, d.Environ), nil })
+	m, err := ctxutil.CallBounded(ctx, 0, func() (*MPI, error) {
+		return findMPI(ctx, d.Driver, d.PMIx, d.Environ), nil
+	})
 	if err != nil {
 		return &MPI{UnknownReason: "cannot detect the driver's MPI: " + errCollectTimeout.Error()}
 	}
@@ -55,12 +57,15 @@ func checkMPI(p *checkContext) {
 	case m.UnknownReason != "":
 		p.AddSkip(m.UnknownReason)
 	case m.Missing != "":
-		p.AddFailure(check.ClassUser, m.String(), "an MPI library that the dynamic linker finds", "load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
+		p.AddFailure(check.ClassUser, m.String(), "an MPI library that the dynamic linker finds",
+			"load its module before "+p.Identity.Launcher.StarterProgram()+", or set LD_LIBRARY_PATH")
 	case m.MPI == nil:
 		p.AddSkip(m.String())
 	case m.MPI.NeedsPMIx() && m.NoPMIxReason != "":
-		p.AddFailure(check.ClassUser, m.String()+", which supports only PMIx: "+m.NoPMIxReason, "a libpmix for bringupd's PMIx server",
-			"install libpmix2 (Debian) or pmix (Fedora), load a module with it, or give its path with --pmix; without it, each rank starts as a world of its own")
+		p.AddFailure(check.ClassUser, m.String()+", which supports only PMIx: "+m.NoPMIxReason,
+			"a libpmix for bringupd's PMIx server", "install libpmix2 (Debian) or pmix (Fedora), "+
+				"load a module with it, or give its path with --pmix; without it, each rank starts as a "+
+				"world of its own")
 	case m.MPI.NeedsPMIx():
 		p.AddPass(m.String() + "; PMIx server library: " + m.PMIx)
 	default:
@@ -68,18 +73,10 @@ func checkMPI(p *checkContext) {
 	}
 }
 
-// compareMPIs compares the MPI libraries of the nodes.
-func compareMPIs(p *checkContext) {
-	kinds := p.groupNodesBy(func(f Facts) string {
-		if f.MPI == nil || f.MPI.MPI == nil {
-			return ""
-		}
-		return f.MPI.MPI.String()
-	})
-	if len(kinds) < 2 {
-		return
+// mpiLibrary describes the MPI library of the node, or returns an empty string.
+func (f Facts) mpiLibrary() string {
+	if f.MPI == nil || f.MPI.MPI == nil {
+		return ""
 	}
-	text, _ := p.listValues(kinds)
-	_, odd := p.listValues(kinds[1:])
-	p.AddFailure(check.ClassUser, text, "the same MPI on all nodes", "use the same environment on all nodes, on the shared file system or in one container image").NodeIndices = odd
+	return f.MPI.MPI.String()
 }

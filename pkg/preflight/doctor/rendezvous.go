@@ -61,7 +61,7 @@ func (d *examiner) openRendezvous(ctx context.Context) (m *rendezvous, err error
 	m.nodes = m.dir.NewWatch(signal.NodesDir, signal.HeadPace)
 	m.background.Go(func() { m.nodes.Run(running) })
 	if m.listener != nil {
-		m.background.Go(func() { d.serveTime(running, m.listener, m.dir.DeriveSecret(secretName)) })
+		m.background.Go(func() { d.serveConnections(running, m.listener, m.dir.DeriveSecret(secretName)) })
 	}
 	return m, nil
 }
@@ -89,34 +89,34 @@ func (m *rendezvous) collectFacts(ctx context.Context, c *launchState) error {
 		if m.dir.FileSystem().Local && m.onSeparateHosts() {
 			within = min(within, localJoinTimeout)
 		}
-		c.NotJoined, m.joined = m.awaitState(ctx, within, nodeIndices(m.Identity.Size), record.StateJoined)
+		var all []int
+		for node := range m.Identity.Size {
+			all = append(all, node)
+		}
+		c.NotJoined, m.joined = m.awaitState(ctx, within, all, record.StateJoined)
 		c.Waited = time.Since(m.began)
 		if c.RoundTrips, err = m.measureRoundTrips(ctx); err != nil {
 			return err
 		}
-		silent, told := m.awaitState(ctx, m.factsTimeout(), m.joined, factState)
-		c.Facts, c.WithoutFacts = m.readFacts(ctx, told)
+		silent, published := m.awaitState(ctx, m.factsTimeout(), m.joined, factState)
+		c.Facts, c.WithoutFacts = m.readFacts(ctx, published)
 		c.WithoutFacts = slices.Sorted(slices.Values(append(c.WithoutFacts, silent...)))
 		return nil
 	})
 	return own.Wait()
 }
 
-// nodeIndices returns the node indices from 0 to size-1.
-func nodeIndices(size int) (all []int) {
-	for node := range size {
-		all = append(all, node)
-	}
-	return all
-}
-
 // awaitState waits until all of the nodes have published a state, and returns the indices of the
 // nodes that have not and of those that have.
-func (m *rendezvous) awaitState(ctx context.Context, within time.Duration, nodes []int, state record.State) (missing, there []int) {
+func (m *rendezvous) awaitState(
+	ctx context.Context, within time.Duration, nodes []int, state record.State,
+) (missing, there []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errPingTimeout)
 	defer cancel()
-	last, _ := m.nodes.WaitListing(ctx, func(l signal.Listing) bool { return len(signal.WithoutNodes(nodes, l.NodesIn(state))) == 0 })
 	// an error only means that some are missing
+	last, _ := m.nodes.WaitListing(ctx, func(l signal.Listing) bool {
+		return len(signal.WithoutNodes(nodes, l.NodesIn(state))) == 0
+	})
 	missing = signal.WithoutNodes(nodes, last.NodesIn(state))
 	return missing, signal.WithoutNodes(nodes, missing)
 }
@@ -151,27 +151,27 @@ const maxConcurrentReads = 16
 func (m *rendezvous) readFacts(ctx context.Context, nodes []int) (all []Facts, unread []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, errPingTimeout)
 	defer cancel()
-	told := make([]*Facts, len(nodes))
+	facts := make([]*Facts, len(nodes))
 	var reading errgroup.Group
 	reading.SetLimit(maxConcurrentReads)
 	for i, node := range nodes {
 		reading.Go(func() error {
 			var record factsRecord
-			if err := m.dir.ReadRecord(ctx, signal.NodesDir, m.dir.NodeName(node, factState), &record); err == nil {
+			name := m.dir.NodeName(node, factState)
+			if err := m.dir.ReadRecord(ctx, signal.NodesDir, name, &record); err == nil {
 				record.Facts.NodeIndex = node // the record is not trusted in this
-				told[i] = &record.Facts
+				facts[i] = &record.Facts
 			}
 			return nil
 		})
 	}
 	_ = reading.Wait() // returns no error: failed records are in unread
-	// Separate the facts from the nodes without facts.
-	for i, facts := range told {
-		if facts == nil {
+	for i, f := range facts {
+		if f == nil {
 			unread = append(unread, nodes[i])
 			continue
 		}
-		all = append(all, *facts)
+		all = append(all, *f)
 	}
 	return all, unread
 }
@@ -182,13 +182,15 @@ func (m *rendezvous) readFacts(ctx context.Context, nodes []int) (all []Facts, u
 func (m *rendezvous) publishEnd(ctx context.Context, code int, err error) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), endTimeout, errEndTimeout)
 	defer cancel()
-	if told := m.dir.PublishRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, &record.OrderlyEnd{Code: code}, false); told != nil {
-		return errors.Join(err, told)
+	end := &record.OrderlyEnd{Code: code}
+	if failed := m.dir.PublishRecord(ctx, signal.ControlDir, signal.NameOrderlyEnd, end, false); failed != nil {
+		return errors.Join(err, failed)
 	}
 	// List the nodes again: m.nodes may lack one that has just joined, and another one may join during
 	// the wait.
 	left := m.dir.AwaitListing(ctx, signal.NodesDir, func(now signal.Listing) bool {
-		return len(signal.WithoutNodes(now.NodesIn(record.StateJoined), append([]int{0}, now.NodesIn(record.StateDone)...))) == 0
+		done := append([]int{0}, now.NodesIn(record.StateDone)...)
+		return len(signal.WithoutNodes(now.NodesIn(record.StateJoined), done)) == 0
 	})
 	if left != nil {
 		return err // a node that still reads the directory must find it

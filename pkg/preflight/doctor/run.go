@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files/fsinfo"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -47,7 +46,6 @@ type Env struct {
 	Access   signal.Access    // zero: the file system itself
 	Network  peerlink.Network // nil: TCP
 	Resolver Resolver         // nil: the system's resolver
-	Now      func() time.Time // this node's clock; nil: the system's
 	Root     string           // directory that contains /proc, /sys and /dev/shm; empty: /
 }
 
@@ -92,9 +90,6 @@ const (
 	// headWaitMargin is how much longer a node waits for the head than the head waits for the nodes,
 	// so that no node leaves before the report exists.
 	headWaitMargin = 10 * time.Second
-	// inotifyTimeout is how long a node waits for inotify to report a name that a listing already
-	// shows.
-	inotifyTimeout = 500 * time.Millisecond
 	// endTimeout is how long the head waits for all nodes to see the result.
 	endTimeout = 15 * time.Second
 )
@@ -111,9 +106,6 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 	d := &examiner{Config: cfg, began: time.Now()}
 	d.Network = cmp.Or[peerlink.Network](d.Network, peerlink.TCP{})
 	d.Resolver = cmp.Or[Resolver](d.Resolver, net.DefaultResolver)
-	if d.Now == nil {
-		d.Now = time.Now
-	}
 	if d.Identity.NodeIndex == 0 {
 		return d.runHead(ctx, show)
 	}
@@ -124,7 +116,8 @@ func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, er
 func (d *examiner) runLocation() signal.Location {
 	id := d.Identity
 	return signal.Location{
-		LogDir: d.LogDir, Run: id.RunName() + launcher.DoctorSuffix, Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
+		LogDir: d.LogDir, Run: id.RunName() + launcher.DoctorSuffix, Key: id.LaunchKey,
+		NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: d.Access,
 	}
 }
 
@@ -170,18 +163,20 @@ func (d *examiner) finishReport(c *launchState) Report {
 // calling stat. If the parent cannot be listed, it returns true.
 func directoryExists(dir string) bool {
 	entries, err := os.ReadDir(filepath.Dir(dir))
-	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(dir) })
+	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() == filepath.Base(dir)
+	})
 }
 
 // joinAndReport performs the part that every node has, including the head: it joins, answers the
 // head's request and publishes its facts.
-func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job record.Job, kind fsinfo.FileSystem) error {
-	// Start the inotify watch first, so that it sees the request. Then join.
-	heard, deaf := dir.WatchNames(signal.ControlDir)
-	defer deaf()
+func (d *examiner) joinAndReport(
+	ctx context.Context, dir *signal.Dir, job record.Job, kind fsinfo.FileSystem,
+) error {
 	began := time.Now()
 	joined := &record.Joined{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}
-	if err := dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, record.StateJoined), joined, false); err != nil {
+	name := dir.NodeName(d.Identity.NodeIndex, record.StateJoined)
+	if err := dir.PublishRecord(ctx, signal.NodesDir, name, joined, false); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -189,7 +184,7 @@ func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job recor
 	var rec factsRecord
 	var gathering sync.WaitGroup
 	gathering.Go(func() { rec.Facts = d.gatherFacts(ctx, dir, &job) })
-	hears, err := d.answerPing(ctx, dir, heard)
+	err := d.answerPing(ctx, dir)
 	gathering.Wait()
 	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 		return err
@@ -200,15 +195,13 @@ func (d *examiner) joinAndReport(ctx context.Context, dir *signal.Dir, job recor
 	if offset, known := dir.ClockOffset(); known {
 		share.Offset = &offset
 	}
-	if d.Identity.NodeIndex != 0 { // the head would see only its own writes
-		share.InotifyWorks = hears
-	}
-	return dir.PublishRecord(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, factState), &rec, false)
+	name = dir.NodeName(d.Identity.NodeIndex, factState)
+	return dir.PublishRecord(ctx, signal.NodesDir, name, &rec, false)
 }
 
-// answerPing waits for the head's request and answers it. It returns whether inotify has reported
-// the request, or nil if no request has come in time.
-func (d *examiner) answerPing(ctx context.Context, dir *signal.Dir, heard <-chan struct{}) (*bool, error) {
+// answerPing waits for the head's request and answers it. It returns nil if no request has come in
+// time.
+func (d *examiner) answerPing(ctx context.Context, dir *signal.Dir) error {
 	asked, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+pingTimeout, errPingTimeout)
 	defer cancel()
 	over := false // the head has ended the examination
@@ -218,21 +211,18 @@ func (d *examiner) answerPing(ctx context.Context, dir *signal.Dir, heard <-chan
 	})
 	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case err != nil, over:
-		return nil, nil
+		return nil
 	}
-	if err := dir.WriteMark(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, pongState)); err != nil {
-		return nil, err
-	}
-	told := ctxutil.AwaitDoneFor(heard, inotifyTimeout)
-	return &told, nil
+	return dir.WriteMark(ctx, signal.NodesDir, dir.NodeName(d.Identity.NodeIndex, pongState))
 }
 
 // runWorker performs the part of all other nodes and returns the exit code.
 func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	// Find the head's run directory.
-	finding, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+min(headWaitMargin, d.JoinTimeout), errJoinTimeout)
+	limit := d.JoinTimeout + min(headWaitMargin, d.JoinTimeout)
+	finding, cancel := context.WithTimeoutCause(ctx, limit, errJoinTimeout)
 	defer cancel()
 	finder := signal.NewFinder(d.runLocation())
 	dir, job, err := finder.AwaitRun(finding)
@@ -244,8 +234,9 @@ func (d *examiner) runWorker(ctx context.Context) (int, error) {
 	}
 	if job.Size != d.Identity.Size {
 		return 0, &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot take part as node %d of %d (%s): the head examines %d nodes", d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
-			Fix:     "start all nodes in one launch",
+			Problem: fmt.Sprintf("cannot take part as node %d of %d (%s): the head examines %d nodes",
+				d.Identity.NodeIndex, d.Identity.Size, d.Identity.Host, job.Size),
+			Fix: "start all nodes in one launch",
 		}
 	}
 	if err := d.joinAndReport(ctx, dir, job, finder.FileSystem(finding)); err != nil {
@@ -259,21 +250,29 @@ func (d *examiner) headNotFoundError(ctx context.Context, finder *signal.Finder)
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
-	seen := fmt.Sprintf("the head's run %s did not appear there within %s", d.runLocation().Run, time.Since(d.began).Round(time.Second/10))
-	mend := "check that this is the same file system as on the head, and that the head's task has started"
+	problem := fmt.Sprintf("the head's run %s did not appear there within %s",
+		d.runLocation().Run, time.Since(d.began).Round(time.Second/10))
 	if kind.Name != "" {
-		seen += " (file system: " + kind.Name + ")"
+		problem += " (file system: " + kind.Name + ")"
 	}
-	return &signal.DirError{Path: d.LogDir, Host: d.Identity.Host, Problem: seen, Remedy: mend}
+	return &signal.DirError{
+		Path: d.LogDir, Host: d.Identity.Host, Problem: problem,
+		Remedy: "check that this is the same file system as on the head, and that the head's task has started",
+	}
 }
 
 // awaitEnd waits until the head has published the exit code, and returns it. No node leaves
 // earlier, because some launchers end all tasks when one of them exits.
 func (d *examiner) awaitEnd(ctx context.Context, dir *signal.Dir) (int, error) {
-	waiting, cancel := context.WithTimeoutCause(ctx, d.JoinTimeout+2*pingTimeout+d.factsTimeout(), errEndTimeout)
+	limit := d.JoinTimeout + 2*pingTimeout + d.factsTimeout()
+	waiting, cancel := context.WithTimeoutCause(ctx, limit, errEndTimeout)
 	defer cancel()
-	if err := dir.AwaitListing(waiting, signal.ControlDir, func(l signal.Listing) bool { return l.HasName(signal.NameOrderlyEnd) }); err != nil {
-		return 0, fmt.Errorf("cannot get the result on %s: no response from the head: %w", d.Identity.Host, err)
+	err := dir.AwaitListing(waiting, signal.ControlDir, func(l signal.Listing) bool {
+		return l.HasName(signal.NameOrderlyEnd)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cannot get the result on %s: no response from the head: %w",
+			d.Identity.Host, err)
 	}
 	var end record.OrderlyEnd
 	if err := dir.ReadRecord(waiting, signal.ControlDir, signal.NameOrderlyEnd, &end); err != nil {

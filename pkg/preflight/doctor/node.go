@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -23,21 +24,14 @@ var nodeChecks = []reportRow{
 	{"share.record", checkRecordTime},
 	{"share.rename", checkRename},
 	{"share.links", checkHardLinks},
-	{"share.inotify", func(p *checkContext) {
-		switch heard := p.nodeFacts.Share.InotifyWorks; {
-		case heard == nil || !p.hasPeers():
-		case *heard:
-			p.AddPass("inotify reports changes made by other nodes")
-		default:
-			p.AddPass("inotify does not report changes made by other nodes: bringupd polls for them")
-		}
-	}},
 	{"framework", checkFrameworkProgram},
 	{"mpi", checkMPI},
 	{"left.processes", checkStrayProcesses},
 	{"left.shm", checkSharedMemory},
 	{"left.temp", func(p *checkContext) {
-		p.reportLeftovers("directories of earlier runs", p.nodeFacts.Leftovers.Temp, removalCommand(p.nodeFacts.Leftovers.Temp), "no directories of earlier runs")
+		paths := p.nodeFacts.Leftovers.Temp
+		p.reportLeftovers("directories of earlier runs", paths, removalCommand(paths),
+			"no directories of earlier runs")
 	}},
 }
 
@@ -50,21 +44,29 @@ func shortHostName(host string) string {
 // checkOwnName checks the node's host name, and whether the name resolves to the node's own
 // address.
 func checkOwnName(p *checkContext) {
-	f := p.nodeFacts
-	mend := "fix the node's host name, /etc/hosts or DNS (getent hosts " + f.Hostname + ")"
-	own := fmt.Sprintf("its host name %s resolves to %s, ", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
-	switch launcher := p.Identity.Launcher; {
+	f, launcher := p.nodeFacts, p.Identity.Launcher
+	hint := "fix the node's host name, /etc/hosts or DNS (getent hosts " + f.Hostname + ")"
+	resolves := fmt.Sprintf("its host name %s resolves to %s, which ", f.OwnName.Host,
+		strings.Join(f.OwnName.Addresses, " "))
+	renamed := launcher.Traits().NamesNodes && f.Host != "" &&
+		shortHostName(f.Host) != shortHostName(f.Hostname)
+	switch {
 	case f.AddressErr != "":
-		p.AddFailure(check.ClassUser, f.AddressErr, "", "select the interface for traffic between nodes: --interface")
-	case launcher.Traits().NamesNodes && f.Host != "" && shortHostName(f.Host) != shortHostName(f.Hostname):
-		p.AddWarning(check.ClassNode, fmt.Sprintf("the kernel's host name is %s, but %s calls the node %s", f.Hostname, launcher.CommandHints("").Title, f.Host),
-			"the same name: frameworks announce the kernel's to their peers", mend)
+		p.AddFailure(check.ClassUser, f.AddressErr, "",
+			"select the interface for traffic between nodes: --interface")
+	case renamed:
+		title := launcher.CommandHints("").Title
+		p.AddWarning(check.ClassNode,
+			fmt.Sprintf("the kernel's host name is %s, but %s calls the node %s", f.Hostname, title, f.Host),
+			"the same name: frameworks announce the kernel's to their peers", hint)
 	case f.OwnName.Err != "":
-		p.AddWarning(check.ClassNode, fmt.Sprintf("cannot resolve its host name %s: %s", f.OwnName.Host, f.OwnName.Err), "", mend)
+		observed := fmt.Sprintf("cannot resolve its host name %s: %s", f.OwnName.Host, f.OwnName.Err)
+		p.AddWarning(check.ClassNode, observed, "", hint)
 	case p.onSeparateHosts() && !hasOwnAddress(f.OwnName.Addresses, f.LocalAddresses):
-		p.AddFailure(check.ClassNode, own+"which is not one of its addresses", "", mend)
+		p.AddFailure(check.ClassNode, resolves+"is not one of its addresses", "", hint)
 	case p.onSeparateHosts() && !slices.ContainsFunc(f.OwnName.Addresses, isReachable):
-		p.AddWarning(check.ClassNode, own+"which other nodes cannot reach", "a network address, so that services bound to the host name are reachable", mend)
+		p.AddWarning(check.ClassNode, resolves+"other nodes cannot reach",
+			"a network address, so that services bound to the host name are reachable", hint)
 	default:
 		p.AddPass("the host name resolves to this node")
 	}
@@ -85,18 +87,21 @@ func isReachable(address string) bool {
 }
 
 // reachedHead returns the host at which the node has reached the head, by name or by address. It is
-// empty if the node has not reached the head. wrong contains the failed attempts.
-func (f Facts) reachedHead(byName bool) (at string, wrong []ConnectAttempt) {
-	for _, call := range f.Attempts {
+// empty if the node has not reached the head. failures describes the failed attempts.
+func (f Facts) reachedHead(byName bool) (at string, failures []string) {
+	for _, attempt := range f.Attempts {
+		host, _, _ := net.SplitHostPort(attempt.To) // the port is used only by this program
 		switch {
-		case call.ByName != byName:
-		case call.Err == "":
-			at = hostPart(call.To)
+		case attempt.ByName != byName:
+		case attempt.Err == "":
+			at = host
+		case byName:
+			failures = append(failures, attempt.Err)
 		default:
-			wrong = append(wrong, call)
+			failures = append(failures, host+": "+attempt.Err)
 		}
 	}
-	return at, wrong
+	return at, failures
 }
 
 // checkHeadAddress checks whether the node can connect to the head at one of its addresses.
@@ -104,17 +109,14 @@ func checkHeadAddress(p *checkContext) {
 	if !p.hasPeers() || len(p.nodeFacts.Attempts) == 0 && p.nodeFacts.HeadName == nil {
 		return
 	}
-	at, wrong := p.nodeFacts.reachedHead(false)
+	at, failures := p.nodeFacts.reachedHead(false)
 	if at != "" {
 		p.AddPass("the head is reachable at " + at)
 		return
 	}
-	var refused []string
-	for _, call := range wrong {
-		refused = append(refused, fmt.Sprintf("%s: %s", hostPart(call.To), call.Err))
-	}
-	p.AddFailure(check.ClassNode, "cannot reach the head at "+strings.Join(refused, "; "), "a connection to a port of the head",
-		"check the firewall and the routes between the nodes; if the address is on the wrong network, select the right one with --interface")
+	p.AddFailure(check.ClassNode, "cannot reach the head at "+strings.Join(failures, "; "),
+		"a connection to a port of the head", "check the firewall and the routes between the nodes; "+
+			"if the address is on the wrong network, select the right one with --interface")
 }
 
 // checkHeadName checks whether the node can connect to the head by its host name.
@@ -124,33 +126,22 @@ func checkHeadName(p *checkContext) {
 		return
 	}
 	at, _ := p.nodeFacts.reachedHead(false)
-	named, wrong := p.nodeFacts.reachedHead(true)
+	named, failures := p.nodeFacts.reachedHead(true)
 	switch {
 	case head.Err != "":
-		p.AddWarning(check.ClassNode, fmt.Sprintf("cannot resolve the head's host name %s: %s", head.Host, head.Err), "",
+		p.AddWarning(check.ClassNode,
+			fmt.Sprintf("cannot resolve the head's host name %s: %s", head.Host, head.Err), "",
 			"use the head's address in programs (BRINGUPD_HEAD_ADDRESS), or fix /etc/hosts or DNS")
 	case named != "":
 		p.AddPass("the head is reachable by its host name, " + head.Host)
 	case at == "":
 		p.AddSkip("the head is not reachable")
 	default:
-		var misled []string
-		for _, call := range wrong {
-			misled = append(misled, call.Err)
-		}
-		p.AddFailure(check.ClassNode,
-			fmt.Sprintf("the head's host name %s resolves to %s, but the head does not respond there: %s", head.Host, strings.Join(head.Addresses, " "), strings.Join(misled, "; ")),
-			"the head's address, "+at, "fix /etc/hosts or DNS there: getent hosts "+head.Host)
+		observed := fmt.Sprintf("the head's host name %s resolves to %s, but the head does not respond "+
+			"there: %s", head.Host, strings.Join(head.Addresses, " "), strings.Join(failures, "; "))
+		p.AddFailure(check.ClassNode, observed, "the head's address, "+at,
+			"fix /etc/hosts or DNS there: getent hosts "+head.Host)
 	}
-}
-
-// hostPart returns the host of host:port. Messages leave out the port, which is used only by this
-// program.
-func hostPart(address string) string {
-	if at := strings.LastIndexByte(address, ':'); at >= 0 {
-		return strings.Trim(address[:at], "[]")
-	}
-	return address
 }
 
 // checkFixedPorts checks whether the ports of the services are free.
@@ -169,8 +160,8 @@ func checkFixedPorts(p *checkContext) {
 		p.AddFailure(check.ClassUser, p.nodeFacts.PortsErr, "", "correct the framework's port flags")
 	case len(taken) > 0:
 		hint := "stop the process that uses it, or choose another port"
-		if free := framework.TraitsOf(p.Framework).FreePortAdvice; free != "" {
-			hint += "; " + free
+		if advice := framework.TraitsOf(p.Framework).FreePortAdvice; advice != "" {
+			hint += "; " + advice
 		}
 		p.AddFailure(check.ClassUser, strings.Join(taken, "; "), "a free port", hint)
 	case len(free) > 0:
@@ -190,15 +181,19 @@ func checkEphemeralPorts(p *checkContext) {
 	p.Template.Source = where
 	low, high := p.nodeFacts.EphemeralPorts[0], p.nodeFacts.EphemeralPorts[1]
 	observed := fmt.Sprintf("ephemeral ports: %d to %d", low, high)
-	inside := slices.IndexFunc(p.nodeFacts.Ports, func(p Port) bool { return p.Fixed && low <= p.Number && p.Number <= high })
+	inside := slices.IndexFunc(p.nodeFacts.Ports, func(p Port) bool {
+		return p.Fixed && low <= p.Number && p.Number <= high
+	})
 	switch {
 	case low == 0: // unknown
 	case inside >= 0:
 		port := p.nodeFacts.Ports[inside]
-		p.AddWarning(check.ClassUser, fmt.Sprintf("%s; %s needs port %d, which a connection may occupy when the job starts", observed, port.Name, port.Number),
-			"", "choose a port outside that range, or reserve it: sysctl net.ipv4.ip_local_reserved_ports")
+		p.AddWarning(check.ClassUser, fmt.Sprintf("%s; %s needs port %d, which a connection may occupy "+
+			"when the job starts", observed, port.Name, port.Number), "",
+			"choose a port outside that range, or reserve it: sysctl net.ipv4.ip_local_reserved_ports")
 	case high-low+1 < minEphemeralPorts:
-		p.AddWarning(check.ClassNode, observed, fmt.Sprintf("at least %d ports", minEphemeralPorts), "widen "+where+", for example to 32768 60999")
+		p.AddWarning(check.ClassNode, observed, fmt.Sprintf("at least %d ports", minEphemeralPorts),
+			"widen "+where+", for example to 32768 60999")
 	default:
 		p.AddPass(observed)
 	}
@@ -212,7 +207,9 @@ const slowRecordTime = time.Second
 func checkRecordTime(p *checkContext) {
 	switch took := p.nodeFacts.Share.RecordTime; {
 	case took > slowRecordTime:
-		p.AddWarning(check.ClassNode, "writing a record takes "+roundUpDuration(took), slowRecordTime.String(), "check the load of the shared file system's server and of the network to it")
+		p.AddWarning(check.ClassNode, "writing a record takes "+roundUpDuration(took),
+			slowRecordTime.String(),
+			"check the load of the shared file system's server and of the network to it")
 	case took > 0:
 		p.AddPass("a record is written within " + roundUpDuration(took))
 	}
@@ -221,14 +218,12 @@ func checkRecordTime(p *checkContext) {
 // roundUpDuration rounds a duration up to 10 ms, 100 ms or 1 s, so that similar nodes have equal
 // findings. It does not round up longer durations.
 func roundUpDuration(d time.Duration) string {
-	step := 10 * time.Millisecond
-	for step < d {
-		step *= 10
+	for _, limit := range []time.Duration{time.Second / 100, time.Second / 10, time.Second} {
+		if d <= limit {
+			return limit.String()
+		}
 	}
-	if step > time.Second {
-		return textutil.RoundedDuration(d, time.Minute)
-	}
-	return step.String()
+	return textutil.RoundedDuration(d, time.Minute)
 }
 
 // checkRename checks whether files can be written and renamed on the shared file system.
@@ -238,7 +233,8 @@ func checkRename(p *checkContext) {
 		p.AddFailure(check.ClassNode, s.TrialErr, "", "use a --log-dir that every node can write to")
 	case s.Trial == nil: // not tested
 	case s.Trial.Rename != "":
-		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.Trial.Rename, "an atomic rename", "use a --log-dir on another file system")
+		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.Trial.Rename,
+			"an atomic rename", "use a --log-dir on another file system")
 	default:
 		p.AddPass("rename replaces a file atomically")
 	}
@@ -249,7 +245,8 @@ func checkHardLinks(p *checkContext) {
 	switch s := p.nodeFacts.Share; {
 	case s.TrialErr != "" || s.Trial == nil: // not tested
 	case s.Trial.Link != "":
-		p.AddWarning(check.ClassUser, "hard links do not work: "+s.Trial.Link, "hard links, which decide between concurrent writers",
+		p.AddWarning(check.ClassUser, "hard links do not work: "+s.Trial.Link,
+			"hard links, which decide between concurrent writers",
 			"no action needed; if the head dies, a result may be written twice")
 	default:
 		p.AddPass("hard links work")
@@ -262,9 +259,12 @@ func checkFrameworkProgram(p *checkContext) {
 	case t == nil: // the framework has no program
 	case t.Missing:
 		p.AddFailure(check.ClassUser, t.Err, t.Name+" on every node",
-			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it on all nodes or on the shared file system, or give its full path ("+framework.TraitsOf(p.Framework).ProgramFlag+")")
+			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it on all "+
+				"nodes or on the shared file system, or give its full path ("+
+				framework.TraitsOf(p.Framework).ProgramFlag+")")
 	case t.Err != "":
-		p.AddFailure(check.ClassUser, t.Name+": "+t.Err, "a version", "run it there by hand: "+t.Name+" --version").Lines = t.Lines
+		p.AddFailure(check.ClassUser, t.Name+": "+t.Err, "a version",
+			"run it there by hand: "+t.Name+" --version").Lines = t.Lines
 	default:
 		p.AddPass(t.Name + " " + t.Version)
 	}
@@ -281,7 +281,9 @@ func checkStrayProcesses(p *checkContext) {
 		processes = append(processes, fmt.Sprintf("%d (%s%s)", left.PID, left.Command, of))
 		pids = append(pids, fmt.Sprint(left.PID))
 	}
-	p.reportLeftovers("orphaned processes of earlier runs", processes, "kill "+strings.Join(pids[:min(len(pids), maxListedLeftovers)], " "), "no orphaned processes of earlier runs")
+	p.reportLeftovers("orphaned processes of earlier runs", processes,
+		"kill "+strings.Join(pids[:min(len(pids), maxListedLeftovers)], " "),
+		"no orphaned processes of earlier runs")
 }
 
 // checkSharedMemory reports files in /dev/shm that no process uses.
@@ -292,23 +294,24 @@ func checkSharedMemory(p *checkContext) {
 		size += file.Size
 		paths = append(paths, file.Path)
 	}
-	p.reportLeftovers(fmt.Sprintf("%d MiB in leftover shared memory files", size>>20), paths, removalCommand(paths), "no leftover shared memory")
+	p.reportLeftovers(fmt.Sprintf("%d MiB in leftover shared memory files", size>>20), paths,
+		removalCommand(paths), "no leftover shared memory")
 }
 
 const maxListedLeftovers = 3 // maximum number of items listed in a finding
 
-// reportLeftovers reports what earlier runs have left. mend is the command with which the user can
-// remove it, if it is not needed; none is the message if nothing was found.
-func (p *checkContext) reportLeftovers(what string, things []string, mend, none string) {
+// reportLeftovers reports what earlier runs have left. command is the command with which the user
+// can remove it, if it is not needed; none is the message if nothing was found.
+func (p *checkContext) reportLeftovers(what string, things []string, command, none string) {
 	if len(things) == 0 {
 		p.AddPass(none)
 		return
 	}
-	said := strings.Join(things[:min(len(things), maxListedLeftovers)], ", ")
+	text := strings.Join(things[:min(len(things), maxListedLeftovers)], ", ")
 	if more := len(things) - maxListedLeftovers; more > 0 {
-		said += fmt.Sprintf(" and %d more", more)
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	p.AddWarning(check.ClassUser, what+": "+said, "", mend)
+	p.AddWarning(check.ClassUser, what+": "+text, "", command)
 }
 
 // removalCommand returns a shell command that removes the paths, at most maxListedLeftovers of
