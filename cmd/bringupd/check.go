@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -95,7 +94,7 @@ func (c *checkCmd) checkRecordPath() error {
 
 // writeRecording writes the recording to a new file that no other user can read, because only known
 // secrets are removed from it.
-func (c *checkCmd) writeRecording(recording bundle.Bundle) error {
+func (c *checkCmd) writeRecording(recording nodecheck.Bundle) error {
 	// O_EXCL does not follow a link
 	file, err := os.OpenFile(c.recordPath, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

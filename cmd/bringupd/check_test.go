@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
@@ -96,14 +95,14 @@ func TestCheckRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := content(t, "r.json")
-	var recorded bundle.Bundle
+	var recorded nodecheck.Bundle
 	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&recorded); err != nil {
 		t.Fatalf("%v in:\n%s%s", err, data, said.String())
 	}
 	if recorded.Facts == nil || recorded.Facts.Init == gpu.Success || recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
-		recorded.Version != bundle.Version || recorded.Bringupd != programVersion() || recorded.Report.Host != "node" ||
+		recorded.Version != nodecheck.BundleVersion || recorded.Bringupd != programVersion() || recorded.Report.Host != "node" ||
 		command.ProcessState.ExitCode() != check.NagiosExitCode(recorded.Report.Verdict) || !strings.HasPrefix(string(out), "WARN n7: ") {
 		t.Errorf("%v, %v:\n%s%s", command.ProcessState, err, data, out)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/preflight/bundle"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
 // TestRecording checks that the evaluation of a recorded node gives the same result on another
@@ -48,7 +48,7 @@ func TestRecording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var recorded bundle.Bundle
+			var recorded nodecheck.Bundle
 			if err := json.Unmarshal(data, &recorded); err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestRecording(t *testing.T) {
 }
 
 // expect converts the recorded expectation for the evaluation.
-func expect(t *testing.T, e bundle.ExpectedGPUs) fitness.Expectation {
+func expect(t *testing.T, e nodecheck.ExpectedGPUs) fitness.Expectation {
 	t.Helper()
 	visible, err := gpu.ParseVisibleDevices(strings.Join(e.Visible, ","))
 	if err != nil {

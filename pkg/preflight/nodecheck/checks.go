@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -83,12 +82,12 @@ func New(cfg Config) (*Checks, error) {
 
 // NewRecording returns a recording of the last results for a bug report. report must be the report
 // of the same results.
-func (c *Checks) NewRecording(report check.Report) bundle.Bundle {
-	var seen bundle.GPUState
+func (c *Checks) NewRecording(report check.Report) Bundle {
+	var seen Bundle
 	if c.gpus != nil {
 		seen = c.gpus.recordingData()
 	}
-	return bundle.New(c.Program, seen, report)
+	return newBundle(c.Program, seen, report)
 }
 
 const (

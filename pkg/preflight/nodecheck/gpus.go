@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/preflight/bundle"
 )
 
 // GPUProber gives access to the GPUs of a node. It keeps them attached from the first call of Probe
@@ -125,11 +124,11 @@ func (g *GPUs) lastFacts() gpu.Facts {
 }
 
 // recordingData returns the facts of the last query and the expectations, for a recording.
-func (g *GPUs) recordingData() bundle.GPUState {
+func (g *GPUs) recordingData() Bundle {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	facts, want := g.facts, g.Expect
-	expected := &bundle.ExpectedGPUs{
+	expected := &ExpectedGPUs{
 		Count: want.Count, CountFrom: want.CountSource, PCIOrder: want.PCIBusOrder, Mode: want.Mode,
 		Signs: gpu.FindNVIDIASigns(g.Root), Named: g.LibraryNamed,
 	}
@@ -139,7 +138,7 @@ func (g *GPUs) recordingData() bundle.GPUState {
 	for _, entry := range want.Visible {
 		expected.Visible = append(expected.Visible, entry.String())
 	}
-	return bundle.GPUState{Facts: &facts, Expected: expected, CUDA: g.cudaFacts}
+	return Bundle{Facts: &facts, Expected: expected, CUDA: g.cudaFacts}
 }
 
 // Attributes returns the attributes of the GPUs as of the last query.

@@ -1,4 +1,4 @@
-package bundle
+package nodecheck
 
 import (
 	"runtime"
@@ -8,11 +8,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
-// Version is the version of a [Bundle]'s JSON format.
-const Version = 1
+// BundleVersion is the version of a [Bundle]'s JSON format.
+const BundleVersion = 1
 
-// Bundle holds the data and the results of one run of the checks. New returns one without
-// private information.
+// Bundle holds the data and the results of one run of the checks, without private information.
 type Bundle struct {
 	Version  int    `json:"version"`
 	Bringupd string `json:"bringupd"` // version of this program
@@ -40,23 +39,14 @@ type ExpectedGPUs struct {
 	Named bool     `json:"named,omitempty"` // the user has set the path of the NVML library
 }
 
-// GPUState holds the state of the GPUs that was read, and the state that was required.
-type GPUState struct {
-	Facts    *gpu.Facts
-	Expected *ExpectedGPUs
-	CUDA     *cuda.Facts
-}
-
-// New returns a recording of the results of this version of the program. It does not modify its
-// arguments.
-func New(bringupd string, seen GPUState, report check.Report) Bundle {
-	r := Bundle{
-		Version: Version, Bringupd: bringupd, Platform: runtime.GOOS + "/" + runtime.GOARCH, Expected: seen.Expected, CUDA: seen.CUDA,
-	}
+// newBundle returns a bundle of the results of this version of the program. seen has the state of
+// the GPUs. The arguments are not modified.
+func newBundle(program string, seen Bundle, report check.Report) Bundle {
+	seen.Version, seen.Bringupd = BundleVersion, program
+	seen.Platform = runtime.GOOS + "/" + runtime.GOARCH
 	if seen.Facts != nil {
-		without := anonymizeFacts(*seen.Facts)
-		r.Facts = &without
+		seen.Facts = anonymizeFacts(*seen.Facts)
 	}
-	r.Report = redactReport(report, r.Facts)
-	return r
+	seen.Report = redactReport(report, seen.Facts)
+	return seen
 }

@@ -1,4 +1,4 @@
-package bundle
+package nodecheck
 
 import (
 	"bytes"
@@ -46,12 +46,16 @@ func node() (gpu.Facts, check.Report) {
 	}
 }
 
-// TestForm compares the format with that in testdata: recordings of older versions must stay
+// TestBundle compares the format with that in testdata: recordings of older versions must stay
 // readable.
-func TestForm(t *testing.T) {
+func TestBundle(t *testing.T) {
 	facts, report := node()
 	before, _ := json.Marshal(facts)
-	recorded, err := json.MarshalIndent(New("v1.2.3", GPUState{&facts, &ExpectedGPUs{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto}, &cuda.Facts{Init: cuda.Result{Code: 999}}}, report), "", "  ")
+	seen := Bundle{
+		Facts: &facts, Expected: &ExpectedGPUs{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto},
+		CUDA: &cuda.Facts{Init: cuda.Result{Code: 999}},
+	}
+	recorded, err := json.MarshalIndent(newBundle("v1.2.3", seen, report), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,7 @@ func TestForm(t *testing.T) {
 	if after, _ := json.Marshal(facts); !bytes.Equal(before, after) || report.Findings[2].Lines == nil || report.Host != "n7" {
 		t.Errorf("what was given has changed: %s", cmp.Diff(string(before), string(after)))
 	}
-	if bare := New("v1.2.3", GPUState{}, report); bare.Facts != nil || bare.Report.Findings[0].Observed != omittedText {
+	if bare := newBundle("v1.2.3", Bundle{}, report); bare.Facts != nil || bare.Report.Findings[0].Observed != omittedText {
 		t.Errorf("without facts it is %+v", bare)
 	}
 }

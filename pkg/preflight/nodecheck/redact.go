@@ -1,4 +1,4 @@
-package bundle
+package nodecheck
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ const (
 // anonymizeFacts returns a copy of the facts without information that identifies the owner or the
 // users of a GPU: serial numbers, by which a vendor knows the buyer, and the names and ids of
 // processes. It keeps UUIDs, which findings refer to and which identify no person.
-func anonymizeFacts(facts gpu.Facts) gpu.Facts {
+func anonymizeFacts(facts gpu.Facts) *gpu.Facts {
 	facts.GPUs = slices.Clone(facts.GPUs)
 	for i := range facts.GPUs {
 		g := &facts.GPUs[i]
@@ -36,7 +36,7 @@ func anonymizeFacts(facts gpu.Facts) gpu.Facts {
 			g.MIGInstances[m].Processes = anonymizeProcesses(g.MIGInstances[m].Processes)
 		}
 	}
-	return facts
+	return &facts
 }
 
 // mpsPrefix is the prefix of the names of the MPS programs, which share a GPU between processes.
@@ -45,10 +45,10 @@ const mpsPrefix = "nvidia-cuda-mps"
 
 // anonymizeProcesses removes the names and ids of processes. It keeps their number, their memory,
 // and whether /proc lists them.
-func anonymizeProcesses(told gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.Process] {
-	all, ok := told.Get()
+func anonymizeProcesses(processes gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.Process] {
+	all, ok := processes.Get()
 	if !ok {
-		return told
+		return processes
 	}
 	without := make([]gpu.Process, 0, len(all))
 	for _, p := range all {
@@ -116,5 +116,6 @@ func gpuUseText(facts *gpu.Facts, index int, observed string) string {
 	for _, p := range procs {
 		bytes += p.Used
 	}
-	return fmt.Sprintf("processes: %d, using %s; %s in use in total", len(procs), textutil.FormatSize(bytes), textutil.FormatSize(g.Memory.OrZero().Used))
+	return fmt.Sprintf("processes: %d, using %s; %s in use in total", len(procs),
+		textutil.FormatSize(bytes), textutil.FormatSize(g.Memory.OrZero().Used))
 }
