@@ -49,7 +49,7 @@ func TestEnvironIsHeeded(t *testing.T) {
 	if err := os.MkdirAll(port, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "10 Gb/sec (4X SDR)", "link_layer": "InfiniBand"} {
+	for name, text := range map[string]string{"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "10 Gb/sec (4X SDR)", "link_layer": "InfiniBand", "../../fw_ver": "28.39.1002"} {
 		if err := os.WriteFile(filepath.Join(port, name), []byte(text+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
