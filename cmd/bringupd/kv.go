@@ -16,7 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/progress"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // kvCmd is one execution of bringupd kv.
@@ -50,7 +50,7 @@ func (inv *invocation) kvCommand() *cli.Command {
 // kvOperations are the operations, with the minimum and maximum number of their arguments.
 var kvOperations = map[string]struct {
 	least, most int
-	do          func(k *kvCmd, ctx context.Context, c *client.Client, args []string) error
+	do          func(k *kvCmd, ctx context.Context, c *rendezvous.Client, args []string) error
 }{
 	"put":      {1, 2, (*kvCmd).putValue},
 	"get":      {1, 1, (*kvCmd).getValue},
@@ -69,7 +69,7 @@ func (k *kvCmd) runKV(args []string) error {
 		return usageErrorf("cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], watch, or progress STEP")
 	}
 	err := k.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		c, err := client.Dial(ctx)
+		c, err := rendezvous.Dial(ctx)
 		if err != nil {
 			return err
 		}
@@ -80,11 +80,11 @@ func (k *kvCmd) runKV(args []string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, client.ErrTimeout):
+	case errors.Is(err, rendezvous.ErrTimeout):
 		kind = health.DeadlinePassed
-	case errors.Is(err, client.ErrUnavailable):
+	case errors.Is(err, rendezvous.ErrUnavailable):
 		kind = health.PeerLost
-	case errors.Is(err, client.ErrNoPeerLink):
+	case errors.Is(err, rendezvous.ErrNoPeerLink):
 		kind = health.Launch
 	default:
 		return usageErrorf("%v", err)
@@ -94,11 +94,11 @@ func (k *kvCmd) runKV(args []string) error {
 	return nil
 }
 
-func (k *kvCmd) putValue(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) putValue(ctx context.Context, c *rendezvous.Client, args []string) error {
 	value := []byte(strings.Join(args[1:], ""))
 	if len(args) == 1 {
 		var err error
-		if value, err = io.ReadAll(io.LimitReader(k.streams.In, client.MaxValueSize+1)); err != nil {
+		if value, err = io.ReadAll(io.LimitReader(k.streams.In, rendezvous.MaxValueSize+1)); err != nil {
 			return fmt.Errorf("cannot read the value from standard input: %v", err)
 		}
 	}
@@ -108,7 +108,7 @@ func (k *kvCmd) putValue(ctx context.Context, c *client.Client, args []string) e
 	return c.CommitValues(ctx)
 }
 
-func (k *kvCmd) getValue(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) getValue(ctx context.Context, c *rendezvous.Client, args []string) error {
 	value, _, err := c.GetValue(ctx, args[0], k.ownerRank, k.timeout)
 	if err != nil {
 		return err
@@ -120,11 +120,11 @@ func (k *kvCmd) getValue(ctx context.Context, c *client.Client, args []string) e
 	return err
 }
 
-func (k *kvCmd) awaitFence(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) awaitFence(ctx context.Context, c *rendezvous.Client, args []string) error {
 	return c.AwaitFence(ctx, strings.Join(args, ""), k.collectData, k.timeout)
 }
 
-func (k *kvCmd) abortJob(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) abortJob(ctx context.Context, c *rendezvous.Client, args []string) error {
 	code, err := strconv.Atoi(args[0])
 	if err != nil {
 		return fmt.Errorf("cannot abort with code %q: give a number from 1 to 255", args[0])
@@ -132,7 +132,7 @@ func (k *kvCmd) abortJob(ctx context.Context, c *client.Client, args []string) e
 	return c.AbortJob(ctx, code, strings.Join(args[1:], ""))
 }
 
-func (k *kvCmd) reportStep(ctx context.Context, c *client.Client, args []string) error {
+func (k *kvCmd) reportStep(ctx context.Context, c *rendezvous.Client, args []string) error {
 	step, err := progress.ParseStep(args[0])
 	if err != nil {
 		return fmt.Errorf("cannot report step %q: %v", args[0], err)
@@ -141,8 +141,8 @@ func (k *kvCmd) reportStep(ctx context.Context, c *client.Client, args []string)
 }
 
 // printEvents prints one line per event.
-func (k *kvCmd) printEvents(ctx context.Context, c *client.Client, _ []string) error {
-	return c.WatchEvents(ctx, func(e client.Event) error {
+func (k *kvCmd) printEvents(ctx context.Context, c *rendezvous.Client, _ []string) error {
+	return c.WatchEvents(ctx, func(e rendezvous.Event) error {
 		_, err := k.streams.Out.Write(textutil.EscapeControls(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Subject, e.Detail)))
 		return err
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 const (
@@ -156,7 +156,7 @@ func (inv *invocation) inspectNode(ctx context.Context, instance string, stacks 
 	children = stackdump.SelectChildren(children, instance)
 	hasNCCL := query.NodeHasNCCL(os.LookupEnv)
 	out := json.NewEncoder(inv.streams.Out)
-	waits := func(ctx context.Context) ([]stackdump.Wait, error) { return client.ListLocalWaits(ctx, children) }
+	waits := func(ctx context.Context) ([]stackdump.Wait, error) { return rendezvous.ListLocalWaits(ctx, children) }
 	stackdump.NodeInspection{Children: children, ListWaits: waits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {
 		seen.HasNCCL = hasNCCL
 		err = cmp.Or(err, out.Encode(seen))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // fence is a named barrier that ranks pass repeatedly. Each rank counts its own entries; a round is
@@ -43,7 +42,7 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 	case len(n.self.Ranks) == 0 && len(n.layout().nodeByRank) == 0:
 		return 0, nil, errors.New("cannot fence: this run has no ranks; start it with --ranks or --ranks-per-node")
 	case rank < 0:
-		return 0, nil, fmt.Errorf("cannot fence: only ranks can enter a fence, and %s is not set here", client.RankVariable)
+		return 0, nil, fmt.Errorf("cannot fence: only ranks can enter a fence, and %s is not set here", RankVariable)
 	}
 	n.activateLocked() // open a connection: the head may query this node for missing ranks
 	f := n.ensureFenceLocked(name, n.initialGroup)
@@ -129,7 +128,7 @@ func (n *Node) finishRoundLocked(name string, gen int, failed string, data ...by
 	if m.data = data; failed != "" {
 		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
 	} else if n.watcherCount > 0 {
-		n.publishEventLocked(client.Event{Kind: "fence", Subject: name, Detail: "all ranks have entered"})
+		n.publishEventLocked(Event{Kind: "fence", Subject: name, Detail: "all ranks have entered"})
 	}
 	close(m.done)
 	if n.cfg.OnRoundEnd != nil {
@@ -165,7 +164,7 @@ func (n *Node) awaitRound(ctx context.Context, name string, rank, gen int, m *fe
 // PendingWaits returns what the programs of this node wait for, in the order of their ranks. It
 // queries the head for the ranks that are missing in each fence, which takes at most twice
 // missingTimeout.
-func (n *Node) PendingWaits() []client.Wait {
+func (n *Node) PendingWaits() []Wait {
 	waits, asked := n.collectWaits()
 	for id, own := range asked {
 		_, missing := n.queryMissing(id.missingRequest())
@@ -173,13 +172,13 @@ func (n *Node) PendingWaits() []client.Wait {
 			waits[i].Missing = missing
 		}
 	}
-	slices.SortStableFunc(waits, func(a, b client.Wait) int { return a.Rank - b.Rank })
+	slices.SortStableFunc(waits, func(a, b Wait) int { return a.Rank - b.Rank })
 	return waits
 }
 
 // collectWaits returns what the programs wait for, and for each fence round the indexes of its
 // waits in that slice.
-func (n *Node) collectWaits() (waits []client.Wait, in map[fenceID][]int) {
+func (n *Node) collectWaits() (waits []Wait, in map[fenceID][]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	in = make(map[fenceID][]int)
@@ -187,12 +186,12 @@ func (n *Node) collectWaits() (waits []client.Wait, in map[fenceID][]int) {
 		for rank, gen := range f.waiting {
 			id := fenceID{name, gen, f.Ranks}
 			in[id] = append(in[id], len(waits))
-			waits = append(waits, client.Wait{Rank: rank, Kind: "fence", Name: name, WaitedSeconds: time.Since(f.openRounds[gen].started).Seconds()})
+			waits = append(waits, Wait{Rank: rank, Kind: "fence", Name: name, WaitedSeconds: time.Since(f.openRounds[gen].started).Seconds()})
 		}
 	}
 	for at, g := range n.pendingGets {
 		for rank := range g.waiting {
-			wait := client.Wait{Rank: rank, Kind: "get", Name: at.Key, WaitedSeconds: time.Since(g.started).Seconds()}
+			wait := Wait{Rank: rank, Kind: "get", Name: at.Key, WaitedSeconds: time.Since(g.started).Seconds()}
 			if owner := ownerRank(at.Owner); owner >= 0 {
 				wait.Missing = []int{owner}
 			}

@@ -7,8 +7,6 @@ import (
 	"net"
 	"testing"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // FuzzSocket lets a node read any data that a program sends to its socket: its answers can be
@@ -36,7 +34,7 @@ func FuzzSocket(f *testing.F) {
 					read <- nil
 					return
 				}
-				var answer client.Response
+				var answer Response
 				if err == nil {
 					err = json.Unmarshal(line, &answer)
 				}

@@ -1,9 +1,7 @@
 package rendezvous
 
 import (
-	"bufio"
 	"context"
-	"encoding/gob"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // Head is the head's side of the rendezvous. It stores the values that nodes commit, releases
@@ -31,7 +28,7 @@ type Head struct {
 	lostNodes     map[int]bool
 	fencedNodes   map[int]bool // nodes that have entered a fence
 	valueStore
-	events         []client.Event
+	events         []Event
 	missingQueries []*missingQuery
 	calls          *callService  // executes calls; nil until [Head.SetCallHandler]
 	firstUse       chan struct{} // closed at the first request for data of other nodes
@@ -111,28 +108,20 @@ func (h *Head) FirstUse() <-chan struct{} { return h.firstUse }
 // same node replaces the previous one.
 func (h *Head) ServeNode(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	bell := make(chan struct{}, 1)
-	var writing sync.WaitGroup
-	if h.attachConn(node, bell, cancel) {
-		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-		writing.Go(func() { h.sendLoop(ctx, node, bell, conn, cancel) })
-		in := bufio.NewReader(conn)
-		from := gob.NewDecoder(in)
-		for {
-			m := new(message)
-			if from.Decode(m) != nil {
-				break
-			}
-			if m.isLarge() {
-				from = gob.NewDecoder(in)
-			}
-			h.handleMessage(node, m)
-		}
-		stop()
+	if !h.attachConn(node, bell, cancel) {
+		_ = conn.Close()
+		return
 	}
-	cancel()
-	_ = conn.Close()
-	writing.Wait()
+	exchangeMessages(ctx, conn, bell, func() (next []*message) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if p := h.ensurePeerLocked(node); p.wake == bell {
+			next, p.sendQueue = p.sendQueue, nil
+		}
+		return next
+	}, func(m *message) { h.handleMessage(node, m) })
 	h.detachConn(node, bell)
 }
 
@@ -158,35 +147,6 @@ func (h *Head) detachConn(node int, bell chan struct{}) {
 	defer h.mu.Unlock()
 	if p := h.ensurePeerLocked(node); p.wake == bell {
 		p.wake, p.closeConn, p.sendQueue = nil, nil, nil
-	}
-}
-
-// sendLoop sends the queued messages until ctx ends or a write fails.
-func (h *Head) sendLoop(ctx context.Context, node int, bell chan struct{}, conn io.ReadWriteCloser, cancel func()) {
-	defer cancel()
-	out := bufio.NewWriter(conn)
-	to := gob.NewEncoder(out)
-	for {
-		h.mu.Lock()
-		var queue []*message
-		if p := h.ensurePeerLocked(node); p.wake == bell {
-			queue, p.sendQueue = p.sendQueue, nil
-		}
-		h.mu.Unlock()
-		for _, m := range queue {
-			if to.Encode(m) != nil {
-				return
-			}
-			if m.isLarge() {
-				to = gob.NewEncoder(out)
-			}
-		}
-		if out.Flush() != nil {
-			return
-		}
-		if len(queue) == 0 && !awaitSignal(ctx, bell) {
-			return
-		}
 	}
 }
 
@@ -405,7 +365,7 @@ func (h *Head) failStoreLocked(e *entry) {
 		return
 	}
 	h.storeErr = fmt.Errorf("cannot store %s of %s: the store already has %s keys, the maximum",
-		e.Slot.Key, h.layout.describeOwner(e.Slot.Owner), textutil.GroupThousands(client.MaxKeys))
+		e.Slot.Key, h.layout.describeOwner(e.Slot.Owner), textutil.GroupThousands(MaxKeys))
 	h.log.Warn(h.storeErr.Error())
 	h.failHopelessLocked()
 }
@@ -417,7 +377,7 @@ func (h *Head) storeEntriesLocked(entries []entry) {
 		if _, known := h.store[e.Slot]; known {
 			continue
 		}
-		if len(h.store) >= client.MaxKeys {
+		if len(h.store) >= MaxKeys {
 			h.failStoreLocked(e)
 			return
 		}
@@ -507,7 +467,7 @@ func (h *Head) MarkNodeLost(node int, words string) {
 	}
 	h.lostNodes[node] = true
 	h.failOrdersLocked(node)
-	h.publishEventLocked(client.Event{Kind: "lost", Subject: place.Host, Detail: words})
+	h.publishEventLocked(Event{Kind: "lost", Subject: place.Host, Detail: words})
 	for _, rank := range place.Ranks {
 		if _, over := h.endedRanks[rank]; !over {
 			h.endedRanks[rank] = rankEnd{description: place.Host + " is lost: " + words}
@@ -523,7 +483,7 @@ func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
 		return
 	}
 	h.endedRanks[rank] = end
-	h.publishEventLocked(client.Event{Kind: "ended", Subject: fmt.Sprintf("rank %d on %s", rank, place.Host), Detail: end.description})
+	h.publishEventLocked(Event{Kind: "ended", Subject: fmt.Sprintf("rank %d on %s", rank, place.Host), Detail: end.description})
 	h.failHopelessLocked()
 }
 
@@ -545,7 +505,7 @@ func (h *Head) failHopelessLocked() {
 }
 
 // publishEventLocked appends an event and sends it to all subscribed nodes.
-func (h *Head) publishEventLocked(event client.Event) {
+func (h *Head) publishEventLocked(event Event) {
 	h.events = append(h.events, event)
 	for node, p := range h.peers {
 		if p.subscribed {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // TestProgramsAreBounded verifies that programs that put without a commit, or wait for more and
@@ -41,7 +39,7 @@ func TestProgramsAreBounded(t *testing.T) {
 func TestLoadIsGivenBack(t *testing.T) {
 	s := raise(t, 1, 1, false)
 	n := s.nodes[0]
-	c, err := client.DialAsRank(t.Context(), s.paths[0], nil)
+	c, err := DialAsRank(t.Context(), s.paths[0], nil)
 	must(t, err)
 	for i := range 10 {
 		must(t, c.PutValue(t.Context(), fmt.Sprint("k", i), []byte(strings.Repeat("v", 100))))

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,14 +140,14 @@ func callers(ctx context.Context, t testing.TB, nodes int, hall *Worlds, tasks *
 }
 
 // rank connects as a rank.
-func (s *stage) rank(rank int) *client.Client {
+func (s *stage) rank(rank int) *Client {
 	s.t.Helper()
 	return s.dial(s.world.nodeOfRank(rank).Node, &rank)
 }
 
-func (s *stage) dial(node int, rank *int) *client.Client {
+func (s *stage) dial(node int, rank *int) *Client {
 	s.t.Helper()
-	c, err := client.DialAsRank(s.t.Context(), s.paths[node], rank)
+	c, err := DialAsRank(s.t.Context(), s.paths[node], rank)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -164,7 +163,7 @@ func (s *stage) heard() int {
 }
 
 // all connects as all ranks.
-func (s *stage) all() (all []*client.Client) {
+func (s *stage) all() (all []*Client) {
 	for rank := range len(s.world.nodeByRank) {
 		all = append(all, s.rank(rank))
 	}

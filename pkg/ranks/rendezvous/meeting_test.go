@@ -17,10 +17,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
-func put(t testing.TB, c *client.Client, key, value string) {
+func put(t testing.TB, c *Client, key, value string) {
 	t.Helper()
 	must(t, c.PutValue(t.Context(), key, []byte(value)))
 	must(t, c.CommitValues(t.Context()))
@@ -131,8 +130,8 @@ func TestNodeLost(t *testing.T) {
 	s.head.MarkNodeLost(2, "silent")
 	ranks.Wait()
 	seen := errors.New("seen")
-	err := b.WatchEvents(t.Context(), func(e client.Event) error {
-		if e == (client.Event{Kind: "lost", Subject: "n2", Detail: "silent"}) {
+	err := b.WatchEvents(t.Context(), func(e Event) error {
+		if e == (Event{Kind: "lost", Subject: "n2", Detail: "silent"}) {
 			return seen
 		}
 		return nil
@@ -157,8 +156,8 @@ func TestAbortIsToldToAll(t *testing.T) {
 	s := raise(t, 2, 1, false)
 	must(t, s.rank(1).AbortJob(t.Context(), 42, "no data"))
 	seen := errors.New("seen")
-	err := s.rank(0).WatchEvents(t.Context(), func(e client.Event) error {
-		if e == (client.Event{Kind: "aborted", Subject: "rank 1 on n1", Detail: "no data", Code: 42}) {
+	err := s.rank(0).WatchEvents(t.Context(), func(e Event) error {
+		if e == (Event{Kind: "aborted", Subject: "rank 1 on n1", Detail: "no data", Code: 42}) {
 			return seen
 		}
 		return nil
@@ -178,7 +177,7 @@ func TestOverflow(t *testing.T) {
 		_, _, err := all[0].GetValue(t.Context(), "last", "1", ceiling)
 		want(t, err, "cannot get last: cannot store ", "the store already has 100,000 keys")
 	})
-	for rank, keys := range []int{1, client.MaxKeys, 1} {
+	for rank, keys := range []int{1, MaxKeys, 1} {
 		values := make(map[string][]byte, keys)
 		for key := range keys {
 			values[fmt.Sprint("k", key)] = nil
@@ -203,7 +202,7 @@ func TestWatchMissesNothing(t *testing.T) {
 		s.nodes[rank/64].ReportRankEnd(rank, "exit code 0")
 	}
 	enough, seen := errors.New("enough"), make(map[string]bool)
-	err := watcher.WatchEvents(t.Context(), func(e client.Event) error {
+	err := watcher.WatchEvents(t.Context(), func(e Event) error {
 		if len(seen) == 0 {
 			until(t, "all events on the node", func() (bool, any) { n := s.heard(); return n >= 128, n })
 		}
@@ -256,7 +255,7 @@ func TestJoinWithoutASocket(t *testing.T) {
 func TestValuesOfAnySize(t *testing.T) {
 	s := raise(t, 2, 1, true)
 	writer, reader, ctx := s.rank(0), s.rank(1), t.Context()
-	for at, size := range []int{1, client.MaxValueSize, 0, 64 << 10, 64<<10 + 1, 3} {
+	for at, size := range []int{1, MaxValueSize, 0, 64 << 10, 64<<10 + 1, 3} {
 		key, value := fmt.Sprint("k", at), bytes.Repeat([]byte{byte(at)}, size)
 		must(t, writer.PutValue(ctx, key, value))
 		must(t, writer.CommitValues(ctx))
@@ -274,8 +273,8 @@ func TestRefusals(t *testing.T) {
 	want(t, c.PutValue(ctx, "a b", nil), `cannot use the key "a b": byte 1 is not printable ASCII`)
 	want(t, c.PutValue(ctx, "", nil), "cannot use a key of 0 bytes: 1 to 255 are accepted")
 	want(t, c.PutValue(ctx, strings.Repeat("k", 256), nil), "cannot use a key of 256 bytes")
-	want(t, c.PutValue(ctx, "k", make([]byte, client.MaxValueSize+1)), "has 1048577 bytes, and at most 1048576 are accepted")
-	must(t, c.PutValue(ctx, "k", make([]byte, client.MaxValueSize)))
+	want(t, c.PutValue(ctx, "k", make([]byte, MaxValueSize+1)), "has 1048577 bytes, and at most 1048576 are accepted")
+	must(t, c.PutValue(ctx, "k", make([]byte, MaxValueSize)))
 	must(t, c.CommitValues(ctx))
 	must(t, c.PutValue(ctx, "k", []byte("again")))
 	want(t, c.CommitValues(ctx), "it has two writers, rank 0 on n0 (process ", "and rank 0 on n0 (process ")
@@ -286,7 +285,7 @@ func TestRefusals(t *testing.T) {
 	_, _, err := c.GetValue(ctx, "k", "17", 0)
 	want(t, err, `cannot get k of "17"`)
 	wrong := 5
-	_, err = client.DialAsRank(ctx, s.paths[0], &wrong)
+	_, err = DialAsRank(ctx, s.paths[0], &wrong)
 	want(t, err, "cannot connect as rank 5: it is not a rank of n0")
 
 	waiting := s.rank(1)
@@ -297,7 +296,7 @@ func TestRefusals(t *testing.T) {
 	if err != nil || len(waits) != 1 || waits[0].WaitedSeconds <= 0 {
 		t.Fatalf("waiting: %+v, %v", waits, err)
 	}
-	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0], client.Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
+	if waits[0].WaitedSeconds = 0; !reflect.DeepEqual(waits[0], Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
 		t.Errorf("waiting: %+v", waits[0])
 	}
 	want(t, s.rank(1).AwaitFence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 is already waiting in it")
@@ -327,10 +326,10 @@ func TestRefused(t *testing.T) {
 		"commit":         c.CommitValues(t.Context()),
 		"get":            err,
 		"fence":          c.AwaitFence(t.Context(), "", false, 0),
-		"watch":          c.WatchEvents(t.Context(), func(client.Event) error { return nil }),
+		"watch":          c.WatchEvents(t.Context(), func(Event) error { return nil }),
 		"put of no rank": other.PutValue(t.Context(), "key", nil),
 	} {
-		if !errors.Is(err, client.ErrNoPeerLink) || err.Error() != "no link: open the port" {
+		if !errors.Is(err, ErrNoPeerLink) || err.Error() != "no link: open the port" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

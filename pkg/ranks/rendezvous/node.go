@@ -1,9 +1,7 @@
 package rendezvous
 
 import (
-	"bufio"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // Config holds the parameters of a node's side.
@@ -92,7 +89,7 @@ type nodeValues struct {
 
 // eventLog holds the events of the head. It requires [Node.mu].
 type eventLog struct {
-	events       []client.Event
+	events       []Event
 	watcherCount int           // programs that watch events
 	seenEvents   int           // number of events received from the head
 	eventAdded   chan struct{} // closed at the next event
@@ -186,9 +183,6 @@ func (n *Node) maintainConn(ctx context.Context) {
 
 // useConn uses a connection until it breaks or ctx ends. It reports whether a message was received.
 func (n *Node) useConn(ctx context.Context, conn io.ReadWriteCloser) (heard bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	var writing sync.WaitGroup
 	// Start with the numbers of the unanswered requests; then send all of them again.
 	n.mu.Lock()
 	n.sentCount = 0
@@ -197,57 +191,18 @@ func (n *Node) useConn(ctx context.Context, conn io.ReadWriteCloser) (heard bool
 		hello.Seqs = append(hello.Seqs, m.Seq)
 	}
 	n.mu.Unlock()
-	writing.Go(func() {
-		defer cancel()
-		n.sendLoop(ctx, conn, hello)
-	})
-	in := bufio.NewReader(conn)
-	from := gob.NewDecoder(in)
-	for {
-		m := new(message)
-		if from.Decode(m) != nil {
-			break
-		}
-		if m.isLarge() {
-			from = gob.NewDecoder(in)
-		}
+	first := []*message{hello}
+	exchangeMessages(ctx, conn, n.wake, func() (next []*message) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		next, first = append(first, n.unanswered[n.sentCount:]...), nil
+		n.sentCount = len(n.unanswered)
+		return next
+	}, func(m *message) {
 		heard = true
 		n.handleMessage(m)
-	}
-	cancel()
-	stop()
-	_ = conn.Close()
-	writing.Wait()
+	})
 	return heard
-}
-
-// sendLoop sends hello and then the pending requests until ctx ends or a write fails.
-func (n *Node) sendLoop(ctx context.Context, conn io.ReadWriteCloser, hello *message) {
-	out := bufio.NewWriter(conn)
-	to := gob.NewEncoder(out)
-	if to.Encode(hello) != nil {
-		return
-	}
-	for {
-		n.mu.Lock()
-		fresh := slices.Clone(n.unanswered[n.sentCount:])
-		n.sentCount = len(n.unanswered)
-		n.mu.Unlock()
-		for _, m := range fresh {
-			if to.Encode(m) != nil {
-				return
-			}
-			if m.isLarge() {
-				to = gob.NewEncoder(out)
-			}
-		}
-		if out.Flush() != nil {
-			return
-		}
-		if len(fresh) == 0 && !awaitSignal(ctx, n.wake) {
-			return
-		}
-	}
 }
 
 // handleMessage handles a message of the head.
@@ -394,8 +349,8 @@ func (n *Node) commitValues(owner, writer string, values map[string][]byte) erro
 			return fmt.Errorf("cannot put %s: it has two writers, %s and %s", key, was.writer, writer)
 		}
 	}
-	if len(n.committed)+len(values) > client.MaxKeys {
-		return fmt.Errorf("cannot put more than %s keys", textutil.GroupThousands(client.MaxKeys))
+	if len(n.committed)+len(values) > MaxKeys {
+		return fmt.Errorf("cannot put more than %s keys", textutil.GroupThousands(MaxKeys))
 	}
 	if size > maxDataSize {
 		return fmt.Errorf("cannot put more than %d GiB on a node", maxDataSize>>30)
@@ -478,7 +433,7 @@ func (n *Node) queryMissing(question *message) (words string, ranks []int) {
 func (n *Node) AbortJob(rank, code int, words string) {
 	who := n.self.describeRank(rank)
 	n.mu.Lock()
-	n.queueRequestLocked(&message{Kind: kindAbort, Event: &client.Event{Kind: "aborted", Subject: who, Detail: words, Code: code}})
+	n.queueRequestLocked(&message{Kind: kindAbort, Event: &Event{Kind: "aborted", Subject: who, Detail: words, Code: code}})
 	n.mu.Unlock()
 	n.cfg.AbortJob(rank, code, words)
 }
@@ -497,7 +452,7 @@ func (n *Node) activateLocked() {
 }
 
 // publishEventLocked appends an event and wakes the programs that watch.
-func (n *eventLog) publishEventLocked(event client.Event) {
+func (n *eventLog) publishEventLocked(event Event) {
 	n.events = append(n.events, event)
 	close(n.eventAdded)
 	n.eventAdded = make(chan struct{})

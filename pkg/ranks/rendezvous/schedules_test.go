@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 var (
@@ -137,7 +136,7 @@ func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func
 func (d *drama) rank(ctx context.Context, rank int, door door) {
 	ours, theirs := net.Pipe()
 	door.guests <- theirs
-	c, err := client.NewClient(ctx, ours, &rank)
+	c, err := NewClient(ctx, ours, &rank)
 	if err != nil {
 		d.t.Errorf("rank %d: %v", rank, err)
 		return
@@ -181,7 +180,7 @@ func (d *drama) doomed(rank, round int, err error) bool {
 }
 
 // fence enters a round's fence, sometimes more than once, and reports whether all have entered.
-func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bool {
+func (d *drama) fence(ctx context.Context, c *Client, rank, round int) bool {
 	d.mu.Lock()
 	d.entered[round]++
 	d.mu.Unlock()
@@ -191,7 +190,7 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 			patience = time.Duration(1+d.draw(100)) * time.Millisecond
 		}
 		err = c.AwaitFence(ctx, "", d.draw(2) == 0, patience)
-		if patience == late || !errors.Is(err, client.ErrTimeout) {
+		if patience == late || !errors.Is(err, ErrTimeout) {
 			break
 		}
 	}
@@ -207,7 +206,7 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 }
 
 // get gets data that another rank has put in a round.
-func (d *drama) get(ctx context.Context, c *client.Client, rank, round int) {
+func (d *drama) get(ctx context.Context, c *Client, rank, round int) {
 	owner := d.draw(len(d.world.nodeByRank))
 	value, from, err := c.GetValue(ctx, fmt.Sprint("key-", round), fmt.Sprint(owner), late)
 	switch {

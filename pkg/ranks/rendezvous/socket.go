@@ -15,12 +15,11 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
 )
 
 // maxLineSize is the maximum size of a request in bytes: the largest value in base64, plus the
 // other fields.
-const maxLineSize = 2 * client.MaxValueSize
+const maxLineSize = 2 * MaxValueSize
 
 // Run serves the programs of this node and the connection to the head until ctx ends. Then it
 // closes the listener and waits for all its goroutines.
@@ -59,31 +58,31 @@ func (n *Node) serveProgram(ctx context.Context, conn net.Conn) {
 	// Only programs of the same user are served.
 	var err error
 	if g.pid, err = peerlink.AuthenticatePeer(conn); err != nil {
-		g.sendResponse(client.Response{Error: err.Error()})
+		g.sendResponse(Response{Error: err.Error()})
 		return
 	}
 	// Handle the requests in order. Those that wait continue on goroutines of their own.
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, maxLineSize)
 	for lines.Scan() {
-		var ask client.Request
+		var ask Request
 		if err := json.Unmarshal(lines.Bytes(), &ask); err != nil {
-			g.sendResponse(client.Response{Error: fmt.Sprintf("cannot read the request: %v", err)})
+			g.sendResponse(Response{Error: fmt.Sprintf("cannot read the request: %v", err)})
 			return
 		}
 		if err := g.handleRequest(ctx, ask); err != nil {
-			g.sendResponse(client.Response{ID: ask.ID, Error: err.Error()})
+			g.sendResponse(Response{ID: ask.ID, Error: err.Error()})
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		g.sendResponse(client.Response{Error: fmt.Sprintf("cannot read a request of more than %d bytes: a value may have at most %d", maxLineSize, client.MaxValueSize)})
+		g.sendResponse(Response{Error: fmt.Sprintf("cannot read a request of more than %d bytes: a value may have at most %d", maxLineSize, MaxValueSize)})
 		// unread input could otherwise cause the answer to be lost
 		_, _ = io.CopyN(io.Discard, conn, 64<<20)
 	}
 }
 
 // sendResponse sends an answer. It may be called by several goroutines.
-func (g *programConn) sendResponse(answer client.Response) {
+func (g *programConn) sendResponse(answer Response) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_ = g.encoder.Encode(answer) // the program has disconnected
@@ -91,7 +90,7 @@ func (g *programConn) sendResponse(answer client.Response) {
 
 // refuseUnlinked rejects a request that involves other nodes if this node cannot reach the head. It
 // reports whether it has answered the request.
-func (g *programConn) refuseUnlinked(ctx context.Context, ask client.Request) bool {
+func (g *programConn) refuseUnlinked(ctx context.Context, ask Request) bool {
 	needs := slices.Contains([]string{"put", "commit", "get", "fence", "watch"}, ask.Op)
 	if !needs || g.node.cfg.AwaitLink == nil {
 		return false
@@ -101,13 +100,13 @@ func (g *programConn) refuseUnlinked(ctx context.Context, ask client.Request) bo
 		return false
 	}
 	over := ctx.Err() != nil
-	g.sendResponse(client.Response{ID: ask.ID, Error: err.Error(), Unavailable: over, NoPeerLink: !over})
+	g.sendResponse(Response{ID: ask.ID, Error: err.Error(), Unavailable: over, NoPeerLink: !over})
 	return true
 }
 
 // handleRequest handles one request. Requests that wait are continued on goroutines of their own.
 // It returns an error if the request is invalid; the caller answers with it.
-func (g *programConn) handleRequest(ctx context.Context, ask client.Request) error {
+func (g *programConn) handleRequest(ctx context.Context, ask Request) error {
 	if g.refuseUnlinked(ctx, ask) {
 		return nil
 	}
@@ -128,9 +127,9 @@ func (g *programConn) handleRequest(ctx context.Context, ask client.Request) err
 		if err := validateKey(ask.Key); err != nil {
 			return err
 		}
-		return g.answerLater(ctx, ask, func(ctx context.Context) (client.Response, error) {
+		return g.answerLater(ctx, ask, func(ctx context.Context) (Response, error) {
 			found := g.node.awaitValue(ctx, valueKey{ask.Key, ask.Owner}, g.rank)
-			return client.Response{Value: found.value, Owner: found.owner}, found.err
+			return Response{Value: found.value, Owner: found.owner}, found.err
 		})
 	case "fence":
 		return g.enterFence(ctx, ask)
@@ -146,13 +145,13 @@ func (g *programConn) handleRequest(ctx context.Context, ask client.Request) err
 	case "watch":
 		return g.startTask(func() { g.streamEvents(ctx, ask.ID) })
 	case "waits":
-		return g.answerLater(ctx, ask, func(context.Context) (client.Response, error) {
-			return client.Response{Waits: g.node.PendingWaits()}, nil
+		return g.answerLater(ctx, ask, func(context.Context) (Response, error) {
+			return Response{Waits: g.node.PendingWaits()}, nil
 		})
 	default:
 		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, progress, watch and waits", ask.Op)
 	}
-	g.sendResponse(client.Response{ID: ask.ID})
+	g.sendResponse(Response{ID: ask.ID})
 	return nil
 }
 
@@ -163,7 +162,7 @@ const maxStep = 1e15
 func (g *programConn) reportStep(step float64) error {
 	switch {
 	case g.rank < 0:
-		return errors.New("cannot report progress: only a rank can, and " + client.RankVariable + " does not name one")
+		return errors.New("cannot report progress: only a rank can, and " + RankVariable + " does not name one")
 	case !(step >= 0 && step <= maxStep): // also if it is not a number
 		return fmt.Errorf("cannot report step %v: give a number from 0 to %g", step, maxStep)
 	case g.node.cfg.ReportStep != nil:
@@ -189,20 +188,20 @@ func (g *programConn) setRank(rank *int) error {
 func (g *programConn) ownerName() string { return g.node.self.ownerName(g.rank) }
 
 // stageValue stores a value until it is committed.
-func (g *programConn) stageValue(ask client.Request) error {
+func (g *programConn) stageValue(ask Request) error {
 	if err := validateKey(ask.Key); err != nil {
 		return err
 	}
-	if len(ask.Value) > client.MaxValueSize {
-		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key, len(ask.Value), client.MaxValueSize)
+	if len(ask.Value) > MaxValueSize {
+		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key, len(ask.Value), MaxValueSize)
 	}
 	if was, again := g.staged[ask.Key]; again {
 		g.node.putQuota.Release(1, len(was))
 		delete(g.staged, ask.Key)
 	}
-	if !g.node.putQuota.Reserve(len(ask.Value), client.MaxKeys, maxDataSize) {
+	if !g.node.putQuota.Reserve(len(ask.Value), MaxKeys, maxDataSize) {
 		return fmt.Errorf("cannot put %s: the programs of this node have put %s keys or %d GiB without commit, the maximum",
-			ask.Key, textutil.GroupThousands(client.MaxKeys), maxDataSize>>30)
+			ask.Key, textutil.GroupThousands(MaxKeys), maxDataSize>>30)
 	}
 	g.staged[ask.Key] = ask.Value
 	if ask.Commit {
@@ -228,7 +227,7 @@ func (g *programConn) takeStaged() map[string][]byte {
 }
 
 // enterFence enters the program's rank into a fence, and answers when the fence is released.
-func (g *programConn) enterFence(ctx context.Context, ask client.Request) error {
+func (g *programConn) enterFence(ctx context.Context, ask Request) error {
 	if err := validateKey(ask.Name); ask.Name != "" && err != nil {
 		return errors.New(strings.Replace(err.Error(), "key", "fence name", 1))
 	}
@@ -240,8 +239,8 @@ func (g *programConn) enterFence(ctx context.Context, ask client.Request) error 
 	if err != nil {
 		return err
 	}
-	return g.answerLater(ctx, ask, func(ctx context.Context) (client.Response, error) {
-		return client.Response{}, g.node.awaitRound(ctx, name, rank, gen, m)
+	return g.answerLater(ctx, ask, func(ctx context.Context) (Response, error) {
+		return Response{}, g.node.awaitRound(ctx, name, rank, gen, m)
 	})
 }
 
@@ -262,7 +261,7 @@ func (g *programConn) startTask(task func()) error {
 
 // answerLater runs wait on its own goroutine, with the request's timeout, and answers with its
 // result.
-func (g *programConn) answerLater(ctx context.Context, ask client.Request, wait func(context.Context) (client.Response, error)) error {
+func (g *programConn) answerLater(ctx context.Context, ask Request, wait func(context.Context) (Response, error)) error {
 	return g.startTask(func() {
 		if ask.Timeout > 0 {
 			var cancel context.CancelFunc
@@ -273,7 +272,7 @@ func (g *programConn) answerLater(ctx context.Context, ask client.Request, wait 
 		if answer.ID = ask.ID; err != nil {
 			_, wrong := errors.AsType[invalidRequestError](err)
 			late := errors.Is(ctx.Err(), context.DeadlineExceeded)
-			answer = client.Response{ID: ask.ID, Error: err.Error(), TimedOut: late && !wrong, Unavailable: !late && !wrong}
+			answer = Response{ID: ask.ID, Error: err.Error(), TimedOut: late && !wrong, Unavailable: !late && !wrong}
 		}
 		g.sendResponse(answer)
 	})
@@ -293,7 +292,7 @@ func (g *programConn) streamEvents(ctx context.Context, id uint64) {
 		at = len(n.events)
 		n.mu.Unlock()
 		for i := range events {
-			g.sendResponse(client.Response{ID: id, Event: &events[i]})
+			g.sendResponse(Response{ID: id, Event: &events[i]})
 		}
 		select {
 		case <-ctx.Done():

@@ -1,11 +1,13 @@
 package rendezvous
 
 import (
+	"bufio"
 	"context"
+	"encoding/gob"
 	"fmt"
+	"io"
 	"strings"
-
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous/client"
+	"sync"
 )
 
 // Kinds of messages. Requests of a node are numbered, and are sent again on each new connection
@@ -60,7 +62,7 @@ type message struct {
 	Text    string
 	Error   string
 	Invalid bool // the error is an invalid request
-	Event   *client.Event
+	Event   *Event
 	Data    []byte
 }
 
@@ -91,6 +93,57 @@ const (
 	maxBroadcastSize = 256 << 20
 )
 
+// exchangeMessages passes the messages that a connection receives to handle, and sends those that next
+// returns at first and after each value of wake, until the connection breaks or ctx ends. It closes the
+// connection.
+func exchangeMessages(
+	ctx context.Context, conn io.ReadWriteCloser, wake <-chan struct{}, next func() []*message, handle func(*message),
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		defer cancel()
+		sendMessages(ctx, conn, wake, next)
+	})
+	in := bufio.NewReader(conn)
+	from := gob.NewDecoder(in)
+	for {
+		m := new(message)
+		if from.Decode(m) != nil {
+			break
+		}
+		if m.isLarge() {
+			from = gob.NewDecoder(in)
+		}
+		handle(m)
+	}
+	cancel()
+	stop()
+	_ = conn.Close()
+	writing.Wait()
+}
+
+// sendMessages sends the messages that next returns, until ctx ends or a write fails.
+func sendMessages(ctx context.Context, conn io.Writer, wake <-chan struct{}, next func() []*message) {
+	out := bufio.NewWriter(conn)
+	to := gob.NewEncoder(out)
+	for {
+		queue := next()
+		for _, m := range queue {
+			if to.Encode(m) != nil {
+				return
+			}
+			if m.isLarge() {
+				to = gob.NewEncoder(out)
+			}
+		}
+		if out.Flush() != nil || len(queue) == 0 && !awaitSignal(ctx, wake) {
+			return
+		}
+	}
+}
+
 // isLarge reports whether a message is larger than 64 KiB. An encoder or decoder keeps a buffer for
 // its largest message, so both sides of a connection replace theirs after a large one.
 func (m *message) isLarge() bool {
@@ -103,8 +156,8 @@ func (m *message) isLarge() bool {
 
 // validateKey returns an error if a key is not valid.
 func validateKey(key string) error {
-	if len(key) == 0 || len(key) > client.MaxKeyLength {
-		return fmt.Errorf("cannot use a key of %d bytes: 1 to %d are accepted", len(key), client.MaxKeyLength)
+	if len(key) == 0 || len(key) > MaxKeyLength {
+		return fmt.Errorf("cannot use a key of %d bytes: 1 to %d are accepted", len(key), MaxKeyLength)
 	}
 	if at := strings.IndexFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }); at >= 0 {
 		return fmt.Errorf("cannot use the key %q: byte %d is not printable ASCII without spaces", key, at)

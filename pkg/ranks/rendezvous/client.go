@@ -1,7 +1,4 @@
-// Package client connects a program to the rendezvous service of its node through the socket named
-// by BRINGUPD_SOCKET. A program can put and get values, enter fences, abort the job and watch
-// events. docs/kv.md describes the protocol.
-package client
+package rendezvous
 
 import (
 	"bufio"
