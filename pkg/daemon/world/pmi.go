@@ -16,27 +16,37 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
-	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmi1"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
-	"github.com/bringupd/bringupd/pkg/ranks/pmi/rrun"
 )
 
 // mpiServers serve MPI to the ranks of this node, through PMI-1 and PMIx at the same time. The MPI
 // library of a rank selects the protocol. They also serve rapidsmpf.
 type mpiServers struct {
 	node         *Node
-	pmix         *pmix.Server // nil if PMIx is not served
-	noPMIxReason string       // reason why PMIx is not served
-	rrun         *rrun.Server // nil if rapidsmpf is not served
+	pmix         *pmix.Server    // nil if PMIx is not served
+	noPMIxReason string          // reason why PMIx is not served
+	rrun         *pmi.RrunServer // nil if rapidsmpf is not served
 	singletons   *singletonDetector
+	handlers     pmi.Handlers
 
 	mu     sync.Mutex
-	spaces map[string]*pmi1.Server // PMI-1 servers by job; guarded by mu
-	jobs   map[string]*pmi.Job     // jobs by name; guarded by mu
+	spaces map[string]*pmi.PMI1Server // PMI-1 servers by job; guarded by mu
+	jobs   map[string]*pmi.Job        // jobs by name; guarded by mu
 }
 
 func newMPIServers(n *Node) *mpiServers {
-	return &mpiServers{node: n, singletons: newSingletonDetector(n), spaces: make(map[string]*pmi1.Server), jobs: make(map[string]*pmi.Job)}
+	s := &mpiServers{
+		node: n, singletons: newSingletonDetector(n),
+		spaces: make(map[string]*pmi.PMI1Server), jobs: make(map[string]*pmi.Job),
+	}
+	s.handlers = pmi.Handlers{
+		Node: n.cfg.NodeIndex, Peers: peerNodes{n.mpi, n},
+		AwaitLink: func(ctx context.Context, by pmi.ProcID) error { return s.admitRank(ctx, n.mpi.RunNumber(by)) },
+		AbortJob: func(by pmi.ProcID, code int, words string) {
+			n.rendezvous.AbortJob(n.mpi.RunNumber(by), code, words)
+		},
+	}
+	return s
 }
 
 // rankResources contains what a rank needs to find its servers.
@@ -64,15 +74,7 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 		return nil
 	}
 	s.pmix = server
-	server.SetHandlers(pmix.Handlers{
-		Node: cfg.NodeIndex, Peers: s.node.mpi, Jobs: peerNodes{s.node.mpi, s.node}, PrintOutput: s.writeOutput,
-		AwaitLink: func(ctx context.Context, by pmi.ProcID) error {
-			return s.admitRank(ctx, s.node.mpi.RunNumber(by))
-		},
-		AbortJob: func(by pmi.ProcID, code int, words string) {
-			s.node.rendezvous.AbortJob(s.node.mpi.RunNumber(by), code, words)
-		},
-	})
+	server.SetHandlers(pmix.Handlers{Handlers: s.handlers, PrintOutput: s.writeOutput})
 	// A failure of the server ends the run.
 	cfg.Background(func(ctx context.Context) {
 		if ctxutil.AwaitDone(ctx, server.Done()) && server.Err() != nil {
@@ -90,12 +92,7 @@ func (s *mpiServers) startRrun() {
 	if cfg.Network != (peerlink.TCP{}) {
 		return
 	}
-	server, err := rrun.Listen(rrun.Config{
-		Node: cfg.NodeIndex, Peers: s.node.mpi,
-		AwaitLink: func(ctx context.Context, by pmi.ProcID) error {
-			return s.admitRank(ctx, s.node.mpi.RunNumber(by))
-		},
-	})
+	server, err := pmi.ListenRrun(s.handlers)
 	if err != nil {
 		cfg.Log.Warn("ranks of this node can't use rapidsmpf", zap.Error(err))
 		return
@@ -148,17 +145,7 @@ func (s *mpiServers) admitRank(ctx context.Context, rank int) error {
 
 // addJob serves a job's ranks on this node.
 func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
-	own := pmi.ProcID{Job: job.Name, Rank: pmi.AllRanks}
-	space := pmi1.New(pmi1.Config{
-		Job: job, Node: s.node.cfg.NodeIndex, Peers: peerNodes{s.node.mpi, s.node}, Log: s.node.cfg.Log,
-		AwaitLink: func(ctx context.Context, rank int) error {
-			return s.admitRank(ctx, job.FirstNumber+rank)
-		},
-		AbortJob: func(rank, code int, words string) { s.node.rendezvous.AbortJob(job.FirstNumber+rank, code, words) },
-		OnBarrierEntry: func(rank int) {
-			s.node.mpi.RecordEntry(pmi.Barrier, []pmi.ProcID{own}, pmi.ProcID{Job: job.Name, Rank: rank})
-		},
-	})
+	space := pmi.NewPMI1Server(pmi.PMI1Config{Handlers: s.handlers, Job: job, Log: s.node.cfg.Log})
 	s.mu.Lock()
 	s.spaces[job.Name], s.jobs[job.Name] = space, job
 	s.mu.Unlock()
@@ -243,7 +230,7 @@ func (s *mpiServers) prepareRank(ctx context.Context, rank pmi.ProcID) (g rankRe
 		return rankResources{}, nil
 	}
 	const fd = 3 // the first of the rank's additional file descriptors
-	g.env = pmi1.RankEnviron(job, rank.Rank, fd)
+	g.env = pmi.PMI1Environ(job, rank.Rank, fd)
 	// PMIx and rapidsmpf are found through environment variables.
 	if s.rrun != nil {
 		maps.Copy(g.env, s.rrun.RankEnviron(rank))
@@ -257,12 +244,12 @@ func (s *mpiServers) prepareRank(ctx context.Context, rank pmi.ProcID) (g rankRe
 		maps.Copy(g.env, s.openMPIHints(len(job.LocalRanks(s.node.cfg.NodeIndex))))
 	}
 	// PMI-1 uses a socket pair; one end is a file descriptor of the rank.
-	ours, theirs, err := pmi1.NewConnPair()
+	ours, theirs, err := pmi.NewConnPair()
 	if err != nil {
 		return rankResources{}, fmt.Errorf("cannot serve PMI-1 to rank %d: %w", job.FirstNumber+rank.Rank, err)
 	}
 	g.files = []*os.File{theirs}
-	var parting pmi1.SessionState
+	var parting pmi.SessionState
 	left := make(chan struct{})
 	s.node.cfg.Background(func(ctx context.Context) {
 		defer close(left)

@@ -30,8 +30,8 @@ const (
 	opRemove    = "remove" // order: remove a job that has ended
 )
 
-// request and answer are the arguments and the result of an operation or order, as JSON.
-type request struct {
+// operation and response are the arguments and the result of an operation or order, as JSON.
+type operation struct {
 	Entries []Entry       `json:"entries,omitempty"`
 	Keys    []string      `json:"keys,omitempty"`
 	Wait    bool          `json:"wait,omitempty"`
@@ -98,7 +98,7 @@ func NewHead(cfg HeadConfig) *Head {
 // operation is reported in the returned answer; the error is not nil only if the request cannot be
 // decoded.
 func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
-	var q request
+	var q operation
 	if err := json.Unmarshal(data, &q); err != nil {
 		return nil, fmt.Errorf("cannot decode a request of node %d: %w", node, err)
 	}
@@ -110,7 +110,7 @@ func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byt
 }
 
 // executeCall executes a decoded operation.
-func (h *Head) executeCall(ctx context.Context, node int, name string, q request) (a response, err error) {
+func (h *Head) executeCall(ctx context.Context, node int, name string, q operation) (a response, err error) {
 	switch name {
 	case opPublish:
 		err = h.publishEntries(q.Entries)
@@ -241,7 +241,7 @@ func (h *Head) unpublishEntries(by ProcID, keys []string) {
 }
 
 // fetchModex requests the data that a rank has committed from the rank's node.
-func (h *Head) fetchModex(ctx context.Context, q request) ([]byte, error) {
+func (h *Head) fetchModex(ctx context.Context, q operation) ([]byte, error) {
 	h.mu.Lock()
 	job := h.jobs[q.Proc.Job]
 	h.mu.Unlock()
@@ -253,7 +253,7 @@ func (h *Head) fetchModex(ctx context.Context, q request) ([]byte, error) {
 }
 
 // callNode sends an order to a node and waits for the result.
-func (h *Head) callNode(ctx context.Context, node int, name string, q request) (response, error) {
+func (h *Head) callNode(ctx context.Context, node int, name string, q operation) (response, error) {
 	data, err := json.Marshal(q)
 	if err != nil {
 		return response{}, err
@@ -300,7 +300,7 @@ func StatusOf(err error) Status {
 
 // callNodes sends an order to all wanted nodes in parallel, and waits for all results. It returns
 // the first error.
-func (h *Head) callNodes(ctx context.Context, name string, q request, wanted func(node int) bool) error {
+func (h *Head) callNodes(ctx context.Context, name string, q operation, wanted func(node int) bool) error {
 	var orders errgroup.Group
 	for node := range h.usedSlots {
 		if wanted(node) {
@@ -322,7 +322,7 @@ func (h *Head) spawnJob(ctx context.Context, s SpawnRequest) (string, error) {
 	h.cfg.Nodes.AddRanks(job.NodeRanks())
 	anyNode := func(int) bool { return true }
 	own := func(node int) bool { return slices.Contains(job.Nodes, node) }
-	q := request{Job: job, Spawn: &s}
+	q := operation{Job: job, Spawn: &s}
 	// All nodes must know the job before one of its ranks runs.
 	if err = h.callNodes(ctx, opAdd, q, anyNode); err == nil {
 		err = h.callNodes(ctx, opStart, q, own)
@@ -414,7 +414,7 @@ func (h *Head) recordJobEnd(ctx context.Context, name string, node int) error {
 
 // removeFromNodes removes a job on all nodes.
 func (h *Head) removeFromNodes(ctx context.Context, name string) error {
-	return h.callNodes(ctx, opRemove, request{Proc: ProcID{name, AllRanks}}, func(int) bool { return true })
+	return h.callNodes(ctx, opRemove, operation{Proc: ProcID{name, AllRanks}}, func(int) bool { return true })
 }
 
 // AwaitSpawnedJobs waits until the ranks of all spawned jobs have ended. If ctx ends first, it

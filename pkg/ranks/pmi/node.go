@@ -22,8 +22,8 @@ type Transport interface {
 	AddRanks(places []rendezvous.NodeRanks)
 }
 
-// Server serves the ranks of this node.
-type Server interface {
+// NodeServer serves the ranks of this node.
+type NodeServer interface {
 	// AddJob registers a job, including jobs without ranks on this node.
 	AddJob(ctx context.Context, job *Job) error
 	// StartRanks starts this node's ranks of a spawned job.
@@ -41,7 +41,7 @@ type Server interface {
 type Node struct {
 	transport Transport
 	nodeIndex int // node index
-	server    Server
+	server    NodeServer
 	// FailureDelay is the delay before a failed [Node.GatherProcs] returns. The death of a process
 	// ends the job; without the delay, the processes that wait for it could fail first and obscure the
 	// cause.
@@ -53,13 +53,13 @@ type Node struct {
 
 // NewNode returns the side of the node with the given index. It calls the server only from
 // [Node.HandleOrder] and [Node.AddJob].
-func NewNode(meet Transport, place int, server Server) *Node {
+func NewNode(meet Transport, place int, server NodeServer) *Node {
 	return &Node{transport: meet, nodeIndex: place, server: server, jobs: make(map[string]*Job)}
 }
 
 // HandleOrder executes an order of the head. It is a rendezvous.Handler.
 func (n *Node) HandleOrder(ctx context.Context, _ int, name string, data []byte) ([]byte, error) {
-	var q request
+	var q operation
 	if err := json.Unmarshal(data, &q); err != nil {
 		return nil, fmt.Errorf("cannot decode an order of the head: %w", err)
 	}
@@ -166,14 +166,14 @@ func (n *Node) RecordEntry(kind CollectiveKind, of []ProcID, who ProcID) {
 // FetchModex returns the data that a rank of another node has committed. The error is NotFound if
 // there is no such rank.
 func (n *Node) FetchModex(ctx context.Context, of ProcID) ([]byte, error) {
-	a, err := n.callHead(ctx, opModex, request{Proc: of})
+	a, err := n.callHead(ctx, opModex, operation{Proc: of})
 	return a.Data, err
 }
 
 // PublishEntries publishes entries for all jobs. The error is Duplicate if one of the keys is
 // already published.
 func (n *Node) PublishEntries(ctx context.Context, entries []Entry) error {
-	_, err := n.callHead(ctx, opPublish, request{Entries: entries})
+	_, err := n.callHead(ctx, opPublish, operation{Entries: entries})
 	return err
 }
 
@@ -181,7 +181,7 @@ func (n *Node) PublishEntries(ctx context.Context, entries []Entry) error {
 // or, if wait is set, all of them once they exist. The error is NotFound if none exists and wait is
 // not set.
 func (n *Node) LookupEntries(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
-	q := request{Keys: keys, Wait: wait}
+	q := operation{Keys: keys, Wait: wait}
 	if deadline, set := ctx.Deadline(); set { // the head must not wait any longer
 		q.Timeout = max(time.Until(deadline), time.Nanosecond)
 	}
@@ -192,13 +192,13 @@ func (n *Node) LookupEntries(ctx context.Context, keys []string, wait bool) ([]E
 // UnpublishEntries removes the entries with the given keys; without keys, all entries that by has
 // published.
 func (n *Node) UnpublishEntries(ctx context.Context, by ProcID, keys []string) error {
-	_, err := n.callHead(ctx, opUnpublish, request{Proc: by, Keys: keys})
+	_, err := n.callHead(ctx, opUnpublish, operation{Proc: by, Keys: keys})
 	return err
 }
 
 // NotifyNodes sends an event to the other nodes.
 func (n *Node) NotifyNodes(ctx context.Context, event Event) error {
-	_, err := n.callHead(ctx, opNotify, request{Event: &event})
+	_, err := n.callHead(ctx, opNotify, operation{Event: &event})
 	return err
 }
 
@@ -207,18 +207,18 @@ func (n *Node) SpawnJob(ctx context.Context, s SpawnRequest) (string, error) {
 	if len(s.Commands) == 0 {
 		return "", fmt.Errorf("cannot spawn: no commands were given: %w", BadParam)
 	}
-	a, err := n.callHead(ctx, opSpawn, request{Spawn: &s})
+	a, err := n.callHead(ctx, opSpawn, operation{Spawn: &s})
 	return a.Job, err
 }
 
 // ReportJobEnd reports to the head that all ranks of a spawned job on this node have ended.
 func (n *Node) ReportJobEnd(ctx context.Context, job string) error {
-	_, err := n.callHead(ctx, opEnded, request{Proc: ProcID{job, AllRanks}})
+	_, err := n.callHead(ctx, opEnded, operation{Proc: ProcID{job, AllRanks}})
 	return err
 }
 
 // callHead requests an operation from the head and waits for the result.
-func (n *Node) callHead(ctx context.Context, name string, q request) (response, error) {
+func (n *Node) callHead(ctx context.Context, name string, q operation) (response, error) {
 	data, err := json.Marshal(q)
 	if err != nil {
 		return response{}, err

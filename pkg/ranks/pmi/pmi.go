@@ -1,9 +1,37 @@
-// Package pmi contains the parts of an MPI process-management server that do not depend on the
-// protocol: the jobs and their processes, and the operations that involve other nodes. The servers
-// are in its subpackages pmi1 and pmix.
+// Package pmi contains the servers with which the ranks of a node find each other: PMI-1 and the
+// protocol of rapidsmpf, the jobs and their processes, and the operations that involve other nodes. The
+// server of PMIx is in its subpackage pmix.
 package pmi
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
+
+// Peers provides the operations of the ranks of one node that involve other nodes. [Node] implements
+// it, and documents the methods.
+type Peers interface {
+	GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID, data []byte) ([]byte, error)
+	RecordEntry(kind CollectiveKind, of []ProcID, who ProcID)
+	FetchModex(ctx context.Context, of ProcID) ([]byte, error)
+	PublishEntries(ctx context.Context, entries []Entry) error
+	LookupEntries(ctx context.Context, keys []string, wait bool) ([]Entry, error)
+	UnpublishEntries(ctx context.Context, by ProcID, keys []string) error
+	SpawnJob(ctx context.Context, s SpawnRequest) (job string, err error)
+	NotifyNodes(ctx context.Context, event Event) error
+}
+
+// Handlers are what the servers of a node share.
+type Handlers struct {
+	Node  int // node index in the team
+	Peers Peers
+	// AwaitLink waits until it is known whether this node can reach the others, or until ctx ends. It
+	// returns the reason if a rank cannot be served. A nil function means that the others are always
+	// reachable.
+	AwaitLink func(ctx context.Context, by ProcID) error
+	// AbortJob is called when a rank requests the end of the job. It must not block.
+	AbortJob func(by ProcID, code int, words string)
+}
 
 // Limits of requests. Requests that exceed them fail with NoSpace.
 const (
@@ -60,6 +88,9 @@ func (j *Job) LocalRanks(node int) (ranks []int) {
 	}
 	return ranks
 }
+
+// allRanks denotes all ranks of the job.
+func (j *Job) allRanks() []ProcID { return []ProcID{{Job: j.Name, Rank: AllRanks}} }
 
 // NodeCount returns the number of nodes that have ranks of the job.
 func (j *Job) NodeCount() (nodes int) {

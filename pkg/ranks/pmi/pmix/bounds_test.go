@@ -141,7 +141,8 @@ func TestSpawnWithManyInfos(t *testing.T) {
 // TestLastWordsAreBounded verifies that the message of an abort is truncated to the limit of a log.
 func TestLastWordsAreBounded(t *testing.T) {
 	var heard string
-	s := &Server{Handlers: Handlers{AbortJob: func(_ pmi.ProcID, _ int, words string) { heard = words }}}
+	s := &Server{}
+	s.AbortJob = func(_ pmi.ProcID, _ int, words string) { heard = words }
 	var f frame
 	f.addProc(pmi.ProcID{Job: "w"})
 	f.addNumber(7)
@@ -188,7 +189,7 @@ func TestQuestionsThatWaitAreBounded(t *testing.T) {
 }
 
 // silent is a Peers that never answers.
-type silent struct{ Peers }
+type silent struct{ pmi.Peers }
 
 func (silent) LookupEntries(ctx context.Context, _ []string, _ bool) ([]pmi.Entry, error) {
 	<-ctx.Done()

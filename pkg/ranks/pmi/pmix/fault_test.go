@@ -58,7 +58,7 @@ func start(ctx context.Context, t *testing.T, library pmix.Library) (*pmix.Serve
 	})
 	if err == nil {
 		t.Cleanup(s.Stop)
-		s.SetHandlers(pmix.Handlers{AbortJob: func(pmi.ProcID, int, string) {}})
+		s.SetHandlers(pmix.Handlers{Handlers: pmi.Handlers{AbortJob: func(pmi.ProcID, int, string) {}}})
 	}
 	return s, err
 }
@@ -162,7 +162,7 @@ func TestRankThatDied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.SetHandlers(pmix.Handlers{Jobs: nobody{}})
+	s.SetHandlers(pmix.Handlers{Handlers: pmi.Handlers{Peers: nobody{}}})
 	if err := s.AddJob(t.Context(), world); err != nil {
 		t.Fatal(err)
 	}
@@ -188,11 +188,8 @@ func TestRankThatDied(t *testing.T) {
 }
 
 // nobody is a Peers without other nodes.
-type nobody struct{}
+type nobody struct{ pmi.Peers }
 
-func (nobody) SpawnJob(context.Context, pmi.SpawnRequest) (string, error) {
-	return "", pmi.NotSupported
-}
 func (nobody) NotifyNodes(context.Context, pmi.Event) error { return nil }
 
 // TestOrphan verifies that a child whose library hangs ends after its daemon.

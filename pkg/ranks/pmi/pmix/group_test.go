@@ -48,12 +48,13 @@ func TestGroupOfUnknownKind(t *testing.T) {
 // others.
 func TestRefusedRank(t *testing.T) {
 	who := pmi.ProcID{Job: "j", Rank: 3}
-	s := &Server{Handlers: Handlers{AwaitLink: func(_ context.Context, by pmi.ProcID) error {
+	s := &Server{}
+	s.AwaitLink = func(_ context.Context, by pmi.ProcID) error {
 		if by != who {
 			t.Errorf("asked for %v", by)
 		}
 		return pmi.Unreachable
-	}}}
+	}
 	for op, want := range map[byte]pmi.Status{upConnected: pmi.Unreachable, upFinalized: 0} {
 		var f frame
 		f.addProc(who)

@@ -148,7 +148,7 @@ func (s *Server) ReportDeath(ctx context.Context, rank pmi.ProcID, status int) e
 	if c != nil {
 		c.endLife(fmt.Errorf("%v has ended: %w", rank, pmi.Unreachable))
 	}
-	return s.notifyEnd(ctx, rank, pmi.Aborted, []attribute{{"pmix.exit.code", typeInt, status}}, s.NotifyRanks, s.Jobs.NotifyNodes)
+	return s.notifyEnd(ctx, rank, pmi.Aborted, []attribute{{"pmix.exit.code", typeInt, status}}, s.NotifyRanks, s.Peers.NotifyNodes)
 }
 
 // ClientState reports whether a rank has connected to the server, and whether it has finalized.

@@ -50,7 +50,7 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 	case upSpawn:
 		order, with, err := decodeSpawn(r)
 		return s.whileRankLives(order.Requester, withTimeout(with, func(ctx context.Context, f *frame) error {
-			job, err := s.Jobs.SpawnJob(ctx, order)
+			job, err := s.Peers.SpawnJob(ctx, order)
 			f.addText(job)
 			return err
 		})), err
@@ -59,7 +59,7 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 		if len(e.Info) > maxEventSize {
 			return nil, fmt.Errorf("cannot send an event of %d bytes: at most %d are accepted: %w", len(e.Info), maxEventSize, pmi.NoSpace)
 		}
-		return func(ctx context.Context, _ *frame) error { return s.Jobs.NotifyNodes(ctx, e) }, nil
+		return func(ctx context.Context, _ *frame) error { return s.Peers.NotifyNodes(ctx, e) }, nil
 	case upGroup:
 		return s.decodeGroup(r), nil
 	case upQuery:

@@ -37,22 +37,6 @@ const (
 // IsChild reports whether this process was started by a server.
 func IsChild() bool { return os.Getenv(childVariable) != "" }
 
-// Peers provides the operations of the ranks of one node that involve other nodes. *pmi.Node
-// implements it.
-type Peers interface {
-	GatherProcs(ctx context.Context, kind pmi.CollectiveKind, of []pmi.ProcID, data []byte) ([]byte, error)
-	FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error)
-	PublishEntries(ctx context.Context, entries []pmi.Entry) error
-	LookupEntries(ctx context.Context, keys []string, wait bool) ([]pmi.Entry, error)
-	UnpublishEntries(ctx context.Context, by pmi.ProcID, keys []string) error
-}
-
-// Jobs starts new jobs and sends events to other nodes. *pmi.Node implements it.
-type Jobs interface {
-	SpawnJob(ctx context.Context, s pmi.SpawnRequest) (job string, err error)
-	NotifyNodes(ctx context.Context, event pmi.Event) error
-}
-
 // Config holds the parameters of a server.
 type Config struct {
 	Program      string // executable with the ChildCommand; empty: this executable
@@ -66,15 +50,7 @@ type Config struct {
 
 // Handlers holds the handlers of the ranks' requests.
 type Handlers struct {
-	Node  int // node index in the team
-	Peers Peers
-	Jobs  Jobs
-	// AwaitLink waits until it is known whether this node can reach the others, or until ctx ends. It
-	// returns the reason if a rank cannot be served. A nil function means that the others are always
-	// reachable.
-	AwaitLink func(ctx context.Context, by pmi.ProcID) error
-	// AbortJob is called when a rank requests the end of the job. It must not block.
-	AbortJob func(by pmi.ProcID, code int, words string)
+	pmi.Handlers
 	// PrintOutput is called with text that a rank asks the server to print, on standard error if isErr
 	// is set. It must not block.
 	PrintOutput func(by pmi.ProcID, text string, isErr bool)

@@ -211,8 +211,10 @@ func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
 			t.Fatal(err)
 		}
 		server.SetHandlers(pmix.Handlers{
-			Node: place, Peers: m.nodes[place], Jobs: m.nodes[place],
-			AbortJob:    func(by pmi.ProcID, code int, words string) { m.hear("%v aborts with %d: %s", by, code, words) },
+			Handlers: pmi.Handlers{
+				Node: place, Peers: m.nodes[place],
+				AbortJob: func(by pmi.ProcID, code int, words string) { m.hear("%v aborts with %d: %s", by, code, words) },
+			},
 			PrintOutput: func(by pmi.ProcID, text string, isErr bool) { m.hear("%v says %q, %v", by, text, isErr) },
 		})
 		m.at = append(m.at, server)

@@ -1,4 +1,4 @@
-package rrun
+package pmi
 
 import (
 	"bufio"
@@ -12,35 +12,34 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // Limits of requests.
 const (
-	maxLineSize  = 512     // as in rrun
-	maxKeyLength = 255     // as in rrun
-	maxValueSize = 1 << 20 // values are addresses of some kilobytes
-	maxTimeout   = 24 * time.Hour
+	maxRrunLine    = 512     // as in rrun
+	maxRrunKey     = 255     // as in rrun
+	maxRrunValue   = 1 << 20 // values are addresses of some kilobytes
+	maxRrunTimeout = 24 * time.Hour
 )
 
 var okResponse = []byte("OK\n")
 
 // errorResponse returns a response that makes the request fail with the error's text.
 func errorResponse(err error) []byte {
-	return []byte("ERROR " + textutil.SingleLine(err.Error(), maxLineSize-64) + "\n")
+	return []byte("ERROR " + textutil.SingleLine(err.Error(), maxRrunLine-64) + "\n")
 }
 
 // rankSession is the connection of a rank after authentication.
 type rankSession struct {
 	space *jobSpace
 	peers Peers
-	rank  pmi.ProcID
+	rank  ProcID
 	conn  net.Conn
 	in    *bufio.Reader
 }
 
-// request is a request of a rank.
-type request struct {
+// rrunRequest is a request of a rank.
+type rrunRequest struct {
 	command string
 	key     string
 	value   []byte
@@ -56,7 +55,7 @@ func (v *rankSession) serve(ctx context.Context, cancel context.CancelFunc) {
 	}
 	// Read on a separate goroutine, so that the end of the connection is noticed while a request
 	// waits.
-	requests := make(chan request)
+	requests := make(chan rrunRequest)
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer cancel()
@@ -74,9 +73,9 @@ func (v *rankSession) serve(ctx context.Context, cancel context.CancelFunc) {
 }
 
 // readRequests passes the rank's requests to a channel.
-func (v *rankSession) readRequests(ctx context.Context, requests chan<- request) {
+func (v *rankSession) readRequests(ctx context.Context, requests chan<- rrunRequest) {
 	for {
-		r, err := readRequest(v.in)
+		r, err := readRrunRequest(v.in)
 		if err != nil {
 			return
 		}
@@ -88,8 +87,8 @@ func (v *rankSession) readRequests(ctx context.Context, requests chan<- request)
 	}
 }
 
-// readLine reads a line without its end. It returns an error if the line is too long.
-func readLine(in *bufio.Reader) (string, error) {
+// readRrunLine reads a line without its end. It returns an error if the line is too long.
+func readRrunLine(in *bufio.Reader) (string, error) {
 	line, err := in.ReadSlice('\n')
 	if err != nil {
 		return "", fmt.Errorf("cannot read a line: %w", err)
@@ -97,9 +96,9 @@ func readLine(in *bufio.Reader) (string, error) {
 	return string(line[:len(line)-1]), nil
 }
 
-// readRequest reads a request. The error is not nil if no more requests can be read.
-func readRequest(in *bufio.Reader) (r request, err error) {
-	line, err := readLine(in)
+// readRrunRequest reads a request. The error is not nil if no more requests can be read.
+func readRrunRequest(in *bufio.Reader) (r rrunRequest, err error) {
+	line, err := readRrunLine(in)
 	if err != nil {
 		return r, err
 	}
@@ -111,8 +110,8 @@ func readRequest(in *bufio.Reader) (r request, err error) {
 			r.err = errors.New("bad PUT")
 			return r, nil
 		}
-		if number > maxValueSize {
-			r.err = fmt.Errorf("a value has %d bytes, and at most %d are accepted", number, maxValueSize)
+		if number > maxRrunValue {
+			r.err = fmt.Errorf("a value has %d bytes, and at most %d are accepted", number, maxRrunValue)
 			_, err = io.CopyN(io.Discard, in, number)
 			return r, err
 		}
@@ -122,16 +121,16 @@ func readRequest(in *bufio.Reader) (r request, err error) {
 		if _, err := fmt.Sscanf(line, "GET key=%s timeout=%d", &r.key, &number); err != nil {
 			r.err = errors.New("bad GET")
 		}
-		r.timeout = time.Duration(max(0, min(number, maxTimeout.Milliseconds()))) * time.Millisecond
+		r.timeout = time.Duration(max(0, min(number, maxRrunTimeout.Milliseconds()))) * time.Millisecond
 	}
-	if len(r.key) > maxKeyLength {
-		r.err = fmt.Errorf("a key has %d bytes, and at most %d are accepted", len(r.key), maxKeyLength)
+	if len(r.key) > maxRrunKey {
+		r.err = fmt.Errorf("a key has %d bytes, and at most %d are accepted", len(r.key), maxRrunKey)
 	}
 	return r, err
 }
 
 // handleRequest executes a request and returns the response.
-func (v *rankSession) handleRequest(ctx context.Context, r request) []byte {
+func (v *rankSession) handleRequest(ctx context.Context, r rrunRequest) []byte {
 	if r.err != nil {
 		return errorResponse(r.err)
 	}
@@ -156,35 +155,35 @@ func (v *rankSession) handleRequest(ctx context.Context, r request) []byte {
 
 // entryKey returns the key under which a value is published.
 func (v *rankSession) entryKey(key string) string {
-	return "rapidsmpf/" + pmi.PublicName(v.space.Name) + "/" + key
+	return "rapidsmpf/" + PublicName(v.space.Name) + "/" + key
 }
 
 // putValue makes a value available to all ranks of the job, and replaces a previous one.
-func (v *rankSession) putValue(ctx context.Context, r request) error {
+func (v *rankSession) putValue(ctx context.Context, r rrunRequest) error {
 	if v.rank.Rank != 0 {
 		return errors.New("only rank 0 may PUT")
 	}
-	entry := pmi.Entry{Key: v.entryKey(r.key), Publisher: v.rank, Value: r.value}
-	err := v.peers.PublishEntries(ctx, []pmi.Entry{entry})
-	if pmi.StatusOf(err) != pmi.Duplicate {
+	entry := Entry{Key: v.entryKey(r.key), Publisher: v.rank, Value: r.value}
+	err := v.peers.PublishEntries(ctx, []Entry{entry})
+	if StatusOf(err) != Duplicate {
 		return err
 	}
 	if err := v.peers.UnpublishEntries(ctx, v.rank, []string{entry.Key}); err != nil {
 		return err
 	}
-	return v.peers.PublishEntries(ctx, []pmi.Entry{entry})
+	return v.peers.PublishEntries(ctx, []Entry{entry})
 }
 
 // getValue waits for a value and returns the response to the request.
-func (v *rankSession) getValue(ctx context.Context, r request) []byte {
+func (v *rankSession) getValue(ctx context.Context, r rrunRequest) []byte {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	entries, err := v.peers.LookupEntries(ctx, []string{v.entryKey(r.key)}, true)
 	switch {
-	case pmi.StatusOf(err) == pmi.TimedOut:
+	case StatusOf(err) == TimedOut:
 		return []byte("TIMEOUT\n")
 	case err == nil && len(entries) != 1:
-		err = pmi.NotFound
+		err = NotFound
 	}
 	if err != nil {
 		return errorResponse(err)
@@ -193,7 +192,7 @@ func (v *rankSession) getValue(ctx context.Context, r request) []byte {
 }
 
 // enterBarrier waits until all ranks of the job have entered a barrier, or until ctx ends.
-func (v *rankSession) enterBarrier(ctx context.Context, kind pmi.CollectiveKind) error {
+func (v *rankSession) enterBarrier(ctx context.Context, kind CollectiveKind) error {
 	v.peers.RecordEntry(kind, v.space.allRanks(), v.rank)
 	return v.space.barriers[kind].Enter(ctx, v.rank.Rank)
 }

@@ -1,11 +1,9 @@
-package pmi1
+package pmi
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // maxMappingLength is the maximum length of a mapping in bytes. MPICH 4.0 reads lines of 1,024
@@ -55,7 +53,7 @@ func renumberNodes(nodes []int) map[int]int {
 // ranksToHosts returns the response to get_ranks2hosts, with which Intel MPI requests the nodes of
 // all ranks. It lists for each node the length of its name, the name and its ranks. The first line
 // contains the length of the second and the number of nodes; the second has no line end.
-func ranksToHosts(job *pmi.Job) string {
+func ranksToHosts(job *Job) string {
 	ranks := make(map[int][]string)
 	var order []int
 	for rank, node := range job.Nodes {

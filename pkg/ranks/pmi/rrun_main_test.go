@@ -1,4 +1,4 @@
-package rrun
+package pmi
 
 import (
 	"bufio"
@@ -11,23 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// rrunTimeout limits every wait of the tests.
+const rrunTimeout = 30 * time.Second
 
-// ceiling limits every wait of the tests.
-const ceiling = 30 * time.Second
-
-// team is a head, with a server on each node, and direct calls between them.
-type team struct {
+// rrunTeam is a head, with a server on each node, and direct calls between them.
+type rrunTeam struct {
 	t       *testing.T
-	job     *pmi.Job
-	head    *pmi.Head
-	servers []*Server
+	job     *Job
+	head    *Head
+	servers []*RrunServer
 
 	mu       sync.Mutex
 	meetings map[string]*meeting
@@ -35,23 +30,17 @@ type team struct {
 	linkErr  error    // the reason why nodes cannot reach the head
 }
 
-// meeting is a collective operation that not all nodes have entered.
-type meeting struct {
-	came int
-	done chan struct{}
-}
-
-// member is the connection of a node to the others.
-type member struct {
-	*team
+// rrunMember is the connection of a node to the others.
+type rrunMember struct {
+	*rrunTeam
 	node int
 }
 
-func (m member) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+func (m rrunMember) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
 	return m.head.HandleCall(ctx, m.node, name, data)
 }
 
-func (m member) GatherGroup(ctx context.Context, name string, _ rendezvous.Group, _ []byte, _ bool) ([]byte, error) {
+func (m rrunMember) GatherGroup(ctx context.Context, name string, _ rendezvous.Group, _ []byte, _ bool) ([]byte, error) {
 	m.mu.Lock()
 	at := m.meetings[name]
 	if at == nil {
@@ -71,25 +60,25 @@ func (m member) GatherGroup(ctx context.Context, name string, _ rendezvous.Group
 	}
 }
 
-func (m member) RecordArrival(name string, _ rendezvous.Group, rank int) {
+func (m rrunMember) RecordArrival(name string, _ rendezvous.Group, rank int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.arrivals = append(m.arrivals, fmt.Sprintf("%s by %d", name, rank))
 }
 
-func (member) AddRanks([]rendezvous.NodeRanks) {}
+func (rrunMember) AddRanks([]rendezvous.NodeRanks) {}
 
 // noServer is the server of a node whose ranks use rapidsmpf only.
-type noServer struct{ pmi.Server }
+type noServer struct{ NodeServer }
 
-func (noServer) AddJob(context.Context, *pmi.Job) error { return nil }
+func (noServer) AddJob(context.Context, *Job) error { return nil }
 
-// serve starts a server on each node of a job whose ranks are on the given nodes.
-func serve(t *testing.T, nodes ...int) *team {
+// serveRrun starts a server on each node of a job whose ranks are on the given nodes.
+func serveRrun(t *testing.T, nodes ...int) *rrunTeam {
 	t.Helper()
-	job := &pmi.Job{Name: "job.secret", Hosts: []string{"n0", "n1", "n2"}, Nodes: nodes}
-	m := &team{t: t, job: job, meetings: make(map[string]*meeting)}
-	m.head = pmi.NewHead(pmi.HeadConfig{InitialJob: job})
+	job := &Job{Name: "job.secret", Hosts: []string{"n0", "n1", "n2"}, Nodes: nodes}
+	m := &rrunTeam{t: t, job: job, meetings: make(map[string]*meeting)}
+	m.head = NewHead(HeadConfig{InitialJob: job})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -97,11 +86,11 @@ func serve(t *testing.T, nodes ...int) *team {
 		running.Wait()
 	})
 	for node := range job.Hosts {
-		peers := pmi.NewNode(member{m, node}, node, noServer{})
+		peers := NewNode(rrunMember{m, node}, node, noServer{})
 		if err := peers.AddJob(ctx, job); err != nil {
 			t.Fatal(err)
 		}
-		server, err := Listen(Config{Node: node, Peers: peers, AwaitLink: func(context.Context, pmi.ProcID) error { return m.linkErr }})
+		server, err := ListenRrun(Handlers{Node: node, Peers: peers, AwaitLink: func(context.Context, ProcID) error { return m.linkErr }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,22 +109,22 @@ type program struct {
 }
 
 // connect connects to the server of a node without authentication.
-func (m *team) connect(node int) *program {
+func (m *rrunTeam) connect(node int) *program {
 	m.t.Helper()
 	conn, err := net.Dial("tcp", m.servers[node].listener.Addr().String())
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(ceiling))
+	_ = conn.SetDeadline(time.Now().Add(rrunTimeout))
 	m.t.Cleanup(func() { _ = conn.Close() })
 	return &program{m.t, conn, bufio.NewReader(conn)}
 }
 
 // rank connects as a rank, with the variables that it gets.
-func (m *team) rank(rank int) *program {
+func (m *rrunTeam) rank(rank int) *program {
 	m.t.Helper()
 	node := m.job.Nodes[rank]
-	env := m.servers[node].RankEnviron(pmi.ProcID{Job: m.job.Name, Rank: rank})
+	env := m.servers[node].RankEnviron(ProcID{Job: m.job.Name, Rank: rank})
 	p := m.connect(node)
 	p.expect(fmt.Sprintf("AUTH rank=%s nranks=%s token=%s\n", env["RRUN_RANK"], env["RRUN_NRANKS"], env["RRUN_SOCKET_TOKEN"]), "OK\n")
 	return p

@@ -1,4 +1,4 @@
-package rrun
+package pmi
 
 import (
 	"bufio"
@@ -11,14 +11,12 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // TestCommunicator does what create_ucxx_comm of rapidsmpf does, twice: rank 0 publishes an address
 // that the other ranks read after a synchronisation.
 func TestCommunicator(t *testing.T) {
-	m := serve(t, 0, 0, 1, 2)
+	m := serveRrun(t, 0, 0, 1, 2)
 	var ranks sync.WaitGroup
 	for rank := range m.job.Nodes {
 		ranks.Go(func() {
@@ -52,7 +50,7 @@ func TestCommunicator(t *testing.T) {
 
 // TestGetWaits verifies that a get waits for a later put, and not longer than its timeout.
 func TestGetWaits(t *testing.T) {
-	m := serve(t, 0, 1)
+	m := serveRrun(t, 0, 1)
 	other := m.rank(1)
 	other.expect("GET key=k timeout=1\n", "TIMEOUT\n")
 	other.send("GET key=k timeout=30000\n")
@@ -63,7 +61,7 @@ func TestGetWaits(t *testing.T) {
 
 // TestBarriersAreIndependent verifies that a rank in a barrier does not complete the others' sync.
 func TestBarriersAreIndependent(t *testing.T) {
-	m := serve(t, 0, 0)
+	m := serveRrun(t, 0, 0)
 	first, second := m.rank(0), m.rank(1)
 	first.send("BARRIER\n")
 	second.send("SYNC\n")
@@ -76,10 +74,10 @@ func TestBarriersAreIndependent(t *testing.T) {
 // TestEndInABarrier verifies that the end of a connection is noticed while its request waits, and
 // that the rank can enter the same barrier again only after the others.
 func TestEndInABarrier(t *testing.T) {
-	m := serve(t, 0, 0)
+	m := serveRrun(t, 0, 0)
 	gone := m.rank(0)
 	gone.send("BARRIER\n")
-	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(rrunTimeout); ; time.Sleep(time.Millisecond) {
 		m.mu.Lock()
 		entered := len(m.arrivals) == 1
 		m.mu.Unlock()
@@ -97,16 +95,16 @@ func TestEndInABarrier(t *testing.T) {
 
 // TestStrangersAreRefused verifies that only the ranks of the node get a session.
 func TestStrangersAreRefused(t *testing.T) {
-	m := serve(t, 0, 0, 1)
-	token := m.servers[0].RankEnviron(pmi.ProcID{Job: m.job.Name})["RRUN_SOCKET_TOKEN"]
-	if len(token) != 64 || token == m.servers[1].RankEnviron(pmi.ProcID{Job: m.job.Name, Rank: 2})["RRUN_SOCKET_TOKEN"] {
+	m := serveRrun(t, 0, 0, 1)
+	token := m.servers[0].RankEnviron(ProcID{Job: m.job.Name})["RRUN_SOCKET_TOKEN"]
+	if len(token) != 64 || token == m.servers[1].RankEnviron(ProcID{Job: m.job.Name, Rank: 2})["RRUN_SOCKET_TOKEN"] {
 		t.Errorf("the token is %q, and that of another node may be the same", token)
 	}
 	for request, text := range map[string]string{
 		"SYNC\n":                               "invalid AUTH",
 		"AUTH rank=0 nranks=3 token=\n":        "invalid AUTH",
 		"AUTH rank=0 nranks=3 token=00\n":      "bad token",
-		strings.Repeat("x", 2*maxLineSize):     "cannot read a line",
+		strings.Repeat("x", 2*maxRrunLine):     "cannot read a line",
 		"AUTH rank=3 nranks=3 token=" + token:  "invalid rank",
 		"AUTH rank=-1 nranks=3 token=" + token: "invalid rank",
 		"AUTH rank=0 nranks=4 token=" + token:  "invalid rank",
@@ -118,7 +116,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	m.servers[0].RemoveJob(m.job.Name)
 	m.connect(0).expectError("AUTH rank=0 nranks=3 token="+token+"\n", "bad token")
-	if env := m.servers[2].RankEnviron(pmi.ProcID{Job: m.job.Name}); len(env) != 0 {
+	if env := m.servers[2].RankEnviron(ProcID{Job: m.job.Name}); len(env) != 0 {
 		t.Errorf("a node without ranks sets %v", env)
 	}
 }
@@ -126,7 +124,7 @@ func TestStrangersAreRefused(t *testing.T) {
 // TestConnectionsAreBounded verifies that strangers cannot keep ranks away, and that ranks cannot
 // use up the file descriptors of the daemon.
 func TestConnectionsAreBounded(t *testing.T) {
-	m := serve(t, 0)
+	m := serveRrun(t, 0)
 	first := m.connect(0)
 	for range maxStrangers {
 		m.connect(0)
@@ -135,14 +133,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for range maxConnsPerRank {
 		m.rank(0)
 	}
-	token := m.servers[0].RankEnviron(pmi.ProcID{Job: m.job.Name})["RRUN_SOCKET_TOKEN"]
+	token := m.servers[0].RankEnviron(ProcID{Job: m.job.Name})["RRUN_SOCKET_TOKEN"]
 	m.connect(0).expectError("AUTH rank=0 nranks=1 token="+token+"\n", "already have 16 connections")
 }
 
 // TestRequestsAreBounded verifies that requests which are wrong or too large are refused, and that
 // the connection can be used afterwards.
 func TestRequestsAreBounded(t *testing.T) {
-	m := serve(t, 0, 0)
+	m := serveRrun(t, 0, 0)
 	p := m.rank(0)
 	for request, text := range map[string]string{
 		"TEA\n":                   "unknown command",
@@ -152,7 +150,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		"GET key=k\n":             "bad GET",
 		"GET key=" + strings.Repeat("k", 256) + " timeout=1\n":                                        "a key has 256 bytes",
 		"PUT key=" + strings.Repeat("k", 256) + " valuelen=3\nabc":                                    "a key has 256 bytes",
-		fmt.Sprintf("PUT key=k valuelen=%d\n%s", maxValueSize+1, strings.Repeat("v", maxValueSize+1)): "a value has 1048577 bytes",
+		fmt.Sprintf("PUT key=k valuelen=%d\n%s", maxRrunValue+1, strings.Repeat("v", maxRrunValue+1)): "a value has 1048577 bytes",
 	} {
 		p.expectError(request, text)
 	}
@@ -162,9 +160,9 @@ func TestRequestsAreBounded(t *testing.T) {
 
 // TestNoLink verifies that ranks learn why this node cannot reach the others.
 func TestNoLink(t *testing.T) {
-	m := serve(t, 0)
+	m := serveRrun(t, 0)
 	m.linkErr = errors.New("cannot exchange data\nwithout links")
-	token := m.servers[0].RankEnviron(pmi.ProcID{Job: m.job.Name})["RRUN_SOCKET_TOKEN"]
+	token := m.servers[0].RankEnviron(ProcID{Job: m.job.Name})["RRUN_SOCKET_TOKEN"]
 	p := m.connect(0)
 	p.expectError("AUTH rank=0 nranks=1 token="+token+"\n", "cannot exchange data without links")
 	p.expectEnd()
@@ -172,8 +170,8 @@ func TestNoLink(t *testing.T) {
 
 // TestLoopback verifies that the server cannot be reached from other hosts.
 func TestLoopback(t *testing.T) {
-	m := serve(t, 0)
-	address := m.servers[0].RankEnviron(pmi.ProcID{Job: m.job.Name})["RRUN_SOCKET_ADDR"]
+	m := serveRrun(t, 0)
+	address := m.servers[0].RankEnviron(ProcID{Job: m.job.Name})["RRUN_SOCKET_ADDR"]
 	if host, _, err := net.SplitHostPort(address); host != "127.0.0.1" || err != nil {
 		t.Errorf("the address is %s", address)
 	}
@@ -185,13 +183,13 @@ func FuzzReadRequest(f *testing.F) {
 		f.Add([]byte(sent))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		in := bufio.NewReaderSize(bytes.NewReader(sent), maxLineSize)
+		in := bufio.NewReaderSize(bytes.NewReader(sent), maxRrunLine)
 		for {
-			r, err := readRequest(in)
+			r, err := readRrunRequest(in)
 			if err != nil {
 				return
 			}
-			if len(r.value) > len(sent) || r.err == nil && len(r.key) > maxKeyLength || r.timeout < 0 || r.timeout > maxTimeout {
+			if len(r.value) > len(sent) || r.err == nil && len(r.key) > maxRrunKey || r.timeout < 0 || r.timeout > maxRrunTimeout {
 				t.Errorf("read %+v", r)
 			}
 		}

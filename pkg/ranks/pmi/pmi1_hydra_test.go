@@ -1,6 +1,6 @@
 //go:build mpi
 
-package pmi1
+package pmi
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // asRank is the first argument of this test's program when it runs as a rank.
@@ -58,7 +56,7 @@ func rank(ctx context.Context, does string) error {
 			return fmt.Errorf("the spawned rank finds %q: %v", port, err)
 		}
 	} else if does == "spawn" && c.rank == 0 {
-		commands := []pmi.Command{{Argv: []string{os.Args[0], asRank, "put"}, Ranks: 1}}
+		commands := []Command{{Argv: []string{os.Args[0], asRank, "put"}, Ranks: 1}}
 		if err := c.spawn(ctx, commands, map[string]string{preput: "port"}); err != nil {
 			return err
 		}

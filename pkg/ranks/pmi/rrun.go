@@ -1,7 +1,4 @@
-// Package rrun serves the rendezvous protocol of rrun, the launcher of NVIDIA's rapidsmpf, to the
-// ranks of one node. rrun itself serves only ranks of its own node. The protocol is that of
-// rapidsmpf 26.06 to 26.10 (cpp/src/bootstrap/socket_backend.cpp).
-package rrun
+package pmi
 
 import (
 	"bufio"
@@ -18,14 +15,13 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // Collective operations of rapidsmpf.
 const (
-	barrierKind pmi.CollectiveKind = "rapidsmpf barrier"
-	syncKind    pmi.CollectiveKind = "rapidsmpf sync"
+	barrierKind CollectiveKind = "rapidsmpf barrier"
+	syncKind    CollectiveKind = "rapidsmpf sync"
 )
 
 // Limits of connections.
@@ -38,34 +34,11 @@ const (
 	maxConnsPerRank = 16
 )
 
-// Peers provides the operations of a job's ranks that involve other nodes.
-type Peers interface {
-	// GatherProcs waits for the other nodes that have ranks of the job. It is called when all ranks of
-	// this node have entered.
-	GatherProcs(ctx context.Context, kind pmi.CollectiveKind, of []pmi.ProcID, data []byte) ([]byte, error)
-	// RecordEntry records that a rank of this node has entered a collective operation.
-	RecordEntry(kind pmi.CollectiveKind, of []pmi.ProcID, who pmi.ProcID)
-	// PublishEntries makes entries available to all nodes.
-	PublishEntries(ctx context.Context, entries []pmi.Entry) error
-	// LookupEntries returns the entries published under the given keys. If wait is set, it waits until
-	// all of them are published.
-	LookupEntries(ctx context.Context, keys []string, wait bool) ([]pmi.Entry, error)
-	// UnpublishEntries removes published entries.
-	UnpublishEntries(ctx context.Context, by pmi.ProcID, keys []string) error
-}
-
-// Config holds the parameters of a [Server].
-type Config struct {
-	Node  int // node index in the team
-	Peers Peers
-	// AwaitLink waits until it is known whether this node can reach the others, or until ctx ends. It
-	// returns the reason if the rank cannot be served.
-	AwaitLink func(ctx context.Context, by pmi.ProcID) error
-}
-
-// Server serves the ranks of this node. Its methods are safe for concurrent use.
-type Server struct {
-	cfg      Config
+// RrunServer serves the rendezvous protocol of rrun, the launcher of NVIDIA's rapidsmpf, to the ranks
+// of one node. rrun itself serves only ranks of its own node. The protocol is that of rapidsmpf 26.06 to
+// 26.10 (cpp/src/bootstrap/socket_backend.cpp). Its methods are safe for concurrent use.
+type RrunServer struct {
+	cfg      Handlers
 	listener net.Listener
 
 	mu        sync.Mutex
@@ -75,37 +48,37 @@ type Server struct {
 
 // jobSpace contains what the server knows of a job.
 type jobSpace struct {
-	*pmi.Job
+	*Job
 	token    string
-	barriers map[pmi.CollectiveKind]*pmi.LocalBarrier
+	barriers map[CollectiveKind]*LocalBarrier
 	maxConns int
 	conns    rendezvous.Quota
 }
 
-// Listen returns a server that listens on a port of the loopback interface, the only address that
-// rapidsmpf uses within a node. It accepts connections in [Server.Run].
-func Listen(cfg Config) (*Server, error) {
+// ListenRrun returns a server that listens on a port of the loopback interface, the only address that
+// rapidsmpf uses within a node. It accepts connections in [RrunServer.Run].
+func ListenRrun(cfg Handlers) (*RrunServer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve rapidsmpf: %w", err)
 	}
-	return &Server{cfg: cfg, listener: listener, jobs: make(map[string]*jobSpace)}, nil
+	return &RrunServer{cfg: cfg, listener: listener, jobs: make(map[string]*jobSpace)}, nil
 }
 
 // Run serves the ranks until ctx ends. Then it closes the listener and all connections.
-func (s *Server) Run(ctx context.Context) { peerlink.ServeLocal(ctx, s.listener, s.serveConn) }
+func (s *RrunServer) Run(ctx context.Context) { peerlink.ServeLocal(ctx, s.listener, s.serveConn) }
 
 // AddJob serves a job's ranks on this node.
-func (s *Server) AddJob(job *pmi.Job) {
+func (s *RrunServer) AddJob(job *Job) {
 	local := len(job.LocalRanks(s.cfg.Node))
 	if local == 0 {
 		return
 	}
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // it never fails: see crypto/rand
-	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]), barriers: make(map[pmi.CollectiveKind]*pmi.LocalBarrier), maxConns: maxConnsPerRank * local}
-	for _, kind := range []pmi.CollectiveKind{barrierKind, syncKind} {
-		space.barriers[kind] = pmi.NewLocalBarrier(local, func(ctx context.Context) error {
+	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]), barriers: make(map[CollectiveKind]*LocalBarrier), maxConns: maxConnsPerRank * local}
+	for _, kind := range []CollectiveKind{barrierKind, syncKind} {
+		space.barriers[kind] = NewLocalBarrier(local, func(ctx context.Context) error {
 			_, err := s.cfg.Peers.GatherProcs(ctx, kind, space.allRanks(), nil)
 			return err
 		})
@@ -116,14 +89,14 @@ func (s *Server) AddJob(job *pmi.Job) {
 }
 
 // RemoveJob stops accepting connections of a job that has ended.
-func (s *Server) RemoveJob(job string) {
+func (s *RrunServer) RemoveJob(job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.jobs, job)
 }
 
 // RankEnviron returns the environment variables with which a rank finds the server.
-func (s *Server) RankEnviron(rank pmi.ProcID) map[string]string {
+func (s *RrunServer) RankEnviron(rank ProcID) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	space := s.jobs[rank.Job]
@@ -136,11 +109,8 @@ func (s *Server) RankEnviron(rank pmi.ProcID) map[string]string {
 	}
 }
 
-// allRanks denotes all ranks of the job.
-func (j *jobSpace) allRanks() []pmi.ProcID { return []pmi.ProcID{{Job: j.Name, Rank: pmi.AllRanks}} }
-
 // serveConn serves a connection until it or ctx ends, and closes it.
-func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
+func (s *RrunServer) serveConn(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -148,7 +118,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 	// Until a connection has sent a token, it has a deadline and may be closed for another one.
 	s.addStranger(conn)
 	_ = conn.SetReadDeadline(time.Now().Add(authTimeout))
-	in := bufio.NewReaderSize(conn, maxLineSize)
+	in := bufio.NewReaderSize(conn, maxRrunLine)
 	space, rank, err := s.authenticateRank(in)
 	s.removeStranger(conn)
 	_ = conn.SetReadDeadline(time.Time{})
@@ -170,7 +140,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn) {
 
 // addStranger records a connection that has not sent a token yet. If there are too many, it closes
 // the oldest one, which is not a rank's: a rank sends its token at once.
-func (s *Server) addStranger(conn net.Conn) {
+func (s *RrunServer) addStranger(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.strangers = append(s.strangers, conn); len(s.strangers) > maxStrangers {
@@ -179,7 +149,7 @@ func (s *Server) addStranger(conn net.Conn) {
 	}
 }
 
-func (s *Server) removeStranger(conn net.Conn) {
+func (s *RrunServer) removeStranger(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.strangers = slices.DeleteFunc(s.strangers, func(c net.Conn) bool { return c == conn })
@@ -187,31 +157,31 @@ func (s *Server) removeStranger(conn net.Conn) {
 
 // authenticateRank reads the first line of a connection, and reserves a connection of the job that
 // its token belongs to. It returns the rank that has connected.
-func (s *Server) authenticateRank(in *bufio.Reader) (*jobSpace, pmi.ProcID, error) {
-	line, err := readLine(in)
+func (s *RrunServer) authenticateRank(in *bufio.Reader) (*jobSpace, ProcID, error) {
+	line, err := readRrunLine(in)
 	if err != nil {
-		return nil, pmi.ProcID{}, err
+		return nil, ProcID{}, err
 	}
 	var rank, ranks int
 	var token string
 	if _, err := fmt.Sscanf(line, "AUTH rank=%d nranks=%d token=%s", &rank, &ranks, &token); err != nil {
-		return nil, pmi.ProcID{}, errors.New("invalid AUTH")
+		return nil, ProcID{}, errors.New("invalid AUTH")
 	}
 	space := s.findJob(token)
 	switch {
 	case space == nil:
-		return nil, pmi.ProcID{}, errors.New("bad token")
+		return nil, ProcID{}, errors.New("bad token")
 	case ranks != len(space.Nodes) || rank < 0 || rank >= ranks || space.Nodes[rank] != s.cfg.Node:
-		return nil, pmi.ProcID{}, fmt.Errorf("invalid rank or nranks: rank %d of %d is not a rank of this node", rank, ranks)
+		return nil, ProcID{}, fmt.Errorf("invalid rank or nranks: rank %d of %d is not a rank of this node", rank, ranks)
 	case !space.conns.Reserve(0, space.maxConns, 0):
-		return nil, pmi.ProcID{}, fmt.Errorf("the ranks of this node already have %d connections, the maximum", space.maxConns)
+		return nil, ProcID{}, fmt.Errorf("the ranks of this node already have %d connections, the maximum", space.maxConns)
 	}
-	return space, pmi.ProcID{Job: space.Name, Rank: rank}, nil
+	return space, ProcID{Job: space.Name, Rank: rank}, nil
 }
 
 // findJob returns the job that a token belongs to, or nil. The time that it takes does not depend
 // on the token.
-func (s *Server) findJob(token string) (found *jobSpace) {
+func (s *RrunServer) findJob(token string) (found *jobSpace) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, space := range s.jobs {

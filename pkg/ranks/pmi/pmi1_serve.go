@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"bufio"
@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // SessionState describes how a rank ended its use of PMI. A rank that used PMI and did not finalize
@@ -23,7 +22,7 @@ type SessionState struct {
 }
 
 // HasInitialized reports whether a rank has initialised PMI.
-func (s *Server) HasInitialized(rank int) bool {
+func (s *PMI1Server) HasInitialized(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.initialized[rank]
@@ -31,7 +30,7 @@ func (s *Server) HasInitialized(rank int) bool {
 
 // rankConn is the connection of one rank.
 type rankConn struct {
-	*Server
+	*PMI1Server
 	rank int
 	conn io.ReadWriteCloser
 	log  *zap.Logger
@@ -42,16 +41,16 @@ type rankConn struct {
 
 // ServeRank handles the requests of a rank until the rank closes the connection or sends a
 // malformed request, or until ctx ends. It closes the connection and returns how the rank ended.
-func (s *Server) ServeRank(ctx context.Context, rank int, conn io.ReadWriteCloser) SessionState {
+func (s *PMI1Server) ServeRank(ctx context.Context, rank int, conn io.ReadWriteCloser) SessionState {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	s.barrier.AddConn()
 	defer s.barrier.RemoveConn()
-	v := &rankConn{Server: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", pmi.PublicName(s.cfg.Job.Name)), zap.Int("rank", rank))}
+	v := &rankConn{PMI1Server: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", PublicName(s.cfg.Job.Name)), zap.Int("rank", rank))}
 	// Read on a separate goroutine, so that an abort and the end of the connection are noticed while a
 	// request waits.
-	requests := make(chan request)
+	requests := make(chan pmi1Request)
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer cancel() // the rank is gone; end the request that waits
@@ -70,8 +69,8 @@ func (s *Server) ServeRank(ctx context.Context, rank int, conn io.ReadWriteClose
 	return v.state
 }
 
-// request is a message; for a spawn, all its blocks.
-type request struct {
+// pmi1Request is a message; for a spawn, all its blocks.
+type pmi1Request struct {
 	message
 	blocks  []message
 	refusal error // reason to reject the request; nil if it is acceptable
@@ -79,7 +78,7 @@ type request struct {
 
 // readRequests passes the rank's requests to a channel. It handles abort requests itself, because
 // another thread of the rank may be waiting for the answer to a previous request.
-func (v *rankConn) readRequests(ctx context.Context, requests chan<- request) {
+func (v *rankConn) readRequests(ctx context.Context, requests chan<- pmi1Request) {
 	lines := newLineScanner(v.conn)
 	for lines.Scan() {
 		r, err := nextRequest(lines)
@@ -103,16 +102,16 @@ func (v *rankConn) readRequests(ctx context.Context, requests chan<- request) {
 }
 
 // nextRequest reads a request whose first line has been scanned.
-func nextRequest(lines *bufio.Scanner) (request, error) {
+func nextRequest(lines *bufio.Scanner) (pmi1Request, error) {
 	if lines.Text() == spawnStart {
 		blocks, err := readSpawn(lines)
 		if errors.Is(err, errSpawnTooLong) {
-			return request{message: message{command: "spawn"}, refusal: err}, nil
+			return pmi1Request{message: message{command: "spawn"}, refusal: err}, nil
 		}
-		return request{message: message{command: "spawn"}, blocks: blocks}, err
+		return pmi1Request{message: message{command: "spawn"}, blocks: blocks}, err
 	}
 	m, err := parseMessage(lines.Text())
-	return request{message: m}, err
+	return pmi1Request{message: m}, err
 }
 
 // abortJob ends the job on behalf of the rank. The exit code is 1 if the rank gives none.
@@ -122,7 +121,7 @@ func (v *rankConn) abortJob(m message) {
 	if err != nil {
 		code = 1
 	}
-	v.cfg.AbortJob(v.rank, code, textutil.SingleLine(m.fields["message"]+m.fields["error_msg"], 1000))
+	v.cfg.AbortJob(v.procID(), code, textutil.SingleLine(m.fields["message"]+m.fields["error_msg"], 1000))
 }
 
 // commandHandlers are the handlers of the commands: those of PMI-1.1, and those that Intel MPI uses
@@ -144,7 +143,7 @@ var commandHandlers = map[string]func(*rankConn, context.Context, message) strin
 }
 
 // handleRequest executes a request and returns the response.
-func (v *rankConn) handleRequest(ctx context.Context, r request) string {
+func (v *rankConn) handleRequest(ctx context.Context, r pmi1Request) string {
 	if r.command == "spawn" {
 		return v.handleSpawn(ctx, r)
 	}
@@ -174,7 +173,7 @@ func (v *rankConn) handleInit(ctx context.Context, m message) string {
 		v.log.Error("cannot serve this rank: only PMI version 1 is supported; check that MPIR_CVAR_PMI_VERSION=1 is in its environment", zap.String("asked", textutil.SingleLine(asked, 80)))
 		return refusal
 	}
-	if v.cfg.AwaitLink != nil && v.cfg.AwaitLink(ctx, v.rank) != nil { // the daemon logs the reason
+	if v.cfg.AwaitLink != nil && v.cfg.AwaitLink(ctx, v.procID()) != nil { // the daemon logs the reason
 		return refusal
 	}
 	v.state = SessionState{Initialized: true}
@@ -185,8 +184,8 @@ func (v *rankConn) handleInit(ctx context.Context, m message) string {
 }
 
 func (v *rankConn) handleMaxes(context.Context, message) string {
-	return successResponse("maxes", "kvsname_max", strconv.Itoa(maxNameLength), "keylen_max", strconv.Itoa(maxKeyLength),
-		"vallen_max", strconv.Itoa(maxValueLength))
+	return successResponse("maxes", "kvsname_max", strconv.Itoa(maxPMI1Name), "keylen_max", strconv.Itoa(maxPMI1Key),
+		"vallen_max", strconv.Itoa(maxPMI1Value))
 }
 
 func (v *rankConn) handleAppnum(context.Context, message) string {
@@ -214,11 +213,11 @@ func (v *rankConn) handlePut(_ context.Context, m message) string {
 	key, value := m.fields["key"], m.fields["value"]
 	switch {
 	case !v.isOwnSpace(m):
-		return failureResponse("put_result", "the key-value space is not "+pmi.PublicName(v.cfg.Job.Name))
-	case key == "" || len(key) > maxKeyLength:
-		return failureResponse("put_result", "a key must have 1 to "+strconv.Itoa(maxKeyLength)+" bytes")
-	case len(value) > maxValueLength:
-		return failureResponse("put_result", "a value must have at most "+strconv.Itoa(maxValueLength)+" bytes")
+		return failureResponse("put_result", "the key-value space is not "+PublicName(v.cfg.Job.Name))
+	case key == "" || len(key) > maxPMI1Key:
+		return failureResponse("put_result", "a key must have 1 to "+strconv.Itoa(maxPMI1Key)+" bytes")
+	case len(value) > maxPMI1Value:
+		return failureResponse("put_result", "a value must have at most "+strconv.Itoa(maxPMI1Value)+" bytes")
 	}
 	if !v.putValue(key, value) {
 		return failureResponse("put_result", "the ranks of a node can put at most "+strconv.Itoa(maxPutSize>>20)+" MiB")
@@ -242,7 +241,7 @@ func (v *rankConn) handleBarrier(ctx context.Context, _ message) string {
 }
 
 func (v *rankConn) handlePublish(ctx context.Context, m message) string {
-	err := v.cfg.Peers.PublishEntries(ctx, []pmi.Entry{{Key: m.fields["service"], Publisher: v.procID(), Value: []byte(m.fields["port"])}})
+	err := v.cfg.Peers.PublishEntries(ctx, []Entry{{Key: m.fields["service"], Publisher: v.procID(), Value: []byte(m.fields["port"])}})
 	return resultResponse("publish_result", err)
 }
 
@@ -253,7 +252,7 @@ func (v *rankConn) handleUnpublish(ctx context.Context, m message) string {
 func (v *rankConn) handleLookup(ctx context.Context, m message) string {
 	entries, err := v.cfg.Peers.LookupEntries(ctx, []string{m.fields["service"]}, false)
 	if err == nil && len(entries) == 0 {
-		err = pmi.NotFound
+		err = NotFound
 	}
 	if err != nil {
 		return failureResponse("lookup_result", err.Error())
@@ -275,4 +274,4 @@ func (v *rankConn) handleFinalize(context.Context, message) string {
 }
 
 // procID returns the rank's process identifier.
-func (v *rankConn) procID() pmi.ProcID { return pmi.ProcID{Job: v.cfg.Job.Name, Rank: v.rank} }
+func (v *rankConn) procID() ProcID { return ProcID{Job: v.cfg.Job.Name, Rank: v.rank} }

@@ -1,6 +1,6 @@
 //go:build mpi
 
-package pmi1
+package pmi
 
 import (
 	"context"
@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // ceiling limits waits that end much sooner on any machine.
@@ -73,11 +71,11 @@ type launch struct {
 
 	mu     sync.Mutex
 	jobs   int
-	spaces []*Server
+	spaces []*PMI1Server
 	left   []string // in shared memory, before the cleanup
-	said   map[pmi.ProcID]*strings.Builder
-	codes  map[pmi.ProcID]int // 128 + n for a signal
-	parts  map[pmi.ProcID]SessionState
+	said   map[ProcID]*strings.Builder
+	codes  map[ProcID]int // 128 + n for a signal
+	parts  map[ProcID]SessionState
 }
 
 // abortion is the cause of an end that a rank has requested.
@@ -96,11 +94,11 @@ func launchedIn(t *testing.T, h *hall, nodes []int, argv ...string) *launch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 	t.Cleanup(cancel)
-	l := &launch{t: t, name: rand.Text(), hall: h, said: make(map[pmi.ProcID]*strings.Builder), codes: make(map[pmi.ProcID]int), parts: make(map[pmi.ProcID]SessionState)}
+	l := &launch{t: t, name: rand.Text(), hall: h, said: make(map[ProcID]*strings.Builder), codes: make(map[ProcID]int), parts: make(map[ProcID]SessionState)}
 	l.ctx, l.end = context.WithCancelCause(ctx)
-	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) { return l.spawn(s) }
-	commands := []pmi.Command{{Argv: argv, Ranks: len(nodes)}}
-	if err := l.start(&pmi.Job{Name: l.name, Hosts: []string{"n0", "n1"}, Nodes: nodes, UniverseSize: 7}, commands); err != nil {
+	h.spawn = func(_ *hall, s SpawnRequest) (string, error) { return l.spawn(s) }
+	commands := []Command{{Argv: argv, Ranks: len(nodes)}}
+	if err := l.start(&Job{Name: l.name, Hosts: []string{"n0", "n1"}, Nodes: nodes, UniverseSize: 7}, commands); err != nil {
 		t.Fatal(err)
 	}
 	l.all.Wait()
@@ -122,10 +120,10 @@ func (l *launch) swept() []string {
 }
 
 // spawn places the new ranks on both nodes in turn.
-func (l *launch) spawn(s pmi.SpawnRequest) (string, error) {
+func (l *launch) spawn(s SpawnRequest) (string, error) {
 	l.mu.Lock()
 	l.jobs++
-	job := &pmi.Job{Name: fmt.Sprintf("%s.%d", l.name, l.jobs), Hosts: []string{"n0", "n1"}, UniverseSize: 7, Parent: &s.Requester, Preput: s.Preput}
+	job := &Job{Name: fmt.Sprintf("%s.%d", l.name, l.jobs), Hosts: []string{"n0", "n1"}, UniverseSize: 7, Parent: &s.Requester, Preput: s.Preput}
 	l.mu.Unlock()
 	for app, command := range s.Commands {
 		if _, err := exec.LookPath(command.Argv[0]); err != nil {
@@ -138,8 +136,8 @@ func (l *launch) spawn(s pmi.SpawnRequest) (string, error) {
 	return job.Name, l.start(job, s.Commands)
 }
 
-func (l *launch) start(job *pmi.Job, commands []pmi.Command) error {
-	spaces := l.hall.open(job, func(a aborted) { l.end(abortion(a)) }, nil)
+func (l *launch) start(job *Job, commands []Command) error {
+	spaces := l.hall.open(job, func(a aborted) { l.end(abortion(a)) })
 	l.mu.Lock()
 	l.spaces = slices.AppendSeq(l.spaces, maps.Values(spaces))
 	l.mu.Unlock()
@@ -151,7 +149,7 @@ func (l *launch) start(job *pmi.Job, commands []pmi.Command) error {
 	return nil
 }
 
-func (l *launch) rank(space *Server, job *pmi.Job, rank int, command pmi.Command) error {
+func (l *launch) rank(space *PMI1Server, job *Job, rank int, command Command) error {
 	ours, theirs, err := NewConnPair()
 	if err != nil {
 		return err
@@ -161,13 +159,13 @@ func (l *launch) rank(space *Server, job *pmi.Job, rank int, command pmi.Command
 	cmd := exec.CommandContext(l.ctx, command.Argv[0], command.Argv[1:]...)
 	cmd.ExtraFiles, cmd.Stdout, cmd.Stderr, cmd.Dir = []*os.File{theirs}, said, said, command.Dir
 	cmd.Env = os.Environ()
-	for _, name := range slices.Sorted(maps.Keys(RankEnviron(job, rank, 3))) {
-		cmd.Env = append(cmd.Env, name+"="+RankEnviron(job, rank, 3)[name])
+	for _, name := range slices.Sorted(maps.Keys(PMI1Environ(job, rank, 3))) {
+		cmd.Env = append(cmd.Env, name+"="+PMI1Environ(job, rank, 3)[name])
 	}
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, ours.Close())
 	}
-	who := pmi.ProcID{Job: job.Name, Rank: rank}
+	who := ProcID{Job: job.Name, Rank: rank}
 	l.all.Go(func() {
 		parting := space.ServeRank(l.ctx, rank, ours)
 		_ = cmd.Wait()

@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"bufio"
@@ -19,13 +19,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := serve(t.Context(), t, newHall(), job(0, 0, 1, 1, 2))
+		w := serveJob(t.Context(), t, newHall(), job(0, 0, 1, 1, 2))
 		for turn := range 3 {
 			w.each(t, func(rank int, c *client) error {
 				return c.put(t.Context(), fmt.Sprintf("of-%d", rank), fmt.Sprintf("a card, %d = %d", turn, rank))
@@ -55,10 +53,10 @@ func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 
 // talk sends the commands of rank 1 of 3 on two nodes to its server at once, and returns the
 // answers.
-func talk(t *testing.T, h *hall, j *pmi.Job, says string) (hears string, parting SessionState, aborts []aborted) {
+func talk(t *testing.T, h *hall, j *Job, says string) (hears string, parting SessionState, aborts []aborted) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		space := h.open(j, func(a aborted) { aborts = append(aborts, a) }, nil)[j.Nodes[1]]
+		space := h.open(j, func(a aborted) { aborts = append(aborts, a) })[j.Nodes[1]]
 		ours, theirs := net.Pipe()
 		var heard bytes.Buffer
 		done := make(chan struct{})
@@ -138,9 +136,9 @@ func TestCommands(t *testing.T) {
 // TestRefusedRank verifies that a rank whose node cannot reach the others is refused and does not
 // count as started.
 func TestRefusedRank(t *testing.T) {
-	space := New(Config{
-		Job: job(0, 0), Peers: newHall(), Log: zap.NewNop(),
-		AwaitLink: func(context.Context, int) error { return errors.New("there is no link") },
+	space := NewPMI1Server(PMI1Config{
+		Job: job(0, 0), Log: zap.NewNop(),
+		Handlers: Handlers{Peers: newHall(), AwaitLink: func(context.Context, ProcID) error { return errors.New("there is no link") }},
 	})
 	ours, theirs := net.Pipe()
 	var heard string
@@ -165,7 +163,7 @@ func TestLinesAreBounded(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			core, logs := observer.New(zap.InfoLevel)
-			space := New(Config{Job: job(0), Peers: newHall(), Log: zap.New(core)})
+			space := NewPMI1Server(PMI1Config{Job: job(0), Handlers: Handlers{Peers: newHall()}, Log: zap.New(core)})
 			ours, theirs := net.Pipe()
 			go func() { _, _ = io.WriteString(theirs, tc.says) }()
 			if parting := space.ServeRank(t.Context(), 0, ours); parting != (SessionState{}) {
@@ -183,7 +181,7 @@ func TestLinesAreBounded(t *testing.T) {
 func TestDeathInABarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, last := range []bool{false, true} {
-			w := serve(t.Context(), t, newHall(), job(0, 0, 1))
+			w := serveJob(t.Context(), t, newHall(), job(0, 0, 1))
 			wait, giveUp := context.WithCancelCause(t.Context())
 			others := make(chan error, 2)
 			enter := func(rank int, to chan<- error) { go func() { to <- w.ranks[rank].barrier(wait) }() }
@@ -225,7 +223,7 @@ func TestDeathInABarrier(t *testing.T) {
 func TestServeEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		w := serve(ctx, t, newHall(), job(0, 1))
+		w := serveJob(ctx, t, newHall(), job(0, 1))
 		ended := make(chan error)
 		go func() { ended <- w.ranks[0].barrier(t.Context()) }() // the last of its node: the nodes synchronise
 		time.Sleep(time.Hour)
@@ -248,7 +246,7 @@ func TestBarrierOfWhatCannotBeRead(t *testing.T) {
 		} {
 			h := newHall()
 			h.spoil = spoil
-			w := serve(t.Context(), t, h, job(0, 1))
+			w := serveJob(t.Context(), t, h, job(0, 1))
 			w.each(t, func(rank int, c *client) error {
 				if err := c.put(t.Context(), "of", fmt.Sprint(rank)); err != nil {
 					return err
@@ -263,10 +261,10 @@ func TestBarrierOfWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestSpawn(t *testing.T) {
-	var got pmi.SpawnRequest
+func TestPMI1Spawn(t *testing.T) {
+	var got SpawnRequest
 	h := newHall()
-	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) {
+	h.spawn = func(_ *hall, s SpawnRequest) (string, error) {
 		got = s
 		if s.Commands[0].Argv[0] == "/no/such" {
 			return "", errors.New("cannot start /no/such: there is none")
@@ -275,7 +273,7 @@ func TestSpawn(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, says, hears string
-		want              pmi.SpawnRequest
+		want              SpawnRequest
 	}{
 		{
 			name: "two commands, as MPICH 4.0 writes them",
@@ -283,9 +281,9 @@ func TestSpawn(t *testing.T) {
 				"preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=2\ninfo_key_0=wdir\ninfo_val_0=/a dir\ninfo_key_1=host\ninfo_val_1=h\nendcmd\n" +
 				"mcmd=spawn\nnprocs=2\nexecname=b\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$d x$\ninfo_num=0\nendcmd\n",
 			hears: "cmd=spawn_result rc=0 errcodes=0,0,0\n",
-			want: pmi.SpawnRequest{
-				Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$d x$"},
-				Commands: []pmi.Command{
+			want: SpawnRequest{
+				Requester: ProcID{Job: "job", Rank: 1}, Preput: map[string]string{"PARENT_ROOT_PORT_NAME": "tag#0$d x$"},
+				Commands: []Command{
 					{Argv: []string{"python", "-c", "print(1) if a=b", "", "z"}, Dir: "/a dir", Ranks: 1, Info: map[string]string{"wdir": "/a dir", "host": "h"}},
 					{Argv: []string{"b"}, Ranks: 2, Info: map[string]string{}},
 				},
@@ -293,11 +291,11 @@ func TestSpawn(t *testing.T) {
 		},
 		{
 			name: "more than a line has room for", says: "mcmd=spawn\nnprocs=5000\nexecname=a\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=0\n",
-			want: pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"a"}, Ranks: 5000, Info: map[string]string{}}}},
+			want: SpawnRequest{Requester: ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []Command{{Argv: []string{"a"}, Ranks: 5000, Info: map[string]string{}}}},
 		},
 		{
 			name: "it fails", says: "mcmd=spawn\nnprocs=1\nexecname=/no/such\ntotspawns=1\nendcmd\n", hears: "cmd=spawn_result rc=-1 msg=cannot_start_/no/such:_there_is_none\n",
-			want: pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []pmi.Command{{Argv: []string{"/no/such"}, Ranks: 1, Info: map[string]string{}}}},
+			want: SpawnRequest{Requester: ProcID{Job: "job", Rank: 1}, Preput: map[string]string{}, Commands: []Command{{Argv: []string{"/no/such"}, Ranks: 1, Info: map[string]string{}}}},
 		},
 		{
 			name: "none of them", says: "mcmd=spawn\nnprocs=0\nexecname=a\ntotspawns=1\nendcmd\n",
@@ -305,7 +303,7 @@ func TestSpawn(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got = pmi.SpawnRequest{}
+			got = SpawnRequest{}
 			hears, _, _ := talk(t, h, job(0, 0, 1), tc.says)
 			if hears != tc.hears {
 				t.Errorf("it hears %q, not %q", hears, tc.hears)
@@ -347,12 +345,12 @@ func TestMapping(t *testing.T) {
 
 func TestEnviron(t *testing.T) {
 	j := job(1, 0, 1)
-	j.Parent = &pmi.ProcID{Job: "before", Rank: 2}
+	j.Parent = &ProcID{Job: "before", Rank: 2}
 	want := map[string]string{
 		"PMI_FD": "3", "PMI_RANK": "2", "PMI_SIZE": "3", "PMI_SPAWNED": "1", "PMI_HOSTNAME": "host1", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1",
 		"MPIR_CVAR_PMI_VERSION": "1", "I_MPI_PMI": "pmi1", "I_MPI_SPAWN": "on",
 	}
-	if diff := cmp.Diff(want, RankEnviron(j, 2, 3)); diff != "" {
+	if diff := cmp.Diff(want, PMI1Environ(j, 2, 3)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -366,7 +364,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	space := New(Config{Job: job(1, 1, 0), Node: 0, Peers: newHall(), Log: zap.NewNop()})
+	space := NewPMI1Server(PMI1Config{Job: job(1, 1, 0), Handlers: Handlers{Peers: newHall()}, Log: zap.NewNop()})
 	for range 2 {
 		if err := space.RemoveSharedMemory(); err != nil {
 			t.Error(err)
@@ -391,36 +389,6 @@ func TestDelta(t *testing.T) {
 			t.Errorf("the first %d bytes of %d are taken for %v", size, len(whole), got)
 		}
 	}
-	for at := range whole {
-		spoiled := slices.Clone(whole)
-		spoiled[at] ^= 0x10
-		if got, err := decodeValues(spoiled, 1); err == nil {
-			t.Errorf("with another byte %d it is taken for %v", at, got)
-		}
-	}
-}
-
-func FuzzDelta(f *testing.F) {
-	f.Add(encodeValues(map[string]string{"a": "b"}))
-	f.Add(slices.Concat(encodeValues(nil), encodeValues(map[string]string{"a": "b", "c": "d"})))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for nodes := range 3 {
-			if values, err := decodeValues(data, nodes); err == nil && nodes == 1 {
-				again, err := decodeValues(encodeValues(values), 1)
-				if diff := cmp.Diff(values, again); diff != "" || err != nil {
-					t.Error(err, diff)
-				}
-			}
-		}
-		var values map[string]string
-		if fits := addValues(make(map[string]string), data); fits {
-			values = make(map[string]string)
-			addValues(values, data)
-		}
-		if again, err := decodeValues(encodeValues(values), 1); err != nil || len(again) != len(values) {
-			t.Errorf("%v: %v became %v", err, keysOf(values), keysOf(again))
-		}
-	})
 }
 
 // FuzzServe lets a rank send anything: the server ends with it, and clients can parse every line of
@@ -430,9 +398,9 @@ func FuzzServe(f *testing.F) {
 	f.Add("mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=2\narg1=\nendcmd\nmcmd=spawn\nnprocs=3\nexecname=y\ninfo_key_0=wd\ninfo_val_0=/\nendcmd\n")
 	f.Add("cmd=publish_name service=s port=p\ncmd=lookup_name service=s\ncmd=abort exitcode=x error_msg=a b\n")
 	h := newHall()
-	h.spawn = func(*hall, pmi.SpawnRequest) (string, error) { return "job.1", nil }
+	h.spawn = func(*hall, SpawnRequest) (string, error) { return "job.1", nil }
 	f.Fuzz(func(t *testing.T, says string) {
-		space := h.open(job(0), func(aborted) {}, nil)[0]
+		space := h.open(job(0), func(aborted) {})[0]
 		conn := &script{Reader: strings.NewReader(says)}
 		space.ServeRank(t.Context(), 0, conn)
 		lines := newLineScanner(&conn.heard)

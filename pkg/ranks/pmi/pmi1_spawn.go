@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"bufio"
@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // A spawn is the only request with several lines: it has one block for each command.
@@ -26,19 +25,19 @@ const (
 const maxSpawnExcess = 8
 
 // errSpawnTooLong means that a spawn exceeds the limits. It was read to its end and discarded.
-var errSpawnTooLong = fmt.Errorf("a spawn request may have at most %d bytes and %d commands", pmi.MaxSpawnSize, pmi.MaxCommands)
+var errSpawnTooLong = fmt.Errorf("a spawn request may have at most %d bytes and %d commands", MaxSpawnSize, MaxCommands)
 
 // readSpawn reads the blocks of a spawn whose first line has been scanned. Each block contains the
 // number of blocks. A spawn that exceeds the limits is read to its end and discarded, so that the
 // rank can receive an answer.
 func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
-	left := pmi.MaxSpawnSize
+	left := MaxSpawnSize
 	for read := 1; ; read++ {
 		block, err := readBlock(lines, &left)
 		if err != nil {
 			return nil, err
 		}
-		if read > pmi.MaxCommands {
+		if read > MaxCommands {
 			left = min(left, -1)
 		}
 		if left >= 0 {
@@ -64,8 +63,8 @@ func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 		if line == blockEnd {
 			return block, nil
 		}
-		if *left -= len(line) + pairOverhead; *left < -maxSpawnExcess*pmi.MaxSpawnSize {
-			return block, fmt.Errorf("cannot parse a spawn request: it has more than %d bytes", pmi.MaxSpawnSize)
+		if *left -= len(line) + pairOverhead; *left < -maxSpawnExcess*MaxSpawnSize {
+			return block, fmt.Errorf("cannot parse a spawn request: it has more than %d bytes", MaxSpawnSize)
 		}
 		key, value, _ := strings.Cut(line, "=")
 		if *left >= 0 || key == "totspawns" {
@@ -75,13 +74,13 @@ func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 	return block, errors.New("cannot parse a spawn request: it ends within a block")
 }
 
-// newSpawnRequest converts the blocks of a spawn to a pmi.SpawnRequest.
-func newSpawnRequest(by pmi.ProcID, blocks []message) (pmi.SpawnRequest, error) {
-	s := pmi.SpawnRequest{Requester: by, Preput: make(map[string]string)}
+// newSpawnRequest converts the blocks of a spawn to a SpawnRequest.
+func newSpawnRequest(by ProcID, blocks []message) (SpawnRequest, error) {
+	s := SpawnRequest{Requester: by, Preput: make(map[string]string)}
 	for i, block := range blocks {
 		command, err := newCommand(block.fields)
 		if err != nil {
-			return pmi.SpawnRequest{}, fmt.Errorf("cannot spawn command %d of %d: %v", i+1, len(blocks), err)
+			return SpawnRequest{}, fmt.Errorf("cannot spawn command %d of %d: %v", i+1, len(blocks), err)
 		}
 		s.Commands = append(s.Commands, command)
 		maps.Copy(s.Preput, numberedPairs(block.fields, "preput_key_", "preput_val_"))
@@ -90,14 +89,14 @@ func newSpawnRequest(by pmi.ProcID, blocks []message) (pmi.SpawnRequest, error) 
 }
 
 // newCommand converts the fields of a block to a command.
-func newCommand(fields map[string]string) (pmi.Command, error) {
+func newCommand(fields map[string]string) (Command, error) {
 	name := fields["execname"]
 	ranks, err := strconv.Atoi(fields["nprocs"])
 	if err != nil || ranks < 1 || name == "" {
-		return pmi.Command{}, fmt.Errorf("execname=%q and nprocs=%q must be a command and a number above 0", name, fields["nprocs"])
+		return Command{}, fmt.Errorf("execname=%q and nprocs=%q must be a command and a number above 0", name, fields["nprocs"])
 	}
 	info := numberedPairs(fields, "info_key_", "info_val_")
-	c := pmi.Command{Argv: []string{name}, Ranks: ranks, Info: info, Dir: info["wdir"]}
+	c := Command{Argv: []string{name}, Ranks: ranks, Info: info, Dir: info["wdir"]}
 	if c.Dir == "" {
 		c.Dir = info["wd"]
 	}
@@ -123,7 +122,7 @@ func numberedPairs(fields map[string]string, keys, values string) map[string]str
 }
 
 // handleSpawn starts a new job on behalf of the rank.
-func (v *rankConn) handleSpawn(ctx context.Context, r request) string {
+func (v *rankConn) handleSpawn(ctx context.Context, r pmi1Request) string {
 	s, err := newSpawnRequest(v.procID(), r.blocks)
 	if r.refusal != nil {
 		err = r.refusal
@@ -140,7 +139,7 @@ func (v *rankConn) handleSpawn(ctx context.Context, r request) string {
 
 // errorCodes returns the error codes of all processes, which are 0. It returns none if the line
 // would be too long for MPICH 4.0; missing codes count as 0.
-func errorCodes(s pmi.SpawnRequest) []string {
+func errorCodes(s SpawnRequest) []string {
 	total := 0
 	for _, c := range s.Commands {
 		total += c.Ranks

@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"context"
@@ -9,23 +9,21 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // hall connects the nodes of a test: it implements Peers for all of them, in memory.
 type hall struct {
-	spawn func(hall *hall, s pmi.SpawnRequest) (string, error)
+	Peers // nil, for the operations that PMI-1 does not have
+
+	spawn func(hall *hall, s SpawnRequest) (string, error)
 
 	mu        sync.Mutex
 	nodes     map[string]int // number of nodes with ranks of each job
 	meetings  map[string]*meeting
-	published map[string]pmi.Entry
+	published map[string]Entry
 	spoil     func([]byte) []byte // changes the result of a fence
+	entered   []int               // ranks that have entered a barrier
 	unmapped  bool                // jobs have no process mapping, like large and uneven ones
 }
 
@@ -36,12 +34,12 @@ type meeting struct {
 }
 
 func newHall() *hall {
-	return &hall{nodes: make(map[string]int), meetings: make(map[string]*meeting), published: make(map[string]pmi.Entry)}
+	return &hall{nodes: make(map[string]int), meetings: make(map[string]*meeting), published: make(map[string]Entry)}
 }
 
 var _ Peers = (*hall)(nil)
 
-func (h *hall) GatherProcs(ctx context.Context, kind pmi.CollectiveKind, of []pmi.ProcID, data []byte) ([]byte, error) {
+func (h *hall) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID, data []byte) ([]byte, error) {
 	name := fmt.Sprintf("%s %#v", kind, of)
 	h.mu.Lock()
 	m := h.meetings[name]
@@ -67,19 +65,25 @@ func (h *hall) GatherProcs(ctx context.Context, kind pmi.CollectiveKind, of []pm
 	}
 }
 
-func (h *hall) PublishEntries(_ context.Context, entries []pmi.Entry) error {
+func (h *hall) RecordEntry(_ CollectiveKind, _ []ProcID, who ProcID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entered = append(h.entered, who.Rank)
+}
+
+func (h *hall) PublishEntries(_ context.Context, entries []Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range entries {
 		if _, there := h.published[e.Key]; there {
-			return pmi.Duplicate
+			return Duplicate
 		}
 		h.published[e.Key] = e
 	}
 	return nil
 }
 
-func (h *hall) LookupEntries(_ context.Context, keys []string, _ bool) (found []pmi.Entry, err error) {
+func (h *hall) LookupEntries(_ context.Context, keys []string, _ bool) (found []Entry, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, key := range keys {
@@ -90,40 +94,39 @@ func (h *hall) LookupEntries(_ context.Context, keys []string, _ bool) (found []
 	return found, nil
 }
 
-func (h *hall) UnpublishEntries(_ context.Context, by pmi.ProcID, keys []string) error {
+func (h *hall) UnpublishEntries(_ context.Context, by ProcID, keys []string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, key := range keys {
 		if h.published[key].Publisher != by {
-			return pmi.NotFound
+			return NotFound
 		}
 		delete(h.published, key)
 	}
 	return nil
 }
 
-func (h *hall) SpawnJob(_ context.Context, s pmi.SpawnRequest) (string, error) {
+func (h *hall) SpawnJob(_ context.Context, s SpawnRequest) (string, error) {
 	if h.spawn == nil {
-		return "", pmi.NotSupported
+		return "", NotSupported
 	}
 	return h.spawn(h, s)
 }
 
-// aborted holds the arguments of Config.Abort.
+// aborted holds the arguments of PMI1Config.Abort.
 type aborted struct {
 	rank, code int
 	words      string
 }
 
 // open creates the servers of a job, one per node that has ranks of it.
-func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[int]*Server {
-	spaces := make(map[int]*Server)
+func (h *hall) open(job *Job, abort func(aborted)) map[int]*PMI1Server {
+	spaces := make(map[int]*PMI1Server)
 	for _, node := range job.Nodes {
 		if spaces[node] == nil {
-			spaces[node] = New(Config{
-				Job: job, Node: node, Peers: h, OnBarrierEntry: entered, Log: zap.NewNop(),
-				AbortJob: func(rank, code int, words string) { abort(aborted{rank, code, words}) },
-			})
+			spaces[node] = NewPMI1Server(PMI1Config{Job: job, Log: zap.NewNop(), Handlers: Handlers{
+				Node: node, Peers: h, AbortJob: func(by ProcID, code int, words string) { abort(aborted{by.Rank, code, words}) },
+			}})
 		}
 		if h.unmapped {
 			delete(spaces[node].values, "PMI_process_mapping")
@@ -139,31 +142,25 @@ func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[in
 type world struct {
 	*hall
 	ranks   []*client
-	entered []int
 	aborts  chan aborted
 	serving sync.WaitGroup
 	parting []SessionState // valid after serving has ended
 }
 
 // job returns a job whose ranks are on these nodes.
-func job(nodes ...int) *pmi.Job {
+func job(nodes ...int) *Job {
 	hosts := make([]string, slices.Max(nodes)+1)
 	for i := range hosts {
 		hosts[i] = fmt.Sprintf("host%d", i)
 	}
-	return &pmi.Job{Name: "job", Hosts: hosts, Nodes: nodes, UniverseSize: 16}
+	return &Job{Name: "job", Hosts: hosts, Nodes: nodes, UniverseSize: 16}
 }
 
-// serve starts a job whose ranks have sent their first command; the caller must close all of them.
-func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
+// serveJob starts a job whose ranks have sent their first command; the caller must close all of them.
+func serveJob(ctx context.Context, t *testing.T, h *hall, job *Job) *world {
 	t.Helper()
 	w := &world{hall: h, aborts: make(chan aborted, 8), parting: make([]SessionState, len(job.Nodes))}
-	var mu sync.Mutex
-	spaces := h.open(job, func(a aborted) { w.aborts <- a }, func(rank int) {
-		mu.Lock()
-		defer mu.Unlock()
-		w.entered = append(w.entered, rank)
-	})
+	spaces := h.open(job, func(a aborted) { w.aborts <- a })
 	for rank, node := range job.Nodes {
 		ours, theirs := net.Pipe()
 		w.serving.Go(func() { w.parting[rank] = spaces[node].ServeRank(ctx, rank, ours) })

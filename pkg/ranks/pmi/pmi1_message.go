@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"bufio"
@@ -13,14 +13,14 @@ import (
 // Maximum lengths of names, keys and values in bytes, as announced to clients. Some clients crash
 // if values may be longer.
 const (
-	maxNameLength  = 256
-	maxKeyLength   = 64
-	maxValueLength = 1024
+	maxPMI1Name  = 256
+	maxPMI1Key   = 64
+	maxPMI1Value = 1024
 )
 
-// maxLineLength is the maximum length of a line in bytes. The kernel limits one argument of a
+// maxPMI1Line is the maximum length of a line in bytes. The kernel limits one argument of a
 // command to 128 KiB.
-const maxLineLength = 128<<10 + 64
+const maxPMI1Line = 128<<10 + 64
 
 // message is a line "cmd=NAME key=value key=value", or the lines of one block of a spawn. Values
 // are not unescaped, because clients that expect escapes have also written them.
@@ -59,7 +59,7 @@ func parseMessage(line string) (message, error) {
 // incomplete last line.
 func newLineScanner(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLineLength)
+	lines.Buffer(nil, maxPMI1Line)
 	lines.Split(func(data []byte, _ bool) (advance int, token []byte, err error) {
 		if end := bytes.IndexByte(data, '\n'); end >= 0 {
 			return end + 1, data[:end], nil

@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"fmt"
@@ -8,13 +8,11 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// RankEnviron returns the environment variables with which a rank uses PMI-1 through a file
+// PMI1Environ returns the environment variables with which a rank uses PMI-1 through a file
 // descriptor, with any MPI library.
-func RankEnviron(job *pmi.Job, rank, fd int) map[string]string {
+func PMI1Environ(job *Job, rank, fd int) map[string]string {
 	node := job.Nodes[rank]
 	local := job.LocalRanks(node)
 	spawned := "0"
@@ -30,7 +28,7 @@ func RankEnviron(job *pmi.Job, rank, fd int) map[string]string {
 	}
 }
 
-// NewConnPair returns the two ends of a connection: ours for [Server.ServeRank], theirs for the
+// NewConnPair returns the two ends of a connection: ours for [PMI1Server.ServeRank], theirs for the
 // rank's file descriptor. Both are closed on exec. The caller must close theirs once the rank has
 // been started; otherwise the end of the rank's connection is never detected.
 func NewConnPair() (ours net.Conn, theirs *os.File, err error) {

@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ var sharedMemoryDir = "/dev/shm"
 // RemoveSharedMemory removes the shared memory that killed ranks of MPICH 5 left on this node.
 // These are some MB, which would otherwise remain until the node is rebooted. All ranks of this
 // node must have ended.
-func (s *Server) RemoveSharedMemory() error {
+func (s *PMI1Server) RemoveSharedMemory() error {
 	name := fnv.New32a()
 	_, _ = name.Write([]byte(s.cfg.Job.Name))
 	number := renumberNodes(s.cfg.Job.Nodes)[s.cfg.Node]

@@ -1,4 +1,4 @@
-package pmi1
+package pmi
 
 import (
 	"bufio"
@@ -17,8 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
 // client is a rank's connection to its PMI server, like MPICH's. Only one goroutine at a time may
@@ -89,7 +87,7 @@ func (c *client) universe(ctx context.Context) (int, error) {
 }
 
 // spawn starts a job, whose key-value space contains preput.
-func (c *client) spawn(ctx context.Context, commands []pmi.Command, preput map[string]string) error {
+func (c *client) spawn(ctx context.Context, commands []Command, preput map[string]string) error {
 	var b strings.Builder
 	numbered := func(kind string, pairs map[string]string) {
 		fmt.Fprintf(&b, "%s_num=%d\n", kind, len(pairs))
@@ -168,25 +166,25 @@ func TestDescriptor(t *testing.T) {
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		t.Fatal(err)
 	}
-	var spawned pmi.SpawnRequest
+	var spawned SpawnRequest
 	h, aborts := newHall(), make(chan aborted, 1)
-	h.spawn = func(_ *hall, s pmi.SpawnRequest) (string, error) { spawned = s; return "job.1", nil }
+	h.spawn = func(_ *hall, s SpawnRequest) (string, error) { spawned = s; return "job.1", nil }
 	j := job(0)
-	environ := RankEnviron(j, 0, fd)
+	environ := PMI1Environ(j, 0, fd)
 	c, err := dial(func(name string) string { return environ[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
-	space := New(Config{Job: j, Peers: h, Log: zap.NewNop(), AbortJob: func(rank, code int, words string) {
-		aborts <- aborted{rank, code, words}
-	}})
+	space := NewPMI1Server(PMI1Config{Job: j, Log: zap.NewNop(), Handlers: Handlers{Peers: h, AbortJob: func(by ProcID, code int, words string) {
+		aborts <- aborted{by.Rank, code, words}
+	}}})
 	serving.Go(func() { space.ServeRank(t.Context(), 0, ours) })
 	defer serving.Wait()
 	defer c.close()
 	h.nodes[j.Name] = 1
 	ctx := t.Context()
-	commands := []pmi.Command{
+	commands := []Command{
 		{Argv: []string{"a", "", "b c"}, Ranks: 2, Info: map[string]string{"host": "h"}},
 		{Argv: []string{"d"}, Ranks: 1, Info: map[string]string{}},
 	}
@@ -204,7 +202,7 @@ func TestDescriptor(t *testing.T) {
 	if size, err := c.universe(ctx); err != nil || size != 16 {
 		t.Errorf("the universe has %d: %v", size, err)
 	}
-	want := pmi.SpawnRequest{Requester: pmi.ProcID{Job: "job"}, Commands: commands, Preput: map[string]string{"p": "q"}}
+	want := SpawnRequest{Requester: ProcID{Job: "job"}, Commands: commands, Preput: map[string]string{"p": "q"}}
 	if diff := cmp.Diff(want, spawned); diff != "" {
 		t.Error(diff)
 	}
