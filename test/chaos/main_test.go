@@ -8,9 +8,6 @@
 //	go test -tags testbed ./test/chaos -v -seed=7          # one schedule again
 //	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h
 //	go test -tags testbed ./test/chaos -v -runs=9 -of=lifelines
-//	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h -update
-//	go test -tags testbed ./test/chaos -v -seed=101 -runs=100 -results=/tmp/chaos.jsonl
-//	go test -tags testbed ./test/chaos -run TestChaos -results=/tmp/chaos.jsonl -update
 package chaos
 
 import (
@@ -41,9 +38,6 @@ var (
 		"kind of share that the testbed's nodes see; faults of the share itself need hostile")
 	lifelineFlag = flag.String("lifeline", "",
 		"on or off for all schedules; empty: as the seed says")
-	resultsFlag = flag.String("results", "",
-		"file that each result is added to, and that -update makes the table of, too: alone, of it only")
-	updateFlag = flag.Bool("update", false, "write the table in test/faults/README.md")
 )
 
 // mostSeeds is the size of the range from which seeds are drawn.
@@ -62,13 +56,8 @@ type arena struct {
 
 // TestChaos runs the schedules that the flags select, and checks the outcome of each.
 func TestChaos(t *testing.T) {
-	results, err := newTable(*resultsFlag)
-	must(t, err)
+	results := &table{rows: make(map[string]map[bool]*cell)}
 	first, count := *seedFlag, *runsFlag
-	if *updateFlag && *resultsFlag != "" && first == 0 && count == 0 {
-		results.write(t)
-		return
-	}
 	switch {
 	case first == 0 && count == 0:
 		first, count = 1, ciRuns
@@ -106,9 +95,6 @@ func TestChaos(t *testing.T) {
 	}
 	lanes.Wait()
 	t.Logf("what came of the faults:\n%s", results)
-	if *updateFlag {
-		results.write(t)
-	}
 }
 
 // newArena starts the testbed and builds the programs that run on it.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // recorded is the content of a run directory.
@@ -90,7 +91,7 @@ func (r *recorded) check(path, nonce string) {
 	if strings.HasPrefix(name, ".") || strings.Contains(name, string(record.StateHeartbeat)) {
 		return // a dead daemon's temporary file, or a heartbeat
 	}
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 && saysAll(name) {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 && jobtest.MayBeEmpty(name) {
 		return
 	}
 	var rec record.Mark
@@ -98,16 +99,6 @@ func (r *recorded) check(path, nonce string) {
 		r.torn = append(r.torn,
 			fmt.Sprintf("%s is of the attempt %q, want %q", path, rec.Nonce, nonce))
 	}
-}
-
-func saysAll(name string) bool {
-	if _, state, isNode := strings.Cut(name, "."); isNode {
-		return strings.HasPrefix(state, string(record.StateChecked)) ||
-			record.State(state) == record.StateSandboxReady ||
-			record.State(state) == record.StateServiceUp
-	}
-	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd ||
-		name == signal.NameHeadFinished || name == signal.NameStop
 }
 
 // runStory returns the content of a run directory for debugging.

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+	"github.com/bringupd/bringupd/test/jobtest"
 )
 
 // outcome describes how a job has ended.
@@ -182,7 +183,7 @@ func (j *job) checkRecord(path string, entry fs.DirEntry) {
 	if strings.HasPrefix(name, ".") || strings.Contains(name, string(record.StateHeartbeat)) {
 		return // temporary file of a dead daemon, or a heartbeat
 	}
-	if info, err := entry.Info(); err == nil && info.Size() == 0 && saysAll(name) {
+	if info, err := entry.Info(); err == nil && info.Size() == 0 && jobtest.MayBeEmpty(name) {
 		return
 	}
 	var rec record.Mark
@@ -190,21 +191,5 @@ func (j *job) checkRecord(path string, entry fs.DirEntry) {
 		j.t.Errorf("the record %s can't be read", path)
 	} else if rec.Nonce == "" {
 		j.t.Errorf("the record %s has no header", path)
-	}
-}
-
-// saysAll reports whether a record of that name may be empty.
-func saysAll(name string) bool {
-	_, state, isNode := strings.Cut(name, ".")
-	switch {
-	case isNode:
-		// The record of a checked node has content, except on a full share.
-		return strings.HasPrefix(state, string(record.StateChecked)) ||
-			record.State(state) == record.StateSandboxReady ||
-			record.State(state) == record.StateServiceUp
-	default:
-		// The record of the drain has content, except on a full share.
-		return name == signal.NameGateOpen || name == signal.NameOrderlyEnd ||
-			name == signal.NameHeadFinished || name == signal.NameStop
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -181,4 +182,16 @@ func (j *Job) Signal(pid int, sig syscall.Signal) {
 	if err := syscall.Kill(pid, sig); err != nil {
 		j.T.Fatal(fmt.Errorf("cannot send %v to %d: %w", sig, pid, err))
 	}
+}
+
+// MayBeEmpty reports whether the record of a name in a run directory may be empty: its name carries
+// the state. Some of these records have content, except on a full share.
+func MayBeEmpty(name string) bool {
+	if _, state, isNode := strings.Cut(name, "."); isNode {
+		return strings.HasPrefix(state, string(record.StateChecked)) ||
+			record.State(state) == record.StateSandboxReady ||
+			record.State(state) == record.StateServiceUp
+	}
+	return name == signal.NameGateOpen || name == signal.NameOrderlyEnd ||
+		name == signal.NameHeadFinished || name == signal.NameStop
 }
