@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/bringupd/bringupd/internal/gcdelay"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 )
@@ -26,7 +25,7 @@ func main() {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
 			os.Exit(exitCodeOf(err))
 		}
-		gcdelay.Delay(gcdelay.StartTime)
+		delayGC()
 	}
 	signals := lifecycle.Signals()
 	os.Exit(runMain(os.Args, signals, config.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))

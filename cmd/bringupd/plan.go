@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/bringupd/bringupd/internal/textutil/redact"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -22,10 +22,10 @@ func (inv *invocation) printPlan(all setting.List, cfg deps.Config, role roles.D
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
-		cfg.Driver = redact.RedactArgs(cfg.Driver)
+		cfg.Driver = textutil.RedactArgs(cfg.Driver)
 		b.WriteString("\n# The plan:\n")
 		for _, line := range cfg.DescribePlan(role) {
-			fmt.Fprintf(&b, "# - %s\n", redact.RedactText(setting.EscapeLineEnds(line)))
+			fmt.Fprintf(&b, "# - %s\n", textutil.RedactText(setting.EscapeLineEnds(line)))
 		}
 	}
 	if _, err := inv.streams.Out.Write(b.Bytes()); err != nil {

@@ -50,7 +50,7 @@ func StripControls(text string) string {
 			return -1
 		}
 		return r
-	}, stripEscapes(text))
+	}, escapeSequence().ReplaceAllString(text, ""))
 }
 
 // TerminalLine returns a line as it appeared on a terminal: for a progress bar, its last state.
@@ -65,43 +65,6 @@ func changesDirection(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029
 }
 
-func stripEscapes(text string) string {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(text, "\x1b")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		text = after[escapeLength(after):]
-	}
-}
-
-// escapeLength returns the length of the rest of a terminal's escape sequence, after the escape
-// itself. It returns 0 if there is none, or if it has no end.
-func escapeLength(text string) int {
-	if text == "" {
-		return 0
-	}
-	switch c := text[0]; {
-	case c == '[':
-		end := strings.IndexFunc(text[1:], func(r rune) bool { return r >= 0x40 && r <= 0x7e })
-		if end < 0 {
-			return 0
-		}
-		return end + 2
-	case strings.IndexByte("]P_^", c) >= 0: // a title or similar: up to a bell, or to another escape
-		end := strings.IndexAny(text, "\a\x1b")
-		if end < 0 {
-			return len(text)
-		}
-		if text[end] == '\a' {
-			end++
-		}
-		return end
-	case c > ' ' && c < 0x7f:
-		return 1
-	default:
-		return 0
-	}
-}
+// escapeSequence matches a terminal's escape sequence: a control sequence, a title or similar up to a
+// bell or another escape, or another sequence. It matches the escape alone if the rest is incomplete.
+var escapeSequence = CompileLazily("\x1b(?:\\[[^@-~]*[@-~]|[\\]P_^][^\a\x1b]*\a?|[!-OQ-Z\\\\`-~])?")

@@ -33,7 +33,7 @@ func BriefDuration(d time.Duration) string {
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
 	case d < time.Second:
-		return formatMillis(d)
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.2f s", d.Seconds())
 	case d < 2*time.Minute:
@@ -45,25 +45,6 @@ func BriefDuration(d time.Duration) string {
 		d = d.Round(time.Minute)
 		return fmt.Sprintf("%d h %02d min", d/time.Hour, d%time.Hour/time.Minute)
 	}
-}
-
-// MeasuredDuration formats a duration for comparison with others, in milliseconds or seconds: "1.2
-// ms", "12 ms", "12.34 s", "123 s".
-func MeasuredDuration(d time.Duration) string {
-	switch {
-	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
-	case d < time.Second:
-		return formatMillis(d)
-	case d < 100*time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	default:
-		return fmt.Sprintf("%.0f s", d.Round(time.Second).Seconds())
-	}
-}
-
-func formatMillis(d time.Duration) string {
-	return fmt.Sprintf("%d ms", d.Round(time.Millisecond)/time.Millisecond)
 }
 
 // FlagDuration formats a duration as a user would write it for a flag: 5m instead of 5m0s.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process/limits"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -60,7 +60,7 @@ type Host struct {
 // hostSystem answers the questions that reading files cannot answer.
 type hostSystem interface {
 	// FreeSpace returns the free space of the file system that contains path.
-	FreeSpace(path string) (fsinfo.Space, error)
+	FreeSpace(path string) (files.Space, error)
 	// TestWrite writes one byte to a temporary file in a directory and syncs it to the disk. It leaves
 	// no file behind.
 	TestWrite(dir string) error
@@ -190,7 +190,7 @@ func readTrimmed(path ...string) (string, error) {
 // localSystem reads the state of the local machine. It implements [hostSystem].
 type localSystem struct{}
 
-func (localSystem) FreeSpace(path string) (fsinfo.Space, error) { return fsinfo.SpaceOf(path) }
+func (localSystem) FreeSpace(path string) (files.Space, error) { return files.SpaceOf(path) }
 
 // TestWrite removes the file before it writes, so that nothing stays behind if the write never
 // returns.

@@ -13,17 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 func TestDisk(t *testing.T) {
 	type disk struct {
-		space              fsinfo.Space
+		space              files.Space
 		spaceErr, proveErr error
 	}
-	roomy := fsinfo.Space{Size: 1000 * gib, Free: 500 * gib, Files: 1e6, FreeFiles: 9e5}
-	change := func(how func(*fsinfo.Space)) fsinfo.Space { s := roomy; how(&s); return s }
+	roomy := files.Space{Size: 1000 * gib, Free: 500 * gib, Files: 1e6, FreeFiles: 9e5}
+	change := func(how func(*files.Space)) files.Space { s := roomy; how(&s); return s }
 	for _, tc := range []struct {
 		name  string
 		disk  disk
@@ -31,12 +31,12 @@ func TestDisk(t *testing.T) {
 		class Class
 	}{
 		{"room", disk{space: roomy}, Pass, ""},
-		{"a tenth", disk{space: change(func(s *fsinfo.Space) { s.Free = 100 * gib })}, Pass, ""},
-		{"less than a tenth", disk{space: change(func(s *fsinfo.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment},
-		{"500 MiB", disk{space: fsinfo.Space{Size: 4 * gib, Free: 500 << 20}}, Pass, ""},
-		{"less than 500 MiB", disk{space: fsinfo.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment},
-		{"no inodes", disk{space: change(func(s *fsinfo.Space) { s.FreeFiles = 3 })}, Fail, ClassEnvironment},
-		{"a file system that does not count inodes", disk{space: change(func(s *fsinfo.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
+		{"a tenth", disk{space: change(func(s *files.Space) { s.Free = 100 * gib })}, Pass, ""},
+		{"less than a tenth", disk{space: change(func(s *files.Space) { s.Free = 99 * gib })}, Warn, ClassEnvironment},
+		{"500 MiB", disk{space: files.Space{Size: 4 * gib, Free: 500 << 20}}, Pass, ""},
+		{"less than 500 MiB", disk{space: files.Space{Size: gib, Free: 499 << 20}}, Fail, ClassEnvironment},
+		{"no inodes", disk{space: change(func(s *files.Space) { s.FreeFiles = 3 })}, Fail, ClassEnvironment},
+		{"a file system that does not count inodes", disk{space: change(func(s *files.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
 		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x", Err: syscall.EROFS}}, Fail, ClassEnvironment},
 		{"a disk with errors", disk{space: roomy, proveErr: syscall.EIO}, Fail, ClassEnvironment},
 		{"full", disk{space: roomy, proveErr: syscall.ENOSPC}, Fail, ClassEnvironment},
@@ -47,7 +47,7 @@ func TestDisk(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := &Host{TempDir: "/tmp", system: node{
-				space: map[string]fsinfo.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr, prove: func(string) error { return tc.disk.proveErr },
+				space: map[string]files.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr, prove: func(string) error { return tc.disk.proveErr },
 			}}
 			f := only(t, found(h, idDisk))
 			if f.Verdict != tc.want || f.Class != tc.class || f.Strict != (tc.want == Warn) {
@@ -143,7 +143,7 @@ func TestShm(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			root := tree(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: %d kB\n", tc.memory<<20)})
 			f := only(t, found(&Host{Root: root, ObjectStore: int64(tc.store * gib), system: node{
-				space: map[string]fsinfo.Space{root + shmDir: {Size: tc.size * gib, Free: tc.free * gib}}, err: tc.err,
+				space: map[string]files.Space{root + shmDir: {Size: tc.size * gib, Free: tc.free * gib}}, err: tc.err,
 			}}, idShm))
 			if f.Verdict != tc.want || f.Class != tc.class {
 				t.Errorf("got %+v", f)
@@ -212,7 +212,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestJudgeShare(t *testing.T) {
-	room := &fsinfo.Space{Size: 1000 * gib, Free: 10 * gib}
+	room := &files.Space{Size: 1000 * gib, Free: 10 * gib}
 	offset := func(d time.Duration) *time.Duration { return &d }
 	for _, tc := range []struct {
 		name  string
@@ -223,8 +223,8 @@ func TestJudgeShare(t *testing.T) {
 		{"all is well", ShareFacts{Space: room, Offset: offset(300 * time.Millisecond)},
 			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the shared file system's clock"}},
 		{"another user can replace it", ShareFacts{Exposure: signal.Exposure{Reason: "seen", Remedy: "mend"}}, []string{"WARN seen"}},
-		{"nearly full", ShareFacts{Space: &fsinfo.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
-		{"no inodes", ShareFacts{Space: &fsinfo.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
+		{"nearly full", ShareFacts{Space: &files.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
+		{"no inodes", ShareFacts{Space: &files.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
 		{"the space is not told", ShareFacts{SpaceErr: syscall.EIO}, []string{"UNKNOWN cannot be read: input/output error"}},
 		{"just right", ShareFacts{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the shared file system's clock"}},
 		{"behind", ShareFacts{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the shared file system's clock"}},

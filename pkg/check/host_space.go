@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -70,7 +70,7 @@ func (h *Host) checkDisk(s *FindingBuilder) {
 }
 
 // classifySpace describes the free space and classifies it as Pass, Warn or Fail.
-func classifySpace(s fsinfo.Space) (observed string, verdict Verdict) {
+func classifySpace(s files.Space) (observed string, verdict Verdict) {
 	free := fractionOf(s.Free, s.Size)
 	observed = fmt.Sprintf("%s of %s free (%.0f %%)",
 		textutil.FormatSize(s.Free), textutil.FormatSize(s.Size), 100*free)
@@ -175,7 +175,7 @@ func (h *Host) checkShm(s *FindingBuilder) {
 // accesses that file system; it supplies these facts.
 type ShareFacts struct {
 	Path     string
-	Space    *fsinfo.Space   // nil: not requested or not available
+	Space    *files.Space    // nil: not requested or not available
 	SpaceErr error           // reason if Space is not available
 	Offset   *time.Duration  // lead of the server's clock over the node's; nil: unknown
 	Exposure signal.Exposure // possibilities for another user to replace the directory

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 func TestMain(m *testing.M) {
@@ -23,20 +23,20 @@ const gib = 1 << 30
 
 // node is a machine defined by a test. Its zero value has plenty of every resource.
 type node struct {
-	space  map[string]fsinfo.Space // by path
-	files  uint64                  // the hard limit; 0: many
-	locked uint64                  // the limit; 0: none
-	err    error                   // of every call
+	space  map[string]files.Space // by path
+	files  uint64                 // the hard limit; 0: many
+	locked uint64                 // the limit; 0: none
+	err    error                  // of every call
 	prove  func(dir string) error
 }
 
 var _ hostSystem = node{}
 
-func (n node) FreeSpace(path string) (fsinfo.Space, error) {
+func (n node) FreeSpace(path string) (files.Space, error) {
 	if space, ok := n.space[path]; ok {
 		return space, n.err
 	}
-	return fsinfo.Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
+	return files.Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
 }
 
 func (n node) TestWrite(dir string) error {

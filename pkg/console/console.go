@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/bringupd/bringupd/internal/files/journal"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -41,7 +41,7 @@ type Console struct {
 	// daemon's own log.
 	Log *zap.Logger
 
-	*journal.Journal
+	*files.Journal
 	cfg          Config
 	consoleLevel zap.AtomicLevel // lowest level of messages for standard error
 	lostLines    atomic.Int64    // lines that could not be written
@@ -62,7 +62,7 @@ func New(cfg Config, id launcher.Identity, own zapcore.WriteSyncer) *Console {
 
 // newConsole returns a [Console] without Log.
 func newConsole(cfg Config) *Console {
-	v := &Console{Journal: journal.New(), cfg: cfg, remainingTime: closeTimeout}
+	v := &Console{Journal: files.NewJournal(), cfg: cfg, remainingTime: closeTimeout}
 	v.WriteImmediately = true
 	if !cfg.JSON {
 		v.DroppedLine = func(lines int) string {

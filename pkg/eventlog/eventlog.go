@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/journal"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -18,13 +18,13 @@ import (
 // kept in memory until [EventLog.Open]. Its methods may be called from several goroutines.
 type EventLog struct {
 	// Log receives the lines of the daemon's own log.
-	Log *journal.Journal
+	Log *files.Journal
 	// OnPhaseChange is called with each phase that is entered, and with "" if a phase is left. It may
 	// be nil. It must be set before the first phase.
 	OnPhaseChange func(entered record.Phase)
 
 	startTime time.Time
-	events    *journal.Journal
+	events    *files.Journal
 
 	mu           sync.Mutex
 	nodeIndex    *int                   // nil before Open; guarded by mu
@@ -39,7 +39,7 @@ type EventLog struct {
 
 // New returns a [EventLog] that begins now. After Open, it must be closed.
 func New() *EventLog {
-	return &EventLog{Log: journal.New(), startTime: time.Now(), events: journal.New(), loggedExits: make(map[string]struct{})}
+	return &EventLog{Log: files.NewJournal(), startTime: time.Now(), events: files.NewJournal(), loggedExits: make(map[string]struct{})}
 }
 
 // Open sets the files to write. Their names contain the kind of daemon, because several steps

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/internal/textutil/redact"
 )
 
 const (
@@ -91,7 +90,7 @@ func (p Probe) Try(ctx context.Context) error {
 	defer cancel()
 	err := p.tryOnce(ctx)
 	if err != nil {
-		if text := redact.HideValues(err.Error(), p.secrets); text != err.Error() {
+		if text := textutil.HideValues(err.Error(), p.secrets); text != err.Error() {
 			return errors.New(text)
 		}
 	}

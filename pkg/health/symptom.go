@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -73,7 +73,7 @@ var symptomMessages = []string{
 
 // exceptionLine is the line with which Python ends a traceback, after the prefixes of launchers and
 // torch.
-var exceptionLine = lazyregexp.CompileLazily(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
+var exceptionLine = textutil.CompileLazily(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
 
 // faultSignals end a process without a request: because of its own fault, or by the kernel if
 // memory runs out. ABRT is not one of them: libraries abort the process when their peers are gone.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Pattern finds steps in lines of output.
@@ -31,7 +31,7 @@ func ParsePattern(text string) (*Pattern, error) {
 }
 
 // colourCodes matches the sequences by which programs colour their output. They are ignored.
-var colourCodes = lazyregexp.CompileLazily(`\x1b\[[0-9;]*[A-Za-z]`)
+var colourCodes = textutil.CompileLazily(`\x1b\[[0-9;]*[A-Za-z]`)
 
 // LastStep returns the newest step in lines, which are separated by newlines or, as those of a
 // progress bar, by carriage returns. found is false if there is none.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/redact"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -33,7 +33,7 @@ func describeProbe(probe string) string {
 	if kind, _, isCommand := strings.Cut(probe, ":"); isCommand && kind == "exec" {
 		return kind
 	}
-	return redact.RedactText(probe)
+	return textutil.RedactText(probe)
 }
 
 // definitionsOf returns the definitions as far as they were published.

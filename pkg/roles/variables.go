@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // maxListLength is the length of a variable above which it is left out: a process cannot start with
@@ -122,7 +122,7 @@ func (p *Plan) ListVariables() map[string]string {
 }
 
 // variablePattern matches what [ExpandValue] replaces.
-var variablePattern = lazyregexp.CompileLazily(`\$\{BRINGUPD_[A-Z0-9_]*\}|\$BRINGUPD_[A-Z0-9_]*`)
+var variablePattern = textutil.CompileLazily(`\$\{BRINGUPD_[A-Z0-9_]*\}|\$BRINGUPD_[A-Z0-9_]*`)
 
 // IsKeyVariable reports whether a variable of bringupd has the key of a role, which is a secret.
 func IsKeyVariable(name string) bool {

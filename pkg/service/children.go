@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/journal"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -249,9 +249,9 @@ const logBlockTimeout = time.Second
 
 // openLog returns the log of a child in the run directory. Only programs of the user ever wait for
 // the shared file system.
-func (c *Children) openLog(child string) *journal.Journal {
+func (c *Children) openLog(child string) *files.Journal {
 	file := c.dir.NewLogFile(signal.LogsDir, c.LogName(child))
-	log := journal.New()
+	log := files.NewJournal()
 	log.WriteImmediately = true
 	c.mu.Lock()
 	if c.isUserProgram(child) {

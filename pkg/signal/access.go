@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 // maxRecordSize is the maximum size of a record in bytes. It is checked before reading, so that a
@@ -53,9 +53,9 @@ type ReadOps interface {
 	// ReadLink returns the target of a symbolic link.
 	ReadLink(path string) (string, error)
 	// FileSystemOf returns the file system of the directory.
-	FileSystemOf(path string) (fsinfo.FileSystem, error)
+	FileSystemOf(path string) (files.FileSystem, error)
 	// SpaceOf returns the size and the free space of the directory's file system.
-	SpaceOf(path string) (fsinfo.Space, error)
+	SpaceOf(path string) (files.Space, error)
 }
 
 // WriteOps has the calls that change the file system.
@@ -300,17 +300,17 @@ func (d diskFS) ReadLink(path string) (target string, err error) {
 	return target, err
 }
 
-func (d diskFS) FileSystemOf(path string) (kind fsinfo.FileSystem, err error) {
+func (d diskFS) FileSystemOf(path string) (kind files.FileSystem, err error) {
 	err = d.callRelative(OpStatfs, path, func() error {
-		kind, err = fsinfo.Of(d.held.relativePath(path).procPath())
+		kind, err = files.FileSystemOf(d.held.relativePath(path).procPath())
 		return err
 	})
 	return kind, err
 }
 
-func (d diskFS) SpaceOf(path string) (space fsinfo.Space, err error) {
+func (d diskFS) SpaceOf(path string) (space files.Space, err error) {
 	err = d.callRelative(OpStatfs, path, func() error {
-		space, err = fsinfo.SpaceOf(d.held.relativePath(path).procPath())
+		space, err = files.SpaceOf(d.held.relativePath(path).procPath())
 		return err
 	})
 	return space, err

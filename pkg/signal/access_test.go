@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -73,7 +73,7 @@ func TestDiskRead(t *testing.T) {
 func TestDiskTells(t *testing.T) {
 	dir := t.TempDir()
 	kind, err := plain.FileSystemOf(dir)
-	if want, wantErr := fsinfo.Of(dir); err != nil || wantErr != nil || kind != want || kind.Name == "" {
+	if want, wantErr := files.FileSystemOf(dir); err != nil || wantErr != nil || kind != want || kind.Name == "" {
 		t.Errorf("it is %+v (%v), not %+v", kind, err, want)
 	}
 	if space, err := plain.SpaceOf(dir); err != nil || space.Size == 0 || space.Free > space.Size {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -105,10 +105,10 @@ func (f *Finder) HasWaited() bool { return f.polls > 1 }
 
 // FileSystem returns the file system of the log directory, as this node sees it. It returns the
 // zero value if that is unknown when ctx ends.
-func (f *Finder) FileSystem(ctx context.Context) fsinfo.FileSystem {
+func (f *Finder) FileSystem(ctx context.Context) files.FileSystem {
 	kind, err := f.location.logDirFileSystem(ctx)
 	if err != nil || !f.hasListed {
-		return fsinfo.FileSystem{}
+		return files.FileSystem{}
 	}
 	return kind
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 )
 
 // Location is the location of an attempt's run directory, and the identity of this node in the run.
@@ -67,8 +67,8 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 }
 
 // logDirFileSystem returns the file system of the log directory.
-func (p Location) logDirFileSystem(ctx context.Context) (fsinfo.FileSystem, error) {
-	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() (fsinfo.FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
+func (p Location) logDirFileSystem(ctx context.Context) (files.FileSystem, error) {
+	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() (files.FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
 }
 
 // ownerCheck returns a function that returns an error if the directory cannot be trusted.

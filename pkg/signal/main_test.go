@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/twin"
 )
@@ -152,11 +152,11 @@ func (f *faulty) ReadRange(path string, offset, most int64) ([]byte, FileAttribu
 
 func (f *faulty) ReadLink(path string) (string, error) { return plain.ReadLink(path) }
 
-func (f *faulty) FileSystemOf(path string) (fsinfo.FileSystem, error) {
+func (f *faulty) FileSystemOf(path string) (files.FileSystem, error) {
 	return plain.FileSystemOf(path)
 }
 
-func (f *faulty) SpaceOf(path string) (fsinfo.Space, error) { return plain.SpaceOf(path) }
+func (f *faulty) SpaceOf(path string) (files.Space, error) { return plain.SpaceOf(path) }
 
 func (f *faulty) WriteFile(path string, data []byte, durable bool) error {
 	if f.onWrite != nil {

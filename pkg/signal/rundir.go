@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/pkg/signal/reports"
 )
@@ -30,7 +30,7 @@ type Dir struct {
 	nodeIndex  int // a member index
 	size       int
 	host       string
-	fileSystem fsinfo.FileSystem
+	fileSystem files.FileSystem
 	access     Access
 	heartbeats heartbeatCount
 	reports    map[string]*reports.Store // by subdirectory, for all nodes
@@ -60,12 +60,12 @@ func (d *Dir) DeriveSecret(purpose string) []byte {
 }
 
 // FileSystem returns the file system of the run directory, as its head saw it.
-func (d *Dir) FileSystem() fsinfo.FileSystem { return d.fileSystem }
+func (d *Dir) FileSystem() files.FileSystem { return d.fileSystem }
 
 // QuerySpace returns the size and the free space of the shared file system. It is one call with the
 // same result on all nodes, so only the head makes it.
-func (d *Dir) QuerySpace(ctx context.Context) (fsinfo.Space, error) {
-	return guardedCall(ctx, d.access.Meter, "query the free space of", d.path, func() (fsinfo.Space, error) { return d.access.FS.SpaceOf(d.path) })
+func (d *Dir) QuerySpace(ctx context.Context) (files.Space, error) {
+	return guardedCall(ctx, d.access.Meter, "query the free space of", d.path, func() (files.Space, error) { return d.access.FS.SpaceOf(d.path) })
 }
 
 // ForNode returns the same run directory for use by another node, or another member.
@@ -288,7 +288,7 @@ func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 		return job, errAbsent
 	}
 	if err == nil {
-		d.nonce, d.size, d.fileSystem = job.Nonce, job.Size, fsinfo.Named(job.FileSystem)
+		d.nonce, d.size, d.fileSystem = job.Nonce, job.Size, files.FileSystemNamed(job.FileSystem)
 	}
 	return job, err
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/dirhints"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/reports"
 )
 
@@ -62,7 +62,7 @@ func (d *Dir) NewWatch(sub string, pace Pace) *Watch {
 // Run polls until ctx ends, and returns only then. A failed poll is repeated; waits report it at
 // their deadline.
 func (w *Watch) Run(ctx context.Context) {
-	hints, stop := dirhints.WatchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
+	hints, stop := files.WatchNames(w.path, w.dir.fileSystem.Local && !w.dir.access.NoHints)
 	defer stop()
 	var merging sync.WaitGroup
 	defer merging.Wait()

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/dirhints"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -556,7 +556,7 @@ func TestHint(t *testing.T) {
 		{"missing", nodes + "-missing", true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			hints, stop := dirhints.WatchNames(tc.path, tc.local)
+			hints, stop := files.WatchNames(tc.path, tc.local)
 			put(t, filepath.Join(nodes, ".0001."+tc.name), "a temporary")
 			if ctxutil.SleepContext(within(t), 20*time.Millisecond) && len(hints) > 0 {
 				t.Error("a hint of a temporary")

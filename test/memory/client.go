@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -221,13 +221,13 @@ func (c *Client) ReadLink(p string) (target string, err error) {
 }
 
 // FileSystemOf implements signal.ReadOps.
-func (c *Client) FileSystemOf(p string) (fsinfo.FileSystem, error) {
-	return fsinfo.FileSystem{Name: "nfs"}, c.step(Statfs, p, func() error { return nil })
+func (c *Client) FileSystemOf(p string) (files.FileSystem, error) {
+	return files.FileSystem{Name: "nfs"}, c.step(Statfs, p, func() error { return nil })
 }
 
 // SpaceOf implements signal.ReadOps.
-func (c *Client) SpaceOf(p string) (fsinfo.Space, error) {
-	return fsinfo.Space{Size: 1 << 40, Free: 1 << 39},
+func (c *Client) SpaceOf(p string) (files.Space, error) {
+	return files.Space{Size: 1 << 40, Free: 1 << 39},
 		c.step(Statfs, p, func() error { return nil })
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/bringupd/bringupd/internal/textutil/redact"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Document returns the configuration as YAML, with the origin of each value. Settings that the
@@ -31,10 +31,10 @@ func (all List) Document(framework string, driver []string) *yaml.Node {
 func yamlNode(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:
-		return textNode(redact.RedactText(value))
+		return textNode(textutil.RedactText(value))
 	case []string:
 		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, word := range redact.RedactArgs(value) {
+		for _, word := range textutil.RedactArgs(value) {
 			list.Content = append(list.Content, textNode(word))
 		}
 		return list
@@ -77,5 +77,5 @@ func (all List) GivenFlags(defaults List) (flags []string) {
 			flags = append(flags, "--"+s.Name+"="+value)
 		}
 	}
-	return redact.RedactArgs(flags)
+	return textutil.RedactArgs(flags)
 }

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/redact"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // ResolveVariables resolves the variables of a flag, each in the form NAME=VALUE. An entry without a
@@ -14,7 +14,7 @@ func ResolveVariables(flag string, entries []string) (env []string, err error) {
 	for _, entry := range entries {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
-			return nil, fmt.Errorf("cannot use --%s=%s: give NAME or NAME=VALUE", flag, EscapeLineEnds(redact.RedactText(entry)))
+			return nil, fmt.Errorf("cannot use --%s=%s: give NAME or NAME=VALUE", flag, EscapeLineEnds(textutil.RedactText(entry)))
 		}
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value

@@ -9,7 +9,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/internal/textutil/redact"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -159,7 +158,7 @@ func (c *Config) PublishedPlan() *record.Plan {
 	if len(c.Driver) > 0 {
 		add(record.PhaseDriver, 0)
 		p.Driver, p.HasRanks = filepath.Base(c.Driver[0]), c.World.IsRequested()
-		p.Command = textutil.TruncateText(textutil.FormatCommand(redact.RedactArgs(c.Driver)...), maxPublishedCommand)
+		p.Command = textutil.TruncateText(textutil.FormatCommand(textutil.RedactArgs(c.Driver)...), maxPublishedCommand)
 	}
 	for _, role := range c.Roles.Definitions[:min(len(c.Roles.Definitions), maxPublishedRoles)] {
 		p.Roles = append(p.Roles, role.Name)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/bringupd/bringupd/internal/textutil/redact"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -67,9 +67,9 @@ func (e environment) keys() (keys []string) {
 // hideKeys removes the keys of roles from a failure: a process may have printed its own.
 func (e environment) hideKeys(f *health.Failure) {
 	keys := e.keys()
-	f.Message = redact.HideValues(f.Message, keys)
+	f.Message = textutil.HideValues(f.Message, keys)
 	for i, line := range f.Lines {
-		f.Lines[i] = redact.HideValues(line, keys)
+		f.Lines[i] = textutil.HideValues(line, keys)
 	}
 }
 

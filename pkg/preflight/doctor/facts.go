@@ -3,7 +3,7 @@ package doctor
 import (
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -70,7 +70,7 @@ type ShareFacts struct {
 	TrialErr string               `json:"trial_error,omitempty"`
 	// lead of the server's clock, at least
 	Offset   *time.Duration `json:"offset_ns,omitempty"`
-	Space    *fsinfo.Space  `json:"space,omitempty"` // requested only by the head
+	Space    *files.Space   `json:"space,omitempty"` // requested only by the head
 	SpaceErr string         `json:"space_error,omitempty"`
 }
 

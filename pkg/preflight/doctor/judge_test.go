@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
@@ -51,7 +51,7 @@ func well() launchState {
 		})
 	}
 	c.Facts[0].Ports = []Port{{Name: "Ray's GCS", Number: 6379, Fixed: true}}
-	c.Facts[0].Share.Space = &fsinfo.Space{Size: 1 << 40, Free: 1 << 39}
+	c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 39}
 	return c
 }
 
@@ -125,7 +125,7 @@ func TestPlantedFaults(t *testing.T) {
 		{"no rename", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
 		{"a node can't write", func(c *launchState) { c.Facts[1].Share.Trial, c.Facts[1].Share.TrialErr = nil, "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
 		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, []string{"n3"}, "nfs on n[0-2]; ext4 on n3", 1},
-		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &fsinfo.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
+		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
 		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
 		{"a port that is taken", func(c *launchState) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },
 			"ports", check.Fail, []string{"n0"}, "Ray's GCS cannot use port 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -171,7 +171,7 @@ func directoryExists(dir string) bool {
 // joinAndReport performs the part that every node has, including the head: it joins, answers the
 // head's request and publishes its facts.
 func (d *examiner) joinAndReport(
-	ctx context.Context, dir *signal.Dir, job record.Job, kind fsinfo.FileSystem,
+	ctx context.Context, dir *signal.Dir, job record.Job, kind files.FileSystem,
 ) error {
 	began := time.Now()
 	joined := &record.Joined{JobNonce: job.Nonce, PID: os.Getpid(), ProgramVersion: d.Program}

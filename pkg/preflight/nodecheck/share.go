@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/internal/files/fsinfo"
+	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -57,7 +57,7 @@ func readShareFacts(dir string) check.ShareFacts {
 		}
 		dir = parent
 	}
-	space, err := fsinfo.SpaceOf(dir)
+	space, err := files.SpaceOf(dir)
 	if err != nil {
 		return check.ShareFacts{Path: dir, SpaceErr: err}
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -55,7 +55,7 @@ const driverKind = "driver"
 
 // instanceNames matches the name of a process of an instance of a role, such as trainer.0.12 or, if
 // the instance has only one, trainer.0.
-var instanceNames = lazyregexp.CompileLazily(`^([a-z][a-z0-9-]*\.[0-9]{1,9})(?:\.([0-9]{1,9}))?$`)
+var instanceNames = textutil.CompileLazily(`^([a-z][a-z0-9-]*\.[0-9]{1,9})(?:\.([0-9]{1,9}))?$`)
 
 // splitName returns the common name of children like this one, and the number of the rank in the world
 // or in its instance, or -1 if the child is not one of several.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Stack is the call stack of a thread.
@@ -86,7 +86,7 @@ var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl",
 	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path", "_call_with_frames_removed"}
 
 // libraryPath matches sources and binaries of libraries, as opposed to the user's program.
-var libraryPath = lazyregexp.CompileLazily(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
+var libraryPath = textutil.CompileLazily(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
 	`^(\./)?(Python|Modules|Objects|Include|Parser)/|^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|signal|time|string|malloc)/`)
 
 // isUserCode reports whether a function belongs to the user's program.
@@ -140,8 +140,8 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 
 // Headings and frames in gdb's output.
 var (
-	gdbThread = lazyregexp.CompileLazily(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
-	gdbFrame  = lazyregexp.CompileLazily(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
+	gdbThread = textutil.CompileLazily(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
+	gdbFrame  = textutil.CompileLazily(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
 )
 
 // parseGDB parses gdb's output of "thread apply all bt", and returns the stack of one thread.

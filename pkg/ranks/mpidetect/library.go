@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // Kind is the implementation of MPI that a library belongs to.
@@ -40,7 +40,7 @@ func (l Library) NeedsPMIx() bool { return l.Kind == OpenMPI }
 
 // libraryNames matches the names of MPI libraries. The libraries for C++ and Fortran are excluded
 // because they need one of these. Cray's names contain the compiler.
-var libraryNames = lazyregexp.CompileLazily(
+var libraryNames = textutil.CompileLazily(
 	`^lib(mpi|mpich|mpi_abi|mpi_ilp64|mpi_(cray|gnu|intel|amd|aocc|nvidia)[0-9_]*)\.so(\.[0-9.]+)?$`)
 
 // isMPILibrary reports whether a library with this name is an MPI library.
@@ -51,9 +51,9 @@ func isPMILibrary(name string) bool { return strings.HasPrefix(filepath.Base(nam
 
 var (
 	// versionText matches a version. Versions 0.x belong to hwloc, which some MPI libraries contain.
-	versionText = lazyregexp.CompileLazily(`(?:^|\x00)([1-9]\d*\.\d+(?:\.\d+)*(?:(?:a|b|rc|p)\d+)?)\x00`)
-	intelText   = lazyregexp.CompileLazily(`(?:^|\x00)(20\d\d\.\d+(?:\.\d+)*)\x00`)
-	crayText    = lazyregexp.CompileLazily(`CRAY MPICH version (\d[\d.]*)`)
+	versionText = textutil.CompileLazily(`(?:^|\x00)([1-9]\d*\.\d+(?:\.\d+)*(?:(?:a|b|rc|p)\d+)?)\x00`)
+	intelText   = textutil.CompileLazily(`(?:^|\x00)(20\d\d\.\d+(?:\.\d+)*)\x00`)
+	crayText    = textutil.CompileLazily(`CRAY MPICH version (\d[\d.]*)`)
 )
 
 // implementations are the known implementations with the name of a symbol, or a text, that only

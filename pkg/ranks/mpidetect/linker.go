@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -38,7 +38,7 @@ func linkerOf(program string, environ []string) (dynamicLinker, error) {
 
 // missingLibrary matches the error of the linkers of glibc and musl for a library that they do not
 // find.
-var missingLibrary = lazyregexp.CompileLazily(`loading shared librar(?:ies:|y) (\S+): `)
+var missingLibrary = textutil.CompileLazily(`loading shared librar(?:ies:|y) (\S+): `)
 
 // listLibraries returns the libraries of a file, which is the program or one that it would load, in
 // the order in which they would be loaded. If an MPI library is missing, it returns only that.

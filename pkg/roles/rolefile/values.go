@@ -10,14 +10,13 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 )
 
 // maxNameLength is the length of the name of a role, a port or a step. It becomes a part of file
 // names and variables.
 const maxNameLength = 31
 
-var namePattern = lazyregexp.CompileLazily(`^[a-z][a-z0-9-]*$`)
+var namePattern = textutil.CompileLazily(`^[a-z][a-z0-9-]*$`)
 
 // isName reports whether a text can be the name of a role, a port or a step.
 func isName(text string) bool { return len(text) <= maxNameLength && namePattern().MatchString(text) }

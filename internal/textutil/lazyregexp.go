@@ -1,5 +1,4 @@
-// Package lazyregexp compiles regular expressions at their first use.
-package lazyregexp
+package textutil
 
 import (
 	"regexp"

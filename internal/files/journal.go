@@ -1,6 +1,4 @@
-// Package journal appends lines to a file that may be slow, or refuse data for a while, without
-// blocking the writers.
-package journal
+package files
 
 import (
 	"bytes"
@@ -30,7 +28,7 @@ const (
 // system does not accept is kept, and offered again with the next lines; lines beyond the limit are
 // dropped, and counted.
 type Journal struct {
-	Options
+	JournalOptions
 	mu      sync.Mutex
 	pending []byte // guarded by mu
 	// data of the last write that the file has not accepted; guarded by mu
@@ -52,8 +50,8 @@ type Journal struct {
 	stop     context.CancelFunc // cancels lifetime; called by Close
 }
 
-// Options are the options of a journal. They must not be changed once it is open.
-type Options struct {
+// JournalOptions are the options of a journal. They must not be changed once it is open.
+type JournalOptions struct {
 	// DroppedLine returns the line that reports how many lines are missing before it; {"dropped":3} by
 	// default.
 	DroppedLine func(lines int) string
@@ -78,8 +76,8 @@ func (d droppedLines) count() int {
 	return d.ends
 }
 
-// New returns a journal without a file: it keeps its lines until Open. Close must be called.
-func New() *Journal {
+// NewJournal returns a journal without a file: it keeps its lines until Open. Close must be called.
+func NewJournal() *Journal {
 	j := &Journal{writeNow: make(chan struct{}, 1), finished: make(chan struct{})}
 	j.DroppedLine = func(lines int) string { return fmt.Sprintf("{\"dropped\":%d}", lines) }
 	j.lifetime, j.stop = context.WithCancel(context.Background())

@@ -1,10 +1,7 @@
-// Package redact removes secrets from texts that are shown.
-package redact
+package textutil
 
 import (
 	"strings"
-
-	"github.com/bringupd/bringupd/internal/textutil/lazyregexp"
 )
 
 const (
@@ -16,13 +13,13 @@ const (
 )
 
 var (
-	secretFlag = lazyregexp.CompileLazily(`(?i)^--?` + secretName + `$`)
-	secretPair = lazyregexp.CompileLazily(`(?i)^(` + secretName + `=)`)
+	secretFlag = CompileLazily(`(?i)^--?` + secretName + `$`)
+	secretPair = CompileLazily(`(?i)^(` + secretName + `=)`)
 	// A switch may have the name of a secret, and be followed by the flag of one.
-	secretInText = lazyregexp.CompileLazily(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
-	secretInURL  = lazyregexp.CompileLazily(`(://)[^/\s@]*(@)`)
+	secretInText = CompileLazily(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
+	secretInURL  = CompileLazily(`(://)[^/\s@]*(@)`)
 	// The path of a webhook permits to send messages: hooks.slack.com/…, discord.com/api/webhooks/….
-	secretWebhook = lazyregexp.CompileLazily(`(?i)(://[^/\s]*hook[^/\s]*/|://[^/\s]+/api/webhooks/)[^\s"']+`)
+	secretWebhook = CompileLazily(`(?i)(://[^/\s]*hook[^/\s]*/|://[^/\s]+/api/webhooks/)[^\s"']+`)
 )
 
 // minHiddenPart is the length from which the beginning of a secret value is hidden, too: an excerpt may

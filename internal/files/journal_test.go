@@ -1,4 +1,4 @@
-package journal
+package files
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func closeJournal(t *testing.T, j *Journal) {
 
 func TestJournalGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{}
+		j, file := NewJournal(), &sink{}
 		line(t, j, "before\n")
 		j.Open(file)
 		line(t, j, "after\n")
@@ -102,7 +102,7 @@ func TestJournalGathers(t *testing.T) {
 // and that an error at close is returned, which may report lost data.
 func TestJournalEager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{lost: errors.New("lost")}
+		j, file := NewJournal(), &sink{lost: errors.New("lost")}
 		j.WriteImmediately = true
 		j.Open(file)
 		want := ""
@@ -122,7 +122,7 @@ func TestJournalEager(t *testing.T) {
 
 func TestJournalClosedBeforeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{}
+		j, file := NewJournal(), &sink{}
 		line(t, j, "early\n")
 		closeJournal(t, j)
 		closeJournal(t, j)
@@ -135,7 +135,7 @@ func TestJournalClosedBeforeOpen(t *testing.T) {
 }
 
 func TestJournalNeverOpened(t *testing.T) {
-	j := New()
+	j := NewJournal()
 	line(t, j, "for nobody\n")
 	if err := j.Sync(); err != nil {
 		t.Error(err)
@@ -147,7 +147,7 @@ func TestJournalNeverOpened(t *testing.T) {
 // lines that cannot be kept are counted.
 func TestJournalHangingFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{hang: make(chan struct{})}
+		j, file := NewJournal(), &sink{hang: make(chan struct{})}
 		j.Open(file)
 		line(t, j, "first\n")
 		time.Sleep(2 * writeInterval) // the goroutine hangs with it
@@ -174,7 +174,7 @@ func TestJournalHangingFile(t *testing.T) {
 // nothing.
 func TestJournalWaitsForSlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &slowFile{}
+		j, file := NewJournal(), &slowFile{}
 		j.WriteImmediately, j.StallTimeout = true, time.Second
 		j.Open(file)
 		kilobyte := strings.Repeat("x", 1023) + "\n"
@@ -200,7 +200,7 @@ func (s *slowFile) Write(data []byte) (int, error) {
 // that time, and that the number of missing lines is reported afterwards, including the torn one.
 func TestJournalPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{hang: make(chan struct{})}
+		j, file := NewJournal(), &sink{hang: make(chan struct{})}
 		j.WriteImmediately, j.StallTimeout = true, time.Second
 		j.Open(file)
 		line(t, j, "first\n")
@@ -227,7 +227,7 @@ func TestJournalPatienceEnds(t *testing.T) {
 
 func TestJournalDropsWhatIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{}
+		j, file := NewJournal(), &sink{}
 		line(t, j, strings.Repeat("x", maxBuffered+1))
 		line(t, j, "short\n")
 		j.Open(file)
@@ -242,7 +242,7 @@ func TestJournalDropsWhatIsTooLong(t *testing.T) {
 // journal's limits and are in the right place once they are written.
 func TestJournalKeepsWhatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{fails: errors.New("full")}
+		j, file := NewJournal(), &sink{fails: errors.New("full")}
 		j.Open(file)
 		line(t, j, "refused\n")
 		time.Sleep(2 * writeInterval)
@@ -271,7 +271,7 @@ func TestJournalKeepsWhatIsRefused(t *testing.T) {
 // TestJournalGoesOnInTheMiddleOfALine verifies that a partially written line is continued.
 func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{fails: errors.New("full"), room: 3}
+		j, file := NewJournal(), &sink{fails: errors.New("full"), room: 3}
 		j.Open(file)
 		line(t, j, "a line\n")
 		time.Sleep(2 * writeInterval)
@@ -288,7 +288,7 @@ func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
 
 func TestJournalFlushIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := New(), &sink{hang: make(chan struct{})}
+		j, file := NewJournal(), &sink{hang: make(chan struct{})}
 		j.Open(file)
 		if err := j.Flush(t.Context()); err != nil {
 			t.Errorf("nothing was to be written: %v", err)

@@ -1,5 +1,4 @@
-// Package fsinfo names file systems, and reports their size and free space.
-package fsinfo
+package files
 
 import (
 	"cmp"
@@ -36,8 +35,8 @@ var fileSystems = map[int64]FileSystem{
 	0x6A656A63: {"virtiofs", false},
 }
 
-// Of returns the file system of a path.
-func Of(path string) (FileSystem, error) {
+// FileSystemOf returns the file system of a path.
+func FileSystemOf(path string) (FileSystem, error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(path, &stat); err != nil {
 		return FileSystem{}, err
@@ -47,8 +46,8 @@ func Of(path string) (FileSystem, error) {
 	return cmp.Or(fileSystems[magic], FileSystem{Name: fmt.Sprintf("0x%x", magic)}), nil
 }
 
-// Named returns the file system with this name, which comes from a record.
-func Named(name string) FileSystem {
+// FileSystemNamed returns the file system with this name, which comes from a record.
+func FileSystemNamed(name string) FileSystem {
 	for _, known := range fileSystems {
 		if known.Name == name {
 			return known

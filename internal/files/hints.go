@@ -1,5 +1,4 @@
-// Package dirhints reports new names in a local directory, as hints of the kernel.
-package dirhints
+package files
 
 import (
 	"path/filepath"
