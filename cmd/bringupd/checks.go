@@ -75,6 +75,8 @@ var removedChecks = []string{
 	"monitor.dcgm", "monitor.gpud", "net.pairs", "net.pairs_ib",
 	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
 	"host.history", "host.kernel",
+	"gpu.clocks", "gpu.pcie", "gpu.persistence", "gpu.ecc_corr", "gpu.env",
+	"x.pcie", "x.power_limit", "x.app_clocks", "x.persistence", "x.ecc", "x.gpu_idle",
 }
 
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the

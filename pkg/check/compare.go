@@ -21,13 +21,7 @@ const (
 	AttrGSP         = "x.gsp"    // version of the GPUs' GSP firmware
 	AttrMemory      = "x.memory" // memory size of a GPU
 	AttrNVLink      = "x.nvlink" // number of active links of a GPU
-	AttrPCIe        = "x.pcie"   // fastest link that the GPUs support
-	AttrPowerLimit  = "x.power_limit"
-	AttrAppClocks   = "x.app_clocks"
-	AttrPersistence = "x.persistence"
-	AttrECC         = "x.ecc"
 	AttrMIG         = "x.mig"
-	AttrGPUIdle     = "x.gpu_idle" // deviations from an idle GPU; absent if all GPUs are idle
 	AttrPeerMem     = "x.peermem"  // "loaded" or "none"
 	AttrIMEX        = "x.imex"     // channels and service, or "none"
 	AttrNICs        = "x.nics"     // number and models of the RDMA NICs: 8 MT4129
@@ -87,20 +81,8 @@ var attributeRules = []attributeRule{
 	{AttrMemory, "GPU memory", severityStrict, ClassUser, oneModelHint},
 	{AttrNVLink, "active NVLinks per GPU", severityStrict, ClassNode,
 		"reset the node's GPUs, or power-cycle it; see nvidia-smi nvlink --status"},
-	{AttrPCIe, "PCIe link of the GPUs", severityStrict, ClassNode,
-		"compare slots, risers and the PCIe settings of the firmware (lspci -vv, LnkCap)"},
-	{AttrPowerLimit, "power limit of the GPUs", severityStrict, ClassNode,
-		"set it on all nodes at boot: nvidia-smi --power-limit"},
-	{AttrAppClocks, "application clocks", severityStrict, ClassNode,
-		"reset the clocks: nvidia-smi --reset-applications-clocks"},
-	{AttrPersistence, "persistence mode", severityStrict, ClassNode,
-		"run nvidia-persistenced on all nodes"},
-	{AttrECC, "ECC mode", severityStrict, ClassNode,
-		"set it on all nodes and reset the GPUs: nvidia-smi --ecc-config=1"},
 	{AttrMIG, "MIG mode", severityStrict, ClassNode,
 		"set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1"},
-	{AttrGPUIdle, "idle GPUs that are hot or draw much power", severityStrict, ClassNode,
-		"check what runs there (nvidia-smi), and the fans and the cooling"},
 	{AttrPeerMem, "nvidia_peermem", severityStrict, ClassNode,
 		"load it on all nodes at boot: modprobe nvidia_peermem"},
 	{AttrIMEX, "IMEX", severityStrict, ClassNode, "see systemctl status nvidia-imex " +
@@ -130,7 +112,7 @@ var fabricRule = attributeRule{AttrFabric, "NVLink domain", severityStrict, Clas
 // normalValues holds the values of nodes that do not report an attribute. Nodes with another value
 // are reported as odd, even if they are the majority. Without a normal value, nodes that do not
 // report the attribute are left out of the comparison: their own checks report why it is missing.
-var normalValues = map[string]string{AttrGPUIdle: "none", AttrUptime: "more than an hour ago"}
+var normalValues = map[string]string{AttrUptime: "more than an hour ago"}
 
 // CompareNodes returns the differences among the nodes of a job, at most one finding per id.
 // NodeIndices of a finding are the odd nodes; it is nil if no value is more common than the others.

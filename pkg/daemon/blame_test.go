@@ -88,7 +88,7 @@ func faults(t *testing.T) (all []fault) {
 	gpus("the driver asks for a reset", func(g *gpu.GPU) { g.Recovery = gpu.Reading[int]{Value: new(1)} })
 	gpus("a row could not be remapped", func(g *gpu.GPU) { g.Remapped = gpu.Reading[gpu.RemappedRows]{Value: &gpu.RemappedRows{Failed: true}} })
 	gpus("too many errors of SRAM", func(g *gpu.GPU) {
-		g.SRAM = gpu.Reading[gpu.SRAMErrors]{Value: &gpu.SRAMErrors{ThresholdExceeded: true}}
+		g.SRAM = gpu.Reading[gpu.MemoryErrors]{Value: &gpu.MemoryErrors{ThresholdExceeded: true}}
 	})
 
 	for name, code := range map[string]cuda.ResultCode{

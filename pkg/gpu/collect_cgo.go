@@ -15,13 +15,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-const (
-	// clockReadings is how many times the reasons for slower clocks are read, and clockReadInterval
-	// the interval. A single reading may coincide with a change of the GPU's performance state.
-	clockReadings     = 3
-	clockReadInterval = 100 * time.Millisecond
-)
-
 // gpuProgressTimeout is the timeout for the next GPU to be initialised, or for the next one to have
 // answered all queries. It has the same purpose as DefaultProbeTimeout, but is shorter, so that the
 // parent gets the facts about the other GPUs, with the name of the call that hangs.
@@ -33,11 +26,9 @@ const progressInterval = 5 * time.Second
 // collector reads everything in Facts from NVML. It lives as long as the process, like NVML itself,
 // so that GPUs that hang are not queried again.
 type collector struct {
-	lib             nvml.Interface
-	slowCallLog     io.Writer           // gets the names of slow calls
-	root            string              // contains proc and sys
-	sleep           func(time.Duration) // called between readings of the clocks
-	progressTimeout time.Duration       // timeout for progress: gpuProgressTimeout
+	lib         nvml.Interface
+	slowCallLog io.Writer // gets the names of slow calls
+	root        string    // contains proc and sys
 
 	initMu      sync.Mutex // held while NVML is initialised
 	initialised bool       // guarded by [collector.initMu]
@@ -49,7 +40,7 @@ type collector struct {
 }
 
 func newCollector(lib nvml.Interface, waits io.Writer) *collector {
-	return &collector{lib: lib, slowCallLog: waits, root: "/", sleep: time.Sleep, progressTimeout: gpuProgressTimeout, busyGPUs: map[int]bool{}}
+	return &collector{lib: lib, slowCallLog: waits, root: "/", busyGPUs: map[int]bool{}}
 }
 
 // initNVML opens NVML, which then stays open, so that the driver keeps the GPUs initialised.
@@ -76,7 +67,6 @@ func (c *collector) collectFacts(tell func(Progress)) Facts {
 	}
 	s := &inspector{collector: c, slot: systemSlot}
 	facts.Driver = callNVML(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
-	facts.NVML = callNVML(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
 	facts.CUDA = mapReading(callNVML(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), formatCUDAVersion)
 	facts.Count = callNVML(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
 	facts.GPUs, facts.Pairs = c.queryGPUs(facts.Count.OrZero(), tell)
@@ -112,7 +102,7 @@ func (c *collector) queryGPUs(count int, tell func(Progress)) (gpus []GPU, pairs
 		}
 	}
 	// Wait until all have answered, or there was no progress for too long.
-	late, again := time.NewTimer(c.progressTimeout), time.NewTicker(progressInterval)
+	late, again := time.NewTimer(gpuProgressTimeout), time.NewTicker(progressInterval)
 	defer late.Stop()
 	defer again.Stop()
 	p := Progress{Total: count}
@@ -120,10 +110,10 @@ func (c *collector) queryGPUs(count int, tell func(Progress)) (gpus []GPU, pairs
 		select {
 		case <-came:
 			p.Initialised++
-			late.Reset(c.progressTimeout)
+			late.Reset(gpuProgressTimeout)
 		case one := <-done:
 			p.Complete++
-			late.Reset(c.progressTimeout)
+			late.Reset(gpuProgressTimeout)
 			all[one.slot], gpus[one.slot] = one, *one.gpu
 		case <-again.C:
 		case <-late.C:

@@ -45,16 +45,11 @@ func wholly(d *dgxa100.Device, index int) {
 		}
 		return p, ok
 	}
-	d.GetSerialFunc = func() (string, nvml.Return) { return fmt.Sprint("165", index), ok }
 	d.GetVbiosVersionFunc = func() (string, nvml.Return) { return "92.00.45.00.03", ok }
 	d.GetGspFirmwareVersionFunc = func() (string, nvml.Return) { return "550.54.15", ok }
 	d.GetNumaNodeIdFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
 	d.GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, ok }
 	d.GetComputeModeFunc = func() (nvml.ComputeMode, nvml.Return) { return nvml.COMPUTEMODE_EXCLUSIVE_PROCESS, ok }
-	d.GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
-		return nvml.FEATURE_ENABLED, nvml.FEATURE_DISABLED, ok
-	}
-	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 17, Memory: 3}, ok }
 	d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) {
 		return nvml.Memory_v2{Total: 100, Reserved: 3, Used: 2, Free: 95}, ok
 	}
@@ -75,14 +70,6 @@ func wholly(d *dgxa100.Device, index int) {
 		values[0].ValueType = uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
 		binary.NativeEndian.PutUint32(values[0].Value[:], value)
 		return ok
-	}
-	d.GetPerformanceStateFunc = func() (nvml.Pstates, nvml.Return) { return nvml.PSTATE_8, ok }
-	d.GetTemperatureFunc = func(sensor nvml.TemperatureSensors) (uint32, nvml.Return) { return 41, ok }
-	d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 70_500, ok }
-	d.GetPowerManagementLimitFunc = func() (uint32, nvml.Return) { return 400_000, ok }
-	d.GetPowerManagementDefaultLimitFunc = func() (uint32, nvml.Return) { return 500_000, ok }
-	d.GetApplicationsClockFunc = func(kind nvml.ClockType) (uint32, nvml.Return) {
-		return map[nvml.ClockType]uint32{nvml.CLOCK_GRAPHICS: 1095, nvml.CLOCK_MEM: 1215}[kind], ok
 	}
 	d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 2, true, false, ok }
 	d.GetRetiredPagesFunc = func(cause nvml.PageRetirementCause) ([]uint64, nvml.Return) {
@@ -113,20 +100,13 @@ func wholly(d *dgxa100.Device, index int) {
 		}
 		return nvml.P2P_STATUS_NOT_SUPPORTED, ok
 	}
-	d.GetCurrPcieLinkWidthFunc = func() (int, nvml.Return) { return 8, ok }
-	d.GetMaxPcieLinkWidthFunc = func() (int, nvml.Return) { return 16, ok }
-	d.GetCurrPcieLinkGenerationFunc = func() (int, nvml.Return) { return 1, ok }
-	d.GetMaxPcieLinkGenerationFunc = func() (int, nvml.Return) { return 4, ok }
-	d.GetPcieReplayCounterFunc = func() (int, nvml.Return) { return 6, ok }
-	d.GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) { return 0x40, ok }
-	d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return 0x80, ok }
 }
 
 func collectFrom(server nvml.Interface) Facts { return collectBelow("/nonexistent", server) }
 
 func collectBelow(root string, server nvml.Interface) Facts {
 	c := newCollector(server, io.Discard)
-	c.root, c.sleep = root, func(time.Duration) {}
+	c.root = root
 	return c.collectFacts(func(Progress) {})
 }
 
@@ -156,7 +136,7 @@ func TestCollectFromMock(t *testing.T) {
 	server := mockDGX()
 	f := collectFrom(server)
 	if diff := cmp.Diff(Facts{
-		Version: FactsVersion, Init: Success, Driver: newReading("550.54.15"), CUDA: newReading("12.4"), NVML: newReading("12.550.54.15"), Count: newReading(8),
+		Version: FactsVersion, Init: Success, Driver: newReading("550.54.15"), CUDA: newReading("12.4"), Count: newReading(8),
 		GPUs: f.GPUs, Pairs: f.Pairs,
 	}, f); diff != "" {
 		t.Error(diff)
@@ -168,27 +148,22 @@ func TestCollectFromMock(t *testing.T) {
 	want := GPU{
 		Index: 4, Handle: Success, UUID: newReading(server.Devices[4].(*dgxa100.Device).UUID), Bus: newReading("0000:3f:00.0"), Name: newReading("Mock NVIDIA A100-SXM4-40GB"),
 		DeviceInfo: DeviceInfo{
-			Serial: newReading("1654"), VBIOS: newReading("92.00.45.00.03"), GSP: newReading("550.54.15"), Memory: newReading(Memory{Total: 100, Used: 2, Reserved: 3}),
-			Numa: missingReading[int](NotSupported), Minor: newReading(4), Persistence: newReading(true), ComputeMode: newReading(3),
+			VBIOS: newReading("92.00.45.00.03"), GSP: newReading("550.54.15"), Memory: newReading(Memory{Total: 100, Used: 2}),
+			Numa: missingReading[int](NotSupported), Persistence: newReading(true), ComputeMode: newReading(3),
 		},
 		Health: Health{
-			Recovery: newReading(2), Remapped: newReading(RemappedRows{Corrected: 1, Uncorrected: 2, Pending: true}),
-			Retired: newReading(RetiredPages{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: newReading(ModeState{Current: true}),
-			DRAM: newReading(ErrorCounts{Corrected: 20, Uncorrected: 21}),
-			SRAM: newReading(SRAMErrors{ErrorCounts: ErrorCounts{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
+			Recovery: newReading(2), Remapped: newReading(RemappedRows{Uncorrected: 2, Pending: true}),
+			Retired: newReading(RetiredPages{SingleBit: 3, DoubleBit: 4, Pending: true}),
+			DRAM:    newReading(MemoryErrors{Uncorrected: 21}),
+			SRAM:    newReading(MemoryErrors{Uncorrected: 3, ThresholdExceeded: true}),
 		},
 		Interconnect: Interconnect{
 			Fabric: newReading(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
-			Links:  all, PCIe: newReading(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: newReading(6),
-			C2C: newReading(LinkCount{Active: 2, Total: 3}),
+			Links:  all, C2C: newReading(LinkCount{Active: 2, Total: 3}),
 		},
 		Utilization: Utilization{
-			ClockReasons: newReading([]uint64{0x40, 0x40, 0x40}), LoadPercent: newReading(17), MIG: newReading(ModeState{}), Processes: newReading([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+			MIG: newReading(ModeState{}), Processes: newReading([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
 			GraphicsProcesses: newReading([]Process{{PID: 14, Used: 56}}),
-		},
-		Performance: Performance{
-			State: newReading(8), Temperature: newReading(41), Power: newReading(Power{Draw: 70_500, Limit: 400_000, Default: 500_000}),
-			Clocks: newReading(Clocks{Graphics: 1095, Memory: 1215}),
 		},
 	}
 	if diff := cmp.Diff(want, f.GPUs[4]); diff != "" {
@@ -278,8 +253,7 @@ func TestReadingThatFails(t *testing.T) {
 			"fabric": func(d *dgxa100.Device) {
 				d.GetGpuFabricInfoFunc = func() (f nvml.GpuFabricInfo, ret nvml.Return) { return f, code }
 			},
-			"pcie": func(d *dgxa100.Device) { d.GetMaxPcieLinkGenerationFunc = func() (int, nvml.Return) { return 4, code } },
-			"mig":  func(d *dgxa100.Device) { d.GetMigModeFunc = func() (int, int, nvml.Return) { return 1, 1, code } },
+			"mig": func(d *dgxa100.Device) { d.GetMigModeFunc = func() (int, int, nvml.Return) { return 1, 1, code } },
 			"processes": func(d *dgxa100.Device) {
 				d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, code }
 			},
@@ -300,8 +274,6 @@ func TestReadingThatFails(t *testing.T) {
 				return g.DRAM.Reason, g.DRAM.Value == nil
 			case "fabric":
 				return g.Fabric.Reason, g.Fabric.Value == nil
-			case "pcie":
-				return g.PCIe.Reason, g.PCIe.Value == nil
 			case "mig":
 				return g.MIG.Reason, g.MIG.Value == nil
 			default:
@@ -354,10 +326,10 @@ func TestLibraryWithoutFunctions(t *testing.T) {
 	for i, one := range server.Devices {
 		*one.(*dgxa100.Device) = dgxa100.Device{Index: i}
 	}
-	server.SystemGetDriverVersionFunc, server.SystemGetCudaDriverVersionFunc, server.SystemGetNVMLVersionFunc = nil, nil, nil
+	server.SystemGetDriverVersionFunc, server.SystemGetCudaDriverVersionFunc = nil, nil
 	f := collectFrom(server)
 	g := f.GPUs[0]
-	if g.Handle != Success || g.UUID.Reason != FunctionNotFound || g.Processes.Reason != FunctionNotFound || g.ClockReasons.Reason != FunctionNotFound ||
+	if g.Handle != Success || g.UUID.Reason != FunctionNotFound || g.Processes.Reason != FunctionNotFound ||
 		g.Fabric.Reason != FunctionNotFound || g.Memory.Reason != FunctionNotFound || len(g.Links) != 0 || f.Driver.Reason != FunctionNotFound {
 		t.Errorf("got %+v", f)
 	}
@@ -411,20 +383,17 @@ func TestRealLibrary(t *testing.T) {
 func TestCollectFromOlderDriver(t *testing.T) {
 	server := mockDGX()
 	without(server, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetGspFirmwareVersion", "nvmlDeviceGetSramEccErrorStatus",
-		"nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetCurrentClocksEventReasons")
+		"nvmlDeviceGetGpuFabricInfo")
 	d := server.Devices[1].(*dgxa100.Device)
 	d.GetMemoryInfo_v2Func, d.GetGspFirmwareVersionFunc, d.GetSramEccErrorStatusFunc = nil, nil, nil
-	d.GetGpuFabricInfoFunc, d.GetCurrentClocksEventReasonsFunc = nil, nil
+	d.GetGpuFabricInfoFunc = nil
 	d.MemoryInfo = nvml.Memory{Total: 80, Used: 2}
 	g := collectFrom(withHandles(server, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS)).GPUs[1]
 	if diff := cmp.Diff(newReading(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
 		t.Error("memory", diff)
 	}
-	if diff := cmp.Diff(newReading(SRAMErrors{ErrorCounts: ErrorCounts{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
+	if diff := cmp.Diff(newReading(MemoryErrors{Uncorrected: 71}), g.SRAM); diff != "" {
 		t.Error("SRAM", diff)
-	}
-	if diff := cmp.Diff(newReading([]uint64{0x80, 0x80, 0x80}), g.ClockReasons); diff != "" {
-		t.Error("clocks", diff)
 	}
 	if g.GSP.Reason != FunctionNotFound || g.Fabric.Reason != FunctionNotFound {
 		t.Errorf("GSP %+v, fabric %+v", g.GSP, g.Fabric)
@@ -522,21 +491,6 @@ func TestLinksEndAtTheLast(t *testing.T) {
 	}
 }
 
-// TestClocksOfSeveralLooks verifies that one failed query of the clocks does not invalidate the
-// others.
-func TestClocksOfSeveralLooks(t *testing.T) {
-	server := mockDGX()
-	looks := []nvml.Return{nvml.SUCCESS, nvml.ERROR_UNKNOWN, nvml.SUCCESS}
-	server.Devices[0].(*dgxa100.Device).GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) {
-		ret := looks[0]
-		looks = looks[1:]
-		return uint64(len(looks)), ret
-	}
-	if diff := cmp.Diff(newReading([]uint64{2, 0}), collectFrom(server).GPUs[0].ClockReasons); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestLostGPU(t *testing.T) {
 	root := t.TempDir()
 	for bus, ids := range map[string][2]string{
@@ -591,25 +545,13 @@ func TestProcessNames(t *testing.T) {
 	}
 }
 
-func TestClocksAreLookedAtOverTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCollector(mockDGX(), io.Discard)
-		c.root = t.TempDir()
-		began := time.Now()
-		c.collectFacts(func(Progress) {})
-		if took := time.Since(began); took != 200*time.Millisecond {
-			t.Errorf("eight GPUs took %v", took)
-		}
-	})
-}
-
 // TestGPUThatHangs verifies that a GPU that hangs is named with the call, that the other GPUs'
 // facts are complete, and that the GPU is not queried again while it hangs.
 func TestGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := mockDGX()
 		var calls atomic.Int64
-		server.Devices[3].(*dgxa100.Device).GetSerialFunc = func() (string, nvml.Return) {
+		server.Devices[3].(*dgxa100.Device).GetVbiosVersionFunc = func() (string, nvml.Return) {
 			calls.Add(1)
 			time.Sleep(10 * time.Minute)
 			return "", nvml.ERROR_GPU_IS_LOST
@@ -623,11 +565,11 @@ func TestGPUThatHangs(t *testing.T) {
 			if took := time.Since(began); took > gpuProgressTimeout+time.Second {
 				t.Errorf("it took %v", took)
 			}
-			want := GPU{Index: 3, Handle: DriverUnresponsive, Hangs: "nvmlDeviceGetSerial"}
+			want := GPU{Index: 3, Handle: DriverUnresponsive, Hangs: "nvmlDeviceGetVbiosVersion"}
 			if diff := cmp.Diff(want, f.GPUs[3]); diff != "" || f.GPUs[4].Name.Value == nil || len(f.Pairs) != 21 {
 				t.Errorf("%s; the next is %+v, of %d pairs", diff, f.GPUs[4], len(f.Pairs))
 			}
-			if last.SlowCalls != "nvmlDeviceGetSerial of GPU 3" && last.SlowCalls != "" {
+			if last.SlowCalls != "nvmlDeviceGetVbiosVersion of GPU 3" && last.SlowCalls != "" {
 				t.Errorf("it has told of %q", last.SlowCalls)
 			}
 		}

@@ -90,7 +90,6 @@ type Facts struct {
 	Driver  Reading[string] `json:"driver"` // for example 570.86.15
 	// the newest version that the driver supports: 12.8
 	CUDA Reading[string] `json:"cuda"`
-	NVML Reading[string] `json:"nvml"`
 
 	Count Reading[int] `json:"count"`
 	// sorted by index, including those that cannot be queried
@@ -118,18 +117,15 @@ type GPU struct {
 	Health
 	Interconnect
 	Utilization
-	Performance
 }
 
 // DeviceInfo describes the hardware and firmware of a GPU and some of its settings.
 type DeviceInfo struct {
-	Serial Reading[string] `json:"serial"`
 	VBIOS  Reading[string] `json:"vbios"`
 	GSP    Reading[string] `json:"gsp"` // version of the GPU's own firmware
 	Memory Reading[Memory] `json:"memory"`
 	// the NUMA node that is the GPU's own memory (Grace), not that of the nearest CPUs
 	Numa        Reading[int]  `json:"numa"`
-	Minor       Reading[int]  `json:"minor"`
 	Persistence Reading[bool] `json:"persistence"`
 	// nvmlComputeMode_t: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
 	ComputeMode Reading[int] `json:"compute_mode"`
@@ -141,38 +137,24 @@ type Health struct {
 	Recovery Reading[int]          `json:"recovery"`
 	Remapped Reading[RemappedRows] `json:"remapped"`
 	Retired  Reading[RetiredPages] `json:"retired"` // before Ampere
-	ECC      Reading[ModeState]    `json:"ecc"`
-	DRAM     Reading[ErrorCounts]  `json:"dram_errors"` // volatile: since the last reset
-	SRAM     Reading[SRAMErrors]   `json:"sram_errors"`
+	DRAM     Reading[MemoryErrors] `json:"dram_errors"`
+	SRAM     Reading[MemoryErrors] `json:"sram_errors"` // of caches and register files
 }
 
-// Interconnect describes a GPU's links to other GPUs and to the machine.
+// Interconnect describes a GPU's links to other GPUs and to the CPU.
 type Interconnect struct {
-	Fabric  Reading[Fabric]    `json:"fabric"`
-	Links   []NVLink           `json:"links,omitempty"` // the NVLinks that the GPU has
-	PCIe    Reading[PCIe]      `json:"pcie"`
-	Replays Reading[int]       `json:"pcie_replays"`
-	C2C     Reading[LinkCount] `json:"c2c"` // active links to the CPU (Grace)
+	Fabric Reading[Fabric]    `json:"fabric"`
+	Links  []NVLink           `json:"links,omitempty"` // the NVLinks that the GPU has
+	C2C    Reading[LinkCount] `json:"c2c"`             // active links to the CPU (Grace)
 }
 
-// Utilization describes the load of a GPU, its instances and its processes.
+// Utilization describes the instances and the processes of a GPU.
 type Utilization struct {
-	// the reasons for slower clocks, as bit masks, of several readings
-	ClockReasons Reading[[]uint64]  `json:"clock_reasons"`
-	LoadPercent  Reading[int]       `json:"load_percent"`
 	MIG          Reading[ModeState] `json:"mig"`
 	MIGInstances []MIGInstance      `json:"migs,omitempty"`
 	Processes    Reading[[]Process] `json:"processes"` // compute processes
 	// graphics processes, for example of a desktop
 	GraphicsProcesses Reading[[]Process] `json:"graphics_processes"`
-}
-
-// Performance has the performance state, the temperature, the power and the clocks of a GPU.
-type Performance struct {
-	State       Reading[int]    `json:"performance_state"` // 0 is the fastest, 15 the slowest
-	Temperature Reading[int]    `json:"temperature"`       // in °C
-	Power       Reading[Power]  `json:"power"`
-	Clocks      Reading[Clocks] `json:"application_clocks"`
 }
 
 // IsUsable reports whether the GPU can be used: it is not lost.
@@ -188,10 +170,10 @@ func (g GPU) LossReason() (NVMLReturn, bool) {
 		return g.Handle, true
 	}
 	for _, why := range []NVMLReturn{
-		g.UUID.Reason, g.Bus.Reason, g.Name.Reason, g.Serial.Reason, g.VBIOS.Reason, g.GSP.Reason, g.Memory.Reason, g.Numa.Reason, g.Minor.Reason, g.Persistence.Reason,
-		g.ComputeMode.Reason, g.Recovery.Reason, g.Remapped.Reason, g.Retired.Reason, g.ECC.Reason, g.DRAM.Reason, g.SRAM.Reason, g.Fabric.Reason,
-		g.PCIe.Reason, g.Replays.Reason, g.C2C.Reason, g.ClockReasons.Reason, g.LoadPercent.Reason, g.MIG.Reason, g.Processes.Reason, g.GraphicsProcesses.Reason,
-		g.State.Reason, g.Temperature.Reason, g.Power.Reason, g.Clocks.Reason,
+		g.UUID.Reason, g.Bus.Reason, g.Name.Reason, g.VBIOS.Reason, g.GSP.Reason, g.Memory.Reason,
+		g.Numa.Reason, g.Persistence.Reason, g.ComputeMode.Reason, g.Recovery.Reason,
+		g.Remapped.Reason, g.Retired.Reason, g.DRAM.Reason, g.SRAM.Reason, g.Fabric.Reason,
+		g.C2C.Reason, g.MIG.Reason, g.Processes.Reason, g.GraphicsProcesses.Reason,
 	} {
 		if why.IsPermanentLoss() {
 			return why, true
@@ -203,19 +185,6 @@ func (g GPU) LossReason() (NVMLReturn, bool) {
 		}
 	}
 	return "", false
-}
-
-// Power has the power use and limits of a GPU, in mW.
-type Power struct {
-	Draw    int `json:"draw"`
-	Limit   int `json:"limit"`
-	Default int `json:"default_limit"`
-}
-
-// Clocks are the application clocks, in MHz: programs run with them if the GPU is not slowed down.
-type Clocks struct {
-	Graphics int `json:"graphics"`
-	Memory   int `json:"memory"`
 }
 
 // LinkCount counts the active links, and all links.
@@ -236,11 +205,10 @@ type PCISlot struct {
 // set.
 const OffBus = "ffff:ffff"
 
-// Memory has the total, used and reserved sizes of a GPU's memory, in bytes.
+// Memory has the total and used sizes of a GPU's memory, in bytes.
 type Memory struct {
-	Total    uint64 `json:"total"`
-	Used     uint64 `json:"used"`
-	Reserved uint64 `json:"reserved"`
+	Total uint64 `json:"total"`
+	Used  uint64 `json:"used"`
 }
 
 // ModeState is a mode of a GPU; a change takes effect at the next reset.
@@ -251,9 +219,8 @@ type ModeState struct {
 
 // RemappedRows counts the memory rows that were replaced by spare ones.
 type RemappedRows struct {
-	Corrected   int  `json:"corrected"`
-	Uncorrected int  `json:"uncorrected"`
-	Pending     bool `json:"pending"` // until the next reset
+	Uncorrected int  `json:"uncorrected"` // after uncorrectable errors
+	Pending     bool `json:"pending"`     // until the next reset
 	Failed      bool `json:"failed"`
 }
 
@@ -264,18 +231,11 @@ type RetiredPages struct {
 	Pending   bool `json:"pending"`
 }
 
-// ErrorCounts counts memory errors.
-type ErrorCounts struct {
-	Corrected   uint64 `json:"corrected"`
+// MemoryErrors describes the memory errors since the last reset.
+type MemoryErrors struct {
 	Uncorrected uint64 `json:"uncorrected"`
-}
-
-// SRAMErrors counts the errors of caches and register files.
-type SRAMErrors struct {
-	ErrorCounts
-	ThresholdExceeded bool `json:"threshold_exceeded"`
-	// the driver is too old to report it (before r550)
-	Unknown bool `json:"threshold_unknown,omitempty"`
+	// more uncorrectable errors of SRAM than the GPU tolerates; unknown before r550
+	ThresholdExceeded bool `json:"threshold_exceeded,omitempty"`
 }
 
 // Fabric is the state of a GPU in the NVLink fabric.
@@ -315,14 +275,6 @@ type GPUPair struct {
 	A      int          `json:"a"`
 	B      int          `json:"b"`
 	Status Reading[int] `json:"status"` // nvmlGpuP2PStatus_t: 0 OK, 5 not supported, …
-}
-
-// PCIe describes a GPU's PCIe link.
-type PCIe struct {
-	Width    int `json:"width"` // number of lanes
-	MaxWidth int `json:"max_width"`
-	Gen      int `json:"gen"`
-	MaxGen   int `json:"max_gen"`
 }
 
 // MIGInstance is one instance of a partitioned GPU.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -44,25 +43,12 @@ func (i *inspector) inspectDevice(came func()) {
 	if i.device == nil {
 		return
 	}
-	i.readClockReasons()
-	began := time.Now()
-	i.inspectExceptClocks()
-	for look := 1; look < clockReadings; look++ {
-		i.sleep(time.Duration(look)*clockReadInterval - time.Since(began))
-		i.readClockReasons()
-	}
-}
-
-// inspectExceptClocks queries everything except the reasons for slower clocks.
-func (i *inspector) inspectExceptClocks() {
 	i.queryAddress()
 	i.queryIdentity()
-	i.queryModes()
 	i.queryMemory()
 	i.queryErrors()
-	i.queryLinks()
+	i.gpu.Fabric, i.gpu.Links, i.gpu.C2C = i.queryFabric(), i.queryNVLinks(), i.c2cLinks()
 	i.queryInstances()
-	i.queryPerformance()
 }
 
 // queryAddress queries the UUID and the bus address.
@@ -74,34 +60,23 @@ func (i *inspector) queryAddress() {
 	}
 }
 
-// queryIdentity queries the model, the serial number, firmware versions and numbers of the GPU.
+// queryIdentity queries the model, the firmware versions and the modes of the GPU.
 func (i *inspector) queryIdentity() {
 	d, g := i.device, i.gpu
 	g.Name = callNVML(i, d.GetName, "nvmlDeviceGetName")
-	g.Serial = callNVML(i, d.GetSerial, "nvmlDeviceGetSerial")
 	g.VBIOS = callNVML(i, d.GetVbiosVersion, "nvmlDeviceGetVbiosVersion")
 	g.GSP = callNVML(i, d.GetGspFirmwareVersion, "nvmlDeviceGetGspFirmwareVersion")
 	g.Numa = callNVML(i, d.GetNumaNodeId, "nvmlDeviceGetNumaNodeId")
-	g.Minor = callNVML(i, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
-}
-
-// queryModes queries modes and the load.
-func (i *inspector) queryModes() {
-	d, g := i.device, i.gpu
 	g.Persistence = mapReading(callNVML(i, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), isEnabled)
-	g.ComputeMode = mapReading(callNVML(i, d.GetComputeMode, "nvmlDeviceGetComputeMode"), func(mode nvml.ComputeMode) int { return int(mode) })
-	g.ECC = callNVML(i, func() (ModeState, nvml.Return) { return modeState(d.GetEccMode()) }, "nvmlDeviceGetEccMode")
-	g.MIG = callNVML(i, func() (ModeState, nvml.Return) { return modeState(d.GetMigMode()) }, "nvmlDeviceGetMigMode")
-	g.LoadPercent = mapReading(callNVML(i, d.GetUtilizationRates, "nvmlDeviceGetUtilizationRates"), func(u nvml.Utilization) int { return int(u.Gpu) })
+	g.ComputeMode = mapReading(callNVML(i, d.GetComputeMode, "nvmlDeviceGetComputeMode"),
+		func(mode nvml.ComputeMode) int { return int(mode) })
+	g.MIG = callNVML(i, func() (ModeState, nvml.Return) {
+		current, pending, ret := d.GetMigMode()
+		return ModeState{current == nvml.DEVICE_MIG_ENABLE, pending == nvml.DEVICE_MIG_ENABLE}, ret
+	}, "nvmlDeviceGetMigMode")
 }
 
 func isEnabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
-
-// modeState converts the two values of a mode. NVML has two types with the same number for "on":
-// FEATURE_ENABLED and DEVICE_MIG_ENABLE.
-func modeState[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (ModeState, nvml.Return) {
-	return ModeState{Current: current == 1, Pending: pending == 1}, ret
-}
 
 // queryMemory queries the memory and the processes that use it.
 func (i *inspector) queryMemory() {
@@ -114,7 +89,7 @@ func (i *inspector) queryMemory() {
 // memoryInfo queries the memory of a GPU or of an instance.
 func (i *inspector) memoryInfo(d nvml.Device) Reading[Memory] {
 	newer := mapReading(callNVML(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
-		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
+		return Memory{Total: m.Total, Used: m.Used}
 	})
 	// older function, before r510: reserved memory is included in the used memory
 	return firstSupported(newer, func() Reading[Memory] {
@@ -125,25 +100,6 @@ func (i *inspector) memoryInfo(d nvml.Device) Reading[Memory] {
 // computeProcesses queries the compute processes on a GPU or on an instance.
 func (i *inspector) computeProcesses(d nvml.Device) Reading[[]Process] {
 	return mapReading(callNVML(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), convertProcesses)
-}
-
-// queryPerformance queries the performance state, the temperature, the power and the clocks.
-func (i *inspector) queryPerformance() {
-	d, g := i.device, i.gpu
-	g.State = mapReading(callNVML(i, d.GetPerformanceState, "nvmlDeviceGetPerformanceState"), func(state nvml.Pstates) int { return int(state) })
-	g.Temperature = mapReading(callNVML(i, func() (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }, "nvmlDeviceGetTemperature"),
-		func(degrees uint32) int { return int(degrees) })
-	g.Power = callNVML(i, func() (Power, nvml.Return) {
-		draw, ret := d.GetPowerUsage()
-		limit, next := d.GetPowerManagementLimit()
-		usual, last := d.GetPowerManagementDefaultLimit()
-		return Power{Draw: int(draw), Limit: int(limit), Default: int(usual)}, cmp.Or(ret, next, last)
-	}, "nvmlDeviceGetPowerUsage", "nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementDefaultLimit")
-	g.Clocks = callNVML(i, func() (Clocks, nvml.Return) {
-		graphics, ret := d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
-		memory, last := d.GetApplicationsClock(nvml.CLOCK_MEM)
-		return Clocks{Graphics: int(graphics), Memory: int(memory)}, cmp.Or(ret, last)
-	}, "nvmlDeviceGetApplicationsClock")
 }
 
 // convertProcesses converts NVML's list of processes.
@@ -160,32 +116,9 @@ func convertProcesses(infos []nvml.ProcessInfo) []Process {
 	return all
 }
 
-// queryErrors queries the recovery action and the error counters.
-func (i *inspector) queryErrors() {
-	d, g := i.device, i.gpu
-	g.Recovery = i.recoveryAction()
-	g.Remapped = i.remappedRows()
-	g.Retired = callNVML(i, func() (RetiredPages, nvml.Return) { return retiredPages(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
-	// the total of all memories
-	g.DRAM = firstSupported(i.errorCountsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[ErrorCounts] {
-		return i.errorCounts("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
-			return d.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
-		})
-	})
-	newer := mapReading(callNVML(i, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAMErrors {
-		return SRAMErrors{
-			ErrorCounts:       ErrorCounts{Corrected: s.VolatileCor, Uncorrected: s.VolatileUncParity + s.VolatileUncSecDed},
-			ThresholdExceeded: s.BThresholdExceeded != 0,
-		}
-	})
-	g.SRAM = firstSupported(newer, func() Reading[SRAMErrors] {
-		return mapReading(i.errorCountsIn(nvml.MEMORY_LOCATION_SRAM), func(e ErrorCounts) SRAMErrors { return SRAMErrors{ErrorCounts: e, Unknown: true} })
-	})
-}
-
 func (i *inspector) remappedRows() Reading[RemappedRows] {
 	return callNVML(i, func() (r RemappedRows, ret nvml.Return) {
-		r.Corrected, r.Uncorrected, r.Pending, r.Failed, ret = i.device.GetRemappedRows()
+		_, r.Uncorrected, r.Pending, r.Failed, ret = i.device.GetRemappedRows()
 		return r, ret
 	}, "nvmlDeviceGetRemappedRows")
 }
@@ -198,39 +131,42 @@ func (i *inspector) recoveryAction() Reading[int] {
 	return callNVML(i, func() (int, nvml.Return) { return queryIntField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 0) }, "nvmlDeviceGetFieldValues")
 }
 
+// queryErrors queries the recovery action and the error counters.
+func (i *inspector) queryErrors() {
+	d, g := i.device, i.gpu
+	g.Recovery = i.recoveryAction()
+	g.Remapped = i.remappedRows()
+	g.Retired = callNVML(i, func() (RetiredPages, nvml.Return) { return retiredPages(d) },
+		"nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
+	g.DRAM = firstSupported(i.uncorrectedIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[MemoryErrors] {
+		// the total of all memories
+		total := func() (uint64, nvml.Return) {
+			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+		}
+		return mapReading(callNVML(i, total, "nvmlDeviceGetTotalEccErrors"), newMemoryErrors)
+	})
+	newer := mapReading(callNVML(i, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"),
+		func(s nvml.EccSramErrorStatus) MemoryErrors {
+			return MemoryErrors{s.VolatileUncParity + s.VolatileUncSecDed, s.BThresholdExceeded != 0}
+		})
+	g.SRAM = firstSupported(newer, func() Reading[MemoryErrors] { return i.uncorrectedIn(nvml.MEMORY_LOCATION_SRAM) })
+}
+
+// uncorrectedIn queries the number of uncorrectable errors of the memory at a location.
+func (i *inspector) uncorrectedIn(place nvml.MemoryLocation) Reading[MemoryErrors] {
+	count := func() (uint64, nvml.Return) {
+		return i.device.GetMemoryErrorCounter(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC, place)
+	}
+	return mapReading(callNVML(i, count, "nvmlDeviceGetMemoryErrorCounter"), newMemoryErrors)
+}
+
+func newMemoryErrors(uncorrected uint64) MemoryErrors { return MemoryErrors{Uncorrected: uncorrected} }
+
 func retiredPages(d nvml.Device) (RetiredPages, nvml.Return) {
 	single, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS)
 	double, next := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
 	pending, last := d.GetRetiredPagesPendingStatus()
 	return RetiredPages{SingleBit: len(single), DoubleBit: len(double), Pending: isEnabled(pending)}, cmp.Or(ret, next, last)
-}
-
-// errorCounts queries the error counters of one memory since the last reset. count returns the
-// number of errors of one kind by means of the named function.
-func (i *inspector) errorCounts(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[ErrorCounts] {
-	return callNVML(i, func() (ErrorCounts, nvml.Return) {
-		corrected, ret := count(nvml.MEMORY_ERROR_TYPE_CORRECTED)
-		uncorrected, last := count(nvml.MEMORY_ERROR_TYPE_UNCORRECTED)
-		return ErrorCounts{Corrected: corrected, Uncorrected: uncorrected}, cmp.Or(ret, last)
-	}, function)
-}
-
-// errorCountsIn queries the error counters of the memory at a location.
-func (i *inspector) errorCountsIn(place nvml.MemoryLocation) Reading[ErrorCounts] {
-	return i.errorCounts("nvmlDeviceGetMemoryErrorCounter", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
-		return i.device.GetMemoryErrorCounter(kind, nvml.VOLATILE_ECC, place)
-	})
-}
-
-// queryLinks queries the NVLink, PCIe and C2C links.
-func (i *inspector) queryLinks() {
-	d, g := i.device, i.gpu
-	g.Fabric = i.queryFabric()
-	g.Links = i.queryNVLinks()
-	g.PCIe = callNVML(i, func() (PCIe, nvml.Return) { return pcieLink(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
-		"nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
-	g.Replays = callNVML(i, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
-	g.C2C = i.c2cLinks()
 }
 
 // c2cLinks queries how many of the links to the CPU are active. If one of them cannot be read, the
@@ -246,15 +182,6 @@ func (i *inspector) c2cLinks() Reading[LinkCount] {
 		}
 		return part, ret
 	}, "nvmlDeviceGetFieldValues")
-}
-
-func pcieLink(d nvml.Device) (p PCIe, ret nvml.Return) {
-	var rets [4]nvml.Return
-	p.Width, rets[0] = d.GetCurrPcieLinkWidth()
-	p.MaxWidth, rets[1] = d.GetMaxPcieLinkWidth()
-	p.Gen, rets[2] = d.GetCurrPcieLinkGeneration()
-	p.MaxGen, rets[3] = d.GetMaxPcieLinkGeneration()
-	return p, cmp.Or(rets[:]...)
 }
 
 // queryFabric queries the state in the NVLink fabric, in the newest version of the structure that
@@ -325,26 +252,6 @@ func (i *inspector) queryInstances() {
 			Memory: i.memoryInfo(instance), Processes: i.computeProcesses(instance),
 		})
 	}
-}
-
-// readClockReasons adds one reading of the reasons for slower clocks to the earlier ones. A failed
-// reading does not discard them.
-func (i *inspector) readClockReasons() {
-	look := i.clockReasons()
-	before, taken := i.gpu.ClockReasons.Get()
-	if reasons, ok := look.Get(); ok {
-		i.gpu.ClockReasons = newReading(append(before, reasons))
-	} else if !taken {
-		i.gpu.ClockReasons = missingReading[[]uint64](look.Reason)
-	}
-}
-
-// clockReasons queries why the clocks are slower than possible, as a bit mask.
-func (i *inspector) clockReasons() Reading[uint64] {
-	// The second function is the name of the first before r535.
-	return firstSupported(callNVML(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
-		return callNVML(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
-	})
 }
 
 // addProcessNames adds the names of processes from /proc, unless this process is in a PID namespace

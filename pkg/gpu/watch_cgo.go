@@ -142,7 +142,7 @@ func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watched
 	for _, g := range w.gpus {
 		waited[g] = true
 	}
-	late := time.NewTimer(w.progressTimeout)
+	late := time.NewTimer(gpuProgressTimeout)
 	defer late.Stop()
 	// Collect the results of the registrations, and report each one as progress.
 	var unwatched []Event
@@ -150,7 +150,7 @@ func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watched
 		select {
 		case g := <-registered:
 			delete(waited, g)
-			late.Reset(w.progressTimeout)
+			late.Reset(gpuProgressTimeout)
 			w.send(message{Progress: &Progress{Initialised: len(w.gpus) - len(waited), Total: len(w.gpus)}})
 			if g.registration == Success {
 				watching++

@@ -40,7 +40,7 @@ func newFakeEvents(gpus int) *fakeEvents {
 	for i := range gpus {
 		id := string(rune('0' + i))
 		g := &fakeEventGPU{
-			fake: f, uuid: "GPU-" + id, supported: xidEventMask | recoveryEventMask | 0x4, links: 18, reasons: 0x40, events: make(chan nvml.EventData, 100_000),
+			fake: f, uuid: "GPU-" + id, supported: xidEventMask | recoveryEventMask | 0x4, links: 18, events: make(chan nvml.EventData, 100_000),
 		}
 		for at, c := range "00000000:3" + id + ":00.0" {
 			g.pci.BusId[at] = int8(c)
@@ -120,7 +120,6 @@ type fakeEventGPU struct {
 	registered             uint64
 	recovery, asked        int
 	links, c2c             int // number of active ones
-	reasons                uint64
 	events                 chan nvml.EventData
 	hangs                  time.Duration // before each wait
 }
@@ -136,17 +135,6 @@ func (g *fakeEventGPU) GetNvLinkState(link int) (nvml.EnableState, nvml.Return) 
 		}
 	})
 	return active, nvml.SUCCESS
-}
-
-func (g *fakeEventGPU) GetCurrentClocksEventReasons() (reasons uint64, _ nvml.Return) {
-	g.fake.set(func() { reasons = g.reasons })
-	return reasons, nvml.SUCCESS
-}
-
-func (g *fakeEventGPU) GetPcieReplayCounter() (int, nvml.Return) { return 7, nvml.SUCCESS }
-
-func (g *fakeEventGPU) GetRemappedRows() (int, int, bool, bool, nvml.Return) {
-	return 1, 2, false, false, nvml.SUCCESS
 }
 
 func (g *fakeEventGPU) GetUUID() (string, nvml.Return) {

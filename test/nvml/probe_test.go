@@ -104,20 +104,13 @@ func TestHealthy(t *testing.T) {
 	for i, g := range facts.GPUs {
 		answered := map[string]bool{
 			"uuid": g.UUID.Value != nil, "bus": g.Bus.Value != nil, "name": g.Name.Value != nil,
-			"serial": g.Serial.Value != nil,
-			"vbios":  g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil,
+			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil,
 			"memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Reason == gpu.NotSupported,
-			"minor": g.Minor.Value != nil, "persistence": g.Persistence.Value != nil,
+			"persistence":  g.Persistence.Value != nil,
 			"compute mode": g.ComputeMode.Value != nil,
 			"recovery":     g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil,
-			"ecc":  g.ECC.Value != nil,
 			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil,
-			"fabric": g.Fabric.Value != nil, "pcie": g.PCIe.Value != nil,
-			"replays": g.Replays.Value != nil, "clocks": g.ClockReasons.Value != nil,
-			"load":  g.LoadPercent.Value != nil,
-			"state": g.State.Value != nil, "temperature": g.Temperature.Value != nil,
-			"power":              g.Power.Value != nil,
-			"application clocks": g.Clocks.Value != nil, "screen": g.GraphicsProcesses.Value != nil,
+			"fabric": g.Fabric.Value != nil, "screen": g.GraphicsProcesses.Value != nil,
 			"C2C": g.C2C.Value != nil,
 			"mig": g.MIG.Value != nil, "processes": g.Processes.Value != nil,
 			"links":            len(g.Links) == 18,
@@ -184,11 +177,6 @@ func TestTold(t *testing.T) {
 		}},
 		{"no way over NVLink", "gpu 7 p2p 5",
 			func(f gpu.Facts) bool { s, _ := f.Pairs[len(f.Pairs)-1].Status.Get(); return s == 5 }},
-		{"half the lanes", "gpu 4 width 8",
-			func(f gpu.Facts) bool {
-				p, _ := f.GPUs[4].PCIe.Get()
-				return p.Width == 8 && p.MaxWidth == 16
-			}},
 		{"a process", "gpu 6 pid 4711", func(f gpu.Facts) bool {
 			p, _ := f.GPUs[6].Processes.Get()
 			return len(p) == 1 && p[0].PID == 4711
@@ -202,11 +190,6 @@ func TestTold(t *testing.T) {
 		{"MIG", "gpu 0 mig 1\ngpu 0 mig_instances 2", func(f gpu.Facts) bool {
 			return len(f.GPUs[0].MIGInstances) == 2 && f.GPUs[1].MIGInstances == nil
 		}},
-		{"clocks", "gpu 0 clocks 0x40",
-			func(f gpu.Facts) bool {
-				c, _ := f.GPUs[0].ClockReasons.Get()
-				return len(c) == 3 && c[2] == 0x40
-			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,13 +203,13 @@ func TestTold(t *testing.T) {
 // TestHang checks that a call which never returns ends the probe, but does not block its caller,
 // and that the report names the call for every GPU.
 func TestHang(t *testing.T) {
-	const serial = "nvmlDeviceGetSerial of GPU "
-	all := serial + strings.Join([]string{"0", "1", "2", "3", "4", "5", "6", "7"}, ", "+serial)
+	const call = "nvmlDeviceGetVbiosVersion of GPU "
+	all := call + strings.Join([]string{"0", "1", "2", "3", "4", "5", "6", "7"}, ", "+call)
 	for line, said := range map[string]string{
-		"hang nvmlInit":                  "nvmlInit",
-		"hang nvmlDeviceGetCount":        "nvmlDeviceGetCount",
-		"gpu 5 hang nvmlDeviceGetSerial": serial + "5",
-		"gpu * hang nvmlDeviceGetSerial": all,
+		"hang nvmlInit":                        "nvmlInit",
+		"hang nvmlDeviceGetCount":              "nvmlDeviceGetCount",
+		"gpu 5 hang nvmlDeviceGetVbiosVersion": call + "5",
+		"gpu * hang nvmlDeviceGetVbiosVersion": all,
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
@@ -245,7 +228,7 @@ func TestOldLibrary(t *testing.T) {
 	t.Run("of an old driver", func(t *testing.T) {
 		facts := probe(t, lacking(t, "nvmlDeviceGetGpuFabricInfoV",
 			"nvmlDeviceGetSramEccErrorStatus",
-			"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2",
+			"nvmlDeviceGetMemoryInfo_v2",
 			"nvmlDeviceGetNumaNodeId"), patience)
 		if facts.Init != gpu.Success || len(facts.GPUs) != 8 {
 			t.Fatalf("the facts are %+v", facts)
@@ -257,7 +240,7 @@ func TestOldLibrary(t *testing.T) {
 		if fabric, ok := g.Fabric.Get(); !ok || fabric.State != 3 || fabric.Summary != nil {
 			t.Errorf("the fabric is %+v, want what the older function says", g.Fabric)
 		}
-		if g.SRAM.Value == nil || g.ClockReasons.Value == nil || g.Memory.Value == nil {
+		if g.SRAM.Value == nil || g.Memory.Value == nil {
 			t.Errorf("what older functions could tell is missing: %+v", g)
 		}
 	})

@@ -35,13 +35,13 @@ func EvaluateFacts(f gpu.Facts, want Expectation) []check.Finding {
 			Observed: fmt.Sprintf("the job uses none of the node's %d GPUs (%s)", len(f.GPUs), want.countSourceText()),
 		})
 	}
-	// Check the number of GPUs, then each GPU, then the environment.
+	// Check the number of GPUs, then each GPU.
 	s := evaluation{facts: f, want: want, gpuSelection: selectGPUs(f, want)}
 	findings = append(findings, s.countFindings()...)
 	for _, r := range gpuRules {
 		findings = append(findings, s.applyRule(r)...)
 	}
-	return append(findings, checkEnvironment(want.Environ)...)
+	return findings
 }
 
 // evaluation is the input of all checks.
@@ -67,19 +67,13 @@ func (r gpuRule) newFindings() check.FindingBuilder {
 // gpuRules are all rules, in the order of their findings.
 var gpuRules = []gpuRule{
 	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", checkRecovery},
-	{"gpu.clocks", "nvmlDeviceGetCurrentClocksEventReasons", "no hardware slowdown", checkClocks},
-
 	{"gpu.remap", "nvmlDeviceGetRemappedRows", "no failure, nothing pending", checkRemapped},
 	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus", "no uncorrectable errors since the last reset", checkUncorrected},
-	{"gpu.ecc_corr", "nvmlDeviceGetEccMode, nvmlDeviceGetTotalEccErrors", "ECC on, few corrected errors", checkCorrected},
 	{"gpu.retired", "nvmlDeviceGetRetiredPages", "fewer than 63 pages, none pending", checkRetired},
 
 	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined, healthy, in the same clique as the node's other GPUs", checkFabric},
 	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as the node's other GPUs, and P2P with them", checkNVLink},
 	{"gpu.c2c", "nvmlDeviceGetFieldValues(NVML_FI_DEV_C2C_LINK_COUNT, NVML_FI_DEV_C2C_LINK_GET_STATUS)", "all links to the CPU active", checkC2C},
-	{"gpu.pcie", "nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration", "as many lanes and as fast as the node's other GPUs; full width and speed under load", checkPCIe},
-
-	{"gpu.persistence", "nvmlDeviceGetPersistenceMode", "on", checkPersistence},
 	{"gpu.mig", "nvmlDeviceGetMigMode", "usable by the job, no change pending", checkMIG},
 	{"gpu.compute_mode", "nvmlDeviceGetComputeMode", "default", checkComputeMode},
 	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "not in use", checkBusy},
@@ -87,7 +81,7 @@ var gpuRules = []gpuRule{
 
 // ListIDs returns the IDs of all checks that EvaluateFacts makes.
 func ListIDs() []string {
-	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count", "gpu.env"}
+	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count"}
 	for _, r := range gpuRules {
 		ids = append(ids, r.id)
 	}

@@ -49,18 +49,18 @@ func TestTraits(t *testing.T) {
 	for name, want := range map[string][]check.Attribute{
 		"h100": {{ID: "x.gpu_model", Value: "NVIDIA H100 80GB HBM3"}, {ID: "x.gpu_count", Value: "8"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
 			{ID: "x.vbios", Value: "96.00.A5.00.01"}, {ID: "x.gsp", Value: "570.86.15"}, {ID: "x.memory", Value: "80 GiB"},
-			{ID: "x.nvlink", Value: "18"}, {ID: "x.pcie", Value: "x16 gen5"}, {ID: "x.persistence", Value: "on"}, {ID: "x.ecc", Value: "on"}, {ID: "x.mig", Value: "off"}},
+			{ID: "x.nvlink", Value: "18"}, {ID: "x.mig", Value: "off"}},
 		"hgx-h100": {{ID: "x.gpu_model", Value: "NVIDIA H100 80GB HBM3"}, {ID: "x.gpu_count", Value: "8"}, {ID: "x.driver", Value: "580.105.08"}, {ID: "x.cuda", Value: "13.0"},
 			{ID: "x.vbios", Value: "96.00.99.00.01"}, {ID: "x.gsp", Value: "580.105.08"}, {ID: "x.memory", Value: "80 GiB"},
-			{ID: "x.nvlink", Value: "18"}, {ID: "x.pcie", Value: "x16 gen5"}, {ID: "x.power_limit", Value: "700 W"}, {ID: "x.app_clocks", Value: "1980/2619 MHz"},
-			{ID: "x.persistence", Value: "on"}, {ID: "x.ecc", Value: "on"}, {ID: "x.mig", Value: "off"}},
+			{ID: "x.nvlink", Value: "18"},
+			{ID: "x.mig", Value: "off"}},
 		"gb200": {{ID: "x.gpu_model", Value: "NVIDIA GB200"}, {ID: "x.gpu_count", Value: "4"}, {ID: "x.driver", Value: "580.65.06"}, {ID: "x.cuda", Value: "13.0"},
 			{ID: "x.vbios", Value: "97.00.82.00.18"}, {ID: "x.gsp", Value: "580.65.06"}, {ID: "x.memory", Value: "185 GiB"},
 			{ID: "x.fabric", Value: "c3f9b7a2-4d1e-4a6b-9f70-21e8d05b6c34/32766"},
-			{ID: "x.nvlink", Value: "18"}, {ID: "x.pcie", Value: "x16 gen5"}, {ID: "x.persistence", Value: "on"}, {ID: "x.ecc", Value: "on"}, {ID: "x.mig", Value: "off"}},
+			{ID: "x.nvlink", Value: "18"}, {ID: "x.mig", Value: "off"}},
 		"mixed": {{ID: "x.gpu_model", Value: "NVIDIA A100 80GB PCIe, NVIDIA L40S"}, {ID: "x.gpu_count", Value: "3"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
 			{ID: "x.vbios", Value: "92.00.9E.00.01, 95.02.66.00.02"}, {ID: "x.gsp", Value: "570.86.15"}, {ID: "x.memory", Value: "45 GiB, 80 GiB"},
-			{ID: "x.nvlink", Value: "0"}, {ID: "x.pcie", Value: "x16 gen4"}, {ID: "x.persistence", Value: "on"}, {ID: "x.ecc", Value: "on"}, {ID: "x.mig", Value: "off"}},
+			{ID: "x.nvlink", Value: "0"}, {ID: "x.mig", Value: "off"}},
 		"no-library": nil,
 	} {
 		f := load(t, name)
@@ -82,57 +82,6 @@ func TestTraits(t *testing.T) {
 	lost := Attributes(load(t, "h100-lost"), Expectation{Count: -1})
 	if !slices.Contains(lost, check.Attribute{ID: "x.gpu_count", Value: "7"}) {
 		t.Errorf("a lost GPU counts: %v", lost)
-	}
-}
-
-// TestPCIeTrait verifies that fewer PCIe lanes are a trait of a node only if the GPU is not idle.
-func TestPCIeTrait(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		width int
-		state gpu.Reading[int]
-		want  string
-	}{
-		{"all lanes", 16, read(0), "x16 gen5"},
-		{"half of them at work", 8, read(0), "x8 of x16 gen5"},
-		{"half of them at rest", 8, read(8), "x16 gen5"},
-		{"half of them, and nobody knows", 8, unread[int](gpu.NotSupported), "x16 gen5"},
-		{"no link", 0, read(0), ""},
-	} {
-		g := gpu.GPU{Interconnect: gpu.Interconnect{PCIe: read(gpu.PCIe{Width: tc.width, MaxWidth: 16, Gen: 1, MaxGen: 5})}, Performance: gpu.Performance{State: tc.state}}
-		if got := pcieAttribute(g); got != tc.want {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
-		}
-	}
-}
-
-// TestIdle verifies that an idle GPU with high temperature or power is reported, and a busy one is
-// not.
-func TestIdle(t *testing.T) {
-	power := func(draw, limit int) gpu.Reading[gpu.Power] {
-		return read(gpu.Power{Draw: draw * 1000, Limit: limit * 1000, Default: limit * 1000})
-	}
-	for _, tc := range []struct {
-		name   string
-		change func(*gpu.GPU)
-		want   string
-	}{
-		{"as it was found", func(*gpu.GPU) {}, ""},
-		{"warm", func(g *gpu.GPU) { g.Temperature = read(69) }, ""},
-		{"hot", func(g *gpu.GPU) { g.Temperature = read(70) }, "hot"},
-		{"40 %", func(g *gpu.GPU) { g.Power = power(280, 700) }, ""},
-		{"more", func(g *gpu.GPU) { g.Power = power(281, 700) }, "draws much power"},
-		{"a small card", func(g *gpu.GPU) { g.Power = power(60, 70) }, ""},
-		{"both", func(g *gpu.GPU) { g.Temperature, g.Power = read(80), power(500, 700) }, "hot, and draws much power"},
-		{"at work", func(g *gpu.GPU) { g.Temperature, g.LoadPercent = read(80), read(1) }, ""},
-		{"in use", func(g *gpu.GPU) { g.Temperature, g.Processes = read(80), read([]gpu.Process{{PID: 1}}) }, ""},
-		{"nobody knows", func(g *gpu.GPU) { g.Temperature, g.Processes = read(80), unread[[]gpu.Process](gpu.NoPermission) }, ""},
-	} {
-		g := load(t, "hgx-h100").GPUs[0]
-		tc.change(&g)
-		if got := idleAttribute(g); got != tc.want {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
-		}
 	}
 }
 

@@ -2,7 +2,6 @@ package fitness
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -18,56 +17,6 @@ func checkRecovery(e *gpuCheck) {
 		"drain the node, and see \"GPU Recovery Action\" in nvidia-smi -q")
 }
 
-// minClockReadings is the minimum number of readings. A reason counts only if all readings have it:
-// according to nvml.h a slowdown "may be also reported during PState or clock change". gpud calls a
-// GPU unhealthy at 0.6 slowdowns a minute for ten minutes, which is too long before a gate; Azure
-// only logs them.
-const minClockReadings = 3
-
-// hwSlowdown is set together with 0x40 or 0x80, or alone if the hardware gives no reason.
-const hwSlowdown = 0x8
-
-// clockSlowdowns are bits of nvmlClocksEventReasons. The power cap (0x4) and an idle GPU (0x1) are
-// normal.
-var clockSlowdowns = []struct {
-	bit    uint64
-	word   string
-	strict bool
-	hint   string
-}{
-	{0x40, "too hot (HW thermal slowdown)", true, "check the node's fans, its cooling water and the temperatures of neighbouring nodes"},
-	{0x80, "power brake (HW power brake slowdown)", true, "check the node's power supplies: one of them, or the rack, signals the GPUs to draw less power"},
-	{0x20, "warm (SW thermal slowdown)", false, "check the node's cooling: the GPU is warm without load"},
-	{hwSlowdown, "HW slowdown without a reason", false, "check the GPU's temperature and the node's power supplies"},
-}
-
-// checkClocks adds a warning if a GPU's clocks are reduced in all readings.
-func checkClocks(e *gpuCheck) {
-	looks, ok := readValue(e, "clock reasons", e.gpu.ClockReasons)
-	if ok && len(looks) < minClockReadings {
-		e.addUnreadable(fmt.Sprintf("clock reasons after %d readings", len(looks)), "")
-	}
-	if len(looks) < minClockReadings {
-		return
-	}
-	// Find the reasons that all readings have in common.
-	always := ^uint64(0)
-	for _, look := range looks {
-		always &= look
-	}
-	var words, hints []string
-	strict := false
-	for _, s := range clockSlowdowns {
-		if always&s.bit != 0 && (s.bit != hwSlowdown || len(words) == 0) {
-			words, hints, strict = append(words, s.word), append(hints, s.hint), strict || s.strict
-		}
-	}
-	if len(words) > 0 {
-		e.addNodeFinding(check.Warn, fmt.Sprintf("clocks are throttled in %d of %d readings: %s", len(looks), len(looks), strings.Join(words, ", ")),
-			strings.Join(hints, "; ")).Strict = strict
-	}
-}
-
 // Limits of the wear of a GPU's memory.
 const (
 	// maxRemappedRows is DCGM's limit for the rows of a GPU that were remapped after uncorrectable
@@ -78,11 +27,6 @@ const (
 	maxRetiredPages = 63
 	// retiredPagesWarning is DCGM's soft limit.
 	retiredPagesWarning = 15
-	// maxCorrectedDRAM is GCM's limit of corrected errors since the last reset. It shows a trend; no
-	// fleet rejects a node for it.
-	maxCorrectedDRAM = 50_000_000
-	// maxCorrectedSRAM is Azure's limit. GCM adds these errors to those of DRAM.
-	maxCorrectedSRAM = 10_000
 )
 
 // checkRemapped checks the remapped memory rows. All fleets fail on a failed remapping. GCM, Azure
@@ -127,27 +71,6 @@ func (e *gpuCheck) skipIfCountersReset() {
 	if on, ok := e.gpu.Persistence.Get(); ok && !on && len(e.Findings)+len(e.missingReadings) == 0 {
 		e.addNotApplicable("the error counters are not meaningful without persistence mode: they reset with each use")
 	}
-}
-
-// checkCorrected checks that ECC is on, and the number of corrected memory errors.
-func checkCorrected(e *gpuCheck) {
-	ecc, ok := readValue(e, "ECC mode", e.gpu.ECC)
-	off := ok && !ecc.Current
-	e.addFindingIf(off && ecc.Pending, check.Warn, "ECC is off until the next reset", hintResetLater, withExpected("ECC on"))
-	e.addFindingIf(off && !ecc.Pending, check.Warn, "ECC is off",
-		"enable ECC (nvidia-smi -e 1) and reset the GPU: without it memory errors silently corrupt results", withExpected("ECC on"))
-	if off {
-		return // no errors are counted without ECC
-	}
-	many := func(where string, errors, most uint64) {
-		e.addFindingIf(errors >= most, check.Warn, fmt.Sprintf("corrected %s errors: %d", where, errors),
-			"have the GPU's memory tested when the node is free", withExpected(fmt.Sprintf("fewer than %d since the last reset", most)))
-	}
-	dram, _ := readValue(e, "DRAM errors", e.gpu.DRAM)
-	many("DRAM", dram.Corrected, maxCorrectedDRAM)
-	sram, _ := readValue(e, "SRAM errors", e.gpu.SRAM)
-	many("SRAM", sram.Corrected, maxCorrectedSRAM)
-	e.skipIfCountersReset()
 }
 
 // checkRetired checks the retired memory pages of GPUs before Ampere. Later ones remap rows

@@ -196,3 +196,19 @@ func formatIndices(list []int) string {
 	}
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
 }
+
+// checkC2C checks that all links to the CPU (Grace) are active. If no GPU of the machine has an
+// active link, it has no Grace CPU: a PCIe H100 has the same chip as a GH200.
+func checkC2C(e *gpuCheck) {
+	links, ok := readValue(e, "links to the CPU", e.gpu.C2C)
+	inUse := func(g gpu.GPU) bool { return g.C2C.OrZero().Active > 0 || g.Numa.Value != nil }
+	switch {
+	case !ok:
+	case links.Total == 0, links.Active == 0 && !slices.ContainsFunc(e.facts.GPUs, inUse):
+		e.addUnreadable("links to the CPU", gpu.NotSupported)
+	default:
+		e.addFindingIf(links.Active < links.Total, check.Fail,
+			fmt.Sprintf("%d of %d links to the CPU are active", links.Active, links.Total),
+			"drain the node and power-cycle it: see nvidia-smi c2c -s", withExpected(strconv.Itoa(links.Total)))
+	}
+}

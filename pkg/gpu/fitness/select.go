@@ -169,13 +169,10 @@ func Attributes(f gpu.Facts, want Expectation) []check.Attribute {
 		{ID: "x.memory", Value: of(memoryAttribute)},
 		{ID: "x.fabric", Value: of(fabricAttribute)},
 		{ID: "x.nvlink", Value: of(linksAttribute)},
-		{ID: "x.pcie", Value: of(pcieAttribute)},
-		{ID: "x.power_limit", Value: of(powerAttribute)},
-		{ID: "x.app_clocks", Value: of(clocksAttribute)},
-		{ID: "x.persistence", Value: of(func(g gpu.GPU) string { return formatOnOff(g.Persistence.Get()) })},
-		{ID: "x.ecc", Value: of(func(g gpu.GPU) string { return switchAttribute(g.ECC) })},
-		{ID: "x.mig", Value: of(func(g gpu.GPU) string { return switchAttribute(g.MIG) })},
-		{ID: "x.gpu_idle", Value: of(idleAttribute)},
+		{ID: "x.mig", Value: of(func(g gpu.GPU) string {
+			mode, known := g.MIG.Get()
+			return formatOnOff(mode.Current, known)
+		})},
 	}, func(t check.Attribute) bool { return t.Value == "" })
 }
 
@@ -208,39 +205,6 @@ func linksAttribute(g gpu.GPU) string {
 	return strconv.Itoa(active)
 }
 
-// pcieAttribute returns the maximum width and generation of a GPU's PCIe link. If the GPU is in its
-// fastest performance state, the current width is included when it is smaller. An idle GPU may have
-// a narrower and slower link.
-func pcieAttribute(g gpu.GPU) string {
-	link := g.PCIe.OrZero()
-	if !isTrained(link) {
-		return ""
-	}
-	text := fmt.Sprintf("x%d gen%d", link.MaxWidth, link.MaxGen)
-	if state, told := g.State.Get(); told && state == 0 && link.Width < link.MaxWidth {
-		text = fmt.Sprintf("x%d of ", link.Width) + text
-	}
-	return text
-}
-
-// powerAttribute returns the power limit of a GPU in W.
-func powerAttribute(g gpu.GPU) string {
-	limit := g.Power.OrZero().Limit
-	if limit <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d W", (limit+500)/1000)
-}
-
-// clocksAttribute returns the application clocks of a GPU: graphics/memory.
-func clocksAttribute(g gpu.GPU) string {
-	clocks := g.Clocks.OrZero()
-	if clocks.Graphics <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d/%d MHz", clocks.Graphics, clocks.Memory)
-}
-
 // formatOnOff returns "on" or "off", or "" if the mode is not known.
 func formatOnOff(on, known bool) string {
 	switch {
@@ -250,39 +214,4 @@ func formatOnOff(on, known bool) string {
 		return "on"
 	}
 	return "off"
-}
-
-// switchAttribute returns the current state of a mode: "on", "off", or "" if unknown.
-func switchAttribute(r gpu.Reading[gpu.ModeState]) string {
-	return formatOnOff(r.OrZero().Current, r.Value != nil)
-}
-
-// Limits above which an idle GPU is unusual. They are our own choice. On the idle machines in
-// testdata/facts, the warmest GPU, an air-cooled B200, has 53 °C (an A100 throttles at 89 °C).
-// Among GPUs with a limit of 200 W and more, the highest draw is 21 % of the limit, on the same
-// B200. Smaller cards draw up to half of their limit when idle (a T4: 34 of 70 W), so power is
-// checked only for GPUs with a default limit of at least minIdlePowerLimit, in mW.
-const (
-	hotIdleTemperature   = 70 // °C
-	highIdlePowerPercent = 40 // % of the default limit
-	minIdlePowerLimit    = 200_000
-)
-
-// idleAttribute returns how an idle GPU is unusual; "" for most GPUs, and for busy ones.
-func idleAttribute(g gpu.GPU) string {
-	load, known := g.LoadPercent.Get()
-	procs, told := g.Processes.Get()
-	if !known || !told || load > 0 || len(procs)+len(g.GraphicsProcesses.OrZero()) > 0 {
-		return ""
-	}
-	power := g.Power.OrZero()
-	switch thirsty := power.Default >= minIdlePowerLimit && power.Draw > power.Default/100*highIdlePowerPercent; {
-	case g.Temperature.OrZero() >= hotIdleTemperature && thirsty:
-		return "hot, and draws much power"
-	case g.Temperature.OrZero() >= hotIdleTemperature:
-		return "hot"
-	case thirsty:
-		return "draws much power"
-	}
-	return ""
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -27,14 +26,6 @@ const (
 	// maxShownProcesses is the maximum number of processes in a message.
 	maxShownProcesses = 4
 )
-
-// checkPersistence checks the persistence mode. If it is off, gpud calls the GPU unhealthy; Azure
-// switches it on or fails.
-func checkPersistence(e *gpuCheck) {
-	on, ok := readValue(e, "persistence mode", e.gpu.Persistence)
-	e.addFindingIf(ok && !on, check.Warn, "off: the NVIDIA driver deinitialises an unused GPU and loses its error counters",
-		"run nvidia-persistenced on the node, or nvidia-smi -pm 1", withStrict)
-}
 
 // checkMIG checks that the MIG mode does not change at the next reset, and that there are instances
 // if it is on.
@@ -176,34 +167,4 @@ func formatBytes(n uint64) string {
 		return fmt.Sprintf("%d GiB", n>>30)
 	}
 	return fmt.Sprintf("%d MiB", n>>20)
-}
-
-// slowVariables are environment variables that slow down all CUDA work, halt it, or inject another
-// program into it. Before a job DCGM warns of all of them except the last, and also of those for
-// core dumps, which cost nothing until a dump is written.
-var slowVariables = []string{
-	"NSIGHT_CUDA_DEBUGGER", "CUDA_INJECTION32_PATH", "CUDA_INJECTION64_PATH", "CUDA_DEVICE_WAITS_ON_EXCEPTION",
-	"CUDA_PROFILE", "COMPUTE_PROFILE", "OPENCL_PROFILE", "CUDA_LAUNCH_BLOCKING",
-}
-
-// checkEnvironment checks the environment that the driver process inherits. DCGM warns of any
-// value; here "0" is accepted, because scripts use it to disable an option.
-func checkEnvironment(environ []string) []check.Finding {
-	var set []string
-	for _, name := range slowVariables {
-		if value, _ := envlist.Lookup(environ, name); value != "" && value != "0" {
-			set = append(set, name+"="+textutil.TruncateText(value, maxTextLength))
-		}
-	}
-	sheet := gpuRule{id: "gpu.env", source: "environment"}.newFindings()
-	switch {
-	case environ == nil:
-		sheet.AddSkip("the environment is not known")
-	case len(set) == 0:
-		sheet.AddPass("no variables that slow down CUDA")
-	default:
-		sheet.AddWarning(check.ClassUser, strings.Join(set, ", "), "unset",
-			"unset them unless you debug or profile the job: they add a profiler, a debugger or waits to all CUDA calls")
-	}
-	return sheet.Findings
 }

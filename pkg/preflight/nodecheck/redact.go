@@ -1,10 +1,8 @@
 package nodecheck
 
 import (
-	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,16 +18,12 @@ const (
 	processPlaceholder = "a process"
 )
 
-// anonymizeFacts returns a copy of the facts without information that identifies the owner or the
-// users of a GPU: serial numbers, by which a vendor knows the buyer, and the names and ids of
-// processes. It keeps UUIDs, which findings refer to and which identify no person.
+// anonymizeFacts returns a copy of the facts without the names and ids of processes. It keeps UUIDs,
+// which findings refer to and which identify no person.
 func anonymizeFacts(facts gpu.Facts) *gpu.Facts {
 	facts.GPUs = slices.Clone(facts.GPUs)
 	for i := range facts.GPUs {
 		g := &facts.GPUs[i]
-		if serial := omittedText; g.Serial.Value != nil {
-			g.Serial.Value = &serial
-		}
 		g.Processes, g.GraphicsProcesses = anonymizeProcesses(g.Processes), anonymizeProcesses(g.GraphicsProcesses)
 		g.MIGInstances = slices.Clone(g.MIGInstances)
 		for m := range g.MIGInstances {
@@ -64,8 +58,8 @@ func anonymizeProcesses(processes gpu.Reading[[]gpu.Process]) gpu.Reading[[]gpu.
 	return gpu.Reading[[]gpu.Process]{Value: &without}
 }
 
-// redactReport returns a copy of the report without the node's name, process names, values of
-// variables, and the output of the site's own commands. facts are the facts of the recording; they
+// redactReport returns a copy of the report without the node's name, process names,
+// and the output of the site's own commands. facts are the facts of the recording; they
 // may be nil.
 func redactReport(report check.Report, facts *gpu.Facts) check.Report {
 	report.Host = hostPlaceholder
@@ -75,26 +69,11 @@ func redactReport(report check.Report, facts *gpu.Facts) check.Report {
 		switch {
 		case strings.HasPrefix(f.ID, "active."):
 			f.Observed, f.Lines = omittedText, nil
-		case f.ID == "gpu.env":
-			f.Observed = variableNames(f.Observed)
 		case f.ID == "gpu.busy" && f.Device != nil:
 			f.Observed = gpuUseText(facts, f.Device.Index, f.Observed)
 		}
 	}
 	return report
-}
-
-// assignmentStart matches the start of each NAME=VALUE in a list. A value may contain commas.
-var assignmentStart = regexp.MustCompile(`(?:^|, )([A-Z][A-Z0-9_]*)=`)
-
-// variableNames returns the names of the variables in a list of NAME=VALUE entries. It returns the
-// text unchanged if there are no entries, as in a message that all is well.
-func variableNames(list string) string {
-	var names []string
-	for _, match := range assignmentStart.FindAllStringSubmatch(list, -1) {
-		names = append(names, match[1])
-	}
-	return cmp.Or(strings.Join(names, ", "), list)
 }
 
 // gpuUseText describes how many processes use a GPU and how much memory they use. It returns

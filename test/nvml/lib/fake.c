@@ -71,11 +71,6 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
     return text(WHOLE, "driver", "570.86.15", version, length);
 }
 
-nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
-    ENTER(WHOLE);
-    return text(WHOLE, "nvml", "12.570.86.15", version, length);
-}
-
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
     ENTER(WHOLE);
     *version = (int)number(WHOLE, "cuda", 12080);
@@ -114,9 +109,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 /* Identity of a GPU */
 
 TEXT(nvmlDeviceGetName, "name", "NVIDIA H100 80GB HBM3")
-TEXT(nvmlDeviceGetSerial, "serial", "1650000000001")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios", "96.00.89.00.01")
-ONE(nvmlDeviceGetMinorNumber, unsigned int, "minor", (unsigned)device.handle->gpu)
 
 /* Supported only if the GPU's memory is a NUMA node, as on Grace. */
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
@@ -154,13 +147,6 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
 ONE(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, "persistence", 1)
 ONE(nvmlDeviceGetComputeMode, nvmlComputeMode_t, "compute_mode", 0)
 
-nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending) {
-    ENTER(device.handle->gpu);
-    *current = (nvmlEnableState_t)number(device.handle->gpu, "ecc", 1);
-    *pending = (nvmlEnableState_t)number(device.handle->gpu, "ecc_pending", *current);
-    return NVML_SUCCESS;
-}
-
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
     ENTER(device.handle->gpu);
     *current = (unsigned)number(device.handle->gpu, "mig", 0);
@@ -181,16 +167,6 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
 }
 
 /* Load */
-
-nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
-    ENTER(device.handle->gpu);
-    rates->gpu = (unsigned)number(device.handle->gpu, "load", 0);
-    rates->memory = 0;
-    return NVML_SUCCESS;
-}
-
-ONE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, "clocks", 1)
-ONE(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, "clocks", 1)
 
 static unsigned long long memory(nvmlDevice_t device, unsigned long long *used) {
     *used = number(device.handle->gpu, "memory_used", 4 << 20);
@@ -236,24 +212,6 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
     return NVML_SUCCESS;
 }
 
-ONE(nvmlDeviceGetPerformanceState, nvmlPstates_t, "state", 0)
-ONE(nvmlDeviceGetPowerUsage, unsigned int, "power", 70000)
-ONE(nvmlDeviceGetPowerManagementLimit, unsigned int, "power_limit", 700000)
-ONE(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int, "power_default", 700000)
-
-nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned int *degrees) {
-    ENTER(device.handle->gpu);
-    (void)sensor;
-    *degrees = (unsigned)number(device.handle->gpu, "temperature", 33);
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t kind, unsigned int *clock) {
-    ENTER(device.handle->gpu);
-    *clock = kind == NVML_CLOCK_MEM ? 2619 : (unsigned)number(device.handle->gpu, "app_clock", 1980);
-    return NVML_SUCCESS;
-}
-
 /* Health */
 
 /* Returns the word of a field and its default, or NULL if the GPU does not have the field. */
@@ -262,8 +220,6 @@ static const char *field(unsigned int id, unsigned int *otherwise) {
     switch (id) {
     case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
         return "recovery";
-    case NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL:
-        return "nvlink_recoveries";
     case NVML_FI_DEV_C2C_LINK_COUNT:
         return "c2c";
     case NVML_FI_DEV_C2C_LINK_GET_STATUS:
@@ -318,30 +274,23 @@ nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCa
 
 ONE(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t, "retired_pending", 0)
 
-static unsigned long long errors(nvmlDevice_t device, nvmlMemoryErrorType_t type, const char *words[2]) {
-    return number(device.handle->gpu, words[type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED], 0);
-}
-
-static const char *in_dram[] = {"dram_corrected", "dram_uncorrected"};
-static const char *in_sram[] = {"sram_corrected", "sram_uncorrected"};
-
 nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t span,
                                              nvmlMemoryLocation_t location, unsigned long long *count) {
     ENTER(device.handle->gpu);
-    if (span != NVML_VOLATILE_ECC)
+    if (span != NVML_VOLATILE_ECC || type != NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
         return NVML_ERROR_NOT_SUPPORTED;
     if (location != NVML_MEMORY_LOCATION_DRAM && location != NVML_MEMORY_LOCATION_SRAM)
         return NVML_ERROR_NOT_SUPPORTED;
-    *count = errors(device, type, location == NVML_MEMORY_LOCATION_DRAM ? in_dram : in_sram);
+    *count = number(device.handle->gpu, location == NVML_MEMORY_LOCATION_DRAM ? "dram_uncorrected" : "sram_uncorrected", 0);
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t span,
                                          unsigned long long *count) {
     ENTER(device.handle->gpu);
-    if (span != NVML_VOLATILE_ECC)
+    if (span != NVML_VOLATILE_ECC || type != NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
         return NVML_ERROR_NOT_SUPPORTED;
-    *count = errors(device, type, in_dram) + errors(device, type, in_sram);
+    *count = number(device.handle->gpu, "dram_uncorrected", 0) + number(device.handle->gpu, "sram_uncorrected", 0);
     return NVML_SUCCESS;
 }
 
@@ -351,7 +300,6 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErr
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memset(status, 0, sizeof *status);
     status->version = nvmlEccSramErrorStatus_v1;
-    status->volatileCor = number(device.handle->gpu, "sram_corrected", 0);
     status->volatileUncParity = number(device.handle->gpu, "sram_uncorrected", 0);
     status->bThresholdExceeded = (unsigned)number(device.handle->gpu, "sram_threshold", 0);
     return NVML_SUCCESS;
@@ -400,12 +348,6 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCa
     *status = (nvmlGpuP2PStatus_t)(number(a.handle->gpu, "p2p", 0) ?: number(b.handle->gpu, "p2p", 0));
     return NVML_SUCCESS;
 }
-
-ONE(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, "width", 16)
-ONE(nvmlDeviceGetMaxPcieLinkWidth, unsigned int, "max_width", 16)
-ONE(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, "gen", 5)
-ONE(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, "max_gen", 5)
-ONE(nvmlDeviceGetPcieReplayCounter, unsigned int, "replays", 0)
 
 /* Events */
 
