@@ -38,7 +38,7 @@ func (inv *invocation) checkCommand() *cli.Command {
 		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
 		Description: "Exits with 0 if the node is usable, 1 if there are warnings, 2 if a job would not start on it, " +
 			"3 if that is unknown, and 64 if the command line is wrong. The report is printed to standard output; its first line is a summary.",
-	}, []string{checkHeading, outputHeading}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.runChecks)
+	}, []string{checkHeading, outputHeading}, []string{"gpus-per-node", "log-dir", "temp-dir", "config", startTimeoutFlag}, c.runChecks)
 }
 
 // runChecks checks the node. Its exit code is that of a monitoring plugin.
@@ -117,7 +117,7 @@ func (c *checkCmd) waitReporter(within time.Duration) func(check.Report) {
 		}
 		if text := textutil.JoinLimited(waits, 3, "; "); text != last {
 			last = text
-			c.printMessage("waiting for up to %s (--check-timeout): %s", textutil.FlagDuration(within), text)
+			c.printMessage("waiting for up to %s: %s", textutil.FlagDuration(within), text)
 		}
 	}
 }

@@ -212,7 +212,7 @@ func TestCheckProgress(t *testing.T) {
 	for _, report := range []check.Report{wait("a"), wait("a"), wait("a", "b", "c", "d", "e"), wait("a")} {
 		progress(report)
 	}
-	const begin = "bringupd: waiting for up to 1m30s (--check-timeout): "
+	const begin = "bringupd: waiting for up to 1m30s: "
 	const want = begin + "a: in progress\n" + begin + "a: in progress; b: in progress; c: in progress; and 2 more\n" + begin + "a: in progress\n"
 	if got := content(t, c.streams.Err.Name()); got != want {
 		t.Errorf("it said\n%s", got)

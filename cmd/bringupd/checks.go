@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config/setting"
@@ -23,8 +22,6 @@ func checkSettings(to *check.Config) setting.List {
 			"ID may be a pattern, for example net.*=off; the last match has precedence (repeatable)"),
 		commandsSetting("active-check", &to.ActiveCommands, "your own shell command that checks the node after all other checks have passed; exit code "+
 			"0 means passed, 1 warning, 3 unknown, any other failed (repeatable)"),
-		setting.NewDuration("active-check-timeout", &to.ActiveTimeout, "maximum time for each --active-check; then it is killed and has failed"),
-		setting.NewDuration("check-timeout", &to.Timeout, "how long to wait for a component that may still become ready, such as the fabric manager"),
 		setting.NewText("xid-policy", "FILE", &to.XidPolicy, "file that overrides the severity of NVIDIA's Xid errors, in the format of pkg/gpu/xid.tsv"),
 		nvmlSetting(&to.NVML),
 	}
@@ -64,12 +61,6 @@ func commandsSetting(name string, to *[]string, usage string) *setting.Setting {
 	return s
 }
 
-// The minimum and maximum timeouts of checks.
-const (
-	minActiveTimeout = time.Second
-	maxCheckTimeout  = 24 * time.Hour
-)
-
 // removedChecks are the ids of checks that this release no longer has.
 var removedChecks = []string{
 	"monitor.dcgm", "monitor.gpud", "net.pairs", "net.pairs_ib",
@@ -82,17 +73,6 @@ var removedChecks = []string{
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the
 // expected number of GPUs is not known.
 func validateChecks(all setting.List, cfg check.Config, gpus int) error {
-	for _, one := range []struct {
-		name        string
-		time, least time.Duration
-	}{{"active-check-timeout", cfg.ActiveTimeout, minActiveTimeout}, {"check-timeout", cfg.Timeout, 0}} {
-		switch {
-		case one.time < one.least:
-			return usageErrorf("cannot use --%s=%v: give at least %v", one.name, one.time, one.least)
-		case one.time > maxCheckTimeout:
-			return usageErrorf("cannot use --%s=%v: give at most %v", one.name, one.time, maxCheckTimeout)
-		}
-	}
 	for _, rule := range cfg.Policy.Rules {
 		if ids := nodecheck.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
 			if rule.Matches(removedChecks...) {
@@ -109,15 +89,15 @@ func validateChecks(all setting.List, cfg check.Config, gpus int) error {
 		return usageErrorf("cannot use --nvml with --gpu-check=off: no GPU is checked")
 	case mode == check.ModeOff && all.FindSetting("xid-policy").Source == setting.SourceFlag:
 		return usageErrorf("cannot use --xid-policy with --gpu-check=off: no GPU is checked")
-	case len(cfg.ActiveCommands) == 0 && all.FindSetting("active-check-timeout").Source == setting.SourceFlag:
-		return usageErrorf("cannot use --active-check-timeout without a command: give --active-check")
 	}
 	return nil
 }
 
-// checkConfig returns the configuration of the checks, with absolute paths.
+// checkConfig returns the configuration of the checks, with absolute paths and within the timeout
+// of the start.
 func (o *options) checkConfig() (cfg check.Config, err error) {
 	cfg = o.checks
+	cfg.ActiveTimeout, cfg.Timeout = o.cfg.Times.Start, min(cfg.Timeout, o.cfg.Times.Start)
 	if cfg.XidPolicy != "" {
 		if cfg.XidPolicy, err = filepath.Abs(cfg.XidPolicy); err != nil {
 			return cfg, err

@@ -19,8 +19,8 @@ func TestCheckConfig(t *testing.T) {
 	o := newOptions()
 	all := o.daemonSettings()
 	for name, values := range map[string][]string{
-		"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"}, "active-check": {"a b", "c"}, "active-check-timeout": {"10s"},
-		"check-timeout": {"0s"}, "xid-policy": {policy}, "nvml": {"lib/libnvidia-ml.so.1"},
+		"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"}, "active-check": {"a b", "c"}, "start-timeout": {"10s"},
+		"xid-policy": {policy}, "nvml": {"lib/libnvidia-ml.so.1"},
 	} {
 		all.FindSetting(name).OfferValues(setting.SourceFlag, "", values...)
 	}
@@ -33,7 +33,7 @@ func TestCheckConfig(t *testing.T) {
 			Mode:  check.ModeStrict,
 			Rules: []check.Rule{{Pattern: "gpu.*", Effect: check.EffectWarn}, {Pattern: "gpu.busy", Effect: check.EffectOff}},
 		},
-		ActiveCommands: []string{"a b", "c"}, ActiveTimeout: 10 * time.Second,
+		ActiveCommands: []string{"a b", "c"}, ActiveTimeout: 10 * time.Second, Timeout: 10 * time.Second,
 		XidPolicy: filepath.Join(here, "xid.yaml"), NVML: filepath.Join(here, "lib/libnvidia-ml.so.1"),
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -47,7 +47,7 @@ func TestCheckConfig(t *testing.T) {
 
 func TestCheckDefaults(t *testing.T) {
 	got, err := newOptions().checkConfig()
-	want := check.Config{Policy: check.Policy{Mode: check.ModeAuto}, ActiveTimeout: 2 * time.Minute, Timeout: 3 * time.Minute}
+	want := check.Config{Policy: check.Policy{Mode: check.ModeAuto}, ActiveTimeout: 10 * time.Minute, Timeout: 3 * time.Minute}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}

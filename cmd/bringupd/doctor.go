@@ -23,7 +23,10 @@ type doctorCmd struct{ *nodeCheckCmd }
 
 // doctorJoinTimeout is the default time for which the doctor waits until all nodes have joined. The
 // report then names the missing nodes.
-const doctorJoinTimeout = time.Minute
+const (
+	doctorJoinTimeout    = time.Minute
+	maxDoctorJoinTimeout = 24 * time.Hour
+)
 
 func (inv *invocation) doctorCommand() *cli.Command {
 	e := doctorCmd{inv.newNodeCheckCmd("print the report as JSON, with all facts of all nodes", "also print skipped checks")}
@@ -39,7 +42,7 @@ func (inv *invocation) doctorCommand() *cli.Command {
 			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if that is unknown, " +
 			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of earlier runs without removing them.",
 	}, headings, []string{
-		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout", "pmix",
+		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout", startTimeoutFlag, "pmix",
 	}, e.runDoctor)
 }
 
@@ -70,8 +73,8 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 	if err := e.validateSettings(); err != nil {
 		return cfg, err
 	}
-	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxCheckTimeout {
-		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, textutil.FlagDuration(maxCheckTimeout))
+	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxDoctorJoinTimeout {
+		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, textutil.FlagDuration(maxDoctorJoinTimeout))
 	}
 	var err error
 	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {

@@ -70,7 +70,7 @@ func (o *options) daemonSettings() setting.List {
 	for _, f := range o.frameworks {
 		all = append(all, frameworkSettings(f)...)
 	}
-	return slices.Concat(all, o.jobSettings(), o.nodeSettings())
+	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings(removedRunFlags))
 }
 
 // commonSettings returns the settings that most jobs use. The numbers of nodes and ranks have no
@@ -94,6 +94,8 @@ func (o *options) commonSettings() setting.List {
 
 const jsonFormat = "json"
 
+const startTimeoutFlag = "start-timeout"
+
 // jobSettings returns the settings of the whole job.
 func (o *options) jobSettings() setting.List {
 	t := &o.cfg.Times
@@ -110,9 +112,7 @@ func (o *options) jobSettings() setting.List {
 			setting.NewDuration("driver-grace", &t.DriverGrace, "time between SIGTERM and SIGKILL for the driver; at most 1h, and less if Slurm kills the job sooner"),
 			setting.NewDuration("stop-grace", &t.StopGrace, "the same for services and sandboxes, which are stopped after the driver; at most 10s"),
 			setting.NewDuration("join-timeout", &t.Join, "maximum time until all nodes have joined"),
-			setting.NewDuration("setup-timeout", &t.Setup, "maximum time for the setup command"),
-			setting.NewDuration("sandbox-timeout", &t.Sandbox, "maximum time until a sandbox is ready"),
-			setting.NewDuration("service-timeout", &t.Service, "maximum time until a service of the framework is ready"),
+			setting.NewDuration(startTimeoutFlag, &t.Start, "maximum time of each part of the start: the setup command, an active check, a sandbox or a service until it is ready"),
 			setting.NewDuration("settle", &t.Settle, "how long the framework must report the same nodes before the driver starts"),
 			setting.NewDuration("peer-timeout", &t.Peer, "maximum time from the loss of a node to the end of the job"),
 			setting.NewDuration("share-timeout", &t.Share, "how long a running job continues while the shared file system does not respond, if all connections between nodes work"),

@@ -186,5 +186,5 @@ type Config struct {
 
 // DefaultConfig returns the settings that apply if the user sets nothing.
 func DefaultConfig() Config {
-	return Config{Policy: Policy{Mode: ModeAuto}, ActiveTimeout: 2 * time.Minute, Timeout: 3 * time.Minute}
+	return Config{Policy: Policy{Mode: ModeAuto}, Timeout: 3 * time.Minute}
 }

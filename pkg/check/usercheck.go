@@ -129,7 +129,7 @@ func (a ActiveChecks) runCommand(ctx context.Context, s *FindingBuilder, command
 	default:
 		took := time.Since(began).Round(time.Second / 10)
 		f = s.AddFailure(ClassEnvironment, fmt.Sprintf("timed out after %s and was killed", took),
-			exitSuccess, "find out what it waits for, or raise --active-check-timeout")
+			exitSuccess, "find out what it waits for, or raise --start-timeout")
 	}
 	// Keep the output lines unless the finding already contains them.
 	lines := child.LastLines()

@@ -107,11 +107,11 @@ func (c *Config) IsSandboxDaemon() bool {
 
 // Timeouts are the timeouts. All are positive.
 type Timeouts struct {
-	Join    time.Duration // from the start until all nodes have joined
-	Setup   time.Duration
-	Sandbox time.Duration
-	Service time.Duration // from the start of a head's or worker's service until it is up
-	Peer    time.Duration // from a peer's death until the job ends
+	Join time.Duration // from the start until all nodes have joined
+	// Start limits each part of a node's start: the setup command, an active check, and a sandbox or a
+	// service until it is ready.
+	Start time.Duration
+	Peer  time.Duration // from a peer's death until the job ends
 	// of an unresponsive shared file system, once the job runs and while all peer links work; 0: no
 	// longer than Peer
 	Share       time.Duration
@@ -126,9 +126,7 @@ type Timeouts struct {
 func DefaultTimeouts() Timeouts {
 	return Timeouts{
 		Join:        2 * time.Minute,
-		Setup:       10 * time.Minute,
-		Sandbox:     5 * time.Minute,
-		Service:     5 * time.Minute,
+		Start:       10 * time.Minute,
 		Peer:        10 * time.Second,
 		Share:       10 * time.Minute,
 		DriverGrace: 10 * time.Second,
@@ -203,9 +201,7 @@ func (t Timeouts) validateRanges() error {
 		min  time.Duration
 	}{
 		{"join-timeout", t.Join, time.Second},
-		{"setup-timeout", t.Setup, time.Second},
-		{"sandbox-timeout", t.Sandbox, time.Second},
-		{"service-timeout", t.Service, time.Second},
+		{"start-timeout", t.Start, time.Second},
 		{"peer-timeout", t.Peer, time.Second},
 		{"share-timeout", t.Share, 0},
 		{"settle", t.Settle, 0},

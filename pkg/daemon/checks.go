@@ -19,7 +19,7 @@ func newChecker(n *node) *lifecycle.Checker {
 	checker := &lifecycle.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks, Telemetry: n.telemetry, GPUs: n.gpuMonitor}
 	if n.cfg.Setup != "" {
 		checker.Setup = func(ctx context.Context) error {
-			return n.children.RunSetup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Times.Setup)
+			return n.children.RunSetup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Times.Start)
 		}
 	}
 	return checker

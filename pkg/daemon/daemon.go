@@ -81,7 +81,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Events: n.Events, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.OwnPath)
 	life := service.Contexts{Run: n.RunCtx, Teardown: n.WorkCtx, Grace: n.GraceCtx, Background: n.Background}
-	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Service, super.OwnPath, n.Log, life)
+	n.privateDir = service.NewTempDir(cfg.TempDir, cfg.Times.Start, super.OwnPath, n.Log, life)
 	n.privateDir.NoSockets = cfg.Simulation.NoSockets
 	n.gpuMonitor = newGPUMonitor(n)
 	if !cfg.Simulation.NoSockets {

@@ -70,7 +70,7 @@ func TestFirstCause(t *testing.T) {
 		{
 			name: "a setup that takes too long", rank: 2, kind: health.SetupFailed, code: 77, phase: "check", line: "begun",
 			change: func(_ *testing.T, c *deps.Config) {
-				c.Setup, c.Times.Setup = `[ "$BRINGUPD_NODE_RANK" != 2 ] || { echo begun; sleep 300; }`, time.Second
+				c.Setup, c.Times.Start = `[ "$BRINGUPD_NODE_RANK" != 2 ] || { echo begun; sleep 300; }`, time.Second
 			},
 		},
 		{
@@ -89,7 +89,7 @@ func TestFirstCause(t *testing.T) {
 			name: "a worker that never is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "workers",
 			change: func(t *testing.T, c *deps.Config) {
 				c.Framework = neverReady{0, framework.None{WorkerCommand: "exec sleep 300"}}
-				c.Times.Service = time.Second
+				c.Times.Start = time.Second
 			},
 		},
 		{

@@ -341,7 +341,7 @@ func (h *head) startHeadService(ctx context.Context) error {
 				}
 				return described, err
 			},
-			Kind: health.ServiceDied, Within: h.cfg.Times.Service,
+			Kind: health.ServiceDied, Within: h.cfg.Times.Start,
 		}, func(f *health.Failure) { h.CancelRun(f) })
 		if err != nil {
 			return err
@@ -364,7 +364,7 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.cluster.Endpoint, h.placement.Slot.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Service+h.Timing.SilenceTimeout); err != nil {
+		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Start+h.Timing.SilenceTimeout); err != nil {
 			return err
 		}
 		return h.awaitFrameworkMembers(ctx)
@@ -401,7 +401,7 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	}
 	return gate.SandboxGate{
 		Quorum: h.cfg.Sandbox.Require, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
-		Timeout: h.cfg.Times.Sandbox, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
+		Timeout: h.cfg.Times.Start, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
 		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },
 	}.AwaitReady(ctx, h.nodeWatch)
 }
@@ -415,7 +415,7 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	}
 	h.progress.pollingMembers.Store(true)
 	defer h.progress.pollingMembers.Store(false)
-	return h.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Service)
+	return h.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Start)
 }
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline

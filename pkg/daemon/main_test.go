@@ -145,7 +145,7 @@ func (j *job) add(nodeIndex int, role roles.DaemonRole, line string) {
 		Identity: testIdentity(nodeIndex, j.size),
 		LogDir:   j.logDir, Program: "test", Framework: framework.None{},
 		Times: config.Timeouts{
-			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
+			Join: 30 * time.Second, Start: 30 * time.Second,
 			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 		},
 		Output:  config.Output{Streams: config.Streams{Out: j.out, Err: j.errs}},

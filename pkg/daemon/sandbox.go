@@ -28,7 +28,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 	}
 	return n.RunPhase(record.PhaseSandbox, func() error {
 		service := framework.NewService("sandbox", service.ShellCommand(n.cfg.Sandbox.Command), n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Sandbox.Ready)
-		err := n.children.StartService(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.reportSandboxFailure)
+		err := n.children.StartService(ctx, service, health.SandboxDied, n.cfg.Times.Start, n.reportSandboxFailure)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // this is not a failure of the sandbox
 		}

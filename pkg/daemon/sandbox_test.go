@@ -90,7 +90,7 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 					c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
 					c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
 					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+"'")
-					c.Times.Sandbox = 40 * time.Second
+					c.Times.Start = 40 * time.Second
 				})
 				began := time.Now()
 				j.start().expect(0, 0)
@@ -109,7 +109,7 @@ func TestSandboxNeverReady(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
 			c.Sandbox = config.Sandbox{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
-			c.Times.Sandbox = time.Second
+			c.Times.Start = time.Second
 		})
 		j.start().expect(77, 77)
 		if result := j.result(); result.Cause == nil || result.Cause.Kind != health.SandboxDied {
@@ -172,7 +172,7 @@ func TestSandboxStepRecordsOnce(t *testing.T) {
 		j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *deps.Config) { c.Sandbox.Require = require(t, "any") })
 		j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
 		j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
-		j.configs[2].Times.Sandbox = time.Minute
+		j.configs[2].Times.Start = time.Minute
 		j.start()
 		name := signal.NodeName(1, 2, record.StateSandboxFailed)
 		j.untilNamed(signal.NodesDir, name)
@@ -216,15 +216,15 @@ func TestSandboxStepNeverStarts(t *testing.T) {
 		j := newJob(t, 2, "exit 0").all(func(c *deps.Config) {
 			c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
 			c.Identity.Steps = c.StepNames()
-			c.Times.Sandbox, c.Times.Setup = 5*time.Second, 10*time.Minute
-			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 120`
+			c.Times.Start = 5 * time.Second
+			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 4`
 		})
 		j.start().expect(124, 124)
 		cause := j.blames(0, health.DeadlinePassed, 124)
-		if cause.Phase != "sandbox" || !strings.Contains(cause.Message, "(--sandbox-timeout=5s); no daemon of the sandbox's step") {
+		if cause.Phase != "sandbox" || !strings.Contains(cause.Message, "(--start-timeout=5s); no daemon of the sandbox's step") {
 			t.Errorf("the cause is in phase %s: %s", cause.Phase, cause.Message)
 		}
-		if took := j.result().Duration; took > time.Minute {
+		if took := j.result().Duration; took > 9*time.Second {
 			t.Errorf("the job was held for %s", took)
 		}
 	})

@@ -162,7 +162,7 @@ func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
 	err := w.RunPhase(record.PhaseHead, func() error {
-		within := w.cfg.CheckTimeout() + w.cfg.Times.Service + w.Timing.SilenceTimeout
+		within := w.cfg.CheckTimeout() + w.cfg.Times.Start + w.Timing.SilenceTimeout
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
 		w.ControlWatch.NotifyChange() // poll at once, because it may be up already

@@ -42,7 +42,7 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 	}
 	if service != nil {
 		n.placement.SetService(service.Name)
-		err = n.children.StartService(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
+		err = n.children.StartService(ctx, service, health.ServiceDied, n.cfg.Times.Start, func(f *health.Failure) {
 			if n.placement.Slot.Load() == place { // otherwise the daemon has ended it for another place
 				n.CancelRun(f)
 			}

@@ -139,11 +139,11 @@ func TestFabricInProgress(t *testing.T) {
 	}
 }
 
-// TestFabricNeverReady checks that a check which never becomes ready fails after --check-timeout.
+// TestFabricNeverReady checks that a check which never becomes ready fails after --start-timeout.
 func TestFabricNeverReady(t *testing.T) {
 	bed := claim(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
-	l.flags = append(l.flags, "--check-timeout=2s")
+	l.flags = append(l.flags, "--start-timeout=2s")
 	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
 	j := bed.run(t, l)
 	j.blames(health.CheckFailed, 3, "n3", "gpu.fabric", "GPU 0")
@@ -157,7 +157,7 @@ func TestFabricNeverReady(t *testing.T) {
 func TestNVMLHangs(t *testing.T) {
 	bed := claimEarly(t, fewNodes)
 	l, fake := bed.onGPUs(t, "echo", "started")
-	l.flags = append(l.flags, "--check-timeout=2s")
+	l.flags = append(l.flags, "--start-timeout=2s")
 	must(t, fake.Answer("n1", "hang nvmlDeviceGetCount"))
 	j := bed.run(t, l)
 	j.blames(health.CheckFailed, 1, "n1", "gpu.driver_unresponsive", "nvmlDeviceGetCount")

@@ -47,7 +47,7 @@ roles:
   after: [rl, sandbox]
   command: `+python+` -c 'import ray; ray.init(); print("driver has", len([n for n in ray.nodes() if n["Alive"]]))'
 `), 0o644))
-	j := bed.start(t, launch{nodes: 4, flags: []string{"--config=" + file, "--service-timeout=3m"}})
+	j := bed.start(t, launch{nodes: 4, flags: []string{"--config=" + file, "--start-timeout=3m"}})
 	select {
 	case <-j.ended:
 	case <-time.After(rayEnd):

@@ -33,7 +33,7 @@ func TestRecording(t *testing.T) {
 			fake := saying(t, tc.lines)
 			file := filepath.Join(t.TempDir(), "recording.json")
 			command := exec.CommandContext(t.Context(), program, "check", "--json",
-				"--nvml="+fake.Library, "--check-timeout=0s", "--record="+file)
+				"--nvml="+fake.Library, "--start-timeout=1s", "--record="+file)
 			command.Env = append(os.Environ(), fake.Env(),
 				gpu.VisibleDevicesVariable+"="+tc.visible)
 			out, err := command.Output()

@@ -31,7 +31,7 @@ func (c Config) DescribePlan(role roles.DaemonRole) []string {
 			c.Team.ForSize(id.Size)))
 	}
 	if c.Setup != "" {
-		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Setup))
+		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Start))
 	}
 	if c.Checks != nil {
 		lines = append(lines, fmt.Sprintf("check: see within %s whether the node is fit", c.Checks.MaxDuration()))
@@ -85,14 +85,14 @@ func (c Config) planEnd() (lines []string) {
 func (c Config) planSandbox() []string {
 	switch {
 	case c.Sandbox.Step:
-		return []string{fmt.Sprintf("sandbox: wait for %s of another step within %s", c.Sandbox.Require, c.Times.Sandbox)}
+		return []string{fmt.Sprintf("sandbox: wait for %s of another step within %s", c.Sandbox.Require, c.Times.Start)}
 	case c.Sandbox.Command == "":
 		return nil
 	case c.Sandbox.Ready == nil:
 		return []string{fmt.Sprintf("sandbox: run %q, ready once it runs; the gate needs %s", c.Sandbox.Command, c.Sandbox.Require)}
 	}
 	return []string{fmt.Sprintf("sandbox: run %q, ready by %s within %s; the gate needs %s",
-		c.Sandbox.Command, c.Sandbox.Ready, c.Times.Sandbox, c.Sandbox.Require)}
+		c.Sandbox.Command, c.Sandbox.Ready, c.Times.Start, c.Sandbox.Require)}
 }
 
 func (c Config) planServices() (lines []string) {
@@ -148,12 +148,12 @@ func (c *Config) PublishedPlan() *record.Plan {
 		add(record.PhaseCheck, c.CheckTimeout())
 	}
 	if c.Sandbox.IsRequested() {
-		add(record.PhaseSandbox, c.Times.Sandbox)
+		add(record.PhaseSandbox, c.Times.Start)
 		p.SandboxQuorum = c.Sandbox.Require.String()
 	}
 	if c.Framework.HasServices() {
-		add(record.PhaseHead, c.Times.Service)
-		add(record.PhaseWorkers, c.Times.Service)
+		add(record.PhaseHead, c.Times.Start)
+		add(record.PhaseWorkers, c.Times.Start)
 	}
 	if len(c.Driver) > 0 {
 		add(record.PhaseDriver, 0)
@@ -173,12 +173,10 @@ func (c *Config) PublishedPlan() *record.Plan {
 // PhaseTimeouts returns the timeouts of the phases, with the flags that set them.
 func (c *Config) PhaseTimeouts() map[record.Phase]advice.PhaseTimeout {
 	bounds := map[record.Phase]advice.PhaseTimeout{
-		record.PhaseJoin: {Flag: "join-timeout", Timeout: c.Times.Join}, record.PhaseCheck: {Flag: "setup-timeout", Timeout: c.Times.Setup},
-		record.PhaseSandbox: {Flag: "sandbox-timeout", Timeout: c.Times.Sandbox}, record.PhaseHead: {Flag: "service-timeout", Timeout: c.Times.Service},
-		record.PhaseWorkers: {Flag: "service-timeout", Timeout: c.Times.Service},
+		record.PhaseJoin: {Flag: "join-timeout", Timeout: c.Times.Join},
 	}
-	if c.Setup == "" && c.Checks != nil {
-		bounds[record.PhaseCheck] = advice.PhaseTimeout{Flag: "check-timeout", Timeout: c.Checks.MaxDuration()}
+	for _, phase := range []record.Phase{record.PhaseCheck, record.PhaseSandbox, record.PhaseHead, record.PhaseWorkers} {
+		bounds[phase] = advice.PhaseTimeout{Flag: "start-timeout", Timeout: c.Times.Start}
 	}
 	return bounds
 }
@@ -190,7 +188,7 @@ func (c *Config) HasNodeChecks() bool { return c.Setup != "" || c.Checks != nil 
 func (c *Config) CheckTimeout() time.Duration {
 	within := time.Duration(0)
 	if c.Setup != "" {
-		within += c.Times.Setup
+		within += c.Times.Start
 	}
 	if c.Checks != nil {
 		within += c.Checks.MaxDuration()
@@ -203,9 +201,9 @@ func (c *Config) CheckTimeout() time.Duration {
 // checks.
 func (c *Config) SandboxTimeout(age time.Duration) time.Duration {
 	if c.Sandbox.Step {
-		return max(0, c.Times.Sandbox-age)
+		return max(0, c.Times.Start-age)
 	}
-	return c.CheckTimeout() + c.Times.Sandbox
+	return c.CheckTimeout() + c.Times.Start
 }
 
 // RunLocation returns the location of the run directory, and the identity of this node in it.

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 				c.Framework = framework.None{HeadCommand: "serve", WorkerCommand: "work"}
 				c.Driver = []string{"go"}
 			},
-			[]string{"node 0 of 2", "meet", `check: run "modprobe"`, `sandbox: run "box", ready by tcp:99 within 5m0s; the gate needs any`, "head: node 0 runs /bin/sh -c serve", "workers: node 1, and likewise the others, runs /bin/sh -c work", "gate", "runs go"},
+			[]string{"node 0 of 2", "meet", `check: run "modprobe"`, `sandbox: run "box", ready by tcp:99 within 10m0s; the gate needs any`, "head: node 0 runs /bin/sh -c serve", "workers: node 1, and likewise the others, runs /bin/sh -c work", "gate", "runs go"},
 		},
 		{
 			"a sandbox without a probe", 2,

@@ -32,7 +32,7 @@ const peerTimeout = 2 * time.Second
 
 // times are the deadlines of all daemons.
 var times = config.Timeouts{
-	Join: 6 * time.Second, Setup: 10 * time.Second, Sandbox: 10 * time.Second, Service: 10 * time.Second,
+	Join: 6 * time.Second, Start: 10 * time.Second,
 	Peer: peerTimeout, Settle: 0, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 }
 

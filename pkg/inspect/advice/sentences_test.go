@@ -330,7 +330,7 @@ var plights = []plight{
 	},
 	{
 		name: "sandbox-step", before: true, at: "check",
-		end: endedBy(cause(0, health.DeadlinePassed, "sandbox", "the gate needs the sandbox of all, and after 5m6s that of n[0-3] is not ready (--sandbox-timeout=5m)")),
+		end: endedBy(cause(0, health.DeadlinePassed, "sandbox", "the gate needs the sandbox of all, and after 5m6s that of n[0-3] is not ready (--start-timeout=5m)")),
 	},
 	{name: "terminated", end: endedBy(signalledBy("SIGTERM"), consequences(health.PeerLost, "driver", 5)...)},
 	{
@@ -406,8 +406,8 @@ func (p plight) tells(node int) *Summary {
 		DriverGrace: 10 * time.Second, GivenGrace: p.givenGrace(), HasRanks: p.world,
 		Framework: framework.Traits{LogsProgram: p.ownLogs, ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", AdviseDriver: func(lines []string) string { return p.advice }},
 		PhaseTimeouts: map[record.Phase]PhaseTimeout{
-			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
-			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},
+			"join": {"join-timeout", 2 * time.Minute}, "check": {"start-timeout", 10 * time.Minute},
+			"sandbox": {"start-timeout", 10 * time.Minute}, "workers": {"start-timeout", 5 * time.Minute},
 		},
 	}
 	if p.at != "" {

@@ -143,22 +143,22 @@ func TestStatus(t *testing.T) {
 			"  phase  join  check  sandbox  workers  ready\n  nodes     0      1        0        1      2\n",
 			"  … node 1  n1  check    waits 00:41      has not passed its checks: gpu.fabric: GPU 3: in progress\n",
 			"  … node 2  n2  workers  waits 00:39      its service is not up\n",
-			"next: the job fails unless the service is up on n2 (--service-timeout): in 04:21\n",
+			"next: the job fails unless the service is up on n2 (--start-timeout): in 04:21\n",
 		}, []string{"node 0", "node 3"}},
 		{"the head's service is not up", func() *Run { return made(4, record.StateJoined, record.StateChecked, record.StateSandboxReady) }, 2, 0, []string{
 			"head: 0/4 ready after 00:42: the head's service is not up\n",
-			"unless the head's service is up (--service-timeout): in 04:21\n",
+			"unless the head's service is up (--start-timeout): in 04:21\n",
 		}, []string{"… rank"}},
 		{"the sandboxes are of another step", func() *Run {
 			run := inStep(made(2, record.StateJoined, record.StateChecked))
 			only(run, 1, record.StateJoined)
 			return run
-		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--start-timeout): in 04:18\n"}, nil},
 		{"a daemon of the sandboxes' step has appeared", func() *Run {
 			run := inStep(made(2, record.StateJoined, record.StateChecked))
 			run.Nodes[0].StepDaemons = []int{1}
 			return run
-		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--start-timeout)\n"}, []string{"that was"}},
 		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray does not report all nodes yet\n"}, nil},
 		{"one sandbox is enough", func() *Run {
 			run := up(2)

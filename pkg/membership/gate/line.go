@@ -19,10 +19,10 @@ type StepLabels struct {
 
 var labelsByStep = map[record.Phase]StepLabels{
 	record.PhaseJoin:    {"has not joined", "not joined", "%s has joined", "--join-timeout"},
-	record.PhaseCheck:   {"has not passed its checks", "checks not passed", "the checks have passed on %s", "--setup-timeout, --check-timeout"},
-	record.PhaseSandbox: {"its sandbox is not ready", "sandbox not ready", "the sandbox is ready on %s", "--sandbox-timeout"},
-	record.PhaseHead:    {"the head's service is not up", "", "the head's service is up", "--service-timeout"},
-	record.PhaseWorkers: {"its service is not up", "service not up", "the service is up on %s", "--service-timeout"},
+	record.PhaseCheck:   {"has not passed its checks", "checks not passed", "the checks have passed on %s", "--start-timeout"},
+	record.PhaseSandbox: {"its sandbox is not ready", "sandbox not ready", "the sandbox is ready on %s", "--start-timeout"},
+	record.PhaseHead:    {"the head's service is not up", "", "the head's service is up", "--start-timeout"},
+	record.PhaseWorkers: {"its service is not up", "service not up", "the service is up on %s", "--start-timeout"},
 }
 
 // LabelsOf returns the texts of a step, or none if the step cannot be missing.

@@ -19,7 +19,7 @@ type SandboxGate struct {
 	// the sandboxes belong to another job step; its daemons may start late or never
 	SeparateStep  bool
 	AppearTimeout time.Duration // timeout if no daemon of that step appears
-	Timeout       time.Duration // --sandbox-timeout, from the appearance of such a daemon
+	Timeout       time.Duration // --start-timeout, from the appearance of such a daemon
 	// additional time for a node to report that it exceeded its own timeout
 	ReportSlack   time.Duration
 	IsMet         func(l signal.Listing) bool
@@ -52,7 +52,7 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 
 // timeoutFailure returns the failure of a gate whose sandboxes are not ready after waited.
 func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
-	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--sandbox-timeout=%s)",
+	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--start-timeout=%s)",
 		s.Quorum, textutil.RoundedDuration(waited, time.Minute), s.HostNames(s.NotReadyNodes(l)), textutil.FlagDuration(s.Timeout))
 	var absent []int
 	for _, node := range s.NotReadyNodes(l) {

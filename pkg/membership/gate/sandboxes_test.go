@@ -28,7 +28,7 @@ func TestSandboxesAwait(t *testing.T) {
 		says   []string      // parts of its failure; empty: it does not fail
 	}{
 		"no daemon appears": {nil, 70 * time.Second, []string{
-			"the sandbox of all, and after 1m10s the sandbox of nodes 0-1 is not ready (--sandbox-timeout=1m)",
+			"the sandbox of all, and after 1m10s the sandbox of nodes 0-1 is not ready (--start-timeout=1m)",
 			"no daemon of the sandbox's step (--role=sandbox) has appeared on nodes 0-1",
 		}},
 		"one daemon appears": {[]appearance{{joined0, 50 * time.Second}}, 2 * time.Minute, []string{

@@ -1,0 +1,26 @@
+package main
+
+import "github.com/bringupd/bringupd/pkg/config/setting"
+
+// removedFlag is a flag that this release no longer has. It is refused for one release, with a
+// clause that names the replacement.
+type removedFlag struct{ name, shape, instead string }
+
+const useStartTimeout = "give --start-timeout, or the key timeout of a role"
+
+// removedRunFlags are those of "bringupd run", with their variables and their keys of the file.
+var removedRunFlags = []removedFlag{
+	{"active-check-timeout", "TIME", "give --start-timeout"},
+	{"check-timeout", "TIME", "give --start-timeout"},
+	{"setup-timeout", "TIME", useStartTimeout},
+	{"sandbox-timeout", "TIME", useStartTimeout},
+	{"service-timeout", "TIME", useStartTimeout},
+}
+
+// removedSettings returns the settings of those removed flags, which --help does not list.
+func removedSettings(flags []removedFlag) (all setting.List) {
+	for _, flag := range flags {
+		all = append(all, setting.NewRemoved(flag.name, flag.shape, flag.instead))
+	}
+	return all
+}
