@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
@@ -49,7 +48,7 @@ func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks, HangSigns: stackdump.AnySigns}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Backoff: time.Second, Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks, HangSigns: stackdump.AnySigns}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
 	return o

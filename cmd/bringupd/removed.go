@@ -15,6 +15,9 @@ var removedRunFlags = []removedFlag{
 	{"setup-timeout", "TIME", useStartTimeout},
 	{"sandbox-timeout", "TIME", useStartTimeout},
 	{"service-timeout", "TIME", useStartTimeout},
+	{"restart-backoff", "TIME", "restarts follow at once, after 1s, 2s and so on up to 1m; a role has the key restarts.backoff"},
+	{"restart-window", "TIME", "all restarts count; a role has the key restarts.window"},
+	{"restart-needs-progress", "", "--progress implies it"},
 }
 
 // removedSettings returns the settings of those removed flags, which --help does not list.

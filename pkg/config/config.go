@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -163,16 +162,7 @@ func (c *Config) Validate() error {
 	if err := c.After.validateRanges(); err != nil {
 		return err
 	}
-	if c.After.Rules.NeedsProgress && !c.mayKnowSteps() {
-		return errors.New("cannot use --restart-needs-progress without steps: give " +
-			"--progress='step (\\d+)', or start ranks (--ranks-per-node) that report steps with bringupd kv progress")
-	}
 	return c.Times.validateRanges()
-}
-
-// mayKnowSteps reports whether lines are searched for steps, or ranks can report them.
-func (c *Config) mayKnowSteps() bool {
-	return c.Progress != "" || c.World.IsRequested() || c.Roles.AreGiven()
 }
 
 // validateLauncher returns an error if the driver is torchrun or a similar launcher that would

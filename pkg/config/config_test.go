@@ -52,9 +52,6 @@ func TestValidate(t *testing.T) {
 		{"torchrun in each rank", func(c *Config) { c.Driver, c.World.PerNode = torchrun, "1" }, "in each rank"},
 		{"torchrun in each rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "2", 1 }, "in each rank"},
 		{"torchrun in the one rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "1", 1 }, ""},
-		{"progress of a driver without steps", func(c *Config) { c.After.Rules.NeedsProgress = true }, "--progress='step (\\d+)'"},
-		{"progress of a driver with steps", func(c *Config) { c.After.Rules.NeedsProgress, c.Progress = true, `step (\d+)` }, ""},
-		{"progress of ranks", func(c *Config) { c.After.Rules.NeedsProgress, c.World.PerNode, c.Driver = true, "1", []string{"app"} }, ""},
 		{"mpirun in the ranks of a role", role("exec mpirun -n 4 ./app", 2), "run role train (line 3): mpirun in each rank"},
 		{"a time limit for hanging ranks beside roles", func(c *Config) {
 			role("./app", 2)(c)

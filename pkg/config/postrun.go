@@ -10,8 +10,7 @@ import (
 
 // PostRun configures what happens after the driver has ended, and after a failure.
 type PostRun struct {
-	Restarts int           // maximum number of restarts within the launch
-	Backoff  time.Duration // before a restart; it doubles with each one
+	Restarts int // maximum number of restarts within the launch
 	Rules    RestartRules
 	Requeue  RequeueConfig
 	Clean    CleanupPolicy // the zero value means CleanAll
@@ -37,12 +36,8 @@ func (a PostRun) MaxDelay() time.Duration {
 
 // RestartRules decide which failures lead to a restart within the launch.
 type RestartRules struct {
-	On RestartTrigger // the zero value means RestartOnNode
-	// Window is the time within which restarts count against the maximum. With 0 all count.
-	Window  time.Duration
-	NoCodes []int // exit codes after which there is no restart, besides those of mistakes
-	// NeedsProgress prevents a restart if the program has gained no step since the one before.
-	NeedsProgress bool
+	On      RestartTrigger // the zero value means RestartOnNode
+	NoCodes []int          // exit codes after which there is no restart, besides those of mistakes
 }
 
 // RestartTrigger selects the failures that lead to a restart. The end of a driver, and any failure
@@ -88,12 +83,6 @@ const DefaultInspectionTime = 10 * time.Minute
 const MaxBackoff = time.Minute
 
 func (a PostRun) validateRanges() error {
-	if a.Backoff < 0 || a.Backoff > MaxBackoff {
-		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", a.Backoff, MaxBackoff)
-	}
-	if a.Rules.Window < 0 {
-		return fmt.Errorf("cannot use --restart-window=%s: give at least 0s", a.Rules.Window)
-	}
 	if a.Look < 0 {
 		return fmt.Errorf("cannot use --clean-after=%s: give at least 0s", a.Look)
 	}

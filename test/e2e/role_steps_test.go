@@ -114,7 +114,7 @@ func TestRoleStepInARestart(t *testing.T) {
 	b, _ := bed.submitSteps(t, `roles:
 - {name: judge, nodes: all, step: judge, command: exec sleep 1013}
 - {name: world, nodes: head, primary: true, after: [judge], command: "echo attempt $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))"}
-`, 2, nil, "--restarts=1 --restart-on=any --restart-backoff=100ms")
+`, 2, nil, "--restarts=1 --restart-on=any")
 	if out := b.wait("judge: 0\n"); out != "attempt 0\nattempt 1\nmain: 0\njudge: 0\n" {
 		t.Errorf("the job wrote %q", out)
 	}

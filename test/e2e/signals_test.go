@@ -312,7 +312,7 @@ func TestASandboxStepInARestart(t *testing.T) {
 		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs +
 		" --sandbox-cmd='exec sleep 1005' &\n" +
 		"srun --overlap --wait=0 " + program + " --log-dir=" + logs +
-		" --sandbox-step --restarts=1 --restart-on=any --restart-backoff=100ms -- sh -c 'echo $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))'\n" +
+		" --sandbox-step --restarts=1 --restart-on=any -- sh -c 'echo $BRINGUPD_ATTEMPT; exit $((3 * (1 - BRINGUPD_ATTEMPT)))'\n" +
 		"echo main: $?\nwait %1\necho sandbox: $?\n"
 	out := bed.batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
 	if want := "0\n1\nmain: 0\nsandbox: 0\n"; out != want {

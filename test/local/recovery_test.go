@@ -97,7 +97,7 @@ func TestRestartOn(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			program := strings.Replace(tc.program, "exit 3 || sleep 300", "exec sleep 300", 1)
-			j := startLocal(t, 2, append([]string{"--restarts=2", "--restart-backoff=10ms"}, tc.flags...), program)
+			j := startLocal(t, 2, append([]string{"--restarts=2"}, tc.flags...), program)
 			code, said := j.AwaitEnd(ceiling), j.Said.String()
 			data, _ := os.ReadFile(filepath.Join(j.Dir, "starts"))
 			starts := strings.Fields(string(data))
@@ -129,7 +129,7 @@ while [ $i -lt 30 ]; do
 done
 [ $BRINGUPD_ATTEMPT = 0 ] || until [ -e $D/seen ]; do sleep 0.05; done`
 	metrics := t.TempDir()
-	j := startLocal(t, 2, []string{"--restarts=2", "--restart-on=rank", "--restart-backoff=10ms",
+	j := startLocal(t, 2, []string{"--restarts=2", "--restart-on=rank",
 		"--ranks-per-node=1", `--progress=step (\d+)`, "--metrics-dir=" + metrics}, program)
 	j.Need("the last step in the status", func() bool {
 		status, _ := exec.Command(jobtest.Bringupd, "status", j.Logs).Output()
@@ -168,10 +168,10 @@ done
 	}
 }
 
-// TestRestartNeedsProgress checks that a program which gains no step is not restarted again.
-func TestRestartNeedsProgress(t *testing.T) {
+// TestRestartWithoutProgress checks that a program which gains no step is not restarted again.
+func TestRestartWithoutProgress(t *testing.T) {
 	t.Parallel()
-	j := startLocal(t, 1, []string{"--restarts=5", "--restart-on=any", "--restart-backoff=10ms", "--restart-needs-progress",
+	j := startLocal(t, 1, []string{"--restarts=5", "--restart-on=any",
 		`--progress=step (\d+)`}, `echo $BRINGUPD_ATTEMPT >>$D/starts; echo step $((BRINGUPD_ATTEMPT < 2 ? BRINGUPD_ATTEMPT : 2)); exit 3`)
 	code := j.AwaitEnd(ceiling)
 	starts, _ := os.ReadFile(filepath.Join(j.Dir, "starts"))
@@ -185,7 +185,7 @@ func TestRestartNeedsProgress(t *testing.T) {
 // before the last one has lost, and that the job ends at once if too few nodes are left.
 func TestTwoLossesOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	j := startLocal(t, 4, []string{"--nnodes=2:4", "--restarts=9", "--restart-backoff=10ms", "--ranks-per-node=1"},
+	j := startLocal(t, 4, []string{"--nnodes=2:4", "--restarts=9", "--ranks-per-node=1"},
 		`: >$D/$BRINGUPD_ATTEMPT.$RANK; exec sleep 300`)
 	for attempt, name := range []string{"j", "j-a1", "j-a2"} {
 		j.Need(fmt.Sprint("attempt ", attempt), func() bool { return hasStarted(j, attempt, 4-attempt) })

@@ -20,12 +20,9 @@ const OnFailureRequeue = "requeue"
 func Settings(after *config.PostRun, onFailure *string) setting.List {
 	return setting.List{
 		setting.NewNumber("restarts", &after.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that --restart-on selects"),
-		setting.NewDuration("restart-backoff", &after.Backoff, "pause before a restart, except the first one after the loss of a node; doubled for each further one; at most 1m"),
 		setting.NewChoice("restart-on", config.RestartTriggers, (*string)(&after.Rules.On),
 			"failures that lead to a restart: node (a node was lost or failed a check), service (also a service that dies while the driver runs), rank (as node, and a rank that fails), or any (all of these, and a driver that fails)"),
-		setting.NewDuration("restart-window", &after.Rules.Window, "time within which restarts count against --restarts (default: all count)"),
 		codesSetting("no-restart-codes", &after.Rules.NoCodes, "exit codes after which there is no restart, for example 2,70-79; 64 to 66, 126 and 127 always are"),
-		setting.NewSwitch("restart-needs-progress", &after.Rules.NeedsProgress, "do not restart again if the program has gained no step since the last restart: see --progress"),
 		setting.NewChoice("on-failure", []string{"exit", OnFailureRequeue}, onFailure,
 			"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
 		setting.NewNumber("max-requeues", &after.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
@@ -35,7 +32,7 @@ func Settings(after *config.PostRun, onFailure *string) setting.List {
 // Validate returns an error for settings that contradict each other.
 func Validate(all setting.List, after *config.PostRun, onFailure string) error {
 	isFlag := func(name string) bool { return all.FindSetting(name).Source == setting.SourceFlag }
-	for _, name := range []string{"restart-backoff", "restart-on", "restart-window", "no-restart-codes", "restart-needs-progress"} {
+	for _, name := range []string{"restart-on", "no-restart-codes"} {
 		if isFlag(name) && after.Restarts == 0 {
 			return fmt.Errorf("cannot use --%s without restarts: give --restarts", name)
 		}
@@ -55,7 +52,7 @@ func ProgressSetting(to *string) *setting.Setting {
 		}
 		_, err := progress.ParsePattern(text)
 		return text, err
-	}, setting.ShowUnchanged, "regular expression with one group around the number of a step, which is searched for in the lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress, goodput and lost steps")
+	}, setting.ShowUnchanged, "regular expression with one group around the number of a step, which is searched for in the lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress, goodput and lost steps, and ends restarts that gain no step")
 }
 
 // codesSetting accepts a list of exit codes and ranges of them.

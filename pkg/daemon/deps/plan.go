@@ -70,8 +70,8 @@ func (c Config) planEnd() (lines []string) {
 		add("clean: the temporary directories stay")
 	}
 	if c.After.Restarts > 0 {
-		add("restarts: at most %d, after failures that --restart-on=%s selects: at once after the loss of a node, otherwise after %s or more",
-			c.After.Restarts, cmp.Or(c.After.Rules.On, config.RestartOnNode), c.After.Backoff)
+		add("restarts: at most %d, after failures that --restart-on=%s selects: the first at once, further ones after 1s or more",
+			c.After.Restarts, cmp.Or(c.After.Rules.On, config.RestartOnNode))
 	}
 	if c.After.Requeue.OnFailure {
 		add("requeue: at most %d, of a job that fails and may be tried again", c.After.Requeue.Most)

@@ -39,12 +39,12 @@ func TestRequeueNeedsLauncher(t *testing.T) {
 }
 
 // TestDriverWithoutProgress verifies that a driver that fails again and again without a step more
-// is not started again if a restart needs progress.
+// is not started again.
 func TestDriverWithoutProgress(t *testing.T) {
 	cfg := deps.Config{Config: config.Config{
 		Identity: launcher.Identity{Size: 1, Attempt: 1},
 		After: config.PostRun{Restarts: 9, Rules: config.RestartRules{
-			On: config.RestartOnAny, NeedsProgress: true,
+			On: config.RestartOnAny,
 		}},
 	}}
 	for _, gained := range []bool{false, true} {
@@ -82,7 +82,7 @@ func TestDecide(t *testing.T) {
 		cfg := deps.Config{Config: config.Config{
 			Identity: launcher.Identity{Size: 1, Attempt: 1},
 			After: config.PostRun{Restarts: 9, Rules: config.RestartRules{
-				On: config.RestartOnAny, NeedsProgress: true,
+				On: config.RestartOnAny,
 			}},
 		}}
 		if got := restart.Decide(&cfg, &tc.end, tc.endRequested).NextAttempt; got.Number != tc.next {

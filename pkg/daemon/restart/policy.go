@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
@@ -85,12 +84,10 @@ func Succession(cfg *deps.Config, end *lifecycle.Outcome) record.Succession {
 
 // attemptPolicy has the facts besides the failure that decide whether another attempt follows.
 type attemptPolicy struct {
-	maxRestarts int // 0: none
-	rules       config.RestartRules
-	attempt     int // the failed attempt: 0 is the first
-	// used is the number of restarts that count: those within the window, also before a requeue.
-	used         int
-	restarts     int              // all restarts so far
+	maxRestarts  int // 0: none
+	rules        config.RestartRules
+	attempt      int              // the failed attempt: 0 is the first
+	used         int              // number of restarts so far, also before a requeue
 	progress     *record.Progress // nil if it is unknown
 	gateOpened   bool             // the failure was in a running job
 	endRequested bool
@@ -121,25 +118,10 @@ func newAttemptPolicy(cfg *deps.Config, attempt int, gateOpened bool) attemptPol
 	id, after := &cfg.Identity, &cfg.After
 	return attemptPolicy{
 		maxRestarts: after.Restarts, rules: after.Rules, attempt: attempt, gateOpened: gateOpened,
-		restarts: countRestarts(cfg.Previous.History, attempt, 0, time.Now()),
-		used:     countRestarts(cfg.Previous.History, attempt, after.Rules.Window, time.Now()),
-		nodes:    id.Size, minNodes: cfg.Team.ForSize(id.Size).Min, forRoles: cfg.Roles.AreGiven(),
+		// A daemon that was restarted may know fewer restarts than the number of its attempt says.
+		used:  max(cfg.Previous.History.Count, attempt),
+		nodes: id.Size, minNodes: cfg.Team.ForSize(id.Size).Min, forRoles: cfg.Roles.AreGiven(),
 	}
-}
-
-// countRestarts returns the number of restarts within the window before now, or of all if window is
-// 0. A daemon that was restarted may know fewer of them than the number of its attempt says.
-func countRestarts(history record.RestartHistory, attempt int, window time.Duration, now time.Time) int {
-	if window == 0 {
-		return max(history.Count, attempt)
-	}
-	count := 0
-	for _, at := range history.Times {
-		if now.Sub(at) < window {
-			count++
-		}
-	}
-	return count
 }
 
 // decideAttempt reports whether a run with this cause is restarted within its launch, and why. The
@@ -158,13 +140,10 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 		return false, what + p.noTriggerReason(cause.Kind)
 	case isMistake(outcome.Code) || slices.Contains(p.rules.NoCodes, outcome.Code):
 		return false, what + ": there is no restart after this code"
-	case p.used >= p.maxRestarts && p.rules.Window > 0:
-		return false, fmt.Sprintf("%s again, after %d of at most %d restarts within %s",
-			what, p.used, p.maxRestarts, textutil.FlagDuration(p.rules.Window))
 	case p.used >= p.maxRestarts:
 		return false, fmt.Sprintf("%s again, in attempt %d of at most %d",
 			what, p.attempt+1, p.attempt+1)
-	case p.rules.NeedsProgress && p.restarts > 0 && p.progress != nil && !p.progress.Gained:
+	case p.used > 0 && isOfProgram(cause.Kind) && p.progress != nil && !p.progress.Gained:
 		return false, fmt.Sprintf("%s again, and no step was gained since the last restart: the maximum is still %s",
 			what, progress.FormatStep(p.progress.MaxStep))
 	case cause.Kind == health.NotReturned:
@@ -178,13 +157,16 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case left < p.minNodes:
 		return false, fmt.Sprintf("%s: %d of %d nodes are left, and the driver needs %d (--nnodes)",
 			what, left, p.nodes, p.minNodes)
-	case p.rules.Window > 0:
-		return true, fmt.Sprintf("%s: attempt %d follows, restart %d of at most %d within %s",
-			what, p.attempt+2, p.used+1, p.maxRestarts, textutil.FlagDuration(p.rules.Window))
 	default:
 		return true, fmt.Sprintf("%s: attempt %d of at most %d follows",
 			what, p.attempt+2, p.attempt+1+p.maxRestarts-p.used)
 	}
+}
+
+// isOfProgram reports whether the program itself has failed: another attempt of a program that gains
+// no step will not go better. The loss of a node or a service says nothing about the program.
+func isOfProgram(kind health.Kind) bool {
+	return kind == health.RankFailed || kind == health.RankAborted || kind == health.DriverFailed
 }
 
 // isTrigger reports whether the user wants a restart after failures of this kind, and another
@@ -379,19 +361,21 @@ func addNodeFailures(h record.RestartHistory, failures []record.Failure, id *lau
 // stableRunTime is the time with an open gate after which earlier failures do not count any more.
 const stableRunTime = 10 * time.Minute
 
-// restartPause returns the pause before an attempt, after row consecutive early failures. There is
-// none after the first loss of a node, because the reason is gone with the node. It doubles with
-// each further failure.
-func restartPause(first time.Duration, row int, lostNode bool) time.Duration {
-	if row <= 1 && lostNode {
+// restartPause returns the pause before an attempt, after row consecutive early failures: none after
+// the first one, then a second, which doubles with each further failure up to [config.MaxBackoff].
+func restartPause(row int) time.Duration {
+	if row <= 1 {
 		return 0
 	}
-	pause := first
-	for ; row > 1 && pause < config.MaxBackoff; row-- {
+	pause := minBackoff
+	for ; row > 2 && pause < config.MaxBackoff; row-- {
 		pause *= 2
 	}
-	return min(pause, max(first, config.MaxBackoff))
+	return min(pause, config.MaxBackoff)
 }
+
+// minBackoff is the pause before the second restart in a row.
+const minBackoff = time.Second
 
 // actionKind is a daemon's next action.
 type actionKind int

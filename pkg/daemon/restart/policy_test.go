@@ -105,66 +105,54 @@ func TestDecideByRules(t *testing.T) {
 
 // TestRestartBudget verifies which restarts count against the maximum.
 func TestRestartBudget(t *testing.T) {
-	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
-	history := func(ages ...time.Duration) (h record.RestartHistory) {
-		for _, age := range ages {
-			h.Count, h.Times = h.Count+1, append(h.Times, now.Add(-age))
-		}
-		return h
-	}
 	for _, tc := range []struct {
-		name    string
-		history record.RestartHistory
-		attempt int
-		window  time.Duration
-		used    int
-		again   bool
-		why     string
+		name           string
+		known, attempt int
+		again          bool
+		why            string
 	}{
-		{"none yet", history(), 0, 0, 0, true, "attempt 2 of at most 3 follows"},
-		{"one", history(time.Hour), 1, 0, 1, true, "attempt 3 of at most 3 follows"},
-		{"all", history(time.Hour, time.Minute), 2, 0, 2, false, "in attempt 3 of at most 3"},
-		{"one, and a requeue", history(time.Hour), 0, 0, 1, true, "attempt 2 of at most 2 follows"},
-		{"all, and a requeue", history(time.Hour, time.Minute), 0, 0, 2, false, "in attempt 1 of at most 1"},
-		{"more than this daemon knows", history(), 2, 0, 2, false, "in attempt 3 of at most 3"},
-		{"one within the window", history(3*time.Hour, 2*time.Hour, time.Minute), 3, time.Hour, 1, true, "attempt 5 follows, restart 2 of at most 2 within 1h"},
-		{"one as old as the window", history(time.Hour, time.Minute), 2, time.Hour, 1, true, "restart 2 of at most 2"},
-		{"two within the window", history(3*time.Hour, 59*time.Minute, time.Minute), 3, time.Hour, 2, false, "after 2 of at most 2 restarts within 1h"},
+		{"none yet", 0, 0, true, "attempt 2 of at most 3 follows"},
+		{"one", 1, 1, true, "attempt 3 of at most 3 follows"},
+		{"all", 2, 2, false, "in attempt 3 of at most 3"},
+		{"one, and a requeue", 1, 0, true, "attempt 2 of at most 2 follows"},
+		{"all, and a requeue", 2, 0, false, "in attempt 1 of at most 1"},
+		{"more than this daemon knows", 0, 2, false, "in attempt 3 of at most 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			used := countRestarts(tc.history, tc.attempt, tc.window, now)
-			again, why := decideAttempt(record.Failure{Kind: health.PeerLost}, attemptPolicy{
-				maxRestarts: 2, rules: config.RestartRules{Window: tc.window}, attempt: tc.attempt, used: used, nodes: 4, minNodes: 4,
-			})
-			if used != tc.used || again != tc.again || !strings.Contains(why, tc.why) {
-				t.Errorf("%d count, again %v: %s", used, again, why)
+			cfg := deps.Config{Config: config.Config{Identity: launcher.Identity{Size: 4}, After: config.PostRun{Restarts: 2}}}
+			cfg.Previous.History.Count = tc.known
+			again, why := decideAttempt(record.Failure{Kind: health.PeerLost}, newAttemptPolicy(&cfg, tc.attempt, true))
+			if again != tc.again || !strings.Contains(why, tc.why) {
+				t.Errorf("again %v: %s", again, why)
 			}
 		})
 	}
 }
 
-// TestNeedsProgress verifies that there is no second restart without a step gained in between, if the
-// user wants that.
+// TestNeedsProgress verifies that a program which fails again, and has gained no step in between, is
+// not restarted a second time.
 func TestNeedsProgress(t *testing.T) {
 	gained, none := &record.Progress{Gained: true, MaxStep: 1200}, &record.Progress{MaxStep: 1200}
 	for _, tc := range []struct {
 		name     string
-		needs    bool
+		kind     health.Kind
 		restarts int
 		progress *record.Progress
 		again    bool
 	}{
-		{"gained", true, 1, gained, true},
-		{"not gained", true, 1, none, false},
-		{"not gained, in the first attempt", true, 0, none, true},
-		{"not gained, and not needed", false, 1, none, true},
-		{"not known", true, 1, nil, true},
+		{"gained", health.RankFailed, 1, gained, true},
+		{"not gained", health.RankFailed, 1, none, false},
+		{"not gained, and aborted", health.RankAborted, 1, none, false},
+		{"not gained by a driver", health.DriverFailed, 1, none, false},
+		{"not gained, in the first attempt", health.RankFailed, 0, none, true},
+		{"not gained before a node was lost", health.PeerLost, 1, none, true},
+		{"not known", health.RankFailed, 1, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			again, why := decideAttempt(record.Failure{Kind: health.PeerLost}, attemptPolicy{
-				maxRestarts: 9, rules: config.RestartRules{NeedsProgress: tc.needs}, restarts: tc.restarts, progress: tc.progress, nodes: 4, minNodes: 4,
+			again, why := decideAttempt(record.Failure{Kind: tc.kind}, attemptPolicy{
+				maxRestarts: 9, rules: config.RestartRules{On: config.RestartOnAny}, used: tc.restarts, progress: tc.progress, nodes: 4, minNodes: 4,
 			})
-			if again != tc.again || !again && !strings.Contains(why, "no step was gained since the last restart: the maximum is still 1200") {
+			if again != tc.again || !again && !strings.Contains(why, "the maximum is still 1200") {
 				t.Errorf("again %v: %s", again, why)
 			}
 		})
@@ -426,25 +414,11 @@ func TestChoose(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	for _, tc := range []struct {
-		first time.Duration
-		row   int
-		want  time.Duration
-		lost  bool
-	}{
-		{time.Second, 1, 0, true},
-		{time.Minute, 1, 0, true},
-		{time.Second, 2, 2 * time.Second, true},
-		{time.Second, 1, time.Second, false},
-		{time.Second, 2, 2 * time.Second, false},
-		{time.Second, 6, 32 * time.Second, false},
-		{time.Second, 7, time.Minute, false},
-		{time.Second, 1000, time.Minute, false},
-		{0, 1000, 0, false},
-		{time.Minute, 2, time.Minute, false},
+	for row, want := range map[int]time.Duration{
+		1: 0, 2: time.Second, 3: 2 * time.Second, 7: 32 * time.Second, 8: time.Minute, 1000: time.Minute,
 	} {
-		if got := restartPause(tc.first, tc.row, tc.lost); got != tc.want {
-			t.Errorf("after %d in a row, a node lost: %v, it is %s, not %s", tc.row, tc.lost, got, tc.want)
+		if got := restartPause(row); got != want {
+			t.Errorf("after %d in a row it is %s, not %s", row, got, want)
 		}
 	}
 }

@@ -73,7 +73,6 @@ type supervisor struct {
 	minAttempt    int            // the minimum number of the next attempt
 	failureStreak int            // number of consecutive early failures in this process
 	lastResult    *record.Result // of the newest finished attempt; nil if there is none
-	lostNode      bool           // a node was lost in it
 	headLost      bool           // the head was lost in it
 	// its end, if this daemon has written the result in place of the head; otherwise nil
 	claimed   *lifecycle.Outcome
@@ -255,7 +254,6 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 	if s.failureStreak++; end.GateOpenTime > stableRunTime {
 		s.failureStreak = 1
 	}
-	s.lostNode = end.Cause != nil && health.IsPeerLoss(end.Cause.Kind)
 	s.headLost = end.Cause != nil && slices.Contains(end.Cause.LostNodes, 0)
 	if s.claimed = nil; end.ClaimedResult {
 		s.claimed = end
@@ -272,7 +270,7 @@ func (s *supervisor) prepareNext(exit lifecycle.Exit) {
 // nextAttempt returns the attempt in which to take part, when it is time.
 func (s *supervisor) nextAttempt(ctx context.Context) (int, error) {
 	if s.isHead && s.lastResult != nil { // only the head makes the next one
-		ctxutil.SleepContext(ctx, restartPause(s.cfg.After.Backoff, s.failureStreak, s.lostNode))
+		ctxutil.SleepContext(ctx, restartPause(s.failureStreak))
 		return s.minAttempt, nil
 	}
 	for {
@@ -286,7 +284,7 @@ func (s *supervisor) nextAttempt(ctx context.Context) (int, error) {
 		case next.attempt == 0:
 			return 0, nil
 		case s.isHead:
-			ctxutil.SleepContext(ctx, s.cfg.After.Backoff)
+			ctxutil.SleepContext(ctx, minBackoff)
 			return next.attempt, nil
 		default:
 			return next.attempt, s.awaitDirectory(ctx, next.attempt)
@@ -478,7 +476,7 @@ func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.Atte
 func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 	within := s.cfg.Times.Join + config.MaxBackoff + s.cfg.Times.DriverGrace // of the previous attempt
 	if s.headLost && !s.relaunches {
-		within = min(within, s.cfg.Times.DaemonReturnTimeout()+s.cfg.After.Backoff)
+		within = min(within, s.cfg.Times.DaemonReturnTimeout()+minBackoff)
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()

@@ -47,7 +47,7 @@ func newWorld(t *testing.T, node int, play func(w *world, cfg deps.Config) lifec
 		isHead: node == 0,
 		cfg: deps.Config{Config: config.Config{
 			Identity: launcher.Identity{Launcher: launcher.LauncherRanks, NodeIndex: node, Size: 2, Host: fmt.Sprint("n", node), Hosts: []string{"n0", "n1"}, Job: "j", LaunchKey: "facts"},
-			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100, Backoff: time.Second},
+			LogDir:   filepath.Join(t.TempDir(), "logs"), Times: times, After: config.PostRun{Restarts: 100},
 		}, Set: deps.Set{Signals: w.signals, Access: signal.Access{NoHints: true, Meter: new(signal.CallMeter)}}},
 		runDaemon: func(_ context.Context, cfg deps.Config, _ roles.DaemonRole) lifecycle.Exit {
 			w.mu.Lock()
@@ -142,12 +142,12 @@ func TestHead(t *testing.T) {
 			return exit
 		})
 		w.live(3)
-		w.expectTaken("0 at 0s", "1 at 0s", "2 at 2s", "3 at 2s", "4 at 4s")
+		w.expectTaken("0 at 0s", "1 at 0s", "2 at 1s", "3 at 1s", "4 at 2s")
 	})
 }
 
-// TestEarlyFailures verifies that there is a pause before each attempt after a failure that is not
-// the loss of a node, and that it begins anew only after an attempt whose gate was open for long.
+// TestEarlyFailures verifies that there is a pause before each attempt but the first after failures in
+// a row, and that it begins anew only after an attempt whose gate was open for long.
 func TestEarlyFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := []time.Duration{0, 0, stableRunTime, stableRunTime + time.Second, 0, 0}
@@ -161,7 +161,7 @@ func TestEarlyFailures(t *testing.T) {
 			return lifecycle.Exit{Code: end.Code, Outcome: end}
 		})
 		w.live(3)
-		w.expectTaken("0 at 0s", "1 at 1s", "2 at 3s", "3 at 7s", "4 at 8s", "5 at 10s")
+		w.expectTaken("0 at 0s", "1 at 0s", "2 at 1s", "3 at 3s", "4 at 3s", "5 at 4s")
 	})
 }
 
@@ -340,7 +340,7 @@ func TestToldToEnd(t *testing.T) {
 				}
 				return lost(cfg, 1)
 			})
-			time.AfterFunc(time.Second, func() { w.signals <- syscall.SIGPIPE; w.signals <- syscall.SIGTERM })
+			time.AfterFunc(time.Second/2, func() { w.signals <- syscall.SIGPIPE; w.signals <- syscall.SIGTERM })
 			w.live(143)
 			w.expectTaken(want...)
 		})

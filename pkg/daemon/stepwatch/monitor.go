@@ -30,8 +30,6 @@ type Config struct {
 	// is the duration of the job before that: before a requeue, for example.
 	JobStart time.Time
 	Earlier  time.Duration
-	// Wanted makes the head report the progress even if there are no steps.
-	Wanted bool
 }
 
 // Store provides access to the run directory.
@@ -90,7 +88,7 @@ type publishedState struct {
 func FromConfig(cfg *deps.Config) *Monitor {
 	c := Config{
 		NodeIndex: record.NodeOfMember(cfg.Identity.NodeIndex, cfg.Identity.Size), Size: cfg.Identity.Size, Attempt: cfg.Identity.Attempt, Before: cfg.Previous.History.Progress,
-		HasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), JobStart: cfg.FirstStart, Earlier: cfg.Previous.EarlierDuration, Wanted: cfg.After.Rules.NeedsProgress,
+		HasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), JobStart: cfg.FirstStart, Earlier: cfg.Previous.EarlierDuration,
 	}
 	if cfg.Progress != "" {
 		c.Pattern, _ = progress.ParsePattern(cfg.Progress) // the flag has been validated
@@ -236,7 +234,7 @@ func (m *Monitor) Summary() *record.Progress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.job.account.Summary(m.cfg.Earlier + time.Since(m.cfg.JobStart))
-	if p.Reports == 0 && !m.cfg.Wanted {
+	if p.Reports == 0 {
 		return nil
 	}
 	if slowest, median, count := m.job.findSlowest(m.own.list(m.cfg.NodeIndex)); count > 1 {

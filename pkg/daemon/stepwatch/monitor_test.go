@@ -171,10 +171,6 @@ func TestDriver(t *testing.T) {
 	if p := m.Summary(); !p.Gained || p.MaxStep != 13 {
 		t.Errorf("the progress is %+v", p)
 	}
-	wanted := New(Config{Size: 1, Wanted: true})
-	if p := wanted.Summary(); p == nil || p.Gained {
-		t.Errorf("the progress is %+v", p)
-	}
 }
 
 // TestRanksOfOneNode verifies that ranks are compared with each other if there is only one node.
