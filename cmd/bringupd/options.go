@@ -12,8 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
-	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -48,7 +46,7 @@ func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{LayoutRequest: ranks.LayoutRequest{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks, HangSigns: stackdump.AnySigns}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
 	return o
@@ -69,7 +67,7 @@ func (o *options) daemonSettings() setting.List {
 	for _, f := range o.frameworks {
 		all = append(all, frameworkSettings(f)...)
 	}
-	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings(removedRunFlags))
+	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings(removedRunFlags...))
 }
 
 // commonSettings returns the settings that most jobs use. The numbers of nodes and ranks have no

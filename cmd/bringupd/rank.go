@@ -23,7 +23,6 @@ type rankCmd struct {
 	*invocation
 	variables     []string
 	resources     affinity.ResourceKinds
-	bindStrictly  bool
 	allowLauncher bool
 	nvmlPath      string
 }
@@ -36,7 +35,6 @@ func (inv *invocation) rankCommand() *cli.Command {
 		variablesSetting("env", &b.variables, "environment variable of the rank; overrides all others except BRINGUPD_…; an empty value removes it (repeatable)").ExcludeSources(setting.SourceVariable),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
 		setting.NewSwitch("allow-launcher", &b.allowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the app"),
-		setting.NewSwitch("bind-strict", &b.bindStrictly, "exit with 75 if the rank cannot be bound as planned"),
 		nvmlSetting(&b.nvmlPath),
 	)
 	return inv.completeCommand(cli.Command{
@@ -99,16 +97,16 @@ func (b *rankCmd) bindThread(rank launcher.StartedRank) (place affinity.Affinity
 // reports it.
 func (b *rankCmd) checkAffinity(rank launcher.StartedRank, differences []string, restore func() error) error {
 	format := "rank %d on %s is not bound as planned: %s"
-	if b.bindStrictly {
+	if b.resources.IsStrict {
 		format = "cannot bind rank %d on %s as planned: %s"
 	}
 	host, _ := hostName() // the message does not need it
 	for _, difference := range differences {
-		if b.bindStrictly || rank.LocalCount > 0 || rank.Rank == 0 {
+		if b.resources.IsStrict || rank.LocalCount > 0 || rank.Rank == 0 {
 			b.printMessage(format, rank.Rank, host, difference)
 		}
 	}
-	if !b.bindStrictly || len(differences) == 0 {
+	if !b.resources.IsStrict || len(differences) == 0 {
 		return nil
 	}
 	b.exitCode = health.OutcomeOfKind(health.CheckFailed).Code

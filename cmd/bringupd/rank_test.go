@@ -67,7 +67,7 @@ func TestRankRefused(t *testing.T) {
 		{"an app that does not exist", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
 		{"an app that is none", task, []string{"rank", "--", plain}, 126, "not executable"},
 		{"a GPU that does not exist", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...), []string{"rank", "--", "true"}, 65, "give --bind=none"},
-		{"nobody tells of the node, and that matters", task, []string{"rank", "--bind-strict", "--", "true"}, 75, "does not report how many ranks run on it"},
+		{"nobody tells of the node, and that matters", task, []string{"rank", "--bind=cpu", "--", "true"}, 75, "does not report how many ranks run on it"},
 		{"a variable without a value", task, []string{"rank", "--env=A", "--", "true"}, 64, "NAME=VALUE"},
 		{"a variable of bringupd's own", task, []string{"rank", "--env=BRINGUPD_RANK=0", "--", "true"}, 64, "are reserved"},
 	} {
@@ -100,8 +100,8 @@ func TestRankIsBound(t *testing.T) {
 		says   string // description of its place
 	}{
 		{"its share", affinity.Affinity{}, cores, "", nil, share.String() + "\n"},
-		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
-		{"where the launcher has bound it", first, cores, "", []string{"--bind-strict"}, first.String() + "\n  note: CPUs are those that srun bound it to\n"},
+		{"strictly", affinity.Affinity{}, cores, "", []string{"--bind=cpu,memory,network,gpu"}, share.String() + "\n"},
+		{"where the launcher has bound it", first, cores, "", []string{"--bind=cpu,memory,network,gpu"}, first.String() + "\n  note: CPUs are those that srun bound it to\n"},
 		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
 		{"a GPU of those that the launcher shows", affinity.Affinity{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
 		{"nothing", affinity.Affinity{}, cores, "", []string{"--bind=none"}, "not bound\n"},

@@ -18,10 +18,18 @@ var removedRunFlags = []removedFlag{
 	{"restart-backoff", "TIME", "restarts follow at once, after 1s, 2s and so on up to 1m; a role has the key restarts.backoff"},
 	{"restart-window", "TIME", "all restarts count; a role has the key restarts.window"},
 	{"restart-needs-progress", "", "--progress implies it"},
+	{"merge-identical", "", "--output=rank0 prints the lines of one rank"},
+	bindStrictFlag,
+	{"hang-signs", "WORD", "steps count once there is one, and before that CPU time and output"},
+	{"rank-order", "WORD", "ranks are numbered node by node"},
+	{"stdin", "N", "rank 0 gets standard input"},
+	{"mpirun", "WORD", "an mpirun of the driver is supported with --framework=none and without ranks; variables that you have set are not changed"},
 }
 
+var bindStrictFlag = removedFlag{"bind-strict", "", "--bind with a list of kinds is strict, and auto is not"}
+
 // removedSettings returns the settings of those removed flags, which --help does not list.
-func removedSettings(flags []removedFlag) (all setting.List) {
+func removedSettings(flags ...removedFlag) (all setting.List) {
 	for _, flag := range flags {
 		all = append(all, setting.NewRemoved(flag.name, flag.shape, flag.instead))
 	}

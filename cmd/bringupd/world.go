@@ -6,14 +6,12 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
@@ -22,29 +20,17 @@ import (
 // rankSettings returns the settings of a driver that runs as ranks on all nodes.
 func (o *options) rankSettings() setting.List {
 	w := &o.cfg.World
-	stdin := setting.NewValue("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
-		if rank < 0 {
-			return noStdinWord
-		}
-		return rank
-	}, "rank that gets standard input, or none")
 	return setting.AssignCategory("Ranks",
 		variablesSetting("env", &w.Env, "environment variable of the ranks; overrides all others except BRINGUPD_… (repeatable)").ExcludeSources(setting.SourceVariable),
 		setting.NewChoice("output", outputmux.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
 		setting.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
-		setting.NewSwitch("merge-identical", &w.Merge, "merge identical lines of a node's ranks, prefixed with [0-7]; waits 200ms"),
-		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank shows a sign of activity for this time (default: never)"),
-		setting.NewChoice("hang-signs", stackdump.AllSigns, (*string)(&w.HangSigns), "signs of activity for --hang-timeout: any (CPU time and output), output (for ranks that use CPU time while they wait), or progress (steps, once there is one: see --progress)"),
+		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank makes a step (see --progress) for this time, or before the first step uses CPU time or prints (default: never)"),
 		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "if a rank fails: end (the job), or continue"),
 		bindSetting(&w.Bind, "what each rank is bound to"),
-		setting.NewSwitch("bind-strict", &w.BindStrict, "end the job with 75 if a rank cannot be bound as planned"),
-		setting.NewChoice("rank-order", ranks.Orders, (*string)(&w.Order), "order of rank numbers: node (node by node) or round-robin"),
 		setting.NewSwitch("oversubscribe", &w.Oversubscribe, "allow more ranks than GPUs or cores, and spawns beyond the slots"),
 		setting.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32, "maximum number of ranks per node, including those that MPI programs spawn or the driver's mpirun starts (default: one per GPU, or one per core without GPUs)"),
 		setting.NewSwitch("allow-launcher", &w.AllowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the driver or the program of ranks"),
 		pmixSetting(&w.PMIx),
-		stdin,
-		eitherSetting("mpirun", "auto", "off", &w.NoMPIRun, "support an mpirun that the driver starts, by bringupd rsh: auto (with --framework=none, without ranks) or off"),
 	)
 }
 
@@ -72,7 +58,7 @@ func foreignFlagHint(name string) string {
 	case "host", "hostfile", "machinefile":
 		return "mpirun's; start bringupd by srun, or without a batch system by bringupd hosts"
 	case "map-by", "rank-by":
-		return "mpirun's; give --ranks-per-node and --rank-order"
+		return "mpirun's; give --ranks-per-node: ranks are numbered node by node"
 	case "bind-to":
 		return "mpirun's; give --bind"
 	case "mca":
@@ -124,19 +110,6 @@ func pmixSetting(to *string) *setting.Setting {
 	return s
 }
 
-const noStdinWord = "none"
-
-func parseStdin(value string) (int, error) {
-	if value == noStdinWord {
-		return -1, nil
-	}
-	rank, err := strconv.Atoi(value)
-	if err != nil || rank < 0 {
-		return 0, fmt.Errorf("give a rank, or %s", noStdinWord)
-	}
-	return rank, nil
-}
-
 // variablesSetting accepts environment variables, as NAME=VALUE.
 func variablesSetting(name string, to *[]string, usage string) *setting.Setting {
 	s := setting.NewValue(name, "NAME=VALUE", to, func(value string) ([]string, error) {
@@ -167,7 +140,7 @@ func ranksPerNodeSetting(to *string, usage string) *setting.Setting {
 // bindSetting accepts the resources to which ranks are bound.
 func bindSetting(to *affinity.ResourceKinds, usage string) *setting.Setting {
 	s := setting.NewValue("bind", "KINDS", to, affinity.ParseKinds, func(k affinity.ResourceKinds) any { return k.String() },
-		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu")
+		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu, without which a rank fails (75)")
 	s.AcceptedWords = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -57,14 +56,6 @@ func TestValidate(t *testing.T) {
 			role("./app", 2)(c)
 			c.World.Hang = time.Minute
 		}, "--hang-timeout: give hang-timeout to a role"},
-		{"a hang of a server by steps", func(c *Config) {
-			role("./app", 2)(c)
-			c.World.HangSigns, c.Roles.Definitions[0].HangTimeout = stackdump.StepSigns, time.Minute
-		}, "hang-timeout of a role that is not primary, with --hang-signs=progress"},
-		{"a hang of a primary by steps", func(c *Config) {
-			role("./app", 2)(c)
-			c.World.HangSigns, c.Roles.Definitions[0].HangTimeout, c.Roles.Definitions[0].Primary = stackdump.StepSigns, time.Minute, true
-		}, ""},
 		{"torchrun in the ranks of a role", role("torchrun train.py", 2), "run role train (line 3): torchrun in each rank"},
 		{"torchrun in the ranks of a role, which is allowed", func(c *Config) {
 			role("torchrun train.py", 2)(c)

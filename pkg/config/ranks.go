@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/console/outputmux"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
@@ -16,29 +15,19 @@ import (
 // means that there are none.
 type RankOptions struct {
 	ranks.LayoutRequest
-	// NoMPIRun sets no variables for the driver's own mpirun.
-	NoMPIRun bool
 	// AllowLauncher allows a driver or rank program that is itself a launcher for one node.
 	AllowLauncher bool
 	// Env are additional variables of the ranks, as NAME=VALUE.
-	Env []string
-	// Bind selects the resources to which each rank is bound. With BindStrict a rank whose affinity
-	// differs is a failed check.
-	Bind       affinity.ResourceKinds
-	BindStrict bool
-	// Output selects the ranks whose output is forwarded, Tag prefixes each line with its rank, and
-	// Stdin is the rank that gets standard input, or -1 for none.
+	Env  []string
+	Bind affinity.ResourceKinds // to which each rank is bound
+	// Output selects the ranks whose output is forwarded, and Tag prefixes each line with its rank.
 	Output outputmux.Mode
 	Tag    bool
-	Stdin  int
-	// Merge shows a line once if several ranks of a node print the same one.
-	Merge bool
 	// GoOn lets the other ranks continue if one has failed.
 	GoOn bool
-	// Hang is the time after which the job is ended if no rank shows one of HangSigns; 0 means no
+	// Hang is the time after which the job is ended if no rank shows a sign of activity; 0 means no
 	// limit.
-	Hang      time.Duration
-	HangSigns stackdump.Signs
+	Hang time.Duration
 	// PMIx selects whether ranks get a PMIx server: auto, on, off, or the path of the libpmix.
 	PMIx string
 }
@@ -72,7 +61,7 @@ func (w RankOptions) DescribePlan(driver []string) []string {
 	}
 	lines := []string{fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; %s", many, strings.Join(driver, " "), w.Bind, failure)}
 	if w.Hang > 0 {
-		lines = append(lines, fmt.Sprintf("hang: when no rank has %s for %s, tell why and end", w.HangSigns.Describe(), w.Hang))
+		lines = append(lines, fmt.Sprintf("hang: when no rank shows a sign of activity for %s, report why and end", w.Hang))
 	}
 	return lines
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -145,16 +144,8 @@ func (c *Config) validateRoles() error {
 		}
 	}
 	for _, d := range c.Roles.Definitions {
-		for _, key := range []struct {
-			is   bool
-			name string
-		}{
-			{d.HangTimeout > 0 && !d.Primary && c.World.HangSigns == stackdump.StepSigns, "hang-timeout of a role that is not primary, with --hang-signs=progress,"},
-			{d.Program.Framework != "" && (d.Primary || d.Oneshot), "framework of a primary or oneshot role"},
-		} {
-			if key.is {
-				return fmt.Errorf("cannot run role %s (line %d): the key %s is not supported by this version", d.Name, d.Line, key.name)
-			}
+		if d.Program.Framework != "" && (d.Primary || d.Oneshot) {
+			return fmt.Errorf("cannot run role %s (line %d): the key framework of a primary or oneshot role is not supported by this version", d.Name, d.Line)
 		}
 		if err := c.validateRankProgram(d); err != nil {
 			return fmt.Errorf("cannot run role %s (line %d): %s", d.Name, d.Line, strings.TrimPrefix(err.Error(), "cannot run "))

@@ -83,7 +83,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	}
 	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
 	roleHead := instances.NewHead(instances.HeadConfig{
-		Hang:      instances.HangConfig{Signs: h.cfg.World.HangSigns, Steps: h.steps, LogName: h.children.LogName("daemon")},
+		Hang:      instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon")},
 		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
 		IsBusy: h.requests.IsBusy,
 		Failed: func(cause record.Failure, at time.Time) {

@@ -46,7 +46,7 @@ func (h *head) addRemoteEnv(env []string) []string {
 	if err != nil {
 		h.Log.Warn("the driver's mpirun is not told how to reach the nodes", zap.Error(err))
 	}
-	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
+	quiet := err != nil || h.cfg.Framework.Name() != framework.None{}.Name()
 	return envlist.With(env, h.remote.PrepareDriver(rsh.DriverInfo{
 		Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
 		Argv: h.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.cfg.Driver),

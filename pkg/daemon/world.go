@@ -181,7 +181,7 @@ func (h *head) runWorld(ctx context.Context) error {
 				return cmp.Or(err, h.world.AwaitSpawned(own), errWorldEnded)
 			}
 			f := world.HungWorld{
-				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, Signs: h.cfg.World.HangSigns, Progress: h.steps.Summary(),
+				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, HasSteps: len(h.steps.NodesWithSteps(last)) > 0, Progress: h.steps.Summary(),
 				LogName: h.children.LogName("daemon"), Log: h.Log,
 			}.DiagnoseFailure(own)
 			if h.allRanksIdle(h.nodeWatch.LastListing()) { // they have not gone on meanwhile
@@ -350,7 +350,7 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 	told := 0
 	return stackdump.HangDetector{
-		Timeout: n.cfg.World.Hang, Signs: n.cfg.World.HangSigns, RunningRanks: here.RunningRanks, CountSteps: n.steps.CountChanges,
+		Timeout: n.cfg.World.Hang, RunningRanks: here.RunningRanks, CountSteps: n.steps.CountChanges,
 		OnChange: func(bool) {
 			told++
 			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, told)))
@@ -359,12 +359,10 @@ func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 }
 
 // allRanksIdle reports whether all nodes with running ranks have reported that their ranks are
-// idle. If steps are the signs of activity, nodes without steps do not matter. It is false if hang
-// detection is off.
+// idle. If some nodes have steps, those without do not matter. It is false if hang detection is off.
 func (h *head) allRanksIdle(l signal.Listing) bool {
 	idle, busy := l.IdleNodes(), h.membership.MissingNodes(l, record.StateRanksEnded)
-	if h.cfg.World.HangSigns == stackdump.StepSigns {
-		withSteps := h.steps.NodesWithSteps(l)
+	if withSteps := h.steps.NodesWithSteps(l); len(withSteps) > 0 {
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
 	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.WithoutNodes(busy, idle)) == 0

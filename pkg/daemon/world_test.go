@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -336,12 +335,12 @@ func TestRanksAreBound(t *testing.T) {
 		kinds affinity.ResourceKinds
 		apart bool
 	}{
-		{"to CPUs", affinity.ResourceKinds{CPU: true}, runtime.NumCPU() > 1},
+		{"to CPUs", affinity.ResourceKinds{CPU: true, IsStrict: true}, runtime.NumCPU() > 1},
 		{"to nothing", affinity.ResourceKinds{}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newRealWorld(t, 1, 2, tells).all(func(c *deps.Config) { c.World.Bind, c.World.BindStrict = tc.kinds, true })
+			j := newRealWorld(t, 1, 2, tells).all(func(c *deps.Config) { c.World.Bind = tc.kinds })
 			j.start().expect(0)
 			lines := slices.Sorted(strings.Lines(j.contents(j.out)))
 			if len(lines) != 4 || lines[1] != "0 has a place\n" {
@@ -355,21 +354,19 @@ func TestRanksAreBound(t *testing.T) {
 }
 
 // TestWhatRanksPrint verifies that the ranks' output is passed on in the configured form and that
-// one rank receives standard input.
+// rank 0 receives standard input.
 func TestWhatRanksPrint(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		output outputmux.Mode
 		tag    bool
-		stdin  int
 		want   []string
 	}{
-		{"of all", outputmux.AllRanks, false, 0, []string{"0: hello", "1:", "2:", "3:"}},
-		{"of all, with tags", outputmux.AllRanks, true, 0, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
-		{"of rank 0, and rank 3 reads", outputmux.RankZero, false, 3, []string{"0:"}},
-		{"of all, and rank 3 reads", outputmux.AllRanks, false, 3, []string{"0:", "1:", "2:", "3: hello"}},
-		{"of none, and nobody reads", outputmux.NoRanks, false, -1, nil},
+		{"of all", outputmux.AllRanks, false, []string{"0: hello", "1:", "2:", "3:"}},
+		{"of all, with tags", outputmux.AllRanks, true, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
+		{"of rank 0", outputmux.RankZero, false, []string{"0: hello"}},
+		{"of none", outputmux.NoRanks, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -386,7 +383,7 @@ func TestWhatRanksPrint(t *testing.T) {
 						t.Fatal(err)
 					}
 					c.Streams.In = in
-					c.World.Output, c.World.Tag, c.World.Stdin = tc.output, tc.tag, tc.stdin
+					c.World.Output, c.World.Tag = tc.output, tc.tag
 				})
 				j.start().expect(0, 0)
 				got := slices.Sorted(strings.Lines(j.contents(j.out)))
@@ -435,7 +432,7 @@ func TestRanksThatHang(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
 	busy := "i=0; while [ $i -lt 8 ]; do echo $i; sleep 0.5; i=$((i+1)); done; touch " + done + "; exec sleep 300"
 	j := newRealWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *deps.Config) {
-		c.World.Hang, c.World.HangSigns = 2*time.Second, stackdump.OutputSigns
+		c.World.Hang = 2 * time.Second
 	})
 	j.start().expect(124, 124)
 	if _, err := os.Stat(done); err != nil {
@@ -457,7 +454,7 @@ func TestRanksWithoutNewSteps(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
 	advance := "for i in 1 2 3 4 5 6; do echo step $i; sleep 1; done; touch " + done + "; while :; do :; done"
 	j := newRealWorld(t, 2, 2, onRank(3, advance, "while sleep 0.1; do echo waits; done")).all(func(c *deps.Config) {
-		c.Progress, c.World.Hang, c.World.HangSigns = "step (.*)", 3*time.Second, stackdump.StepSigns
+		c.Progress, c.World.Hang = "step (.*)", 3*time.Second
 	})
 	j.start().expect(124, 124)
 	if _, err := os.Stat(done); err != nil {

@@ -38,7 +38,7 @@ func TestEnviron(t *testing.T) {
 }
 
 func TestEnvironPrecedence(t *testing.T) {
-	p := newPlan(ByNode, []int{2})
+	p := newPlan([]int{2})
 	base := []string{"A=launch", "B=launch", "MASTER_PORT=29500", "CUDA_VISIBLE_DEVICES=0,1,2,3"}
 	env := launcher.EnvironmentOf(RankEnviron(base, p, p.allRanks()[1], Master{Address: "2001:db8::1", Port: 4000},
 		map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "B": "binding"}, map[string]string{"B": "user", "GROUP_RANK": "", "MASTER_ADDR": "n7"}))

@@ -19,10 +19,9 @@ type Rank struct {
 
 // Plan assigns the ranks of a world to nodes.
 type Plan struct {
-	order      Order // numbering; used only if nodes is nil
 	perNode    []int // number of ranks of each node
 	rankCount  int   // total number
-	nodeOfRank []int // node of each rank; nil if the order determines it
+	nodeOfRank []int // node of each rank; nil: the ranks of one node follow those of the one before
 	firstRank  int   // number of the first rank
 }
 
@@ -40,7 +39,7 @@ func PlanSpawned(nodes []int, count, first int) Plan {
 // the wish sets a total, the maximum number. The error describes what is missing.
 func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	if w.Total == 0 {
-		return newPlan(w.Order, slices.Clone(slots)), nil
+		return newPlan(slices.Clone(slots)), nil
 	}
 	// Fill the nodes in their order.
 	perNode, left := make([]int, len(slots)), w.Total
@@ -61,11 +60,11 @@ func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
 		perNode[node]++
 	}
-	return newPlan(w.Order, perNode), nil
+	return newPlan(perNode), nil
 }
 
-func newPlan(order Order, perNode []int) Plan {
-	return Plan{order: order, perNode: perNode, rankCount: sumInts(perNode)}
+func newPlan(perNode []int) Plan {
+	return Plan{perNode: perNode, rankCount: sumInts(perNode)}
 }
 
 // allRanks returns all ranks, by number.
@@ -81,14 +80,8 @@ func (p Plan) allRanks() []Rank {
 	}
 	for node, n := range p.perNode {
 		for local := range n {
-			all = append(all, Rank{Node: node, Local: local})
+			all = append(all, Rank{Rank: len(all), Node: node, Local: local})
 		}
-	}
-	if p.order == RoundRobin {
-		slices.SortStableFunc(all, func(a, b Rank) int { return a.Local - b.Local })
-	}
-	for rank := range all {
-		all[rank].Rank = rank
 	}
 	return all
 }
@@ -106,18 +99,7 @@ func (p Plan) rankNumber(node, local int) (number int) {
 			}
 		}
 	}
-	if p.order != RoundRobin {
-		return sumInts(p.perNode[:node]) + local
-	}
-	// Round-robin: count the ranks with smaller local numbers, and those with the same local number on
-	// preceding nodes.
-	for other, n := range p.perNode {
-		number += min(n, local)
-		if other < node && n > local {
-			number++
-		}
-	}
-	return number
+	return sumInts(p.perNode[:node]) + local
 }
 
 func sumInts(numbers []int) (sum int) {
@@ -128,11 +110,11 @@ func sumInts(numbers []int) (sum int) {
 }
 
 // PlanFromRecord returns the plan in a record of the head.
-func PlanFromRecord(r *record.Placement) Plan { return newPlan(Order(r.Order), r.PerNode) }
+func PlanFromRecord(r *record.Placement) Plan { return newPlan(r.PerNode) }
 
 // Record returns the record with which the head publishes the plan.
 func (p Plan) Record() *record.Placement {
-	return &record.Placement{Order: string(p.order), PerNode: p.perNode}
+	return &record.Placement{PerNode: p.perNode}
 }
 
 // RankCount returns the number of ranks.

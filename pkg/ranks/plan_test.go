@@ -74,10 +74,7 @@ func TestMakePlan(t *testing.T) {
 		err   string
 	}{
 		{"by node", LayoutRequest{PerNode: "2"}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
-		{"round-robin", LayoutRequest{PerNode: "2", Order: RoundRobin}, []int{2, 2}, "0.0 1.0 0.1 1.1", ""},
 		{"uneven, by node", LayoutRequest{PerNode: PerGPU}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
-		{"uneven, round-robin", LayoutRequest{PerNode: PerGPU, Order: RoundRobin}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
-		{"uneven, round-robin, the first has more", LayoutRequest{PerNode: PerGPU, Order: RoundRobin}, []int{3, 1}, "0.0 1.0 0.1 0.2", ""},
 		{"so many in all", LayoutRequest{Total: 3}, []int{2, 2, 2}, "0.0 0.1 1.0", ""},
 		{"more in all than there is room for", LayoutRequest{Total: 5}, []int{2, 2}, "", "have 4 cores or GPUs"},
 		{"more in all, shared", LayoutRequest{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},

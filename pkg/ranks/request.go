@@ -8,18 +8,6 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// Order determines how ranks are numbered.
-type Order string
-
-// Values of --rank-order.
-const (
-	ByNode     Order = "node"        // all ranks of one node, then all of the next
-	RoundRobin Order = "round-robin" // the first rank of each node, then the second of each
-)
-
-// Orders are the valid values of --rank-order.
-var Orders = []string{string(ByNode), string(RoundRobin)}
-
 // Units of --ranks-per-node, which also accepts a number.
 const (
 	PerGPU  = "gpu"
@@ -34,7 +22,6 @@ var Units = []string{PerGPU, PerNUMA, PerCore}
 type LayoutRequest struct {
 	PerNode string // a number, or one of Units; empty if not set
 	Total   int    // total number of ranks, limited by PerNode if that is set; 0 if not set
-	Order   Order  // empty means ByNode
 	// Oversubscribe permits more ranks on a node than it has GPUs or cores.
 	Oversubscribe bool
 	// MaxPerNode is the maximum number of ranks of a node, including spawned ranks. If it is 0, the

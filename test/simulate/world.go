@@ -45,7 +45,7 @@ func (w *rankWorld) addTo(daemon *deps.Config) {
 		return
 	}
 	layout := ranks.LayoutRequest{PerNode: fmt.Sprint(w.cfg.Ranks), Oversubscribe: true}
-	daemon.World = config.RankOptions{LayoutRequest: layout, Stdin: -1}
+	daemon.World = config.RankOptions{LayoutRequest: layout}
 	daemon.Driver = []string{"/proc/self/exe"} // an existing file, which is not started
 	daemon.Simulation = deps.SimHooks{RunRanks: w.runRanks}
 }

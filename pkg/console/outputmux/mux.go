@@ -45,16 +45,12 @@ type Config struct {
 	Host      string // name of this host
 	Ranks     int    // number of ranks in the world
 	FromNodes bool   // the writers belong to nodes instead of ranks
-	// MergeLines combines identical lines of several ranks into one, which begins with the numbers of
-	// these ranks. For this purpose each line is delayed a little.
-	MergeLines bool
 }
 
 // Mux passes on the output of the ranks of one node. It is safe for concurrent use.
 type Mux struct {
 	cfg      Config
-	out, err *fileSink                 // the same sink if both are the same file
-	mergers  map[*fileSink]*lineMerger // empty if lines are not merged
+	out, err *fileSink // the same sink if both are the same file
 
 	mu      sync.Mutex
 	streams map[int][]*rankStream // open streams of each rank; guarded by mu
@@ -70,16 +66,6 @@ func New(cfg Config) *Mux {
 	c.err = c.out
 	if !isSameFile(cfg.Out, cfg.Err) {
 		c.err = newFileSink(cfg.Err, of)
-	}
-	c.mergers = make(map[*fileSink]*lineMerger)
-	if host := cfg.Host; cfg.MergeLines {
-		if !cfg.TagLines {
-			host = ""
-		}
-		c.mergers[c.out] = newLineMerger(c.out, host)
-		if c.err != c.out {
-			c.mergers[c.err] = newLineMerger(c.err, host)
-		}
 	}
 	return c
 }
@@ -108,8 +94,7 @@ func (c *Mux) RankWriter(rank int, isErr bool) io.Writer {
 	if isErr {
 		v.sink = c.err
 	}
-	v.merger = c.mergers[v.sink]
-	if c.cfg.TagLines && v.merger == nil {
+	if c.cfg.TagLines {
 		v.tag = fmt.Sprintf("[%d %s] ", rank, c.cfg.Host)
 	}
 	v.raw = !c.cfg.TagLines && (c.cfg.Ranks == 1 || c.cfg.Mode == RankZero && !isErr)
@@ -143,9 +128,6 @@ func (c *Mux) Close(ctx context.Context) error {
 	for _, rank := range ranks {
 		c.EndRank(rank)
 	}
-	for _, m := range c.mergers {
-		m.showAll()
-	}
 	c.out.requestStop()
 	c.err.requestStop()
 	err := c.out.awaitEnd(ctx, "standard output")
@@ -157,11 +139,10 @@ func (c *Mux) Close(ctx context.Context) error {
 
 // rankStream is one of the two output streams of a rank.
 type rankStream struct {
-	rank   int
-	sink   *fileSink
-	tag    string
-	merger *lineMerger // nil if lines are not merged
-	raw    bool        // pass data on unchanged, because no other stream is mixed with it
+	rank int
+	sink *fileSink
+	tag  string
+	raw  bool // pass data on unchanged, because no other stream is mixed with it
 
 	mu     sync.Mutex
 	lines  process.LineSplitter // guarded by mu
@@ -188,7 +169,7 @@ func (v *rankStream) Write(data []byte) (int, error) {
 // holds mu.
 func (v *rankStream) passLine(line []byte, more bool) error {
 	v.buffer = append(append(v.buffer[:0], v.tag...), line...)
-	if (v.tag != "" || v.merger != nil) && leavesColors(line) {
+	if v.tag != "" && leavesColors(line) {
 		v.buffer = append(v.buffer, "\x1b[0m"...)
 	}
 	if more {
@@ -198,9 +179,6 @@ func (v *rankStream) passLine(line []byte, more bool) error {
 	formatted := v.buffer
 	if cap(v.buffer) > maxKeptBuffer {
 		v.buffer = nil // long lines are rare, and there are many ranks
-	}
-	if v.merger != nil {
-		return v.merger.addLine(v.rank, formatted)
 	}
 	return v.sink.addOutput(v.rank, formatted)
 }

@@ -56,52 +56,6 @@ func TestPassedOn(t *testing.T) {
 	}
 }
 
-// TestMergesIdenticalLines verifies that lines that all ranks print are shown once, in the order of
-// each rank.
-func TestMergesIdenticalLines(t *testing.T) {
-	for name, test := range map[string]struct {
-		tag   bool
-		lines []string // "rank text", "+" for 150 ms
-		want  string
-	}{
-		"alike":            {lines: []string{"0 a", "1 a", "3 a"}, want: "[0-1,3] a\n"},
-		"tagged":           {tag: true, lines: []string{"0 a", "1 a"}, want: "[0-1 n3] a\n"},
-		"one behind":       {lines: []string{"0 a", "0 b", "0 a", "1 a", "1 b", "1 a"}, want: "[0-1] a\n[0-1] b\n[0-1] a\n"},
-		"another order":    {lines: []string{"0 a", "0 b", "1 b", "1 a"}, want: "[0] a\n[0-1] b\n[1] a\n"},
-		"twice by one":     {lines: []string{"0 a", "0 a", "1 a"}, want: "[0-1] a\n[0] a\n"},
-		"within 200 ms":    {lines: []string{"0 a", "+", "1 a"}, want: "[0-1] a\n"},
-		"too late":         {lines: []string{"0 a", "+", "+", "1 a"}, want: "[0] a\n[1] a\n"},
-		"longer than kept": {lines: []string{"0 a", "0 " + strings.Repeat("x", mergeLimit), "1 a"}, want: "[0] a\n[0] " + strings.Repeat("x", mergeLimit) + "\n[1] a\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var out bytes.Buffer
-				c := New(Config{Out: &out, Err: &out, Mode: AllRanks, TagLines: test.tag, Host: "n3", Ranks: 4, MergeLines: true})
-				voices := []io.Writer{c.RankWriter(0, false), c.RankWriter(1, false), c.RankWriter(2, false), c.RankWriter(3, false)}
-				for _, line := range test.lines {
-					if line == "+" {
-						time.Sleep(150 * time.Millisecond)
-						continue
-					}
-					fmt.Fprintln(voices[line[0]-'0'], line[2:])
-				}
-				time.Sleep(mergeWindow)
-				synctest.Wait()
-				if got := out.String(); got != test.want {
-					t.Errorf("after the window: %.80q, want %.80q", got, test.want)
-				}
-				fmt.Fprint(voices[2], "left")
-				if err := c.Close(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if want := strings.Replace("[2] left\n", "]", map[bool]string{true: " n3]", false: "]"}[test.tag], 1); !strings.HasSuffix(out.String(), want) {
-					t.Errorf("ends in %q, want %q", out.String(), want)
-				}
-			})
-		})
-	}
-}
-
 func TestColorsEndWithTheLine(t *testing.T) {
 	for line, on := range map[string]bool{"plain": false, "\x1b[31mred": true, "\x1b[31mred\x1b[0m": false, "\x1b[1mbold\x1b[m.": false} {
 		if leavesColors([]byte(line)) != on {

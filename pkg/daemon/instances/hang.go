@@ -17,7 +17,6 @@ import (
 
 // HangConfig configures how the head decides that an instance hangs.
 type HangConfig struct {
-	Signs stackdump.Signs // signs of activity
 	Steps *stepwatch.Monitor
 	// LogName is the file to which the head logs what the processes of an instance do.
 	LogName string
@@ -41,7 +40,7 @@ func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, h
 	})
 	changes, node, instance := 0, s.ownNode(), s.instance.Number
 	detector := stackdump.HangDetector{
-		Timeout: s.role.HangTimeout, Signs: s.cfg.Host.WorldConfig().World.HangSigns, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
+		Timeout: s.role.HangTimeout, RunningRanks: g.running, CPUTimes: s.cfg.CPUTimes,
 		CountSteps: func() int64 { return s.cfg.Steps.CountInstanceChanges(instance, number) },
 		OnChange: func(bool) {
 			changes++
@@ -128,9 +127,8 @@ func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 // hanging returns those of the busy nodes of a generation that matter, if all of them are idle
 // according to a listing, and nil otherwise.
 func (w *hangWatch) hanging(state *instanceState, generation int, busy []int, l signal.Listing) []int {
-	if w.cfg.Hang.Signs == stackdump.StepSigns {
-		// Nodes without steps do not matter.
-		withSteps := w.cfg.Hang.Steps.NodesWithInstanceSteps(l, state.instance.Number, generation)
+	// Nodes without steps do not matter if others have steps.
+	if withSteps := w.cfg.Hang.Steps.NodesWithInstanceSteps(l, state.instance.Number, generation); len(withSteps) > 0 {
 		busy = slices.DeleteFunc(busy, func(node int) bool { return !slices.Contains(withSteps, node) })
 	}
 	idle := l.IdleInstanceNodes(state.instance.Number, generation)
@@ -148,7 +146,8 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 		diagnose = func(ctx context.Context, hung world.HungWorld) *health.Failure { return hung.DiagnoseFailure(ctx) }
 	}
 	f := diagnose(ctx, world.HungWorld{
-		Dir: w.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance), Timeout: state.role.HangTimeout, Signs: w.cfg.Hang.Signs,
+		Dir: w.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance), Timeout: state.role.HangTimeout,
+		HasSteps: len(w.cfg.Hang.Steps.NodesWithInstanceSteps(w.cfg.NodeWatch.LastListing(), state.instance.Number, generation)) > 0,
 		Progress: w.cfg.Hang.Steps.Summary(), LogName: w.cfg.Hang.LogName, Log: w.cfg.Log,
 	})
 	f.Phase = w.cfg.Events.CurrentPhase()

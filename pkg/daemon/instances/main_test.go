@@ -31,7 +31,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
@@ -65,7 +64,6 @@ type run struct {
 	worlds rendezvous.Worlds
 	nodes  []*testNode
 	logged *observer.ObservedLogs // of the head
-	signs  stackdump.Signs        // of activity
 	began  time.Time
 	spares int         // how many of the nodes are spares: the last ones
 	listen bool        // endpoints are listed when a test says that their processes listen
@@ -117,13 +115,7 @@ type testNode struct {
 // inBubble runs a test with a run of the roles of a file, which ends at the end of the test.
 func inBubble(t *testing.T, nodes int, file string, test func(r *run)) {
 	t.Helper()
-	inBubbleWith(t, stackdump.AnySigns, nodes, file, test)
-}
-
-// inBubbleWith does the same with signs of activity.
-func inBubbleWith(t *testing.T, signs stackdump.Signs, nodes int, file string, test func(r *run)) {
-	t.Helper()
-	inBubbleOf(t, func(r *run) { r.signs = signs }, nodes, file, test)
+	inBubbleOf(t, func(*run) {}, nodes, file, test)
 }
 
 // inBubbleOf does the same with a run that a function changes before it begins.
@@ -193,7 +185,7 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		}
 	}
 	r.head = NewHead(HeadConfig{
-		Hang: HangConfig{Signs: r.signs, Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
+		Hang: HangConfig{Steps: r.nodes[0].steps, Diagnose: func(_ context.Context, hung world.HungWorld) *health.Failure {
 			if r.onDiagnosis != nil {
 				r.onDiagnosis()
 			}
@@ -331,7 +323,7 @@ func (h testHost) WorldConfig() world.NodeConfig {
 	n := h.of
 	cfg := new(deps.Config)
 	cfg.Identity.Host, cfg.Simulation.NoSockets = h.node, true
-	cfg.World.HangSigns, cfg.World.GoOn = h.run.signs, true // that does not concern instances
+	cfg.World.GoOn = true // that does not concern instances
 	return world.NodeConfig{
 		Config: cfg, Layout: h.run.layout, BindKinds: affinity.AllKinds(), RunDir: n.Dir.Path(), Children: n.children, Background: n.Background, Trail: n.Events, Log: n.Log,
 		SocketDir: func() (string, error) { return "", errors.New("there are no sockets in a bubble") },

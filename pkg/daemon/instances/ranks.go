@@ -29,7 +29,7 @@ import (
 // placeRanks returns the plan of the ranks of a generation of an instance, which is a world of its
 // own, and the places of its nodes. facts are those of all places.
 func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance, generation int) (rec *record.Placement, places []int) {
-	rec = &record.Placement{Order: string(ranks.ByNode), RestartCount: generation, MaxRestarts: role.Restarts.Max}
+	rec = &record.Placement{RestartCount: generation, MaxRestarts: role.Restarts.Max}
 	for _, p := range instance.Processes {
 		if len(places) == 0 || places[len(places)-1] != p.Place { // the processes of a node follow each other
 			places = append(places, p.Place)

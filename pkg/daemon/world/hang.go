@@ -19,10 +19,10 @@ import (
 // HungWorld is a world, or an instance of a role, in which no rank has shown a sign of activity for too
 // long.
 type HungWorld struct {
-	Dir      string        // run directory
-	Instance string        // name of the instance, such as trainer.0; empty for the world of the run
-	Timeout  time.Duration // duration without a sign of any rank
-	Signs    stackdump.Signs
+	Dir      string           // run directory
+	Instance string           // name of the instance, such as trainer.0; empty for the world of the run
+	Timeout  time.Duration    // duration without a sign of any rank
+	HasSteps bool             // ranks of it have reported steps
 	Progress *record.Progress // nil if no steps are known
 	LogName  string           // file to which Log writes
 	Log      *zap.Logger
@@ -59,15 +59,15 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 	} else {
 		h.Log.Warn("what the ranks are doing:\n" + diagnosis.FormatText() + diagnosis.FormatStacks())
 	}
-	found := ""
-	if h.Signs == stackdump.StepSigns {
-		found = h.describeSteps(diagnosis)
+	found, sign := "", "used CPU time or printed anything"
+	if h.HasSteps {
+		found, sign = h.describeSteps(diagnosis), "reported a new step"
 	}
 	if findings := diagnosis.FormatFindings(); len(findings) > 0 {
 		found += "; NCCL: " + textutil.JoinLimited(findings, maxFindings, "; ")
 	}
 	return health.NewFailure(health.DeadlinePassed, "%s has %s for %s (%s); %s shows what each rank was doing%s",
-		who, h.Signs.Describe(), textutil.FlagDuration(h.Timeout), flag, h.LogName, found)
+		who, sign, textutil.FlagDuration(h.Timeout), flag, h.LogName, found)
 }
 
 // describeSteps describes the newest step of the job, which ranks are behind, and where they are. If

@@ -122,7 +122,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	n.servers = newMPIServers(n)
 	if n.output = cfg.Output; n.output == nil {
 		n.mux = outputmux.New(outputmux.Config{
-			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(), MergeLines: cfg.World.Merge,
+			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(),
 		})
 		n.output = n.mux
 	}
@@ -280,7 +280,7 @@ func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalR
 		if err != nil {
 			return fit, err
 		}
-		if rank.Rank == cfg.World.Stdin {
+		if rank.Rank == 0 {
 			fit.Stdin = cfg.Streams.In
 		}
 		spawned.applyCommand(&fit, rank)
@@ -296,7 +296,7 @@ func (n *Node) AddRanks() *ranks.LocalRanks { return n.addRanks(n.plan.RanksOn(n
 func (n *Node) addRanks(local []ranks.Rank) *ranks.LocalRanks {
 	cfg := &n.cfg
 	crew := &ranks.LocalRanks{
-		Ranks: local, Node: cfg.Identity.Host, World: cfg.Name, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.BindStrict,
+		Ranks: local, Node: cfg.Identity.Host, World: cfg.Name, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.Bind.IsStrict,
 		Children: cfg.Children, Background: cfg.Background, Log: cfg.Log, Rendezvous: n.rendezvous,
 	}
 	n.mu.Lock()

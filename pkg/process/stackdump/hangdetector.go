@@ -21,7 +21,6 @@ type HangDetector struct {
 	// time without a sign of activity after which the ranks count as idle; 0 disables detection. See
 	// also [IdleTracker.MinTimeout].
 	Timeout time.Duration
-	Signs   Signs
 	// RunningRanks returns the ranks that are running, and CountSteps the number of changes of their
 	// steps.
 	RunningRanks func() []RankProcess
@@ -60,7 +59,7 @@ func (v HangDetector) Run(ctx context.Context) {
 	if v.CPUTimes == nil {
 		v.CPUTimes = NewCPUSampler().CPUTimes
 	}
-	idle, told := IdleTracker{Signs: v.Signs}, false
+	idle, told := IdleTracker{}, false
 	for ctxutil.SleepContext(ctx, min(max(v.Timeout/10, minSampleInterval), maxSampleInterval)) {
 		usage, ok := v.sampleUsage()
 		if !ok {

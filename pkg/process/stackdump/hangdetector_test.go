@@ -29,35 +29,33 @@ func TestHangDetector(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		timeout time.Duration
-		signs   Signs
 		// By the only rank; negative: /proc cannot be read.
 		used    func(at time.Duration) time.Duration
 		printed func(at time.Duration) int64
 		steps   func(at time.Duration) int64
 		want    []event // within ten minutes
 	}{
-		{"works", time.Minute, AnySigns, func(at time.Duration) time.Duration { return at }, nil, nil, nil},
-		{"does nothing from the beginning", time.Minute, AnySigns, nil, nil, nil, []event{{65 * time.Second, true}}},
-		{"spins", time.Minute, AnySigns, func(at time.Duration) time.Duration { return at }, nil, nil, nil},
-		{"spins, where output alone counts", time.Minute, OutputSigns, func(at time.Duration) time.Duration { return at }, nil, nil, []event{{65 * time.Second, true}}},
-		{"prints again after five minutes", time.Minute, AnySigns, nil, func(at time.Duration) int64 { return min(1, int64(at/(5*time.Minute))) }, nil,
+		{"works", time.Minute, func(at time.Duration) time.Duration { return at }, nil, nil, nil},
+		{"does nothing from the beginning", time.Minute, nil, nil, nil, []event{{65 * time.Second, true}}},
+		{"spins", time.Minute, func(at time.Duration) time.Duration { return at }, nil, nil, nil},
+		{"prints again after five minutes", time.Minute, nil, func(at time.Duration) int64 { return min(1, int64(at/(5*time.Minute))) }, nil,
 			[]event{{65 * time.Second, true}, {5 * time.Minute, false}, {6 * time.Minute, true}}},
-		{"a short timeout", 20 * time.Second, AnySigns, nil, nil, nil, []event{{22 * time.Second, true}}},
-		{"spins before its first step, and prints", time.Minute, StepSigns, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) }, nil, nil},
-		{"spins after steps, and prints", time.Minute, StepSigns, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) },
+		{"a short timeout", 20 * time.Second, nil, nil, nil, []event{{22 * time.Second, true}}},
+		{"spins before its first step, and prints", time.Minute, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) }, nil, nil},
+		{"spins after steps, and prints", time.Minute, func(at time.Duration) time.Duration { return at }, func(at time.Duration) int64 { return int64(at) },
 			func(at time.Duration) int64 { return int64(min(at, 3*time.Minute) / (10 * time.Second)) }, []event{{4 * time.Minute, true}}},
-		{"steps that take longer than the timeout", time.Minute, StepSigns, nil, nil, func(at time.Duration) int64 { return int64(at / (90 * time.Second)) }, nil},
-		{"a phase as long as the one before is not idle", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320, 460), nil},
-		{"a phase of more than twice the time is", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 70, 80, 170, 180), []event{{360 * time.Second, true}}},
-		{"steps begin again after a long wait", time.Minute, StepSigns, nil, nil, stepsAt(10, 20, 150, 200, 300, 400, 500), []event{{80 * time.Second, true}, {150 * time.Second, false}}},
-		{"nothing can be seen", time.Minute, AnySigns, func(time.Duration) time.Duration { return -1 }, nil, nil, nil},
+		{"steps that take longer than the timeout", time.Minute, func(at time.Duration) time.Duration { return at }, nil, func(at time.Duration) int64 { return int64(at / (90 * time.Second)) }, nil},
+		{"a phase as long as the one before is not idle", time.Minute, nil, nil, stepsAt(10, 20, 70, 80, 170, 180, 320, 460), nil},
+		{"a phase of more than twice the time is", time.Minute, nil, nil, stepsAt(10, 20, 70, 80, 170, 180), []event{{360 * time.Second, true}}},
+		{"steps begin again after a long wait", time.Minute, nil, nil, stepsAt(10, 20, 150, 200, 300, 400, 500), []event{{80 * time.Second, true}, {150 * time.Second, false}}},
+		{"nothing can be seen", time.Minute, func(time.Duration) time.Duration { return -1 }, nil, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				var got []event
 				v := HangDetector{
-					Timeout: tc.timeout, Signs: tc.signs,
+					Timeout: tc.timeout,
 					RunningRanks: func() []RankProcess {
 						rank := RankProcess{Rank: 3, PID: 7}
 						if tc.printed != nil {

@@ -5,32 +5,6 @@ import (
 	"time"
 )
 
-// Signs are the signs of activity of the ranks of a node.
-type Signs string
-
-// The signs of activity. The zero value of [Signs] means AnySigns.
-const (
-	AnySigns    Signs = "any"    // processor time and output
-	OutputSigns Signs = "output" // output, because some ranks use processor time while they wait for each other
-	// StepSigns are changes of the steps that the ranks report. A rank that spins changes none.
-	StepSigns Signs = "progress"
-)
-
-// AllSigns has all values of [Signs].
-var AllSigns = []string{string(AnySigns), string(OutputSigns), string(StepSigns)}
-
-// Describe describes what a rank with a sign of activity has done.
-func (s Signs) Describe() string {
-	switch s {
-	case StepSigns:
-		return "reported a new step"
-	case OutputSigns:
-		return "printed anything"
-	default:
-		return "used CPU time or printed anything"
-	}
-}
-
 // Usage is the total activity of a rank up to a point in time.
 type Usage struct {
 	CPUTime time.Duration // processor time of its process tree; see CPUSampler
@@ -57,66 +31,66 @@ const (
 	pauseFactor = 2
 )
 
-// IdleTracker determines since when no rank of a node has shown a sign of activity.
+// IdleTracker determines since when no rank of a node has shown a sign of activity: a new step, once
+// there is one, because a rank that spins makes none, and before that processor time or output.
 // [IdleTracker.AddSample] must be called every few seconds. The zero value is ready for use. An
 // IdleTracker is not safe for concurrent use.
 type IdleTracker struct {
-	Signs Signs
-
 	last        Sample // previous sample
 	lastAt      time.Time
 	windowUsage map[int]Usage // usage at the beginning of the window
 	windowStart time.Time
 	lastActive  time.Time     // time of the last sign of activity
+	startedAt   time.Time     // since when the ranks are those of now, until the first step
 	startup     time.Duration // time until the first step
 	pause       time.Duration // longest time between two steps
 }
 
 // AddSample adds a sample: the activity of all ranks that run on the node. It returns since when no
 // rank has shown a sign of activity, or now if a rank has just shown one. The start and the end of a
-// rank count as signs. With StepSigns, the ranks are active until the first step.
+// rank count as signs.
 func (i *IdleTracker) AddSample(now time.Time, sample Sample) (since time.Time) {
-	// Compare with the previous sample: is it recent, with the same ranks and the same output?
-	known := len(i.last.Ranks) == len(sample.Ranks) && now.Sub(i.lastAt) <= maxSampleGap
+	isSame := len(i.last.Ranks) == len(sample.Ranks) && now.Sub(i.lastAt) <= maxSampleGap
+	hasPrinted := false
 	for rank, usage := range sample.Ranks {
 		before, there := i.last.Ranks[rank]
-		known = known && there && (usage.Printed == before.Printed || i.Signs == StepSigns)
+		isSame = isSame && there
+		hasPrinted = hasPrinted || usage.Printed != before.Printed
 	}
 	stepsBefore := i.last.Steps
 	i.last, i.lastAt = Sample{maps.Clone(sample.Ranks), sample.Steps}, now
 	switch elapsed := now.Sub(i.windowStart); {
-	case !known:
-		i.lastActive = now
-	case i.Signs == StepSigns:
+	case !isSame:
+		i.lastActive, i.startedAt = now, now
+	case sample.Steps > 0:
 		i.addSteps(now, stepsBefore)
+	case hasPrinted:
+		i.lastActive = now
 	case elapsed < idleWindow:
 		return i.lastActive
-	case i.Signs != OutputSigns && i.usedProcessor(elapsed):
+	case i.usedProcessor(elapsed):
 		i.lastActive = now
 	}
 	i.windowUsage, i.windowStart = i.last.Ranks, now
-	if i.Signs == StepSigns && sample.Steps == 0 {
-		return now
-	}
 	return i.lastActive
 }
 
 // addSteps records whether the steps have changed since the previous sample, and the pause before
 // that.
 func (i *IdleTracker) addSteps(now time.Time, before int64) {
-	switch pause := now.Sub(i.lastActive); {
+	switch {
 	case i.last.Steps == before:
 		return
 	case before == 0:
-		i.startup = pause
+		i.startup = now.Sub(i.startedAt)
 	default:
-		i.pause = max(i.pause, pause)
+		i.pause = max(i.pause, now.Sub(i.lastActive))
 	}
 	i.lastActive = now
 }
 
-// MinTimeout returns the minimum time without a sign after which ranks can be called idle. With
-// StepSigns, it is twice the longest pause between two steps so far, because the program may work as
+// MinTimeout returns the minimum time without a sign after which ranks can be called idle. Once
+// there are steps, it is twice the longest pause between two steps so far, because the program may work as
 // long without a step again. The time until the first step counts as a pause as long as each rank may
 // have reported no more than one.
 func (i *IdleTracker) MinTimeout() time.Duration {

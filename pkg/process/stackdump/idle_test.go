@@ -14,28 +14,23 @@ func TestIdle(t *testing.T) {
 		return func(s int) (Usage, Usage) { return Usage{CPUTime: time.Duration(s) * perSecond}, Usage{} }
 	}
 	for _, tc := range []struct {
-		name  string
-		signs Signs
-		tell  story
-		idle  time.Duration // at the end
+		name string
+		tell story
+		idle time.Duration // at the end
 	}{
-		{"nothing at all", AnySigns, constant, 60 * time.Second},
-		{"a heartbeat's half percent", AnySigns, share(5 * time.Millisecond), 60 * time.Second},
-		{"three percent are work", AnySigns, share(30 * time.Millisecond), 0},
-		{"it spins, and only output counts", OutputSigns, share(time.Second), 60 * time.Second},
-		{"it works until the 20th second", AnySigns, func(s int) (Usage, Usage) {
+		{"nothing at all", constant, 60 * time.Second},
+		{"a heartbeat's half percent", share(5 * time.Millisecond), 60 * time.Second},
+		{"three percent are work", share(30 * time.Millisecond), 0},
+		{"it works until the 20th second", func(s int) (Usage, Usage) {
 			return Usage{CPUTime: time.Duration(min(s, 20)) * time.Second}, Usage{}
 		}, 40 * time.Second},
-		{"one line in the 31st second", AnySigns, func(s int) (Usage, Usage) {
+		{"one line in the 31st second", func(s int) (Usage, Usage) {
 			return Usage{}, Usage{Printed: int64(min(max(s-30, 0), 1))}
 		}, 28 * time.Second},
-		{"the same where only output counts", OutputSigns, func(s int) (Usage, Usage) {
-			return Usage{}, Usage{Printed: int64(min(max(s-30, 0), 1))}
-		}, 28 * time.Second},
-		{"the other rank works alone", AnySigns, func(s int) (Usage, Usage) {
+		{"the other rank works alone", func(s int) (Usage, Usage) {
 			return Usage{}, Usage{CPUTime: time.Duration(s) * time.Second}
 		}, 0},
-		{"a process of it has ended in the 40th second", AnySigns, func(s int) (Usage, Usage) {
+		{"a process of it has ended in the 40th second", func(s int) (Usage, Usage) {
 			if s >= 40 {
 				return Usage{}, Usage{}
 			}
@@ -43,7 +38,7 @@ func TestIdle(t *testing.T) {
 		}, 20 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			idle, began := IdleTracker{Signs: tc.signs}, time.Now()
+			idle, began := IdleTracker{}, time.Now()
 			var since time.Time
 			for second := 0; second <= 60; second += 2 {
 				one, other := tc.tell(second)
@@ -116,7 +111,7 @@ func TestIdleWithoutSteps(t *testing.T) {
 		{"steps from the beginning", steps(0, 4, 8), 8, 8 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			idle := IdleTracker{Signs: StepSigns}
+			idle := IdleTracker{}
 			var since time.Time
 			for second := 0; second <= 120; second += 2 {
 				// The rank spins and prints, which does not count.
@@ -129,7 +124,7 @@ func TestIdleWithoutSteps(t *testing.T) {
 		})
 	}
 	// A suspension is no pause between steps.
-	idle := IdleTracker{Signs: StepSigns}
+	idle := IdleTracker{}
 	for i, second := range []int{0, 2, 4, 7200, 7202} {
 		idle.AddSample(at(second), Sample{map[int]Usage{0: {}}, int64(i)})
 	}

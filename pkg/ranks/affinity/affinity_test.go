@@ -24,7 +24,7 @@ func TestSets(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	for text, want := range map[string]string{"auto": "auto", "none": "none", "cpu": "cpu", "gpu, cpu": "cpu,gpu", "cpu,memory,network,gpu": "auto"} {
+	for text, want := range map[string]string{"auto": "auto", "none": "none", "cpu": "cpu", "gpu, cpu": "cpu,gpu", "cpu,memory,network,gpu": "cpu,memory,network,gpu"} {
 		if got, err := ParseKinds(text); err != nil || got.String() != want {
 			t.Errorf("%q is %v, %v", text, got, err)
 		}

@@ -6,7 +6,11 @@ import (
 )
 
 // ResourceKinds are the kinds of resources to which ranks are bound.
-type ResourceKinds struct{ CPU, Memory, Network, GPU bool }
+type ResourceKinds struct {
+	CPU, Memory, Network, GPU bool
+	// IsStrict is set if the user has listed the kinds: a rank that cannot be bound to them fails.
+	IsStrict bool
+}
 
 // AllKinds returns all kinds, which is the meaning of auto.
 func AllKinds() ResourceKinds {
@@ -22,7 +26,7 @@ func ParseKinds(text string) (ResourceKinds, error) {
 	case "none":
 		return ResourceKinds{}, nil
 	}
-	var k ResourceKinds
+	k := ResourceKinds{IsStrict: true}
 	for word := range strings.SplitSeq(text, ",") {
 		kind := k.fieldByName(strings.TrimSpace(word))
 		if kind == nil {
@@ -56,10 +60,10 @@ func (k ResourceKinds) String() string {
 			words = append(words, word)
 		}
 	}
-	switch len(words) {
-	case 0:
+	switch {
+	case len(words) == 0:
 		return "none"
-	case 4:
+	case len(words) == 4 && !k.IsStrict:
 		return "auto"
 	}
 	return strings.Join(words, ",")

@@ -284,12 +284,10 @@ type OOMReport struct {
 	Cgroup string `json:"cgroup"`
 }
 
-// Placement has the placement of a world's ranks: their number on each node of the team, and
-// the order of numbering, which pkg/ranks defines.
+// Placement has the placement of a world's ranks, which are numbered node by node.
 type Placement struct {
 	Header
-	Order   string `json:"order,omitempty"`
-	PerNode []int  `json:"per_node"`
+	PerNode []int `json:"per_node"` // number of ranks of each node of the team
 	// Slots is the number of ranks that each node can have, including spawned ones.
 	Slots []int `json:"slots"`
 	// Hosts are the hosts of the nodes.
