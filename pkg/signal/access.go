@@ -47,9 +47,9 @@ type ReadOps interface {
 	Stat(path string) (FileAttributes, error)
 	// ReadFile returns a file's content, which must not be larger than 1 MiB.
 	ReadFile(path string) ([]byte, error)
-	// ReadRange returns the content of a file from offset on, limited to `most` bytes, and the file's
+	// ReadRange returns the content of a file from offset on, at most limit bytes, and the file's
 	// attributes. It returns no data if the file is not a regular one.
-	ReadRange(path string, offset, most int64) ([]byte, FileAttributes, error)
+	ReadRange(path string, offset, limit int64) ([]byte, FileAttributes, error)
 	// ReadLink returns the target of a symbolic link.
 	ReadLink(path string) (string, error)
 	// FileSystemOf returns the file system of the directory.
@@ -81,7 +81,7 @@ type FileAttributes struct {
 // NameChange is a change of names.
 type NameChange string
 
-// The changes, with the parameters of WriteOps.Change.
+// The changes, with the parameters of [WriteOps]'s ChangeName.
 const (
 	MakeDir    NameChange = "make"   // makes the directory `to`
 	RenamePath NameChange = "rename" // gives the file `from` the name `to`
@@ -140,8 +140,8 @@ type diskFS struct {
 
 var _ SharedFS = diskFS{}
 
-// NewDiskFS returns the file system, with the porter called around each call.
-func NewDiskFS(porter Interceptor) SharedFS { return diskFS{porter, new(heldDirs)} }
+// NewDiskFS returns the file system, with the interceptor called around each call.
+func NewDiskFS(by Interceptor) SharedFS { return diskFS{by, new(heldDirs)} }
 
 // MeteredCall makes a file system call between the two calls of an interceptor, and returns its
 // result.
@@ -219,7 +219,8 @@ func (d diskFS) listOpenDir(dir *os.File, path string, vet func(FileAttributes) 
 			return err
 		})
 	}
-	names, err := MeteredCall(d.interceptor, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
+	readNames := func() ([]string, error) { return dir.Readdirnames(-1) }
+	names, err := MeteredCall(d.interceptor, OpList, path, readNames)
 	if err := vetting.Wait(); err != nil {
 		return nil, err
 	}
@@ -264,12 +265,15 @@ func (d diskFS) statOpenFile(path string, ask func() (os.FileInfo, error)) (File
 }
 
 func attributesOf(info os.FileInfo) FileAttributes {
-	return FileAttributes{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), ModTime: info.ModTime(), Size: info.Size()}
+	return FileAttributes{
+		Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid),
+		ModTime: info.ModTime(), Size: info.Size(),
+	}
 }
 
 func (d diskFS) ReadFile(path string) (data []byte, err error) {
 	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
-		data, err = MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecordSize+1)) })
+		data, err = d.readAll(path, io.LimitReader(file, maxRecordSize+1))
 		if err == nil && len(data) > maxRecordSize {
 			err = errors.New("it is too large for a record")
 		}
@@ -278,11 +282,17 @@ func (d diskFS) ReadFile(path string) (data []byte, err error) {
 	return data, err
 }
 
-func (d diskFS) ReadRange(path string, offset, most int64) (data []byte, facts FileAttributes, err error) {
+func (d diskFS) readAll(path string, from io.Reader) ([]byte, error) {
+	return MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(from) })
+}
+
+func (d diskFS) ReadRange(
+	path string, offset, limit int64,
+) (data []byte, facts FileAttributes, err error) {
 	err = d.withUnchangedFile(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
 		facts, err = d.statOpenFile(path, file.Stat)
 		if err == nil && facts.Mode.IsRegular() && offset < facts.Size {
-			data, err = MeteredCall(d.interceptor, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
+			data, err = d.readAll(path, io.NewSectionReader(file, offset, limit))
 		}
 		return err
 	})
@@ -326,7 +336,7 @@ func (d diskFS) WriteFile(path string, data []byte, durable bool) error {
 	}
 	return d.withOpenFile(path, flags, func(file *os.File) (err error) {
 		if len(data) > 0 {
-			_, err = MeteredCall(d.interceptor, OpWrite, path, func() (int, error) { return file.Write(data) })
+			_, err = appendedFile{d, file, path}.Write(data)
 		}
 		if err == nil && durable {
 			err = d.meteredDo(OpSync, path, file.Sync)
@@ -351,7 +361,8 @@ type appendedFile struct {
 }
 
 func (e appendedFile) Write(data []byte) (int, error) {
-	return MeteredCall(e.share.interceptor, OpWrite, e.path, func() (int, error) { return e.file.Write(data) })
+	write := func() (int, error) { return e.file.Write(data) }
+	return MeteredCall(e.share.interceptor, OpWrite, e.path, write)
 }
 
 func (e appendedFile) Close() error { return e.share.closeFile(e.file, e.path) }
@@ -360,11 +371,7 @@ func (d diskFS) ChangeName(how NameChange, from, to string) error {
 	if how == SyncDir {
 		return d.syncDir(to)
 	}
-	op, known := opsByChange[how]
-	if !known {
-		return errors.New("internal error: no such change: " + string(how))
-	}
-	err := d.callRelative(op, to, func() error {
+	err := d.callRelative(opsByChange[how], to, func() error {
 		from, target := d.held.relativePath(from), from
 		to := d.held.relativePath(to)
 		switch how {
@@ -378,8 +385,10 @@ func (d diskFS) ChangeName(how NameChange, from, to string) error {
 			return unix.Linkat(from.fd, from.name, to.fd, to.name, 0)
 		case MakeSymlink:
 			return unix.Symlinkat(target, to.fd, to.name)
-		default:
+		case RemoveTree:
 			return to.removeTree()
+		default:
+			return errors.New("internal error: no such change: " + string(how))
 		}
 	})
 	// A repeated request may report that the link exists although the first one has made it.
@@ -390,15 +399,18 @@ func (d diskFS) ChangeName(how NameChange, from, to string) error {
 }
 
 // opsByChange maps changes of names to the kinds of calls.
-var opsByChange = map[NameChange]Op{MakeDir: OpMkdir, RenamePath: OpRename, MakeLink: OpLink, MakeSymlink: OpSymlink, RemoveTree: OpRemove}
+var opsByChange = map[NameChange]Op{
+	MakeDir: OpMkdir, RenamePath: OpRename, MakeLink: OpLink, MakeSymlink: OpSymlink,
+	RemoveTree: OpRemove,
+}
 
 // isLinkTo reports whether `to` is already a link to `from`. If the kernel repeats a request
 // because its reply was lost, the answer is "file exists" although the first request has succeeded.
 func (d diskFS) isLinkTo(from, to string) (same bool) {
 	err := d.callRelative(OpStat, to, func() error {
-		ours, oursErr := d.held.relativePath(from).lstatPath()
-		there, thereErr := d.held.relativePath(to).lstatPath()
-		same = oursErr == nil && thereErr == nil && os.SameFile(ours, there)
+		source, sourceErr := d.held.relativePath(from).lstatPath()
+		link, linkErr := d.held.relativePath(to).lstatPath()
+		same = sourceErr == nil && linkErr == nil && os.SameFile(source, link)
 		return nil
 	})
 	return same && err == nil
@@ -419,7 +431,8 @@ func (d diskFS) syncDir(path string) error {
 // isTransient reports whether an error of a shared file system is temporary: a listing has shown
 // the name, but this client does not know it (yet, or any more).
 func isTransient(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.EIO) || errors.Is(err, errAbsent)
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESTALE) ||
+		errors.Is(err, syscall.EIO) || errors.Is(err, errAbsent)
 }
 
 // classifyListError distinguishes the errors of a listing that need different reactions.

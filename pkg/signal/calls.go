@@ -86,13 +86,13 @@ func (a Access) listNames(ctx context.Context, path string, vet func(FileAttribu
 	return names, err
 }
 
-// changeName calls SharedFS.Change for an idempotent change, and repeats it while its error is
+// changeName calls ChangeName of [SharedFS] for an idempotent change, and repeats it while its error is
 // temporary.
 func (a Access) changeName(how NameChange, from, to string) error {
 	return a.retryTransient(func() error { return a.FS.ChangeName(how, from, to) })
 }
 
-// writeNew calls SharedFS.Write for a name that no other process creates. While the error is
+// writeNew calls WriteFile of [SharedFS] for a name that no other process creates. While the error is
 // temporary, it removes what the failed call has left and tries again.
 func (a Access) writeNew(path string, data []byte, durable bool) error {
 	tried := false

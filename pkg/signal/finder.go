@@ -159,7 +159,7 @@ func (d *Dir) HasEnded(ctx context.Context) (bool, error) {
 
 // AwaitNodeIndex waits until a node has joined the run from a host, and returns the node's index.
 // It reads the record of the node guess first. It is for a daemon that only knows the node indices
-// of another step. If ctx ends, it returns an error like that of Watch.Wait.
+// of another step. If ctx ends, it returns an error like that of [Watch.WaitListing].
 func (d *Dir) AwaitNodeIndex(ctx context.Context, host string, guess int) (int, error) {
 	found, read := -1, make(map[int]bool)
 	err := d.AwaitListing(ctx, NodesDir, func(l Listing) bool {

@@ -33,7 +33,8 @@ const (
 )
 
 var opNames = [opCount]string{
-	"open", "list", "read", "write", "sync", "close", "rename", "link", "symlink", "readlink", "mkdir", "stat", "statfs", "remove",
+	"open", "list", "read", "write", "sync", "close", "rename", "link", "symlink", "readlink", "mkdir",
+	"stat", "statfs", "remove",
 }
 
 // String returns the name of the kind, for records and messages.
@@ -48,17 +49,23 @@ func AllOps() []Op {
 	return all
 }
 
+// OpStats are the statistics of one kind of calls.
+type OpStats struct {
+	Op    Op
+	Calls int64
+	Busy  time.Duration // total duration of the calls that have returned
+}
+
 // CallMeter counts and times the file system calls of one daemon, and keeps track of pending
 // requests. Its zero value is ready for use; its methods are safe for concurrent use.
 type CallMeter struct {
-	mu      sync.Mutex
-	opStats [opCount]OpStats         // indexed by Op, guarded by mu
-	retries int64                    // guarded by mu
-	slowest record.SlowCall          // guarded by mu
-	pending map[*pendingRequest]bool // pending requests, guarded by mu
-	calls   int                      // calls that have not returned, guarded by mu
-	// closed when nothing is pending; nil if no caller waits, guarded by mu
-	idle chan struct{}
+	mu      sync.Mutex               // guards all fields below
+	opStats [opCount]OpStats         // indexed by Op
+	retries int64                    // requests that were repeated
+	slowest record.SlowCall          // of the calls that have returned
+	pending map[*pendingRequest]bool // requests that have not ended
+	calls   int                      // calls that have not returned
+	idle    chan struct{}            // closed when nothing is pending; nil if no caller waits
 }
 
 // pendingRequest is an operation on the file system, which consists of one or more calls.
@@ -68,40 +75,31 @@ type pendingRequest struct {
 	startedAt time.Time
 }
 
-// CallStats returns the statistics so far, including calls that have not returned.
-func (m *CallMeter) CallStats() record.CallStats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := record.CallStats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
-	for _, spent := range m.opStatsLocked() {
-		s.ByKind[spent.Op.String()] = spent.Calls
-		s.Calls += spent.Calls
-		s.Busy += spent.Busy
-	}
-	if oldest, there := m.oldestRequest(); there {
-		if age := time.Since(oldest.startedAt); age > s.Slowest.Took {
-			s.Slowest = record.SlowCall{Op: oldest.op, Path: oldest.path, Took: age, Pending: true}
-		}
-	}
-	return s
-}
-
-// OpStats are the statistics of one kind of calls.
-type OpStats struct {
-	Op    Op
-	Calls int64
-	Busy  time.Duration // total duration of the calls that have returned
-}
-
 // OpStats returns the statistics so far, of each kind with any calls.
 func (m *CallMeter) OpStats() []OpStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.opStatsLocked()
+	hasNone := func(s OpStats) bool { return s.Calls == 0 }
+	return slices.DeleteFunc(slices.Clone(m.opStats[:]), hasNone)
 }
 
-func (m *CallMeter) opStatsLocked() []OpStats {
-	return slices.DeleteFunc(slices.Clone(m.opStats[:]), func(s OpStats) bool { return s.Calls == 0 })
+// CallStats returns the statistics so far, including calls that have not returned.
+func (m *CallMeter) CallStats() record.CallStats {
+	s := record.CallStats{ByKind: make(map[string]int64)}
+	for _, spent := range m.OpStats() {
+		s.ByKind[spent.Op.String()] = spent.Calls
+		s.Calls += spent.Calls
+		s.Busy += spent.Busy
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.Retries, s.Slowest = m.retries, m.slowest
+	if oldest := m.oldestLocked(); oldest != nil && time.Since(oldest.startedAt) > s.Slowest.Took {
+		s.Slowest = record.SlowCall{
+			Op: oldest.op, Path: oldest.path, Took: time.Since(oldest.startedAt), Pending: true,
+		}
+	}
+	return s
 }
 
 // UnresponsiveFor returns how long the oldest pending request has been pending. The file system has
@@ -109,99 +107,92 @@ func (m *CallMeter) opStatsLocked() []OpStats {
 func (m *CallMeter) UnresponsiveFor() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if oldest, there := m.oldestRequest(); there {
+	if oldest := m.oldestLocked(); oldest != nil {
 		return time.Since(oldest.startedAt)
 	}
 	return 0
 }
 
-// oldestRequest returns the oldest pending request. mu must be held.
-func (m *CallMeter) oldestRequest() (oldest pendingRequest, there bool) {
+// oldestLocked returns the oldest pending request, or nil. mu must be held.
+func (m *CallMeter) oldestLocked() (oldest *pendingRequest) {
 	for r := range m.pending {
-		if !there || r.startedAt.Before(oldest.startedAt) {
-			oldest, there = *r, true
+		if oldest == nil || r.startedAt.Before(oldest.startedAt) {
+			oldest = r
 		}
 	}
-	return oldest, there
+	return oldest
 }
 
 // AwaitIdle waits until no request or call is pending, or ctx ends. It reports whether none is
 // pending.
 func (m *CallMeter) AwaitIdle(ctx context.Context) bool {
-	m.mu.Lock()
-	if m.isIdleLocked() {
-		m.mu.Unlock()
-		return true
-	}
-	if m.idle == nil {
-		m.idle = make(chan struct{})
-	}
-	settled := m.idle
-	m.mu.Unlock()
+	var idle chan struct{}
+	m.update(func() {
+		if m.idle == nil {
+			m.idle = make(chan struct{})
+		}
+		idle = m.idle
+	})
 	select {
-	case <-settled:
+	case <-idle:
+		return true
+	default:
+	}
+	select {
+	case <-idle:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// beginRequest records the start of a request.
-func (m *CallMeter) beginRequest(op, path string) *pendingRequest {
+// update makes a change, and wakes the callers of [CallMeter.AwaitIdle] if nothing is pending then.
+func (m *CallMeter) update(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.pending == nil {
-		m.pending = make(map[*pendingRequest]bool)
-	}
-	r := &pendingRequest{op, path, time.Now()}
-	m.pending[r] = true
-	return r
-}
-
-// endRequest records the end of a request.
-func (m *CallMeter) endRequest(r *pendingRequest) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.pending, r)
-	m.reportIdleLocked()
-}
-
-func (m *CallMeter) isIdleLocked() bool { return len(m.pending) == 0 && m.calls == 0 }
-
-// reportIdleLocked wakes the callers of [CallMeter.AwaitIdle] if nothing is pending.
-func (m *CallMeter) reportIdleLocked() {
-	if m.isIdleLocked() && m.idle != nil {
+	change()
+	if m.idle != nil && len(m.pending) == 0 && m.calls == 0 {
 		close(m.idle)
 		m.idle = nil
 	}
 }
 
+// beginRequest records the start of a request.
+func (m *CallMeter) beginRequest(op, path string) *pendingRequest {
+	r := &pendingRequest{op, path, time.Now()}
+	m.update(func() {
+		if m.pending == nil {
+			m.pending = make(map[*pendingRequest]bool)
+		}
+		m.pending[r] = true
+	})
+	return r
+}
+
+// endRequest records the end of a request.
+func (m *CallMeter) endRequest(r *pendingRequest) { m.update(func() { delete(m.pending, r) }) }
+
 // BeginCall counts a call, and returns the present time.
 func (m *CallMeter) BeginCall(op Op, _ string) (time.Time, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.opStats[op].Op = op
-	m.opStats[op].Calls++
-	m.calls++
+	m.update(func() {
+		m.opStats[op].Op = op
+		m.opStats[op].Calls++
+		m.calls++
+	})
 	return time.Now(), nil
 }
 
 // EndCall records the duration of a call that began at entered.
 func (m *CallMeter) EndCall(op Op, path string, entered time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	took := time.Since(entered)
-	m.opStats[op].Busy += took
-	if took > m.slowest.Took {
-		m.slowest = record.SlowCall{Op: op.String(), Path: path, Took: took}
-	}
-	m.calls--
-	m.reportIdleLocked()
+	m.update(func() {
+		m.opStats[op].Busy += took
+		if took > m.slowest.Took {
+			m.slowest = record.SlowCall{Op: op.String(), Path: path, Took: took}
+		}
+		m.calls--
+	})
 }
 
 // countRetry counts a repeated request.
-func (m *CallMeter) countRetry() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.retries++
-}
+func (m *CallMeter) countRetry() { m.update(func() { m.retries++ }) }

@@ -55,6 +55,6 @@ func (d *Dir) accept(sub string, node int, name string, content []byte, isOwn bo
 	if !isOwn || len(content) > 0 && (decodeRecord(content, d.nonce, &rec) != nil || rec.NodeIndex != node) {
 		return fmt.Errorf("cannot accept a report of node %d: it has the name %q and %d bytes", node, name, len(content))
 	}
-	d.reports[sub].Add(name, content)
+	d.reports[sub].add(name, content)
 	return nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/pkg/signal/reports"
 )
 
 // Dir is the run directory of one attempt, as used by one node.
@@ -33,7 +32,7 @@ type Dir struct {
 	fileSystem files.FileSystem
 	access     Access
 	heartbeats heartbeatCount
-	reports    map[string]*reports.Store // by subdirectory, for all nodes
+	reports    map[string]*reportStore // by subdirectory, for all nodes
 }
 
 // Path returns the run directory's absolute path.
@@ -90,7 +89,7 @@ func (p Location) newDir(run string) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), name: run,
 		nodeIndex: p.NodeIndex, size: p.Size, host: p.Host, access: p.Access, heartbeats: newHeartbeatCount(),
-		reports: map[string]*reports.Store{NodesDir: reports.NewStore(), ControlDir: reports.NewStore()},
+		reports: map[string]*reportStore{NodesDir: newReportStore(), ControlDir: newReportStore()},
 	}
 }
 
@@ -404,7 +403,7 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Recor
 
 func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
-	data, reported := d.reports[sub].Content(name)
+	data, reported := d.reports[sub].content(name)
 	var err error
 	if !reported {
 		data, err = guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,106 +85,6 @@ func TestWatchAnswersFromTheLastLook(t *testing.T) {
 	}
 }
 
-// TestWatchNudge verifies that a notification causes a poll at once, and that a new wait has the
-// same short first pause as the first one.
-func TestWatchNudge(t *testing.T) {
-	const fast = 10 * time.Millisecond
-	for _, tc := range []struct {
-		name  string
-		again func(*Watch)
-		after time.Duration
-	}{
-		{"a nudge", (*Watch).NotifyChange, 0},
-		{"a new wait", func(w *Watch) { _, _ = w.WaitListing(t.Context(), shows("old")) }, 0},
-		{"quickened", (*Watch).SpeedUp, 0},
-		{"nothing", func(*Watch) {}, time.Hour / 4},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				var times []time.Time
-				looks := func() []time.Time {
-					synctest.Wait()
-					mu.Lock()
-					defer mu.Unlock()
-					return slices.Clone(times)
-				}
-				w := memory(func(string) ([]string, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					times = append(times, time.Now())
-					return []string{"old"}, nil
-				}).NewWatch(NodesDir, Pace{MinPause: fast, MaxPause: time.Hour, Divisor: 2})
-				began := time.Now()
-				watching(t, w)
-				time.Sleep(2 * time.Hour)
-				if first := looks()[0].Sub(began); first > fast || first < fast*3/4 {
-					t.Errorf("the first look came after %s, want %s", first, fast)
-				}
-				before, now := len(looks()), time.Now()
-				tc.again(w)
-				time.Sleep(2 * time.Hour)
-				after := looks()[before:]
-				if next := after[0].Sub(now); tc.after == 0 && next != 0 || next > time.Hour {
-					t.Errorf("the next look came after %s", next)
-				}
-				if next := after[1].Sub(after[0]); tc.name != "a nudge" && tc.after == 0 && next > fast {
-					t.Errorf("the one after it came after %s, want %s at most", next, fast)
-				}
-			})
-		})
-	}
-}
-
-// TestWatchRestsAfterAnAnswer verifies that a poll that shows what was notified is not repeated soon,
-// but any other poll after a notification is.
-func TestWatchRestsAfterAnAnswer(t *testing.T) {
-	const soon, rare = 10 * time.Millisecond, 100 * time.Millisecond
-	for _, tc := range []struct {
-		name   string
-		notify func(*Watch)
-		shown  []string // by the poll after the notification
-		alone  bool     // other new names may not be notified
-		again  bool     // another notification arrives while that poll is in progress
-		rests  bool
-	}{
-		{"the new name", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, false, false, true},
-		{"the new name, one of several", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, true, false, false},
-		{"an old listing", (*Watch).NotifyChange, []string{NameJob}, false, false, false},
-		{"another notification meanwhile", (*Watch).NotifyChange, []string{NameJob, NameGateOpen}, false, true, false},
-		{"a new peer link", func(w *Watch) { w.PollOnceWithin(0) }, []string{NameJob}, true, false, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var notified atomic.Bool
-				polls := make(chan time.Time, 1000)
-				var w *Watch
-				w = memory(func(string) ([]string, error) {
-					time.Sleep(time.Millisecond)
-					polls <- time.Now()
-					if !notified.Load() {
-						return []string{NameJob}, nil
-					}
-					if tc.again {
-						w.NotifyChange()
-					}
-					return tc.shown, nil
-				}).NewWatch(ControlDir, WorkerPace(4))
-				w.AllNotified = func() bool { return !tc.alone }
-				watching(t, w)
-				w.Relax()
-				<-polls
-				notified.Store(true)
-				tc.notify(w)
-				first := <-polls
-				if pause := (<-polls).Sub(first); tc.rests != (pause >= rare*3/4) || tc.rests == (pause <= soon) {
-					t.Errorf("the second poll after the notification came %s after the first", pause)
-				}
-			})
-		})
-	}
-}
-
 // TestWatchPollsBegun verifies that a listing with a higher number is from a poll that began later,
 // also if one is in progress.
 func TestWatchPollsBegun(t *testing.T) {
@@ -210,22 +109,6 @@ func TestWatchPollsBegun(t *testing.T) {
 			for len(began) > 0 {
 				<-began
 			}
-		}
-	})
-}
-
-// TestWatchRelaxBeforeTheFirstPoll verifies that a relaxed watch does not poll as soon as others.
-func TestWatchRelaxBeforeTheFirstPoll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began, first := time.Now(), make(chan time.Duration, 1000)
-		w := memory(func(string) ([]string, error) {
-			first <- time.Since(began)
-			return []string{NameJob}, nil
-		}).NewWatch(ControlDir, WorkerPace(4))
-		watching(t, w)
-		w.Relax()
-		if pause := <-first; pause < 75*time.Millisecond || pause > 100*time.Millisecond {
-			t.Errorf("the first poll came after %s", pause)
 		}
 	})
 }
@@ -360,55 +243,6 @@ func TestWatchBearsManyNudges(t *testing.T) {
 	})
 }
 
-// TestWatchLooksAgainSoon verifies that a poll without news is soon followed by another one,
-// however rare polls have become: after a notification the listing may be old, and a failed poll
-// proves little about the file system.
-func TestWatchLooksAgainSoon(t *testing.T) {
-	const rare, soon = time.Minute, time.Second
-	for _, tc := range []struct {
-		name  string
-		first func() ([]string, error) // result of the first poll that comes after a long time
-		nudge bool
-	}{
-		{"an old listing after a nudge", func() ([]string, error) { return []string{NameJob}, nil }, true},
-		{"a look that fails", func() ([]string, error) { return nil, syscall.ESTALE }, false},
-		{"a look that hangs and fails", func() ([]string, error) {
-			time.Sleep(5 * time.Second)
-			return nil, syscall.EIO
-		}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var old atomic.Bool
-				var spoiled time.Time
-				w := memory(func(string) ([]string, error) {
-					switch {
-					case old.Swap(false):
-						defer func() { spoiled = time.Now() }()
-						return tc.first()
-					case !spoiled.IsZero():
-						return []string{NameOrderlyEnd}, nil
-					}
-					return []string{NameJob}, nil
-				}).NewWatch(ControlDir, WorkerPace(4))
-				watching(t, w)
-				w.SlowDown(rare)
-				time.Sleep(10 * rare)
-				old.Store(true)
-				if tc.nudge {
-					w.NotifyChange()
-				}
-				if _, err := w.FollowListings(t.Context(), shows(NameOrderlyEnd)); err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(spoiled); took > soon {
-					t.Errorf("the next look came %s later", took)
-				}
-			})
-		})
-	}
-}
-
 // TestWatchFindsTheShareAgain verifies that a file system that fails polls for a while, each after
 // a hang, counts as silent for about that time, and is not polled more often than during a job's
 // start.
@@ -455,28 +289,6 @@ func TestWatchFindsTheShareAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWatchRelax(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int64
-		w := memory(func(string) ([]string, error) {
-			looks.Add(1)
-			return []string{"0001.up"}, nil
-		}).NewWatch(NodesDir, Pace{MinPause: time.Second, MaxPause: time.Second, Divisor: 2})
-		watching(t, w)
-		time.Sleep(time.Hour)
-		if got := looks.Load(); got < 3600 {
-			t.Errorf("%d looks in an hour, one a second at least", got)
-		}
-		w.SlowDown(time.Minute)
-		time.Sleep(time.Minute) // for the pause in progress
-		before := looks.Load()
-		time.Sleep(time.Hour)
-		if got := looks.Load() - before; got < 60 || got > 81 {
-			t.Errorf("%d looks in an hour, one a minute or a quarter sooner", got)
-		}
-	})
 }
 
 // TestWatchRelaxWakesThePause verifies that a faster pace applies at once: it ends a longer pause
