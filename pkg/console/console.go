@@ -60,7 +60,6 @@ func New(cfg Config, id launcher.Identity, own zapcore.WriteSyncer) *Console {
 	return v
 }
 
-// newConsole returns a [Console] without Log.
 func newConsole(cfg Config) *Console {
 	v := &Console{Journal: files.NewJournal(), cfg: cfg, remainingTime: closeTimeout}
 	v.WriteImmediately = true

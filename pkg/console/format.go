@@ -65,7 +65,6 @@ func (e *LogFormatter) FormatRest() (said []byte) {
 	return said
 }
 
-// formatLine returns the readable form of one line.
 func formatLine(line []byte) []byte {
 	if text, ok := FormatRecord(line); ok {
 		line = []byte(text)

@@ -24,7 +24,6 @@ func (c Config) minLevel(id launcher.Identity) zapcore.Level {
 	}
 }
 
-// consoleEncoder returns the encoder for standard error.
 func consoleEncoder(asJSON bool) zapcore.Encoder {
 	if asJSON {
 		return zapcore.NewJSONEncoder(encoderConfig())
@@ -49,7 +48,6 @@ func ReportStartError(to io.Writer, asJSON bool, err error, code int) {
 	zap.New(core).Named("bringupd").Error(err.Error(), zap.Int("code", code))
 }
 
-// encoderConfig returns the encoder configuration of the daemon's own log.
 func encoderConfig() zapcore.EncoderConfig {
 	return zapcore.EncoderConfig{
 		TimeKey: "at", LevelKey: "level", NameKey: "daemon", MessageKey: "msg",

@@ -127,7 +127,6 @@ type Event struct {
 	Phase        record.Phase `json:"phase,omitempty"` // phase that the node has entered last
 }
 
-// encodeLine returns the event as a line.
 func (e Event) encodeLine() ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)

@@ -31,15 +31,14 @@ type EventLog struct {
 	host         string                 // guarded by mu
 	phases       phaseHistory           // guarded by mu
 	completed    []record.PhaseDuration // guarded by mu
-	loggedExits  map[string]struct{}    // ends already recorded, by child and PID; guarded by mu
+	logged       map[string]struct{}    // what is recorded only once; guarded by mu
 	loggedFences int                    // number of recorded fences; guarded by mu
 	spawnCalls   int                    // number of spawn calls; guarded by mu
-	seen         []string               // records of the head that this node knows of; guarded by mu
 }
 
 // New returns a [EventLog] that begins now. After Open, it must be closed.
 func New() *EventLog {
-	return &EventLog{Log: files.NewJournal(), startTime: time.Now(), events: files.NewJournal(), loggedExits: make(map[string]struct{})}
+	return &EventLog{Log: files.NewJournal(), startTime: time.Now(), events: files.NewJournal(), logged: make(map[string]struct{})}
 }
 
 // Open sets the files to write. Their names contain the kind of daemon, because several steps
@@ -89,7 +88,6 @@ func (t *EventLog) LeavePhase(phase record.Phase, took time.Duration, well bool)
 	t.WriteEvent(PhaseLeft, Fields{ObjectFields: ObjectFields{EndedPhase: phase}, TookNS: took.Nanoseconds(), OK: &well})
 }
 
-// notifyPhaseChange calls [EventLog.OnPhaseChange].
 func (t *EventLog) notifyPhaseChange(entered record.Phase) {
 	if t.OnPhaseChange != nil {
 		t.OnPhaseChange(entered)
@@ -138,14 +136,18 @@ func (t *EventLog) LogPublication(name string, began time.Time) {
 	t.WriteEvent(RecordPublished, Fields{ObjectFields: ObjectFields{Record: name}, TookNS: time.Since(began).Nanoseconds()})
 }
 
+// isFirst reports whether it is called for the first time with a key.
+func (t *EventLog) isFirst(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, known := t.logged[key]
+	t.logged[key] = struct{}{}
+	return !known
+}
+
 // LogExit records how a child ended. Repeated calls for the same child are ignored.
 func (t *EventLog) LogExit(child string, pid int, how string) {
-	key := fmt.Sprint(child, " ", pid)
-	t.mu.Lock()
-	_, told := t.loggedExits[key]
-	t.loggedExits[key] = struct{}{}
-	t.mu.Unlock()
-	if !told {
+	if t.isFirst(fmt.Sprint("exit ", child, " ", pid)) {
 		t.WriteEvent(ChildExited, Fields{ObjectFields: ObjectFields{Child: child, PID: pid}, Exit: how})
 	}
 }
@@ -200,13 +202,7 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 // LogSeen records that this node knows of a record of the head, the first time that it is called for
 // it.
 func (t *EventLog) LogSeen(name string) {
-	t.mu.Lock()
-	known := slices.Contains(t.seen, name)
-	if !known {
-		t.seen = append(t.seen, name)
-	}
-	t.mu.Unlock()
-	if !known {
+	if t.isFirst("record " + name) {
 		t.WriteEvent(RecordSeen, Fields{ObjectFields: ObjectFields{Record: name}})
 	}
 }

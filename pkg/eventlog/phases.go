@@ -7,10 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// phaseHistory lists the phases of a daemon, in the order in which it entered them.
 type phaseHistory []phasePeriod
 
-// phasePeriod is one period in a phase.
 type phasePeriod struct {
 	phase record.Phase
 	since time.Time
@@ -22,7 +20,6 @@ type phasePeriod struct {
 // that precede it in the list.
 var implicitPhases = [...]record.Phase{record.PhaseStandby, record.PhaseDriver, record.PhaseEnd}
 
-// enterPhase begins a phase at time now.
 func (s *phaseHistory) enterPhase(phase record.Phase, now time.Time) {
 	next := slices.Index(implicitPhases[:], phase)
 	for i, stay := range *s {
@@ -33,7 +30,6 @@ func (s *phaseHistory) enterPhase(phase record.Phase, now time.Time) {
 	*s = append(*s, phasePeriod{phase: phase, since: now})
 }
 
-// leavePhase ends a phase that took the given time.
 func (s phaseHistory) leavePhase(phase record.Phase, took time.Duration) {
 	for i, stay := range s {
 		if stay.phase == phase && !stay.ended {
@@ -42,7 +38,6 @@ func (s phaseHistory) leavePhase(phase record.Phase, took time.Duration) {
 	}
 }
 
-// newestPhase returns the phase entered last.
 func (s phaseHistory) newestPhase() record.Phase {
 	if len(s) == 0 {
 		return "start"

@@ -68,7 +68,6 @@ func bindingFromEnv(lookup func(string) (string, bool)) (b ActualBinding, err er
 	return b, err
 }
 
-// missingVariableError returns the error for an environment that lacks a variable.
 func missingVariableError(variable string) error {
 	return fmt.Errorf("cannot check the binding of this process: %s is not set; "+
 		"run it inside a rank, for example: srun bringupd --ranks-per-node=gpu -- bringupd check --bind", variable)

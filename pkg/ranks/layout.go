@@ -88,7 +88,6 @@ func (l Layout) writeMemory(b *strings.Builder) {
 	}
 }
 
-// writeDevices prints the GPUs and network cards.
 func (l Layout) writeDevices(b *strings.Builder) {
 	for _, g := range l.GPUs {
 		at := fmt.Sprintf("NUMA %d, near CPUs %v", g.NUMA, g.CPUs)

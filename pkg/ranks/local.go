@@ -190,7 +190,6 @@ func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit Ran
 	return f
 }
 
-// rankFailure returns the failure of a rank, with its exit and its last lines of output.
 func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) *health.Failure {
 	f := health.NewRankExitFailure(record.WorldRank{World: c.World, Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.AddChildInfo(f, child)
@@ -210,7 +209,6 @@ func AbortHandler(world, host string, end func(error)) func(rank, code int, word
 	}
 }
 
-// recordExit records how a rank has ended.
 func (c *LocalRanks) recordExit(rank Rank, exit process.Exit) {
 	end := record.RankExit{Rank: rank.Rank, Code: exit.ShellStatus(), ExitText: exit.String()}
 	if c.Rendezvous != nil {
@@ -234,7 +232,6 @@ func (c *LocalRanks) RunningRanks() (running []stackdump.RankProcess) {
 	return running
 }
 
-// sortedExits returns the exits of the ranks that have ended so far, sorted by rank.
 func (c *LocalRanks) sortedExits() []record.RankExit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +270,6 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 	}
 }
 
-// remainingRanks returns the ranks that are not in exits.
 func (c *LocalRanks) remainingRanks(exits []record.RankExit) (left []int) {
 	for _, rank := range c.Ranks {
 		if !slices.ContainsFunc(exits, func(e record.RankExit) bool { return e.Rank == rank.Rank }) {

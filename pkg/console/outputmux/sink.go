@@ -42,7 +42,6 @@ type fileSink struct {
 	err            error // non-nil if nothing can be written any more
 }
 
-// newFileSink returns a sink and starts its goroutine.
 func newFileSink(to io.Writer, of string) *fileSink {
 	s := &fileSink{to: to, unit: of, wake: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), droppedBytes: make(map[int]int)}
 	go s.writePending()
@@ -149,14 +148,12 @@ func (s *fileSink) writePiece(data []byte) bool {
 	return err == nil
 }
 
-// isFinished reports whether the goroutine has nothing left to do.
 func (s *fileSink) isFinished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err != nil || s.stopped && len(s.pending) == 0 && len(s.droppedBytes) == 0
 }
 
-// requestStop makes the goroutine end after it has written everything.
 func (s *fileSink) requestStop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +161,6 @@ func (s *fileSink) requestStop() {
 	ctxutil.NotifyChannel(s.wake)
 }
 
-// awaitEnd waits until the goroutine has ended or ctx ends.
 func (s *fileSink) awaitEnd(ctx context.Context, name string) error {
 	ended := ctxutil.AwaitDone(ctx, s.done)
 	s.mu.Lock()

@@ -40,5 +40,4 @@ func jobName(run, nonce string) string {
 	return pmi.NewJobName("bringupd-"+run, [24]byte(sum[:]))
 }
 
-// socketName returns the name of the socket of a world's rendezvous on a node.
 func (id ID) socketName() string { return "meet" + id.Key }

@@ -49,7 +49,6 @@ func newMPIServers(n *Node) *mpiServers {
 	return s
 }
 
-// rankResources contains what a rank needs to find its servers.
 type rankResources struct {
 	env                 map[string]string
 	files               []*os.File
@@ -101,7 +100,6 @@ func (s *mpiServers) startRrun() {
 	cfg.Background(server.Run)
 }
 
-// stopPMIx ends the PMIx server.
 func (s *mpiServers) stopPMIx() {
 	if s.pmix != nil {
 		s.pmix.Stop()
@@ -143,7 +141,6 @@ func (s *mpiServers) admitRank(ctx context.Context, rank int) error {
 	return s.node.requireLink(ctx, rank)
 }
 
-// addJob serves a job's ranks on this node.
 func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
 	space := pmi.NewPMI1Server(pmi.PMI1Config{Handlers: s.handlers, Job: job, Log: s.node.cfg.Log})
 	s.mu.Lock()
@@ -158,7 +155,6 @@ func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
 	return s.pmix.AddJob(ctx, job)
 }
 
-// removeJob stops serving a job that has ended.
 func (s *mpiServers) removeJob(ctx context.Context, job string) error {
 	s.mu.Lock()
 	delete(s.spaces, job)
@@ -173,7 +169,6 @@ func (s *mpiServers) removeJob(ctx context.Context, job string) error {
 	return s.pmix.RemoveJob(ctx, job)
 }
 
-// removeSharedMemory removes the shared memory that ranks of a job may have left on this node.
 func (s *mpiServers) removeSharedMemory(job string) {
 	s.mu.Lock()
 	space := s.spaces[job]
@@ -186,7 +181,6 @@ func (s *mpiServers) removeSharedMemory(job string) {
 	}
 }
 
-// fetchModex returns the data that a rank of this node has committed through PMIx.
 func (s *mpiServers) fetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
 	if s.pmix == nil {
 		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of, s.node.cfg.Identity.Host, pmi.NotSupported)
@@ -267,7 +261,6 @@ func (s *mpiServers) prepareRank(ctx context.Context, rank pmi.ProcID) (g rankRe
 	return g, nil
 }
 
-// hasContacted reports whether a rank has contacted one of its servers.
 func (s *mpiServers) hasContacted(rank pmi.ProcID) bool {
 	s.mu.Lock()
 	space := s.spaces[rank.Job]

@@ -74,7 +74,6 @@ func (p *PMIxStartup) awaitServer(ctx context.Context) (*pmix.Server, error) {
 	return p.server, p.err
 }
 
-// pmixProbeTimeout limits the time for finding out whether a program can use PMIx.
 const pmixProbeTimeout = 5 * time.Second
 
 // reasonWithoutPMIx returns the reason for not starting a server: the program is known not to use
@@ -93,7 +92,6 @@ func reasonWithoutPMIx(ctx context.Context, cfg PMIxConfig) string {
 	return reason
 }
 
-// startPMIxServer finds libpmix and starts a server that uses it.
 func startPMIxServer(ctx context.Context, cfg PMIxConfig, log *zap.Logger) (*pmix.Server, error) {
 	library, err := pmix.FindLibrary(cfg.World.PMIx, cfg.Argv[0], cfg.Config.Environ)
 	if err != nil {
@@ -113,7 +111,6 @@ func startPMIxServer(ctx context.Context, cfg PMIxConfig, log *zap.Logger) (*pmi
 	})
 }
 
-// withoutPMIx returns an environment without the variables of another PMIx server.
 func withoutPMIx(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "PMIX_") })
 }

@@ -46,7 +46,6 @@ type singletonDetector struct {
 	warned      bool // the warning has been logged; guarded by mu
 }
 
-// silentRank is a rank that has loaded an MPI library and has not contacted its server.
 type silentRank struct {
 	// firstSeen is the time at which the library was first seen.
 	firstSeen time.Time
@@ -57,7 +56,6 @@ func newSingletonDetector(n *Node) *singletonDetector {
 	return &singletonDetector{node: n, loadedMPI: mpidetect.DetectLoaded, envOfRank: make(map[pmi.ProcID]map[string]string), silentRanks: make(map[int]silentRank)}
 }
 
-// recordEnv records the variables that a rank gets from its servers.
 func (l *singletonDetector) recordEnv(rank pmi.ProcID, env map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -68,7 +68,6 @@ func (n Node) affinityFor(gpus []GPU, cores []Core, k ResourceKinds) (p Affinity
 	return p
 }
 
-// divideGPUs returns the GPUs of each rank.
 func (n Node) divideGPUs(ranks int) [][]GPU {
 	gpus := make([][]GPU, ranks)
 	if len(n.GPUs) == 0 {

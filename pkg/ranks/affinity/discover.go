@@ -53,7 +53,6 @@ func DiscoverNode(root string, gpus gpu.Topology, lookup func(name string) (valu
 	return n, nil
 }
 
-// describeGPU returns a GPU with the CPUs and network cards near it.
 func (n Node) describeGPU(unit gpu.Unit) GPU {
 	g := GPU{Name: unit.Name, Vendor: unit.Vendor, Index: unit.Index, UUID: unit.UUID, Bus: unit.Bus, NUMA: unit.NUMA}
 	near, _ := ParseIDSet(unit.CPUs) // an invalid list counts as empty
@@ -76,7 +75,6 @@ func activePorts(card gpu.RDMADevice) (names []string) {
 	return names
 }
 
-// sysReader reads the kernel's view of processors and memory.
 type sysReader struct{ fs.FS }
 
 // readCores returns the cores of all CPUs that are online. It reads one file per core: there may be
@@ -145,7 +143,6 @@ func (s sysReader) readNUMANodes() (nodes []NUMANode) {
 	return nodes
 }
 
-// readAllowed returns the CPUs and memory nodes that this process may use.
 func (s sysReader) readAllowed() (cpus, mems IDSet, err error) {
 	text, err := fs.ReadFile(s.FS, statusFile)
 	if err != nil {
@@ -165,7 +162,6 @@ func (s sysReader) readAllowed() (cpus, mems IDSet, err error) {
 	return cpus, mems, nil
 }
 
-// readSet reads a file that contains a list.
 func (s sysReader) readSet(name string) (IDSet, error) {
 	text, err := fs.ReadFile(s.FS, name)
 	if err != nil {

@@ -83,10 +83,8 @@ func (n Node) allowedCores() (cores []Core) {
 	return cores
 }
 
-// numaNode returns the NUMA node of the core, for [groupCores].
 func (c Core) numaNode() int { return c.NUMA }
 
-// packageNumber returns the package of the core, for [groupCores].
 func (c Core) packageNumber() int { return c.Package }
 
 // compare orders cores by package, NUMA node and number, so that cores that share hardware are
@@ -107,7 +105,6 @@ func groupCores(cores []Core, by func(Core) int) (parts [][]Core) {
 	return parts
 }
 
-// cpusOfCores returns the CPUs of the cores.
 func cpusOfCores(cores []Core) (all IDSet) {
 	for _, c := range cores {
 		all = append(all, c.CPUs...)

@@ -34,21 +34,17 @@ func (s *IDSet) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// contains reports whether the set contains a number.
 func (s IDSet) contains(number int) bool {
 	_, found := slices.BinarySearch(s, number)
 	return found
 }
 
-// intersect returns the intersection of the sets.
 func (s IDSet) intersect(other IDSet) IDSet {
 	return slices.DeleteFunc(slices.Clone(s), func(n int) bool { return !other.contains(n) })
 }
 
-// subtract returns the elements of s that are not in other.
 func (s IDSet) subtract(other IDSet) IDSet {
 	return slices.DeleteFunc(slices.Clone(s), other.contains)
 }
 
-// union returns the union of the sets.
 func (s IDSet) union(other IDSet) IDSet { return newIDSet(slices.Concat(s, other)) }

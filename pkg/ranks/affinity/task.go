@@ -96,7 +96,6 @@ func (t LaunchedTask) TaskAffinity(f VisibleNode, k ResourceKinds) (p Affinity, 
 	return p, differences
 }
 
-// restrictCPUs returns the node with fewer allowed CPUs.
 func (n Node) restrictCPUs(cpus IDSet) Node {
 	n.CPUs = n.CPUs.intersect(cpus)
 	gpus := make([]GPU, len(n.GPUs))

@@ -29,7 +29,6 @@ func (p Affinity) BindThread() (restore func() error, skipped []string, err erro
 	return func() error { return errors.Join(undoMems(), undoCPUs()) }, skipped, nil
 }
 
-// noRestore is a restore function for a thread that has not been changed.
 func noRestore() error { return nil }
 
 // bindThreadCPUs binds the calling thread to the CPUs of p. The kernel ignores CPUs that are not in
@@ -67,7 +66,6 @@ func threadAffinity(thread int) (IDSet, error) {
 	return cpus, nil
 }
 
-// setThreadAffinity binds the calling thread to these CPUs.
 func setThreadAffinity(cpus IDSet) error {
 	mask := unix.NewCPUSet(maxID + 1)
 	for _, cpu := range cpus {
@@ -82,13 +80,11 @@ func setThreadAffinity(cpus IDSet) error {
 // maxMemoryNodes is the maximum number of memory nodes of the kernel (CONFIG_NODES_SHIFT of 10).
 const maxMemoryNodes = 1024
 
-// memoryPolicy is the memory policy of a thread.
 type memoryPolicy struct {
 	mode  int                         // MPOL_…, with flags
 	nodes [maxMemoryNodes / 64]uint64 // bit mask
 }
 
-// bindPolicy returns the policy that permits only these memory nodes.
 func bindPolicy(mems IDSet) (m memoryPolicy) {
 	m.mode = unix.MPOL_BIND
 	for _, node := range mems {
@@ -99,7 +95,6 @@ func bindPolicy(mems IDSet) (m memoryPolicy) {
 	return m
 }
 
-// nodeSet returns the memory nodes of the policy.
 func (m memoryPolicy) nodeSet() (mems IDSet) {
 	for node := range maxMemoryNodes {
 		if m.nodes[node/64]&(1<<(node%64)) != 0 {
@@ -170,7 +165,6 @@ func memoryPolicyOf(flags uintptr) (m memoryPolicy, err error) {
 	return m, nil
 }
 
-// setMemoryPolicy sets the memory policy of the calling thread.
 func setMemoryPolicy(m memoryPolicy) error {
 	_, _, errno := unix.RawSyscall(unix.SYS_SET_MEMPOLICY, uintptr(m.mode), uintptr(unsafe.Pointer(&m.nodes)), maxMemoryNodes+1)
 	if errno != 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// launchers are programs of MPI libraries that start ranks.
 var launchers = []string{"mpirun", "mpiexec", "orterun", "prterun"}
 
 // IsLauncher reports whether a command is an MPI's launcher. It also recognises names such as

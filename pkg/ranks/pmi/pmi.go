@@ -89,7 +89,6 @@ func (j *Job) LocalRanks(node int) (ranks []int) {
 	return ranks
 }
 
-// allRanks denotes all ranks of the job.
 func (j *Job) allRanks() []ProcID { return []ProcID{{Job: j.Name, Rank: AllRanks}} }
 
 // NodeCount returns the number of nodes that have ranks of the job.

@@ -75,7 +75,6 @@ func (s *PMI1Server) putValue(key, value string) bool {
 	return true
 }
 
-// getValue returns a value that was put.
 func (s *PMI1Server) getValue(key string) (value string, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,13 +82,11 @@ func (s *PMI1Server) getValue(key string) (value string, found bool) {
 	return value, found
 }
 
-// enterBarrier waits until all ranks of the job have entered the barrier, or until ctx ends.
 func (s *PMI1Server) enterBarrier(ctx context.Context, rank int) error {
 	s.cfg.Peers.RecordEntry(Barrier, s.cfg.Job.allRanks(), ProcID{Job: s.cfg.Job.Name, Rank: rank})
 	return s.barrier.Enter(ctx, rank)
 }
 
-// exchangeValues exchanges the new values with the other nodes in a barrier.
 func (s *PMI1Server) exchangeValues(ctx context.Context) error {
 	s.mu.Lock()
 	delta := encodeValues(s.newValues)
@@ -109,7 +106,6 @@ func (s *PMI1Server) exchangeValues(ctx context.Context) error {
 	return err
 }
 
-// encodeValues encodes the values that the ranks of a node have put, for a barrier.
 func encodeValues(values map[string]string) []byte {
 	var data bytes.Buffer
 	_ = gob.NewEncoder(&data).Encode(values) // never fails: each string can be encoded

@@ -33,7 +33,6 @@ type message struct {
 // Such a field is the last of its message.
 var restOfLineFields = map[string]bool{"value": true, "port": true, "message": true, "error_msg": true}
 
-// parseMessage parses the line of a message.
 func parseMessage(line string) (message, error) {
 	m := message{fields: make(map[string]string)}
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
@@ -69,7 +68,6 @@ func newLineScanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// formatLine formats a message with a command and pairs of keys and values.
 func formatLine(command string, pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("cmd=" + command)

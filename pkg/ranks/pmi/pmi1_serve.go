@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"sync"
 
 	"go.uber.org/zap"
 
@@ -28,7 +27,6 @@ func (s *PMI1Server) HasInitialized(rank int) bool {
 	return s.initialized[rank]
 }
 
-// rankConn is the connection of one rank.
 type rankConn struct {
 	*PMI1Server
 	rank int
@@ -42,29 +40,14 @@ type rankConn struct {
 // ServeRank handles the requests of a rank until the rank closes the connection or sends a
 // malformed request, or until ctx ends. It closes the connection and returns how the rank ended.
 func (s *PMI1Server) ServeRank(ctx context.Context, rank int, conn io.ReadWriteCloser) SessionState {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	s.barrier.AddConn()
 	defer s.barrier.RemoveConn()
-	v := &rankConn{PMI1Server: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", PublicName(s.cfg.Job.Name)), zap.Int("rank", rank))}
-	// Read on a separate goroutine, so that an abort and the end of the connection are noticed while a
-	// request waits.
-	requests := make(chan pmi1Request)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		defer cancel() // the rank is gone; end the request that waits
-		defer close(requests)
-		v.readRequests(ctx, requests)
+	log := s.cfg.Log.With(zap.String("job", PublicName(s.cfg.Job.Name)), zap.Int("rank", rank))
+	v := &rankConn{PMI1Server: s, rank: rank, conn: conn, log: log}
+	serveRequests(ctx, conn, v.readRequests, func(ctx context.Context, r pmi1Request) error {
+		_, err := io.WriteString(conn, v.handleRequest(ctx, r))
+		return err
 	})
-	for r := range requests {
-		if _, err := io.WriteString(conn, v.handleRequest(ctx, r)); err != nil {
-			break
-		}
-	}
-	cancel()
-	_ = conn.Close()
-	reading.Wait()
 	v.state.Finalized = v.state.Finalized || v.aborted
 	return v.state
 }
@@ -76,9 +59,9 @@ type pmi1Request struct {
 	refusal error // reason to reject the request; nil if it is acceptable
 }
 
-// readRequests passes the rank's requests to a channel. It handles abort requests itself, because
-// another thread of the rank may be waiting for the answer to a previous request.
-func (v *rankConn) readRequests(ctx context.Context, requests chan<- pmi1Request) {
+// readRequests passes the rank's requests to accept. It handles abort requests itself, because another
+// thread of the rank may be waiting for the answer to a previous request.
+func (v *rankConn) readRequests(accept func(pmi1Request) bool) {
 	lines := newLineScanner(v.conn)
 	for lines.Scan() {
 		r, err := nextRequest(lines)
@@ -90,9 +73,7 @@ func (v *rankConn) readRequests(ctx context.Context, requests chan<- pmi1Request
 			v.abortJob(r.message)
 			continue
 		}
-		select {
-		case requests <- r:
-		case <-ctx.Done():
+		if !accept(r) {
 			return
 		}
 	}
@@ -101,7 +82,6 @@ func (v *rankConn) readRequests(ctx context.Context, requests chan<- pmi1Request
 	}
 }
 
-// nextRequest reads a request whose first line has been scanned.
 func nextRequest(lines *bufio.Scanner) (pmi1Request, error) {
 	if lines.Text() == spawnStart {
 		blocks, err := readSpawn(lines)
@@ -127,22 +107,30 @@ func (v *rankConn) abortJob(m message) {
 // commandHandlers are the handlers of the commands: those of PMI-1.1, and those that Intel MPI uses
 // in addition.
 var commandHandlers = map[string]func(*rankConn, context.Context, message) string{
-	"init":              (*rankConn).handleInit,
-	"get_maxes":         (*rankConn).handleMaxes,
-	"get_appnum":        (*rankConn).handleAppnum,
-	"get_my_kvsname":    (*rankConn).handleName,
-	"get_universe_size": (*rankConn).handleUniverse,
-	"get_ranks2hosts":   (*rankConn).handleHosts,
-	"put":               (*rankConn).handlePut,
-	"get":               (*rankConn).handleGet,
-	"barrier_in":        (*rankConn).handleBarrier,
-	"publish_name":      (*rankConn).handlePublish,
-	"lookup_name":       (*rankConn).handleLookup,
-	"unpublish_name":    (*rankConn).handleUnpublish,
-	"finalize":          (*rankConn).handleFinalize,
+	"init": (*rankConn).handleInit,
+	"get_maxes": func(*rankConn, context.Context, message) string {
+		return successResponse("maxes", "kvsname_max", strconv.Itoa(maxPMI1Name), "keylen_max", strconv.Itoa(maxPMI1Key),
+			"vallen_max", strconv.Itoa(maxPMI1Value))
+	},
+	"get_appnum": func(v *rankConn, _ context.Context, _ message) string {
+		return successResponse("appnum", "appnum", strconv.Itoa(v.cfg.Job.CommandIndex(v.rank)))
+	},
+	"get_my_kvsname": func(v *rankConn, _ context.Context, _ message) string {
+		return successResponse("my_kvsname", "kvsname", v.cfg.Job.Name)
+	},
+	"get_universe_size": func(v *rankConn, _ context.Context, _ message) string {
+		return successResponse("universe_size", "size", strconv.Itoa(max(v.cfg.Job.UniverseSize, len(v.cfg.Job.Nodes))))
+	},
+	"get_ranks2hosts": func(v *rankConn, _ context.Context, _ message) string { return ranksToHosts(v.cfg.Job) },
+	"put":             (*rankConn).handlePut,
+	"get":             (*rankConn).handleGet,
+	"barrier_in":      (*rankConn).handleBarrier,
+	"publish_name":    (*rankConn).handlePublish,
+	"lookup_name":     (*rankConn).handleLookup,
+	"unpublish_name":  (*rankConn).handleUnpublish,
+	"finalize":        (*rankConn).handleFinalize,
 }
 
-// handleRequest executes a request and returns the response.
 func (v *rankConn) handleRequest(ctx context.Context, r pmi1Request) string {
 	if r.command == "spawn" {
 		return v.handleSpawn(ctx, r)
@@ -154,12 +142,10 @@ func (v *rankConn) handleRequest(ctx context.Context, r pmi1Request) string {
 	return failureResponse(joinWords(r.command)+"_result", "unknown command")
 }
 
-// failureResponse returns a response that reports a failure with its reason.
 func failureResponse(command, why string) string {
 	return formatLine(command, "rc", "-1", "msg", joinWords(textutil.SingleLine(why, 200)))
 }
 
-// successResponse returns a response that reports success, with further fields.
 func successResponse(command string, pairs ...string) string {
 	return formatLine(command, append([]string{"rc", "0"}, pairs...)...)
 }
@@ -182,25 +168,6 @@ func (v *rankConn) handleInit(ctx context.Context, m message) string {
 	v.mu.Unlock()
 	return formatLine("response_to_init", "pmi_version", version, "pmi_subversion", subversion, "rc", "0")
 }
-
-func (v *rankConn) handleMaxes(context.Context, message) string {
-	return successResponse("maxes", "kvsname_max", strconv.Itoa(maxPMI1Name), "keylen_max", strconv.Itoa(maxPMI1Key),
-		"vallen_max", strconv.Itoa(maxPMI1Value))
-}
-
-func (v *rankConn) handleAppnum(context.Context, message) string {
-	return successResponse("appnum", "appnum", strconv.Itoa(v.cfg.Job.CommandIndex(v.rank)))
-}
-
-func (v *rankConn) handleName(context.Context, message) string {
-	return successResponse("my_kvsname", "kvsname", v.cfg.Job.Name)
-}
-
-func (v *rankConn) handleUniverse(context.Context, message) string {
-	return successResponse("universe_size", "size", strconv.Itoa(max(v.cfg.Job.UniverseSize, len(v.cfg.Job.Nodes))))
-}
-
-func (v *rankConn) handleHosts(context.Context, message) string { return ranksToHosts(v.cfg.Job) }
 
 // isOwnSpace reports whether a message refers to the key-value space of the rank's own job. No
 // client is known that uses another one.
@@ -260,7 +227,6 @@ func (v *rankConn) handleLookup(ctx context.Context, m message) string {
 	return successResponse("lookup_result", "info", "ok", "port", string(entries[0].Value))
 }
 
-// resultResponse returns the response of an operation without a result value.
 func resultResponse(command string, err error) string {
 	if err != nil {
 		return failureResponse(command, err.Error())
@@ -273,5 +239,4 @@ func (v *rankConn) handleFinalize(context.Context, message) string {
 	return successResponse("finalize_ack")
 }
 
-// procID returns the rank's process identifier.
 func (v *rankConn) procID() ProcID { return ProcID{Job: v.cfg.Job.Name, Rank: v.rank} }

@@ -74,7 +74,6 @@ func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 	return block, errors.New("cannot parse a spawn request: it ends within a block")
 }
 
-// newSpawnRequest converts the blocks of a spawn to a SpawnRequest.
 func newSpawnRequest(by ProcID, blocks []message) (SpawnRequest, error) {
 	s := SpawnRequest{Requester: by, Preput: make(map[string]string)}
 	for i, block := range blocks {
@@ -88,7 +87,6 @@ func newSpawnRequest(by ProcID, blocks []message) (SpawnRequest, error) {
 	return s, nil
 }
 
-// newCommand converts the fields of a block to a command.
 func newCommand(fields map[string]string) (Command, error) {
 	name := fields["execname"]
 	ranks, err := strconv.Atoi(fields["nprocs"])
@@ -109,7 +107,6 @@ func newCommand(fields map[string]string) (Command, error) {
 	}
 }
 
-// numberedPairs returns the keys and values of a block's numbered fields.
 func numberedPairs(fields map[string]string, keys, values string) map[string]string {
 	found := make(map[string]string)
 	for i := 0; ; i++ {
@@ -121,7 +118,6 @@ func numberedPairs(fields map[string]string, keys, values string) map[string]str
 	}
 }
 
-// handleSpawn starts a new job on behalf of the rank.
 func (v *rankConn) handleSpawn(ctx context.Context, r pmi1Request) string {
 	s, err := newSpawnRequest(v.procID(), r.blocks)
 	if r.refusal != nil {

@@ -46,7 +46,6 @@ type RrunServer struct {
 	strangers []net.Conn           // connections that have not sent a token, the oldest first
 }
 
-// jobSpace contains what the server knows of a job.
 type jobSpace struct {
 	*Job
 	token    string
@@ -135,7 +134,7 @@ func (s *RrunServer) serveConn(ctx context.Context, conn net.Conn) {
 		return
 	}
 	session := &rankSession{space: space, peers: s.cfg.Peers, rank: rank, conn: conn, in: in}
-	session.serve(ctx, cancel)
+	session.serve(ctx)
 }
 
 // addStranger records a connection that has not sent a token yet. If there are too many, it closes

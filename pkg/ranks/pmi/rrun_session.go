@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
@@ -24,12 +23,10 @@ const (
 
 var okResponse = []byte("OK\n")
 
-// errorResponse returns a response that makes the request fail with the error's text.
 func errorResponse(err error) []byte {
 	return []byte("ERROR " + textutil.SingleLine(err.Error(), maxRrunLine-64) + "\n")
 }
 
-// rankSession is the connection of a rank after authentication.
 type rankSession struct {
 	space *jobSpace
 	peers Peers
@@ -38,7 +35,6 @@ type rankSession struct {
 	in    *bufio.Reader
 }
 
-// rrunRequest is a request of a rank.
 type rrunRequest struct {
 	command string
 	key     string
@@ -47,44 +43,22 @@ type rrunRequest struct {
 	err     error // reason to reject the request; nil if it is acceptable
 }
 
-// serve handles requests until the rank disconnects or ctx ends. cancel ends ctx.
-func (v *rankSession) serve(ctx context.Context, cancel context.CancelFunc) {
+// serve handles requests until the rank disconnects or ctx ends.
+func (v *rankSession) serve(ctx context.Context) {
 	for _, barrier := range v.space.barriers {
 		barrier.AddConn()
 		defer barrier.RemoveConn()
 	}
-	// Read on a separate goroutine, so that the end of the connection is noticed while a request
-	// waits.
-	requests := make(chan rrunRequest)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		defer cancel()
-		defer close(requests)
-		v.readRequests(ctx, requests)
+	serveRequests(ctx, v.conn, func(accept func(rrunRequest) bool) {
+		for {
+			if r, err := readRrunRequest(v.in); err != nil || !accept(r) {
+				return
+			}
+		}
+	}, func(ctx context.Context, r rrunRequest) error {
+		_, err := v.conn.Write(v.handleRequest(ctx, r))
+		return err
 	})
-	for r := range requests {
-		if _, err := v.conn.Write(v.handleRequest(ctx, r)); err != nil {
-			break
-		}
-	}
-	cancel()
-	_ = v.conn.Close()
-	reading.Wait()
-}
-
-// readRequests passes the rank's requests to a channel.
-func (v *rankSession) readRequests(ctx context.Context, requests chan<- rrunRequest) {
-	for {
-		r, err := readRrunRequest(v.in)
-		if err != nil {
-			return
-		}
-		select {
-		case requests <- r:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // readRrunLine reads a line without its end. It returns an error if the line is too long.
@@ -129,7 +103,6 @@ func readRrunRequest(in *bufio.Reader) (r rrunRequest, err error) {
 	return r, err
 }
 
-// handleRequest executes a request and returns the response.
 func (v *rankSession) handleRequest(ctx context.Context, r rrunRequest) []byte {
 	if r.err != nil {
 		return errorResponse(r.err)
@@ -153,7 +126,6 @@ func (v *rankSession) handleRequest(ctx context.Context, r rrunRequest) []byte {
 	return okResponse
 }
 
-// entryKey returns the key under which a value is published.
 func (v *rankSession) entryKey(key string) string {
 	return "rapidsmpf/" + PublicName(v.space.Name) + "/" + key
 }
@@ -174,7 +146,6 @@ func (v *rankSession) putValue(ctx context.Context, r rrunRequest) error {
 	return v.peers.PublishEntries(ctx, []Entry{entry})
 }
 
-// getValue waits for a value and returns the response to the request.
 func (v *rankSession) getValue(ctx context.Context, r rrunRequest) []byte {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -191,7 +162,6 @@ func (v *rankSession) getValue(ctx context.Context, r rrunRequest) []byte {
 	return append(fmt.Appendf(nil, "VALUE valuelen=%d\n", len(entries[0].Value)), entries[0].Value...)
 }
 
-// enterBarrier waits until all ranks of the job have entered a barrier, or until ctx ends.
 func (v *rankSession) enterBarrier(ctx context.Context, kind CollectiveKind) error {
 	v.peers.RecordEntry(kind, v.space.allRanks(), v.rank)
 	return v.space.barriers[kind].Enter(ctx, v.rank.Rank)

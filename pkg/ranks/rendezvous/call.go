@@ -27,7 +27,6 @@ type pendingOrder struct {
 	result chan *message // receives the result; buffered by one
 }
 
-// errNodeLost is the result of an operation on a node that has been lost.
 var errNodeLost = errors.New("the node is lost")
 
 // SetCallHandler sets the function that executes the nodes' calls, and the function that starts a

@@ -88,7 +88,6 @@ type Client struct {
 	err    error // reason why no more answers are received; nil while connected
 }
 
-// responseQueue holds the answers to a request that have been received and not yet consumed.
 type responseQueue struct {
 	responses []Response
 	ready     chan struct{} // buffered by one; signalled on a new answer or the end of the connection
@@ -251,7 +250,6 @@ func (c *Client) roundTrip(ctx context.Context, ask Request) (Response, error) {
 	return answer, nil
 }
 
-// toError converts the error of an answer.
 func (a Response) toError() error {
 	switch {
 	case a.TimedOut:
@@ -309,7 +307,6 @@ func (c *Client) sendRequest(ask Request) (uint64, error) {
 	return ask.ID, nil
 }
 
-// removeQueue discards a request and the answers to it.
 func (c *Client) removeQueue(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -336,7 +333,6 @@ func (c *Client) readResponses() {
 	}
 }
 
-// failAll makes all present and future requests fail with err.
 func (c *Client) failAll(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

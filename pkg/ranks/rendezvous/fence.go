@@ -22,7 +22,6 @@ type fence struct {
 	openRounds  map[int]*fenceRound // unfinished rounds, by number
 }
 
-// fenceRound is one round of a fence on one node.
 type fenceRound struct {
 	started     time.Time
 	collect     bool          // deliver all committed values with the release
@@ -238,7 +237,6 @@ func (n *Node) warnOverdueFences(ctx context.Context) {
 	}
 }
 
-// overdueRounds returns the rounds for which the next warning is due.
 func (n *Node) overdueRounds(told map[*fenceRound]int) map[fenceID]*fenceRound {
 	n.mu.Lock()
 	defer n.mu.Unlock()

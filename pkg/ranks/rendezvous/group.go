@@ -21,17 +21,14 @@ func (g Group) fenceName(name string) string {
 	return name + " of " + g.Ranks
 }
 
-// maxRank is the highest valid rank number.
 const maxRank = 1<<31 - 1
 
-// groupMembers is a group resolved to its ranks in the world.
 type groupMembers struct {
 	ranks        []int // sorted; nil: all ranks below [groupMembers.initialCount]
 	initialCount int
 	nodeCount    int // number of nodes that have members
 }
 
-// hasRank reports whether a rank belongs to the group.
 func (m *groupMembers) hasRank(rank int) bool {
 	if m.ranks == nil {
 		return rank < m.initialCount
@@ -40,7 +37,6 @@ func (m *groupMembers) hasRank(rank int) bool {
 	return is
 }
 
-// filterRanks returns those of the given ranks that belong to the group.
 func (m *groupMembers) filterRanks(ranks []int) (own []int) {
 	for _, rank := range ranks {
 		if m.hasRank(rank) {

@@ -43,7 +43,6 @@ type valueStore struct {
 	storeErr    error // nil until the store has overflowed; then no more values are kept
 }
 
-// peer is the head's state of one node.
 type peer struct {
 	lastSeq    uint64              // highest sequence number received
 	subscribed bool                // it has subscribed to events
@@ -61,12 +60,10 @@ type fenceID struct {
 	group string // the group's ranges, from Group.Ranks
 }
 
-// missingRequest returns the request for the ranks that are missing in a fence round.
 func (id fenceID) missingRequest() *message {
 	return &message{Kind: kindQueryMissing, Name: id.name, FenceFields: FenceFields{Number: id.round, Group: id.group}}
 }
 
-// requestID identifies a request of a node.
 type requestID struct {
 	node int
 	seq  uint64
@@ -82,7 +79,6 @@ type pendingFence struct {
 	failure  string // reason why it cannot complete; empty if it can
 }
 
-// rankEnd describes how a rank ended.
 type rankEnd struct {
 	description string
 	fenceCounts map[string]int // number of entries into each fence; nil if its node was lost
@@ -141,7 +137,6 @@ func (h *Head) attachConn(node int, bell chan struct{}, drop func()) bool {
 	return true
 }
 
-// detachConn detaches a connection from its node, unless a newer one has replaced it.
 func (h *Head) detachConn(node int, bell chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,7 +257,6 @@ func (h *Head) dispatchLocked(from requestID, m *message) {
 	h.answerLocked(from, &message{})
 }
 
-// enterFenceLocked records the arrival of a node at a fence.
 func (h *Head) enterFenceLocked(from requestID, m *message) {
 	h.storeEntriesLocked(m.Entries)
 	id := fenceID{m.Name, m.Number, m.Group}
@@ -331,7 +325,6 @@ func (s *valueStore) collectEntriesLocked(slots []valueKey) (entries []entry) {
 	return entries
 }
 
-// releaseFenceLocked sends the release to all nodes that have entered.
 func (h *Head) releaseFenceLocked(g *pendingFence, release *message) {
 	for node, seq := range g.arrivals {
 		own := *release
@@ -476,7 +469,6 @@ func (h *Head) MarkNodeLost(node int, words string) {
 	h.failHopelessLocked()
 }
 
-// recordRankEndLocked records the end of a rank, and fails what waits for it.
 func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
 	place := h.layout.nodeOfRank(rank)
 	if _, over := h.endedRanks[rank]; over || place == nil {

@@ -12,7 +12,6 @@ import (
 // it assumes that all ranks of a silent node are missing.
 const missingTimeout = 300 * time.Millisecond
 
-// missingQuery is a query for the ranks that are missing in a fence round.
 type missingQuery struct {
 	fenceID
 	requester  requestID

@@ -95,21 +95,18 @@ type eventLog struct {
 	eventAdded   chan struct{} // closed at the next event
 }
 
-// committedValue is a value that was committed on this node.
 type committedValue struct {
 	bytes  []byte
 	writer string // description of the program that put it, for errors
 	sent   bool   // the head has it
 }
 
-// getResult is the result of a get.
 type getResult struct {
 	value []byte
 	owner string
 	err   error
 }
 
-// pendingGet is a pending get that was sent to the head.
 type pendingGet struct {
 	started time.Time
 	waiting map[int]int // number of waiting requests of each rank
@@ -205,7 +202,6 @@ func (n *Node) useConn(ctx context.Context, conn io.ReadWriteCloser) (heard bool
 	return heard
 }
 
-// handleMessage handles a message of the head.
 func (n *Node) handleMessage(m *message) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -262,7 +258,6 @@ func (n *Node) handleAnswerLocked(m *message) {
 	}
 }
 
-// completeGetLocked completes a get with the head's answer.
 func (n *Node) completeGetLocked(at valueKey, m *message) {
 	g := n.pendingGets[at]
 	delete(n.pendingGets, at)
@@ -295,7 +290,6 @@ func (n *nodeValues) matchCommittedLocked(at valueKey) (slots []valueKey) {
 	return slots
 }
 
-// pushValuesLocked sends those of the given values that the head does not have.
 func (n *Node) pushValuesLocked(slots []valueKey) {
 	if entries := n.takeUnsentLocked(slots); len(entries) > 0 {
 		n.queueRequestLocked(&message{Kind: kindPush, Entries: entries})

@@ -38,7 +38,6 @@ type valueKey struct {
 	Owner string
 }
 
-// entry is a value with its key.
 type entry struct {
 	Slot  valueKey
 	Value []byte
@@ -154,7 +153,6 @@ func (m *message) isLarge() bool {
 	return size > 64<<10
 }
 
-// validateKey returns an error if a key is not valid.
 func validateKey(key string) error {
 	if len(key) == 0 || len(key) > MaxKeyLength {
 		return fmt.Errorf("cannot use a key of %d bytes: 1 to %d are accepted", len(key), MaxKeyLength)

@@ -91,7 +91,6 @@ func (w Layout) nodeOfOwner(owner string) *NodeRanks {
 	return w.nodeOfRank(rank)
 }
 
-// describeOwner describes an owner for messages.
 func (w Layout) describeOwner(owner string) string {
 	place := w.nodeOfOwner(owner)
 	if place == nil {
@@ -100,7 +99,6 @@ func (w Layout) describeOwner(owner string) string {
 	return place.describeRank(ownerRank(owner))
 }
 
-// describeRanks lists ranks by node, for messages.
 func (w Layout) describeRanks(by map[int][]int) string {
 	var parts []string
 	for _, place := range w.nodes {

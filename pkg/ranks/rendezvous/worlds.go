@@ -53,7 +53,6 @@ func (w *Worlds) SetFinder(find func(name string) (World, bool)) {
 	w.find = find
 }
 
-// lookUp returns a world, and creates it if necessary.
 func (w *Worlds) lookUp(name string) (World, bool) {
 	w.mu.Lock()
 	world, known := w.worlds[name]
@@ -65,7 +64,6 @@ func (w *Worlds) lookUp(name string) (World, bool) {
 	return find(name)
 }
 
-// maxWorldName is the maximum length of a world's name.
 const maxWorldName = 64
 
 // DialWorld returns a function that connects by dial to the world with a name, for [Worlds.ServeNode].

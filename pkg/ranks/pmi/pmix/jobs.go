@@ -38,7 +38,6 @@ func (s *Server) AddJob(ctx context.Context, job *pmi.Job) error {
 	return nil
 }
 
-// registerJob adds a job and its local ranks to the server's state.
 func (s *Server) registerJob(job *pmi.Job, local []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +119,6 @@ func (s *Server) NotifyRanks(ctx context.Context, e pmi.Event) error {
 // rangeSession is PMIX_RANGE_SESSION: all processes of the allocation.
 const rangeSession = 4
 
-// eventSender sends an event to ranks of this node or of other nodes.
 type eventSender func(ctx context.Context, event pmi.Event) error
 
 // notifyEnd sends an event about the end of a process or job. Only ranks that registered for

@@ -71,15 +71,12 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 	return nil, fmt.Errorf("cannot execute operation %d: %w", op, pmi.NotSupported)
 }
 
-// answerSuccess answers a request with success and no data.
 func answerSuccess(context.Context, *frame) error { return nil }
 
-// answerError answers a request with an error.
 func answerError(err error) func(context.Context, *frame) error {
 	return func(context.Context, *frame) error { return err }
 }
 
-// withTimeout applies the timeout that a request specifies, if it does.
 func withTimeout(with requestAttributes, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
 	text, _ := with.lookupKey("pmix.timeout")
 	seconds, err := strconv.Atoi(text)
@@ -93,7 +90,6 @@ func withTimeout(with requestAttributes, answer func(ctx context.Context, f *fra
 	}
 }
 
-// recordSession records that a rank has connected or finalized.
 func (s *Server) recordSession(who pmi.ProcID, finalized bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +136,6 @@ func (s *Server) decodeCollective(op byte, r *frameReader) func(context.Context,
 	})
 }
 
-// decodePublication returns the function that answers a publish, lookup or unpublish request.
 func (s *Server) decodePublication(op byte, r *frameReader) func(context.Context, *frame) error {
 	switch op {
 	case upPublish:
@@ -239,7 +234,6 @@ func collectAttributes(infos requestAttributes, into map[string]string) (err err
 	return err
 }
 
-// decodeQuery returns the function that answers a query for information about jobs.
 func (s *Server) decodeQuery(r *frameReader) func(context.Context, *frame) error {
 	by := r.readProc()
 	var found []attribute

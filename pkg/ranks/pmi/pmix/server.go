@@ -124,13 +124,11 @@ func (t *orderTable) close() {
 	t.pending = nil
 }
 
-// orderResult is the result of an order.
 type orderResult struct {
 	status pmi.Status
 	data   []byte
 }
 
-// clientState is the state of a rank of this node.
 type clientState struct {
 	connected, finalized bool // guarded by registry.mu
 	// context of its requests and of requests for its data; ends with the rank
@@ -288,7 +286,6 @@ const (
 // errTooManyRequests means that the child does not even accept the refusals.
 var errTooManyRequests = fmt.Errorf("cannot serve ranks that have %d requests pending at once", 2*maxRequests)
 
-// answerRequest answers a request and sends the result to the child.
 func (s *Server) answerRequest(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {
 	rest := make(frame, 0)
 	err := answer(s.ctx, &rest)
@@ -387,7 +384,6 @@ func (s *Server) unavailableError() error {
 	return fmt.Errorf("cannot use the PMIx server any longer: %w", context.Cause(s.ctx))
 }
 
-// tailBuffer is a writer that keeps the last maxTailSize bytes.
 type tailBuffer struct {
 	mu   sync.Mutex
 	kept []byte
