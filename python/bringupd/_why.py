@@ -26,8 +26,6 @@ class Process:
     tracer: int = 0
     threads: int = 0
     cores: float = 0
-    still_seconds: float = named("still_s", 0.0)
-    """For how long no processor has run it."""
     problem: str = ""
 
 

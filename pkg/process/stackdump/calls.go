@@ -2,31 +2,35 @@ package stackdump
 
 import "golang.org/x/sys/unix"
 
-// sysCall is a system call in which a process may wait.
-type sysCall struct {
-	name    string
-	hasFile bool // its first argument is a file descriptor
+// fileCalls are the names of system calls in which a process may wait, and whose first argument is a
+// file descriptor; otherCalls are those without. Files for other architectures add theirs.
+var fileCalls = map[int64]string{
+	unix.SYS_READ: "read", unix.SYS_READV: "readv", unix.SYS_PREAD64: "pread",
+	unix.SYS_PREADV: "preadv", unix.SYS_WRITE: "write", unix.SYS_WRITEV: "writev",
+	unix.SYS_PWRITE64: "pwrite", unix.SYS_PWRITEV: "pwritev", unix.SYS_RECVFROM: "recvfrom",
+	unix.SYS_RECVMSG: "recvmsg", unix.SYS_RECVMMSG: "recvmmsg", unix.SYS_SENDTO: "sendto",
+	unix.SYS_SENDMSG: "sendmsg", unix.SYS_SENDMMSG: "sendmmsg", unix.SYS_SENDFILE: "sendfile",
+	unix.SYS_CONNECT: "connect", unix.SYS_ACCEPT: "accept", unix.SYS_ACCEPT4: "accept4",
+	unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FLOCK: "flock",
+	unix.SYS_FCNTL: "fcntl", unix.SYS_IOCTL: "ioctl", unix.SYS_GETDENTS64: "getdents",
+	unix.SYS_CLOSE: "close", unix.SYS_FSTAT: "fstat", unix.SYS_FTRUNCATE: "ftruncate",
+	unix.SYS_FALLOCATE: "fallocate", unix.SYS_SPLICE: "splice",
 }
 
-// sysCalls are the system calls by number. Files for other architectures add theirs.
-var sysCalls = map[int64]sysCall{
-	unix.SYS_READ: {"read", true}, unix.SYS_READV: {"readv", true}, unix.SYS_PREAD64: {"pread", true}, unix.SYS_PREADV: {"preadv", true},
-	unix.SYS_WRITE: {"write", true}, unix.SYS_WRITEV: {"writev", true}, unix.SYS_PWRITE64: {"pwrite", true}, unix.SYS_PWRITEV: {"pwritev", true},
-	unix.SYS_RECVFROM: {"recvfrom", true}, unix.SYS_RECVMSG: {"recvmsg", true}, unix.SYS_RECVMMSG: {"recvmmsg", true},
-	unix.SYS_SENDTO: {"sendto", true}, unix.SYS_SENDMSG: {"sendmsg", true}, unix.SYS_SENDMMSG: {"sendmmsg", true}, unix.SYS_SENDFILE: {"sendfile", true},
-	unix.SYS_CONNECT: {"connect", true}, unix.SYS_ACCEPT: {"accept", true}, unix.SYS_ACCEPT4: {"accept4", true},
-	unix.SYS_FSYNC: {"fsync", true}, unix.SYS_FDATASYNC: {"fdatasync", true}, unix.SYS_FLOCK: {"flock", true}, unix.SYS_FCNTL: {"fcntl", true},
-	unix.SYS_IOCTL: {"ioctl", true}, unix.SYS_GETDENTS64: {"getdents", true}, unix.SYS_CLOSE: {"close", true}, unix.SYS_FSTAT: {"fstat", true},
-	unix.SYS_FTRUNCATE: {"ftruncate", true}, unix.SYS_FALLOCATE: {"fallocate", true}, unix.SYS_SPLICE: {"splice", true},
-	unix.SYS_OPENAT: {"openat", false}, unix.SYS_NEWFSTATAT: {"fstatat", false}, unix.SYS_STATX: {"statx", false}, unix.SYS_UNLINKAT: {"unlinkat", false},
-	unix.SYS_MKDIRAT: {"mkdirat", false}, unix.SYS_RENAMEAT2: {"renameat2", false}, unix.SYS_SYNC: {"sync", false}, unix.SYS_MSYNC: {"msync", false},
-	unix.SYS_MMAP: {"mmap", false}, unix.SYS_MUNMAP: {"munmap", false}, unix.SYS_MADVISE: {"madvise", false}, unix.SYS_EXECVE: {"execve", false},
-	unix.SYS_CLONE: {"clone", false}, unix.SYS_CLONE3: {"clone3", false}, unix.SYS_EXIT: {"exit", false}, unix.SYS_EXIT_GROUP: {"exit_group", false},
-	unix.SYS_FUTEX: {"futex", false}, unix.SYS_NANOSLEEP: {"nanosleep", false}, unix.SYS_CLOCK_NANOSLEEP: {"clock_nanosleep", false},
-	unix.SYS_EPOLL_PWAIT: {"epoll_wait", false}, unix.SYS_EPOLL_PWAIT2: {"epoll_wait", false}, unix.SYS_PPOLL: {"poll", false}, unix.SYS_PSELECT6: {"select", false},
-	unix.SYS_WAIT4: {callWait4, false}, unix.SYS_WAITID: {callWaitID, false}, unix.SYS_RT_SIGTIMEDWAIT: {"sigtimedwait", false}, unix.SYS_RT_SIGSUSPEND: {"sigsuspend", false},
-	unix.SYS_RESTART_SYSCALL: {callRestart, false}, unix.SYS_SEMTIMEDOP: {"semtimedop", false}, unix.SYS_SEMOP: {"semop", false}, unix.SYS_MSGRCV: {"msgrcv", false},
-	unix.SYS_IO_GETEVENTS: {"io_getevents", false}, unix.SYS_IO_URING_ENTER: {"io_uring_enter", false}, unix.SYS_SCHED_YIELD: {"sched_yield", false},
+var otherCalls = map[int64]string{
+	unix.SYS_OPENAT: "openat", unix.SYS_NEWFSTATAT: "fstatat", unix.SYS_STATX: "statx",
+	unix.SYS_UNLINKAT: "unlinkat", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_RENAMEAT2: "renameat2",
+	unix.SYS_SYNC: "sync", unix.SYS_MSYNC: "msync", unix.SYS_MMAP: "mmap",
+	unix.SYS_MUNMAP: "munmap", unix.SYS_MADVISE: "madvise", unix.SYS_EXECVE: "execve",
+	unix.SYS_CLONE: "clone", unix.SYS_CLONE3: "clone3", unix.SYS_EXIT: "exit",
+	unix.SYS_EXIT_GROUP: "exit_group", unix.SYS_FUTEX: "futex", unix.SYS_NANOSLEEP: "nanosleep",
+	unix.SYS_CLOCK_NANOSLEEP: "clock_nanosleep", unix.SYS_EPOLL_PWAIT: "epoll_wait",
+	unix.SYS_EPOLL_PWAIT2: "epoll_wait", unix.SYS_PPOLL: "poll", unix.SYS_PSELECT6: "select",
+	unix.SYS_WAIT4: callWait4, unix.SYS_WAITID: callWaitID,
+	unix.SYS_RT_SIGTIMEDWAIT: "sigtimedwait", unix.SYS_RT_SIGSUSPEND: "sigsuspend",
+	unix.SYS_RESTART_SYSCALL: callRestart, unix.SYS_SEMTIMEDOP: "semtimedop",
+	unix.SYS_SEMOP: "semop", unix.SYS_MSGRCV: "msgrcv", unix.SYS_IO_GETEVENTS: "io_getevents",
+	unix.SYS_IO_URING_ENTER: "io_uring_enter", unix.SYS_SCHED_YIELD: "sched_yield",
 }
 
 // System calls with which a process waits for its child processes.
@@ -42,10 +46,14 @@ const (
 // wchan.
 var kernelWaits = map[string]string{
 	"hrtimer_nanosleep": "nanosleep", "do_nanosleep": "nanosleep", "common_nsleep": "nanosleep",
-	"futex_wait_queue": "futex", "futex_wait_queue_me": "futex", "futex_do_wait": "futex", "futex_wait": "futex",
-	"do_wait": callWait4, "kernel_wait4": callWait4, "ep_poll": "epoll_wait", "do_epoll_wait": "epoll_wait",
-	"pipe_read": "read", "anon_pipe_read": "read", "pipe_wait_readable": "read", "pipe_write": "write", "anon_pipe_write": "write", "pipe_wait_writable": "write",
-	"poll_schedule_timeout": "poll", "do_sys_poll": "poll", "do_select": "select", "inet_csk_accept": "accept", "wait_for_connect": "connect",
-	"sk_wait_data": "recvfrom", "unix_stream_read_generic": "recvfrom", "unix_stream_data_wait": "recvfrom", "__skb_wait_for_more_packets": "recvfrom",
-	"n_tty_read": "read", "eventfd_read": "read", "do_sigtimedwait": "sigtimedwait", "sigsuspend": "sigsuspend", "flock_lock_inode_wait": "flock",
+	"futex_wait_queue": "futex", "futex_wait_queue_me": "futex", "futex_do_wait": "futex",
+	"futex_wait": "futex", "do_wait": callWait4, "kernel_wait4": callWait4, "ep_poll": "epoll_wait",
+	"do_epoll_wait": "epoll_wait", "pipe_read": "read", "anon_pipe_read": "read",
+	"pipe_wait_readable": "read", "pipe_write": "write", "anon_pipe_write": "write",
+	"pipe_wait_writable": "write", "poll_schedule_timeout": "poll", "do_sys_poll": "poll",
+	"do_select": "select", "inet_csk_accept": "accept", "wait_for_connect": "connect",
+	"sk_wait_data": "recvfrom", "unix_stream_read_generic": "recvfrom",
+	"unix_stream_data_wait": "recvfrom", "__skb_wait_for_more_packets": "recvfrom",
+	"n_tty_read": "read", "eventfd_read": "read", "do_sigtimedwait": "sigtimedwait",
+	"sigsuspend": "sigsuspend", "flock_lock_inode_wait": "flock",
 }

@@ -3,13 +3,13 @@ package stackdump
 import "golang.org/x/sys/unix"
 
 func init() {
-	sysCalls[unix.SYS_POLL] = sysCall{"poll", false}
-	sysCalls[unix.SYS_SELECT] = sysCall{"select", false}
-	sysCalls[unix.SYS_EPOLL_WAIT] = sysCall{"epoll_wait", false}
-	sysCalls[unix.SYS_PAUSE] = sysCall{"pause", false}
-	sysCalls[unix.SYS_OPEN] = sysCall{"open", false}
-	sysCalls[unix.SYS_STAT] = sysCall{"stat", false}
-	sysCalls[unix.SYS_LSTAT] = sysCall{"lstat", false}
-	sysCalls[unix.SYS_FORK] = sysCall{"fork", false}
-	sysCalls[unix.SYS_VFORK] = sysCall{"vfork", false}
+	otherCalls[unix.SYS_POLL] = "poll"
+	otherCalls[unix.SYS_SELECT] = "select"
+	otherCalls[unix.SYS_EPOLL_WAIT] = "epoll_wait"
+	otherCalls[unix.SYS_PAUSE] = "pause"
+	otherCalls[unix.SYS_OPEN] = "open"
+	otherCalls[unix.SYS_STAT] = "stat"
+	otherCalls[unix.SYS_LSTAT] = "lstat"
+	otherCalls[unix.SYS_FORK] = "fork"
+	otherCalls[unix.SYS_VFORK] = "vfork"
 }

@@ -3,6 +3,7 @@ package stackdump
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -11,10 +12,11 @@ import (
 // It stops the command when ctx ends. It returns an error only if the command printed nothing to
 // its standard output.
 func RunCommand(ctx context.Context, run string, flags ...string) (string, error) {
-	var said, complaint bytes.Buffer
-	err := process.Command{Argv: append(append([]string{process.OwnBinary, "why"}, flags...), run), Stdout: &said, Stderr: &complaint}.Run(ctx)
-	if said.Len() > 0 { // also if some nodes have not answered
+	var out, complaint bytes.Buffer
+	argv := slices.Concat([]string{process.OwnBinary, "why"}, flags, []string{run})
+	err := process.Command{Argv: argv, Stdout: &out, Stderr: &complaint}.Run(ctx)
+	if out.Len() > 0 { // also if some nodes have not answered
 		err = nil
 	}
-	return said.String() + complaint.String(), err
+	return out.String() + complaint.String(), err
 }

@@ -41,15 +41,19 @@ type stackReader struct {
 	ctx        context.Context
 	cancel     context.CancelFunc
 	slots      chan struct{} // limits concurrent reads
-	root       procfs
+	root       procRoot
 	searchPath string        // PATH in which debuggers are searched first
 	timeout    time.Duration // timeout per stack
 }
 
 // newStackReader returns a gatherer with a timeout for all stacks. The caller must call close.
 func newStackReader(ctx context.Context) *stackReader {
-	ctx, cancel := context.WithTimeoutCause(ctx, allStacksTimeout, fmt.Errorf("reading the stacks of this node took longer than %s", allStacksTimeout))
-	return &stackReader{ctx: ctx, cancel: cancel, slots: make(chan struct{}, max(2, runtime.NumCPU()/2)), root: "/proc", searchPath: os.Getenv("PATH"), timeout: stackTimeout}
+	late := fmt.Errorf("reading the stacks of this node took longer than %s", allStacksTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, allStacksTimeout, late)
+	return &stackReader{
+		ctx: ctx, cancel: cancel, slots: make(chan struct{}, max(2, runtime.NumCPU()/2)),
+		root: "/proc", searchPath: os.Getenv("PATH"), timeout: stackTimeout,
+	}
 }
 
 // readStack reads the stack of p.Thread or, if that is 0, of the first thread. If no debugger can
@@ -128,7 +132,8 @@ func (g *stackReader) readByPySpy(ctx context.Context, env []string, pid, thread
 // readByGDB reads a stack with gdb, which stops the process meanwhile. If gdb was killed and left
 // the process stopped, readByGDB continues the process.
 func (g *stackReader) readByGDB(ctx context.Context, env []string, p Process, thread int) (*Stack, error) {
-	text, err := runDebugger(ctx, env, stackByGDB, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off",
+	text, err := runDebugger(ctx, env, stackByGDB, "-nx", "-batch",
+		"-iex", "set debuginfod enabled off", "-iex", "set auto-load off",
 		"-p", strconv.Itoa(p.PID), "-ex", fmt.Sprintf("thread apply all bt %d", maxFrames))
 	if p.State != stateStopped {
 		g.continueProcess(p.PID)
@@ -150,16 +155,18 @@ func (g *stackReader) continueProcess(pid int) {
 
 // runDebugger runs a debugger and returns its output.
 func runDebugger(ctx context.Context, env []string, argv ...string) (string, error) {
-	out, errs := &process.HeadBuffer{MaxBytes: maxDebuggerOutput}, &process.HeadBuffer{MaxBytes: 4 << 10}
+	out := &process.HeadBuffer{MaxBytes: maxDebuggerOutput}
+	errs := &process.HeadBuffer{MaxBytes: 4 << 10}
+	command := process.Command{Argv: argv, Env: env, Stdout: out, Stderr: errs}
 	_, err := ctxutil.CallBounded(ctx, killTimeout, func() (struct{}, error) {
-		return struct{}{}, process.Command{Argv: argv, Env: env, Stdout: out, Stderr: errs}.Run(ctx)
+		return struct{}{}, command.Run(ctx)
 	})
 	if err != nil {
-		said := textutil.SingleLine(errs.String(), 200)
-		if said != "" {
-			said = ": " + said
+		message := textutil.SingleLine(errs.String(), 200)
+		if message != "" {
+			message = ": " + message
 		}
-		return "", fmt.Errorf("cannot read the stack with %s: %v%s", argv[0], err, said)
+		return "", fmt.Errorf("cannot read the stack with %s: %v%s", argv[0], err, message)
 	}
 	return out.String(), nil
 }

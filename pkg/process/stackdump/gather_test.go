@@ -80,7 +80,7 @@ func TestGather(t *testing.T) {
 			if !strings.Contains(got.Problem, tc.problem) || tc.want != nil && cmp.Diff(tc.want, got.Frames) != "" || tc.want == nil && got.Source != stackByKernel {
 				t.Errorf("it is %+v", got)
 			}
-			if now := newInspector("/proc").inspectProcess(t.Context(), pid); now.State == stateStopped {
+			if now, _ := procRoot("/proc").inspectProcess(t.Context(), pid, nil); now.State == stateStopped {
 				t.Errorf("the process is left as %+v", now)
 			}
 		})
@@ -92,7 +92,8 @@ func untilRuns(t *testing.T, pid int, program string) {
 	t.Helper()
 	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
 		exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-		if err == nil && filepath.Base(exe) == program && newInspector("/proc").inspectProcess(t.Context(), pid).State == "S" {
+		now, _ := procRoot("/proc").inspectProcess(t.Context(), pid, nil)
+		if err == nil && filepath.Base(exe) == program && now.State == "S" {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -114,7 +115,10 @@ func TestGatherStopped(t *testing.T) {
 	defer g.cancel()
 	g.searchPath = dir
 	g.readStack(Process{PID: pid, State: stateStopped})
-	for deadline := time.Now().Add(ceiling); newInspector("/proc").inspectProcess(t.Context(), pid).State != stateStopped; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+		if now, _ := procRoot("/proc").inspectProcess(t.Context(), pid, nil); now.State == stateStopped {
+			break
+		}
 		if time.Now().After(deadline) {
 			t.Fatal("it was continued")
 		}

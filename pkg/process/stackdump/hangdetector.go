@@ -59,7 +59,7 @@ func (v HangDetector) Run(ctx context.Context) {
 	if v.CPUTimes == nil {
 		v.CPUTimes = NewCPUSampler().CPUTimes
 	}
-	idle, told := IdleTracker{}, false
+	idle, reported := IdleTracker{}, false
 	for ctxutil.SleepContext(ctx, min(max(v.Timeout/10, minSampleInterval), maxSampleInterval)) {
 		usage, ok := v.sampleUsage()
 		if !ok {
@@ -67,8 +67,8 @@ func (v HangDetector) Run(ctx context.Context) {
 		}
 		now := time.Now()
 		since := idle.AddSample(now, Sample{usage, v.CountSteps()})
-		if is := len(usage) > 0 && now.Sub(since) >= max(v.Timeout, idle.MinTimeout()); is != told {
-			told = is
+		if is := len(usage) > 0 && now.Sub(since) >= max(v.Timeout, idle.MinTimeout()); is != reported {
+			reported = is
 			v.OnChange(is)
 		}
 	}

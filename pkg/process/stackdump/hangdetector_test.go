@@ -107,12 +107,3 @@ func TestSampler(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkSampler(b *testing.B) {
-	sampler := NewCPUSampler()
-	for b.Loop() {
-		if _, err := sampler.CPUTimes([]int{1}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -3,15 +3,16 @@ package stackdump
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
-	"net/netip"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
@@ -27,9 +28,7 @@ type Process struct {
 	Wchan   string  `json:"wchan,omitempty"`
 	Tracer  int     `json:"tracer,omitempty"` // process that traces this one
 	Threads int     `json:"threads,omitempty"`
-	Cores   float64 `json:"cores"` // average number of cores used during the measurement
-	// approximate seconds since it last ran on a processor; 0 if it has just run or if unknown
-	StillS  float64 `json:"still_s,omitempty"`
+	Cores   float64 `json:"cores"`             // average number of cores used during the measurement
 	Problem string  `json:"problem,omitempty"` // why part of the state could not be read
 }
 
@@ -42,30 +41,19 @@ const (
 	stateZombie  = "Z"
 )
 
-// procfs is the path of /proc.
-type procfs string
-
-// inspector inspects processes.
-type inspector struct {
-	procfs
-	clocks *cpuClocks
-}
-
-func newInspector(root procfs) inspector { return inspector{root, newCPUClocks(root)} }
+// procRoot is the path of /proc.
+type procRoot string
 
 const (
 	// procReadLag is how long reading a file of /proc may take beyond the deadline of its context.
 	procReadLag = 50 * time.Millisecond
 	// maxThreads is the maximum number of threads of a process that are inspected.
 	maxThreads = 256
-	// minStuckTime is how long a thread must not have run until its D state counts: every disk access
-	// causes that state for a moment.
-	minStuckTime = time.Second
 )
 
 // readFile returns the contents of a file of /proc. It gives up at the deadline of ctx, because
 // reading can hang if the process hangs.
-func (root procfs) readFile(ctx context.Context, path ...string) (string, error) {
+func (root procRoot) readFile(ctx context.Context, path ...string) (string, error) {
 	name := filepath.Join(append([]string{string(root)}, path...)...)
 	text, err := ctxutil.CallBounded(ctx, procReadLag, func() ([]byte, error) { return os.ReadFile(name) })
 	if errors.Is(err, ctxutil.ErrAbandoned) {
@@ -75,30 +63,37 @@ func (root procfs) readFile(ctx context.Context, path ...string) (string, error)
 }
 
 // inspectProcess inspects a process. It shows the first thread, or a thread that is stuck if there
-// is one.
-func (root inspector) inspectProcess(ctx context.Context, pid int) Process {
+// is one: waiting holds the threads that waited uninterruptibly before.
+func (root procRoot) inspectProcess(
+	ctx context.Context, pid int, waiting map[string]string,
+) (p Process, isStuck bool) {
 	number := strconv.Itoa(pid)
 	// Select the thread.
-	p := Process{PID: pid}
+	p.PID = pid
 	task := filepath.Join(number, "task", number)
 	p.Name, p.State = root.readStat(ctx, task)
-	threads, _ := ctxutil.CallBounded(ctx, procReadLag, func() ([]os.DirEntry, error) { return os.ReadDir(filepath.Join(string(root.procfs), number, "task")) })
+	threads := root.listThreads(ctx, number)
 	if p.Threads = len(threads); p.State != stateStopped && p.State != stateTraced {
-		if thread := root.stuckThread(ctx, number, threads); thread != "" && thread != number {
-			task, p.State = filepath.Join(number, "task", thread), stateStuck
+		for _, task = range append(threads, task) {
+			if before, waited := waiting[task]; waited && root.runsOf(ctx, task) == before {
+				isStuck, p.State = true, stateStuck
+				break
+			}
+		}
+		if thread := filepath.Base(task); thread != number {
 			p.Thread, _ = strconv.Atoi(thread)
 		}
 	}
 	// Determine what the thread waits for.
-	p.StillS = root.clocks.timeSinceRun(ctx, task).Seconds()
 	p.Wchan, _ = root.readFile(ctx, task, "wchan")
 	if p.Wchan == "0" {
 		p.Wchan = ""
 	}
-	var file int64
-	var err error
-	p.Call, file, err = root.readCall(ctx, task)
-	if err != nil {
+	file := int64(-1)
+	text, err := root.readFile(ctx, task, "syscall")
+	if err == nil {
+		p.Call, file = parseCall(text)
+	} else {
 		p.Problem = err.Error()
 		p.Call = kernelWaits[p.Wchan]
 	}
@@ -111,40 +106,52 @@ func (root inspector) inspectProcess(ctx context.Context, pid int) Process {
 	if p.State == stateTraced {
 		p.Tracer = root.readTracer(ctx, number)
 	}
-	return p
+	return p, isStuck
+}
+
+// listThreads returns the paths of the threads of a process, below /proc, but at most maxThreads.
+func (root procRoot) listThreads(ctx context.Context, number string) (tasks []string) {
+	dir := filepath.Join(number, "task")
+	entries, _ := ctxutil.CallBounded(ctx, procReadLag, func() ([]os.DirEntry, error) {
+		return os.ReadDir(filepath.Join(string(root), dir))
+	})
+	for _, entry := range entries[:min(len(entries), maxThreads)] {
+		tasks = append(tasks, filepath.Join(dir, entry.Name()))
+	}
+	return tasks
+}
+
+// waitingThreads returns the threads of a process that wait uninterruptibly, with their use of
+// processors. A thread that still waits later, and has not run meanwhile, is stuck: every access to
+// a disk causes the state for a moment.
+func (root procRoot) waitingThreads(ctx context.Context, pid int) map[string]string {
+	waiting := make(map[string]string)
+	for _, task := range root.listThreads(ctx, strconv.Itoa(pid)) {
+		if runs := root.runsOf(ctx, task); runs != "" {
+			waiting[task] = runs
+		}
+	}
+	return waiting
+}
+
+// runsOf returns a text that changes when a thread runs on a processor; empty if the thread does not
+// wait uninterruptibly.
+func (root procRoot) runsOf(ctx context.Context, task string) string {
+	if _, state := root.readStat(ctx, task); state != stateStuck {
+		return ""
+	}
+	text, _ := root.readFile(ctx, task, "schedstat") // a kernel without it has no better evidence
+	return "runs: " + text
 }
 
 // readStat returns the name and the state of a thread.
-func (root procfs) readStat(ctx context.Context, task string) (name, state string) {
+func (root procRoot) readStat(ctx context.Context, task string) (name, state string) {
 	text, err := root.readFile(ctx, task, "stat")
 	open, shut := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if err != nil || open < 0 || shut < open || len(text) < shut+3 {
 		return "", ""
 	}
 	return text[open+1 : shut], text[shut+2 : shut+3]
-}
-
-// stuckThread returns a thread that has been in D state for at least minStuckTime, or an empty
-// string.
-func (root inspector) stuckThread(ctx context.Context, number string, threads []os.DirEntry) string {
-	for _, thread := range threads[:min(len(threads), maxThreads)] {
-		task := filepath.Join(number, "task", thread.Name())
-		if _, state := root.readStat(ctx, task); state == stateStuck && root.clocks.timeSinceRun(ctx, task) >= minStuckTime {
-			return thread.Name()
-		}
-	}
-	return ""
-}
-
-// readCall returns the system call in which a thread is, and its file descriptor, or -1 if it has
-// none.
-func (root procfs) readCall(ctx context.Context, task string) (name string, file int64, err error) {
-	text, err := root.readFile(ctx, task, "syscall")
-	if err != nil {
-		return "", -1, err
-	}
-	name, file = parseCall(text)
-	return name, file, nil
 }
 
 // parseCall parses /proc/PID/task/TID/syscall. A running thread is in no system call.
@@ -157,19 +164,21 @@ func parseCall(text string) (name string, file int64) {
 	if err != nil || number < 0 {
 		return "", -1
 	}
-	known, found := sysCalls[number]
+	if name, found := otherCalls[number]; found {
+		return name, -1
+	}
+	name, found := fileCalls[number]
 	if !found {
 		return "system call " + fields[0], -1
 	}
-	file, err = strconv.ParseInt(strings.TrimPrefix(fields[1], "0x"), 16, 64)
-	if err != nil || !known.hasFile {
+	if file, err = strconv.ParseInt(strings.TrimPrefix(fields[1], "0x"), 16, 64); err != nil {
 		file = -1
 	}
-	return known.name, file
+	return name, file
 }
 
 // readTracer returns the process that traces a process, or 0 if there is none.
-func (root procfs) readTracer(ctx context.Context, number string) (pid int) {
+func (root procRoot) readTracer(ctx context.Context, number string) (pid int) {
 	text, _ := root.readFile(ctx, number, "status")
 	for line := range strings.Lines(text) {
 		if value, found := strings.CutPrefix(line, "TracerPid:"); found {
@@ -180,7 +189,7 @@ func (root procfs) readTracer(ctx context.Context, number string) (pid int) {
 }
 
 // describeFile describes an open file of a process.
-func (root procfs) describeFile(ctx context.Context, number string, file int64) string {
+func (root procRoot) describeFile(ctx context.Context, number string, file int64) string {
 	path := filepath.Join(string(root), number, "fd", strconv.FormatInt(file, 10))
 	target, err := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) { return os.Readlink(path) })
 	if err != nil {
@@ -199,64 +208,63 @@ func (root procfs) describeFile(ctx context.Context, number string, file int64) 
 }
 
 // describePeer describes the other end of a socket.
-func (root procfs) describePeer(ctx context.Context, number, inode string) string {
-	for _, kind := range []string{"tcp", "tcp6", "udp", "udp6", "unix"} {
-		text, err := root.readFile(ctx, number, "net", kind)
-		if err != nil {
-			continue
-		}
-		if words := findSocket(text, kind, inode); words != "" {
-			return words
-		}
+func (root procRoot) describePeer(ctx context.Context, number, inode string) string {
+	wanted, err := strconv.ParseUint(inode, 10, 64)
+	if err != nil {
+		return "a socket"
 	}
-	return "a socket"
+	text, _ := ctxutil.CallBounded(ctx, procReadLag, func() (string, error) {
+		return findSocket(filepath.Join(string(root), number), wanted), nil
+	})
+	return cmp.Or(text, "a socket")
 }
 
-// findSocket searches a file of /proc/net for a socket, and describes the socket.
-func findSocket(text, kind, inode string) string {
-	const inetInode, unixInode, unixPath = 9, 6, 7
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if kind == "unix" {
-			if len(fields) > unixInode && fields[unixInode] == inode {
-				return strings.TrimSpace("a unix socket " + strings.Join(fields[unixPath:], " "))
+// States of a TCP socket.
+const (
+	tcpSynSent = 0x02
+	tcpListen  = 0x0A
+)
+
+// findSocket describes a socket of the network namespace of a process, whose directory is dir. It
+// returns an empty string if there is none. A table that cannot be read counts as empty.
+func findSocket(dir string, inode uint64) string {
+	namespace, err := procfs.NewFS(dir)
+	if err != nil {
+		return ""
+	}
+	tcp4, _ := namespace.NetTCP()
+	tcp6, _ := namespace.NetTCP6()
+	udp4, _ := namespace.NetUDP()
+	udp6, _ := namespace.NetUDP6()
+	for _, table := range []struct {
+		kind  string
+		lines procfs.NetTCP
+	}{{"tcp", tcp4}, {"tcp", tcp6}, {"udp", procfs.NetTCP(udp4)}, {"udp", procfs.NetTCP(udp6)}} {
+		for _, line := range table.lines {
+			if line.Inode != inode {
+				continue
 			}
-			continue
-		}
-		if len(fields) <= inetInode || fields[inetInode] != inode {
-			continue
-		}
-		local, remote := formatAddress(fields[1]), formatAddress(fields[2])
-		// State 0A is LISTEN, state 02 is SYN_SENT.
-		switch state := fields[3]; {
-		case state == "0A":
-			return kind[:3] + " connections to " + local
-		case state == "02":
-			return remote + ", which has not answered yet"
-		case strings.HasSuffix(remote, ":0"):
-			return kind[:3] + " port " + local
-		default:
+			local := net.JoinHostPort(line.LocalAddr.String(), fmt.Sprint(line.LocalPort))
+			remote := net.JoinHostPort(line.RemAddr.String(), fmt.Sprint(line.RemPort))
+			switch {
+			case line.St == tcpListen:
+				return table.kind + " connections to " + local
+			case line.St == tcpSynSent:
+				return remote + ", which has not answered yet"
+			case line.RemPort == 0:
+				return table.kind + " port " + local
+			}
 			return remote
 		}
 	}
-	return ""
-}
-
-// formatAddress formats an address of /proc/net: 0100007F:7529 is 127.0.0.1:29993.
-func formatAddress(text string) string {
-	host, port, _ := strings.Cut(text, ":")
-	number, err := strconv.ParseUint(port, 16, 16)
-	raw := make([]byte, 0, 16)
-	for word := range slices.Chunk([]byte(host), 8) {
-		value, bad := strconv.ParseUint(string(word), 16, 32)
-		if bad != nil || len(word) != 8 {
-			return text
+	sockets, err := namespace.NetUNIX()
+	if err != nil {
+		return ""
+	}
+	for _, row := range sockets.Rows {
+		if row.Inode == inode {
+			return strings.TrimSpace("a unix socket " + row.Path)
 		}
-		raw = binary.NativeEndian.AppendUint32(raw, uint32(value))
 	}
-	ip, ok := netip.AddrFromSlice(raw)
-	if err != nil || !ok {
-		return text
-	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(number)).String()
+	return ""
 }

@@ -2,6 +2,7 @@ package stackdump
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,7 +113,7 @@ func TestLook(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			pid := tc.start(t)
 			for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
-				got := newInspector("/proc").inspectProcess(t.Context(), pid)
+				got, _ := procRoot("/proc").inspectProcess(t.Context(), pid, nil)
 				if got.PID == pid && got.State == tc.want.State && (got.Call == tc.want.Call || tc.want.Call == "") && strings.Contains(got.On, tc.on) {
 					return
 				}
@@ -121,23 +122,6 @@ func TestLook(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestStill verifies that a process that ran a moment ago is distinguished from one that has not
-// run for a while.
-func TestStill(t *testing.T) {
-	asleep, spins := begin(t, "sleep", "3600"), begin(t, "sh", "-c", "while :; do :; done")
-	deadline := time.Now().Add(ceiling)
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		root, ago := newInspector("/proc"), time.Since(began).Seconds()
-		one, other := root.inspectProcess(t.Context(), asleep), root.inspectProcess(t.Context(), spins)
-		if one.StillS > 1.5 && other.StillS < one.StillS-1 {
-			return
-		}
-		if one.StillS > ago+30 || time.Now().After(deadline) {
-			t.Fatalf("%.1f s after their start the one asleep has not run for %.1f s, and the one that spins for %.1f s", ago, one.StillS, other.StillS)
-		}
 	}
 }
 
@@ -162,7 +146,7 @@ func TestLookHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	got := newInspector(procfs(dir)).inspectProcess(ctx, 7)
+	got, _ := procRoot(dir).inspectProcess(ctx, 7, nil)
 	if got.State != "D" || got.Name != "python3" || !strings.Contains(got.Problem, "hangs") {
 		t.Errorf("it is seen as %+v", got)
 	}
@@ -192,36 +176,67 @@ func TestParseCall(t *testing.T) {
 	}
 }
 
-func TestSocketIn(t *testing.T) {
-	const tcp = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+func TestFindSocket(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "net"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"tcp": `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:7529 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0000000000000000 100 0 0 10 0
    1: 0100007F:7529 0300000A:C350 01 00000000:00000000 00:00000000 00000000     0        0 12 1 0000000000000000 20 4 30 10 -1
    2: 0100007F:C352 0300000A:7529 02 00000001:00000000 01:00000000 00000000     0        0 13 1 0000000000000000 20 4 30 10 -1
-`
-	const tcp6 = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+`,
+		"tcp6": `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 14 1
    1: 0000000000000000FFFF00000100007F:0016 0000000000000000FFFF00000200000A:C001 01 00000000:00000000 00:00000000 00000000     0        0 15 1
-`
-	const unixes = `Num       RefCount Protocol Flags    Type St Inode Path
-0000000000000000: 00000003 00000000 00000000 0001 03 16 /run/x y
+`,
+		"udp": `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+   0: 0100007F:7529 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 18 2 0000000000000000 0
+`,
+		"unix": `Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000003 00000000 00000000 0001 03 16 /run/x
 0000000000000000: 00000003 00000000 00000000 0001 03 17
-`
-	for _, tc := range []struct{ text, kind, inode, want string }{
-		{tcp, "tcp", "11", "tcp connections to 127.0.0.1:29993"},
-		{tcp, "tcp", "12", "10.0.0.3:50000"},
-		{tcp, "tcp", "13", "10.0.0.3:29993, which has not answered yet"},
-		{tcp, "tcp", "1", ""},
-		{tcp, "udp", "11", "udp connections to 127.0.0.1:29993"},
-		{tcp6, "tcp6", "14", "tcp connections to [::]:22"},
-		{tcp6, "tcp6", "15", "10.0.0.2:49153"},
-		{unixes, "unix", "16", "a unix socket /run/x y"},
-		{unixes, "unix", "17", "a unix socket"},
-		{"", "tcp", "1", ""},
-		{"a b c d e f g h i 11", "tcp", "11", "c"},
+`,
 	} {
-		if got := findSocket(tc.text, tc.kind, tc.inode); got != tc.want {
-			t.Errorf("%s %s is %q, want %q", tc.kind, tc.inode, got, tc.want)
+		if err := os.WriteFile(filepath.Join(dir, "net", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	}
+	for inode, want := range map[uint64]string{
+		11: "tcp connections to 127.0.0.1:29993", 12: "10.0.0.3:50000", 13: "10.0.0.3:29993, which has not answered yet",
+		14: "tcp connections to [::]:22", 15: "10.0.0.2:49153", 16: "a unix socket /run/x", 17: "a unix socket",
+		18: "udp port 127.0.0.1:29993", 1: "",
+	} {
+		if got := findSocket(dir, inode); got != want {
+			t.Errorf("%d is %q, want %q", inode, got, want)
+		}
+	}
+}
+
+// TestStuck verifies that a thread that waits uninterruptibly is stuck if it has not run since.
+func TestStuck(t *testing.T) {
+	dir := t.TempDir()
+	task := filepath.Join(dir, "7", "task", "7")
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(task, 0o700), os.WriteFile(filepath.Join(task, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("stat", "7 (app) D 1 7 7")
+	write("schedstat", "100 5 3")
+	waiting := procRoot(dir).waitingThreads(t.Context(), 7)
+	if p, isStuck := procRoot(dir).inspectProcess(t.Context(), 7, waiting); !isStuck || p.State != stateStuck {
+		t.Errorf("it is %+v", p)
+	}
+	write("schedstat", "100 5 4")
+	if p, isStuck := procRoot(dir).inspectProcess(t.Context(), 7, waiting); isStuck {
+		t.Errorf("it has run: %+v", p)
+	}
+	write("stat", "7 (app) S 1 7 7")
+	if _, isStuck := procRoot(dir).inspectProcess(t.Context(), 7, waiting); isStuck || len(procRoot(dir).waitingThreads(t.Context(), 7)) > 0 {
+		t.Error("it is not stuck")
 	}
 }
 
@@ -267,7 +282,7 @@ func TestNodeLook(t *testing.T) {
 
 func TestTelling(t *testing.T) {
 	c := func(pid, parent int, state, call string, cores, still float64) candidate {
-		return candidate{Process{PID: pid, State: state, Call: call, Cores: cores, StillS: still}, parent}
+		return candidate{Process{PID: pid, State: state, Call: call, Cores: cores}, parent, state == "D" && still > 1}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -338,7 +353,7 @@ func TestCallByWchan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := newInspector(procfs(dir)).inspectProcess(t.Context(), 7); got.Call != want || got.Wchan != wchan || got.Problem == "" {
+		if got, _ := procRoot(dir).inspectProcess(t.Context(), 7, nil); got.Call != want || got.Wchan != wchan || got.Problem == "" {
 			t.Errorf("in %s it is seen as %+v, want %q", wchan, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -55,7 +56,8 @@ func FormatChildren(children []Child) string {
 // ParseChildren parses the value of the variable.
 func ParseChildren(value string) (children []Child, err error) {
 	if err = json.Unmarshal([]byte(value), &children); err != nil {
-		err = fmt.Errorf("cannot read %s, which lists the daemon's child processes: %v", ChildrenVariable, err)
+		err = fmt.Errorf("cannot read %s, which lists the daemon's child processes: %v",
+			ChildrenVariable, err)
 	}
 	return children, err
 }
@@ -124,55 +126,62 @@ const (
 // InspectChildren inspects the node's children. It passes the result of each to the callback as
 // soon as it is available; calls are never concurrent. Failures are reported in
 // [ChildReport.Problem].
-func (n NodeInspection) InspectChildren(ctx context.Context, tell func(ChildReport)) {
+func (n NodeInspection) InspectChildren(ctx context.Context, report func(ChildReport)) {
 	asked := time.Now()
 	waits, err := n.requestWaits(ctx)
 	if err != nil {
-		tell(ChildReport{Problem: err.Error()})
+		report(ChildReport{Problem: err.Error()})
 	}
-	// Measure processor time: sample all process trees twice.
-	onlooker := process.NewFamilyScanner()
-	first, began := processTrees(onlooker, n.Children), time.Now()
+	// Sample all process trees twice: their processor time, and the threads that do not run.
+	const root = procRoot("/proc")
+	scanner := process.NewFamilyScanner()
+	first, began := processTrees(scanner, n.Children), time.Now()
+	waiting := make(map[string]string)
+	for _, family := range first {
+		for _, m := range family[:min(len(family), maxMembers)] {
+			maps.Copy(waiting, root.waitingThreads(ctx, m.PID))
+		}
+	}
 	ctxutil.SleepContext(ctx, n.Duration)
-	second, took := processTrees(onlooker, n.Children), time.Since(began)
+	second, took := processTrees(scanner, n.Children), time.Since(began)
 
 	// Inspect the children concurrently.
 	var mu sync.Mutex
-	var looks errgroup.Group
-	looks.SetLimit(maxConcurrentInspections)
-	gatherer, looker := newStackReader(ctx), newInspector("/proc")
+	var inspections errgroup.Group
+	inspections.SetLimit(maxConcurrentInspections)
+	stacks := newStackReader(ctx)
 	for _, child := range n.Children {
-		looks.Go(func() error {
-			looking, cancel := context.WithTimeout(ctx, inspectTimeout)
+		inspections.Go(func() error {
+			limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 			defer cancel()
 			all, family := coresUsed(first[child.PID], second[child.PID], took)
-			seen := looker.inspectChild(looking, child, family)
+			seen := root.inspectChild(limited, child, family, waiting)
 			seen.Cores = all
 			seen.Output.AgoS += time.Since(asked).Seconds()
 			seen.Waits = filterWaits(waits, child.Name, family)
 			if n.ReadStacks && seen.Process != nil {
-				seen.Stack = gatherer.readStack(*seen.Process)
+				seen.Stack = stacks.readStack(*seen.Process)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			tell(seen)
+			report(seen)
 			return nil
 		})
 	}
-	_ = looks.Wait()
-	gatherer.cancel()
+	_ = inspections.Wait()
+	stacks.cancel()
 }
 
 // processTrees returns the process trees of the running children. Processes hidden by /proc are
 // left out.
-func processTrees(onlooker *process.FamilyScanner, children []Child) map[int][]process.FamilyMember {
+func processTrees(scanner *process.FamilyScanner, children []Child) map[int][]process.FamilyMember {
 	var living []int
 	for _, child := range children {
 		if child.Ended == "" {
 			living = append(living, child.PID)
 		}
 	}
-	families, _ := onlooker.ScanFamilies(living, true)
+	families, _ := scanner.ScanFamilies(living, true)
 	return families
 }
 
@@ -198,14 +207,20 @@ func coresUsed(first, second []process.FamilyMember, took time.Duration) (all fl
 	seconds := max(took, time.Millisecond).Seconds()
 	for _, m := range second {
 		all += (m.CPUTime + m.ReapedCPUTime).Seconds()
-		family = append(family, member{m, max(0, m.CPUTime-used[identity{m.PID, m.Start}]).Seconds() / seconds})
+		own := max(0, m.CPUTime-used[identity{m.PID, m.Start}])
+		family = append(family, member{m, own.Seconds() / seconds})
 	}
 	return max(0, all/seconds), family
 }
 
 // inspectChild inspects the process tree of a child.
-func (root inspector) inspectChild(ctx context.Context, child Child, family []member) ChildReport {
-	seen := ChildReport{Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family), Output: child.Output, Step: child.Step}
+func (root procRoot) inspectChild(
+	ctx context.Context, child Child, family []member, waiting map[string]string,
+) ChildReport {
+	seen := ChildReport{
+		Child: child.Name, PID: child.PID, Ended: child.Ended, Processes: len(family),
+		Output: child.Output, Step: child.Step,
+	}
 	if child.Ended != "" {
 		return seen
 	}
@@ -218,9 +233,9 @@ func (root inspector) inspectChild(ctx context.Context, child Child, family []me
 		if depth >= maxMembers {
 			break
 		}
-		p := root.inspectProcess(ctx, m.PID)
+		p, isStuck := root.inspectProcess(ctx, m.PID, waiting)
 		p.Cores = m.cores
-		candidates = append(candidates, candidate{p, m.Parent})
+		candidates = append(candidates, candidate{p, m.Parent, isStuck})
 	}
 	seen.Process = mostSignificant(candidates)
 	return seen
@@ -262,7 +277,8 @@ func sortByDistance(family []member, child int) (order []member) {
 // candidate is a process that may be shown for its tree.
 type candidate struct {
 	Process
-	parent int
+	parent  int
+	isStuck bool // it has been in D state without running, see [procRoot.waitingThreads]
 }
 
 // minBusyCores is the minimum number of cores that a working process uses, whatever it waited for
@@ -277,7 +293,8 @@ func mostSignificant(family []candidate) *Process {
 	var rank int
 	for i := range family {
 		c := &family[i]
-		if r := significance(c, family); best == nil || r > rank || r == rank && r == weightWorking && c.Cores > best.Cores {
+		r := significance(c, family)
+		if best == nil || r > rank || r == rank && r == weightWorking && c.Cores > best.Cores {
 			best, rank = c, r
 		}
 	}
@@ -297,7 +314,8 @@ const (
 
 // significance returns the significance of a process, or 0 for one that has ended.
 func significance(c *candidate, family []candidate) int {
-	parent := slices.ContainsFunc(family, func(other candidate) bool { return other.parent == c.PID })
+	parent := slices.ContainsFunc(family, func(o candidate) bool { return o.parent == c.PID })
+	awaitsChild := slices.Contains([]string{callWait4, callWaitID, "sigsuspend"}, c.Call)
 	switch {
 	case c.State == "" || c.State == stateZombie:
 		return 0
@@ -306,9 +324,9 @@ func significance(c *candidate, family []candidate) int {
 	case c.isBusy():
 		return weightWorking
 	// A parent that has called vfork waits for its child in D state.
-	case parent && (c.Call == callWait4 || c.Call == callWaitID || c.Call == "sigsuspend" || c.State == stateStuck):
+	case parent && (awaitsChild || c.State == stateStuck):
 		return weightParent
-	case c.State == stateStuck && c.StillS >= minStuckTime.Seconds():
+	case c.isStuck:
 		return weightHeld
 	}
 	return weightWaiting
@@ -327,7 +345,8 @@ func (n NodeInspection) requestWaits(ctx context.Context) ([]Wait, error) {
 // filterWaits returns the waits of a child's processes.
 func filterWaits(waits []Wait, child string, family []member) (own []Wait) {
 	for _, wait := range waits {
-		if wait.Child == child || slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID }) {
+		isOwn := slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID })
+		if wait.Child == child || isOwn {
 			own = append(own, wait)
 		}
 	}

@@ -86,19 +86,22 @@ func (s ChildReport) Rank() (rank int, isRank bool) {
 
 // NewRunSnapshot combines the results of all nodes.
 func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []UnreachableNode) RunSnapshot {
-	picture := RunSnapshot{Run: run, Nodes: nodes, Unreachable: slices.Clone(silent), Groups: []ActivityGroup{}, Reports: []ChildReport{}}
-	for i, s := range picture.Unreachable {
-		picture.Unreachable[i].Host = cmp.Or(s.Host, launcher.NodeLabel(s.Node, ""))
+	snapshot := RunSnapshot{
+		Run: run, Nodes: nodes, Unreachable: slices.Clone(silent),
+		Groups: []ActivityGroup{}, Reports: []ChildReport{},
+	}
+	for i, s := range snapshot.Unreachable {
+		snapshot.Unreachable[i].Host = cmp.Or(s.Host, launcher.NodeLabel(s.Node, ""))
 	}
 	// Group the children by name and activity.
 	groups := make(map[string]*ActivityGroup)
 	for _, s := range seen {
 		s.Host = cmp.Or(s.Host, launcher.NodeLabel(s.Node, ""))
 		if s.Child == "" {
-			picture.Problems = append(picture.Problems, s.Host+": "+s.Problem)
+			snapshot.Problems = append(snapshot.Problems, s.Host+": "+s.Problem)
 			continue
 		}
-		picture.Reports = append(picture.Reports, s)
+		snapshot.Reports = append(snapshot.Reports, s)
 		kind, _ := s.splitName()
 		doing := s.describeActivity()
 		key := kind + "\x00" + doing
@@ -110,12 +113,14 @@ func NewRunSnapshot(run string, nodes int, seen []ChildReport, silent []Unreacha
 	// Complete and sort the groups.
 	for _, group := range groups {
 		group.summarizeMembers()
-		picture.Groups = append(picture.Groups, *group)
+		snapshot.Groups = append(snapshot.Groups, *group)
 	}
-	slices.SortFunc(picture.Groups, compareGroups)
-	slices.SortFunc(picture.Reports, func(a, b ChildReport) int { return cmp.Or(a.Node-b.Node, strings.Compare(a.Child, b.Child)) })
-	slices.Sort(picture.Problems)
-	return picture
+	slices.SortFunc(snapshot.Groups, compareGroups)
+	slices.SortFunc(snapshot.Reports, func(a, b ChildReport) int {
+		return cmp.Or(a.Node-b.Node, strings.Compare(a.Child, b.Child))
+	})
+	slices.Sort(snapshot.Problems)
+	return snapshot
 }
 
 // summarizeMembers computes the fields of a group from its members.
@@ -162,13 +167,17 @@ func uniqueWords(words []string) (kept []string) {
 // for which the others wait.
 func compareGroups(a, b ActivityGroup) int {
 	first := func(g ActivityGroup) int { return append(slices.Clone(g.Ranks), 0)[0] }
-	return cmp.Or(kindOrder(a)-kindOrder(b), a.Count-b.Count, strings.Compare(a.Child, b.Child), first(a)-first(b), strings.Compare(a.Activity, b.Activity))
+	return cmp.Or(kindOrder(a)-kindOrder(b), a.Count-b.Count, strings.Compare(a.Child, b.Child),
+		first(a)-first(b), strings.Compare(a.Activity, b.Activity))
 }
 
 // hasPrograms reports whether the children are ranks of the world or processes of instances.
 func (g ActivityGroup) hasPrograms() bool {
 	return len(g.Ranks) > 0 || instanceNames().MatchString(g.Child)
 }
+
+// numberOfKinds is the number of different results of kindOrder.
+const numberOfKinds = 3
 
 // kindOrder returns the position of a group by the kind of its children.
 func kindOrder(g ActivityGroup) int {

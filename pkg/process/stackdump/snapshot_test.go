@@ -22,7 +22,7 @@ func aSeen(rank int, process Process, more ...func(*ChildReport)) ChildReport {
 }
 
 func inCall(call, on string) Process {
-	return Process{PID: 7, Name: "python3", State: "S", Call: call, On: on, StillS: 40}
+	return Process{PID: 7, Name: "python3", State: "S", Call: call, On: on}
 }
 
 func at(frames ...Frame) func(*ChildReport) {
@@ -69,9 +69,9 @@ func TestText(t *testing.T) {
 	}{
 		{"one rank reads, all others wait for it", deadlock, nil, `run demo: 8 nodes; 64 ranks
 rank 17 on n2: in read at data.py:88 (/data/shard-17)
-    has not run for 40 s; processor: none; printed last 42 s ago; pid 7 python3
+    processor: none; printed last 42 s ago; pid 7 python3
 63 ranks 0-16,18-63 on 8 nodes: in all_reduce at train.py:210
-    has not run for 40 s; processor: none; printed last 42 s ago
+    processor: none; printed last 42 s ago
 `},
 		{"all work", busyWorld, nil, `run demo: 8 nodes; 63 ranks
 63 ranks 0-16,18-63 on 8 nodes: busy
@@ -79,7 +79,7 @@ rank 17 on n2: in read at data.py:88 (/data/shard-17)
 `},
 		{"each reads its own", files[:3], nil, `run demo: 8 nodes; 3 ranks
 3 ranks 0-2 on n0: asleep in read (/data/shard-0 and 2 others)
-    has not run for 40 s; processor: none; printed last 42 s ago
+    processor: none; printed last 42 s ago
 `},
 		{"the driver, services, and one that has ended", []ChildReport{
 			aSeen(0, inCall("futex", ""), called("worker")), aSeen(8, inCall("futex", ""), called("worker")),
@@ -90,7 +90,7 @@ rank 5 on n0: has ended: exit code 0
 driver on n0: stopped by a signal
     processor: none; printed nothing; pid 9 sh, one of 3 processes
 2 of worker on n0, n1: asleep in futex
-    has not run for 40 s; processor: none; printed last 42 s ago
+    processor: none; printed last 42 s ago
 `},
 		{"at a fence", []ChildReport{
 			aSeen(1, inCall("recvfrom", "a unix socket"), func(s *ChildReport) {
@@ -101,21 +101,21 @@ driver on n0: stopped by a signal
 rank 0 on n0: stopped by a debugger
     processor: none; printed last 42 s ago; pid 7 python3, traced by pid 99
 rank 1 on n0: in fence step-3, asleep in recvfrom (a unix socket)
-    fence step-3 for 41 s, where rank 0 is missing; has not run for 40 s; processor: none; printed last 42 s ago; pid 7 python3
+    fence step-3 for 41 s, where rank 0 is missing; processor: none; printed last 42 s ago; pid 7 python3
 `},
 		{"steps", []ChildReport{
 			aSeen(0, inCall("futex", ""), atStep(1200)), aSeen(1, inCall("futex", ""), atStep(1199.5)), aSeen(2, inCall("futex", "")),
 		}, nil, `run demo: 8 nodes; 3 ranks
 1 of 2 ranks is behind step 1200: rank 1 on n0 at step 1199.5 (asleep in futex)
 3 ranks 0-2 on n0: asleep in futex
-    has not run for 40 s; processor: none; printed last 42 s ago; at step 1199.5 to 1200
+    processor: none; printed last 42 s ago; at step 1199.5 to 1200
 `},
 		{"stuck", []ChildReport{
-			aSeen(3, Process{PID: 7, Thread: 8, Name: "python3", State: "D", Call: "fsync", On: "/share/x", StillS: 300}, at(reads...)),
+			aSeen(3, Process{PID: 7, Thread: 8, Name: "python3", State: "D", Call: "fsync", On: "/share/x"}, at(reads...)),
 			aSeen(4, Process{PID: 7, Name: "python3", State: "D", Wchan: "rpc_wait", Problem: "permission denied"}),
 		}, nil, `run demo: 8 nodes; 2 ranks
 rank 3 on n0: stuck in the kernel in fsync, in fsync at data.py:88 (/share/x)
-    has not run for 5 min 00 s; processor: none; printed last 42 s ago; pid 7 python3, thread 8
+    processor: none; printed last 42 s ago; pid 7 python3, thread 8
 rank 4 on n0: stuck in the kernel in rpc_wait
     processor: none; printed last 42 s ago; pid 7 python3; permission denied
 `},

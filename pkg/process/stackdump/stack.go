@@ -74,20 +74,27 @@ func (s *Stack) UserLocation() StackLocation {
 
 // wrappers are functions that only call a function that is passed to them.
 var wrappers = []string{
-	"wrapper", "_wrapper", "wrapped", "inner", "_inner", "decorator", "decorate_context", "_fn", "__call__", "_call_impl", "_wrapped_call_impl",
-	"<lambda>", "<module>", "apply", "inner_wrapper", "func_wrapper", unknownFunction,
+	"wrapper", "_wrapper", "wrapped", "inner", "_inner", "decorator", "decorate_context", "_fn",
+	"__call__", "_call_impl", "_wrapped_call_impl", "<lambda>", "<module>", "apply", "inner_wrapper",
+	"func_wrapper", unknownFunction,
 }
 
 // unknownFunction is the name of a function whose name gdb does not know.
 const unknownFunction = "??"
 
 // starters are functions that start threads and programs.
-var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "start_thread", "clone", "clone3", "__clone3",
-	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path", "_call_with_frames_removed"}
+var starters = []string{
+	"_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "start_thread",
+	"clone", "clone3", "__clone3", "_bootstrap", "_bootstrap_inner", "_run_module_as_main",
+	"_run_code", "run_path", "_call_with_frames_removed",
+}
 
 // libraryPath matches sources and binaries of libraries, as opposed to the user's program.
-var libraryPath = textutil.CompileLazily(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
-	`^(\./)?(Python|Modules|Objects|Include|Parser)/|^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|signal|time|string|malloc)/`)
+var libraryPath = textutil.CompileLazily(
+	`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|` +
+		`^/usr/(lib|lib64|include|src|share)/|^(\./)?(Python|Modules|Objects|Include|Parser)/|` +
+		`^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|` +
+		`signal|time|string|malloc)/`)
 
 // isUserCode reports whether a function belongs to the user's program.
 func (f Frame) isUserCode() bool {
@@ -147,15 +154,15 @@ var (
 // parseGDB parses gdb's output of "thread apply all bt", and returns the stack of one thread.
 func parseGDB(text string, thread int) (*Stack, error) {
 	stack := &Stack{Source: stackByGDB}
-	ours := false
+	isWanted := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if head := gdbThread().FindStringSubmatch(line); head != nil {
-			ours = head[1] == strconv.Itoa(thread)
+			isWanted = head[1] == strconv.Itoa(thread)
 			continue
 		}
 		frame := gdbFrame().FindStringSubmatch(line)
-		if frame == nil || !ours || len(stack.Frames) >= maxFrames {
+		if frame == nil || !isWanted || len(stack.Frames) >= maxFrames {
 			continue
 		}
 		number, _ := strconv.Atoi(frame[4])
@@ -175,8 +182,11 @@ func parseGDB(text string, thread int) (*Stack, error) {
 
 // plainName returns the public name of an internal function of the C library.
 func plainName(name string) string {
+	if slices.Contains(starters, name) {
+		return name
+	}
 	for _, prefix := range []string{"__GI___", "__GI_", "__libc_"} {
-		if plain, is := strings.CutPrefix(name, prefix); is && plain != "start_main" && plain != "start_main_impl" && plain != "start_call_main" {
+		if plain, is := strings.CutPrefix(name, prefix); is {
 			return strings.TrimPrefix(plain, "libc_")
 		}
 	}

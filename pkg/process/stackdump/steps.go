@@ -22,39 +22,56 @@ const (
 // DescribeSteps describes how far the running ranks have got, as far as they report steps. It returns
 // an empty string if none does. areBehind reports that it names ranks that are behind the others.
 func (p RunSnapshot) DescribeSteps() (text string, areBehind bool) {
-	running := slices.DeleteFunc(slices.Clone(p.Reports), func(s ChildReport) bool {
-		_, rank := s.splitName()
-		return rank < 0 || s.Ended != ""
-	})
-	reporting := slices.DeleteFunc(slices.Clone(running), func(s ChildReport) bool { return s.Step == nil })
-	// The ranks of other instances need not report steps.
-	running = slices.DeleteFunc(running, func(s ChildReport) bool {
-		kind, _ := s.splitName()
-		return !slices.ContainsFunc(reporting, func(o ChildReport) bool { return o.BelongsTo(kind) })
-	})
+	running, reporting := p.reportingRanks()
 	if len(reporting) == 0 {
 		return "", false
 	}
-	// Sort the slowest ranks first.
+	last := *reporting[len(reporting)-1].Step
+	step := progress.FormatStep(last)
+	behind := slices.IndexFunc(reporting, func(s ChildReport) bool { return *s.Step == last })
+	switch {
+	case running > 1 && len(reporting) == 1:
+		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind",
+			reporting[0].rankName(), step), false
+	case behind == 0:
+		return fmt.Sprintf("%d of %d ranks report steps, and are at step %s",
+			len(reporting), running, step), false
+	}
+	var names []string
+	for _, s := range reporting[:behind] {
+		names = append(names, fmt.Sprintf("%s on %s at step %s (%s)",
+			s.rankName(), s.Host, progress.FormatStep(*s.Step), s.describeActivity()))
+	}
+	verb := map[bool]string{true: "is", false: "are"}[behind == 1]
+	return fmt.Sprintf("%d of %d ranks %s behind step %s: %s", behind, len(reporting), verb, step,
+		textutil.JoinLimited(names, maxBehind, ", ")), true
+}
+
+// reportingRanks returns the running ranks that report steps, the slowest first, and the number of
+// all running ranks of their worlds: the ranks of other instances need not report steps.
+func (p RunSnapshot) reportingRanks() (running int, reporting []ChildReport) {
+	kinds := make(map[string]int) // of the running ranks
+	for _, s := range p.Reports {
+		kind, rank := s.splitName()
+		if rank < 0 || s.Ended != "" {
+			continue
+		}
+		kinds[kind]++
+		if s.Step != nil {
+			reporting = append(reporting, s)
+		}
+	}
+	for kind, ranks := range kinds {
+		if slices.ContainsFunc(reporting, func(s ChildReport) bool { return s.BelongsTo(kind) }) {
+			running += ranks
+		}
+	}
 	slices.SortFunc(reporting, func(a, b ChildReport) int {
 		kind, one := a.splitName()
 		otherKind, other := b.splitName()
 		return cmp.Or(cmp.Compare(*a.Step, *b.Step), strings.Compare(kind, otherKind), one-other)
 	})
-	last := progress.FormatStep(*reporting[len(reporting)-1].Step)
-	behind := slices.IndexFunc(reporting, func(s ChildReport) bool { return *s.Step == *reporting[len(reporting)-1].Step })
-	switch {
-	case len(running) > 1 && len(reporting) == 1:
-		return fmt.Sprintf("only %s reports steps, and is at step %s: steps do not show which ranks are behind", reporting[0].rankName(), last), false
-	case behind == 0:
-		return fmt.Sprintf("%d of %d ranks report steps, and are at step %s", len(reporting), len(running), last), false
-	}
-	var names []string
-	for _, s := range reporting[:behind] {
-		names = append(names, fmt.Sprintf("%s on %s at step %s (%s)", s.rankName(), s.Host, progress.FormatStep(*s.Step), s.describeActivity()))
-	}
-	verb := map[bool]string{true: "is", false: "are"}[behind == 1]
-	return fmt.Sprintf("%d of %d ranks %s behind step %s: %s", behind, len(reporting), verb, last, textutil.JoinLimited(names, maxBehind, ", ")), true
+	return running, reporting
 }
 
 // rankName returns the name of a rank in messages: "rank 3", or "rank 3 of trainer.0".
@@ -82,7 +99,9 @@ func (p RunSnapshot) DescribeRanks() string {
 // lines for users.
 func (p RunSnapshot) FormatStacks() string {
 	var b strings.Builder
-	shown, _ := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return !g.hasPrograms() }))
+	shown, _ := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool {
+		return !g.hasPrograms()
+	}))
 	for _, g := range shown {
 		at := slices.IndexFunc(p.Reports, func(s ChildReport) bool {
 			_, rank := s.splitName()
@@ -98,13 +117,15 @@ func (p RunSnapshot) FormatStacks() string {
 		if len(frames) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n", p.Reports[at].rankName(), cleanLine(p.Reports[at].Host), stack.Source)
+		fmt.Fprintf(&b, "stack of %s on %s, by %s:\n",
+			p.Reports[at].rankName(), cleanLine(p.Reports[at].Host), stack.Source)
 		for _, frame := range frames[:min(len(frames), maxShownFrames)] {
 			place := frame.Library
 			if frame.File != "" {
 				place = frame.sourceLine()
 			}
-			b.WriteString("    " + cleanLine(fmt.Sprintf("%s (%s)", frame.Func, cmp.Or(place, "unknown file"))) + "\n")
+			line := fmt.Sprintf("%s (%s)", frame.Func, cmp.Or(place, "unknown file"))
+			b.WriteString("    " + cleanLine(line) + "\n")
 		}
 	}
 	return b.String()

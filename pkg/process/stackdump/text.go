@@ -44,8 +44,10 @@ func (p RunSnapshot) FormatText() string {
 		b.WriteString(cleanLine(steps) + "\n")
 	}
 	// The groups, by kind.
-	for kind := range slices.Values(p.kindsInOrder()) {
-		shown, left := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool { return kindOrder(g) != kind }))
+	for kind := range numberOfKinds {
+		shown, left := omitMiddle(slices.DeleteFunc(slices.Clone(p.Groups), func(g ActivityGroup) bool {
+			return kindOrder(g) != kind
+		}))
 		for i, group := range shown {
 			if left > 0 && i == len(shown)-1 {
 				fmt.Fprintf(&b, "and %d more groups: --json shows all\n", left)
@@ -75,16 +77,6 @@ func (p RunSnapshot) describeCounts() string {
 		words += fmt.Sprintf("; %d %s", ranks, textutil.PluralForm(ranks, rankKind))
 	}
 	return words
-}
-
-// kindsInOrder returns the positions of the groups' kinds in ascending order, without duplicates.
-func (p RunSnapshot) kindsInOrder() (kinds []int) {
-	for _, g := range p.Groups {
-		if kind := kindOrder(g); !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
-		}
-	}
-	return kinds
 }
 
 // omitMiddle leaves out groups in the middle if there are too many. left is the number left out.
@@ -155,15 +147,12 @@ func (g ActivityGroup) describeSubjects() string {
 
 // describeFacts describes what else is known about the members. Numbers are given as ranges.
 func (g ActivityGroup) describeFacts() (facts []string) {
-	var still, ago, cores, steps []float64
+	var ago, cores, steps []float64
 	var missing, problems []string
 	for _, s := range g.members {
 		cores = append(cores, s.Cores)
 		if s.Step != nil {
 			steps = append(steps, *s.Step)
-		}
-		if s.Process != nil && !s.Process.isBusy() {
-			still = append(still, s.Process.StillS)
 		}
 		if s.Output.Bytes > 0 {
 			ago = append(ago, s.Output.AgoS)
@@ -173,21 +162,18 @@ func (g ActivityGroup) describeFacts() (facts []string) {
 		}
 		problems = append(problems, s.readProblems()...)
 	}
-	// Describe the waits, the processor time and the output.
 	// Only children that run have further facts.
 	if g.members[0].Process == nil {
 		return nil
 	}
 	facts = uniqueWords(missing)
-	if len(still) == g.Count && slices.Max(still) >= 1 {
-		facts = append(facts, "has not run for "+formatRange(still, formatSeconds))
-	}
 	facts = append(facts, "processor: "+formatRange(cores, formatCores))
 	switch silent := g.Count - len(ago); {
 	case silent == g.Count:
 		facts = append(facts, "printed nothing")
 	case silent > 0:
-		facts = append(facts, fmt.Sprintf("%d printed nothing, the others last %s ago", silent, formatRange(ago, formatSeconds)))
+		facts = append(facts, fmt.Sprintf("%d printed nothing, the others last %s ago",
+			silent, formatRange(ago, formatSeconds)))
 	default:
 		facts = append(facts, "printed last "+formatRange(ago, formatSeconds)+" ago")
 	}
@@ -235,18 +221,19 @@ func describeWait(wait Wait) string {
 	words := fmt.Sprintf("%s %s for %s", wait.Kind, wait.Name, formatSeconds(wait.SinceS))
 	if len(wait.Missing) > 0 {
 		verb := map[bool]string{true: "is", false: "are"}[len(wait.Missing) == 1]
-		words += ", where " + cutRanges(textutil.FormatIndices("rank", wait.Missing)) + " " + verb + " missing"
+		ranks := cutRanges(textutil.FormatIndices(rankKind, wait.Missing))
+		words += ", where " + ranks + " " + verb + " missing"
 	}
 	return words
 }
 
 // formatRange formats one value, or the minimum and the maximum of several different values.
 func formatRange(values []float64, words func(float64) string) string {
-	least, most := words(slices.Min(values)), words(slices.Max(values))
-	if least == most {
-		return most
+	lowest, highest := words(slices.Min(values)), words(slices.Max(values))
+	if lowest == highest {
+		return highest
 	}
-	return least + " to " + most
+	return lowest + " to " + highest
 }
 
 // formatSeconds formats a duration in seconds; from two minutes on, in larger units.
