@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// newChecker returns the checker of a node.
 func newChecker(n *node) *lifecycle.Checker {
 	checker := &lifecycle.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks, Telemetry: n.telemetry, GPUs: n.gpuMonitor}
 	if n.cfg.Setup != "" {
@@ -54,7 +53,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	}
 	// Spares may take the places of the nodes that differ.
 	differ.Header, differ.Phase = h.recordHeader(), record.PhaseCheck
-	h.tracker.handleFailure(differ.Failure, time.Now())
+	h.handleFailure(differ.Failure, time.Now())
 	return nil
 }
 

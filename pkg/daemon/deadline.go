@@ -28,7 +28,7 @@ func (h *head) enforceDeadline(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(h.RunCtx, cancel)()
 	defer cancel()
-	began := cmp.Or(h.cfg.FirstStart, h.members.started)
+	began := cmp.Or(h.cfg.FirstStart, h.started)
 	if ctxutil.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
 		h.CancelRun(health.NewFailure(health.JobDeadlinePassed, "the --deadline of %s has passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline), h.describeUnfinished()))
 	}

@@ -20,31 +20,31 @@ import (
 
 // servePeerLinks starts to accept peer links, and connections of clients that request commands
 // (guests). It does nothing if there are no peer links.
-func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
-	if d.peerLinks == nil {
+func (h *head) servePeerLinks(guests peerlink.ClientHandler) {
+	if h.peerLinks == nil {
 		return
 	}
-	cfg := peerlink.Config{Key: d.Dir.DeriveSecret(peerlink.SecretName), Nodes: d.id.CountMembers(), HeartbeatInterval: d.cfg.Times.LinkHeartbeatInterval()}
-	d.peerLinks.PrepareHead(cfg, &workerLinkHandler{d}, guests)
+	cfg := peerlink.Config{Key: h.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.id.CountMembers(), HeartbeatInterval: h.cfg.Times.LinkHeartbeatInterval()}
+	h.peerLinks.PrepareHead(cfg, &workerLinkHandler{h}, guests)
 	// Serve the further connections of workers, by purpose.
-	d.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, d.rendezvous.ServeNode)
-	d.peerLinks.Head.HandleStreams(peerlink.CommandStream, d.broker.ServeConn)
-	d.peerLinks.Head.HandleReports(d.acceptReport)
-	d.Notify = d.peerLinks.Head.NotifyWorkers
-	d.Background(d.peerLinks.Head.Run)
+	h.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, h.rendezvous.ServeNode)
+	h.peerLinks.Head.HandleStreams(peerlink.CommandStream, h.broker.ServeConn)
+	h.peerLinks.Head.HandleReports(h.acceptReport)
+	h.Notify = h.peerLinks.Head.NotifyWorkers
+	h.Background(h.peerLinks.Head.Run)
 	// Evaluate the heartbeats of the links, also while no poll of the file system succeeds.
-	d.Background(func(ctx context.Context) {
-		tick := time.NewTicker(d.cfg.Times.LinkHeartbeatInterval() / 2)
+	h.Background(func(ctx context.Context) {
+		tick := time.NewTicker(h.cfg.Times.LinkHeartbeatInterval() / 2)
 		defer tick.Stop()
-		outage := lifecycle.OutageReporter{Monitor: &d.Monitor, NodeNames: d.nodeNames}
+		outage := lifecycle.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				d.Links.RecordTick(now)
-				d.CheckNetworkLink(now)
-				d.checkLinkLiveness(now)
+				h.Links.RecordTick(now)
+				h.CheckNetworkLink(now)
+				h.checkLinkLiveness(now)
 				outage.LogChanges(now)
 			}
 		}
@@ -53,14 +53,14 @@ func (d *failureTracker) servePeerLinks(guests peerlink.ClientHandler) {
 
 // acceptReport takes over a report of a member: from now on it is as if a listing had shown the
 // name.
-func (d *failureTracker) acceptReport(member int, name string, content []byte) {
-	if err := d.Dir.AcceptReport(member, name, content); err != nil {
-		d.Log.Warn("a report is not accepted", zap.Error(err))
+func (h *head) acceptReport(member int, name string, content []byte) {
+	if err := h.Dir.AcceptReport(member, name, content); err != nil {
+		h.Log.Warn("a report is not accepted", zap.Error(err))
 	}
 }
 
 // workerLinkHandler handles the events of the peer links to workers.
-type workerLinkHandler struct{ *failureTracker }
+type workerLinkHandler struct{ *head }
 
 // WorkerConnected records that a worker is connected. If the choice of the team waits for that, or
 // the worker was connected before, it also polls Nodes: for the choice, and for the records that the
@@ -106,87 +106,87 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 // is done or has failed, or the result is final. f is the failure. since is the time of death:
 // failures after it are consequences. If sick is set, the worker's file system was unresponsive,
 // and the failure is that its host hangs.
-func (d *failureTracker) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
-	if d.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
+func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
+	if h.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
 		return
 	}
 	if sick {
-		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the shared file system has not responded, and its daemon has ended", d.nodeName(nodeIndex))
+		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the shared file system has not responded, and its daemon has ended", h.nodeName(nodeIndex))
 	}
 	now := time.Now()
 	f.RecordDelay = now.Sub(since)
-	d.recordLoss(f, []int{nodeIndex}, now)
+	h.recordLoss(f, []int{nodeIndex}, now)
 }
 
 // awaitSilentExit records that a worker's daemon has died if it has sent a goodbye message, but
 // does not publish in time that it is done or has failed. Either the worker cannot write to the run
 // directory, or the head cannot read it while the job runs on without the file system.
-func (d *failureTracker) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, since time.Time) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errDeadline)
+func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, since time.Time) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	// Wait for two polls: the first may have started before the worker's last record appeared.
-	looking, stop := d.WithResponsiveShare(ctx, d.Timing.SilenceTimeout/2)
+	looking, stop := h.WithResponsiveShare(ctx, h.Timing.SilenceTimeout/2)
 	defer stop()
-	before := d.nodeWatch.LastListing().Polls
-	_, err := d.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
-	if err == nil || d.ToleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
-		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not record this in the run directory: see its standard error", d.nodeName(nodeIndex))
-		d.markDaemonDead(f, nodeIndex, sick, since)
+	before := h.nodeWatch.LastListing().Polls
+	_, err := h.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
+	if err == nil || h.ToleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
+		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not record this in the run directory: see its standard error", h.nodeName(nodeIndex))
+		h.markDaemonDead(f, nodeIndex, sick, since)
 	}
 }
 
 // followNodes evaluates each listing of Nodes until ctx ends: it reads the failures that peers
 // publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
 // failure that the job cannot tolerate ends the run.
-func (d *failureTracker) followNodes(ctx context.Context) {
-	daemons := health.NewDetector(d.Timing, d.Links)
-	standbys := health.NewDetector(lifecycle.StandbyTiming(d.Timing), d.Links)
+func (h *head) followNodes(ctx context.Context) {
+	daemons := health.NewDetector(h.Timing, h.Links)
+	standbys := health.NewDetector(lifecycle.StandbyTiming(h.Timing), h.Links)
 	read, lost := make(map[string]bool), make(map[int]bool)
-	note := d.Events.NodesObserver()
-	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
+	note := h.Events.NodesObserver()
+	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		note(l)
 		for _, state := range []record.State{record.StateFailed, record.StateSandboxFailed} {
 			for _, nodeIndex := range append(l.NodesIn(state), l.OfSteps().NodesIn(state)...) {
-				d.readFailure(ctx, nodeIndex, state, l, read)
+				h.readFailure(ctx, nodeIndex, state, l, read)
 			}
 		}
-		d.membership.ReleaseHeld(health.PassedNodes(l), d.cfg.EarlierFailures, d.handleFailure)
-		alive := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), false)
+		h.membership.ReleaseHeld(health.PassedNodes(l), h.cfg.EarlierFailures, h.handleFailure)
+		alive := h.membership.MonitoredPeers(h.membership.ExpectedPeers(l), false)
 		silent := daemons.RecordPoll(alive, l.PolledAt)
-		over := d.RunCtx.Err() != nil
+		over := h.RunCtx.Err() != nil
 		// At the end, silence alone may be due to this node's own mount.
-		if over && !d.settling.Load() {
-			silent = d.Links.EndSilent(silent, l.PolledAt)
+		if over && !h.settling.Load() {
+			silent = h.Links.EndSilent(silent, l.PolledAt)
 		}
 		if silent = health.NewlySilent(silent, lost); len(silent) > 0 {
-			d.declarePeersLost(ctx, silent, daemons, l.PolledAt)
+			h.declarePeersLost(ctx, silent, daemons, l.PolledAt)
 		}
 		if over {
 			return false
 		}
 		// Check those of the spares, which are less frequent.
-		resting := d.membership.MonitoredPeers(d.membership.ExpectedPeers(l), true)
+		resting := h.membership.MonitoredPeers(h.membership.ExpectedPeers(l), true)
 		if silent := standbys.RecordPoll(resting, l.PolledAt); len(silent) > 0 {
-			d.declarePeersLost(ctx, silent, standbys, l.PolledAt)
+			h.declarePeersLost(ctx, silent, standbys, l.PolledAt)
 		}
-		d.updateTeam(l)
+		h.updateTeam(l)
 		return false
 	})
 }
 
 // readFailure reads the failure that a node has published as state, and records it, unless it is in
 // read, the set of names that have been read. The head's own failures are known without reading.
-func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing, read map[string]bool) {
-	name := signal.NodeName(nodeIndex, d.id.Size, state)
-	if read[name] || name == signal.NodeName(0, d.id.Size, record.StateFailed) {
+func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing, read map[string]bool) {
+	name := signal.NodeName(nodeIndex, h.id.Size, state)
+	if read[name] || name == signal.NodeName(0, h.id.Size, record.StateFailed) {
 		return
 	}
 	read[name] = true
-	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var rec record.Failure
-	if err := d.Dir.ReadRecord(ctx, signal.NodesDir, name, &rec); err != nil {
-		if d.WorkCtx.Err() != nil || signal.IsStalled(err) {
+	if err := h.Dir.ReadRecord(ctx, signal.NodesDir, name, &rec); err != nil {
+		if h.WorkCtx.Err() != nil || signal.IsStalled(err) {
 			read[name] = false // read it again when this node's mount answers
 			return
 		}
@@ -194,60 +194,60 @@ func (d *failureTracker) readFailure(ctx context.Context, nodeIndex int, state r
 		if errors.Is(err, errDeadline) {
 			kind = health.ShareUnusable
 		}
-		rec = d.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record cannot be read: %v", err)
+		rec = h.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record cannot be read: %v", err)
 	}
 	// A failed sandbox matters only if too few are left.
-	if state == record.StateSandboxFailed && !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(l.NodesIn(record.StateSandboxFailed)), d.membership.Count()) {
-		d.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
+	if state == record.StateSandboxFailed && !h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(l.NodesIn(record.StateSandboxFailed)), h.membership.Count()) {
+		h.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
 		return
 	}
-	d.handleFailure(rec, l.SeenAt)
+	h.handleFailure(rec, l.SeenAt)
 }
 
 // unreadableRecordFailure returns the failure that replaces the record of a node, if the record
 // cannot be read or is damaged. format has the verbs for the name of the node and for err.
-func (d *failureTracker) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) record.Failure {
-	rec := health.NewFailure(kind, format, d.nodeName(nodeIndex), err).Failure
-	rec.NodeIndex, rec.Host = nodeIndex, d.id.HostOf(nodeIndex)
+func (h *head) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) record.Failure {
+	rec := health.NewFailure(kind, format, h.nodeName(nodeIndex), err).Failure
+	rec.NodeIndex, rec.Host = nodeIndex, h.id.HostOf(nodeIndex)
 	return rec
 }
 
 // declarePeersLost declares silent peers lost. If all peers are silent, or one of them is known
 // only by its heartbeat files, the reason may be the head's own mount, or the file system.
 // Therefore a write must first prove that the file system works.
-func (d *failureTracker) declarePeersLost(ctx context.Context, silent []int, liveness *health.Detector, at time.Time) {
-	byFiles := func(nodeIndex int) bool { return d.Links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
-	if d.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
-		if err := d.verifyShareWritable(ctx); err != nil {
-			d.CancelRun(health.AsFailure(err))
+func (h *head) declarePeersLost(ctx context.Context, silent []int, liveness *health.Detector, at time.Time) {
+	byFiles := func(nodeIndex int) bool { return h.Links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
+	if h.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
+		if err := h.verifyShareWritable(ctx); err != nil {
+			h.CancelRun(health.AsFailure(err))
 			return
 		}
 	}
-	d.recordSilence(silent, liveness.SilenceOf(silent[0]), at)
+	h.recordSilence(silent, liveness.SilenceOf(silent[0]), at)
 }
 
 // verifyShareWritable verifies that this node can write to the shared file system.
-func (d *failureTracker) verifyShareWritable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
+func (h *head) verifyShareWritable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
-	return d.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
+	return h.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
 }
 
 // followRequests handles the records in Control that the head has not written: a request to stop
 // the run, and the abort record of a worker that has declared the head lost.
-func (d *failureTracker) followRequests(ctx context.Context) {
-	_, _ = d.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+func (h *head) followRequests(ctx context.Context) {
+	_, _ = h.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		for _, nodeIndex := range l.NodesWithAbort() {
 			if nodeIndex != 0 {
-				return d.endByPeerAbort(ctx, nodeIndex, l.PolledAt)
+				return h.endByPeerAbort(ctx, nodeIndex, l.PolledAt)
 			}
 		}
-		if l.HasName(signal.NameStop) && d.RunCtx.Err() == nil {
+		if l.HasName(signal.NameStop) && h.RunCtx.Err() == nil {
 			code := 0
-			if d.cfg.HasPrimary() && !d.id.Launcher.Facts().RelaunchesEachDaemon {
+			if h.cfg.HasPrimary() && !h.id.Launcher.Facts().RelaunchesEachDaemon {
 				code = health.StoppedOutcome.Code
 			}
-			d.CancelRun(lifecycle.OutcomeOfStop(code))
+			h.CancelRun(lifecycle.OutcomeOfStop(code))
 		}
 		return false
 	})
@@ -255,101 +255,101 @@ func (d *failureTracker) followRequests(ctx context.Context) {
 
 // endByPeerAbort ends the run with the cause in the abort record of a worker. It reports whether
 // that is done; it is not while the file system is unresponsive.
-func (d *failureTracker) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.Timing.SilenceTimeout, errDeadline)
+func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	var rec record.Abort
-	err := d.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, d.id.Size), &rec)
-	if d.WorkCtx.Err() != nil || signal.IsStalled(err) {
+	err := h.Dir.ReadRecord(ctx, signal.ControlDir, signal.AbortName(nodeIndex, h.id.Size), &rec)
+	if h.WorkCtx.Err() != nil || signal.IsStalled(err) {
 		return false
 	}
 	if err != nil {
-		rec.Cause = d.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record cannot be read: %v", err)
+		rec.Cause = h.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record cannot be read: %v", err)
 	}
-	d.recordFailure(health.ObservedFailure{Failure: rec.Cause, ObservedAt: at})
+	h.recordFailure(health.ObservedFailure{Failure: rec.Cause, ObservedAt: at})
 	return true
 }
 
 // handleFailure records a failure that was seen at the given time. It ends the run if the job
 // cannot continue without the node; earlier failures that the job has tolerated then count, too.
-func (d *failureTracker) handleFailure(rec record.Failure, at time.Time) {
-	if seen := (health.ObservedFailure{Failure: rec, ObservedAt: at}); !d.tolerateFailure(seen) {
-		d.failures.Add(nil, d.membership.TakeExcused()...)
-		d.recordFailure(seen)
+func (h *head) handleFailure(rec record.Failure, at time.Time) {
+	if seen := (health.ObservedFailure{Failure: rec, ObservedAt: at}); !h.tolerateFailure(seen) {
+		h.failures.Add(nil, h.membership.TakeExcused()...)
+		h.recordFailure(seen)
 	}
 }
 
 // tolerateFailure reports whether the job can continue in spite of a failure, because it does not
 // need the node. If so, it records and logs that the node is dropped.
-func (d *failureTracker) tolerateFailure(seen health.ObservedFailure) bool {
-	goesOn, news := d.membership.TolerateFailure(seen, d.id.HostOf)
+func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
+	goesOn, news := h.membership.TolerateFailure(seen, h.id.HostOf)
 	if !goesOn || !news {
 		return goesOn
 	}
-	d.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message}})
+	h.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message}})
 	what := "a node is dropped"
-	if len(seen.LostNodes) > 0 && seen.LostNodes[0] >= d.id.Size {
+	if len(seen.LostNodes) > 0 && seen.LostNodes[0] >= h.id.Size {
 		what = "a daemon is lost"
 	}
-	d.Log.Warn(what+", and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
-	d.nodeWatch.NotifyChange()
+	h.Log.Warn(what+", and the job continues: "+seen.Message, zap.String("kind", string(seen.Kind)))
+	h.nodeWatch.NotifyChange()
 	return true
 }
 
 // recordFailure records a failure for the verdict, and ends the run by it. Both happen at once:
 // settlePeerStates and others rely on never seeing one without the other.
-func (d *failureTracker) recordFailure(seen health.ObservedFailure) {
+func (h *head) recordFailure(seen health.ObservedFailure) {
 	record := seen.Failure
-	d.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
-	d.failures.Add(func() { d.CancelRun(&lifecycle.ObservedFailure{Record: record}) }, seen)
+	h.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
+	h.failures.Add(func() { h.CancelRun(&lifecycle.ObservedFailure{Record: record}) }, seen)
 }
 
 // decideOutcome returns the outcome of the run: err, the result of the sequence, if it is an
 // orderly end, and otherwise the verdict on all failures. opened is how long the gate has been
 // open.
-func (d *failureTracker) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome {
+func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome {
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
-		d.resultFinal.Store(true)
-		end.Progress = d.steps.Summary()
+		h.resultFinal.Store(true)
+		end.Progress = h.steps.Summary()
 		return end
 	}
 	// Record the failure of the sequence, unless it is one that was recorded before.
-	phase := d.Events.CurrentPhase()
-	d.CancelRun(err)
+	phase := h.Events.CurrentPhase()
+	h.CancelRun(err)
 	kind, known := lifecycle.FailureKind(err)
 	if !known {
-		f := d.publishFailure(err, record.StateFailed)
-		d.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})
+		f := h.publishFailure(err, record.StateFailed)
+		h.recordFailure(health.ObservedFailure{Failure: f.Failure, ObservedAt: time.Now()})
 	}
 	// Wait for failures that may be the cause, and decide.
-	d.awaitFreshListing()
-	within := health.LossWaitTime(kind, d.Timing.SilenceTimeout, d.cfg.Times.LinkHeartbeatInterval())
-	d.awaitLivenessSettled(d.WorkCtx, within, time.Time{})
-	d.settleRankFailures()
-	end = lifecycle.OutcomeOfVerdict(d.verdict())
-	end.Phase, end.GateOpenTime, end.Progress = phase, opened, d.steps.Summary()
-	return restart.Decide(&d.cfg, end, d.EndRequested.Load())
+	h.awaitFreshListing()
+	within := health.LossWaitTime(kind, h.Timing.SilenceTimeout, h.cfg.Times.LinkHeartbeatInterval())
+	h.awaitLivenessSettled(h.WorkCtx, within, time.Time{})
+	h.settleRankFailures()
+	end = lifecycle.OutcomeOfVerdict(h.verdict())
+	end.Phase, end.GateOpenTime, end.Progress = phase, opened, h.steps.Summary()
+	return restart.Decide(&h.cfg, end, h.EndRequested.Load())
 }
 
 // verdict returns the verdict on all failures so far.
-func (d *failureTracker) verdict() health.Verdict {
-	passed := health.PassedNodes(d.nodeWatch.LastListing())
-	return d.failures.Verdict(passed, d.cfg.EarlierFailures, d.id.HostOf)
+func (h *head) verdict() health.Verdict {
+	passed := health.PassedNodes(h.nodeWatch.LastListing())
+	return h.failures.Verdict(passed, h.cfg.EarlierFailures, h.id.HostOf)
 }
 
 // settleRankFailures waits while the known failures are not sufficient for a verdict: failed ranks
 // that look like consequences of a failure that is not known yet, or failed checks that the results
 // of other nodes may put in a different light. See health.UndecidedUntil.
-func (d *failureTracker) settleRankFailures() {
+func (h *head) settleRankFailures() {
 	undecided := func() bool {
-		d.failures.Add(nil, d.membership.TakeHeld()...)
-		passed := health.PassedNodes(d.nodeWatch.LastListing())
-		return time.Now().Before(d.failures.UndecidedUntil(passed, d.id.Size))
+		h.failures.Add(nil, h.membership.TakeHeld()...)
+		passed := health.PassedNodes(h.nodeWatch.LastListing())
+		return time.Now().Before(h.failures.UndecidedUntil(passed, h.id.Size))
 	}
-	for first := true; undecided() && ctxutil.SleepContext(d.WorkCtx, statePollInterval); first = false {
+	for first := true; undecided() && ctxutil.SleepContext(h.WorkCtx, statePollInterval); first = false {
 		if first {
-			d.nodeWatch.SpeedUp()
+			h.nodeWatch.SpeedUp()
 		}
 	}
 }
@@ -357,26 +357,26 @@ func (d *failureTracker) settleRankFailures() {
 // awaitFreshListing waits for a new listing of Nodes, because the cause of a failure may be
 // published a moment later than its consequence. It waits for two polls: the first may have started
 // before. It does not wait if the file system is unresponsive.
-func (d *failureTracker) awaitFreshListing() {
-	if d.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
+func (h *head) awaitFreshListing() {
+	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(d.WorkCtx, min(d.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.WorkCtx, min(h.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
 	defer cancel()
-	before := d.nodeWatch.PollsBegun()
-	d.nodeWatch.NotifyChange()
-	_, _ = d.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
+	before := h.nodeWatch.PollsBegun()
+	h.nodeWatch.NotifyChange()
+	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
 }
 
 // settlePeerStates waits, after a failure of the driver, until every peer has answered a request
 // for a heartbeat or is lost: the driver may have failed because of a loss that the head has not
 // detected yet. It reports whether the run continues, which means that there is no loss.
-func (d *failureTracker) settlePeerStates(ctx context.Context) bool {
-	if d.peerLinks != nil {
+func (h *head) settlePeerStates(ctx context.Context) bool {
+	if h.peerLinks != nil {
 		asked := time.Now()
-		d.peerLinks.Head.RequestHeartbeats()
+		h.peerLinks.Head.RequestHeartbeats()
 		// By then even a peer that died just after a heartbeat has been declared lost.
-		d.awaitLivenessSettled(ctx, d.Timing.SilenceTimeout+2*d.Timing.MaxPollInterval, asked)
+		h.awaitLivenessSettled(ctx, h.Timing.SilenceTimeout+2*h.Timing.MaxPollInterval, asked)
 	}
 	return ctx.Err() == nil
 }
@@ -385,14 +385,14 @@ func (d *failureTracker) settlePeerStates(ctx context.Context) bool {
 // lost, but not longer than within, and only until ctx ends. A failure may be the consequence of a
 // loss that is not certain yet, and if several nodes are lost at once, all of them should be known.
 // asked is the time at which all peers were asked for a heartbeat, or zero if they were not.
-func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.Duration, asked time.Time) {
-	if d.peerLinks == nil || d.FileSystemSilence() > lifecycle.UnresponsiveTimeout || within == 0 {
+func (h *head) awaitLivenessSettled(ctx context.Context, within time.Duration, asked time.Time) {
+	if h.peerLinks == nil || h.FileSystemSilence() > lifecycle.UnresponsiveTimeout || within == 0 {
 		return
 	}
-	d.settling.Store(true)
-	defer d.settling.Store(false)
-	d.nodeWatch.SpeedUp()
-	for end := time.Now().Add(within); time.Now().Before(end) && d.hasUncertainPeer(time.Now(), asked); {
+	h.settling.Store(true)
+	defer h.settling.Store(false)
+	h.nodeWatch.SpeedUp()
+	for end := time.Now().Add(within); time.Now().Before(end) && h.hasUncertainPeer(time.Now(), asked); {
 		if !ctxutil.SleepContext(ctx, statePollInterval) {
 			return
 		}
@@ -401,11 +401,11 @@ func (d *failureTracker) awaitLivenessSettled(ctx context.Context, within time.D
 
 // hasUncertainPeer reports whether it is uncertain for any peer that is not lost if it is alive. See
 // [health.Links.IsUncertain].
-func (d *failureTracker) hasUncertainPeer(now, asked time.Time) bool {
-	lost := d.failures.LostNodes()
-	limit := d.Timing.SilenceTimeout + d.Timing.MaxPollInterval
-	for nodeIndex := range d.monitoredPeers() {
-		if !lost[nodeIndex] && d.Links.IsUncertain(nodeIndex, limit, now, asked) {
+func (h *head) hasUncertainPeer(now, asked time.Time) bool {
+	lost := h.failures.LostNodes()
+	limit := h.Timing.SilenceTimeout + h.Timing.MaxPollInterval
+	for nodeIndex := range h.monitoredPeers() {
+		if !lost[nodeIndex] && h.Links.IsUncertain(nodeIndex, limit, now, asked) {
 			return true
 		}
 	}
@@ -421,11 +421,11 @@ const lateLossTimeout = 500 * time.Millisecond
 // lateLossTimeout has passed, and adds the losses that were detected meanwhile to the consequences
 // in end. This takes no additional time. The cause does not change. It does nothing unless the
 // cause is a loss.
-func (d *failureTracker) mergeLateLosses(end *lifecycle.Outcome, torn <-chan struct{}) {
-	defer d.resultFinal.Store(true)
+func (h *head) mergeLateLosses(end *lifecycle.Outcome, torn <-chan struct{}) {
+	defer h.resultFinal.Store(true)
 	if end.Orderly || !health.IsPeerLoss(end.Cause.Kind) {
 		return
 	}
 	ctxutil.AwaitDoneFor(torn, lateLossTimeout)
-	end.MergeLosses(d.verdict())
+	end.MergeLosses(h.verdict())
 }

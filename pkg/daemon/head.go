@@ -10,33 +10,40 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
+	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // head is node 0, which also leads the other nodes.
 type head struct {
 	*node
+	started    time.Time
 	nodeWatch  *signal.Watch   // watches Nodes
 	peerLinks  *peerlink.Links // nil if there are no peer links
 	membership *membership.Membership
-	tracker    *failureTracker
-	members    *membershipManager
+	failureState
 
-	requests  *exec.Head
-	gpuEvents *gpumonitor.GPUEventLog
-	roundTrip *lifecycle.RoundTripProbe
-	progress  bringUpProgress
+	rendezvous rendezvous.Worlds // the worlds of ranks
+	broker     *rsh.Broker
+	requests   *exec.Head
+	gpuEvents  *gpumonitor.GPUEventLog
+	roundTrip  *lifecycle.RoundTripProbe
+	progress   bringUpProgress
+	running    runningParts
+}
 
-	timeToGate   time.Duration     // time from the start of the head to the open gate; 0 before
+// runningParts are what runs on the head for the whole run. Only the sequence uses them.
+type runningParts struct {
 	cluster      framework.Cluster // of the framework, once its service has been described
 	driver       process.Handle    // nil before it runs
 	world        *world.Head       // nil if there are no ranks
-	roleHead     *instances.Head   // nil if there are no roles
+	roles        *instances.Head   // nil if there are no roles
 	sandboxStart sync.WaitGroup    // the head's own sandbox while it starts
 }
 
@@ -45,22 +52,24 @@ type bringUpProgress struct {
 	serviceUp      atomic.Bool // the head's service is up
 	pollingMembers atomic.Bool // the framework's list of members is polled
 	hasGPUs        atomic.Bool // some node has GPUs
+
+	timeToGate time.Duration // time from the start of the head to the open gate; 0 before
 	// when the success of the driver was seen, and when all nodes had reported earlier exits
 	endedAt, reportedAt time.Time
 }
 
 // newHead returns the head on node n. Nothing runs yet.
 func newHead(n *node) *head {
-	canary := &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.Timing.MaxPollInterval}
-	h := &head{node: n, roundTrip: canary, membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes)}
+	h := &head{
+		node: n, started: time.Now(),
+		roundTrip:  &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.Timing.MaxPollInterval},
+		membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes),
+	}
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
 	h.membership.MarkSuspect(n.cfg.Previous.SuspectNodes(&n.id))
 	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
 		h.membership.MarkLost(n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood())
 	}
-	h.tracker = &failureTracker{node: n, membership: h.membership}
-	h.members = &membershipManager{node: n, membership: h.membership, tracker: h.tracker, roundTrip: canary, started: time.Now()}
-	h.tracker.updateTeam = h.members.updateTeam
 	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.Timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
 	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	return h
@@ -68,10 +77,10 @@ func newHead(n *node) *head {
 
 // gateOpenTime returns how long the gate has been open, or 0 before.
 func (h *head) gateOpenTime() time.Duration {
-	if h.timeToGate == 0 {
+	if h.progress.timeToGate == 0 {
 		return 0
 	}
-	return time.Since(h.members.started) - h.timeToGate
+	return time.Since(h.started) - h.progress.timeToGate
 }
 
 // statePollInterval is the interval between two checks of the known states of the peers. It does

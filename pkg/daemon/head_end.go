@@ -27,15 +27,15 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	// exit code becomes that of the job. The ranks of a world run on all nodes, which must know first.
 	h.Events.EnterPhase(record.PhaseEnd)
 	h.finishWith(end)
-	if end.Requested && h.world == nil {
+	if end.Requested && h.running.world == nil {
 		end = h.stopDriver(end)
 	}
-	if h.roleHead != nil && (end.Orderly || end.Requested) {
-		h.roleHead.StopInOrder(h.DriverGraceCtx)
-		end = h.outcomeAfterStop(end, h.roleHead.StoppedCode(h.DriverGraceCtx))
+	if h.running.roles != nil && (end.Orderly || end.Requested) {
+		h.running.roles.StopInOrder(h.DriverGraceCtx)
+		end = h.outcomeAfterStop(end, h.running.roles.StoppedCode(h.DriverGraceCtx))
 	}
 	h.publishEnd(end)
-	if end.Requested && h.world != nil { // all nodes have been notified, and end their ranks
+	if end.Requested && h.running.world != nil { // all nodes have been notified, and end their ranks
 		first := h.children.FindRunning(service.RankName(0))
 		h.stopRanks(end)
 		if first != nil && service.HasEnded(first) {
@@ -50,7 +50,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	var left []string
 	torn := make(chan struct{}) // closed when no children are left
 	ends.Go(func() {
-		h.tracker.mergeLateLosses(end, torn)
+		h.mergeLateLosses(end, torn)
 		if result, taken = h.writeResult(end); !taken {
 			h.recordBadNodes(result.BadNodes)
 		}
@@ -62,7 +62,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 			h.awaitNodesDone(end)
 		}
 		_ = h.stopDriver(end)
-		h.sandboxStart.Wait()
+		h.running.sandboxStart.Wait()
 		left = h.stopChildren(end)
 		close(torn)
 		h.copyServiceLogs(end)
@@ -78,7 +78,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if h.cfg.ShareStats {
 		h.roundTrip.LogCallCounts(h.nodeWatch.LastListing().NodesIn(record.StateDone))
 	}
-	h.members.logDroppedNodes()
+	h.logDroppedNodes()
 	h.printHeadMessage(end, result, left)
 	h.runEndCommand(end, result)
 	h.carryOutRestart(end)
@@ -99,7 +99,7 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 		err := h.Publish(signal.ControlDir, signal.NameOrderlyEnd, &rec, false)
 		h.LogWriteError(err)
 		h.sendEnd(signal.NameOrderlyEnd, &sent)
-		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.timeToGate > 0 {
+		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.progress.timeToGate > 0 {
 			// The name of the record is sufficient, and even a full file system may accept a rename. Without
 			// the record the workers would declare the head lost.
 			h.LogWriteError(h.CallFileSystem("publish", signal.NameOrderlyEnd, h.cfg.Times.Peer, func(ctx context.Context) error {
@@ -156,24 +156,24 @@ func (n *node) publishAbort(end *lifecycle.Outcome) error {
 // requested, with the exit code of the driver. If the driver has ended before, it waits until the
 // driver's output has been read.
 func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
-	if h.driver == nil {
+	if h.running.driver == nil {
 		return end
 	}
 	grace := h.CutGrace(h.cfg.Times.DriverGracePeriod(health.IsIsolation(end.Cause)))
-	if end.Requested && !service.HasEnded(h.driver) {
+	if end.Requested && !service.HasEnded(h.running.driver) {
 		h.Log.Info("the driver is told to end, and has " + h.id.Launcher.DescribeGrace(grace, h.cfg.Times.DriverGrace))
 	}
-	if !end.Requested && service.HasEnded(h.driver) {
+	if !end.Requested && service.HasEnded(h.running.driver) {
 		// Processes that forward its output, such as tee, must not be killed before they have read all of
 		// it. All nodes have been notified of the end by now, so there is time.
-		_ = ctxutil.AwaitDone(h.DriverGraceCtx, h.driver.Done())
+		_ = ctxutil.AwaitDone(h.DriverGraceCtx, h.running.driver.Done())
 	}
 	// stopChildren reports a remaining driver
-	_ = h.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
-	if !service.HasEnded(h.driver) {
+	_ = h.running.driver.StopProcesses(h.DriverGraceCtx, grace, syscall.SIGTERM)
+	if !service.HasEnded(h.running.driver) {
 		return end
 	}
-	return h.outcomeAfterStop(end, h.driver.Exit().ShellStatus())
+	return h.outcomeAfterStop(end, h.running.driver.Exit().ShellStatus())
 }
 
 // outcomeAfterStop returns end for a run in which the driver, the first rank or the primary roles
@@ -206,7 +206,7 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	defer cancel()
 	began := time.Now()
 	if h.membership.HasSpares() || len(h.membership.UnjoinedNodes(h.nodeWatch.LastListing())) > 0 {
-		h.tracker.awaitFreshListing() // nodes that have joined since the last poll must be awaited, too
+		h.awaitFreshListing() // nodes that have joined since the last poll must be awaited, too
 	}
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
@@ -257,12 +257,12 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 // published one before.
 func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken bool) {
 	result = h.buildResult(end)
-	h.members.addTeamToResult(result)
+	h.addTeamToResult(result)
 	h.drainGPUEvents(h.WorkCtx)
-	result.Hosts, result.TimeToGate, result.Share, result.Links = h.members.nodeHosts(), h.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
+	result.Hosts, result.TimeToGate, result.Share, result.Links = h.nodeHosts(), h.progress.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
 	hostOf := func(member int) string { // the host of a node, or "" if it is unknown
 		nodeIndex := record.NodeOfMember(member, h.id.Size)
-		// the placeholder of [membershipManager.nodeHosts]
+		// the placeholder of [head.nodeHosts]
 		if result.Hosts[nodeIndex] == strconv.Itoa(nodeIndex) {
 			return ""
 		}

@@ -38,7 +38,7 @@ func runHead(n *node) lifecycle.Exit {
 		h.peerLinks.Close()
 		return lifecycle.Exit{Code: h.exitUnjoined(err)}
 	}
-	end := h.endRun(h.tracker.decideOutcome(err, h.gateOpenTime()))
+	end := h.endRun(h.decideOutcome(err, h.gateOpenTime()))
 	if !end.Orderly && h.peerLinks != nil {
 		// Workers that know the end only by their peer links wait for this node's goodbye message, and the
 		// launcher may end this daemon as soon as one of them exits.
@@ -89,7 +89,7 @@ func (h *head) runPhases(ctx context.Context) error {
 		if err := h.publishWorld(ctx); err != nil {
 			return err
 		}
-		h.world = h.plannedWorld
+		h.running.world = h.plannedWorld
 		return h.openGate()
 	}); err != nil {
 		return err
@@ -140,21 +140,20 @@ func (h *head) openRunDirectory() error {
 	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
 	h.nodeWatch.AllNotified = func() bool { return h.Links.AllOnTime(time.Now()) }
-	h.Reports.Send = func(name string, content []byte) { h.tracker.acceptReport(0, name, content) }
+	h.Reports.Send = func(name string, content []byte) { h.acceptReport(0, name, content) }
 	h.Reports.SendOrder = h.sendOrder
-	h.tracker.nodeWatch, h.tracker.peerLinks, h.members.nodeWatch = h.nodeWatch, h.peerLinks, h.nodeWatch
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
 	h.recordTraceContext()
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	// Start the background tasks.
 	h.Background(h.nodeWatch.Run)
 	h.requests = exec.NewHead(h.commands, commandNodes{h})
-	h.tracker.broker = rsh.NewBroker(commandNodes{h}, h.remote)
-	h.tracker.servePeerLinks(h.requests)
-	h.Background(h.tracker.followNodes)
+	h.broker = rsh.NewBroker(commandNodes{h}, h.remote)
+	h.servePeerLinks(h.requests)
+	h.Background(h.followNodes)
 	h.gpuEvents.Dir, h.gpuEvents.Nodes = dir, h.nodeWatch
 	h.Background(h.gpuEvents.FollowEvents)
-	h.Background(h.tracker.followRequests)
+	h.Background(h.followRequests)
 	h.Background(h.requests.HandleRequests)
 	h.Background(h.HeartbeatTask(signal.ControlDir, record.StateHeartbeat))
 	h.Background(h.updateLatestLink)
@@ -182,7 +181,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	// The links must be set before [node.startRunTasks], because its tasks read them.
 	links := health.LinksConfig{
 		Interval: h.cfg.Times.LinkHeartbeatInterval(),
-		Required: h.id.Size - 1, HasSteps: len(h.id.Steps) > 0, NeededPeers: h.tracker.monitoredPeers,
+		Required: h.id.Size - 1, HasSteps: len(h.id.Steps) > 0, NeededPeers: h.monitoredPeers,
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
 		// the unresponsive file system.
 		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
@@ -248,8 +247,8 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	last, err := h.nodeWatch.WaitListing(ctx, func(l signal.Listing) bool {
 		joined := l.NodesIn(record.StateJoined)
 		h.roundTrip.JoinTimes.AddListing(joined, l.PolledAt)
-		isAlone := suspect && time.Since(h.members.started) > localJoinTimeout && len(joined) == 1
-		if isAlone || h.members.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
+		isAlone := suspect && time.Since(h.started) > localJoinTimeout && len(joined) == 1
+		if isAlone || h.shouldGiveUp(l.NodesNotIn(record.StateJoined, h.id.Size)) {
 			cancel()
 			return false
 		}
@@ -260,7 +259,7 @@ func (h *head) awaitJoin(ctx context.Context) error {
 		return len(l.NodesNotIn(record.StateJoined, h.id.Size)) == 0
 	})
 	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
-		return h.members.joinTimeoutFailure(last.NodesNotIn(record.StateJoined, h.id.Size))
+		return h.joinTimeoutFailure(last.NodesNotIn(record.StateJoined, h.id.Size))
 	}
 	return err
 }
@@ -278,7 +277,7 @@ func (h *head) bringUp(ctx context.Context) error {
 		return err
 	}
 	// The head's own sandbox starts separately: if the gate does not need it, nothing waits for it.
-	h.sandboxStart.Go(func() {
+	h.running.sandboxStart.Go(func() {
 		if err := h.serveSandbox(h.RunCtx); err != nil {
 			h.CancelRun(err)
 		}
@@ -294,7 +293,7 @@ func (h *head) bringUp(ctx context.Context) error {
 		return err
 	})
 	parts.Go(func() error {
-		return h.members.awaitTeamUp(own, func(team context.Context) error { return h.bringUpTeam(team, own, led) })
+		return h.awaitTeamUp(own, func(team context.Context) error { return h.bringUpTeam(team, own, led) })
 	})
 	return parts.Wait()
 }
@@ -332,10 +331,10 @@ func (h *head) startHeadService(ctx context.Context) error {
 			return err
 		}
 		// Start it and wait until it is ready. It is nil if the framework runs no process on the head.
-		h.cluster = framework.Cluster{Framework: h.cfg.Framework, Head: self}
+		h.running.cluster = framework.Cluster{Framework: h.cfg.Framework, Head: self}
 		err = h.children.Serve(ctx, service.Program{
 			Describe: func() (*framework.Service, error) {
-				described, err := h.cluster.HeadService()
+				described, err := h.running.cluster.HeadService()
 				if described != nil {
 					described.Env = h.childEnv(described.Env, h.launchPlace())
 				}
@@ -347,8 +346,8 @@ func (h *head) startHeadService(ctx context.Context) error {
 			return err
 		}
 		h.progress.serviceUp.Store(true)
-		h.children.CheckOpenAccess(h.cluster)
-		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: h.cluster.Endpoint.Address, Env: h.cluster.Endpoint.Env, Dashboard: h.cluster.Endpoint.Dashboard}, false)
+		h.children.CheckOpenAccess(h.running.cluster)
+		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: h.running.cluster.Endpoint.Address, Env: h.running.cluster.Endpoint.Env, Dashboard: h.running.cluster.Endpoint.Dashboard}, false)
 	})
 }
 
@@ -361,7 +360,7 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 	return h.RunPhase(record.PhaseWorkers, func() error {
 		if h.membership.HasSpares() {
 			h.startOwnWorker(life)
-		} else if err := h.serveWorker(ctx, h.cluster.Endpoint, h.placement.Slot.Load()); err != nil {
+		} else if err := h.serveWorker(ctx, h.running.cluster.Endpoint, h.placement.Slot.Load()); err != nil {
 			return err
 		}
 		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Start+h.Timing.SilenceTimeout); err != nil {
@@ -379,7 +378,7 @@ func (h *head) startOwnWorker(ctx context.Context) {
 		return
 	}
 	place := &membership.Slot{Size: len(members), Generation: members[0].SinceGeneration}
-	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.cluster.Endpoint, place) })
+	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.running.cluster.Endpoint, place) })
 }
 
 // awaitChecks waits until all nodes of the team have passed their checks, and compares their
@@ -415,7 +414,7 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	}
 	h.progress.pollingMembers.Store(true)
 	defer h.progress.pollingMembers.Store(false)
-	return h.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Start)
+	return h.running.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Start)
 }
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline
@@ -436,12 +435,12 @@ func (h *head) awaitState(ctx context.Context, state record.State, within time.D
 // openGate publishes that everything is ready, and switches to the rare polls of a running job.
 func (h *head) openGate() error {
 	// Commands from outside may arrive as soon as the gate is open, so their environment is set first.
-	h.serviceInfo.Store(&serviceInfo{endpoint: h.cluster.Endpoint, hosts: h.members.teamHosts()})
+	h.serviceInfo.Store(&serviceInfo{endpoint: h.running.cluster.Endpoint, hosts: h.teamHosts()})
 	toGate := h.Events.SinceStart()
 	if err := h.MarkName(signal.ControlDir, signal.NameGateOpen); err != nil {
 		return err
 	}
-	h.timeToGate = toGate
+	h.progress.timeToGate = toGate
 	h.reportUp("the gate is open")
 	// From now on the file system may be unresponsive, and is polled rarely.
 	h.Links.SetRunning(h.cfg.Times.ToleratesShareOutage())
@@ -449,7 +448,7 @@ func (h *head) openGate() error {
 	h.ControlWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.Background(h.roundTrip.MeasureRoundTrips)
 	h.Background(h.cfg.After.Keep.BackgroundTask(h.Dir, h.cfg.Access.Meter, func(said string) { h.Log.Info(said) }))
-	h.Log.Log(lifecycle.ProgressLevel(h.timeToGate), "the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.timeToGate.Round(time.Millisecond)))
+	h.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
 	return nil
 }
 
@@ -457,7 +456,7 @@ func (h *head) openGate() error {
 // run is stopped. Its error is an orderly *lifecycle.Outcome if the driver has ended by itself,
 // whatever its exit code, and otherwise the cause of the end of the run.
 func (h *head) runDriver(ctx context.Context) error {
-	if h.roleHead != nil {
+	if h.running.roles != nil {
 		return h.runPrimaries(ctx)
 	}
 	if len(h.cfg.Driver) == 0 {
@@ -465,14 +464,14 @@ func (h *head) runDriver(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	if h.world != nil {
+	if h.running.world != nil {
 		return h.runWorld(ctx)
 	}
 	// Start the driver.
 	starting, started := h.ExtendForStart(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In, Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
-		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.members.teamHosts(), h.cluster.Endpoint)),
+		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {
@@ -482,7 +481,7 @@ func (h *head) runDriver(ctx context.Context) error {
 		return service.DriverStartFailure(h.nodeName(0), err)
 	}
 	// Wait for its end.
-	h.driver = driver
+	h.running.driver = driver
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	h.watchDriver(running, driver.PID())
@@ -496,7 +495,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	h.children.AwaitOutput(driver) // its last step decides about a restart
 	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
 	if exit.ShellStatus() == 0 {
-		if broken := h.tracker.broker.DescribeBroken(ctx); broken != "" {
+		if broken := h.broker.DescribeBroken(ctx); broken != "" {
 			h.Log.Warn("the driver has ended with 0, but " + broken)
 		}
 	}
@@ -511,7 +510,7 @@ func (h *head) runDriver(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	// The driver may have failed because of a lost node or a GPU error that is not known here yet.
-	if exit.ShellStatus() != 0 && (!h.tracker.settlePeerStates(ctx) || !h.drainGPUEvents(ctx)) {
+	if exit.ShellStatus() != 0 && (!h.settlePeerStates(ctx) || !h.drainGPUEvents(ctx)) {
 		return context.Cause(ctx)
 	}
 	why, requested := h.children.EndedBySignal(driver)
@@ -528,7 +527,7 @@ func (h *head) awaitExitReports(ctx context.Context) {
 	h.progress.endedAt = asked
 	if h.peerLinks != nil && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested() || h.cfg.Roles.AreGiven()) {
 		h.peerLinks.Head.RequestHeartbeats() // they come after the reports
-		for h.tracker.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout && ctxutil.SleepContext(ctx, statePollInterval/5) {
+		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout && ctxutil.SleepContext(ctx, statePollInterval/5) {
 		}
 	}
 	h.progress.reportedAt = time.Now()
@@ -540,10 +539,10 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 	if o, ok := errors.AsType[*lifecycle.Outcome](end); !ok || !o.Orderly || o.Requested || o.Code != 0 {
 		return end
 	}
-	if h.driver == nil {
+	if h.running.driver == nil {
 		h.awaitExitReports(ctx)
 	}
-	own, others := h.exits.Await(ctx, h.progress.endedAt), h.tracker.remoteExits.Await(ctx, h.progress.reportedAt)
+	own, others := h.exits.Await(ctx, h.progress.endedAt), h.remoteExits.Await(ctx, h.progress.reportedAt)
 	cause := context.Cause(ctx)
 	if kind, _ := lifecycle.FailureKind(cause); cause != nil && (own || others) && (kind == health.ServiceDied || kind == health.SandboxDied) {
 		return cause
@@ -556,7 +555,7 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 // than the driver's exit. It reports whether the run continues.
 func (h *head) drainGPUEvents(ctx context.Context) bool {
 	if h.progress.hasGPUs.Load() {
-		h.tracker.awaitFreshListing()
+		h.awaitFreshListing()
 		h.gpuEvents.AwaitListing(h.WorkCtx, h.nodeWatch.LastListing().Polls, lifecycle.UnresponsiveTimeout)
 	}
 	return ctx.Err() == nil

@@ -17,7 +17,7 @@ import (
 func TestALossIsKnownWithTheEnd(t *testing.T) {
 	lost := health.ObservedFailure{Failure: record.Failure{Kind: health.DaemonDied, LostNodes: []int{1}}}
 	for range 2000 {
-		d := &failureTracker{node: &node{Lifetime: lifecycle.NewLifetime(t.Context()), Publisher: &lifecycle.Publisher{Events: eventlog.New()}}}
+		d := &head{node: &node{Lifetime: lifecycle.NewLifetime(t.Context()), Publisher: &lifecycle.Publisher{Events: eventlog.New()}}}
 		d.Background(func(context.Context) { d.recordFailure(lost) })
 		for began := time.Now(); !d.failures.LostNodes()[1] && time.Since(began) < ceiling; {
 			runtime.Gosched()

@@ -543,7 +543,6 @@ func bareHead(t *testing.T, cfg deps.Config, dir *signal.Dir) *head {
 	h := newHead(bare(t, cfg, dir))
 	if dir != nil {
 		h.nodeWatch = dir.NewWatch(signal.NodesDir, signal.HeadPace)
-		h.tracker.nodeWatch, h.members.nodeWatch = h.nodeWatch, h.nodeWatch
 	}
 	return h
 }

@@ -11,9 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -29,28 +27,28 @@ var errTeamChanged = errors.New("the team was changed by another head")
 
 // updateTeam publishes a new team if the listing l of Nodes requires one. It ends the run if that
 // fails.
-func (a *membershipManager) updateTeam(l signal.Listing) {
-	if !a.membership.HasSpares() || a.RunCtx.Err() != nil {
+func (h *head) updateTeam(l signal.Listing) {
+	if !h.membership.HasSpares() || h.RunCtx.Err() != nil {
 		return
 	}
-	a.dropLateNodes(l)
-	ready, patience := l.NodesIn(a.requiredState()), a.cfg.Times.Join/teamPatienceDivisor
-	record := a.membership.NextRecord(ready, a.Links.Unlinked(ready, time.Now()), l.PolledAt, patience)
+	h.dropLateNodes(l)
+	ready, patience := l.NodesIn(h.requiredState()), h.cfg.Times.Join/teamPatienceDivisor
+	record := h.membership.NextRecord(ready, h.Links.Unlinked(ready, time.Now()), l.PolledAt, patience)
 	if record == nil {
 		return
 	}
-	if err := a.Publish(signal.ControlDir, signal.TeamName(record.Generation), record, false); err != nil {
-		a.CancelRun(health.AsFailure(err))
+	if err := h.Publish(signal.ControlDir, signal.TeamName(record.Generation), record, false); err != nil {
+		h.CancelRun(health.AsFailure(err))
 		return
 	}
-	a.membership.ApplyRecord(record)
-	a.Log.Info("selected the team", zap.Int("generation", record.Generation), zap.String("team", a.nodeNames(a.membership.MemberNodes())))
-	a.nodeWatch.NotifyChange() // for tasks that wait for the team
+	h.membership.ApplyRecord(record)
+	h.Log.Info("selected the team", zap.Int("generation", record.Generation), zap.String("team", h.nodeNames(h.membership.MemberNodes())))
+	h.nodeWatch.NotifyChange() // for tasks that wait for the team
 }
 
 // requiredState returns the state that a node must have reached to become a member of the team.
-func (a *membershipManager) requiredState() record.State {
-	if a.cfg.HasNodeChecks() {
+func (h *head) requiredState() record.State {
+	if h.cfg.HasNodeChecks() {
 		return record.StateChecked
 	}
 	return record.StateJoined
@@ -59,35 +57,35 @@ func (a *membershipManager) requiredState() record.State {
 // dropLateNodes drops the nodes that have not joined in time, and the nodes that have joined but
 // neither passed their checks nor failed. Such a node has its own deadline and should report its
 // failure; the head's longer timeout is for a node that does not.
-func (a *membershipManager) dropLateNodes(l signal.Listing) {
-	if waited := time.Since(a.started); waited > a.cfg.Times.Join {
-		if missing := a.membership.NotKnownGone(l.NodesNotIn(record.StateJoined, a.id.Size)); len(missing) > 0 {
-			a.recordLateNodes(a.joinTimeoutFailure(missing), l.PolledAt)
+func (h *head) dropLateNodes(l signal.Listing) {
+	if waited := time.Since(h.started); waited > h.cfg.Times.Join {
+		if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateJoined, h.id.Size)); len(missing) > 0 {
+			h.recordLateNodes(h.joinTimeoutFailure(missing), l.PolledAt)
 		}
 	}
-	within := a.cfg.Times.Join + a.cfg.CheckTimeout() + a.Timing.SilenceTimeout
-	if !a.cfg.HasNodeChecks() || time.Since(a.started) < within {
+	within := h.cfg.Times.Join + h.cfg.CheckTimeout() + h.Timing.SilenceTimeout
+	if !h.cfg.HasNodeChecks() || time.Since(h.started) < within {
 		return
 	}
-	if missing := a.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, a.id.Size)); len(missing) > 0 {
-		f := health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be checked, which neither happened nor failed", within, a.nodeNames(missing))
+	if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, h.id.Size)); len(missing) > 0 {
+		f := health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be checked, which neither happened nor failed", within, h.nodeNames(missing))
 		f.LostNodes = missing
-		a.recordLateNodes(f, l.PolledAt)
+		h.recordLateNodes(f, l.PolledAt)
 	}
 }
 
 // recordLateNodes records f, the failure of nodes that are late according to a listing of the given
 // time.
-func (a *membershipManager) recordLateNodes(f *health.Failure, at time.Time) {
-	f.Header, f.Phase = a.recordHeader(), record.PhaseJoin
-	a.tracker.handleFailure(f.Failure, at)
+func (h *head) recordLateNodes(f *health.Failure, at time.Time) {
+	f.Header, f.Phase = h.recordHeader(), record.PhaseJoin
+	h.handleFailure(f.Failure, at)
 }
 
 // whileTeamUnchanged returns a context that also ends, with the cause errTeamChanged, when changed
 // is closed. The caller must call the returned function when it needs the context no longer.
-func (a *membershipManager) whileTeamUnchanged(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
+func (h *head) whileTeamUnchanged(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	a.Background(func(context.Context) {
+	h.Background(func(context.Context) {
 		select {
 		case <-changed:
 			cancel(errTeamChanged)
@@ -99,13 +97,13 @@ func (a *membershipManager) whileTeamUnchanged(ctx context.Context, changed <-ch
 
 // awaitTeamUp waits until there is a team and calls raise, which brings up the services of all its
 // nodes. If the team changes meanwhile, it starts again. Afterwards the team is fixed.
-func (a *membershipManager) awaitTeamUp(ctx context.Context, raise func(ctx context.Context) error) error {
+func (h *head) awaitTeamUp(ctx context.Context, raise func(ctx context.Context) error) error {
 	for {
-		_, changed, err := a.awaitTeam(ctx)
+		_, changed, err := h.awaitTeam(ctx)
 		if err != nil {
 			return err
 		}
-		own, stop := a.whileTeamUnchanged(ctx, changed)
+		own, stop := h.whileTeamUnchanged(ctx, changed)
 		err = raise(own)
 		stop()
 		switch {
@@ -114,7 +112,7 @@ func (a *membershipManager) awaitTeamUp(ctx context.Context, raise func(ctx cont
 		case errors.Is(err, errTeamChanged):
 		case err != nil:
 			return err
-		case a.membership.FreezeMembers(changed, nil):
+		case h.membership.FreezeMembers(changed, nil):
 			return nil
 		default: // a member is lost: wait for the team that replaces it
 			if !ctxutil.AwaitDone(ctx, changed) {
@@ -126,9 +124,9 @@ func (a *membershipManager) awaitTeamUp(ctx context.Context, raise func(ctx cont
 
 // awaitTeam waits until a team has been chosen. It returns the present members, and a channel that
 // is closed when they change.
-func (a *membershipManager) awaitTeam(ctx context.Context) ([]record.Member, <-chan struct{}, error) {
+func (h *head) awaitTeam(ctx context.Context) ([]record.Member, <-chan struct{}, error) {
 	for {
-		members, changed := a.membership.Members()
+		members, changed := h.membership.Members()
 		if members != nil {
 			return members, changed, nil
 		}
@@ -139,59 +137,59 @@ func (a *membershipManager) awaitTeam(ctx context.Context) ([]record.Member, <-c
 }
 
 // teamHosts returns the hosts of the team, in the order of the places.
-func (a *membershipManager) teamHosts() []string {
-	hosts := a.nodeHosts()
-	if !a.membership.HasSpares() {
+func (h *head) teamHosts() []string {
+	hosts := h.nodeHosts()
+	if !h.membership.HasSpares() {
 		return hosts
 	}
 	var team []string
-	for _, nodeIndex := range a.membership.MemberNodes() {
+	for _, nodeIndex := range h.membership.MemberNodes() {
 		team = append(team, hosts[nodeIndex])
 	}
 	return team
 }
 
 // addTeamToResult adds the driver's nodes and the dropped nodes to the result, if there are spares.
-func (a *membershipManager) addTeamToResult(result *record.Result) {
-	if !a.membership.HasSpares() {
+func (h *head) addTeamToResult(result *record.Result) {
+	if !h.membership.HasSpares() {
 		return
 	}
 	// a spare may have failed a moment ago, and its record is not known yet
-	a.tracker.awaitFreshListing()
-	result.Team, result.Dropped = a.membership.MemberNodes(), a.droppedNodes()
+	h.awaitFreshListing()
+	result.Team, result.Dropped = h.membership.MemberNodes(), h.droppedNodes()
 }
 
 // droppedNodes returns the nodes without which the job has run: those that failed, were lost, or
 // have not joined.
-func (a *membershipManager) droppedNodes() []record.DroppedNode {
-	dropped := a.membership.DroppedNodes()
-	if !a.membership.HasSpares() {
+func (h *head) droppedNodes() []record.DroppedNode {
+	dropped := h.membership.DroppedNodes()
+	if !h.membership.HasSpares() {
 		return dropped
 	}
-	for _, nodeIndex := range a.nodeWatch.LastListing().NodesNotIn(record.StateJoined, a.id.Size) {
+	for _, nodeIndex := range h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size) {
 		if !slices.ContainsFunc(dropped, func(d record.DroppedNode) bool { return d.NodeIndex == nodeIndex }) {
-			dropped = append(dropped, record.DroppedNode{NodeIndex: nodeIndex, Host: a.id.HostOf(nodeIndex), Reason: "it did not join"})
+			dropped = append(dropped, record.DroppedNode{NodeIndex: nodeIndex, Host: h.id.HostOf(nodeIndex), Reason: "it did not join"})
 		}
 	}
 	return dropped
 }
 
 // logDroppedNodes logs, at the end of the run, the nodes without which the job has run, and why.
-func (a *membershipManager) logDroppedNodes() {
-	for _, dropped := range a.droppedNodes() {
-		a.Log.Warn("the job ran without " + a.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
+func (h *head) logDroppedNodes() {
+	for _, dropped := range h.droppedNodes() {
+		h.Log.Warn("the job ran without " + h.nodeName(dropped.NodeIndex) + ": " + dropped.Reason)
 	}
 }
 
 // nodeHosts returns the host of every node, by node index. It is the host that the launcher has
 // provided, or the one in the record of the node. If neither is known, it is the node's index.
-func (a *membershipManager) nodeHosts() []string {
-	joined := a.nodeWatch.LastListing().NodesIn(record.StateJoined)
-	hosts := make([]string, a.id.Size)
+func (h *head) nodeHosts() []string {
+	joined := h.nodeWatch.LastListing().NodesIn(record.StateJoined)
+	hosts := make([]string, h.id.Size)
 	for nodeIndex := range hosts {
-		hosts[nodeIndex] = a.id.HostOf(nodeIndex)
+		hosts[nodeIndex] = h.id.HostOf(nodeIndex)
 		if _, there := slices.BinarySearch(joined, nodeIndex); hosts[nodeIndex] == "" && there {
-			hosts[nodeIndex] = a.hostOfJoined(nodeIndex)
+			hosts[nodeIndex] = h.hostOfJoined(nodeIndex)
 		}
 		if hosts[nodeIndex] == "" {
 			hosts[nodeIndex] = strconv.Itoa(nodeIndex)
@@ -202,10 +200,10 @@ func (a *membershipManager) nodeHosts() []string {
 
 // hostOfJoined reads the host of a node that has joined. It returns an empty string if it cannot be
 // read.
-func (a *membershipManager) hostOfJoined(nodeIndex int) string {
-	joined, err := a.roundTrip.ReadJoined(a.WorkCtx, nodeIndex)
+func (h *head) hostOfJoined(nodeIndex int) string {
+	joined, err := h.roundTrip.ReadJoined(h.WorkCtx, nodeIndex)
 	if err != nil {
-		a.Log.Warn("cannot read the host of a node", zap.Int("of", nodeIndex), zap.Error(err))
+		h.Log.Warn("cannot read the host of a node", zap.Int("of", nodeIndex), zap.Error(err))
 	}
 	return joined.Host
 }
@@ -213,42 +211,32 @@ func (a *membershipManager) hostOfJoined(nodeIndex int) string {
 // shouldGiveUp reports whether the head should stop waiting for the missing nodes. That is the case
 // if all of them were lost in earlier attempts, the time to come back is over, and the launcher is
 // not known to restart daemons.
-func (a *membershipManager) shouldGiveUp(missing []int) bool {
-	return !a.membership.HasSpares() && len(missing) > 0 && a.cfg.Previous.HasLost(missing) && time.Since(a.started) > a.cfg.Times.DaemonReturnTimeout() &&
-		!a.id.Launcher.Facts().MayRelaunch
+func (h *head) shouldGiveUp(missing []int) bool {
+	return !h.membership.HasSpares() && len(missing) > 0 && h.cfg.Previous.HasLost(missing) && time.Since(h.started) > h.cfg.Times.DaemonReturnTimeout() &&
+		!h.id.Launcher.Facts().MayRelaunch
 }
 
 // nodesNotBackFailure returns the failure that the missing nodes, which earlier attempts have lost,
 // have not come back.
-func (a *membershipManager) nodesNotBackFailure(missing []int) *health.Failure {
+func (h *head) nodesNotBackFailure(missing []int) *health.Failure {
 	f := health.NewFailure(health.NotReturned, "cannot continue without %s: lost in attempt %d, and not restarted within %s; give --nnodes=%d:%d to continue with fewer nodes",
-		a.nodeNames(missing), a.id.Attempt, time.Since(a.started).Round(time.Second/10), max(1, a.id.Size-len(missing)), a.id.Size)
+		h.nodeNames(missing), h.id.Attempt, time.Since(h.started).Round(time.Second/10), max(1, h.id.Size-len(missing)), h.id.Size)
 	f.LostNodes = missing
 	return f
 }
 
 // joinTimeoutFailure returns the failure that nodes have not joined in time, with a hint at the
 // probable reason.
-func (a *membershipManager) joinTimeoutFailure(missing []int) *health.Failure {
-	if a.cfg.Previous.HasLost(missing) && !a.membership.HasSpares() {
-		return a.nodesNotBackFailure(missing)
+func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
+	if h.cfg.Previous.HasLost(missing) && !h.membership.HasSpares() {
+		return h.nodesNotBackFailure(missing)
 	}
 	mend := "check that their tasks have started, and that they see the same file system"
-	if a.Dir.FileSystem().Local && a.id.Launcher != launcher.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that all nodes share", a.Dir.FileSystem().Name)
+	if h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal {
+		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that all nodes share", h.Dir.FileSystem().Name)
 	}
 	f := health.NewFailure(health.ShareUnusable, "cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
-		len(missing), a.id.Size, a.nodeNames(missing), a.cfg.LogDir, time.Since(a.started).Round(time.Second/10), mend)
+		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir, time.Since(h.started).Round(time.Second/10), mend)
 	f.LostNodes = missing
 	return f
-}
-
-// membershipManager chooses the team from the nodes that have joined. It belongs to the head.
-type membershipManager struct {
-	*node
-	nodeWatch  *signal.Watch // watches Nodes
-	membership *membership.Membership
-	tracker    *failureTracker
-	roundTrip  *lifecycle.RoundTripProbe
-	started    time.Time
 }

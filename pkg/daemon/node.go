@@ -91,7 +91,6 @@ func (n *node) nodeNames(members []int) string {
 // ownNode returns the index of this node, also for the daemon of a further step.
 func (n *node) ownNode() int { return record.NodeOfMember(n.id.NodeIndex, n.id.Size) }
 
-// recordHeader returns the header of this node's records.
 func (n *node) recordHeader() record.Header {
 	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.ownNode(), Host: n.id.Host, WrittenAt: time.Now()}
 }
@@ -153,7 +152,6 @@ func (n *node) stopRoles() {
 	}
 }
 
-// newGPUMonitor returns the GPU monitor of a node.
 func newGPUMonitor(n *node) *gpumonitor.Monitor {
 	return gpumonitor.New(gpumonitor.Config{
 		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
@@ -164,7 +162,6 @@ func newGPUMonitor(n *node) *gpumonitor.Monitor {
 	})
 }
 
-// allChildren selects all children.
 func allChildren(string) bool { return true }
 
 // traceContext returns the trace context of the run. It must not be called before there is a run

@@ -24,7 +24,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := deps.Config{Config: config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimeouts()}, Set: deps.Set{Access: signal.Access{Meter: new(signal.CallMeter)}}}
-		h := bareHead(t, cfg, nil).tracker
+		h := bareHead(t, cfg, nil)
 		h.Log, h.Links = zap.New(core), health.NewLinks(health.LinksConfig{Interval: time.Second}, time.Now())
 		h.Links.SetConnected(1, time.Now())
 		outage := lifecycle.OutageReporter{Monitor: &h.Monitor, NodeNames: h.nodeNames}

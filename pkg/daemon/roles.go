@@ -71,7 +71,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.members.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
+	left := instances.RemainingSpares(h.cfg.Roles.Spares, nodes, h.nodeHosts(), launcher.EnvironmentOf(h.cfg.Environ))
 	unlinked := func(nodes []int) map[int]bool { return h.Links.Unlinked(nodes, time.Now()) }
 	choice, err := instances.ChooseNodes(ctx, h.cfg.Roles.Definitions, offers, left, unlinked)
 	if err != nil {
@@ -84,10 +84,10 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
 	roleHead := instances.NewHead(instances.HeadConfig{
 		Hang:      instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon")},
-		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.tracker.rendezvous,
+		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
 		IsBusy: h.requests.IsBusy,
 		Failed: func(cause record.Failure, at time.Time) {
-			h.tracker.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
+			h.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
 		},
 	})
 	// From now on a spare takes the place of a node, instead of being chosen in place of it.
@@ -99,17 +99,17 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	if err := h.Publish(signal.ControlDir, signal.PlanName(0), &first, false); err != nil {
 		return err
 	}
-	h.roleHead = roleHead
+	h.running.roles = roleHead
 	h.setRendezvousLink()
-	h.Background(h.roleHead.Follow)
+	h.Background(h.running.roles.Follow)
 	if err := h.startRoles(&first); err != nil {
 		return err
 	}
 	return h.RunPhase(record.PhaseWorkers, func() error {
-		if err := h.roleHead.AwaitSteps(ctx, h.cfg.Times.Join); err != nil {
+		if err := h.running.roles.AwaitSteps(ctx, h.cfg.Times.Join); err != nil {
 			return err
 		}
-		return h.roleHead.AwaitGate(ctx)
+		return h.running.roles.AwaitGate(ctx)
 	})
 }
 
@@ -146,7 +146,7 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 // runPrimaries waits until all primary roles have ended. Its error is an orderly *lifecycle.Outcome
 // then, and otherwise the cause of the end of the run.
 func (h *head) runPrimaries(ctx context.Context) error {
-	why, err := h.roleHead.AwaitPrimaries(ctx)
+	why, err := h.running.roles.AwaitPrimaries(ctx)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 // Hosts returns the indices of the driver's nodes and their hosts.
 func (t commandNodes) Hosts() ([]int, []string) {
-	return t.head.membership.MemberNodes(), t.head.members.teamHosts()
+	return t.head.membership.MemberNodes(), t.head.teamHosts()
 }
 
 // Address returns the address of a node, or an empty string if it is unknown.
@@ -48,7 +48,7 @@ func (h *head) addRemoteEnv(env []string) []string {
 	}
 	quiet := err != nil || h.cfg.Framework.Name() != framework.None{}.Name()
 	return envlist.With(env, h.remote.PrepareDriver(rsh.DriverInfo{
-		Program: program, Hosts: h.members.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
+		Program: program, Hosts: h.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
 		Argv: h.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.cfg.Driver),
 	}, env))
 }
@@ -61,7 +61,9 @@ func (h *head) watchDriver(ctx context.Context, pid int) {
 		return
 	}
 	find := func() *mpidetect.LoadedMPI { return mpidetect.DetectLoaded(pid) }
-	h.Background(func(context.Context) { mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.Log.Warn(words) }) })
+	h.Background(func(context.Context) {
+		mpidetect.WatchDriver(ctx, find, nodes, func(words string) { h.Log.Warn(words) })
+	})
 }
 
 // slotsPerNode returns the number of ranks, or slots, that a node has room for. It assumes that all

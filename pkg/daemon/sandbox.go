@@ -73,33 +73,33 @@ func (w *worker) endSandboxDaemon(err error) *lifecycle.Outcome {
 
 // recordSandboxLosses records the loss f of the members that are daemons of sandboxes, and returns
 // the other members. The run ends if too few sandboxes are left.
-func (d *failureTracker) recordSandboxLosses(f *health.Failure, members []int, at time.Time) (others []int) {
+func (h *head) recordSandboxLosses(f *health.Failure, members []int, at time.Time) (others []int) {
 	var lost []int
-	d.lostSandboxes.Lock()
+	h.lostSandboxes.Lock()
 	for _, member := range members {
-		node := record.NodeOfMember(member, d.id.Size)
+		node := record.NodeOfMember(member, h.id.Size)
 		if member == node {
 			others = append(others, member)
-		} else if !slices.Contains(d.lostSandboxes.nodes, node) {
+		} else if !slices.Contains(h.lostSandboxes.nodes, node) {
 			lost = append(lost, node)
 		}
 	}
-	d.lostSandboxes.nodes = append(d.lostSandboxes.nodes, lost...)
-	gone := append(d.nodeWatch.LastListing().NodesIn(record.StateSandboxFailed), d.lostSandboxes.nodes...)
-	d.lostSandboxes.Unlock()
+	h.lostSandboxes.nodes = append(h.lostSandboxes.nodes, lost...)
+	gone := append(h.nodeWatch.LastListing().NodesIn(record.StateSandboxFailed), h.lostSandboxes.nodes...)
+	h.lostSandboxes.Unlock()
 	if len(lost) == 0 {
 		return others
 	}
 	slices.Sort(gone)
-	if !d.cfg.Sandbox.Require.IsUnreachable(d.membership.FilterMembers(slices.Compact(gone)), d.membership.Count()) {
-		d.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", f.Message))
+	if !h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(slices.Compact(gone)), h.membership.Count()) {
+		h.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", f.Message))
 		return others
 	}
-	loss := health.NewFailure(health.SandboxDied, "the sandbox of %s is lost: %s", d.nodeNames(lost), f.Message)
-	loss.Header, loss.Phase = d.recordHeader(), d.Events.CurrentPhase()
-	if d.membership.HasSpares() {
+	loss := health.NewFailure(health.SandboxDied, "the sandbox of %s is lost: %s", h.nodeNames(lost), f.Message)
+	loss.Header, loss.Phase = h.recordHeader(), h.Events.CurrentPhase()
+	if h.membership.HasSpares() {
 		loss.LostNodes = lost // the job may drop these nodes and continue
 	}
-	d.handleFailure(loss.Failure, at)
+	h.handleFailure(loss.Failure, at)
 	return others
 }

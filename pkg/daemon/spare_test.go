@@ -349,7 +349,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		defer following.Wait()
 		defer cancel()
 		following.Go(func() { h.nodeWatch.Run(ctx) })
-		following.Go(func() { h.tracker.followNodes(ctx) })
+		following.Go(func() { h.followNodes(ctx) })
 		member := dir.ForNode(1)
 		for began := time.Now(); time.Since(began) < 2*lifecycle.StandbyTiming(h.Timing).SilenceTimeout; time.Sleep(h.Timing.HeartbeatInterval) {
 			if err := member.WriteHeartbeat(t.Context(), signal.NodesDir, record.StateHeartbeat); err != nil {

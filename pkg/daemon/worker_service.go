@@ -54,7 +54,6 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 	return n.PublishState(signal.ServiceUpState(place.Generation))
 }
 
-// describeForFramework returns the description of this node for a framework.
 func (n *node) describeForFramework(f framework.Framework, place *membership.Slot) (framework.Node, error) {
 	address, err := n.cfg.Address()
 	if err != nil {

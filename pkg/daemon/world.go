@@ -121,7 +121,7 @@ func (h *head) openWorld(plan *world.HeadConfig) {
 	}
 	plan.JobName = world.RunID(h.Dir.Name(), h.Dir.Nonce()).JobName
 	h.plannedWorld = world.NewHead(*plan)
-	h.tracker.rendezvous.Add("", rendezvous.World{Head: h.plannedWorld.Rendezvous, Nodes: h.membership.MemberNodes})
+	h.rendezvous.Add("", rendezvous.World{Head: h.plannedWorld.Rendezvous, Nodes: h.membership.MemberNodes})
 	h.setRendezvousLink()
 }
 
@@ -143,7 +143,7 @@ func (h *head) publishWorld(ctx context.Context) error {
 	for place, node := range h.membership.MemberNodes() {
 		perNode[place] = cmp.Or(fixed, slots[node])
 	}
-	plan, err := h.planWorld(perNode, h.members.teamHosts())
+	plan, err := h.planWorld(perNode, h.teamHosts())
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (h *head) publishWorld(ctx context.Context) error {
 // setRendezvousLink sets the way from the ranks of the head's node to the worlds of the run.
 func (h *head) setRendezvousLink() {
 	h.rendezvousLink.Dial = func(ctx context.Context, key string) (io.ReadWriteCloser, error) {
-		return h.tracker.rendezvous.LocalDialer(key, 0, h.Background)(ctx)
+		return h.rendezvous.LocalDialer(key, 0, h.Background)(ctx)
 	}
 	h.rendezvousLink.Await = func(context.Context) error {
 		if h.peerLinks == nil && h.membership.Count() > 1 {
@@ -169,7 +169,9 @@ func (h *head) setRendezvousLink() {
 // *lifecycle.Outcome if all ranks have ended, and otherwise the cause of the end of the run.
 func (h *head) runWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error { return h.runRanks(own, &membership.Slot{Size: h.membership.Count()}, h.world.Record) })
+	parts.Go(func() error {
+		return h.runRanks(own, &membership.Slot{Size: h.membership.Count()}, h.running.world.Record)
+	})
 	parts.Go(func() error { return h.awaitRankLinks(own) })
 	// Wait until all ranks have ended, or none makes progress any more.
 	parts.Go(func() error {
@@ -178,7 +180,7 @@ func (h *head) runWorld(ctx context.Context) error {
 				return len(h.membership.MissingNodes(l, record.StateRanksEnded)) == 0 || h.allRanksIdle(l)
 			})
 			if err != nil || !h.allRanksIdle(last) {
-				return cmp.Or(err, h.world.AwaitSpawned(own), errWorldEnded)
+				return cmp.Or(err, h.running.world.AwaitSpawned(own), errWorldEnded)
 			}
 			f := world.HungWorld{
 				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, HasSteps: len(h.steps.NodesWithSteps(last)) > 0, Progress: h.steps.Summary(),
@@ -195,7 +197,7 @@ func (h *head) runWorld(ctx context.Context) error {
 		}
 		return err
 	}
-	code, why, err := h.world.ExitCode(ctx, h.Dir, h.membership.MemberNodes(), h.cfg.World.GoOn)
+	code, why, err := h.running.world.ExitCode(ctx, h.Dir, h.membership.MemberNodes(), h.cfg.World.GoOn)
 	if err != nil {
 		return err
 	}
@@ -252,7 +254,7 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 	if h.peerLinks == nil {
 		return nil
 	}
-	without := h.world.AwaitLinks(ctx, h.cfg.Times.Peer, h.cfg.Times.LinkHeartbeatInterval(), func() []int {
+	without := h.running.world.AwaitLinks(ctx, h.cfg.Times.Peer, h.cfg.Times.LinkHeartbeatInterval(), func() []int {
 		return slices.DeleteFunc(h.membership.MemberNodes(), func(rank int) bool {
 			return rank == 0 || h.Links.Peer(rank, time.Now()).Known
 		})

@@ -123,7 +123,6 @@ func (p Probe) LocalPort() (int, bool) {
 	return p.port, true
 }
 
-// ownAddresses returns the addresses of this node.
 func ownAddresses() (own []netip.Addr) {
 	addrs, _ := net.InterfaceAddrs()
 	for _, addr := range addrs {

@@ -58,7 +58,6 @@ func tryFile(path string) error {
 	}
 }
 
-// probeCommand is the command of an exec probe.
 type probeCommand struct {
 	argv []string
 	once singleCall

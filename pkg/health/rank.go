@@ -53,7 +53,6 @@ func addRankInfo(f *Failure, rank record.WorldRank, lines []string) *Failure {
 	return f
 }
 
-// rankName returns the name of a rank for messages, with its host.
 func rankName(rank record.WorldRank, host string) string {
 	where := host
 	if rank.GPUs != "" {
@@ -120,7 +119,6 @@ func (t failureEvidence) withRankFacts(all []ObservedFailure) failureEvidence {
 	return t
 }
 
-// canFailRanks reports whether a failure can make ranks fail.
 func canFailRanks(f record.Failure) bool {
 	switch kind := f.Kind; kind {
 	case DeadlinePassed, Aborted:

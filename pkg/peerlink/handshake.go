@@ -66,7 +66,6 @@ func newClaim(node uint32, self identity) (c claim) {
 func (c claim) nodeIndex() uint32  { return binary.BigEndian.Uint32(c[:]) }
 func (c claim) identity() identity { return identity(c[4:]) }
 
-// fillRandom fills into with random bytes.
 func fillRandom(into []byte) { _, _ = rand.Read(into) } // crypto/rand never fails
 
 // ephemeral implements Curve25519 for one handshake. It keeps more of the key than the library

@@ -66,7 +66,6 @@ func (l *link) silentFor() time.Duration {
 	return time.Since(l.created) - time.Duration(l.lastReceived.Load())
 }
 
-// isOpen reports whether the connection is open.
 func (l *link) isOpen() bool {
 	select {
 	case <-l.ended:

@@ -153,7 +153,6 @@ func (w *Worker) sendLoop(ctx context.Context) {
 	}
 }
 
-// heartbeatFrame returns the frame of a heartbeat.
 func (w *Worker) heartbeatFrame() byte {
 	if w.shareUnresponsive() {
 		return frameStalledHeartbeat

@@ -386,7 +386,6 @@ func (c *Children) EndedBySignal(child process.Handle) (clause string, is bool) 
 	return ", a signal that " + c.nodeName + " got and passed on", true
 }
 
-// sendSignal sends sig to a child and logs an error.
 func (c *Children) sendSignal(child process.Handle, sig syscall.Signal) {
 	if err := child.Signal(sig); err != nil {
 		c.cfg.Log.Warn("cannot pass a signal on", zap.String("signal", process.SignalName(sig)), zap.Error(err))

@@ -528,7 +528,6 @@ func oomRecord(exit process.Exit) *record.OOMReport {
 	return &record.OOMReport{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
 }
 
-// omitNoise returns the lines that are no noise, unless that is none.
 func omitNoise(lines []string, isNoise func(string) bool) []string {
 	if isNoise == nil {
 		return lines

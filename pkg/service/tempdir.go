@@ -66,7 +66,6 @@ func (p *TempDir) EnsureDir() (string, error) {
 	return dir.Path(), nil
 }
 
-// createDir creates the directory.
 func (p *TempDir) createDir() (*files.OwnedDir, error) {
 	made, err := files.MakeOwnedTemp(p.parent, "bu-")
 	if err != nil {

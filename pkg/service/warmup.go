@@ -44,7 +44,6 @@ func (c *Children) Prestart(ctx context.Context, service *framework.Service) {
 	c.prestarted = w
 }
 
-// startWaiting starts a waiting process of the service. It returns nil if the service has none.
 func (c *Children) startWaiting(ctx context.Context, service *framework.Service) (*prestartedProcess, error) {
 	if service.WarmCommand == nil {
 		return nil, nil

@@ -46,7 +46,6 @@ func planRole(d *roles.Definition) string {
 	return line
 }
 
-// describeNodes describes the nodes of a role.
 func describeNodes(p roles.Placement) (text string) {
 	switch p.Nodes {
 	case roles.NodesRest:

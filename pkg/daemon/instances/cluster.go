@@ -23,7 +23,6 @@ type cluster struct {
 	service *framework.Service // of the head
 }
 
-// describeCluster describes the cluster of an instance, for a node.
 func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, instance *roles.Instance) (c cluster, err error) {
 	chosen := cfg.Frameworks[role.Program.Framework]
 	builder, ok := chosen.(framework.ClusterBuilder)

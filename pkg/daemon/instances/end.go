@@ -36,7 +36,6 @@ func (h *Head) primariesHaveEnded() bool {
 	})
 }
 
-// primaries returns the primary roles.
 func (h *Head) primaries() (primaries []*roles.RolePlan) {
 	for i := range h.cfg.Plan.Roles {
 		if role := &h.cfg.Plan.Roles[i]; role.Primary {

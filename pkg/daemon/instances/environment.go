@@ -83,7 +83,6 @@ type processStart struct {
 	userEnv map[string]string
 }
 
-// processStart returns how to start a process of a generation.
 func (e environment) processStart(s *supervisor, p roles.Process, generation int) (start processStart, err error) {
 	// Collect the variables: those of the plan, then those of the file.
 	variables := maps.Clone(e.shared)
@@ -122,7 +121,6 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	return start, nil
 }
 
-// lastPort returns the last of count ports, or 0 if there is only one.
 func lastPort(first, count int) int {
 	if count <= 1 {
 		return 0
@@ -145,7 +143,6 @@ func (e environment) expandProbe(text string, variables map[string]string, env [
 	return &probe, err
 }
 
-// commandOf returns the command of a process.
 func commandOf(role *roles.RolePlan, p roles.Process) []string {
 	if role.Program.Argv != nil {
 		return role.Program.Argv

@@ -148,7 +148,6 @@ func (b *PortBlock) receive(conn *net.UnixConn) error {
 	return nil
 }
 
-// parsePorts returns the ports in a message.
 func parsePorts(text string) (ports []int) {
 	for word := range strings.FieldsSeq(text) {
 		var port int

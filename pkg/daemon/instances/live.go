@@ -26,7 +26,6 @@ func (l liveList) differsFrom(o liveList) bool {
 	return !slices.Equal(l.ready, o.ready) || !slices.Equal(l.lost, o.lost) || l.plan != o.plan
 }
 
-// listNumber is the number of the next list.
 type listNumber struct {
 	publishing ctxutil.Turn // held while a list is published
 	next       int          // guarded by publishing

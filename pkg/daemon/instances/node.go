@@ -197,7 +197,6 @@ func (n *Node) awaitControl(ctx context.Context, holds func(signal.Listing) bool
 	return err == nil
 }
 
-// markName returns the name of the state of a generation of an instance on this node.
 func (n *Node) markName(instance, generation int, state record.InstanceState, change int) string {
 	return signal.InstanceName(record.InstanceMark{
 		Node: n.ownNode(), Instance: instance, Generation: generation, State: state, Change: change,

@@ -82,7 +82,6 @@ func MakePlan(defs []roles.Definition, rec *record.RolePlan) (*roles.Plan, error
 	return plan, nil
 }
 
-// placeOf returns the place of a node in a plan, or -1 if it is a spare.
 func placeOf(rec *record.RolePlan, node int) int {
 	return slices.IndexFunc(rec.Offers, func(o record.PlacedOffer) bool { return o.NodeIndex == node })
 }
@@ -115,7 +114,6 @@ func (p *nodePlan) isOver(instance int) bool {
 	return p.generations[instance] == noGeneration
 }
 
-// set makes a plan the newest one.
 func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
 	p.mu.Lock()
 	p.generations = rec.Generations

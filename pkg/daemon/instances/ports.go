@@ -167,7 +167,6 @@ func NewPortBlock(background func(task func(ctx context.Context))) *PortBlock {
 
 func newBlock() *PortBlock { return &PortBlock{kept: make(map[int]int), granted: make(map[int]bool)} }
 
-// endWith releases the block at the end of the context that background has.
 func (b *PortBlock) endWith(background func(task func(ctx context.Context))) *PortBlock {
 	background(func(ctx context.Context) {
 		<-ctx.Done()
@@ -176,7 +175,6 @@ func (b *PortBlock) endWith(background func(task func(ctx context.Context))) *Po
 	return b
 }
 
-// release releases all ports and the claim.
 func (b *PortBlock) release() {
 	b.KeepOnly()
 	if b.claim != nil {

@@ -218,7 +218,6 @@ func (w *generationWorld) startRank(ctx context.Context, p roles.Process, start 
 	return child, func(ctx context.Context) error { return w.local.AwaitExit(ctx, rank, child, fit) }, err
 }
 
-// rankOutput is the output of the ranks of an instance.
 type rankOutput struct{ *supervisor }
 
 // RankWriter implements [world.RankOutput].

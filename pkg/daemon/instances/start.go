@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// startedProcess is a process of a generation.
 type startedProcess struct {
 	*service.Running // never nil
 	process          roles.Process

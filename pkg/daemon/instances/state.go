@@ -45,7 +45,6 @@ func (s *instanceState) fold() {
 	s.since = time.Now()
 }
 
-// isOn reports whether the instance has processes on a node.
 func (s *instanceState) isOn(node int) bool { return slices.Contains(s.evidence.Nodes, node) }
 
 // spans reports whether the instance has processes on several nodes, so that the head restarts it.
@@ -69,7 +68,6 @@ func (s *instanceState) isListed() bool {
 	})
 }
 
-// begin begins a generation.
 func (s *instanceState) begin(generation int) {
 	s.evidence.Generation = generation
 	s.fold()

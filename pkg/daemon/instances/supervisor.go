@@ -66,7 +66,6 @@ func (s *supervisor) report(generation int, name string, rec record.Record, dura
 	s.cfg.RemoveOldNames(signal.NodesDir, s.names.add(generation, name))
 }
 
-// mark reports the state of a generation on this node.
 func (s *supervisor) mark(generation int, state record.InstanceState, change int) {
 	s.report(generation, s.markName(s.instance.Number, generation, state, change), nil, false)
 }
@@ -77,7 +76,6 @@ func (n *Node) newSupervisor(role *roles.RolePlan, instance *roles.Instance) *su
 	return s
 }
 
-// usePlan makes the role and the instance those of a plan.
 func (s *supervisor) usePlan(role *roles.RolePlan, instance *roles.Instance) {
 	s.role, s.instance, s.processes = role, instance, nil
 	for _, p := range instance.Processes {
@@ -259,7 +257,6 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 	}
 }
 
-// publishExit publishes the exit of a generation.
 func (s *supervisor) publishExit(generation int, end *generationEnd) {
 	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
 	if end.action == roles.ActionLose && !s.spans {
@@ -428,7 +425,6 @@ func (s *supervisor) withTimeLimit(ctx context.Context) (context.Context, contex
 	return context.WithTimeout(ctx, s.role.Timeout)
 }
 
-// endHanging ends a process that hangs, and returns its failure.
 func (s *supervisor) endHanging(child process.Handle, what string) *health.Failure {
 	f := health.NewFailure(s.failureKind(), "the %s of %s %s", child.Name(), s.cfg.Name, what)
 	s.stopProcess(child)

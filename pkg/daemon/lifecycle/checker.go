@@ -49,7 +49,6 @@ type GPUs interface {
 	StartWatch(ctx context.Context) error
 }
 
-// nodeName returns the name of this node for messages.
 func (c *Checker) nodeName() string { return launcher.NodeLabel(c.ID.NodeIndex, c.ID.Host) }
 
 // StartEarly starts the checks while the node still joins, unless a setup command must run first.
@@ -59,7 +58,6 @@ func (c *Checker) StartEarly() {
 	}
 }
 
-// startChecks starts the checks, if any, in the background.
 func (c *Checker) startChecks() {
 	if c.Checks == nil {
 		return

@@ -98,7 +98,6 @@ func (r *Reports) send(one *report) {
 	}
 }
 
-// sendAgain sends a report again, if possible.
 func (r *Reports) sendAgain(one *report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -392,7 +392,6 @@ type nextMove struct {
 	attempt int
 }
 
-// attemptState is the state of the newest attempt.
 type attemptState struct {
 	newest    int // -1: there is none
 	ended     bool

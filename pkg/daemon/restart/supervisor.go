@@ -346,7 +346,6 @@ func (s *supervisor) findNewest(ctx context.Context) (begun signal.AttemptInfo, 
 	}
 }
 
-// readResult returns the result of an attempt.
 func (s *supervisor) readResult(
 	ctx context.Context, begun signal.AttemptInfo,
 ) (record.Result, error) {

@@ -151,7 +151,6 @@ func (m *Monitor) processOf(child string) Process {
 	return Process{Instance: noInstance, Rank: rankOf(child)}
 }
 
-// rankOf returns the rank of a child, or driverRank if it is not a rank.
 func rankOf(child string) int {
 	if digits, is := strings.CutPrefix(child, "rank "); is {
 		rank, _ := strconv.Atoi(digits) // service.RankName has formatted the number

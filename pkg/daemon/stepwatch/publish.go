@@ -66,7 +66,6 @@ func (m *Monitor) Flush(ctx context.Context) {
 	}
 }
 
-// hasSteps reports whether any steps are known.
 func (m *Monitor) hasSteps() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,7 +37,6 @@ func newOwnSteps() ownSteps {
 	return ownSteps{series: make(map[processKey]*ownSeries), instances: make(map[int]*ownInstance)}
 }
 
-// hasAny reports whether any steps are known.
 func (o *ownSteps) hasAny() bool { return len(o.series) > 0 }
 
 // add adds a step of a process, unless it is of an earlier generation.
@@ -71,7 +70,6 @@ func (o *ownSteps) last(p Process) (step float64, known bool) {
 	return series.Last()
 }
 
-// changesOf returns the number of changes of the steps of a generation of an instance.
 func (o *ownSteps) changesOf(instance, generation int) int64 {
 	if known := o.instances[instance]; known != nil && known.generation == generation {
 		return known.changes
@@ -108,7 +106,6 @@ func (s knownStep) compare(o knownStep) int {
 	return cmp.Or(cmp.Compare(s.Step, o.Step), s.Instance-o.Instance, s.Node-o.Node, s.Rank-o.Rank)
 }
 
-// slowestByInstance returns the lowest of the steps of each instance.
 func slowestByInstance(steps []knownStep) (slowest []knownStep) {
 	lowest := make(map[int]knownStep)
 	for _, s := range steps {
