@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -138,36 +137,6 @@ func TestUnfitNode(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSpareForUnfitNode(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).looked(func(nodeIndex int, l *looks) {
-			if nodeIndex == 2 {
-				l.found = append(l.found, lostGPU)
-			}
-		})
-		j.start().expect(0, 0, 0, 0)
-		j.chose([]int{0, 1, 3}, 2)
-	})
-}
-
-// TestGateWaits verifies that the gate waits for a node that is not ready yet.
-func TestGateWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		ready := make(chan struct{})
-		j := newJob(t, 2, "exit 0").looked(func(nodeIndex int, l *looks) {
-			if nodeIndex == 1 {
-				l.waits = ready
-			}
-		}).all(func(c *deps.Config) { c.Verbose = true }).start()
-		j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for checks that are not ready yet") })
-		if j.has(signal.ControlDir, signal.NameGateOpen) {
-			t.Error("the gate was opened")
-		}
-		close(ready)
-		j.expect(0, 0)
-	})
 }
 
 // TestEndWhileWaiting verifies that a stop ends the job while all nodes wait.
@@ -416,18 +385,6 @@ func TestUnfitGPU(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestNothingIsKeptOfNoGPUs verifies that a node writes no file about GPUs that it cannot read.
-func TestNothingIsKeptOfNoGPUs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "")
-		j.all(func(c *deps.Config) {
-			c.Driver = service.ShellCommand("! ls -d " + j.tempDir + "/bu-*/topology.json")
-		})
-		j.carded()
-		j.start().expect(0, 0)
-	})
 }
 
 // mostEvents is the maximum number of events that a node of a small job reports.

@@ -18,22 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestUnfitBefore verifies that a node that an earlier attempt has found unfit stays a spare until
-// the end.
-func TestUnfitBefore(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := spared(t, 4, membership.NodeRange{Min: 3, Max: 4}, tellsTeam).all(func(c *deps.Config) {
-			c.Identity.Attempt = 1
-			c.Previous.UnfitNodes = []record.DroppedNode{{NodeIndex: 1, Host: "n1", Reason: "its GPU has failed in attempt 1"}}
-		})
-		j.start().expect(0, 0, 0, 0)
-		j.chose([]int{0, 2, 3}, 1)
-		if got, want := j.contents(j.out), "0 of 3: n0,n2,n3\n"; got != want {
-			t.Errorf("the driver said %q", got)
-		}
-	})
-}
-
 // TestWithoutLink verifies that a node without a peer link, which still writes heartbeat files,
 // stands by if the others are enough, and that what an earlier attempt has lost also does so if the
 // driver could run on more nodes. If it is needed, or its link is back, it is a member.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,14 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -112,50 +109,6 @@ func TestExec(t *testing.T) {
 			j.dismiss()
 			j.expect(everyone(0, size)...)
 		}
-	})
-}
-
-// TestExecMany runs many callers at once, none of which may be lost. The testbed, where the test
-// runs alone, uses a hundred.
-func TestExecMany(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size, callers = 2, 40
-		j := newJob(t, size, "").start()
-		answers := make([]answer, callers)
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		var all sync.WaitGroup
-		for i := range answers {
-			all.Go(func() { answers[i] = j.exec(context.Background(), "all", fmt.Sprintf("echo %d; exit %d", i, i)) })
-		}
-		all.Wait()
-		for i, got := range answers {
-			lines := strings.Split(got.out, "\n")
-			slices.Sort(lines)
-			want := []string{"", fmt.Sprintf("n0: %d", i), fmt.Sprintf("n1: %d", i)}
-			if got.err != nil || !slices.Equal(lines, want) || !slices.Equal(got.codes(), everyone(i, size)) {
-				t.Errorf("caller %d: %v, codes %v, out %q", i, got.err, got.codes(), got.out)
-			}
-		}
-		j.dismiss()
-		j.expect(everyone(0, size)...)
-	})
-}
-
-// TestExecOutput runs a command with more output than fits into a few records.
-func TestExecOutput(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").start()
-		const lines = 200_000
-		got := j.exec(context.Background(), "1", fmt.Sprintf("seq %d", lines))
-		var want strings.Builder
-		for i := range lines {
-			fmt.Fprintln(&want, i+1)
-		}
-		if got.err != nil || got.out != want.String() {
-			t.Errorf("%v: %d bytes have come, of %d", got.err, len(got.out), want.Len())
-		}
-		j.dismiss()
-		j.expect(0, 0)
 	})
 }
 
@@ -268,50 +221,6 @@ func TestExecUnsafeDirectory(t *testing.T) {
 	})
 }
 
-// TestExecCallerGone verifies that a command ends if its caller stops its heartbeats after the
-// command has begun.
-func TestExecCallerGone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		place := t.TempDir()
-		j := newJob(t, 2, "").start()
-		dir, about := j.outside()
-		line := func(name string) string {
-			return "trap 'touch " + place + "/" + name + ".ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/" + name + ".began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
-		}
-		untilBoth := func(name string, beat func()) {
-			t.Helper()
-			last := time.Now()
-			for _, rank := range []string{"0", "1"} {
-				j.until(name+" on rank "+rank, func() bool {
-					if now := time.Now(); now.Sub(last) > 200*time.Millisecond {
-						last = now
-						beat()
-					}
-					_, err := os.Stat(filepath.Join(place, name+"."+rank))
-					return err == nil
-				})
-			}
-		}
-		silent := func() {}
-		// The first caller sends its heartbeats, if any, by files.
-		id := ask(t, dir, line("files"), "all")
-		call(t, dir, id)
-		untilBoth("files.began", func() { _ = dir.WriteNamedHeartbeat(context.Background(), signal.ExecDir, id+".beat") })
-		untilBoth("files.ended", silent)
-		// The second caller has a connection, whose end shows that the caller is gone.
-		id = ask(t, dir, line("guest"), "all")
-		var raw peerlink.ClientID
-		_, _ = hex.Decode(raw[:], []byte(id))
-		guest := peerlink.ConnectClient(context.Background(), dir.DeriveSecret(peerlink.SecretName), raw, j.net.Host("outside"), about.LinkAddresses)
-		guest.RequestPoll()
-		untilBoth("guest.began", func() { guest.SendHeartbeat() })
-		guest.Disconnect()
-		untilBoth("guest.ended", silent)
-		j.dismiss()
-		j.expect(0, 0)
-	})
-}
-
 // TestExecIsForgotten verifies that a node keeps no child entry of a command that has ended: a job
 // may receive commands for months.
 func TestExecIsForgotten(t *testing.T) {
@@ -334,63 +243,6 @@ func TestExecIsForgotten(t *testing.T) {
 	})
 }
 
-// TestExecCanceled cancels a request because the caller has seen enough.
-func TestExecCanceled(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, "").start()
-		began := filepath.Join(t.TempDir(), "began")
-		enough := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(context.Background())
-		go func() {
-			for _, rank := range []string{".0", ".1", ".2"} {
-				j.untilFile(began + rank)
-			}
-			cancel(enough)
-		}()
-		got := j.exec(ctx, "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
-		if !errors.Is(got.err, enough) || !slices.Equal(got.codes(), everyone(143, 3)) {
-			t.Errorf("%v, codes %v", got.err, got.codes())
-		}
-		j.dismiss()
-		j.expect(0, 0, 0)
-	})
-}
-
-// TestExecRunEnds verifies that the nodes report the end of a run that ends while a command runs.
-func TestExecRunEnds(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name, line string
-		code       int
-		gone       bool // the command has ended before the run
-	}{
-		{"before the command", "exec sleep 300", 143, false},
-		{"while another keeps the command's output open", "sleep 300 & exit 3", 3, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, "").start()
-				began := filepath.Join(t.TempDir(), "began")
-				await := j.untilFile
-				if tc.gone {
-					await = j.untilGone
-				}
-				go func() {
-					await(began + ".0")
-					await(began + ".1")
-					j.dismiss()
-				}()
-				path := began + ".$BRINGUPD_NODE_RANK"
-				got := j.exec(context.Background(), "all", "echo $$ >"+path+".new; mv "+path+".new "+path+"; "+tc.line)
-				if got.err != nil || !slices.Equal(got.codes(), everyone(tc.code, 2)) {
-					t.Errorf("%v, codes %v", got.err, got.codes())
-				}
-				j.expect(0, 0)
-			})
-		})
-	}
-}
-
 // TestExecNoAnswer sends a request to nodes and a head that do not answer.
 func TestExecNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -406,33 +258,5 @@ func TestExecNoAnswer(t *testing.T) {
 		if left := j.names(signal.ExecDir); len(left) > 0 {
 			t.Errorf("this is left: %v", left)
 		}
-	})
-}
-
-// TestExecHangs sends a request to a node that takes part in the run and never answers.
-func TestExecHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").start()
-		dir, about := j.outside()
-		began := filepath.Join(t.TempDir(), "began")
-		times := exec.DefaultTimeouts
-		times.AfterCancel = 200 * time.Millisecond
-		// The command ignores SIGTERM: the caller stops waiting, and the node's grace period ends the
-		// command.
-		order := exec.Request{Argv: service.ShellCommand("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		go func() {
-			j.untilFile(began)
-			cancel(exec.ErrCancelTimeout)
-		}()
-		answers, err := exec.New(dir, about, order, j.net.Host("outside"), times, os.Stderr, os.Stderr).Execute(ctx, nil)
-		if !errors.Is(err, exec.ErrCancelTimeout) || len(answers) != 2 {
-			t.Errorf("%v, %+v", err, answers)
-		}
-		j.until("the end of the command", func() bool {
-			return !slices.ContainsFunc(j.processes(), func(line string) bool { return strings.Contains(line, began) })
-		})
-		j.dismiss()
-		j.expect(0, 0)
 	})
 }

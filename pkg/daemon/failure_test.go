@@ -205,27 +205,6 @@ func TestPartsFailTogether(t *testing.T) {
 	}
 }
 
-// TestPartsDoNotWaitForGraces lets one part fail while another's child ignores SIGTERM: the failure
-// is reported before that child's grace period is over.
-func TestPartsDoNotWaitForGraces(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := newJob(t, 2, "exec sleep 300").all(func(c *deps.Config) {
-			c.Times.StopGrace = 10 * time.Second
-			c.Sandbox = config.Sandbox{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
-			c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
-		}).start()
-		j.untilFile(filepath.Join(marks, "sandbox.1"))
-		began := time.Now()
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, 2, record.StateFailed))
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("it took %s to tell of the failure", took)
-		}
-		j.expect(77, 77)
-		j.blames(1, health.ServiceDied, 77)
-	})
-}
-
 func TestUnlikeConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -253,41 +232,6 @@ func TestUnlikeConfigurations(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestLogDirectoryOfNoUse verifies that an unusable log directory is refused before a run directory
-// exists.
-func TestLogDirectoryOfNoUse(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name, path string
-		there      *memory.File // nil: nothing exists there
-		says       string
-	}{
-		{"its parent is missing", mountPoint + "/no/logs", nil, "its parent /share/no does not exist"},
-		{"it is a file", mountPoint + "/file", new(memory.File), "not a directory"},
-		{"others can write to it", mountPoint + "/open", openDir(), "other users"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.LogDir = tc.path })
-				if tc.there != nil {
-					j.share.Add(tc.path, tc.there)
-				}
-				j.start().expect(66, 66)
-				if said := j.said(); !strings.Contains(said, tc.says) {
-					t.Errorf("nobody says %q: %s", tc.says, said)
-				}
-			})
-		})
-	}
-}
-
-// openDir returns a directory that every user can write to.
-func openDir() *memory.File {
-	dir := memory.NewDir(nil)
-	dir.Kind |= 0o777
-	return dir
 }
 
 func TestSecondRunOfOneName(t *testing.T) {

@@ -16,51 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/test/memory"
 )
-
-func TestJobOfManySizes(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{1, 2, 8, 32} {
-		t.Run(fmt.Sprintf("%d nodes", size), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
-				// With the race detector, thirty-two daemons can delay each other's heartbeats.
-				j.all(func(c *deps.Config) { c.Times.Peer = 10 * time.Second })
-				j.start().expect(everyone(0, size)...)
-				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
-					t.Errorf("standard output is %q, not %q", got, want)
-				}
-				if result := j.result(); result.Code != 0 || result.Outcome != health.DriverOutcomeName || result.Cause != nil || result.Size != size || result.TimeToGate <= 0 {
-					t.Errorf("the result is %+v", result)
-				}
-				for nodeIndex := range size {
-					for _, state := range []record.State{record.StateJoined, record.StateDone} {
-						if !j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, state)) {
-							t.Errorf("node %d is not %s", nodeIndex, state)
-						}
-					}
-					if j.has(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateFailed)) {
-						t.Errorf("node %d has failed", nodeIndex)
-					}
-				}
-				for _, name := range []string{signal.NameJob, signal.NameGateOpen, signal.NameOrderlyEnd} {
-					if !j.has(signal.ControlDir, name) {
-						t.Errorf("control has no %s", name)
-					}
-				}
-				if j.has(signal.ControlDir, signal.AbortName(0, size)) {
-					t.Error("the run was aborted")
-				}
-				var link string
-				j.share.Change(filepath.Join(j.logDir, "latest"), func(f *memory.File) { link = f.Target })
-				if link != "17.0" {
-					t.Errorf("latest points at %q", link)
-				}
-			})
-		})
-	}
-}
 
 func TestDriverCodes(t *testing.T) {
 	t.Parallel()

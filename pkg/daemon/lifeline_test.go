@@ -433,29 +433,6 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 	})
 }
 
-// TestAWorkerDiesAfterAnother verifies that a worker that is lost after the verdict was reached is
-// in the result nevertheless.
-func TestAWorkerDiesAfterAnother(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 4
-		j := newJob(t, size, "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.02; done")
-		j.start(1, 2)
-		first, second := j.playLine(j.playWorker(1), 1), j.playLine(j.playWorker(2), 2)
-		j.untilNamed(signal.ControlDir, signal.NameGateOpen)
-		first.close()
-		j.untilNamed(signal.ControlDir, signal.AbortName(0, size))
-		second.close()
-		j.expect(76, -1, -1, 76)
-		result := j.result()
-		if !slices.Equal(result.Cause.LostNodes, []int{1}) || !slices.Equal(result.BadNodes, []string{"n1", "n2"}) {
-			t.Errorf("lost are %v, and bad nodes are %v; node 1 died, then node 2", result.Cause.LostNodes, result.BadNodes)
-		}
-		if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].LostNodes, []int{2}) {
-			t.Errorf("the consequences are %+v", result.Consequences)
-		}
-	})
-}
-
 // TestDriverFailsOfALoss verifies that the loss of a node is the cause even if the driver, which
 // fails because of it, notices it before the head.
 func TestDriverFailsOfALoss(t *testing.T) {

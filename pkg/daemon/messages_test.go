@@ -45,41 +45,6 @@ type ownLog struct{ strings.Builder }
 
 func (*ownLog) Sync() error { return nil }
 
-func TestSpeakIsTheLast(t *testing.T) {
-	first := cause(2, health.ServiceDied, "driver", "it died")
-	end := endedBy(first)
-	words := []string{"bringupd: it died", "  next: mend it"}
-	for _, asJSON := range []bool{false, true} {
-		stderr, journal := tempFile(t), new(ownLog)
-		n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(0, 3)}}, nil)
-		n.console = console.New(console.Config{Output: stderr, JSON: asJSON}, n.id, journal)
-		n.Log = n.console.Log
-		n.Log.Info("before")
-		n.printFinalMessage(&end, words)
-		n.Log.Error("after")
-		n.console.Close()
-		data, err := os.ReadFile(stderr.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		said := string(data)
-		if strings.Contains(said, "after") || !strings.Contains(said, "before") {
-			t.Errorf("standard error has %q", said)
-		}
-		if !asJSON && !strings.HasSuffix(said, "bringupd: it died\n  next: mend it\n") {
-			t.Errorf("the last words are no plain lines: %q", said)
-		}
-		if asJSON && !slices.Equal(lastRecord(t, said).LastWords, words) {
-			t.Errorf("no record has the last words: %q", said)
-		}
-		for _, word := range []string{"before", "next: mend it", "after"} {
-			if !strings.Contains(journal.String(), word) {
-				t.Errorf("the node's own log lacks %q: %s", word, journal)
-			}
-		}
-	}
-}
-
 // spoken is a line of standard error in JSON format.
 type spoken struct {
 	Level     string
@@ -207,19 +172,6 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 		if !strings.HasPrefix(string(data), want) || wrote != strings.Contains(string(data), "  where: n0, node 0 of 3") {
 			t.Errorf("it says %q, want %q", data, want)
 		}
-	}
-}
-
-// TestConsequencesGoIntoTheResult verifies that the result lists the consequences of a verdict
-// besides its cause.
-func TestConsequencesGoIntoTheResult(t *testing.T) {
-	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
-	then := cause(1, health.DeadlinePassed, "driver", "it waited", func(f *record.Failure) { f.Lines = []string{"a line"} })
-	end := lifecycle.OutcomeOfVerdict(health.DecideVerdict([]health.ObservedFailure{{Failure: then}, {Failure: first}}, func(int) string { return "" }))
-	n := bare(t, deps.Config{Config: config.Config{Identity: testIdentity(0, 3)}}, new(signal.Dir))
-	result := n.buildResult(end)
-	if result.Cause.Message != first.Message || len(result.Consequences) != 1 || result.Consequences[0].Message != then.Message || result.Consequences[0].Lines != nil {
-		t.Errorf("the result is %+v", result)
 	}
 }
 

@@ -232,59 +232,6 @@ func TestWorkerLosesTheHead(t *testing.T) {
 	})
 }
 
-// TestAWorkersAbort lets a peer abort the run because its own file system hangs. While the head is
-// observed, its record decides, which may differ.
-func TestAWorkersAbort(t *testing.T) {
-	t.Parallel()
-	const size = 3
-	for _, tc := range []struct {
-		name   string
-		does   func(head *peer) // what the head does after the abort was seen
-		code   int
-		prints bool // whether the worker prints the end of the run
-	}{
-		{"and the head's own", func(head *peer) {
-			head.publish(signal.AbortName(0, size), hostHangs())
-			head.publish(signal.NameHeadFinished, &record.Mark{})
-		}, 76, false},
-		{"and the head's own, and then silence", func(head *peer) {
-			head.publish(signal.AbortName(0, size), hostHangs())
-			head.silence()
-		}, 76, true},
-		{"and the orderly end", func(head *peer) { head.publish(signal.NameOrderlyEnd, &record.OrderlyEnd{}) }, 0, false},
-		{"and no word of the head", func(head *peer) { head.silence() }, 66, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, size, "exit 0")
-				meter := new(signal.CallMeter)
-				j.configs[1].Access.Meter = meter
-				head := j.playHead()
-				j.start(0, 2)
-				j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
-				p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
-				cause := health.NewFailure(health.ShareUnusable, "its share hangs").Failure
-				cause.NodeIndex = 2
-				p.publish(signal.AbortName(2, size), &record.Abort{Code: 66, Outcome: string(health.ShareUnusable), Cause: cause})
-				seen := meter.CallStats().ByKind[signal.OpList.String()]
-				// The first poll may have been in progress.
-				j.until("two more looks", func() bool { return meter.CallStats().ByKind[signal.OpList.String()] >= seen+2 })
-				tc.does(head)
-				j.expect(-1, tc.code, -1)
-				if said := j.said(); strings.Contains(said, "code ") != tc.prints {
-					t.Errorf("it has printed %q, want the end of the run: %v", said, tc.prints)
-				}
-			})
-		})
-	}
-}
-
-// hostHangs returns the abort record of a head that has declared a host unresponsive.
-func hostHangs() *record.Abort {
-	cause := health.NewFailure(health.HostHangs, "it hangs").Failure
-	return &record.Abort{Code: 76, Outcome: string(health.HostHangs), Cause: cause}
-}
-
 // TestAHeadThatIsLostIsNotWaitedFor lets a peer be ended by a signal and the head fall silent: the
 // worker does not stay for the grace period of the head's driver, however long it is.
 func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
@@ -588,23 +535,6 @@ func TestNewerHead(t *testing.T) {
 		if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
 			t.Errorf("it ended with %d after %s", code, time.Since(began))
 		}
-	})
-}
-
-// TestHeadLeavesLast runs a worker that needs time to end: the head waits for it, because the step
-// ends for the launcher with the head's task.
-func TestHeadLeavesLast(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 2
-		j := newJob(t, size, "exit 4").all(func(c *deps.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
-		p := j.playWorker(1)
-		j.untilNamed(signal.ControlDir, signal.NameOrderlyEnd)
-		time.Sleep(j.configs[0].Times.StopGrace - time.Second)
-		if ended := j.ended(); len(ended) > 0 {
-			t.Errorf("the head has left: %v", ended)
-		}
-		p.publish(signal.NodeName(1, size, record.StateDone), &record.Done{})
-		j.expect(4, -1)
 	})
 }
 

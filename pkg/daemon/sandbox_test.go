@@ -156,15 +156,6 @@ func TestSandboxStep(t *testing.T) {
 	})
 }
 
-func TestSandboxStepDies(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", only("1", "while ! test -e "+marks+"/open; do sleep 0.05; done; echo bye; exit 0"))
-		j.start().expect(77, 77, 77, 77)
-		j.blames(1, health.SandboxDied, 77)
-	})
-}
-
 // TestSandboxStepRecordsOnce lets a sandbox's daemon fail twice: the record of the first failure
 // stays.
 func TestSandboxStepRecordsOnce(t *testing.T) {

@@ -8,14 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
-	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 )
 
 // waitsFor returns a line of shell that ends when a file exists.
@@ -117,40 +115,6 @@ func managed(t *testing.T) (socket string, heard func() []string) {
 			}
 			messages = append(messages, string(data[:n]))
 		}
-	}
-}
-
-// TestNotify verifies that the service manager is notified once of the gate, or of a node that is
-// up, and of the end; children do not see the manager's socket.
-func TestNotify(t *testing.T) {
-	t.Parallel()
-	head, ofHead := managed(t)
-	worker, ofWorker := managed(t)
-	marks := t.TempDir()
-	j := newRealJob(t, 2, "env; "+waitsFor(marks+"/go"))
-	for i, socket := range []string{head, worker} {
-		j.configs[i].Telemetry.NotifySocket = socket
-		j.configs[i].Environ = append(slices.Clone(j.configs[i].Environ), sdnotify.SocketVariable+"="+socket)
-	}
-	j.start()
-	for _, heard := range []func() []string{ofHead, ofWorker} {
-		j.until("a ready node", func() bool { return strings.Contains(strings.Join(heard(), "\n"), sdnotify.StateReady) })
-	}
-	touch(t, marks+"/go")
-	j.expect(0, 0)
-	for nodeIndex, messages := range [][]string{ofHead(), ofWorker()} {
-		ready := fmt.Sprintf("READY=1\nSTATUS=run 17.0, node %d: %s", nodeIndex, []string{"the gate is open", "up"}[nodeIndex])
-		stopping := fmt.Sprintf("STOPPING=1\nSTATUS=run 17.0, node %d: ends: the driver has ended", nodeIndex)
-		isReady, isStopping := slices.Index(messages, ready), slices.IndexFunc(messages, func(m string) bool { return strings.HasPrefix(m, stopping) })
-		if messages[0] != fmt.Sprintf("STATUS=run 17.0, node %d: join", nodeIndex) || isReady < 1 || isStopping < isReady {
-			t.Errorf("node %d has told %q", nodeIndex, messages)
-		}
-		if text := strings.Join(messages, "\n"); strings.Count(text, "READY=1") != 1 || strings.Count(text, "STOPPING=1") != 1 {
-			t.Errorf("node %d has told twice: %q", nodeIndex, messages)
-		}
-	}
-	if strings.Contains(j.contents(j.out), sdnotify.SocketVariable) {
-		t.Error("the driver is told of the manager's socket")
 	}
 }
 

@@ -72,50 +72,6 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestSignalAtAnyTime ends a job that is still starting.
-func TestSignalAtAnyTime(t *testing.T) {
-	t.Parallel()
-	t.Run("before the nodes have met", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			j := newJob(t, 2, "exit 0").start(1)
-			j.untilNamed(signal.NodesDir, signal.NodeName(0, 2, record.StateJoined))
-			j.signals[0] <- syscall.SIGTERM
-			j.expect(143, -1)
-		})
-	})
-	t.Run("while nodes join", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			j := newJob(t, 3, "exit 0").start(1) // a daemon that ends before it has joined leaves no record
-			j.untilNamed(signal.NodesDir, signal.NodeName(2, 3, record.StateJoined))
-			began := time.Now()
-			j.signals[0] <- syscall.SIGINT
-			j.signals[2] <- syscall.SIGINT
-			j.expect(130, -1, 130)
-			if took := time.Since(began); took > 1200*time.Millisecond {
-				t.Errorf("the end took %s", took)
-			}
-		})
-	})
-	t.Run("before there is a head", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			j := newJob(t, 2, "exit 0").start(0)
-			j.signals[1] <- syscall.SIGTERM
-			j.expect(-1, 143)
-		})
-	})
-	t.Run("in the setup", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			marks := t.TempDir()
-			j := newJob(t, 2, "exit 0").all(func(c *deps.Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
-			j.untilFile(filepath.Join(marks, "0"))
-			j.untilFile(filepath.Join(marks, "1"))
-			j.signals[1] <- syscall.SIGTERM
-			j.expect(143, 143)
-			j.blames(1, health.Terminated, 143)
-		})
-	})
-}
-
 // TestALauncherEndsTheOthers simulates a launcher that signals the others as soon as one daemon is
 // killed, as srun does with --kill-on-bad-exit: the killed daemon is the cause, not the signal.
 func TestALauncherEndsTheOthers(t *testing.T) {

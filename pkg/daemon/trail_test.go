@@ -3,13 +3,10 @@ package daemon
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/internal/envlist"
-	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -77,32 +74,4 @@ func TestEventsTellOfAJob(t *testing.T) {
 			t.Errorf("the job's hosts are %q", run.Job.Hosts)
 		}
 	})
-}
-
-// TestTraceOfAJob verifies that the driver continues the job's trace and that the events name it.
-func TestTraceOfAJob(t *testing.T) {
-	t.Parallel()
-	const outer = "4bf92f3577b34da6a3ce929d0e0e4736"
-	for _, tc := range []struct{ name, parent, want string }{
-		{"of its own", "", `^TRACEPARENT=(00-[0-9a-f]{32}-[0-9a-f]{16}-01)\n$`},
-		{"of who has started it", "00-" + outer + "-00f067aa0ba902b7-01", `^TRACEPARENT=(00-` + outer + `-[0-9a-f]{16}-01)\nTRACESTATE=a=1\n$`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *deps.Config) {
-					c.Environ = envlist.With(c.Environ, map[string]string{eventlog.TraceParentVariable: tc.parent, eventlog.TraceStateVariable: "a=1"})
-				})
-				j.start().expect(0)
-				said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))
-				if said == nil {
-					t.Fatalf("the driver has %q", j.contents(j.out))
-				}
-				events, err := j.read(filepath.Join(j.run(), signal.EventsDir, "0000.jsonl"))
-				if err != nil || !strings.Contains(string(events), `"event":"trace"`) || !strings.Contains(string(events), `"traceparent":"`+said[1]+`"`) ||
-					strings.Contains(string(events), `"parent_span":"00f067aa0ba902b7"`) != (tc.parent != "") {
-					t.Errorf("the events are %s: %v", events, err)
-				}
-			})
-		})
-	}
 }

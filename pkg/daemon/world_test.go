@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/fakechild"
 )
 
@@ -48,52 +45,6 @@ func (j *job) ranks(perNode int) *job {
 // ranks.
 func onRank(rank int, what, then string) string {
 	return fmt.Sprintf(`[ "$BRINGUPD_RANK" = %d ] && { %s; }; %s`, rank, what, then)
-}
-
-func TestWorldsOfManySizes(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		nodes, perNode int
-		goOn           bool // the records tell of the exits of all ranks
-	}{{1, 1, false}, {1, 4, true}, {2, 2, false}, {5, 3, false}, {2, 3, true}} {
-		t.Run(fmt.Sprintf("%d nodes of %d ranks", tc.nodes, tc.perNode), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK of $BRINGUPD_HOSTS"`)
-				j.all(func(c *deps.Config) { c.World.GoOn = tc.goOn }).start().expect(everyone(0, tc.nodes)...)
-				var want, hosts []string
-				for node := range tc.nodes {
-					hosts = append(hosts, fmt.Sprintf("n%d", node))
-				}
-				for rank := range tc.nodes * tc.perNode {
-					line := fmt.Sprintf("rank %d of %d on %d of %s\n", rank, tc.nodes*tc.perNode, rank/tc.perNode, strings.Join(hosts, ","))
-					want = append(want, line)
-					if log, err := j.read(filepath.Join(j.run(), signal.LogsDir, signal.LogName("rank", rank, 0))); string(log) != line {
-						t.Errorf("the log of rank %d is %q: %v", rank, log, err)
-					}
-				}
-				got := slices.Sorted(strings.Lines(j.contents(j.out)))
-				if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-					t.Errorf("standard output is %q", got)
-				}
-				if result := j.result(); result.Code != 0 || result.Outcome != health.DriverOutcomeName || result.Cause != nil {
-					t.Errorf("the result is %+v", result)
-				}
-				for node := range tc.nodes {
-					if !tc.goOn {
-						name := filepath.Join(j.run(), signal.NodesDir, signal.NodeName(node, tc.nodes, record.StateRanksEnded))
-						if data, err := j.read(name); err != nil || len(data) > 0 {
-							t.Errorf("node %d has told of %q: %v", node, data, err)
-						}
-						continue
-					}
-					ended := readRecordOf[record.RanksEnded](j, signal.NodesDir, signal.NodeName(node, tc.nodes, record.StateRanksEnded))
-					if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
-						t.Errorf("node %d has told of %+v", node, ended.Exits)
-					}
-				}
-			})
-		})
-	}
 }
 
 // TestHeadsRanksEndLast verifies that the job ends at once if the head's ranks end long after those of
@@ -324,33 +275,6 @@ func TestAProgramThatOneNodeLacks(t *testing.T) {
 	})
 	j.start().expect(127, 127)
 	j.blames(1, health.NotFound, 127)
-}
-
-// TestRanksAreBound lets two ranks of a node share its CPUs, and gives an unbound rank all of them.
-func TestRanksAreBound(t *testing.T) {
-	t.Parallel()
-	const tells = `echo "$BRINGUPD_LOCAL_RANK $(grep Cpus_allowed_list /proc/self/status)"; bringupd_binding=$BRINGUPD_BINDING; echo "$BRINGUPD_LOCAL_RANK ${bringupd_binding:+has a place}"`
-	for _, tc := range []struct {
-		name  string
-		kinds affinity.ResourceKinds
-		apart bool
-	}{
-		{"to CPUs", affinity.ResourceKinds{CPU: true, IsStrict: true}, runtime.NumCPU() > 1},
-		{"to nothing", affinity.ResourceKinds{}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newRealWorld(t, 1, 2, tells).all(func(c *deps.Config) { c.World.Bind = tc.kinds })
-			j.start().expect(0)
-			lines := slices.Sorted(strings.Lines(j.contents(j.out)))
-			if len(lines) != 4 || lines[1] != "0 has a place\n" {
-				t.Fatalf("standard output is %q", lines)
-			}
-			if apart := lines[0][2:] != lines[2][2:]; apart != tc.apart {
-				t.Errorf("the ranks have told %q", lines)
-			}
-		})
-	}
 }
 
 // TestWhatRanksPrint verifies that the ranks' output is passed on in the configured form and that

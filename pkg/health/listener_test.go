@@ -80,26 +80,6 @@ func TestListenersOfRange(t *testing.T) {
 	}
 }
 
-func TestListenersNone(t *testing.T) {
-	unused := unusedPort(t)
-	found, err := FindListeners(unused, unused)
-	if err != nil || len(found) != 0 {
-		t.Errorf("found %v, %v", found, err)
-	}
-}
-
-// TestListenersBoth verifies that listeners for IPv4 and IPv6 are distinguished and that
-// connections of the same port are not counted.
-func TestListenersBoth(t *testing.T) {
-	four := listen(t, "127.0.0.1:0")
-	port := portOf(four)
-	mustSee(t, parse(t, "tcp://"+four.Addr().String()).Try(t.Context()), "")
-	found, err := FindListeners(port, port)
-	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() {
-		t.Errorf("found %v, %v", found, err)
-	}
-}
-
 func TestListenerString(t *testing.T) {
 	for _, tc := range []struct {
 		name string

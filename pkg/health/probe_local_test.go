@@ -132,20 +132,6 @@ func TestProbeOfUnexpandedVariable(t *testing.T) {
 	}
 }
 
-// TestTryExecEscaped verifies that a probe ends even if a child that has left the group keeps the
-// output open.
-func TestTryExecEscaped(t *testing.T) {
-	noLeaks(t)
-	pidFile := filepath.Join(t.TempDir(), "pid")
-	start := time.Now()
-	err := parse(t, `exec:sh -c 'setsid sh -c "echo \$\$ > \$1; exec sleep 1000" sh "$1" & while ! test -s "$1"; do sleep 0.01; done' sh `+pidFile).Try(t.Context())
-	mustSee(t, err, "")
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("the look took %v", took)
-	}
-	_ = syscall.Kill(readPID(t, pidFile), syscall.SIGKILL)
-}
-
 func TestTryFile(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()

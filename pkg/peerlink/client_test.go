@@ -89,25 +89,3 @@ func isLetIn(g *Client) bool {
 	<-g.dialed
 	return g.link.Load() != nil
 }
-
-// TestGuestTurnedAway verifies that a head that accepts no guests rejects them, as it rejects every
-// client without a worker's index.
-func TestGuestTurnedAway(t *testing.T) {
-	t.Parallel()
-	ctx, end := context.WithCancel(context.Background())
-	listener, err := TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	head := NewHead(slowConfig(), listener, headNews{newNews()})
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		head.Run(ctx)
-	}()
-	if isLetIn(ConnectClient(ctx, slowConfig().Key, ClientID{1}, TCP{}, []string{listener.Addr().String()})) {
-		t.Error("it was let in")
-	}
-	end()
-	<-over
-}

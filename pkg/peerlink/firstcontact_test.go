@@ -111,43 +111,6 @@ func TestNeverConnectedToOneThatDies(t *testing.T) {
 	}
 }
 
-// TestConnectedAtLast verifies that, once a worker was connected, a later end is classified by that
-// connection, and no longer by an accepted call.
-func TestConnectedAtLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		network := &memory{}
-		listener, _ := network.Listen()
-		cut, _ := takes(func(far *memoryConn) { _ = far.Close() })(t.Context())
-		dials := 0
-		first := func(ctx context.Context, address string) (net.Conn, error) {
-			if dials++; dials == 1 {
-				return cut, nil
-			}
-			return network.Dial(ctx, address)
-		}
-		h := runHead(t, testConfig(), listener)
-		w := startWorker(t, testConfig(), 1, dialler{network, first}, "head")
-		w.news.wait(t, "connected", 1)
-		network.last().lose() // a firewall begins to reject: it resets existing connections
-		network.dark.Store(true)
-		h.stop()
-		network.dark.Store(false)
-		time.Sleep(time.Minute)
-		expect(t, "worker", w.news.news, "connected")
-		w.stop()
-	})
-}
-
-// dialler is a network whose calls are made by a function.
-type dialler struct {
-	*memory
-	dial func(ctx context.Context, address string) (net.Conn, error)
-}
-
-func (d dialler) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return d.dial(ctx, address)
-}
-
 func TestDeserted(t *testing.T) {
 	listens := takes(func(*memoryConn) {})
 	for _, tc := range []struct {

@@ -37,24 +37,3 @@ func TestStrangerAtTheEnd(t *testing.T) {
 		}
 	})
 }
-
-// TestReplaced verifies that the head does not wait for a connection that another one has replaced.
-func TestReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s slot
-		links := make([]*link, 2)
-		for i := range links {
-			near, far := net.Pipe()
-			defer near.Close()
-			defer far.Close()
-			end, _ := sealedPair(near, far)
-			links[i] = newLink(end, identity{})
-			s.setLinkLocked(links[i])
-		}
-		begin := time.Now()
-		s.serveLink(t.Context(), testConfig(), links[0], nil, func(how CloseReason) { t.Errorf("told of as %s", how) })
-		if took := time.Since(begin); took != 0 || s.liveLink() != links[1] {
-			t.Errorf("it took %v, and the place is the new one's: %t", took, s.liveLink() == links[1])
-		}
-	})
-}

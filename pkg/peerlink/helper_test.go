@@ -2,6 +2,7 @@ package peerlink
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,17 +12,19 @@ import (
 	"testing"
 )
 
-// helperVariable makes the test binary one of the helpers: a head, a worker of the head at the
-// address, or many workers.
+// helperVariable makes the test binary a helper: a head, or a worker of the head at the
+// address.
 const helperVariable = "LIFELINE_TEST_HELPER"
 
 // help runs a helper until it is killed or its standard input ends. It prints the port on which it
 // listens.
 func help(what string) int {
-	ctx := untilInputEnds()
-	if strings.HasPrefix(what, "workers ") {
-		return helpMany(ctx, what)
-	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadString(0)
+		cancel()
+	}()
 	if what != "head" {
 		NewWorker(slowConfig(), 1, TCP{}, []string{what}, workerNews{newNews()}, well).Run(ctx)
 		return 0

@@ -77,60 +77,6 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// TestKilled covers a daemon that is killed in any state: its kernel resets the connection if data
-// has arrived that was not read yet.
-func TestKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds")
-	}
-	t.Run("the worker", func(t *testing.T) {
-		h := startHead(t, slowConfig())
-		w := startHelper(t, h.address)
-		h.news.wait(t, "1 heard", 2)
-		w.kill()
-		how := h.news.waitAny(t, "1 closed", "1 broken")
-		expect(t, "head", h.news.news, "1 connected", how)
-	})
-	// Killing a process takes the kernel some time, in which the process reads nothing: the head must
-	// not send it data then.
-	t.Run("the worker, which was not read from for a beat", func(t *testing.T) {
-		h := startHead(t, slowConfig())
-		w := startHelper(t, h.address)
-		h.news.wait(t, "1 heard", 2)
-		l := h.slots[1].link.Load()
-		beat := slowConfig().HeartbeatInterval
-		until(t, "the worker is killed a beat after its last", func() bool {
-			if quiet := l.silentFor(); quiet < beat/5 || quiet > beat/2 { // it is about to read our answer
-				return false
-			}
-			_ = w.cmd.Process.Signal(syscall.SIGSTOP)
-			for l.silentFor() < beat*11/10 {
-				time.Sleep(time.Millisecond)
-			}
-			if l.silentFor() < beat*14/10 {
-				return true
-			}
-			_ = w.cmd.Process.Signal(syscall.SIGCONT) // this machine is busy
-			return false
-		})
-		w.kill()
-		how := h.news.waitAny(t, "1 closed", "1 broken")
-		if how != "1 closed" {
-			t.Errorf("its kernel had something to reset the connection for: %s", how)
-		}
-	})
-	t.Run("the head", func(t *testing.T) {
-		h := startHelper(t, "head")
-		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
-		w.news.wait(t, "heard", 2)
-		h.kill()
-		// It is "closed" if this machine is too busy to check in time.
-		how := w.news.waitAny(t, "refused", "closed")
-		w.stop()
-		expect(t, "worker", w.news.news, "connected", how)
-	})
-}
-
 // TestStopped verifies that a stopped daemon counts as silent while its kernel answers, and that
 // one that continues was never gone.
 func TestStopped(t *testing.T) {

@@ -162,31 +162,6 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 	})
 }
 
-// TestReset resets many connections at once, over real sockets: each worker is back before a loss
-// is reported.
-func TestReset(t *testing.T) {
-	cfg := testConfig()
-	cfg.HeartbeatInterval = 5 * time.Second // so a worker has 20 s to come back on a busy machine
-	h := startHead(t, cfg)
-	w := startWorker(t, cfg, 1, TCP{}, h.address)
-	for times := range 20 {
-		w.news.wait(t, "connected", times+1)
-		h.news.wait(t, "1 connected", times+1)
-		l := w.headSlot.link.Load()
-		if times%2 == 1 {
-			l = h.slots[1].link.Load()
-		}
-		resetConn(l.conn.Conn)
-	}
-	h.news.wait(t, "1 connected", 21)
-	w.stop()
-	expect(t, "head", onlyLost(h.news.news))
-	expect(t, "worker", onlyLost(w.news.news))
-	if h.Stats().Reconnects != 20 {
-		t.Errorf("seen %+v", h.Stats())
-	}
-}
-
 func TestSecondDaemon(t *testing.T) {
 	t.Run("beside one that is well", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {

@@ -295,27 +295,6 @@ func TestLogNames(t *testing.T) {
 	}
 }
 
-// TestLogsOfUserPrograms verifies that only programs of the user, which includes primary roles, wait
-// for a log that cannot be written.
-func TestLogsOfUserPrograms(t *testing.T) {
-	c := children(t)
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.OpenLogs(dir, 0, 1, "n0")
-	c.SetUserProgram("trainer.0")
-	for child, waits := range map[string]bool{DriverName: true, RankName(7): true, "trainer.0": true, "judge.0": false, "worker": false} {
-		log := c.openLog(child)
-		if got := log.StallTimeout > 0; got != waits {
-			t.Errorf("%s waits: %v", child, got)
-		}
-		if err := log.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestDescribeChildren checks which children a stack dump shows after their end: programs of the user,
 // for which others may wait in vain.
 func TestDescribeChildren(t *testing.T) {
@@ -373,26 +352,6 @@ func TestOOMOf(t *testing.T) {
 	want := record.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
 	if got := oomRecord(process.Exit{Code: 137, OOM: limits.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestSkew(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		exit process.Exit
-		want time.Duration
-	}{
-		{"a code", process.Exit{Code: 1}, maxSignalSkew},
-		{"well", process.Exit{}, maxSignalSkew},
-		{"KILL is nobody's request", process.Exit{Code: -1, Signal: syscall.SIGKILL}, 0},
-		{"TERM most likely is", process.Exit{Code: -1, Signal: syscall.SIGTERM}, 10 * maxSignalSkew},
-		{"so is the code that says so", process.Exit{Code: 143}, 10 * maxSignalSkew},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := SignalDelay(tc.exit); got != tc.want {
-				t.Errorf("it is %s, not %s", got, tc.want)
-			}
-		})
 	}
 }
 

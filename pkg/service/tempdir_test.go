@@ -102,28 +102,6 @@ func TestKeepWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestAdmitElsewhere verifies that files which a program passes on to another node are found there
-// under the same path, and that two daemons of a host do not collide.
-func TestAdmitElsewhere(t *testing.T) {
-	in := t.TempDir()
-	keys := map[string]bool{}
-	for range 2 {
-		p := NewTempDir(in, time.Minute, func(files.OwnedPath) {}, zap.NewNop(), Contexts{Run: t.Context(), Teardown: t.Context()})
-		dir, err := p.EnsureDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		env, err := p.WriteCredentials(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
-		if err != nil || !exists(env["KEY"]) {
-			t.Errorf("there is no %s: %v", env["KEY"], err)
-		}
-		keys[env["KEY"]] = true
-	}
-	if !keys[filepath.Join(in, keysDirName([]byte("secret")), "key")] || len(keys) != 2 || keysDirName([]byte("secret")) == keysDirName([]byte("another")) {
-		t.Errorf("the keys are %v", keys)
-	}
-}
-
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -152,22 +130,6 @@ func TestKeysOfAStranger(t *testing.T) {
 				t.Errorf("%v, %v", env, err)
 			}
 		})
-	}
-}
-
-// TestTempDirOfAProject verifies that a directory for temporary files whose entries other users
-// could replace is reported.
-func TestTempDirOfAProject(t *testing.T) {
-	users.Need(t)
-	for dir, warns := range map[string]bool{t.TempDir(): false, users.Project(t): true} {
-		core, logs := observer.New(zap.WarnLevel)
-		p := NewTempDir(dir, time.Minute, func(files.OwnedPath) {}, zap.New(core), Contexts{Run: t.Context(), Teardown: t.Context()})
-		if _, err := p.EnsureDir(); err != nil {
-			t.Fatal(err)
-		}
-		if said := logs.All(); (len(said) == 1) != warns || warns && !strings.Contains(said[0].Message, "rename what is in "+dir) {
-			t.Errorf("%s: %v", dir, said)
-		}
 	}
 }
 

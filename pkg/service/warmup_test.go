@@ -77,35 +77,6 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestPrestartOfAnotherService verifies that a service with the same environment, such as a sandbox,
-// leaves the process that was started in advance to its own service.
-func TestPrestartOfAnotherService(t *testing.T) {
-	t.Parallel()
-	c, at := children(t), t.TempDir()
-	dir, err := signal.CreateRun(t.Context(), signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, record.Job{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.cfg.OnWriteError = func(error) {}
-	c.contexts.Background = func(task func(context.Context)) { go task(t.Context()) }
-	c.OpenLogs(dir, 0, 1, "n0")
-	worker := &framework.Service{Name: "worker", Env: os.Environ(), WarmCommand: func() []string {
-		return ShellCommand("read order; echo $$ >" + at + "/worker; exec sleep 1000")
-	}}
-	c.Prestart(t.Context(), worker)
-	sandbox := &framework.Service{Name: "sandbox", Env: os.Environ(), Argv: ShellCommand("echo $$ >" + at + "/sandbox; exec sleep 1000")}
-	for _, service := range []*framework.Service{sandbox, worker} {
-		if err := c.StartService(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {}); err != nil {
-			t.Fatal(err)
-		}
-		untilThere(t, filepath.Join(at, service.Name))
-	}
-	if c.Count() != 2 {
-		t.Errorf("there are %d children", c.Count())
-	}
-	c.StopSelected(0, func(string) bool { return true })
-}
-
 // TestPortTakenBetweenStarts verifies that each start checks for other processes on the service's
 // ports and names them, also after a start that failed temporarily.
 func TestPortTakenBetweenStarts(t *testing.T) {

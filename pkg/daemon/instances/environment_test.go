@@ -78,15 +78,6 @@ func TestRendezvousPort(t *testing.T) {
 	}
 }
 
-// TestLastPort verifies that a range has its last port, and a single port none.
-func TestLastPort(t *testing.T) {
-	for count, want := range map[int]int{0: 0, 1: 0, 2: 20001, 3: 20002} {
-		if got := lastPort(20000, count); got != want {
-			t.Errorf("the last of %d ports is %d, want %d", count, got, want)
-		}
-	}
-}
-
 // TestKeysAreHidden verifies that the failure of a process that has printed its key does not show it.
 func TestKeysAreHidden(t *testing.T) {
 	inBubble(t, 1, "\n  - {name: server, nodes: 1, command: serve}\n", func(r *run) {

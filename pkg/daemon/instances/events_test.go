@@ -138,25 +138,6 @@ func TestEndAfterUnready(t *testing.T) {
 	})
 }
 
-// TestUnreadyDuringRestart checks that an instance is started again although another node withdraws
-// its readiness after the exit.
-func TestUnreadyDuringRestart(t *testing.T) {
-	s := newSwitches(t)
-	s.set("pair", true)
-	inBubble(t, 2, `
-  - {name: pair, nodes: 2, nodes-per-instance: 2, endpoints: all, command: serve, ready: "file:`+s.dir+`/pair", restarts: {max: 1, backoff: 1s..1s}, grace: 30s, env: {IGNORE_TERM: "1"}}
-`, func(r *run) {
-		r.openGate()
-		time.Sleep(time.Minute)
-		r.exit("pair.0.1.g0", 3)
-		time.Sleep(time.Second)
-		// The first node still waits for the end of its process.
-		r.nodes[0].LogWriteError(r.nodes[0].MarkName(signal.NodesDir, "0000.i0000.g0.unready.000001"))
-		time.Sleep(time.Minute)
-		r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1")
-	})
-}
-
 // spareRun runs a test with nodes of which some are spares.
 func spareRun(t *testing.T, nodes, spares int, file string, test func(r *run)) {
 	t.Helper()
@@ -265,34 +246,6 @@ func TestSpareWithLink(t *testing.T) {
 	}
 }
 
-// TestSpareIsLost checks that the place of a lost node goes to another spare if the first is lost
-// before it has taken the place, and that the instance is lost if there is none.
-func TestSpareIsLost(t *testing.T) {
-	for spares, want := range map[int]roles.InstanceStatus{1: roles.StatusLost, 2: roles.StatusReady} {
-		t.Run(fmt.Sprint(spares), func(t *testing.T) {
-			spareRun(t, 3+spares, spares, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 3, require: {start: all, run: 0}, grace: 20s, env: {IGNORE_TERM: "1"}}
-`, func(r *run) {
-				r.openGate()
-				r.kill(1, 3)
-				for _, node := range []int{1, 3} { // the pair's other process takes its time
-					if !r.head.LoseNodes([]int{node}, false) {
-						t.Fatalf("the loss of node %d was not tolerated", node)
-					}
-				}
-				time.Sleep(time.Minute)
-				if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusReady, want}; !slices.Equal(got, want) {
-					t.Errorf("the states are %v, want %v", got, want)
-				}
-				if spares == 2 && r.find("pair.0.0.g1").node != "n4" {
-					t.Errorf("it runs on %s", r.find("pair.0.0.g1").node)
-				}
-			})
-		})
-	}
-}
-
 // faultyPlan is a share on which the first plan with spares appears although it is reported as failed.
 type faultyPlan struct {
 	memory.Policy
@@ -338,38 +291,6 @@ func TestPlanThatSeemedToFail(t *testing.T) {
 		r.sleep(time.Minute)
 		if spare, other := r.find("pair.0.0.g1"), r.find("pair.0.1.g1"); spare.node != "n4" || other.env("BRINGUPD_INSTANCE_ADDRESS") != "10.0.0.5" {
 			t.Errorf("%s is the spare, and the other node knows %s", spare.node, other.env("BRINGUPD_INSTANCE_ADDRESS"))
-		}
-	})
-}
-
-// TestPlanIsPublishedAgain checks that a plan that cannot be written is published when the share takes
-// it again, although nothing else happens.
-func TestPlanIsPublishedAgain(t *testing.T) {
-	spareRun(t, 3, 1, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: single, nodes: 1, command: serve, restarts: 1}
-`, func(r *run) {
-		r.openGate()
-		r.kill(1)
-		dead, tries := r.fault, 0
-		r.setFault(func(op signal.Op, path string) error {
-			if isWrite(op) && strings.Contains(path, "/"+signal.ControlDir+"/.plan.") {
-				tries++
-				return syscall.ENOSPC
-			}
-			return dead(op, path)
-		})
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		r.sleep(10 * time.Second)
-		if tries == 0 {
-			t.Error("no plan was tried")
-		}
-		r.setFault(dead)
-		r.later()
-		if one := r.find("single.0.0.g1"); one.node != "n2" {
-			t.Errorf("it runs on %s", one.node)
 		}
 	})
 }
@@ -444,28 +365,6 @@ func TestSpareStartsNothingThatIsOver(t *testing.T) {
 	})
 }
 
-// TestExitOnSpareBeforeReady checks that an instance that a spare has taken over, and that exits there
-// before it is ready, starts again: it is not its first start.
-func TestExitOnSpareBeforeReady(t *testing.T) {
-	s := newSwitches(t)
-	s.set("serve", true)
-	spareRun(t, 3, 1, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: serve, nodes: 1, command: serve, restarts: 2, ready: "file:`+s.dir+`/serve"}
-`, func(r *run) {
-		r.openGate()
-		s.set("serve", false)
-		r.kill(1)
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		r.later()
-		r.exit("serve.0.0.g1", 1)
-		time.Sleep(time.Minute)
-		r.want("starts", r.starts(), "serve.0.0.g0", "serve.0.0.g1", "serve.0.0.g2", "store.0.0.g0")
-	})
-}
-
 // TestSpareWaitsForSilentNode checks that a spare takes the place of a node that has fallen silent
 // only when its processes cannot run any more, and that of one whose daemon has died at once.
 func TestSpareWaitsForSilentNode(t *testing.T) {
@@ -529,28 +428,6 @@ func TestLateExitOfLostNode(t *testing.T) {
 	})
 }
 
-// TestNextSpareWaitsForSilentNode checks that the place of a node that has fallen silent stays
-// free for the same time if the spare that waits for it is lost.
-func TestNextSpareWaitsForSilentNode(t *testing.T) {
-	spareRun(t, 4, 2, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: serve, nodes: 1, command: serve, restarts: 1}
-`, func(r *run) {
-		r.openGate()
-		r.head.cfg.SilentDelay = 30 * time.Second
-		r.kill(1, 2)
-		lost := time.Now()
-		if !r.head.LoseNodes([]int{1}, true) || !r.head.LoseNodes([]int{2}, false) {
-			t.Fatal("a loss was not tolerated")
-		}
-		r.sleep(time.Minute)
-		one := r.find("serve.0.0.g1")
-		if took := one.at.Sub(lost); one.node != "n3" || took < 30*time.Second {
-			t.Errorf("%s has started it after %s", one.node, took)
-		}
-	})
-}
-
 // TestSpareOfOtherComponent checks that only a spare of the component of a lost node takes its
 // place.
 func TestSpareOfOtherComponent(t *testing.T) {
@@ -579,29 +456,6 @@ func TestSpareOfOtherComponent(t *testing.T) {
 		r.later()
 		want := []roles.InstanceStatus{roles.StatusReady, roles.StatusReady, roles.StatusLost}
 		if got := r.statuses(); !slices.Equal(got, want) {
-			t.Errorf("the states are %v, want %v", got, want)
-		}
-	})
-}
-
-// TestLossBeforeStart checks that an instance on several nodes whose role has not been started yet
-// starts with the spare of a node that was lost meanwhile, also if the roles before it run on the
-// same place.
-func TestLossBeforeStart(t *testing.T) {
-	spareRun(t, 4, 1, `
-  - {name: prepare, nodes: 1, command: prepare, oneshot: true}
-  - {name: store, nodes: 2, nodes-per-instance: 1, command: serve, restarts: 1, after: [prepare]}
-  - {name: pair, with: store, nodes-per-instance: 2, command: serve, restarts: 1, after: [store]}
-`, func(r *run) {
-		r.kill(1)
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		time.Sleep(time.Minute)
-		r.exit("prepare.0.0.g0", 0)
-		time.Sleep(time.Minute)
-		r.want("starts", r.starts(), "pair.0.0.g1", "pair.0.1.g1", "prepare.0.0.g0", "store.0.0.g1", "store.1.0.g0")
-		if got, want := r.statuses(), []roles.InstanceStatus{roles.StatusDone, roles.StatusReady, roles.StatusReady, roles.StatusReady}; !slices.Equal(got, want) {
 			t.Errorf("the states are %v, want %v", got, want)
 		}
 	})
@@ -769,33 +623,6 @@ func TestNothingStartsWhileEnding(t *testing.T) {
 	})
 }
 
-// TestNoPlanAfterEnd checks that no spare takes a place if the run ends while the orders that are
-// due at the same time are written.
-func TestNoPlanAfterEnd(t *testing.T) {
-	spareRun(t, 6, 2, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: single, nodes: 1, command: serve, restarts: 1}
-  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, restarts: 1}
-`, func(r *run) {
-		r.openGate()
-		r.later()
-		r.kill(1, 2)
-		dead, order := r.fault, signal.StopInstanceName(2, 1)
-		r.setFault(func(op signal.Op, path string) error {
-			if isWrite(op) && strings.Contains(path, order) {
-				r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-			}
-			return dead(op, path)
-		})
-		if !r.head.LoseNodes([]int{1, 2}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		r.later()
-		r.want("orders", r.names(signal.ControlDir, "inst"), order)
-		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
-	})
-}
-
 // TestNeedBeforeGate checks that a role needs all of the instances of its start before the gate,
 // and that the cause says so.
 func TestNeedBeforeGate(t *testing.T) {
@@ -816,56 +643,6 @@ func TestNeedBeforeGate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestNextGenerationAwaitsOthers checks that no process of the next generation starts, and no spare
-// takes a place, while a process of the one before still has its grace period.
-func TestNextGenerationAwaitsOthers(t *testing.T) {
-	for _, isLost := range []bool{false, true} {
-		t.Run(fmt.Sprintf("node lost %t", isLost), func(t *testing.T) {
-			spareRun(t, 4, 1, `
-  - {name: store, nodes: 1, command: serve}
-  - name: pair
-    nodes: 2
-    nodes-per-instance: 2
-    command: serve
-    restarts: 1
-    grace: 30s
-    env: {IGNORE_TERM: "1"}
-`, func(r *run) {
-				r.openGate()
-				if isLost {
-					r.kill(1)
-					if !r.head.LoseNodes([]int{1}, false) {
-						t.Fatal("the loss was not tolerated")
-					}
-				} else {
-					r.exit("pair.0.0.g0", 1)
-				}
-				r.sleep(20 * time.Second)
-				r.want("starts", r.starts(), "pair.0.0.g0", "pair.0.1.g0", "store.0.0.g0")
-				r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
-				r.sleep(20 * time.Second)
-				r.want("starts", r.starts(),
-					"pair.0.0.g0", "pair.0.0.g1", "pair.0.1.g0", "pair.0.1.g1", "store.0.0.g0")
-			})
-		})
-	}
-}
-
-// TestOutputOfSeveralPrimaries checks that the lines of several primary roles have names, also if
-// each role has one process.
-func TestOutputOfSeveralPrimaries(t *testing.T) {
-	inBubble(t, 1, `
-  - {name: one, nodes: head, primary: true, command: train}
-  - {name: other, nodes: head, primary: true, command: train}
-`, func(r *run) {
-		r.print("one.0.0.g0", "x")
-		r.print("other.0.0.g0", "y")
-		if got := r.nodes[0].out.String(); got != "one.0: x\nother.0: y\n" {
-			t.Errorf("the output is %q", got)
-		}
-	})
 }
 
 // TestFinalFailures checks after which failures a start is not tried again.

@@ -52,26 +52,6 @@ func TestToleratedExits(t *testing.T) {
 	})
 }
 
-// TestEarlierExitIsForgotten verifies that an exit is not mentioned with one that follows later than a
-// minute after it.
-func TestEarlierExitIsForgotten(t *testing.T) {
-	for pause, want := range map[time.Duration]bool{time.Minute: true, time.Minute + time.Second: false} {
-		inBubble(t, 1, `
-  - {name: server, nodes: 1, per-node: 2, command: serve, require: {start: all, run: 1}}
-`, func(r *run) {
-			r.openGate()
-			r.exit("server.0.0.g0", 1)
-			r.sleep(pause)
-			r.exit("server.1.0.g0", 1)
-			r.later()
-			cause := r.cause()
-			if cause == nil || strings.Contains(cause.Message, "tolerated") != want {
-				t.Errorf("%s later the cause is %+v", pause, cause)
-			}
-		})
-	}
-}
-
 // TestFurtherExit verifies that of the exits of an instance on several nodes the first one counts.
 func TestFurtherExit(t *testing.T) {
 	inBubble(t, 3, `

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -127,39 +126,6 @@ func TestHangInFurtherStep(t *testing.T) {
 		r.sleep(90 * time.Second)
 		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
 		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
-	})
-}
-
-// TestNoHangAtEnd checks that an instance that ends in order is not ended because it is idle.
-func TestNoHangAtEnd(t *testing.T) {
-	inBubble(t, 1, `
-  - {name: trainer, nodes: 1, primary: true, command: train, hang-timeout: 1m, grace: 1h, env: {IGNORE_TERM: "1"}}
-`, func(r *run) {
-		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.nodes[0].Background(r.head.StopInOrder)
-		r.sleep(10 * time.Minute)
-		r.want("orders", r.names(signal.ControlDir, "hang"))
-		r.exit("trainer.0.0.g0", 0)
-		r.later()
-		if cause := r.cause(); cause != nil {
-			t.Errorf("the run has ended: %+v", cause)
-		}
-		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.stopped")
-	})
-}
-
-// TestNoHangBeforeReady checks that an instance does not hang while one of its nodes is not ready yet.
-func TestNoHangBeforeReady(t *testing.T) {
-	s := newSwitches(t)
-	s.set("0", true)
-	inBubble(t, 2, `
-  - {name: trainer, nodes: 2, nodes-per-instance: 2, primary: true, endpoints: all, command: train, hang-timeout: 1m, ready: "file:`+s.dir+`/$BRINGUPD_INSTANCE_RANK"}
-`, func(r *run) {
-		r.sleep(5 * time.Minute)
-		r.want("early orders", r.names(signal.ControlDir, "hang"))
-		s.set("1", true)
-		r.sleep(2 * time.Minute)
-		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
 	})
 }
 

@@ -75,36 +75,6 @@ func TestClaimPortBlock(t *testing.T) {
 	}
 }
 
-// TestPortBlockAvoidsBoundPorts checks that a block of which a port is bound, though no process listens
-// there, is not claimed while there are others, and that its other ports are left to their programs.
-func TestPortBlockAvoidsBoundPorts(t *testing.T) {
-	claim := func() *PortBlock {
-		ctx, cancel := context.WithCancel(t.Context())
-		var tasks sync.WaitGroup
-		block, err := ClaimPortBlock(func(task func(ctx context.Context)) { tasks.Go(func() { task(ctx) }) }, withPorts, t.Name(), 0)
-		cancel()
-		tasks.Wait()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return block
-	}
-	first := claim().First
-	socket, err := bindPort(first + 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(socket) }()
-	if again := claim().First; again == first {
-		t.Errorf("the block from %d was claimed, and its port %d is bound", first, first+1)
-	}
-	other, err := bindPort(first)
-	if err != nil {
-		t.Fatalf("the port %d is kept: %v", first, err)
-	}
-	_ = unix.Close(other)
-}
-
 // TestBlockAmongStrangers checks that a node has ports although others claim all blocks and listen in
 // each of them: only these ports are left out of the plan.
 func TestBlockAmongStrangers(t *testing.T) {

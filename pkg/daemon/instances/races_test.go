@@ -11,51 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// TestFirstRestartUsesNewPlan checks that the node of an instance that stays has the addresses and
-// ports of the spare that has taken the place of another one, already at its first restart, and
-// although the plan is read more slowly than the order to start is seen.
-func TestFirstRestartUsesNewPlan(t *testing.T) {
-	for range 8 { // it is a matter of who comes first
-		firstRestartUsesNewPlan(t)
-	}
-}
-
-func firstRestartUsesNewPlan(t *testing.T) {
-	t.Helper()
-	inBubbleOf(t, func(r *run) { r.spares = 1 }, 4, `
-  - {name: store, nodes: 1, command: keep}
-  - {name: engine, nodes: 2, nodes-per-instance: 2, command: x, ports: {http: auto}, restarts: 1}
-`, func(r *run) {
-		r.nodes[1].freeze() // before the gate, no list of endpoints makes others read the plan
-		r.setFault(func(op signal.Op, path string) error {
-			if op == signal.OpRead && strings.HasSuffix(path, "/"+signal.PlanName(1)) {
-				// In real time: others wait for a lock that the reader holds.
-				return syscall.Nanosleep(&syscall.Timespec{Nsec: 1e7}, nil)
-			}
-			return nil
-		})
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		r.later()
-		r.later()
-		for name, node := range map[string]string{"engine.0.0.g1": "n3", "engine.0.1.g1": "n2"} {
-			one := r.find(name)
-			if one.node != node {
-				t.Errorf("%s runs on %s, not on %s", name, one.node, node)
-			}
-			for variable, want := range map[string]string{
-				"BRINGUPD_INSTANCE_ADDRESS": "10.0.0.4", "BRINGUPD_INSTANCE_PORT": "30000",
-				"BRINGUPD_ROLE_ENGINE_HOSTS": "n3", "BRINGUPD_ROLE_ENGINE_ENDPOINTS": "10.0.0.4:30000",
-			} {
-				if got := one.env(variable); got != want {
-					t.Errorf("%s of %s is %q, want %q", variable, name, got, want)
-				}
-			}
-		}
-	})
-}
-
 // TestStopBeforeStart checks that a node that sees the order to start a role only together with the
 // order to stop an instance of it, of which another process has failed meanwhile, does not start that
 // generation, and starts the next one when the head says so.
@@ -131,30 +86,6 @@ func TestHangOfOlderGeneration(t *testing.T) {
 		if !slices.Contains(r.starts(), "trainer.0.0.g2") || r.cause() != nil {
 			t.Errorf("the next generation hangs: %v, %v", r.starts(), r.cause())
 		}
-	})
-}
-
-// TestIdleOfOlderGeneration checks that a generation does not hang because the one before was idle.
-func TestIdleOfOlderGeneration(t *testing.T) {
-	inBubble(t, 2, `
-  - name: trainer
-    nodes: 2
-    ranks-per-node: 1
-    primary: true
-    command: train
-    hang-timeout: 1m
-    restarts: 9
-`, func(r *run) {
-		r.work(true, "trainer.0.1.g0")
-		r.sleep(70 * time.Second)
-		r.want("idle times", r.names(signal.NodesDir, "idle"), "0000.i0000.g0.idle.000001")
-		r.exit("trainer.0.0.g0", 3)
-		r.sleep(10 * time.Second)
-		r.work(true, "trainer.0.0.g1")
-		r.sleep(10 * time.Minute) // only node 1 is idle
-		r.want("orders", r.names(signal.ControlDir, "hang"))
-		r.want("starts", r.starts(),
-			"trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
 	})
 }
 

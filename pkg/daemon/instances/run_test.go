@@ -209,47 +209,6 @@ func TestSignalThatIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestHeadNoticesItsOwnRecords checks that the head's own instances need not wait for the next polls
-// of its watches, which are rare in a long run.
-func TestHeadNoticesItsOwnRecords(t *testing.T) {
-	inBubble(t, 1, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: server, nodes: head, after: [store], command: serve}
-`, func(r *run) {
-		r.head.cfg.ControlWatch.SlowDown(time.Hour)
-		r.head.cfg.NodeWatch.SlowDown(time.Hour)
-		time.Sleep(time.Hour)
-		began := time.Now()
-		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.head.StopInOrder(r.t.Context())
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("the end took %s", took)
-		}
-		r.later() // the head knows before the records exist
-		r.want("stopped", r.names(signal.NodesDir, "stopped"), "0000.i0000.g0.stopped", "0000.i0001.g0.stopped")
-	})
-}
-
-// TestEndpointsBeforeGate checks that a role that starts after others finds their endpoints, and that
-// a node without such a role reads no list before the gate.
-func TestEndpointsBeforeGate(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: server, nodes: 1, command: serve, ports: {http: auto}}
-  - {name: client, nodes: 1, after: [server], command: call}
-`, func(r *run) {
-		file := func(node int) string { return r.read(filepath.Join(r.nodes[node].environment.endpointsDir, "server")) }
-		r.want("starts", r.starts(), "client.0.0.g0", "server.0.0.g0")
-		if node0, node1 := file(0), file(1); node0 != "" || node1 != "10.0.0.1:20000\n" {
-			t.Errorf("the endpoints are %q on the node of the server, and %q on that of the client", node0, node1)
-		}
-		r.openGate()
-		r.later()
-		if got := file(0); got != "10.0.0.1:20000\n" {
-			t.Errorf("after the gate the endpoints are %q", got)
-		}
-	})
-}
-
 // TestEndpointsOfListeners checks that the endpoint of a role without a probe is listed when its process
 // listens there: before the gate, too, if a router waits for it, and again after each restart. Until
 // then the instance is ready nevertheless.
@@ -322,20 +281,6 @@ func TestStopInOrderGivesUp(t *testing.T) {
 		if entries := r.logged.FilterMessage("not all instances have stopped in time").All(); len(entries) != 1 {
 			t.Errorf("logged: %v", r.logged.All())
 		}
-	})
-}
-
-// TestStopOfServiceThatHasEnded checks that a service that has ended with 0 at the moment of the
-// order to stop is no failure: a signal to the whole step may have ended it.
-func TestStopOfServiceThatHasEnded(t *testing.T) {
-	inBubble(t, 1, `
-  - {name: server, nodes: 1, command: serve, restarts: 3}
-`, func(r *run) {
-		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.exit("server.0.0.g0", 0)
-		r.head.StopInOrder(r.t.Context())
-		r.later()
-		r.want("records", r.names(signal.NodesDir, "i0000"), "0000.i0000.g0.ready", "0000.i0000.g0.stopped")
 	})
 }
 
@@ -448,20 +393,6 @@ func TestStopOfUnreadyProcess(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		r.want("exits", r.names(signal.NodesDir, "exited"), "0000.i0000.g0.exited")
 		if cause := r.cause(); cause == nil || !strings.Contains(cause.Message, "the server.0 of n0 was not ready within 20s") {
-			t.Errorf("the cause is %+v", cause)
-		}
-	})
-}
-
-// TestFailureDuringStart checks that the start of an instance fails as soon as one of its processes has
-// exited, although the other ones of the node are not ready.
-func TestFailureDuringStart(t *testing.T) {
-	inBubble(t, 1, `
-  - {name: server, nodes: 1, ranks-per-node: 2, command: serve, endpoints: all, ready: {probe: "file:/never/there", timeout: 1h}}
-`, func(r *run) {
-		r.exit("server.0.1.g0", 3)
-		r.later()
-		if cause := r.cause(); cause == nil || cause.Child != "server.0.1" || cause.ExitText != "exit code 3" {
 			t.Errorf("the cause is %+v", cause)
 		}
 	})
@@ -582,34 +513,6 @@ func TestLiveListBeforeGate(t *testing.T) {
 	}
 }
 
-// TestNoListBeforeGate checks that no list is published before the gate while nothing that has started
-// may wait for endpoints.
-func TestNoListBeforeGate(t *testing.T) {
-	for name, other := range map[string]string{
-		"the other one has no probe": "{name: other, nodes: all, command: route}",
-		"the other one is ready":     "{name: other, nodes: all, command: route, ready: \"file:/\"}",
-		"the other one is done":      "{name: setup, nodes: all, command: prepare, oneshot: true}",
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubbleOf(t, func(r *run) { r.listen = true }, 1, `
-  - {name: server, nodes: all, command: serve}
-  - `+other+`
-`, func(r *run) {
-				if name == "the other one is done" {
-					r.exit("setup.0.0.g0", 0)
-				}
-				r.later()
-				before := r.newestLive()
-				r.mark(record.InstanceMark{State: record.InstanceReady, Change: 1})
-				r.later()
-				if after := r.newestLive(); after != before {
-					t.Errorf("list %d was published after list %d", after, before)
-				}
-			})
-		})
-	}
-}
-
 // TestListsOfNodesThatWait checks that before the gate a node reads lists while one of its instances is
 // not ready, or has not ended if it is a oneshot, and none that it does not need.
 func TestListsOfNodesThatWait(t *testing.T) {
@@ -663,30 +566,6 @@ func TestListIsPublishedAgain(t *testing.T) {
 	})
 }
 
-// TestLiveListAfterMove checks that a list follows each plan, although the same instances are ready: one
-// that a spare has taken over may have become ready before the list without it was published.
-func TestLiveListAfterMove(t *testing.T) {
-	inBubble(t, 2, "\n  - {name: server, nodes: all, command: serve}\n", func(r *run) {
-		r.openGate()
-		r.later()
-		before := r.newestLive()
-		rec := *r.head.plan
-		rec.Offers = slices.Clone(rec.Offers)
-		rec.Offers[1].FirstPort = 30000
-		if err := r.nodes[0].Publish(signal.ControlDir, signal.PlanName(1), &rec, false); err != nil {
-			t.Fatal(err)
-		}
-		r.head.update(func() { r.head.number = 1 })
-		r.later()
-		if after := r.newestLive(); after != before+1 {
-			t.Errorf("the newest list is %d, and was %d", after, before)
-		}
-		if got, want := r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")), "10.0.0.1:20000\n10.0.0.2:30000\n"; got != want {
-			t.Errorf("the endpoints are %q, want %q", got, want)
-		}
-	})
-}
-
 // TestLiveLists checks that the head publishes lists of ready instances at most once a second after
 // the gate, that at most two of them are left, and that the last one is right.
 func TestLiveLists(t *testing.T) {
@@ -712,29 +591,6 @@ func TestLiveLists(t *testing.T) {
 		r.later()
 		if got := strings.Count(r.read(filepath.Join(r.nodes[1].environment.endpointsDir, "server")), "\n"); got != 16 {
 			t.Errorf("%d endpoints are ready", got)
-		}
-	})
-}
-
-// TestLostNodeDuringRestart checks that an instance whose node is lost while it is restarted does not
-// start on its other nodes.
-func TestLostNodeDuringRestart(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: engine, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 3, backoff: 10s..10s}, require: {start: all, run: 0}}
-`, func(r *run) {
-		r.openGate()
-		r.exit("engine.0.0.g0", 3)
-		r.later()
-		if !r.head.LoseNodes([]int{1}, false) {
-			t.Fatal("the loss was not tolerated")
-		}
-		time.Sleep(time.Minute)
-		r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.1.g0")
-		r.head.mu.Lock()
-		ready := r.head.currentLive().ready
-		r.head.mu.Unlock()
-		if len(ready) > 0 {
-			t.Errorf("%v are ready", ready)
 		}
 	})
 }

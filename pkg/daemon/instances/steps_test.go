@@ -3,7 +3,6 @@ package instances
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -62,39 +61,6 @@ func TestStepsOfRestart(t *testing.T) {
 		if _, known := r.nodes[0].steps.LastStep("trainer.0.0"); known {
 			t.Error("a rank that has reported no step has one")
 		}
-	})
-}
-
-// TestLastStepBeforeEnd checks that the last step of a node is published before the end of its
-// processes, so that the head knows it at the end of the run.
-func TestLastStepBeforeEnd(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: trainer, nodes: 2, ranks-per-node: 1, primary: true, command: train}
-`, func(r *run) {
-		r.print("trainer.0.1.g0", "step 1")
-		time.Sleep(time.Minute) // until steps are published at the longest interval
-		r.print("trainer.0.1.g0", "step 2")
-		r.exit("trainer.0.1.g0", 0)
-		for len(r.names(signal.NodesDir, "done")) == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		r.want("names", r.names(signal.NodesDir, "step"), "0001.i0000.g0.step-1.002000")
-	})
-}
-
-// TestStepsOfFurtherSteps checks that the steps of a primary role in a further job step count, also on
-// the node of the head.
-func TestStepsOfFurtherSteps(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: trainer, nodes: head, step: other, primary: true, command: train}
-  - {name: probe, nodes: head, primary: true, command: probe}
-`, func(r *run) {
-		r.print("trainer.0.0.g0", "step 3")
-		r.print("probe.0.0.g0", "step 1")
-		r.later()
-		r.later()
-		r.want("names", r.names(signal.NodesDir, "step"), "0000.i0000.g0.step.003000")
-		r.wantProgress(record.Progress{Step: 3, MaxStep: 3}, &record.SlowestRank{Rank: -1, World: "probe.0", Step: 1, Median: 2, Count: 2})
 	})
 }
 

@@ -1,7 +1,6 @@
 package restart
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -300,26 +299,6 @@ func TestReplaceDriverEnd(t *testing.T) {
 	}
 }
 
-func TestUnfitAndMissed(t *testing.T) {
-	rec := func(node int, kind health.Kind, report string, lost ...int) record.Failure {
-		return record.Failure{Header: record.Header{NodeIndex: node}, Kind: kind, LostNodes: lost, Report: json.RawMessage(report)}
-	}
-	all := []record.Failure{
-		rec(0, health.DaemonDied, "", 3), rec(0, health.HostLost, "", 5, 3), rec(2, health.CheckFailed, ""), rec(4, health.GPUFailed, `{"next": "fit"}`),
-		rec(1, health.GPUFailed, ""), rec(0, health.NodesDiffer, "", 6), rec(7, health.ServiceDied, ""),
-	}
-	previous := deps.PreviousAttempts{UnfitNodes: []record.DroppedNode{{NodeIndex: 2}, {NodeIndex: 8}}}
-	if got := allUnfitNodes(&launcher.Identity{Size: 9}, previous, all); !slices.Equal(got, []int{1, 2, 6, 8}) {
-		t.Errorf("unfit are %v", got)
-	}
-	if got := lostNodes(all); !slices.Equal(got, []int{3, 5}) {
-		t.Errorf("missed are %v", got)
-	}
-	if allUnfitNodes(&launcher.Identity{Size: 9}, deps.PreviousAttempts{}, nil) != nil || lostNodes(nil) != nil {
-		t.Error("without a failure somebody is to blame")
-	}
-}
-
 func TestDecideRequeue(t *testing.T) {
 	asked := requeuePolicy{maxRequeues: 3}
 	with := func(change func(*requeuePolicy)) requeuePolicy {
@@ -357,28 +336,6 @@ func TestDecideRequeue(t *testing.T) {
 				t.Errorf("got %+v and %+v", outcome, got)
 			}
 		})
-	}
-}
-
-// TestDecideRequeueByTheTable verifies that only the codes marked in the table are retried, and
-// that the code of a job that has given up is not among them.
-func TestDecideRequeueByTheTable(t *testing.T) {
-	for _, outcome := range health.OutcomeTable() {
-		same, got := decideRequeue(outcome, requeuePolicy{maxRequeues: 1})
-		if want := outcome.Code == 75 || outcome.Code == 76; got.Wanted != want || same != outcome {
-			t.Errorf("%+v: %+v", outcome, got)
-		}
-		if _, got := decideRequeue(outcome, requeuePolicy{maxRequeues: 1, restarts: 1}); got.Wanted {
-			t.Errorf("%+v is tried once more than it may be", outcome)
-		}
-	}
-}
-
-func TestOrdinal(t *testing.T) {
-	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 102: "102nd", 111: "111th"} {
-		if got := formatOrdinal(n); got != want {
-			t.Errorf("ordinal(%d) = %q", n, got)
-		}
 	}
 }
 
@@ -420,20 +377,5 @@ func TestBackoff(t *testing.T) {
 		if got := restartPause(row); got != want {
 			t.Errorf("after %d in a row it is %s, not %s", row, got, want)
 		}
-	}
-}
-
-// TestFailuresOfAllAttempts verifies that an attempt knows the failures of all before it, in order.
-func TestFailuresOfAllAttempts(t *testing.T) {
-	id := &launcher.Identity{Size: 3}
-	first := []record.Failure{{Message: "first"}}
-	second := []record.Failure{{Message: "second"}}
-	next := addAttempt(addAttempt(deps.PreviousAttempts{}, first, id, time.Now()), second, id, time.Now())
-	var said []string
-	for _, f := range next.Failures {
-		said = append(said, f.Message)
-	}
-	if !slices.Equal(said, []string{"first", "second"}) {
-		t.Errorf("the failures are %v", said)
 	}
 }

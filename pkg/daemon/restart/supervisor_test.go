@@ -146,25 +146,6 @@ func TestHead(t *testing.T) {
 	})
 }
 
-// TestEarlyFailures verifies that there is a pause before each attempt but the first after failures in
-// a row, and that it begins anew only after an attempt whose gate was open for long.
-func TestEarlyFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		open := []time.Duration{0, 0, stableRunTime, stableRunTime + time.Second, 0, 0}
-		w := newWorld(t, 0, func(_ *world, cfg deps.Config) lifecycle.Exit {
-			f := health.NewFailure(health.RankFailed, "rank 1 failed")
-			attempt := cfg.Identity.Attempt
-			end := &lifecycle.Outcome{Code: 3, Cause: &f.Failure, GateOpenTime: open[attempt]}
-			if attempt < len(open)-1 {
-				end.NextAttempt.Number = attempt + 1
-			}
-			return lifecycle.Exit{Code: end.Code, Outcome: end}
-		})
-		w.live(3)
-		w.expectTaken("0 at 0s", "1 at 0s", "2 at 1s", "3 at 3s", "4 at 3s", "5 at 4s")
-	})
-}
-
 // TestSuspectRepeatsChecks verifies that a daemon uses the newest results of its checks again, unless
 // a failure was on its node, be it the cause or not.
 func TestSuspectRepeatsChecks(t *testing.T) {
@@ -235,23 +216,6 @@ func TestOrphanedAttempt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestWorker verifies that a worker waits for the directory of each attempt.
-func TestWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, func(w *world, cfg deps.Config) lifecycle.Exit {
-			if cfg.Identity.Attempt == 2 {
-				return lifecycle.Exit{Outcome: &lifecycle.Outcome{Orderly: true}}
-			}
-			time.AfterFunc(5*time.Second, func() { w.make(cfg.Identity.Attempt+1, -1) })
-			return lost(cfg, 1)
-		})
-		w.live(0)
-		if len(w.taken) != 3 || !strings.HasPrefix(w.taken[2], "2 at 1") {
-			t.Errorf("took part in %q", w.taken)
-		}
-	})
 }
 
 // TestHeadIsNotBack verifies that a worker leaves with the verdict's code if the head does not make
@@ -460,36 +424,6 @@ func TestStartedAnew(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRecall verifies that a restarted head knows which nodes earlier attempts have found unfit, for
-// the first reason of each, and the progress, in each attempt.
-func TestRecall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 0, func(w *world, cfg deps.Config) lifecycle.Exit {
-			if unfit := cfg.Previous.UnfitNodes; len(unfit) != 1 || unfit[0].NodeIndex != 1 || unfit[0].Host != "n1" || unfit[0].Reason != "it is ill" {
-				w.t.Errorf("it is told of %+v", cfg.Previous)
-			}
-			if p := cfg.Previous; p.History.Progress == nil || p.History.Progress.MaxStep != 7 || p.EarlierDuration != time.Hour {
-				w.t.Errorf("attempt %d is told of the progress in %+v", cfg.Identity.Attempt, p)
-			}
-			if cfg.Identity.Attempt == 2 {
-				return lost(cfg, 1)
-			}
-			return lifecycle.Exit{}
-		})
-		f, later := health.NewFailure(health.CheckFailed, "it is ill"), health.NewFailure(health.ServiceDied, "it has died")
-		f.NodeIndex, later.NodeIndex = 1, 1
-		_ = w.make(0, -1).PublishOnce(t.Context(), signal.NameResult, &record.Result{
-			Code: 75, Cause: &f.Failure,
-			FailureContext: record.FailureContext{Consequences: []record.Failure{later.Failure}},
-			Progress:       &record.Progress{MaxStep: 7, Elapsed: time.Hour},
-			Succession:     record.Succession{NextAttempt: 1},
-		})
-		w.make(1, 2)
-		w.live(0)
-		w.expectTaken("2 at 1s", "3 at 1s")
-	})
 }
 
 // TestRequeueContinuesCount verifies that the head of a requeued job knows the restarts before the
