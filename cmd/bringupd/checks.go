@@ -66,7 +66,7 @@ var removedChecks = []string{
 	"monitor.dcgm", "monitor.gpud", "net.pairs", "net.pairs_ib",
 	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
 	"host.history", "host.kernel",
-	"gpu.clocks", "gpu.pcie", "gpu.persistence", "gpu.ecc_corr", "gpu.env",
+	"gpu.clocks", "gpu.pcie", "gpu.persistence", "gpu.ecc_corr", "gpu.env", "cuda.peers",
 	"x.pcie", "x.power_limit", "x.app_clocks", "x.persistence", "x.ecc", "x.gpu_idle",
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	gpufitness "github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -91,13 +90,14 @@ func faults(t *testing.T) (all []fault) {
 		g.SRAM = gpu.Reading[gpu.MemoryErrors]{Value: &gpu.MemoryErrors{ThresholdExceeded: true}}
 	})
 
-	for name, code := range map[string]cuda.ResultCode{
-		"no libcuda": cuda.LibraryNotFound, "no memory for CUDA": 2, "the toolkit's stub of libcuda": 34, "a libcuda that is too new": 36,
-		"CUDA finds no GPU": 100, "a seccomp profile": 304, "a libcuda of another driver": 803, "MPS without its daemon": 805, "no nvidia-uvm": 999,
-		"CUDA meets an uncorrectable memory error": 214,
+	healthy := four(func(*gpu.GPU) {})
+	for name, why := range map[string]gpu.NVMLReturn{
+		"no libcuda": gpu.LibraryNotFound, "no memory for CUDA": "OUT_OF_MEMORY", "the toolkit's stub of libcuda": "STUB_LIBRARY",
+		"CUDA finds no GPU": "NO_DEVICE", "a seccomp profile": "OPERATING_SYSTEM", "MPS without its daemon": "MPS_CONNECTION_FAILED",
+		"a libcuda of another driver": "SYSTEM_DRIVER_MISMATCH", "no nvidia-uvm": "UNKNOWN",
+		"CUDA meets an uncorrectable memory error": "ECC_UNCORRECTABLE",
 	} {
-		found := cuda.CheckFacts(cuda.Facts{Init: cuda.Result{Code: code}}, cuda.Expectation{NeedsGPUs: true, GPUs: []check.Device{{}}})
-		add(name, code == 214, found)
+		add(name, why == "ECC_UNCORRECTABLE", gpufitness.CheckCUDA(gpu.CUDAFacts{Init: why}, healthy, granted))
 	}
 
 	host := func(name string, h check.Host) {

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -56,7 +55,7 @@ func init() {
 	helpers["descriptors"] = tellDescriptors
 	helpers["parent"] = beParent
 	helpers["CUDA"] = func() int {
-		_, _ = os.Stdout.Write(message{CUDA: &cuda.Facts{Init: cuda.Result{Code: 802}}}.encodeLine())
+		_, _ = os.Stdout.Write(message{CUDA: &CUDAFacts{Init: "SYSTEM_NOT_READY"}}.encodeLine())
 		return 0
 	}
 	helpers["slow driver"] = func() int {
@@ -146,25 +145,25 @@ func TestCUDA(t *testing.T) {
 	for _, tc := range []struct {
 		helper string
 		limit  time.Duration
-		init   cuda.ResultCode
+		init   NVMLReturn
 		detail string
 	}{
-		{"CUDA", ceiling, 802, ""},
-		{"answer", ceiling, cuda.ProbeDied, "an unexpected response"},
-		{"nothing", ceiling, cuda.ProbeDied, "no response"},
-		{"segv", ceiling, cuda.ProbeDied, "SIGSEGV"},
-		{"killed", ceiling, cuda.ProbeDied, "SIGKILL"},
-		{"hang", 700 * time.Millisecond, cuda.Unresponsive, "within 700ms"},
+		{"CUDA", ceiling, "SYSTEM_NOT_READY", ""},
+		{"answer", ceiling, ProbeDied, "an unexpected response"},
+		{"nothing", ceiling, ProbeDied, "no response"},
+		{"segv", ceiling, ProbeDied, "SIGSEGV"},
+		{"killed", ceiling, ProbeDied, "SIGKILL"},
+		{"hang", 700 * time.Millisecond, DriverUnresponsive, "within 700ms"},
 	} {
 		child := helperChild(tc.helper)
 		child.Timeout = tc.limit
 		facts, err := child.ProbeCUDA(t.Context())
-		if err != nil || facts.Init.Code != tc.init || !strings.Contains(facts.Detail, tc.detail) {
+		if err != nil || facts.Init != tc.init || !strings.Contains(facts.Detail, tc.detail) {
 			t.Errorf("%s: got %+v, %v", tc.helper, facts, err)
 		}
 		noneLeft(t)
 	}
-	if facts, err := (Child{Program: "/nonexistent"}).ProbeCUDA(t.Context()); err != nil || facts.Init.Code != cuda.ProbeDied || !strings.Contains(facts.Detail, "/nonexistent") {
+	if facts, err := (Child{Program: "/nonexistent"}).ProbeCUDA(t.Context()); err != nil || facts.Init != ProbeDied || !strings.Contains(facts.Detail, "/nonexistent") {
 		t.Errorf("that can't start: %+v, %v", facts, err)
 	}
 	over := errors.New("the job is over")

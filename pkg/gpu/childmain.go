@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -31,7 +30,7 @@ type deviceLibrary interface {
 	// continue.
 	watchEvents(ctx context.Context, what request, tell func(message)) error
 	// inspectCUDA queries the CUDA driver.
-	inspectCUDA() cuda.Facts
+	inspectCUDA() CUDAFacts
 }
 
 // ChildMain is the main function of the child: it reads requests, one per line, from in, and writes

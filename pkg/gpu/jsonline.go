@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // protocolVersion is the version of the line format between parent and child.
@@ -32,11 +31,11 @@ const (
 type message struct {
 	Version int `json:"v"`
 	// number of the request, the same in all of its answers
-	Number   int         `json:"number,omitempty"`
-	Request  request     `json:"request,omitempty"` // set in requests only
-	Facts    *Facts      `json:"facts,omitempty"`
-	CUDA     *cuda.Facts `json:"cuda,omitempty"`
-	Progress *Progress   `json:"progress,omitempty"`
+	Number   int        `json:"number,omitempty"`
+	Request  request    `json:"request,omitempty"` // set in requests only
+	Facts    *Facts     `json:"facts,omitempty"`
+	CUDA     *CUDAFacts `json:"cuda,omitempty"`
+	Progress *Progress  `json:"progress,omitempty"`
 	// number of GPUs: the driver reports their events from now on
 	Watching  *int   `json:"watching,omitempty"`
 	Event     *Event `json:"event,omitempty"`

@@ -14,8 +14,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // libraryName is the library that the loader searches if no file is named.
@@ -59,9 +57,7 @@ func (d nvmlLibrary) watchEvents(ctx context.Context, what request, tell func(me
 	}
 }
 
-func (d nvmlLibrary) inspectCUDA() cuda.Facts {
-	return cuda.InspectDriver(cudaLibraryPath(d.path), d.root)
-}
+func (d nvmlLibrary) inspectCUDA() CUDAFacts { return inspectCUDA(cudaLibraryPath(d.path)) }
 
 // loadError returns the message of the loader. It loads the library again, because go-nvml does
 // not return the message.

@@ -17,8 +17,6 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // fakeEvents is NVML with only the functions that the watch uses. Its answers may be changed at any
@@ -724,7 +722,7 @@ func (manyAnswers) inspectGPUs(func(message)) Facts {
 	return Facts{Version: FactsVersion, Init: DriverNotLoaded}
 }
 
-func (manyAnswers) inspectCUDA() cuda.Facts { return cuda.Facts{Init: cuda.Result{Code: 802}} }
+func (manyAnswers) inspectCUDA() CUDAFacts { return CUDAFacts{Init: "SYSTEM_NOT_READY"} }
 
 func (manyAnswers) watchEvents(ctx context.Context, _ request, tell func(message)) error {
 	tell(message{Watching: new(8)})

@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -99,8 +98,8 @@ const (
 
 // cudaProber returns the function that queries the CUDA driver in the environment of the job's
 // programs. It returns nil if the policy turns off all checks that use the result.
-func (cfg Config) cudaProber() func(context.Context) (cuda.Facts, error) {
-	if !slices.ContainsFunc(cuda.CheckIDs(), func(id string) bool { return !cfg.Policy.IsOff(id) }) {
+func (cfg Config) cudaProber() func(context.Context) (gpu.CUDAFacts, error) {
+	if !slices.ContainsFunc(fitness.CUDACheckIDs(), func(id string) bool { return !cfg.Policy.IsOff(id) }) {
 		return nil
 	}
 	return gpu.Child{Library: cfg.NVML, Env: cfg.Environ}.ProbeCUDA
@@ -148,7 +147,7 @@ func (c *Checks) runActiveChecks(ctx context.Context, fit bool) []check.Finding 
 // ListIDs returns the sorted ids of all checks: the built-in ones and those of the site's own
 // commands.
 func ListIDs(active []string) []string {
-	ids := slices.Concat(fitness.ListIDs(), cuda.CheckIDs(), check.ListIDs(active))
+	ids := slices.Concat(fitness.ListIDs(), fitness.CUDACheckIDs(), check.ListIDs(active))
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
@@ -39,7 +38,7 @@ var errGPUsReleased = errors.New("the GPUs were released")
 type GPUs struct {
 	Prober GPUProber
 	// CUDA queries the CUDA driver after NVML has found a GPU; nil: it is not queried.
-	CUDA   func(context.Context) (cuda.Facts, error)
+	CUDA   func(context.Context) (gpu.CUDAFacts, error)
 	Expect fitness.Expectation
 	// LibraryNamed says that the user has set the path of the NVML library. The library is then
 	// queried even if there is no sign of a GPU.
@@ -51,7 +50,7 @@ type GPUs struct {
 
 	mu        sync.Mutex
 	facts     gpu.Facts   // from the last query; guarded by mu
-	cudaFacts *cuda.Facts // from the last query of the CUDA driver; guarded by mu
+	cudaFacts *gpu.CUDAFacts // from the last query of the CUDA driver; guarded by mu
 }
 
 // Inspect queries the GPUs in a child process, if there is any sign of GPUs or if the job expects
@@ -90,9 +89,9 @@ func (g *GPUs) Inspect(ctx context.Context, soFar func([]check.Finding)) []check
 	g.facts = facts
 	g.mu.Unlock()
 	found := fitness.EvaluateFacts(facts, expect)
-	if want, ask := fitness.ExpectedCUDA(facts, expect); ask && g.CUDA != nil {
+	if g.CUDA != nil && fitness.CanQueryCUDA(facts, expect) {
 		if shown := shows(); ctx.Err() == nil {
-			found = append(found, cuda.CheckFacts(shown, want)...)
+			found = append(found, fitness.CheckCUDA(shown, facts, expect)...)
 			g.mu.Lock()
 			g.cudaFacts = &shown
 			g.mu.Unlock()
@@ -106,10 +105,10 @@ const progressDelay = time.Second
 
 // cudaQuery returns a function that queries the CUDA driver on its first call. All calls return the
 // same result. The function is safe for concurrent use.
-func (g *GPUs) cudaQuery(ctx context.Context) func() cuda.Facts {
-	return sync.OnceValue(func() cuda.Facts {
+func (g *GPUs) cudaQuery(ctx context.Context) func() gpu.CUDAFacts {
+	return sync.OnceValue(func() gpu.CUDAFacts {
 		if g.CUDA == nil || g.Expect.HasNoGPUs() {
-			return cuda.Facts{}
+			return gpu.CUDAFacts{}
 		}
 		facts, _ := g.CUDA(ctx) // returns an error only if ctx has ended
 		return facts

@@ -13,7 +13,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
@@ -120,9 +119,9 @@ func TestNoGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	checks.gpus.Prober = untouchable{t}
-	checks.gpus.CUDA = func(context.Context) (cuda.Facts, error) {
+	checks.gpus.CUDA = func(context.Context) (gpu.CUDAFacts, error) {
 		t.Error("CUDA's driver is asked")
-		return cuda.Facts{}, nil
+		return gpu.CUDAFacts{}, nil
 	}
 	report := checks.AwaitReady(t.Context(), nil)
 	if err := checks.GPUs().Watch(t.Context(), func(gpus int) {
@@ -168,11 +167,11 @@ func TestCUDAIsAsked(t *testing.T) {
 	} {
 		asked, early := 0, false
 		driver := &comingGPUs{}
-		g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir(), CUDA: func(context.Context) (cuda.Facts, error) {
+		g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir(), CUDA: func(context.Context) (gpu.CUDAFacts, error) {
 			asked++
 			early = !driver.answered.Load()
 			close(driver.cuda)
-			return cuda.Facts{Init: cuda.Result{Code: 999}}, nil
+			return gpu.CUDAFacts{Init: "UNKNOWN"}, nil
 		}}
 		driver.cuda = make(chan struct{})
 		if tc.asked == 0 {

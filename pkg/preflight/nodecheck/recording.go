@@ -5,7 +5,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // BundleVersion is the version of a [Bundle]'s JSON format.
@@ -21,7 +20,7 @@ type Bundle struct {
 	Facts    *gpu.Facts    `json:"facts,omitempty"`
 	Expected *ExpectedGPUs `json:"expected,omitempty"`
 	// CUDA is the result of the CUDA driver; absent if it was not queried.
-	CUDA *cuda.Facts `json:"cuda,omitempty"`
+	CUDA *gpu.CUDAFacts `json:"cuda,omitempty"`
 	// Report contains the findings. Its attributes describe the host.
 	Report check.Report `json:"report"`
 }

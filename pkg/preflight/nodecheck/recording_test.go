@@ -12,7 +12,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 var update = flag.Bool("update", false, "write testdata/recording.json anew")
@@ -51,7 +50,7 @@ func TestBundle(t *testing.T) {
 	before, _ := json.Marshal(facts)
 	seen := Bundle{
 		Facts: &facts, Expected: &ExpectedGPUs{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto},
-		CUDA: &cuda.Facts{Init: cuda.Result{Code: 999}},
+		CUDA: &gpu.CUDAFacts{Init: "UNKNOWN"},
 	}
 	recorded, err := json.MarshalIndent(newBundle("v1.2.3", seen, report), "", "  ")
 	if err != nil {

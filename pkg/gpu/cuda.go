@@ -1,0 +1,94 @@
+package gpu
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/bringupd/bringupd/internal/textutil"
+)
+
+// CUDAFacts are what a program that uses CUDA finds on a node: NVML may answer, and nvidia-smi work,
+// although cuInit fails.
+type CUDAFacts struct {
+	// Init is the name of the result of cuInit, without the prefix CUDA_ERROR_: NO_DEVICE. It is
+	// LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND, NO_CGO, DRIVER_UNRESPONSIVE or PROBE_DIED if cuInit has not
+	// returned.
+	Init NVMLReturn `json:"init"`
+	Code int        `json:"code,omitempty"` // the result of cuInit as a CUresult
+	// the loader's message, or what happened to the process, if cuInit has not returned
+	Detail string `json:"detail,omitempty"`
+	// the loaded file, with links resolved: …/libcuda.so.570.86.15
+	Loaded string       `json:"loaded,omitempty"`
+	Count  Reading[int] `json:"count"` // devices that CUDA shows
+	// CUDA_VISIBLE_DEVICES of the querying process; nil: not set
+	VisibleDevices *string `json:"visible,omitempty"`
+}
+
+// inspectCUDA queries the CUDA driver. library is the file to load; if it is empty, the loader finds
+// one. It needs a process of its own: the library may crash, hang, keep threads and start
+// nvidia-modprobe, and it stays loaded until the process ends. It creates no context, and so uses no
+// memory of any GPU.
+func inspectCUDA(library string) CUDAFacts {
+	var f CUDAFacts
+	if visible, set := os.LookupEnv(VisibleDevicesVariable); set {
+		visible = textutil.SingleLine(visible, maxTextLength)
+		f.VisibleDevices = &visible
+	}
+	queryCUDA(library, &f)
+	return f
+}
+
+// ProbeCUDA reports what a program that uses CUDA would find on this node. It queries the CUDA
+// driver in a short-lived child process. If the query fails, CUDAFacts.Init contains the reason.
+// ProbeCUDA returns an error only if the context has ended: its cause.
+func (c Child) ProbeCUDA(ctx context.Context) (CUDAFacts, error) {
+	facts, err := c.queryCUDA(ctx)
+	if ctx.Err() != nil {
+		return CUDAFacts{}, context.Cause(ctx)
+	}
+	if err != nil {
+		facts = CUDAFacts{Init: ProbeDied, Detail: err.Error()}
+	}
+	return facts, nil
+}
+
+// queryCUDA starts a child, sends the request and waits for the answer. It returns an error if the
+// child cannot be started.
+func (c Child) queryCUDA(ctx context.Context) (CUDAFacts, error) {
+	d, err := c.startChild(ctx)
+	if err != nil {
+		return CUDAFacts{}, err
+	}
+	a := d.sendRequest(requestCUDA)
+	late := newRestartableTimer(c.probeTimeout())
+	defer late.Stop()
+	l, err := a.readMessage(ctx, late)
+	a.stopReading()
+	if err == nil && l.CUDA != nil {
+		d.shutDown(ctx)
+		return *l.CUDA, nil
+	}
+	d.KillOrAbandon()
+	why, detail := d.failureReason(err)
+	return CUDAFacts{Init: cmp.Or(why, ProbeDied), Detail: cmp.Or(detail, "it gave an unexpected response")}, nil
+}
+
+// cudaLibraryPath returns the path of the libcuda in the directory of the given libnvidia-ml,
+// because a driver's directory has both. It returns the empty string, with which the loader
+// chooses, if the directory has none or nvml is empty.
+func cudaLibraryPath(nvml string) string {
+	if nvml == "" {
+		return ""
+	}
+	file, err := filepath.EvalSymlinks(nvml)
+	if err != nil {
+		return ""
+	}
+	beside := filepath.Join(filepath.Dir(file), "libcuda.so.1")
+	if _, err := os.Stat(beside); err != nil {
+		return ""
+	}
+	return beside
+}
