@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
@@ -38,7 +38,7 @@ type localCmd struct {
 	patience         time.Duration // see [launch.Job]
 	// outputMux keeps the lines of several daemons apart. It is nil if only the head's output is
 	// printed.
-	outputMux *outputmux.Mux
+	outputMux *console.Mux
 }
 
 func (inv *invocation) localCommand() *cli.Command {
@@ -211,8 +211,8 @@ func (l *localCmd) daemonCommand(self string, node int, step string) process.Spe
 
 // setUpOutput keeps lines of several daemons intact if the ranks of all of them print.
 func (l *localCmd) setUpOutput() {
-	if world := l.opts.cfg.World; world.IsRequested() && world.Output == outputmux.AllRanks && l.nodeCount > 1 {
-		l.outputMux = outputmux.New(outputmux.Config{Out: l.streams.Out, Err: l.streams.Err, Mode: outputmux.AllRanks, Ranks: l.nodeCount, FromNodes: true})
+	if world := l.opts.cfg.World; world.IsRequested() && world.Output == console.AllRanks && l.nodeCount > 1 {
+		l.outputMux = console.NewMux(console.MuxConfig{Out: l.streams.Out, Err: l.streams.Err, Mode: console.AllRanks, Ranks: l.nodeCount, FromNodes: true})
 	}
 }
 

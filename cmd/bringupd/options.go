@@ -9,7 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/recovery"
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -46,7 +46,7 @@ func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: outputmux.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
+		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: console.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
 	return o

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
@@ -22,7 +22,7 @@ func (o *options) rankSettings() setting.List {
 	w := &o.cfg.World
 	return setting.AssignCategory("Ranks",
 		variablesSetting("env", &w.Env, "environment variable of the ranks; overrides all others except BRINGUPD_… (repeatable)").ExcludeSources(setting.SourceVariable),
-		setting.NewChoice("output", outputmux.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
+		setting.NewChoice("output", console.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
 		setting.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
 		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank makes a step (see --progress) for this time, or before the first step uses CPU time or prints (default: never)"),
 		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "if a rank fails: end (the job), or continue"),

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/mpidetect"
@@ -21,7 +21,7 @@ type RankOptions struct {
 	Env  []string
 	Bind affinity.ResourceKinds // to which each rank is bound
 	// Output selects the ranks whose output is forwarded, and Tag prefixes each line with its rank.
-	Output outputmux.Mode
+	Output console.Mode
 	Tag    bool
 	// GoOn lets the other ranks continue if one has failed.
 	GoOn bool

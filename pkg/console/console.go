@@ -1,5 +1,5 @@
 // Package console writes a daemon's log messages to standard error, for the user, and to the
-// daemon's own log.
+// daemon's own log. It also merges the output of the ranks of a node.
 package console
 
 import (

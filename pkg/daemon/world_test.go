@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -37,7 +37,7 @@ func newRealWorld(t *testing.T, size, perNode int, line string) *job {
 func (j *job) ranks(perNode int) *job {
 	return j.all(func(c *deps.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
-		c.World.Output = outputmux.AllRanks
+		c.World.Output = console.AllRanks
 	})
 }
 
@@ -283,14 +283,14 @@ func TestWhatRanksPrint(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		output outputmux.Mode
+		output console.Mode
 		tag    bool
 		want   []string
 	}{
-		{"of all", outputmux.AllRanks, false, []string{"0: hello", "1:", "2:", "3:"}},
-		{"of all, with tags", outputmux.AllRanks, true, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
-		{"of rank 0", outputmux.RankZero, false, []string{"0: hello"}},
-		{"of none", outputmux.NoRanks, false, nil},
+		{"of all", console.AllRanks, false, []string{"0: hello", "1:", "2:", "3:"}},
+		{"of all, with tags", console.AllRanks, true, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
+		{"of rank 0", console.RankZero, false, []string{"0: hello"}},
+		{"of none", console.NoRanks, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestWorldOfATeam(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *deps.Config) {
 			c.Team = membership.NodeRange{Min: 2, Max: 2}
-			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, outputmux.AllRanks
+			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, console.AllRanks
 		})
 		j.start().expect(everyone(0, 3)...)
 		got := slices.Sorted(strings.Lines(j.contents(j.out)))

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -24,7 +24,7 @@ type Job struct {
 	Specs   []process.Spec // the commands of the daemons, by node
 	Signals <-chan os.Signal
 	// Output is the console output of the daemons. [Job.Run] closes it after their end. It may be nil.
-	Output *outputmux.Mux
+	Output *console.Mux
 	// SendSignal sends a signal to a node's daemon. If it is nil, the signal is sent to the child
 	// process.
 	SendSignal func(node int, child *process.Child, sig syscall.Signal)

@@ -31,7 +31,7 @@ func TestEnviron(t *testing.T) {
 		"SLURM_STEP_NUM_TASKS=6", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_TASKS_PER_NODE=2(x3)",
 		"TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_RUN_ID=17.0", "WORLD_SIZE=6",
 	}
-	got := RankEnviron(base, p, p.allRanks()[5], Master{Address: "192.0.2.1", Port: 31234, RunName: "17.0", RestartCount: 2, MaxRestarts: 5})
+	got := RankEnviron(base, p, p.RanksOn(2)[1], Master{Address: "192.0.2.1", Port: 31234, RunName: "17.0", RestartCount: 2, MaxRestarts: 5})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -40,7 +40,7 @@ func TestEnviron(t *testing.T) {
 func TestEnvironPrecedence(t *testing.T) {
 	p := newPlan([]int{2})
 	base := []string{"A=launch", "B=launch", "MASTER_PORT=29500", "CUDA_VISIBLE_DEVICES=0,1,2,3"}
-	env := launcher.EnvironmentOf(RankEnviron(base, p, p.allRanks()[1], Master{Address: "2001:db8::1", Port: 4000},
+	env := launcher.EnvironmentOf(RankEnviron(base, p, p.RanksOn(0)[1], Master{Address: "2001:db8::1", Port: 4000},
 		map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "B": "binding"}, map[string]string{"B": "user", "GROUP_RANK": "", "MASTER_ADDR": "n7"}))
 	for name, want := range map[string]string{
 		"A": "launch", "B": "user", "MASTER_PORT": "4000", "MASTER_ADDR": "n7", "CUDA_VISIBLE_DEVICES": "2,3", "JAX_LOCAL_DEVICE_IDS": "0,1",

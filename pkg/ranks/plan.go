@@ -20,15 +20,14 @@ type Rank struct {
 // Plan assigns the ranks of a world to nodes.
 type Plan struct {
 	perNode    []int // number of ranks of each node
-	rankCount  int   // total number
-	nodeOfRank []int // node of each rank; nil: the ranks of one node follow those of the one before
+	nodeOfRank []int // node of each rank
 	firstRank  int   // number of the first rank
 }
 
 // PlanSpawned returns the plan of ranks that are spawned later. nodes has the node index, less than
 // count, of each rank. The ranks are numbered from first on.
 func PlanSpawned(nodes []int, count, first int) Plan {
-	p := Plan{perNode: make([]int, count), rankCount: len(nodes), nodeOfRank: nodes, firstRank: first}
+	p := Plan{perNode: make([]int, count), nodeOfRank: nodes, firstRank: first}
 	for _, node := range nodes {
 		p.perNode[node]++
 	}
@@ -63,50 +62,14 @@ func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	return newPlan(perNode), nil
 }
 
+// newPlan returns the plan of an initial world, in which the ranks of each node follow those of the one
+// before.
 func newPlan(perNode []int) Plan {
-	return Plan{perNode: perNode, rankCount: sumInts(perNode)}
-}
-
-// allRanks returns all ranks, by number.
-func (p Plan) allRanks() []Rank {
-	all := make([]Rank, 0, p.rankCount)
-	if p.nodeOfRank != nil {
-		local := make([]int, len(p.perNode))
-		for rank, node := range p.nodeOfRank {
-			all = append(all, Rank{p.firstRank + rank, node, local[node]})
-			local[node]++
-		}
-		return all
+	p := Plan{perNode: perNode}
+	for node, count := range perNode {
+		p.nodeOfRank = append(p.nodeOfRank, slices.Repeat([]int{node}, count)...)
 	}
-	for node, n := range p.perNode {
-		for local := range n {
-			all = append(all, Rank{Rank: len(all), Node: node, Local: local})
-		}
-	}
-	return all
-}
-
-// rankNumber returns the number of the rank with this local number on a node, without listing all
-// ranks.
-func (p Plan) rankNumber(node, local int) (number int) {
-	if p.nodeOfRank != nil {
-		for rank, on := range p.nodeOfRank {
-			if on != node {
-				continue
-			}
-			if local--; local < 0 {
-				return p.firstRank + rank
-			}
-		}
-	}
-	return sumInts(p.perNode[:node]) + local
-}
-
-func sumInts(numbers []int) (sum int) {
-	for _, n := range numbers {
-		sum += n
-	}
-	return sum
+	return p
 }
 
 // PlanFromRecord returns the plan in a record of the head.
@@ -118,7 +81,7 @@ func (p Plan) Record() *record.Placement {
 }
 
 // RankCount returns the number of ranks.
-func (p Plan) RankCount() int { return p.rankCount }
+func (p Plan) RankCount() int { return len(p.nodeOfRank) }
 
 // NodeCount returns the number of nodes, including those without ranks.
 func (p Plan) NodeCount() int { return len(p.perNode) }
@@ -126,8 +89,10 @@ func (p Plan) NodeCount() int { return len(p.perNode) }
 // RanksOn returns the ranks of a node, by their local numbers.
 func (p Plan) RanksOn(node int) []Rank {
 	on := make([]Rank, 0, p.perNode[node])
-	for local := range p.perNode[node] {
-		on = append(on, Rank{p.rankNumber(node, local), node, local})
+	for rank, other := range p.nodeOfRank {
+		if other == node {
+			on = append(on, Rank{p.firstRank + rank, node, len(on)})
+		}
 	}
 	return on
 }
@@ -138,8 +103,8 @@ func (p Plan) RendezvousLayout(hosts []string) rendezvous.Layout {
 	for node := range places {
 		places[node] = p.emptyNodeRanks(node, hosts)
 	}
-	for _, rank := range p.allRanks() {
-		places[rank.Node].Ranks = append(places[rank.Node].Ranks, rank.Rank)
+	for rank, node := range p.nodeOfRank {
+		places[node].Ranks = append(places[node].Ranks, p.firstRank+rank)
 	}
 	return rendezvous.NewLayout(places)
 }
@@ -163,13 +128,7 @@ func (p Plan) emptyNodeRanks(node int, hosts []string) rendezvous.NodeRanks {
 }
 
 // NodesByRank returns the node index of each rank.
-func (p Plan) NodesByRank() []int {
-	nodes := make([]int, p.rankCount)
-	for _, rank := range p.allRanks() {
-		nodes[rank.Rank-p.firstRank] = rank.Node
-	}
-	return nodes
-}
+func (p Plan) NodesByRank() []int { return p.nodeOfRank }
 
 // UsedHosts returns the hosts that have ranks. hosts has the name of each node.
 func (p Plan) UsedHosts(hosts []string) (used []string) {

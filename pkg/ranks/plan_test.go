@@ -88,11 +88,12 @@ func TestMakePlan(t *testing.T) {
 				t.Fatalf("%v, not %q", err, tc.err)
 			}
 			var got []string
-			for rank := range p.RankCount() {
-				r := p.allRanks()[rank]
-				got = append(got, fmt.Sprintf("%d.%d", r.Node, r.Local))
-				if r.Rank != rank || p.RanksOn(r.Node)[r.Local] != r {
-					t.Errorf("rank %d is %+v, and on its node %+v", rank, r, p.RanksOn(r.Node))
+			for node := range p.NodeCount() {
+				for local, r := range p.RanksOn(node) {
+					got = append(got, fmt.Sprintf("%d.%d", r.Node, r.Local))
+					if r.Rank != len(got)-1 || r.Local != local || p.NodesByRank()[r.Rank] != node {
+						t.Errorf("rank %d is %+v", len(got)-1, r)
+					}
 				}
 			}
 			if strings.Join(got, " ") != tc.want {

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/console/outputmux"
+	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
@@ -87,7 +87,7 @@ type Node struct {
 	mpi        *pmi.Node
 	servers    *mpiServers
 	output     RankOutput
-	mux        *outputmux.Mux  // nil if the output goes elsewhere
+	mux        *console.Mux    // nil if the output goes elsewhere
 	lifetime   context.Context // ends with this part of the world; its cause is the reason
 	end        context.CancelCauseFunc
 
@@ -121,7 +121,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	}
 	n.servers = newMPIServers(n)
 	if n.output = cfg.Output; n.output == nil {
-		n.mux = outputmux.New(outputmux.Config{
+		n.mux = console.NewMux(console.MuxConfig{
 			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(),
 		})
 		n.output = n.mux

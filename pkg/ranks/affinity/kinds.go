@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,11 @@ func AllKinds() ResourceKinds {
 	return ResourceKinds{CPU: true, Memory: true, Network: true, GPU: true}
 }
 
+// kindNames are the names of the kinds, in the order of [ResourceKinds.fields].
+var kindNames = []string{"cpu", "memory", "network", "gpu"}
+
+func (k *ResourceKinds) fields() []*bool { return []*bool{&k.CPU, &k.Memory, &k.Network, &k.GPU} }
+
 // ParseKinds parses auto (all kinds, where possible), none, or a list of cpu, memory, network and
 // gpu.
 func ParseKinds(text string) (ResourceKinds, error) {
@@ -28,42 +34,27 @@ func ParseKinds(text string) (ResourceKinds, error) {
 	}
 	k := ResourceKinds{IsStrict: true}
 	for word := range strings.SplitSeq(text, ",") {
-		kind := k.fieldByName(strings.TrimSpace(word))
-		if kind == nil {
+		kind := slices.Index(kindNames, strings.TrimSpace(word))
+		if kind < 0 {
 			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,memory,network,gpu: %q is not valid", word)
 		}
-		*kind = true
+		*k.fields()[kind] = true
 	}
 	return k, nil
-}
-
-// fieldByName returns the field with a name, or nil if the name is unknown.
-func (k *ResourceKinds) fieldByName(word string) *bool {
-	switch word {
-	case "cpu":
-		return &k.CPU
-	case "memory":
-		return &k.Memory
-	case "network":
-		return &k.Network
-	case "gpu":
-		return &k.GPU
-	}
-	return nil
 }
 
 // String returns the kinds in a form that [ParseKinds] accepts.
 func (k ResourceKinds) String() string {
 	var words []string
-	for _, word := range []string{"cpu", "memory", "network", "gpu"} {
-		if *k.fieldByName(word) {
-			words = append(words, word)
+	for i, isSet := range k.fields() {
+		if *isSet {
+			words = append(words, kindNames[i])
 		}
 	}
 	switch {
 	case len(words) == 0:
 		return "none"
-	case len(words) == 4 && !k.IsStrict:
+	case len(words) == len(kindNames) && !k.IsStrict:
 		return "auto"
 	}
 	return strings.Join(words, ",")

@@ -1,4 +1,4 @@
-package outputmux
+package console
 
 import (
 	"context"

@@ -1,6 +1,4 @@
-// Package outputmux merges the output of the ranks of one node into the daemon's standard output
-// and standard error. It writes whole lines, and a slow reader does not block the ranks.
-package outputmux
+package console
 
 import (
 	"bytes"
@@ -37,8 +35,8 @@ const (
 // Modes lists the values that a user can choose.
 var Modes = []string{string(AllRanks), string(RankZero), string(NoRanks)}
 
-// Config selects the output that is passed on, and its format.
-type Config struct {
+// MuxConfig selects the output that is passed on, and its format.
+type MuxConfig struct {
 	Out, Err  io.Writer
 	Mode      Mode
 	TagLines  bool   // begin each line with its rank and Host
@@ -47,17 +45,18 @@ type Config struct {
 	FromNodes bool   // the writers belong to nodes instead of ranks
 }
 
-// Mux passes on the output of the ranks of one node. It is safe for concurrent use.
+// Mux merges the output of the ranks of one node into the daemon's standard output and standard error.
+// It writes whole lines, and a slow reader does not block the ranks. It is safe for concurrent use.
 type Mux struct {
-	cfg      Config
+	cfg      MuxConfig
 	out, err *fileSink // the same sink if both are the same file
 
 	mu      sync.Mutex
 	streams map[int][]*rankStream // open streams of each rank; guarded by mu
 }
 
-// New returns a [Mux]. The caller must close it.
-func New(cfg Config) *Mux {
+// NewMux returns a [Mux]. The caller must close it.
+func NewMux(cfg MuxConfig) *Mux {
 	of := "rank"
 	if cfg.FromNodes {
 		of = "node"

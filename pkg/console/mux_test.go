@@ -1,4 +1,4 @@
-package outputmux
+package console
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestPassedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, err bytes.Buffer
-			c := New(Config{Out: &out, Err: &err, Mode: test.mode, TagLines: test.tag, Host: "n3", Ranks: test.ranks})
+			c := NewMux(MuxConfig{Out: &out, Err: &err, Mode: test.mode, TagLines: test.tag, Host: "n3", Ranks: test.ranks})
 			zero := c.RankWriter(0, false)
 			one := zero // the world of one rank
 			if test.ranks > 1 {
@@ -78,7 +78,7 @@ func testNothingIsMixedOrLost(t *testing.T) {
 	}
 	got := make(chan []byte, 1)
 	go func() { all, _ := io.ReadAll(read); got <- all }()
-	c := New(Config{Out: write, Err: write, Mode: AllRanks, Ranks: 64}) // 2>&1
+	c := NewMux(MuxConfig{Out: write, Err: write, Mode: AllRanks, Ranks: 64}) // 2>&1
 	var ranks sync.WaitGroup
 	for rank := range 64 {
 		for i, size := range []int{80, 4096} {
@@ -125,7 +125,7 @@ func (g *gated) Write(data []byte) (int, error) {
 func TestNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &gated{open: make(chan struct{})}
-		c := New(Config{Out: to, Err: io.Discard, Mode: AllRanks, Ranks: 8})
+		c := NewMux(MuxConfig{Out: to, Err: io.Discard, Mode: AllRanks, Ranks: 8})
 		line := []byte(strings.Repeat("x", 1<<20-1) + "\n")
 		began := time.Now()
 		for rank := range 4 {
@@ -170,14 +170,14 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-func TestReaderGone(t *testing.T) {
+func TestReaderOfRanksGone(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	read.Close()
 	defer write.Close()
-	c := New(Config{Out: write, Err: io.Discard, Mode: AllRanks, Ranks: 2})
+	c := NewMux(MuxConfig{Out: write, Err: io.Discard, Mode: AllRanks, Ranks: 2})
 	to := c.RankWriter(1, false)
 	fmt.Fprintln(to, "gone")
 	if err := c.Close(t.Context()); !errors.Is(err, unix.EPIPE) {
@@ -194,7 +194,7 @@ func BenchmarkShortLines(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer null.Close()
-	c := New(Config{Out: null, Err: null, Mode: AllRanks, Ranks: 8})
+	c := NewMux(MuxConfig{Out: null, Err: null, Mode: AllRanks, Ranks: 8})
 	data := bytes.Repeat([]byte("a line of a rank, as programs print them, and its end\n"), 1000)
 	b.SetBytes(8 * int64(len(data)))
 	var writers []io.Writer
