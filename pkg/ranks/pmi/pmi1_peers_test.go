@@ -12,32 +12,41 @@ import (
 	"go.uber.org/zap"
 )
 
-// hall connects the nodes of a test: it implements Peers for all of them, in memory.
+// hall connects the nodes of a test: it implements Peers for all of them, with a head, and collective
+// operations in memory.
 type hall struct {
-	Peers // nil, for the operations that PMI-1 does not have
-
+	*Node
 	spawn func(hall *hall, s SpawnRequest) (string, error)
 
-	mu        sync.Mutex
-	nodes     map[string]int // number of nodes with ranks of each job
-	meetings  map[string]*meeting
-	published map[string]Entry
-	spoil     func([]byte) []byte // changes the result of a fence
-	entered   []int               // ranks that have entered a barrier
-	unmapped  bool                // jobs have no process mapping, like large and uneven ones
+	mu       sync.Mutex
+	nodes    map[string]int // number of nodes with ranks of each job
+	meetings map[string]*meeting
+	spoil    func([]byte) []byte // changes the result of a fence
+	entered  []string            // collective operations, and the ranks that have entered them
+	unmapped bool                // jobs have no process mapping, like large and uneven ones
 }
 
+// meeting is a collective operation that not all nodes have entered.
 type meeting struct {
 	came int
 	data []byte
 	done chan struct{}
 }
 
-func newHall() *hall {
-	return &hall{nodes: make(map[string]int), meetings: make(map[string]*meeting), published: make(map[string]Entry)}
+// direct is a connection to a head in the same process.
+type direct struct {
+	Transport
+	head *Head
 }
 
-var _ Peers = (*hall)(nil)
+func (d direct) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
+	return d.head.HandleCall(ctx, 0, name, data)
+}
+
+func newHall() *hall {
+	head := NewHead(HeadConfig{InitialJob: &Job{}})
+	return &hall{Node: NewNode(direct{head: head}, 0, nil), nodes: make(map[string]int), meetings: make(map[string]*meeting)}
+}
 
 func (h *hall) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID, data []byte) ([]byte, error) {
 	name := fmt.Sprintf("%s %#v", kind, of)
@@ -65,45 +74,10 @@ func (h *hall) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID
 	}
 }
 
-func (h *hall) RecordEntry(_ CollectiveKind, _ []ProcID, who ProcID) {
+func (h *hall) RecordEntry(kind CollectiveKind, _ []ProcID, who ProcID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.entered = append(h.entered, who.Rank)
-}
-
-func (h *hall) PublishEntries(_ context.Context, entries []Entry) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range entries {
-		if _, there := h.published[e.Key]; there {
-			return Duplicate
-		}
-		h.published[e.Key] = e
-	}
-	return nil
-}
-
-func (h *hall) LookupEntries(_ context.Context, keys []string, _ bool) (found []Entry, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, key := range keys {
-		if e, there := h.published[key]; there {
-			found = append(found, e)
-		}
-	}
-	return found, nil
-}
-
-func (h *hall) UnpublishEntries(_ context.Context, by ProcID, keys []string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, key := range keys {
-		if h.published[key].Publisher != by {
-			return NotFound
-		}
-		delete(h.published, key)
-	}
-	return nil
+	h.entered = append(h.entered, fmt.Sprintf("%s by %d", kind, who.Rank))
 }
 
 func (h *hall) SpawnJob(_ context.Context, s SpawnRequest) (string, error) {

@@ -10,75 +10,26 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // rrunTimeout limits every wait of the tests.
 const rrunTimeout = 30 * time.Second
 
-// rrunTeam is a head, with a server on each node, and direct calls between them.
+// rrunTeam is a server on each node of a job.
 type rrunTeam struct {
+	*hall
 	t       *testing.T
 	job     *Job
-	head    *Head
 	servers []*RrunServer
-
-	mu       sync.Mutex
-	meetings map[string]*meeting
-	arrivals []string // ranks that have entered an operation
-	linkErr  error    // the reason why nodes cannot reach the head
+	linkErr error // the reason why nodes cannot reach the head
 }
-
-// rrunMember is the connection of a node to the others.
-type rrunMember struct {
-	*rrunTeam
-	node int
-}
-
-func (m rrunMember) CallHead(ctx context.Context, name string, data []byte) ([]byte, error) {
-	return m.head.HandleCall(ctx, m.node, name, data)
-}
-
-func (m rrunMember) GatherGroup(ctx context.Context, name string, _ rendezvous.Group, _ []byte, _ bool) ([]byte, error) {
-	m.mu.Lock()
-	at := m.meetings[name]
-	if at == nil {
-		at = &meeting{done: make(chan struct{})}
-		m.meetings[name] = at
-	}
-	if at.came++; at.came == m.job.NodeCount() {
-		delete(m.meetings, name)
-		close(at.done)
-	}
-	m.mu.Unlock()
-	select {
-	case <-at.done:
-		return nil, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (m rrunMember) RecordArrival(name string, _ rendezvous.Group, rank int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.arrivals = append(m.arrivals, fmt.Sprintf("%s by %d", name, rank))
-}
-
-func (rrunMember) AddRanks([]rendezvous.NodeRanks) {}
-
-// noServer is the server of a node whose ranks use rapidsmpf only.
-type noServer struct{ NodeServer }
-
-func (noServer) AddJob(context.Context, *Job) error { return nil }
 
 // serveRrun starts a server on each node of a job whose ranks are on the given nodes.
 func serveRrun(t *testing.T, nodes ...int) *rrunTeam {
 	t.Helper()
 	job := &Job{Name: "job.secret", Hosts: []string{"n0", "n1", "n2"}, Nodes: nodes}
-	m := &rrunTeam{t: t, job: job, meetings: make(map[string]*meeting)}
-	m.head = NewHead(HeadConfig{InitialJob: job})
+	m := &rrunTeam{hall: newHall(), t: t, job: job}
+	m.nodes[job.Name] = job.NodeCount()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -86,11 +37,7 @@ func serveRrun(t *testing.T, nodes ...int) *rrunTeam {
 		running.Wait()
 	})
 	for node := range job.Hosts {
-		peers := NewNode(rrunMember{m, node}, node, noServer{})
-		if err := peers.AddJob(ctx, job); err != nil {
-			t.Fatal(err)
-		}
-		server, err := ListenRrun(Handlers{Node: node, Peers: peers, AwaitLink: func(context.Context, ProcID) error { return m.linkErr }})
+		server, err := ListenRrun(Handlers{Node: node, Peers: m.hall, AwaitLink: func(context.Context, ProcID) error { return m.linkErr }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,15 +36,15 @@ func TestCommunicator(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	slices.Sort(m.arrivals)
+	slices.Sort(m.entered)
 	var want []string
 	for rank := range m.job.Nodes {
 		for range 2 {
 			want = append(want, fmt.Sprintf("rapidsmpf barrier by %d", rank), fmt.Sprintf("rapidsmpf sync by %d", rank))
 		}
 	}
-	if slices.Sort(want); !slices.Equal(m.arrivals, want) {
-		t.Errorf("these have been recorded: %q", m.arrivals)
+	if slices.Sort(want); !slices.Equal(m.entered, want) {
+		t.Errorf("these have been recorded: %q", m.entered)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestEndInABarrier(t *testing.T) {
 	gone.send("BARRIER\n")
 	for deadline := time.Now().Add(rrunTimeout); ; time.Sleep(time.Millisecond) {
 		m.mu.Lock()
-		entered := len(m.arrivals) == 1
+		entered := len(m.entered) == 1
 		m.mu.Unlock()
 		if entered {
 			break

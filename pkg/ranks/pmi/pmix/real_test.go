@@ -112,8 +112,8 @@ func (t *team) heard(times int, what string) {
 // TestRealOpenMPI runs ranks of Open MPI, of each version line, on two nodes.
 func TestRealOpenMPI(t *testing.T) {
 	libs := libraries(t)
-	program := built(t, "../../pmi1/testdata/ring.c", "mpicc.openmpi")
-	script, err := filepath.Abs("../pmi1/testdata/mpi.py")
+	program := built(t, "../../testdata/ring.c", "mpicc.openmpi")
+	script, err := filepath.Abs("../testdata/mpi.py")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,8 +248,8 @@ func (s *served) agree() {
 func TestRealSecret(t *testing.T) {
 	users.Need(t)
 	libs := libraries(t)
-	program := built(t, "../../pmi1/testdata/ring.c", "mpicc.openmpi")
-	script, err := filepath.Abs("../pmi1/testdata/mpi.py")
+	program := built(t, "../../testdata/ring.c", "mpicc.openmpi")
+	script, err := filepath.Abs("../testdata/mpi.py")
 	if err != nil {
 		t.Fatal(err)
 	}
