@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -48,7 +48,7 @@ func newOptions() *options {
 		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
 		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: console.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
-	o.cfg.Sandbox.Require, _ = gate.ParseSandboxQuorum("all")
+	o.cfg.Sandbox.Require, _ = membership.ParseSandboxQuorum("all")
 	return o
 }
 

@@ -5,7 +5,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
@@ -39,8 +38,8 @@ func probeSetting(name string, to **health.Probe, usage string) *setting.Setting
 }
 
 // quorumSetting accepts the number of sandboxes that the gate needs.
-func quorumSetting(name string, to *gate.SandboxQuorum, usage string) *setting.Setting {
-	s := setting.NewValue(name, "WHICH", to, gate.ParseSandboxQuorum, func(r gate.SandboxQuorum) any { return r.String() }, usage)
+func quorumSetting(name string, to *membership.SandboxQuorum, usage string) *setting.Setting {
+	s := setting.NewValue(name, "WHICH", to, membership.ParseSandboxQuorum, func(r membership.SandboxQuorum) any { return r.String() }, usage)
 	s.AcceptedWords = []string{"all", "any", "head"}
 	return s
 }

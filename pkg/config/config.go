@@ -9,7 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -85,7 +84,7 @@ type Sandbox struct {
 	Command string        // run by /bin/sh on every node; empty if this daemon starts no sandbox
 	Step    bool          // another step of the job starts the sandboxes
 	Ready   *health.Probe // nil if a sandbox is ready once it runs
-	Require gate.SandboxQuorum
+	Require membership.SandboxQuorum
 }
 
 // IsRequested reports whether the gate waits for sandboxes.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -26,9 +26,9 @@ func probe(t *testing.T, text string) *health.Probe {
 	return &p
 }
 
-func require(t *testing.T, text string) gate.SandboxQuorum {
+func require(t *testing.T, text string) membership.SandboxQuorum {
 	t.Helper()
-	r, err := gate.ParseSandboxQuorum(text)
+	r, err := membership.ParseSandboxQuorum(text)
 	if err != nil {
 		t.Fatal(err)
 	}

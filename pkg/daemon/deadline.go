@@ -14,7 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -39,7 +39,7 @@ func (h *head) describeUnfinished() string {
 	now := h.Events.PhaseDurations(time.Now())
 	switch last := now[len(now)-1]; {
 	case last.Phase != record.PhaseDriver:
-		return "the gate was not open: " + gate.FormatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.membership.Count(), h.Events.SinceStart(), h.cfg.Framework.Name(), h.nodeNames, nil)
+		return "the gate was not open: " + membership.FormatWait(h.unmetConditions(h.nodeWatch.LastListing()), h.membership.Count(), h.Events.SinceStart(), h.cfg.Framework.Name(), h.nodeNames, nil)
 	case len(h.cfg.Driver) == 0:
 		return "it was not stopped"
 	default:

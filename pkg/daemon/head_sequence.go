@@ -19,7 +19,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/process/execfile"
@@ -398,7 +397,7 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	if !h.cfg.Sandbox.IsRequested() {
 		return nil
 	}
-	return gate.SandboxGate{
+	return membership.SandboxGate{
 		Quorum: h.cfg.Sandbox.Require, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
 		Timeout: h.cfg.Times.Start, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
 		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },

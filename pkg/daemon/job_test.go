@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -211,9 +211,9 @@ func counts(t *testing.T, files int, pattern string) *health.Probe {
 	return probe(t, "file:"+enough)
 }
 
-func require(t *testing.T, text string) gate.SandboxQuorum {
+func require(t *testing.T, text string) membership.SandboxQuorum {
 	t.Helper()
-	r, err := gate.ParseSandboxQuorum(text)
+	r, err := membership.ParseSandboxQuorum(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -17,7 +17,7 @@ const progressInterval = time.Second
 func (h *head) logGateProgress(ctx context.Context) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
-	var v gate.ReminderSchedule
+	var v membership.ReminderSchedule
 	for {
 		select {
 		case <-ctx.Done():
@@ -26,14 +26,14 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
-			h.Log.Info(gate.FormatWait(lacks, h.membership.Count(), waited, h.cfg.Framework.Name(), h.nodeNames, h.waitReasons(ctx, lacks)))
+			h.Log.Info(membership.FormatWait(lacks, h.membership.Count(), waited, h.cfg.Framework.Name(), h.nodeNames, h.waitReasons(ctx, lacks)))
 		}
 	}
 }
 
 // unmetConditions returns the conditions of the gate that are not met yet according to listing l.
-func (h *head) unmetConditions(l signal.Listing) []gate.UnmetStep {
-	asked := gate.Requirements{
+func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
+	asked := membership.Requirements{
 		NeedChecks: h.cfg.HasNodeChecks(), NeedSandboxes: h.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(l),
 		NeedServices: h.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(), FrameworkPending: h.progress.pollingMembers.Load(),
 	}
@@ -47,10 +47,10 @@ func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
 
 // waitReasons returns, by phase, the reasons for waiting that the nodes have published. It returns
 // nil if the file system is unresponsive.
-func (h *head) waitReasons(ctx context.Context, lacks []gate.UnmetStep) map[record.Phase]string {
+func (h *head) waitReasons(ctx context.Context, lacks []membership.UnmetStep) map[record.Phase]string {
 	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
-	look := gate.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, HostNames: h.nodeNames, Timeout: lifecycle.UnresponsiveTimeout}
+	look := membership.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, HostNames: h.nodeNames, Timeout: lifecycle.UnresponsiveTimeout}
 	return look.ReadReasons(ctx, lacks)
 }

@@ -20,7 +20,7 @@ type Placement struct {
 	current *assignment // the running service; used only by the task that follows the membership
 }
 
-// NodeHooks has the functions of a post's node.
+// NodeHooks has the functions of a placement's node.
 type NodeHooks struct {
 	Background  func(task func(ctx context.Context))
 	EndRun      func(err error)      // ends the node's part in the run

@@ -60,8 +60,9 @@ type heldFailures struct {
 // needed. ranked states that services have their place in their environment.
 func NewMembership(size int, bounds NodeRange, ranked bool) *Membership {
 	r := &Membership{
-		size: size, bounds: bounds.ForSize(size), placeInEnv: ranked,
-		changed: make(chan struct{}), gone: make(map[int]record.DroppedNode), joined: make(map[int]bool), selfReported: make(map[int]bool),
+		size: size, bounds: bounds.ForSize(size), placeInEnv: ranked, changed: make(chan struct{}),
+		gone:   make(map[int]record.DroppedNode),
+		joined: make(map[int]bool), selfReported: make(map[int]bool),
 	}
 	r.spares = r.bounds.Min < size
 	r.current.Generation = -1
@@ -188,15 +189,17 @@ func (r *Membership) MonitoredPeers(expected map[int]int64, standby bool) map[in
 	living := maps.Clone(expected)
 	maps.DeleteFunc(living, func(member int, _ int64) bool {
 		_, gone := r.gone[member]
-		return gone || r.spares && standby != (r.frozen && r.current.PlaceOf(record.NodeOfMember(member, r.size)) < 0)
+		isSpare := r.frozen && r.current.PlaceOf(record.NodeOfMember(member, r.size)) < 0
+		return gone || r.spares && standby != isSpare
 	})
 	return living
 }
 
 // NextRecord returns the next membership record after this poll, or nil if the members do not
-// change. unlinked has the ready nodes without a peer link: see [detector.Links.Unlinked].
+// change. unlinked has the ready nodes without a peer link. When no further node has become ready for
+// minimumAfter, the minimum is accepted.
 func (r *Membership) NextRecord(
-	ready []int, unlinked map[int]bool, now time.Time, patience time.Duration,
+	ready []int, unlinked map[int]bool, now time.Time, minimumAfter time.Duration,
 ) *record.Team {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +216,7 @@ func (r *Membership) NextRecord(
 		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone, earlierAttempts: r.earlierAttempts,
 		unlinked:      unlinked,
 		idle:          !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= firstChoiceDelay,
-		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= patience,
+		acceptMinimum: !r.lastIncrease.IsZero() && now.Sub(r.lastIncrease) >= minimumAfter,
 		settled:       !r.reachedMax.IsZero() && now.Sub(r.reachedMax) >= firstChoiceDelay,
 	}
 	for _, member := range r.current.Members {
@@ -226,7 +229,8 @@ func (r *Membership) NextRecord(
 	}
 	generation := r.current.Generation + 1
 	return &record.Team{
-		Generation: generation, Members: memberRecords(r.current.Members, team, generation, r.placeInEnv), Dropped: r.droppedLocked(),
+		Generation: generation, Dropped: r.droppedLocked(),
+		Members: memberRecords(r.current.Members, team, generation, r.placeInEnv),
 	}
 }
 
@@ -297,7 +301,8 @@ func (r *Membership) TolerateFailure(seen health.ObservedFailure, hostOf func(in
 	if !r.spares || ofStep || slices.Contains(blamed, 0) || !r.frozen && IsNotNodeFault(seen.Kind) {
 		return false, false
 	}
-	if r.frozen && slices.ContainsFunc(blamed, func(node int) bool { return r.current.PlaceOf(node) >= 0 }) {
+	isMember := func(node int) bool { return r.current.PlaceOf(node) >= 0 }
+	if r.frozen && slices.ContainsFunc(blamed, isMember) {
 		return false, false
 	}
 	news = r.recordGone(seen, blamed, hostOf)
@@ -343,7 +348,9 @@ func (r *Membership) areGone(nodes []int) bool {
 // ReleaseHeld decides the failed checks that TolerateFailure has held back, if that is possible
 // now, and calls observe once for each of them. It uses health.ClassifyEnvironmentFailures with the
 // nodes that have passed their checks.
-func (r *Membership) ReleaseHeld(passed []int, earlier func() []record.Failure, observe func(record.Failure, time.Time)) {
+func (r *Membership) ReleaseHeld(
+	passed []int, earlier func() []record.Failure, observe func(record.Failure, time.Time),
+) {
 	r.mu.Lock()
 	held := r.held
 	if len(held) == 0 || time.Now().Before(health.UndecidedUntil(held, passed, r.size)) {
@@ -479,9 +486,9 @@ func (r *Membership) AbsentNodes(l signal.Listing) []int {
 			absent = append(absent, node)
 		}
 	}
-	told := append(l.NodesIn(record.StateFailed), l.NodesIn(record.StateSandboxFailed)...)
+	reported := append(l.NodesIn(record.StateFailed), l.NodesIn(record.StateSandboxFailed)...)
 	for node := range r.gone {
-		if !r.selfReported[node] && !slices.Contains(told, node) {
+		if !r.selfReported[node] && !slices.Contains(reported, node) {
 			absent = append(absent, node)
 		}
 	}

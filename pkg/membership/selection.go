@@ -1,6 +1,10 @@
 // Package membership decides which nodes of a launch the driver gets if there are more than it
 // needs, and holds the head's view of the membership. The chosen nodes are the members, or the
 // team. Each member has a place, a number from 0 to the number of members minus one.
+//
+// It also decides which conditions for opening the gate are not met, which nodes do not meet them,
+// and what these nodes report about the reason: for the log of the head, for the status command, and
+// for opening the gate.
 package membership
 
 import (
@@ -26,12 +30,12 @@ func ParseNodeRange(s string) (NodeRange, error) {
 	if !two {
 		second = first
 	}
-	least, err := strconv.ParseInt(first, 10, 32)
-	most, err2 := strconv.ParseInt(second, 10, 32)
-	if err != nil || err2 != nil || least < 1 || most < least {
+	lowest, err := strconv.ParseInt(first, 10, 32)
+	highest, err2 := strconv.ParseInt(second, 10, 32)
+	if err != nil || err2 != nil || lowest < 1 || highest < lowest {
 		return NodeRange{}, errors.New("give a number of nodes, or minimum and maximum, as in 4:6")
 	}
-	return NodeRange{Min: int(least), Max: int(most)}, nil
+	return NodeRange{Min: int(lowest), Max: int(highest)}, nil
 }
 
 // String returns the form that ParseNodeRange parses.

@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -133,9 +132,9 @@ func probe(t *testing.T, text string) *health.Probe {
 	return &p
 }
 
-func require(t *testing.T, text string) gate.SandboxQuorum {
+func require(t *testing.T, text string) membership.SandboxQuorum {
 	t.Helper()
-	r, err := gate.ParseSandboxQuorum(text)
+	r, err := membership.ParseSandboxQuorum(text)
 	if err != nil {
 		t.Fatal(err)
 	}

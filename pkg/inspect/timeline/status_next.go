@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -16,7 +16,7 @@ import (
 func (v *statusView) gateWaits() (waits []GateWait) {
 	for _, lack := range v.unmetSteps {
 		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), func(node int) bool { return v.nodes[node].step != string(lack.Step) })
-		wait := GateWait{Step: string(lack.Step), What: gate.LabelsOf(lack.Step).OneMissing, NodeIndices: nodes}
+		wait := GateWait{Step: string(lack.Step), What: membership.LabelsOf(lack.Step).OneMissing, NodeIndices: nodes}
 		switch {
 		case len(nodes) > 0:
 			wait.Nodes = v.formatNodeList(nodes)
@@ -85,7 +85,7 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 			}
 		}
 	}
-	words, who := gate.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
+	words, who := membership.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
 	if v.need < len(v.nodes) && step != string(record.PhaseHead) {
 		what = "late nodes are dropped: the job waits until "

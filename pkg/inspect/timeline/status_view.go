@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/membership/gate"
+	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -17,8 +17,8 @@ type statusView struct {
 	plan         record.Plan
 	need         int         // number of nodes that the driver needs
 	nodes        []*nodeView // in node order
-	requirements gate.Requirements
-	unmetSteps   []gate.UnmetStep // steps that the gate waits for
+	requirements membership.Requirements
+	unmetSteps   []membership.UnmetStep // steps that the gate waits for
 	// medianReady is the time within which half of the nodes became ready; 0 if that is known of too
 	// few nodes.
 	medianReady time.Duration
@@ -31,7 +31,7 @@ type nodeView struct {
 	since        time.Time     // when it reached the step; zero if unknown
 	readyAfter   time.Duration // from the head's start until it was ready; 0 if unknown
 	dropReason   string        // reason for which the job dropped it; empty if it did not
-	lastReported gate.LastReported
+	lastReported membership.LastReported
 }
 
 // Steps of a node that lacks nothing, or from which nothing is required any more. Package gate has
@@ -52,7 +52,7 @@ func newStatusView(run *Run, now time.Time) *statusView {
 		v.need = min(v.need, v.plan.NodesNeeded)
 	}
 	// Determine the requirements of the gate.
-	v.requirements = gate.Requirements{
+	v.requirements = membership.Requirements{
 		NeedChecks: v.hasStep(string(record.PhaseCheck)), NeedSandboxes: v.hasStep(string(record.PhaseSandbox)) && !v.hasEnoughSandboxes(), NeedServices: v.hasStep(string(record.PhaseWorkers)),
 		// No other service can be up before the head's, even if the record of the head's is missing.
 		HeadServiceUp: !v.hasStep(string(record.PhaseHead)) || run.Control.Head.Exists || len(run.NodesInState(record.StateServiceUp)) > 0, FrameworkPending: v.hasStep(string(record.PhaseWorkers)) && v.plan.Framework != "none",
@@ -233,7 +233,7 @@ func (v *statusView) hasEnoughSandboxes() bool {
 	if v.run.Control.Go.Exists {
 		return true
 	}
-	require, err := gate.ParseSandboxQuorum(v.plan.SandboxQuorum)
+	require, err := membership.ParseSandboxQuorum(v.plan.SandboxQuorum)
 	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.NodesInState(record.StateSandboxReady), v.need)
 }
 
@@ -313,7 +313,7 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 
 // waitReason describes what a node waits for.
 func (n *nodeView) waitReason() string {
-	lacks := gate.LabelsOf(record.Phase(n.step)).OneMissing
+	lacks := membership.LabelsOf(record.Phase(n.step)).OneMissing
 	if said := n.lastReported[record.Phase(n.step)]; said != "" {
 		return sanitizeText(lacks + ": " + said)
 	}

@@ -1,4 +1,4 @@
-package gate
+package membership
 
 import (
 	"bytes"
@@ -42,7 +42,8 @@ func (r ReasonReader) ReadReasons(ctx context.Context, lacks []UnmetStep) map[re
 		var parts []string
 		for _, node := range l.Nodes[:min(len(l.Nodes), maxReasonNodes)] {
 			if reason := r.readReason(ctx, node, l.Step); reason != "" {
-				parts = append(parts, r.HostNames([]int{node})+": "+textutil.TruncateText(textutil.StripControls(reason), maxReasonLength))
+				reason = textutil.TruncateText(textutil.StripControls(reason), maxReasonLength)
+				parts = append(parts, r.HostNames([]int{node})+": "+reason)
 			}
 		}
 		why[l.Step] = strings.Join(parts, "; ")
@@ -70,15 +71,36 @@ func (r ReasonReader) readReason(ctx context.Context, node int, step record.Phas
 	if err != nil {
 		return ""
 	}
-	var said LastReported
+	var reported LastReported
 	for line := range bytes.Lines(append(events.Data, events.Tail...)) {
 		if e, ok := eventlog.DecodeEvent(line); ok { // the last line may be incomplete
-			said.RecordEvent(e.Type, e.Fields)
+			reported.RecordEvent(e.Type, e.Fields)
 		}
 	}
-	reason := said[step]
+	reason := reported[step]
 	if reason != "" && step == record.PhaseCheck {
 		reason = "waits for " + reason
 	}
 	return reason
+}
+
+// LastReported has, for each step, the last reason for waiting that a node's event log reports. A
+// finished step has no reason.
+type LastReported map[record.Phase]string
+
+// RecordEvent updates the reasons from an event.
+func (s *LastReported) RecordEvent(word eventlog.EventType, fields eventlog.Fields) {
+	step, reason := record.PhaseWorkers, fields.Seen // empty for a successful probe
+	switch {
+	case word == eventlog.ChecksWaiting, word == eventlog.ChecksDone:
+		step, reason = record.PhaseCheck, fields.Checks
+	case word != eventlog.ProbeChanged:
+		return
+	case record.Phase(fields.Child) == record.PhaseSandbox:
+		step = record.PhaseSandbox
+	}
+	if *s == nil {
+		*s = make(LastReported)
+	}
+	(*s)[step] = reason
 }

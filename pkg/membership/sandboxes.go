@@ -1,4 +1,4 @@
-package gate
+package membership
 
 import (
 	"context"
@@ -52,10 +52,12 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 
 // timeoutFailure returns the failure of a gate whose sandboxes are not ready after waited.
 func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
-	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready (--start-timeout=%s)",
-		s.Quorum, textutil.RoundedDuration(waited, time.Minute), s.HostNames(s.NotReadyNodes(l)), textutil.FlagDuration(s.Timeout))
+	notReady := s.NotReadyNodes(l)
+	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready "+
+		"(--start-timeout=%s)", s.Quorum, textutil.RoundedDuration(waited, time.Minute),
+		s.HostNames(notReady), textutil.FlagDuration(s.Timeout))
 	var absent []int
-	for _, node := range s.NotReadyNodes(l) {
+	for _, node := range notReady {
 		if !l.IsIn(record.MemberIndex(node, 1, s.Size), record.StateJoined) {
 			absent = append(absent, node)
 		}

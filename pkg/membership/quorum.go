@@ -1,4 +1,4 @@
-package gate
+package membership
 
 import (
 	"fmt"
@@ -23,7 +23,8 @@ func ParseSandboxQuorum(s string) (SandboxQuorum, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 {
-		return SandboxQuorum{}, fmt.Errorf("cannot require %q sandboxes: give all, any, head or a number of at least 1", s)
+		return SandboxQuorum{}, fmt.Errorf("cannot require %q sandboxes: "+
+			"give all, any, head or a number of at least 1", s)
 	}
 	return SandboxQuorum{Quorum: roles.Quorum(n)}, nil
 }
