@@ -16,7 +16,9 @@ import (
 // when ctx ends. The goroutine of a call that never returns is the only one that no code waits for,
 // because the kernel does not release it. The meter records the call as pending under the names op
 // and path, which the error also mentions.
-func guardedCall[T any](ctx context.Context, m *CallMeter, op, path string, call func() (T, error)) (T, error) {
+func guardedCall[T any](
+	ctx context.Context, m *CallMeter, op, path string, call func() (T, error),
+) (T, error) {
 	if ctx.Err() != nil {
 		var none T
 		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
@@ -24,8 +26,17 @@ func guardedCall[T any](ctx context.Context, m *CallMeter, op, path string, call
 	return unconditionalCall(ctx, m, op, path, call)
 }
 
+// guardedAt is like [guardedCall], for a call that has only the path as its parameter.
+func guardedAt[T any](
+	ctx context.Context, a Access, op, path string, call func(path string) (T, error),
+) (T, error) {
+	return guardedCall(ctx, a.Meter, op, path, func() (T, error) { return call(path) })
+}
+
 // unconditionalCall is like [guardedCall], but always makes the call, even if ctx has ended.
-func unconditionalCall[T any](ctx context.Context, m *CallMeter, op, path string, call func() (T, error)) (T, error) {
+func unconditionalCall[T any](
+	ctx context.Context, m *CallMeter, op, path string, call func() (T, error),
+) (T, error) {
 	begin := time.Now()
 	asked := m.beginRequest(op, path)
 	value, err := ctxutil.CallBounded(ctx, 0, func() (T, error) {
@@ -39,8 +50,11 @@ func unconditionalCall[T any](ctx context.Context, m *CallMeter, op, path string
 }
 
 // guardedDo is like [guardedCall], for calls that return nothing.
-func guardedDo(ctx context.Context, m *CallMeter, op, path string, call func() error) error {
-	_, err := guardedCall(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
+func guardedDo(
+	ctx context.Context, m *CallMeter, op, path string, call func() error,
+) error {
+	do := func() (struct{}, error) { return struct{}{}, call() }
+	_, err := guardedCall(ctx, m, op, path, do)
 	return err
 }
 
@@ -68,20 +82,30 @@ func (a Access) retryTransient(do func() error) error {
 	}
 }
 
-// guardedQuery is like [guardedCall], for a query. It is repeated while its error is temporary.
-func guardedQuery[T any](ctx context.Context, a Access, op, path string, call func() (T, error)) (T, error) {
-	return guardedCall(ctx, a.Meter, op, path, func() (value T, err error) {
+// guardedQuery is like [guardedAt], for a query. It is repeated while its error is temporary.
+func guardedQuery[T any](
+	ctx context.Context, a Access, op, path string, query func(path string) (T, error),
+) (T, error) {
+	return guardedAt(ctx, a, op, path, func(path string) (value T, err error) {
 		err = a.retryTransient(func() error {
-			value, err = call()
+			value, err = query(path)
 			return err
 		})
 		return value, err
 	})
 }
 
+// removeGuarded removes a tree, unless ctx ends before.
+func (a Access) removeGuarded(ctx context.Context, path string) error {
+	return guardedDo(ctx, a.Meter, "remove", path, func() error {
+		return a.changeName(RemoveTree, "", path)
+	})
+}
+
 // listNames returns the sorted names of one listing of a directory.
 func (a Access) listNames(ctx context.Context, path string, vet func(FileAttributes) error) ([]string, error) {
-	names, err := guardedQuery(ctx, a, "list", path, func() ([]string, error) { return a.FS.ListDir(path, vet) })
+	list := func(path string) ([]string, error) { return a.FS.ListDir(path, vet) }
+	names, err := guardedQuery(ctx, a, "list", path, list)
 	slices.Sort(names)
 	return names, err
 }

@@ -25,7 +25,7 @@ func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 		// The names begin with a dot and are used once: no process looks at them, and no client has
 		// cached that they are missing.
 		name := func(what string) string {
-			return filepath.Join(dir, fmt.Sprintf(".try-%0*d-%s-%s", IndexWidth(d.size), d.nodeIndex, what, randomTag()[:8]))
+			return fmt.Sprintf("%s/.try-%d-%s-%s", dir, d.nodeIndex, what, randomTag()[:8])
 		}
 		first, second, third := name("first"), name("second"), name("third")
 		defer func() {
@@ -63,7 +63,7 @@ func (d *Dir) TestCapabilities(ctx context.Context) (Capabilities, error) {
 
 // RemoveAll removes the run directory and everything in it.
 func (d *Dir) RemoveAll(ctx context.Context) error {
-	err := guardedDo(ctx, d.access.Meter, "remove", d.path, func() error { return d.access.changeName(RemoveTree, "", d.path) })
+	err := d.access.removeGuarded(ctx, d.path)
 	if err == nil || IsStalled(err) {
 		return err
 	}
@@ -85,7 +85,8 @@ type StaleRun struct {
 // so far.
 func FindStaleRuns(ctx context.Context, p Location, quiet time.Duration) ([]StaleRun, error) {
 	p.Access = p.withDefaults()
-	names, err := guardedCall(ctx, p.Meter, "list", p.LogDir, func() ([]string, error) { return p.FS.ListDir(p.LogDir, nil) })
+	list := func(path string) ([]string, error) { return p.FS.ListDir(path, nil) }
+	names, err := guardedAt(ctx, p.Access, "list", p.LogDir, list)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -96,7 +97,7 @@ func FindStaleRuns(ctx context.Context, p Location, quiet time.Duration) ([]Stal
 	var found []StaleRun
 	for _, name := range names[:min(len(names), maxScannedRuns)] {
 		path := filepath.Join(p.LogDir, name)
-		written, err := guardedCall(ctx, p.Meter, "inspect", path, func() (time.Time, error) { return p.lastWriteTime(path) })
+		written, err := guardedAt(ctx, p.Access, "inspect", path, p.lastWriteTime)
 		if IsStalled(err) {
 			return found, err
 		}

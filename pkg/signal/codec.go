@@ -12,13 +12,17 @@ import (
 // encodeRecord fills in the record's header and returns the record in JSON, as one line.
 func (d *Dir) encodeRecord(rec record.Record) ([]byte, error) {
 	h := rec.RecordHeader()
-	*h = record.Header{Version: record.VersionOf(rec), Nonce: d.nonce, NodeIndex: record.NodeOfMember(d.nodeIndex, d.size), Host: d.host, WrittenAt: time.Now()}
+	*h = record.Header{
+		Version: record.VersionOf(rec), Nonce: d.nonce, Host: d.host, WrittenAt: time.Now(),
+		NodeIndex: record.NodeOfMember(d.nodeIndex, d.size),
+	}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode a record of node %d: %v", d.nodeIndex, err)
 	}
 	if len(data) >= maxRecordSize {
-		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are accepted", len(data), maxRecordSize-1)
+		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are accepted",
+			len(data), maxRecordSize-1)
 	}
 	return append(data, '\n'), nil
 }

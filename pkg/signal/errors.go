@@ -40,8 +40,8 @@ type DuplicateDaemonError struct {
 }
 
 func (e *DuplicateDaemonError) Error() string {
-	return fmt.Sprintf("cannot take part in run %s as node %d: process %d on %s already does; start one daemon per host",
-		e.Run, e.Rank, e.PID, e.Host)
+	return fmt.Sprintf("cannot take part in run %s as node %d: process %d on %s already does; "+
+		"start one daemon per host", e.Run, e.Rank, e.PID, e.Host)
 }
 
 // StallError reports that a call to the file system had not returned when the caller stopped

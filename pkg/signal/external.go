@@ -36,7 +36,8 @@ func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, reco
 func (p Location) openExistingRun(ctx context.Context) (*Dir, record.Job, error) {
 	var job record.Job
 	p.Access = p.withDefaults()
-	_, err := guardedQuery(ctx, p.Access, "inspect", p.LogDir, func() ([]string, error) { return p.FS.HoldDir(p.LogDir, p.ownerCheck(p.LogDir)) })
+	hold := func(path string) ([]string, error) { return p.FS.HoldDir(path, p.ownerCheck(path)) }
+	_, err := guardedQuery(ctx, p.Access, "inspect", p.LogDir, hold)
 	switch err := classifyListError(err); {
 	case errors.Is(err, errAbsent):
 		return nil, job, fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideRemedy)
@@ -109,10 +110,11 @@ func (d *Dir) ListOwnedNames(ctx context.Context, sub string) ([]string, error) 
 }
 
 // ReadOwnedRecord reads once a record that another user might have created: it must be a file of
-// this user to which no other user can write. Absent reports which of its errors may be temporary.
+// this user to which no other user can write. [IsTransient] reports which of its errors may be
+// temporary.
 func (d *Dir) ReadOwnedRecord(ctx context.Context, sub, name string, rec record.Record) error {
 	path := filepath.Join(d.path, sub, name)
-	file, err := guardedQuery(ctx, d.access, "read", path, func() (ownedFile, error) { return d.access.readOwnedFile(path) })
+	file, err := guardedQuery(ctx, d.access, "read", path, d.access.readOwnedFile)
 	if err != nil {
 		return callError("read", path, err)
 	}
@@ -137,7 +139,8 @@ func (d *Dir) decodeOwned(file ownedFile, path string, rec record.Record) (err e
 	case !mode.IsRegular():
 		err = errors.New("it is not a regular file")
 	case file.attributes.Owner != os.Geteuid():
-		err = fmt.Errorf("it belongs to %s, and the run to %s", describeUser(file.attributes.Owner), describeUser(os.Geteuid()))
+		err = fmt.Errorf("it belongs to %s, and the run to %s",
+			describeUser(file.attributes.Owner), describeUser(os.Geteuid()))
 	case mode.Perm()&0o022 != 0:
 		err = fmt.Errorf("its mode is %04o: other users could have written it", mode.Perm())
 	case len(file.data) > maxRecordSize:
@@ -158,8 +161,7 @@ func IsTransient(err error) bool { return isTransient(err) }
 // RemoveNames removes names that are not needed any more.
 func (d *Dir) RemoveNames(ctx context.Context, sub string, names ...string) error {
 	for _, name := range names {
-		path := filepath.Join(d.path, sub, name)
-		err := guardedDo(ctx, d.access.Meter, "remove", path, func() error { return d.access.changeName(RemoveTree, "", path) })
+		err := d.access.removeGuarded(ctx, filepath.Join(d.path, sub, name))
 		if err != nil && !isTransient(err) {
 			return err
 		}

@@ -1,52 +1,76 @@
 package signal
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
+// instanceName is the information in a name in NodesDir about a generation of an instance on a node.
+// Its number is that of a change of readiness, or what the state counts: thousandths of the step of
+// the slowest rank, or changes between idle and active processes.
+type instanceName struct {
+	record.InstanceMark // without the change
+	number              int64
+	hasNumber           bool
+}
+
+func (n instanceName) format(size int) string {
+	name := fmt.Sprintf("%0*d.i%04d.g%d.%s", IndexWidth(size), n.Node, n.Instance, n.Generation, n.State)
+	if n.hasNumber {
+		name += fmt.Sprintf(".%06d", n.number)
+	}
+	return name
+}
+
 // InstanceName returns the name in NodesDir for m, in a job of size nodes: 0007.i0042.g0.ready, or
 // 0007.i0042.g0.ready.000004 for a later change.
 func InstanceName(m record.InstanceMark, size int) string {
-	name := fmt.Sprintf("%0*d.i%04d.g%d.%s", IndexWidth(size), m.Node, m.Instance, m.Generation, m.State)
-	if m.Change > 0 {
-		name += fmt.Sprintf(".%06d", m.Change)
+	return instanceName{m, int64(m.Change), m.Change > 0}.format(size)
+}
+
+// parseInstanceName parses a name of an instance. If size is 0, which means unknown, any width is
+// accepted.
+func parseInstanceName(name string, size int) (n instanceName, ok bool) {
+	parts := strings.Split(name, ".")
+	if len(parts) < 4 || len(parts) > 5 {
+		return n, false
 	}
-	return name
+	var valid [4]bool
+	n.Node, valid[0] = parseIndex(parts[0])
+	n.Instance, valid[1] = parseLettered(parts[1], "i")
+	n.Generation, valid[2] = parseLettered(parts[2], "g")
+	n.State, valid[3] = record.InstanceState(parts[3]), parts[3] != ""
+	if len(parts) == 5 {
+		n.number, n.hasNumber = parseNumber(parts[4], 63)
+		valid[3] = valid[3] && n.hasNumber && (n.countsSomething() || n.number > 0)
+	}
+	ok = valid == [4]bool{true, true, true, true} && (size == 0 || n.Node < size) &&
+		(n.hasNumber || !n.countsSomething()) &&
+		name == n.format(max(size, sizeOfWidth(len(parts[0]))))
+	return n, ok
+}
+
+// countsSomething reports whether a name with that state has a number that is not one of a change of
+// readiness.
+func (n instanceName) countsSomething() bool {
+	state := record.State(n.State)
+	return state == record.StateIdle || IsStepState(state)
 }
 
 // ParseInstanceName parses a name of [InstanceName]. If size is 0, which means unknown, any width is
 // accepted.
 func ParseInstanceName(name string, size int) (m record.InstanceMark, ok bool) {
-	parts := strings.Split(name, ".")
-	if len(parts) < 4 || len(parts) > 5 {
-		return m, false
+	n, ok := parseInstanceName(name, size)
+	if !ok || n.countsSomething() || n.number > math.MaxInt32 {
+		return record.InstanceMark{}, false
 	}
-	m, ok = parseInstance(parts[:4], size)
-	if len(parts) == 5 {
-		change, isNumber := parseIndex(parts[4])
-		if !isNumber || change == 0 {
-			return record.InstanceMark{}, false
-		}
-		m.Change = change
-	}
-	ok = ok && !hasInstanceNumber(m.State) && name == InstanceName(m, max(size, sizeOfWidth(len(parts[0]))))
-	return m, ok
-}
-
-// parseInstance parses the parts of a name up to the state.
-func parseInstance(parts []string, size int) (m record.InstanceMark, ok bool) {
-	if len(parts) != 4 {
-		return m, false
-	}
-	node, isNode := parseIndex(parts[0])
-	instance, isInstance := parseLettered(parts[1], "i")
-	generation, isGeneration := parseLettered(parts[2], "g")
-	m = record.InstanceMark{Node: node, Instance: instance, Generation: generation, State: record.InstanceState(parts[3])}
-	return m, isNode && isInstance && isGeneration && m.State != "" && (size == 0 || node < size)
+	n.Change = int(n.number)
+	return n.InstanceMark, true
 }
 
 // sizeOfWidth returns the smallest size of a job whose node indices have so many digits.
@@ -63,6 +87,84 @@ func parseLettered(text, letter string) (int, bool) {
 	digits, is := strings.CutPrefix(text, letter)
 	number, ok := parseNumber(digits, 31)
 	return int(number), is && ok
+}
+
+// InstanceStep is the step that a node has published for a generation of an instance.
+type InstanceStep struct {
+	Node, Instance, Generation int
+	NodeStep                   // of the slowest rank of the instance on the node
+}
+
+// InstanceStepName returns the name in NodesDir for the step that the slowest rank of an instance on
+// a node has reached: 0007.i0042.g0.step-3.020000 for step 20.
+func InstanceStepName(s InstanceStep, size int) string {
+	n := instanceName{number: int64(math.Round(s.Step * stepFraction)), hasNumber: true}
+	n.Node, n.Instance, n.Generation = s.Node, s.Instance, s.Generation
+	n.State = record.InstanceState(stepState(s.Rank))
+	return n.format(size)
+}
+
+// InstanceIdleName returns the name in NodesDir of the nth change between idle and active processes
+// of a generation of an instance on a node: they are idle if n is odd.
+func InstanceIdleName(node, size, instance, generation, n int) string {
+	name := instanceName{number: int64(n), hasNumber: true}
+	name.Node, name.Instance, name.Generation = node, instance, generation
+	name.State = record.InstanceState(record.StateIdle)
+	return name.format(size)
+}
+
+// InstanceSteps returns the newest published steps of the newest generation of each instance on each
+// node, in a listing of NodesDir.
+func (l Listing) InstanceSteps() (steps []InstanceStep) {
+	type place struct{ node, instance int }
+	newest := make(map[place]InstanceStep)
+	for _, c := range l.instanceCounts {
+		rank, is := parseStepState(record.State(c.State))
+		if !is {
+			continue
+		}
+		at := place{c.Node, c.Instance}
+		step := InstanceStep{c.Node, c.Instance, c.Generation, NodeStep{rank, float64(c.number) / stepFraction}}
+		if known, there := newest[at]; !there || step.isNewer(known) {
+			newest[at] = step
+		}
+	}
+	for _, step := range newest {
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// isNewer reports whether a step replaces another one of the same instance and node. A name that
+// could not be removed has a lower step, or an earlier generation.
+func (s InstanceStep) isNewer(known InstanceStep) bool {
+	return cmp.Or(
+		cmp.Compare(s.Generation, known.Generation), cmp.Compare(s.Step, known.Step),
+		cmp.Compare(known.Rank, s.Rank),
+	) > 0
+}
+
+// IdleInstanceNodes returns the sorted indices of the nodes on which all processes of a generation of
+// an instance are idle, in a listing of NodesDir.
+func (l Listing) IdleInstanceNodes(instance, generation int) []int {
+	newest := make(map[int]int64) // by node
+	for _, c := range l.instanceCounts {
+		isOf := c.Instance == instance && c.Generation == generation
+		if isOf && record.State(c.State) == record.StateIdle {
+			newest[c.Node] = max(newest[c.Node], c.number)
+		}
+	}
+	return oddNodes(newest)
+}
+
+// oddNodes returns the sorted nodes whose number is odd: those that are idle.
+func oddNodes(numbers map[int]int64) (nodes []int) {
+	for node, n := range numbers {
+		if n%2 == 1 {
+			nodes = append(nodes, node)
+		}
+	}
+	return sortUnique(nodes)
 }
 
 // PlanName returns the name in ControlDir of the nth plan of the roles.
@@ -128,6 +230,12 @@ func (l Listing) InstanceOrders() map[int]InstanceOrders {
 // connect to its first node, on which a generation of the instance has its head's service.
 func HeadInstanceName(instance, generation int) string {
 	return orderName(instance, generation, "head")
+}
+
+// HangName returns the name in ControlDir of the failure of a generation of an instance that hangs,
+// which the head gives to one of its nodes.
+func HangName(instance, generation, node int) string {
+	return orderName(instance, generation, fmt.Sprintf("hang-%d", node))
 }
 
 func orderName(instance, generation int, order string) string {

@@ -17,7 +17,7 @@ type Listing struct {
 	stepsByState map[record.State][]nodeMark // those of the members of further steps
 	instances    []record.InstanceMark       // unsorted
 	// steps and idle times of instances, unsorted
-	instanceCounts []instanceCount
+	instanceCounts []instanceName
 	abortingNodes  []int     // sorted, without duplicates
 	Polls          int       // number of polls so far, including this one
 	PolledAt       time.Time // when the poll ended, by this node's clock
@@ -33,15 +33,16 @@ type nodeMark struct {
 
 // newListing parses the names of a poll of the run directory of size nodes. They are parsed once,
 // because the head of thousands of nodes makes a dozen queries per poll.
-func newListing(names []string, size, looks int, at time.Time) Listing {
-	l := Listing{names: names, byState: make(map[record.State][]nodeMark), Polls: looks, PolledAt: at}
+func newListing(names []string, size, polls int, at time.Time) Listing {
+	l := Listing{names: names, byState: make(map[record.State][]nodeMark), Polls: polls, PolledAt: at}
 	for _, name := range names {
 		if node, state, number, ok := ParseNodeName(name, size); ok && node < size {
 			l.byState[state] = append(l.byState[state], nodeMark{node, number})
-		} else if mark, ok := ParseInstanceName(name, size); ok {
-			l.instances = append(l.instances, mark)
-		} else if count, ok := parseInstanceCount(name, size); ok {
-			l.instanceCounts = append(l.instanceCounts, count)
+		} else if of, ok := parseInstanceName(name, size); ok && of.countsSomething() {
+			l.instanceCounts = append(l.instanceCounts, of)
+		} else if ok {
+			of.Change = int(of.number)
+			l.instances = append(l.instances, of.InstanceMark)
 		} else if node, ok := parseNumbered(name, abortPrefix); ok {
 			l.abortingNodes = append(l.abortingNodes, node)
 		} else {
@@ -182,14 +183,7 @@ func (l Listing) SlotCounts() map[int]int {
 
 // IdleNodes returns the sorted indices of the nodes whose ranks are all idle, in a listing of
 // Nodes.
-func (l Listing) IdleNodes() (idle []int) {
-	for node, n := range l.Heartbeats(record.StateIdle) {
-		if n%2 == 1 {
-			idle = append(idle, node)
-		}
-	}
-	return sortUnique(idle)
-}
+func (l Listing) IdleNodes() []int { return oddNodes(l.Heartbeats(record.StateIdle)) }
 
 // NodeStep is the step that the slowest rank of a node has reached.
 type NodeStep struct {

@@ -24,8 +24,8 @@ type Location struct {
 	Access
 }
 
-func (p Location) newDirError(path, mend, format string, args ...any) error {
-	return &DirError{Path: path, Host: p.Host, Problem: fmt.Sprintf(format, args...), Remedy: mend}
+func (p Location) newDirError(path, remedy, format string, args ...any) error {
+	return &DirError{Path: path, Host: p.Host, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // listLogDir makes the log directory if only its last part is missing, and lists it if it is safe:
@@ -68,7 +68,7 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 
 // logDirFileSystem returns the file system of the log directory.
 func (p Location) logDirFileSystem(ctx context.Context) (files.FileSystem, error) {
-	return guardedCall(ctx, p.Meter, "inspect", p.LogDir, func() (files.FileSystem, error) { return p.FS.FileSystemOf(p.LogDir) })
+	return guardedAt(ctx, p.Access, "inspect", p.LogDir, p.FS.FileSystemOf)
 }
 
 // ownerCheck returns a function that returns an error if the directory cannot be trusted.
@@ -95,7 +95,8 @@ func (p Location) explainMkdir(err error) error {
 		return p.newDirError(p.LogDir, "create it, or check that the file system is mounted on this node",
 			"its parent %s does not exist", filepath.Dir(p.LogDir))
 	case errors.Is(err, syscall.ENOTDIR):
-		return p.newDirError(p.LogDir, "give a directory with --log-dir", "its parent %s is not a directory", filepath.Dir(p.LogDir))
+		return p.newDirError(p.LogDir, "give a directory with --log-dir",
+			"its parent %s is not a directory", filepath.Dir(p.LogDir))
 	default:
 		return p.newDirError(p.LogDir, remedyFor(err), "cannot create it: %v", bareErrno(err))
 	}

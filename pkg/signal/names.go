@@ -211,7 +211,12 @@ func numberedName(node, size int, state record.State, count int64) string {
 
 // hasNumber reports whether a name of that state must end with a number.
 func hasNumber(state record.State) bool {
-	return state == record.StateHeartbeat || state == record.StateEvent || state == record.StateSlots || state == record.StateIdle || IsStepState(state)
+	switch state {
+	case record.StateHeartbeat, record.StateEvent, record.StateSlots, record.StateIdle:
+		return true
+	default:
+		return IsStepState(state)
+	}
 }
 
 // ParseNodeName parses a name in NodesDir of a job of size nodes: the node index, its state, and

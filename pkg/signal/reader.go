@@ -28,7 +28,7 @@ type Reader struct {
 // OpenReader returns a reader of the directory at path, which must not be a link.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	r := &Reader{path: path, access: Access{}.withDefaults()}
-	facts, err := guardedQuery(ctx, r.access, "inspect", path, func() (FileAttributes, error) { return r.access.FS.Stat(path) })
+	facts, err := guardedQuery(ctx, r.access, "inspect", path, r.access.FS.Stat)
 	if err == nil && !facts.Mode.IsDir() {
 		err = errNotDir
 	}
@@ -50,7 +50,7 @@ func LastChangeTime(ctx context.Context, path string) (last time.Time, err error
 	share := Access{}.withDefaults()
 	for _, sub := range []string{ControlDir, NodesDir} {
 		dir := filepath.Join(path, sub)
-		facts, err := guardedCall(ctx, share.Meter, "inspect", dir, func() (FileAttributes, error) { return share.FS.Stat(dir) })
+		facts, err := guardedAt(ctx, share, "inspect", dir, share.FS.Stat)
 		if err != nil {
 			return last, callError("stat", dir, err)
 		}
@@ -116,12 +116,12 @@ func (f *DirSnapshot) ReadFile(ctx context.Context, name string, limit int64) (F
 	return content, nil
 }
 
-// ReadRange returns the content of a file from offset on, limited to `most` bytes. Each call opens
+// ReadRange returns the content of a file from offset on, at most limit bytes. Each call opens
 // the file again, because an open handle may show old content.
-func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, most int64) ([]byte, error) {
+func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, limit int64) ([]byte, error) {
 	path := filepath.Join(f.path, name)
 	data, err := guardedCall(ctx, f.reader.access.Meter, "read", path, func() ([]byte, error) {
-		data, _, err := f.readOwnedRange(name, offset, most)
+		data, _, err := f.readOwnedRange(name, offset, limit)
 		return data, err
 	})
 	if err != nil {
@@ -130,11 +130,11 @@ func (f *DirSnapshot) ReadRange(ctx context.Context, name string, offset, most i
 	return data, nil
 }
 
-func (f *DirSnapshot) readOwnedRange(name string, offset, most int64) ([]byte, FileAttributes, error) {
+func (f *DirSnapshot) readOwnedRange(name string, offset, limit int64) ([]byte, FileAttributes, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return nil, FileAttributes{}, errors.New("it is not the name of a file in the directory")
 	}
-	data, facts, err := f.reader.access.FS.ReadRange(filepath.Join(f.path, name), offset, most)
+	data, facts, err := f.reader.access.FS.ReadRange(filepath.Join(f.path, name), offset, limit)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		err = errors.New("it is a symbolic link")
@@ -158,7 +158,9 @@ var errOtherAttempt = errors.New("it belongs to another attempt")
 // ReadRecord reads a record of the attempt with the given nonce (of any attempt if it is empty),
 // and returns its modification time by the server's clock. An empty file is a valid mark: rec is
 // not changed.
-func (f *DirSnapshot) ReadRecord(ctx context.Context, name, nonce string, rec record.Record) (written time.Time, err error) {
+func (f *DirSnapshot) ReadRecord(
+	ctx context.Context, name, nonce string, rec record.Record,
+) (written time.Time, err error) {
 	content, err := f.ReadFile(ctx, name, maxRecordSize)
 	if err != nil || content.Size == 0 {
 		return content.ModTime, err
@@ -183,7 +185,7 @@ func (f *DirSnapshot) ReadRecord(ctx context.Context, name, nonce string, rec re
 // ReadLink returns the target of a symbolic link in the directory.
 func (f *DirSnapshot) ReadLink(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(f.path, name)
-	return guardedCall(ctx, f.reader.access.Meter, "follow", path, func() (string, error) { return f.reader.access.FS.ReadLink(path) })
+	return guardedAt(ctx, f.reader.access, "follow", path, f.reader.access.FS.ReadLink)
 }
 
 // ListDirs returns the subdirectories, the one that was changed last first.
@@ -197,16 +199,21 @@ func (f *DirSnapshot) ListDirs(ctx context.Context) ([]string, error) {
 // ListFiles returns the attributes of the files in it, by name. Files of other users than the
 // directory's owner are skipped.
 func (f *DirSnapshot) ListFiles(ctx context.Context) (map[string]FileAttributes, error) {
-	return f.statNames(ctx, func(facts FileAttributes) bool { return facts.Mode.IsRegular() && f.reader.checkOwner(facts) == nil })
+	return f.statNames(ctx, func(facts FileAttributes) bool {
+		return facts.Mode.IsRegular() && f.reader.checkOwner(facts) == nil
+	})
 }
 
-// statNames returns the attributes of the directory's names, by name, if the function taken accepts
-// them. Names that have disappeared are skipped.
-func (f *DirSnapshot) statNames(ctx context.Context, taken func(FileAttributes) bool) (map[string]FileAttributes, error) {
-	return guardedCall(ctx, f.reader.access.Meter, "inspect", f.path, func() (map[string]FileAttributes, error) {
+// statNames returns the attributes of the directory's names, by name, if the function isWanted
+// accepts them. Names that have disappeared are skipped.
+func (f *DirSnapshot) statNames(
+	ctx context.Context, isWanted func(FileAttributes) bool,
+) (map[string]FileAttributes, error) {
+	access := f.reader.access
+	return guardedAt(ctx, access, "inspect", f.path, func(dir string) (map[string]FileAttributes, error) {
 		found := make(map[string]FileAttributes)
 		for _, name := range f.Names {
-			if facts, err := f.reader.access.FS.Stat(filepath.Join(f.path, name)); err == nil && taken(facts) {
+			if facts, err := access.FS.Stat(filepath.Join(dir, name)); err == nil && isWanted(facts) {
 				found[name] = facts
 			}
 		}

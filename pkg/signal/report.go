@@ -53,7 +53,8 @@ func (d *Dir) AcceptHeadReport(name string, content []byte) error {
 func (d *Dir) accept(sub string, node int, name string, content []byte, isOwn bool) error {
 	var rec struct{ record.Header }
 	if !isOwn || len(content) > 0 && (decodeRecord(content, d.nonce, &rec) != nil || rec.NodeIndex != node) {
-		return fmt.Errorf("cannot accept a report of node %d: it has the name %q and %d bytes", node, name, len(content))
+		return fmt.Errorf("cannot accept a report of node %d: it has the name %q and %d bytes",
+			node, name, len(content))
 	}
 	d.reports[sub].add(name, content)
 	return nil

@@ -64,7 +64,7 @@ func (d *Dir) FileSystem() files.FileSystem { return d.fileSystem }
 // QuerySpace returns the size and the free space of the shared file system. It is one call with the
 // same result on all nodes, so only the head makes it.
 func (d *Dir) QuerySpace(ctx context.Context) (files.Space, error) {
-	return guardedCall(ctx, d.access.Meter, "query the free space of", d.path, func() (files.Space, error) { return d.access.FS.SpaceOf(d.path) })
+	return guardedAt(ctx, d.access, "query the free space of", d.path, d.access.FS.SpaceOf)
 }
 
 // ForNode returns the same run directory for use by another node, or another member.
@@ -77,9 +77,9 @@ func (d *Dir) ForNode(node int) *Dir {
 // WithoutHints returns the same run directory without hints of the kernel: if many processes watch
 // one directory, each name would wake all of them.
 func (d *Dir) WithoutHints() *Dir {
-	deaf := d.ForNode(d.nodeIndex)
-	deaf.access.NoHints = true
-	return deaf
+	other := d.ForNode(d.nodeIndex)
+	other.access.NoHints = true
+	return other
 }
 
 // NodeName returns the name in NodesDir for the state of a node, or of another member.
@@ -148,7 +148,7 @@ func CreateRun(ctx context.Context, p Location, job record.Job, others ...Contro
 // refuseExistingRun refuses a name whose run has the same launch facts, because peers could not
 // distinguish the two. It also refuses names with which peers would fail.
 func (p Location) refuseExistingRun(ctx context.Context) error {
-	const mend = "give another --job-id, or another --log-dir"
+	const remedy = "give another --job-id, or another --log-dir"
 	d, job, err := p.openRun(ctx, p.Run)
 	var refused *DirError
 	switch {
@@ -157,9 +157,11 @@ func (p Location) refuseExistingRun(ctx context.Context) error {
 	case errors.As(err, &refused), IsStalled(err):
 		return err
 	case err != nil:
-		return p.newDirError(p.LogDir, mend, "it already contains a run of the same name, which cannot be identified: %v", err)
+		return p.newDirError(p.LogDir, remedy,
+			"it already contains a run of the same name, which cannot be identified: %v", err)
 	case job.Key == p.Key:
-		return cmp.Or(d.duplicateError(job.Header, job.PID), p.newDirError(p.LogDir, mend, "it already contains a run of the same name, %s", p.Run))
+		return cmp.Or(d.duplicateError(job.Header, job.PID), p.newDirError(p.LogDir, remedy,
+			"it already contains a run of the same name, %s", p.Run))
 	default:
 		return nil
 	}
@@ -217,9 +219,9 @@ func isNameTaken(err error) bool {
 
 func (p Location) explainBuild(path string, err error) error {
 	var refused *DirError
-	var twin *DuplicateDaemonError
+	var duplicate *DuplicateDaemonError
 	switch {
-	case IsStalled(err), errors.As(err, &refused), errors.As(err, &twin):
+	case IsStalled(err), errors.As(err, &refused), errors.As(err, &duplicate):
 		return err
 	case isNameTaken(err):
 		return p.newDirError(p.LogDir, "give another --job-id, or another --log-dir",
@@ -254,7 +256,7 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 	switch {
 	case err == errNotDir && name == p.Run:
 		what := "it is a file"
-		target, err := guardedCall(ctx, p.Meter, "follow", d.path, func() (string, error) { return p.FS.ReadLink(d.path) })
+		target, err := guardedAt(ctx, p.Access, "follow", d.path, p.FS.ReadLink)
 		if err == nil {
 			what = "it is a symbolic link to " + target
 		}
@@ -276,7 +278,7 @@ func (p Location) openRun(ctx context.Context, name string) (*Dir, record.Job, e
 // derived from this record, so it must belong to this user.
 func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 	path := filepath.Join(d.path, ControlDir, NameJob)
-	file, err := guardedCall(ctx, d.access.Meter, "read", path, func() (ownedFile, error) { return d.access.readOwnedFile(path) })
+	file, err := guardedAt(ctx, d.access, "read", path, d.access.readOwnedFile)
 	switch {
 	case err == nil:
 		err = d.decodeOwned(file, path, &job)
@@ -295,7 +297,7 @@ func (d *Dir) loadJob(ctx context.Context) (job record.Job, err error) {
 // checkDir refuses a run directory that another user has made. It returns errAbsent if this client
 // does not know it yet, and errNotDir if it is not a directory.
 func (d *Dir) checkDir(ctx context.Context, p Location) error {
-	facts, err := guardedCall(ctx, d.access.Meter, "inspect", d.path, func() (FileAttributes, error) { return d.access.FS.Stat(d.path) })
+	facts, err := guardedAt(ctx, d.access, "inspect", d.path, d.access.FS.Stat)
 	if err == nil && facts.Mode.IsDir() {
 		return p.checkOwner(d.path, facts)
 	}
@@ -331,9 +333,12 @@ func (d *Dir) PublishOnce(ctx context.Context, name string, rec record.Record) e
 	return d.writeRecord(ctx, sub, name, rec, true, d.access.publishFirst)
 }
 
+// fileWriter writes a file, such as [Access.publishFile].
+type fileWriter func(dir, name string, data []byte, durable bool) error
+
 // writeRecord encodes a record and writes it by calling the parameter write.
 func (d *Dir) writeRecord(
-	ctx context.Context, sub, name string, rec record.Record, durable bool, write func(dir, name string, data []byte, durable bool) error,
+	ctx context.Context, sub, name string, rec record.Record, durable bool, write fileWriter,
 ) error {
 	data, err := d.encodeRecord(rec)
 	if err != nil {
@@ -344,10 +349,12 @@ func (d *Dir) writeRecord(
 
 // writeData writes an encoded record by calling the parameter write.
 func (d *Dir) writeData(
-	ctx context.Context, sub, name string, data []byte, durable bool, write func(dir, name string, data []byte, durable bool) error,
+	ctx context.Context, sub, name string, data []byte, durable bool, write fileWriter,
 ) error {
 	dir := filepath.Join(d.path, sub)
-	return d.changePath(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
+	return d.changePath(ctx, "publish", filepath.Join(dir, name), func() error {
+		return write(dir, name, data, durable)
+	})
 }
 
 // changePath makes a call that changes path, and explains its error.
@@ -360,7 +367,8 @@ func (d *Dir) explainWrite(path string, err error) error {
 	if err == nil || errors.Is(err, ErrAlreadyPublished) || IsStalled(err) || errors.As(err, &refused) {
 		return err
 	}
-	return &DirError{Path: d.path, Host: d.host, Problem: fmt.Sprintf("cannot write %s: %v", path, bareErrno(err)), Remedy: remedyFor(err)}
+	problem := fmt.Sprintf("cannot write %s: %v", path, bareErrno(err))
+	return &DirError{Path: d.path, Host: d.host, Problem: problem, Remedy: remedyFor(err)}
 }
 
 // WriteMark makes name appear in the subdirectory sub as an empty file, which is complete from the
@@ -395,8 +403,9 @@ func (d *Dir) ReadRecord(ctx context.Context, sub, name string, rec record.Recor
 		}
 		d.access.Meter.countRetry()
 		if !ctxutil.SleepContext(ctx, HeadPace.nextPause(time.Since(begin), 0, d.access.Jitter())) {
-			return fmt.Errorf("cannot read %s: a listing shows it, but this node's mount has not returned it for %s: %w",
-				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
+			return fmt.Errorf("cannot read %s: a listing shows it, but this node's mount has not returned it "+
+				"for %s: %w", filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond),
+				context.Cause(ctx))
 		}
 	}
 }
@@ -406,7 +415,7 @@ func (d *Dir) readRecordOnce(ctx context.Context, sub, name string, rec record.R
 	data, reported := d.reports[sub].content(name)
 	var err error
 	if !reported {
-		data, err = guardedCall(ctx, d.access.Meter, "read", path, func() ([]byte, error) { return d.access.FS.ReadFile(path) })
+		data, err = guardedAt(ctx, d.access, "read", path, d.access.FS.ReadFile)
 	}
 	switch {
 	case isTransient(err):

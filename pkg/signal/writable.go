@@ -30,7 +30,8 @@ type Exposure struct {
 // CheckExposure returns the exposure of the run directory. It is also empty if the file system does
 // not answer before ctx ends.
 func (d *Dir) CheckExposure(ctx context.Context) Exposure {
-	found, _ := guardedCall(ctx, d.access.Meter, "check the parents of", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
+	check := func(path string) (Exposure, error) { return ExposureOf(path), nil }
+	found, _ := guardedAt(ctx, d.access, "check the parents of", d.path, check)
 	return found
 }
 
@@ -52,7 +53,8 @@ func ExposureOf(path string) Exposure {
 	}
 	found := ExposureAbove(path)
 	if found.Reason != "" {
-		found.Reason += fmt.Sprintf(", and could replace the log directory, because %s finds files by path", mount.FSType)
+		found.Reason += ", and could replace the log directory, because " + mount.FSType +
+			" finds files by path"
 		found.Remedy += ", or give another --log-dir"
 	}
 	return found
@@ -71,7 +73,8 @@ func ExposureAbove(path string) Exposure {
 		switch {
 		case mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
 			return Exposure{
-				Reason: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s)", dir, mode.Perm(), describeUser(owner)),
+				Reason: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s)",
+					dir, mode.Perm(), describeUser(owner)),
 				Remedy: "run chmod +t " + dir + " (or ask its owner to)",
 			}
 		case owner != 0 && owner != os.Geteuid() && owner != unknown:
@@ -93,7 +96,8 @@ func OverflowUser(root string) int {
 	// A kernel without user namespaces has no such file. The initial namespace maps all ids to
 	// themselves.
 	mapped, _ := os.ReadFile(filepath.Join(root, "proc/self/uid_map"))
-	if fields := strings.Fields(string(mapped)); len(fields) == 0 || slices.Equal(fields, []string{"0", "0", "4294967295"}) {
+	fields := strings.Fields(string(mapped))
+	if len(fields) == 0 || slices.Equal(fields, []string{"0", "0", "4294967295"}) {
 		return -1
 	}
 	text, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/overflowuid"))

@@ -31,7 +31,8 @@ type VersionError struct{ Version, Supported int }
 
 // Error says which versions there are, and what to do.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("cannot read a record of format version %d: this bringupd supports version %d; use the bringupd that made the run, the same on all nodes", e.Version, e.Supported)
+	return fmt.Sprintf("cannot read a record of format version %d: this bringupd supports version %d; "+
+		"use the bringupd that made the run, the same on all nodes", e.Version, e.Supported)
 }
 
 // Header is the beginning of every record: its attempt and its writer.
@@ -94,8 +95,8 @@ type Plan struct {
 	// Phases are those of join, check, sandbox, head, workers and driver that this job has, in the
 	// order of the sequence.
 	Phases []Phase `json:"phases"`
-	// PhaseTimeouts are the timeouts of the steps: join is counted from the head's start; check,
-	// sandbox, head and workers on each node from the beginning of the step.
+	// PhaseTimeouts are the timeouts of the phases: join is counted from the head's start; check,
+	// sandbox, head and workers on each node from the beginning of the phase.
 	PhaseTimeouts map[Phase]time.Duration `json:"phase_timeouts_ns"`
 	// NodesNeeded is the number of nodes that the driver needs. It is smaller than the number of nodes
 	// if there are spares.
@@ -127,7 +128,7 @@ type Joined struct {
 	PID            int    `json:"pid"`
 	ProgramVersion string `json:"program_version"`
 	// TimeToSeen is the time from the daemon's start until it saw the run directory, and TimeToAnswer
-	// the time from then until this
+	// the time from then until this record.
 	TimeToSeen   time.Duration `json:"time_to_seen_ns"`
 	TimeToAnswer time.Duration `json:"time_to_answer_ns"`
 	// HasWaited reports that the directory was missing at the daemon's first poll.
@@ -216,7 +217,7 @@ type Failure struct {
 	Log   string   `json:"log,omitempty"`   // the log with its output, in LogsDir
 	Lines []string `json:"lines,omitempty"` // the last lines of the log
 	// WorldRank is the rank of the world that has failed, or nil if the cause is not about a rank.
-	// Header.Rank is the node's index.
+	// Header.NodeIndex is the node's index.
 	WorldRank *WorldRank `json:"world_rank,omitempty"`
 	// LostNodes are the indices of the nodes that this node has lost contact with.
 	LostNodes []int `json:"lost,omitempty"`
@@ -320,7 +321,7 @@ type Abort struct {
 	Code    int     `json:"code"`
 	Outcome string  `json:"outcome"`
 	Cause   Failure `json:"cause"`
-	// BadNodesDir are the hosts to avoid, if nodes have caused it.
+	// BadNodes are the hosts to avoid, if nodes have caused it.
 	BadNodes []string `json:"bad_nodes,omitempty"`
 	// NextAttempt is the number of the attempt that follows, or 0 if none does.
 	NextAttempt int `json:"next_attempt,omitempty"`
@@ -436,7 +437,7 @@ type FailureContext struct {
 	// open then, by the head's clock.
 	AtPhase   Phase         `json:"at_phase,omitempty"`
 	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
-	// Consequences are the other failures, without their last lines, limited to the size of a
+	// Consequences are the other failures, without their last lines, as many as fit in a record.
 	Consequences []Failure `json:"consequences,omitempty"`
 	Advice       []string  `json:"advice,omitempty"` // recommended next steps
 	// Events are events of nodes while the driver ran, which did not end the run.
