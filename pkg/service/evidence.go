@@ -13,12 +13,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/logcopy"
 )
 
 // serviceLogs describes the log files that a service writes itself.
 type serviceLogs struct {
-	copier *logcopy.Copier
+	copier *logCopier
 	config framework.ServiceLogs
 }
 
@@ -53,7 +52,7 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 	if c.serviceLogs[name] != nil { // the service is being started again
 		return
 	}
-	e := &serviceLogs{copier: logcopy.New(c.dir.FS(), service.OwnLogs.Dir, filepath.Join(c.dir.Path(), signal.LogsDir, name)), config: service.OwnLogs}
+	e := &serviceLogs{copier: newLogCopier(c.dir.FS(), service.OwnLogs.Dir, filepath.Join(c.dir.Path(), signal.LogsDir, name)), config: service.OwnLogs}
 	c.serviceLogs[name] = e
 	if e.config.KeepInterval > 0 {
 		c.contexts.Background(func(context.Context) { c.copyPeriodically(e) })
@@ -62,11 +61,11 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 
 // copyPeriodically copies new log data as long as the run goes on. It logs each new error once.
 func (c *Children) copyPeriodically(e *serviceLogs) {
-	limits := logcopy.Limits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
+	limits := copyLimits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
 	told := ""
 	for ctxutil.SleepContext(c.contexts.Run, e.config.KeepInterval) {
 		ctx, cancel := context.WithTimeoutCause(c.contexts.Run, copyRoundTimeout, health.ErrDeadline)
-		err := e.copier.CopyNew(ctx, limits)
+		err := e.copier.copyNew(ctx, limits)
 		cancel()
 		switch {
 		case err == nil || c.contexts.Run.Err() != nil:
@@ -91,13 +90,13 @@ func (c *Children) CopyLogs(failed bool) {
 	ctx, cancel := context.WithTimeoutCause(c.contexts.Grace, within, health.ErrDeadline)
 	defer cancel()
 	for name, e := range all {
-		limits := logcopy.Limits{MaxFileTail: failedTailSize, MaxTotal: maxFinalCopy, IsLast: true}
+		limits := copyLimits{MaxFileTail: failedTailSize, MaxTotal: maxFinalCopy, IsLast: true}
 		if e.config.KeepAlways {
 			limits.MaxFileTail = fullTailSize
 		} else if !failed {
 			continue
 		}
-		if err := e.copier.CopyNew(ctx, limits); err != nil {
+		if err := e.copier.copyNew(ctx, limits); err != nil {
 			c.cfg.Log.Warn("cannot keep all logs of a service", zap.String("in", name), zap.Error(err))
 		}
 	}

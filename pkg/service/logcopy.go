@@ -1,5 +1,4 @@
-// Package logcopy copies logs that are on a node's local disk into the run directory.
-package logcopy
+package service
 
 import (
 	"context"
@@ -18,10 +17,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Copier copies the logs that a service writes to its node's local disk into the run directory,
+// logCopier copies the logs that a service writes to its node's local disk into the run directory,
 // because its private directory is removed. It is safe for concurrent use, but makes one round at a
 // time.
-type Copier struct {
+type logCopier struct {
 	share               signal.SharedFS
 	source, destination string
 	roundSlot           chan struct{} // held by the present round, which may hang
@@ -43,8 +42,8 @@ type copiedFile struct {
 	offset int64
 }
 
-// Limits are the limits of a Copier's round.
-type Limits struct {
+// copyLimits are the limits of a logCopier's round.
+type copyLimits struct {
 	MaxFileTail int64 // maximum number of new bytes of a file, from its end
 	MaxTotal    int64 // maximum number of bytes of all files; the rest waits for the next round
 	// the last round: it is made regardless of earlier ones, and of a long file the end is kept
@@ -63,11 +62,11 @@ const (
 	minBytesPerFile = 64 << 10
 )
 
-// New returns a copier of the files in the local directory from to a directory of the shared file
+// newLogCopier returns a copier of the files in the local directory from to a directory of the shared file
 // system, which it makes. The name of a file in a subdirectory is prefixed with that of the
 // subdirectory and a dot. Links, sockets and other special files are skipped.
-func New(share signal.SharedFS, from, to string) *Copier {
-	return &Copier{
+func newLogCopier(share signal.SharedFS, from, to string) *logCopier {
+	return &logCopier{
 		share: share, source: from, destination: to,
 		roundSlot: make(chan struct{}, 1), openFile: openLogFile, copiedFiles: make(map[fileID]*copiedFile),
 	}
@@ -77,11 +76,11 @@ func openLogFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }
 
-// CopyNew appends what is new in the files since the last round. A file that was renamed, for
+// copyNew appends what is new in the files since the last round. A file that was renamed, for
 // example by a rotation, continues in its copy; a line marks omitted data. It returns when ctx
 // ends. If a file cannot be read, the others are copied, and the error reports the first such file.
 // If the shared file system accepts nothing, everything waits for the next round.
-func (k *Copier) CopyNew(ctx context.Context, limits Limits) error {
+func (k *logCopier) copyNew(ctx context.Context, limits copyLimits) error {
 	select {
 	case k.roundSlot <- struct{}{}:
 	case <-ctx.Done():
@@ -94,12 +93,14 @@ func (k *Copier) CopyNew(ctx context.Context, limits Limits) error {
 		return struct{}{}, k.copyFiles(ctx, limits)
 	})
 	if err == ctxutil.ErrAbandoned {
-		err = &signal.StallError{Op: "copy to", Path: k.destination, Elapsed: time.Since(begin), Cause: context.Cause(ctx)}
+		err = &signal.StallError{
+			Op: "copy to", Path: k.destination, Elapsed: time.Since(begin), Cause: context.Cause(ctx),
+		}
 	}
 	return err
 }
 
-func (k *Copier) copyFiles(ctx context.Context, limits Limits) error {
+func (k *logCopier) copyFiles(ctx context.Context, limits copyLimits) error {
 	found, err := k.findChangedFiles()
 	if err != nil || len(found) == 0 {
 		return err
@@ -121,7 +122,8 @@ func (k *Copier) copyFiles(ctx context.Context, limits Limits) error {
 		case left <= 0:
 			return unread
 		case k.bytesCopied >= maxCopiedBytes && !limits.IsLast:
-			return fmt.Errorf("cannot copy more of %s: %d bytes are already in %s, the maximum on a shared file system", k.source, k.bytesCopied, k.destination)
+			return fmt.Errorf("cannot copy more of %s: %d bytes are already in %s, "+
+				"the maximum on a shared file system", k.source, k.bytesCopied, k.destination)
 		}
 		in, err := k.openFile(file.path)
 		if err != nil {
@@ -130,11 +132,11 @@ func (k *Copier) copyFiles(ctx context.Context, limits Limits) error {
 			}
 			continue
 		}
-		tail, most := limits.MaxFileTail, min(each, left)
+		tail, limit := limits.MaxFileTail, min(each, left)
 		if limits.IsLast { // there is no next round for the rest, and the end has more information
-			tail = min(tail, most)
+			tail = min(tail, limit)
 		}
-		n, err := k.appendNewData(in, file, tail, most)
+		n, err := k.appendNewData(in, file, tail, limit)
 		_ = in.Close()
 		left -= n
 		k.bytesCopied += n
@@ -154,7 +156,7 @@ type changedFile struct {
 
 // findChangedFiles returns the files with new data, in the order in which they were first seen: the
 // older part of a rotated log comes before the newer one.
-func (k *Copier) findChangedFiles() ([]changedFile, error) {
+func (k *logCopier) findChangedFiles() ([]changedFile, error) {
 	root, err := filepath.EvalSymlinks(k.source) // Ray's newest session is a link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -194,7 +196,7 @@ func (k *Copier) findChangedFiles() ([]changedFile, error) {
 
 // fileState returns the state of a file. A file that has become shorter, or has a name that a
 // rotation would not give it, counts as a new one.
-func (k *Copier) fileState(name string, info fs.FileInfo) (*copiedFile, fileID) {
+func (k *logCopier) fileState(name string, info fs.FileInfo) (*copiedFile, fileID) {
 	stat := info.Sys().(*syscall.Stat_t)
 	id := fileID{device: stat.Dev, inode: stat.Ino}
 	kept := k.copiedFiles[id]
@@ -212,9 +214,9 @@ func mayBeRotated(from, to string) bool {
 	return strings.HasPrefix(to, stem)
 }
 
-// appendNewData appends the new data of a file to its copy, limited to `most` bytes, and returns
-// the number of bytes. If there are more than tail new bytes, it skips the older ones.
-func (k *Copier) appendNewData(in io.ReaderAt, file changedFile, tail, most int64) (n int64, err error) {
+// appendNewData appends the new data of a file to its copy, at most limit bytes, and returns the
+// number of bytes. If there are more than tail new bytes, it skips the older ones.
+func (k *logCopier) appendNewData(in io.ReaderAt, file changedFile, tail, limit int64) (n int64, err error) {
 	out, err := k.share.OpenAppend(filepath.Join(k.destination, file.copied.name))
 	if err != nil {
 		return 0, err
@@ -226,7 +228,7 @@ func (k *Copier) appendNewData(in io.ReaderAt, file changedFile, tail, most int6
 		}
 		file.copied.offset += skip
 	}
-	n, err = io.Copy(out, io.NewSectionReader(in, file.copied.offset, min(most, file.size-file.copied.offset)))
+	n, err = io.Copy(out, io.NewSectionReader(in, file.copied.offset, min(limit, file.size-file.copied.offset)))
 	file.copied.offset += n
 	return n, err
 }

@@ -1,4 +1,4 @@
-package logcopy
+package service
 
 import (
 	"context"
@@ -22,10 +22,10 @@ import (
 // aRound changes the files and then copies their new contents.
 type aRound struct {
 	do     func(t *testing.T, dir string)
-	limits Limits
+	limits copyLimits
 }
 
-var all = Limits{MaxFileTail: 1 << 20, MaxTotal: 1 << 20}
+var all = copyLimits{MaxFileTail: 1 << 20, MaxTotal: 1 << 20}
 
 func TestKeeper(t *testing.T) {
 	half := strings.Repeat("x", minBytesPerFile/2)
@@ -45,15 +45,15 @@ func TestKeeper(t *testing.T) {
 			must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 		}, all}}, map[string]string{"a.log": "one\n"}},
 		{"the end of what is new", []aRound{
-			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), Limits{MaxFileTail: 4, MaxTotal: 100}},
+			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), copyLimits{MaxFileTail: 4, MaxTotal: 100}},
 		}, map[string]string{"a.log": "one\n[bringupd: 6 bytes left out]\n6789"}},
-		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), Limits{MaxFileTail: 1 << 20, MaxTotal: 10}}},
+		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), copyLimits{MaxFileTail: 1 << 20, MaxTotal: 10}}},
 			map[string]string{"a.log": "xxxxxxxxxx"}},
 		{"the rest in the next", []aRound{
-			{appends("a.log", half+half+half), Limits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}}, {nothing, Limits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}},
+			{appends("a.log", half+half+half), copyLimits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}}, {nothing, copyLimits{MaxFileTail: 1 << 20, MaxTotal: minBytesPerFile}},
 		}, map[string]string{"a.log": half + half + half}},
 		{"in the last round the end", []aRound{
-			{appends("a.log", "one\n"+half+half+"the end\n"), Limits{MaxFileTail: 1 << 20, MaxTotal: 8, IsLast: true}},
+			{appends("a.log", "one\n"+half+half+"the end\n"), copyLimits{MaxFileTail: 1 << 20, MaxTotal: 8, IsLast: true}},
 		}, map[string]string{"a.log": fmt.Sprintf("[bringupd: %d bytes left out]\nthe end\n", 4+2*len(half))}},
 		{"rotated", []aRound{
 			{appends("a.out", "one\n"), all},
@@ -77,10 +77,10 @@ func TestKeeper(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, from := t.TempDir(), t.TempDir()
-			keeper := New(plain, from, filepath.Join(d, "x.d"))
+			keeper := newLogCopier(plain, from, filepath.Join(d, "x.d"))
 			for i, round := range tc.rounds {
 				round.do(t, from)
-				if err := keeper.CopyNew(t.Context(), round.limits); err != nil {
+				if err := keeper.copyNew(t.Context(), round.limits); err != nil {
 					t.Errorf("round %d: %v", i, err)
 				}
 			}
@@ -96,17 +96,17 @@ func TestKeeper(t *testing.T) {
 func TestKeeperOfAFullShare(t *testing.T) {
 	share := &full{SharedFS: plain}
 	d, from := t.TempDir(), t.TempDir()
-	keeper := New(share, from, filepath.Join(d, "x.d"))
+	keeper := newLogCopier(share, from, filepath.Join(d, "x.d"))
 	appends("a.log", "one\n")(t, from)
 	share.is.Store(true)
 	for range 2 {
-		if err := keeper.CopyNew(t.Context(), all); !errors.Is(err, syscall.EDQUOT) {
+		if err := keeper.copyNew(t.Context(), all); !errors.Is(err, syscall.EDQUOT) {
 			t.Fatalf("on a full share: %v", err)
 		}
 		appends("a.log", "two\n")(t, from)
 	}
 	share.is.Store(false)
-	if err := keeper.CopyNew(t.Context(), all); err != nil {
+	if err := keeper.copyNew(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"a.log": "one\ntwo\ntwo\n"}, contents(t, filepath.Join(d, "x.d"))); diff != "" {
@@ -119,17 +119,17 @@ func TestKeeperOfAFullShare(t *testing.T) {
 func TestKeeperOfAShareThatHangs(t *testing.T) {
 	share := &full{SharedFS: plain, hang: make(chan struct{})}
 	d, from := t.TempDir(), t.TempDir()
-	keeper := New(share, from, filepath.Join(d, "x.d"))
+	keeper := newLogCopier(share, from, filepath.Join(d, "x.d"))
 	appends("a.log", "one\n")(t, from)
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := keeper.CopyNew(ctx, all); err == nil {
+		if err := keeper.copyNew(ctx, all); err == nil {
 			t.Error("a round came back without an error")
 		}
 		cancel()
 	}
 	close(share.hang)
-	if err := keeper.CopyNew(t.Context(), all); err != nil {
+	if err := keeper.copyNew(t.Context(), all); err != nil {
 		t.Error(err)
 	}
 	if calls := share.calls.Load(); calls != 1 {
@@ -155,7 +155,7 @@ func TestKeeperErrors(t *testing.T) {
 			if tc.logs != "" {
 				must(t, os.MkdirAll(filepath.Join(d, tc.logs), 0o700))
 			}
-			if err := New(plain, tc.from, filepath.Join(d, "logs", "x.d")).CopyNew(t.Context(), all); !errors.Is(err, tc.want) {
+			if err := newLogCopier(plain, tc.from, filepath.Join(d, "logs", "x.d")).copyNew(t.Context(), all); !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
@@ -163,26 +163,26 @@ func TestKeeperErrors(t *testing.T) {
 	// An unreadable file does not prevent the copy of others.
 	d, locked := t.TempDir(), filepath.Join(from, "0.log")
 	must(t, os.WriteFile(locked, []byte("x"), 0o600))
-	keeper := New(plain, from, filepath.Join(d, "x.d"))
+	keeper := newLogCopier(plain, from, filepath.Join(d, "x.d"))
 	keeper.openFile = func(path string) (*os.File, error) {
 		if path == locked {
 			return nil, fs.ErrPermission
 		}
 		return openLogFile(path)
 	}
-	err := keeper.CopyNew(t.Context(), all)
+	err := keeper.copyNew(t.Context(), all)
 	if got := contents(t, filepath.Join(d, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
 		t.Errorf("kept %v: %v", got, err)
 	}
 	// Once the limit per run is reached, only the last round copies more.
 	keeper.bytesCopied = maxCopiedBytes
 	appends("a.log", "two\n")(t, from)
-	if err := keeper.CopyNew(t.Context(), all); err == nil || !strings.Contains(err.Error(), "cannot copy more") {
+	if err := keeper.copyNew(t.Context(), all); err == nil || !strings.Contains(err.Error(), "cannot copy more") {
 		t.Errorf("after %d bytes: %v", int64(maxCopiedBytes), err)
 	}
 	last := all
 	last.IsLast = true
-	if _ = keeper.CopyNew(t.Context(), last); contents(t, filepath.Join(d, "x.d"))["a.log"] != "one\ntwo\n" {
+	if _ = keeper.copyNew(t.Context(), last); contents(t, filepath.Join(d, "x.d"))["a.log"] != "one\ntwo\n" {
 		t.Error("the end was not kept")
 	}
 }
