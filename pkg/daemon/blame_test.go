@@ -63,9 +63,6 @@ func faults(t *testing.T) (all []fault) {
 	add("no GPU, and GPUs are required", false, gpufitness.EvaluateFacts(gpu.Facts{Init: gpu.LibraryNotFound}, bare))
 	amd := gpu.Facts{Init: gpu.LibraryNotFound, OtherGPUs: []gpu.OtherGPU{{Vendor: gpu.AMD, Reason: gpu.NoPermission}, {Vendor: gpu.AMD, Reason: gpu.NoPermission}}}
 	add("a user outside of the group render", false, gpufitness.EvaluateFacts(amd, bare))
-	lost := gpu.Facts{Init: gpu.LibraryNotFound, OtherGPUs: []gpu.OtherGPU{{Vendor: gpu.AMD, Bus: "0000:05:00.0", Reason: gpu.GPUIsLost}, {Vendor: gpu.AMD}}}
-	add("an AMD GPU has fallen off the bus", true, gpufitness.EvaluateFacts(lost, gpufitness.Expectation{Count: 2, CountSource: "SLURM_GPUS_ON_NODE"}))
-
 	four := func(change func(*gpu.GPU)) gpu.Facts {
 		f := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: gpu.Reading[int]{Value: new(4)}}
 		for i := range 4 {

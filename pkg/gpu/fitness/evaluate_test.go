@@ -183,7 +183,6 @@ func reports(t *testing.T) []report {
 		{name: "mi250-slurm-modules", facts: "mi250", want: expect(4)},
 		{name: "mi300x"},
 		{name: "mi300x-some", facts: "mi300x", want: allOf(expect(2), environ("ROCR_VISIBLE_DEVICES=2,3"))},
-		{name: "mi300x-lost", facts: "mi300x", change: func(f *gpu.Facts) { f.OtherGPUs[3].Reason = gpu.GPUIsLost }, says: "gpu.count 3 FAIL", fault: "an MI300X has fallen off the bus"},
 		{name: "mi300x-withheld", facts: "mi300x", change: withheld, says: "gpu.count WARN", fault: "a user outside of the group render (MI300X)"},
 		{name: "mi300x-withheld-require", facts: "mi300x", change: withheld, want: mode(check.ModeRequire), says: "gpu.count FAIL"},
 		{name: "mi300x-forgone", facts: "mi300x", want: none},

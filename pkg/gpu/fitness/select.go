@@ -146,7 +146,7 @@ func Attributes(f gpu.Facts, want Expectation) []check.Attribute {
 	case want.HasNoGPUs():
 		return nil
 	case len(f.OtherGPUs) > 0:
-		return newOtherGPUs(f, want.Environ).attributes(want)
+		return otherAttributes(f, want)
 	case f.Init == gpu.LibraryNotFound && want.Count > 0: // no sign of a GPU on this node, but other nodes may have some
 		return []check.Attribute{{ID: check.AttrGPUCount, Value: "0"}}
 	case f.Init != gpu.Success:
