@@ -80,12 +80,12 @@ type RendezvousLink struct {
 
 // Node is one node's part of a world.
 type Node struct {
+	*mpiServers
 	cfg        Config
 	plan       ranks.Plan
 	rendezvous *rendezvous.Node
 	socket     string
 	mpi        *pmi.Node
-	servers    *mpiServers
 	output     RankOutput
 	mux        *console.Mux    // nil if the output goes elsewhere
 	lifetime   context.Context // ends with this part of the world; its cause is the reason
@@ -119,7 +119,7 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	if !cfg.World.GoOn {
 		n.mpi.FailureDelay = failureDelay
 	}
-	n.servers = newMPIServers(n)
+	n.mpiServers = newMPIServers(n)
 	if n.output = cfg.Output; n.output == nil {
 		n.mux = console.NewMux(console.MuxConfig{
 			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(),
@@ -167,7 +167,7 @@ func (n *Node) Run(starting context.Context, ended func(exits []record.RankExit)
 	if err != nil {
 		return err
 	}
-	n.servers.removeSharedMemory(n.cfg.JobName)
+	n.removeSharedMemory(n.cfg.JobName)
 	if err := ended(exits); err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (n *Node) StartServers(ctx context.Context) error {
 	if n.cfg.Simulation.RunRanks != nil || n.cfg.Simulation.NoSockets {
 		return nil
 	}
-	if err := n.servers.startPMIx(ctx); err != nil {
+	if err := n.startPMIx(ctx); err != nil {
 		return err
 	}
-	n.servers.startRrun()
-	n.cfg.Background(n.servers.singletons.watchRanks)
+	n.startRrun()
+	n.cfg.Background(n.singletons.watchRanks)
 	return n.mpi.AddJob(ctx, InitialJob(n.plan, n.cfg.Record, n.cfg.JobName))
 }
 
@@ -248,8 +248,8 @@ func (n *Node) Ended() context.Context { return n.lifetime }
 // remaining output of the ranks, until ctx ends.
 func (n *Node) Close(ctx context.Context) error {
 	n.end(nil)
-	n.servers.removeSharedMemory(n.cfg.JobName)
-	n.servers.stopPMIx()
+	n.removeSharedMemory(n.cfg.JobName)
+	n.stopPMIx()
 	if n.mux == nil {
 		return nil
 	}
@@ -311,7 +311,7 @@ func (n *Node) BuildSpec(ctx context.Context, rank ranks.Rank, program ranks.Ran
 }
 
 func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, proc pmi.ProcID, program ranks.RankProgram) (ranks.RankSpec, error) {
-	given, err := n.servers.prepareRank(ctx, proc)
+	given, err := n.prepareRank(ctx, proc)
 	if err != nil {
 		return ranks.RankSpec{Name: program.Name}, err
 	}
@@ -322,7 +322,7 @@ func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, 
 	}, given.env)
 	fit.Files, fit.DescribeUnfinalized = given.files, given.describeUnfinalized
 	if n.cfg.World.GoOn { // otherwise the end of this rank ends all ranks
-		fit.OnFailed = n.servers.deathNotifier(proc)
+		fit.OnFailed = n.deathNotifier(proc)
 	}
 	fit.Stdout, fit.Stderr = n.output.RankWriter(rank.Rank, false), n.output.RankWriter(rank.Rank, true)
 	fit.OnOutputDone = func() { n.output.EndRank(rank.Rank) }
@@ -411,7 +411,7 @@ func (n *Node) StartRanks(_ context.Context, job *pmi.Job, s pmi.SpawnRequest) e
 func (n *Node) freeSlots(crew *ranks.LocalRanks, job string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.servers.removeSharedMemory(job)
+	n.removeSharedMemory(job)
 	n.localRanks = slices.DeleteFunc(n.localRanks, func(c *ranks.LocalRanks) bool { return c == crew })
 	for slot, taken := range n.slotOwners {
 		if slices.ContainsFunc(crew.Ranks, func(r ranks.Rank) bool { return r.Rank == taken }) {
@@ -419,19 +419,3 @@ func (n *Node) freeSlots(crew *ranks.LocalRanks, job string) {
 		}
 	}
 }
-
-// AddJob serves MPI to the ranks of a job on this node.
-func (n *Node) AddJob(ctx context.Context, job *pmi.Job) error { return n.servers.addJob(ctx, job) }
-
-// FetchModex returns the data that a rank of this node has committed.
-func (n *Node) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
-	return n.servers.fetchModex(ctx, of)
-}
-
-// NotifyRanks notifies the ranks of this node of an event on another node.
-func (n *Node) NotifyRanks(ctx context.Context, event pmi.Event) error {
-	return n.servers.notifyRanks(ctx, event)
-}
-
-// RemoveJob stops serving a job that has ended.
-func (n *Node) RemoveJob(ctx context.Context, job string) error { return n.servers.removeJob(ctx, job) }

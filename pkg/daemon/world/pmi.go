@@ -141,7 +141,8 @@ func (s *mpiServers) admitRank(ctx context.Context, rank int) error {
 	return s.node.requireLink(ctx, rank)
 }
 
-func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
+// AddJob serves MPI to the ranks of a job on this node.
+func (s *mpiServers) AddJob(ctx context.Context, job *pmi.Job) error {
 	space := pmi.NewPMI1Server(pmi.PMI1Config{Handlers: s.handlers, Job: job, Log: s.node.cfg.Log})
 	s.mu.Lock()
 	s.spaces[job.Name], s.jobs[job.Name] = space, job
@@ -155,7 +156,8 @@ func (s *mpiServers) addJob(ctx context.Context, job *pmi.Job) error {
 	return s.pmix.AddJob(ctx, job)
 }
 
-func (s *mpiServers) removeJob(ctx context.Context, job string) error {
+// RemoveJob stops serving a job that has ended.
+func (s *mpiServers) RemoveJob(ctx context.Context, job string) error {
 	s.mu.Lock()
 	delete(s.spaces, job)
 	delete(s.jobs, job)
@@ -181,15 +183,16 @@ func (s *mpiServers) removeSharedMemory(job string) {
 	}
 }
 
-func (s *mpiServers) fetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
+// FetchModex returns the data that a rank of this node has committed through PMIx.
+func (s *mpiServers) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
 	if s.pmix == nil {
 		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of, s.node.cfg.Identity.Host, pmi.NotSupported)
 	}
 	return s.pmix.FetchModex(ctx, of)
 }
 
-// notifyRanks notifies the ranks of this node of an event. PMI-1 has no events.
-func (s *mpiServers) notifyRanks(ctx context.Context, event pmi.Event) error {
+// NotifyRanks notifies the ranks of this node of an event on another node. PMI-1 has no events.
+func (s *mpiServers) NotifyRanks(ctx context.Context, event pmi.Event) error {
 	if s.pmix == nil {
 		return nil
 	}

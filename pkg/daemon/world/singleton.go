@@ -101,7 +101,7 @@ func (l *singletonDetector) hasSilentRanks() bool {
 func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (told bool) {
 	who := pmi.ProcID{Job: l.node.cfg.JobName, Rank: rank}
 	// Spawned ranks need no inspection: a spawn succeeds only if MPI works.
-	if rank >= l.node.plan.RankCount() || l.node.servers.hasContacted(who) {
+	if rank >= l.node.plan.RankCount() || l.node.hasContacted(who) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.silentRanks, rank)
@@ -121,7 +121,7 @@ func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (tol
 	first.LoadedMPI = found
 	l.silentRanks[rank] = first
 	l.mu.Unlock()
-	if age := time.Since(first.firstSeen); age >= silentTimeout && !l.node.servers.hasContacted(who) {
+	if age := time.Since(first.firstSeen); age >= silentTimeout && !l.node.hasContacted(who) {
 		return l.warnOnce(who, found, "for "+textutil.BriefDuration(age))
 	}
 	return false
@@ -133,7 +133,7 @@ func (l *singletonDetector) checkEndedRank(rank pmi.ProcID) {
 	l.mu.Lock()
 	silent, known := l.silentRanks[rank.Rank]
 	l.mu.Unlock()
-	if known && rank.Job == l.node.cfg.JobName && !l.node.servers.hasContacted(rank) {
+	if known && rank.Job == l.node.cfg.JobName && !l.node.hasContacted(rank) {
 		l.warnOnce(rank, silent.LoadedMPI, "to its end")
 	}
 }
@@ -151,7 +151,7 @@ func (l *singletonDetector) warnOnce(rank pmi.ProcID, seen *mpidetect.LoadedMPI,
 	if err != nil {
 		l.node.cfg.Log.Debug("cannot determine which MPI a rank uses", zap.Error(err))
 	}
-	reason, fix := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.servers.noPMIxReason, GivenEnv: l.envOfRank[rank]})
+	reason, fix := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.noPMIxReason, GivenEnv: l.envOfRank[rank]})
 	l.node.cfg.Log.Warn(fmt.Sprintf("%s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
 		"the likely reason: %s; to fix it: %s", l.node.rankName(rank.Rank), cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, fix))
 	return true

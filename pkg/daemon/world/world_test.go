@@ -38,7 +38,7 @@ func here(t *testing.T, hosts []string, perNode, slots int) *Node {
 	self := new(deps.Config)
 	self.Identity.Host = hosts[0]
 	n := &Node{plan: plan, cfg: Config{NodeConfig: NodeConfig{Config: self, Log: zap.NewNop()}, ID: ID{JobName: "j"}, Record: record}}
-	n.servers = newMPIServers(n)
+	n.mpiServers = newMPIServers(n)
 	return n
 }
 
@@ -132,7 +132,7 @@ func TestLone(t *testing.T) {
 		said, logs := observer.New(zap.WarnLevel)
 		n := here(t, []string{"n0", "n1"}, 2, 2)
 		n.cfg.Log = zap.New(said)
-		l := n.servers.singletons
+		l := n.singletons
 		found := map[int]*mpidetect.LoadedMPI{11: {MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}}}
 		l.loadedMPI = func(pid int) *mpidetect.LoadedMPI { return found[pid] }
 		at := func(rank, pid int) bool { return l.inspectRank(context.Background(), rank, pid) }
@@ -178,7 +178,7 @@ func TestLoneEnds(t *testing.T) {
 	said, logs := observer.New(zap.WarnLevel)
 	n := here(t, []string{"n0"}, 2, 2)
 	n.cfg.Log = zap.New(said)
-	l := n.servers.singletons
+	l := n.singletons
 	l.loadedMPI = func(int) *mpidetect.LoadedMPI {
 		return &mpidetect.LoadedMPI{MPIs: []string{"/opt/mpi/lib/libmpi.so.12"}}
 	}
@@ -201,15 +201,15 @@ func TestLoneEnds(t *testing.T) {
 // shared memory if daemons share a machine.
 func TestHints(t *testing.T) {
 	n := here(t, []string{"n0"}, 2, 2)
-	if got := n.servers.openMPIHints(64); !reflect.DeepEqual(got, map[string]string{"JSM_JSRUN_PORT": "1"}) {
+	if got := n.openMPIHints(64); !reflect.DeepEqual(got, map[string]string{"JSM_JSRUN_PORT": "1"}) {
 		t.Errorf("where nothing is known of cores: %q", got)
 	}
 	n.cfg.Identity.LocalSize = 2
 	n.cfg.Layout = affinity.Node{CPUs: affinity.IDSet{0, 1}, Cores: []affinity.Core{{CPUs: affinity.IDSet{0}}, {CPUs: affinity.IDSet{1}}}}
-	if got, want := n.servers.openMPIHints(3), map[string]string{"JSM_JSRUN_PORT": "1", "OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
+	if got, want := n.openMPIHints(3), map[string]string{"JSM_JSRUN_PORT": "1", "OMPI_MCA_btl": "^vader", "OMPI_MCA_mpi_yield_when_idle": "1"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("with more ranks than cores: %q, not %q", got, want)
 	}
-	if got := n.servers.openMPIHints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
+	if got := n.openMPIHints(2); got["OMPI_MCA_mpi_yield_when_idle"] != "" {
 		t.Errorf("with as many: %q", got)
 	}
 }
