@@ -55,7 +55,8 @@ func New(cfg Config, id launcher.Identity, own zapcore.WriteSyncer) *Console {
 	v.consoleLevel = zap.NewAtomicLevelAt(cfg.minLevel(id))
 	people := zapcore.NewCore(consoleEncoder(cfg.JSON), v, v.consoleLevel)
 	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoderConfig()), own, zapcore.DebugLevel)
-	name := fmt.Sprintf("bringupd[%d %s]", record.NodeOfMember(id.NodeIndex, id.Size), strings.TrimSpace(id.Host+" "+id.StepNameOf(id.NodeIndex)))
+	name := fmt.Sprintf("bringupd[%d %s]", record.NodeOfMember(id.NodeIndex, id.Size),
+		strings.TrimSpace(id.Host+" "+id.StepNameOf(id.NodeIndex)))
 	v.Log = zap.New(zapcore.NewTee(people, whole)).Named(name)
 	return v
 }
@@ -65,7 +66,8 @@ func newConsole(cfg Config) *Console {
 	v.WriteImmediately = true
 	if !cfg.JSON {
 		v.DroppedLine = func(lines int) string {
-			return fmt.Sprintf("bringupd: standard error was not read, so %d lines are missing here: they are in the daemon's log", lines)
+			return fmt.Sprintf("bringupd: standard error was not read, so %d lines are missing here: they are "+
+				"in the daemon's log", lines)
 		}
 	}
 	v.Open(stderrWriter{v})

@@ -201,6 +201,8 @@ func droppedMessage(lost map[int]int, of string) string {
 	for _, n := range lost {
 		bytes += n
 	}
-	return fmt.Sprintf("bringupd: the reader was too slow, so %s bytes of %s %s are missing here: the ranks' logs have all output\n",
-		textutil.GroupThousands(bytes), textutil.PluralForm(len(lost), of), textutil.FormatRanges(slices.Sorted(maps.Keys(lost))))
+	return fmt.Sprintf("bringupd: the reader was too slow, so %s bytes of %s %s are missing here: the ranks' "+
+		"logs have all output\n",
+		textutil.GroupThousands(bytes), textutil.PluralForm(len(lost), of),
+		textutil.FormatRanges(slices.Sorted(maps.Keys(lost))))
 }

@@ -43,7 +43,8 @@ type fileSink struct {
 }
 
 func newFileSink(to io.Writer, of string) *fileSink {
-	s := &fileSink{to: to, unit: of, wake: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), droppedBytes: make(map[int]int)}
+	s := &fileSink{to: to, unit: of, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		room: make(chan struct{}), droppedBytes: make(map[int]int)}
 	go s.writePending()
 	return s
 }
@@ -169,7 +170,8 @@ func (s *fileSink) awaitEnd(ctx context.Context, name string) error {
 	case s.err != nil:
 		return fmt.Errorf("%s of the ranks: %w", name, s.err)
 	case !ended:
-		return fmt.Errorf("cannot pass on the last %d bytes of the ranks to %s: they are not read: %w", s.size, name, context.Cause(ctx))
+		return fmt.Errorf("cannot pass on the last %d bytes of the ranks to %s: they are not read: %w", s.size,
+			name, context.Cause(ctx))
 	}
 	return nil
 }

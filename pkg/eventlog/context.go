@@ -59,7 +59,8 @@ func parseTraceParent(text string) (c TraceContext, ok bool) {
 		return c, false
 	}
 	version, trace, span, flags := parts[1], parts[2], parts[3], parts[4]
-	if version == "ff" || version == "00" && parts[5] != "" || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
+	if version == "ff" || version == "00" && parts[5] != "" || strings.Trim(trace, "0") == "" ||
+		strings.Trim(span, "0") == "" {
 		return c, false
 	}
 	if version != "00" { // version 00 has only the last of the flags

@@ -38,7 +38,8 @@ type EventLog struct {
 
 // New returns a [EventLog] that begins now. After Open, it must be closed.
 func New() *EventLog {
-	return &EventLog{Log: files.NewJournal(), startTime: time.Now(), events: files.NewJournal(), logged: make(map[string]struct{})}
+	return &EventLog{Log: files.NewJournal(), startTime: time.Now(), events: files.NewJournal(),
+		logged: make(map[string]struct{})}
 }
 
 // Open sets the files to write. Their names contain the kind of daemon, because several steps
@@ -85,7 +86,8 @@ func (t *EventLog) LeavePhase(phase record.Phase, took time.Duration, well bool)
 	t.phases.leavePhase(phase, took)
 	t.mu.Unlock()
 	t.notifyPhaseChange("")
-	t.WriteEvent(PhaseLeft, Fields{ObjectFields: ObjectFields{EndedPhase: phase}, TookNS: took.Nanoseconds(), OK: &well})
+	t.WriteEvent(PhaseLeft, Fields{ObjectFields: ObjectFields{EndedPhase: phase}, TookNS: took.Nanoseconds(),
+		OK: &well})
 }
 
 func (t *EventLog) notifyPhaseChange(entered record.Phase) {
@@ -133,7 +135,8 @@ func (t *EventLog) Close(ctx context.Context) {
 // LogPublication records that a record has been published. The record may have become visible at
 // any time since began.
 func (t *EventLog) LogPublication(name string, began time.Time) {
-	t.WriteEvent(RecordPublished, Fields{ObjectFields: ObjectFields{Record: name}, TookNS: time.Since(began).Nanoseconds()})
+	t.WriteEvent(RecordPublished, Fields{ObjectFields: ObjectFields{Record: name},
+		TookNS: time.Since(began).Nanoseconds()})
 }
 
 // isFirst reports whether it is called for the first time with a key.
@@ -188,13 +191,15 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	for i := range ranks {
 		ranks[i] = first + i
 	}
-	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatIndices("rank", ranks), textutil.JoinLimited(hosts, 16, ", "))
+	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatIndices("rank", ranks),
+		textutil.JoinLimited(hosts, 16, ", "))
 	t.mu.Lock()
 	told := t.spawnCalls < maxSpawns
 	t.spawnCalls++
 	t.mu.Unlock()
 	if told {
-		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what}, ObjectFields: ObjectFields{Ranks: textutil.FormatRanges(ranks)}})
+		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what},
+			ObjectFields: ObjectFields{Ranks: textutil.FormatRanges(ranks)}})
 	}
 	return what
 }
@@ -242,7 +247,8 @@ func (t *EventLog) NodesObserver() func(l signal.Listing) {
 				return before
 			})
 			known[state] = nodes
-			t.WriteEvent(StateReached, Fields{ObjectFields: ObjectFields{State: state, NodeIndices: textutil.FormatRanges(fresh)}})
+			t.WriteEvent(StateReached, Fields{ObjectFields: ObjectFields{State: state,
+				NodeIndices: textutil.FormatRanges(fresh)}})
 		}
 	}
 }
@@ -270,7 +276,8 @@ func (t *EventLog) LogProbe(child string, look func(context.Context) error) func
 		}
 		if seen := err.Error(); seen != told && events < maxProbeEvents {
 			told, events = seen, events+1
-			t.WriteEvent(ProbeChanged, Fields{ObjectFields: ObjectFields{Child: child}, OK: new(false), Seen: seen[:min(len(seen), maxProbeResult)]})
+			t.WriteEvent(ProbeChanged, Fields{ObjectFields: ObjectFields{Child: child}, OK: new(false),
+				Seen: seen[:min(len(seen), maxProbeResult)]})
 		}
 		return err
 	}

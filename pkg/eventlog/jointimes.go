@@ -109,9 +109,11 @@ func (a CallCounts) FormatTable() string {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, r.Min, r.Median, r.Max, r.Total-r.Head)
 	}
 	_ = table.Flush() // writes to memory
-	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path, a.Slowest.Took.Round(time.Microsecond))
+	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path,
+		a.Slowest.Took.Round(time.Microsecond))
 	for _, trip := range a.RoundTrips {
-		fmt.Fprintf(&text, "\nround trip of a record: %s, by node %d", trip.Took.Round(10*time.Microsecond), trip.NodeIndex)
+		fmt.Fprintf(&text, "\nround trip of a record: %s, by node %d", trip.Took.Round(10*time.Microsecond),
+			trip.NodeIndex)
 	}
 	return text.String()
 }

@@ -83,7 +83,8 @@ func (b ActualBinding) FormatText() string {
 	case b.IsUnknown:
 		word = "UNKNOWN"
 	}
-	lines := append([]string{fmt.Sprintf("%s rank %d (%d of %d on %s): %v", word, b.Rank, b.LocalRank, b.LocalRanks, b.Host, b.Place)}, b.Differences...)
+	lines := append([]string{fmt.Sprintf("%s rank %d (%d of %d on %s): %v", word, b.Rank, b.LocalRank,
+		b.LocalRanks, b.Host, b.Place)}, b.Differences...)
 	if b.ReadError != "" {
 		lines = append(lines, b.ReadError)
 	}

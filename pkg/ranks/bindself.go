@@ -13,15 +13,18 @@ import (
 // BindSelf binds the calling thread, which must be locked to its goroutine, for a rank that another
 // launcher has started. A binding by the launcher is kept. restore undoes the binding. differences
 // are sentences that describe what is wrong with it. The error is a *launcher.LaunchError.
-func BindSelf(rank launcher.StartedRank, gpus gpu.Topology, kinds affinity.ResourceKinds) (place affinity.Affinity, restore func() error, differences []string, err error) {
-	task := affinity.LaunchedTask{Launcher: rank.LauncherTitle, Local: rank.LocalRank, LocalCount: rank.LocalCount, NodeCPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
+func BindSelf(rank launcher.StartedRank, gpus gpu.Topology,
+	kinds affinity.ResourceKinds) (place affinity.Affinity, restore func() error, differences []string, err error) {
+	task := affinity.LaunchedTask{Launcher: rank.LauncherTitle, Local: rank.LocalRank,
+		LocalCount: rank.LocalCount, NodeCPUs: rank.CPUs, OwnGPUs: rank.OwnGPUs}
 	found, err := affinity.DiscoverForTask(gpus, os.LookupEnv)
 	if err == nil {
 		place, differences = task.TaskAffinity(found, kinds)
 		restore, _, err = place.BindThread()
 	}
 	if err != nil {
-		return place, nil, nil, &launcher.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank, err), Fix: "give --bind=none to start it without binding"}
+		return place, nil, nil, &launcher.LaunchError{Problem: fmt.Sprintf("cannot bind rank %d: %v", rank.Rank,
+			err), Fix: "give --bind=none to start it without binding"}
 	}
 	read, err := place.CompareProcess(os.Getpid())
 	if err != nil && !errors.Is(err, affinity.ErrUnavailable) {

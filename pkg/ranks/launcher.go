@@ -22,13 +22,16 @@ var nodeLaunchers = []struct {
 	}, {
 		command: "torch_distributed_launch", module: "torch.distributed.launch", spans: torchSpans, count: torchCounts,
 	}, {
-		command: "ft_launcher", module: "nvidia_resiliency_ext.fault_tolerance.launcher", spans: torchSpans, count: torchCounts,
+		command: "ft_launcher", module: "nvidia_resiliency_ext.fault_tolerance.launcher", spans: torchSpans,
+		count: torchCounts,
 	}, {
 		command: "accelerate", module: "accelerate.commands.accelerate_cli", verb: "launch",
-		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}, count: []string{"num-processes"},
+		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"},
+		count: []string{"num-processes"},
 	}, {
 		command: "accelerate-launch", module: "accelerate.commands.launch",
-		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}, count: []string{"num-processes"},
+		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"},
+		count: []string{"num-processes"},
 	}, {
 		command: "rrun", needs: []string{"n", "nranks"}, spans: []string{"slurm"}, count: []string{"n", "nranks"},
 	},
@@ -36,7 +39,8 @@ var nodeLaunchers = []struct {
 
 // Flags of PyTorch's torch/distributed/run.py, which accepts - and _ alike.
 var (
-	torchSpans  = []string{"nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf", "master-addr"}
+	torchSpans = []string{"nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf",
+		"master-addr"}
 	torchCounts = []string{"nproc-per-node"}
 )
 
@@ -127,7 +131,8 @@ func splitProgram(args []string) (own []string, program string) {
 			return args[:at], "python " + strings.Join(args[at:], " ")
 		case arg == "-m" || arg == "--module":
 			return args[:at], "python -m " + strings.Join(args[at+1:], " ")
-		case !strings.HasPrefix(arg, "-") && (at == 0 || !strings.HasPrefix(args[at-1], "-") || strings.Contains(args[at-1], "=")):
+		case !strings.HasPrefix(arg, "-") && (at == 0 || !strings.HasPrefix(args[at-1], "-") ||
+			strings.Contains(args[at-1], "=")):
 			return args[:at], ""
 		}
 	}
@@ -171,23 +176,27 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 		perNode = "N"
 	}
 	// Suggest corrections.
-	mend := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd --ranks-per-node=%s -- %s", perNode, program)
+	mend := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
+		"--ranks-per-node=%s -- %s", perNode, program)
 	if l.Name != "rrun" {
 		mend += "; or run it once per node with its multi-node flags: bringupd --ranks-per-node=1 -- sh -c " +
 			`'exec ` + l.Name + spanningFlags(l.Name) + ` …'`
 	}
 	mend += "; or give --allow-launcher to run it unchanged"
 	if ranked {
-		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank would be a separate world; %s", l.Name, mend)
+		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank "+
+			"would be a separate world; %s", l.Name, mend)
 	}
-	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, and the other nodes would be idle; %s", l.Name, nodes, mend)
+	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, "+
+		"and the other nodes would be idle; %s", l.Name, nodes, mend)
 }
 
 // spanningFlags returns the flags with which a launcher finds its other nodes, from the variables
 // of ranks.
 func spanningFlags(name string) string {
 	if strings.Contains(name, "accelerate") {
-		return ` --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK --main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT`
+		return " --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +
+			"--main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT"
 	}
 	// PyTorch accepts - in these names since 2.0 only.
 	return ` --nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT`

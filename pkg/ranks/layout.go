@@ -30,7 +30,8 @@ const maxLayoutRanks = 8192
 // PlanLayout computes the bindings of the ranks of a node. If perNode is empty, it plans one rank
 // per GPU or, without GPUs, one per NUMA node. More ranks than GPUs or cores are not an error here.
 func PlanLayout(node affinity.Node, perNode string, kinds affinity.ResourceKinds) (Layout, error) {
-	slots := NodeSlots{GPUs: node.CountSlots(affinity.PerGPU), NUMAs: node.CountSlots(affinity.PerNUMA), Cores: node.CountSlots(affinity.PerCore), OwnGPUs: kinds.GPU}
+	slots := NodeSlots{GPUs: node.CountSlots(affinity.PerGPU), NUMAs: node.CountSlots(affinity.PerNUMA),
+		Cores: node.CountSlots(affinity.PerCore), OwnGPUs: kinds.GPU}
 	if perNode == "" {
 		perNode = PerNUMA
 		if slots.GPUs > 0 {
@@ -44,7 +45,8 @@ func PlanLayout(node affinity.Node, perNode string, kinds affinity.ResourceKinds
 	if count > maxLayoutRanks {
 		return Layout{}, fmt.Errorf("cannot divide this node among %d ranks: give at most %d", count, maxLayoutRanks)
 	}
-	return Layout{Version: LayoutVersion, Node: node, PerNode: perNode, Bind: kinds.String(), Ranks: node.AssignRanks(count, kinds)}, nil
+	return Layout{Version: LayoutVersion, Node: node, PerNode: perNode, Bind: kinds.String(),
+		Ranks: node.AssignRanks(count, kinds)}, nil
 }
 
 // FormatText returns the layout as text for users.
@@ -57,8 +59,10 @@ func (l Layout) FormatText() string {
 		packages[c.Package] = true
 		cpus += len(c.CPUs)
 	}
-	fmt.Fprintf(&b, "%s: %s, %s, %s, %s\n", l.Host, count(len(packages), "package"), count(len(l.NUMA), "NUMA node"), count(len(l.Cores), "core"), count(cpus, "CPU"))
-	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs, count(l.CountSlots(affinity.PerCore), "core"), l.Mems)
+	fmt.Fprintf(&b, "%s: %s, %s, %s, %s\n", l.Host, count(len(packages), "package"),
+		count(len(l.NUMA), "NUMA node"), count(len(l.Cores), "core"), count(cpus, "CPU"))
+	fmt.Fprintf(&b, "  allowed here: CPUs %v (%s), memory nodes %v\n", l.CPUs,
+		count(l.CountSlots(affinity.PerCore), "core"), l.Mems)
 	l.writeMemory(&b)
 	l.writeDevices(&b)
 	fmt.Fprintf(&b, "%s (--ranks-per-node=%s --bind=%s):\n", count(len(l.Ranks), "rank"), l.PerNode, l.Bind)
@@ -94,7 +98,8 @@ func (l Layout) writeDevices(b *strings.Builder) {
 		if g.IsFar {
 			at = "near none of the allowed CPUs, or unknown"
 		}
-		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID), strings.Join(append([]string{at}, g.NICs...), ", "))
+		fmt.Fprintf(b, "  GPU %s: %s, %s\n", g.Name, strings.TrimSpace(g.Bus+" "+g.UUID),
+			strings.Join(append([]string{at}, g.NICs...), ", "))
 	}
 	if l.NoGPUs != "" {
 		fmt.Fprintf(b, "  no GPUs: %s\n", l.NoGPUs)

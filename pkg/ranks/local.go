@@ -124,7 +124,8 @@ func (c *LocalRanks) startRank(ctx context.Context, rank Rank) (process.Handle, 
 // rank that runs with a wrong binding.
 func (c *LocalRanks) StartRank(ctx context.Context, rank Rank, fit RankSpec) (process.Handle, error) {
 	child, err := c.Children.Start(ctx, process.Spec{
-		Name: fit.Name, Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.Stdin, Stdout: fit.Stdout, Stderr: fit.Stderr,
+		Name: fit.Name, Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.Stdin,
+		Stdout: fit.Stdout, Stderr: fit.Stderr,
 		Prepare: c.bindBeforeStart(fit.Affinity),
 	})
 	for _, file := range fit.Files {
@@ -191,7 +192,8 @@ func (c *LocalRanks) unfinalizedFailure(rank Rank, child process.Handle, fit Ran
 }
 
 func (c *LocalRanks) rankFailure(rank Rank, child process.Handle, fit RankSpec) *health.Failure {
-	f := health.NewRankExitFailure(record.WorldRank{World: c.World, Number: rank.Rank, GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
+	f := health.NewRankExitFailure(record.WorldRank{World: c.World, Number: rank.Rank,
+		GPUs: strings.Join(fit.Affinity.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.AddChildInfo(f, child)
 }
 
@@ -259,7 +261,8 @@ func (c *LocalRanks) warnStragglers(ctx context.Context) (stop func()) {
 				since = time.Now()
 			case time.Since(since) >= wait:
 				c.Log.Warn(fmt.Sprintf("the first rank on %s ended %s ago, but these still run: %s",
-					c.Node, textutil.BriefDuration(time.Since(since)), textutil.FormatIndices("rank", c.remainingRanks(exits))))
+					c.Node, textutil.BriefDuration(time.Since(since)),
+					textutil.FormatIndices("rank", c.remainingRanks(exits))))
 				wait *= 2
 			}
 		}
@@ -287,5 +290,6 @@ func WorldExitCode(failed []record.RankExit, all int) (code int, why string) {
 		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)
 	}
 	first := failed[0]
-	return first.Code, fmt.Sprintf("all ranks have ended; %d failed, rank %d first: %s", len(failed), first.Rank, first.ExitText)
+	return first.Code, fmt.Sprintf("all ranks have ended; %d failed, rank %d first: %s", len(failed), first.Rank,
+		first.ExitText)
 }

@@ -49,10 +49,12 @@ func MakePlan(w LayoutRequest, slots []int) (Plan, error) {
 	switch {
 	case left == 0:
 	case w.PerNode != "":
-		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s allows only %d on %d %s; use more nodes, or more ranks per node",
+		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s allows only %d on %d %s; use more "+
+			"nodes, or more ranks per node",
 			w.Total, w.PerNode, w.Total-left, len(slots), textutil.PluralForm(len(slots), "node"))
 	case !w.Oversubscribe:
-		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share them, or use more nodes",
+		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give "+
+			"--oversubscribe to let ranks share them, or use more nodes",
 			w.Total, len(slots), textutil.PluralForm(len(slots), "node"), w.Total-left)
 	}
 	// Oversubscribe: distribute the remaining ranks evenly.
@@ -120,7 +122,8 @@ func (p Plan) NodeRanks(node int, hosts []string) rendezvous.NodeRanks {
 
 // emptyNodeRanks returns the part of a node, without its ranks.
 func (p Plan) emptyNodeRanks(node int, hosts []string) rendezvous.NodeRanks {
-	place := rendezvous.NodeRanks{Node: node, Host: fmt.Sprintf("node %d", node), Ranks: make([]int, 0, p.perNode[node])}
+	place := rendezvous.NodeRanks{Node: node, Host: fmt.Sprintf("node %d", node),
+		Ranks: make([]int, 0, p.perNode[node])}
 	if node < len(hosts) {
 		place.Host = hosts[node]
 	}

@@ -87,7 +87,8 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 		return max(most, 1), nil
 	case PerGPU:
 		if s.GPUs == 0 {
-			return 0, fmt.Errorf("it has no GPU for the job, and --ranks-per-node=%s needs one per rank: give a number, or request GPUs from the launcher", PerGPU)
+			return 0, fmt.Errorf("it has no GPU for the job, and --ranks-per-node=%s needs one per rank: give a "+
+				"number, or request GPUs from the launcher", PerGPU)
 		}
 		return s.GPUs, nil
 	case PerNUMA:
@@ -104,5 +105,6 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 	if what == "GPU" {
 		mend += ", or --bind without gpu if they need no GPU"
 	}
-	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s means %d ranks: %s", most, textutil.PluralForm(most, what), w.PerNode, asked, mend)
+	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s means %d ranks: %s", most,
+		textutil.PluralForm(most, what), w.PerNode, asked, mend)
 }

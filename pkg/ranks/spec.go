@@ -46,7 +46,8 @@ type RankProgram struct {
 // BuildSpec returns how to start a rank of a plan. more contains the variables of its MPI servers.
 func (p RankProgram) BuildSpec(plan Plan, rank Rank, at Master, more map[string]string) RankSpec {
 	bound := affinityVariables(p.BaseEnv, p.Affinity, p.UserEnv)
-	return RankSpec{Name: p.Name, Argv: p.Argv, Affinity: p.Affinity, Env: RankEnviron(p.BaseEnv, plan, rank, at, bound, more, p.UserEnv)}
+	return RankSpec{Name: p.Name, Argv: p.Argv, Affinity: p.Affinity,
+		Env: RankEnviron(p.BaseEnv, plan, rank, at, bound, more, p.UserEnv)}
 }
 
 // affinityVariables returns the variables that describe a binding. It leaves out the variables of
@@ -72,7 +73,8 @@ func (c *LocalRanks) bindBeforeStart(place affinity.Affinity) func() (undo func(
 		}
 		return func() {
 			if err := restore(); err != nil {
-				c.logOnce(fmt.Sprintf("cannot undo a rank's binding in this daemon; processes started next may have the same binding: %v", err))
+				c.logOnce(fmt.Sprintf("cannot undo a rank's binding in this daemon; processes started next may "+
+					"have the same binding: %v", err))
 			}
 		}, nil
 	}

@@ -44,7 +44,8 @@ func (cfg *HeadConfig) MakePlan(end context.Context, nodeNames func(places []int
 	if cfg.Plan, err = ranks.MakePlan(cfg.LayoutRequest, cfg.MaxRanks); err != nil {
 		return health.NewFailure(health.Launch, "%v", err)
 	}
-	if uneven := cfg.Plan.DescribeUneven(nodeNames); uneven != "" && cfg.LayoutRequest.Total == 0 { // a user who has requested a total expects that
+	if uneven := cfg.Plan.DescribeUneven(nodeNames); uneven != "" &&
+		cfg.LayoutRequest.Total == 0 { // a user who has requested a total expects that
 		cfg.Log.Warn(uneven)
 	}
 	var release func()
@@ -81,11 +82,13 @@ func NewHead(cfg HeadConfig) *Head {
 	}
 	h := &Head{Record: record, Rendezvous: rendezvous.NewHead(cfg.Plan.RendezvousLayout(cfg.Hosts), cfg.Log)}
 	h.mpi = pmi.NewHead(pmi.HeadConfig{
-		Nodes: h.Rendezvous, InitialJob: InitialJob(cfg.Plan, record, cfg.JobName), Slots: record.Slots, Oversubscribe: cfg.LayoutRequest.Oversubscribe,
+		Nodes: h.Rendezvous, InitialJob: InitialJob(cfg.Plan, record, cfg.JobName), Slots: record.Slots,
+		Oversubscribe: cfg.LayoutRequest.Oversubscribe,
 		// Log the nodes of each spawned job.
 		OnSpawn: func(job *pmi.Job) {
 			plan := ranks.PlanSpawned(job.Nodes, len(job.Hosts), job.FirstNumber)
-			cfg.Log.Info(cfg.Trail.LogSpawn(h.mpi.RunNumber(*job.Parent), job.FirstNumber, len(job.Nodes), plan.UsedHosts(cfg.Hosts)))
+			cfg.Log.Info(cfg.Trail.LogSpawn(h.mpi.RunNumber(*job.Parent), job.FirstNumber, len(job.Nodes),
+				plan.UsedHosts(cfg.Hosts)))
 		},
 	})
 	h.Rendezvous.SetCallHandler(h.mpi.HandleCall, cfg.Background)
@@ -98,7 +101,8 @@ func (h *Head) AwaitSpawned(ctx context.Context) error { return h.mpi.AwaitSpawn
 
 // ExitCode returns the exit code of a world after its ranks on these nodes have ended, and the reason
 // for it. goOn states that a rank may have failed: otherwise that would have ended the run.
-func (h *Head) ExitCode(ctx context.Context, dir *signal.Dir, nodes []int, goOn bool) (code int, why string, err error) {
+func (h *Head) ExitCode(ctx context.Context, dir *signal.Dir, nodes []int,
+	goOn bool) (code int, why string, err error) {
 	var failed []record.RankExit
 	for _, node := range nodes {
 		if !goOn {

@@ -108,9 +108,14 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	}
 	// Join the rendezvous, then create the MPI servers and the output of the ranks on top of it.
 	n.rendezvous, n.socket = rendezvous.StartNode(rendezvous.Config{
-		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() rendezvous.Layout { return n.plan.RendezvousLayout(hosts) },
-		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) { return cfg.Dial(ctx, cfg.Key) }, AwaitLink: n.requireLink, Log: cfg.Log,
-		AbortJob: ranks.AbortHandler(cfg.Name, cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence, ReportStep: cfg.ReportStep, DescribeRanks: n.describeActivity,
+		Self: n.plan.NodeRanks(cfg.NodeIndex, hosts), Layout: func() rendezvous.Layout {
+			return n.plan.RendezvousLayout(hosts)
+		},
+		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return cfg.Dial(ctx, cfg.Key)
+		}, AwaitLink: n.requireLink, Log: cfg.Log,
+		AbortJob: ranks.AbortHandler(cfg.Name, cfg.Identity.Host, n.end), OnRoundEnd: cfg.Trail.LogFence,
+		ReportStep: cfg.ReportStep, DescribeRanks: n.describeActivity,
 		HandleOrder: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.HandleOrder(ctx, node, name, data)
 		},
@@ -122,7 +127,8 @@ func OpenNode(ctx context.Context, cfg Config) *Node {
 	n.mpiServers = newMPIServers(n)
 	if n.output = cfg.Output; n.output == nil {
 		n.mux = console.NewMux(console.MuxConfig{
-			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag, Host: cfg.Identity.Host, Ranks: n.plan.RankCount(),
+			Out: cfg.Streams.Out, Err: cfg.Streams.Err, Mode: cfg.World.Output, TagLines: cfg.World.Tag,
+			Host: cfg.Identity.Host, Ranks: n.plan.RankCount(),
 		})
 		n.output = n.mux
 	}
@@ -274,7 +280,8 @@ func (n *Node) newLocalRanks(plan ranks.Plan, spawned *spawnedJob) *ranks.LocalR
 	base, bound := cfg.BaseEnv(), n.assignSlots(crew.Ranks, spawned != nil)
 	crew.NewSpec = func(ctx context.Context, rank ranks.Rank) (ranks.RankSpec, error) {
 		program := ranks.RankProgram{
-			Name: service.RankName(rank.Rank), Argv: cfg.Driver, BaseEnv: base, Affinity: bound[rank.Local], UserEnv: ranks.ParseVariables(cfg.World.Env),
+			Name: service.RankName(rank.Rank), Argv: cfg.Driver, BaseEnv: base, Affinity: bound[rank.Local],
+			UserEnv: ranks.ParseVariables(cfg.World.Env),
 		}
 		fit, err := n.buildSpec(ctx, plan, rank, spawned.procOf(rank, cfg.JobName), program)
 		if err != nil {
@@ -296,8 +303,9 @@ func (n *Node) AddRanks() *ranks.LocalRanks { return n.addRanks(n.plan.RanksOn(n
 func (n *Node) addRanks(local []ranks.Rank) *ranks.LocalRanks {
 	cfg := &n.cfg
 	crew := &ranks.LocalRanks{
-		Ranks: local, Node: cfg.Identity.Host, World: cfg.Name, ContinueOnFailure: cfg.World.GoOn, StrictBinding: cfg.World.Bind.IsStrict,
-		Children: cfg.Children, Background: cfg.Background, Log: cfg.Log, Rendezvous: n.rendezvous,
+		Ranks: local, Node: cfg.Identity.Host, World: cfg.Name, ContinueOnFailure: cfg.World.GoOn,
+		StrictBinding: cfg.World.Bind.IsStrict,
+		Children:      cfg.Children, Background: cfg.Background, Log: cfg.Log, Rendezvous: n.rendezvous,
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -310,7 +318,8 @@ func (n *Node) BuildSpec(ctx context.Context, rank ranks.Rank, program ranks.Ran
 	return n.buildSpec(ctx, n.plan, rank, pmi.ProcID{Job: n.cfg.JobName, Rank: rank.Rank}, program)
 }
 
-func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, proc pmi.ProcID, program ranks.RankProgram) (ranks.RankSpec, error) {
+func (n *Node) buildSpec(ctx context.Context, plan ranks.Plan, rank ranks.Rank, proc pmi.ProcID,
+	program ranks.RankProgram) (ranks.RankSpec, error) {
 	given, err := n.prepareRank(ctx, proc)
 	if err != nil {
 		return ranks.RankSpec{Name: program.Name}, err

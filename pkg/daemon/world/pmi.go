@@ -77,7 +77,8 @@ func (s *mpiServers) startPMIx(ctx context.Context) error {
 	// A failure of the server ends the run.
 	cfg.Background(func(ctx context.Context) {
 		if ctxutil.AwaitDone(ctx, server.Done()) && server.Err() != nil {
-			s.node.end(health.NewFailure(health.ServiceDied, "cannot serve MPI on %s any more: %v", cfg.Identity.Host, server.Err()))
+			s.node.end(health.NewFailure(health.ServiceDied, "cannot serve MPI on %s any more: %v",
+				cfg.Identity.Host, server.Err()))
 		}
 	})
 	return nil
@@ -186,7 +187,8 @@ func (s *mpiServers) removeSharedMemory(job string) {
 // FetchModex returns the data that a rank of this node has committed through PMIx.
 func (s *mpiServers) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) {
 	if s.pmix == nil {
-		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of, s.node.cfg.Identity.Host, pmi.NotSupported)
+		return nil, fmt.Errorf("cannot get the committed data of %v: PMIx is not served on %s: %w", of,
+			s.node.cfg.Identity.Host, pmi.NotSupported)
 	}
 	return s.pmix.FetchModex(ctx, of)
 }
@@ -256,7 +258,8 @@ func (s *mpiServers) prepareRank(ctx context.Context, rank pmi.ProcID) (g rankRe
 	s.singletons.recordEnv(rank, g.env)
 	g.describeUnfinalized = func() string {
 		s.singletons.checkEndedRank(rank)
-		if ctxutil.AwaitDoneFor(left, endDetectionTimeout) && parting.Initialized && !parting.Finalized || s.isUnfinalized(rank) {
+		if ctxutil.AwaitDoneFor(left, endDetectionTimeout) && parting.Initialized && !parting.Finalized ||
+			s.isUnfinalized(rank) {
 			return "and has not called MPI_Finalize"
 		}
 		return ""

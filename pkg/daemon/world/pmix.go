@@ -85,7 +85,9 @@ func reasonWithoutPMIx(ctx context.Context, cfg PMIxConfig) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pmixProbeTimeout)
 	defer cancel()
-	reason, err := ctxutil.CallBounded(ctx, 0, func() (string, error) { return mpidetect.WithoutPMIx(ctx, cfg.Argv, cfg.Environ), nil })
+	reason, err := ctxutil.CallBounded(ctx, 0, func() (string, error) {
+		return mpidetect.WithoutPMIx(ctx, cfg.Argv, cfg.Environ), nil
+	})
 	if err != nil {
 		return "" // the file system is unresponsive; start a server to be safe
 	}
@@ -107,12 +109,15 @@ func startPMIxServer(ctx context.Context, cfg PMIxConfig, log *zap.Logger) (*pmi
 	}
 	host := cmp.Or(cfg.Host, mpiNodeName(cfg.Identity.Host, cfg.Identity.LocalRank()))
 	return pmix.Start(ctx, pmix.Config{
-		Library: library, Environ: withoutPMIx(cfg.Config.Environ), ServerNumber: cfg.ServerNumber, Host: host, Dir: dir, Log: log,
+		Library: library, Environ: withoutPMIx(cfg.Config.Environ), ServerNumber: cfg.ServerNumber, Host: host,
+		Dir: dir, Log: log,
 	})
 }
 
 func withoutPMIx(environ []string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "PMIX_") })
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		return strings.HasPrefix(entry, "PMIX_")
+	})
 }
 
 // mpiNodeName returns the name of a node for MPI. If several daemons share a host, each node needs

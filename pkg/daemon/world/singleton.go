@@ -53,7 +53,8 @@ type silentRank struct {
 }
 
 func newSingletonDetector(n *Node) *singletonDetector {
-	return &singletonDetector{node: n, loadedMPI: mpidetect.DetectLoaded, envOfRank: make(map[pmi.ProcID]map[string]string), silentRanks: make(map[int]silentRank)}
+	return &singletonDetector{node: n, loadedMPI: mpidetect.DetectLoaded,
+		envOfRank: make(map[pmi.ProcID]map[string]string), silentRanks: make(map[int]silentRank)}
 }
 
 func (l *singletonDetector) recordEnv(rank pmi.ProcID, env map[string]string) {
@@ -86,7 +87,9 @@ func inspectedRanks(running []stackdump.RankProcess, age time.Duration) []stackd
 	if len(running) == 0 || age >= allInspectedFrom {
 		return running
 	}
-	return []stackdump.RankProcess{slices.MinFunc(running, func(a, b stackdump.RankProcess) int { return cmp.Compare(a.Rank, b.Rank) })}
+	return []stackdump.RankProcess{slices.MinFunc(running, func(a, b stackdump.RankProcess) int {
+		return cmp.Compare(a.Rank, b.Rank)
+	})}
 }
 
 // hasSilentRanks reports whether a rank has loaded an MPI library and has not contacted its server
@@ -151,8 +154,11 @@ func (l *singletonDetector) warnOnce(rank pmi.ProcID, seen *mpidetect.LoadedMPI,
 	if err != nil {
 		l.node.cfg.Log.Debug("cannot determine which MPI a rank uses", zap.Error(err))
 	}
-	reason, fix := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library, NoPMIxReason: l.node.noPMIxReason, GivenEnv: l.envOfRank[rank]})
-	l.node.cfg.Log.Warn(fmt.Sprintf("%s has %s loaded (%s) and has not connected to its MPI server, %s: if it has called MPI_Init, it is a world of 1, not of %d; "+
-		"the likely reason: %s; to fix it: %s", l.node.rankName(rank.Rank), cmp.Or(library.String(), "an MPI"), library.Path, how, l.node.plan.RankCount(), reason, fix))
+	reason, fix := mpidetect.ExplainSingleton(mpidetect.RankMPI{LoadedMPI: *seen, MPI: library,
+		NoPMIxReason: l.node.noPMIxReason, GivenEnv: l.envOfRank[rank]})
+	l.node.cfg.Log.Warn(fmt.Sprintf("%s has %s loaded (%s) and has not connected to its MPI server, %s: if it "+
+		"has called MPI_Init, it is a world of 1, not of %d; "+
+		"the likely reason: %s; to fix it: %s", l.node.rankName(rank.Rank), cmp.Or(library.String(), "an MPI"),
+		library.Path, how, l.node.plan.RankCount(), reason, fix))
 	return true
 }

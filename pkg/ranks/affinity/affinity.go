@@ -84,7 +84,8 @@ func (p Affinity) DescribeConflicts(lookup func(name string) (value string, set 
 	}
 	for name := range strings.SplitSeq(value, ",") {
 		if !slices.Contains(p.GPUs, name) {
-			return []string{fmt.Sprintf("%s is %s; its own GPUs are %s", variable, textutil.TruncateText(value, 80), own)}
+			return []string{fmt.Sprintf("%s is %s; its own GPUs are %s", variable,
+				textutil.TruncateText(value, 80), own)}
 		}
 	}
 	return nil

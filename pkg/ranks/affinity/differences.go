@@ -22,7 +22,8 @@ func (p Affinity) CompareProcess(pid int) (differences []string, err error) {
 			return nil, fmt.Errorf("cannot read the CPU affinity of process %d: %w", pid, e)
 		}
 		if outside := cpus.subtract(p.CPUs); len(outside) > 0 {
-			differences = append(differences, fmt.Sprintf("it may also run on CPUs %v; its own CPUs are %v", outside, p.CPUs))
+			differences = append(differences, fmt.Sprintf("it may also run on CPUs %v; its own CPUs are %v",
+				outside, p.CPUs))
 		}
 	}
 	if len(p.Mems) == 0 {

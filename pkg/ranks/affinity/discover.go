@@ -89,7 +89,8 @@ func (s sysReader) readCores(numa []NUMANode) (cores []Core, err error) {
 		if seen[cpu] {
 			continue
 		}
-		c := Core{NUMA: -1, Package: s.readPackage(cpu, packages), CPUs: s.readSiblings(cpu, "core_cpus_list", "thread_siblings_list").intersect(online)}
+		c := Core{NUMA: -1, Package: s.readPackage(cpu, packages),
+			CPUs: s.readSiblings(cpu, "core_cpus_list", "thread_siblings_list").intersect(online)}
 		for _, sibling := range c.CPUs {
 			seen[sibling] = true
 		}
@@ -110,7 +111,8 @@ func (s sysReader) readPackage(cpu int, known map[int]int) int {
 	if found {
 		return number
 	}
-	number, _ = strconv.Atoi(s.readText(path.Join(cpuDir, fmt.Sprintf("cpu%d", cpu), "topology", "physical_package_id")))
+	number, _ = strconv.Atoi(s.readText(path.Join(cpuDir, fmt.Sprintf("cpu%d", cpu), "topology",
+		"physical_package_id")))
 	number = max(number, 0) // some virtual machines report -1
 	for _, sibling := range s.readSiblings(cpu, "package_cpus_list", "core_siblings_list") {
 		known[sibling] = number

@@ -36,7 +36,8 @@ func ParseKinds(text string) (ResourceKinds, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		kind := slices.Index(kindNames, strings.TrimSpace(word))
 		if kind < 0 {
-			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,memory,network,gpu: %q is not valid", word)
+			return ResourceKinds{}, fmt.Errorf("give auto, none, or a list of cpu,memory,network,gpu: %q is not "+
+				"valid", word)
 		}
 		*k.fields()[kind] = true
 	}

@@ -90,7 +90,8 @@ func (c Core) packageNumber() int { return c.Package }
 // compare orders cores by package, NUMA node and number, so that cores that share hardware are
 // adjacent.
 func (c Core) compare(other Core) int {
-	return cmp.Or(cmp.Compare(c.Package, other.Package), cmp.Compare(c.NUMA, other.NUMA), slices.Compare(c.CPUs, other.CPUs))
+	return cmp.Or(cmp.Compare(c.Package, other.Package), cmp.Compare(c.NUMA, other.NUMA),
+		slices.Compare(c.CPUs, other.CPUs))
 }
 
 // groupCores divides sorted cores into parts for which by returns the same value.

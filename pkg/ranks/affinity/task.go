@@ -116,7 +116,8 @@ func (t LaunchedTask) describeFarGPUs(f VisibleNode, gpus []GPU) (differences []
 	for _, g := range gpus {
 		for _, there := range f.GPUs {
 			if there.Name == g.Name && g.IsFar && !there.IsFar {
-				differences = append(differences, fmt.Sprintf("%s bound it to CPUs %v, but its GPU %s is near CPUs %v", t.Launcher, f.BoundCPUs, g.Name, there.CPUs))
+				differences = append(differences, fmt.Sprintf("%s bound it to CPUs %v, but its GPU %s is near "+
+					"CPUs %v", t.Launcher, f.BoundCPUs, g.Name, there.CPUs))
 			}
 		}
 	}

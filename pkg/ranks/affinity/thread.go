@@ -46,7 +46,8 @@ func (p Affinity) bindThreadCPUs() (undo func() error, err error) {
 		return nil, err
 	}
 	if now, err := threadAffinity(0); err != nil || !slices.Equal(now, p.CPUs) {
-		return nil, errors.Join(fmt.Errorf("cannot bind to CPUs %v: the kernel allowed only %v; the other CPUs are offline or not in the cpuset", p.CPUs, now), err, undo())
+		return nil, errors.Join(fmt.Errorf("cannot bind to CPUs %v: the kernel allowed only %v; the other CPUs "+
+			"are offline or not in the cpuset", p.CPUs, now), err, undo())
 	}
 	return undo, nil
 }
@@ -119,7 +120,8 @@ func (p Affinity) bindThreadMemory() (undo func() error, skipped string, err err
 		return skipIfUnavailable(err)
 	}
 	if outside := p.Mems.subtract(allowed.nodeSet()); len(outside) > 0 {
-		return noRestore, fmt.Sprintf("memory is not bound to NUMA nodes %v: this process may not use %v, only %v", p.Mems, outside, allowed.nodeSet()), nil
+		return noRestore, fmt.Sprintf("memory is not bound to NUMA nodes %v: this process may not use %v, only "+
+			"%v", p.Mems, outside, allowed.nodeSet()), nil
 	}
 	if err := setMemoryPolicy(bindPolicy(p.Mems)); err != nil {
 		return skipIfUnavailable(err)
@@ -157,7 +159,8 @@ func wrapUnavailable(err error) error {
 func memoryPolicyOf(flags uintptr) (m memoryPolicy, err error) {
 	var mode int32
 	// The kernel subtracts 1 from the number of bits.
-	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&m.nodes)), maxMemoryNodes+1, 0, flags, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)),
+		uintptr(unsafe.Pointer(&m.nodes)), maxMemoryNodes+1, 0, flags, 0)
 	if errno != 0 {
 		return m, fmt.Errorf("cannot read the memory policy: get_mempolicy: %w", errno)
 	}
@@ -166,7 +169,8 @@ func memoryPolicyOf(flags uintptr) (m memoryPolicy, err error) {
 }
 
 func setMemoryPolicy(m memoryPolicy) error {
-	_, _, errno := unix.RawSyscall(unix.SYS_SET_MEMPOLICY, uintptr(m.mode), uintptr(unsafe.Pointer(&m.nodes)), maxMemoryNodes+1)
+	_, _, errno := unix.RawSyscall(unix.SYS_SET_MEMPOLICY, uintptr(m.mode), uintptr(unsafe.Pointer(&m.nodes)),
+		maxMemoryNodes+1)
 	if errno != 0 {
 		return fmt.Errorf("cannot bind memory to %v: set_mempolicy: %w", m.nodeSet(), errno)
 	}

@@ -53,7 +53,8 @@ const (
 // find examines the driver with [DetectLoaded].
 func WatchDriver(ctx context.Context, find func() *LoadedMPI, nodes int, report func(words string)) {
 	isSeen := false
-	for interval := firstCheckInterval; ctxutil.SleepContext(ctx, interval); interval = min(2*interval, maxCheckInterval) {
+	for interval := firstCheckInterval; ctxutil.SleepContext(ctx, interval); {
+		interval = min(2*interval, maxCheckInterval)
 		// Do not wait for the check at the end of ctx: it blocks while the memory of a process is locked
 		// because a file system is unresponsive.
 		loaded, err := ctxutil.CallBounded(ctx, 0, func() (*LoadedMPI, error) { return find(), nil })

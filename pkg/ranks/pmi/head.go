@@ -85,8 +85,9 @@ type Head struct {
 // NewHead returns the head's side for a world.
 func NewHead(cfg HeadConfig) *Head {
 	h := &Head{
-		cfg: cfg, jobs: map[string]*Job{cfg.InitialJob.Name: cfg.InitialJob}, liveRanks: make(map[string]int), usedSlots: make([]int, len(cfg.InitialJob.Hosts)),
-		nextRank: len(cfg.InitialJob.Nodes), published: make(map[string]Entry), changed: make(chan struct{}),
+		cfg: cfg, jobs: map[string]*Job{cfg.InitialJob.Name: cfg.InitialJob}, liveRanks: make(map[string]int),
+		usedSlots: make([]int, len(cfg.InitialJob.Hosts)),
+		nextRank:  len(cfg.InitialJob.Nodes), published: make(map[string]Entry), changed: make(chan struct{}),
 	}
 	for _, node := range cfg.InitialJob.Nodes {
 		h.usedSlots[node]++
@@ -165,12 +166,14 @@ func (h *Head) publishEntries(entries []Entry) error {
 	size := h.publishedSize
 	for _, e := range entries {
 		if was, known := h.published[e.Key]; known {
-			return fmt.Errorf("cannot publish %s: %v has published it: %w", textutil.SingleLine(e.Key, 80), was.Publisher, Duplicate)
+			return fmt.Errorf("cannot publish %s: %v has published it: %w", textutil.SingleLine(e.Key, 80),
+				was.Publisher, Duplicate)
 		}
 		size += e.byteSize()
 	}
 	if len(h.published)+len(entries) > maxPublished || size > maxPublishedSize {
-		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", maxPublished, maxPublishedSize>>20, NoSpace)
+		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", maxPublished,
+			maxPublishedSize>>20, NoSpace)
 	}
 	for _, e := range entries {
 		h.removeEntryLocked(e.Key) // in case entries contains the key twice
@@ -212,7 +215,8 @@ func (h *Head) lookupEntries(ctx context.Context, keys []string, wait bool) ([]E
 			return found, nil
 		}
 		if !wait {
-			return nil, fmt.Errorf("cannot look up %s: %w", textutil.SingleLine(textutil.JoinLimited(keys, 16, ", "), 1000), NotFound)
+			return nil, fmt.Errorf("cannot look up %s: %w",
+				textutil.SingleLine(textutil.JoinLimited(keys, 16, ", "), 1000), NotFound)
 		}
 		select {
 		case <-changed:
@@ -326,7 +330,8 @@ func (h *Head) spawnJob(ctx context.Context, s SpawnRequest) (string, error) {
 	if err != nil {
 		_ = h.removeFromNodes(ctx, job.Name) // fails on a node that is lost
 		h.dropJob(job)
-		return "", fmt.Errorf("cannot spawn %s: %w", textutil.SingleLine(strings.Join(s.Commands[0].Argv, " "), 200), err)
+		return "", fmt.Errorf("cannot spawn %s: %w",
+			textutil.SingleLine(strings.Join(s.Commands[0].Argv, " "), 200), err)
 	}
 	h.cfg.OnSpawn(job)
 	return job.Name, nil
@@ -338,11 +343,13 @@ func (h *Head) placeJob(s SpawnRequest) (*Job, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(s.Commands) > MaxCommands {
-		return nil, fmt.Errorf("cannot spawn %d commands: at most %d are accepted: %w", len(s.Commands), MaxCommands, NoSpace)
+		return nil, fmt.Errorf("cannot spawn %d commands: at most %d are accepted: %w", len(s.Commands),
+			MaxCommands, NoSpace)
 	}
 	parent := s.Requester
 	job := &Job{
-		Name: spawnedJobName(h.cfg.InitialJob.Name, h.spawnCount+1), FirstNumber: h.nextRank, Hosts: h.cfg.InitialJob.Hosts, UniverseSize: h.cfg.InitialJob.UniverseSize,
+		Name: spawnedJobName(h.cfg.InitialJob.Name, h.spawnCount+1), FirstNumber: h.nextRank,
+		Hosts: h.cfg.InitialJob.Hosts, UniverseSize: h.cfg.InitialJob.UniverseSize,
 		Parent: &parent, Preput: s.Preput,
 	}
 	used := slices.Clone(h.usedSlots)
@@ -357,7 +364,8 @@ func (h *Head) placeJob(s SpawnRequest) (*Job, error) {
 			alive += n
 		}
 		if alive > MaxRanks {
-			return nil, fmt.Errorf("cannot spawn: the run would have %d ranks, and at most %d are accepted: %w", alive, MaxRanks, NoSpace)
+			return nil, fmt.Errorf("cannot spawn: the run would have %d ranks, and at most %d are accepted: %w",
+				alive, MaxRanks, NoSpace)
 		}
 		job.Nodes = append(job.Nodes, nodes...)
 		job.Apps = append(job.Apps, slices.Repeat([]int{app}, len(nodes))...)

@@ -34,8 +34,10 @@ func PlaceRanks(c Command, hosts []string, slots, used []int, oversubscribe bool
 		sum += max(free[i], 0)
 	}
 	if sum < c.Ranks && !oversubscribe {
-		return nil, fmt.Errorf("cannot place %d %s: %s free of %d on %d %s: give a higher --slots-per-node=N, or --oversubscribe: %w",
-			c.Ranks, textutil.PluralForm(c.Ranks, "rank"), countNoun(sum, "slot is", "slots are"), sumAt(slots, allowed), len(allowed), textutil.PluralForm(len(allowed), "node"), NoSpace)
+		return nil, fmt.Errorf("cannot place %d %s: %s free of %d on %d %s: give a higher --slots-per-node=N, "+
+			"or --oversubscribe: %w",
+			c.Ranks, textutil.PluralForm(c.Ranks, "rank"), countNoun(sum, "slot is", "slots are"),
+			sumAt(slots, allowed), len(allowed), textutil.PluralForm(len(allowed), "node"), NoSpace)
 	}
 	// Assign the ranks.
 	var nodes []int
@@ -90,7 +92,8 @@ func allowedNodes(list string, hosts []string) (allowed []int, err error) {
 		host, _, _ := strings.Cut(word, ":")
 		node := slices.IndexFunc(hosts, func(known string) bool { return shortHost(known) == shortHost(host) })
 		if node < 0 {
-			return nil, fmt.Errorf("cannot spawn on %s: it is not a node of this run; the nodes are %s: %w", host, textutil.JoinLimited(hosts, 16, ", "), BadParam)
+			return nil, fmt.Errorf("cannot spawn on %s: it is not a node of this run; the nodes are %s: %w",
+				host, textutil.JoinLimited(hosts, 16, ", "), BadParam)
 		}
 		if !slices.Contains(allowed, node) {
 			allowed = append(allowed, node)

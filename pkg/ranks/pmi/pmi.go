@@ -187,7 +187,8 @@ const (
 func (s Status) Error() string {
 	words := map[Status]string{
 		Failed: "failed", TimedOut: "timed out", Unreachable: "a peer is unreachable", BadParam: "invalid parameter",
-		NotFound: "not found", NotSupported: "not supported", NoSpace: "out of resources", Duplicate: "the name already exists", Aborted: "a process was aborted", Ended: "the job has ended",
+		NotFound: "not found", NotSupported: "not supported", NoSpace: "out of resources",
+		Duplicate: "the name already exists", Aborted: "a process was aborted", Ended: "the job has ended",
 	}
 	if w := words[s]; w != "" {
 		return w

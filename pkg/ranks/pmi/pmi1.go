@@ -98,7 +98,8 @@ func (s *PMI1Server) exchangeValues(ctx context.Context) error {
 		values, err = decodeValues(all, s.nodeCount)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", PublicName(s.cfg.Job.Name)), zap.Error(err))
+		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", PublicName(s.cfg.Job.Name)),
+			zap.Error(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,11 +119,13 @@ func decodeValues(data []byte, nodes int) (map[string]string, error) {
 	values, in, found := make(map[string]string), bytes.NewReader(data), 0
 	for ; in.Len() > 0; found++ {
 		if err := gob.NewDecoder(in).Decode(&values); err != nil {
-			return nil, fmt.Errorf("cannot decode the nodes' data at a barrier, before byte %d of %d: %v", len(data)-in.Len(), len(data), err)
+			return nil, fmt.Errorf("cannot decode the nodes' data at a barrier, before byte %d of %d: %v",
+				len(data)-in.Len(), len(data), err)
 		}
 	}
 	if found != nodes {
-		return nil, fmt.Errorf("cannot complete a barrier: it has the data of %d nodes, and the job has %d", found, nodes)
+		return nil, fmt.Errorf("cannot complete a barrier: it has the data of %d nodes, and the job has %d",
+			found, nodes)
 	}
 	return values, nil
 }

@@ -20,8 +20,10 @@ func PMI1Environ(job *Job, rank, fd int) map[string]string {
 		spawned = "1"
 	}
 	return map[string]string{
-		"PMI_FD": strconv.Itoa(fd), "PMI_RANK": strconv.Itoa(rank), "PMI_SIZE": strconv.Itoa(len(job.Nodes)), "PMI_SPAWNED": spawned,
-		"PMI_HOSTNAME": job.Hosts[node], "MPI_LOCALNRANKS": strconv.Itoa(len(local)), "MPI_LOCALRANKID": strconv.Itoa(slices.Index(local, rank)),
+		"PMI_FD": strconv.Itoa(fd), "PMI_RANK": strconv.Itoa(rank), "PMI_SIZE": strconv.Itoa(len(job.Nodes)),
+		"PMI_SPAWNED":  spawned,
+		"PMI_HOSTNAME": job.Hosts[node], "MPI_LOCALNRANKS": strconv.Itoa(len(local)),
+		"MPI_LOCALRANKID":       strconv.Itoa(slices.Index(local, rank)),
 		"MPIR_CVAR_PMI_VERSION": "1", // MPICH cannot choose if PMIx is available as well
 		"I_MPI_PMI":             "pmi1",
 		"I_MPI_SPAWN":           "on",

@@ -49,7 +49,8 @@ func parseMessage(line string) (message, error) {
 		line = after
 	}
 	if m.command == "" {
-		return message{}, fmt.Errorf("cannot parse the PMI request %q: it has no cmd=NAME", textutil.SingleLine(line, 80))
+		return message{}, fmt.Errorf("cannot parse the PMI request %q: it has no cmd=NAME",
+			textutil.SingleLine(line, 80))
 	}
 	return m, nil
 }

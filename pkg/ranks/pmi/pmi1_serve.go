@@ -109,7 +109,8 @@ func (v *rankConn) abortJob(m message) {
 var commandHandlers = map[string]func(*rankConn, context.Context, message) string{
 	"init": (*rankConn).handleInit,
 	"get_maxes": func(*rankConn, context.Context, message) string {
-		return successResponse("maxes", "kvsname_max", strconv.Itoa(maxPMI1Name), "keylen_max", strconv.Itoa(maxPMI1Key),
+		return successResponse("maxes", "kvsname_max", strconv.Itoa(maxPMI1Name), "keylen_max",
+			strconv.Itoa(maxPMI1Key),
 			"vallen_max", strconv.Itoa(maxPMI1Value))
 	},
 	"get_appnum": func(v *rankConn, _ context.Context, _ message) string {
@@ -156,7 +157,8 @@ func (v *rankConn) handleInit(ctx context.Context, m message) string {
 	refusal := formatLine("response_to_init",
 		"rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
 	if asked := m.fields["pmi_version"]; asked != version {
-		v.log.Error("cannot serve this rank: only PMI version 1 is supported; check that MPIR_CVAR_PMI_VERSION=1 is in its environment", zap.String("asked", textutil.SingleLine(asked, 80)))
+		v.log.Error("cannot serve this rank: only PMI version 1 is supported; check that "+
+			"MPIR_CVAR_PMI_VERSION=1 is in its environment", zap.String("asked", textutil.SingleLine(asked, 80)))
 		return refusal
 	}
 	if v.cfg.AwaitLink != nil && v.cfg.AwaitLink(ctx, v.procID()) != nil { // the daemon logs the reason
@@ -208,12 +210,14 @@ func (v *rankConn) handleBarrier(ctx context.Context, _ message) string {
 }
 
 func (v *rankConn) handlePublish(ctx context.Context, m message) string {
-	err := v.cfg.Peers.PublishEntries(ctx, []Entry{{Key: m.fields["service"], Publisher: v.procID(), Value: []byte(m.fields["port"])}})
+	err := v.cfg.Peers.PublishEntries(ctx, []Entry{{Key: m.fields["service"], Publisher: v.procID(),
+		Value: []byte(m.fields["port"])}})
 	return resultResponse("publish_result", err)
 }
 
 func (v *rankConn) handleUnpublish(ctx context.Context, m message) string {
-	return resultResponse("unpublish_result", v.cfg.Peers.UnpublishEntries(ctx, v.procID(), []string{m.fields["service"]}))
+	return resultResponse("unpublish_result", v.cfg.Peers.UnpublishEntries(ctx, v.procID(),
+		[]string{m.fields["service"]}))
 }
 
 func (v *rankConn) handleLookup(ctx context.Context, m message) string {

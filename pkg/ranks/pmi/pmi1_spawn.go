@@ -49,7 +49,8 @@ func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
 			return blocks, nil
 		}
 		if !lines.Scan() || lines.Text() != spawnStart {
-			return nil, fmt.Errorf("cannot parse a spawn request: after %d blocks it has %q instead of %q", read, textutil.SingleLine(lines.Text(), 80), spawnStart)
+			return nil, fmt.Errorf("cannot parse a spawn request: after %d blocks it has %q instead of %q", read,
+				textutil.SingleLine(lines.Text(), 80), spawnStart)
 		}
 	}
 }
@@ -91,7 +92,8 @@ func newCommand(fields map[string]string) (Command, error) {
 	name := fields["execname"]
 	ranks, err := strconv.Atoi(fields["nprocs"])
 	if err != nil || ranks < 1 || name == "" {
-		return Command{}, fmt.Errorf("execname=%q and nprocs=%q must be a command and a number above 0", name, fields["nprocs"])
+		return Command{}, fmt.Errorf("execname=%q and nprocs=%q must be a command and a number above 0", name,
+			fields["nprocs"])
 	}
 	info := numberedPairs(fields, "info_key_", "info_val_")
 	c := Command{Argv: []string{name}, Ranks: ranks, Info: info, Dir: info["wdir"]}

@@ -75,7 +75,8 @@ func (s *RrunServer) AddJob(job *Job) {
 	}
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // it never fails: see crypto/rand
-	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]), barriers: make(map[CollectiveKind]*LocalBarrier), maxConns: maxConnsPerRank * local}
+	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]),
+		barriers: make(map[CollectiveKind]*LocalBarrier), maxConns: maxConnsPerRank * local}
 	for _, kind := range []CollectiveKind{barrierKind, syncKind} {
 		space.barriers[kind] = NewLocalBarrier(local, func(ctx context.Context) error {
 			_, err := s.cfg.Peers.GatherProcs(ctx, kind, space.allRanks(), nil)
@@ -171,9 +172,11 @@ func (s *RrunServer) authenticateRank(in *bufio.Reader) (*jobSpace, ProcID, erro
 	case space == nil:
 		return nil, ProcID{}, errors.New("bad token")
 	case ranks != len(space.Nodes) || rank < 0 || rank >= ranks || space.Nodes[rank] != s.cfg.Node:
-		return nil, ProcID{}, fmt.Errorf("invalid rank or nranks: rank %d of %d is not a rank of this node", rank, ranks)
+		return nil, ProcID{}, fmt.Errorf("invalid rank or nranks: rank %d of %d is not a rank of this node",
+			rank, ranks)
 	case !space.conns.Reserve(0, space.maxConns, 0):
-		return nil, ProcID{}, fmt.Errorf("the ranks of this node already have %d connections, the maximum", space.maxConns)
+		return nil, ProcID{}, fmt.Errorf("the ranks of this node already have %d connections, the maximum",
+			space.maxConns)
 	}
 	return space, ProcID{Job: space.Name, Rank: rank}, nil
 }

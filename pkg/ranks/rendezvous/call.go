@@ -75,7 +75,8 @@ func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte)
 	}
 	p := h.ensurePeerLocked(node)
 	p.orderCount++
-	o := &pendingOrder{&message{Kind: kindOrder, Name: name, FenceFields: FenceFields{Number: p.orderCount}, Data: data}, make(chan *message, 1)}
+	o := &pendingOrder{&message{Kind: kindOrder, Name: name, FenceFields: FenceFields{Number: p.orderCount},
+		Data: data}, make(chan *message, 1)}
 	p.orders = append(p.orders, o)
 	h.sendLocked(node, o.message)
 	h.mu.Unlock()
@@ -201,7 +202,8 @@ func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []by
 		f.entryCounts[rank], f.waiting[rank] = max(f.entryCounts[rank], gen), gen
 	}
 	n.active = true
-	n.queueRequestLocked(&message{Kind: kindEnter, Name: name, FenceFields: FenceFields{Number: gen, Group: of.Ranks, Collect: need}, Data: data})
+	n.queueRequestLocked(&message{Kind: kindEnter, Name: name,
+		FenceFields: FenceFields{Number: gen, Group: of.Ranks, Collect: need}, Data: data})
 	n.mu.Unlock()
 	// Wait for the release by the head, and clean up in any case.
 	passed := ctxutil.AwaitDone(ctx, m.done)

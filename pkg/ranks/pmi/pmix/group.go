@@ -22,7 +22,8 @@ func (s *Server) decodeGroup(r *frameReader) func(context.Context, *frame) error
 		return answerError(pmi.NotSupported)
 	}
 	if len(name) > maxKeyLength {
-		return answerError(fmt.Errorf("cannot use a group name of %d bytes: at most %d are accepted: %w", len(name), maxKeyLength, pmi.BadParam))
+		return answerError(fmt.Errorf("cannot use a group name of %d bytes: at most %d are accepted: %w",
+			len(name), maxKeyLength, pmi.BadParam))
 	}
 	endpoints, _ := with.lookupKey("pmix.grp.endpt")
 	own := binary.BigEndian.AppendUint64(nil, rand.Uint64())

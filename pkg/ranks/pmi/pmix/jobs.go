@@ -29,7 +29,10 @@ func (s *Server) AddJob(ctx context.Context, job *pmi.Job) error {
 	})
 	for _, rank := range local {
 		if err == nil {
-			_, err = s.requestChild(ctx, doAddClient, func(f *frame) { f.addProc(pmi.ProcID{Job: job.Name, Rank: rank}) })
+			_, err = s.requestChild(ctx, doAddClient, func(f *frame) {
+				f.addProc(pmi.ProcID{Job: job.Name,
+					Rank: rank})
+			})
 		}
 	}
 	if err != nil {
@@ -90,7 +93,8 @@ func (s *Server) FetchModex(ctx context.Context, of pmi.ProcID) ([]byte, error) 
 	c := s.clients[of]
 	s.mu.Unlock()
 	if c == nil {
-		return nil, fmt.Errorf("cannot get the data that %v has committed: it does not run on %s: %w", of, s.cfg.Host, pmi.NotFound)
+		return nil, fmt.Errorf("cannot get the data that %v has committed: it does not run on %s: %w", of,
+			s.cfg.Host, pmi.NotFound)
 	}
 	ctx, stop := withEither(ctx, c.lifeCtx)
 	defer stop()
@@ -123,7 +127,8 @@ type eventSender func(ctx context.Context, event pmi.Event) error
 
 // notifyEnd sends an event about the end of a process or job. Only ranks that registered for
 // exactly this event receive it, because MPI's default event handlers abort.
-func (s *Server) notifyEnd(ctx context.Context, to pmi.ProcID, what pmi.Status, more []attribute, tell ...eventSender) error {
+func (s *Server) notifyEnd(ctx context.Context, to pmi.ProcID, what pmi.Status, more []attribute,
+	tell ...eventSender) error {
 	about := append([]attribute{{"pmix.evproc", typeProc, to}, {"pmix.evnondef", typeBool, true}}, more...)
 	packed, err := s.requestChild(ctx, doPack, func(f *frame) { f.addAttributes(about) })
 	if err != nil {
@@ -146,7 +151,8 @@ func (s *Server) ReportDeath(ctx context.Context, rank pmi.ProcID, status int) e
 	if c != nil {
 		c.endLife(fmt.Errorf("%v has ended: %w", rank, pmi.Unreachable))
 	}
-	return s.notifyEnd(ctx, rank, pmi.Aborted, []attribute{{"pmix.exit.code", typeInt, status}}, s.NotifyRanks, s.Peers.NotifyNodes)
+	return s.notifyEnd(ctx, rank, pmi.Aborted, []attribute{{"pmix.exit.code", typeInt, status}}, s.NotifyRanks,
+		s.Peers.NotifyNodes)
 }
 
 // ClientState reports whether a rank has connected to the server, and whether it has finalized.

@@ -55,9 +55,11 @@ func (s *Server) decodeRequest(op byte, r *frameReader) (func(ctx context.Contex
 			return err
 		})), err
 	case upNotify:
-		e := pmi.Event{Code: r.readSigned(), Source: r.readProc(), Range: int(r.readByte()), Count: int(r.readNumber()), Info: r.readBytes()}
+		e := pmi.Event{Code: r.readSigned(), Source: r.readProc(), Range: int(r.readByte()),
+			Count: int(r.readNumber()), Info: r.readBytes()}
 		if len(e.Info) > maxEventSize {
-			return nil, fmt.Errorf("cannot send an event of %d bytes: at most %d are accepted: %w", len(e.Info), maxEventSize, pmi.NoSpace)
+			return nil, fmt.Errorf("cannot send an event of %d bytes: at most %d are accepted: %w", len(e.Info),
+				maxEventSize, pmi.NoSpace)
 		}
 		return func(ctx context.Context, _ *frame) error { return s.Peers.NotifyNodes(ctx, e) }, nil
 	case upGroup:
@@ -77,7 +79,8 @@ func answerError(err error) func(context.Context, *frame) error {
 	return func(context.Context, *frame) error { return err }
 }
 
-func withTimeout(with requestAttributes, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+func withTimeout(with requestAttributes, answer func(ctx context.Context, f *frame) error) func(context.Context,
+	*frame) error {
 	text, _ := with.lookupKey("pmix.timeout")
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds <= 0 {
@@ -99,7 +102,8 @@ func (s *Server) recordSession(who pmi.ProcID, finalized bool) {
 }
 
 // whileRankLives limits the context of a request to the life of the rank that sent it.
-func (s *Server) whileRankLives(who pmi.ProcID, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+func (s *Server) whileRankLives(who pmi.ProcID,
+	answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
 	s.mu.Lock()
 	c := s.clients[who]
 	s.mu.Unlock()
@@ -144,7 +148,8 @@ func (s *Server) decodePublication(op byte, r *frameReader) func(context.Context
 		persistence, _ := with.lookupKey("pmix.persist")
 		for _, i := range with {
 			if value := r.readBytes(); !isPMIxKey(i.key) {
-				entries = append(entries, pmi.Entry{Key: i.key, Publisher: by, Value: value, RemoveOnLookup: persistence == persistFirstRead})
+				entries = append(entries, pmi.Entry{Key: i.key, Publisher: by, Value: value,
+					RemoveOnLookup: persistence == persistFirstRead})
 			}
 		}
 		return func(ctx context.Context, _ *frame) error { return s.Peers.PublishEntries(ctx, entries) }
@@ -191,13 +196,15 @@ func isPMIxKey(key string) bool { return strings.HasPrefix(key, "pmix.") }
 
 // supportedAttributes are the attributes of a spawn that are supported: they are passed on or have
 // no effect here.
-var supportedAttributes = []string{"pmix.timeout", "pmix.host", "pmix.wdir", "pmix.spawned", "pmix.parent", "pmix.requestor"}
+var supportedAttributes = []string{"pmix.timeout", "pmix.host", "pmix.wdir", "pmix.spawned", "pmix.parent",
+	"pmix.requestor"}
 
 // decodeSpawn decodes a spawn request, and returns it with the attributes that apply to all its
 // commands. The error is NotSupported if a required attribute is not supported.
 func decodeSpawn(r *frameReader) (s pmi.SpawnRequest, all requestAttributes, err error) {
 	if len(r.rest) > pmi.MaxSpawnSize {
-		return s, nil, fmt.Errorf("cannot read a spawn request of %d bytes: at most %d are accepted: %w", len(r.rest), pmi.MaxSpawnSize, pmi.NoSpace)
+		return s, nil, fmt.Errorf("cannot read a spawn request of %d bytes: at most %d are accepted: %w",
+			len(r.rest), pmi.MaxSpawnSize, pmi.NoSpace)
 	}
 	// Attributes of the whole spawn apply to each command.
 	s.Requester, all = r.readProc(), r.readAttributes()
@@ -205,7 +212,8 @@ func decodeSpawn(r *frameReader) (s pmi.SpawnRequest, all requestAttributes, err
 	err = collectAttributes(all, shared)
 	for range r.readCount(pmi.MaxCommands) {
 		program := r.readText()
-		c := pmi.Command{Argv: r.readTexts(), Env: r.readTexts(), Dir: r.readText(), Ranks: r.readSigned(), Info: maps.Clone(shared)}
+		c := pmi.Command{Argv: r.readTexts(), Env: r.readTexts(), Dir: r.readText(), Ranks: r.readSigned(),
+			Info: maps.Clone(shared)}
 		if len(c.Argv) == 0 {
 			c.Argv = []string{program}
 		}
@@ -241,7 +249,8 @@ func (s *Server) decodeQuery(r *frameReader) func(context.Context, *frame) error
 	for range r.readCount(maxQueriedKeys) {
 		keys, with := r.readTexts(), r.readAttributes()
 		if asked += len(keys); asked > maxQueriedKeys {
-			return answerError(fmt.Errorf("cannot answer a query for %d keys: at most %d are accepted: %w", asked, maxQueriedKeys, pmi.NoSpace))
+			return answerError(fmt.Errorf("cannot answer a query for %d keys: at most %d are accepted: %w",
+				asked, maxQueriedKeys, pmi.NoSpace))
 		}
 		for _, key := range keys {
 			if i, known := s.queryValue(key, by, with); known {

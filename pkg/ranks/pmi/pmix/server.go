@@ -161,7 +161,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("cannot start a PMIx server: %w", err)
 	}
 	s.child, err = process.StartHelper(ctx, &exec.Cmd{
-		Path: cmp.Or(cfg.Program, process.OwnBinary), Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: cfg.Library.childEnviron(cfg.Environ),
+		Path: cmp.Or(cfg.Program, process.OwnBinary), Args: []string{"bringupd", ChildCommand, "--pmix=" +
+			cfg.Library.Path}, Env: cfg.Library.childEnviron(cfg.Environ),
 		Dir: "/", Stdout: theirs, Stderr: &s.stderrTail,
 	}, func() {})
 	if err != nil {
@@ -177,8 +178,10 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	version, err := s.requestChild(starting, doInit, func(f *frame) {
 		// The server shares the node's topology, so that not every rank discovers it.
 		f.addAttributes([]attribute{
-			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.ServerNumber}, {"pmix.hname", typeString, cfg.Host},
-			{"pmix.srvr.tmpdir", typeString, cfg.Dir.Path()}, {"pmix.sys.tmpdir", typeString, cfg.Dir.Path()}, {"pmix.srvr.share", typeBool, true},
+			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.ServerNumber},
+			{"pmix.hname", typeString, cfg.Host},
+			{"pmix.srvr.tmpdir", typeString, cfg.Dir.Path()}, {"pmix.sys.tmpdir", typeString, cfg.Dir.Path()},
+			{"pmix.srvr.share", typeBool, true},
 		})
 	})
 	if err != nil {
@@ -260,7 +263,8 @@ func (s *Server) handleFrame(op byte, id uint32, r *frameReader) error {
 	if load.Reserve(size, maxRequests, maxRequestBytes) {
 		answer, err = s.decodeRequest(op, r)
 	} else if size, load = 0, &s.refusalQuota; load.Reserve(size, maxRequests, 0) {
-		err = fmt.Errorf("cannot accept more than %d requests and %d GiB at once: %w", maxRequests, maxRequestBytes>>30, pmi.NoSpace)
+		err = fmt.Errorf("cannot accept more than %d requests and %d GiB at once: %w", maxRequests,
+			maxRequestBytes>>30, pmi.NoSpace)
 	} else {
 		return errTooManyRequests
 	}
