@@ -25,8 +25,8 @@ func newChecker(n *node) *lifecycle.Checker {
 }
 
 // compareNodes compares the nodes of the team when all have passed their checks. Its error is a
-// difference because of which the driver must not start. If spares can replace the nodes that
-// differ, it records the difference as their failure instead.
+// difference because of which the driver must not start, unless spares can replace the nodes that
+// differ.
 func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	if h.cfg.Checks == nil {
 		return nil

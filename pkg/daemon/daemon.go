@@ -55,10 +55,8 @@ func Run(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (exit life
 	return exit
 }
 
-// newNode returns a node with all its parts. Nothing runs yet except the tasks that need no run
-// directory.
+// newNode returns a node with all its parts. Nothing runs yet except what needs no run directory.
 func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node, error) {
-	// Set the defaults of the options that tests and simulations replace.
 	super, err := cfg.NewChildStarter()
 	if err != nil {
 		return nil, err
@@ -69,7 +67,6 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	if cfg.Network == nil {
 		cfg.Network = peerlink.TCP{}
 	}
-	// The identity and the lifetime.
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
 	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle(), LauncherSignals: cfg.LauncherSignals()}

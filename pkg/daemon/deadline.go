@@ -19,8 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// enforceDeadline ends the job at its deadline, if it has one. The driver then has its grace
-// period.
+// enforceDeadline ends the job at its deadline. The driver then has its grace period.
 func (h *head) enforceDeadline(ctx context.Context) {
 	if h.cfg.Times.Deadline == 0 {
 		return
@@ -47,10 +46,8 @@ func (h *head) describeUnfinished() string {
 	}
 }
 
-// keepForInspection keeps all services up for a while after the driver has ended, if that is
-// configured (--clean=none), so that the user can inspect them. It waits until the time is over, a
-// stop is requested, or a service fails, which does not change the result. It returns err, the end
-// of the driver.
+// keepForInspection keeps all services up for a while after the driver has ended (--clean=none),
+// until a stop is requested or a service fails. It returns err, the end of the driver.
 func (h *head) keepForInspection(ctx context.Context, err error) error {
 	end, ended := errors.AsType[*lifecycle.Outcome](err)
 	if h.cfg.After.Clean != config.CleanNone || !ended || end.Name != health.DriverOutcomeName || end.Requested {

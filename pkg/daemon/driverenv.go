@@ -12,8 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
-// childEnv returns the environment base with the variables for a child of this node. place is nil
-// if there are spares and the child has no place in the team.
+// childEnv returns base with the variables for a child of this node. place is nil if the child has
+// none in the team.
 func (n *node) childEnv(base []string, place *membership.Slot) []string {
 	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
 	env := service.Environment{
@@ -25,8 +25,8 @@ func (n *node) childEnv(base []string, place *membership.Slot) []string {
 	return env.AddTo(base)
 }
 
-// selectedAddress returns this node's address. If the node has no such address, that is a failure
-// only if the user has selected the network interface. Otherwise it may be a run that needs none.
+// selectedAddress returns this node's address. Without one it fails only if the user has selected
+// the interface: the run may need none.
 func (n *node) selectedAddress() (launcher.NodeAddress, error) {
 	address, err := n.cfg.Address()
 	if err != nil && address.Selected {
@@ -35,8 +35,8 @@ func (n *node) selectedAddress() (launcher.NodeAddress, error) {
 	return address, nil
 }
 
-// driverEnv returns the environment base with the additional variables for the driver: the hosts of
-// its nodes, the address of the head's service, and the credentials of the services.
+// driverEnv adds the variables for the driver to base: the hosts, the address of the head's
+// service, and the credentials of the services.
 func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
 	more := map[string]string{
 		"BRINGUPD_HOSTS":              strings.Join(hosts, ","),

@@ -31,9 +31,8 @@ func (n *node) initCommands() {
 	n.remote = &rsh.Node{Daemon: daemon, PrivateDir: n.privateDir.EnsureDir, SocketDir: n.privateDir.EnsureSocketDir, Environ: n.cfg.Environ}
 }
 
-// commandStarter returns a function that starts a command with the given start function of the
-// children. It returns the process, and a function that ends it. Commands do not start when the run
-// is ending.
+// commandStarter returns a function that starts a command, unless the run is ending, and returns
+// the process with a function that ends it.
 func (n *node) commandStarter(start func(context.Context, process.Spec) (process.Handle, error)) exec.StartFunc {
 	return func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 		if n.RunCtx.Err() != nil {
@@ -90,8 +89,8 @@ func (t commandNodes) SelectNodes(words []string) ([]int, error) {
 
 // NotifyWorker notifies a worker of a new order on its peer link, if there are peer links.
 func (t commandNodes) NotifyWorker(nodeIndex int) {
-	if t.head.peerLinks != nil && t.head.peerLinks.Head != nil {
-		t.head.peerLinks.Head.NotifyWorker(nodeIndex)
+	if t.head.peerLinks != nil {
+		t.head.peerLinks.NotifyWorker(nodeIndex)
 	}
 }
 

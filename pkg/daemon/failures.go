@@ -18,20 +18,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// servePeerLinks starts to accept peer links, and connections of clients that request commands
-// (guests). It does nothing if there are no peer links.
+// servePeerLinks accepts peer links, and connections of clients that request commands (guests), if
+// peer links are offered.
 func (h *head) servePeerLinks(guests peerlink.ClientHandler) {
 	if h.peerLinks == nil {
 		return
 	}
 	cfg := peerlink.Config{Key: h.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.id.CountMembers(), HeartbeatInterval: h.cfg.Times.LinkHeartbeatInterval()}
-	h.peerLinks.PrepareHead(cfg, &workerLinkHandler{h}, guests)
-	// Serve the further connections of workers, by purpose.
-	h.peerLinks.Head.HandleStreams(peerlink.RendezvousStream, h.rendezvous.ServeNode)
-	h.peerLinks.Head.HandleStreams(peerlink.CommandStream, h.broker.ServeConn)
-	h.peerLinks.Head.HandleReports(h.acceptReport)
-	h.Notify = h.peerLinks.Head.NotifyWorkers
-	h.Background(h.peerLinks.Head.Run)
+	h.peerLinks.Prepare(cfg, &workerLinkHandler{h}, guests)
+	h.peerLinks.HandleStreams(peerlink.RendezvousStream, h.rendezvous.ServeNode)
+	h.peerLinks.HandleStreams(peerlink.CommandStream, h.broker.ServeConn)
+	h.peerLinks.HandleReports(h.acceptReport)
+	h.Notify = h.peerLinks.NotifyWorkers
+	h.Background(h.peerLinks.Run)
 	// Evaluate the heartbeats of the links, also while no poll of the file system succeeds.
 	h.Background(func(ctx context.Context) {
 		tick := time.NewTicker(h.cfg.Times.LinkHeartbeatInterval() / 2)
@@ -51,8 +50,7 @@ func (h *head) servePeerLinks(guests peerlink.ClientHandler) {
 	})
 }
 
-// acceptReport takes over a report of a member: from now on it is as if a listing had shown the
-// name.
+// acceptReport takes over a report of a member, as if a listing had shown the name.
 func (h *head) acceptReport(member int, name string, content []byte) {
 	if err := h.Dir.AcceptReport(member, name, content); err != nil {
 		h.Log.Warn("a report is not accepted", zap.Error(err))
@@ -85,9 +83,8 @@ func (p *workerLinkHandler) WorkerNotified(int) { p.nodeWatch.NotifyChange() }
 // WorkerExit records that a service of a worker has ended.
 func (p *workerLinkHandler) WorkerExit(int) { _ = p.remoteExits.Add() }
 
-// WorkerGone handles the end of a peer link. If the worker's kernel has closed the connection, and
-// there was no goodbye message, the worker's daemon has died. If the connection broke, the
-// heartbeat files decide whether the worker is alive.
+// WorkerGone handles the end of a peer link. If it was closed without a goodbye message, the
+// daemon has died. If it broke, the heartbeat files decide.
 func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) {
 	known := p.Links.Peer(nodeIndex, time.Now())
 	p.Links.SetDisconnected(nodeIndex, how)
@@ -102,10 +99,9 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 	}
 }
 
-// markDaemonDead records that a worker's daemon has died, unless the worker has published that it
-// is done or has failed, or the result is final. f is the failure. since is the time of death:
-// failures after it are consequences. If sick is set, the worker's file system was unresponsive,
-// and the failure is that its host hangs.
+// markDaemonDead records that a worker's daemon has died since a time, unless the worker has
+// published its end, or the result is final. If sick is set, its file system was unresponsive: its
+// host hangs.
 func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
 	if h.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
 		return
@@ -118,9 +114,9 @@ func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since
 	h.recordLoss(f, []int{nodeIndex}, now)
 }
 
-// awaitSilentExit records that a worker's daemon has died if it has sent a goodbye message, but
-// does not publish in time that it is done or has failed. Either the worker cannot write to the run
-// directory, or the head cannot read it while the job runs on without the file system.
+// awaitSilentExit records that a worker's daemon has died if it has said goodbye, but does not
+// publish its end in time: it cannot write, or the head cannot read while the job runs without the
+// file system.
 func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
@@ -135,9 +131,8 @@ func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, si
 	}
 }
 
-// followNodes evaluates each listing of Nodes until ctx ends: it reads the failures that peers
-// publish, declares peers lost whose heartbeats have stopped, and chooses the team. The first
-// failure that the job cannot tolerate ends the run.
+// followNodes evaluates each listing of Nodes until ctx ends: it reads published failures,
+// declares silent peers lost, and chooses the team.
 func (h *head) followNodes(ctx context.Context) {
 	daemons := health.NewDetector(h.Timing, h.Links)
 	standbys := health.NewDetector(lifecycle.StandbyTiming(h.Timing), h.Links)
@@ -164,7 +159,6 @@ func (h *head) followNodes(ctx context.Context) {
 		if over {
 			return false
 		}
-		// Check those of the spares, which are less frequent.
 		resting := h.membership.MonitoredPeers(h.membership.ExpectedPeers(l), true)
 		if silent := standbys.RecordPoll(resting, l.PolledAt); len(silent) > 0 {
 			h.declarePeersLost(ctx, silent, standbys, l.PolledAt)
@@ -174,8 +168,8 @@ func (h *head) followNodes(ctx context.Context) {
 	})
 }
 
-// readFailure reads the failure that a node has published as state, and records it, unless it is in
-// read, the set of names that have been read. The head's own failures are known without reading.
+// readFailure reads a failure that a node has published, once, and records it. read has the names
+// that have been read; the head's own failures are known.
 func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing, read map[string]bool) {
 	name := signal.NodeName(nodeIndex, h.id.Size, state)
 	if read[name] || name == signal.NodeName(0, h.id.Size, record.StateFailed) {
@@ -204,17 +198,16 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 	h.handleFailure(rec, l.SeenAt)
 }
 
-// unreadableRecordFailure returns the failure that replaces the record of a node, if the record
-// cannot be read or is damaged. format has the verbs for the name of the node and for err.
+// unreadableRecordFailure returns the failure that replaces a record that cannot be read. format
+// has the verbs for the name of the node and for err.
 func (h *head) unreadableRecordFailure(nodeIndex int, kind health.Kind, format string, err error) record.Failure {
 	rec := health.NewFailure(kind, format, h.nodeName(nodeIndex), err).Failure
 	rec.NodeIndex, rec.Host = nodeIndex, h.id.HostOf(nodeIndex)
 	return rec
 }
 
-// declarePeersLost declares silent peers lost. If all peers are silent, or one of them is known
-// only by its heartbeat files, the reason may be the head's own mount, or the file system.
-// Therefore a write must first prove that the file system works.
+// declarePeersLost declares silent peers lost. If all are silent, or one is known only by its
+// files, the reason may be the file system: a write must first prove that it works.
 func (h *head) declarePeersLost(ctx context.Context, silent []int, liveness *health.Detector, at time.Time) {
 	byFiles := func(nodeIndex int) bool { return h.Links.LossKind(nodeIndex, time.Now()) == health.PeerLost }
 	if h.isEveryPeer(silent) || slices.ContainsFunc(silent, byFiles) {
@@ -233,8 +226,8 @@ func (h *head) verifyShareWritable(ctx context.Context) error {
 	return h.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
 }
 
-// followRequests handles the records in Control that the head has not written: a request to stop
-// the run, and the abort record of a worker that has declared the head lost.
+// followRequests handles records in Control that others write: a request to stop, and the abort
+// record of a worker that has declared the head lost.
 func (h *head) followRequests(ctx context.Context) {
 	_, _ = h.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		for _, nodeIndex := range l.NodesWithAbort() {
@@ -253,8 +246,8 @@ func (h *head) followRequests(ctx context.Context) {
 	})
 }
 
-// endByPeerAbort ends the run with the cause in the abort record of a worker. It reports whether
-// that is done; it is not while the file system is unresponsive.
+// endByPeerAbort ends the run by the abort record of a worker, and reports whether it has: not
+// while the file system is unresponsive.
 func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
@@ -270,8 +263,8 @@ func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) 
 	return true
 }
 
-// handleFailure records a failure that was seen at the given time. It ends the run if the job
-// cannot continue without the node; earlier failures that the job has tolerated then count, too.
+// handleFailure records a failure, and ends the run if the job cannot continue without the node.
+// Failures that were tolerated before count, too, then.
 func (h *head) handleFailure(rec record.Failure, at time.Time) {
 	if seen := (health.ObservedFailure{Failure: rec, ObservedAt: at}); !h.tolerateFailure(seen) {
 		h.failures.Add(nil, h.membership.TakeExcused()...)
@@ -279,8 +272,8 @@ func (h *head) handleFailure(rec record.Failure, at time.Time) {
 	}
 }
 
-// tolerateFailure reports whether the job can continue in spite of a failure, because it does not
-// need the node. If so, it records and logs that the node is dropped.
+// tolerateFailure reports whether the job does not need the node that has failed, and logs that
+// the node is dropped.
 func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
 	goesOn, news := h.membership.TolerateFailure(seen, h.id.HostOf)
 	if !goesOn || !news {
@@ -296,17 +289,16 @@ func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
 	return true
 }
 
-// recordFailure records a failure for the verdict, and ends the run by it. Both happen at once:
-// settlePeerStates and others rely on never seeing one without the other.
+// recordFailure records a failure for the verdict, and ends the run by it, at once: nothing may
+// see one without the other.
 func (h *head) recordFailure(seen health.ObservedFailure) {
 	record := seen.Failure
 	h.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
 	h.failures.Add(func() { h.CancelRun(&lifecycle.ObservedFailure{Record: record}) }, seen)
 }
 
-// decideOutcome returns the outcome of the run: err, the result of the sequence, if it is an
-// orderly end, and otherwise the verdict on all failures. opened is how long the gate has been
-// open.
+// decideOutcome returns the outcome of the run: err, if it is an orderly end, and otherwise the
+// verdict on all failures. opened is how long the gate has been open.
 func (h *head) decideOutcome(err error, opened time.Duration) *lifecycle.Outcome {
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) && end.Orderly {
@@ -338,9 +330,8 @@ func (h *head) verdict() health.Verdict {
 	return h.failures.Verdict(passed, h.cfg.EarlierFailures, h.id.HostOf)
 }
 
-// settleRankFailures waits while the known failures are not sufficient for a verdict: failed ranks
-// that look like consequences of a failure that is not known yet, or failed checks that the results
-// of other nodes may put in a different light. See health.UndecidedUntil.
+// settleRankFailures waits while the known failures are not sufficient for a verdict. See
+// health.UndecidedUntil.
 func (h *head) settleRankFailures() {
 	undecided := func() bool {
 		h.failures.Add(nil, h.membership.TakeHeld()...)
@@ -354,9 +345,8 @@ func (h *head) settleRankFailures() {
 	}
 }
 
-// awaitFreshListing waits for a new listing of Nodes, because the cause of a failure may be
-// published a moment later than its consequence. It waits for two polls: the first may have started
-// before. It does not wait if the file system is unresponsive.
+// awaitFreshListing waits for a new listing of Nodes, because a cause may be published a moment
+// after its consequence. It waits for two polls: the first may have started before.
 func (h *head) awaitFreshListing() {
 	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
@@ -368,23 +358,21 @@ func (h *head) awaitFreshListing() {
 	_, _ = h.nodeWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
 }
 
-// settlePeerStates waits, after a failure of the driver, until every peer has answered a request
-// for a heartbeat or is lost: the driver may have failed because of a loss that the head has not
-// detected yet. It reports whether the run continues, which means that there is no loss.
+// settlePeerStates waits, after a failure of the driver, until every peer has answered or is lost:
+// a loss may be the cause. It reports whether the run continues.
 func (h *head) settlePeerStates(ctx context.Context) bool {
 	if h.peerLinks != nil {
 		asked := time.Now()
-		h.peerLinks.Head.RequestHeartbeats()
+		h.peerLinks.RequestHeartbeats()
 		// By then even a peer that died just after a heartbeat has been declared lost.
 		h.awaitLivenessSettled(ctx, h.Timing.SilenceTimeout+2*h.Timing.MaxPollInterval, asked)
 	}
 	return ctx.Err() == nil
 }
 
-// awaitLivenessSettled waits until every peer has either sent a recent heartbeat or been declared
-// lost, but not longer than within, and only until ctx ends. A failure may be the consequence of a
-// loss that is not certain yet, and if several nodes are lost at once, all of them should be known.
-// asked is the time at which all peers were asked for a heartbeat, or zero if they were not.
+// awaitLivenessSettled waits until every peer has sent a recent heartbeat or is lost, at most for
+// within: a failure may be the consequence of a loss that is not certain yet. asked is when all
+// were asked for a heartbeat, or zero.
 func (h *head) awaitLivenessSettled(ctx context.Context, within time.Duration, asked time.Time) {
 	if h.peerLinks == nil || h.FileSystemSilence() > lifecycle.UnresponsiveTimeout || within == 0 {
 		return
@@ -412,15 +400,12 @@ func (h *head) hasUncertainPeer(now, asked time.Time) bool {
 	return false
 }
 
-// lateLossTimeout is how long the result may wait, after the verdict, for nodes that were lost
-// together with the one in the verdict. If several daemons die at once on a busy machine, the
-// kernel closes their connections one after the other.
+// lateLossTimeout is how long the result may wait for nodes that were lost together with the one
+// in the verdict: on a busy machine a kernel closes connections one after the other.
 const lateLossTimeout = 500 * time.Millisecond
 
-// mergeLateLosses waits until torn is closed, which is when all children have ended, or
-// lateLossTimeout has passed, and adds the losses that were detected meanwhile to the consequences
-// in end. This takes no additional time. The cause does not change. It does nothing unless the
-// cause is a loss.
+// mergeLateLosses adds losses that are detected until torn is closed, or lateLossTimeout has
+// passed, to the consequences in end, if its cause is a loss.
 func (h *head) mergeLateLosses(end *lifecycle.Outcome, torn <-chan struct{}) {
 	defer h.resultFinal.Store(true)
 	if end.Orderly || !health.IsPeerLoss(end.Cause.Kind) {

@@ -24,8 +24,8 @@ import (
 type head struct {
 	*node
 	started    time.Time
-	nodeWatch  *signal.Watch   // watches Nodes
-	peerLinks  *peerlink.Links // nil if there are no peer links
+	nodeWatch  *signal.Watch  // watches Nodes
+	peerLinks  *peerlink.Head // nil if there are no peer links
 	membership *membership.Membership
 	failureState
 

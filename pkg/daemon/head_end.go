@@ -42,7 +42,6 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 			end = h.outcomeAfterStop(end, first.Exit().ShellStatus())
 		}
 	}
-	// Write the result and end the children concurrently.
 	h.Events.Sync()
 	var ends sync.WaitGroup
 	var result *record.Result
@@ -72,7 +71,6 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		}
 	})
 	ends.Wait()
-	// Report to the user, and let the workers exit.
 	end.TakenOver, end.BadNodes = taken, result.BadNodes
 	h.removeOrders()
 	if h.cfg.ShareStats {
@@ -112,8 +110,8 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 	h.sendEnd(signal.AbortName(0, h.id.Size), end.AbortRecord())
 }
 
-// sendEnd makes the record of the end known to all nodes by their peer links: they may not be able to
-// read it, and need no poll.
+// sendEnd sends the record of the end to all nodes by their peer links: they may not be able to
+// read it.
 func (h *head) sendEnd(name string, rec record.Record) {
 	if content, err := h.Dir.EncodeReport(rec); err == nil { // otherwise it was not published, either
 		h.sendOrder(name, content)
@@ -126,18 +124,18 @@ func (h *head) sendOrder(name string, content []byte) {
 		h.Log.Warn("a record is not sent", zap.Error(err))
 		return
 	}
-	if h.peerLinks != nil && h.peerLinks.Head != nil {
-		h.peerLinks.Head.SendReport(name, content)
+	if h.peerLinks != nil {
+		h.peerLinks.SendReport(name, content)
 	}
 }
 
-// peerLinkReport returns the numbers of reconnections and of rejected connections of the peer
-// links. It returns nil if there are no peer links.
+// peerLinkReport returns the numbers of reconnections and rejected connections, or nil without
+// peer links.
 func (h *head) peerLinkReport() *record.LinkReport {
-	if h.peerLinks == nil || h.peerLinks.Head == nil {
+	if h.peerLinks == nil {
 		return nil
 	}
-	stats := h.peerLinks.Head.Stats()
+	stats := h.peerLinks.Stats()
 	if len(stats.Rejected) > 0 {
 		h.Log.Warn("connections to the port of the peer links were rejected", zap.Any("why", stats.Rejected))
 	}
@@ -152,9 +150,8 @@ func (n *node) publishAbort(end *lifecycle.Outcome) error {
 	return err
 }
 
-// stopDriver ends the driver, which has its grace period. It returns end; if the stop was
-// requested, with the exit code of the driver. If the driver has ended before, it waits until the
-// driver's output has been read.
+// stopDriver ends the driver, which has its grace period, and returns end, with the driver's exit
+// code if the stop was requested. Output of a driver that has ended is read first.
 func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	if h.running.driver == nil {
 		return end
@@ -176,9 +173,8 @@ func (h *head) stopDriver(end *lifecycle.Outcome) *lifecycle.Outcome {
 	return h.outcomeAfterStop(end, h.running.driver.Exit().ShellStatus())
 }
 
-// outcomeAfterStop returns end for a run in which the driver, the first rank or the primary roles
-// were stopped. If the stop was requested, the returned end has their exit code, but 0 if the
-// launcher would otherwise start each daemon again.
+// outcomeAfterStop returns end with the exit code of what was stopped, if the stop was requested,
+// unless the launcher starts each failed daemon again.
 func (h *head) outcomeAfterStop(end *lifecycle.Outcome, code int) *lifecycle.Outcome {
 	if !end.Orderly || !end.Requested || h.id.Launcher.Facts().RelaunchesEachDaemon {
 		return end
@@ -192,7 +188,7 @@ func (h *head) outcomeAfterStop(end *lifecycle.Outcome, code int) *lifecycle.Out
 const notAllDoneMsg = "not all nodes have reported their end"
 
 // awaitNodesDone waits until all nodes whose daemons are alive have published that their processes
-// have ended, but not longer than the grace periods of those processes.
+// have ended, at most for the grace periods of those.
 func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	lost := make(map[int]bool)
 	if end.Cause != nil {
@@ -236,10 +232,9 @@ func (h *head) isConnected(nodeIndex int) bool {
 // they may just do so, and the head's mount may be stale.
 const lateJoinTimeout = time.Second
 
-// nodesNotDone returns the nodes that have joined, except lost ones, and are not known to have ended
-// their processes. The others have none, and daemons that end before they join leave no record: they
-// count only for a moment after since. If blind is set, records cannot be read, and only the peer
-// links count.
+// nodesNotDone returns the nodes that have joined, except lost ones, and are not known to have
+// ended their processes. Others leave no record, and count only for a moment after since. If blind
+// is set, only the peer links count.
 func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []int {
 	last := h.nodeWatch.LastListing()
 	steps := last.OfSteps()
@@ -253,8 +248,8 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 	return signal.WithoutNodes(missing, h.membership.AbsentNodes(last))
 }
 
-// writeResult publishes the result of the run, and returns it. taken reports that another node has
-// published one before.
+// writeResult publishes the result of the run. taken reports that another node has published one
+// before.
 func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken bool) {
 	result = h.buildResult(end)
 	h.addTeamToResult(result)

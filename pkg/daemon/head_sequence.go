@@ -49,10 +49,7 @@ func runHead(n *node) lifecycle.Exit {
 	return lifecycle.Exit{Code: end.Code, Outcome: end}
 }
 
-// runPhases runs the phases. Its error is an orderly *lifecycle.Outcome if the driver has ended or
-// a stop was requested, and otherwise the failure.
-//
-// The head's own service starts before all nodes have joined, so that it is up when they need it.
+// runPhases runs the phases. Its error is an orderly *lifecycle.Outcome, or the failure.
 func (h *head) runPhases(ctx context.Context) error {
 	// Join, and meanwhile bring up this node, as soon as there is a run directory.
 	parts, own := errgroup.WithContext(ctx)
@@ -99,8 +96,8 @@ func (h *head) runPhases(ctx context.Context) error {
 	})
 }
 
-// openRunDirectory makes the run directory, and starts the background tasks that poll it and that
-// serve the other nodes.
+// openRunDirectory makes the run directory, and starts the tasks that poll it and serve the other
+// nodes.
 func (h *head) openRunDirectory() error {
 	address, err := h.selectedAddress()
 	if err != nil {
@@ -134,7 +131,6 @@ func (h *head) openRunDirectory() error {
 	pace := signal.HeadPace
 	pace.MinPause = pace.MaxPause
 	h.startRunTasks(dir, "daemon", pace)
-	// Watch the records of the nodes.
 	pace = signal.HeadPace
 	pace.MaxPause = min(h.Timing.MaxPollInterval, pace.MaxPause)
 	h.nodeWatch = dir.NewWatch(signal.NodesDir, pace)
@@ -144,7 +140,6 @@ func (h *head) openRunDirectory() error {
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
 	h.recordTraceContext()
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
-	// Start the background tasks.
 	h.Background(h.nodeWatch.Run)
 	h.requests = exec.NewHead(h.commands, commandNodes{h})
 	h.broker = rsh.NewBroker(commandNodes{h}, h.remote)
@@ -161,14 +156,13 @@ func (h *head) openRunDirectory() error {
 	return nil
 }
 
-// offerPeerLinks opens the port for the workers' peer links, and returns its addresses. It returns
-// none if peer links are disabled or not needed, or if the port cannot be opened and they are
-// optional.
+// offerPeerLinks opens the port for the workers' peer links, and returns its addresses: none if
+// peer links are disabled, not needed, or optional and impossible.
 func (h *head) offerPeerLinks(address string) ([]string, error) {
 	if h.cfg.Lifeline == config.LinkOff || h.id.CountMembers() == 1 {
 		return nil, nil
 	}
-	lines, where, err := peerlink.OpenLinks(h.cfg.Network, address, h.id.Host)
+	lines, where, err := peerlink.OpenHead(h.cfg.Network, address, h.id.Host)
 	if err != nil && h.cfg.Lifeline == config.LinkOn {
 		return nil, health.NewFailure(health.Launch, "cannot offer peer links on %s: %v; give --lifeline=auto", h.nodeName(0), err)
 	}
@@ -184,7 +178,7 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 		// The interval in the limit leaves time to declare a peer lost before this node stops tolerating
 		// the unresponsive file system.
 		OutageLimit: h.Timing.SilenceTimeout + h.cfg.Times.LinkHeartbeatInterval(),
-		TCPState:    func(node int) peerlink.TCPState { return lines.Head.WorkerTCPState(node) },
+		TCPState:    func(node int) peerlink.TCPState { return lines.WorkerTCPState(node) },
 	}
 	h.Links = health.NewLinks(links, time.Now())
 	return where, nil
@@ -203,8 +197,8 @@ func (h *head) updateLatestLink(ctx context.Context) {
 	}
 }
 
-// checkDriver verifies early that the driver's program exists. The check runs in the background and
-// is abandoned at the join timeout or when ctx ends, because the file system may hang.
+// checkDriver verifies early that the driver's program exists. It is abandoned at the join
+// timeout, because the file system may hang.
 func (h *head) checkDriver(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
 		return nil
@@ -222,10 +216,9 @@ func (h *head) checkDriver(ctx context.Context) error {
 		h.nodeName(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
-// awaitJoin publishes that the head has joined, and waits until every node has joined, or, with
-// spares, until a team has been chosen. A node that has joined has read a random value that the
-// head wrote, and the head reads the node's record: so the file system is shared in both
-// directions.
+// awaitJoin publishes that the head has joined, and waits until every node has, or, with spares, a
+// team is chosen. A node that has joined has read a random value of the head, and the head reads
+// its record: so the file system is shared in both directions.
 func (h *head) awaitJoin(ctx context.Context) error {
 	own := h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateJoined), &record.Joined{
 		JobNonce: h.Dir.Nonce(), PID: os.Getpid(), ProgramVersion: h.cfg.Program,
@@ -263,8 +256,8 @@ func (h *head) awaitJoin(ctx context.Context) error {
 	return err
 }
 
-// bringUp runs the phases check, sandbox, head and workers until all nodes are up. Phases that do
-// not depend on each other run concurrently.
+// bringUp runs the phases check, sandbox, head and workers, concurrently if they do not depend on
+// each other.
 func (h *head) bringUp(ctx context.Context) error {
 	if err := h.checker.PrepareNode(ctx); err != nil {
 		return err
@@ -281,7 +274,6 @@ func (h *head) bringUp(ctx context.Context) error {
 			h.CancelRun(err)
 		}
 	})
-	// Start the head's service, and bring up the team as soon as it is ready.
 	parts, own := errgroup.WithContext(ctx)
 	led := make(chan struct{}) // closed when the head's service is up
 	parts.Go(func() error {
@@ -297,9 +289,9 @@ func (h *head) bringUp(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// bringUpTeam waits until all nodes of the team have passed their checks and are up, and enough
-// sandboxes are ready. led is closed when the head's service is up. life is the context of the
-// head's own worker, which continues to run if the team changes and ctx ends.
+// bringUpTeam waits until the team is checked and up, and enough sandboxes are ready. led is
+// closed when the head's service is up. life is the context of the head's own worker, which runs
+// on if the team changes.
 func (h *head) bringUpTeam(ctx, life context.Context, led <-chan struct{}) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error {
@@ -324,7 +316,6 @@ func (h *head) startHeadService(ctx context.Context) error {
 		return nil
 	}
 	return h.RunPhase(record.PhaseHead, func() error {
-		// Let the framework describe the service.
 		self, err := h.describeForFramework(h.cfg.Framework, h.launchPlace())
 		if err != nil {
 			return err
@@ -369,8 +360,8 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 	})
 }
 
-// startOwnWorker starts the head's own worker in its place in the team, which is always the first.
-// It does nothing if the worker of this place runs already.
+// startOwnWorker starts the head's own worker, unless that of its present place runs already. Its
+// place is always the first.
 func (h *head) startOwnWorker(ctx context.Context) {
 	members, _ := h.membership.Members()
 	if since, taken := h.placement.AssignedSince(); taken && since == members[0].SinceGeneration {
@@ -404,8 +395,8 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 	}.AwaitReady(ctx, h.nodeWatch)
 }
 
-// awaitFrameworkMembers waits until the framework's own list of members has contained every node
-// for the settle time. It returns at once if the framework has no such list.
+// awaitFrameworkMembers waits until the framework's own list of members, if it has one, contains
+// every node.
 func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	members := make([]framework.Member, 0, h.membership.Count())
 	for _, nodeIndex := range h.membership.MemberNodes() {
@@ -416,8 +407,8 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	return h.running.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Start)
 }
 
-// awaitState waits until every node of the team has reached state. Each node has its own deadline
-// for that, and reports a failure; the timeout here is for a node that does neither.
+// awaitState waits until every node of the team has reached state. Each node has its own deadline;
+// the one here is for a node that neither reaches it nor fails.
 func (h *head) awaitState(ctx context.Context, state record.State, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
@@ -451,9 +442,9 @@ func (h *head) openGate() error {
 	return nil
 }
 
-// runDriver runs the driver, or the world of ranks, to its end. Without a driver it waits until the
-// run is stopped. Its error is an orderly *lifecycle.Outcome if the driver has ended by itself,
-// whatever its exit code, and otherwise the cause of the end of the run.
+// runDriver runs the driver, the primary roles or the world to its end; without one it waits for a
+// stop. Its error is an orderly *lifecycle.Outcome if that has ended by itself, and otherwise the
+// cause of the end.
 func (h *head) runDriver(ctx context.Context) error {
 	if h.running.roles != nil {
 		return h.runPrimaries(ctx)
@@ -466,7 +457,6 @@ func (h *head) runDriver(ctx context.Context) error {
 	if h.running.world != nil {
 		return h.runWorld(ctx)
 	}
-	// Start the driver.
 	starting, started := h.ExtendForStart(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In, Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
@@ -479,7 +469,6 @@ func (h *head) runDriver(ctx context.Context) error {
 	if err != nil {
 		return service.DriverStartFailure(h.nodeName(0), err)
 	}
-	// Wait for its end.
 	h.running.driver = driver
 	running, ended := context.WithCancel(ctx)
 	defer ended()
@@ -519,21 +508,21 @@ func (h *head) runDriver(ctx context.Context) error {
 // answerTimeout is how long the head waits, at the end, for all nodes to answer.
 const answerTimeout = 200 * time.Millisecond
 
-// awaitExitReports waits until all nodes have reported the exits of services that they have seen so
-// far. It must be called when the driver, or what replaces it, has just ended with success.
+// awaitExitReports waits until all nodes have reported the exits of services so far. The driver,
+// or what replaces it, has just ended with success.
 func (h *head) awaitExitReports(ctx context.Context) {
 	asked := time.Now()
 	h.progress.endedAt = asked
 	if h.peerLinks != nil && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested() || h.cfg.Roles.AreGiven()) {
-		h.peerLinks.Head.RequestHeartbeats() // they come after the reports
+		h.peerLinks.RequestHeartbeats() // they come after the reports
 		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout && ctxutil.SleepContext(ctx, statePollInterval/5) {
 		}
 	}
 	h.progress.reportedAt = time.Now()
 }
 
-// replaceByEarlierExit returns end, the end of the driver or what replaces it. If that is success, but
-// a service of any node has ended before, it returns that failure, even if it is known only now.
+// replaceByEarlierExit returns end, the end of the driver, but the failure of a service that has
+// ended before a driver that succeeds, even if it is known only now.
 func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 	if o, ok := errors.AsType[*lifecycle.Outcome](end); !ok || !o.Orderly || o.Requested || o.Code != 0 {
 		return end
@@ -549,9 +538,8 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 	return end
 }
 
-// drainGPUEvents polls for GPU events once more, if any node has GPUs. A GPU error that has made
-// the driver fail, or that makes the GPU unfit for the next job, may be published a moment later
-// than the driver's exit. It reports whether the run continues.
+// drainGPUEvents polls for GPU events once more: one that explains the driver's exit may be
+// published a moment later. It reports whether the run continues.
 func (h *head) drainGPUEvents(ctx context.Context) bool {
 	if h.progress.hasGPUs.Load() {
 		h.awaitFreshListing()

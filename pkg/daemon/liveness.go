@@ -39,8 +39,8 @@ func (h *head) isEveryPeer(silent []int) bool {
 	})
 }
 
-// recordLoss records failure f, the loss of nodes, which was detected at the given time. It ends
-// what their ranks and remote commands wait for; once the result is final, only what roles wait for.
+// recordLoss records the loss f of nodes, which was detected at a time, and ends what waits for
+// them; once the result is final, only roles do.
 func (h *head) recordLoss(f *health.Failure, nodes []int, at time.Time) {
 	if h.resultFinal.Load() {
 		h.membership.LoseAtEnd(nodes)
@@ -70,8 +70,8 @@ func (h *head) checkLinkLiveness(now time.Time) {
 	h.recordSilence(silent, longest, now)
 }
 
-// recordSilence records the loss of nodes that have been silent for quiet, as detected at the given
-// time. They may have failed as early as the time of their first missing heartbeat.
+// recordSilence records the loss of nodes that have been silent for quiet. They may have failed as
+// early as their first missing heartbeat.
 func (h *head) recordSilence(silent []int, quiet time.Duration, at time.Time) {
 	for _, f := range h.lossFailures(silent, quiet) {
 		f.RecordDelay = max(0, quiet-h.Timing.HeartbeatInterval)
@@ -79,9 +79,8 @@ func (h *head) recordSilence(silent []int, quiet time.Duration, at time.Time) {
 	}
 }
 
-// lossFailures returns one failure for each kind of loss among the silent nodes. quiet is how long
-// they have been silent. If it is the head that is unreachable, it returns that as the only
-// failure.
+// lossFailures returns one failure for each kind of loss among the silent nodes, or only that the
+// head itself is unreachable.
 func (h *head) lossFailures(silent []int, quiet time.Duration) []*health.Failure {
 	since := quiet.Round(time.Second / 10)
 	kinds := make(map[health.Kind][]int)
@@ -95,9 +94,8 @@ func (h *head) lossFailures(silent []int, quiet time.Duration) []*health.Failure
 	return health.PeerLossFailures(kinds, since, h.nodeName, h.nodeNames)
 }
 
-// headCutOffFailure returns the failure that the head itself is cut off from the lost nodes: its
-// network interface is down, or there are several other nodes and none of them answers. It returns
-// nil if there is no evidence of that.
+// headCutOffFailure returns the failure that the head is cut off, if its interface is down or none
+// of several other nodes answers, and otherwise nil.
 func (h *head) headCutOffFailure(lost []int, since time.Duration) *health.Failure {
 	if len(lost) == 0 {
 		return nil

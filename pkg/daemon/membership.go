@@ -54,9 +54,8 @@ func (h *head) requiredState() record.State {
 	return record.StateJoined
 }
 
-// dropLateNodes drops the nodes that have not joined in time, and the nodes that have joined but
-// neither passed their checks nor failed. Such a node has its own deadline and should report its
-// failure; the head's longer timeout is for a node that does not.
+// dropLateNodes drops nodes that have not joined in time, or neither passed their checks nor
+// failed. Nodes have shorter deadlines of their own.
 func (h *head) dropLateNodes(l signal.Listing) {
 	if waited := time.Since(h.started); waited > h.cfg.Times.Join {
 		if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateJoined, h.id.Size)); len(missing) > 0 {
@@ -81,8 +80,8 @@ func (h *head) recordLateNodes(f *health.Failure, at time.Time) {
 	h.handleFailure(f.Failure, at)
 }
 
-// whileTeamUnchanged returns a context that also ends, with the cause errTeamChanged, when changed
-// is closed. The caller must call the returned function when it needs the context no longer.
+// whileTeamUnchanged returns a context that also ends, with errTeamChanged, when changed is
+// closed.
 func (h *head) whileTeamUnchanged(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.Background(func(context.Context) {
@@ -95,8 +94,8 @@ func (h *head) whileTeamUnchanged(ctx context.Context, changed <-chan struct{}) 
 	return ctx, func() { cancel(nil) }
 }
 
-// awaitTeamUp waits until there is a team and calls raise, which brings up the services of all its
-// nodes. If the team changes meanwhile, it starts again. Afterwards the team is fixed.
+// awaitTeamUp calls raise, which brings up the services of the team, again after each change of
+// the team. Afterwards the team is fixed.
 func (h *head) awaitTeamUp(ctx context.Context, raise func(ctx context.Context) error) error {
 	for {
 		_, changed, err := h.awaitTeam(ctx)
@@ -181,8 +180,8 @@ func (h *head) logDroppedNodes() {
 	}
 }
 
-// nodeHosts returns the host of every node, by node index. It is the host that the launcher has
-// provided, or the one in the record of the node. If neither is known, it is the node's index.
+// nodeHosts returns the host of every node: from the launcher, or from its record; otherwise the
+// node's index.
 func (h *head) nodeHosts() []string {
 	joined := h.nodeWatch.LastListing().NodesIn(record.StateJoined)
 	hosts := make([]string, h.id.Size)
@@ -208,9 +207,8 @@ func (h *head) hostOfJoined(nodeIndex int) string {
 	return joined.Host
 }
 
-// shouldGiveUp reports whether the head should stop waiting for the missing nodes. That is the case
-// if all of them were lost in earlier attempts, the time to come back is over, and the launcher is
-// not known to restart daemons.
+// shouldGiveUp reports whether all missing nodes were lost in earlier attempts, had time to come
+// back, and nothing is known to restart them.
 func (h *head) shouldGiveUp(missing []int) bool {
 	return !h.membership.HasSpares() && len(missing) > 0 && h.cfg.Previous.HasLost(missing) && time.Since(h.started) > h.cfg.Times.DaemonReturnTimeout() &&
 		!h.id.Launcher.Facts().MayRelaunch

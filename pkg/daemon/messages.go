@@ -16,8 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// outcomeSummary returns the data from which the final message of this node, and the advice, are
-// derived.
+// outcomeSummary returns the data of the final message and the advice of this node.
 func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *advice.Summary {
 	a := &advice.Summary{
 		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
@@ -42,10 +41,9 @@ func (h *head) printHeadMessage(end *lifecycle.Outcome, result *record.Result, l
 	h.printFinalMessage(end, a.HeadMessage())
 }
 
-// printWorkerMessage prints a worker's final message: why this node ends. If this worker has
-// written the result in place of a lost head, it prints the head's message instead. If the head has
-// decided the end, only the head prints it, and the message of this node is only in its log, unless
-// children of this node could not be ended.
+// printWorkerMessage prints a worker's final message: why this node ends. If it has written the
+// result, it prints the head's; if the head has decided, the message is only in the log, unless
+// children are left.
 func (n *node) printWorkerMessage(end *lifecycle.Outcome, left []string) {
 	result := end.Result
 	if result == nil {
@@ -82,8 +80,8 @@ func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
 	n.console.FinalMessage(words, level, end.Reason, fields...)
 }
 
-// exitUnjoined prints why this daemon could not join, and returns its exit code. It is derived from
-// err alone, because no other node can provide one.
+// exitUnjoined prints why this daemon could not join, and returns its exit code, which follows
+// from err alone.
 func (n *node) exitUnjoined(err error) int {
 	if end, ok := errors.AsType[*lifecycle.Outcome](context.Cause(n.RunCtx)); ok {
 		return end.Code

@@ -95,8 +95,8 @@ func (n *node) recordHeader() record.Header {
 	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.ownNode(), Host: n.id.Host, WrittenAt: time.Now()}
 }
 
-// publishFailure publishes err as a failure of this node, under the given state, and returns it.
-// The record is durable, so that the failure is never lost.
+// publishFailure publishes err durably as a failure of this node, under the given state, and
+// returns it.
 func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	f := &health.Failure{Failure: health.AsFailure(err).Failure}
 	f.Header = n.recordHeader()
@@ -119,8 +119,8 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	return f
 }
 
-// copyServiceLogs copies logs of services from the private directory to the run directory. It
-// copies more of them if this node has caused the end of the run, or is the head.
+// copyServiceLogs copies logs of services to the run directory, and more of them if this node has
+// caused the end of the run, or is the head.
 func (n *node) copyServiceLogs(end *lifecycle.Outcome) {
 	if n.FileSystemSilence() <= lifecycle.UnresponsiveTimeout {
 		n.children.CopyLogs(end.Cause != nil && (end.Cause.NodeIndex == n.id.NodeIndex || n.id.NodeIndex == 0))

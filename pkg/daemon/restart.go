@@ -19,8 +19,8 @@ func (n *node) carryOutRestart(end *lifecycle.Outcome) {
 	restart.CarryOut(n.GraceCtx, end, n.cfg.After.Requeue.By, n.EndRequested.Load, n.Log.Warn)
 }
 
-// recordBadNodes records the nodes that the next job should avoid. If all daemons were started on
-// one machine without a launcher, there are no other nodes, and it does nothing.
+// recordBadNodes records the nodes that the next job should avoid, unless all daemons run on one
+// machine without a launcher.
 func (n *node) recordBadNodes(hosts []string) {
 	if len(hosts) == 0 || n.id.Launcher == launcher.LauncherLocal {
 		return

@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// offerResources publishes what this node offers to roles. It does nothing if the job has none.
+// offerResources publishes what this node offers to roles, if the job has any.
 func (n *node) offerResources(ctx context.Context) (err error) {
 	if !n.cfg.Roles.AreGiven() {
 		return nil
@@ -56,8 +56,8 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 	}, false)
 }
 
-// bringUpRoles plans the roles on the nodes of the team, starts them, and waits until they have what
-// the gate requires. It does nothing if the job has none.
+// bringUpRoles plans the roles on the nodes of the team, starts them, and waits for what the gate
+// requires.
 func (h *head) bringUpRoles(ctx context.Context) error {
 	if !h.cfg.Roles.AreGiven() {
 		return nil
@@ -125,8 +125,7 @@ func (n *node) startRoles(rec *record.RolePlan) (err error) {
 	return err
 }
 
-// runLocalRoles waits for the plan of the roles and starts those of this node. It does nothing if
-// the job has none.
+// runLocalRoles waits for the plan of the roles and starts those of this node.
 func (w *worker) runLocalRoles(ctx context.Context) error {
 	if !w.cfg.Roles.AreGiven() {
 		return nil
@@ -143,8 +142,8 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	return w.startRoles(rec)
 }
 
-// runPrimaries waits until all primary roles have ended. Its error is an orderly *lifecycle.Outcome
-// then, and otherwise the cause of the end of the run.
+// runPrimaries waits until all primary roles have ended. Its error is an orderly
+// *lifecycle.Outcome then.
 func (h *head) runPrimaries(ctx context.Context) error {
 	why, err := h.running.roles.AwaitPrimaries(ctx)
 	if err != nil {

@@ -35,12 +35,12 @@ func (t commandNodes) RequestConn(nodeIndex int) error {
 	if !t.head.isConnected(nodeIndex) {
 		return fmt.Errorf("%s has no peer link, which bringupd rsh needs: see --lifeline, and whether it reaches the head's ports", t.head.nodeName(nodeIndex))
 	}
-	t.head.peerLinks.Head.RequestStream(nodeIndex)
+	t.head.peerLinks.RequestStream(nodeIndex)
 	return nil
 }
 
-// addRemoteEnv returns the environment env with the variables by which the driver's mpirun finds
-// its nodes and starts processes there.
+// addRemoteEnv adds the variables by which the driver's mpirun finds its nodes and starts
+// processes there.
 func (h *head) addRemoteEnv(env []string) []string {
 	program, err := os.Executable()
 	if err != nil {
@@ -66,8 +66,8 @@ func (h *head) watchDriver(ctx context.Context, pid int) {
 	})
 }
 
-// slotsPerNode returns the number of ranks, or slots, that a node has room for. It assumes that all
-// nodes are like the head's.
+// slotsPerNode returns the number of slots of a node. It assumes that all nodes are like the
+// head's.
 func (h *head) slotsPerNode() int {
 	if told := h.cfg.World.MaxPerNode; told > 0 {
 		return told

@@ -19,9 +19,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// serveSandbox starts the node's sandbox, waits until it is ready, and publishes that. If the
-// sandbox fails, it publishes that instead and returns nil, because the head decides whether enough
-// sandboxes are left. It does nothing if no sandbox is configured.
+// serveSandbox starts the node's sandbox, if it has one, and publishes that it is ready, or its
+// failure: the head decides whether enough sandboxes are left.
 func (n *node) serveSandbox(ctx context.Context) error {
 	if n.cfg.Sandbox.Command == "" {
 		return nil
@@ -59,8 +58,7 @@ func (n *node) reportSandboxFailure(f *health.Failure) {
 }
 
 // endSandboxDaemon returns the outcome by which the daemon of a sandbox in a step of its own ends
-// after a failure of its node, err. It publishes the failure as that of the sandbox, because the
-// head decides whether enough sandboxes are left.
+// after a failure of its node, which it publishes as that of the sandbox.
 func (w *worker) endSandboxDaemon(err error) *lifecycle.Outcome {
 	f := &health.Failure{Failure: health.AsFailure(err).Failure}
 	w.reportSandboxFailure(f)

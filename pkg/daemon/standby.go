@@ -16,15 +16,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// followTeam is the last part of a worker's sequence if there are spares. It follows the changes of
-// the team, and runs the service of this node's place in it. A node without a place starts nothing
-// and stays until the end of the run. The error is the published *lifecycle.Outcome, or the failure
-// of this node.
+// followTeam follows the changes of the team, and runs the service of this node's place in it. A
+// node without a place stays until the end of the run. The error is the published
+// *lifecycle.Outcome, or the failure of this node.
 func (w *worker) followTeam(ctx context.Context) error {
 	w.Events.EnterPhase(record.PhaseStandby)
 	w.ControlWatch.SpeedUp()
 	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
-		// Wait for the next team, or for the gate.
 		last, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 			return l.TeamGeneration() > seen || l.HasName(signal.NameGateOpen) && !w.placement.SawOpenGate.Load() && seen >= 0
 		})
@@ -48,7 +46,6 @@ func (w *worker) followTeam(ctx context.Context) error {
 			}
 			continue
 		}
-		// Apply the new team.
 		var rec record.Team
 		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.TeamName(generation), &rec)
 		if ctx.Err() != nil {
@@ -115,7 +112,7 @@ func (w *worker) stopAfterDrop() {
 }
 
 // isDispensable reports whether the job may continue without this node after its failure f. If so,
-// the head decides whether it does.
+// the head decides.
 func (w *worker) isDispensable(f *health.Failure) bool {
 	if w.ControlWatch.LastListing().NewestPlan() >= 0 { // the roles have their nodes, and may do without this one
 		return f.Kind == health.CutOff && w.FileSystemSilence() <= lifecycle.UnresponsiveTimeout
@@ -132,10 +129,9 @@ func (w *worker) isDispensable(f *health.Failure) bool {
 	return !slices.Contains(f.LostNodes, 0) && !membership.IsNotNodeFault(f.Kind)
 }
 
-// awaitEndAfterDrop ends all children of this node after its failure f, waits until the end of the
-// run is published, and returns that. If it does not come, because the head is lost, the file
-// system has been unresponsive for long, or only this node was asked to end, it returns an orderly
-// end, so that the node exits with 0: other nodes report the result of the job.
+// awaitEndAfterDrop ends all children of this node after its failure f, and returns the published
+// end of the run. If none comes, or only this node was asked to end, it returns an orderly end:
+// other nodes report the result.
 func (w *worker) awaitEndAfterDrop(f *health.Failure) *lifecycle.Outcome {
 	w.stopAfterDrop()
 	w.copyServiceLogs(&lifecycle.Outcome{Cause: &f.Failure})
@@ -174,7 +170,6 @@ func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, erro
 		if err != nil {
 			return err
 		}
-		// Read its address.
 		var rec record.Head
 		err = w.Dir.ReadRecord(ctx, signal.ControlDir, signal.NameHead, &rec)
 		if errors.Is(err, errDeadline) {

@@ -50,9 +50,9 @@ func (w *worker) runWorker() lifecycle.Exit {
 	return lifecycle.Exit{Code: code, Outcome: end}
 }
 
-// joinRun finds the head's run directory, verifies that both daemons were launched with the same
-// size and configuration, and publishes that this node has joined. The record contains the nonce of
-// the job record, which proves that this node can read it. began is when the daemon started.
+// joinRun finds the head's run directory, verifies that both daemons were launched alike, and
+// publishes that this node has joined, with the nonce of the job record as a proof that it can
+// read it. began is when the daemon started.
 func (w *worker) joinRun(began time.Time) error {
 	dir, job, waited, err := w.findRunDirectory()
 	if err != nil {
@@ -97,9 +97,8 @@ func (w *worker) joinRun(began time.Time) error {
 	return nil
 }
 
-// findRunDirectory waits for the run directory and reads the job record. It waits only for
-// localJoinTimeout if the log directory is on a local file system that the nodes cannot share.
-// waited reports that the directory was missing at the first poll.
+// findRunDirectory waits for the run directory and reads the job record; only for localJoinTimeout
+// if the nodes cannot share the log directory. waited reports that it was missing at first.
 func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(w.RunCtx, w.cfg.Times.Join, errDeadline)
 	defer cancel()
@@ -117,8 +116,8 @@ func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited boo
 	return dir, job, finder.HasWaited(), err
 }
 
-// runDirNotFoundFailure returns the failure that the run directory has not appeared for waited,
-// with a hint at the probable reason. last is the error of the wait.
+// runDirNotFoundFailure returns the failure that the run directory has not appeared, with a hint.
+// last is the error of the wait.
 func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
@@ -131,8 +130,7 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+health.DeadlineDetail(last))
 }
 
-// runPhases brings this node up, and returns when its part in the run ends. The error is the
-// published *lifecycle.Outcome, or the failure of this node.
+// runPhases runs the phases. Its error is an orderly *lifecycle.Outcome, or the failure.
 func (w *worker) runPhases(ctx context.Context) error {
 	if err := w.awaitRequiredLink(ctx); err != nil {
 		return err
@@ -151,7 +149,6 @@ func (w *worker) runPhases(ctx context.Context) error {
 	if w.cfg.AssignsPlaces() {
 		return w.followTeam(ctx)
 	}
-	// Bring up the sandbox and the worker service concurrently.
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return w.serveSandbox(ctx) })
 	parts.Go(func() error { return w.runLocalRoles(ctx) })
@@ -186,9 +183,8 @@ func (w *worker) awaitRequiredLink(ctx context.Context) error {
 // openPortsAdvice is the advice to the user if a peer link cannot be made.
 const openPortsAdvice = "allow connections between the nodes' ports"
 
-// awaitFirstConnection waits until the peer link is up for the first time, at most for the peer
-// timeout from the first attempt to connect. The message of its failure begins with what, which
-// names the action that needs the link, and ends with mend, an additional remedy.
+// awaitFirstConnection waits for the first connection, at most for the peer timeout from the first
+// attempt. Its failure begins with what needs the link, and ends with a remedy.
 func (w *worker) awaitFirstConnection(ctx context.Context, what, mend string) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.link.started.Add(w.cfg.Times.Peer), errDeadline)
 	defer cancel()

@@ -32,10 +32,8 @@ func (p *headLinkHandler) HeadConnected() {
 	p.Reports.SendUnwritten()
 }
 
-// HeadHeartbeat records a heartbeat of the head. If it is a notification of a new record (nudge),
-// the node polls Control. After the first one of a connection, the node polls for records that the
-// head has published before: from then on the head notifies this node of each. With many nodes, the
-// polls of all nodes are spread over time at random.
+// HeadHeartbeat records a heartbeat of the head. At a notification, and after the first one of a
+// connection, the node polls Control. The polls of many nodes are spread over time at random.
 func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
 	p.Links.RecordHeartbeat(0, false, time.Now())
 	within := time.Duration(p.id.Size) * pollCost
@@ -89,15 +87,13 @@ func (p *headLinkHandler) DuplicateDaemon(reason string) {
 	p.CancelRun(p.newDuplicateError(reason))
 }
 
-// followControl evaluates each listing of Control, until ctx ends. It ends this node's part in
-// the run when the head, or a peer that has declared the head lost, publishes the end of the run,
-// and when the head's heartbeats stop. If they stop after the end was published, this node only
-// stops waiting for the head.
+// followControl evaluates each listing of Control. It ends this node's part in the run when the
+// end is published, and when the head's heartbeats stop; after a published end it then stops
+// waiting for the head.
 func (w *worker) followControl(ctx context.Context) {
 	liveness := health.NewDetector(w.Timing, w.Links)
 	ends, note := false, w.Events.ControlObserver()
 	_, _ = w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-		// Decide whether the head is lost, and look for a published end.
 		note(l, w.id.Size)
 		lost := len(liveness.RecordPoll(map[int]int64{0: l.Heartbeats(record.StateHeartbeat)[0]}, l.PolledAt)) > 0
 		ends = ends || w.checkPublishedEnd(ctx, l, !lost && !w.isHeadUnreachable())
@@ -188,8 +184,7 @@ func (w *worker) readControl(ctx context.Context, name string, rec record.Record
 }
 
 // handleDrain ends this node by the orderly end of the run, and reports whether it has. Its exit
-// code is 0, but if the launcher relaunches each failed task, all nodes exit with the driver's
-// code.
+// code is 0, but the driver's if the launcher relaunches each failed task.
 func (w *worker) handleDrain(ctx context.Context) bool {
 	end := lifecycle.OrderlyOutcome()
 	if w.id.Launcher.Facts().RelaunchesEachDaemon {
@@ -208,8 +203,8 @@ func (w *worker) handleDrain(ctx context.Context) bool {
 	return true
 }
 
-// isHeadUnreachable reports whether the head is known to be gone, so that this node need not wait
-// until its silence has lasted for the peer timeout.
+// isHeadUnreachable reports whether the head is known to be gone before its silence has lasted for
+// the peer timeout.
 func (w *worker) isHeadUnreachable() bool {
 	how, parted := w.linkCloseReason()
 	return w.headGone.Load() || parted && how != peerlink.Broken
@@ -223,8 +218,7 @@ func (w *worker) linkCloseReason() (how peerlink.CloseReason, parted bool) {
 }
 
 // recordHeadLoss ends this node by failure f, the loss of the head. A write must first prove that
-// this node's own mount works; otherwise that is the failure. No proof is needed, or possible, if
-// this node is cut off from the others. A node that is ending already stops waiting for the head.
+// this node's own mount works, unless it is cut off.
 func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
 	if f.Kind != health.CutOff {
 		if err := w.WriteHeartbeat(ctx, signal.NodesDir, record.StateHeartbeat); err != nil {
@@ -261,17 +255,14 @@ func (w *worker) classifyHeadLoss(ctx context.Context, quiet time.Duration) *hea
 	return loss.Failure()
 }
 
-// awaitHeadLoss returns a task that declares the head lost, as failure f, unless the end of the run
-// is published. It waits for two polls, because the first may have been started before the event,
-// and until no heartbeat, as a file or on the peer link, has arrived for quiet.
-//
-// If quiet is 0, the head's host itself has closed the connection. That is sufficient, without any
-// poll, if the file system is unresponsive and the job tolerates that.
+// awaitHeadLoss returns a task that declares the head lost, as failure f, unless the end of the
+// run is published. It waits for two polls, because the first may have started before, and until
+// no heartbeat has arrived for quiet. If quiet is 0, the head's host has closed the connection: no
+// poll is needed if the file system is unresponsive and the job tolerates that.
 func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.Timing.SilenceTimeout, errDeadline)
 		defer cancel()
-		// Poll while the file system answers.
 		looking, stop := w.WithResponsiveShare(ctx, w.Timing.SilenceTimeout/2)
 		defer stop()
 		before := w.ControlWatch.LastListing()
@@ -300,10 +291,9 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 	}
 }
 
-// negotiateOutcome returns the outcome by which this node ends. err is the result of its sequence.
-// If err is a failure of this node, this function publishes it and waits for the outcome that the
-// head derives from it, because all nodes exit with one code. If there is none, this node publishes
-// its own.
+// negotiateOutcome returns the outcome by which this node ends. It publishes a failure of this
+// node and waits for the head's outcome, because all nodes exit with one code; if there is none,
+// this node publishes its own.
 func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	var end *lifecycle.Outcome
 	if errors.As(err, &end) {
@@ -316,7 +306,6 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	if errors.As(context.Cause(w.EndKnownCtx), &end) {
 		return end
 	}
-	// Wait for the outcome of the run. The user sees the failure at the end.
 	w.Log.Info(f.Message, zap.String("kind", string(f.Kind)))
 	if w.isDispensable(f) {
 		return w.awaitEndAfterDrop(f)
@@ -335,10 +324,8 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	return end
 }
 
-// withHeadLoss returns the failures for the verdict: f, the failure of this node, and also the loss
-// of the head if f is a signal and the loss was detected within a heartbeat interval of it. In that
-// case the loss is the cause: a launcher ends the other tasks with a signal as soon as one is
-// killed.
+// withHeadLoss returns the failures for the verdict: f, and the loss of the head if f is a signal
+// within a heartbeat interval of it: a launcher ends the other tasks as soon as one is killed.
 func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 	all := []health.ObservedFailure{{Failure: f.Failure, ObservedAt: f.WrittenAt}}
 	lost, ok := errors.AsType[*health.Failure](context.Cause(w.HeadWaitCtx))
@@ -373,8 +360,8 @@ func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
 	return w.awaitPublishedEnd(ctx, most)
 }
 
-// awaitPublishedEnd waits until the end of the run is published, and returns the outcome. It
-// returns nil if ctx ends, or the file system does not answer for longer than most.
+// awaitPublishedEnd returns the published end of the run, or nil if ctx ends, or the file system
+// does not answer for longer than limit.
 func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lifecycle.Outcome {
 	ctx, stop := w.WithResponsiveShare(ctx, most)
 	defer stop()
@@ -387,11 +374,9 @@ func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lif
 	return end
 }
 
-// publishResultAsHead makes end, the outcome that this node has decided in place of a lost head,
-// the outcome of the run, by writing the result, which only one node can. It returns nil if this
-// node has written it. If another node was first, it returns the outcome of that node. A node with
-// an unresponsive mount writes nothing and gets nil: its result would appear when the others have
-// long decided.
+// publishResultAsHead makes end the outcome of the run in place of a lost head, by writing the
+// result, which only one node can. It returns nil, or the outcome of the node that was first. A
+// node with an unresponsive mount writes nothing: its result would appear too late.
 func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome {
 	w.headGone.Store(true)
 	if end.Cause.Kind == health.ShareUnusable || w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
@@ -406,7 +391,6 @@ func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome 
 		end.ClaimedResult = err == nil
 		return nil
 	}
-	// Another node was first, and is about to publish its abort record.
 	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, w.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	if told := w.awaitPublishedEnd(ctx, w.Timing.SilenceTimeout/2); told != nil {
@@ -419,9 +403,8 @@ func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome 
 	return told
 }
 
-// outcomeFromResult returns the outcome according to the result in the run directory. It is for a
-// result of a node that died before it could publish its abort record. It returns nil if the result
-// cannot be read.
+// outcomeFromResult returns the outcome in the result of a node that died before it could publish
+// its abort record, or nil.
 func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
@@ -441,7 +424,6 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 		// The head's goodbye message will arrive, so that this node need not poll often.
 		w.ControlWatch.SlowDown(w.Timing.MaxPollInterval)
 	}
-	// End the children and report to the user.
 	left := w.stopChildren(end)
 	w.copyServiceLogs(end)
 	w.Log.Info("this node has ended its part", zap.String("why", end.Reason), zap.Strings("left", left))
@@ -450,7 +432,6 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 	if end.Orderly && !w.id.Launcher.Facts().RelaunchesEachDaemon {
 		code = 0
 	}
-	// Publish that this node has ended its part.
 	w.Events.WriteEvent(eventlog.DaemonEnded, eventlog.Fields{Code: &code})
 	w.Events.Sync()
 	asked := w.Meter.CallStats()
@@ -465,7 +446,6 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 		}
 		return code
 	}
-	// After a failure, act in place of a lost head, or wait for the head.
 	if end.ClaimedResult {
 		w.recordBadNodes(end.BadNodes)
 		w.runEndCommand(end, end.Result)
@@ -481,10 +461,9 @@ func (w *worker) leaveRun(end *lifecycle.Outcome) int {
 }
 
 // awaitRunClosed waits, after a failure, until the head has written the result and ended the
-// driver, because Slurm kills the whole step as soon as a task exits with an error, and reports
-// whether the head has done that. It does not wait for a lost head, nor longer than the head's
-// grace periods. If the file system is unresponsive, it waits only if the run was asked to end,
-// because then the driver may be saving its work.
+// driver, and reports whether it has: Slurm kills the step when a task exits with an error. It
+// does not wait for a lost head, nor on an unresponsive file system unless the driver may be
+// saving its work.
 func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	headLost := end.Cause != nil && len(end.Cause.LostNodes) > 0 && end.Cause.LostNodes[0] == 0
 	if headLost || !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {

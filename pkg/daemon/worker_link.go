@@ -44,8 +44,8 @@ type headLink struct {
 	isNew         atomic.Bool   // nothing has arrived on the connection yet
 }
 
-// prepareLink prepares the state of the peer link, if the head offers one. It must be called before
-// [node.startRunTasks], because the tasks that it starts read the state.
+// prepareLink prepares the state of the peer link, before [node.startRunTasks], whose tasks read
+// it.
 func (w *worker) prepareLink(job record.Job) {
 	if w.cfg.Lifeline != config.LinkOff && len(job.LinkAddresses) > 0 {
 		w.Links = health.NewLinks(health.LinksConfig{
@@ -75,10 +75,9 @@ func (w *worker) startLink(job record.Job) {
 	w.Background(w.watchHeadLink)
 }
 
-// acceptHeadReport takes over a record that the head has sent: from now on it is as if a listing
-// had shown its name. There is one exception: a head that ends because its own mount hangs is lost
-// to the others, which go by their own mounts. So such an end counts only where no new poll
-// succeeds, either.
+// acceptHeadReport takes over a record that the head has sent, as if a listing had shown its name.
+// A head that ends because its own mount hangs is lost to the others: such an end counts only
+// where no new poll succeeds, either.
 func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
 	accept := func() {
 		if err := w.Dir.AcceptHeadReport(name, content); err != nil {
@@ -102,9 +101,8 @@ func (w *worker) headDialer(purpose peerlink.StreamKind) func(context.Context) (
 	return peerlink.StreamDialer(purpose, w.Dir.DeriveSecret(peerlink.SecretName), w.id.NodeIndex, w.cfg.Network, w.link.addresses)
 }
 
-// watchHeadLink adapts the polling interval of Control to the peer link until ctx ends: once the
-// job runs, polls are rare while the link is healthy, and frequent while it has failed. It warns
-// once if no link can be made within the peer timeout.
+// watchHeadLink adapts the polling interval of Control to the peer link: once the job runs, polls
+// are rare while it is healthy. It warns once if no link can be made.
 func (w *worker) watchHeadLink(ctx context.Context) {
 	tick := time.NewTicker(w.cfg.Times.LinkHeartbeatInterval() / 2)
 	defer tick.Stop()
@@ -152,8 +150,8 @@ func (w *worker) newDuplicateError(why string) *lifecycle.DuplicateDaemonError {
 	return &lifecycle.DuplicateDaemonError{Failure: f}
 }
 
-// slowPolling makes polls of Control rare, because no record is expected there except the end of
-// the run. It also records that the job runs.
+// slowPolling makes polls of Control rare and records that the job runs: only its end is expected
+// there.
 func (w *worker) slowPolling() {
 	w.ControlWatch.SlowDown(w.Timing.MaxPollInterval)
 	w.Links.SetRunning(w.cfg.Times.ToleratesShareOutage())

@@ -10,8 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// launchPlace returns the place of this node in the team if all nodes of the launch are members,
-// which is its node index. It returns nil if the head assigns the places.
+// launchPlace returns the place of this node in the team, or nil if the head assigns the places.
 func (n *node) launchPlace() *membership.Slot {
 	if n.cfg.AssignsPlaces() {
 		return nil
@@ -19,8 +18,8 @@ func (n *node) launchPlace() *membership.Slot {
 	return &membership.Slot{TeamIndex: n.ownNode(), Size: n.id.Size}
 }
 
-// workerService returns the framework's worker service for this node in the given place, or nil if
-// the framework has none.
+// workerService returns the framework's worker service for this node in a place, or nil if it has
+// none.
 func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot) (*framework.Service, error) {
 	self, err := n.describeForFramework(n.cfg.Framework, place)
 	if err != nil {
@@ -33,8 +32,8 @@ func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot
 	return service, err
 }
 
-// serveWorker starts the node's worker service, if there is one, waits until it is ready, and
-// publishes that this node is up in the given place.
+// serveWorker starts the node's worker service, if there is one, and publishes that this node is
+// up in the place.
 func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *membership.Slot) error {
 	service, err := n.workerService(endpoint, place)
 	if err != nil {
@@ -62,7 +61,6 @@ func (n *node) describeForFramework(f framework.Framework, place *membership.Slo
 	if place == nil {
 		place = new(membership.Slot) // the head, before a team has been chosen
 	}
-	// Make the private directory.
 	temp, err := n.privateDir.EnsureShortDir(framework.TraitsOf(f).MaxTempDir)
 	if n.RunCtx.Err() != nil {
 		return framework.Node{}, context.Cause(n.RunCtx)
@@ -75,7 +73,6 @@ func (n *node) describeForFramework(f framework.Framework, place *membership.Slo
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, MaxMemory: framework.GrantedMemory(n.cfg.Environ), SharesHost: n.id.LocalSize > 1,
 		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
 	}
-	// Create the credentials that keep other users out of the services.
 	env, err := n.privateDir.WriteCredentials(f, self, n.Dir.DeriveSecret(f.Name()))
 	if err != nil {
 		return self, health.NewFailure(health.ServiceDied, "cannot protect the services of %s from other users: %v", n.nodeName(n.id.NodeIndex), err)

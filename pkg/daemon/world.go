@@ -39,9 +39,8 @@ type localWorld struct {
 	rendezvousLink world.RendezvousLink
 }
 
-// checkRankResources determines this node's resources for ranks, and verifies that the requested
-// number of ranks fits. It publishes how many ranks the node can run if the head's plan depends on
-// that.
+// checkRankResources verifies that the ranks fit on this node, and publishes how many do if the
+// head's plan depends on that.
 func (n *node) checkRankResources() (err error) {
 	if !n.cfg.World.IsRequested() {
 		return nil
@@ -72,9 +71,8 @@ func (n *node) rankSlots() ranks.NodeSlots {
 	}
 }
 
-// boundResources returns the kinds of resources to which ranks are bound. It returns none if
-// several daemons share this machine, because no daemon knows which resources the ranks of the
-// others use.
+// boundResources returns the kinds of resources to which ranks are bound: none if several daemons
+// share this machine, because none knows what the others use.
 func (n *node) boundResources() affinity.ResourceKinds {
 	if n.id.LocalSize > 1 {
 		return affinity.ResourceKinds{}
@@ -83,8 +81,7 @@ func (n *node) boundResources() affinity.ResourceKinds {
 }
 
 // planWorldEarly returns the plan of the world, and its record, if it depends on no other node.
-// Otherwise it returns nil. A plan that cannot be made is left to [head.publishWorld], whose failure
-// all nodes learn of.
+// The failure of a plan is left to [head.publishWorld], so that all nodes learn of it.
 func (h *head) planWorldEarly() (*world.HeadConfig, []signal.ControlRecord) {
 	perNode, fixed := h.cfg.World.FixedPerNode()
 	if !fixed || h.membership.HasSpares() || len(h.id.Hosts) < h.id.Size || slices.Contains(h.id.Hosts, "") {
@@ -97,8 +94,7 @@ func (h *head) planWorldEarly() (*world.HeadConfig, []signal.ControlRecord) {
 	return plan, []signal.ControlRecord{{Name: signal.NameRanks, Record: plan.Placement()}}
 }
 
-// planWorld decides on which of these hosts, the nodes of the team, the ranks run. perNode is how
-// many ranks each can run.
+// planWorld decides on which of these hosts the ranks run. perNode is how many each can run.
 func (h *head) planWorld(perNode []int, hosts []string) (*world.HeadConfig, error) {
 	address, _ := h.cfg.Address()
 	plan := &world.HeadConfig{
@@ -125,13 +121,11 @@ func (h *head) openWorld(plan *world.HeadConfig) {
 	h.setRendezvousLink()
 }
 
-// publishWorld plans the world and publishes the plan. It does nothing if there are no ranks, or if
-// they were planned early.
+// publishWorld plans the world and publishes the plan, unless it was planned early.
 func (h *head) publishWorld(ctx context.Context) error {
 	if !h.cfg.World.IsRequested() || h.plannedWorld != nil {
 		return nil
 	}
-	// Find out how many ranks each node of the team can run.
 	perNode := make([]int, h.membership.Count())
 	if h.cfg.World.NeedsSlotCounts() {
 		if err := h.awaitState(ctx, record.StateSlots, h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
@@ -164,9 +158,8 @@ func (h *head) setRendezvousLink() {
 	}
 }
 
-// runWorld runs the world to its end: it runs the head's own ranks, and waits for those of the
-// other nodes, which start them when they see the open gate. Its error is an orderly
-// *lifecycle.Outcome if all ranks have ended, and otherwise the cause of the end of the run.
+// runWorld runs the world to its end: the head's own ranks, and those of the other nodes, which
+// start them at the open gate. Its error is an orderly *lifecycle.Outcome if all ranks have ended.
 func (h *head) runWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error {
@@ -207,8 +200,7 @@ func (h *head) runWorld(ctx context.Context) error {
 // errWorldEnded ends the parts of runWorld when all ranks have ended.
 var errWorldEnded = errors.New("all ranks have ended")
 
-// runLocalRanks waits for the gate and runs this node's ranks to their end. It does nothing if
-// there are no ranks, or if this node has no place in the team.
+// runLocalRanks waits for the gate and runs this node's ranks to their end, if it has any.
 func (w *worker) runLocalRanks(ctx context.Context) error {
 	if !w.cfg.World.IsRequested() {
 		return nil
@@ -248,8 +240,7 @@ func (w *worker) setRendezvousLink() {
 }
 
 // awaitRankLinks waits until ranks exchange data, and then until all nodes have a peer link, which
-// carries the data. Its failure names the nodes that have none when the peer timeout from the
-// opening of the gate is over.
+// carries it, at most for the peer timeout.
 func (h *head) awaitRankLinks(ctx context.Context) error {
 	if h.peerLinks == nil {
 		return nil
@@ -266,9 +257,8 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 		world.NoDataExchange, h.nodeNames(without), h.cfg.Times.Peer, openPortsAdvice)
 }
 
-// runRanks runs the ranks of this node's place in the team to their end, reports that (with their
-// exits, if ranks may fail while others go on), and continues to run ranks that they spawn until ctx
-// ends. Ranks that are left when it returns are ended in the background.
+// runRanks runs the ranks of this node's place to their end, reports that, and continues to run
+// ranks that they spawn until ctx ends. Ranks that are left are ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
 	here := world.OpenNode(ctx, world.Config{
 		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec, NodeIndex: place.TeamIndex, PMIx: n.pmix,
@@ -316,8 +306,7 @@ func (n *node) stopRanks(why error) {
 	n.children.StopSelected(n.rankGracePeriod(why), service.IsUserProgram)
 }
 
-// drainRankOutput waits until the output of this node's ranks has been forwarded, but gives up if
-// the output is not read.
+// drainRankOutput waits until the output of this node's ranks has been forwarded, if it is read.
 func (n *node) drainRankOutput() {
 	here := n.worldNode.Load()
 	if here == nil {
@@ -346,9 +335,8 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 	return n.cfg.Times.DriverGracePeriod(health.IsIsolation(&health.AsFailure(why).Failure))
 }
 
-// newHangDetector returns the hang detector of this node. It publishes a record each time all ranks
-// of the node have become idle, and each time one has become active again. The number of the record
-// shows which.
+// newHangDetector returns the hang detector of this node. It publishes a numbered record each time
+// all ranks have become idle, and each time one is active again.
 func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
 	told := 0
 	return stackdump.HangDetector{

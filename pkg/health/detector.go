@@ -59,7 +59,6 @@ func (d *Detector) RecordPoll(beats map[int]int64, now time.Time) (lost []int) {
 		default:
 			p.lastSign = p.lastSign.Add(blind)
 		}
-		// Judge by the link.
 		link := d.links.Peer(node, now)
 		if p.connected = link.Connected; link.Connected && link.LastCounted.After(p.lastSign) {
 			p.lastSign = link.LastCounted

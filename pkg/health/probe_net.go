@@ -33,7 +33,6 @@ func tryTCP(ctx context.Context, address string) error {
 // because a service may be bound to a single address. The error is that of the first.
 func tryLocalTCP(ctx context.Context, port int) error {
 	addrs := []string{"127.0.0.1", "::1"}
-	// If the listeners are unknown, the loopback addresses are still tried.
 	listeners, _ := findListenerSockets("/proc", port)
 	for _, l := range listeners {
 		addrs = append(addrs, l.Address)
@@ -75,7 +74,6 @@ func tryHTTP(ctx context.Context, u *url.URL) error {
 	if location := response.Header.Get("Location"); location != "" {
 		return fmt.Errorf("%s, redirecting to %s", seen, printableExcerpt([]byte(location)))
 	}
-	// An incomplete body is still useful in the error.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxExcerptBytes))
 	if text := printableExcerpt(body); text != "" {
 		seen += ": " + text

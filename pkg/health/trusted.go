@@ -63,7 +63,6 @@ func descendantUserIDs() (users []int) {
 		if err != nil {
 			continue // it has ended
 		}
-		// The owner of /proc/PID is root for some processes, whatever their user is.
 		if status, err := found.NewStatus(); err == nil {
 			users = append(users, int(status.UIDs[1]))
 		}

@@ -112,7 +112,6 @@ func handshakeAsHead(conn net.Conn, key []byte) (c claim, sealed *secureConn, er
 	if err := conn.SetDeadline(time.Now().Add(unprovenTimeout)); err != nil {
 		return c, nil, err
 	}
-	// Both sides send the preface at once.
 	if _, err := conn.Write([]byte(preface)); err != nil {
 		return c, nil, err
 	}
@@ -123,7 +122,6 @@ func handshakeAsHead(conn net.Conn, key []byte) (c claim, sealed *secureConn, er
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return c, nil, err
 	}
-	// The first message proves that the worker knows the key.
 	state, err := newHandshake(key, false)
 	if err != nil {
 		return c, nil, err
@@ -165,7 +163,6 @@ func handshakeAsWorker(conn net.Conn, key []byte, node int, self identity) (*sec
 	if err != nil {
 		return nil, err
 	}
-	// Send the preface and the first message.
 	first, _, _, err := state.WriteMessage([]byte(preface), nil)
 	if err != nil {
 		return nil, err
@@ -188,7 +185,6 @@ func handshakeAsWorker(conn net.Conn, key []byte, node int, self identity) (*sec
 	if err != nil {
 		return nil, errWrongKey
 	}
-	// State the node index, and read the verdict.
 	sealed := &secureConn{Conn: conn, encrypter: sends, decrypter: receives}
 	c := newClaim(uint32(node), self)
 	if err := sealed.writeFixed(c[:]...); err != nil {

@@ -53,6 +53,39 @@ func NewHead(cfg Config, listener net.Listener, peers HeadHandler) *Head {
 	}
 }
 
+// OpenHead opens the port for the workers' peer links, and returns the head's side, and the address of
+// the port on each host with a non-empty name. The caller must prepare and run it.
+func OpenHead(network Network, hosts ...string) (h *Head, where []string, err error) {
+	listener, err := network.Listen()
+	if err != nil {
+		return nil, nil, err
+	}
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	for _, host := range hosts {
+		if host != "" {
+			where = append(where, net.JoinHostPort(host, port))
+		}
+	}
+	return NewHead(Config{}, listener, nil), where, nil
+}
+
+// Prepare sets the configuration and the handlers of the events of workers, and of guests that request
+// commands. It must be called before Run.
+func (h *Head) Prepare(cfg Config, workers HeadHandler, guests ClientHandler) {
+	h.cfg, h.handler, h.clients, h.slots = cfg, workers, guests, make([]slot, cfg.Nodes)
+}
+
+// Close sends goodbye messages on all links, and closes the port. It does nothing if h is nil.
+func (h *Head) Close() {
+	if h != nil {
+		h.SayGoodbye()
+		_ = h.listener.Close()
+	}
+}
+
 // Run serves until ctx ends, then closes all connections and waits for all its goroutines. It also
 // closes the listener.
 func (h *Head) Run(ctx context.Context) {
@@ -202,7 +235,6 @@ func (h *Head) identifyPeer(ctx context.Context, conn net.Conn, unproven *list.E
 		return 0, nil
 	}
 	l := newLink(sealed, who.identity())
-	// Guests and additional connections need no slot.
 	purpose := StreamKind(who.nodeIndex() & streamKindMask)
 	switch node := int64(who.nodeIndex()); {
 	case node == clientIndex && h.clients != nil:
@@ -256,7 +288,6 @@ func (h *Head) assignSlot(l *link, node int) error {
 	if other && old.silentFor() <= h.cfg.silenceTimeout() {
 		return errors.Join(errDuplicateDaemon, sendVerdict(l.conn, verdictDuplicate))
 	}
-	// Accept the worker, and replace the previous link.
 	if err := sendVerdict(l.conn, verdictAccepted); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 type Network interface {
 	// Listen listens on a port that the kernel picks, on all addresses, IPv4 and IPv6.
 	Listen() (net.Listener, error)
-	// Dial connects to an address, which is a host and a port.
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 

@@ -8,7 +8,6 @@ import (
 
 // Stats are the head's statistics of peer links.
 type Stats struct {
-	Connected  int // number of workers that are connected now
 	Reconnects int // number of connections of workers that had been connected before
 	// Rejected has the number of rejected connections by reason. It is nil if there were none.
 	Rejected map[string]int
@@ -54,13 +53,6 @@ func (h *Head) countRejectedLocked(why *rejection) {
 // Stats returns the statistics so far.
 func (h *Head) Stats() Stats {
 	h.mu.Lock()
-	stats := h.stats
-	stats.Rejected = maps.Clone(stats.Rejected)
-	h.mu.Unlock()
-	for node := range h.slots {
-		if h.slots[node].liveLink() != nil {
-			stats.Connected++
-		}
-	}
-	return stats
+	defer h.mu.Unlock()
+	return Stats{Reconnects: h.stats.Reconnects, Rejected: maps.Clone(h.stats.Rejected)}
 }

@@ -448,7 +448,6 @@ func (c *Children) StopSelected(grace time.Duration, which func(child string) bo
 	children := slices.DeleteFunc(slices.Clone(c.started), func(child process.Handle) bool { return !which(child.Name()) })
 	abrupt := maps.Clone(c.expendable)
 	c.mu.Unlock()
-	// Stop all at the same time.
 	problems := make([]error, len(children))
 	var stops sync.WaitGroup
 	for i, child := range children {

@@ -386,7 +386,6 @@ func (r *Running) AwaitFailure(ctx context.Context) *health.Failure {
 		explained()
 		return nil
 	}
-	// Describe the failure.
 	f := health.NewFailure(r.program.Kind, "the %s of %s has ended: the driver has run %q", title, c.nodeName, stop)
 	if stop == "" {
 		f.Message = fmt.Sprintf("the %s of %s %s", title, c.nodeName, reason)

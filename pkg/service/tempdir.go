@@ -198,7 +198,6 @@ func (p *TempDir) WriteCredentials(f framework.Framework, self framework.Node, s
 		if !isPrivate {
 			self.TempDir = dir.Path()
 		}
-		// Write the files and publish them.
 		credentials, err := guarded.NodeCredentials(self, secret)
 		if err != nil {
 			return nil, err

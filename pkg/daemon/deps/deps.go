@@ -44,8 +44,7 @@ type Set struct {
 	// with each attempt. Results of those that it replaces may be used again. It is nil if they can be
 	// used again themselves.
 	RenewChecks func(*Config) error
-	// Access provides access to the run directory.
-	Access signal.Access
+	Access      signal.Access
 	// Network is the network by which workers connect to the head. It is nil for TCP.
 	Network peerlink.Network
 	// ChildrenStarter starts the daemon's children. It is nil if they are processes.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,107 +21,112 @@ import (
 
 // DescribePlan describes, one step per line, what this daemon would do. It accesses nothing, so
 // paths and ports that are only known later are described in words.
-func (c Config) DescribePlan(role roles.DaemonRole) []string {
-	id := c.Identity
-	lines := []string{
-		fmt.Sprintf("node %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role),
-		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
+func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
+	id, sandbox, after := c.Identity, c.Sandbox, c.After
+	add := func(applies bool, format string, args ...any) {
+		if applies {
+			lines = append(lines, fmt.Sprintf(format, args...))
+		}
 	}
-	if c.AssignsPlaces() {
-		lines = append(lines, fmt.Sprintf("team: %s of them are the driver's, as soon as they have met and are checked; the others stand by",
-			c.Team.ForSize(id.Size)))
-	}
-	if c.Setup != "" {
-		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Start))
-	}
+	add(true, "node %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role)
+	add(true, "join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join)
+	add(c.AssignsPlaces(), "team: %s of them are the driver's, as soon as they have met and are checked; the others stand by", c.Team.ForSize(id.Size))
+	add(c.Setup != "", "check: run %q within %s", c.Setup, c.Times.Start)
 	if c.Checks != nil {
-		lines = append(lines, fmt.Sprintf("check: see within %s whether the node is fit", c.Checks.MaxDuration()))
+		add(true, "check: see within %s whether the node is fit", c.Checks.MaxDuration())
 	}
-	lines = append(lines, c.planSandbox()...)
-	lines = append(lines, c.planServices()...)
-	lines = append(lines, c.planRoles()...)
-	lines = append(lines, "gate: open when all of this is proven")
-	lines = append(lines, c.planDriver()...)
-	return append(lines, c.planEnd()...)
-}
-
-func (c Config) planDriver() []string {
-	if c.Roles.AreGiven() {
-		return c.planPrimaries()
+	add(sandbox.Step, "sandbox: wait for %s of another step within %s", sandbox.Require, c.Times.Start)
+	ready := "ready once it runs"
+	if sandbox.Ready != nil {
+		ready = fmt.Sprintf("ready by %s within %s", sandbox.Ready, c.Times.Start)
 	}
-	if len(c.Driver) == 0 {
-		return []string{"driver: none; the job stays up until it is stopped"}
-	}
-	if c.World.IsRequested() {
-		return c.World.DescribePlan(c.Driver)
-	}
-	return []string{fmt.Sprintf("driver: node 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
-}
-
-// planEnd describes what ends the job besides its driver, and what happens then.
-func (c Config) planEnd() (lines []string) {
-	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	if c.Times.Deadline > 0 {
-		add("deadline: the job ends with %d, %s after its start", health.OutcomeOfKind(health.JobDeadlinePassed).Code, c.Times.Deadline)
-	}
+	add(sandbox.Command != "" && !sandbox.Step, "sandbox: run %q, %s; the gate needs %s", sandbox.Command, ready, sandbox.Require)
+	lines = slices.Concat(lines, c.planServices(), c.planRoles(), []string{"gate: open when all of this is proven"})
 	switch {
-	case c.After.Clean == config.CleanNone && c.After.Look > 0:
-		add("clean: services and sandboxes stay for %s after the driver, temporary directories for good", c.After.Look)
-	case c.After.Clean.KeepsDirectories():
-		add("clean: the temporary directories stay")
+	case c.Roles.AreGiven():
+		var primaries []string
+		for _, d := range c.Roles.Definitions {
+			if d.Primary {
+				primaries = append(primaries, d.Name)
+			}
+		}
+		add(primaries == nil, "end: no role is primary; the job stays up until it is stopped")
+		add(primaries != nil, "end: when all primary roles have ended with 0, or one fails: %s", strings.Join(primaries, ", "))
+	case len(c.Driver) == 0:
+		add(true, "driver: none; the job stays up until it is stopped")
+	case c.World.IsRequested():
+		lines = append(lines, c.World.DescribePlan(c.Driver)...)
+	default:
+		add(true, "driver: node 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))
 	}
-	if c.After.Restarts > 0 {
-		add("restarts: at most %d, after failures that --restart-on=%s selects: the first at once, further ones after 1s or more",
-			c.After.Restarts, cmp.Or(c.After.Rules.On, config.RestartOnNode))
-	}
-	if c.After.Requeue.OnFailure {
-		add("requeue: at most %d, of a job that fails and may be tried again", c.After.Requeue.Most)
-	}
-	if c.After.Keep.RemovesRuns() {
-		add("earlier runs in %s: yours are removed as --keep=%s says", c.LogDir, c.After.Keep)
-	}
+	add(c.Times.Deadline > 0, "deadline: the job ends with %d, %s after its start", health.OutcomeOfKind(health.JobDeadlinePassed).Code, c.Times.Deadline)
+	staysUp := after.Clean == config.CleanNone && after.Look > 0
+	add(staysUp, "clean: services and sandboxes stay for %s after the driver, temporary directories for good", after.Look)
+	add(!staysUp && after.Clean.KeepsDirectories(), "clean: the temporary directories stay")
+	add(after.Restarts > 0, "restarts: at most %d, after failures that --restart-on=%s selects: the first at once, further ones after 1s or more",
+		after.Restarts, cmp.Or(after.Rules.On, config.RestartOnNode))
+	add(after.Requeue.OnFailure, "requeue: at most %d, of a job that fails and may be tried again", after.Requeue.Most)
+	add(after.Keep.RemovesRuns(), "earlier runs in %s: yours are removed as --keep=%s says", c.LogDir, after.Keep)
 	return lines
-}
-
-func (c Config) planSandbox() []string {
-	switch {
-	case c.Sandbox.Step:
-		return []string{fmt.Sprintf("sandbox: wait for %s of another step within %s", c.Sandbox.Require, c.Times.Start)}
-	case c.Sandbox.Command == "":
-		return nil
-	case c.Sandbox.Ready == nil:
-		return []string{fmt.Sprintf("sandbox: run %q, ready once it runs; the gate needs %s", c.Sandbox.Command, c.Sandbox.Require)}
-	}
-	return []string{fmt.Sprintf("sandbox: run %q, ready by %s within %s; the gate needs %s",
-		c.Sandbox.Command, c.Sandbox.Ready, c.Times.Start, c.Sandbox.Require)}
 }
 
 func (c Config) planServices() (lines []string) {
 	if !c.Framework.HasServices() {
 		return nil
 	}
+	add := func(who string, service *framework.Service, err error) {
+		switch {
+		case err != nil:
+			lines = append(lines, fmt.Sprintf("%s can't: %v", who, err))
+		case service != nil:
+			lines = append(lines, fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " ")))
+		}
+	}
 	self := framework.Node{
 		RunName: c.Identity.RunName(), TeamIndex: 0, Size: c.Identity.Size, Host: c.Identity.HostOf(0),
 		Address: "HEAD-ADDRESS", TempDir: "TEMP-DIR", CPUs: c.Identity.CPUs, GPUs: c.Identity.GPUs,
 	}
 	head, endpoint, err := c.Framework.HeadService(self)
-	lines = append(lines, planService("head: node 0", head, err)...)
+	add("head: node 0", head, err)
 	if c.Identity.Size > 1 {
 		self.TeamIndex, self.LaunchIndex, self.Host = 1, 1, c.Identity.HostOf(1)
 		worker, err := c.Framework.WorkerService(self, endpoint)
-		lines = append(lines, planService("workers: node 1, and likewise the others,", worker, err)...)
+		add("workers: node 1, and likewise the others,", worker, err)
 	}
 	return lines
 }
 
-func planService(who string, service *framework.Service, err error) []string {
-	switch {
-	case err != nil:
-		return []string{fmt.Sprintf("%s can't: %v", who, err)}
-	case service == nil:
-		return nil
+// planRoles describes the roles in the order in which they start. Their places are known when all
+// nodes have joined.
+func (c Config) planRoles() (lines []string) {
+	for _, name := range slices.Concat(roles.StartLevels(c.Roles.Definitions)...) {
+		at := slices.IndexFunc(c.Roles.Definitions, func(d roles.Definition) bool { return d.Name == name })
+		lines = append(lines, planRole(&c.Roles.Definitions[at]))
 	}
-	return []string{fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " "))}
+	return lines
+}
+
+func planRole(d *roles.Definition) string {
+	nodes, named := map[int]string{
+		roles.NodesRest: "the remaining nodes", roles.NodesAll: "all nodes", roles.NodesHead: "the first node",
+	}[d.Placement.Nodes]
+	if !named {
+		nodes = fmt.Sprintf("%d nodes", d.Placement.Nodes)
+	}
+	line := fmt.Sprintf("role %s: run %q on %s", d.Name, strings.TrimSpace(d.Program.Command), nodes)
+	add := func(applies bool, format string, args ...any) {
+		if applies {
+			line += fmt.Sprintf(format, args...)
+		}
+	}
+	add(len(d.Placement.With) > 0, " of %s", strings.Join(d.Placement.With, ", "))
+	add(len(d.After) > 0, " after %s", strings.Join(d.After, ", "))
+	add(d.Oneshot, ", done when it has ended with 0, within %s", d.Timeout)
+	add(!d.Oneshot && d.Ready.Probe != "", ", ready by %s within %s", d.Ready.Probe, d.Ready.Timeout)
+	add(!d.Oneshot && d.Ready.Probe == "" && d.IsUnprobed(), ", ready once it runs, listed once it listens")
+	add(d.HangTimeout > 0, ", ended when it shows no sign of activity for %s", d.HangTimeout)
+	add(d.Restarts.Max > 0, "; at most %d restarts of an instance within %s", d.Restarts.Max, d.Restarts.Window)
+	return line
 }
 
 // The maximum lengths of published texts in characters. All nodes read them at the same moment.

@@ -36,7 +36,7 @@ func TestPlan(t *testing.T) {
 				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", affinity.ResourceKinds{CPU: true, GPU: true}
 				c.World.Hang = time.Minute
 			},
-			[]string{"node 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank has used CPU time or printed anything for 1m0s"},
+			[]string{"node 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank shows a sign of activity for 1m0s"},
 		},
 		{
 			"a world of so many", 4, func(_ *testing.T, c *Config) { c.Driver, c.World.Total, c.World.GoOn = []string{"go"}, 9, true },

@@ -8,10 +8,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 )
 
-// bindToGPUs returns how to bind a process to GPUs of a node, by index, and the variables for that.
-// gpus is nil for a process that is not bound, and empty for one that must see none. A process is not
-// bound if other daemons of the machine start processes there, too, because these may have the same
-// GPUs.
+// bindToGPUs returns how to bind a process to GPUs of a node, and the variables for that. gpus is
+// nil for a process that is not bound, and empty for one that must see none. It is not bound if
+// other daemons of the machine may use the same GPUs.
 func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), err error), variables map[string]string) {
 	if gpus == nil {
 		return nil, nil

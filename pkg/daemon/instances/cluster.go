@@ -56,8 +56,8 @@ func memberOf(cfg NodeConfig, role *roles.RolePlan, instance *roles.Instance, p 
 	return Member{Cluster: fmt.Sprintf("%s-%s-%d", cfg.Dir.Name(), role.Name, instance.Index), Index: p.Rank, Size: len(instance.Processes)}
 }
 
-// startMember starts this node's services of a cluster, and waits until they are ready. On the first
-// node it also waits until the framework lists all nodes of the cluster.
+// startMember starts this node's services of a cluster, and on the first node waits until the
+// framework lists all nodes.
 func (s *supervisor) startMember(ctx context.Context, p roles.Process, number int) (started []startedProcess, failure *health.Failure) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.role.Ready.Timeout, health.ErrDeadline)
 	defer cancel()
@@ -80,7 +80,6 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 		}
 		return nil
 	}
-	// Start the head's service, or wait for it, and then the worker's.
 	if p.Rank == 0 {
 		err = start(c.service, name)
 	} else {
@@ -115,7 +114,6 @@ func (s *supervisor) startMember(ctx context.Context, p roles.Process, number in
 	if p.Rank > 0 || s.role.Program.Command == "" {
 		return started, nil
 	}
-	// The command of the role runs on the first node, in the cluster.
 	command, f := s.startCommand(ctx, p, number, s.processName(p)+"-command", c.variables(), nil)
 	return append(started, command...), f
 }
@@ -127,9 +125,8 @@ func (c cluster) variables() map[string]string {
 	return variables
 }
 
-// awaitClusterHead waits until the first node of the instance has proven that the head's service
-// holds its port. Before that another user may listen there, and would get the secrets of the
-// cluster.
+// awaitClusterHead waits until the first node has proven that the head's service holds its port.
+// Before that another user may listen there, and would get the secrets of the cluster.
 func (s *supervisor) awaitClusterHead(ctx context.Context, generation int) error {
 	name := signal.HeadInstanceName(s.instance.Number, generation)
 	if s.awaitControl(ctx, func(l signal.Listing) bool { return l.HasName(name) }) {
@@ -151,9 +148,8 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 	return c.AwaitMembers(ctx, members, 0, s.role.Ready.Timeout)
 }
 
-// clusterVariables returns the variables by which the processes of a role find the cluster of a
-// framework: of the only such role that it starts after or shares nodes with. It returns none if
-// there are several.
+// clusterVariables returns the variables of the only cluster of a framework that a role starts
+// after or shares nodes with.
 func clusterVariables(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan) (map[string]string, error) {
 	var found []*roles.RolePlan
 	for i := range plan.Roles {

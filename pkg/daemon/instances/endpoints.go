@@ -20,9 +20,9 @@ type endpointFiles struct {
 	next    int          // number of the first list that is newer than the files; guarded by writing
 }
 
-// followEndpoints replaces the files of endpoints whenever the head publishes a new list of ready
-// instances, until ctx ends. Before the gate, a node reads no lists that it does not need: only when
-// one of its instances starts, and while one is not ready, perhaps because it waits for others.
+// followEndpoints replaces the files of endpoints at each new list of ready instances. Before the
+// gate a node reads only lists that it may need: when one of its instances starts, and while one
+// is not ready.
 func (n *Node) followEndpoints(ctx context.Context) {
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
 		if n.waiting.Load() > 0 || l.HasName(signal.NameGateOpen) {

@@ -24,9 +24,8 @@ type environment struct {
 	endpointsDir string            // of the files of endpoints; empty: there are none
 }
 
-// newEnvironment returns the environment of a node's processes. It creates the files of endpoints,
-// which are empty until instances are ready. Stand-ins read no files: in a simulation, those of all
-// nodes would be on one disk.
+// newEnvironment returns the environment of a node's processes, and creates the files of
+// endpoints, empty at first, unless there are stand-ins.
 func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 	e := environment{cfg: cfg, plans: plans, shared: make(map[string]string)}
 	for _, def := range cfg.Defs {
@@ -128,8 +127,8 @@ func lastPort(first, count int) int {
 	return first + count - 1
 }
 
-// expandProbe parses a probe after its variables have been replaced. A command has the environment of
-// the process, and no error shows a key. The result is nil for no probe.
+// expandProbe parses a probe after its variables have been replaced; nil if text is empty. No
+// error shows a key.
 func (e environment) expandProbe(text string, variables map[string]string, env []string) (*health.Probe, error) {
 	if text == "" {
 		return nil, nil
@@ -157,9 +156,8 @@ const (
 	rendezvousGenerations = 8
 )
 
-// rendezvousPort returns the port at which the ranks of a generation of an instance meet. It differs
-// from that of the generation before, whose connections may still exist. first has the facts of the
-// instance's first node, of whose block no busy port is used if there are others.
+// rendezvousPort returns the port at which the ranks of a generation meet. It differs from that of
+// the generation before, whose connections may still exist, and is not busy if there are others.
 func rendezvousPort(first roles.NodeFacts, instance *roles.Instance, generation int) int {
 	var free []int
 	for i := range rendezvousGenerations {

@@ -25,8 +25,7 @@ type HangConfig struct {
 }
 
 // watchHang publishes whether all processes of a generation on this node are idle, and calls hangs
-// when the head has decided that the instance hangs. The returned function ends the watch and waits
-// for it.
+// when the head has decided that the instance hangs. stop ends the watch and waits for it.
 func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, hangs func(*health.Failure)) (stop func()) {
 	if s.role.HangTimeout == 0 || s.cfg.StandIns != nil {
 		return func() {}
@@ -101,8 +100,7 @@ func (h *Head) followHangs(ctx context.Context) {
 	})
 }
 
-// check finds out whether an instance hangs. It ends it then in the background, because inspecting its
-// processes takes a while.
+// check ends an instance that hangs, in the background: inspecting its processes takes a while.
 func (w *hangWatch) check(state *instanceState, l signal.Listing) {
 	if state.role.HangTimeout == 0 {
 		return
@@ -138,8 +136,8 @@ func (w *hangWatch) hanging(state *instanceState, generation int, busy []int, l 
 	return busy
 }
 
-// endHanging gives the failure of an instance that hangs to one of the idle nodes, unless its processes
-// have gone on while they were inspected. What follows is decided as after any exit there.
+// endHanging gives the failure of an instance that hangs to one of the idle nodes, unless its
+// processes have gone on meanwhile.
 func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, generation int) {
 	diagnose := w.cfg.Hang.Diagnose
 	if diagnose == nil {

@@ -30,7 +30,6 @@ type HeadConfig struct {
 	Hang        HangConfig
 	// Worlds gets the worlds of the instances that span several nodes.
 	Worlds *rendezvous.Worlds
-	// Failed ends the run by a failure that was seen at a time.
 	Failed func(cause record.Failure, at time.Time)
 	// IsBusy reports whether the run does something besides its roles, such as a command of
 	// bringupd exec; nil: it never does.

@@ -12,9 +12,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// liveList is what the head has last published about the instances that are ready, with endpoints that
-// serve, and lost. satisfied is the number of roles that had what they require then, and of those that
-// had it with endpoints that serve.
+// liveList is what the head has last published: the instances that are ready, with endpoints that
+// serve, and lost. satisfied counts the roles that had what they require, and those that had it
+// with endpoints that serve.
 type liveList struct {
 	ready, lost []int
 	satisfied   int
@@ -34,9 +34,9 @@ type listNumber struct {
 // liveInterval is the shortest time between two lists of ready instances after the gate.
 const liveInterval = time.Second
 
-// publishLive publishes the lists of ready and lost instances, until ctx ends: at every change, at
-// most once a second. Before the gate only a loss is such a change, and that another role has what
-// it requires, if an instance may wait for its endpoints: a router need not start after its servers.
+// publishLive publishes the lists of ready and lost instances at every change, at most once a
+// second. Before the gate only a loss is one, and a satisfied role if an instance may wait for its
+// endpoints.
 func (h *Head) publishLive(ctx context.Context) {
 	for {
 		var isOpen bool

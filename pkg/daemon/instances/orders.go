@@ -29,8 +29,8 @@ func (h *Head) advance() {
 	}
 }
 
-// takeOrders returns the orders that instances need now, and records that they are given. Those of
-// old generations are not needed any more. The caller holds [Head.mu].
+// takeOrders returns the orders that instances need now, records that they are given, and returns
+// those of old generations. The caller holds [Head.mu].
 func (h *Head) takeOrders(now time.Time) (orders, old []string) {
 	for _, state := range h.instances {
 		next, number := state.Generation+1, state.instance.Number
@@ -81,8 +81,8 @@ func (h *Head) markControl(name string) error {
 // orderRetryInterval is the time between two tries to publish an order.
 const orderRetryInterval = time.Second
 
-// order publishes orders for the nodes in the control directory. Those that cannot be written are
-// written later: without them the run would wait for ever.
+// order publishes orders for the nodes. Those that cannot be written are written later: without
+// them the run would wait for ever.
 func (h *Head) order(names ...string) {
 	for i, name := range names {
 		if h.markControl(name) == nil {

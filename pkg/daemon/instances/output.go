@@ -30,8 +30,8 @@ func newOutputs(cfg NodeConfig, plan *roles.Plan) *outputs {
 	return o
 }
 
-// writers returns the writers for the output of a process: nil for a role that is not primary, whose
-// output is only in its log. If several processes are primary, their lines begin with their name.
+// writers returns the writers for the output of a process: nil for a role that is not primary. If
+// several processes are primary, their lines begin with their name.
 func (o *outputs) writers(role *roles.RolePlan, instance *roles.Instance, p roles.Process) (out, err io.Writer) {
 	switch {
 	case !role.Primary:

@@ -128,9 +128,8 @@ func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
 // change the map.
 func (p *nodePlan) listVariables() map[string]string { return (*p.lists.Load())() }
 
-// loadPlan reads the newest plan in a listing of the control directory, unless it is known. If another
-// node has the place of this one there, the head has taken this node for lost: its part in the run
-// ends.
+// loadPlan reads the newest plan in a listing, unless it is known. If another node has the place
+// of this one there, the head has taken this node for lost.
 func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	if !n.plans.reading.Take(ctx) {
 		return context.Cause(ctx)
@@ -158,16 +157,15 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	return nil
 }
 
-// endAsLost ends the part of this node in the run, because the head has taken it for lost: another
-// node may start its instances.
+// endAsLost ends the part of this node in the run: another node may start its instances.
 func (n *Node) endAsLost() {
 	f := health.NewFailure(health.CutOff, "%s was taken for lost, and another node may have its place", n.cfg.Name)
 	f.LostNodes = []int{int(n.cfg.NodeIndex.Load())}
 	n.cfg.CancelRun(f)
 }
 
-// followPlans reads each newer plan, until ctx ends, and learns whether this node was taken for lost.
-// A spare node starts its instances when it has taken a place.
+// followPlans reads each newer plan, and learns whether this node was taken for lost. A spare node
+// starts its instances when it has taken a place.
 func (n *Node) followPlans(ctx context.Context) {
 	lost := signal.LostName(int(n.cfg.NodeIndex.Load()), n.cfg.Size)
 	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {

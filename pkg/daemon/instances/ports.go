@@ -99,9 +99,8 @@ func (b *PortBlock) close(port int) {
 	delete(b.kept, port)
 }
 
-// bindPort binds a socket to a port of all addresses of this machine. The socket does not listen. It
-// shares the port with no other socket, whatever options that has, so that no process can listen
-// there until it is closed.
+// bindPort binds a socket to a port of all addresses. It does not listen, and shares the port with
+// no other socket, so that no process can listen there until it is closed.
 func bindPort(port int) (socket int, err error) {
 	for _, address := range []unix.Sockaddr{&unix.SockaddrInet6{Port: port}, &unix.SockaddrInet4{Port: port}} {
 		family := unix.AF_INET
@@ -125,10 +124,9 @@ func bindPort(port int) (socket int, err error) {
 	return 0, err
 }
 
-// bindAlone binds a socket, also if connections of a process that has ended linger at its port. That
-// needs SO_REUSEADDR, with which others could share the port. The kernel stops to grant that when the
-// socket begins to listen, which it does for a moment, and refuses it if the socket has no such option
-// any more.
+// bindAlone binds a socket, also if connections of a process that has ended linger at its port.
+// That needs SO_REUSEADDR, with which others could share the port: the kernel stops to grant that
+// when the socket begins to listen, and refuses it without the option.
 func bindAlone(socket int, address unix.Sockaddr) error {
 	if err := unix.Bind(socket, address); !errors.Is(err, unix.EADDRINUSE) {
 		return err
@@ -182,8 +180,7 @@ func (b *PortBlock) release() {
 	}
 }
 
-// needsBlock reports whether one of the roles needs ports that its file does not fix: for its
-// processes, or at which its ranks or the members of its cluster meet.
+// needsBlock reports whether one of the roles needs ports that its file does not fix.
 func needsBlock(defs []roles.Definition) bool {
 	return slices.ContainsFunc(defs, func(d roles.Definition) bool {
 		isPlanned := func(r roles.PortRequest) bool { return r.Number == 0 }
@@ -238,9 +235,8 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 	return block.endWith(background), nil
 }
 
-// tryBlock claims the block that begins with a port, and keeps the first ports of it. If another daemon,
-// or any user, claims it, it keeps ports only if it insists. listening has the ports on which processes
-// listen.
+// tryBlock claims the block that begins with a port, and keeps its first ports. If another daemon,
+// or any user, claims it, it keeps ports only if it insists.
 func tryBlock(first int, listening []int, insists bool) *PortBlock {
 	b := newBlock()
 	b.First = first
@@ -264,8 +260,8 @@ func tryBlock(first int, listening []int, insists bool) *PortBlock {
 	return b
 }
 
-// cost is 0 for a block that nobody else uses. A claim counts more than busy ports, which no process
-// gets, and less than those at which ranks meet.
+// cost is 0 for a block that nobody else uses. A claim counts more than busy ports, and less than
+// those at which ranks meet.
 func (b *PortBlock) cost() int {
 	cost := len(b.Busy)
 	if b.claim == nil {

@@ -19,13 +19,12 @@ const (
 	probeInterval = 5 * time.Second
 	// minReadinessInterval is the shortest time between two published changes of readiness.
 	minReadinessInterval = 5 * time.Second
-	// The pauses between two looks at the listeners on the ports of processes.
-	minListenerPause = 50 * time.Millisecond
-	maxListenerPause = 5 * time.Second
+	minListenerPause     = 50 * time.Millisecond
+	maxListenerPause     = 5 * time.Second
 )
 
-// readiness joins the readiness of the processes of a generation on this node: all of them were ready
-// at first, and the node is as long as all are. Its changes are numbered.
+// readiness joins the readiness of the processes of a generation on this node, which is ready as
+// long as all are. Its changes are numbered.
 type readiness struct {
 	mu        sync.Mutex
 	unready   map[int]bool // by rank
@@ -60,9 +59,9 @@ func (r *readiness) forget(rank int) {
 	delete(r.unready, rank)
 }
 
-// watchProbes repeats the probes of a ready process until ctx ends: it publishes when the node is not
-// ready any more with it, or again, and calls hangs with the last error of the alive probe when that has
-// failed for too long. The returned function ends the watch and waits for it.
+// watchProbes repeats the probes of a ready process: it publishes changes of the node's readiness,
+// and calls hangs with the last error when the alive probe has failed for too long. stop ends the
+// watch and waits for it.
 func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process, generation int, all *readiness) (stop func()) {
 	start, err := s.environment.processStart(s, p, generation)
 	if err != nil || start.alive == nil && start.ready == nil {
@@ -107,10 +106,9 @@ func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p r
 	}
 }
 
-// watchPorts looks at the listeners on the ports of the processes of a generation until ctx ends. If no
-// probe has proven the endpoints, it publishes when the processes listen there. It says once that
-// another user listens on one of the ports: on another address of the node, that concerns neither the
-// processes nor their probes. The returned function ends the watch and waits for it.
+// watchPorts looks at the listeners on the ports of a generation. Without a probe, it publishes
+// when the processes listen there. It says once that another user listens on one of the ports.
+// stop ends the watch and waits for it.
 func (s *supervisor) watchPorts(ctx context.Context, started []startedProcess, generation int) (stop func()) {
 	var ports []int
 	var unlisted []startedProcess

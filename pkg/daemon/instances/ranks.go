@@ -26,8 +26,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// placeRanks returns the plan of the ranks of a generation of an instance, which is a world of its
-// own, and the places of its nodes. facts are those of all places.
+// placeRanks returns the plan of the ranks of a generation, which is a world of its own, and the
+// places of its nodes.
 func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance, generation int) (rec *record.Placement, places []int) {
 	rec = &record.Placement{RestartCount: generation, MaxRestarts: role.Restarts.Max}
 	for _, p := range instance.Processes {
@@ -57,8 +57,8 @@ type generationWorld struct {
 	end     func()   // ends the tasks of this part
 }
 
-// openWorld opens this node's part of the world of a generation, and starts its MPI servers. fail is
-// called when the world cannot go on, for example because a rank has aborted it.
+// openWorld opens this node's part of the world of a generation, and starts its MPI servers. fail
+// is called when the world cannot go on.
 func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*health.Failure)) (*generationWorld, error) {
 	plan := s.plans.plan.Load()
 	rec, places := placeRanks(plan.Nodes, s.role, s.instance, number)
@@ -67,7 +67,6 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	if err := s.refuseMPIProgram(ctx); err != nil {
 		return nil, err
 	}
-	// The tasks of the world end with the generation.
 	life, end := context.WithCancel(s.cfg.WorkCtx)
 	w.end = end
 	cfg := s.cfg.Host.WorldConfig()
@@ -88,7 +87,6 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 			Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName, Trail: s.cfg.Events, Log: s.cfg.Log, Background: cfg.Background,
 		}), cfg.Background)
 	}
-	// Start the servers, and watch for the end of the world.
 	w.node = world.OpenNode(life, world.Config{
 		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s}, NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
 		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
@@ -158,8 +156,8 @@ func (s *supervisor) noMPIReason() string {
 	return fmt.Sprintf("%s from role %s (line %d)", roles.NoMPIRestarts, s.role.Name, s.role.Line)
 }
 
-// refuseMPIProgram returns a failure if the ranks may be started again, and their program is linked
-// with an MPI. One that loads an MPI later fails when it initialises the MPI.
+// refuseMPIProgram returns a failure if the ranks may be started again, and their program is
+// linked with an MPI.
 func (s *supervisor) refuseMPIProgram(ctx context.Context) error {
 	why := s.noMPIReason()
 	if why == "" {
@@ -244,8 +242,8 @@ type openWorld struct {
 	world rendezvous.World
 }
 
-// find returns the world with a key, when one of its nodes connects. It is that of the present
-// generation of an instance: the worlds of earlier ones are removed.
+// find returns the world with a key, when one of its nodes connects. Worlds of earlier generations
+// of an instance are removed.
 func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,7 +251,6 @@ func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
 	if !ok || number < 0 || number >= len(f.instances) {
 		return found, false
 	}
-	// Take its nodes from the newest plan.
 	f.Head.mu.Lock()
 	state := f.instances[number]
 	role, instance, isPresent := state.role, state.instance, state.Generation == generation

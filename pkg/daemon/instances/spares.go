@@ -106,9 +106,9 @@ func (h *Head) nodesIn(s *instanceState, members []int) (nodes []int) {
 	return nodes
 }
 
-// planLoss returns what follows from the loss of members. An instance of a role with restarts starts
-// again if there is a spare of the same component for each of its lost nodes. Spares with a peer
-// link come first. The caller holds [Head.mu].
+// planLoss returns what follows from the loss of members. An instance with restarts starts again
+// if there is a spare of the same component for each of its lost nodes, first those with a peer
+// link. The caller holds [Head.mu].
 func (h *Head) planLoss(members []int) nodeLoss {
 	isLost := func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) }
 	loss := nodeLoss{
@@ -140,10 +140,9 @@ func (h *Head) planLoss(members []int) nodeLoss {
 	return loss
 }
 
-// assignSpares assigns a spare to the place of each of the lost nodes of an instance, unless it has
-// one, and reports whether there are enough. No spare takes the place of a node with instances of a
-// further step: it would need a daemon of that step, and the lost node's may still run. taken has
-// the spares that have been assigned, by place. The caller holds [Head.mu].
+// assignSpares assigns a spare to the place of each lost node of an instance, and reports whether
+// there are enough. No spare takes the place of a node with instances of a further step: it would
+// need a daemon of that step. taken has the assigned ones, by place. The caller holds [Head.mu].
 func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*vacancy, loss *nodeLoss) bool {
 	left := slices.Clone(loss.spares)
 	var own []*vacancy
@@ -245,9 +244,9 @@ func (h *Head) fillable(now time.Time) (fillable []*vacancy) {
 	return fillable
 }
 
-// fillVacancies publishes a plan in which spares have the places of lost nodes, as far as they may
-// take them, and then starts the next generations of the instances that are complete again. They
-// must not start before: the nodes learn from the plan where the others are.
+// fillVacancies publishes a plan in which spares have the places of lost nodes, and then starts
+// the next generations of the complete instances: the nodes learn from the plan where the others
+// are.
 func (h *Head) fillVacancies(context.Context) {
 	h.mu.Lock()
 	filled := h.fillable(time.Now())
@@ -283,9 +282,9 @@ func (h *Head) fillVacancies(context.Context) {
 	h.advance()
 }
 
-// nextPlan returns the plan in which spares have taken the places of these vacancies. A spare starts
-// the next generation of each instance there, but none that is over: only what has prepared the lost
-// node prepares the spare, too. The caller holds [Head.mu].
+// nextPlan returns the plan in which spares have taken the places of these vacancies. A spare
+// starts the next generation of each instance there, but none that is over, except what has
+// prepared the lost node. The caller holds [Head.mu].
 func (h *Head) nextPlan(filled []*vacancy) *record.RolePlan {
 	next := *h.plan
 	next.Header = record.Header{}
@@ -311,8 +310,8 @@ func (h *Head) nextPlan(filled []*vacancy) *record.RolePlan {
 // noGeneration is the first generation of an instance, in a plan, that a spare must not start.
 const noGeneration = -1
 
-// fill records that the spare of a vacancy has taken its place. If the spare was lost meanwhile, it
-// is now the one whose place the next spare takes. The caller holds [Head.mu].
+// fill records that the spare of a vacancy has taken its place. If the spare was lost meanwhile,
+// the next one takes its place. The caller holds [Head.mu].
 func (h *Head) fill(v *vacancy) {
 	h.vacancies = slices.DeleteFunc(h.vacancies, func(known *vacancy) bool { return known == v })
 	for _, state := range h.instances {

@@ -22,9 +22,8 @@ const (
 	dueSlack = time.Minute
 )
 
-// watchStall ends the run, with its state in the log, if nothing runs and nothing is due although a
-// primary role has not ended: it would hold its nodes for nothing. That is an internal error. A run
-// without a primary role stays up until it is stopped.
+// watchStall ends the run, with its state in the log, if nothing runs and nothing is due although
+// a primary role has not ended. That is an internal error.
 func (h *Head) watchStall(ctx context.Context) {
 	if len(h.primaries()) == 0 {
 		return
@@ -65,9 +64,8 @@ func (h *Head) describeStall(now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// dueAt returns until when something must happen to an instance by itself: it is ready or has exited
-// by then, or the processes that are left have ended. It is zero if nothing must. The caller holds
-// [Head.mu].
+// dueAt returns until when something must happen to an instance by itself; zero if nothing must.
+// The caller holds [Head.mu].
 func (h *Head) dueAt(s *instanceState) time.Time {
 	switch s.Status {
 	case roles.StatusStarting:

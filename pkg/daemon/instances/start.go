@@ -24,7 +24,7 @@ type startedProcess struct {
 }
 
 // startProcesses starts all processes of a generation, and waits until they are ready or one has
-// failed. If they are the ranks of a world, halt ends the generation when the world cannot go on.
+// failed. halt ends the generation when its world cannot go on.
 func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCauseFunc, number int) *generation {
 	g := new(generation)
 	ctx, cancel := context.WithCancel(ctx)
@@ -68,8 +68,8 @@ func (s *supervisor) startProcesses(ctx context.Context, halt context.CancelCaus
 	return g
 }
 
-// isFinal reports whether no start follows a failure: it would occur again at every start, because
-// the program cannot be executed or the job is wrong, or the job got a signal that has ended it.
+// isFinal reports whether no start follows a failure: it would occur again, or the job got a
+// signal.
 func isFinal(f record.Failure) bool {
 	if f.Kind == health.Signalled {
 		return true

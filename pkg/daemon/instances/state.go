@@ -55,8 +55,8 @@ func (s *instanceState) isOver() bool {
 	return s.Status == roles.StatusDone || s.Status == roles.StatusLost
 }
 
-// isListed reports whether the endpoints of an instance that is ready are known to serve. If no probe
-// says whether it is ready, its second mark says that the processes listen at their endpoints.
+// isListed reports whether the endpoints of a ready instance are known to serve. Without a probe,
+// its second mark says that the processes listen.
 func (s *instanceState) isListed() bool {
 	endpoints := s.evidence.Nodes
 	if !s.role.Program.AllEndpoints {
@@ -98,9 +98,8 @@ func (s *instanceState) failGeneration() {
 	s.fold()
 }
 
-// replaceNode records that a spare node has taken the place of a lost one by a plan, where it has no
-// processes before the next generation of the plan. The lost node may have started a later one by
-// itself, which counts no more.
+// replaceNode records that a spare has taken the place of a lost node, with the generation next.
+// The lost node may have started a later one by itself, which counts no more.
 func (s *instanceState) replaceNode(lost, spare, next int) {
 	s.evidence.Nodes[slices.Index(s.evidence.Nodes, lost)] = spare
 	s.evidence.LostNodes = slices.DeleteFunc(s.evidence.LostNodes, func(node int) bool { return node == lost })

@@ -148,9 +148,8 @@ func (s *supervisor) isStopOrdered(generation int) bool {
 	return s.spans && s.cfg.ControlWatch.LastListing().HasName(order)
 }
 
-// endUnstarted ends the instance instead of starting a generation, after the order to stop. At an
-// orderly end the head does not wait for that generation then. If it is the head that starts it, it
-// only waits if it has.
+// endUnstarted ends the instance instead of starting a generation, after the order to stop. The
+// head waits for that generation only if it has ordered it.
 func (s *supervisor) endUnstarted(generation int) {
 	<-s.stop.Done()
 	isExpected := !s.spans || generation == 0 ||
@@ -180,8 +179,8 @@ func (s *supervisor) awaitStopOrder(ended context.Context) {
 	s.awaitControl(both, func(l signal.Listing) bool { return l.HasName(name) })
 }
 
-// awaitStart waits until the head starts the role, if it starts after others, and makes the endpoints
-// that are ready then known to its processes. It reports whether the instance may start.
+// awaitStart waits until the head starts the role, and makes the endpoints that are ready then
+// known to its processes. It reports whether the instance may start.
 func (s *supervisor) awaitStart() bool {
 	if len(s.role.After) == 0 {
 		return true
@@ -205,9 +204,9 @@ type generationEnd struct {
 	pause   time.Duration   // before a restart
 }
 
-// decide decides what follows from the end of a generation, as far as this node does. The exit of a
-// lost instance, which may end the run, is published before its other processes are stopped: none
-// is started in their place.
+// decide decides what follows from the end of a generation, as far as this node does. The exit of
+// a lost instance is published before its other processes are stopped: none is started in their
+// place.
 func (s *supervisor) decide(generation int, end *generationEnd, exit roles.Exit) {
 	exit.WasReady = s.wasReady
 	end.action, end.pause = s.role.Decide(exit, &s.budget, time.Now())

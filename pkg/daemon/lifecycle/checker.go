@@ -102,7 +102,6 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	if c.Checks == nil {
 		return check.Report{}, nil
 	}
-	// Wait for the checks.
 	select {
 	case report = <-c.finishedReport:
 	case <-ctx.Done():
@@ -111,7 +110,6 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	if cause := context.Cause(ctx); cause != nil {
 		return report, cause
 	}
-	// Complete the report.
 	report.NodeIndex, report.Host = c.ID.NodeIndex, c.ID.Host
 	report.Findings = append(report.Findings, c.Checks.ApplyPolicy(c.shareFindings(ctx))...)
 	report.Verdict = check.WorstVerdict(report.Findings)
@@ -127,9 +125,8 @@ func (c *Checker) awaitReport(ctx context.Context) (report check.Report, err err
 	return report, nil
 }
 
-// shareFindings returns the findings about the shared file system. Its clock was compared with this
-// node's when the node joined. Only the head checks, for all nodes, the free space and whether
-// other users could replace the run directory.
+// shareFindings returns the findings about the shared file system. Only the head checks, for all
+// nodes, the free space and whether other users could replace the run directory.
 func (c *Checker) shareFindings(ctx context.Context) []check.Finding {
 	share := check.ShareFacts{Path: c.Dir.Path()}
 	if offset, known := c.Dir.ClockOffset(); known {
@@ -144,9 +141,8 @@ func (c *Checker) shareFindings(ctx context.Context) []check.Finding {
 	return check.CheckShare(share)
 }
 
-// publishChecked publishes that this node has passed, with the report. The name of the record
-// contains the kind of the node, a hash of its attributes and warnings, so that a listing shows
-// which nodes are alike.
+// publishChecked publishes that this node has passed, with the report. The record's name contains
+// the kind of the node, so that a listing shows which nodes are alike.
 func (c *Checker) publishChecked(report check.Report) error {
 	if c.Checks == nil {
 		return c.PublishState(record.StateChecked)

@@ -28,7 +28,6 @@ type Lifetime struct {
 	// the driver's grace period as cut by signals, in nanoseconds; 0: not cut
 	cutDriverGrace atomic.Int64
 
-	// The contexts, each with the function that ends it with a cause.
 	RunCtx         context.Context
 	CancelRun      context.CancelCauseFunc
 	EndKnownCtx    context.Context

@@ -119,7 +119,6 @@ func (m *Monitor) HeartbeatTask(sub string, state record.State) func(ctx context
 				last = now
 				continue
 			}
-			// Write one, and count errors in sequence.
 			err := m.WriteHeartbeat(ctx, sub, state)
 			switch {
 			case err == nil:

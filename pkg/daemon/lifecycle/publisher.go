@@ -93,9 +93,8 @@ func (r *Publisher) RecordBadNodes(hosts []string) error {
 	})
 }
 
-// publishAndNotify publishes a name, logs an event, and sends notifications. Names that are
-// published after the event log was closed have no event: it would cost each of thousands of nodes
-// another write, and the records have the same information.
+// publishAndNotify publishes a name, logs an event, and sends notifications. The last name has no
+// event: it would cost each of thousands of nodes another write.
 func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.Context) error) error {
 	began := time.Now()
 	err := r.CallFileSystem("publish", filepath.Join(sub, name), r.PeerTimeout, request)

@@ -47,7 +47,6 @@ func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal,
 			}
 			sig = got.(syscall.Signal)
 		}
-		// Cut the grace periods according to all signals so far.
 		before, now := heard, time.Now()
 		heard = heard.WithSignal(sig, now)
 		if began.IsZero() && heard.IsEnd(sig) {

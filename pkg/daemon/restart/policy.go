@@ -23,7 +23,6 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	if end.Orderly {
 		return end
 	}
-	// Another attempt within this launch has precedence.
 	id := &cfg.Identity
 	policy := newAttemptPolicy(cfg, id.Attempt, end.GateOpenTime > 0)
 	policy.endRequested, policy.progress = endRequested, end.Progress
@@ -38,8 +37,8 @@ func Decide(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) *lifecy
 	return end
 }
 
-// decideJobRequeue decides whether the job is requeued after an end that no attempt follows, by a
-// command of the user or by the launcher, and sets the decision and the exit code in end.
+// decideJobRequeue decides whether the job is requeued, by a command of the user or the launcher,
+// after an end that no attempt follows.
 func decideJobRequeue(cfg *deps.Config, end *lifecycle.Outcome, endRequested bool) {
 	id := &cfg.Identity
 	if again := cfg.After.Requeue; again.OnFailure {
@@ -124,9 +123,8 @@ func newAttemptPolicy(cfg *deps.Config, attempt int, gateOpened bool) attemptPol
 	}
 }
 
-// decideAttempt reports whether a run with this cause is restarted within its launch, and why. The
-// reason is empty if the user does not want restarts. A lost node may return, which the next
-// attempt finds out.
+// decideAttempt reports whether a run with this cause is restarted within its launch, and why; the
+// reason is empty if the user does not want restarts.
 func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason string) {
 	outcome := health.OutcomeOfCause(cause)
 	what := fmt.Sprintf("%s (%d)", outcome.Name, outcome.Code)
@@ -170,7 +168,7 @@ func isOfProgram(kind health.Kind) bool {
 }
 
 // isTrigger reports whether the user wants a restart after failures of this kind, and another
-// attempt may go well: a service that does not even start will not start then either.
+// attempt may go well.
 func (p attemptPolicy) isTrigger(kind health.Kind) bool {
 	any := p.rules.On == config.RestartOnAny
 	switch kind {
@@ -253,9 +251,8 @@ func formatOrdinal(n int) string {
 	return fmt.Sprint(n, ending)
 }
 
-// allUnfitNodes returns the sorted indices of nodes that must not be used in the next attempt if
-// this one ends with the given failures. A node that was only lost may return, but not without the
-// daemon of a further step, if nothing restarts that.
+// allUnfitNodes returns the sorted nodes that must not be used after these failures. A node that
+// was only lost may return, but not without the daemon of a further step that nothing restarts.
 func allUnfitNodes(id *launcher.Identity, previous deps.PreviousAttempts, failures []record.Failure) (nodes []int) {
 	for _, failure := range failures {
 		switch kind := failure.Kind; {
@@ -289,9 +286,8 @@ func hasDied(kind health.Kind) bool { return kind == health.DaemonDied }
 // lostNodes returns the sorted indices of the lost nodes in the failures of one run.
 func lostNodes(failures []record.Failure) []int { return deps.LostNodes(failures, health.IsPeerLoss) }
 
-// unusableNodes returns the sorted indices of nodes that cannot take part in the next attempt if
-// this one ends with the given failures: those that are unfit and, if nothing can restart them,
-// those whose daemons have died.
+// unusableNodes returns the sorted nodes that cannot take part in the next attempt: those that are
+// unfit, and those whose daemons have died if nothing can restart them.
 func unusableNodes(cfg *deps.Config, failures []record.Failure) []int {
 	id := &cfg.Identity
 	nodes := allUnfitNodes(id, cfg.Previous, failures)

@@ -36,7 +36,6 @@ func CarryOut(
 		warn("the job is not requeued: it was told to end in the meantime")
 		return
 	}
-	// Request the start, and then that it avoid the bad nodes.
 	send := func(request func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, launcher.RequeueTimeout, health.ErrDeadline)
 		defer cancel()

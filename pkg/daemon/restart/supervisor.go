@@ -222,7 +222,6 @@ func (s *supervisor) runAttempt(
 	if told == nil {
 		return s.runDaemon(ctx, cfg, role)
 	}
-	// Pass the signal, and then all later ones.
 	all, ended := make(chan os.Signal, 1), make(chan struct{})
 	all <- told
 	cfg.Signals = all
@@ -389,8 +388,7 @@ const (
 func (s *supervisor) goneTimeout() time.Duration { return goneTimeouts * s.cfg.Times.Peer }
 
 // awaitPreviousEnd waits for the end of an attempt in which an earlier daemon of this node took
-// part. The peers of that daemon detect its loss, and end the attempt. If all daemons of the
-// attempt have gone, the head ends it.
+// part: its peers detect its loss. If all daemons of the attempt have gone, the head ends it.
 func (s *supervisor) awaitPreviousEnd(ctx context.Context, attempt int) error {
 	var before signal.AttemptInfo
 	self := s.cfg.Identity.MemberLabel(s.cfg.Identity.NodeIndex, s.cfg.Identity.Host)
@@ -470,8 +468,8 @@ func (s *supervisor) closeOrphanedAttempt(ctx context.Context, begun signal.Atte
 	return err
 }
 
-// awaitDirectory waits for the directory of an attempt. A head that was lost has less time, because
-// it never returns unless something restarts it.
+// awaitDirectory waits for the directory of an attempt, not long after the loss of a head that
+// nothing restarts.
 func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 	within := s.cfg.Times.Join + config.MaxBackoff + s.cfg.Times.DriverGrace // of the previous attempt
 	if s.headLost && !s.relaunches {
@@ -503,7 +501,6 @@ func (s *supervisor) awaitDirectory(ctx context.Context, attempt int) error {
 }
 
 // alreadyEndedError returns the reason why there is no further attempt: the run has ended already.
-// A name that was used before is refused, as with only one attempt.
 func (s *supervisor) alreadyEndedError(attempt int) error {
 	last, run := s.lastResult, s.attemptLocation(attempt).Run
 	switch {

@@ -38,7 +38,6 @@ func (m *Monitor) Run(ctx context.Context, store Store) {
 	publish := m.publishOwn
 	if store.Nodes != nil {
 		publish = m.publishJob
-		// The first step of any node begins it.
 		_, err := store.Nodes.FollowListings(ctx, func(l signal.Listing) bool {
 			m.addListing(l)
 			return m.hasSteps()
