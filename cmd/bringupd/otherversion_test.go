@@ -66,8 +66,8 @@ func TestOtherVersion(t *testing.T) {
 			if len(list.Runs) != 1 || list.Runs[0].Code == nil || *list.Runs[0].Code != 3 || !strings.Contains(list.Runs[0].Problem, reason) {
 				t.Errorf("the list is %+v", list.Runs)
 			}
-			if got := call(t, nil, "report", "--format=text", dir); got.code != 0 || strings.Count(got.out, reason) != 1 ||
-				!strings.Contains(got.out, "exit code 3") || strings.Contains(got.out, "\nNodes\n") || strings.Contains(got.out, "not opened") {
+			if got := call(t, nil, "report", "--format=json", dir); got.code != 0 || strings.Count(got.out, reason) != 1 ||
+				!strings.Contains(got.out, `"code": 3,`) || !strings.Contains(got.out, `"node": null`) || strings.Contains(got.out, "not opened") {
 				t.Errorf("the report is %d, %s, %s", got.code, got.out, got.err)
 			}
 			for _, goal := range []string{"up", "end"} {
@@ -107,5 +107,5 @@ func TestOtherVersionWithoutResult(t *testing.T) {
 	if got := call(t, nil, "wait", "--for=up", dir); got.code != 1 || strings.Count(got.err, reason) != 1 {
 		t.Errorf("the wait is %d, %s", got.code, got.err)
 	}
-	refused(t, call(t, nil, "report", "--format=text", dir), 64, reason)
+	refused(t, call(t, nil, "report", "--format=json", dir), 64, reason)
 }

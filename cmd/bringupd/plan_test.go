@@ -143,13 +143,13 @@ func TestRunRecordsItsCommand(t *testing.T) {
 	if want := "\n  job: train-7b: bringupd " + flags + " -- " + command + "\n"; !strings.Contains(status.out, want) {
 		t.Errorf("the status is %swant %s", status.out, want)
 	}
-	text := call(t, nil, "report", "--format=text", "logs")
-	for _, want := range []string{"train-7b\n", command + "\n", flags + "\n"} {
-		if !strings.Contains(text.out, want) {
-			t.Errorf("the report lacks %s: %s", want, text.out)
+	report := call(t, nil, "report", "--format=json", "logs")
+	for _, want := range []string{"train-7b", command, flags} {
+		if !strings.Contains(report.out, `"value": "`+want+`"`) {
+			t.Errorf("the report lacks %s: %s", want, report.out)
 		}
 	}
-	all := text.out + status.out + call(t, nil, "status", "--json", "logs").out + call(t, nil, "report", "--format=json", "logs").out + contents(t, "logs/4711.0/control/job")
+	all := report.out + status.out + call(t, nil, "status", "--json", "logs").out + contents(t, "logs/4711.0/control/job")
 	if strings.Contains(all, "hidden") {
 		t.Errorf("a secret is shown: %s", all)
 	}

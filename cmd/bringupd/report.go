@@ -28,20 +28,40 @@ const reportReadTimeout = 2 * time.Minute
 
 func (inv *invocation) reportCommand() *cli.Command {
 	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
-	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of all formats except html").WithShortName("o")
+	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of json").WithShortName("o")
 	own := setting.List{
 		r.outputSetting.ExcludeSources(setting.SourceVariable),
-		setting.NewChoice("format", report.FormatNames(), &r.formatName, "html, json, text, md or chrome-trace (for Perfetto)").ExcludeSources(setting.SourceVariable),
+		r.formatSetting().ExcludeSources(setting.SourceVariable),
 		setting.NewRemoved("compare", "DIR",
 			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(setting.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "report", Usage: "write a report of a run, with the cause of its failure",
-		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest run)\nbringupd report --format=text [RUN]",
+		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest run)\nbringupd report --format=json [RUN]",
 		Description: runArgHelp + " The command only needs the run directory, during the job or later. " +
 			"The HTML page is a single file without external resources. Exits with 0 if the report was written, and 64 if there is no such run.",
 	}, setting.AssignCategory(outputHeading, own...), r.runReport)
+}
+
+// removedFormats has the formats that this release no longer has, and what replaces each.
+var removedFormats = map[string]string{
+	"text": "bringupd status RUN shows a run on a terminal, and --format=json has the rest",
+	"md":   "attach the page, or give --format=json", "chrome-trace": "the page has the timeline, and --format=json its times",
+}
+
+// formatSetting returns the setting --format.
+func (r *reportCmd) formatSetting() *setting.Setting {
+	formats := []string{string(report.FormatHTML), string(report.FormatJSON)}
+	s := setting.NewChoice("format", formats, &r.formatName, "html, or json for programs")
+	accept := s.SetValue
+	s.SetValue = func(value string) error {
+		if instead := removedFormats[value]; instead != "" {
+			return errors.New("this format was removed: " + instead)
+		}
+		return accept(value)
+	}
+	return s
 }
 
 // runReport reads the run and writes the report.

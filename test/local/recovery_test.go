@@ -157,8 +157,8 @@ done
 	if slow := p.Slowest; slow == nil || slow.Step != 30 || slow.Median != 30 || slow.Count != 2 {
 		t.Errorf("the slowest is %+v", slow)
 	}
-	report, err := exec.Command(jobtest.Bringupd, "report", j.Path(), "--format=text").CombinedOutput()
-	for _, want := range []string{"goodput: ", "lost before attempt 2: ", "slowest: rank 0"} {
+	report, err := exec.Command(jobtest.Bringupd, "report", j.Path(), "--format=json").CombinedOutput()
+	for _, want := range []string{`"name": "goodput"`, `"name": "lost before attempt 2"`, `"value": "rank 0`} {
 		if err != nil || !strings.Contains(string(report), want) {
 			t.Errorf("the report has no %q (%v):\n%s", want, err, report)
 		}

@@ -31,7 +31,7 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 	case !l.isAlive:
 		b.Title = "the run wrote no result, and its daemons show no activity"
 	default:
-		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: l.summaryAt(l.run.ReadAt)}
+		b = Banner{Tone: SeverityNeutral, Word: "Running", Title: sanitizeSentence(l.status.Summary())}
 	}
 	return l.completeUnfinished(b, v)
 }
@@ -40,7 +40,9 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 func (b *Banner) setCode(code int, word string) {
 	b.Code, b.Outcome = &code, sanitizeLine(word, 40)
 	all := health.OutcomeTable()
-	at := slices.IndexFunc(all, func(o health.Outcome) bool { return o.Code == code && (word == "" || word == o.Name) })
+	at := slices.IndexFunc(all, func(o health.Outcome) bool {
+		return o.Code == code && (word == "" || word == o.Name)
+	})
 	switch {
 	case word == health.DriverOutcomeName || word == "" && code < 64:
 		b.Meaning = "the driver's exit code"
@@ -54,7 +56,10 @@ func (b *Banner) setCode(code int, word string) {
 // endedBanner returns the banner of a run whose end is recorded: in its result or, without one, in
 // an abort record.
 func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
-	b := Banner{Tone: SeverityBad, Word: "Failed", Title: sanitizeSentence(r.Reason), Advice: sanitizeSentences(r.Advice), Bad: sanitizeSentences(r.BadNodes)}
+	b := Banner{
+		Tone: SeverityBad, Word: "Failed", Title: sanitizeSentence(r.Reason), Advice: sanitizeSentences(r.Advice),
+		Bad: sanitizeSentences(r.BadNodes),
+	}
 	b.setCode(r.Code, r.Outcome)
 	switch {
 	// Without a result, use the failures that the nodes have recorded.
@@ -68,20 +73,25 @@ func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	// Add the chain of failures, and the notes.
 	b.setChain(l, r.Cause, r.Consequences)
 	b.Events = mapSlice(r.Events, func(e record.Event) string {
-		return nodeName(e.NodeIndex, sanitizeLine(e.Host, 80)) + ": " + formatEvent(e)
+		return nodeName(e.NodeIndex, sanitizeLine(e.Host, maxNameLength)) + ": " + formatEvent(e)
 	})
 	b.Notes = mapSlice(r.Dropped, func(d record.DroppedNode) string {
-		return fmt.Sprintf("completed without %s: %s", nodeName(d.NodeIndex, sanitizeLine(d.Host, 80)), sanitizeSentence(d.Reason))
+		node := nodeName(d.NodeIndex, sanitizeLine(d.Host, maxNameLength))
+		return fmt.Sprintf("completed without %s: %s", node, sanitizeSentence(d.Reason))
 	})
 	if r.Requeue != nil {
-		b.Notes = append(b.Notes, map[bool]string{true: "to be requeued: ", false: "not requeued: "}[r.Requeue.Wanted]+sanitizeSentence(r.Requeue.Reason))
+		decision := "not requeued: "
+		if r.Requeue.Wanted {
+			decision = "to be requeued: "
+		}
+		b.Notes = append(b.Notes, decision+sanitizeSentence(r.Requeue.Reason))
 	}
 	// If nothing else failed, show the last log lines of the driver.
 	at := slices.IndexFunc(v.Logs, func(log LogTail) bool { return log.Name == "driver.log" })
 	if r.Code != 0 && len(b.Chain) == 0 && at >= 0 {
 		log := v.Logs[at]
 		b.Chain = []CauseEntry{{
-			First: true, Host: l.hostName(0), Kind: health.DriverOutcomeName, Phase: "driver", What: b.Title,
+			First: true, Host: l.hostName(0), Kind: health.DriverOutcomeName, Phase: phaseDriver, What: b.Title,
 			At: v.End, Log: log.Name, Lines: log.Lines[max(0, len(log.Lines)-20):],
 		}}
 	}
@@ -94,7 +104,8 @@ func (b *Banner) setChain(l viewBuilder, cause *record.Failure, consequences []r
 		return
 	}
 	shown := min(len(consequences), maxChainEntries)
-	b.Chain, b.More = mapSlice(append([]record.Failure{*cause}, consequences[:shown]...), l.buildCauseEntry), len(consequences)-shown
+	b.Chain = mapSlice(append([]record.Failure{*cause}, consequences[:shown]...), l.buildCauseEntry)
+	b.More = len(consequences) - shown
 	b.Chain[0].First = true
 }
 
@@ -114,9 +125,12 @@ func (l viewBuilder) otherFailures(cause record.Failure) (rest []record.Failure)
 func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	if b.Tone != SeverityNeutral {
 		if !v.Begin.IsZero() {
-			b.Notes = append(b.Notes, fmt.Sprintf("the last activity of any node was %s before this report was made; progress then: %s", textutil.BriefDuration(l.quietFor), l.summaryAt(l.startedAt.Add(v.Last))))
+			then := timeline.SummarizeRun(l.run, timeline.Observation{Now: l.startedAt.Add(v.Last)}).Summary()
+			b.Notes = append(b.Notes, fmt.Sprintf("the last activity of any node was %s before this report was made; "+
+				"progress then: %s", textutil.BriefDuration(l.quietFor), sanitizeSentence(then)))
 		}
-		b.Notes = append(b.Notes, "the report shows what the directory contains: the daemons may have been killed, or the directory may be incomplete or a copy made while they ran")
+		b.Notes = append(b.Notes, "the report shows what the directory contains: the daemons may have been killed, "+
+			"or the directory may be incomplete or a copy made while they ran")
 		b.Advice = l.defaultAdvice(v)
 	}
 	// If nodes have recorded failures, the first one is the title.
@@ -129,11 +143,6 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	return b
 }
 
-// summaryAt describes the state of the run at the given time in one sentence.
-func (l viewBuilder) summaryAt(now time.Time) string {
-	return sanitizeSentence(timeline.SummarizeRun(l.run, timeline.Observation{Now: now}).Summary())
-}
-
 // defaultAdvice returns the advice for a run that has left no result.
 func (l viewBuilder) defaultAdvice(v *View) (advice []string) {
 	if len(v.Logs) > 0 {
@@ -144,47 +153,50 @@ func (l viewBuilder) defaultAdvice(v *View) (advice []string) {
 
 // keyFigures returns the key figures at the top of the report.
 func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
-	// Nodes that are ready, or the most advanced state if the gate has not opened.
-	ready := countMatching(v.Nodes, func(n NodeRow) bool { return n.Ready > 0 })
-	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", textutil.GroupThousands(ready), textutil.GroupThousands(v.Size)), Tone: SeverityGood}
-	if ready < v.Size {
-		f.Tone = SeverityAttention
-	}
-	if goal := l.furthestGoal(); goal >= 0 {
-		f.Note = "state “" + string(goalStates[goal]) + "” reached"
-		if v.Gate == 0 {
-			f = Fact{Name: "nodes " + string(goalStates[goal]), Value: f.Value, Note: "no node got further", Tone: SeverityAttention}
+	count := func(of func(NodeRow) bool) string { return textutil.GroupThousands(countMatching(v.Nodes, of)) }
+	hasNodes := !l.run.OtherVersion // otherwise the states of nodes are unknown
+	if hasNodes {
+		ready := count(func(n NodeRow) bool { return n.Ready > 0 })
+		f := Fact{Name: "nodes ready", Value: ready + " / " + textutil.GroupThousands(v.Size), Tone: SeverityGood}
+		if ready != textutil.GroupThousands(v.Size) {
+			f.Tone = SeverityAttention
 		}
-	}
-	if !l.run.OtherVersion { // otherwise the states of nodes are unknown
 		facts = append(facts, f)
 	}
-	// Time until the gate opened, and the longest step of it.
-	gate := Fact{Name: "start to gate", Value: "not opened"}
-	if v.Gate > 0 {
-		gate.Value = textutil.BriefDuration(cmp.Or(l.run.TimeToGate(), v.Gate)) // one figure, whatever the clocks
-		steps := slices.DeleteFunc(slices.Clone(v.Critical), func(s CriticalStep) bool { return s.Phase == "driver" })
-		if len(steps) > 0 {
-			worst := slices.MaxFunc(steps, func(a, b CriticalStep) int { return cmp.Compare(a.Took(), b.Took()) })
-			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("node ", worst.NodeIndex)))
-		}
-	}
-	facts = append(facts, gate)
-	// Duration of the run, as far as it is known.
-	all := Fact{Name: "total", Value: textutil.BriefDuration(max(v.End, v.Last))}
+	facts = append(facts, l.gateFact(v))
+	total := Fact{Name: "total", Value: textutil.BriefDuration(max(v.End, v.Last))}
 	switch {
 	case l.isAlive:
-		all.Name = "so far"
+		total.Name = "so far"
 	case v.End == 0:
-		all = Fact{Name: "until the last activity", Value: textutil.BriefDuration(v.Last), Note: "no end was recorded"}
+		total.Name, total.Note = "until the last activity", "no end was recorded"
 	}
-	facts = append(facts, all)
-	facts = append(facts, l.progressFacts()...)
-	if !l.run.OtherVersion {
-		slow := countMatching(v.Nodes, func(n NodeRow) bool { return len(n.Slow) > 0 })
-		facts = append(facts, Fact{Name: "stragglers", Value: textutil.GroupThousands(slow), Note: "more than twice the median"})
+	facts = append(append(facts, total), l.progressFacts()...)
+	if hasNodes {
+		slow := count(func(n NodeRow) bool { return len(n.Slow) > 0 })
+		facts = append(facts, Fact{Name: "stragglers", Value: slow, Note: "more than twice the median"})
 	}
-	return append(facts, Fact{Name: "started", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
+	return append(facts, Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")})
+}
+
+// gateFact returns the time until the gate opened, and the longest step of it.
+func (l viewBuilder) gateFact(v *View) Fact {
+	gate := Fact{Name: "start to gate", Value: "not opened"}
+	if v.Gate == 0 {
+		return gate
+	}
+	gate.Value = textutil.BriefDuration(cmp.Or(l.run.TimeToGate(), v.Gate)) // one figure, whatever the clocks
+	var worst CriticalStep
+	for _, step := range v.Critical {
+		if step.Phase != phaseDriver && step.Took() > worst.Took() {
+			worst = step
+		}
+	}
+	if worst.Phase != "" {
+		who := cmp.Or(worst.Host, fmt.Sprint("node ", worst.NodeIndex))
+		gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, who)
+	}
+	return gate
 }
 
 // progressFacts returns the goodput of the program, the steps that restarts have lost, and its
@@ -207,9 +219,10 @@ func (l viewBuilder) progressFacts() []Fact {
 		if lost.InAttempt {
 			name = fmt.Sprintf("lost in attempt %d", lost.Attempt+1)
 		}
+		reached, resumed := progress.FormatStep(lost.Reached), progress.FormatStep(lost.Resumed)
 		facts = append(facts, Fact{
 			Name: name, Value: progress.FormatStep(lost.Steps) + " steps",
-			Note: fmt.Sprintf("step %s was reached, and %s is the first one after the restart", progress.FormatStep(lost.Reached), progress.FormatStep(lost.Resumed)),
+			Note: fmt.Sprintf("step %s was reached, and %s is the first one after the restart", reached, resumed),
 		})
 	}
 	if slow := p.Slowest; slow != nil {
@@ -220,7 +233,10 @@ func (l viewBuilder) progressFacts() []Fact {
 		case slow.World != "":
 			who = slow.World + ", " + who
 		}
-		fact := Fact{Name: "slowest", Value: who, Note: fmt.Sprintf("step %s, the median of %d is %s", progress.FormatStep(slow.Step), slow.Count, progress.FormatStep(slow.Median))}
+		step, median := progress.FormatStep(slow.Step), progress.FormatStep(slow.Median)
+		fact := Fact{
+			Name: "slowest", Value: who, Note: fmt.Sprintf("step %s, the median of %d is %s", step, slow.Count, median),
+		}
 		if progress.IsStraggler(*p) {
 			fact.Tone = SeverityAttention
 		}

@@ -16,19 +16,18 @@ import (
 )
 
 // phaseOrder lists the phases in their sequence.
-var phaseOrder = []string{"start", "join", "check", "sandbox", "head", "workers", "gate", "driver", "drain"}
+var phaseOrder = []string{"start", "join", "check", "sandbox", "head", "workers", "gate", phaseDriver, phaseDrain}
 
-// phaseIndex returns the position of a phase in order. Unknown phases come last.
-func phaseIndex(phase string) int {
-	if at := slices.Index(phaseOrder, phase); at >= 0 {
-		return at
-	}
-	return len(phaseOrder)
-}
+// The phases after the gate.
+const (
+	phaseDriver = "driver"
+	phaseDrain  = "drain"
+)
 
 // viewBuilder has the data from which the parts of a View are made.
 type viewBuilder struct {
 	run       *timeline.Run
+	status    timeline.Status
 	startedAt time.Time
 	isAlive   bool // the run goes on, as far as is known
 	gateAfter time.Duration
@@ -49,7 +48,7 @@ func (l viewBuilder) hostName(node int) string {
 	if node < 0 || node >= len(l.run.Nodes) {
 		return ""
 	}
-	return sanitizeLine(l.run.Nodes[node].Host, 80)
+	return sanitizeLine(l.run.Nodes[node].Host, maxNameLength)
 }
 
 // ReadView reads the run in the directory and the ends of its logs.
@@ -76,16 +75,27 @@ func ReadView(ctx context.Context, path string) (*View, error) {
 // change in the run directory; zero if unknown.
 func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	l := viewBuilder{run: run, startedAt: firstSign(run)}
-	v := &View{
-		runIdentity: runIdentity{ViewVersion, sanitizeLine(run.Name, 200), sanitizeLine(run.Path, 1000), run.ReadAt.UTC(), l.startedAt.UTC(), run.Size()},
-		Problems:    sanitizeSentences(run.Problems), Logs: logs, hasEnded: run.HasEnded(),
-	}
-	// The times come first, because all other parts depend on them.
 	l.gateAfter = l.gateOpened()
-	v.Gate, v.End, v.Last = l.gateAfter, l.recordedEnd(), l.lastSign()
-	l.quietFor = l.sinceStart(run.ReadAt) - max(v.Last, l.sinceStart(touched))
-	if l.isAlive = !run.HasEnded() && !run.Control.Drain.Exists && !hasUnreadableResult(run) && l.quietFor < run.SilentAfter(); l.isAlive {
-		v.Last = l.sinceStart(run.ReadAt)
+	end := l.recordedEnd()
+	last := max(end, l.gateAfter, l.sinceStart(run.Control.Job.At))
+	for i := range run.Nodes {
+		last = max(last, l.sinceStart(run.Nodes[i].LastSign))
+	}
+	l.quietFor = l.sinceStart(run.ReadAt) - max(last, l.sinceStart(touched))
+	l.isAlive = !run.HasEnded() && !run.Control.Drain.Exists && !hasUnreadableResult(run) &&
+		l.quietFor < run.SilentAfter()
+	if l.isAlive {
+		last = l.sinceStart(run.ReadAt)
+	}
+	l.status = timeline.SummarizeRun(run, timeline.Observation{Now: run.ReadAt, Verbose: true})
+	v := &View{
+		runIdentity: runIdentity{
+			ViewVersion, sanitizeLine(run.Name, 200), sanitizeLine(run.Path, 1000), run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
+		},
+		milestoneTimes: milestoneTimes{Gate: l.gateAfter, End: end, Last: last},
+		roleExits:      roleExits{l.status.Roles, l.listExits()},
+		Problems:       sanitizeSentences(run.Problems), Logs: logs, Checks: groupChecks(run.Nodes),
+		Config: l.configFacts(), hasEnded: run.HasEnded(), shareTable: l.formatShareTable(),
 	}
 	// Slow phases are found by comparison with the statistics of all nodes.
 	if !run.OtherVersion {
@@ -94,11 +104,6 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	v.Phases = phaseStats(v.Nodes)
 	markSlowPhases(v.Nodes, v.Phases)
 	markCritical(v.Nodes, v.Critical)
-	v.Seen = l.buildArrows()
-	v.Roles, v.Exits = l.roleStates(), l.roleExits()
-	v.Checks = groupChecks(run.Nodes)
-	v.Config = l.configFacts()
-	v.shareTable = l.formatShareTable()
 	v.Banner = l.buildBanner(v)
 	v.Facts = l.keyFigures(v)
 	return v
@@ -115,54 +120,44 @@ func (l viewBuilder) formatShareTable() string {
 			workers = append(workers, *done.Share)
 		}
 	}
-	lines := strings.Split(strings.TrimRight(eventlog.CountCalls(l.run.Result.Share, workers).FormatTable(), "\n"), "\n")
-	return strings.Join(mapSlice(lines, func(line string) string { return sanitizeLine(line, maxLineLength) }), "\n")
+	table := eventlog.CountCalls(l.run.Result.Share, workers).FormatTable()
+	return strings.Join(sanitizeLines(strings.Split(strings.TrimRight(table, "\n"), "\n")), "\n")
 }
 
 // hasUnreadableResult reports whether the run has a result that cannot be read.
 func hasUnreadableResult(run *timeline.Run) bool {
-	return run.Result == nil && slices.ContainsFunc(run.Problems, func(p string) bool { return strings.Contains(p, signal.NameResult) })
+	return run.Result == nil && slices.ContainsFunc(run.Problems, func(p string) bool {
+		return strings.Contains(p, signal.NameResult)
+	})
 }
 
 // firstSign returns the time of the first sign of life of any node.
 func firstSign(run *timeline.Run) (first time.Time) {
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
 	for i := range run.Nodes {
 		for _, span := range run.Nodes[i].Phases {
-			earlier(span.From)
+			if !span.From.IsZero() && (first.IsZero() || span.From.Before(first)) {
+				first = span.From
+			}
 		}
 	}
-	if first.IsZero() {
-		earlier(run.Control.Job.At)
+	switch {
+	case !first.IsZero():
+		return first
+	case !run.Control.Job.At.IsZero() || run.Result == nil:
+		return run.Control.Job.At
+	default:
+		return run.Result.WrittenAt.Add(-run.Result.Duration)
 	}
-	if first.IsZero() && run.Result != nil {
-		earlier(run.Result.WrittenAt.Add(-run.Result.Duration))
-	}
-	return first
 }
 
-// gateOpened returns when the gate opened; 0 if it never did. The modification time of the file is
-// the last choice, because it differs in a copy of the directory.
+// gateOpened returns when the gate opened; 0 if it never did.
 func (l viewBuilder) gateOpened() time.Duration {
 	if !l.run.Control.Go.Exists {
 		return 0
 	}
-	if r := l.run.Result; r != nil && r.TimeToGate > 0 {
-		return l.sinceStart(r.WrittenAt.Add(r.TimeToGate - r.Duration))
-	}
-	// Without a result, take the earliest time at which a daemon wrote or read the record.
 	opened := l.sinceStart(l.run.Control.Go.At)
-	for _, e := range l.run.Events {
-		if e.Record == signal.NameGateOpen && (e.Name == eventlog.RecordSeen || e.Name == eventlog.RecordPublished) && l.sinceStart(e.At) < opened {
-			opened = l.sinceStart(e.At)
-		}
-	}
 	if end := l.recordedEnd(); end > 0 {
-		opened = min(opened, end)
+		return min(opened, end) // the time of the record's file may be that of a copy
 	}
 	return opened
 }
@@ -179,64 +174,19 @@ func (l viewBuilder) recordedEnd() time.Duration {
 	}
 }
 
-// lastSign returns the time of the last sign of life of any node.
-func (l viewBuilder) lastSign() (last time.Duration) {
-	last = max(l.recordedEnd(), l.gateAfter, l.sinceStart(l.run.Control.Job.At))
-	for i := range l.run.Nodes {
-		node := &l.run.Nodes[i]
-		last = max(last, l.sinceStart(node.LastSign))
-		for _, span := range node.Phases {
-			last = max(last, l.sinceStart(span.To))
-		}
-		for _, state := range node.States {
-			last = max(last, l.sinceStart(state.At))
-		}
-	}
-	return last
-}
-
-// goalStates lists the states on the way to the gate.
-var goalStates = []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp}
-
-// furthestGoal returns the most advanced state that any node has reached, as an index of goals; -1
-// if there is none.
-func (l viewBuilder) furthestGoal() int {
-	goal := -1
-	for i := range l.run.Nodes {
-		for _, state := range l.run.Nodes[i].States {
-			goal = max(goal, slices.Index(goalStates, state.Word))
-		}
-	}
-	return goal
-}
-
-// reachedGoal returns the most advanced of the goals that a node has reached, and when.
-func (l viewBuilder) reachedGoal(node *timeline.Node) (goal int, at time.Duration) {
-	goal = -1
-	for _, state := range node.States {
-		if g := slices.Index(goalStates, state.Word); g >= 0 {
-			goal, at = max(goal, g), max(at, l.sinceStart(state.At))
-		}
-	}
-	return goal, at
-}
-
 // buildNodes returns the rows: first the nodes that failed, then those that never became ready,
 // then the others, of which the last to become ready come first.
 func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
-	goal := l.furthestGoal()
 	nodes := make([]NodeRow, 0, len(l.run.Nodes))
 	for i := range l.run.Nodes {
-		nodes = append(nodes, l.buildNode(&l.run.Nodes[i], goal))
+		nodes = append(nodes, l.buildNode(&l.run.Nodes[i], l.status.All[i]))
 	}
-	// Add the names of the logs that are shown.
 	for _, log := range logs {
 		if log.NodeIndex >= 0 && log.NodeIndex < len(nodes) {
 			nodes[log.NodeIndex].Logs = append(nodes[log.NodeIndex].Logs, log.Name)
 		}
 	}
-	// The weight is the class of a row: failed, never ready, ready.
-	weight := func(n NodeRow) int {
+	class := func(n NodeRow) int {
 		switch {
 		case n.Tone == SeverityBad:
 			return 0
@@ -247,23 +197,26 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 		}
 	}
 	slices.SortStableFunc(nodes, func(a, b NodeRow) int {
-		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.NodeIndex, b.NodeIndex))
+		return cmp.Or(cmp.Compare(class(a), class(b)), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.NodeIndex, b.NodeIndex))
 	})
 	return nodes
 }
 
-// buildNode returns the row of a node. goal is the most advanced state that any node has reached.
-func (l viewBuilder) buildNode(node *timeline.Node, goal int) NodeRow {
-	reached, at := l.reachedGoal(node)
-	n := NodeRow{NodeIndex: node.NodeIndex, Host: sanitizeLine(node.Host, 80)}
-	if goal >= 0 && reached == goal {
-		n.Ready = at
+// buildNode returns the row of a node.
+func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) NodeRow {
+	n := NodeRow{
+		NodeIndex: node.NodeIndex, Host: sanitizeLine(node.Host, maxNameLength), Ready: l.sinceStart(status.ReadyAt),
+		State: sanitizeLine(status.Step, maxNameLength), Tone: l.nodeTone(node, status), Facts: nodeFacts(node),
+		Failures: mapSlice(node.Failures, l.buildCauseEntry), Befell: mapSlice(node.EventRecords, formatEvent),
 	}
-	n.Lanes = mapSlice(node.Phases, func(span timeline.PhaseSpan) PhaseLane { return l.buildLane(node, span) })
-	if len(n.Lanes) == 0 && l.isAlive {
-		n.Lanes = l.lanesOfStates(node)
+	if status.IsFailed() {
+		n.State = status.Mark
 	}
-	n.Failures, n.Befell = mapSlice(node.Failures, l.buildCauseEntry), mapSlice(node.EventRecords, formatEvent)
+	spans := node.Phases
+	if len(spans) == 0 && l.isAlive {
+		spans = l.run.SpansOfStates(node)
+	}
+	n.Lanes = mapSlice(spans, func(span timeline.PhaseSpan) PhaseLane { return l.buildLane(node, span) })
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {
 			if severityOf(f.Verdict) != SeverityGood {
@@ -271,9 +224,22 @@ func (l viewBuilder) buildNode(node *timeline.Node, goal int) NodeRow {
 			}
 		}
 	}
-	n.State, n.Tone = l.nodeState(node, reached, goal)
-	n.Facts = nodeFacts(node)
 	return n
+}
+
+// nodeTone returns the severity of the state of a node.
+func (l viewBuilder) nodeTone(node *timeline.Node, status timeline.NodeStatus) Severity {
+	isOver := l.run.HasEnded() && !node.HasReached(record.StateDone)
+	switch {
+	case status.IsFailed(), isOver && len(node.States) == 0:
+		return SeverityBad
+	case isOver && l.run.Result != nil, status.NeedsAttention():
+		return SeverityAttention
+	case len(node.States) == 0:
+		return SeverityNeutral
+	default:
+		return SeverityGood
+	}
 }
 
 // buildLane returns the bar of a phase. A phase without success has failed if the node has recorded
@@ -286,55 +252,38 @@ func (l viewBuilder) buildLane(node *timeline.Node, span timeline.PhaseSpan) Pha
 	if span.Open && l.isAlive {
 		lane.To = l.sinceStart(l.run.ReadAt)
 	}
-	if !span.Open && !span.OK && span.Phase != "drain" {
-		lane.Failed = slices.ContainsFunc(node.Failures, func(f record.Failure) bool { return string(f.Phase) == span.Phase && !timeline.IsLossOfOthers(f) })
+	if !span.Open && !span.OK && span.Phase != phaseDrain {
+		lane.Failed = slices.ContainsFunc(node.Failures, func(f record.Failure) bool {
+			return string(f.Phase) == span.Phase && !timeline.IsLossOfOthers(f)
+		})
 		lane.Cut = !lane.Failed
 	}
 	return lane
 }
 
-// nodeState describes the present or the final state of a node.
-func (l viewBuilder) nodeState(node *timeline.Node, reached, goal int) (string, Severity) {
-	switch step := l.run.FinalStep(node); {
-	case step == timeline.StepDropped:
-		return step, SeverityAttention
-	case step == timeline.StepFailed, step == timeline.StepLost:
-		return step, SeverityBad
-	case reached < 0:
-		return "not seen", map[bool]Severity{true: SeverityBad, false: SeverityNeutral}[l.run.HasEnded()]
-	case reached < goal && l.run.HasEnded():
-		return "only " + string(goalStates[reached]), SeverityAttention
-	case node.HasReached(record.StateDone):
-		return "done", SeverityGood
-	case l.run.HasEnded() && l.run.Result != nil:
-		return string(goalStates[reached]) + ", no end", SeverityAttention
-	default:
-		return string(goalStates[reached]), SeverityGood
-	}
-}
-
 // buildCauseEntry returns the entry of the chain for a failure record.
 func (l viewBuilder) buildCauseEntry(f record.Failure) CauseEntry {
-	link := CauseEntry{
-		NodeIndex: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, 80), l.hostName(f.NodeIndex)), Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(string(f.Phase), 40),
+	entry := CauseEntry{
+		NodeIndex: f.NodeIndex, Host: cmp.Or(sanitizeLine(f.Host, maxNameLength), l.hostName(f.NodeIndex)),
+		Kind: sanitizeLine(string(f.Kind), 40), Phase: sanitizeLine(string(f.Phase), 40),
 		What: sanitizeSentence(f.Message), Log: sanitizeLine(f.Log, 200),
+		Lines: sanitizeLines(f.Lines[max(0, len(f.Lines)-maxCauseLines):]),
 	}
 	// If the record is about the loss of another node, that node is shown, with the observer.
 	if timeline.IsLossOfOthers(f) {
-		link.By = nodeName(link.NodeIndex, link.Host)
-		link.NodeIndex = record.NodeOfMember(f.LostNodes[0], len(l.run.Nodes))
-		link.Host = l.hostName(link.NodeIndex)
+		entry.By = nodeName(entry.NodeIndex, entry.Host)
+		entry.NodeIndex = record.NodeOfMember(f.LostNodes[0], len(l.run.Nodes))
+		entry.Host = l.hostName(entry.NodeIndex)
 	}
+	// Convert the time to the head's clock. The failure occurred before the record was written.
 	at := f.WrittenAt
-	// Convert the time to the head's clock. The failure occurred Age before the record.
 	if f.NodeIndex >= 0 && f.NodeIndex < len(l.run.Nodes) {
 		at = l.run.Nodes[f.NodeIndex].Clock.ToHeadTime(at)
 	}
 	if !at.IsZero() {
-		link.At = l.sinceStart(at.Add(-f.RecordDelay))
+		entry.At = l.sinceStart(at.Add(-f.RecordDelay))
 	}
-	link.Lines = mapSlice(f.Lines[max(0, len(f.Lines)-40):], func(line string) string { return sanitizeLine(line, maxLineLength) })
-	return link
+	return entry
 }
 
 // formatEvent formats an event record, with the number of times that it occurred.
@@ -358,8 +307,9 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 		add("process", fmt.Sprint(j.PID))
 		add("version", j.ProgramVersion)
 	}
-	if node.Clock.Known && node.NodeIndex != 0 {
-		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here", textutil.BriefDuration(node.Clock.Offset), textutil.BriefDuration(node.Clock.Residual)))
+	if clock := node.Clock; clock.Known && node.NodeIndex != 0 {
+		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here",
+			textutil.BriefDuration(clock.Offset), textutil.BriefDuration(clock.Residual)))
 	}
 	if d := node.Done; d != nil && len(d.LeftProcesses) > 0 {
 		add("left running", strings.Join(d.LeftProcesses, ", "))
@@ -367,24 +317,22 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 	return facts
 }
 
-// buildArrows returns the head's records and when the nodes read them. They show which actions of a
-// node a record caused.
-func (l viewBuilder) buildArrows() (arrows []RecordArrow) {
-	// Find when the head wrote each record for the first time.
-	wrote := make(map[string]time.Time)
-	for _, e := range l.run.Events {
-		if _, had := wrote[e.Record]; e.Name == eventlog.RecordPublished && e.NodeIndex == 0 && !had {
-			wrote[e.Record] = e.At
+// maxRoleExits is the maximum number of exits in a report. Restarts are bounded for each instance,
+// but a run may have thousands of them.
+const maxRoleExits = 200
+
+// listExits returns the exits of instances that the head has recorded, by time: the first ones if
+// there are too many.
+func (l viewBuilder) listExits() (exits []RoleExit) {
+	for _, event := range l.run.Events {
+		if event.Name != eventlog.InstanceExited || event.Subject == nil || len(exits) == maxRoleExits {
+			continue
 		}
+		exits = append(exits, RoleExit{
+			Instance: sanitizeLine(event.Child, maxNameLength), NodeIndex: *event.Subject, Host: l.hostName(*event.Subject),
+			At: l.sinceStart(event.At), What: sanitizeSentence(event.What),
+			Follows: sanitizeLine(event.Reason, maxNameLength), Lines: sanitizeLines(event.Lines),
+		})
 	}
-	for _, e := range l.run.Events {
-		at, known := wrote[e.Record]
-		if e.Name == eventlog.RecordSeen && e.NodeIndex != 0 && known {
-			arrows = append(arrows, RecordArrow{sanitizeLine(e.Record, 40), e.NodeIndex, l.sinceStart(at), max(l.sinceStart(e.At), l.sinceStart(at))})
-		}
-	}
-	slices.SortStableFunc(arrows, func(a, b RecordArrow) int {
-		return cmp.Or(cmp.Compare(a.Wrote, b.Wrote), cmp.Compare(a.NodeIndex, b.NodeIndex))
-	})
-	return arrows
+	return exits
 }

@@ -42,21 +42,26 @@ func groupChecks(nodes []timeline.Node) []CheckGroup {
 	type key struct{ id, verdict, observed string }
 	groups := []CheckGroup{}
 	for _, same := range check.GroupFindings(all, func(f check.Finding) key {
-		k := key{sanitizeLine(f.ID, 80), sanitizeLine(string(f.Verdict), 10), sanitizeSentence(f.Observed)}
+		k := key{sanitizeLine(f.ID, maxNameLength), sanitizeLine(string(f.Verdict), 10), sanitizeSentence(f.Observed)}
 		if severityOf(f.Verdict) == SeverityGood {
 			k.observed = ""
 		}
 		return k
 	}) {
 		f, on := same[0], check.NodesOf(same)
-		g := CheckGroup{ID: sanitizeLine(f.ID, 80), Verdict: sanitizeLine(string(f.Verdict), 10), Tone: severityOf(f.Verdict), Observed: sanitizeSentence(f.Observed), Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint), Count: len(on), On: formatNodes(nodes, on)}
+		g := CheckGroup{
+			ID: sanitizeLine(f.ID, maxNameLength), Verdict: sanitizeLine(string(f.Verdict), 10), Tone: severityOf(f.Verdict),
+			Observed: sanitizeSentence(f.Observed), Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint),
+			Count: len(on), On: formatNodes(nodes, on),
+		}
 		if slices.ContainsFunc(same, func(o check.Finding) bool { return sanitizeSentence(o.Observed) != g.Observed }) {
 			g.Observed = "" // differs between the nodes
 		}
 		groups = append(groups, g)
 	}
 	slices.SortStableFunc(groups, func(a, b CheckGroup) int {
-		return cmp.Or(cmp.Compare(verdictIndex(a.Verdict), verdictIndex(b.Verdict)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(verdictIndex(a.Verdict), verdictIndex(b.Verdict)),
+			cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
 	})
 	return groups
 }
@@ -81,7 +86,9 @@ func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
 	case len(nodeIndices) > few:
 		return fmt.Sprintf("%d: nodes %s", len(nodeIndices), formatRanges(nodeIndices))
 	}
-	return strings.Join(mapSlice(nodeIndices, func(node int) string { return nodeName(node, sanitizeLine(nodes[node].Host, 80)) }), ", ")
+	return strings.Join(mapSlice(nodeIndices, func(node int) string {
+		return nodeName(node, sanitizeLine(nodes[node].Host, maxNameLength))
+	}), ", ")
 }
 
 // nodeName names a node. Hosts may be equal, so the name includes the node index.

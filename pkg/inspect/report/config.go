@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
@@ -77,9 +78,12 @@ func (l viewBuilder) describeClocks() string {
 	if len(known) == 0 || l.run.OtherVersion {
 		return ""
 	}
-	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })
-	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
-	name := func(n timeline.Node) string { return nodeName(n.NodeIndex, sanitizeLine(n.Host, 80)) }
-	return fmt.Sprintf("corrected for %d of %d workers, by at most %s (%s); the remaining error is within ± %s (%s)",
-		len(known), l.run.Size()-1, textutil.BriefDuration(far.Clock.Offset.Abs()), name(far), textutil.BriefDuration(worst.Clock.Residual), name(worst))
+	// format formats the largest value with its node.
+	format := func(of func(timeline.Clock) time.Duration) string {
+		n := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(of(a.Clock), of(b.Clock)) })
+		return fmt.Sprintf("%s (%s)", textutil.BriefDuration(of(n.Clock)), nodeName(n.NodeIndex, l.hostName(n.NodeIndex)))
+	}
+	return fmt.Sprintf("corrected for %d of %d workers, by at most %s; the remaining error is within ± %s",
+		len(known), l.run.Size()-1, format(func(c timeline.Clock) time.Duration { return c.Offset.Abs() }),
+		format(func(c timeline.Clock) time.Duration { return c.Residual }))
 }

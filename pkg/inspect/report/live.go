@@ -167,7 +167,7 @@ func (s *LiveServer) currentPage() (page []byte, tag string, err error) {
 		return nil, "", err
 	}
 	var b bytes.Buffer
-	if err := view.WriteLivePage(&b, reloadInterval); err != nil {
+	if err := view.writePage(&b, reloadInterval); err != nil {
 		return nil, "", err
 	}
 	sum := sha256.Sum256(b.Bytes())

@@ -35,7 +35,7 @@ func TestLivePageInABrowser(t *testing.T) {
 		v := NewView(run, logs, run.ReadAt)
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		var page bytes.Buffer
-		if err := v.WriteLivePage(&page, 100*time.Millisecond); err != nil {
+		if err := v.writePage(&page, 100*time.Millisecond); err != nil {
 			t.Error(err)
 		}
 		_, _ = page.WriteTo(w) // the browser may have closed the connection

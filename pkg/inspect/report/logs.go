@@ -84,7 +84,8 @@ func selectLogs(run *timeline.Run, names []string) (logs []logSelection) {
 	}
 	// Show the most important logs first.
 	slices.SortFunc(logs, func(a, b logSelection) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.nodeIndex, b.nodeIndex), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.nodeIndex, b.nodeIndex),
+			cmp.Compare(a.name, b.name))
 	})
 	return logs[:min(len(logs), maxLogs)]
 }
@@ -116,17 +117,11 @@ func newLogTail(what logSelection, content signal.FileContent, err error) LogTai
 	return log
 }
 
-// shareStatsTitle begins the table of --share-stats in a log, which is unreadable on one line.
-const shareStatsTitle = "calls to the shared file system:"
-
 // formatLogLine formats a line of a daemon's own log, which is JSON, for people. It returns other
 // lines unchanged.
 func formatLogLine(line string) string {
 	if strings.HasPrefix(line, `{"level":`) {
 		if text, ok := console.FormatRecord([]byte(line)); ok {
-			if before, _, is := strings.Cut(text, shareStatsTitle); is {
-				return before + shareStatsTitle + " a table, in the section of that name"
-			}
 			return text
 		}
 	}

@@ -50,9 +50,3 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 		t.Errorf("a daemon says %q, want %q", logs[3].Lines[0], want)
 	}
 }
-
-func TestFencesHold(t *testing.T) {
-	if got := codeBlock([]string{"```", "````x", "<script>"}, ""); !strings.HasPrefix(got, "\n`````text\n") || !strings.HasSuffix(got, "\n`````\n") {
-		t.Errorf("lines can end their fence: %s", got)
-	}
-}

@@ -3,16 +3,29 @@ package report
 import (
 	"cmp"
 	"crypto/sha256"
+	"embed"
 	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 )
+
+// templateFiles has the page. It alone decides how the content of a View is presented.
+//
+//go:embed page.html page.css page.js
+var templateFiles embed.FS
+
+// templateFunctions are the functions that the template calls.
+var templateFunctions = template.FuncMap{
+	"brief": textutil.BriefDuration, "name": nodeName, "grouped": textutil.GroupThousands[int], "join": strings.Join,
+	"class": phaseClass, "meaning": func(phase string) string { return phaseMeanings[phase] }, "bringsUp": isBeforeGate,
+}
 
 // maxRows is the number of nodes with a row if not all nodes have one.
 const maxRows = 24
@@ -25,8 +38,7 @@ type pageTemplateData struct {
 	JS     template.JS
 	Policy string
 	Rows   []NodeRow
-	Map    []NodeRow     // all nodes by index; nil if all of them have a row
-	Arrows []RecordArrow // to nodes that have a row
+	Map    []NodeRow // all nodes by index; nil if all of them have a row
 	Passed []CheckGroup
 	Wrong  []CheckGroup
 	Data   scriptData
@@ -35,13 +47,6 @@ type pageTemplateData struct {
 	ReloadMS int64
 
 	barScale time.Duration // duration that the full width of a percentile bar stands for
-}
-
-// laneBar is a lane with its position in a row.
-type laneBar struct {
-	PhaseLane
-	Named bool // the phase's name is written on the bar
-	Style template.CSS
 }
 
 // scriptData is the data about all nodes that the page's script uses.
@@ -67,32 +72,25 @@ type scriptNode struct {
 	Logs     []string     `json:"g,omitempty"`
 }
 
-// writePage writes the view as an HTML page, which needs no other files.
-func (v *View) writePage(w io.Writer) error { return v.writePageReloaded(w, 0) }
-
-// WriteLivePage writes the page for a server: it reloads itself at an interval, unless the run is
-// over.
-func (v *View) WriteLivePage(w io.Writer, interval time.Duration) error {
+// writePage writes the view as an HTML page, which needs no other files. If interval is positive and
+// the run is not over, the page is that of a server, and reloads itself.
+func (v *View) writePage(w io.Writer, interval time.Duration) error {
 	if v.hasEnded {
 		interval = 0
 	}
-	return v.writePageReloaded(w, interval)
-}
-
-// writePageReloaded writes the page. If interval is positive, it reloads itself.
-func (v *View) writePageReloaded(w io.Writer, interval time.Duration) error {
 	css, _ := templateFiles.ReadFile("page.css") // embedded, so it cannot fail
 	js, _ := templateFiles.ReadFile("page.js")
 	p := pageTemplateData{
-		View: v, timeScale: newTimeScale(v), CSS: template.CSS(css), JS: template.JS(js), Policy: contentSecurityPolicy(js), //nolint:gosec // our own files
-		Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
+		View: v, timeScale: newTimeScale(v), CSS: template.CSS(css), JS: template.JS(js), //nolint:gosec // our own files
+		Policy: contentSecurityPolicy(js), Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
 	}
 	// Large runs have rows for some nodes only, and a map of all.
 	if len(v.Nodes) > MaxFullRows {
 		p.Rows = v.Nodes[:maxRows]
-		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b NodeRow) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
+		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b NodeRow) int {
+			return cmp.Compare(a.NodeIndex, b.NodeIndex)
+		})
 	}
-	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a RecordArrow) bool { return p.Middle(a.NodeIndex) == 0 })
 	if interval > 0 {
 		p.Policy += "; connect-src 'self'"
 	}
@@ -104,18 +102,20 @@ func (v *View) writePageReloaded(w io.Writer, interval time.Duration) error {
 			p.barScale = max(p.barScale, s.Max)
 		}
 	}
-	return template.Must(template.New("page.html").Funcs(templateFunctions).ParseFS(templateFiles, "page.html")).Execute(w, p)
+	// The template is parsed here, because work at program start would slow down every command.
+	parsed := template.Must(template.New("page.html").Funcs(templateFunctions).ParseFS(templateFiles, "page.html"))
+	return parsed.Execute(w, p)
 }
 
 // contentSecurityPolicy returns the content security policy of the page. It forbids to load
 // anything, and to run any script but the page's own, even if a log line contains one.
 func contentSecurityPolicy(script []byte) string {
 	sum := sha256.Sum256(script)
-	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
-		base64.StdEncoding.EncodeToString(sum[:]))
+	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; "+
+		"form-action 'none'", base64.StdEncoding.EncodeToString(sum[:]))
 }
 
-// Heights in pixels. The arrows between the rows depend on them.
+// Heights in pixels.
 const (
 	rowHeight   = 24 // of a row with one phase at a time, as in the page's CSS
 	rowPadding  = 8  // of a higher row, above and below its phases together
@@ -125,54 +125,60 @@ const (
 	maxHighRows = 32
 )
 
-// RowHeight returns the height of a row in pixels: phases at the same time are one above the other.
-func (p pageTemplateData) RowHeight(n NodeRow) int {
-	_, tracks := assignTracks(n.Lanes)
-	if tracks < 2 || len(p.Rows) > maxHighRows && n.NodeIndex != 0 {
-		return rowHeight
-	}
-	return rowPadding + tracks*trackHeight
+// pageRow is the bars of a row, with its height and theirs in pixels. Both are 0 if they are those of
+// the page's CSS.
+type pageRow struct {
+	Height, LaneHeight int
+	Bars               []laneBar
 }
 
-// LaneHeight returns the height of the phases in a row, or 0 if it is that of the page's CSS.
-func (p pageTemplateData) LaneHeight(n NodeRow) int {
-	if height := p.RowHeight(n); height != rowHeight {
-		return height - rowPadding
-	}
-	return 0
+// laneBar is a lane with its position in a row.
+type laneBar struct {
+	PhaseLane
+	Named bool // the phase's name is written on the bar
+	Style template.CSS
 }
 
-// Height returns the height of all rows in pixels.
-func (p pageTemplateData) Height() (height int) {
-	for _, row := range p.Rows {
-		height += p.RowHeight(row)
+// Layout positions the lanes of a row. Lanes that overlap are placed one above the other.
+func (p pageTemplateData) Layout(n NodeRow) (row pageRow) {
+	track, tracks := assignTracks(n.Lanes)
+	if tracks > 1 && (len(p.Rows) <= maxHighRows || n.NodeIndex == 0) {
+		row.LaneHeight = tracks * trackHeight
+		row.Height = row.LaneHeight + rowPadding
 	}
-	return height
+	high := 100 / float64(max(1, tracks))
+	for i, lane := range n.Lanes {
+		vertical := fmt.Sprintf(";top:%.4g%%;height:%.4g%%", float64(track[i])*high, high)
+		row.Bars = append(row.Bars, laneBar{
+			PhaseLane: lane, Style: p.Span(lane.From, lane.To) + template.CSS(vertical), //nolint:gosec // numbers
+			// A name would be unreadable on a pattern, and without space for it.
+			Named: !lane.Failed && lane.Phase != phaseDrain && p.Wide(lane.From, lane.To) && (tracks == 1 || row.Height > 0),
+		})
+	}
+	return row
 }
 
-// Middle returns the vertical middle of a node's row. If the node has no row, it returns 0, which
-// is above the rows.
-func (p pageTemplateData) Middle(node int) int {
-	above := 0
-	for _, row := range p.Rows {
-		height := p.RowHeight(row)
-		if row.NodeIndex == node {
-			return above + height/2
+// assignTracks assigns the lanes to tracks, such that the lanes of a track do not overlap. It uses
+// as few tracks as possible.
+func assignTracks(lanes []PhaseLane) (track []int, tracks int) {
+	track = make([]int, len(lanes))
+	var until []time.Duration
+	for i, lane := range lanes {
+		at := 0
+		for at < len(until) && until[at] > lane.From {
+			at++
 		}
-		above += height
+		if at == len(until) {
+			until = append(until, 0)
+		}
+		until[at], track[i] = max(lane.To, lane.From), at
 	}
-	return 0
+	return track, len(until)
 }
 
-// RowBars returns the bars of a row. Without space, several phases at the same time have no names.
-func (p pageTemplateData) RowBars(n NodeRow) []laneBar {
-	bars := p.Bars(n.Lanes)
-	if _, tracks := assignTracks(n.Lanes); tracks > 1 && p.LaneHeight(n) == 0 {
-		for i := range bars {
-			bars[i].Named = false
-		}
-	}
-	return bars
+// ExitsOn returns the exits of instances on a node.
+func (p pageTemplateData) ExitsOn(node int) []RoleExit {
+	return slices.DeleteFunc(slices.Clone(p.Exits), func(exit RoleExit) bool { return exit.NodeIndex != node })
 }
 
 // ShareTable returns the calls to the shared file system as text.
@@ -185,8 +191,8 @@ const (
 	factFlags   = "flags"
 )
 
-// configValue returns a value of Config, or an empty string.
-func (p pageTemplateData) configValue(name string) string {
+// Setting returns a value of Config, or an empty string.
+func (p pageTemplateData) Setting(name string) string {
 	for _, f := range p.Config {
 		if f.Name == name {
 			return f.Value
@@ -195,18 +201,11 @@ func (p pageTemplateData) configValue(name string) string {
 	return ""
 }
 
-// JobName returns the user's name of the job.
-func (p pageTemplateData) JobName() string { return p.configValue(factJobName) }
-
-// Command returns the command line of the driver.
-func (p pageTemplateData) Command() string { return p.configValue(factDriver) }
-
-// Flags returns the settings that are not defaults.
-func (p pageTemplateData) Flags() string { return p.configValue(factFlags) }
-
-// OtherConfig returns the rest of Config.
+// OtherConfig returns the values of Config that are not at the top of the page.
 func (p pageTemplateData) OtherConfig() []Fact {
-	return slices.DeleteFunc(slices.Clone(p.Config), func(f Fact) bool { return f.Name == factJobName || f.Name == factDriver || f.Name == factFlags })
+	return slices.DeleteFunc(slices.Clone(p.Config), func(f Fact) bool {
+		return f.Name == factJobName || f.Name == factDriver || f.Name == factFlags
+	})
 }
 
 // Part returns a duration as a percentage of the widest percentile bar. The driver's duration does
@@ -216,21 +215,7 @@ func (p pageTemplateData) Part(d time.Duration) string {
 }
 
 // isBeforeGate reports whether a phase is part of the bring-up, before the gate.
-func isBeforeGate(phase string) bool { return phase != "driver" && phase != "drain" }
-
-// Bars positions the lanes of a row. Lanes that overlap are placed one above the other.
-func (s timeScale) Bars(lanes []PhaseLane) (bars []laneBar) {
-	track, tracks := assignTracks(lanes)
-	high := 100 / float64(max(1, tracks))
-	for i, lane := range lanes {
-		b := laneBar{PhaseLane: lane, Style: s.Span(lane.From, lane.To)}
-		b.Style += template.CSS(fmt.Sprintf(";top:%.4g%%;height:%.4g%%", float64(track[i])*high, high)) //nolint:gosec // numbers
-		// A name would be unreadable on a pattern.
-		b.Named = !lane.Failed && lane.Phase != "drain" && s.Wide(lane.From, lane.To)
-		bars = append(bars, b)
-	}
-	return bars
-}
+func isBeforeGate(phase string) bool { return phase != phaseDriver && phase != phaseDrain }
 
 // Class returns the CSS classes of a lane.
 func (l PhaseLane) Class() string {
@@ -258,23 +243,18 @@ func phaseClass(phase string) string {
 
 // Span returns the horizontal position and the width of a bar.
 func (s timeScale) Span(from, to time.Duration) template.CSS {
-	left, right := s.position(from), s.position(to)
-	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", roundToHundredths(left), roundToHundredths(right-left))) //nolint:gosec // numbers
+	left, width := s.extent(from, to)
+	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", left, width)) //nolint:gosec // numbers
 }
 
-// Point returns the horizontal position of a time.
-func (s timeScale) Point(at time.Duration) template.CSS {
-	return template.CSS(fmt.Sprintf("left:%.5g%%", roundToHundredths(s.position(at)))) //nolint:gosec // a number
+// extent returns the position and the width of a bar, rounded to two decimals.
+func (s timeScale) extent(from, to time.Duration) (left, width float64) {
+	round := func(x float64) float64 { return math.Round(x*100) / 100 }
+	return round(s.Position(from)), round(s.Position(to) - s.Position(from))
 }
 
 // Wide reports whether a bar is wide enough for a name.
-func (s timeScale) Wide(from, to time.Duration) bool { return s.position(to)-s.position(from) > 6 }
-
-// Across returns the position of a time in thousandths of the width.
-func (s timeScale) Across(t time.Duration) float64 { return 10 * roundToHundredths(s.position(t)) }
-
-// roundToHundredths rounds to two decimals.
-func roundToHundredths(x float64) float64 { return math.Round(x*100) / 100 }
+func (s timeScale) Wide(from, to time.Duration) bool { return s.Position(to)-s.Position(from) > 6 }
 
 // buildScriptData returns the data of all nodes for the page's script.
 func (v *View) buildScriptData(s timeScale) scriptData {
@@ -284,17 +264,20 @@ func (v *View) buildScriptData(s timeScale) scriptData {
 	}
 	for _, n := range v.Nodes {
 		b := scriptNode{
-			NodeIndex: n.NodeIndex, Host: n.Host, State: n.State, Tone: n.Tone, Slow: n.Slow, Failures: n.Failures, Befell: n.Befell,
-			Checks: n.Checks, Logs: n.Logs,
+			NodeIndex: n.NodeIndex, Host: n.Host, State: n.State, Tone: n.Tone, Slow: n.Slow, Failures: n.Failures,
+			Befell: n.Befell, Checks: n.Checks, Logs: n.Logs,
 		}
 		if n.Ready > 0 {
 			b.Ready = textutil.BriefDuration(n.Ready)
 		}
 		b.Facts = mapSlice(n.Facts, func(f Fact) []string { return []string{f.Name, f.Value} })
-		for _, lane := range n.Lanes {
-			left, right := s.position(lane.From), s.position(lane.To)
-			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), roundToHundredths(left), roundToHundredths(right - left), textutil.BriefDuration(lane.From), textutil.BriefDuration(lane.Took()), toMilliseconds(lane.Took())})
-		}
+		b.Lanes = mapSlice(n.Lanes, func(lane PhaseLane) []any {
+			left, width := s.extent(lane.From, lane.To)
+			return []any{
+				lane.Phase, lane.Class(), left, width, textutil.BriefDuration(lane.From),
+				textutil.BriefDuration(lane.Took()), toMilliseconds(lane.Took()),
+			}
+		})
 		d.Nodes = append(d.Nodes, b)
 	}
 	return d

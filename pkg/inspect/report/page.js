@@ -69,7 +69,6 @@
       const is = rank !== null && item.dataset.rank === String(rank);
       if (is || item.getAttribute('aria-expanded') === 'true') item.setAttribute('aria-expanded', is);
     }
-    for (const arrow of document.querySelectorAll('.arrows g')) arrow.classList.toggle('on', rank !== null && arrow.dataset.to === String(rank));
   }
 
   function show(rank) {

@@ -47,6 +47,14 @@ func phaseStats(nodes []NodeRow) []PhaseStat {
 	return stats
 }
 
+// phaseIndex returns the position of a phase in phaseOrder. Unknown phases come last.
+func phaseIndex(phase string) int {
+	if at := slices.Index(phaseOrder, phase); at >= 0 {
+		return at
+	}
+	return len(phaseOrder)
+}
+
 // countMatching returns the number of elements for which the function returns true.
 func countMatching[T any](all []T, so func(T) bool) (n int) {
 	for _, one := range all {
@@ -94,7 +102,8 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 	// Up to the gate, each step ends when the last node has completed it.
 	phase, node, to := l.latestNode([]record.State{record.StateJoined}, []string{"join"})
 	add(phase, node, to)
-	phase, node, to = l.latestNode([]record.State{record.StateChecked, record.StateSandboxReady}, []string{"check", "sandbox"})
+	phase, node, to = l.latestNode(
+		[]record.State{record.StateChecked, record.StateSandboxReady}, []string{"check", "sandbox"})
 	if head := l.sinceStart(l.run.Control.Head.At); head > to {
 		phase, node, to = "head", 0, head
 	}
@@ -104,8 +113,9 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 	if l.gateAfter > 0 {
 		add("gate", 0, l.gateAfter)
 		for _, head := range l.run.Nodes[:min(len(l.run.Nodes), 1)] {
-			if at := slices.IndexFunc(head.Phases, func(s timeline.PhaseSpan) bool { return s.Phase == "driver" }); at >= 0 {
-				add("driver", 0, l.sinceStart(head.Phases[at].To))
+			isDriver := func(s timeline.PhaseSpan) bool { return s.Phase == phaseDriver }
+			if at := slices.IndexFunc(head.Phases, isDriver); at >= 0 {
+				add(phaseDriver, 0, l.sinceStart(head.Phases[at].To))
 			}
 		}
 	}
@@ -133,7 +143,9 @@ func (l viewBuilder) latestNode(states []record.State, phases []string) (phase s
 // markCritical marks the nodes for which the others waited on the critical path.
 func markCritical(nodes []NodeRow, steps []CriticalStep) {
 	for i := range nodes {
-		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool { return s.NodeIndex == nodes[i].NodeIndex && canStraggle(s.Phase) })
+		nodes[i].Critical = slices.ContainsFunc(steps, func(s CriticalStep) bool {
+			return s.NodeIndex == nodes[i].NodeIndex && canStraggle(s.Phase)
+		})
 	}
 }
 
@@ -149,6 +161,3 @@ var phaseMeanings = map[string]string{
 	"driver":  "the program runs",
 	"drain":   "everything ends, and logs are copied",
 }
-
-// phaseMeaning returns what happens in a phase, or an empty string if that is unknown.
-func phaseMeaning(phase string) string { return phaseMeanings[phase] }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -30,6 +29,7 @@ func sample(size int, fails bool) *timeline.Run {
 		Job: &record.Job{
 			Header: record.Header{Version: record.FormatVersion, Host: "n0", WrittenAt: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, ConfigDigest: "7fedb824288bff83",
 			Addresses: []string{"10.0.0.1"}, LinkAddresses: []string{"10.0.0.1:41801"}, ProgramVersion: "v0.6.0", PID: 4242, FileSystem: "lustre",
+			Plan: &record.Plan{Framework: "ray", Phases: []record.Phase{"join", "check", "head", "workers", "driver"}},
 		},
 	}
 	slow, dies := size-2, size-1
@@ -87,20 +87,11 @@ func sample(size int, fails bool) *timeline.Run {
 		phase("drain", to, end+time.Duration(random.Int64N(int64(2*time.Second))), true)
 		n.States = append(n.States, timeline.NodeState{Word: record.StateDone, At: dawn.Add(end + 2*time.Second)})
 		n.LastSign = dawn.Add(end + 2*time.Second)
-		if node > 0 {
-			run.Events = append(run.Events, event(eventlog.RecordSeen, node, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
-				event(eventlog.RecordSeen, node, "head", 3200*time.Millisecond+time.Duration(node%5)*40*time.Millisecond), event(eventlog.RecordSeen, node, "go", gate+time.Duration(node%7)*30*time.Millisecond))
-		}
 	}
-	run.Events = append(run.Events, event(eventlog.RecordPublished, 0, "job", 200*time.Millisecond), event(eventlog.RecordPublished, 0, "head", 3200*time.Millisecond), event(eventlog.RecordPublished, 0, "go", gate))
 	run.Control = timeline.Control{Job: mark(200 * time.Millisecond), Head: mark(3200 * time.Millisecond), Go: mark(gate),
 		HeadRecord: &record.Head{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
 	run.Result = sampleResult(run, end, gate, fails)
 	return run
-}
-
-func event(name eventlog.EventType, node int, record string, at time.Duration) timeline.Event {
-	return timeline.Event{Name: name, NodeIndex: node, At: dawn.Add(at), Fields: eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: record}}}
 }
 
 func sampleCheck(node, slow int, host string) *check.Report {

@@ -11,6 +11,8 @@ import (
 const (
 	maxLineLength     = 600  // characters of a line of a log
 	maxSentenceLength = 2000 // characters of a sentence
+	maxNameLength     = 80   // characters of a name
+	maxCauseLines     = 40   // last lines of a log in the chain of failures
 )
 
 // sanitizeLine removes from a line all that a terminal or a page would interpret: escape sequences,
@@ -26,6 +28,11 @@ func sanitizeLine(text string, most int) string {
 // sanitizeSentence cleans a sentence, and replaces line breaks by spaces.
 func sanitizeSentence(text string) string {
 	return sanitizeLine(strings.ReplaceAll(strings.TrimSpace(text), "\n", " "), maxSentenceLength)
+}
+
+// sanitizeLines cleans lines of a log.
+func sanitizeLines(lines []string) []string {
+	return mapSlice(lines, func(line string) string { return sanitizeLine(line, maxLineLength) })
 }
 
 // mapSlice returns the results of calling the function on each element.
@@ -45,9 +52,4 @@ func sanitizeSentences(texts []string) []string {
 		}
 	}
 	return out
-}
-
-// formatCount formats a number of things: "1 node", "1,024 nodes".
-func formatCount(n int, what string) string {
-	return textutil.GroupThousands(n) + " " + textutil.PluralForm(n, what)
 }

@@ -62,8 +62,8 @@ func (v *View) endingTime(last time.Duration) time.Duration {
 	return max(ending-(last-ending)/10, v.Gate)
 }
 
-// position returns the position of a time.
-func (s timeScale) position(t time.Duration) float64 {
+// Position returns the position of a time.
+func (s timeScale) Position(t time.Duration) float64 {
 	for i, p := range s.segments {
 		if t <= p.to || i == len(s.segments)-1 {
 			part := float64(t-p.from) / float64(max(1, p.to-p.from))
@@ -89,8 +89,8 @@ func (s timeScale) Ticks() (ticks []axisTick) {
 			ticks = append(ticks, axisTick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + textutil.BriefDuration(p.to-p.from)})
 		case i == 0:
 			step := roundStep(p.to - p.from)
-			for t := time.Duration(0); s.position(t) < p.x1-12; t += step {
-				ticks = append(ticks, axisTick{X: s.position(t), Text: formatTick(t, step)})
+			for t := time.Duration(0); s.Position(t) < p.x1-12; t += step {
+				ticks = append(ticks, axisTick{X: s.Position(t), Text: formatTick(t, step)})
 			}
 			if len(s.segments) == 1 {
 				ticks = append(ticks, axisTick{X: 100, Text: textutil.BriefDuration(p.to), End: true})

@@ -1,3 +1,9 @@
+// Package report shows a run, which package timeline has read, as one page, for people who did not
+// watch it: the first failure, what to do about it, and the timeline of all nodes. NewView makes a View
+// without any input or output; the writers only format what the View contains.
+//
+// Everything in a run directory is untrusted: a View contains no control characters, and no very
+// long lines.
 package report
 
 import (
@@ -21,7 +27,6 @@ type View struct {
 	Phases   []PhaseStat    `json:"phases"`
 	Critical []CriticalStep `json:"critical_path,omitempty"`
 	Nodes    []NodeRow      `json:"node"` // sorted as rows: failed, never ready, last to be ready
-	Seen     []RecordArrow  `json:"seen,omitempty"`
 	Checks   []CheckGroup   `json:"checks,omitempty"`
 	Config   []Fact         `json:"configuration"`
 	Logs     []LogTail      `json:"logs,omitempty"`
@@ -36,6 +41,17 @@ type View struct {
 type roleExits struct {
 	Roles []timeline.RoleStatus `json:"roles,omitempty"`
 	Exits []RoleExit            `json:"role_exits,omitempty"`
+}
+
+// RoleExit is the exit of an instance of a role.
+type RoleExit struct {
+	Instance  string        `json:"instance"` // such as judge.1
+	NodeIndex int           `json:"rank"`
+	Host      string        `json:"host"`
+	At        time.Duration `json:"at_ns"`
+	What      string        `json:"what"`
+	Follows   string        `json:"follows,omitempty"` // what follows from it, in words
+	Lines     []string      `json:"lines,omitempty"`   // last lines of its log
 }
 
 // runIdentity identifies the run.
@@ -137,7 +153,7 @@ func (s CriticalStep) Took() time.Duration { return s.To - s.From }
 type NodeRow struct {
 	NodeIndex int           `json:"rank"`
 	Host      string        `json:"host,omitempty"`
-	State     string        `json:"state"` // in words
+	State     string        `json:"state"` // its step, as in bringupd status
 	Tone      Severity      `json:"tone"`
 	Ready     time.Duration `json:"ready_ns"` // when it became ready; 0 if it never did
 	Slow      []string      `json:"slow,omitempty"`
@@ -164,14 +180,6 @@ type PhaseLane struct {
 
 // Took returns the duration of the phase.
 func (l PhaseLane) Took() time.Duration { return l.To - l.From }
-
-// RecordArrow is a record of the head, and when a worker read it.
-type RecordArrow struct {
-	Record    string        `json:"record"`
-	NodeIndex int           `json:"rank"`
-	Wrote     time.Duration `json:"wrote_ns"`
-	Saw       time.Duration `json:"saw_ns"`
-}
 
 // CheckGroup is a finding that is equal on several nodes.
 type CheckGroup struct {

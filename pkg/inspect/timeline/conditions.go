@@ -3,8 +3,6 @@ package timeline
 import (
 	"fmt"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // Condition is a statement about a run that is true or false, for programs that wait for it. The
@@ -38,27 +36,31 @@ func (v *statusView) listConditions(s Status) []Condition {
 	verdict := v.run.Verdict()
 	switch {
 	case s.State == StateUp:
-		all[1] = metCondition(ConditionRunning, "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes), v.run.Control.Go.At)
+		reason, message := "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes)
 		if s.DriverCode != nil {
-			all[1].Reason, all[1].Message = "look", fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection", *s.DriverCode)
+			reason = "look"
+			message = fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection", *s.DriverCode)
 		}
+		all[1] = metCondition(ConditionRunning, reason, message, v.run.Control.Go.At)
 	case s.State == StateUnknown:
 	case s.State == StateBringingUp:
 		all[1].Message = "the gate is not open yet"
 		if len(s.Waits) > 0 {
 			all[1].Message += ": " + s.Waits[0].What
-			if s.Waits[0].Step != string(record.PhaseHead) && s.Waits[0].Nodes != "" {
+			if s.Waits[0].Step != stepHead && s.Waits[0].Nodes != "" {
 				all[1].Message += ": " + s.Waits[0].Nodes
 			}
 		}
 	case verdict == nil: // over, but its result cannot be read
 	case verdict.NextAttempt > 0:
-		all[2] = metCondition(ConditionRestarting, s.End.Word, fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why), verdict.WrittenAt)
+		message := fmt.Sprintf("attempt %d follows: %s", verdict.NextAttempt, s.End.Why)
+		all[2] = metCondition(ConditionRestarting, s.End.Word, message, verdict.WrittenAt)
 	case s.State == StateEnding:
 	case verdict.Code == 0:
 		all[3] = metCondition(ConditionSucceeded, s.End.Word, s.End.Why, verdict.WrittenAt)
 	default:
-		all[4] = metCondition(ConditionFailed, s.End.Word, fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why), verdict.WrittenAt)
+		message := fmt.Sprintf("code %d: %s", s.End.Code, s.End.Why)
+		all[4] = metCondition(ConditionFailed, s.End.Word, message, verdict.WrittenAt)
 	}
 	return all
 }

@@ -130,9 +130,6 @@ func (r *runReader) readAll(reader *signal.Reader, top *signal.DirSnapshot) {
 	}
 	if r.OtherVersion {
 		r.createNodes(nil)
-		if end := r.Result; end != nil && end.TimeToGate > 0 {
-			r.Control.Go = RecordTime{Exists: true, At: end.WrittenAt.Add(end.TimeToGate - end.Duration)}
-		}
 		return
 	}
 	folder(signal.NodesDir, func(nodes *signal.DirSnapshot) {

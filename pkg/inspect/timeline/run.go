@@ -54,7 +54,10 @@ func (r *Run) Verdict() *record.Result {
 		return r.Result
 	case len(c.Aborts) > 0:
 		a := &c.Aborts[0]
-		return &record.Result{Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause, BadNodes: a.BadNodes, Succession: record.Succession{NextAttempt: a.NextAttempt}}
+		return &record.Result{
+			Header: a.Header, Code: a.Code, Outcome: a.Outcome, Reason: a.Cause.Message, Cause: &a.Cause,
+			BadNodes: a.BadNodes, Succession: record.Succession{NextAttempt: a.NextAttempt},
+		}
 	case c.DrainRecord != nil:
 		return &record.Result{Header: c.DrainRecord.Header, Code: c.DrainRecord.Code, Reason: c.DrainRecord.Reason}
 	default:
@@ -70,14 +73,8 @@ func (r *Run) Cause() *record.Failure {
 	return nil
 }
 
-// IsLost reports whether the first cause is the loss of the given node.
-func (r *Run) IsLost(node int) bool {
-	cause := r.Cause()
-	return cause != nil && slices.Contains(cause.LostNodes, node)
-}
-
-// DroppedNodes returns the nodes that the job has dropped.
-func (r *Run) DroppedNodes() (dropped []record.DroppedNode) {
+// droppedNodes returns the nodes that the job has dropped.
+func (r *Run) droppedNodes() (dropped []record.DroppedNode) {
 	if r.Control.Membership != nil {
 		dropped = append(dropped, r.Control.Membership.Dropped...)
 	}
@@ -87,16 +84,19 @@ func (r *Run) DroppedNodes() (dropped []record.DroppedNode) {
 	return dropped
 }
 
-// FinalStep returns the step of a node from which the gate requires nothing any more, or an empty
+// finalStep returns the step of a node from which the gate requires nothing any more, or an empty
 // string if the gate still has requirements.
-func (r *Run) FinalStep(n *Node) string {
+func (r *Run) finalStep(n *Node) string {
+	isOfNode := func(d record.DroppedNode) bool { return d.NodeIndex == n.NodeIndex }
+	cause := r.Cause()
+	isLost := cause != nil && slices.Contains(cause.LostNodes, n.NodeIndex)
 	switch {
-	case slices.ContainsFunc(r.DroppedNodes(), func(d record.DroppedNode) bool { return d.NodeIndex == n.NodeIndex }):
-		return StepDropped
-	case n.OwnFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
-		return StepFailed
-	case r.IsLost(n.NodeIndex) && !n.HasReached(record.StateDone):
-		return StepLost
+	case slices.ContainsFunc(r.droppedNodes(), isOfNode):
+		return stepDropped
+	case n.ownFailure() != nil || len(n.Failures) == 0 && n.HasReached(record.StateFailed):
+		return stepFailed
+	case isLost && !n.HasReached(record.StateDone):
+		return stepLost
 	case n.HasReached(record.StateDone), len(n.Failures) > 0:
 		return stepDone
 	default:
@@ -104,8 +104,8 @@ func (r *Run) FinalStep(n *Node) string {
 	}
 }
 
-// minSilence is the minimum silence after which a run may be taken for dead. The clocks of the
-// file server and of the reader may differ, and older heads do not record their heartbeat interval.
+// minSilence is the minimum silence after which a run may be taken for dead: the clocks of the file
+// server and of the reader may differ.
 const minSilence = 3 * time.Minute
 
 // SilentAfter returns for how long a run may give no sign of life before its daemons may be gone.
@@ -215,9 +215,9 @@ func (n *Node) HasReached(state record.State) bool {
 	return slices.ContainsFunc(n.States, func(s NodeState) bool { return s.Word == state })
 }
 
-// OwnFailure returns the node's first failure of its own, or nil if it has recorded none, or only
+// ownFailure returns the node's first failure of its own, or nil if it has recorded none, or only
 // the loss of other nodes.
-func (n *Node) OwnFailure() *record.Failure {
+func (n *Node) ownFailure() *record.Failure {
 	at := slices.IndexFunc(n.Failures, func(f record.Failure) bool { return !IsLossOfOthers(f) })
 	if at < 0 {
 		return nil

@@ -2,8 +2,10 @@ package timeline
 
 import (
 	"slices"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // drainPhase is the phase in which a daemon shuts down.
@@ -32,7 +34,9 @@ func deriveSpans(events []Event, orderly bool) []PhaseSpan {
 			if at := findOpenSpan(spans, string(e.EndedPhase)); at >= 0 {
 				spans[at].closeAt(e, e.Succeeded())
 			} else if e.EndedPhase != "" { // its start was left out or lost
-				spans = append(spans, PhaseSpan{Phase: string(e.EndedPhase), Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded()})
+				spans = append(spans, PhaseSpan{
+					Phase: string(e.EndedPhase), Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded(),
+				})
 			}
 		case eventlog.DaemonEnded:
 			closeOpenSpans(spans, e, orderly)
@@ -74,4 +78,39 @@ func findOpenSpan(spans []PhaseSpan, phase string) int {
 		}
 	}
 	return -1
+}
+
+// SpansOfStates returns the phases of a node of a live run according to its records, for a node whose
+// event log has not been written yet. Phases that its records do not separate are one.
+func (r *Run) SpansOfStates(n *Node) (spans []PhaseSpan) {
+	if r.Job == nil || r.Job.Plan == nil {
+		return nil
+	}
+	isPlanned := func(phase record.Phase) bool { return slices.Contains(r.Job.Plan.Phases, phase) }
+	add := func(phase record.Phase, from time.Time, goal record.State) (to time.Time, isOver bool) {
+		to = r.ReadAt
+		at := slices.IndexFunc(n.States, func(s NodeState) bool { return s.Word == goal })
+		if isOver = at >= 0; isOver {
+			to = n.States[at].At
+		}
+		if isPlanned(phase) {
+			spans = append(spans, PhaseSpan{
+				Phase: string(phase), Daemon: mainDaemonKind, From: from, To: laterTime(from, to), Open: !isOver, OK: isOver,
+			})
+		}
+		return to, isOver
+	}
+	ready, isOver := add(record.PhaseJoin, r.Control.Job.At, record.StateJoined)
+	if isOver && isPlanned(record.PhaseCheck) {
+		ready, isOver = add(record.PhaseCheck, ready, record.StateChecked)
+	}
+	if !isOver {
+		return spans
+	}
+	add(record.PhaseSandbox, ready, record.StateSandboxReady)
+	add(record.PhaseWorkers, ready, record.StateServiceUp)
+	if r.Control.Go.Exists {
+		add(record.PhaseDriver, r.Control.Go.At, record.StateDone)
+	}
+	return spans
 }

@@ -167,7 +167,16 @@ type NodeStatus struct {
 	// For is how long the node has been waited for or, if it is slow, how long it took; 0 if unknown.
 	For  time.Duration `json:"for_ns,omitempty"`
 	What string        `json:"what,omitempty"`
+	// ReadyAt is when the node met all requirements of the gate, by the head's clock; zero if unknown,
+	// or if it does not.
+	ReadyAt time.Time `json:"-"`
 }
+
+// IsFailed reports whether the node has failed, or is lost.
+func (n NodeStatus) IsFailed() bool { return n.Mark == markFailed || n.Mark == markLost }
+
+// NeedsAttention reports whether the job has dropped the node, or has left a process there.
+func (n NodeStatus) NeedsAttention() bool { return n.Mark == markDropped || n.Mark == markLeftover }
 
 // The marks of nodes.
 const (
@@ -218,19 +227,22 @@ type Observation struct {
 
 // SummarizeRun returns the status of a run. It does not trust its input: it returns a status for
 // any run.
-func SummarizeRun(run *Run, look Observation) Status {
-	v := newStatusView(run, look.Now)
+func SummarizeRun(run *Run, seen Observation) Status {
+	v := newStatusView(run, seen.Now)
 	s := Status{
-		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), look.Now},
-		overallState: overallState{State: v.overallState(), OtherVersion: run.OtherVersion}, statusTimes: statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()}, driverInfo: driverInfo{
-			Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks, Command: sanitizeText(v.plan.Command), Flags: sanitizeAll(v.plan.Flags), JobName: sanitizeText(v.plan.JobName),
-		}, Roles: v.roleStates(), End: v.runEnd(), Problems: sanitizeAll(run.Problems),
+		runIdentity:  runIdentity{StatusVersion, sanitizeText(run.Name), sanitizeText(run.Path), seen.Now},
+		overallState: overallState{State: v.overallState(), OtherVersion: run.OtherVersion},
+		statusTimes:  statusTimes{v.elapsedTime(), v.timeToGate(), v.endTime()},
+		driverInfo: driverInfo{
+			Driver: sanitizeText(v.plan.Driver), World: v.plan.HasRanks, Command: sanitizeText(v.plan.Command),
+			Flags: sanitizeAll(v.plan.Flags), JobName: sanitizeText(v.plan.JobName),
+		},
+		Roles: v.roleStates(), End: v.runEnd(), Problems: sanitizeAll(run.Problems),
+		nodeCounts: nodeCounts{Nodes: run.Size(), Need: v.need}, Steps: []StepCount{},
 	}
-	s.nodeCounts = nodeCounts{Nodes: run.Size(), Need: v.need}
-	s.Steps = []StepCount{}
 	if !run.OtherVersion {
 		s.Steps, s.Ready = v.countSteps(s.Over())
-		s.shownNodes = v.selectNodes(s.State, look.Verbose)
+		s.shownNodes = v.selectNodes(s.State, seen.Verbose)
 	}
 	if s.State == StateBringingUp {
 		s.Waits = v.gateWaits()
@@ -239,8 +251,8 @@ func SummarizeRun(run *Run, look Observation) Status {
 		s.Pages = v.serviceDashboard()
 	}
 	// Services stay up after the driver: report its exit code.
-	if look := run.Control.LingerRecord; look != nil && s.State == StateUp {
-		s.DriverCode = &look.Code
+	if linger := run.Control.LingerRecord; linger != nil && s.State == StateUp {
+		s.DriverCode = &linger.Code
 	}
 	// The following fields depend on those above.
 	if s.State != StateUnknown {
@@ -248,10 +260,11 @@ func SummarizeRun(run *Run, look Observation) Status {
 		s.Next, s.Deadline = v.describeNext(s)
 	}
 	if p := run.Progress(); p != nil {
-		s.Progress = &ProgressStatus{*p, sanitizeText(progress.Describe(*p, func(node int) string { return v.formatNodeList([]int{node}) }))}
+		nodeName := func(node int) string { return v.formatNodeList([]int{node}) }
+		s.Progress = &ProgressStatus{*p, sanitizeText(progress.Describe(*p, nodeName))}
 	}
 	s.Code = exitCodes[s.State]
-	s.signsOfLife = look.evaluateSigns(run.SilentAfter(), s.Over())
+	s.signsOfLife = seen.evaluateSigns(run.SilentAfter(), s.Over())
 	if s.Silent { // possibly dead: not a success to rely on
 		s.Code = ExitInProgress
 	}
@@ -261,8 +274,8 @@ func SummarizeRun(run *Run, look Observation) Status {
 
 // exitCodes maps states to the exit codes of bringupd status.
 var exitCodes = map[RunState]int{
-	StateBringingUp: ExitInProgress, StateUp: ExitGood, StateEnding: ExitInProgress, StateFinished: ExitGood, StateFailed: ExitFailed,
-	StateUnknown: ExitInProgress,
+	StateBringingUp: ExitInProgress, StateUp: ExitGood, StateEnding: ExitInProgress,
+	StateFinished: ExitGood, StateFailed: ExitFailed, StateUnknown: ExitInProgress,
 }
 
 // evaluateSigns evaluates the signs of life. A run that is not over is silent if it has given none
@@ -359,23 +372,21 @@ func (v *statusView) runEnd() *RunEnd {
 		return nil
 	}
 	end := &RunEnd{
-		Code: r.Code, Word: sanitizeText(r.Outcome), Why: sanitizeText(r.Reason), Took: r.Duration, Advice: sanitizeAll(r.Advice),
-		Others: len(r.Consequences), BadOn: sanitizeText(launcher.CompactNodeList(r.BadNodes)),
+		Code: r.Code, Word: sanitizeText(r.Outcome), Why: sanitizeText(r.Reason), Took: r.Duration,
+		Advice: sanitizeAll(r.Advice), Others: len(r.Consequences),
+		BadOn: sanitizeText(launcher.CompactNodeList(r.BadNodes)),
 	}
-	end.setCause(v, r.Cause)
-	return end
-}
-
-// setCause fills in the first cause; nil is ignored.
-func (e *RunEnd) setCause(v *statusView, cause *record.Failure) {
+	cause := r.Cause
 	if cause == nil {
-		return
+		return end
 	}
-	e.NodeIndex, e.Host, e.Phase, e.Cause, e.Log = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(string(cause.Phase)), sanitizeText(cause.Message), sanitizeText(cause.Log)
+	end.NodeIndex, end.Host, end.Phase = &cause.NodeIndex, sanitizeText(cause.Host), sanitizeText(string(cause.Phase))
+	end.Cause, end.Log = sanitizeText(cause.Message), sanitizeText(cause.Log)
 	if len(cause.LostNodes) > 0 {
-		e.Lost, e.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
+		end.Lost, end.LostOn = cause.LostNodes, v.formatNodeList(cause.LostNodes)
 	}
-	e.Lines = sanitizeAll(cause.Lines[max(0, len(cause.Lines)-maxQuotedLines):])
+	end.Lines = sanitizeAll(cause.Lines[max(0, len(cause.Lines)-maxQuotedLines):])
+	return end
 }
 
 // maxQuotedLines is the number of last lines of a log that are shown.

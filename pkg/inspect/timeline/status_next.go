@@ -15,15 +15,18 @@ import (
 // node once, with the first step that the node lacks.
 func (v *statusView) gateWaits() (waits []GateWait) {
 	for _, lack := range v.unmetSteps {
-		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), func(node int) bool { return v.nodes[node].step != string(lack.Step) })
-		wait := GateWait{Step: string(lack.Step), What: membership.LabelsOf(lack.Step).OneMissing, NodeIndices: nodes}
+		step := string(lack.Step)
+		isElsewhere := func(node int) bool { return v.nodes[node].step != step }
+		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), isElsewhere)
+		wait := GateWait{Step: step, What: membership.LabelsOf(lack.Step).OneMissing, NodeIndices: nodes}
 		switch {
 		case len(nodes) > 0:
 			wait.Nodes = v.formatNodeList(nodes)
 		case len(lack.Nodes) > 0:
 			continue // each node lacks an earlier step
-		case lack.Step != record.PhaseHead:
-			wait.What = textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength) + " does not report all nodes yet"
+		case step != stepHead:
+			framework := textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength)
+			wait.What = framework + " does not report all nodes yet"
 		}
 		waits = append(waits, wait)
 	}
@@ -37,40 +40,36 @@ func (v *statusView) gateWaits() (waits []GateWait) {
 // describeNext describes what can happen next. It returns the latest time for it, or nil if that is
 // unknown.
 func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
-	// Describe the states other than bringing-up.
-	switch s.State {
-	case StateFinished, StateFailed:
-		return "nothing: the run is over", nil
-	case StateEnding:
-		return "the nodes end their processes, and the head writes the result", nil
-	case StateUp:
-		if look := v.run.Control.LingerRecord; look != nil {
-			end := look.WrittenAt.Add(look.InspectTime)
-			return "everything else ends (--clean-after), or earlier with bringupd stop " + s.Path, &end
-		}
-		if len(v.plan.Roles) > 0 {
-			return v.roleEnd(s.Path), nil
-		}
-		if v.plan.HasRanks {
-			return "the job ends when all ranks have ended, or when one fails", nil
-		}
-		if v.hasStep(string(record.PhaseDriver)) {
-			return "the job ends when the driver ends", nil
-		}
-		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
-	}
-	// During bring-up, it depends on the steps that the gate waits for.
+	linger, hasRoles := v.run.Control.LingerRecord, len(v.plan.Roles) > 0
 	switch {
+	case s.Over():
+		return "nothing: the run is over", nil
+	case s.State == StateEnding:
+		return "the nodes end their processes, and the head writes the result", nil
+	case s.State == StateUp && linger != nil:
+		end := linger.WrittenAt.Add(linger.InspectTime)
+		return "everything else ends (--clean-after), or earlier with bringupd stop " + s.Path, &end
+	case s.State == StateUp && hasRoles:
+		return v.roleEnd(s.Path), nil
+	case s.State == StateUp && v.plan.HasRanks:
+		return "the job ends when all ranks have ended, or when one fails", nil
+	case s.State == StateUp && v.hasStep(string(record.PhaseDriver)):
+		return "the job ends when the driver ends", nil
+	case s.State == StateUp:
+		return untilStopped + s.Path, nil
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
-	case s.Waits[0].Step == string(record.PhaseWorkers) && len(s.Waits[0].NodeIndices) == 0:
-		if len(v.plan.Roles) > 0 {
-			return "the gate opens when these roles have what they require (ready.timeout of each)", nil
-		}
+	case s.Waits[0].Step != stepWorkers || len(s.Waits[0].NodeIndices) > 0:
+		return v.describeFirstDeadline(s.Waits)
+	case hasRoles:
+		return "the gate opens when these roles have what they require (ready.timeout of each)", nil
+	default:
 		return "the gate opens when it does", nil
 	}
-	return v.describeFirstDeadline(s.Waits)
 }
+
+// untilStopped describes what ends a run without a driver, before its path.
+const untilStopped = "the job stays up until it is stopped: bringupd stop "
 
 // describeFirstDeadline describes the wait with the earliest deadline, and returns that deadline;
 // nil if none is known.
@@ -78,19 +77,19 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 	var first time.Time
 	step, nodes := waits[0].Step, waits[0].NodeIndices
 	for _, wait := range waits {
-		if at, node, known := v.waitDeadline(wait); known && (first.IsZero() || at.Before(first)) {
+		if at, node := v.waitDeadline(wait); !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first, step, nodes = at, wait.Step, []int{node}
-			if wait.Step == string(record.PhaseJoin) {
+			if wait.Step == stepJoin {
 				nodes = wait.NodeIndices // all of them have the same deadline
 			}
 		}
 	}
-	words, who := membership.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
+	labels, who := membership.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
-	if v.need < len(v.nodes) && step != string(record.PhaseHead) {
+	if v.need < len(v.nodes) && step != stepHead {
 		what = "late nodes are dropped: the job waits until "
 	}
-	what += strings.ReplaceAll(words.Condition, "%s", who) + " (" + words.TimeoutFlags + ")"
+	what += strings.ReplaceAll(labels.Condition, "%s", who) + " (" + labels.TimeoutFlags + ")"
 	if first.IsZero() {
 		return what, nil
 	}
@@ -98,45 +97,41 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 }
 
 // waitDeadline returns the earliest deadline of a wait, and the index of the node to which it
-// applies.
-func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int, known bool) {
+// applies. The time is zero if none is known.
+func (v *statusView) waitDeadline(wait GateWait) (at time.Time, node int) {
 	within := v.plan.PhaseTimeouts[record.Phase(wait.Step)]
 	switch {
 	case within <= 0 || v.start.IsZero():
-		return at, 0, false
-	case wait.Step == string(record.PhaseJoin):
-		return v.start.Add(within), wait.NodeIndices[0], true
-	case wait.Step == string(record.PhaseHead) && len(v.nodes) == 0:
-		return v.start.Add(within), 0, true
-	case wait.Step == string(record.PhaseHead):
-		return laterTime(v.start, v.nodes[0].since).Add(within), 0, true
-	case wait.Step == string(record.PhaseSandbox) && v.run.Job != nil && len(v.run.Job.Steps) > 0:
+		return at, 0
+	case wait.Step == stepJoin:
+		return v.start.Add(within), wait.NodeIndices[0]
+	case wait.Step == stepHead && len(v.nodes) == 0:
+		return v.start.Add(within), 0
+	case wait.Step == stepHead:
+		return laterTime(v.start, v.nodes[0].since).Add(within), 0
+	case wait.Step == stepSandbox && v.run.Job != nil && len(v.run.Job.Steps) > 0:
 		return v.sandboxStepDeadline(wait, within)
 	}
 	for _, of := range wait.NodeIndices {
 		// A time that is not after the head's start means that no step of the node is known.
 		since := v.nodes[of].since
-		if by := since.Add(within); since.After(v.start) && (!known || by.Before(at)) {
-			at, node, known = by, of, true
+		if by := since.Add(within); since.After(v.start) && (at.IsZero() || by.Before(at)) {
+			at, node = by, of
 		}
 	}
-	return at, node, known
+	return at, node
 }
 
 // sandboxStepDeadline returns the deadline of the sandboxes of a separate step, and the first node
 // that waits for one. The timeout counts from the job's start. The deadline is unknown once a
 // daemon of that step has appeared, and before the head's node has passed its checks.
-func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, node int, known bool) {
+func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (at time.Time, node int) {
 	head := v.nodes[0]
-	if head.step == string(record.PhaseJoin) || head.step == string(record.PhaseCheck) {
-		return at, 0, false
+	hasStepDaemon := func(of int) bool { return len(v.nodes[of].StepDaemons) > 0 }
+	if head.step == stepJoin || head.step == stepCheck || slices.ContainsFunc(wait.NodeIndices, hasStepDaemon) {
+		return at, 0
 	}
-	for _, of := range wait.NodeIndices {
-		if len(v.nodes[of].StepDaemons) > 0 {
-			return at, 0, false
-		}
-	}
-	return laterTime(v.start.Add(within), head.since), wait.NodeIndices[0], true
+	return laterTime(v.start.Add(within), head.since), wait.NodeIndices[0]
 }
 
 // formatNodeList formats a list of nodes for people.

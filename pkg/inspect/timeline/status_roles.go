@@ -67,12 +67,11 @@ func (v *statusView) roleStates() (all []RoleStatus) {
 
 func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus {
 	s := RoleStatus{
-		Name: sanitizeText(role.Name), Primary: role.Primary, Instances: len(role.Instances), Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
-		instanceCounts: instanceCounts{
-			Ready: role.CountIn(roles.StatusReady), Starting: role.CountIn(roles.StatusStarting), Waiting: role.CountIn(roles.StatusWaiting),
-			Unready: role.CountIn(roles.StatusUnready), Restarting: role.CountIn(roles.StatusRestarting), Done: role.CountIn(roles.StatusDone),
-			Lost: role.CountIn(roles.StatusLost), Stopped: role.CountIn(roles.StatusStopped),
-		},
+		Name: sanitizeText(role.Name), Primary: role.Primary, Instances: len(role.Instances),
+		Need: role.Need(v.run.Control.Go.Exists), Restarts: role.RestartCount(),
+	}
+	for _, c := range s.countsByStatus() {
+		*c.count = role.CountIn(c.status)
 	}
 	// Show the instances that need attention, and the newest exit.
 	var newest *record.InstanceExit
@@ -96,24 +95,41 @@ func (v *statusView) roleStatus(role *Role, probes map[string]string) RoleStatus
 	return s
 }
 
+// statusCount is the count of the instances in a state.
+type statusCount struct {
+	status roles.InstanceStatus
+	count  *int
+}
+
+// countsByStatus returns the counts in the order in which they are shown.
+func (c *instanceCounts) countsByStatus() []statusCount {
+	return []statusCount{
+		{roles.StatusReady, &c.Ready}, {roles.StatusStarting, &c.Starting}, {roles.StatusWaiting, &c.Waiting},
+		{roles.StatusUnready, &c.Unready}, {roles.StatusRestarting, &c.Restarting}, {roles.StatusDone, &c.Done},
+		{roles.StatusLost, &c.Lost}, {roles.StatusStopped, &c.Stopped},
+	}
+}
+
 // needsAttention reports whether an instance in this state is shown.
 func needsAttention(state roles.InstanceStatus) bool {
-	return state == roles.StatusStarting || state == roles.StatusUnready || state == roles.StatusRestarting || state == roles.StatusLost
+	return slices.Contains([]roles.InstanceStatus{
+		roles.StatusStarting, roles.StatusUnready, roles.StatusRestarting, roles.StatusLost,
+	}, state)
 }
 
 // instanceStatus describes an instance: why it is not ready, or how it has exited.
 func (v *statusView) instanceStatus(role *Role, instance *Instance, probes map[string]string) InstanceStatus {
 	name := fmt.Sprintf("%s.%d", role.Name, instance.Index)
 	s := InstanceStatus{Instance: sanitizeText(name), State: instance.Status, Nodes: v.formatNodeList(instance.Nodes)}
-	switch said := probes[name]; {
+	switch reported := probes[name]; {
 	case instance.Status == roles.StatusLost, instance.Status == roles.StatusRestarting:
 		if instance.LastExit != nil {
 			s.What = sanitizeText(instance.LastExit.Message)
 		}
 	case instance.Status == roles.StatusStarting && v.lacksStepDaemon(role.Program.Step, instance.Nodes):
 		s.What = sanitizeText("no daemon of step " + role.Program.Step + " has joined there: check that step")
-	case said != "":
-		s.What = sanitizeText(said)
+	case reported != "":
+		s.What = sanitizeText(reported)
 	case instance.Status == roles.StatusStarting && role.Oneshot:
 		s.What = "it has not ended yet"
 	}
@@ -150,42 +166,34 @@ func (v *statusView) lastProbes() map[string]string {
 
 // waitingRoles returns the step in which the gate waits for roles, or nil if it waits for none.
 func (v *statusView) waitingRoles() *GateWait {
-	wait := &GateWait{Step: string(record.PhaseWorkers)}
 	if v.run.Roles == nil {
-		wait.What = "waiting for the placement of the roles"
-		return wait
+		return &GateWait{Step: stepWorkers, What: "waiting for the placement of the roles"}
 	}
 	var parts []string
 	for i := range v.run.Roles.Roles {
-		if role := &v.run.Roles.Roles[i]; !role.Primary && !role.IsSatisfied() {
-			there := "ready"
-			if role.Oneshot {
-				there = "done"
-			}
-			part := fmt.Sprintf("%s (%d of %d %s", role.Name, role.CountIn(roles.StatusReady, roles.StatusDone), len(role.Instances), there)
-			if need := role.Need(false); need < len(role.Instances) {
-				part += fmt.Sprintf(", needs %d", need)
-			}
-			parts = append(parts, part+")")
+		role := &v.run.Roles.Roles[i]
+		if role.Primary || role.IsSatisfied() {
+			continue
 		}
+		state := roles.StatusReady
+		if role.Oneshot {
+			state = roles.StatusDone
+		}
+		count := role.CountIn(roles.StatusReady, roles.StatusDone)
+		part := fmt.Sprintf("%s (%d of %d %s", role.Name, count, len(role.Instances), state)
+		if need := role.Need(false); need < len(role.Instances) {
+			part += fmt.Sprintf(", needs %d", need)
+		}
+		parts = append(parts, part+")")
 	}
 	if len(parts) == 0 {
 		return nil
 	}
-	wait.What = sanitizeText("waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", "))
-	return wait
+	return &GateWait{Step: stepWorkers, What: sanitizeText("waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", "))}
 }
 
 // maxRolesShown is the maximum number of roles in a sentence.
 const maxRolesShown = 8
-
-// describeRoles returns the names of the roles in a sentence, or an empty string if there are none.
-func describeRoles(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return "roles: " + textutil.JoinLimited(names, maxRolesShown, ", ")
-}
 
 // RoleNames returns the names of the roles in a sentence, or an empty string if there are none.
 func (s Status) RoleNames() string {
@@ -193,7 +201,10 @@ func (s Status) RoleNames() string {
 	for _, role := range s.Roles {
 		names = append(names, role.Name)
 	}
-	return describeRoles(names)
+	if len(names) == 0 {
+		return ""
+	}
+	return "roles: " + textutil.JoinLimited(names, maxRolesShown, ", ")
 }
 
 // roleEnd describes what ends a run with roles.
@@ -203,7 +214,7 @@ func (v *statusView) roleEnd(path string) string {
 		primaries = v.run.Roles.Primaries()
 	}
 	if v.run.Roles != nil && len(primaries) == 0 {
-		return "the job stays up until it is stopped: bringupd stop " + path
+		return untilStopped + path
 	}
 	return sanitizeText("the job ends when its primary roles have ended: " + textutil.JoinLimited(primaries, maxRolesShown, ", "))
 }
@@ -223,7 +234,8 @@ func RoleLines(all []RoleStatus) (lines []string) {
 			}
 			lines = append(lines, line)
 		}
-		switch shown := slices.ContainsFunc(role.Waits, func(i InstanceStatus) bool { return i.What == role.LastExit }); {
+		isLast := func(i InstanceStatus) bool { return i.What == role.LastExit }
+		switch shown := slices.ContainsFunc(role.Waits, isLast); {
 		case role.MoreWaits > 0:
 			lines = append(lines, fmt.Sprintf("    +%d more", role.MoreWaits))
 		case role.LastExit != "" && !shown:
@@ -239,15 +251,9 @@ func (r RoleStatus) Describe() string {
 		return "not placed yet"
 	}
 	parts := []string{fmt.Sprintf("%d/%d ready", r.Ready, r.Instances)}
-	for _, other := range []struct {
-		count int
-		word  roles.InstanceStatus
-	}{
-		{r.Starting, roles.StatusStarting}, {r.Waiting, roles.StatusWaiting}, {r.Unready, roles.StatusUnready}, {r.Restarting, roles.StatusRestarting},
-		{r.Done, roles.StatusDone}, {r.Lost, roles.StatusLost}, {r.Stopped, roles.StatusStopped},
-	} {
-		if other.count > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", other.count, other.word))
+	for _, other := range r.countsByStatus()[1:] {
+		if *other.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", *other.count, other.status))
 		}
 	}
 	if r.Ready == 0 && len(parts) > 1 {

@@ -28,40 +28,62 @@ type statusView struct {
 type nodeView struct {
 	*Node
 	step         string
-	since        time.Time     // when it reached the step; zero if unknown
-	readyAfter   time.Duration // from the head's start until it was ready; 0 if unknown
-	dropReason   string        // reason for which the job dropped it; empty if it did not
+	since        time.Time // when it reached the step; zero if unknown
+	readyAt      time.Time // when it met all requirements of the gate; zero if unknown, or if it does not
+	dropReason   string    // reason for which the job dropped it; empty if it did not
 	lastReported membership.LastReported
 }
 
-// Steps of a node that lacks nothing, or from which nothing is required any more. Package gate has
-// the other steps.
+// Steps of a node. The first ones are those that it may lack, in their order. The others are those of
+// a node that lacks nothing, or from which nothing is required any more.
 const (
+	stepJoin    = string(record.PhaseJoin)
+	stepCheck   = string(record.PhaseCheck)
+	stepSandbox = string(record.PhaseSandbox)
+	stepWorkers = string(record.PhaseWorkers)
 	stepReady   = "ready"
-	StepFailed  = markFailed
-	StepLost    = markLost
-	StepDropped = markDropped
 	stepSpare   = "spare"
+	stepDropped = markDropped
+	stepFailed  = markFailed
+	stepLost    = markLost
 	stepDone    = "done"
 )
 
+// stepHead is the step of the head's service, which the gate may lack, but no node.
+const stepHead = string(record.PhaseHead)
+
+// stepOrder lists the steps in the order in which they are shown.
+var stepOrder = []string{
+	stepJoin, stepCheck, stepSandbox, stepWorkers, stepReady, stepSpare, stepDropped, stepFailed, stepLost, stepDone,
+}
+
+// isPendingStep reports whether a step is one that a node has not completed.
+func isPendingStep(step string) bool { return slices.Contains(stepOrder[:4], step) }
+
 // newStatusView evaluates a run for its status at the time now.
 func newStatusView(run *Run, now time.Time) *statusView {
-	v := &statusView{run: run, now: now, start: run.Control.Job.At, plan: planOrDefault(run), need: run.Size()}
+	v := &statusView{run: run, now: now, start: run.Control.Job.At, need: run.Size()}
+	v.plan = record.Plan{Framework: "none", Phases: []record.Phase{record.PhaseJoin, record.PhaseDriver}}
+	if run.Job != nil && run.Job.Plan != nil {
+		v.plan = *run.Job.Plan
+	}
 	if v.plan.NodesNeeded > 0 {
 		v.need = min(v.need, v.plan.NodesNeeded)
 	}
-	// Determine the requirements of the gate.
 	v.requirements = membership.Requirements{
-		NeedChecks: v.hasStep(string(record.PhaseCheck)), NeedSandboxes: v.hasStep(string(record.PhaseSandbox)) && !v.hasEnoughSandboxes(), NeedServices: v.hasStep(string(record.PhaseWorkers)),
+		NeedChecks:    v.hasStep(stepCheck),
+		NeedSandboxes: v.hasStep(stepSandbox) && !v.hasEnoughSandboxes(),
+		NeedServices:  v.hasStep(stepWorkers),
 		// No other service can be up before the head's, even if the record of the head's is missing.
-		HeadServiceUp: !v.hasStep(string(record.PhaseHead)) || run.Control.Head.Exists || len(run.NodesInState(record.StateServiceUp)) > 0, FrameworkPending: v.hasStep(string(record.PhaseWorkers)) && v.plan.Framework != "none",
+		HeadServiceUp: !v.hasStep(stepHead) || run.Control.Head.Exists ||
+			len(run.NodesInState(record.StateServiceUp)) > 0,
+		FrameworkPending: v.hasStep(stepWorkers) && v.plan.Framework != "none",
 	}
 	for i := range run.Nodes {
-		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
+		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i], step: run.finalStep(&run.Nodes[i])})
 	}
 	// Add why nodes were dropped, and what they last reported.
-	for _, d := range run.DroppedNodes() {
+	for _, d := range run.droppedNodes() {
 		if d.NodeIndex >= 0 && d.NodeIndex < len(v.nodes) {
 			v.nodes[d.NodeIndex].dropReason = cmp.Or(sanitizeText(d.Reason), "dropped")
 		}
@@ -71,29 +93,26 @@ func newStatusView(run *Run, now time.Time) *statusView {
 			v.nodes[event.NodeIndex].lastReported.RecordEvent(event.Name, event.Fields)
 		}
 	}
-	for _, n := range v.nodes {
-		n.step = v.run.FinalStep(n.Node)
-	}
-	// Determine the step of each node.
 	v.unmetSteps = v.requirements.UnmetSteps(v.nodesMissing)
 	v.assignSteps()
 	v.medianReady = v.medianReadyTime()
 	return v
 }
 
-// nodesMissing returns the indices of the nodes that should be in a state but are not, in order. A
-// sandbox and a service are required of members only, not of spares.
+// nodesMissing returns the indices of the nodes that should be in a state but are not, in order.
 func (v *statusView) nodesMissing(state record.State) (nodes []int) {
-	ofTeam := state == record.StateSandboxReady || state == record.StateServiceUp
 	for _, n := range v.nodes {
-		if n.step != "" || ofTeam && !v.isMember(n.NodeIndex) {
-			continue
-		}
-		if _, there := v.reachedState(n.Node, state); !there {
+		if _, there := v.reachedState(n.Node, state); n.step == "" && !there && v.isRequired(n.Node, state) {
 			nodes = append(nodes, n.NodeIndex)
 		}
 	}
 	return nodes
+}
+
+// isRequired reports whether the gate may require a state of a node: a sandbox and a service are
+// required of members only, not of spares.
+func (v *statusView) isRequired(n *Node, state record.State) bool {
+	return state != record.StateSandboxReady && state != record.StateServiceUp || v.isMember(n.NodeIndex)
 }
 
 // assignSteps determines the step of each node, and since when the node is at it.
@@ -107,62 +126,61 @@ func (v *statusView) assignSteps() {
 		}
 	}
 	for _, n := range v.nodes {
-		if n.step != "" && !isPendingStep(n.step) {
-			continue
-		}
 		_, up := v.reachedState(n.Node, record.StateServiceUp)
 		switch {
 		case n.step != "":
 		case !v.isMember(n.NodeIndex):
 			n.step = stepSpare
 		case v.requirements.NeedServices && !up: // it waits for the head's service
-			n.step = string(record.PhaseWorkers)
+			n.step = stepWorkers
 		default:
 			n.step = stepReady
 		}
-		v.setStepTime(n)
+		v.setStepTimes(n)
 	}
 }
 
-// isPendingStep reports whether a step is one that a node has not completed.
-func isPendingStep(step string) bool {
-	return slices.Contains([]string{string(record.PhaseJoin), string(record.PhaseCheck), string(record.PhaseSandbox), string(record.PhaseWorkers)}, step)
-}
-
-// setStepTime determines since when a node is at its step.
-func (v *statusView) setStepTime(n *nodeView) {
-	// Take the latest time of the states before the node's step.
+// setStepTimes determines since when a node is at its step, and when it was ready: at the latest time
+// of the states before.
+func (v *statusView) setStepTimes(n *nodeView) {
 	n.since = v.start
-	unknown := false // a state is so new that its time has not been written yet
+	isReady, isKnown := true, true
 	for _, way := range []struct {
-		step  string
 		state record.State
 		asked bool
 	}{
-		{string(record.PhaseJoin), record.StateJoined, true}, {string(record.PhaseCheck), record.StateChecked, v.requirements.NeedChecks},
-		{string(record.PhaseSandbox), record.StateSandboxReady, v.requirements.NeedSandboxes}, {string(record.PhaseWorkers), record.StateServiceUp, v.requirements.NeedServices},
+		{record.StateJoined, true},
+		{record.StateChecked, v.requirements.NeedChecks},
+		{record.StateSandboxReady, v.requirements.NeedSandboxes},
+		{record.StateServiceUp, v.requirements.NeedServices},
 	} {
-		if way.step == n.step || way.step == string(record.PhaseSandbox) && n.step == stepSpare {
-			break
+		if !way.asked || !v.isRequired(n.Node, way.state) {
+			continue
 		}
 		s, there := v.reachedState(n.Node, way.state)
-		if way.asked && there {
-			unknown = unknown || s.At.IsZero()
-			n.since = laterTime(n.since, s.At)
+		if !there {
+			isReady = false
+			break
 		}
+		isKnown = isKnown && !s.At.IsZero() // a new state may have no time yet
+		n.since = laterTime(n.since, s.At)
 	}
-	switch n.step {
-	case string(record.PhaseWorkers):
-		// its service cannot start before the head's is up
-		n.since = laterTime(n.since, v.run.Control.Head.At)
-	case stepReady:
-		if !unknown && !v.start.IsZero() && n.since.After(v.start) {
-			n.readyAfter = n.since.Sub(v.start)
-		}
-	}
-	if unknown {
+	switch {
+	case !isKnown:
 		n.since = time.Time{}
+	case n.step == stepWorkers:
+		n.since = laterTime(n.since, v.run.Control.Head.At) // its service cannot start before the head's is up
+	case isReady && v.isMember(n.NodeIndex):
+		n.readyAt = n.since
 	}
+}
+
+// readyAfter returns the time from the head's start until a node was ready; 0 if unknown.
+func (v *statusView) readyAfter(n *nodeView) time.Duration {
+	if v.start.IsZero() || !n.readyAt.After(v.start) {
+		return 0
+	}
+	return n.readyAt.Sub(v.start)
 }
 
 // laterTime returns the later of two times.
@@ -171,23 +189,6 @@ func laterTime(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// planOrDefault returns the plan of a run. Older heads do not record a plan; it is derived then
-// from the records that exist.
-func planOrDefault(run *Run) record.Plan {
-	if run.Job != nil && run.Job.Plan != nil {
-		return *run.Job.Plan
-	}
-	plan := record.Plan{Framework: "none", Phases: []record.Phase{record.PhaseJoin, record.PhaseDriver}}
-	for state, steps := range map[record.State][]record.Phase{
-		record.StateChecked: {record.PhaseCheck}, record.StateSandboxReady: {record.PhaseSandbox}, record.StateServiceUp: {record.PhaseHead, record.PhaseWorkers},
-	} {
-		if len(run.NodesInState(state)) > 0 || state == record.StateServiceUp && run.Control.Head.Exists {
-			plan.Phases = append(plan.Phases, steps...)
-		}
-	}
-	return plan
 }
 
 // hasStep reports whether the plan of the run includes a step.
@@ -234,7 +235,8 @@ func (v *statusView) hasEnoughSandboxes() bool {
 		return true
 	}
 	require, err := membership.ParseSandboxQuorum(v.plan.SandboxQuorum)
-	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(v.run.NodesInState(record.StateSandboxReady), v.need)
+	ready := v.run.NodesInState(record.StateSandboxReady)
+	return err == nil && v.plan.SandboxQuorum != "all" && require.IsMet(ready, v.need)
 }
 
 // minNodesForSlow is the minimum number of nodes for one of them to count as slow, and minSlowDelay
@@ -249,8 +251,8 @@ const (
 func (v *statusView) medianReadyTime() time.Duration {
 	var all []time.Duration
 	for _, n := range v.nodes {
-		if n.readyAfter > 0 {
-			all = append(all, n.readyAfter)
+		if after := v.readyAfter(n); after > 0 {
+			all = append(all, after)
 		}
 	}
 	if len(all) < minNodesForSlow {
@@ -260,21 +262,15 @@ func (v *statusView) medianReadyTime() time.Duration {
 	return all[len(all)/2]
 }
 
-// countSteps returns how many nodes are at each step, and how many are ready. If the run is over,
-// it leaves out the steps before the gate at which there are no nodes.
+// countSteps returns how many nodes are at each step, and how many are ready. A step without nodes is
+// listed if nodes may still come to it.
 func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 	at := make(map[string]int)
 	for _, n := range v.nodes {
 		at[n.step]++
 	}
-	// First the steps of the plan in their order, then the others.
-	for _, step := range []string{string(record.PhaseJoin), string(record.PhaseCheck), string(record.PhaseSandbox), string(record.PhaseWorkers), stepReady} {
+	for _, step := range stepOrder {
 		if at[step] > 0 || !over && (v.hasStep(step) || step == stepReady) {
-			steps = append(steps, StepCount{step, at[step]})
-		}
-	}
-	for _, step := range []string{stepSpare, StepDropped, StepFailed, StepLost, stepDone} {
-		if at[step] > 0 {
 			steps = append(steps, StepCount{step, at[step]})
 		}
 	}
@@ -284,20 +280,20 @@ func (v *statusView) countSteps(over bool) (steps []StepCount, ready int) {
 // nodeStatus returns the status of one node. If the run has ended, it does not matter what the node
 // was waiting for.
 func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
-	s := NodeStatus{NodeIndex: n.NodeIndex, Host: sanitizeText(n.Host), Step: n.step, Mark: markOK}
+	s := NodeStatus{NodeIndex: n.NodeIndex, Host: sanitizeText(n.Host), Step: n.step, Mark: markOK, ReadyAt: n.readyAt}
 	// A node that waits for the head's service is not the one that delays the run.
-	waiting := state == StateBringingUp && isPendingStep(n.step) && (n.step != string(record.PhaseWorkers) || v.requirements.HeadServiceUp)
-	// A node is slow if it took more than twice the median, and considerably longer.
-	slow := v.medianReady > 0 && n.readyAfter > 2*v.medianReady && n.readyAfter-v.medianReady > minSlowDelay
+	waiting := state == StateBringingUp && isPendingStep(n.step) &&
+		(n.step != stepWorkers || v.requirements.HeadServiceUp)
+	after := v.readyAfter(n)
 	switch {
-	case n.step == StepFailed:
+	case n.step == stepFailed:
 		s.Mark = markFailed
 		s.Step, s.What = n.describeFailure()
-	case n.step == StepLost:
+	case n.step == stepLost:
 		s.Mark, s.What = markLost, "it shows no activity any more"
 	case n.Done != nil && len(n.Done.LeftProcesses) > 0:
 		s.Mark, s.What = markLeftover, sanitizeText("left running: "+n.Done.LeftProcesses[0])
-	case n.step == StepDropped:
+	case n.step == stepDropped:
 		s.Mark, s.What = markDropped, n.dropReason
 	case waiting:
 		if s.Mark, s.What = markWaiting, n.waitReason(); !n.since.IsZero() {
@@ -305,24 +301,30 @@ func (v *statusView) nodeStatus(n *nodeView, state RunState) NodeStatus {
 		}
 	case len(n.EventRecords) > 0:
 		s.Mark, s.What = markEvent, sanitizeText(n.EventRecords[len(n.EventRecords)-1].Message)
-	case slow && (state == StateBringingUp || state == StateUp):
-		s.Mark, s.For, s.What = markSlow, n.readyAfter, "half of the nodes were ready after "+formatDuration(v.medianReady)
+	case v.isSlow(after) && (state == StateBringingUp || state == StateUp):
+		s.Mark, s.For = markSlow, after
+		s.What = "half of the nodes were ready after " + formatDuration(v.medianReady)
 	}
 	return s
+}
+
+// isSlow reports whether a node was ready after more than twice the median, and considerably later.
+func (v *statusView) isSlow(after time.Duration) bool {
+	return v.medianReady > 0 && after > 2*v.medianReady && after-v.medianReady > minSlowDelay
 }
 
 // waitReason describes what a node waits for.
 func (n *nodeView) waitReason() string {
 	lacks := membership.LabelsOf(record.Phase(n.step)).OneMissing
-	if said := n.lastReported[record.Phase(n.step)]; said != "" {
-		return sanitizeText(lacks + ": " + said)
+	if reported := n.lastReported[record.Phase(n.step)]; reported != "" {
+		return sanitizeText(lacks + ": " + reported)
 	}
 	return lacks
 }
 
 // describeFailure returns the phase in which the node failed, and a sentence about it.
 func (n *nodeView) describeFailure() (step, what string) {
-	failed := n.OwnFailure()
+	failed := n.ownFailure()
 	if failed == nil {
 		return n.step, "it has failed; its record cannot be read"
 	}

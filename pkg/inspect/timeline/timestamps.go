@@ -66,10 +66,16 @@ func (r *runReader) convertTimes() {
 	// First the times of the head's records, which need no correction.
 	published, reached, exchanges := r.collectTimestamps()
 	c := &r.Control
-	for name, mark := range map[string]*RecordTime{signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain} {
+	for name, mark := range map[string]*RecordTime{
+		signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain,
+	} {
 		if at, known := published[name]; known && mark.Exists {
 			mark.At = at // a mark itself has only the file system's time
 		}
+	}
+	// The result has the best time of the gate.
+	if end := r.Result; end != nil && end.TimeToGate > 0 {
+		c.Go = RecordTime{Exists: true, At: end.WrittenAt.Add(end.TimeToGate - end.Duration)}
 	}
 	// Then estimate each node's clock offset, and convert the times of its states. The head's
 	// observation is used for states whose time the node has not recorded.
