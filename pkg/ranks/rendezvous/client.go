@@ -9,10 +9,8 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -76,21 +74,12 @@ type Event struct {
 	Code    int    `json:"code,omitempty"`
 }
 
-// Client is a connection to the rendezvous service of the node. Its methods are safe for concurrent
-// use.
+// Client is a connection to the rendezvous service of the node. One goroutine may use it at a time. If
+// the context of a request ends, the connection is closed.
 type Client struct {
-	conn    net.Conn
-	readers sync.WaitGroup
-
-	mu     sync.Mutex
-	lastID uint64
-	queues map[uint64]*responseQueue
-	err    error // reason why no more answers are received; nil while connected
-}
-
-type responseQueue struct {
-	responses []Response
-	ready     chan struct{} // buffered by one; signalled on a new answer or the end of the connection
+	conn      net.Conn
+	responses *json.Decoder
+	lastID    uint64
 }
 
 // ErrNoSocket is returned if the program was not started by a daemon that serves a rendezvous.
@@ -150,8 +139,7 @@ func DialAsRank(ctx context.Context, path string, rank *int) (*Client, error) {
 // NewClient returns a client that uses an open connection. If the node rejects the rank, it closes
 // the connection and returns an error.
 func NewClient(ctx context.Context, conn net.Conn, rank *int) (*Client, error) {
-	c := &Client{conn: conn, queues: make(map[uint64]*responseQueue)}
-	c.readers.Go(c.readResponses)
+	c := &Client{conn: conn, responses: json.NewDecoder(bufio.NewReader(conn))}
 	if _, err := c.roundTrip(ctx, Request{Op: "hello", Rank: rank}); err != nil {
 		c.Close()
 		return nil, err
@@ -160,10 +148,7 @@ func NewClient(ctx context.Context, conn net.Conn, rank *int) (*Client, error) {
 }
 
 // Close closes the connection. Values that were put and not committed are discarded.
-func (c *Client) Close() {
-	_ = c.conn.Close()
-	c.readers.Wait()
-}
+func (c *Client) Close() { _ = c.conn.Close() }
 
 // PutValue sets a value that becomes visible to others with [Client.CommitValues]. Keys have 1 to
 // 255 printable ASCII characters without spaces; values have at most 1 MiB.
@@ -216,41 +201,49 @@ func (c *Client) PendingWaits(ctx context.Context) ([]Wait, error) {
 // WatchEvents passes events to on until ctx ends or on returns an error, which is then returned. It
 // begins with the ranks and nodes that ended before the call.
 func (c *Client) WatchEvents(ctx context.Context, on func(Event) error) error {
-	id, err := c.sendRequest(Request{Op: "watch"})
-	if err != nil {
-		return err
-	}
-	defer c.removeQueue(id)
-	for {
-		answer, err := c.nextResponse(ctx, id)
-		switch {
-		case err != nil:
-			return err
-		case answer.Error != "":
-			return answer.toError()
-		case answer.Event != nil:
-			if err := on(*answer.Event); err != nil {
-				return err
-			}
+	return c.exchange(ctx, Request{Op: "watch"}, func(answer Response) (more bool, err error) {
+		if answer.Event != nil {
+			err = on(*answer.Event)
 		}
-	}
+		return err == nil, err
+	})
 }
 
 // roundTrip sends a request and waits for its answer until ctx or the connection ends.
-func (c *Client) roundTrip(ctx context.Context, ask Request) (Response, error) {
-	id, err := c.sendRequest(ask)
-	if err != nil {
-		return Response{}, err
+func (c *Client) roundTrip(ctx context.Context, ask Request) (answer Response, err error) {
+	err = c.exchange(ctx, ask, func(r Response) (more bool, err error) {
+		answer = r
+		return false, nil
+	})
+	return answer, err
+}
+
+// exchange sends a request, and passes its answers to on until that returns that it wants no more, or
+// ctx or the connection ends.
+func (c *Client) exchange(ctx context.Context, ask Request, on func(Response) (more bool, err error)) error {
+	defer context.AfterFunc(ctx, c.Close)()
+	c.lastID++
+	ask.ID = c.lastID
+	line, err := json.Marshal(ask)
+	if err == nil {
+		_, err = c.conn.Write(append(line, '\n'))
 	}
-	defer c.removeQueue(id)
-	answer, err := c.nextResponse(ctx, id)
-	if err == nil && answer.Error != "" {
-		err = answer.toError()
+	for err == nil {
+		var answer Response
+		if err = c.responses.Decode(&answer); err != nil || answer.ID != ask.ID { // of an earlier watch
+			continue
+		}
+		if answer.Error != "" {
+			return answer.toError()
+		}
+		if more, err := on(answer); !more {
+			return err
+		}
 	}
-	if err != nil {
-		return Response{}, err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return answer, nil
+	return waitError{fmt.Sprintf("cannot use this node's key-value store any longer: %v", err), ErrUnavailable}
 }
 
 func (a Response) toError() error {
@@ -263,85 +256,4 @@ func (a Response) toError() error {
 		return waitError{a.Error, ErrNoPeerLink}
 	}
 	return errors.New(a.Error)
-}
-
-// nextResponse waits for the next answer to a request until ctx or the connection ends.
-func (c *Client) nextResponse(ctx context.Context, id uint64) (Response, error) {
-	for {
-		c.mu.Lock()
-		in, err := c.queues[id], c.err
-		if len(in.responses) > 0 {
-			answer := in.responses[0]
-			in.responses = in.responses[1:]
-			c.mu.Unlock()
-			return answer, nil
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return Response{}, err
-		}
-		select {
-		case <-ctx.Done():
-			return Response{}, context.Cause(ctx)
-		case <-in.ready:
-		}
-	}
-}
-
-// sendRequest sends a request with a new number and returns that number. The caller must call
-// [Client.removeQueue] with it.
-func (c *Client) sendRequest(ask Request) (uint64, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return 0, c.err
-	}
-	c.lastID++
-	ask.ID = c.lastID
-	c.queues[ask.ID] = &responseQueue{ready: make(chan struct{}, 1)}
-	line, err := json.Marshal(ask)
-	if err == nil {
-		_, err = c.conn.Write(append(line, '\n'))
-	}
-	if err != nil {
-		delete(c.queues, ask.ID)
-		return 0, fmt.Errorf("cannot send a request to this node's key-value store: %w", err)
-	}
-	return ask.ID, nil
-}
-
-func (c *Client) removeQueue(id uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.queues, id)
-}
-
-// readResponses distributes the answers to the requests that wait for them. It returns when the
-// connection ends.
-func (c *Client) readResponses() {
-	reader := bufio.NewReader(c.conn)
-	decoder := json.NewDecoder(reader)
-	for {
-		var answer Response
-		if err := decoder.Decode(&answer); err != nil {
-			c.failAll(waitError{fmt.Sprintf("cannot read from this node's key-value store any longer: %v", err),
-				ErrUnavailable})
-			return
-		}
-		c.mu.Lock()
-		if in := c.queues[answer.ID]; in != nil {
-			in.responses = append(in.responses, answer)
-			ctxutil.NotifyChannel(in.ready)
-		}
-		c.mu.Unlock()
-	}
-}
-
-func (c *Client) failAll(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-	for _, in := range c.queues {
-		ctxutil.NotifyChannel(in.ready)
-	}
 }

@@ -174,7 +174,7 @@ func TestOverflow(t *testing.T) {
 	all := s.all()
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		_, _, err := all[0].GetValue(t.Context(), "last", "1", ceiling)
+		_, _, err := s.rank(0).GetValue(t.Context(), "last", "1", ceiling)
 		want(t, err, "cannot get last: cannot store ", "the store already has 100,000 keys")
 	})
 	for rank, keys := range []int{1, MaxKeys, 1} {
