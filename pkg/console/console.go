@@ -21,8 +21,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// closeTimeout is the total time for which a daemon that ends waits for the reader of its standard
-// error.
 const closeTimeout = 2 * time.Second
 
 // Config configures the messages on standard error.

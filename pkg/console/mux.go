@@ -69,8 +69,6 @@ func NewMux(cfg MuxConfig) *Mux {
 	return c
 }
 
-// isSameFile reports whether two writers write to the same file, in which their lines could be
-// mixed.
 func isSameFile(a, b io.Writer) bool {
 	one, isOne := a.(*os.File)
 	other, isOther := b.(*os.File)

@@ -46,8 +46,6 @@ func NewTraceContext(environ []string, run, nonce string) TraceContext {
 	return outer
 }
 
-// parseTraceParent parses a traceparent header of version 00, or the corresponding part of a later
-// version.
 func parseTraceParent(text string) (c TraceContext, ok bool) {
 	if text == "" {
 		return c, false

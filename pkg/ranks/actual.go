@@ -44,8 +44,6 @@ func ReadActualBinding(pid int, lookup func(name string) (value string, set bool
 	return b, nil
 }
 
-// bindingFromEnv returns a ActualBinding with the rank, its local number and its planned binding,
-// as found in the environment of the rank.
 func bindingFromEnv(lookup func(string) (string, bool)) (b ActualBinding, err error) {
 	b = ActualBinding{Version: ActualBindingVersion, Differences: []string{}}
 	for _, one := range []struct {

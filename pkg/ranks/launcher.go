@@ -104,8 +104,6 @@ func stripWrapper(argv []string) []string {
 	return argv
 }
 
-// pythonModule returns the module that a python -m command runs, and the arguments of the module.
-// It returns an empty module for other commands.
 func pythonModule(argv []string) (module string, args []string) {
 	if !strings.HasPrefix(filepath.Base(argv[0]), "python") {
 		return "", nil
@@ -191,8 +189,6 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 		"and the other nodes would be idle; %s", l.Name, nodes, mend)
 }
 
-// spanningFlags returns the flags with which a launcher finds its other nodes, from the variables
-// of ranks.
 func spanningFlags(name string) string {
 	if strings.Contains(name, "accelerate") {
 		return " --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK " +

@@ -311,7 +311,7 @@ func TestMPISpawnsTooMany(t *testing.T) {
 	j.wantCode(health.OutcomeOfKind(health.Launch).Code)
 	if cause := j.result().Cause; cause == nil ||
 		!strings.Contains(cause.Message,
-			"cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give a higher --slots-per-node=N, or --oversubscribe") {
+			"cannot place 3 ranks: only 2 of 4 slots on 2 nodes can be used: give a higher --slots-per-node=N, or --oversubscribe") {
 		t.Errorf("the cause is %+v", cause)
 	}
 }

@@ -206,8 +206,6 @@ func (n *Node) RunningRanks() (running []stackdump.RankProcess) {
 	return running
 }
 
-// describeActivity describes the current activity of the nodes of these ranks, or of all nodes if
-// these nodes cannot be selected by name.
 func (n *Node) describeActivity(ctx context.Context, of []int) string {
 	ctx, cancel := context.WithTimeout(ctx, activityTimeout)
 	defer cancel()

@@ -92,8 +92,6 @@ func inspectedRanks(running []stackdump.RankProcess, age time.Duration) []stackd
 	})}
 }
 
-// hasSilentRanks reports whether a rank has loaded an MPI library and has not contacted its server
-// yet.
 func (l *singletonDetector) hasSilentRanks() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

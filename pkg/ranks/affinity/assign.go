@@ -84,8 +84,6 @@ func (n Node) divideGPUs(ranks int) [][]GPU {
 	return gpus
 }
 
-// cpusNear returns the CPUs near these GPUs. It returns all allowed CPUs if there are no GPUs or
-// their locations are unknown.
 func (n Node) cpusNear(gpus []GPU) (cpus IDSet) {
 	for _, g := range gpus {
 		if !g.IsFar {

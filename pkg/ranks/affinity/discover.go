@@ -133,8 +133,6 @@ func (s sysReader) readSiblings(cpu int, lists ...string) IDSet {
 	return IDSet{cpu}
 }
 
-// readNUMANodes returns the online NUMA nodes by number. It returns nil if the kernel has no NUMA
-// support.
 func (s sysReader) readNUMANodes() (nodes []NUMANode) {
 	withMemory, err := s.readSet(path.Join(nodeDir, "has_memory"))
 	online, _ := s.readSet(path.Join(nodeDir, "online"))
@@ -172,8 +170,6 @@ func (s sysReader) readSet(name string) (IDSet, error) {
 	return ParseIDSet(string(text))
 }
 
-// readText returns the contents of a file without surrounding space, or an empty string if it
-// cannot be read.
 func (s sysReader) readText(name string) string {
 	text, _ := fs.ReadFile(s.FS, name)
 	return strings.TrimSpace(string(text))

@@ -72,8 +72,6 @@ func (n Node) CountSlots(unit SlotUnit) int {
 	return len(cores)
 }
 
-// allowedCores returns the cores with at least one hardware thread that this process may use. It
-// leaves out the hardware threads that the process may not use.
 func (n Node) allowedCores() (cores []Core) {
 	for _, c := range n.Cores {
 		if c.CPUs = c.CPUs.intersect(n.CPUs); len(c.CPUs) > 0 {
@@ -87,8 +85,6 @@ func (c Core) numaNode() int { return c.NUMA }
 
 func (c Core) packageNumber() int { return c.Package }
 
-// compare orders cores by package, NUMA node and number, so that cores that share hardware are
-// adjacent.
 func (c Core) compare(other Core) int {
 	return cmp.Or(cmp.Compare(c.Package, other.Package), cmp.Compare(c.NUMA, other.NUMA),
 		slices.Compare(c.CPUs, other.CPUs))

@@ -129,8 +129,6 @@ func (p Affinity) bindThreadMemory() (undo func() error, skipped string, err err
 	return func() error { return setMemoryPolicy(before) }, "", nil
 }
 
-// skipIfUnavailable returns the results of bindThreadMemory after an error. If this system does not
-// permit binding memory at all, the binding is skipped.
 func skipIfUnavailable(err error) (undo func() error, skipped string, failed error) {
 	if err = wrapUnavailable(err); errors.Is(err, ErrUnavailable) {
 		return noRestore, err.Error(), nil

@@ -107,8 +107,6 @@ func isPythonName(name string) bool {
 	return strings.HasPrefix(name, "python") && strings.Trim(name, "python0123456789.") == ""
 }
 
-// scriptInterpreter returns the program that a script names in its first line; an empty string if
-// the file is not a script.
 func scriptInterpreter(file string, environ []string) string {
 	line, _, _ := strings.Cut(string(execfile.ReadHead(file)), "\n")
 	words := strings.Fields(strings.TrimPrefix(line, "#!"))
@@ -168,8 +166,6 @@ func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
 	return UnneededPrefix + file + " is not linked with an MPI"
 }
 
-// reasonOnlyPMI1 returns the reason of [WithoutPMIx] if the MPI of a program has only PMI-1 in this
-// environment; otherwise an empty string.
 func reasonOnlyPMI1(program, libmpi string, environ []string) string {
 	mpi, err := identifyLibrary(libmpi)
 	other, _ := envlist.Lookup(environ, "I_MPI_PMI_LIBRARY")

@@ -13,8 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// dynamicLinker runs the dynamic linker of a program, which finds the libraries of the program
-// without running it.
 type dynamicLinker struct {
 	path    string // interpreter of the program; empty if the program is linked statically
 	environ []string
@@ -35,8 +33,6 @@ func linkerOf(program string, environ []string) (dynamicLinker, error) {
 	return dynamicLinker{strings.TrimRight(sectionText(f, ".interp"), "\x00"), environ}, nil
 }
 
-// missingLibrary matches the error of the linkers of glibc and musl for a library that they do not
-// find.
 var missingLibrary = textutil.CompileLazily(`loading shared librar(?:ies:|y) (\S+): `)
 
 // listLibraries returns the libraries of a file, which is the program or one that it would load, in
@@ -68,8 +64,6 @@ func (l dynamicLinker) listLibraries(ctx context.Context, file string) (found []
 	return found, nil
 }
 
-// findFirst returns the path of the first of the named libraries that the linker finds when program
-// loads them; an empty string if it finds none.
 func (l dynamicLinker) findFirst(ctx context.Context, program string, names ...string) string {
 	l.environ = envlist.With(l.environ, map[string]string{"LD_PRELOAD": strings.Join(names, " ")})
 	found, _ := l.listLibraries(ctx, program) // none if they cannot be listed
@@ -81,8 +75,6 @@ func (l dynamicLinker) findFirst(ctx context.Context, program string, names ...s
 	return ""
 }
 
-// loaderFunctions are functions with which a program loads libraries or starts programs that its
-// file does not name.
 var loaderFunctions = []string{
 	"dlopen", "dlmopen", "execl", "execle", "execlp", "execv", "execve", "execveat", "execvp",
 	"execvpe", "fexecve", "popen", "posix_spawn", "posix_spawnp", "system",

@@ -64,8 +64,6 @@ func (root procfs) childPIDs(pid int) (pids []int) {
 	return pids
 }
 
-// inspectProcess examines one process. It returns nil if the process has not loaded an MPI or
-// cannot be read.
 func (root procfs) inspectProcess(pid int) *LoadedMPI {
 	maps, _ := os.ReadFile(root.processPath(pid, "maps"))
 	if !bytes.Contains(maps, []byte("mpi")) {

@@ -226,8 +226,6 @@ func (h *Head) lookupEntries(ctx context.Context, keys []string, wait bool) ([]E
 	}
 }
 
-// unpublishEntries removes the entries with the given keys; without keys, all entries that by has
-// published.
 func (h *Head) unpublishEntries(by ProcID, keys []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -298,8 +296,6 @@ func StatusOf(err error) Status {
 	return Failed
 }
 
-// callNodes sends an order to all wanted nodes in parallel, and waits for all results. It returns
-// the first error.
 func (h *Head) callNodes(ctx context.Context, name string, q operation, wanted func(node int) bool) error {
 	var orders errgroup.Group
 	for node := range h.usedSlots {

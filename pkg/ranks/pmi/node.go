@@ -108,8 +108,6 @@ func (n *Node) RunNumber(of ProcID) int {
 	return n.jobs[of.Job].RunNumber(of.Rank)
 }
 
-// resolveGroup returns the rendezvous group of the given processes. The error is NotFound if one of
-// them is unknown.
 func (n *Node) resolveGroup(of []ProcID) (rendezvous.Group, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
@@ -28,16 +27,16 @@ func PlaceRanks(c Command, hosts []string, slots, used []int, oversubscribe bool
 		return nil, fmt.Errorf("cannot place %d ranks: at most %d are accepted: %w", c.Ranks, MaxRanks, NoSpace)
 	}
 	// Check that there are enough free slots.
-	free, sum := make([]int, len(allowed)), 0
+	free, sum, all := make([]int, len(allowed)), 0, 0
 	for i, node := range allowed {
 		free[i] = slots[node] - used[node]
 		sum += max(free[i], 0)
+		all += slots[node]
 	}
 	if sum < c.Ranks && !oversubscribe {
-		return nil, fmt.Errorf("cannot place %d %s: %s free of %d on %d %s: give a higher --slots-per-node=N, "+
-			"or --oversubscribe: %w",
-			c.Ranks, textutil.PluralForm(c.Ranks, "rank"), countNoun(sum, "slot is", "slots are"),
-			sumAt(slots, allowed), len(allowed), textutil.PluralForm(len(allowed), "node"), NoSpace)
+		return nil, fmt.Errorf("cannot place %d %s: only %d of %d slots on %d %s can be used: "+
+			"give a higher --slots-per-node=N, or --oversubscribe: %w", c.Ranks, textutil.PluralForm(c.Ranks, "rank"),
+			sum, all, len(allowed), textutil.PluralForm(len(allowed), "node"), NoSpace)
 	}
 	// Assign the ranks.
 	var nodes []int
@@ -69,20 +68,6 @@ func shareRanks(n int, free []int) []int {
 		}
 	}
 	return given
-}
-
-func countNoun(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
-}
-
-func sumAt(numbers, at []int) (sum int) {
-	for _, i := range at {
-		sum += numbers[i]
-	}
-	return sum
 }
 
 // allowedNodes returns the nodes that a list of hosts ("host" or "host:N") names; all nodes if the

@@ -104,8 +104,6 @@ func (v *rankConn) abortJob(m message) {
 	v.cfg.AbortJob(v.procID(), code, textutil.SingleLine(m.fields["message"]+m.fields["error_msg"], 1000))
 }
 
-// commandHandlers are the handlers of the commands: those of PMI-1.1, and those that Intel MPI uses
-// in addition.
 var commandHandlers = map[string]func(*rankConn, context.Context, message) string{
 	"init": (*rankConn).handleInit,
 	"get_maxes": func(*rankConn, context.Context, message) string {

@@ -120,7 +120,7 @@ func TestSpawn(t *testing.T) {
 		t.Errorf("gathered %q, %v", got, err)
 	}
 	_, err = m.nodes[0].SpawnJob(t.Context(), SpawnRequest{Requester: by, Commands: []Command{{Argv: []string{"a"}, Ranks: 2}}})
-	fails(t, err, NoSpace, "cannot place 2 ranks: 1 slot is free of 6 on 3 nodes: give a higher --slots-per-node")
+	fails(t, err, NoSpace, "cannot place 2 ranks: only 1 of 6 slots on 3 nodes can be used: give a higher --slots-per-node")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("over"))
 	if err := m.head.AwaitSpawnedJobs(ctx); err == nil || err.Error() != "over" {

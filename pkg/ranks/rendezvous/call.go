@@ -20,8 +20,6 @@ type callService struct {
 	background func(task func(ctx context.Context))
 }
 
-// pendingOrder is an operation that the head requested from a node, until the node reports its
-// result.
 type pendingOrder struct {
 	*message
 	result chan *message // receives the result; buffered by one
@@ -45,8 +43,6 @@ func (h *Head) AddRanks(places []NodeRanks) {
 	h.layout.addRanks(places)
 }
 
-// executeCallLocked executes a node's call on a background goroutine and then answers it. It
-// requires h.mu.
 func (h *Head) executeCallLocked(from requestID, m *message) {
 	if h.calls == nil {
 		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot execute %q: the head is not ready yet", m.Name)})
@@ -91,8 +87,6 @@ func (h *Head) CallNode(ctx context.Context, node int, name string, data []byte)
 	}
 }
 
-// completeOrderLocked passes the result of an order to its waiting caller. It ignores results of
-// orders that are no longer pending. It requires h.mu.
 func (h *Head) completeOrderLocked(node int, m *message) {
 	p := h.ensurePeerLocked(node)
 	if at := slices.IndexFunc(p.orders, func(o *pendingOrder) bool { return o.Number == m.Number }); at >= 0 {

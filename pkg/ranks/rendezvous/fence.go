@@ -64,8 +64,6 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 	return gen, m, nil
 }
 
-// ensureFenceLocked returns the fence with this name. It creates the fence if necessary. It
-// requires n.mu.
 func (n *Node) ensureFenceLocked(name string, of Group) *fence {
 	f := n.fences[name]
 	if f == nil {
@@ -76,8 +74,6 @@ func (n *Node) ensureFenceLocked(name string, of Group) *fence {
 	return f
 }
 
-// ensureRoundLocked returns a round of the fence. It creates the round if necessary. It requires
-// the node's mu.
 func (f *fence) ensureRoundLocked(gen int) *fenceRound {
 	m := f.openRounds[gen]
 	if m == nil {
@@ -105,8 +101,6 @@ func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
 	}
 }
 
-// missingRanks returns those of the given ranks that have not entered the round: all of them if f
-// is nil.
 func (f *fence) missingRanks(ranks []int, gen int) (missing []int) {
 	for _, rank := range ranks {
 		if f == nil || f.entryCounts[rank] < gen {
@@ -178,8 +172,6 @@ func (n *Node) PendingWaits() []Wait {
 	return waits
 }
 
-// collectWaits returns what the programs wait for, and for each fence round the indexes of its
-// waits in that slice.
 func (n *Node) collectWaits() (waits []Wait, in map[fenceID][]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,8 +196,6 @@ func (n *Node) collectWaits() (waits []Wait, in map[fenceID][]int) {
 	return waits, in
 }
 
-// nextWarningDelay returns how long a fence must be incomplete before the next warning is logged,
-// given the number of warnings that were logged before.
 func nextWarningDelay(told int) time.Duration {
 	early := []time.Duration{15 * time.Second, 30 * time.Second}
 	if told < len(early) {

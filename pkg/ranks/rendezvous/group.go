@@ -46,8 +46,6 @@ func (m *groupMembers) filterRanks(ranks []int) (own []int) {
 	return own
 }
 
-// resolveGroup resolves the ranges of a group. It returns an error if they are malformed or name a
-// rank that does not exist.
 func (w *Layout) resolveGroup(ranks string) (*groupMembers, error) {
 	if ranks == "" {
 		return &groupMembers{initialCount: w.initialRanks, nodeCount: w.initialNodes}, nil

@@ -432,8 +432,6 @@ func (h *Head) requestPushLocked(node int, at valueKey) {
 	h.sendLocked(node, &message{Kind: kindRequestPush, Slot: at})
 }
 
-// getFailureLocked returns the reason why a value will never be put; an empty string if it still
-// may be.
 func (h *Head) getFailureLocked(at valueKey) string {
 	if h.storeErr != nil {
 		return h.storeErr.Error()

@@ -49,8 +49,6 @@ func jobAttributes(job *pmi.Job, node int, dir string) []attribute {
 	return append(infos, rankAttributes(job, nodeID)...)
 }
 
-// rankAttributes returns the attributes of each rank. nodeID contains the index of each node in the
-// node map.
 func rankAttributes(job *pmi.Job, nodeID map[int]int) (infos []attribute) {
 	local, inApp, leader := make(map[int]int), make(map[int]int), make(map[int]int)
 	for rank, node := range job.Nodes {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
+	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Library is an installed libpmix.
@@ -111,8 +112,6 @@ func linkerDirs(root string) (dirs []string) {
 	return dirs
 }
 
-// prefixVariables are the variables with which modules of sites name the installation prefix of an
-// Open MPI or a PMIx.
 var prefixVariables = []string{
 	"OPAL_PREFIX", "PMIX_HOME", "PMIX_ROOT", "PMIX_DIR", "EBROOTPMIX", "OPENMPI_ROOT", "EBROOTOPENMPI",
 	"MPI_HOME", "MPI_ROOT",
@@ -127,12 +126,8 @@ func installPrefixes(program string, environ []string) (found []string) {
 			found = append(found, prefix)
 		}
 	}
-	path, _ := envlist.Lookup(environ, "PATH")
 	for _, name := range []string{program, "mpirun"} {
-		file := name
-		if !strings.Contains(name, "/") {
-			file = findInPath(name, path)
-		}
+		file, _ := execfile.Resolve(name, environ) // empty if there is none
 		add(filepath.Dir(filepath.Dir(file)))
 		// Resolve links only for mpirun: the link of a virtual environment's python leads out of it.
 		if real, err := filepath.EvalSymlinks(file); err == nil && name == "mpirun" {
@@ -144,17 +139,6 @@ func installPrefixes(program string, environ []string) (found []string) {
 		add(prefix)
 	}
 	return found
-}
-
-// findInPath returns the path of an executable found in the directories of path; an empty string if
-// there is none.
-func findInPath(name, path string) string {
-	for _, dir := range filepath.SplitList(path) {
-		if file := filepath.Join(dir, name); filepath.IsAbs(dir) && isFile(file) {
-			return file
-		}
-	}
-	return ""
 }
 
 func isFile(path string) bool {

@@ -9,8 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/pmi"
 )
 
-// groupOpNames are the operations on groups, by PMIx's numbers; their names distinguish the kinds
-// of collective operations.
 var groupOpNames = []string{"making", "ending"}
 
 // decodeGroup returns the function that answers a request to create or to end a group. Open MPI's

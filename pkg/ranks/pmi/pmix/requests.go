@@ -229,8 +229,6 @@ func decodeSpawn(r *frameReader) (s pmi.SpawnRequest, all requestAttributes, err
 	return s, all, err
 }
 
-// collectAttributes adds the supported attributes to a map. It returns an error if an attribute is
-// required and not supported.
 func collectAttributes(infos requestAttributes, into map[string]string) (err error) {
 	for _, i := range infos {
 		if slices.Contains(supportedAttributes, i.key) {

@@ -379,8 +379,6 @@ func (s *Server) requestChild(ctx context.Context, op byte, fields func(*frame))
 	}
 }
 
-// unavailableError returns the reason why the child is not available: how it died, or why its
-// context ended.
 func (s *Server) unavailableError() error {
 	if err := s.Err(); err != nil {
 		return err
@@ -404,8 +402,6 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// textAfter returns the kept text as one line, prefixed with word; an empty string if there is no
-// text.
 func (t *tailBuffer) textAfter(word string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
