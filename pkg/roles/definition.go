@@ -183,7 +183,8 @@ func (p Program) SimpleCommand() []string {
 	if len(words) > 0 && words[0] == "exec" {
 		words = words[1:]
 	}
-	if len(words) == 0 || strings.ContainsAny(p.Command, ";|&<>()`\n") || strings.ContainsAny(words[0], `$'"\=~*?[{#!`) {
+	if len(words) == 0 || strings.ContainsAny(p.Command, ";|&<>()`\n") ||
+		strings.ContainsAny(words[0], `$'"\=~*?[{#!`) {
 		return nil
 	}
 	return words

@@ -22,12 +22,6 @@ const (
 	StatusStopped    InstanceStatus = "stopped"    // it was stopped at the end
 )
 
-// InstanceStatuses lists all states, those of instances that run or will run first.
-var InstanceStatuses = []InstanceStatus{
-	StatusReady, StatusStarting, StatusWaiting, StatusUnready, StatusRestarting, StatusDone,
-	StatusLost, StatusStopped,
-}
-
 // Marks joins the marks of one instance, by node: of each node the newest generation, whether its
 // processes have ended, and otherwise the newest change of their readiness. The order in which marks
 // are added does not matter, nor whether one is added again. The zero value has no marks.

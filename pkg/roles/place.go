@@ -62,8 +62,11 @@ func MakePlan(defs []Definition, nodes []NodeFacts) (*Plan, error) {
 	for at := range defs {
 		p.Roles[at].Definition = &defs[at]
 	}
-	for _, step := range []func() error{p.checkDefinitions, p.claimNodes, p.shareNodes, p.makeInstances, p.checkQuorums, p.assignGPUs, p.assignPorts} {
-		if err := step(); err != nil {
+	for _, part := range []func() error{
+		p.checkDefinitions, p.claimNodes, p.shareNodes, p.makeInstances, p.checkQuorums,
+		p.assignGPUs, p.assignPorts,
+	} {
+		if err := part(); err != nil {
 			return nil, err
 		}
 	}
@@ -221,7 +224,8 @@ func (p *planner) chooseNodes(def *Definition, count int) (places []int, err err
 		if isRest {
 			need = "at least " + countNodes(segment)
 		}
-		return nil, def.refuse("it needs %s in segments of %d within NVLink domains, and %s: %d", need, segment, strings.Join(parts, ", "), len(places))
+		return nil, def.refuse("it needs %s in segments of %d within NVLink domains, and %s: %d",
+			need, segment, strings.Join(parts, ", "), len(places))
 	}
 }
 
@@ -246,7 +250,8 @@ func (p *planner) shareNodes() error {
 		role.Nodes = slices.Compact(role.Nodes)
 		switch {
 		case len(place.With) > 0 && place.Nodes > len(role.Nodes):
-			return role.refuse("it needs %s of %s, which has %d", countNodes(place.Nodes), strings.Join(place.With, " and "), len(role.Nodes))
+			return role.refuse("it needs %s of %s, which has %d",
+				countNodes(place.Nodes), strings.Join(place.With, " and "), len(role.Nodes))
 		case len(place.With) > 0 && place.Nodes > 0:
 			role.Nodes = role.Nodes[:place.Nodes]
 		case len(place.With) > 0:
@@ -283,7 +288,8 @@ func (p *planner) makeInstances() error {
 			span = len(role.Nodes)
 		}
 		if len(role.Nodes)%span != 0 {
-			return role.refuse("its %s cannot be divided into instances of %s", countNodes(len(role.Nodes)), countNodes(span))
+			return role.refuse("its %s cannot be divided into instances of %s",
+				countNodes(len(role.Nodes)), countNodes(span))
 		}
 		for nodes := range slices.Chunk(role.Nodes, span) {
 			perNode, err := p.countOn(role.Definition, nodes[0], "per-node", role.Placement.InstancesPerNode)

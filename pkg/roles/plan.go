@@ -99,21 +99,3 @@ func (p *Plan) IdleNodes() (places []int) {
 	}
 	return places
 }
-
-// NextPort returns the first port of a node's block that follows all planned ones. Those up to
-// FirstPort+[BlockSize] are free for other purposes.
-func (p *Plan) NextPort(place int) int {
-	next := p.Nodes[place].FirstPort
-	for _, role := range p.Roles {
-		for _, instance := range role.Instances {
-			for _, process := range instance.Processes {
-				for at, request := range role.Program.Ports {
-					if process.Place == place && request.Number == 0 {
-						next = max(next, process.Ports[at]+max(1, request.Count))
-					}
-				}
-			}
-		}
-	}
-	return next
-}

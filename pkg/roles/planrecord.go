@@ -42,8 +42,9 @@ func definitionsOf(planned []record.PlannedRole) []Definition {
 	for i, role := range planned {
 		defs[i] = Definition{
 			Name: role.Name, Primary: role.Primary, Oneshot: role.Oneshot, After: role.After,
-			Required: Requirement{Start: Quorum(role.NeedStart), Run: Quorum(role.NeedRun)},
-			Ready:    ReadyProbe{Probe: role.ReadyProbe, Timeout: role.ReadyTimeout}, Restarts: RestartPolicy{Max: role.MaxRestarts},
+			Required:  Requirement{Start: Quorum(role.NeedStart), Run: Quorum(role.NeedRun)},
+			Ready:     ReadyProbe{Probe: role.ReadyProbe, Timeout: role.ReadyTimeout},
+			Restarts:  RestartPolicy{Max: role.MaxRestarts},
 			Placement: Placement(role.Placement), Program: Program{Step: role.Step, AllEndpoints: role.AllEndpoints},
 		}
 		for _, port := range role.Ports {
@@ -57,7 +58,10 @@ func definitionsOf(planned []record.PlannedRole) []Definition {
 func NodesOf(rec *record.RolePlan) []NodeFacts {
 	nodes := make([]NodeFacts, len(rec.Offers))
 	for place, offer := range rec.Offers {
-		nodes[place] = NodeFacts{Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain}
+		nodes[place] = NodeFacts{
+			Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs,
+			FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
+		}
 	}
 	return nodes
 }

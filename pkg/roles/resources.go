@@ -32,13 +32,15 @@ func (p *planner) assignGPUsOf(place int) error {
 	left := node.GPUs - needed
 	switch {
 	case left < 0:
-		return refuseAll("node %s has %s: %s: %d of %d", node.Host, countGPUs(node.GPUs), describeNeeds(processes), needed, node.GPUs)
+		return refuseAll("node %s has %s: %s: %d of %d",
+			node.Host, countGPUs(node.GPUs), describeNeeds(processes), needed, node.GPUs)
 	case sharers > 0 && left%sharers != 0 || left == 0 && hasProcessPerGPU(processes):
 		rest := "these"
 		if needed > 0 {
 			rest = fmt.Sprintf("%s: the %d that are left", describeNeeds(processes), left)
 		}
-		return refuseAll("node %s has %s: %s cannot be divided among %d processes (%s): give gpus to each of these roles, 0 for none",
+		return refuseAll("node %s has %s: %s cannot be divided among %d processes (%s): give gpus to "+
+			"each of these roles, 0 for none",
 			node.Host, countGPUs(node.GPUs), rest, sharers, describeSharers(processes))
 	}
 	next := 0
@@ -81,11 +83,13 @@ func (p *planner) shareGPUs(place, next int) error {
 		}
 		switch {
 		case len(def.Placement.With) == 0 && next >= node.GPUs:
-			return def.refuse("node %s has %s, and other roles leave none to share: place it with a role whose GPUs it shares", node.Host, countGPUs(node.GPUs))
+			return def.refuse("node %s has %s, and other roles leave none to share: place it with a "+
+				"role whose GPUs it shares", node.Host, countGPUs(node.GPUs))
 		case len(def.Placement.With) == 0:
 			process.GPUs = take(next, node.GPUs-next)
 		case len(owners) == 0 || counts[def]%len(owners) != 0:
-			return def.refuse("its %d processes on node %s cannot share the GPUs of %d of %s: give as many, or a multiple",
+			return def.refuse("its %d processes on node %s cannot share the GPUs of %d of %s: give "+
+				"as many, or a multiple",
 				counts[def], node.Host, len(owners), strings.Join(def.Placement.With, " and "))
 		default:
 			process.GPUs = owners[shared[def]%len(owners)].GPUs
@@ -205,7 +209,8 @@ func (p *planner) assignPortsOf(place int) error {
 	case node.FirstPort <= 0:
 		return refuseAll("node %s has offered no ports", node.Host)
 	case next > node.FirstPort+BlockSize:
-		return refuseAll("node %s has %d free ports for its processes: %s: %d of %d", node.Host, BlockSize-len(node.BusyPorts), describePorts(processes), needed, BlockSize-len(node.BusyPorts))
+		return refuseAll("node %s has %d free ports for its processes: %s: %d of %d",
+			node.Host, BlockSize-len(node.BusyPorts), describePorts(processes), needed, BlockSize-len(node.BusyPorts))
 	default:
 		return nil
 	}
@@ -233,9 +238,11 @@ func fixedPorts(node NodeFacts, processes []placedProcess) (map[int]*Definition,
 			for port := request.Number; port < request.Number+max(1, request.Count); port++ {
 				switch other := fixed[port]; {
 				case other == process.Definition:
-					return nil, other.refuse("port %s is %d for more than one process on node %s: give auto", request.Name, port, node.Host)
+					return nil, other.refuse("port %s is %d for more than one process on node %s: give auto",
+						request.Name, port, node.Host)
 				case other != nil:
-					return nil, refuseAll("port %d is that of %s and of %s on node %s: give auto to one of them", port, other.Name, process.Name, node.Host)
+					return nil, refuseAll("port %d is that of %s and of %s on node %s: give auto to one of them",
+						port, other.Name, process.Name, node.Host)
 				}
 				fixed[port] = process.Definition
 			}

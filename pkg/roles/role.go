@@ -60,13 +60,15 @@ func ElectRole(id launcher.Identity, role DaemonRole) (DaemonRole, error) {
 		return role, nil
 	case RoleHead:
 		return "", &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot be head as node %d of %d (%s): the head is node 0, and a job has one", id.NodeIndex, id.Size, id.Host),
-			Fix:     "give --role=auto to all nodes, or --role=head to node 0 only",
+			Problem: fmt.Sprintf("cannot be head as node %d of %d (%s): the head is node 0, and a job has one",
+				id.NodeIndex, id.Size, id.Host),
+			Fix: "give --role=auto to all nodes, or --role=head to node 0 only",
 		}
 	case RoleWorker:
 		return "", &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot be worker as node 0 of %d (%s): the head is node 0, and the job would have none", id.Size, id.Host),
-			Fix:     "give --role=auto to all nodes, or --role=worker to the nodes above 0 only",
+			Problem: fmt.Sprintf("cannot be worker as node 0 of %d (%s): the head is node 0, and the "+
+				"job would have none", id.Size, id.Host),
+			Fix: "give --role=auto to all nodes, or --role=worker to the nodes above 0 only",
 		}
 	default:
 		return "", fmt.Errorf("internal error: no role %q", string(role))

@@ -45,7 +45,9 @@ func (p *Plan) Endpoints(role *RolePlan) (endpoints []Endpoint) {
 			processes = processes[:1]
 		}
 		for _, process := range processes {
-			endpoint := Endpoint{Host: p.Nodes[process.Place].Host, Address: p.addressOf(process.Place), Instance: instance.Index}
+			endpoint := Endpoint{
+				Host: p.Nodes[process.Place].Host, Address: p.addressOf(process.Place), Instance: instance.Index,
+			}
 			if len(process.Ports) > 0 {
 				endpoint.Port = process.Ports[0]
 			}
@@ -74,16 +76,20 @@ func (p *Plan) Variables(roleName string, instance, process int) map[string]stri
 // OwnVariables returns those of the [Plan.Variables] that are not the same for all processes.
 func (p *Plan) OwnVariables(roleName string, instance, process int) map[string]string {
 	role := p.FindRole(roleName)
-	if role == nil || instance < 0 || instance >= len(role.Instances) || process < 0 || process >= len(role.Instances[instance].Processes) {
+	if role == nil || instance < 0 || instance >= len(role.Instances) {
 		return nil
 	}
-	own, leader := role.Instances[instance].Processes[process], role.Instances[instance].Processes[0]
+	processes := role.Instances[instance].Processes
+	if process < 0 || process >= len(processes) {
+		return nil
+	}
+	own, leader := processes[process], processes[0]
 	vars := map[string]string{
 		"BRINGUPD_ROLE":             role.Name,
 		"BRINGUPD_ROLE_INDEX":       strconv.Itoa(instance),
 		"BRINGUPD_ROLE_COUNT":       strconv.Itoa(len(role.Instances)),
 		"BRINGUPD_INSTANCE_RANK":    strconv.Itoa(own.Rank),
-		"BRINGUPD_INSTANCE_SIZE":    strconv.Itoa(len(role.Instances[instance].Processes)),
+		"BRINGUPD_INSTANCE_SIZE":    strconv.Itoa(len(processes)),
 		"BRINGUPD_INSTANCE_ADDRESS": p.addressOf(leader.Place),
 	}
 	role.addPorts(vars, "BRINGUPD_PORT", own)
@@ -134,8 +140,10 @@ func IsKeyVariable(name string) bool {
 // command finds the keys in its environment. Other probes cannot have them.
 func ExpandProbe(text string, vars map[string]string) (string, error) {
 	for _, reference := range variablePattern().FindAllString(text, -1) {
-		if _, known := vars[strings.Trim(reference, "${}")]; known && IsKeyVariable(strings.Trim(reference, "${}")) && !strings.HasPrefix(text, "exec:") {
-			return "", fmt.Errorf("cannot put a key into %q, which is shown: use exec:sh -c '… %s …', whose environment has it", text, reference)
+		name := strings.Trim(reference, "${}")
+		if _, known := vars[name]; known && IsKeyVariable(name) && !strings.HasPrefix(text, "exec:") {
+			return "", fmt.Errorf("cannot put a key into %q, which is shown: use exec:sh -c '… %s "+
+				"…', whose environment has it", text, reference)
 		}
 	}
 	vars = maps.Clone(vars)
@@ -165,5 +173,6 @@ func ExpandValue(text string, vars map[string]string) (string, error) {
 	}
 	known := slices.Sorted(maps.Keys(vars))
 	known = slices.DeleteFunc(known, func(name string) bool { return !strings.HasPrefix(name, "BRINGUPD_") })
-	return "", fmt.Errorf("cannot replace %s in %q: the variables are %s", strings.Join(unknown, " and "), text, strings.Join(known, ", "))
+	return "", fmt.Errorf("cannot replace %s in %q: the variables are %s",
+		strings.Join(unknown, " and "), text, strings.Join(known, ", "))
 }

@@ -57,15 +57,18 @@ func (r *roleReader) checkNodes() {
 	shares := r.given["with"] != nil
 	switch {
 	case shares && r.given["group"] != nil:
-		r.refuseKey("group", "with and group are both given: with places it on the nodes of another role, in whichever group these are; omit group")
+		r.refuseKey("group", "with and group are both given: with places it on the nodes of another "+
+			"role, in whichever group these are; omit group")
 	case shares && (r.place.Nodes == roles.NodesRest || r.place.Nodes == roles.NodesHead):
-		r.refuseKey("nodes", "with and nodes: rest or head are both given: with takes nodes: all or a number, the first of the other role's nodes")
+		r.refuseKey("nodes", "with and nodes: rest or head are both given: with takes nodes: all or "+
+			"a number, the first of the other role's nodes")
 	case shares && len(r.place.With) == 0:
 		r.refuseKey("with", "with is empty: give a role or a list of roles, or omit it")
 	case !shares && r.given["nodes"] == nil:
 		r.refuseKey("nodes", "nodes is missing: give a number, rest, all or head, or place it with: another role")
 	case r.place.Nodes == roles.NodesHead && r.place.Group != 0:
-		r.refuseKey("group", "nodes: head and group: %d are both given: the head is the first node of the run; omit group", r.place.Group)
+		r.refuseKey("group", "nodes: head and group: %d are both given: the head is the first node "+
+			"of the run; omit group", r.place.Group)
 	}
 	if r.place.Segment > 1 && !r.place.ClaimsNodes() {
 		r.refuseKey("segment", "segment is for roles that claim nodes: give nodes: N or nodes: rest, or omit segment")
@@ -82,13 +85,15 @@ func (r *roleReader) checkInstances() {
 	case spansNodes && r.place.InstancesPerNode != 1:
 		reason := ""
 		if r.given["nodes-per-instance"] == nil {
-			reason = ", which is the default with ranks-per-node: give nodes-per-instance: 1 for an instance on each node"
+			reason = ", which is the default with ranks-per-node: give nodes-per-instance: 1 for an " +
+				"instance on each node"
 		}
 		r.refuseKey("per-node", "per-node is more than 1, and an instance spans more than one node%s", reason)
 	case r.place.Nodes == roles.NodesHead && span > 1:
 		r.refuseKey("nodes-per-instance", "an instance spans %d nodes, and nodes: head is one", span)
 	case r.place.Nodes > 0 && span > 1 && r.place.Nodes%span != 0:
-		r.refuseKey("nodes-per-instance", "nodes: %d cannot be divided into instances of %d nodes", r.place.Nodes, span)
+		r.refuseKey("nodes-per-instance", "nodes: %d cannot be divided into instances of %d nodes",
+			r.place.Nodes, span)
 	}
 }
 
@@ -99,7 +104,8 @@ func (r *roleReader) checkGPUs() {
 		count int
 	}{{"per-node", r.place.InstancesPerNode}, {"ranks-per-node", r.place.RanksPerNode}} {
 		if key.count == roles.PerGPU && r.place.GPUs > 1 {
-			r.refuseKey("gpus", "gpus: %d for each process, and %s: gpu is a process for each GPU", r.place.GPUs, key.name)
+			r.refuseKey("gpus", "gpus: %d for each process, and %s: gpu is a process for each GPU",
+				r.place.GPUs, key.name)
 		}
 	}
 }
@@ -112,39 +118,50 @@ func (r *roleReader) checkProgram() {
 	ends := r.def.Primary || r.def.Oneshot
 	switch {
 	case command == "" && framework == "" && r.given["command"] == nil && r.given["framework"] == nil:
-		r.refuseKey("command", "command is missing: give the shell text that each process runs, or framework: %s", joinOr(frameworks))
+		r.refuseKey("command", "command is missing: give the shell text that each process runs, or framework: %s",
+			joinOr(frameworks))
 	case command == "" && ends && r.given["command"] == nil:
-		r.refuseKey("framework", "a cluster without a command never ends by itself: give a command, or omit primary and oneshot")
+		r.refuseKey("framework", "a cluster without a command never ends by itself: give a command, "+
+			"or omit primary and oneshot")
 	case hasFollower && framework != "":
-		r.refuseKey("follower-command", "follower-command and framework are both given: the framework runs on the other nodes; omit follower-command")
+		r.refuseKey("follower-command", "follower-command and framework are both given: the "+
+			"framework runs on the other nodes; omit follower-command")
 	case hasFollower && command == "" && r.given["command"] == nil:
-		r.refuseKey("follower-command", "follower-command is given without command: give the command of the process of rank 0")
+		r.refuseKey("follower-command", "follower-command is given without command: give the command "+
+			"of the process of rank 0")
 	case hasFollower && isAlone:
-		r.refuseKey("follower-command", "follower-command is for processes of rank 1 and above, and an instance has one process: give nodes-per-instance or ranks-per-node, or omit it")
+		r.refuseKey("follower-command", "follower-command is for processes of rank 1 and above, and "+
+			"an instance has one process: give nodes-per-instance or ranks-per-node, or omit it")
 	case framework != "" && r.place.HasRanks:
-		r.refuseKey("ranks-per-node", "ranks-per-node and framework are both given: a cluster has no ranks; omit one of them")
+		r.refuseKey("ranks-per-node", "ranks-per-node and framework are both given: a cluster has no "+
+			"ranks; omit one of them")
 	case r.place.HasRanks && r.def.Restarts.Max > 0 && r.def.Program.RunsMPI():
 		r.refuseKey("restarts", "%s", roles.NoMPIRestarts)
 	}
 	if r.def.Oneshot && r.def.Primary {
-		r.refuseKey("oneshot", "oneshot and primary are both given: the run ends with its primaries, and goes on after a oneshot role; omit one of them")
+		r.refuseKey("oneshot", "oneshot and primary are both given: the run ends with its primaries, "+
+			"and goes on after a oneshot role; omit one of them")
 	}
 	switch {
 	case !r.def.Oneshot && r.given["timeout"] != nil:
-		r.refuseKey("timeout", "timeout is given without oneshot: it is how long a oneshot role may run; for the time until a role is ready, give ready: {probe: …, timeout: …}")
+		r.refuseKey("timeout", "timeout is given without oneshot: it is how long a oneshot role may "+
+			"run; for the time until a role is ready, give ready: {probe: …, timeout: …}")
 	case r.def.Oneshot && r.given["timeout"] == nil:
 		r.def.Timeout = roles.DefaultTimeout
 	}
 	switch mayHang := ends || r.place.HasRanks; {
 	case r.given["hang-timeout"] == nil:
 	case framework != "":
-		r.refuseKey("hang-timeout", "hang-timeout and framework are both given: the processes of a cluster are idle while it has no work; omit hang-timeout")
+		r.refuseKey("hang-timeout", "hang-timeout and framework are both given: the processes of a "+
+			"cluster are idle while it has no work; omit hang-timeout")
 	case !mayHang:
-		r.refuseKey("hang-timeout", "hang-timeout is for roles that are primary or oneshot or have ranks: a server is idle while it has no requests; give an alive probe")
+		r.refuseKey("hang-timeout", "hang-timeout is for roles that are primary or oneshot or have "+
+			"ranks: a server is idle while it has no requests; give an alive probe")
 	}
 	for _, probe := range []string{"ready", "alive"} {
 		if r.def.Oneshot && r.given[probe] != nil {
-			r.refuseKey(probe, "%s and oneshot are both given: a oneshot role is done when it has ended with 0; omit %s", probe, probe)
+			r.refuseKey(probe, "%s and oneshot are both given: a oneshot role is done when it has "+
+				"ended with 0; omit %s", probe, probe)
 		}
 	}
 }
@@ -154,7 +171,8 @@ func (r *roleReader) checkPorts() {
 	perNode := max(1, r.place.InstancesPerNode) * max(1, r.place.RanksPerNode)
 	for _, port := range r.def.Program.Ports {
 		if port.Number > 0 && perNode > 1 {
-			r.refuseKey("ports", "port %s is %d for each of %d processes on a node: give auto", port.Name, port.Number, perNode)
+			r.refuseKey("ports", "port %s is %d for each of %d processes on a node: give auto",
+				port.Name, port.Number, perNode)
 		}
 	}
 }
@@ -169,7 +187,9 @@ func (r *roleReader) checkRestartWindow(what string, value *yaml.Node, isGiven b
 	case !isGiven && sum <= maxDuration/2:
 		policy.Window = 2 * sum
 	default:
-		r.refuse(value, "%s: window is %s, shorter than the pauses before %d restarts together, %s: the restarts could never be used up; give a longer window, fewer restarts or shorter pauses",
+		r.refuse(value, "%s: window is %s, shorter than the pauses before %d restarts together, %s: "+
+			"the restarts could never be used up; give a longer window, fewer restarts or shorter "+
+			"pauses",
 			what, textutil.FlagDuration(policy.Window), policy.Max, textutil.FlagDuration(sum.Round(time.Second)))
 	}
 }
@@ -235,7 +255,8 @@ func (r *roleReader) completeAfter(readers []*roleReader) {
 func (r *roleReader) checkNames(key string, used []string, byName map[string]*roleReader, names []string) {
 	for _, name := range used {
 		if byName[name] == nil {
-			r.refuseKey(key, "%s: there is no role %s: the roles are %s%s", key, name, listNames(names), suggestNearest(name, names))
+			r.refuseKey(key, "%s: there is no role %s: the roles are %s%s",
+				key, name, listNames(names), suggestNearest(name, names))
 		}
 	}
 }
@@ -243,8 +264,10 @@ func (r *roleReader) checkNames(key string, used []string, byName map[string]*ro
 // checkShared refuses a role that shares the GPUs of one that itself shares those of another.
 func (r *roleReader) checkShared(byName map[string]*roleReader) {
 	for _, name := range r.place.With {
-		if other := byName[name]; r.place.GPUs == roles.GPUsShared && other != nil && other.place.GPUs == roles.GPUsShared {
-			r.refuseKey("gpus", "gpus: shared, and %s, with which it is, has gpus: shared, too: place it with the role whose GPUs they are", name)
+		other := byName[name]
+		if r.place.GPUs == roles.GPUsShared && other != nil && other.place.GPUs == roles.GPUsShared {
+			r.refuseKey("gpus", "gpus: shared, and %s, with which it is, has gpus: shared, too: "+
+				"place it with the role whose GPUs they are", name)
 		}
 	}
 }
@@ -266,7 +289,8 @@ func (l *errorList) checkRest(readers []*roleReader) {
 			continue
 		}
 		if earlier := first[r.place.Group]; earlier != nil {
-			r.refuseKey("nodes", "nodes: rest is already that of %s in group %d: give a number", earlier.owner, r.place.Group)
+			r.refuseKey("nodes", "nodes: rest is already that of %s in group %d: give a number",
+				earlier.owner, r.place.Group)
 			continue
 		}
 		first[r.place.Group] = r
@@ -299,7 +323,8 @@ func (r *roleReader) checkClusters(defs []roles.Definition) {
 		variable := clusterVariables[framework]
 		clusters := roles.ClusterRoles(defs, r.def, framework)
 		if _, isSet := r.def.Program.Env[variable]; len(clusters) > 1 && !isSet {
-			r.refuseKey("after", "%s could be that of %s: set it with env, or name one of them in after", variable, strings.Join(clusters, " or "))
+			r.refuseKey("after", "%s could be that of %s: set it with env, or name one of them in after",
+				variable, strings.Join(clusters, " or "))
 		}
 	}
 }

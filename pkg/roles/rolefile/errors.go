@@ -35,7 +35,9 @@ func (e Errors) Error() string {
 
 // InFile returns the text of the errors with the path of the file before each line number.
 func (e Errors) InFile(path string) string {
-	return e.describe(func(wrong *Error) string { return fmt.Sprintf("cannot use %s:%d: %s", path, wrong.Line, wrong.Problem) })
+	return e.describe(func(wrong *Error) string {
+		return fmt.Sprintf("cannot use %s:%d: %s", path, wrong.Line, wrong.Problem)
+	})
 }
 
 // describe returns a line for each error.

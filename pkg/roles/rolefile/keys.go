@@ -32,112 +32,146 @@ type key struct {
 	read   func(r *roleReader, what string, value *yaml.Node)
 }
 
+// numberKey returns a key whose value is a whole number, or a word that stands for one.
+func numberKey(
+	name, doc string, least, limit int, to func(r *roleReader) *int, words ...namedNumber,
+) key {
+	accepted := wholeNumber(least, limit)
+	if len(words) > 0 {
+		var names []string
+		for _, w := range words {
+			names = append(names, w.word)
+		}
+		accepted = anyOf(accepted, oneOf(names...))
+	}
+	return key{name, doc, accepted, func(r *roleReader, what string, v *yaml.Node) {
+		*to(r) = r.number(what, v, least, limit, words...)
+	}}
+}
+
+// valueKey returns a key whose value is read by a method of [errorList].
+func valueKey[T any](
+	name, doc string, accepted schema, to func(r *roleReader) *T,
+	read func(l *errorList, what string, v *yaml.Node) T,
+) key {
+	return key{name, doc, accepted, func(r *roleReader, what string, v *yaml.Node) {
+		*to(r) = read(r.errorList, what, v)
+	}}
+}
+
+// durationKey returns a key whose value is a duration.
+func durationKey(
+	name, doc string, least time.Duration, to func(r *roleReader) *time.Duration,
+) key {
+	return key{name, doc, durationSchema(), func(r *roleReader, what string, v *yaml.Node) {
+		*to(r) = r.duration(what, v, least)
+	}}
+}
+
+// wordKey returns a key whose value is one of some words.
+func wordKey(name, doc string, set func(r *roleReader, word string), words ...string) key {
+	return key{name, doc, oneOf(words...), func(r *roleReader, what string, v *yaml.Node) {
+		set(r, r.word(what, v, words...))
+	}}
+}
+
 // roleKeys are the keys of a role, in the order of the documentation. It is a function, because a
 // variable would depend on itself.
-func roleKeys() []key {
+func roleKeys() []key { return append(placementKeys(), programKeys()...) }
+
+// placementKeys are the keys that place the instances of a role.
+func placementKeys() []key {
+	perGPU := namedNumber{"gpu", roles.PerGPU}
+	ranks := numberKey("ranks-per-node", "processes of an instance on each of its nodes: a number, or one "+
+		"per gpu. They also get the variables of ranks. Default: 1 process, without these",
+		1, maxPerNode, func(r *roleReader) *int {
+			r.place.HasRanks = true
+			return &r.place.RanksPerNode
+		}, perGPU)
 	return []key{
-		{
-			"name", "name of the role, unique in the run", nameSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Name = r.name(what, v) },
-		},
-		{
-			"nodes", "number of nodes, or rest: N and rest claim nodes in the order of the list; all and head share nodes with other roles. Default with the key with: all",
-			anyOf(wholeNumber(1, maxNodes), oneOf("rest", "all", "head")), (*roleReader).readNodes,
-		},
-		{
-			"group", "component of a heterogeneous job to which nodes refers. Default: 0", wholeNumber(0, maxGroup),
-			func(r *roleReader, what string, v *yaml.Node) { r.place.Group = r.number(what, v, 0, maxGroup) },
-		},
-		{
-			"with", "role, or roles, whose nodes this role shares", anyOf(nameSchema(), listOf(nameSchema(), 1)),
-			func(r *roleReader, what string, v *yaml.Node) { r.place.With = r.nameList(what, v) },
-		},
-		{
-			"per-node", "instances on each node: a number, or one per gpu. Default: 1", anyOf(wholeNumber(1, maxPerNode), oneOf("gpu")),
-			func(r *roleReader, what string, v *yaml.Node) {
-				r.place.InstancesPerNode = r.number(what, v, 1, maxPerNode, namedNumber{"gpu", roles.PerGPU})
-			},
-		},
-		{
-			"nodes-per-instance", "nodes that one instance spans. Default: 1, and all with ranks-per-node", anyOf(wholeNumber(1, maxNodes), oneOf("all")),
-			func(r *roleReader, what string, v *yaml.Node) {
-				r.place.NodesPerInstance = r.number(what, v, 1, maxNodes, namedNumber{"all", roles.NodesAll})
-			},
-		},
-		{
-			"ranks-per-node", "processes of an instance on each of its nodes: a number, or one per gpu. They also get the variables of ranks. Default: 1 process, without these",
-			anyOf(wholeNumber(1, maxPerNode), oneOf("gpu")),
-			func(r *roleReader, what string, v *yaml.Node) {
-				r.place.RanksPerNode, r.place.HasRanks = r.number(what, v, 1, maxPerNode, namedNumber{"gpu", roles.PerGPU}), true
-			},
-		},
-		{
-			"gpus", "GPUs of each process, which sees no others; shared: those of a process of the role with which it is, or all that other roles leave. Default: those of the node that other roles leave, divided; for roles that share nodes 0, unless they have a process per gpu",
-			anyOf(wholeNumber(0, maxGPUs), oneOf("shared")), (*roleReader).readGPUs,
-		},
-		{
-			"segment", "the nodes are claimed in multiples of this number within NVLink domains. Default: 1", wholeNumber(1, maxNodes),
-			func(r *roleReader, what string, v *yaml.Node) { r.place.Segment = r.number(what, v, 1, maxNodes) },
-		},
-		{
-			"command", "shell text that each process runs", textSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Program.Command = r.filledText(what, v) },
-		},
-		{
-			"follower-command", "shell text of the processes of rank 1 and above of an instance. Default: command", textSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Program.FollowerCommand = r.filledText(what, v) },
-		},
-		{
-			"framework", "each instance is a cluster of its nodes; command, if any, runs on the first one when all are members", oneOf(frameworks...),
-			func(r *roleReader, what string, v *yaml.Node) {
-				r.def.Program.Framework = r.word(what, v, frameworks...)
-			},
-		},
+		valueKey("name", "name of the role, unique in the run", nameSchema(),
+			func(r *roleReader) *string { return &r.def.Name }, (*errorList).name),
+		numberKey("nodes", "number of nodes, or rest: N and rest claim nodes in the order of the list; "+
+			"all and head share nodes with other roles. Default with the key with: all",
+			1, maxNodes, func(r *roleReader) *int { return &r.place.Nodes },
+			namedNumber{"rest", roles.NodesRest}, namedNumber{"all", roles.NodesAll},
+			namedNumber{"head", roles.NodesHead}),
+		numberKey("group", "component of a heterogeneous job to which nodes refers. Default: 0",
+			0, maxGroup, func(r *roleReader) *int { return &r.place.Group }),
+		valueKey("with", "role, or roles, whose nodes this role shares",
+			anyOf(nameSchema(), listOf(nameSchema(), 1)),
+			func(r *roleReader) *[]string { return &r.place.With }, (*errorList).nameList),
+		numberKey("per-node", "instances on each node: a number, or one per gpu. Default: 1",
+			1, maxPerNode, func(r *roleReader) *int { return &r.place.InstancesPerNode }, perGPU),
+		numberKey("nodes-per-instance", "nodes that one instance spans. Default: 1, and all with "+
+			"ranks-per-node", 1, maxNodes, func(r *roleReader) *int { return &r.place.NodesPerInstance },
+			namedNumber{"all", roles.NodesAll}),
+		ranks,
+		numberKey("gpus", "GPUs of each process, which sees no others; shared: those of a process of the "+
+			"role with which it is, or all that other roles leave. Default: those of the node that other "+
+			"roles leave, divided; for roles that share nodes 0, unless they have a process per gpu",
+			0, maxGPUs, func(r *roleReader) *int { return &r.place.GPUs },
+			namedNumber{"shared", roles.GPUsShared}),
+		numberKey("segment", "the nodes are claimed in multiples of this number within NVLink domains. "+
+			"Default: 1", 1, maxNodes, func(r *roleReader) *int { return &r.place.Segment }),
+	}
+}
+
+// programKeys are the keys about the processes of a role, and about what follows from their ends.
+func programKeys() []key {
+	return []key{
+		valueKey("command", "shell text that each process runs", textSchema(),
+			func(r *roleReader) *string { return &r.def.Program.Command }, (*errorList).filledText),
+		valueKey("follower-command", "shell text of the processes of rank 1 and above of an instance. "+
+			"Default: command", textSchema(),
+			func(r *roleReader) *string { return &r.def.Program.FollowerCommand }, (*errorList).filledText),
+		wordKey("framework", "each instance is a cluster of its nodes; command, if any, runs on the first "+
+			"one when all are members",
+			func(r *roleReader, word string) { r.def.Program.Framework = word }, frameworks...),
 		{"env", "variables of the processes; an empty value removes one", envSchema(), (*roleReader).readEnv},
+		valueKey("step", "name of the job step whose daemons start the processes", nameSchema(),
+			func(r *roleReader) *string { return &r.def.Program.Step }, (*errorList).name),
 		{
-			"step", "name of the job step whose daemons start the processes", nameSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Program.Step = r.name(what, v) },
+			"ports", "ports of each process; the first one is its endpoint. Default: {http: auto}",
+			portsSchema(), (*roleReader).readPorts,
 		},
-		{"ports", "ports of each process; the first one is its endpoint. Default: {http: auto}", portsSchema(), (*roleReader).readPorts},
-		{
-			"endpoints", "the processes of an instance that are probed and listed: its first one, or all. Default: leader", oneOf("leader", "all"),
-			func(r *roleReader, what string, v *yaml.Node) {
-				r.def.Program.AllEndpoints = r.word(what, v, "leader", "all") == "all"
-			},
-		},
-		{
-			"after", "roles that must be ready, or done if they are oneshot, before this one starts. Default: none, and for a primary all roles that are not primary",
+		wordKey("endpoints", "the processes of an instance that are probed and listed: its first one, or "+
+			"all. Default: leader",
+			func(r *roleReader, word string) { r.def.Program.AllEndpoints = word == "all" }, "leader", "all"),
+		valueKey("after", "roles that must be ready, or done if they are oneshot, before this one starts. "+
+			"Default: none, and for a primary all roles that are not primary",
 			anyOf(nameSchema(), listOf(nameSchema(), 0)),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.After = r.nameList(what, v) },
+			func(r *roleReader) *[]string { return &r.def.After }, (*errorList).nameList),
+		valueKey("oneshot", "the role is done when its processes have ended with 0. Default: false",
+			truthSchema(), func(r *roleReader) *bool { return &r.def.Oneshot }, (*errorList).boolean),
+		durationKey("timeout", "how long a process of a oneshot role may run. Default: 10m",
+			time.Second, func(r *roleReader) *time.Duration { return &r.def.Timeout }),
+		durationKey("hang-timeout", "an instance of which no process has shown a sign of activity for so "+
+			"long is ended, and counts as exited with 124. Default: never",
+			time.Second, func(r *roleReader) *time.Duration { return &r.def.HangTimeout }),
+		{
+			"ready", "probe that decides when an instance is ready. Default: it is ready once it runs; " +
+				"timeout: 30m", probeSchema("timeout"), (*roleReader).readReady,
 		},
 		{
-			"oneshot", "the role is done when its processes have ended with 0. Default: false", truthSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Oneshot = r.boolean(what, v) },
+			"alive", "an instance whose probe has failed for so long is killed, and counts as exited. " +
+				"Default: no probe; after: 60s", probeSchema("after"), (*roleReader).readAlive,
 		},
 		{
-			"timeout", "how long a process of a oneshot role may run. Default: 10m", durationSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Timeout = r.duration(what, v, time.Second) },
+			"restarts", "how often an instance may be started again within window. Default: 0; window: 10m; " +
+				"backoff: 1s..30s", restartsSchema(), (*roleReader).readRestarts,
 		},
 		{
-			"hang-timeout", "an instance of which no process has shown a sign of activity for so long is ended, and counts as exited with 124. Default: never", durationSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.HangTimeout = r.duration(what, v, time.Second) },
+			"require", "number of instances that the gate needs (start), and that must not be lost (run). " +
+				"Default: all", requireSchema(), (*roleReader).readRequire,
 		},
-		{"ready", "probe that decides when an instance is ready. Default: it is ready once it runs; timeout: 30m", probeSchema("timeout"), (*roleReader).readReady},
-		{"alive", "an instance whose probe has failed for so long is killed, and counts as exited. Default: no probe; after: 60s", probeSchema("after"), (*roleReader).readAlive},
-		{"restarts", "how often an instance may be started again within window. Default: 0; window: 10m; backoff: 1s..30s", restartsSchema(), (*roleReader).readRestarts},
-		{"require", "number of instances that the gate needs (start), and that must not be lost (run). Default: all", requireSchema(), (*roleReader).readRequire},
-		{
-			"primary", "the run ends when all primaries have ended with 0. Default: false", truthSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Primary = r.boolean(what, v) },
-		},
-		{
-			"grace", "time between the stop signal and SIGKILL. Default: 10s", durationSchema(),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Stop.Grace = r.duration(what, v, 0) },
-		},
-		{
-			"stop-signal", "signal that asks the processes to end; none: only SIGKILL after grace. Default: TERM", oneOf(stopSignals...),
-			func(r *roleReader, what string, v *yaml.Node) { r.def.Stop.Signal = r.word(what, v, stopSignals...) },
-		},
+		valueKey("primary", "the run ends when all primaries have ended with 0. Default: false",
+			truthSchema(), func(r *roleReader) *bool { return &r.def.Primary }, (*errorList).boolean),
+		durationKey("grace", "time between the stop signal and SIGKILL. Default: 10s",
+			0, func(r *roleReader) *time.Duration { return &r.def.Stop.Grace }),
+		wordKey("stop-signal", "signal that asks the processes to end; none: only SIGKILL after grace. "+
+			"Default: TERM",
+			func(r *roleReader, word string) { r.def.Stop.Signal = word }, stopSignals...),
 	}
 }
 
@@ -174,14 +208,16 @@ func (l *errorList) readRole(owner string, node *yaml.Node) *roleReader {
 	r := &roleReader{errorList: l, given: make(map[string]*yaml.Node), owner: owner}
 	r.def, r.place = newDefinition(), &r.def.Placement
 	r.def.Line = node.Line
-	if named := slices.IndexFunc(fields, func(f field) bool { return f.key.Value == "name" && isName(f.value.Value) }); named >= 0 {
+	hasName := func(f field) bool { return f.key.Value == "name" && isName(f.value.Value) }
+	if named := slices.IndexFunc(fields, hasName); named >= 0 {
 		r.owner = "role " + fields[named].value.Value
 	}
 	known := roleKeys()
 	for _, f := range fields {
 		at := slices.IndexFunc(known, func(k key) bool { return k.name == f.key.Value })
 		if at < 0 {
-			r.refuse(f.key, "%s: there is no key %s%s", r.owner, show(f.key), r.suggestKey(f.key.Value, Keys()))
+			r.refuse(f.key, "%s: there is no key %s%s",
+				r.owner, show(f.key), r.suggestKey(f.key.Value, Keys()))
 			continue
 		}
 		r.given[f.key.Value] = f.key
@@ -205,19 +241,13 @@ func newDefinition() roles.Definition {
 		Program:   roles.Program{Ports: []roles.PortRequest{{Name: DefaultPort, Count: 1}}},
 		Ready:     roles.ReadyProbe{Timeout: roles.DefaultReadyTimeout},
 		Alive:     roles.AliveProbe{After: roles.DefaultAliveAfter},
-		Restarts:  roles.RestartPolicy{Window: roles.DefaultRestartWindow, MinBackoff: roles.DefaultMinBackoff, MaxBackoff: roles.DefaultMaxBackoff},
-		Required:  roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll},
-		Stop:      roles.StopPolicy{Grace: roles.DefaultGrace, Signal: "TERM"},
+		Restarts: roles.RestartPolicy{
+			Window:     roles.DefaultRestartWindow,
+			MinBackoff: roles.DefaultMinBackoff, MaxBackoff: roles.DefaultMaxBackoff,
+		},
+		Required: roles.Requirement{Start: roles.QuorumAll, Run: roles.QuorumAll},
+		Stop:     roles.StopPolicy{Grace: roles.DefaultGrace, Signal: "TERM"},
 	}
-}
-
-func (r *roleReader) readNodes(what string, value *yaml.Node) {
-	r.place.Nodes = r.number(what, value, 1, maxNodes,
-		namedNumber{"rest", roles.NodesRest}, namedNumber{"all", roles.NodesAll}, namedNumber{"head", roles.NodesHead})
-}
-
-func (r *roleReader) readGPUs(what string, value *yaml.Node) {
-	r.place.GPUs = r.number(what, value, 0, maxGPUs, namedNumber{"shared", roles.GPUsShared})
 }
 
 func (r *roleReader) readEnv(what string, value *yaml.Node) {
@@ -240,63 +270,71 @@ func (r *roleReader) readPorts(what string, value *yaml.Node) {
 		r.def.Program.Ports = nil
 	}
 	if value.Kind == yaml.MappingNode && len(fields) == 0 {
-		r.refuse(value, "%s is empty: give at least one port, or omit the key for %s: auto", what, DefaultPort)
+		r.refuse(value, "%s is empty: give at least one port, or omit the key for %s: auto",
+			what, DefaultPort)
 	}
 	for _, f := range fields {
 		request := roles.PortRequest{Name: r.name(what, f.key), Count: 1}
-		switch portName := what + ": " + f.key.Value; f.value.Kind {
-		case yaml.MappingNode:
+		if portName := what + ": " + f.key.Value; f.value.Kind == yaml.MappingNode {
 			request.Count = r.readPortCount(portName, f.value)
-		default:
-			request.Number = r.number(portName, f.value, 1, 65535, namedNumber{"auto", 0}, namedNumber{"{count: N}", 0})
+		} else {
+			request.Number = r.number(portName, f.value, 1, 65535,
+				namedNumber{"auto", 0}, namedNumber{"{count: N}", 0})
 		}
 		r.def.Program.Ports = append(r.def.Program.Ports, request)
 	}
 }
 
-func (r *roleReader) readPortCount(what string, value *yaml.Node) int {
-	count := 0
-	for _, f := range r.readFields(what, "{count: 4}", value) {
-		if f.key.Value != "count" {
-			r.refuse(f.key, "%s: there is no key %s: give {count: N}", what, show(f.key))
+// subKeys are the keys of a mapping within a role, each with what reads its value.
+type subKeys map[string]func(what string, value *yaml.Node)
+
+// readMapping reads the keys of a mapping, of which required must be given, with a value such as the
+// example. accepted lists the keys for messages.
+func (r *roleReader) readMapping(
+	what string, value *yaml.Node, keys subKeys, accepted, required, example string,
+) {
+	isGiven := false
+	for _, f := range r.readFields(what, example, value) {
+		read, known := keys[f.key.Value]
+		if !known {
+			r.refuse(f.key, "%s: there is no key %s: give %s", what, show(f.key), accepted)
 			continue
 		}
-		count = r.number(what+": count", f.value, 1, roles.BlockSize)
+		isGiven = isGiven || f.key.Value == required
+		read(what+": "+f.key.Value, f.value)
 	}
-	if count == 0 {
-		r.refuse(value, "%s has no count: give a number, auto or {count: N}", what)
+	if required != "" && !isGiven {
+		r.refuse(value, "%s has no %s: give %s", what, required, example)
 	}
+}
+
+func (r *roleReader) readPortCount(what string, value *yaml.Node) (count int) {
+	r.readMapping(what, value, subKeys{
+		"count": func(what string, v *yaml.Node) { count = r.number(what, v, 1, roles.BlockSize) },
+	}, "{count: N}", "count", "a number, auto or {count: N}")
 	return max(1, count)
 }
 
 func (r *roleReader) readReady(what string, value *yaml.Node) {
-	r.def.Ready.Probe, r.def.Ready.Timeout = r.readProbe(what, "timeout", value, r.def.Ready.Timeout)
+	r.readProbe(what, "timeout", value, &r.def.Ready.Probe, &r.def.Ready.Timeout)
 }
 
 func (r *roleReader) readAlive(what string, value *yaml.Node) {
-	r.def.Alive.Probe, r.def.Alive.After = r.readProbe(what, "after", value, r.def.Alive.After)
+	r.readProbe(what, "after", value, &r.def.Alive.Probe, &r.def.Alive.After)
 }
 
 // readProbe reads a probe, or a mapping of a probe and a duration.
-func (r *roleReader) readProbe(what, limitKey string, value *yaml.Node, limit time.Duration) (string, time.Duration) {
+func (r *roleReader) readProbe(
+	what, limitKey string, value *yaml.Node, probe *string, limit *time.Duration,
+) {
 	if value.Kind != yaml.MappingNode {
-		return r.filledText(what, value), limit
+		*probe = r.filledText(what, value)
+		return
 	}
-	probe := ""
-	for _, f := range r.readFields(what, "", value) {
-		switch f.key.Value {
-		case "probe":
-			probe = r.filledText(what+": probe", f.value)
-		case limitKey:
-			limit = r.duration(what+": "+limitKey, f.value, time.Second)
-		default:
-			r.refuse(f.key, "%s: there is no key %s: give probe and %s", what, show(f.key), limitKey)
-		}
-	}
-	if probe == "" {
-		r.refuse(value, `%s has no probe: give, for example, {probe: "tcp:$BRINGUPD_PORT"}`, what)
-	}
-	return probe, limit
+	r.readMapping(what, value, subKeys{
+		"probe":  func(what string, v *yaml.Node) { *probe = r.filledText(what, v) },
+		limitKey: func(what string, v *yaml.Node) { *limit = r.duration(what, v, time.Second) },
+	}, "probe and "+limitKey, "probe", `for example {probe: "tcp:$BRINGUPD_PORT"}`)
 }
 
 func (r *roleReader) readRestarts(what string, value *yaml.Node) {
@@ -305,45 +343,32 @@ func (r *roleReader) readRestarts(what string, value *yaml.Node) {
 	if value.Kind != yaml.MappingNode {
 		policy.Max = r.number(what, value, 0, maxRestarts)
 	} else {
-		hasMax := false
-		for _, f := range r.readFields(what, "", value) {
-			switch f.key.Value {
-			case "max":
-				policy.Max, hasMax = r.number(what+": max", f.value, 0, maxRestarts), true
-			case "window":
-				policy.Window, hasWindow = r.duration(what+": window", f.value, time.Second), true
-			case "backoff":
-				policy.MinBackoff, policy.MaxBackoff = r.interval(what+": backoff", f.value, time.Millisecond)
-			default:
-				r.refuse(f.key, "%s: there is no key %s: give max, window and backoff", what, show(f.key))
-			}
-		}
-		if !hasMax {
-			r.refuse(value, "%s has no max: give the number of restarts, for example {max: 3}", what)
-		}
+		r.readMapping(what, value, subKeys{
+			"max": func(what string, v *yaml.Node) { policy.Max = r.number(what, v, 0, maxRestarts) },
+			"window": func(what string, v *yaml.Node) {
+				policy.Window, hasWindow = r.duration(what, v, time.Second), true
+			},
+			"backoff": func(what string, v *yaml.Node) {
+				policy.MinBackoff, policy.MaxBackoff = r.interval(what, v, time.Millisecond)
+			},
+		}, "max, window and backoff", "max", "the number of restarts, for example {max: 3}")
 	}
 	r.checkRestartWindow(what, value, hasWindow)
 }
 
 func (r *roleReader) readRequire(what string, value *yaml.Node) {
 	required := &r.def.Required
+	quorum := func(what string, v *yaml.Node) roles.Quorum {
+		return roles.Quorum(r.number(what, v, 0, maxInstances,
+			namedNumber{"all", int(roles.QuorumAll)}, namedNumber{"any", 1}))
+	}
 	if value.Kind != yaml.MappingNode {
-		required.Start = r.quorum(what, value)
+		required.Start = quorum(what, value)
 		required.Run = required.Start
 		return
 	}
-	for _, f := range r.readFields(what, "", value) {
-		switch f.key.Value {
-		case "start":
-			required.Start = r.quorum(what+": start", f.value)
-		case "run":
-			required.Run = r.quorum(what+": run", f.value)
-		default:
-			r.refuse(f.key, "%s: there is no key %s: give start and run", what, show(f.key))
-		}
-	}
-}
-
-func (r *roleReader) quorum(what string, value *yaml.Node) roles.Quorum {
-	return roles.Quorum(r.number(what, value, 0, maxInstances, namedNumber{"all", int(roles.QuorumAll)}, namedNumber{"any", 1}))
+	r.readMapping(what, value, subKeys{
+		"start": func(what string, v *yaml.Node) { required.Start = quorum(what, v) },
+		"run":   func(what string, v *yaml.Node) { required.Run = quorum(what, v) },
+	}, "start and run", "", "")
 }

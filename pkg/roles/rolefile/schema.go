@@ -30,11 +30,15 @@ func Schema() []byte {
 			RolesKey: schema{
 				"description": "the roles of the run; the order decides which nodes they get",
 				"type":        "array", "minItems": 1, "maxItems": maxRoles,
-				"items": schema{"type": "object", "properties": keys, "required": []string{"name"}, "additionalProperties": false},
+				"items": mappingOf(keys, "name"),
 			},
 			SparesKey: schema{
-				"description": "nodes at the end of a group that no role claims: their number, or a map from group to number",
-				"anyOf":       []schema{spares, {"type": "object", "propertyNames": schema{"pattern": "^[0-9]{1,4}$"}, "additionalProperties": spares}},
+				"description": "nodes at the end of a group that no role claims: their number, " +
+					"or a map from group to number",
+				"anyOf": []schema{spares, {
+					"type": "object", "propertyNames": schema{"pattern": "^[0-9]{1,4}$"},
+					"additionalProperties": spares,
+				}},
 			},
 		},
 	}
@@ -67,7 +71,8 @@ func durationSchema() schema {
 }
 
 func envSchema() schema {
-	return schema{"type": "object", "additionalProperties": schema{"type": []string{"string", "number", "boolean", "null"}}}
+	scalar := schema{"type": []string{"string", "number", "boolean", "null"}}
+	return schema{"type": "object", "additionalProperties": scalar}
 }
 
 // mappingOf returns the schema of a mapping with these keys and no others.

@@ -167,10 +167,6 @@ func checkPlan(t *testing.T, plan *roles.Plan) {
 	t.Helper()
 	type resource struct{ place, number int }
 	gpus, shared, ports := make(map[resource]string), make(map[resource]string), make(map[resource]string)
-	next := make([]int, len(plan.Nodes))
-	for place := range next {
-		next[place] = plan.NextPort(place)
-	}
 	number := 0
 	for _, role := range plan.Roles {
 		for index, instance := range role.Instances {
@@ -201,7 +197,7 @@ func checkPlan(t *testing.T, plan *roles.Plan) {
 				for i, request := range role.Program.Ports {
 					for port := process.Ports[i]; port < process.Ports[i]+request.Count; port++ {
 						at := resource{process.Place, port}
-						if other := ports[at]; other != "" || request.Number == 0 && port >= next[process.Place] {
+						if other := ports[at]; other != "" || request.Number == 0 && port >= plan.Nodes[process.Place].FirstPort+roles.BlockSize {
 							t.Errorf("%s: port %d of place %d is also that of %q", role.Name, port, process.Place, other)
 						}
 						ports[at] = role.Name
