@@ -45,12 +45,8 @@ var fluxLauncher = launcherSpec{
 		_, path := env.firstSet("FLUX_JOB_ID_PATH", "FLUX_JOB_ID")
 		return sanitizeRunName(strings.ReplaceAll(path, "ƒ", "f")), "", nil
 	},
-	inShell: &LaunchError{
-		Problem: "cannot start in the shell of a Flux instance: no flux run has started this process " +
-			"(FLUX_TASK_RANK is not set), and bringupd runs once on every node",
-		Fix:     "start it with: flux run -N$(flux resource list -no {nnodes}) --tasks-per-node=1 bringupd …",
-		InShell: true,
-	},
+	inShell: shellError("the shell of a Flux instance (FLUX_TASK_RANK is not set)", "no flux run",
+		"flux run -N$(flux resource list -no {nnodes}) --tasks-per-node=1 bringupd …"),
 }
 
 // fluxStarter is flux run or flux submit: the shell of a Flux job. FLUX_URI and the job's id are

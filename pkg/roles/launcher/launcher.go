@@ -347,5 +347,14 @@ func (e *LaunchError) Error() string {
 	return text
 }
 
-// onThisNode is the LocalFix of a daemon in the shell of a job.
-const onThisNode = "or on this node alone with: bringupd local --nodes=N …"
+// shellError returns the error for a daemon in the shell of a job, which the launcher's program has
+// not started.
+func shellError(shell, starter, fix string) *LaunchError {
+	return &LaunchError{
+		Problem: "cannot start in " + shell + ": " + starter + " has started this process, " +
+			"and bringupd runs once on every node",
+		Fix:      "start it with: " + fix,
+		LocalFix: "or on this node alone with: bringupd local --nodes=N …",
+		InShell:  true,
+	}
+}

@@ -213,7 +213,7 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "PALS, two ranks a node", env: env("pals/mpiexec-rank1", "PALS_LOCAL_SIZE=2"), says: []string{"mpiexec --ppn 1"}},
 		{name: "PALS without PMI", env: env("pals/mpiexec-rank1", "PMI_SIZE"), says: []string{"PMI_SIZE is not set"}},
 
-		{name: "PBS's shell", env: env("openpbs/shell"), want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "once on each of its hosts", "pbsdsh -- bringupd"}},
+		{name: "PBS's shell", env: env("openpbs/shell"), want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "once on every node", "pbsdsh -- bringupd"}},
 		{name: "PBS's shell with --nnodes", env: env("openpbs/shell"), want: Overrides{Size: new(2), ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "pbsdsh -- bringupd"}},
 		{name: "an array's shell with --nnodes", env: env("openpbs/array-shell"), want: Overrides{Size: new(2), ReadFile: files("")}, says: []string{"the shell of job 32-5", "pbsdsh -- bringupd"}},
 		{name: "PBS, a process for each CPU", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("n1\nn1\nn2\nn2\n")},

@@ -87,13 +87,7 @@ func identifyLSF(env Environment, hostname string, want Overrides) (Identity, er
 		slots[task-1] == hosts[id.NodeIndex] && hostIndex(slots[task-1], slots) < task-1
 	switch {
 	case !isTask && len(hosts) > 1:
-		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot start in the shell of job %s: no blaunch has started this process, "+
-				"and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
-			Fix:      "start it with: " + start + " bringupd …",
-			LocalFix: onThisNode,
-			InShell:  true,
-		}
+		return Identity{}, shellError("the shell of job "+id.Job, "no blaunch", start+" bringupd …")
 	case isTask && err != nil:
 		return Identity{}, environmentError("LSF", err)
 	case isRepeated:

@@ -170,13 +170,8 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 				"pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
 		}
 	case inPBSShell(env) && (len(hosts) > 1 || want.Size != nil && *want.Size > 1):
-		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot start in the shell of job %s: neither pbsdsh nor pbs_tmrsh has "+
-				"started this process, and bringupd runs once on each of its hosts", id.Job),
-			Fix:      "start it with: pbsdsh -- bringupd …, or as deploy/pbs/generic.pbs does",
-			LocalFix: onThisNode,
-			InShell:  true,
-		}
+		return Identity{}, shellError("the shell of job "+id.Job, "neither pbsdsh nor pbs_tmrsh",
+			"pbsdsh -- bringupd …, or as deploy/pbs/generic.pbs does")
 	case err != nil:
 		id.Size = *want.Size
 	case isRepeatedHost(env, lines), repeats:

@@ -206,13 +206,7 @@ func noStepError(env Environment) error {
 	}
 	_, nodes := env.firstSet("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 	count, _ := strconv.Atoi(nodes)
-	return &LaunchError{
-		Problem: fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, "+
-			"and bringupd runs once on every node", place, job),
-		Fix:      "start it with: " + srunCommand(count, ""),
-		LocalFix: onThisNode,
-		InShell:  true,
-	}
+	return shellError(place+" of job "+job, "no srun", srunCommand(count, ""))
 }
 
 // slurmStep has the step variables that srun sets for a task, parsed but not validated.

@@ -1,16 +1,15 @@
 package rolefile
 
 import (
-	"encoding/json"
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -42,117 +41,11 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// schemaErrors returns the places at which a value does not match a schema. It knows the keywords
-// that Schema uses.
-func schemaErrors(at string, s map[string]any, value any) (errs []string) {
-	wrong := func(format string, args ...any) {
-		errs = append(errs, at+": "+fmt.Sprintf(format, args...))
-	}
-	for keyword, rule := range s {
-		switch keyword {
-		case "$schema", "title", "description", "properties":
-		case "type":
-			types, isList := rule.([]any)
-			if !isList {
-				types = []any{rule}
-			}
-			if !slices.ContainsFunc(types, func(name any) bool { return hasType(value, name.(string)) }) {
-				wrong("%v is not of type %v", value, rule)
-			}
-		case "enum":
-			if !slices.Contains(rule.([]any), value) {
-				wrong("%v is none of %v", value, rule)
-			}
-		case "anyOf":
-			if !slices.ContainsFunc(rule.([]any), func(each any) bool { return schemaErrors(at, each.(map[string]any), value) == nil }) {
-				wrong("%v is not accepted", value)
-			}
-		case "minimum", "maximum":
-			if n, isNumber := value.(int); isNumber && (keyword == "minimum" && n < int(rule.(float64)) || keyword == "maximum" && n > int(rule.(float64))) {
-				wrong("%d is out of range", n)
-			}
-		case "minLength", "maxLength":
-			if text, isText := value.(string); isText && (keyword == "minLength" && len(text) < int(rule.(float64)) || keyword == "maxLength" && len(text) > int(rule.(float64))) {
-				wrong("%q has the wrong length", text)
-			}
-		case "pattern":
-			if text, isText := value.(string); isText && !regexp.MustCompile(rule.(string)).MatchString(text) {
-				wrong("%q does not match", text)
-			}
-		case "minItems", "maxItems":
-			if list, isList := value.([]any); isList && (keyword == "minItems" && len(list) < int(rule.(float64)) || keyword == "maxItems" && len(list) > int(rule.(float64))) {
-				wrong("a list of %d items", len(list))
-			}
-		case "items":
-			list, _ := value.([]any)
-			for i, item := range list {
-				errs = append(errs, schemaErrors(fmt.Sprintf("%s[%d]", at, i), rule.(map[string]any), item)...)
-			}
-		case "required":
-			for _, name := range rule.([]any) {
-				if mapping, isMapping := value.(map[string]any); isMapping && mapping[name.(string)] == nil {
-					wrong("%s is missing", name)
-				}
-			}
-		case "minProperties":
-			if mapping, isMapping := value.(map[string]any); isMapping && len(mapping) < int(rule.(float64)) {
-				wrong("an empty mapping")
-			}
-		case "propertyNames":
-			mapping, _ := value.(map[string]any)
-			for name := range mapping {
-				errs = append(errs, schemaErrors(at+"."+name, rule.(map[string]any), name)...)
-			}
-		case "additionalProperties":
-		default:
-			wrong("the test does not know %s", keyword)
-		}
-	}
-	mapping, _ := value.(map[string]any)
-	properties, _ := s["properties"].(map[string]any)
-	for name, item := range mapping {
-		rule, known := properties[name]
-		if !known {
-			rule = s["additionalProperties"]
-		}
-		switch rule := rule.(type) {
-		case bool:
-			wrong("there is no key %s", name)
-		case map[string]any:
-			errs = append(errs, schemaErrors(at+"."+name, rule, item)...)
-		}
-	}
-	return errs
-}
-
-// hasType reports whether a value of YAML has a type of JSON.
-func hasType(value any, name string) bool {
-	switch value.(type) {
-	case nil:
-		return name == "null"
-	case string:
-		return name == "string"
-	case bool:
-		return name == "boolean"
-	case int:
-		return name == "integer" || name == "number"
-	case float64:
-		return name == "number"
-	case []any:
-		return name == "array"
-	default:
-		return name == "object"
-	}
-}
-
-// validate returns the errors of a document by the schema.
-func validate(t *testing.T, text string) []string {
+// validate returns the error of a document by the schema.
+func validate(t *testing.T, text string) error {
 	t.Helper()
-	var document, s map[string]any
+	var document map[string]any
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(Schema(), &s); err != nil {
 		t.Fatal(err)
 	}
 	// YAML has numbers as keys, which JSON has as texts.
@@ -163,7 +56,19 @@ func validate(t *testing.T, text string) []string {
 		}
 		document[SparesKey] = named
 	}
-	return schemaErrors("", s, document)
+	source, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("roles.json", source); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := compiler.Compile("roles.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled.Validate(document)
 }
 
 // TestSchemaAccepts verifies that the schema accepts the files that Parse accepts, with every key.
@@ -187,8 +92,8 @@ roles:
 		texts[path] = string(text)
 	}
 	for name, text := range texts {
-		if errs := validate(t, strings.ReplaceAll(text, ", with: ,", ",")); errs != nil {
-			t.Errorf("%s: %v", name, errs)
+		if err := validate(t, strings.ReplaceAll(text, ", with: ,", ",")); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -212,14 +117,14 @@ func TestSchemaRefuses(t *testing.T) {
 		}
 		text := "roles:\n- {" + strings.Join(fields, ", ") + "}\n"
 		_, err := parseText(t, text)
-		if errs := validate(t, text); err == nil || errs == nil {
-			t.Errorf("%s: Parse has %v, the schema %v", value, err, errs)
+		if invalid := validate(t, text); err == nil || invalid == nil {
+			t.Errorf("%s: Parse has %v, the schema %v", value, err, invalid)
 		}
 	}
 	for _, text := range []string{"roles: {}\n", "roles: []\n", "roles: [a]\n", "roles: [{nodes: 1, command: c}]\n"} {
 		_, err := parseText(t, text)
-		if errs := validate(t, text); err == nil || errs == nil {
-			t.Errorf("%s: Parse has %v, the schema %v", text, err, errs)
+		if invalid := validate(t, text); err == nil || invalid == nil {
+			t.Errorf("%s: Parse has %v, the schema %v", text, err, invalid)
 		}
 	}
 }
