@@ -2,6 +2,7 @@ package signal
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 func TestDiskList(t *testing.T) {
@@ -268,33 +268,12 @@ func TestWriteWhole(t *testing.T) {
 		{"the share is full half-way", &faulty{onWrite: func(path string, data []byte) error {
 			return errors.Join(os.WriteFile(path, data[:len(data)/2], fileMode), syscall.ENOSPC)
 		}}, false, syscall.ENOSPC, []string{}},
-		{"the rename fails", &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == RenamePath {
-				return failed
-			}
-			return plain.ChangeName(how, from, to)
-		}}, false, failed, []string{}},
-		{"the rename was done and its reply lost", &faulty{onChange: func(how NameChange, from, to string) error {
-			err := plain.ChangeName(how, from, to)
-			if how == RenamePath {
-				err = plain.ChangeName(how, from, to)
-			}
-			return err
-		}}, true, nil, []string{"name"}},
-		{"the rename was not done and answers so", &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == RenamePath {
-				return syscall.ENOENT
-			}
-			return plain.ChangeName(how, from, to)
-		}}, false, syscall.ENOENT, []string{}},
+		{"the rename fails", refusing(RenamePath, failed), false, failed, []string{}},
+		{"the rename was done and its reply lost", repeating(RenamePath), true, nil, []string{"name"}},
+		{"the rename was not done and answers so", refusing(RenamePath, syscall.ENOENT), false, syscall.ENOENT, []string{}},
 		{"every call is answered in vain at first", inVain(syscall.ESTALE), true, nil, []string{"name"}},
 		{"every call fails once, and the rename was done", inVain(syscall.EIO), true, nil, []string{"name"}},
-		{"the names are not settled", &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == SyncDir {
-				return failed
-			}
-			return plain.ChangeName(how, from, to)
-		}}, true, failed, []string{"name"}},
+		{"the names are not settled", refusing(SyncDir, failed), true, failed, []string{"name"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -343,118 +322,63 @@ func inVain(answer error) *faulty {
 	}
 }
 
+// TestWriteFirst publishes a name that another process may publish, too, durably or as a claim.
 func TestWriteFirst(t *testing.T) {
-	without := func(answer error) *faulty {
-		return &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == MakeLink {
-				return answer
-			}
-			return plain.ChangeName(how, from, to)
-		}}
+	disk := func() *faulty { return &faulty{} }
+	without := func(answer error) func() *faulty {
+		return func() *faulty { return refusing(MakeLink, answer) }
+	}
+	full := func() *faulty {
+		return &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}
 	}
 	for _, tc := range []struct {
-		name  string
-		fs    *faulty
-		there bool
-		err   error
+		name     string
+		fs       func() *faulty
+		there    bool // made by another process
+		err      error
+		replaced bool // by a claim, which lists nothing
 	}{
-		{"the first", &faulty{}, false, nil},
-		{"the second", &faulty{}, true, ErrAlreadyPublished},
-		{"the link was made and its reply lost", &faulty{onChange: func(how NameChange, from, to string) error {
-			err := plain.ChangeName(how, from, to)
-			if how == MakeLink {
-				err = plain.ChangeName(how, from, to)
-			}
-			return err
-		}}, false, nil},
-		{"every call is answered in vain at first", inVain(syscall.ESTALE), false, nil},
-		{"every call fails once, and the link was made", inVain(syscall.EIO), false, nil},
-		{"the first without links", without(syscall.EPERM), false, nil},
-		{"the second without links", without(syscall.ENOTSUP), true, ErrAlreadyPublished},
-		{"a share that fails", without(syscall.EIO), false, syscall.EIO},
-		{"a full share", &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}, false, syscall.ENOSPC},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dir, want := t.TempDir(), []string{"name"}
-			if tc.there {
-				if err := os.WriteFile(filepath.Join(dir, "name"), []byte("first\n"), fileMode); err != nil {
-					t.Fatal(err)
-				}
-			} else if tc.err != nil {
-				want = []string{}
-			}
-			err := Access{FS: tc.fs}.withDefaults().publishFirst(dir, "name", []byte("ours\n"), true)
-			if !errors.Is(err, tc.err) {
-				t.Errorf("got %v, want %v", err, tc.err)
-			}
-			if got := names(t, dir); !slices.Equal(got, want) {
-				t.Errorf("left %v, want %v", got, want)
-			}
-			data, _ := os.ReadFile(filepath.Join(dir, "name"))
-			if tc.there && string(data) != "first\n" || !tc.there && tc.err == nil && string(data) != "ours\n" {
-				t.Errorf("left %q", data)
-			}
-		})
-	}
-}
-
-func TestClaim(t *testing.T) {
-	without := func(answer error) *faulty {
-		return &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == MakeLink {
-				return answer
-			}
-			return plain.ChangeName(how, from, to)
-		}}
-	}
-	for _, tc := range []struct {
-		name   string
-		fs     *faulty
-		there  bool // made by another process
-		err    error
-		theirs bool
-	}{
-		{"the first", &faulty{}, false, nil, false},
-		{"the second", &faulty{}, true, ErrAlreadyPublished, true},
-		{"the link was made and its reply lost", &faulty{onChange: func(how NameChange, from, to string) error {
-			err := plain.ChangeName(how, from, to)
-			if how == MakeLink {
-				err = plain.ChangeName(how, from, to)
-			}
-			return err
-		}}, false, nil, false},
-		{"every call is answered in vain at first", inVain(syscall.ESTALE), false, nil, false},
-		{"every call fails once, and the link was made", inVain(syscall.EIO), false, nil, false},
+		{"the first", disk, false, nil, false},
+		{"the second", disk, true, ErrAlreadyPublished, false},
+		{"the link was made and its reply lost", func() *faulty { return repeating(MakeLink) }, false, nil, false},
+		{"every call fails at first", func() *faulty { return inVain(syscall.ESTALE) }, false, nil, false},
+		{"every call fails once, and is made", func() *faulty { return inVain(syscall.EIO) }, false, nil, false},
 		{"the first without links", without(syscall.EPERM), false, nil, false},
-		{"the second without links, where nobody lists", without(syscall.ENOTSUP), true, nil, false},
+		{"the second without links", without(syscall.ENOTSUP), true, ErrAlreadyPublished, true},
 		{"a share that fails", without(syscall.EIO), false, syscall.EIO, false},
-		{"a full share", &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}, false, syscall.ENOSPC, false},
+		{"a full share", full, false, syscall.ENOSPC, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := newPlace(t)
-			d := create(t, p)
-			theirs := &record.Failure{Message: "theirs"}
-			if tc.there {
-				publish(t, d, NodesDir, "0001.joined", theirs)
-			}
-			tc.fs.lists.Store(0)
-			d.access.FS = tc.fs
-			if err := d.ClaimRecord(within(t), NodesDir, "0001.joined", &record.Failure{Message: "ours"}); !errors.Is(err, tc.err) && !strings.Contains(err.Error(), tc.err.Error()) {
-				t.Errorf("got %v, want %v", err, tc.err)
-			}
-			want := []string{"0001.joined"}
-			if tc.err != nil && !tc.there {
-				want = []string{}
-			}
-			d.access.Meter.AwaitIdle(within(t)) // the temporary file is removed in the background
-			if got := names(t, filepath.Join(d.Path(), NodesDir)); !slices.Equal(got, want) || tc.fs.lists.Load() > 0 {
-				t.Errorf("left %v after %d listings, want %v after none", got, tc.fs.lists.Load(), want)
-			}
-			var rec record.Failure
-			err := d.readRecordOnce(within(t), NodesDir, "0001.joined", &rec)
-			if len(want) > 0 && (err != nil || (rec.Message == "theirs") != tc.theirs) {
-				t.Errorf("it is %q (%v)", rec.Message, err)
-			}
-		})
+		for _, isClaim := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, claim: %t", tc.name, isClaim), func(t *testing.T) {
+				dir, wantErr, want := t.TempDir(), tc.err, "own\n"
+				if tc.there {
+					put(t, filepath.Join(dir, "name"), "first\n")
+					want = "first\n"
+				}
+				if isClaim && tc.replaced {
+					wantErr, want = nil, "own\n"
+				}
+				fs := tc.fs()
+				a := Access{FS: fs}.withDefaults()
+				publish := a.publishFirst
+				if isClaim {
+					publish = a.claimFile
+				}
+				if err := publish(dir, "name", []byte("own\n"), !isClaim); !errors.Is(err, wantErr) {
+					t.Errorf("got %v, want %v", err, wantErr)
+				}
+				a.Meter.AwaitIdle(within(t)) // the temporary file of a claim is removed in the background
+				left := []string{"name"}
+				if wantErr != nil && !tc.there {
+					left, want = []string{}, ""
+				}
+				if got := names(t, dir); !slices.Equal(got, left) || isClaim && fs.lists.Load() > 0 {
+					t.Errorf("left %v after %d listings, want %v", got, fs.lists.Load(), left)
+				}
+				if data, _ := os.ReadFile(filepath.Join(dir, "name")); string(data) != want {
+					t.Errorf("left %q, want %q", data, want)
+				}
+			})
+		}
 	}
 }

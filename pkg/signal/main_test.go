@@ -177,3 +177,25 @@ func (f *faulty) ChangeName(how NameChange, from, to string) error {
 	}
 	return plain.ChangeName(how, from, to)
 }
+
+// refusing returns a disk on which changes of one kind fail with an error.
+func refusing(refused NameChange, err error) *faulty {
+	return &faulty{onChange: func(how NameChange, from, to string) error {
+		if how == refused {
+			return err
+		}
+		return plain.ChangeName(how, from, to)
+	}}
+}
+
+// repeating returns a disk on which changes of one kind are made twice, as if the first reply was
+// lost.
+func repeating(repeated NameChange) *faulty {
+	return &faulty{onChange: func(how NameChange, from, to string) error {
+		err := plain.ChangeName(how, from, to)
+		if how == repeated {
+			err = plain.ChangeName(how, from, to)
+		}
+		return err
+	}}
+}

@@ -141,12 +141,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 			}
 			return plain.ChangeName(how, from, to)
 		}}},
-		{"it can't be shown", &faulty{onChange: func(how NameChange, from, to string) error {
-			if how == RenamePath {
-				return syscall.EIO
-			}
-			return plain.ChangeName(how, from, to)
-		}}},
+		{"it can't be shown", refusing(RenamePath, syscall.EIO)},
 		{"the log directory can't be listed", &faulty{onList: func(string) ([]string, error) { return nil, syscall.EIO }}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -163,13 +158,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 
 func TestCreateBelievesTheListing(t *testing.T) {
 	p := newPlace(t)
-	p.FS = &faulty{onChange: func(how NameChange, from, to string) error {
-		err := plain.ChangeName(how, from, to)
-		if how == RenamePath {
-			err = plain.ChangeName(how, from, to)
-		}
-		return err
-	}}
+	p.FS = repeating(RenamePath)
 	d := create(t, p)
 	if got := names(t, p.LogDir); !slices.Equal(got, []string{d.Name()}) {
 		t.Errorf("there is %v", got)
