@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/config/recovery"
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
@@ -126,8 +125,6 @@ func (o *options) validateSettings(all setting.List) error {
 		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.FindSetting("sandbox-require").Source == setting.SourceFlag && !o.cfg.Sandbox.IsRequested():
 		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
-	case all.FindSetting("clean-after").Source == setting.SourceFlag && o.cfg.After.Clean != config.CleanNone:
-		return usageErrorf("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
 	}
 	if err := recovery.Validate(all, &o.cfg.After, o.onFailure); err != nil {
 		return usageErrorf("%v", err)

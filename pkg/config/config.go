@@ -110,12 +110,13 @@ type Timeouts struct {
 	// service until it is ready.
 	Start time.Duration
 	Peer  time.Duration // from a peer's death until the job ends
-	// of an unresponsive shared file system, once the job runs and while all peer links work; 0: no
-	// longer than Peer
+	// Share is the maximum outage of the shared file system that is tolerated once the job runs and
+	// while all peer links work. With 0 it is Peer.
 	Share       time.Duration
-	Settle      time.Duration // how long the framework must list the same nodes
 	DriverGrace time.Duration // from TERM to KILL, unless the job must end sooner
-	StopGrace   time.Duration // the same for services and sandbox, after the driver has ended
+	// StopGrace is the same for services and sandboxes, which end after the driver. At most half of
+	// health.FinalTermTimeout is left for the driver then.
+	StopGrace time.Duration
 	Deadline    time.Duration // of the whole job, from the start of its head; 0: none
 }
 
@@ -158,9 +159,6 @@ func (c *Config) Validate() error {
 	if err := c.validateLauncher(); err != nil {
 		return err
 	}
-	if err := c.After.validateRanges(); err != nil {
-		return err
-	}
 	return c.Times.validateRanges()
 }
 
@@ -192,35 +190,20 @@ func (t Timeouts) validateRanges() error {
 		{"join-timeout", t.Join, time.Second},
 		{"start-timeout", t.Start, time.Second},
 		{"peer-timeout", t.Peer, time.Second},
-		{"share-timeout", t.Share, 0},
-		{"settle", t.Settle, 0},
 		{"driver-grace", t.DriverGrace, 0},
-		{"stop-grace", t.StopGrace, 0},
 		{"deadline", t.Deadline, 0},
 	} {
 		if row.d < row.min {
 			return fmt.Errorf("cannot use --%s=%s: give at least %s", row.flag, row.d, row.min)
 		}
 	}
-	for _, row := range []struct {
-		flag    string
-		d, most time.Duration
-		why     string
-	}{
-		{"driver-grace", t.DriverGrace, maxDriverGrace, "a job that is told to end should"},
-		{"stop-grace", t.StopGrace, maxStopGrace, "Slurm kills the job 30 s after TERM, and the driver has its grace first"},
-	} {
-		if row.d > row.most {
-			return fmt.Errorf("cannot use --%s=%s: give at most %s, because %s", row.flag, row.d, row.most, row.why)
-		}
+	if t.DriverGrace > maxDriverGrace {
+		return fmt.Errorf("cannot use --driver-grace=%s: give at most %s, because a job that is told to end should", t.DriverGrace, maxDriverGrace)
 	}
 	return nil
 }
 
-const (
-	maxDriverGrace = time.Hour
-	maxStopGrace   = health.FinalTermTimeout / 2
-)
+const maxDriverGrace = time.Hour
 
 // DriverGracePeriod returns the grace period of the driver and of ranks after TERM. On a node that
 // is isolated from the others, it is at most the time that they have when Slurm ends the job:

@@ -35,11 +35,9 @@ func TestValidate(t *testing.T) {
 		{"too little time for the start", func(c *Config) { c.Times.Start = time.Millisecond }, "--start-timeout"},
 		{"a peer timeout under a second", func(c *Config) { c.Times.Peer = 999 * time.Millisecond }, "--peer-timeout"},
 		{"a peer timeout of a second", func(c *Config) { c.Times.Peer = time.Second }, ""},
-		{"no settling", func(c *Config) { c.Times.Settle = 0 }, ""},
-		{"negative settling", func(c *Config) { c.Times.Settle = -1 }, "--settle"},
-		{"no graces", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 0, 0 }, ""},
-		{"a negative grace", func(c *Config) { c.Times.StopGrace = -1 }, "--stop-grace"},
-		{"the longest graces", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = time.Hour, 10*time.Second }, ""},
+		{"no grace", func(c *Config) { c.Times.DriverGrace = 0 }, ""},
+		{"a negative grace", func(c *Config) { c.Times.DriverGrace = -1 }, "--driver-grace"},
+		{"the longest grace", func(c *Config) { c.Times.DriverGrace = time.Hour }, ""},
 		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
 		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "--allow-launcher"},
 		{"torchrun as the driver of one node", func(c *Config) { c.Driver, c.Identity.Size = torchrun, 1 }, ""},
@@ -80,7 +78,6 @@ func TestValidate(t *testing.T) {
 			c.Roles.Definitions[0].Program.Step, c.Identity.Launcher = "judge", launcher.LauncherPBS
 		}, "step judge without Slurm"},
 		{"the daemon of a sandbox", func(c *Config) { c.Roles.Step, c.Sandbox.Command = roles.SandboxStep, "serve" }, ""},
-		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimeouts(), Framework: framework.None{}}

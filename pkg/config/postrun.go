@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -81,13 +80,6 @@ const DefaultInspectionTime = 10 * time.Minute
 
 // MaxBackoff is the maximum pause before another attempt.
 const MaxBackoff = time.Minute
-
-func (a PostRun) validateRanges() error {
-	if a.Look < 0 {
-		return fmt.Errorf("cannot use --clean-after=%s: give at least 0s", a.Look)
-	}
-	return nil
-}
 
 // RequeueConfig configures whether a failed job is requeued.
 type RequeueConfig struct {

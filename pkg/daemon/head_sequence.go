@@ -404,7 +404,7 @@ func (h *head) awaitFrameworkMembers(ctx context.Context) error {
 	}
 	h.progress.pollingMembers.Store(true)
 	defer h.progress.pollingMembers.Store(false)
-	return h.running.cluster.AwaitMembers(ctx, members, h.cfg.Times.Settle, h.cfg.Times.Start)
+	return h.running.cluster.AwaitMembers(ctx, members, h.cfg.Times.Start)
 }
 
 // awaitState waits until every node of the team has reached state. Each node has its own deadline;

@@ -138,7 +138,6 @@ func TestEverything(t *testing.T) {
 		j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *deps.Config) {
 			c.Setup = mark("setup")
 			c.Sandbox = config.Sandbox{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
-			c.Times.Settle = 300 * time.Millisecond
 			c.Framework = framework.None{
 				HeadCommand: mark("head") + "; sleep 0.3; touch " + marks + "/head.ready; exec sleep 300", HeadReady: &ready,
 				WorkerCommand: "test -e " + marks + "/head.ready || exit 9; " + mark("worker") + "; exec sleep 300",
@@ -218,4 +217,20 @@ func require(t *testing.T, text string) membership.SandboxQuorum {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestInspectionEnds verifies that everything else stays up for a while after the driver, and then
+// ends.
+func TestInspectionEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 5").all(func(c *deps.Config) {
+			c.After.Clean, c.After.Look = config.CleanNone, 10*time.Second
+			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+		})
+		began := time.Now()
+		j.start().wait() // the directories stay
+		if took := time.Since(began); took < 10*time.Second || took > 30*time.Second || j.result().Code != 5 {
+			t.Errorf("it took %s, and ended with %d", took, j.result().Code)
+		}
+	})
 }

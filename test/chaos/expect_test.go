@@ -13,11 +13,9 @@ import (
 const (
 	peerTimeout = 3 * time.Second
 	joinTimeout = 8 * time.Second
-	// shareTimeout is longer than any outage of the shared file system that a job must tolerate.
-	shareTimeout = 4 * peerTimeout
-	driverGrace  = 2 * time.Second
-	stopGrace    = time.Second
-	slack        = 10 * time.Second
+	driverGrace = 2 * time.Second
+	stopGrace   = 5 * time.Second // fixed
+	slack       = 10 * time.Second
 	// haste is the margin if no process uses its grace period. It is shorter than the rest of a
 	// worker's polling interval in a calm job: the worker must notice the end by other means than its
 	// next poll.
@@ -118,10 +116,6 @@ func expect(s schedule) expectation {
 		return !traitOf(f.What).prompt
 	}) {
 		e.Within = peerTimeout + haste
-	}
-	if what := s.Faults[0].What; s.Lifeline && (p == atGate || p == inDriver) &&
-		(what == stall || what == stallAll) {
-		e.Within, e.Freed = e.Within+shareTimeout, e.Freed+shareTimeout // tolerated for that long
 	}
 	for i, v := range e.Any {
 		if len(v.Nodes) > 0 && slices.Contains(e.Victims, v.Nodes[0]) {

@@ -149,9 +149,9 @@ func (j *job) start(t *testing.T) {
 		// The services take a while to end, because otherwise the drain would be too short to strike.
 		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep "+workerService+" & wait",
 		"--worker-ready=exec:sleep 0.2",
-		"--peer-timeout="+peerTimeout.String(), "--share-timeout="+shareTimeout.String(),
+		"--peer-timeout="+peerTimeout.String(),
 		"--join-timeout="+joinTimeout.String(),
-		"--driver-grace="+driverGrace.String(), "--stop-grace="+stopGrace.String(), "--settle=0s")
+		"--driver-grace="+driverGrace.String())
 	if !j.s.Lifeline {
 		args = append(args, "--lifeline=off")
 	}

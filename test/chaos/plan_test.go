@@ -220,6 +220,9 @@ func planOf(seed uint64, w world) schedule {
 	coin := r.IntN(2) == 0 // always drawn, so that the later draws do not depend on w
 	s.Lifeline = w.lifeline == "on" || w.lifeline != "off" && (first.lined || coin)
 	s.Faults = []fault{draw(r, first, w.nodes)}
+	if what := first.what; what == stall || what == stallAll {
+		s.Lifeline = false // with it, the job tolerates an outage of ten minutes
+	}
 	switch {
 	case first.what == failDriver:
 		s.Faults = failing(r, s.Faults[0], w)

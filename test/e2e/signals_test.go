@@ -89,7 +89,6 @@ func (bed *lane) submitCopied(t *testing.T, name string, driver ...string) (b *b
 	bed.setenv("LOG_DIR", logs)
 	bed.setenv("WORKER_CMD", "exec sleep 1009")
 	bed.setenv("SANDBOX_CMD", "exec sleep 1009")
-	bed.setenv("BRINGUPD_STOP_GRACE", "10s")
 	bed.prependPath(beds.bin())
 	b = bed.submitFile(t, dir, append([]string{"--nodelist=n[0-3]", script}, driver...)...)
 	if driver != nil {

@@ -230,7 +230,7 @@ func (j *job) flags(node int) []string {
 		"--log-format=json",
 		// Use heartbeat files only, because the matrix tests the effect of the share on them.
 		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s",
-		"--start-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
+		"--start-timeout=15s", "--driver-grace=2s",
 	}
 	if j.unread {
 		flags = append(flags, "--verbose") // makes all daemons write at once

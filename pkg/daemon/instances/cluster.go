@@ -145,7 +145,7 @@ func (s *supervisor) awaitMembers(ctx context.Context, c cluster) error {
 	for _, p := range s.instance.Processes {
 		members = append(members, framework.Member{NodeIndex: p.Rank, Host: s.plans.plan.Load().Nodes[p.Place].Host})
 	}
-	return c.AwaitMembers(ctx, members, 0, s.role.Ready.Timeout)
+	return c.AwaitMembers(ctx, members, s.role.Ready.Timeout)
 }
 
 // clusterVariables returns the variables of the only cluster of a framework that a role starts

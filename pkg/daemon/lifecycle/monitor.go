@@ -42,7 +42,7 @@ const standbyFactor = 8
 
 // WatchShare ends this node's part in the run when the file system has been unresponsive for longer
 // than the peer timeout, because then the state of the peers is unknown. If the job tolerates that,
-// the limit is --share-timeout instead.
+// the limit is Timeouts.Share instead.
 func (m *Monitor) WatchShare(ctx context.Context) {
 	tick := time.NewTicker(m.Times.Peer / 20)
 	defer tick.Stop()

@@ -34,7 +34,7 @@ func (o *OutageReporter) LogChanges(now time.Time) {
 	case !o.reported && now.Sub(o.since) > o.Times.Peer && o.Links.IsRunning() && o.RunCtx.Err() == nil:
 		o.reported = true
 		o.Log.Warn("the shared file system does not respond to "+o.NodeNames(stalled)+
-			": the job continues while every peer link is healthy, for at most --share-timeout",
+			": the job continues while every peer link is healthy, within the timeout",
 			zap.Duration("timeout", o.Times.Share))
 	}
 }

@@ -33,7 +33,7 @@ const peerTimeout = 2 * time.Second
 // times are the deadlines of all daemons.
 var times = config.Timeouts{
 	Join: 6 * time.Second, Start: 10 * time.Second,
-	Peer: peerTimeout, Settle: 0, DriverGrace: 2 * time.Second, StopGrace: time.Second,
+	Peer: peerTimeout, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 }
 
 // services is a framework whose services are up as soon as they are started.

@@ -48,7 +48,7 @@ func (v *statusView) describeNext(s Status) (what string, deadline *time.Time) {
 		return "the nodes end their processes, and the head writes the result", nil
 	case s.State == StateUp && linger != nil:
 		end := linger.WrittenAt.Add(linger.InspectTime)
-		return "everything else ends (--clean-after), or earlier with bringupd stop " + s.Path, &end
+		return "everything else ends (--clean=none), or earlier with bringupd stop " + s.Path, &end
 	case s.State == StateUp && hasRoles:
 		return v.roleEnd(s.Path), nil
 	case s.State == StateUp && v.plan.HasRanks:

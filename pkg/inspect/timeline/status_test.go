@@ -190,7 +190,7 @@ func TestStatus(t *testing.T) {
 			return run
 		}, 0, 0, []string{
 			"the gate opened after 5s: the driver train.py has ended with code 3\n",
-			"next: everything else ends (--clean-after), or earlier with bringupd stop /logs/4711.0: in 09:58\n",
+			"next: everything else ends (--clean=none), or earlier with bringupd stop /logs/4711.0: in 09:58\n",
 		}, []string{"runs"}},
 		{"up without a driver", func() *Run {
 			run := open(up(2))

@@ -25,8 +25,8 @@ const (
 	// minResultAge is the minimum age of a result. Before that, daemons may still be writing logs.
 	minResultAge = 10 * time.Minute
 	// minUnchangedTime is how long a run without a result must be unchanged to count as over. A
-	// healthy head renames a heartbeat file every few peer timeouts, but a job may run for its
-	// --share-timeout without access to the file system.
+	// healthy head renames a heartbeat file every few peer timeouts, but a job runs for some
+	// time without access to the file system.
 	minUnchangedTime = 24 * time.Hour
 	// hiddenPrefix is the prefix of the name of a run that is being removed. Readers ignore names with
 	// a leading dot.

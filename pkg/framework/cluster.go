@@ -35,46 +35,36 @@ func (c Cluster) WorkerService(node Node) (*Service, error) {
 	return described, nil
 }
 
-// AwaitMembers waits until the framework's own list has contained all members for the settle time. A
+// AwaitMembers waits until the framework's own list has contained all members. A
 // framework without such a list is not queried. The error is a *health.Failure if the time limit has
 // passed.
-func (c Cluster) AwaitMembers(ctx context.Context, members []Member, settle, within time.Duration) error {
+func (c Cluster) AwaitMembers(ctx context.Context, members []Member, within time.Duration) error {
 	lister, ok := c.Framework.(MemberLister)
 	if !ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	err := AwaitStable(ctx, settle, func(ctx context.Context) error { return lister.CheckMembers(ctx, c.Head, c.Endpoint, members) })
+	err := awaitNil(ctx, func(ctx context.Context) error { return lister.CheckMembers(ctx, c.Head, c.Endpoint, members) })
 	if errors.Is(err, health.ErrDeadline) {
 		return health.NewFailure(health.ServiceDied, "%s does not report all %d nodes after %s: %v", c.Framework.Name(), len(members), within, err)
 	}
 	return err
 }
 
-// AwaitStable polls until look has returned nil at every poll for the settle time, and then returns
-// nil. The settle time detects a node that is listed and restarts a moment later. If ctx ends
-// before, the error wraps its cause and includes the last result.
-func AwaitStable(ctx context.Context, settle time.Duration, look func(ctx context.Context) error) error {
-	const pace, bound = 250 * time.Millisecond, 5 * time.Second
-	var since time.Time // of the first nil in a row; zero: the last poll failed
-	var last error
+// awaitNil polls until look returns nil. If ctx ends before, the error wraps its cause and includes the
+// last result.
+func awaitNil(ctx context.Context, look func(ctx context.Context) error) error {
+	const pollInterval, pollTimeout = 250 * time.Millisecond, 5 * time.Second
 	for {
-		begin := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, bound)
+		bounded, cancel := context.WithTimeout(ctx, pollTimeout)
 		err := look(bounded)
 		cancel()
-		switch {
-		case err != nil:
-			last, since = err, time.Time{}
-		case since.IsZero():
-			since = begin
-		}
-		if err == nil && time.Since(since) >= settle {
+		if err == nil {
 			return nil
 		}
-		if !ctxutil.SleepContext(ctx, pace) {
-			return fmt.Errorf("%w (last seen: %v)", context.Cause(ctx), last)
+		if !ctxutil.SleepContext(ctx, pollInterval) {
+			return fmt.Errorf("%w (last seen: %v)", context.Cause(ctx), err)
 		}
 	}
 }
