@@ -42,7 +42,7 @@ func (inv *invocation) doctorCommand() *cli.Command {
 			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if that is unknown, " +
 			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of earlier runs without removing them.",
 	}, headings, []string{
-		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout", startTimeoutFlag, "pmix",
+		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "join-timeout", startTimeoutFlag, "pmix",
 	}, e.runDoctor)
 }
 
@@ -129,7 +129,7 @@ func (e doctorCmd) setIdentity(cfg *doctor.Config) (err error) {
 	at, err := e.opts.readinessConfig()
 	cfg.Identity = launcher.Identity{
 		Launcher: launcher.LauncherLocal, Size: 1, Host: at.Host, Hosts: []string{at.Host}, LocalSize: 1,
-		GPUs: at.GrantedGPUs, Grant: launcher.Grant{GPUsSource: at.GrantedBy, CPUs: e.opts.cpus},
+		GPUs: at.GrantedGPUs, Grant: launcher.Grant{GPUsSource: at.GrantedBy},
 		Job: "alone-" + time.Now().Format("20060102-150405-") + rand.Text()[:4],
 	}
 	return err

@@ -39,7 +39,7 @@ type launchOptions struct {
 	nodeIndex     int                // -1: not given
 	localSize     int                // given by "bringupd local"; 0: otherwise
 	interfaces    string
-	gpus, cpus    int // -1 and 0: not given
+	gpus          int // -1: not given
 }
 
 func newOptions() *options {
@@ -115,7 +115,6 @@ func (o *options) jobSettings() setting.List {
 			setting.NewChoice("clean", config.CleanupPolicies, (*string)(&o.cfg.After.Clean),
 				"what to remove after the driver has ended: all, running (processes, but not the nodes' temporary directories), or none (services keep running for 10m, for inspection)"),
 			setting.NewText("on-end", "COMMAND", &o.cfg.After.OnEnd, "shell command that the head runs when the run has ended, with result.json on standard input, for example to send a message; at most 20s"),
-			keepSetting(&o.cfg.After.Keep, "how many finished runs to keep in the log directory: a count (20) or an age (30d, 36h) (default: all)"),
 		),
 	)
 }
@@ -127,7 +126,6 @@ func (o *options) nodeSettings() setting.List {
 	return slices.Concat(
 		setting.AssignCategory("Nodes",
 			setting.NewText("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that runs first on every node; if it fails, the node fails"),
-			setting.NewNumber("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs of each node (default: as reported by the launcher)"),
 			setting.NewSwitch("dedicated-head", &o.dedicatedHead, "run no worker on the head's node, and offer none of its GPUs"),
 			setting.NewText("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for temporary files (default: TMPDIR, or /tmp)"),
 		),
@@ -147,7 +145,6 @@ func (o *options) nodeSettings() setting.List {
 		setting.AssignCategory("Logging and metrics",
 			setting.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of messages on standard error: console or json"),
 			recovery.ProgressSetting(&o.cfg.Progress),
-			setting.NewSwitch("share-stats", &o.cfg.ShareStats, "print statistics of all calls to the shared file system at the end"),
 			setting.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir, "node-local directory for node-exporter's textfile collector; each daemon writes a file there and removes it at its end"),
 			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address on which each daemon serves /metrics for Prometheus; with port 0 the log has the port"),
 		),

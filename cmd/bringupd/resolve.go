@@ -190,9 +190,6 @@ func (o *options) identifyDaemon(host string) (launcher.Identity, error) {
 	if o.gpus >= 0 {
 		id.GPUs, id.GPUsSource = o.gpus, "--gpus-per-node"
 	}
-	if o.cpus > 0 {
-		id.CPUs = o.cpus
-	}
 	return id, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
 // The constructors below return settings whose values only this program has.
@@ -63,9 +62,4 @@ func nodeRangeSetting(name string, to *membership.NodeRange, usage string) *sett
 		}
 		return b.String()
 	}, usage)
-}
-
-// keepSetting accepts the selection of old runs that are kept.
-func keepSetting(to *prune.KeepPolicy, usage string) *setting.Setting {
-	return setting.NewValue("keep", "N|TIME", to, prune.ParseKeepPolicy, func(k prune.KeepPolicy) any { return k.String() }, usage)
 }

@@ -61,8 +61,6 @@ type Output struct {
 	Streams Streams
 	Verbose bool
 	JSONLog bool
-	// ShareStats makes the head print at the end how many calls to the shared file system were made.
-	ShareStats bool
 	// Progress is a regular expression with one group, which matches the step in lines of the driver
 	// or of ranks. It is empty if no lines are watched.
 	Progress  string
@@ -117,7 +115,7 @@ type Timeouts struct {
 	// StopGrace is the same for services and sandboxes, which end after the driver. At most half of
 	// health.FinalTermTimeout is left for the driver then.
 	StopGrace time.Duration
-	Deadline    time.Duration // of the whole job, from the start of its head; 0: none
+	Deadline  time.Duration // of the whole job, from the start of its head; 0: none
 }
 
 // DefaultTimeouts returns the default timeouts, which --help shows. The grace periods add up to

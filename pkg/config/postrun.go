@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
 // PostRun configures what happens after the driver has ended, and after a failure.
@@ -15,7 +14,6 @@ type PostRun struct {
 	Clean    CleanupPolicy // the zero value means CleanAll
 	// Look is how long services stay up after the driver with CleanNone.
 	Look time.Duration
-	Keep prune.KeepPolicy // the earlier runs of the log directory that are kept
 	// OnEnd is run by /bin/sh on the head at the end of the run; empty: nothing.
 	OnEnd string
 }

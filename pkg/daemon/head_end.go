@@ -73,9 +73,6 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 	ends.Wait()
 	end.TakenOver, end.BadNodes = taken, result.BadNodes
 	h.removeOrders()
-	if h.cfg.ShareStats {
-		h.roundTrip.LogCallCounts(h.nodeWatch.LastListing().NodesIn(record.StateDone))
-	}
 	h.logDroppedNodes()
 	h.printHeadMessage(end, result, left)
 	h.runEndCommand(end, result)

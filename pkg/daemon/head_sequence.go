@@ -437,7 +437,6 @@ func (h *head) openGate() error {
 	h.nodeWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.ControlWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.Background(h.roundTrip.MeasureRoundTrips)
-	h.Background(h.cfg.After.Keep.BackgroundTask(h.Dir, h.cfg.Access.Meter, func(said string) { h.Log.Info(said) }))
 	h.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
 	return nil
 }

@@ -218,19 +218,3 @@ func require(t *testing.T, text string) membership.SandboxQuorum {
 	}
 	return r
 }
-
-// TestInspectionEnds verifies that everything else stays up for a while after the driver, and then
-// ends.
-func TestInspectionEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 5").all(func(c *deps.Config) {
-			c.After.Clean, c.After.Look = config.CleanNone, 10*time.Second
-			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
-		})
-		began := time.Now()
-		j.start().wait() // the directories stay
-		if took := time.Since(began); took < 10*time.Second || took > 30*time.Second || j.result().Code != 5 {
-			t.Errorf("it took %s, and ended with %d", took, j.result().Code)
-		}
-	})
-}

@@ -66,7 +66,6 @@ func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
 	add(after.Restarts > 0, "restarts: at most %d, after failures that --restart-on=%s selects: the first at once, further ones after 1s or more",
 		after.Restarts, cmp.Or(after.Rules.On, config.RestartOnNode))
 	add(after.Requeue.OnFailure, "requeue: at most %d, of a job that fails and may be tried again", after.Requeue.Most)
-	add(after.Keep.RemovesRuns(), "earlier runs in %s: yours are removed as --keep=%s says", c.LogDir, after.Keep)
 	return lines
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
-	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
 func TestPlan(t *testing.T) {
@@ -82,9 +81,9 @@ func TestPlan(t *testing.T) {
 			"a life of its own", 1,
 			func(_ *testing.T, c *Config) {
 				c.Driver, c.Times.Deadline = []string{"go"}, time.Hour
-				c.After = config.PostRun{Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 3}, Clean: config.CleanNone, Look: time.Minute, Keep: prune.KeepPolicy{MaxRuns: 5}}
+				c.After = config.PostRun{Restarts: 2, Requeue: config.RequeueConfig{OnFailure: true, Most: 3}, Clean: config.CleanNone, Look: time.Minute}
 			},
-			[]string{"node 0", "meet", "gate", "runs go", "ends with 124, 1h0m0s after", "stay for 1m0s", "restarts: at most 2", "requeue: at most 3", "earlier runs in /logs: yours are removed as --keep=5 says"},
+			[]string{"node 0", "meet", "gate", "runs go", "ends with 124, 1h0m0s after", "stay for 1m0s", "restarts: at most 2", "requeue: at most 3"},
 		},
 		{
 			"directories that stay", 1, func(_ *testing.T, c *Config) { c.Driver, c.After.Clean = []string{"go"}, config.CleanRunning },

@@ -61,21 +61,3 @@ func (c *RoundTripProbe) BuildReport() *record.FileSystemReport {
 	}
 	return report
 }
-
-// LogCallCounts logs the numbers of file system calls of the head and of the nodes that are done.
-func (c *RoundTripProbe) LogCallCounts(done []int) {
-	var workers []record.CallStats
-	for _, node := range done {
-		var rec record.Done
-		if node == 0 {
-			continue
-		}
-		if err := c.readRecord(c.WorkCtx, node, record.StateDone, &rec); err != nil {
-			break
-		}
-		if rec.Share != nil {
-			workers = append(workers, *rec.Share)
-		}
-	}
-	c.Log.Info("calls to the shared file system:\n" + eventlog.CountCalls(c.BuildReport(), workers).FormatTable())
-}

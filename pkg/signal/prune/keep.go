@@ -3,18 +3,13 @@
 package prune
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // KeepPolicy selects the finished runs that are kept; the zero Keep keeps all.
@@ -68,29 +63,3 @@ func (k KeepPolicy) String() string {
 
 // RemovesRuns reports whether any runs may be removed: the zero Keep keeps all.
 func (k KeepPolicy) RemovesRuns() bool { return k != KeepPolicy{} }
-
-// backgroundTimeout is the timeout for removing old runs during a job.
-const backgroundTimeout = 5 * time.Minute
-
-var errBackgroundTimeout = errors.New("the time limit was reached: the next run continues")
-
-// BackgroundTask returns a task that removes old runs beside the head's own run directory dir:
-// those with a result that are not kept. It logs one line. If the file system hangs, the task is
-// abandoned when ctx ends.
-func (k KeepPolicy) BackgroundTask(dir *signal.Dir, meter *signal.CallMeter, say func(string)) func(ctx context.Context) {
-	return func(ctx context.Context) {
-		if !k.RemovesRuns() {
-			return
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, backgroundTimeout, errBackgroundTimeout)
-		defer cancel()
-		begin := time.Now()
-		order := Options{LogDir: filepath.Dir(dir.Path()), Keep: k, OwnRun: dir.Name(), Meter: meter, Report: func(string, string) {}}
-		counts, err := ctxutil.CallBounded(ctx, 0, func() (PruneCounts, error) { return order.PruneRuns(ctx) })
-		line := fmt.Sprintf("old runs removed from this log directory: %d (--keep=%s), in %s", counts.Removed, k, textutil.BriefDuration(time.Since(begin)))
-		if err != nil {
-			line += fmt.Sprintf("; some may be left: %v", err)
-		}
-		say(line)
-	}
-}

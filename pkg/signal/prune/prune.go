@@ -41,11 +41,8 @@ const (
 type Options struct {
 	LogDir string // absolute
 	Keep   KeepPolicy
-	DryRun bool   // remove nothing
-	OwnRun string // name of the calling run, which is kept; empty if there is none
-	// IncludeLost makes runs without a result count as over if nothing has changed in them for a day.
-	IncludeLost bool
-	Meter       *signal.CallMeter // counts the calls; may be nil
+	DryRun bool              // remove nothing
+	Meter  *signal.CallMeter // counts the calls; may be nil
 	// Report is called for each run that is removed, or kept for another reason than its age.
 	// It must not be nil.
 	Report func(run, what string)
@@ -101,7 +98,7 @@ func (o Options) PruneRuns(ctx context.Context) (PruneCounts, error) {
 		switch {
 		case strings.HasPrefix(name, hiddenPrefix):
 			p.removeHidden(ctx, name)
-		case name[0] == '.' || name == signal.LatestLink || name == signal.BadNodesDir || name == o.OwnRun:
+		case name[0] == '.' || name == signal.LatestLink || name == signal.BadNodesDir:
 		default:
 			if run, over := p.inspectRun(name); over {
 				all = append(all, run)
@@ -252,8 +249,6 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 		return at, "it has ended less than 10 minutes ago", false
 	case !errors.Is(err, fs.ErrNotExist):
 		return at, err.Error(), false
-	case !p.IncludeLost:
-		return at, "it has no result: it may still be running", false
 	case job.Version != record.FormatVersion: // the longest pause between its heartbeats is unknown
 		return at, fmt.Sprintf("it has no result, and format version %d: it may still be running", job.Version), false
 	}

@@ -105,10 +105,10 @@ func TestJudgement(t *testing.T) {
 	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: 30 * day}, Report: said.say, DryRun: true}
 	counts, err := order.PruneRuns(t.Context())
 	must(t, err)
-	if counts != (PruneCounts{Removed: 1, Recent: 1, Live: 4, Unrecognized: 4}) || !there(t, filepath.Join(logs, "old.0")) {
+	if counts != (PruneCounts{Removed: 2, Recent: 1, Live: 3, Unrecognized: 4}) || !there(t, filepath.Join(logs, "old.0")) {
 		t.Errorf("a dry run comes to %+v: %v", counts, said)
 	}
-	order.DryRun, order.IncludeLost = false, true
+	order.DryRun = false
 	counts, err = order.PruneRuns(t.Context())
 	must(t, err)
 	if counts != (PruneCounts{Removed: 2, Recent: 1, Live: 3, Unrecognized: 4}) {
@@ -185,7 +185,7 @@ func TestMany(t *testing.T) {
 	for i := range both {
 		pruning.Go(func() {
 			var err error
-			order := Options{LogDir: logs, Keep: KeepPolicy{MaxRuns: 20}, IncludeLost: true, Meter: &meter, Report: func(run, what string) {
+			order := Options{LogDir: logs, Keep: KeepPolicy{MaxRuns: 20}, Meter: &meter, Report: func(run, what string) {
 				if run == "live.0" && !strings.HasPrefix(what, "kept") || strings.HasPrefix(what, "kept for now") {
 					t.Errorf("%s is %s", run, what)
 				}
@@ -267,7 +267,7 @@ func TestPruneOtherVersion(t *testing.T) {
 		must(t, err)
 		must(t, os.WriteFile(job, bytes.Replace(data, []byte(`"v":2`), []byte(`"v":1`), 1), 0o600))
 	}
-	_, err := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, IncludeLost: true, Report: heard{}.say}.PruneRuns(t.Context())
+	_, err := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Report: heard{}.say}.PruneRuns(t.Context())
 	must(t, err)
 	if there(t, filepath.Join(logs, "1.0")) || !there(t, filepath.Join(logs, "2.0")) {
 		t.Error("the run with a result is kept, or the other one is not")
