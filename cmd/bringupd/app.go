@@ -13,9 +13,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
-	"github.com/bringupd/bringupd/pkg/process/sdnotify"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -86,8 +86,8 @@ var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
 // a child could otherwise send notifications for the service.
 func takeNotifySocket() string {
-	socket := os.Getenv(sdnotify.SocketVariable)
-	_ = os.Unsetenv(sdnotify.SocketVariable) // fails only for invalid names
+	socket := os.Getenv(service.SocketVariable)
+	_ = os.Unsetenv(service.SocketVariable) // fails only for invalid names
 	return socket
 }
 
@@ -133,9 +133,9 @@ func exitCodeOf(err error) int {
 		return health.OutcomeOfKind(health.Usage).Code
 	case errors.As(err, &launch):
 		return health.OutcomeOfKind(health.Launch).Code
-	case errors.Is(err, execfile.ErrNotFound):
+	case errors.Is(err, process.ErrNotFound):
 		return health.OutcomeOfKind(health.NotFound).Code
-	case errors.Is(err, execfile.ErrNotExecutable):
+	case errors.Is(err, process.ErrNotExecutable):
 		return health.OutcomeOfKind(health.NotExecutable).Code
 	case errors.As(err, &directory), errors.As(err, &stall):
 		return health.OutcomeOfKind(health.ShareUnusable).Code

@@ -19,8 +19,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -204,7 +204,7 @@ func (l *localCmd) daemonCommand(self string, node int, step string) process.Spe
 		spec.Stdin = l.streams.In
 	}
 	if node == 0 && l.notifySocket != "" { // the head reports for all daemons
-		spec.Env = append(spec.Env, sdnotify.SocketVariable+"="+l.notifySocket)
+		spec.Env = append(spec.Env, service.SocketVariable+"="+l.notifySocket)
 	}
 	return spec
 }

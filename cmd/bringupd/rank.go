@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -67,7 +67,7 @@ func (b *rankCmd) becomeRank([]string) error {
 	if err != nil || b.exitCode != 0 {
 		return err
 	}
-	err = execfile.Replace(b.driver, ranks.PassThroughEnviron(environ, rank, place, b.variables))
+	err = process.ReplaceSelf(b.driver, ranks.PassThroughEnviron(environ, rank, place, b.variables))
 	return errors.Join(fmt.Errorf("cannot start rank %d: %w", rank.Rank, err), restore())
 }
 

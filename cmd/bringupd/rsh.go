@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // rshCommand returns the subcommand that launchers use instead of rsh: a host, and a command for a
@@ -31,7 +31,7 @@ func (inv *invocation) runRsh(args []string) error {
 		return usageErrorf("cannot use these arguments: give HOST COMMAND..., without options before them")
 	}
 	if site := rsh.OtherJobCommand(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
-		inv.printMessage("cannot run a command on %s: %v", args[0], execfile.Replace(site, os.Environ()))
+		inv.printMessage("cannot run a command on %s: %v", args[0], process.ReplaceSelf(site, os.Environ()))
 		inv.exitCode = rsh.NoCode
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
-	"github.com/bringupd/bringupd/pkg/process/limits"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -35,7 +35,7 @@ func (inv *invocation) runCommand() *cli.Command {
 			}
 			return inv.planOrRun(all, opts, driver, func(cfg deps.Config, role roles.DaemonRole) error {
 				if id := cfg.Identity; id.NodeIndex == 0 { // a head has a connection to each worker
-					need := limits.Needs{Files: minDaemonFiles + uint64(id.Size)}
+					need := process.ResourceNeeds{Files: minDaemonFiles + uint64(id.Size)}
 					if err := checkLimits(need, id.Host); err != nil {
 						return err
 					}
@@ -52,7 +52,7 @@ const minDaemonFiles = 128
 
 // minDaemonLimits are the minimum limits of a daemon. With a driver it was measured to have 27
 // processes and threads, with four ranks 48, and 1.9 GiB of address space.
-var minDaemonLimits = limits.Needs{Tasks: 64, Files: minDaemonFiles, Memory: 2560 << 20}
+var minDaemonLimits = process.ResourceNeeds{Tasks: 64, Files: minDaemonFiles, Memory: 2560 << 20}
 
 // startsDaemon reports whether a command line starts daemons on this machine.
 func startsDaemon(args []string) bool {
@@ -65,7 +65,7 @@ func startsDaemon(args []string) bool {
 }
 
 // checkLimits returns an error if a limit of this process is lower than needed.
-func checkLimits(need limits.Needs, host string) error {
+func checkLimits(need process.ResourceNeeds, host string) error {
 	problem, fix := need.FindShortage("/")
 	if problem == "" {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/process/sdnotify"
+	"github.com/bringupd/bringupd/pkg/service"
 )
 
 func TestMetricsAreForThisMachine(t *testing.T) {
@@ -23,9 +23,9 @@ func TestMetricsAreForThisMachine(t *testing.T) {
 // TestNotifySocketIsTaken verifies that the daemon notifies the service manager, and that none of
 // its children can.
 func TestNotifySocketIsTaken(t *testing.T) {
-	t.Setenv(sdnotify.SocketVariable, "/run/notify")
+	t.Setenv(service.SocketVariable, "/run/notify")
 	l := &localCmd{invocation: &invocation{notifySocket: takeNotifySocket()}, opts: newOptions(), nodeCount: 2}
-	if value, set := os.LookupEnv(sdnotify.SocketVariable); set {
+	if value, set := os.LookupEnv(service.SocketVariable); set {
 		t.Errorf("children would have %q", value)
 	}
 	o := newOptions()
@@ -38,7 +38,7 @@ func TestNotifySocketIsTaken(t *testing.T) {
 		spec := l.daemonCommand("bringupd", node, "")
 		found := false
 		for _, entry := range spec.Env {
-			found = found || entry == sdnotify.SocketVariable+"=/run/notify"
+			found = found || entry == service.SocketVariable+"=/run/notify"
 		}
 		if found != has {
 			t.Errorf("node %d has the socket: %v", node, found)

@@ -21,7 +21,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/process/limits"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -249,7 +249,7 @@ func (h *Host) checkLimits(s *FindingBuilder) {
 				"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; in a container, ulimit -l unlimited")
 	}
 	s.Template.Source = "pids.max, RLIMIT_NPROC"
-	need := limits.Needs{Tasks: h.Tasks, Purpose: "the services need"}
+	need := process.ResourceNeeds{Tasks: h.Tasks, Purpose: "the services need"}
 	if problem, hint := need.FindShortage(h.hostPath("")); problem != "" {
 		s.AddFailure(ClassEnvironment, problem, "", hint)
 	}
@@ -345,7 +345,7 @@ func (h *Host) availableMemory() uint64 {
 	if _, err := fmt.Sscanf(text, "MemTotal: %d kB", &memory); err == nil {
 		memory <<= 10
 	}
-	if limit := uint64(limits.MemoryLimit(h.hostPath(""))); memory == 0 || limit > 0 && limit < memory {
+	if limit := uint64(process.MemoryLimit(h.hostPath(""))); memory == 0 || limit > 0 && limit < memory {
 		return limit
 	}
 	return memory

@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/process/limits"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -93,7 +93,7 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
 		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}
-	if err := limits.RaiseFileLimit(); err != nil {
+	if err := process.RaiseFileLimit(); err != nil {
 		n.Log.Warn("child processes start with the original limit of open files", zap.Error(err))
 	}
 	n.placement.Slot.Store(n.launchPlace())

@@ -21,7 +21,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -205,7 +204,7 @@ func (h *head) checkDriver(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
 	defer cancel()
-	_, err := service.CallBounded(ctx, func() (struct{}, error) { return struct{}{}, execfile.Check(h.cfg.Driver[0], h.cfg.Environ) })
+	_, err := service.CallBounded(ctx, func() (struct{}, error) { return struct{}{}, process.CheckProgram(h.cfg.Driver[0], h.cfg.Environ) })
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
 		return service.DriverStartFailure(h.nodeName(0), err)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Command is a command on this node, whose output goes elsewhere.
@@ -52,9 +51,9 @@ const notStartedCode = 125
 // startErrorCode returns the exit code of a command that could not be started.
 func startErrorCode(err error) int {
 	switch {
-	case errors.Is(err, execfile.ErrNotFound):
+	case errors.Is(err, process.ErrNotFound):
 		return 127
-	case errors.Is(err, execfile.ErrNotExecutable):
+	case errors.Is(err, process.ErrNotExecutable):
 		return 126
 	default:
 		return notStartedCode

@@ -3,7 +3,7 @@ package framework
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/process/limits"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -15,7 +15,7 @@ func GrantedMemory(environ []string) int64 {
 	if unix.Sysinfo(&node) != nil {
 		return 0
 	}
-	return lowestLimit(int64(node.Totalram)*int64(node.Unit), limits.MemoryLimit("/"), launcher.GrantedMemory(environ))
+	return lowestLimit(int64(node.Totalram)*int64(node.Unit), process.MemoryLimit("/"), launcher.GrantedMemory(environ))
 }
 
 // lowestLimit returns the minimum of the limits that are not 0, or 0 if none is less than all.

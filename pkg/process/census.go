@@ -37,12 +37,12 @@ func repeatAtIntervals(ctx context.Context, started <-chan struct{}, count func(
 		case <-timer.C:
 			took := count()
 			rested = time.Now().Add(scanCostDivisor * took)
-			next = laterTime(time.Now().Add(pause), rested)
+			next = time.Now().Add(max(pause, scanCostDivisor*took))
 			pause = min(2*pause, maxScanInterval)
 		// A child was started: bring the next scan forward, if that makes it earlier.
 		case <-started:
 			pause = minScanInterval
-			soon := laterTime(time.Now().Add(pause), rested)
+			soon := time.Now().Add(max(pause, time.Until(rested)))
 			if !soon.Before(next) {
 				continue
 			}
@@ -52,13 +52,6 @@ func repeatAtIntervals(ctx context.Context, started <-chan struct{}, count func(
 		}
 		timer.Reset(time.Until(next))
 	}
-}
-
-func laterTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // scanSessions performs one scan and returns the processor time that it took. The elapsed time does
@@ -91,17 +84,19 @@ func threadTime() time.Duration {
 // findUnawaited returns the zombie children of parent, and the PIDs of those that are in before
 // too, that is, were zombies at the previous scan. No goroutine waits for the latter: a part of the
 // daemon that starts a child waits for it continuously, and scans are at least one second apart.
-func findUnawaited(all []procStat, parent int, before map[processID]bool) (ended map[processID]bool, nobodys []int) {
+func findUnawaited(
+	all []procStat, parent int, before map[processID]bool,
+) (ended map[processID]bool, unawaited []int) {
 	ended = make(map[processID]bool)
 	for _, p := range all {
 		if id := (processID{p.pid, p.start}); p.dead && p.ppid == parent {
 			ended[id] = true
 			if before[id] {
-				nobodys = append(nobodys, p.pid)
+				unawaited = append(unawaited, p.pid)
 			}
 		}
 	}
-	return ended, nobodys
+	return ended, unawaited
 }
 
 // recordSessions records the sessions of each child's family. If marks is set, environments are

@@ -13,14 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Command is a program that is run for its output, such as a probe, a client, or a program that
-// prints its version. Its standard input is /dev/null unless Stdin is set. It runs in a process group of its own and
-// dies with the daemon. A program that leaves its process group, needs a grace period or must be
-// logged needs a Supervisor instead.
+// prints its version. Its standard input is /dev/null unless Stdin is set. It runs in a process
+// group of its own and dies with the daemon. A program that leaves its process group, needs a grace
+// period or must be logged needs a Supervisor instead.
 type Command struct {
 	// Argv is the command. It is not passed to a shell.
 	Argv []string
@@ -53,7 +51,7 @@ func (c Command) Run(ctx context.Context) error {
 	if env == nil {
 		env = os.Environ()
 	}
-	file, err := execfile.Find(c.Argv[0], "", env)
+	file, err := FindProgram(c.Argv[0], "", env)
 	if err != nil {
 		return err
 	}
@@ -75,7 +73,7 @@ func (c Command) Run(ctx context.Context) error {
 	defer recordReap(cmd.Process.Pid)
 	killed := awaitGroupEnd(ctx, cmd.Process.Pid)
 	switch err = cmd.Wait(); {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it succeeded, even if other processes keep its output open
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // others may keep its output open
 		return nil
 	case killed:
 		return context.Cause(ctx)

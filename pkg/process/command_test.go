@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 func TestCommand(t *testing.T) {
@@ -35,9 +33,9 @@ func TestCommand(t *testing.T) {
 		{name: "its own environment", cmd: Command{Argv: []string{"/bin/sh", "-c", "echo $X"}, Env: []string{"X=y"}}, out: "y\n"},
 		{name: "no input", cmd: Command{Argv: []string{"cat"}}},
 		{name: "no command", want: "the command is empty"},
-		{name: "no such program", cmd: Command{Argv: []string{"no-such-program"}}, want: "not found in PATH", is: execfile.ErrNotFound},
-		{name: "no such PATH", cmd: Command{Argv: []string{"sh"}, Env: []string{"PATH=/nowhere"}}, want: "not found in PATH", is: execfile.ErrNotFound},
-		{name: "no program", cmd: Command{Argv: []string{script}}, want: `has no "#!" line`, is: execfile.ErrNotExecutable},
+		{name: "no such program", cmd: Command{Argv: []string{"no-such-program"}}, want: "not found in PATH", is: ErrNotFound},
+		{name: "no such PATH", cmd: Command{Argv: []string{"sh"}, Env: []string{"PATH=/nowhere"}}, want: "not found in PATH", is: ErrNotFound},
+		{name: "no program", cmd: Command{Argv: []string{script}}, want: `has no "#!" line`, is: ErrNotExecutable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			said := &HeadBuffer{MaxBytes: 100}

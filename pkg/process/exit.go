@@ -8,8 +8,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/process/limits"
 )
 
 // Exit describes how a child ended.
@@ -24,7 +22,7 @@ type Exit struct {
 	// child was sent a termination signal or the very signal that ended it.
 	Requested bool
 	// OOM describes processes that the kernel killed because memory ran out, while the child ran.
-	OOM limits.OOMInfo
+	OOM OOMInfo
 	// Err describes problems around the end: processes that cannot be ended, output that could not be
 	// passed on. It does not affect [Exit.ShellStatus].
 	Err error
@@ -79,7 +77,8 @@ func awaitExit(pid int) {
 func reapExit(child *os.Process) Exit {
 	state, err := child.Wait()
 	if err != nil {
-		return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (was it reaped elsewhere?): %v", child.Pid, err)}
+		err = fmt.Errorf("cannot learn how pid %d ended (was it reaped elsewhere?): %v", child.Pid, err)
+		return Exit{Code: -1, Err: err}
 	}
 	return ExitFromState(state)
 }
@@ -99,4 +98,35 @@ func ExitFromState(state *os.ProcessState) Exit {
 func isRequestedExit(exit Exit, stopping bool, sent map[syscall.Signal]bool) bool {
 	wanted := slices.ContainsFunc(slices.Collect(maps.Keys(sent)), isTermination)
 	return stopping || wanted || exit.Signal != 0 && sent[exit.Signal]
+}
+
+// Real-time signals as glibc numbers them: it reserves the kernel's first two.
+const (
+	firstRealTime = 34
+	lastRealTime  = 64
+)
+
+// SignalName returns a signal's name as in kill -l, such as SIGTERM or SIGRTMIN+6.
+func SignalName(sig syscall.Signal) string {
+	name := unix.SignalName(sig)
+	switch n := int(sig); {
+	case name != "":
+		return name
+	case n == firstRealTime:
+		return "SIGRTMIN"
+	case firstRealTime < n && n <= lastRealTime:
+		return fmt.Sprintf("SIGRTMIN+%d", n-firstRealTime)
+	default:
+		return fmt.Sprintf("signal %d", n)
+	}
+}
+
+// SignalNumber returns the signal with the name that SignalName returns; 0 if there is none.
+func SignalNumber(name string) syscall.Signal {
+	for sig := syscall.Signal(1); sig <= lastRealTime; sig++ {
+		if SignalName(sig) == name {
+			return sig
+		}
+	}
+	return 0
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // ForwardedSignals lists the signals that only have a meaning for the user's program, and that a
@@ -100,4 +103,77 @@ func (s *Supervisor) SignalReachedGuard(ctx context.Context, sig syscall.Signal)
 			return false
 		}
 	}
+}
+
+const (
+	// signLine is what a daemon sends to show that it runs.
+	signLine = "."
+	// signsPerLimit is the number of signs that a daemon sends within the time after which it counts as
+	// silent.
+	signsPerLimit = 10
+	// silenceReport is what a guard writes to its standard output, in place of the number of a signal,
+	// when it ends the children of a silent daemon.
+	silenceReport = 0
+)
+
+func silenceLine(limit time.Duration) string { return fmt.Sprintf("silence %d", limit) }
+
+// silenceWatch detects that a daemon gives no sign. It counts wake-ups of the guard and compares no
+// times: if the launcher stops all processes of a step, the guard's too, none of that time counts.
+type silenceWatch struct {
+	ticks   <-chan time.Time // wake-ups; nil if silence does not matter
+	missing int              // wake-ups since the last line of the daemon
+	over    bool             // the daemon has been silent for the limit once
+}
+
+// setLimit begins to watch, unless the limit is 0 or known.
+func (w *silenceWatch) setLimit(limit time.Duration) {
+	if limit > 0 && w.ticks == nil {
+		w.ticks = time.NewTicker(limit / signsPerLimit).C
+	}
+}
+
+// addTick records a wake-up, and reports whether the daemon has become silent with it.
+func (w *silenceWatch) addTick() bool {
+	if w.missing++; w.missing <= signsPerLimit || w.over {
+		return false
+	}
+	w.over = true
+	return true
+}
+
+// EndIfSilent makes the guard kill all children, and from then on each that is started, if this
+// daemon gives no sign of life for limit although the guard runs: if it was stopped, or can get no
+// memory. Others take such a daemon for lost, and may start elsewhere what it has started. ended is
+// called, at least once, when the daemon runs again. Only the first call of EndIfSilent has an
+// effect.
+func (s *Supervisor) EndIfSilent(limit time.Duration, ended func()) {
+	g := s.guardLink
+	g.mu.Lock()
+	isFirst := g.state.silenceLimit == 0 && g.ctx.Err() == nil
+	if isFirst {
+		g.state.silenceLimit = limit
+		g.signals.onSilence.Store(&ended)
+		g.writeLine(silenceLine(limit))
+		g.signs.Add(1)
+	}
+	g.mu.Unlock()
+	if isFirst {
+		go g.sendSigns(limit / signsPerLimit)
+	}
+}
+
+// sendSigns sends signs to the guard until no guard is wanted.
+func (g *guardLink) sendSigns(interval time.Duration) {
+	defer g.signs.Done()
+	for ctxutil.SleepContext(g.ctx, interval) {
+		g.mu.Lock()
+		g.writeLine(signLine)
+		g.mu.Unlock()
+	}
+}
+
+// reportSilence reports to the daemon that its children are ended because it has been silent.
+func reportSilence() {
+	_, _ = unix.Write(unix.Stdout, []byte{silenceReport}) // fails if the daemon has died
 }

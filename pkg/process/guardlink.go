@@ -15,7 +15,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // guardRestartDelay is the pause before the next start if a guard ended within that time of its own
@@ -142,7 +141,7 @@ func (g *guardLink) startGuard() *os.Process {
 	reply := make(chan error, 1)
 	g.threads.runJob(func() {
 		defer theirs.Close()
-		execfile.ReadHead(OwnBinary)
+		ReadHead(OwnBinary)
 		reply <- forkUnmarked(cmd.Start)
 	})
 	if <-reply != nil {

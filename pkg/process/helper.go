@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 const (
@@ -66,7 +65,7 @@ func StartHelper(ctx context.Context, spec *exec.Cmd, onEnd func()) (*Helper, er
 func forkHelper(cmd *exec.Cmd, onEnd func()) (*Helper, error) {
 	// If the program's file system hangs, only this goroutine hangs here; during the exec, the whole
 	// process would hang.
-	execfile.ReadHead(cmd.Path)
+	ReadHead(cmd.Path)
 	if file, is := cmd.Stdout.(*os.File); is {
 		defer file.Close()
 	}

@@ -53,6 +53,8 @@ func TestMain(m *testing.M) {
 		os.Exit(hiddenLife())
 	case "lines":
 		os.Exit(writeLines())
+	case "files":
+		os.Exit(tellFiles())
 	default:
 		fmt.Fprintf(os.Stderr, "no helper %q\n", helper)
 		os.Exit(2)

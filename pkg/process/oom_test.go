@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/process/limits"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -33,11 +32,11 @@ func TestOOMOfAChild(t *testing.T) {
 		{"asked to end", "exec sleep " + nap(), true, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cgroup := limits.Cgroup{Levels: []string{t.TempDir()}, CounterFile: "memory.events"}
+			cgroup := Cgroup{Levels: []string{t.TempDir()}, CounterFile: "memory.events"}
 			events := filepath.Join(cgroup.Levels[0], cgroup.CounterFile)
 			write(t, events, "oom_kill 4\n", 0o600)
 			s := newSupervisor(t)
-			s.findMemory = func() limits.Cgroup { return cgroup }
+			s.findMemory = func() Cgroup { return cgroup }
 			c := start(t, s, shell("until grep -qx 'oom_kill 5' "+events+"; do sleep 0.01; done; "+tc.script))
 			write(t, events, "oom_kill 5\n", 0o600)
 			if tc.stop {
@@ -58,7 +57,7 @@ func TestOOMOfAChild(t *testing.T) {
 // version that has a limit. Without the permission to create one, only the recorded trees are
 // tested; root has it, and CI runs as root.
 func TestRealOOM(t *testing.T) {
-	group := limits.FindMemoryCgroup("/")
+	group := FindMemoryCgroup("/")
 	if len(group.Levels) == 0 {
 		t.Fatal("cannot find the memory cgroup of this process")
 	}
@@ -82,12 +81,12 @@ func TestRealOOM(t *testing.T) {
 			}
 			var said struct {
 				Text string
-				OOM  limits.OOMInfo
+				OOM  OOMInfo
 			}
 			if err := json.Unmarshal(out, &said); err != nil {
 				t.Fatalf("%v: %q", err, out)
 			}
-			if want := (limits.OOMInfo{Kills: 1, Limit: limit, Cgroup: dir}); said.OOM != want || !strings.HasPrefix(said.Text, tc.says) {
+			if want := (OOMInfo{Kills: 1, Limit: limit, Cgroup: dir}); said.OOM != want || !strings.HasPrefix(said.Text, tc.says) {
 				t.Errorf("%s: %+v, want %s: %+v", said.Text, said.OOM, tc.says, want)
 			}
 		})
@@ -95,7 +94,7 @@ func TestRealOOM(t *testing.T) {
 }
 
 // boundedGroup creates a cgroup with a limit for the duration of a test.
-func boundedGroup(t *testing.T, group limits.Cgroup, limit int) string {
+func boundedGroup(t *testing.T, group Cgroup, limit int) string {
 	t.Helper()
 	top := group.Levels[len(group.Levels)-1]
 	dir := filepath.Join(top, fmt.Sprintf("bringupd-test-%d", os.Getpid()))

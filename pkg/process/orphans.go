@@ -69,9 +69,9 @@ func (s *Supervisor) findOrphans() (found []int) {
 			continue
 		}
 		unreapedForks.Lock()
-		ours := unreapedForks.pids[pid]
+		isOwn := unreapedForks.pids[pid]
 		unreapedForks.Unlock()
-		if ours {
+		if isOwn {
 			continue
 		}
 		// Another process for which a part of the daemon waits is in the daemon's session.
@@ -92,11 +92,13 @@ func (s *Supervisor) hasNoOrphans() bool {
 // orphanCriteria returns the criteria that cover these orphans, their descendants, and processes
 // with this daemon's mark.
 func (s *Supervisor) orphanCriteria(pids []int) familyCriteria {
-	c := familyCriteria{mark: s.markPrefix, notBefore: s.scanner.startTime, ownPID: os.Getpid(), orphanPIDs: make(map[int]bool)}
+	orphans := make(map[int]bool)
 	for _, pid := range pids {
-		c.orphanPIDs[pid] = true
+		orphans[pid] = true
 	}
-	return c
+	return familyCriteria{
+		mark: s.markPrefix, notBefore: s.scanner.startTime, ownPID: os.Getpid(), orphanPIDs: orphans,
+	}
 }
 
 // reportOrphanSessions reports to the guard the sessions in which orphans live and no child's
@@ -125,16 +127,16 @@ func (s *Supervisor) reportOrphanSessions(children []*Child) {
 		}
 	}
 	// Sessions of the children's families are reported elsewhere.
-	theirs := make(map[int]bool)
+	reported := make(map[int]bool)
 	for _, c := range children {
 		for _, r := range c.currentCriteria().sessions {
-			theirs[r.sid] = true
+			reported[r.sid] = true
 			delete(found, r.sid)
 		}
 	}
 	// Report the difference to the previous scan.
 	for sid := range s.orphanSessions {
-		if _, still := found[sid]; !still && !theirs[sid] {
+		if _, still := found[sid]; !still && !reported[sid] {
 			s.guardLink.removeSession(sid)
 		}
 	}

@@ -94,7 +94,8 @@ func newChildOutput(spec Spec) *childOutput {
 	out.closed.setLocks(2)
 	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
 		out.streams[i] = &outputStream{
-			out: out, writer: pass, lines: LineSplitter{MaxLength: maxLineLength}, settle: sync.OnceFunc(out.settled.release),
+			out: out, writer: pass, lines: LineSplitter{MaxLength: maxLineLength},
+			settle: sync.OnceFunc(out.settled.release),
 		}
 	}
 	return out
@@ -102,13 +103,13 @@ func newChildOutput(spec Spec) *childOutput {
 
 // openPipes creates the pipes. It returns the child's ends, which the caller must close after the
 // fork, even if open returns an error.
-func (o *childOutput) openPipes() (theirs [2]*os.File, err error) {
+func (o *childOutput) openPipes() (ends [2]*os.File, err error) {
 	for i, s := range o.streams {
-		if s.pipe, theirs[i], err = os.Pipe(); err != nil {
-			return theirs, fmt.Errorf("cannot make a pipe for its output: %v", err)
+		if s.pipe, ends[i], err = os.Pipe(); err != nil {
+			return ends, fmt.Errorf("cannot make a pipe for its output: %v", err)
 		}
 	}
-	return theirs, nil
+	return ends, nil
 }
 
 // closePipes closes the pipes of a child that was not started.
@@ -270,7 +271,8 @@ func (s *outputStream) handlePiece(b []byte) bool {
 	}
 	s.err = WriteRetrying(s.writer, b)
 	s.out.piecesPassed.Add(1)
-	return !errors.Is(s.err, unix.EPIPE) || s.out.ending != nil && ctxutil.AwaitDoneFor(s.out.ending, endingTimeout)
+	isEnding := func() bool { return ctxutil.AwaitDoneFor(s.out.ending, endingTimeout) }
+	return !errors.Is(s.err, unix.EPIPE) || s.out.ending != nil && isEnding()
 }
 
 // splitLines cuts b into lines, for the tail and the log.
@@ -300,11 +302,11 @@ func (s *outputStream) writeLog(cut func()) {
 // handleLine handles one line, or a piece of one that goes on. The caller holds logging and mu.
 func (s *outputStream) handleLine(line []byte, goesOn bool) {
 	o := s.out
-	if most := len(o.tail); most > 0 {
+	if size := len(o.tail); size > 0 {
 		oldest := o.tail[0]
 		copy(o.tail, o.tail[1:])
-		o.tail[most-1] = appendVisible(oldest[:0], line)
-		o.tailCount = min(o.tailCount+1, most)
+		o.tail[size-1] = appendVisible(oldest[:0], line)
+		o.tailCount = min(o.tailCount+1, size)
 	}
 	if o.partialStream != nil && o.partialStream != s {
 		o.logBuffer = append(append(o.logBuffer, continuedMark...), '\n')
@@ -350,5 +352,46 @@ func WriteRetrying(to io.Writer, b []byte) error {
 		if _, err := unix.Poll(fds, 1000); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("cannot wait for its output to be accepted: %v", err)
 		}
+	}
+}
+
+// LineSplitter splits text that arrives in pieces into lines.
+type LineSplitter struct {
+	MaxLength   int    // maximum length in bytes: longer lines are delivered in pieces
+	partialLine []byte // the incomplete line so far
+}
+
+// Add calls each with every line that is completed by data, without its newline, and with every
+// piece of a line that exceeds the maximum length, with goesOn set. The slice is valid only during
+// the call.
+func (l *LineSplitter) Add(data []byte, each func(line []byte, goesOn bool)) {
+	for len(data) > 0 {
+		end, room := bytes.IndexByte(data, '\n'), l.MaxLength-len(l.partialLine)
+		goesOn := end < 0 && len(data) > room || end > room
+		switch {
+		case goesOn:
+			end = room
+		case end < 0:
+			l.partialLine = append(l.partialLine, data...)
+			return
+		}
+		line := data[:end]
+		if len(l.partialLine) > 0 {
+			l.partialLine = append(l.partialLine, line...)
+			line = l.partialLine
+		}
+		each(line, goesOn)
+		l.partialLine, data = l.partialLine[:0], data[end:]
+		if !goesOn {
+			data = data[1:]
+		}
+	}
+}
+
+// Flush calls each with the incomplete line, if there is one, as if it were complete.
+func (l *LineSplitter) Flush(each func(line []byte, goesOn bool)) {
+	if len(l.partialLine) > 0 {
+		each(l.partialLine, false)
+		l.partialLine = nil
 	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/test/hostile"
 )
@@ -64,21 +63,21 @@ func TestStartErrors(t *testing.T) {
 		{"by a PATH from its directory", []string{"tool"}, dir, "b", nil, ""},
 		{"by an empty PATH entry", []string{"ok"}, dir, "/nowhere:", nil, ""},
 		{"one that can't be run is passed over", []string{"tool"}, "", dir + "/a:" + dir + "/b", nil, ""},
-		{"not there", []string{dir + "/nothing"}, "", "", execfile.ErrNotFound, dir + "/nothing"},
-		{"beneath a file", []string{dir + "/ok/x"}, "", "", execfile.ErrNotFound, dir + "/ok/x"},
-		{"not in PATH", []string{"nothing"}, "", "/one:/two", execfile.ErrNotFound, "/one:/two"},
-		{"a dangling link", []string{dir + "/dangling"}, "", "", execfile.ErrNotFound, "/no/such/target"},
-		{"only in the daemon's directory", []string{"./ok"}, "/", "", execfile.ErrNotFound, "/ok"},
-		{"a directory", []string{dir}, "", "", execfile.ErrNotExecutable, dir},
-		{"a directory in PATH", []string{"dir"}, "", dir + "/c", execfile.ErrNotExecutable, dir + "/c/dir"},
-		{"not allowed", []string{dir + "/plain"}, "", "", execfile.ErrNotExecutable, "chmod +x " + dir + "/plain"},
-		{"not allowed in PATH", []string{"tool"}, "", dir + "/a", execfile.ErrNotExecutable, dir + "/a/tool"},
-		{"Windows line ends", []string{dir + "/windows"}, "", "", execfile.ErrNotExecutable, `sed -i 's/\r$//' ` + dir + "/windows"},
-		{"no interpreter", []string{dir + "/lost"}, "", "", execfile.ErrNotExecutable, "/no/such/interpreter"},
-		{"no first line", []string{dir + "/noline"}, "", "", execfile.ErrNotExecutable, "#!"},
-		{"empty", []string{dir + "/empty"}, "", "", execfile.ErrNotExecutable, dir + "/empty"},
-		{"another machine's", []string{dir + "/foreign"}, "", "", execfile.ErrNotExecutable, "ppc64le"},
-		{"too long", append([]string{dir + "/ok"}, big...), "", "", execfile.ErrNotExecutable, "bytes"},
+		{"not there", []string{dir + "/nothing"}, "", "", ErrNotFound, dir + "/nothing"},
+		{"beneath a file", []string{dir + "/ok/x"}, "", "", ErrNotFound, dir + "/ok/x"},
+		{"not in PATH", []string{"nothing"}, "", "/one:/two", ErrNotFound, "/one:/two"},
+		{"a dangling link", []string{dir + "/dangling"}, "", "", ErrNotFound, "/no/such/target"},
+		{"only in the daemon's directory", []string{"./ok"}, "/", "", ErrNotFound, "/ok"},
+		{"a directory", []string{dir}, "", "", ErrNotExecutable, dir},
+		{"a directory in PATH", []string{"dir"}, "", dir + "/c", ErrNotExecutable, dir + "/c/dir"},
+		{"not allowed", []string{dir + "/plain"}, "", "", ErrNotExecutable, "chmod +x " + dir + "/plain"},
+		{"not allowed in PATH", []string{"tool"}, "", dir + "/a", ErrNotExecutable, dir + "/a/tool"},
+		{"Windows line ends", []string{dir + "/windows"}, "", "", ErrNotExecutable, `sed -i 's/\r$//' ` + dir + "/windows"},
+		{"no interpreter", []string{dir + "/lost"}, "", "", ErrNotExecutable, "/no/such/interpreter"},
+		{"no first line", []string{dir + "/noline"}, "", "", ErrNotExecutable, "#!"},
+		{"empty", []string{dir + "/empty"}, "", "", ErrNotExecutable, dir + "/empty"},
+		{"another machine's", []string{dir + "/foreign"}, "", "", ErrNotExecutable, "ppc64le"},
+		{"too long", append([]string{dir + "/ok"}, big...), "", "", ErrNotExecutable, "bytes"},
 		{"no such directory", []string{"/bin/true"}, dir + "/nothing", "", nil, dir + "/nothing"},
 		{"a directory that is none", []string{"/bin/true"}, dir + "/ok", "", nil, dir + "/ok"},
 		{"no command", nil, "", "", nil, "empty"},
@@ -98,7 +97,7 @@ func TestStartErrors(t *testing.T) {
 			if err == nil {
 				t.Fatalf("it started")
 			}
-			for _, class := range []error{execfile.ErrNotFound, execfile.ErrNotExecutable} {
+			for _, class := range []error{ErrNotFound, ErrNotExecutable} {
 				if errors.Is(err, class) != (class == tc.want) {
 					t.Errorf("%v: is %v: %v", err, class, errors.Is(err, class))
 				}
@@ -116,12 +115,12 @@ func TestStartErrors(t *testing.T) {
 func TestStartThatHangs(t *testing.T) {
 	s := newSupervisor(t)
 	release := make(chan struct{})
-	s.resolve = func(argv0, dir string, env []string) (execfile.File, error) {
+	s.resolve = func(argv0, dir string, env []string) (Program, error) {
 		if strings.HasSuffix(argv0, "slow") {
 			<-release
 			argv0 = "/bin/sleep"
 		}
-		return execfile.Find(argv0, dir, env)
+		return FindProgram(argv0, dir, env)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -11,14 +11,13 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
-	"github.com/bringupd/bringupd/pkg/process/limits"
 )
 
 // endTimeouts are the time limits for the end of a child.
@@ -37,9 +36,9 @@ type Supervisor struct {
 	scanner    *procScanner
 	timeouts   endTimeouts
 	// of the daemon and so of its children; has no levels if not readable
-	findMemory   func() limits.Cgroup
+	findMemory   func() Cgroup
 	jobVariables []string // environment variables that identify a job
-	resolve      func(argv0, dir string, env []string) (execfile.File, error)
+	resolve      func(argv0, dir string, env []string) (Program, error)
 	sessionScans
 	childSet
 	endOnce sync.Once // protects endAll
@@ -83,9 +82,9 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		threads:      newForkThreads(),
 		scanner:      newProcScanner(self.start),
 		timeouts:     endTimeouts{outputDrain: time.Second, outputStall: 10 * time.Second, killWait: 3 * time.Second},
-		findMemory:   sync.OnceValue(func() limits.Cgroup { return limits.FindMemoryCgroup("/") }),
+		findMemory:   sync.OnceValue(func() Cgroup { return FindMemoryCgroup("/") }),
 		jobVariables: jobVariables,
-		resolve:      execfile.Find,
+		resolve:      FindProgram,
 		sessionScans: sessionScans{childStarted: make(chan struct{}, 1), cancelScans: end},
 		childSet:     childSet{children: make(map[*Child]struct{})},
 	}
@@ -102,7 +101,7 @@ func (s *Supervisor) StartGuard() { s.guardLink.ensureStarted() }
 // The guard exists from the first child, or from [Supervisor.StartGuard], on.
 func (s *Supervisor) OwnPath(path files.OwnedPath) { s.guardLink.addOwnPath(path) }
 
-// Start starts a child. The error wraps [execfile.ErrNotFound] or [execfile.ErrNotExecutable] if the
+// Start starts a child. The error wraps [ErrNotFound] or [ErrNotExecutable] if the
 // program cannot be run. ctx bounds the start only, which may hang if the program's file system
 // does; the child does not end with ctx.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
@@ -254,4 +253,46 @@ func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
+}
+
+// Handle is the interface of a started child for code that waits for it, signals it or stops it. It
+// is implemented by *Child and by fakes in tests.
+type Handle interface {
+	Name() string
+	PID() int
+	Ended() <-chan struct{}
+	Done() <-chan struct{}
+	Exit() Exit
+	LastLines() []string
+	OutputStats() (bytes int64, ago time.Duration)
+	OwnsProcess(pid int) bool
+	Signal(sig syscall.Signal) error
+	Stop(ctx context.Context, grace time.Duration, first syscall.Signal) Exit
+	StopProcesses(ctx context.Context, grace time.Duration, first syscall.Signal) error
+}
+
+// Starter is the interface of a Supervisor that starts and ends the children of a daemon. See the
+// methods of [Supervisor].
+type Starter interface {
+	Start(ctx context.Context, spec Spec) (Handle, error)
+	StartGuard()
+	OwnPath(path files.OwnedPath)
+	EndIfSilent(limit time.Duration, ended func())
+	SignalReachedGuard(ctx context.Context, sig syscall.Signal) bool
+	EndAll(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// AsStarter returns the Supervisor as a Starter.
+func (s *Supervisor) AsStarter() Starter { return starter{s} }
+
+type starter struct{ *Supervisor }
+
+// Start implements Starter.
+func (s starter) Start(ctx context.Context, spec Spec) (Handle, error) {
+	child, err := s.Supervisor.Start(ctx, spec)
+	if err != nil {
+		return nil, err // not a Handle that holds a nil *Child
+	}
+	return child, nil
 }

@@ -99,7 +99,8 @@ func (s *familySweep) scanAndSignal(sig syscall.Signal) ([]procStat, error) {
 		// A process that is forked into one of these sessions before the next scan is a member,
 		// even if all present members have ended by then.
 		r.lastOwned = 0
-		s.criteria.sessions = append(slices.DeleteFunc(s.criteria.sessions, func(have familySession) bool { return have.sid == r.sid }), r)
+		others := slices.DeleteFunc(s.criteria.sessions, func(o familySession) bool { return o.sid == r.sid })
+		s.criteria.sessions = append(others, r)
 	}
 	return known, err
 }
@@ -147,7 +148,9 @@ func isGuard(p procStat) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), environTimeout)
 	defer cancel()
-	line, err := ctxutil.CallBounded(ctx, 0, func() ([]byte, error) { return os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)) })
+	line, err := ctxutil.CallBounded(ctx, 0, func() ([]byte, error) {
+		return os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	})
 	return err == nil && strings.HasPrefix(string(line), guardName+"\x00")
 }
 

@@ -1,11 +1,16 @@
 package process
 
 import (
+	"context"
+	"fmt"
 	"iter"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TreeProcess is a process in the tree returned by [ProcessTree].
@@ -88,5 +93,91 @@ func commandLineInTime(pid int) []string {
 		return argv
 	case <-time.After(commandLineTimeout):
 		return nil
+	}
+}
+
+// RunsSameProgram reports whether pid is another process, visible to this user, that runs the same
+// executable as this process and has done so since before the given time of this host's clock.
+func RunsSameProgram(pid int, before time.Time) bool {
+	stat, err := readStat(pid)
+	if err != nil || stat.dead || pid == unix.Getpid() {
+		return false
+	}
+	const tick = time.Second / ticksPerSecond
+	age := time.Duration(bootTicks()-stat.start) * tick // both values are truncated to whole ticks
+	if time.Now().Add(-age - tick).After(before) {
+		return false // the PID was reused after that time
+	}
+	own, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && os.SameFile(own, other)
+}
+
+// AwaitProcessEnd waits until the process pid, which need not be a child of this process, has
+// ended, and then returns nil. It notices the end within milliseconds. The caller must have seen
+// the process just before, for example by [ProcessTree], because the PID may be reused.
+// AwaitProcessEnd returns the cause of ctx if ctx ends first, and another error if the kernel
+// cannot report the end (before Linux 5.3).
+func AwaitProcessEnd(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err == unix.EINVAL { // kernels before 5.10 do not know the flag
+		fd, err = unix.PidfdOpen(pid, 0)
+	}
+	if err == unix.ESRCH {
+		return nil
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	defer func() { _ = file.Close() }()
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Unix(0, 1)) })
+	defer stop()
+	err = conn.Read(func(fd uintptr) bool {
+		// a pidfd is readable once its process has ended
+		state := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, _ := unix.Poll(state, 0)
+		return n > 0
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return fmt.Errorf("cannot wait for the end of process %d: %v", pid, err)
+	}
+}
+
+const fdDirectory = "/proc/self/fd"
+
+// CloseInheritedFiles closes the inherited open files with descriptors greater than above, such as
+// pipes of the launcher: a process that cannot be killed would keep them open until the node is
+// rebooted. It does not close files of the Go runtime.
+func CloseInheritedFiles(above int) {
+	entries, err := os.ReadDir(fdDirectory)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= above {
+			continue
+		}
+		target, err := os.Readlink(fdDirectory + "/" + entry.Name())
+		if err != nil || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
+			continue
+		}
+		_ = syscall.Close(fd)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -285,9 +284,9 @@ func (c *Children) logExit(child process.Handle) {
 // StartFailureKind returns the kind of failure for an error of Start for a program of the user.
 func StartFailureKind(err error) health.Kind {
 	switch {
-	case errors.Is(err, execfile.ErrNotFound):
+	case errors.Is(err, process.ErrNotFound):
 		return health.NotFound
-	case errors.Is(err, execfile.ErrNotExecutable):
+	case errors.Is(err, process.ErrNotExecutable):
 		return health.NotExecutable
 	default:
 		return health.Internal

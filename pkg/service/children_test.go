@@ -25,7 +25,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/limits"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -350,7 +349,7 @@ func TestOOMOf(t *testing.T) {
 		t.Errorf("of no count there is %+v", got)
 	}
 	want := record.OOMReport{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
-	if got := oomRecord(process.Exit{Code: 137, OOM: limits.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
+	if got := oomRecord(process.Exit{Code: 137, OOM: process.OOMInfo{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

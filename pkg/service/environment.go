@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -42,7 +41,7 @@ func (e Environment) AddTo(base []string) []string {
 		// Remove variables that may have been set by a daemon that runs around this one or has submitted
 		// this job.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", launcher.RendezvousVariable: e.Socket,
-		sdnotify.SocketVariable:      "", // the service manager waits for the daemon, not for a child
+		SocketVariable:               "", // the service manager waits for the daemon, not for a child
 		"BRINGUPD_LAUNCH_RANK":       strconv.Itoa(record.NodeOfMember(e.ID.NodeIndex, e.ID.Size)),
 		"BRINGUPD_LAUNCH_COUNT":      strconv.Itoa(e.ID.Size),
 		eventlog.TraceParentVariable: e.Trace.String(),

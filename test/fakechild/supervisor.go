@@ -21,7 +21,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Program is the program of a child. It returns the exit code. ctx ends when the child must end at
@@ -116,7 +115,7 @@ func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, erro
 	}
 	program := s.programs[filepath.Base(spec.Argv[0])]
 	if program == nil {
-		err := execfile.Check(spec.Argv[0], spec.Env)
+		err := process.CheckProgram(spec.Argv[0], spec.Env)
 		return nil, cmp.Or(err, fmt.Errorf("the test has no program %s", spec.Argv[0]))
 	}
 	if ctx.Err() != nil {

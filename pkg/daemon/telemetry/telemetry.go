@@ -19,9 +19,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/process/sdnotify"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -97,14 +97,14 @@ func (s *Telemetry) requestWrite() {
 
 // statusLine returns a status line for the service manager.
 func (s *Telemetry) statusLine(what string) string {
-	return sdnotify.StatusLine(fmt.Sprintf("run %s, node %d: %s", s.daemon.ID.RunName(), s.daemon.ID.NodeIndex, what))
+	return service.StatusLine(fmt.Sprintf("run %s, node %d: %s", s.daemon.ID.RunName(), s.daemon.ID.NodeIndex, what))
 }
 
 // ReportUp exports that the daemon is up. how is a short description.
 func (s *Telemetry) ReportUp(how string) {
 	s.isUp.Store(true)
 	s.requestWrite()
-	s.notifyManager(sdnotify.StateReady, s.statusLine(how))
+	s.notifyManager(service.StateReady, s.statusLine(how))
 }
 
 // ReportEnding exports that the daemon ends, and the reason. Only the first call has an effect.
@@ -112,7 +112,7 @@ func (s *Telemetry) ReportEnding(why string) {
 	s.endOnce.Do(func() {
 		s.isUp.Store(false)
 		s.requestWrite()
-		s.notifyManager(sdnotify.StateStopping, s.statusLine("ends: "+why))
+		s.notifyManager(service.StateStopping, s.statusLine("ends: "+why))
 	})
 }
 
@@ -135,7 +135,7 @@ func (s *Telemetry) notifyManager(lines ...string) {
 	if s.cfg.NotifySocket == "" || s.notifyFailed.Load() {
 		return
 	}
-	if err := sdnotify.SendNotification(s.cfg.NotifySocket, lines...); err != nil && !s.notifyFailed.Swap(true) {
+	if err := service.SendNotification(s.cfg.NotifySocket, lines...); err != nil && !s.notifyFailed.Swap(true) {
 		s.daemon.Log.Warn(err.Error())
 	}
 }

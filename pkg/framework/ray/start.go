@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // startScript imports Ray before it knows what to start.
@@ -47,7 +47,7 @@ func encodeStartOrder(argv, user framework.Arguments, block bool) []byte {
 // warmCommand returns the command that runs startScript for a ray command, or nil if that is not
 // Ray's own script.
 func warmCommand(program string, env []string) []string {
-	path, err := execfile.Resolve(program, env)
+	path, err := process.ResolveProgram(program, env)
 	if err != nil {
 		return nil // the start reports it
 	}

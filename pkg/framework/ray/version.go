@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // versionTimeout bounds the time for reading the version of the head's Ray.
@@ -46,7 +46,7 @@ func (l readinessCheck) versionLines(program string, env []string) []string {
 // installed. The version is empty if it is not known, for example because the program is a script
 // that starts another one.
 func installedVersion(program string, env []string) (path, version string) {
-	path, err := execfile.Resolve(program, env)
+	path, err := process.ResolveProgram(program, env)
 	if err != nil {
 		return program, ""
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -286,7 +285,7 @@ func (d *examiner) readFrameworkVersion(ctx context.Context) *FrameworkVersion {
 		t.Err, t.Lines = context.Cause(ctx).Error(), lines
 	case err != nil:
 		t.Err = fmt.Sprintf("cannot start %s: %v", t.Name, err)
-		t.Missing = errors.Is(err, execfile.ErrNotFound) || errors.Is(err, execfile.ErrNotExecutable)
+		t.Missing = errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrNotExecutable)
 	default:
 		if t.Version = traits.ParseVersion(lines); t.Version == "" {
 			t.Err, t.Lines = "it printed no version", lines

@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Values of [Stack.Source].
@@ -78,11 +77,11 @@ func (g *stackReader) readStack(p Process) *Stack {
 	switch python := g.isPython(ctx, p.PID); {
 	case p.State == stateStuck || p.State == stateTraced: // a debugger would hang, too
 		err = errors.New("a debugger cannot attach to a process in this state")
-	case python && execfile.Check(stackByPySpy, env) == nil:
+	case python && process.CheckProgram(stackByPySpy, env) == nil:
 		stack, err = g.readByPySpy(ctx, env, p.PID, thread)
 	case python:
 		err = errors.New("py-spy is not installed here: run pip install py-spy in the job's environment")
-	case execfile.Check(stackByGDB, env) == nil:
+	case process.CheckProgram(stackByGDB, env) == nil:
 		stack, err = g.readByGDB(ctx, env, p, thread)
 	default:
 		err = errors.New("gdb is not installed here")

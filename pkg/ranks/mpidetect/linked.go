@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // LinkedMPI describes the MPI that a program would load.
@@ -85,7 +85,7 @@ func (l dynamicLinker) detectMPI(ctx context.Context, file string) (LinkedMPI, e
 // resolveProgram returns the program that is executed for a command: the Python for a script of a
 // Python. It returns an error for other scripts.
 func resolveProgram(argv, environ []string) (file string, isPython bool, err error) {
-	file, err = execfile.Resolve(argv[0], environ)
+	file, err = process.ResolveProgram(argv[0], environ)
 	if err != nil {
 		return "", false, fmt.Errorf("cannot determine which MPI %s is linked with: %v", argv[0], err)
 	}
@@ -100,7 +100,7 @@ func resolveProgram(argv, environ []string) (file string, isPython bool, err err
 	return file, isPythonName(name), nil
 }
 
-func isELF(file string) bool { return bytes.HasPrefix(execfile.ReadHead(file), []byte(elf.ELFMAG)) }
+func isELF(file string) bool { return bytes.HasPrefix(process.ReadHead(file), []byte(elf.ELFMAG)) }
 
 // isPythonName reports whether a program name is that of a Python: python, python3, python3.11.
 func isPythonName(name string) bool {
@@ -108,13 +108,13 @@ func isPythonName(name string) bool {
 }
 
 func scriptInterpreter(file string, environ []string) string {
-	line, _, _ := strings.Cut(string(execfile.ReadHead(file)), "\n")
+	line, _, _ := strings.Cut(string(process.ReadHead(file)), "\n")
 	words := strings.Fields(strings.TrimPrefix(line, "#!"))
 	if !strings.HasPrefix(line, "#!") || len(words) == 0 {
 		return ""
 	}
 	if filepath.Base(words[0]) == "env" && len(words) > 1 {
-		found, _ := execfile.Resolve(words[len(words)-1], environ) // empty if there is none
+		found, _ := process.ResolveProgram(words[len(words)-1], environ) // empty if there is none
 		return found
 	}
 	return words[0]

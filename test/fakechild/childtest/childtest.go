@@ -17,7 +17,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
 )
 
 // Buffer is a bytes.Buffer that is safe for concurrent use.
@@ -172,13 +171,13 @@ func testNoStart(t *testing.T, s process.Starter) {
 	}
 	missing := process.Spec{Name: "child", Argv: []string{"/nonexistent/program"}}
 	child, err := s.Start(t.Context(), missing)
-	if !errors.Is(err, execfile.ErrNotFound) || child != nil ||
+	if !errors.Is(err, process.ErrNotFound) || child != nil ||
 		!strings.HasPrefix(err.Error(), "cannot start child: ") {
 		t.Errorf("the error is %v", err)
 	}
 	directory := process.Spec{Name: "child", Argv: []string{t.TempDir()}}
 	child, err = s.Start(t.Context(), directory)
-	if !errors.Is(err, execfile.ErrNotExecutable) || child != nil {
+	if !errors.Is(err, process.ErrNotExecutable) || child != nil {
 		t.Errorf("the error is %v", err)
 	}
 }

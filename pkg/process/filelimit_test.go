@@ -1,4 +1,4 @@
-package limits
+package process
 
 import (
 	"context"
@@ -10,20 +10,10 @@ import (
 	"time"
 )
 
-// raiseVariable makes the test binary call tellFiles.
-const raiseVariable = "LIMITS_TEST_RAISE"
-
-func TestMain(m *testing.M) {
-	if raise := os.Getenv(raiseVariable); raise != "" {
-		os.Exit(tellFiles(raise == "yes"))
-	}
-	os.Exit(m.Run())
-}
-
 // tellFiles prints the limit of open files that a child of this process has, after this process has
-// raised it if raise is set.
-func tellFiles(raise bool) int {
-	if raise {
+// raised it if the argument is yes.
+func tellFiles() int {
+	if os.Args[1] == "yes" {
 		if err := RaiseFileLimit(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -50,11 +40,11 @@ func TestRaiseFiles(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			soft, hard, _ := strings.Cut(tc.limits, " -Hn ")
-			script := fmt.Sprintf("ulimit %s && ulimit -Hn %s && exec %q", soft, hard, os.Args[0])
+			script := fmt.Sprintf("ulimit %s && ulimit -Hn %s && exec %q %s", soft, hard, os.Args[0], tc.raise)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
-			cmd.Env = append(os.Environ(), raiseVariable+"="+tc.raise)
+			cmd.Env = append(os.Environ(), helperVariable+"=files")
 			out, err := cmd.CombinedOutput()
 			if string(out) != tc.want || err != nil {
 				t.Errorf("got %q, %v, want %q", out, err, tc.want)

@@ -1,4 +1,4 @@
-package limits
+package process
 
 import (
 	"fmt"
@@ -37,7 +37,8 @@ func (o OOMInfo) String() string {
 	if o.Limit > 0 {
 		limit = "limit " + textutil.FormatRoundSize(uint64(o.Limit))
 	}
-	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
+	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)",
+		o.Kills, processes, limit, o.Cgroup)
 }
 
 // Cgroup is the cgroup of a process, including its ancestors.
@@ -50,8 +51,8 @@ type Cgroup struct {
 // FindMemoryCgroup returns the memory cgroup, version 1 or 2, of this process. Files below root are
 // read. It has no levels if there is none, or if it is not visible from here.
 func FindMemoryCgroup(root string) Cgroup {
-	return findCgroup(root, "memory", Cgroup{CounterFile: "memory.oom_control", LimitFile: "memory.limit_in_bytes"},
-		Cgroup{CounterFile: "memory.events", LimitFile: "memory.max"})
+	v1 := Cgroup{CounterFile: "memory.oom_control", LimitFile: "memory.limit_in_bytes"}
+	return findCgroup(root, "memory", v1, Cgroup{CounterFile: "memory.events", LimitFile: "memory.max"})
 }
 
 // findCgroup returns the cgroup of this process: that of a version 1 controller, with the file
@@ -142,15 +143,15 @@ func (g Cgroup) KillCounts() []int {
 // lowestLimit returns the lowest limit at level and outside it; 0 if there is none. Version 1
 // represents "no limit" by the largest number of pages.
 func (g Cgroup) lowestLimit(level int) int64 {
-	var least int64
+	var lowest int64
 	for _, dir := range g.Levels[level:] {
 		data, _ := os.ReadFile(filepath.Join(dir, g.LimitFile))
 		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-		if err == nil && 0 < limit && limit <= math.MaxInt64/2 && (least == 0 || limit < least) {
-			least = limit
+		if err == nil && 0 < limit && limit <= math.MaxInt64/2 && (lowest == 0 || limit < lowest) {
+			lowest = limit
 		}
 	}
-	return least
+	return lowest
 }
 
 // MemoryLimit returns the lowest memory limit in bytes of this process's cgroup and its ancestors;

@@ -1,6 +1,4 @@
-// Package execfile finds the file that is executed for a command, and explains why one cannot be
-// executed.
-package execfile
+package process
 
 import (
 	"bytes"
@@ -9,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/internal/textutil"
@@ -30,19 +31,19 @@ var (
 // defaultPath is searched if the child's environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// File is an executable file and what has been found out about it.
-type File struct {
-	execPath string // execPath for execve, after the change of directory
+// Program is an executable file and what has been found out about it.
+type Program struct {
+	execPath string // path for execve, after the change of directory
 	file     string // the same file, relative to this process
 	head     []byte // first bytes; empty if unreadable
 }
 
-// Find searches for argv0 as the child would, from the child's directory and in its PATH. It opens
+// FindProgram searches for argv0 as the child would, from the child's directory and in its PATH. It opens
 // the file, and the interpreter of a script. If their file system hangs, only the caller hangs here;
 // if it hung in execve, the whole Go program would wait for it.
-func Find(argv0, dir string, env []string) (File, error) {
+func FindProgram(argv0, dir string, env []string) (Program, error) {
 	if err := checkDir(dir); err != nil {
-		return File{}, err
+		return Program{}, err
 	}
 	if strings.Contains(argv0, "/") {
 		return inspectProgram(argv0, dir)
@@ -68,21 +69,21 @@ func Find(argv0, dir string, env []string) (File, error) {
 		}
 	}
 	if denied != nil {
-		return File{}, denied
+		return Program{}, denied
 	}
-	return File{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
+	return Program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
 }
 
-// Check reports whether a child with this program and environment could be started. Its errors are
-// those of [Find].
-func Check(argv0 string, env []string) error {
-	_, err := Resolve(argv0, env)
+// CheckProgram reports whether a child with this program and environment could be started. Its errors are
+// those of [FindProgram].
+func CheckProgram(argv0 string, env []string) error {
+	_, err := ResolveProgram(argv0, env)
 	return err
 }
 
-// Resolve returns the file that would be executed for a child with this program and environment.
-func Resolve(argv0 string, env []string) (file string, err error) {
-	p, err := Find(argv0, "", env)
+// ResolveProgram returns the file that would be executed for a child with this program and environment.
+func ResolveProgram(argv0 string, env []string) (file string, err error) {
+	p, err := FindProgram(argv0, "", env)
 	return p.file, err
 }
 
@@ -102,8 +103,8 @@ func checkDir(dir string) error {
 }
 
 // inspectProgram inspects the file that execve(path) would run in dir.
-func inspectProgram(path, dir string) (File, error) {
-	p := File{execPath: path, file: path}
+func inspectProgram(path, dir string) (Program, error) {
+	p := Program{execPath: path, file: path}
 	if !filepath.IsAbs(path) {
 		p.file = filepath.Join(dir, path)
 	}
@@ -125,7 +126,7 @@ func inspectProgram(path, dir string) (File, error) {
 }
 
 // statError returns the error for a file that cannot be inspected.
-func (p File) statError(err error) error {
+func (p Program) statError(err error) error {
 	if target, linkErr := os.Readlink(p.file); linkErr == nil && errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w: it is a symbolic link to %s, which does not exist", p.file, ErrNotFound, target)
 	}
@@ -139,7 +140,7 @@ func (p File) statError(err error) error {
 }
 
 // notExecutableError returns an error that wraps ErrNotExecutable.
-func (p File) notExecutableError(why string) error {
+func (p Program) notExecutableError(why string) error {
 	return fmt.Errorf("%s: %w: %s", p.file, ErrNotExecutable, why)
 }
 
@@ -158,7 +159,7 @@ func ReadHead(path string) []byte {
 }
 
 // interpreterPath returns the interpreter in the "#!" line; empty if there is none.
-func (p File) interpreterPath() string {
+func (p Program) interpreterPath() string {
 	rest, isScript := bytes.CutPrefix(p.head, []byte("#!"))
 	if !isScript {
 		return ""
@@ -169,7 +170,7 @@ func (p File) interpreterPath() string {
 }
 
 // Start starts cmd with the file as its executable. If execve fails, the error explains why.
-func (p File) Start(cmd *exec.Cmd) error {
+func (p Program) Start(cmd *exec.Cmd) error {
 	cmd.Path = p.execPath
 	err := cmd.Start()
 	if no, ok := errors.AsType[syscall.Errno](err); ok {
@@ -179,7 +180,7 @@ func (p File) Start(cmd *exec.Cmd) error {
 }
 
 // explainError converts an error of execve or fork into an error message for users.
-func (p File) explainError(err error, argv, env []string) error {
+func (p Program) explainError(err error, argv, env []string) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return p.notExecutableError(p.describeMissingFile())
@@ -191,11 +192,11 @@ func (p File) explainError(err error, argv, env []string) error {
 				return p.notExecutableError(fmt.Sprintf("its interpreter is %s (first line): %s", name, why))
 			}
 		}
-		return p.notExecutableError("permission denied: its file system may be mounted noexec, or its interpreter " +
-			"or a directory on its path may not be executable for this user")
+		return p.notExecutableError("permission denied: its file system may be mounted noexec, or its " +
+			"interpreter or a directory on its path may not be executable for this user")
 	case errors.Is(err, syscall.E2BIG):
-		return p.notExecutableError(fmt.Sprintf("arguments (%d bytes) and environment (%d bytes) exceed the kernel's limit",
-			totalSize(argv), totalSize(env)))
+		return p.notExecutableError(fmt.Sprintf("arguments (%d bytes) and environment (%d bytes) exceed "+
+			"the kernel's limit", totalSize(argv), totalSize(env)))
 	case errors.Is(err, syscall.EAGAIN):
 		return fmt.Errorf("no more processes are allowed (ulimit -u, or pids.max of the cgroup)")
 	case errors.Is(err, syscall.EINVAL):
@@ -207,7 +208,7 @@ func (p File) explainError(err error, argv, env []string) error {
 }
 
 // describeMissingFile explains why execve reports ENOENT for an existing file.
-func (p File) describeMissingFile() string {
+func (p Program) describeMissingFile() string {
 	name := p.interpreterPath()
 	switch {
 	case strings.HasSuffix(name, "\r"):
@@ -222,10 +223,12 @@ func (p File) describeMissingFile() string {
 }
 
 // elfMachines maps e_machine of an ELF header to the names of the architectures that jobs run on.
-var elfMachines = map[uint16]string{0x03: "386", 0x15: "ppc64le", 0x16: "s390x", 0x3e: "amd64", 0xb7: "arm64", 0xf3: "riscv64"}
+var elfMachines = map[uint16]string{
+	0x03: "386", 0x15: "ppc64le", 0x16: "s390x", 0x3e: "amd64", 0xb7: "arm64", 0xf3: "riscv64",
+}
 
 // describeUnknownFormat describes a file that execve does not know how to run.
-func (p File) describeUnknownFormat() string {
+func (p Program) describeUnknownFormat() string {
 	if bytes.HasPrefix(p.head, []byte("\x7fELF")) && len(p.head) >= 20 {
 		machine := binary.LittleEndian.Uint16(p.head[18:])
 		name, known := elfMachines[machine]
@@ -251,12 +254,100 @@ func totalSize(entries []string) int {
 	return total
 }
 
-// Replace replaces this process by the program. It returns only if that fails. Its errors are those
-// of [Find] and [File.Start].
-func Replace(argv, env []string) error {
-	p, err := Find(argv[0], "", env)
+// ReplaceSelf replaces this process by the program. It returns only if that fails. Its errors are those
+// of [FindProgram] and [Program.Start].
+func ReplaceSelf(argv, env []string) error {
+	p, err := FindProgram(argv[0], "", env)
 	if err != nil {
 		return err
 	}
 	return p.explainError(syscall.Exec(p.execPath, argv, env), argv, env)
+}
+
+// maxLinks is the maximum number of symbolic links that the kernel follows in one path.
+const maxLinks = 40
+
+// describeDenial explains, as the end of a sentence, why this user may not execute a file: it names
+// the directory on its way that the user may not enter, or else the file's mode, and the file to
+// which a symbolic link leads. It is empty if the user may execute the file.
+func describeDenial(path string) string {
+	target, denied := findDenial(path)
+	if denied == "" {
+		return ""
+	}
+	link := ""
+	if target != filepath.Clean(path) {
+		link = "it is a symbolic link to " + target + "; "
+	}
+	info, err := os.Stat(denied)
+	if err != nil {
+		return link + err.Error()
+	}
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	if info.IsDir() && denied != target {
+		return fmt.Sprintf("%sthis user (%d) may not enter %s, which belongs to user %d (mode %v): "+
+			"use a program outside of it, or ask that user for access",
+			link, os.Geteuid(), denied, owner, info.Mode())
+	}
+	remedy := fmt.Sprintf("it belongs to user %d, so use another one, or ask that user for access", owner)
+	if owner == os.Geteuid() {
+		remedy = "chmod +x " + textutil.QuoteShellWord(target)
+	}
+	return fmt.Sprintf("%sits mode is %v, and this user (%d) may not execute it: %s",
+		link, info.Mode(), os.Geteuid(), remedy)
+}
+
+// findDenial follows a path and its symbolic links. It returns the path to which they lead, and the
+// first directory on the way that this user may not enter, or that path if this user may not execute
+// it; empty if there is neither. The path is complete except for links behind the directory.
+func findDenial(path string) (target, denied string) {
+	target, err := filepath.Abs(path)
+	if err != nil {
+		return path, ""
+	}
+	for range maxLinks {
+		next, denied := followLink(target)
+		if denied != "" || next == "" {
+			return target, denied
+		}
+		target = next
+	}
+	return target, ""
+}
+
+// followLink returns a path with its first symbolic link replaced by the link's target, or the first
+// part of the path that this user may not enter or execute. Both are empty if there is neither.
+func followLink(path string) (next, denied string) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	at := "/"
+	for i, part := range parts {
+		if !mayExecute(at) {
+			return "", at
+		}
+		at = filepath.Join(at, part)
+		info, err := os.Lstat(at)
+		if err != nil {
+			return "", "" // it has vanished
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		to, err := os.Readlink(at)
+		if err != nil {
+			return "", ""
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(at), to)
+		}
+		return filepath.Join(to, filepath.Join(parts[i+1:]...)), ""
+	}
+	if !mayExecute(at) {
+		return "", at
+	}
+	return "", ""
+}
+
+// mayExecute reports whether this user may enter a directory, or execute a file.
+func mayExecute(path string) bool {
+	return !errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS), fs.ErrPermission)
 }

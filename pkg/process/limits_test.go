@@ -1,8 +1,6 @@
-package limits
+package process
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -30,24 +28,13 @@ func TestLackOfTasks(t *testing.T) {
 		{"not to be read", v2, v2Mount, nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			root := t.TempDir()
-			write := func(name, text string) {
-				path := filepath.Join(root, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			write("proc/self/cgroup", tc.groups)
-			write("proc/self/mountinfo", tc.mounts)
+			files := map[string]string{"proc/self/cgroup": tc.groups, "proc/self/mountinfo": tc.mounts}
 			for name, text := range tc.files {
-				write("sys/fs/cgroup/"+name, text)
+				files["sys/fs/cgroup/"+name] = text + "\n"
 			}
-			problem, mend := Needs{Tasks: 64}.FindShortage(root)
-			if (problem == "") != (tc.says == "") || !strings.Contains(problem, tc.says) || (mend == "") != (problem == "") {
-				t.Errorf("it says %q, %q", problem, mend)
+			problem, hint := ResourceNeeds{Tasks: 64}.FindShortage(tree(t, files))
+			if (problem == "") != (tc.says == "") || !strings.Contains(problem, tc.says) || (hint == "") != (problem == "") {
+				t.Errorf("it says %q, %q", problem, hint)
 			}
 		})
 	}

@@ -1,6 +1,4 @@
-// Package sdnotify reports the state of a service to a service manager, as sd_notify(3) does. It is
-// independent of the service.
-package sdnotify
+package service
 
 import (
 	"fmt"

@@ -1,9 +1,8 @@
-package execfile
+package process
 
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -11,16 +10,6 @@ import (
 
 	"github.com/bringupd/bringupd/test/users"
 )
-
-func write(t *testing.T, path, text string, mode os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestDeniedPrograms verifies that the directory that this user may not enter is named, with the
 // link that leads there, or the mode of a file of another user.
@@ -51,7 +40,7 @@ func TestDeniedPrograms(t *testing.T) {
 			"ray":     "",
 			"private": "it is a symbolic link to " + home + "/private; its mode is -rwxr--r--, and this user (" + user + ") may not execute it: it belongs to user " + stranger,
 		} {
-			p, err := Find(dir+"/"+name, "", nil)
+			p, err := FindProgram(dir+"/"+name, "", nil)
 			if name == "ray" {
 				if err == nil {
 					err = p.explainError(syscall.EACCES, nil, nil)

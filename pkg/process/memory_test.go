@@ -1,8 +1,7 @@
-package limits
+package process
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -42,13 +41,7 @@ func tree(t *testing.T, files map[string]string) string {
 func grow(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(root, name), text, 0o600)
 	}
 }
 
