@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/envlist"
-	"github.com/bringupd/bringupd/pkg/process/execfile"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // Library is an installed libpmix.
@@ -127,7 +127,7 @@ func installPrefixes(program string, environ []string) (found []string) {
 		}
 	}
 	for _, name := range []string{program, "mpirun"} {
-		file, _ := execfile.Resolve(name, environ) // empty if there is none
+		file, _ := process.ResolveProgram(name, environ) // empty if there is none
 		add(filepath.Dir(filepath.Dir(file)))
 		// Resolve links only for mpirun: the link of a virtual environment's python leads out of it.
 		if real, err := filepath.EvalSymlinks(file); err == nil && name == "mpirun" {
