@@ -2,8 +2,7 @@ package gpu
 
 // RecoveryAction describes an action that a GPU requests.
 type RecoveryAction struct {
-	Observed, Hint  string // texts of the check before a job starts
-	Meaning, Action string // texts for a running job
+	Meaning, Action string
 	JobEffect       Effect // the effect on a running job
 }
 
@@ -19,18 +18,15 @@ type RecoveryAction struct {
 // check drops it. 6 and 7 come with NVML 615 and are documented by their names only; they are
 // handled like 1 and 2.
 var RecoveryActions = map[int]RecoveryAction{
-	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
-		"the GPU requests a reset", "drain the node, and reset the GPU", EffectFatal},
-	2: {"reboot the node", "drain and reboot the node",
-		"the GPU requests a reboot of the node", "drain the node, and reboot it", EffectFatal},
-	3: {"stop all traffic from other GPUs to this one", "drain the node, and stop the programs on all of its GPUs, which access this one",
-		"the GPU requests that all traffic from other GPUs stops", "drain the node, and stop programs that use the GPU over NVLink when convenient", EffectWarn},
-	4: {"stop all work that accesses the GPU, and reset it", "drain the node, stop the programs on all of its GPUs, and reset this one (nvidia-smi --gpu-reset)",
-		"the GPU requests a drain and a reset", "drain the node, and reset the GPU after the job", EffectWarn},
-	5: {"recover the IMEX domain", "restart nvidia-imex on all nodes of the NVLink domain",
-		"the GPU requests a recovery of its IMEX domain", "drain the node, and recover the IMEX domain: see nvidia-imex-ctl", EffectWarn},
-	6: {"reset the GPU's PCIe bus", "drain the node, and reset the GPU's PCIe bus, or reboot the node",
-		"the GPU requests a reset of its PCIe bus", "drain the node, and reset the GPU's PCIe bus, or reboot the node", EffectFatal},
-	7: {"reboot the system", "drain and reboot the node",
-		"the GPU requests a reboot of the system", "drain the node, and reboot it", EffectFatal},
+	1: {"the GPU requests a reset", "drain the node, and reset the GPU (nvidia-smi --gpu-reset)", EffectFatal},
+	2: {"the GPU requests a reboot of the node", "drain the node, and reboot it", EffectFatal},
+	3: {"the GPU requests that all traffic from other GPUs stops",
+		"drain the node, and stop the programs that use the GPU over NVLink", EffectWarn},
+	4: {"the GPU requests a drain and a reset",
+		"drain the node, stop the programs on all of its GPUs, and reset this one after the job", EffectWarn},
+	5: {"the GPU requests a recovery of its IMEX domain",
+		"drain the node, and recover the IMEX domain (nvidia-imex-ctl; restart nvidia-imex on its nodes)", EffectWarn},
+	6: {"the GPU requests a reset of its PCIe bus",
+		"drain the node, and reset the GPU's PCIe bus, or reboot the node", EffectFatal},
+	7: {"the GPU requests a reboot of the system", "drain the node, and reboot it", EffectFatal},
 }

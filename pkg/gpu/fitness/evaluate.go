@@ -71,7 +71,7 @@ var gpuRules = []gpuRule{
 	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus", "no uncorrectable errors since the last reset", checkUncorrected},
 	{"gpu.retired", "nvmlDeviceGetRetiredPages", "fewer than 63 pages, none pending", checkRetired},
 
-	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined, healthy, in the same clique as the node's other GPUs", checkFabric},
+	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined and healthy", checkFabric},
 	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as the node's other GPUs, and P2P with them", checkNVLink},
 	{"gpu.c2c", "nvmlDeviceGetFieldValues(NVML_FI_DEV_C2C_LINK_COUNT, NVML_FI_DEV_C2C_LINK_GET_STATUS)", "all links to the CPU active", checkC2C},
 	{"gpu.mig", "nvmlDeviceGetMigMode", "usable by the job, no change pending", checkMIG},
@@ -89,38 +89,38 @@ func ListIDs() []string {
 }
 
 // gpuCheck is one rule applied to one GPU. The check has passed if there are neither findings nor
-// unread values.
+// skips.
 type gpuCheck struct {
 	evaluation
 	check.FindingBuilder
-	expected        string // expected state
-	gpu             gpu.GPU
-	missingReadings []missingReading // values that could not be read
+	expected string // expected state
+	gpu      gpu.GPU
+	skips    []string // why a part of the check does not apply, or could not be made
 }
 
-// missingReading is a value that could not be read.
-type missingReading struct {
-	name   string         // name of the value: SRAM errors
-	reason gpu.NVMLReturn // empty if it was not queried
-	// the value would be meaningless, or this user may not read it; the text in what gives the reason
-	notApplicable bool
-}
-
-// addUnreadable adds an unread value, with the reason, unless it was added before.
-func (e *gpuCheck) addUnreadable(what string, why gpu.NVMLReturn) {
-	e.addMissingReading(missingReading{name: what, reason: why})
-}
-
-// addNotApplicable adds a reason why the check does not apply to this GPU. This is no fault.
-func (e *gpuCheck) addNotApplicable(why string) {
-	e.addMissingReading(missingReading{name: why, notApplicable: true})
-}
-
-// addMissingReading adds an unread value, unless it was added before.
-func (e *gpuCheck) addMissingReading(u missingReading) {
-	if !slices.Contains(e.missingReadings, u) {
-		e.missingReadings = append(e.missingReadings, u)
+// addSkip adds a reason why a part of the check was skipped, unless it was added before.
+func (e *gpuCheck) addSkip(why string) {
+	if !slices.Contains(e.skips, why) {
+		e.skips = append(e.skips, why)
 	}
+}
+
+// addUnreadable adds a value that could not be read: as a reason to skip the check if nothing is
+// wrong, and as a finding otherwise.
+func (e *gpuCheck) addUnreadable(what string, why gpu.NVMLReturn) {
+	if why.IsUnavailable() {
+		e.addSkip(what + ": " + why.DisplayText())
+		return
+	}
+	observed := fmt.Sprintf("cannot read %s: %s", what, why.DisplayText())
+	if slices.ContainsFunc(e.Findings, func(f check.Finding) bool { return f.Observed == observed }) {
+		return
+	}
+	hint := "run nvidia-smi -q on the node: the NVIDIA driver returns an error for this query"
+	if why == gpu.NoPermission {
+		hint = "run \"bringupd check\" as a user with permission for this query, or give the container the whole GPU"
+	}
+	e.addNodeFinding(check.Unknown, observed, hint)
 }
 
 // addNodeFinding adds a finding that the operator of the node can fix. The caller may change the
@@ -155,7 +155,7 @@ const (
 )
 
 // readValue returns the value of a reading. If there is none, it returns zero and false, and adds
-// an unread value to the check.
+// the reason to the check.
 func readValue[T any](e *gpuCheck, what string, r gpu.Reading[T]) (T, bool) {
 	value, ok := r.Get()
 	if !ok {
@@ -178,23 +178,11 @@ func (s evaluation) applyRule(r gpuRule) []check.Finding {
 		e := gpuCheck{evaluation: s, FindingBuilder: r.newFindings(), expected: r.expected, gpu: g}
 		e.Template.Device = findingDevice(g)
 		r.checkGPU(&e)
-		// Classify the values that could not be read: skipped ones are summarised, errors are findings.
-		if len(e.Findings)+len(e.missingReadings) == 0 {
+		if len(e.Findings)+len(e.skips) == 0 {
 			well++
 		}
-		for _, u := range e.missingReadings {
-			switch {
-			case u.notApplicable:
-				gaps.addGPU(u.name, g.Index)
-			case u.reason.IsUnavailable():
-				gaps.addGPU(u.name+": "+u.reason.DisplayText(), g.Index)
-			default:
-				hint := "run nvidia-smi -q on the node: the NVIDIA driver returns an error for this query"
-				if u.reason == gpu.NoPermission {
-					hint = "run \"bringupd check\" as a user with permission for this query, or give the container the whole GPU"
-				}
-				e.addNodeFinding(check.Unknown, fmt.Sprintf("cannot read %s: %s", u.name, u.reason.DisplayText()), hint)
-			}
+		for _, why := range e.skips {
+			gaps.addGPU(why, g.Index)
 		}
 		findings = append(findings, e.Findings...)
 	}

@@ -3,7 +3,6 @@ package fitness
 import (
 	"fmt"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
@@ -60,7 +59,6 @@ func checkFabric(e *gpuCheck) {
 		e.AddFailure(check.ClassNode, fmt.Sprintf("cannot join the fabric: %s", fabric.Status), "joined", fabricHint)
 	default:
 		e.checkFabricHealth(fabric)
-		e.checkClique(fabric)
 	}
 }
 
@@ -89,33 +87,4 @@ func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 	default:
 		e.addNodeFinding(check.Unknown, fmt.Sprintf("unknown health summary (%d)", summary), fabricHint)
 	}
-}
-
-// checkClique adds a warning if the GPU is in another clique than most of the job's GPUs. If a
-// fabric manager partitions the node, this may be intended; the check of P2P shows the effect.
-func (e *gpuCheck) checkClique(fabric gpu.Fabric) {
-	own := cliqueName(fabric)
-	// Count the GPUs in each clique, and look for a larger one. Among equals the first name wins.
-	members := make(map[string]int)
-	for _, other := range e.gpus {
-		if f, ok := other.Fabric.Get(); ok && f.HasJoined() {
-			members[cliqueName(f)]++
-		}
-	}
-	for name, n := range members {
-		if n > members[own] || n == members[own] && name < own {
-			e.AddWarning(check.ClassNode, "in "+own, "the clique of most GPUs of the node",
-				"check the partitions of the fabric manager or the NVLink domain: this GPU reaches the node's other GPUs over PCIe at best").Strict = true
-			return
-		}
-	}
-}
-
-// cliqueName returns a name for the group of GPUs that can reach each other over NVLink.
-func cliqueName(f gpu.Fabric) string {
-	cluster := f.Cluster
-	if f.IsSingleNode() {
-		cluster = "no cluster"
-	}
-	return fmt.Sprintf("%s, clique %d", textutil.TruncateText(cluster, maxTextLength), f.Clique)
 }

@@ -12,22 +12,14 @@ import (
 func checkRecovery(e *gpuCheck) {
 	action, _ := readValue(e, "recovery action", e.gpu.Recovery)
 	known, ok := gpu.RecoveryActions[action]
-	e.addFindingIf(ok, check.Fail, fmt.Sprintf("the NVIDIA driver requests: %s (%d)", known.Observed, action), known.Hint)
-	e.addFindingIf(!ok && action != 0, check.Fail, fmt.Sprintf("the NVIDIA driver requests an unknown recovery action (%d)", action),
+	e.addFindingIf(ok, check.Fail, fmt.Sprintf("%s (%d)", known.Meaning, action), known.Action)
+	e.addFindingIf(!ok && action != 0, check.Fail, fmt.Sprintf("the GPU requests an unknown action (%d)", action),
 		"drain the node, and see \"GPU Recovery Action\" in nvidia-smi -q")
 }
 
-// Limits of the wear of a GPU's memory.
-const (
-	// maxRemappedRows is DCGM's limit for the rows of a GPU that were remapped after uncorrectable
-	// errors. DCGM also warns if all spare rows of a memory bank are used up.
-	maxRemappedRows = 512
-	// maxRetiredPages is the maximum number of retired pages for DCGM and for the vendor's return
-	// process. Azure fails from 62, GCM warns from 11.
-	maxRetiredPages = 63
-	// retiredPagesWarning is DCGM's soft limit.
-	retiredPagesWarning = 15
-)
+// maxRetiredPages is the maximum number of retired pages for DCGM and for the vendor's return
+// process. Azure fails from 62, GCM warns from 11.
+const maxRetiredPages = 63
 
 // checkRemapped checks the remapped memory rows. All fleets fail on a failed remapping. GCM, Azure
 // and gpud also fail on a pending one. Here that is a warning, because according to nvml.h it
@@ -37,8 +29,6 @@ func checkRemapped(e *gpuCheck) {
 	e.addFindingIf(rows.Failed, check.Fail, "row remapping failed: no spare rows are left",
 		"drain the node and replace the GPU (RMA): its memory cannot be repaired any more")
 	e.addFindingIf(rows.Pending, check.Warn, "a row remapping is pending until a reset", hintResetLater, withStrict)
-	e.addFindingIf(rows.Uncorrected >= maxRemappedRows, check.Warn, fmt.Sprintf("%d rows were remapped after uncorrectable errors", rows.Uncorrected),
-		"have the GPU's memory tested: it is running out of spare rows", withExpected(fmt.Sprintf("fewer than %d", maxRemappedRows)))
 }
 
 // checkUncorrected checks for uncorrectable memory errors. DCGM and GCM fail on any. Here an error
@@ -68,8 +58,8 @@ func checkUncorrected(e *gpuCheck) {
 // reset: according to nvml.h (NVML_VOLATILE_ECC) they "are reset each time a compute app is run"
 // without persistence mode. Our own query has that effect.
 func (e *gpuCheck) skipIfCountersReset() {
-	if on, ok := e.gpu.Persistence.Get(); ok && !on && len(e.Findings)+len(e.missingReadings) == 0 {
-		e.addNotApplicable("the error counters are not meaningful without persistence mode: they reset with each use")
+	if on, ok := e.gpu.Persistence.Get(); ok && !on && len(e.Findings)+len(e.skips) == 0 {
+		e.addSkip("the error counters are not meaningful without persistence mode: they reset with each use")
 	}
 }
 
@@ -80,6 +70,5 @@ func checkRetired(e *gpuCheck) {
 	all := max(pages.SingleBit, 0) + max(pages.DoubleBit, 0)
 	observed := fmt.Sprintf("%d retired pages (%d after double-bit errors)", all, pages.DoubleBit)
 	e.addFindingIf(all >= maxRetiredPages, check.Fail, observed, "drain the node and replace the GPU (RMA): no more pages can be retired")
-	e.addFindingIf(all >= retiredPagesWarning && all < maxRetiredPages, check.Warn, observed, "have the GPU tested when the node is free: its memory is wearing out")
 	e.addFindingIf(pages.Pending, check.Fail, "a page retirement is pending until a reset", hintReset)
 }

@@ -13,12 +13,10 @@ import (
 
 // checkNVLink compares the NVLinks of a GPU with those of its siblings, the GPUs of the same model
 // on the node. The expected number of links depends on bridges and switches that NVML does not
-// know. NVIDIA's health validation (nvlink_active) and Azure fail on any inactive link, on machines
-// that are known to use all links. Not all machines do: an H100 NVL uses 12 of 18
-// (azurehpc-health-checks#162), and a machine may have only a part of a board: a single GPU in a VM
-// has no active link, and an RWTH node with two V100 has two of six. For such nodes the comparison
-// with other nodes of the job helps. With MIG, NVML reports all links of a GPU as down (according
-// to DCGM), so they are ignored.
+// know: an H100 NVL uses 12 of 18 (azurehpc-health-checks#162), a single GPU of a board in a VM has
+// no active link, and an RWTH node with two V100 has two of six. For such nodes the comparison with
+// other nodes of the job helps. With MIG, NVML reports all links of a GPU as down (according to
+// DCGM), so they are ignored.
 func checkNVLink(e *gpuCheck) {
 	g := e.gpu
 	switch {
@@ -29,24 +27,21 @@ func checkNVLink(e *gpuCheck) {
 		e.addUnreadable("NVLinks", gpu.NotSupported)
 		return
 	}
-	// Note the links that could not be read, and compare the number of active links with the
-	// siblings'.
 	for _, link := range g.Links {
 		readValue(e, "NVLinks", link.Active)
 	}
 	active, down, known := countActiveLinks(g)
 	siblings := e.nvlinkSiblings(g)
-	most := usualCount(g, siblings, func(one gpu.GPU) int { n, _, _ := countActiveLinks(one); return n })
+	usual := usualCount(g, siblings, func(one gpu.GPU) int { n, _, _ := countActiveLinks(one); return n })
 	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), formatIndices(down))
-	const hint = "drain the node and reset its GPUs or reboot; if a link stays down, check bridge, baseboard or switch: NCCL would silently use PCIe"
-	// A GPU with fewer active links than usual has a fault. If all its siblings have the same number,
-	// the model decides whether inactive links are a fault.
+	const hint = "drain the node and reset its GPUs or reboot; if a link stays down, check bridge, baseboard or switch: " +
+		"NCCL would silently use PCIe"
 	switch dead := known && active == 0; {
-	case active < most && (known || len(down) > 0):
-		e.addLinkFault(isSwitchedBoard(g), text, fmt.Sprintf("%d active links", most), hint)
+	case active < usual && (known || len(down) > 0):
+		e.addLinkFault(isSwitchedBoard(g), text, fmt.Sprintf("%d active links", usual), hint)
 	case dead && len(siblings) == 0:
-		e.addNotApplicable("no NVLink is active, and there is no other GPU to compare with")
-	case dead && (isSwitchedBoard(g) || isBridgedCard(g)), len(down) > 0 && hasFullBoard(g, siblings):
+		e.addSkip("no NVLink is active, and there is no other GPU to compare with")
+	case dead && isSwitchedBoard(g):
 		e.addLinkFault(false, text+"; likewise on the other GPUs", fmt.Sprintf("%d active links", len(g.Links)), hint)
 	case dead:
 		e.addUnreadable("NVLinks in use", gpu.NotSupported) // cards without a bridge
@@ -59,17 +54,17 @@ func checkNVLink(e *gpuCheck) {
 // mesh the values depend on the GPU's position, and the machine may have a part of it (in half an
 // HGX-1 two GPUs have four links, and two have five). For those, the result is the value of more
 // than half of the GPUs, or 0.
-func usualCount(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (most int) {
+func usualCount(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (usual int) {
 	having := make(map[int]int)
 	for _, one := range append(siblings, g) {
 		having[much(one)]++
 	}
 	for n, gpus := range having {
 		if !isMeshedBoard(g) || gpus*2 > len(siblings)+1 {
-			most = max(most, n)
+			usual = max(usual, n)
 		}
 	}
-	return most
+	return usual
 }
 
 // addLinkFault adds a finding about links. It is a Fail if sure is set: something is certainly
@@ -100,10 +95,10 @@ func (e *gpuCheck) checkPairs() {
 	for _, sibling := range siblings {
 		readValue(e, "P2P", e.p2pStatus(e.gpu.Index, sibling.Index))
 	}
-	most := usualCount(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reachableSiblings(one); return n })
-	if len(broken) > 0 && (own < most || own == 0) {
+	usual := usualCount(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reachableSiblings(one); return n })
+	if len(broken) > 0 && (own < usual || own == 0) {
 		e.addLinkFault(isSwitchedBoard(e.gpu) && !isMeshedBoard(e.gpu),
-			fmt.Sprintf("P2P over NVLink works with %d of %d other GPUs, not with %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(most, 1)),
+			fmt.Sprintf("P2P over NVLink works with %d of %d other GPUs, not with %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(usual, 1)),
 			"drain the node, restart nvidia-fabricmanager or reboot, and check nvidia-smi topo -p2p n: NCCL would silently use PCIe")
 	}
 }
@@ -134,18 +129,6 @@ func (s evaluation) nvlinkSiblings(g gpu.GPU) []gpu.GPU {
 // board with switches, or on a board where GPUs are connected directly (SXM).
 func isSwitchedBoard(g gpu.GPU) bool {
 	return g.Fabric.OrZero().State != gpu.FabricNotSupported || strings.Contains(g.Name.OrZero(), "SXM")
-}
-
-// isBridgedCard reports whether a card is of a kind that is usually connected to another card by
-// bridges. In half of the boots of an Azure image two H100 NVL were without their links
-// (azhpc-images#443). They are also sold and used without a bridge (frankdenneman.nl, 2025-09-02),
-// and a VM may have cards of two different pairs.
-func isBridgedCard(g gpu.GPU) bool { return strings.Contains(g.Name.OrZero(), " NVL") }
-
-// hasFullBoard reports whether all links of a GPU lead to switches of this node or rack: the GPU
-// has joined their fabric, or all eight GPUs of an HGX board are present.
-func hasFullBoard(g gpu.GPU, siblings []gpu.GPU) bool {
-	return !isMeshedBoard(g) && (g.Fabric.OrZero().State == gpu.FabricCompleted || isSwitchedBoard(g) && len(siblings) >= 7)
 }
 
 // isMeshedBoard reports whether a GPU is of a kind from before NVSwitch, which may reach only some

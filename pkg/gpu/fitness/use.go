@@ -71,7 +71,7 @@ func checkBusy(e *gpuCheck) {
 		return e.want.Visible != nil && !slices.ContainsFunc(e.want.Visible, func(v gpu.Selector) bool { return v.UUID != "" && v.MatchesPrefix(m.UUID) })
 	})
 	if len(instances) == 0 {
-		e.addNotApplicable("MIG is on, and the job's instances are not known")
+		e.addSkip("MIG is on, and the job's instances are not known")
 	}
 	for _, m := range instances {
 		e.checkUse("instance "+textutil.TruncateText(m.UUID, maxTextLength)+": ", m.Processes, m.Memory)
@@ -83,7 +83,7 @@ func checkBusy(e *gpuCheck) {
 // is not a fault.
 func readPrivileged[T any](e *gpuCheck, what string, r gpu.Reading[T]) (value T, ok bool) {
 	if r.Reason == gpu.NoPermission {
-		e.addNotApplicable(what + " cannot be read by this user")
+		e.addSkip(what + " cannot be read by this user")
 		return value, false
 	}
 	return readValue(e, what, r)
