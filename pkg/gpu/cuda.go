@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 )
@@ -62,9 +63,9 @@ func (c Child) queryCUDA(ctx context.Context) (CUDAFacts, error) {
 		return CUDAFacts{}, err
 	}
 	a := d.sendRequest(requestCUDA)
-	late := newRestartableTimer(c.probeTimeout())
+	late := time.NewTimer(c.probeTimeout())
 	defer late.Stop()
-	l, err := a.readMessage(ctx, late)
+	l, err := a.readMessage(ctx, late, c.probeTimeout())
 	a.stopReading()
 	if err == nil && l.CUDA != nil {
 		d.shutDown(ctx)

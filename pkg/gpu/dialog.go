@@ -21,29 +21,17 @@ import (
 const (
 	// maximum bytes of a line; 16 GPUs with 7 instances and 1000 processes need far less
 	maxLineBytes = 4 << 20
-	// maximum consecutive lines in another format; a child with more is not our program
-	maxForeignLines = 50_000
 	// between closing the child's standard input and KILL; the child may need eventWaitTimeout to end
 	endTimeout = 2 * time.Second
 )
 
-var (
-	errTimeout       = errors.New("no response from the NVIDIA driver")
-	errLineTooLong   = fmt.Errorf("it printed a line of more than %d MiB", maxLineBytes>>20)
-	errForeignOutput = errors.New("its output is not a valid response")
-)
+var errTimeout = errors.New("no response from the NVIDIA driver")
 
 // runningChild is a running child that answers several requests concurrently. Goroutines of
 // exec.Cmd read its output.
 type runningChild struct {
 	*process.Helper
 	lineSplitter process.LineSplitter
-	// endErr is the reason why there is no more output: io.EOF, errLineTooLong or errForeignOutput. It
-	// may be read once the child has ended.
-	endErr error
-
-	// number of consecutive lines in another format; used only by the goroutine that reads the output
-	foreignLines int
 
 	mu           sync.Mutex
 	lastOutput   outputTail              // the last lines in another format; guarded by mu
@@ -63,30 +51,13 @@ type responseStream struct {
 	stopped  chan struct{} // closed by the reader when it stops reading
 }
 
-// restartableTimer is a timeout that can be restarted.
-type restartableTimer struct {
-	*time.Timer
-	duration time.Duration
-}
-
-func newRestartableTimer(lasts time.Duration) *restartableTimer {
-	return &restartableTimer{time.NewTimer(lasts), lasts}
-}
-
-// restart restarts the timeout.
-func (p *restartableTimer) restart(lasts time.Duration) {
-	p.duration = lasts
-	p.Reset(lasts)
-}
-
 // startChild starts a child.
 func (c Child) startChild(ctx context.Context) (_ *runningChild, err error) {
 	if os.Getenv(childEnvVariable) != "" {
 		return nil, fmt.Errorf("cannot start it from another child process: there is no subcommand %s", ChildCommand)
 	}
-	d := &runningChild{
-		lineSplitter: process.LineSplitter{MaxLength: maxLineBytes}, endErr: io.EOF, openRequests: map[int]*responseStream{},
-	}
+	d := &runningChild{openRequests: map[int]*responseStream{}}
+	d.lineSplitter.MaxLength = maxLineBytes
 	spec := &exec.Cmd{Path: c.programPath(), Args: c.childArgs(), Env: c.childEnv(), Stdout: d, Stderr: d}
 	if d.Helper, err = process.StartHelper(ctx, spec, func() { d.lineSplitter.Flush(d.dispatchLine) }); err != nil {
 		return nil, err
@@ -94,26 +65,19 @@ func (c Child) startChild(ctx context.Context) (_ *runningChild, err error) {
 	return d, nil
 }
 
-// Write handles output of the child, for exec.Cmd. If it returns an error, the child's next write
-// fails.
-func (d *runningChild) Write(said []byte) (int, error) {
-	if d.lineSplitter.Add(said, d.dispatchLine); !errors.Is(d.endErr, io.EOF) {
-		return 0, d.endErr
-	}
-	return len(said), nil
+// Write handles output of the child, for exec.Cmd.
+func (d *runningChild) Write(output []byte) (int, error) {
+	d.lineSplitter.Add(output, d.dispatchLine)
+	return len(output), nil
 }
 
-// dispatchLine passes a line of output to the reader of the answers that it belongs to. goesOn
-// means that the line is longer than maxLineBytes. Lines without a reader are dropped, because a
-// child that cannot write does not end.
+// dispatchLine passes a line of output to the reader of the answers that it belongs to. Lines in
+// another format are kept for error messages, unless they are longer than maxLineBytes (goesOn).
+// Lines without a reader are dropped, because a child that cannot write does not end.
 func (d *runningChild) dispatchLine(text []byte, goesOn bool) {
-	if goesOn || !errors.Is(d.endErr, io.EOF) {
-		if goesOn {
-			d.endErr = errLineTooLong
-		}
+	if goesOn {
 		return
 	}
-	// Keep lines in another format, for error messages, and count the inspections that are answered.
 	l, err := decodeMessage(text)
 	d.mu.Lock()
 	if errors.Is(err, errOtherVersion) {
@@ -122,20 +86,12 @@ func (d *runningChild) dispatchLine(text []byte, goesOn bool) {
 	if err != nil {
 		d.lastOutput.addLine(bytes.Clone(text))
 	}
-	a := d.openRequests[l.Number]
 	if l.Facts != nil {
 		d.pendingInspections--
 	}
+	a := d.openRequests[l.Number]
 	d.mu.Unlock()
-	if err != nil {
-		// Too many such lines in a row mean that another program runs.
-		if d.foreignLines++; d.foreignLines > maxForeignLines {
-			d.endErr = errForeignOutput
-		}
-		return
-	}
-	d.foreignLines = 0
-	if a == nil {
+	if err != nil || a == nil {
 		return
 	}
 	select {
@@ -150,8 +106,9 @@ func (d *runningChild) dispatchLine(text []byte, goesOn bool) {
 // that the child has ended, which [responseStream.readMessage] reports. The caller must call
 // [responseStream.stopReading] when it stops reading.
 func (d *runningChild) sendRequest(what request) *responseStream {
+	a := &responseStream{runningChild: d, messages: make(chan message), stopped: make(chan struct{})}
 	d.mu.Lock()
-	a := &responseStream{runningChild: d, number: d.nextNumber, messages: make(chan message), stopped: make(chan struct{})}
+	a.number = d.nextNumber
 	d.openRequests[a.number] = a
 	d.nextNumber++
 	if what == requestInspection {
@@ -170,17 +127,16 @@ func (a *responseStream) stopReading() {
 	close(a.stopped)
 }
 
-// readMessage returns the next line of the answers. The error is io.EOF, errLineTooLong or
-// errForeignOutput if the child has ended, errTimeout, with the duration, if the timeout expires
-// first, or the cause of the context's end.
-func (a *responseStream) readMessage(ctx context.Context, late *restartableTimer) (message, error) {
+// readMessage returns the next line of the answers. The error is io.EOF if the child has ended,
+// errTimeout if the timer, which was set to limit, expires first, or the cause of the context's end.
+func (a *responseStream) readMessage(ctx context.Context, late *time.Timer, limit time.Duration) (message, error) {
 	select {
 	case l := <-a.messages:
 		return l, nil
 	case <-a.Ended:
-		return message{}, a.endErr
+		return message{}, io.EOF
 	case <-late.C:
-		return message{}, fmt.Errorf("%w within %v", errTimeout, late.duration)
+		return message{}, fmt.Errorf("%w within %v", errTimeout, limit)
 	case <-ctx.Done():
 		return message{}, context.Cause(ctx)
 	}
@@ -192,10 +148,11 @@ func (a *responseStream) readMessage(ctx context.Context, late *restartableTimer
 func (d *runningChild) requestFacts(ctx context.Context, limit time.Duration, tell func(Progress)) (Facts, error) {
 	a := d.sendRequest(requestInspection)
 	defer a.stopReading()
-	late := newRestartableTimer(min(limit, countTimeout))
+	current := min(limit, countTimeout)
+	late := time.NewTimer(current)
 	defer late.Stop()
 	for got := -1; ; {
-		l, err := a.readMessage(ctx, late)
+		l, err := a.readMessage(ctx, late, current)
 		switch {
 		case err != nil:
 			return Facts{}, err
@@ -204,8 +161,8 @@ func (d *runningChild) requestFacts(ctx context.Context, limit time.Duration, te
 		case l.Progress == nil:
 			continue
 		case l.Progress.Initialised+l.Progress.Complete > got: // another GPU has made progress
-			got = l.Progress.Initialised + l.Progress.Complete
-			late.restart(limit)
+			got, current = l.Progress.Initialised+l.Progress.Complete, limit
+			late.Reset(current)
 		}
 		tell(*l.Progress)
 	}
@@ -219,16 +176,16 @@ func (d *runningChild) outputAfter(separator string) string {
 	return d.lastOutput.textAfter(separator)
 }
 
-// describeExit describes how the child has ended. It may be called once Ended is
-// closed.
+// describeExit describes how the child has ended. It may be called once Ended is closed.
 func (d *runningChild) describeExit() string {
-	if d.State == nil {
-		return "ended with an unknown status" + d.outputAfter(": ")
+	how := "ended with an unknown status"
+	if d.State != nil {
+		how = fmt.Sprintf("ended with exit code %d", d.State.ExitCode())
+		if status := d.State.Sys().(syscall.WaitStatus); status.Signaled() {
+			how = "was killed by signal " + unix.SignalName(status.Signal())
+		}
 	}
-	if status := d.State.Sys().(syscall.WaitStatus); status.Signaled() {
-		return "was killed by signal " + unix.SignalName(status.Signal()) + d.outputAfter(": ")
-	}
-	return fmt.Sprintf("ended with exit code %d%s", d.State.ExitCode(), d.outputAfter(": "))
+	return how + d.outputAfter(": ")
 }
 
 // failureReason converts an error of [responseStream.readMessage] to the reason why there are no
@@ -249,15 +206,15 @@ func (d *runningChild) failureReason(err error) (why NVMLReturn, detail string) 
 }
 
 // shutDown closes the child's standard input, and kills the child if it has not ended within
-// endTimeout or when the context ends. A child with an unanswered inspection is not killed: end
+// endTimeout or when the context ends. A child with an unanswered inspection is not killed: shutDown
 // waits for it until the context ends, and then abandons it. Such a child ends once it has the
 // answer.
 func (d *runningChild) shutDown(ctx context.Context) {
 	_ = d.Stdin.Close()
 	d.mu.Lock()
-	looks := d.pendingInspections > 0
+	inspects := d.pendingInspections > 0
 	d.mu.Unlock()
-	if looks {
+	if inspects {
 		if ctxutil.AwaitDone(ctx, d.Ended) {
 			d.Kill() // releases the context
 		}

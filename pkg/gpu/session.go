@@ -100,7 +100,10 @@ func probeDiedFacts(format string, args ...any) Facts {
 // an event of KindRestarted. Watch returns an error if the GPUs cannot be watched any more; that
 // should not end a job.
 func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event)) error {
-	l := &watchListener{silenceTimeout: cmp.Or(s.child.SilenceTimeout, defaultSilenceTimeout), startTimeout: s.child.probeTimeout(), onReady: ready, onEvent: event}
+	l := &watchListener{
+		silenceTimeout: cmp.Or(s.child.SilenceTimeout, defaultSilenceTimeout), startTimeout: s.child.probeTimeout(),
+		onReady: ready, onEvent: event,
+	}
 	wait, fails := minRestartPause, 0
 	for what := requestWatch; ; what = requestResume {
 		l.watching = false
@@ -141,42 +144,34 @@ type watchListener struct {
 func (l *watchListener) runWatch(ctx context.Context, d *runningChild, what request) error {
 	a := d.sendRequest(what)
 	defer a.stopReading()
-	late := newRestartableTimer(l.startTimeout)
+	limit := l.startTimeout
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	for {
-		line, err := a.readMessage(ctx, late)
+		line, err := a.readMessage(ctx, late, limit)
 		switch {
 		case errors.Is(err, errTimeout) && !l.watching:
 			d.KillOrAbandon()
 			return fmt.Errorf("%w%s: it may hang", err, d.outputAfter(": "))
 		case errors.Is(err, errTimeout): // reported once, until the child prints something again
 			l.emitEvent(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silenceTimeout)})
+			continue
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("the child %s", d.describeExit())
-		case err != nil && ctx.Err() == nil:
-			return fmt.Errorf("%w%s", err, d.outputAfter(": "))
 		case err != nil:
 			return err
 		case line.EndReason != "":
 			return errors.New(line.EndReason)
-		default:
-			l.handleMessage(line)
-			late.restart(map[bool]time.Duration{true: l.silenceTimeout, false: l.startTimeout}[l.watching])
+		case line.Watching != nil:
+			l.watching, limit = true, l.silenceTimeout
+			if !l.started {
+				l.started = true
+				l.onReady(*line.Watching)
+			}
+		case line.Event != nil:
+			l.emitEvent(*line.Event)
 		}
-	}
-}
-
-// handleMessage handles one line.
-func (l *watchListener) handleMessage(line message) {
-	switch {
-	case line.Watching != nil:
-		l.watching = true
-		if !l.started {
-			l.started = true
-			l.onReady(*line.Watching)
-		}
-	case line.Event != nil:
-		l.emitEvent(*line.Event)
+		late.Reset(limit)
 	}
 }
 
@@ -186,7 +181,7 @@ func (l *watchListener) emitEvent(e Event) {
 	if e.At.IsZero() {
 		e.At = now
 	}
-	if e, told := l.repeatFilter.FilterEvent(e, now); told {
+	if e, isNew := l.repeatFilter.FilterEvent(e, now); isNew {
 		l.onEvent(e)
 	}
 }
