@@ -98,7 +98,7 @@ func (w *rankWorld) gatherFences(ctx context.Context, meet *rendezvous.Node, of 
 	for range w.cfg.Fences {
 		began := time.Now()
 		data := make([]byte, w.cfg.Bytes*len(of))
-		if _, err := meet.GatherGroup(ctx, "fence", group, data, false); err != nil {
+		if _, err := meet.GatherGroup(ctx, "fence", group, data); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began))

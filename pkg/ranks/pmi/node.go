@@ -17,8 +17,8 @@ import (
 // Transport is a node's connection to the other nodes. *rendezvous.Node implements it.
 type Transport interface {
 	CallHead(ctx context.Context, name string, data []byte) ([]byte, error)
-	GatherGroup(ctx context.Context, name string, of rendezvous.Group, data []byte, need bool) ([]byte, error)
-	RecordArrival(name string, of rendezvous.Group, rank int)
+	GatherGroup(ctx context.Context, name string, of rendezvous.Group, data []byte) ([]byte, error)
+	EnterGroup(ctx context.Context, name string, of rendezvous.Group, rank int, data rendezvous.Exchange) error
 	AddRanks(places []rendezvous.NodeRanks)
 }
 
@@ -42,7 +42,7 @@ type Node struct {
 	transport Transport
 	nodeIndex int // node index
 	server    NodeServer
-	// FailureDelay is the delay before a failed [Node.GatherProcs] returns. The death of a process
+	// FailureDelay is the delay before a failed collective operation returns. The death of a process
 	// ends the job; without the delay, the processes that wait for it could fail first and obscure the
 	// cause.
 	FailureDelay time.Duration
@@ -145,19 +145,26 @@ func (n *Node) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID
 	if err != nil {
 		return nil, err
 	}
-	all, err := n.transport.GatherGroup(ctx, string(kind), group, data, kind == Barrier)
+	all, err := n.transport.GatherGroup(ctx, string(kind), group, data)
 	if err != nil {
 		ctxutil.SleepContext(ctx, n.FailureDelay)
 	}
 	return all, err
 }
 
-// RecordEntry records that a process has entered a collective operation for which
-// [Node.GatherProcs] will be called when all local processes have entered.
-func (n *Node) RecordEntry(kind CollectiveKind, of []ProcID, who ProcID) {
-	if group, err := n.resolveGroup(of); err == nil {
-		n.transport.RecordArrival(string(kind), group, n.RunNumber(who))
+// EnterProcs enters a process of this node into a collective operation of the given processes, and
+// waits until all of them have entered, or until ctx ends.
+func (n *Node) EnterProcs(
+	ctx context.Context, kind CollectiveKind, of []ProcID, who ProcID, data rendezvous.Exchange,
+) error {
+	group, err := n.resolveGroup(of)
+	if err != nil {
+		return err
 	}
+	if err = n.transport.EnterGroup(ctx, string(kind), group, n.RunNumber(who), data); err != nil {
+		ctxutil.SleepContext(ctx, n.FailureDelay)
+	}
+	return err
 }
 
 // FetchModex returns the data that a rank of another node has committed. The error is NotFound if

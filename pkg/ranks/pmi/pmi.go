@@ -6,13 +6,15 @@ package pmi
 import (
 	"context"
 	"fmt"
+
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // Peers provides the operations of the ranks of one node that involve other nodes. [Node] implements
 // it, and documents the methods.
 type Peers interface {
 	GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID, data []byte) ([]byte, error)
-	RecordEntry(kind CollectiveKind, of []ProcID, who ProcID)
+	EnterProcs(ctx context.Context, kind CollectiveKind, of []ProcID, who ProcID, data rendezvous.Exchange) error
 	FetchModex(ctx context.Context, of ProcID) ([]byte, error)
 	PublishEntries(ctx context.Context, entries []Entry) error
 	LookupEntries(ctx context.Context, keys []string, wait bool) ([]Entry, error)
@@ -127,7 +129,7 @@ type CollectiveKind string
 const (
 	// large data may be omitted; it is available by [Node.FetchModex]
 	Fence      CollectiveKind = "MPI fence"
-	Barrier    CollectiveKind = "MPI barrier" // every process needs the data of all
+	Barrier    CollectiveKind = "MPI barrier"
 	Connect    CollectiveKind = "MPI connect"
 	Disconnect CollectiveKind = "MPI disconnect"
 )

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // PMI1Config holds the parameters of a [PMI1Server].
@@ -26,7 +28,6 @@ type PMI1Config struct {
 type PMI1Server struct {
 	cfg       PMI1Config
 	nodeCount int // number of nodes with ranks of the job
-	barrier   *LocalBarrier
 
 	mu sync.Mutex
 	// values of all nodes at the last barrier, and newer ones of this node
@@ -42,7 +43,6 @@ func NewPMI1Server(cfg PMI1Config) *PMI1Server {
 		cfg: cfg, nodeCount: len(renumberNodes(cfg.Job.Nodes)),
 		values: make(map[string]string), newValues: make(map[string]string), initialized: make(map[int]bool),
 	}
-	s.barrier = NewLocalBarrier(len(cfg.Job.LocalRanks(cfg.Node)), s.exchangeValues)
 	maps.Copy(s.values, cfg.Job.Preput)
 	if mapping := ProcessMapping(cfg.Job.Nodes); mapping != "" {
 		s.values["PMI_process_mapping"] = mapping
@@ -83,23 +83,26 @@ func (s *PMI1Server) getValue(key string) (value string, found bool) {
 }
 
 func (s *PMI1Server) enterBarrier(ctx context.Context, rank int) error {
-	s.cfg.Peers.RecordEntry(Barrier, s.cfg.Job.allRanks(), ProcID{Job: s.cfg.Job.Name, Rank: rank})
-	return s.barrier.Enter(ctx, rank)
+	who := ProcID{Job: s.cfg.Job.Name, Rank: rank}
+	exchange := rendezvous.Exchange{Send: s.takeNewValues, Receive: s.addValues}
+	return s.cfg.Peers.EnterProcs(ctx, Barrier, s.cfg.Job.allRanks(), who, exchange)
 }
 
-func (s *PMI1Server) exchangeValues(ctx context.Context) error {
+// takeNewValues returns the values that ranks of this node have put since the last barrier.
+func (s *PMI1Server) takeNewValues() []byte {
 	s.mu.Lock()
-	delta := encodeValues(s.newValues)
+	defer s.mu.Unlock()
+	data := encodeValues(s.newValues)
 	clear(s.newValues)
-	s.mu.Unlock()
-	all, err := s.cfg.Peers.GatherProcs(ctx, Barrier, s.cfg.Job.allRanks(), delta)
-	var values map[string]string
-	if err == nil {
-		values, err = decodeValues(all, s.nodeCount)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", PublicName(s.cfg.Job.Name)),
-			zap.Error(err))
+	return data
+}
+
+// addValues adds the values of all nodes at a barrier.
+func (s *PMI1Server) addValues(all []byte) error {
+	values, err := decodeValues(all, s.nodeCount)
+	if err != nil {
+		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks",
+			zap.String("job", PublicName(s.cfg.Job.Name)), zap.Error(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

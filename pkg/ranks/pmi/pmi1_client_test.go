@@ -182,7 +182,7 @@ func TestDescriptor(t *testing.T) {
 	serving.Go(func() { space.ServeRank(t.Context(), 0, ours) })
 	defer serving.Wait()
 	defer c.close()
-	h.nodes[j.Name] = 1
+	h.jobs[j.Name] = j
 	ctx := t.Context()
 	commands := []Command{
 		{Argv: []string{"a", "", "b c"}, Ranks: 2, Info: map[string]string{"host": "h"}},

@@ -2,6 +2,7 @@ package pmi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // hall connects the nodes of a test: it implements Peers for all of them, with a head, and collective
@@ -19,18 +22,19 @@ type hall struct {
 	spawn func(hall *hall, s SpawnRequest) (string, error)
 
 	mu       sync.Mutex
-	nodes    map[string]int // number of nodes with ranks of each job
+	jobs     map[string]*Job
 	meetings map[string]*meeting
-	spoil    func([]byte) []byte // changes the result of a fence
+	spoil    func([]byte) []byte // changes the data of a barrier
 	entered  []string            // collective operations, and the ranks that have entered them
 	unmapped bool                // jobs have no process mapping, like large and uneven ones
 }
 
-// meeting is a collective operation that not all nodes have entered.
+// meeting is a collective operation that not all ranks have entered.
 type meeting struct {
-	came int
-	data []byte
-	done chan struct{}
+	came  map[int]bool
+	nodes map[int]rendezvous.Exchange
+	done  chan struct{}
+	err   error
 }
 
 // direct is a connection to a head in the same process.
@@ -45,39 +49,52 @@ func (d direct) CallHead(ctx context.Context, name string, data []byte) ([]byte,
 
 func newHall() *hall {
 	head := NewHead(HeadConfig{InitialJob: &Job{}})
-	return &hall{Node: NewNode(direct{head: head}, 0, nil), nodes: make(map[string]int), meetings: make(map[string]*meeting)}
+	return &hall{Node: NewNode(direct{head: head}, 0, nil), jobs: make(map[string]*Job), meetings: make(map[string]*meeting)}
 }
 
-func (h *hall) GatherProcs(ctx context.Context, kind CollectiveKind, of []ProcID, data []byte) ([]byte, error) {
-	name := fmt.Sprintf("%s %#v", kind, of)
+func (h *hall) EnterProcs(
+	ctx context.Context, kind CollectiveKind, of []ProcID, who ProcID, data rendezvous.Exchange,
+) error {
+	name, job := fmt.Sprintf("%s %#v", kind, of), h.jobs[who.Job]
 	h.mu.Lock()
+	h.entered = append(h.entered, fmt.Sprintf("%s by %d", kind, who.Rank))
 	m := h.meetings[name]
 	if m == nil {
-		m = &meeting{done: make(chan struct{})}
+		m = &meeting{came: make(map[int]bool), nodes: make(map[int]rendezvous.Exchange), done: make(chan struct{})}
 		h.meetings[name] = m
 	}
-	m.came++
-	m.data = append(m.data, data...)
-	if m.came == h.nodes[of[0].Job] {
+	m.came[who.Rank], m.nodes[job.Nodes[who.Rank]] = true, data
+	if len(m.came) == len(job.Nodes) {
 		delete(h.meetings, name)
-		if h.spoil != nil {
-			m.data = h.spoil(m.data)
-		}
+		m.err = h.exchange(slices.Collect(maps.Values(m.nodes)))
 		close(m.done)
 	}
 	h.mu.Unlock()
 	select {
 	case <-m.done:
-		return m.data, nil
+		return m.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 }
 
-func (h *hall) RecordEntry(kind CollectiveKind, _ []ProcID, who ProcID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.entered = append(h.entered, fmt.Sprintf("%s by %d", kind, who.Rank))
+// exchange sends the data of each node to all.
+func (h *hall) exchange(nodes []rendezvous.Exchange) (err error) {
+	var all []byte
+	for _, node := range nodes {
+		if node.Send != nil {
+			all = append(all, node.Send()...)
+		}
+	}
+	if h.spoil != nil {
+		all = h.spoil(all)
+	}
+	for _, node := range nodes {
+		if node.Receive != nil {
+			err = errors.Join(err, node.Receive(all))
+		}
+	}
+	return err
 }
 
 func (h *hall) SpawnJob(_ context.Context, s SpawnRequest) (string, error) {
@@ -108,7 +125,7 @@ func (h *hall) open(job *Job, abort func(aborted)) map[int]*PMI1Server {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.nodes[job.Name] = len(spaces)
+	h.jobs[job.Name] = job
 	return spaces
 }
 

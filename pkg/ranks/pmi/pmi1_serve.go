@@ -40,8 +40,6 @@ type rankConn struct {
 // ServeRank handles the requests of a rank until the rank closes the connection or sends a
 // malformed request, or until ctx ends. It closes the connection and returns how the rank ended.
 func (s *PMI1Server) ServeRank(ctx context.Context, rank int, conn io.ReadWriteCloser) SessionState {
-	s.barrier.AddConn()
-	defer s.barrier.RemoveConn()
 	log := s.cfg.Log.With(zap.String("job", PublicName(s.cfg.Job.Name)), zap.Int("rank", rank))
 	v := &rankConn{PMI1Server: s, rank: rank, conn: conn, log: log}
 	serveRequests(ctx, conn, v.readRequests, func(ctx context.Context, r pmi1Request) error {

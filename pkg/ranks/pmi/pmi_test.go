@@ -39,10 +39,12 @@ func (m member) CallHead(ctx context.Context, name string, data []byte) ([]byte,
 	return m.head.HandleCall(ctx, m.node, name, data)
 }
 
-func (m member) GatherGroup(_ context.Context, name string, of rendezvous.Group, _ []byte, _ bool) ([]byte, error) {
+func (m member) GatherGroup(_ context.Context, name string, of rendezvous.Group, _ []byte) ([]byte, error) {
 	return fmt.Appendf(nil, "%s of %s here %v", name, of.Ranks, of.Local), nil
 }
-func (member) RecordArrival(string, rendezvous.Group, int) {}
+func (member) EnterGroup(context.Context, string, rendezvous.Group, int, rendezvous.Exchange) error {
+	return errors.New("rank 1 will never come")
+}
 
 type server struct{ member }
 
@@ -257,7 +259,7 @@ func TestModexAndNotify(t *testing.T) {
 // broken is a rendezvous that the death of another process ends.
 type broken struct{ member }
 
-func (broken) GatherGroup(context.Context, string, rendezvous.Group, []byte, bool) ([]byte, error) {
+func (broken) GatherGroup(context.Context, string, rendezvous.Group, []byte) ([]byte, error) {
 	return nil, errors.New("rank 1 will never come")
 }
 
@@ -274,6 +276,11 @@ func TestGatherHasPatience(t *testing.T) {
 		fails(t, err, Failed, "rank 1 will never come")
 		if took := time.Since(began); took != n.FailureDelay {
 			t.Errorf("it was told after %s", took)
+		}
+		err = n.EnterProcs(t.Context(), Barrier, []ProcID{{"w", AllRanks}}, ProcID{"w", 0}, rendezvous.Exchange{})
+		fails(t, err, Failed, "rank 1 will never come")
+		if took := time.Since(began); took != 2*n.FailureDelay {
+			t.Errorf("a rank was told after %s", took)
 		}
 	})
 }

@@ -49,7 +49,6 @@ type RrunServer struct {
 type jobSpace struct {
 	*Job
 	token    string
-	barriers map[CollectiveKind]*LocalBarrier
 	maxConns int
 	conns    rendezvous.Quota
 }
@@ -76,13 +75,7 @@ func (s *RrunServer) AddJob(job *Job) {
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // it never fails: see crypto/rand
 	space := &jobSpace{Job: job, token: hex.EncodeToString(secret[:]),
-		barriers: make(map[CollectiveKind]*LocalBarrier), maxConns: maxConnsPerRank * local}
-	for _, kind := range []CollectiveKind{barrierKind, syncKind} {
-		space.barriers[kind] = NewLocalBarrier(local, func(ctx context.Context) error {
-			_, err := s.cfg.Peers.GatherProcs(ctx, kind, space.allRanks(), nil)
-			return err
-		})
-	}
+		maxConns: maxConnsPerRank * local}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs[job.Name] = space

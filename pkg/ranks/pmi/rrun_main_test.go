@@ -29,7 +29,7 @@ func serveRrun(t *testing.T, nodes ...int) *rrunTeam {
 	t.Helper()
 	job := &Job{Name: "job.secret", Hosts: []string{"n0", "n1", "n2"}, Nodes: nodes}
 	m := &rrunTeam{hall: newHall(), t: t, job: job}
-	m.nodes[job.Name] = job.NodeCount()
+	m.jobs[job.Name] = job
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/ranks/rendezvous"
 )
 
 // Limits of requests.
@@ -45,10 +46,6 @@ type rrunRequest struct {
 
 // serve handles requests until the rank disconnects or ctx ends.
 func (v *rankSession) serve(ctx context.Context) {
-	for _, barrier := range v.space.barriers {
-		barrier.AddConn()
-		defer barrier.RemoveConn()
-	}
 	serveRequests(ctx, v.conn, func(accept func(rrunRequest) bool) {
 		for {
 			if r, err := readRrunRequest(v.in); err != nil || !accept(r) {
@@ -163,6 +160,5 @@ func (v *rankSession) getValue(ctx context.Context, r rrunRequest) []byte {
 }
 
 func (v *rankSession) enterBarrier(ctx context.Context, kind CollectiveKind) error {
-	v.peers.RecordEntry(kind, v.space.allRanks(), v.rank)
-	return v.space.barriers[kind].Enter(ctx, v.rank.Rank)
+	return v.peers.EnterProcs(ctx, kind, v.space.allRanks(), v.rank, rendezvous.Exchange{})
 }

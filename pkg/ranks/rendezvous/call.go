@@ -166,24 +166,11 @@ func (n *Node) executeOrderLocked(m *message) {
 	})
 }
 
-// RecordArrival records that a rank of this node has entered the group's fence, so that a query for
-// missing ranks does not list it. It does not report anything to the head; [Node.GatherGroup] does
-// that when all local ranks have entered.
-func (n *Node) RecordArrival(name string, of Group, rank int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	f := n.ensureFenceLocked(of.fenceName(name), of)
-	f.entryCounts[rank] = max(f.entryCounts[rank], f.rounds+1)
-	f.waiting[rank] = f.rounds + 1
-	f.ensureRoundLocked(f.rounds + 1)
-	n.activateLocked()
-}
-
 // GatherGroup enters all local ranks of a group into the group's fence, with data, and waits until
 // the ranks of the other nodes have entered or ctx ends. It returns the data of all nodes,
-// concatenated in any order. If no node sets need, the head may omit data that is large; the nodes
-// then request the parts that they use.
-func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []byte, need bool) ([]byte, error) {
+// concatenated in any order. The head may omit data that is large; the nodes then request the parts
+// that they use.
+func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []byte) ([]byte, error) {
 	name = of.fenceName(name)
 	n.mu.Lock()
 	// Enter the fence for all local ranks.
@@ -197,7 +184,7 @@ func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []by
 	}
 	n.active = true
 	n.queueRequestLocked(&message{Kind: kindEnter, Name: name,
-		FenceFields: FenceFields{Number: gen, Group: of.Ranks, Collect: need}, Data: data})
+		FenceFields: FenceFields{Number: gen, Group: of.Ranks}, Data: data})
 	n.mu.Unlock()
 	// Wait for the release by the head, and clean up in any case.
 	passed := ctxutil.AwaitDone(ctx, m.done)

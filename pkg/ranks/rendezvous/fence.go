@@ -23,8 +23,9 @@ type fence struct {
 }
 
 type fenceRound struct {
-	started     time.Time
-	collect     bool          // deliver all committed values with the release
+	started time.Time
+	collect bool // deliver all committed values with the release
+	Exchange
 	arrivalSent bool          // the arrival of all local ranks was reported to the head
 	done        chan struct{} // closed when the round is released or has failed
 	data        []byte        // data of all nodes; set before done is closed
@@ -32,9 +33,27 @@ type fenceRound struct {
 	waiters     int // ranks that have entered and not yet observed the outcome
 }
 
+// Exchange is the data of the ranks of a node in a fence. Its functions may be nil, and must not block.
+type Exchange struct {
+	Send    func() []byte          // returns the data of this node when all of its ranks have entered
+	Receive func(all []byte) error // gets the data of all nodes, concatenated in any order, once
+}
+
+// EnterGroup enters a rank of this node into the group's fence, and waits until all ranks of the group
+// have entered, or until ctx ends.
+func (n *Node) EnterGroup(ctx context.Context, name string, of Group, rank int, data Exchange) error {
+	name = of.fenceName(name)
+	gen, m, err := n.enterFence(name, of, rank, data.Receive != nil, data)
+	if err != nil {
+		return err
+	}
+	return n.awaitRound(ctx, name, rank, gen, m)
+}
+
 // enterFence enters a rank into a fence and returns the round. If the rank's previous wait in this
-// fence timed out, it continues that wait instead.
-func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenceRound, err error) {
+// fence was interrupted, it continues that wait instead.
+func (n *Node) enterFence(name string, of Group, rank int, collect bool,
+	data Exchange) (gen int, m *fenceRound, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -44,7 +63,7 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 		return 0, nil, fmt.Errorf("cannot fence: only ranks can enter a fence, and %s is not set here", RankVariable)
 	}
 	n.activateLocked() // open a connection: the head may query this node for missing ranks
-	f := n.ensureFenceLocked(name, n.initialGroup)
+	f := n.ensureFenceLocked(name, of)
 	if _, twice := f.waiting[rank]; twice {
 		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s is already waiting in it",
 			name, rank, n.self.Host)
@@ -58,7 +77,7 @@ func (n *Node) enterFence(name string, rank int, collect bool) (gen int, m *fenc
 	gen = f.entryCounts[rank]
 	m = f.ensureRoundLocked(gen)
 	m.waiters++
-	m.collect = m.collect || collect
+	m.collect, m.Exchange = m.collect || collect, data
 	f.waiting[rank] = gen
 	n.reportArrivalLocked(name, gen, m)
 	return gen, m, nil
@@ -96,8 +115,12 @@ func (n *Node) reportArrivalLocked(name string, gen int, m *fenceRound) {
 	}
 	if len(missing) == 0 && !m.arrivalSent {
 		m.arrivalSent = true
-		n.queueRequestLocked(&message{Kind: kindEnter, Name: name,
-			FenceFields: FenceFields{Number: gen, Collect: m.collect}, Entries: n.unsentEntriesLocked()})
+		arrival := &message{Kind: kindEnter, Name: name, Entries: n.unsentEntriesLocked(),
+			FenceFields: FenceFields{Number: gen, Group: f.Ranks, Collect: m.collect}}
+		if m.Send != nil {
+			arrival.Data = m.Send()
+		}
+		n.queueRequestLocked(arrival)
 	}
 }
 
@@ -121,7 +144,11 @@ func (n *Node) finishRoundLocked(name string, gen int, failed string, data ...by
 	if ctxutil.AwaitDoneFor(m.done, 0) {
 		return
 	}
-	if m.data = data; failed != "" {
+	m.data = data
+	if failed == "" && m.Receive != nil {
+		m.err = m.Receive(data)
+	}
+	if failed != "" {
 		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
 	} else if n.watcherCount > 0 {
 		n.publishEventLocked(Event{Kind: "fence", Subject: name, Detail: "all ranks have entered"})

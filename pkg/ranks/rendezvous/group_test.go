@@ -31,7 +31,7 @@ func TestGather(t *testing.T) {
 				var nodes sync.WaitGroup
 				for node, local := range tt.local {
 					nodes.Go(func() {
-						all, err := s.nodes[node].GatherGroup(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round), true)
+						all, err := s.nodes[node].GatherGroup(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round))
 						if err != nil || len(all) != 3*len(tt.local) {
 							t.Errorf("node %d, round %d: %q, %v", node, round, all, err)
 						}
@@ -43,13 +43,52 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// TestEnterGroup verifies that the ranks of a group, each of which enters for itself, exchange the data
+// of their nodes once per node and round, and that a failure of one node's function fails its ranks.
+func TestEnterGroup(t *testing.T) {
+	s := raise(t, 2, 2, true)
+	var mu sync.Mutex
+	received := make(map[string]int)
+	for round := range 3 {
+		var ranks sync.WaitGroup
+		for rank := range 4 {
+			node := rank / 2
+			ranks.Go(func() {
+				err := s.nodes[node].EnterGroup(t.Context(), "f", Group{"0-3", []int{2 * node, 2*node + 1}}, rank, Exchange{
+					Send: func() []byte { return fmt.Appendf(nil, "%d%d;", node, round) },
+					Receive: func(all []byte) error {
+						mu.Lock()
+						defer mu.Unlock()
+						received[fmt.Sprint(node, len(all))]++
+						if round == 2 && node == 1 {
+							return errors.New("unreadable")
+						}
+						return nil
+					},
+				})
+				if (err != nil) != (round == 2 && node == 1) {
+					t.Errorf("rank %d, round %d: %v", rank, round, err)
+				}
+			})
+		}
+		ranks.Wait()
+	}
+	if len(received) != 2 || received["0 6"] != 3 || received["1 6"] != 3 {
+		t.Errorf("received are %v", received)
+	}
+}
+
 func TestGatherNamesTheMissing(t *testing.T) {
 	s := raise(t, 3, 2, false)
-	s.nodes[2].RecordArrival("f", Group{"0,4-5", []int{4, 5}}, 4)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var gathering sync.WaitGroup
 	gathering.Go(func() {
-		if _, err := s.nodes[0].GatherGroup(ctx, "f", Group{"0,4-5", []int{0}}, nil, true); !errors.Is(err, errRunOver) {
+		if err := s.nodes[2].EnterGroup(ctx, "f", Group{"0,4-5", []int{4, 5}}, 4, Exchange{}); !errors.Is(err, errRunOver) {
+			t.Errorf("a rank got %v", err)
+		}
+	})
+	gathering.Go(func() {
+		if _, err := s.nodes[0].GatherGroup(ctx, "f", Group{"0,4-5", []int{0}}, nil); !errors.Is(err, errRunOver) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -59,14 +98,14 @@ func TestGatherNamesTheMissing(t *testing.T) {
 	})
 	cancel(errRunOver)
 	gathering.Wait()
-	_, err := s.nodes[1].GatherGroup(t.Context(), "f", Group{"2,99", []int{2}}, nil, false)
+	_, err := s.nodes[1].GatherGroup(t.Context(), "f", Group{"2,99", []int{2}}, nil)
 	want(t, err, "there is no rank 99")
 }
 
 func TestGatherFailsWithARankThatHasEnded(t *testing.T) {
 	s := raise(t, 2, 2, false)
 	s.nodes[1].ReportRankEnd(2, "exit code 3")
-	_, err := s.nodes[0].GatherGroup(t.Context(), "f", Group{"0,2", []int{0}}, nil, false)
+	_, err := s.nodes[0].GatherGroup(t.Context(), "f", Group{"0,2", []int{0}}, nil)
 	want(t, err, "cannot pass the fence f of 0,2: rank 2 on n1 will not arrive: exit code 3")
 }
 

@@ -38,11 +38,11 @@ func TestWarnings(t *testing.T) {
 			background(func(ctx context.Context) { n.Run(ctx, door{make(chan net.Conn), make(chan struct{})}) })
 		}
 		gather := func(node int) {
-			tasks.Go(func() { _, _ = nodes[node].GatherGroup(ctx, "f", Group{Local: places[node].Ranks}, nil, false) })
+			tasks.Go(func() { _, _ = nodes[node].GatherGroup(ctx, "f", Group{Local: places[node].Ranks}, nil) })
 		}
 		gather(2)
 		time.Sleep(5 * time.Second)
-		nodes[1].RecordArrival("f", Group{Local: places[1].Ranks}, 2)
+		tasks.Go(func() { _ = nodes[1].EnterGroup(ctx, "f", Group{Local: places[1].Ranks}, 2, Exchange{}) })
 		gather(0)
 		time.Sleep(170 * time.Second)
 

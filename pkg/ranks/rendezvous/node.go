@@ -325,7 +325,7 @@ func (n *Node) PutValues(rank int, values map[string][]byte) error {
 // AwaitFence waits until all ranks of the world have entered the named fence as often as this rank,
 // or until ctx ends.
 func (n *Node) AwaitFence(ctx context.Context, name string, rank int, collect bool) error {
-	gen, m, err := n.enterFence(name, rank, collect)
+	gen, m, err := n.enterFence(name, n.initialGroup, rank, collect, Exchange{})
 	if err != nil {
 		return err
 	}

@@ -239,7 +239,7 @@ func (g *programConn) enterFence(ctx context.Context, ask Request) error {
 	if ask.Name != "" {
 		name = ask.Name
 	}
-	gen, m, err := g.node.enterFence(name, rank, ask.Collect)
+	gen, m, err := g.node.enterFence(name, g.node.initialGroup, rank, ask.Collect, Exchange{})
 	if err != nil {
 		return err
 	}

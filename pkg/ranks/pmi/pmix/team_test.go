@@ -69,7 +69,7 @@ func (n node) CallHead(ctx context.Context, name string, data []byte) ([]byte, e
 	return n.head.HandleCall(ctx, n.place, name, data)
 }
 
-func (n node) GatherGroup(ctx context.Context, name string, of rendezvous.Group, data []byte, _ bool) ([]byte, error) {
+func (n node) GatherGroup(ctx context.Context, name string, of rendezvous.Group, data []byte) ([]byte, error) {
 	ranks, err := textutil.ParseRanges(of.Ranks, 1<<20)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,9 @@ func (n node) GatherGroup(ctx context.Context, name string, of rendezvous.Group,
 	}
 }
 
-func (node) RecordArrival(string, rendezvous.Group, int) {}
+func (node) EnterGroup(context.Context, string, rendezvous.Group, int, rendezvous.Exchange) error {
+	return nil
+}
 
 func (t *team) CallNode(ctx context.Context, place int, name string, data []byte) ([]byte, error) {
 	return t.nodes[place].HandleOrder(ctx, place, name, data)
