@@ -95,7 +95,6 @@ func (a *Summary) checkHints() []string {
 	return steps
 }
 
-// gpuSteps returns what to do about a GPU that has failed.
 func (a *Summary) gpuSteps() []string {
 	event, ok := gpu.DecodeEvent(a.Cause.Report)
 	if !ok || event.Action == "" {
@@ -259,7 +258,6 @@ func (a *Summary) longerChildTimeout(kind health.Kind, key string) []string {
 // output.
 const maxKeptLines = 20
 
-// timedOutPhase returns the phase whose timeout a child has exceeded.
 func timedOutPhase(kind health.Kind) record.Phase {
 	switch kind {
 	case health.SetupFailed:
@@ -296,7 +294,6 @@ func (a *Summary) adviseTerminated() []string {
 	}
 }
 
-// longerTimeout returns the step that increases the timeout which a phase has exceeded.
 func (a *Summary) longerTimeout(phase record.Phase) []string {
 	bound, known := a.PhaseTimeouts[phase]
 	if !known {
@@ -321,7 +318,6 @@ func (a *Summary) findProgram() string {
 	return step
 }
 
-// enoughMemory returns the step for a program that has run out of memory.
 func (a *Summary) enoughMemory() string {
 	if w := a.launcherWords(); w.MoreMemory != "" {
 		return fmt.Sprintf("%s for more memory, %s for all memory of a node", w.MoreMemory, w.AllMemory)
@@ -338,7 +334,6 @@ func (a *Summary) moreMemory() []string {
 	return []string{"if it was memory: give it more, or reduce its use"}
 }
 
-// lostDaemonLog returns the step that reads the log of a lost daemon.
 func (a *Summary) lostDaemonLog() []string {
 	if lost := a.Cause.LostNodes; len(lost) > 0 {
 		return a.daemonLog(lost[0])
@@ -346,7 +341,6 @@ func (a *Summary) lostDaemonLog() []string {
 	return nil
 }
 
-// daemonLog returns the step that reads the log of a daemon.
 func (a *Summary) daemonLog(member int) []string {
 	if a.RunDir == "" {
 		return nil

@@ -56,7 +56,6 @@ func (a *Summary) orderlyMessage() []string {
 	return slices.Concat(lines, a.stepLines(), a.leftoverLines(), a.nextLines(len(a.Advice)))
 }
 
-// stepLines returns the line about the progress of the program, if it has reported steps.
 func (a *Summary) stepLines() []string {
 	if a.Progress == nil || a.Progress.Reports == 0 {
 		return nil
@@ -90,7 +89,6 @@ func (a *Summary) StandaloneMessage() []string {
 	return append([]string{line}, a.nextLines(2)...)
 }
 
-// nextLines returns the first steps of the advice.
 func (a *Summary) nextLines(most int) (lines []string) {
 	for _, step := range a.Advice[:min(most, len(a.Advice))] {
 		lines = append(lines, "  next: "+step)
@@ -219,7 +217,6 @@ func (a *Summary) consequenceLines() []string {
 	return []string{"  also ended: " + strings.Join(parts, "; ")}
 }
 
-// isDirectConsequence reports whether a consequence is a process that died because of the cause.
 func isDirectConsequence(failure record.Failure) bool {
 	kind := failure.Kind
 	return (kind == health.ServiceDied || kind == health.SandboxDied) && failure.ExitText != ""
@@ -271,7 +268,6 @@ func (a *Summary) eventLines() (lines []string) {
 	return lines
 }
 
-// leftoverLines returns processes on this node that could not be ended.
 func (a *Summary) leftoverLines() (lines []string) {
 	for _, what := range a.LeftProcesses {
 		lines = append(lines, "  left running on "+a.nodeName(a.ID.NodeIndex)+": "+textutil.TerminalLine(what))
@@ -295,10 +291,8 @@ func (a *Summary) hostName(member int) string {
 	return ""
 }
 
-// nodeNames returns a list of nodes for messages.
 func (a *Summary) nodeNames(nodes []int) string { return a.ID.FormatNodes(nodes, a.hostName) }
 
-// logPath returns the path of a log.
 func (a *Summary) logPath(name string) string { return filepath.Join(a.RunDir, signal.LogsDir, name) }
 
 const (
@@ -306,5 +300,4 @@ const (
 	maxMessageLength = 241 // characters of the message of each of many nodes
 )
 
-// formatDuration formats a time.
 func formatDuration(d time.Duration) string { return textutil.RoundedDuration(d, time.Minute) }

@@ -36,7 +36,6 @@ func (l viewBuilder) buildBanner(v *View) Banner {
 	return l.completeUnfinished(b, v)
 }
 
-// setCode sets the exit code, its short name, and its meaning as in the table of outcomes.
 func (b *Banner) setCode(code int, word string) {
 	b.Code, b.Outcome = &code, sanitizeLine(word, 40)
 	all := health.OutcomeTable()
@@ -98,7 +97,6 @@ func (l viewBuilder) endedBanner(v *View, r *record.Result) Banner {
 	return b
 }
 
-// setChain sets the first cause and its consequences, in the order of the verdict.
 func (b *Banner) setChain(l viewBuilder, cause *record.Failure, consequences []record.Failure) {
 	if cause == nil {
 		return
@@ -143,7 +141,6 @@ func (l viewBuilder) completeUnfinished(b Banner, v *View) Banner {
 	return b
 }
 
-// defaultAdvice returns the advice for a run that has left no result.
 func (l viewBuilder) defaultAdvice(v *View) (advice []string) {
 	if len(v.Logs) > 0 {
 		advice = append(advice, "read the ends of the logs below, starting with the head's")
@@ -151,7 +148,6 @@ func (l viewBuilder) defaultAdvice(v *View) (advice []string) {
 	return append(advice, "ask the launcher how the job ended (sacct -j JOB): no daemon was left to record it")
 }
 
-// keyFigures returns the key figures at the top of the report.
 func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	count := func(of func(NodeRow) bool) string { return textutil.GroupThousands(countMatching(v.Nodes, of)) }
 	hasNodes := !l.run.OtherVersion // otherwise the states of nodes are unknown
@@ -179,7 +175,6 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 	return append(facts, Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")})
 }
 
-// gateFact returns the time until the gate opened, and the longest step of it.
 func (l viewBuilder) gateFact(v *View) Fact {
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate == 0 {

@@ -94,7 +94,7 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 		},
 		milestoneTimes: milestoneTimes{Gate: l.gateAfter, End: end, Last: last},
 		roleExits:      roleExits{l.status.Roles, l.listExits()},
-		Problems:       sanitizeSentences(run.Problems), Logs: logs, Checks: groupChecks(run.Nodes),
+		Problems:       sanitizeSentences(run.Problems), Logs: logs, Checks: l.groupChecks(),
 		Config: l.configFacts(), hasEnded: run.HasEnded(), shareTable: l.formatShareTable(),
 	}
 	// Slow phases are found by comparison with the statistics of all nodes.
@@ -109,7 +109,6 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	return v
 }
 
-// formatShareTable formats the numbers of calls to the shared file system.
 func (l viewBuilder) formatShareTable() string {
 	if l.run.Result == nil || l.run.Result.Share == nil {
 		return ""
@@ -124,14 +123,12 @@ func (l viewBuilder) formatShareTable() string {
 	return strings.Join(sanitizeLines(strings.Split(strings.TrimRight(table, "\n"), "\n")), "\n")
 }
 
-// hasUnreadableResult reports whether the run has a result that cannot be read.
 func hasUnreadableResult(run *timeline.Run) bool {
 	return run.Result == nil && slices.ContainsFunc(run.Problems, func(p string) bool {
 		return strings.Contains(p, signal.NameResult)
 	})
 }
 
-// firstSign returns the time of the first sign of life of any node.
 func firstSign(run *timeline.Run) (first time.Time) {
 	for i := range run.Nodes {
 		for _, span := range run.Nodes[i].Phases {
@@ -162,7 +159,6 @@ func (l viewBuilder) gateOpened() time.Duration {
 	return opened
 }
 
-// recordedEnd returns when the run was over; 0 if no end is recorded.
 func (l viewBuilder) recordedEnd() time.Duration {
 	switch {
 	case l.run.Result != nil:
@@ -202,7 +198,6 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 	return nodes
 }
 
-// buildNode returns the row of a node.
 func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) NodeRow {
 	n := NodeRow{
 		NodeIndex: node.NodeIndex, Host: sanitizeLine(node.Host, maxNameLength), Ready: l.sinceStart(status.ReadyAt),
@@ -227,7 +222,6 @@ func (l viewBuilder) buildNode(node *timeline.Node, status timeline.NodeStatus) 
 	return n
 }
 
-// nodeTone returns the severity of the state of a node.
 func (l viewBuilder) nodeTone(node *timeline.Node, status timeline.NodeStatus) Severity {
 	isOver := l.run.HasEnded() && !node.HasReached(record.StateDone)
 	switch {
@@ -295,7 +289,6 @@ func formatEvent(e record.Event) string {
 	return what
 }
 
-// nodeFacts returns the details of a node.
 func nodeFacts(node *timeline.Node) (facts []Fact) {
 	add := func(name, value string) {
 		if value != "" {

@@ -95,21 +95,13 @@ func TestChecksAreGrouped(t *testing.T) {
 	nodes[3].Check = report(check.Finding{ID: "a", Verdict: check.Pass, Observed: "9"}, check.Finding{ID: "b", Verdict: check.Warn, Observed: "y"})
 	nodes[5].Check = report(pass, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"}, check.Finding{ID: "c", Verdict: check.Fail, Observed: "z"})
 	want := []CheckGroup{
-		{ID: "c", Verdict: "FAIL", Tone: SeverityBad, Observed: "z", Count: 1, On: "n5 (node 5)"},
-		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "x", Count: 1, On: "n2 (node 2)"},
-		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "y", Count: 1, On: "n3 (node 3)"},
+		{ID: "c", Verdict: "FAIL", Tone: SeverityBad, Observed: "z", Count: 1, On: "n5"},
+		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "x", Count: 1, On: "n2"},
+		{ID: "b", Verdict: "WARN", Tone: SeverityAttention, Observed: "y", Count: 1, On: "n3"},
 		{ID: "a", Verdict: "PASS", Tone: SeverityGood, Count: 6, On: "all 6"},
 	}
-	if diff := cmp.Diff(want, groupChecks(nodes)); diff != "" {
+	if diff := cmp.Diff(want, viewBuilder{run: &timeline.Run{Nodes: nodes}}.groupChecks()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestRanges(t *testing.T) {
-	for want, nodes := range map[string][]int{"0-3, 7": {0, 1, 2, 3, 7}, "5": {5}, "": nil} {
-		if got := formatRanges(nodes); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }
 

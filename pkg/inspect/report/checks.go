@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// severityOf returns the severity of a check's verdict.
 func severityOf(v check.Verdict) Severity {
 	switch v {
 	case check.Pass, check.Skip:
@@ -27,12 +23,10 @@ func severityOf(v check.Verdict) Severity {
 // verdictOrder lists the verdicts, the worst first.
 var verdictOrder = []check.Verdict{check.Fail, check.Wait, check.Unknown, check.Warn, check.Skip, check.Pass}
 
-// verdictIndex returns the position of a verdict in verdictOrder, or -1 if it is unknown.
-func verdictIndex(v string) int { return slices.Index(verdictOrder, check.Verdict(v)) }
-
 // groupChecks groups equal findings of the nodes' checks, the worst first. Findings that passed
 // form one group per check, even if the observed values differ.
-func groupChecks(nodes []timeline.Node) []CheckGroup {
+func (l viewBuilder) groupChecks() []CheckGroup {
+	nodes := l.run.Nodes
 	var all []check.Finding
 	for i := range nodes {
 		if nodes[i].Check != nil {
@@ -52,7 +46,7 @@ func groupChecks(nodes []timeline.Node) []CheckGroup {
 		g := CheckGroup{
 			ID: sanitizeLine(f.ID, maxNameLength), Verdict: sanitizeLine(string(f.Verdict), 10), Tone: severityOf(f.Verdict),
 			Observed: sanitizeSentence(f.Observed), Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint),
-			Count: len(on), On: formatNodes(nodes, on),
+			Count: len(on), On: l.formatNodes(on),
 		}
 		if slices.ContainsFunc(same, func(o check.Finding) bool { return sanitizeSentence(o.Observed) != g.Observed }) {
 			g.Observed = "" // differs between the nodes
@@ -60,8 +54,8 @@ func groupChecks(nodes []timeline.Node) []CheckGroup {
 		groups = append(groups, g)
 	}
 	slices.SortStableFunc(groups, func(a, b CheckGroup) int {
-		return cmp.Or(cmp.Compare(verdictIndex(a.Verdict), verdictIndex(b.Verdict)),
-			cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
+		byVerdict := slices.Index(verdictOrder, check.Verdict(a.Verdict)) - slices.Index(verdictOrder, check.Verdict(b.Verdict))
+		return cmp.Or(byVerdict, cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
 	})
 	return groups
 }
@@ -76,19 +70,12 @@ func (v *View) splitChecks() (wrong, passed []CheckGroup) {
 	return v.Checks[:at], v.Checks[at:]
 }
 
-// formatNodes names nodes: all of them by their number, a few by their hosts, many by their
-// indices.
-func formatNodes(nodes []timeline.Node, nodeIndices []int) string {
-	const few = 4
-	switch {
-	case len(nodeIndices) == len(nodes):
-		return fmt.Sprintf("all %d", len(nodes))
-	case len(nodeIndices) > few:
-		return fmt.Sprintf("%d: nodes %s", len(nodeIndices), formatRanges(nodeIndices))
+// formatNodes names nodes.
+func (l viewBuilder) formatNodes(nodes []int) string {
+	if size := l.run.Size(); len(nodes) < size {
+		return launcher.Identity{Size: size}.FormatNodes(nodes, l.hostName)
 	}
-	return strings.Join(mapSlice(nodeIndices, func(node int) string {
-		return nodeName(node, sanitizeLine(nodes[node].Host, maxNameLength))
-	}), ", ")
+	return fmt.Sprintf("all %d", len(nodes))
 }
 
 // nodeName names a node. Hosts may be equal, so the name includes the node index.
@@ -97,14 +84,4 @@ func nodeName(node int, host string) string {
 		return launcher.NodeLabel(node, "")
 	}
 	return fmt.Sprintf("%s (node %d)", host, node)
-}
-
-// formatRanges formats a sorted list of indices as "0-3, 7", and cuts it if it is long.
-func formatRanges(nodes []int) string {
-	const most = 12
-	parts := strings.Split(textutil.FormatRanges(nodes), ",")
-	if len(parts) > most {
-		parts = append(parts[:most], "…")
-	}
-	return strings.Join(parts, ", ")
 }

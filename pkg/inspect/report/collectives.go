@@ -109,7 +109,6 @@ func analyzeGroup(group string, dumps []flightDump) (f collectiveFinding, found 
 	return f, false
 }
 
-// setEntered sets what is known about a collective that some ranks have entered.
 func (f *collectiveFinding) setEntered(entries []rankCollective) {
 	f.entered, f.since = entries[0].collective, entries[0].createdAt
 	for _, e := range entries {
@@ -143,7 +142,6 @@ func describeDifference(entries []rankCollective) string {
 // defaultGroup is torch's description of the group of all ranks.
 const defaultGroup = "default_pg"
 
-// groupLabel names the group of the collective.
 func (e collective) groupLabel() string {
 	if e.description == defaultGroup {
 		return "the default group"

@@ -6,14 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 )
-
-// sortedKeys returns the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // configFacts returns what the run directory contains about the configuration of the run. It shows
 // only the names of environment variables, not their values, because the page may be passed on to
@@ -46,16 +41,14 @@ func (l viewBuilder) configFacts() (facts []Fact) {
 	}
 	if s := l.run.Control.HeadRecord; s != nil {
 		add("head's service", s.Address)
-		add("variables for the driver", strings.Join(sortedKeys(s.Env), ", "))
+		add("variables for the driver", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", "))
 	}
 	if team := l.run.Control.Membership; team != nil {
 		add("team", fmt.Sprintf("%d of %d nodes, generation %d", len(team.Members), l.run.Size(), team.Generation))
 	}
-	add("clocks", l.describeClocks())
 	return facts
 }
 
-// otherVersions lists the daemons whose version differs from the head's.
 func (l viewBuilder) otherVersions() string {
 	if l.run.Job == nil {
 		return ""
@@ -66,24 +59,7 @@ func (l viewBuilder) otherVersions() string {
 			by[j.ProgramVersion] = append(by[j.ProgramVersion], i)
 		}
 	}
-	return strings.Join(mapSlice(sortedKeys(by), func(program string) string {
-		return fmt.Sprintf("%s on %s", program, formatNodes(l.run.Nodes, by[program]))
+	return strings.Join(mapSlice(slices.Sorted(maps.Keys(by)), func(program string) string {
+		return fmt.Sprintf("%s on %s", program, l.formatNodes(by[program]))
 	}), "; ")
-}
-
-// describeClocks describes how well the times of different nodes can be compared.
-func (l viewBuilder) describeClocks() string {
-	workers := slices.Clone(l.run.Nodes[min(l.run.Size(), 1):])
-	known := slices.DeleteFunc(workers, func(n timeline.Node) bool { return !n.Clock.Known })
-	if len(known) == 0 || l.run.OtherVersion {
-		return ""
-	}
-	// format formats the largest value with its node.
-	format := func(of func(timeline.Clock) time.Duration) string {
-		n := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(of(a.Clock), of(b.Clock)) })
-		return fmt.Sprintf("%s (%s)", textutil.BriefDuration(of(n.Clock)), nodeName(n.NodeIndex, l.hostName(n.NodeIndex)))
-	}
-	return fmt.Sprintf("corrected for %d of %d workers, by at most %s; the remaining error is within ± %s",
-		len(known), l.run.Size()-1, format(func(c timeline.Clock) time.Duration { return c.Offset.Abs() }),
-		format(func(c timeline.Clock) time.Duration { return c.Residual }))
 }

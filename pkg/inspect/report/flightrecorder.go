@@ -100,7 +100,6 @@ func rankOfDump(name string) int {
 	return rank
 }
 
-// readDumps reads dumps, which are sorted by rank. A dump that cannot be read is a problem.
 func readDumps(ctx context.Context, folder *signal.DirSnapshot, names []string) (dumps []flightDump, problems []string) {
 	all, failed := make([]flightDump, len(names)), make([]error, len(names))
 	var reads errgroup.Group

@@ -214,7 +214,6 @@ func (p pageTemplateData) Part(d time.Duration) string {
 	return fmt.Sprintf("%.4g", 100*float64(d)/float64(max(1, p.barScale)))
 }
 
-// isBeforeGate reports whether a phase is part of the bring-up, before the gate.
 func isBeforeGate(phase string) bool { return phase != phaseDriver && phase != phaseDrain }
 
 // Class returns the CSS classes of a lane.
@@ -256,7 +255,6 @@ func (s timeScale) extent(from, to time.Duration) (left, width float64) {
 // Wide reports whether a bar is wide enough for a name.
 func (s timeScale) Wide(from, to time.Duration) bool { return s.Position(to)-s.Position(from) > 6 }
 
-// buildScriptData returns the data of all nodes for the page's script.
 func (v *View) buildScriptData(s timeScale) scriptData {
 	d := scriptData{P50: make(map[string]float64)}
 	for _, p := range v.Phases {
@@ -283,5 +281,4 @@ func (v *View) buildScriptData(s timeScale) scriptData {
 	return d
 }
 
-// toMilliseconds returns a duration in milliseconds with one decimal.
 func toMilliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e5) / 10 }

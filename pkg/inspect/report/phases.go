@@ -55,7 +55,6 @@ func phaseIndex(phase string) int {
 	return len(phaseOrder)
 }
 
-// countMatching returns the number of elements for which the function returns true.
 func countMatching[T any](all []T, so func(T) bool) (n int) {
 	for _, one := range all {
 		if so(one) {
@@ -70,7 +69,6 @@ func canStraggle(phase string) bool {
 	return slices.Contains([]string{"join", "check", "sandbox", "workers"}, phase)
 }
 
-// markSlowPhases marks the phases of each node that took more than twice the median.
 func markSlowPhases(nodes []NodeRow, stats []PhaseStat) {
 	for _, s := range stats {
 		if s.Nodes < 3 || !canStraggle(s.Phase) {
@@ -93,51 +91,43 @@ func markSlowPhases(nodes []NodeRow, stats []PhaseStat) {
 // step names the node for which all others waited.
 func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 	var from time.Duration
-	add := func(phase string, node int, to time.Duration) {
-		if to > from {
-			steps = append(steps, CriticalStep{phase, node, l.hostName(node), from, to})
-			from = to
+	add := func(step CriticalStep) {
+		if step.To > from {
+			step.From, step.Host = from, l.hostName(step.NodeIndex)
+			steps, from = append(steps, step), step.To
 		}
 	}
 	// Up to the gate, each step ends when the last node has completed it.
-	phase, node, to := l.latestNode([]record.State{record.StateJoined}, []string{"join"})
-	add(phase, node, to)
-	phase, node, to = l.latestNode(
-		[]record.State{record.StateChecked, record.StateSandboxReady}, []string{"check", "sandbox"})
-	if head := l.sinceStart(l.run.Control.Head.At); head > to {
-		phase, node, to = "head", 0, head
+	checked, hasSandbox := l.latestNode("check", record.StateChecked), l.latestNode("sandbox", record.StateSandboxReady)
+	headUp := CriticalStep{Phase: "head", To: l.sinceStart(l.run.Control.Head.At)}
+	add(l.latestNode("join", record.StateJoined))
+	add(slices.MaxFunc([]CriticalStep{checked, hasSandbox, headUp}, func(a, b CriticalStep) int { return cmp.Compare(a.To, b.To) }))
+	add(l.latestNode("workers", record.StateServiceUp))
+	if l.gateAfter == 0 || len(l.run.Nodes) == 0 {
+		return steps
 	}
-	add(phase, node, to)
-	phase, node, to = l.latestNode([]record.State{record.StateServiceUp}, []string{"workers"})
-	add(phase, node, to)
-	if l.gateAfter > 0 {
-		add("gate", 0, l.gateAfter)
-		for _, head := range l.run.Nodes[:min(len(l.run.Nodes), 1)] {
-			isDriver := func(s timeline.PhaseSpan) bool { return s.Phase == phaseDriver }
-			if at := slices.IndexFunc(head.Phases, isDriver); at >= 0 {
-				add(phaseDriver, 0, l.sinceStart(head.Phases[at].To))
-			}
-		}
+	add(CriticalStep{Phase: "gate", To: l.gateAfter})
+	head := &l.run.Nodes[0]
+	isDriver := func(s timeline.PhaseSpan) bool { return s.Phase == phaseDriver }
+	if at := slices.IndexFunc(head.Phases, isDriver); at >= 0 {
+		add(CriticalStep{Phase: phaseDriver, To: l.sinceStart(head.Phases[at].To)})
 	}
 	return steps
 }
 
-// latestNode returns the node that was the last to reach one of the given states, with the time and
-// the phase of that state.
-func (l viewBuilder) latestNode(states []record.State, phases []string) (phase string, node int, at time.Duration) {
+// latestNode returns the node that was the last to reach a state. A state that is reached after the
+// gate has opened delays no node.
+func (l viewBuilder) latestNode(phase string, word record.State) CriticalStep {
+	latest := CriticalStep{Phase: phase}
 	for i := range l.run.Nodes {
 		for _, state := range l.run.Nodes[i].States {
-			which := slices.Index(states, state.Word)
-			// A state that is reached after the gate has opened delays no node.
-			if l.gateAfter > 0 && l.sinceStart(state.At) > l.gateAfter {
-				continue
-			}
-			if t := l.sinceStart(state.At); which >= 0 && t > at {
-				phase, node, at = phases[which], l.run.Nodes[i].NodeIndex, t
+			at := l.sinceStart(state.At)
+			if state.Word == word && at > latest.To && (l.gateAfter == 0 || at <= l.gateAfter) {
+				latest.NodeIndex, latest.To = l.run.Nodes[i].NodeIndex, at
 			}
 		}
 	}
-	return phase, node, at
+	return latest
 }
 
 // markCritical marks the nodes for which the others waited on the critical path.

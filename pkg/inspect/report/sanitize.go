@@ -25,17 +25,14 @@ func sanitizeLine(text string, most int) string {
 	return strings.TrimRight(textutil.TruncateText(textutil.StripControls(text), most+1), " ")
 }
 
-// sanitizeSentence cleans a sentence, and replaces line breaks by spaces.
 func sanitizeSentence(text string) string {
 	return sanitizeLine(strings.ReplaceAll(strings.TrimSpace(text), "\n", " "), maxSentenceLength)
 }
 
-// sanitizeLines cleans lines of a log.
 func sanitizeLines(lines []string) []string {
 	return mapSlice(lines, func(line string) string { return sanitizeLine(line, maxLineLength) })
 }
 
-// mapSlice returns the results of calling the function on each element.
 func mapSlice[T, U any](all []T, to func(T) U) (out []U) {
 	for _, one := range all {
 		out = append(out, to(one))

@@ -17,9 +17,8 @@ type timeScale struct {
 // scaleSegment is a segment of the scale: it maps the times from-to linearly to the positions
 // x0-x1.
 type scaleSegment struct {
-	from, to   time.Duration
-	x0, x1     float64
-	compressed bool
+	from, to time.Duration
+	x0, x1   float64
 }
 
 // minCompressRatio is the ratio of the driver's duration to the rest of the run above which the
@@ -32,11 +31,11 @@ func newTimeScale(v *View) timeScale {
 	last := max(v.Last, v.End, time.Millisecond)
 	gate, ending := v.Gate, v.endingTime(last)
 	if gate == 0 || ending-gate < minCompressRatio*(gate+last-ending) {
-		return timeScale{[]scaleSegment{{0, last, 0, 100, false}}}
+		return timeScale{[]scaleSegment{{0, last, 0, 100}}}
 	}
 	gate += gate / 20 // keep the opening of the gate visible
-	pieces := []scaleSegment{{0, gate, 0, 72, false}, {gate, ending, 72, 86, true}}
-	return timeScale{append(pieces, scaleSegment{ending, max(last, ending+1), 86, 100, false})}
+	pieces := []scaleSegment{{0, gate, 0, 72}, {gate, ending, 72, 86}}
+	return timeScale{append(pieces, scaleSegment{ending, max(last, ending+1), 86, 100})}
 }
 
 // endingTime returns when the end of the run began: the drain phase, the first cause or the
@@ -83,23 +82,19 @@ type axisTick struct {
 
 // Ticks returns the lines of the chart, at round times.
 func (s timeScale) Ticks() (ticks []axisTick) {
-	for i, p := range s.segments {
-		switch {
-		case p.compressed:
-			ticks = append(ticks, axisTick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + textutil.BriefDuration(p.to-p.from)})
-		case i == 0:
-			step := roundStep(p.to - p.from)
-			for t := time.Duration(0); s.Position(t) < p.x1-12; t += step {
-				ticks = append(ticks, axisTick{X: s.Position(t), Text: formatTick(t, step)})
-			}
-			if len(s.segments) == 1 {
-				ticks = append(ticks, axisTick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
-			}
-		default:
-			ticks = append(ticks, axisTick{X: 100, Text: textutil.BriefDuration(p.to), End: true})
-		}
+	first := s.segments[0]
+	step := roundStep(first.to)
+	for t := time.Duration(0); s.Position(t) < first.x1-12; t += step {
+		ticks = append(ticks, axisTick{X: s.Position(t), Text: formatTick(t, step)})
 	}
-	return ticks
+	last := s.segments[len(s.segments)-1]
+	if len(s.segments) > 1 {
+		driver := s.segments[1]
+		ticks = append(ticks, axisTick{
+			X: driver.x0, Wide: driver.x1 - driver.x0, Text: "⋯ " + textutil.BriefDuration(driver.to-driver.from),
+		})
+	}
+	return append(ticks, axisTick{X: last.x1, Text: textutil.BriefDuration(last.to), End: true})
 }
 
 // roundStep returns a step of 1, 2 or 5 times a unit that divides the duration into about five

@@ -149,7 +149,6 @@ func isListed(ctx context.Context, parent, name string) bool {
 	return err != nil || name == signal.LatestLink || strings.HasPrefix(name, ".") || slices.Contains(folder.Names, name)
 }
 
-// listLogDir lists a directory.
 func listLogDir(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	reader, err := signal.OpenReader(ctx, path)
 	if err != nil {
@@ -158,12 +157,10 @@ func listLogDir(ctx context.Context, path string) (*signal.DirSnapshot, error) {
 	return reader.ListDir(ctx, "")
 }
 
-// isRunDirectory reports whether a directory is a run directory.
 func isRunDirectory(folder *signal.DirSnapshot) bool {
 	return slices.Contains(folder.Names, signal.ControlDir)
 }
 
-// isRun reports whether a name in the log directory is a run.
 func isRun(ctx context.Context, logDir, name string) bool {
 	run, err := listLogDir(ctx, filepath.Join(logDir, name))
 	return err == nil && isRunDirectory(run)

@@ -67,7 +67,6 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 	}
 }
 
-// isRestarting reports whether another attempt follows a run that is over.
 func isRestarting(status timeline.Status) bool {
 	return status.Over() && slices.ContainsFunc(status.Conditions, func(c timeline.Condition) bool { return c.Type == timeline.ConditionRestarting && c.Status })
 }

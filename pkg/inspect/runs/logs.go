@@ -99,7 +99,6 @@ func SelectByWord(ctx context.Context, run *signal.Dir, plan *record.Plan, word 
 	}, nil
 }
 
-// isDriverLog reports whether a log is the driver's.
 func isDriverLog(name string, _ int) bool { return name == driverLogName }
 
 // isHeadLog reports whether a log belongs to the head's service, or is another log of its node.
@@ -113,7 +112,6 @@ func isRankLog(name string, _ int) bool {
 	return ok && what == signal.RankLogPrefix
 }
 
-// logFilter returns the filter for a word.
 func logFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder) (nameFilter, error) {
 	if plan != nil && len(plan.Roles) > 0 {
 		return roleLogFilter(ctx, run, plan, word, node)
@@ -223,7 +221,6 @@ func (r *LogPrinter) printRest(ctx context.Context, meant Selector) error {
 	return nil
 }
 
-// printNew prints what has been added to the logs since the last poll.
 func (r *LogPrinter) printNew(ctx context.Context, meant Selector) error {
 	logs, err := meant(ctx)
 	if err != nil {
@@ -245,7 +242,6 @@ func (r *LogPrinter) printNew(ctx context.Context, meant Selector) error {
 	return nil
 }
 
-// printLog prints what has been added to a log.
 func (r *LogPrinter) printLog(ctx context.Context, log Log, at *logPosition) error {
 	for {
 		data, err := log.folder.ReadRange(ctx, log.name, at.offset, maxReadBytes)

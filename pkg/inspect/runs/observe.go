@@ -24,7 +24,6 @@ const (
 
 var errPollTimeout = errors.New("timed out")
 
-// withPollTimeout returns a context with the timeout of one poll.
 func withPollTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, pollTimeout, errPollTimeout)
 }
@@ -90,7 +89,6 @@ func ReadRoles(ctx context.Context, path string, plan *record.Plan) ([]timeline.
 	return status.Roles, err
 }
 
-// unchangedFor returns the time since the last change.
 func (o *Observer) unchangedFor(run *timeline.Run, look timeline.Observation) time.Duration {
 	signs := []int64{look.LastSign.UnixNano(), run.Control.Heartbeat, int64(len(run.Events))}
 	for i := range run.Nodes {

@@ -20,7 +20,6 @@ type roleLog struct {
 	stem string // without the generation
 }
 
-// parseRoleLog parses the name of a log of one of the roles.
 func parseRoleLog(name string, roles []string) (log roleLog, ok bool) {
 	stem, isLog := strings.CutSuffix(name, ".log")
 	at := strings.LastIndexByte(stem, '-')
@@ -38,7 +37,6 @@ func parseRoleLog(name string, roles []string) (log roleLog, ok bool) {
 	return roleLog{word, stem}, ok
 }
 
-// matches reports whether a word for a role selects the log.
 func (l roleLog) matches(w roleWord) bool {
 	return w.role == l.role && (w.index < 0 || w.index == l.index) && (w.process < 0 || w.process == l.process)
 }

@@ -87,7 +87,6 @@ func (q RoleQuery) Print(ctx context.Context) error {
 	return encoder.Encode(report)
 }
 
-// printEndpoints prints the planned endpoints of roles, one a line, whether they are ready or not.
 func (q RoleQuery) printEndpoints(plan *roles.Plan, shown []timeline.Role) error {
 	var lines strings.Builder
 	for i := range shown {
@@ -136,7 +135,6 @@ type instanceReport struct {
 	LastExit  *record.InstanceExit `json:"last_exit,omitempty"`
 }
 
-// newRoleReport returns a role as data.
 func newRoleReport(plan *roles.Plan, role *timeline.Role) roleReport {
 	shown := roleReport{
 		Name: role.Name, Primary: role.Primary, Oneshot: role.Oneshot, After: role.After,

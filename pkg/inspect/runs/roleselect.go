@@ -25,7 +25,6 @@ type openedRun struct {
 // errNoJob reports that a run has no job record.
 var errNoJob = errors.New("it has no job record")
 
-// openRun opens a run directory.
 func openRun(ctx context.Context, path string) (run openedRun, err error) {
 	if run.reader, err = signal.OpenReader(ctx, path); err != nil {
 		return run, err
@@ -41,7 +40,6 @@ func openRun(ctx context.Context, path string) (run openedRun, err error) {
 	return run, err
 }
 
-// readRoles reads the roles of the run in a directory.
 func readRoles(ctx context.Context, path string) (*timeline.PlacedRoles, error) {
 	run, err := openRun(ctx, path)
 	if err != nil {
@@ -120,7 +118,6 @@ func SelectNodes(ctx context.Context, path string, words []string) (nodes, env [
 	return nodes, env, nil
 }
 
-// nodesOf returns the sorted indices of the nodes of an instance, or of all instances if index is -1.
 func nodesOf(role *timeline.Role, index int) (nodes []int) {
 	for i := range role.Instances {
 		if index < 0 || i == index {

@@ -78,7 +78,6 @@ func (q RoleQuery) watch(ctx context.Context) error {
 	}
 }
 
-// formatReady returns the ready endpoints in a line.
 func (w *roleWatcher) formatReady() string {
 	format := w.Format
 	if format == "" {
@@ -133,13 +132,11 @@ func (w *roleWatcher) pollShare(ctx context.Context) error {
 	return nil
 }
 
-// setReady sets the planned endpoints of the role that are ready.
 func (w *roleWatcher) setReady(isReady func(roles.Endpoint) bool) {
 	unready := func(endpoint roles.Endpoint) bool { return !isReady(endpoint) }
 	w.ready, w.isKnown = slices.DeleteFunc(w.plan.Endpoints(w.role), unready), true
 }
 
-// readPlan reads the newest plan.
 func (w *roleWatcher) readPlan(ctx context.Context, control *signal.DirSnapshot) error {
 	plan, rec, err := timeline.RoleFiles{Control: control, Size: w.job.Size, Nonce: w.job.Nonce}.ReadPlan(ctx)
 	switch {

@@ -197,7 +197,6 @@ func chooseName(names []string, word string) (string, error) {
 		textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
 }
 
-// writeAligned writes rows with aligned columns.
 func writeAligned(to io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	for _, row := range rows {

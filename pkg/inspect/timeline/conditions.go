@@ -65,7 +65,6 @@ func (v *statusView) listConditions(s Status) []Condition {
 	return all
 }
 
-// metCondition returns a condition that is true.
 func metCondition(typ, reason, message string, since time.Time) Condition {
 	c := Condition{Type: typ, Status: true, Reason: reason, Message: message}
 	if !since.IsZero() {

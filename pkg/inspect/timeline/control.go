@@ -81,7 +81,6 @@ func (r *runReader) readControl(control *signal.DirSnapshot) {
 	}
 }
 
-// readRoles reads the roles and the states of their instances, if the run has any.
 func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
 	files := RoleFiles{Control: control, Nodes: nodes, Size: len(r.Nodes), Nonce: r.nonce, MaxExits: maxQuickRecords}
 	placed, err := files.ReadRoles(r.ctx)

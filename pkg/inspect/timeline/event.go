@@ -153,5 +153,4 @@ func (t *decodedLog) normalizeTimes() {
 	}
 }
 
-// startTime returns the time at which the reported operation began, on the node's clock.
 func (e Event) startTime() time.Time { return e.Wrote.Add(-e.Took()) }

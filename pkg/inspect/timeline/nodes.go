@@ -109,7 +109,6 @@ func forEachConcurrently(ctx context.Context, count int, read func(i int)) {
 	_ = readers.Wait() // the tasks return no error
 }
 
-// readNodeRecord reads one record of a node.
 func (r *runReader) readNodeRecord(nodes *signal.DirSnapshot, f nodeRecordFile) {
 	switch n := f.node; f.state {
 	case record.StateJoined:

@@ -198,7 +198,6 @@ func (r *runReader) createNodes(names []string) {
 	}
 }
 
-// setHosts sets the hosts of all nodes.
 func (r *runReader) setHosts(hosts []string) {
 	for node, host := range hosts {
 		r.Nodes[node].Host = host

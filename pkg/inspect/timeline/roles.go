@@ -213,7 +213,6 @@ func (f RoleFiles) readExits(ctx context.Context, marks map[int][]record.Instanc
 	return exits
 }
 
-// newInstance determines the state of an instance.
 func (e *roleEvidence) newInstance(role *roles.RolePlan, planned *roles.Instance) Instance {
 	number := planned.Number
 	// The head orders the generations of an instance that spans several nodes.

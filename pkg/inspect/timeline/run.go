@@ -73,7 +73,6 @@ func (r *Run) Cause() *record.Failure {
 	return nil
 }
 
-// droppedNodes returns the nodes that the job has dropped.
 func (r *Run) droppedNodes() (dropped []record.DroppedNode) {
 	if r.Control.Membership != nil {
 		dropped = append(dropped, r.Control.Membership.Dropped...)

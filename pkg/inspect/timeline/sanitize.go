@@ -23,7 +23,6 @@ func sanitizeAll(texts []string) []string {
 	return all
 }
 
-// formatDuration formats a duration for people. From one hour on, it leaves out the seconds.
 func formatDuration(d time.Duration) string {
 	if d >= time.Hour {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")

@@ -61,7 +61,6 @@ func (s *PhaseSpan) closeAt(e Event, ok bool) {
 	}
 }
 
-// closeOpenSpans closes all phases that are still open.
 func closeOpenSpans(spans []PhaseSpan, e Event, ok bool) {
 	for i := range spans {
 		if spans[i].Open {

@@ -344,7 +344,6 @@ func (v *statusView) elapsedTime() time.Duration {
 	return max(0, v.now.Sub(v.start))
 }
 
-// endTime returns when the run ended, or nil if it is not over.
 func (v *statusView) endTime() *time.Time {
 	at := v.run.Control.Over.At
 	if v.run.Result != nil {
@@ -365,7 +364,6 @@ func (v *statusView) timeToGate() time.Duration {
 	return recorded
 }
 
-// runEnd returns the outcome of the run as far as it is published, or nil.
 func (v *statusView) runEnd() *RunEnd {
 	r := v.run.Verdict()
 	if r == nil {

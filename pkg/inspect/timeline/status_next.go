@@ -134,7 +134,6 @@ func (v *statusView) sandboxStepDeadline(wait GateWait, within time.Duration) (a
 	return laterTime(v.start.Add(within), head.since), wait.NodeIndices[0]
 }
 
-// formatNodeList formats a list of nodes for people.
 func (v *statusView) formatNodeList(nodes []int) string {
 	id := launcher.Identity{Size: len(v.nodes)}
 	if v.run.Job != nil {

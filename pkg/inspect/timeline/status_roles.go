@@ -110,7 +110,6 @@ func (c *instanceCounts) countsByStatus() []statusCount {
 	}
 }
 
-// needsAttention reports whether an instance in this state is shown.
 func needsAttention(state roles.InstanceStatus) bool {
 	return slices.Contains([]roles.InstanceStatus{
 		roles.StatusStarting, roles.StatusUnready, roles.StatusRestarting, roles.StatusLost,
@@ -207,7 +206,6 @@ func (s Status) RoleNames() string {
 	return "roles: " + textutil.JoinLimited(names, maxRolesShown, ", ")
 }
 
-// roleEnd describes what ends a run with roles.
 func (v *statusView) roleEnd(path string) string {
 	var primaries []string
 	if v.run.Roles != nil {

@@ -97,7 +97,6 @@ func (s Status) Summary() string {
 	return text
 }
 
-// executeTemplate returns the text of a part of the template.
 func executeTemplate(name string, of statusTemplateData) string {
 	var text strings.Builder
 	if err := parsedStatusTemplate().ExecuteTemplate(&text, name, of); err != nil {
@@ -131,7 +130,6 @@ func (s Status) textLines(style TextStyle) []string {
 	return lines
 }
 
-// cutLine cuts a line to the width of the terminal.
 func (s TextStyle) cutLine(line string) string {
 	if s.Width > 0 {
 		return textutil.TruncateText(line, s.Width)
@@ -163,7 +161,6 @@ var markSymbols = map[string]string{markFailed: "✗", markLost: "✗", markLeft
 // maxHostLength is the maximum length in characters of a host name in the table.
 const maxHostLength = 40
 
-// nodeLines returns one line per node.
 func (s TextStyle) nodeLines(nodes []NodeStatus) []string {
 	var hosts, steps, indices int
 	for _, n := range nodes {

@@ -183,7 +183,6 @@ func (v *statusView) readyAfter(n *nodeView) time.Duration {
 	return n.readyAt.Sub(v.start)
 }
 
-// laterTime returns the later of two times.
 func laterTime(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -191,7 +190,6 @@ func laterTime(a, b time.Time) time.Time {
 	return a
 }
 
-// hasStep reports whether the plan of the run includes a step.
 func (v *statusView) hasStep(step string) bool {
 	return slices.Contains(v.plan.Phases, record.Phase(step))
 }
@@ -213,7 +211,6 @@ func (v *statusView) reachedState(n *Node, state record.State) (NodeState, bool)
 	return NodeState{}, false
 }
 
-// isMember reports whether a node is a member, and not a spare.
 func (v *statusView) isMember(node int) bool {
 	return v.run.Control.Membership == nil || v.run.Control.Membership.PlaceOf(node) >= 0
 }

@@ -186,7 +186,6 @@ func stateOfRecord(name string) record.State {
 	return state
 }
 
-// stripGeneration returns a state without its generation, if it has one.
 func stripGeneration(state record.State) record.State {
 	if _, up := signal.ParseServiceUpState(state); up {
 		return record.StateServiceUp
