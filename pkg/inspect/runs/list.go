@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -103,8 +102,10 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 		seen.LastSign, _ = signal.LastChangeTime(ctx, path) // zero if unknown
 	}
 	status := timeline.SummarizeRun(run, seen)
-	s = Summary{Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver, Roles: status.RoleNames()}
-	s.StartedAt = run.Control.Job.At
+	s = Summary{
+		Run: status.Run, State: status.State, Silent: status.Silent, Nodes: status.Nodes, StartedAt: run.Control.Job.At,
+		EndedAt: status.EndedAt, Duration: status.Elapsed, Driver: status.Driver, Roles: status.RoleNames(),
+	}
 	if run.Job != nil {
 		s.Restarts = launcher.CountRestarts(status.Run, run.Job.LaunchID)
 	}
@@ -114,7 +115,7 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 	if status.OtherVersion {
 		s.Problem = strings.Join(status.Problems, "; ")
 	}
-	if p := status.Progress; p != nil && p.Reports > 0 {
+	if p := status.Progress; p != nil {
 		s.Goodput = &p.Goodput
 	}
 	if end := status.End; end != nil {
@@ -127,7 +128,7 @@ func summarize(ctx context.Context, path string) (s Summary, err error) {
 func (l List) Text(now time.Time) string {
 	var b strings.Builder
 	if len(l.Runs) > 0 {
-		l.writeTable(&b, now)
+		_ = writeAligned(&b, l.rows(now)) // to a strings.Builder
 	}
 	// One run stands for all that have the same problem.
 	shown := make(map[string]bool)
@@ -143,18 +144,13 @@ func (l List) Text(now time.Time) string {
 	return b.String()
 }
 
-// writeTable writes a line for each run.
-func (l List) writeTable(b *strings.Builder, now time.Time) {
-	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) {
-		for i, cell := range cells {
-			cells[i] = cmp.Or(cell, "-")
-		}
-		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // to a strings.Builder
-	}
-	row("RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "GOODPUT", "COMMAND", "BAD-NODES")
+// rows returns the table, with a row for each run.
+func (l List) rows(now time.Time) [][]string {
+	rows := [][]string{{
+		"RUN", "STATE", "NODES", "AGE", "DURATION", "EXIT", "VERDICT", "RESTARTS", "GOODPUT", "COMMAND", "BAD-NODES",
+	}}
 	for _, s := range l.Runs {
-		age, code, restarts, goodput := "", "", "", ""
+		age, code, restarts, goodput := "-", "-", "-", "-"
 		if !s.StartedAt.IsZero() {
 			age = formatElapsed(now.Sub(s.StartedAt))
 		}
@@ -167,9 +163,12 @@ func (l List) writeTable(b *strings.Builder, now time.Time) {
 		if s.Goodput != nil {
 			goodput = progress.FormatGoodput(*s.Goodput)
 		}
-		row(s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, s.Word, restarts, goodput, cmp.Or(s.Driver, s.Roles), s.BadNodes)
+		rows = append(rows, []string{
+			s.Run, s.stateWord(), fmt.Sprint(s.Nodes), age, formatElapsed(s.Duration), code, cmp.Or(s.Word, "-"),
+			restarts, goodput, cmp.Or(s.Driver, s.Roles, "-"), cmp.Or(s.BadNodes, "-"),
+		})
 	}
-	_ = table.Flush() // to a strings.Builder
+	return rows
 }
 
 // stateWord returns the state of a run, or "silent" if its daemons may be gone.

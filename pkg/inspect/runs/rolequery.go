@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
@@ -173,9 +172,7 @@ const (
 
 // writeText writes the report as a table for people, one line for each instance.
 func (r rolesReport) writeText(out io.Writer) error {
-	var b strings.Builder
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "INSTANCE\tSTATE\tRESTARTS\tHOSTS\tENDPOINT\tLAST-EXIT") // to a strings.Builder
+	rows := [][]string{{"INSTANCE", "STATE", "RESTARTS", "HOSTS", "ENDPOINT", "LAST-EXIT"}}
 	for _, role := range r.Roles {
 		for _, instance := range role.Instances {
 			endpoint, exit := "-", ""
@@ -185,17 +182,11 @@ func (r rolesReport) writeText(out io.Writer) error {
 			if instance.LastExit != nil {
 				exit = textutil.SingleLine(instance.LastExit.Message, maxCellLength)
 			}
-			hosts := textutil.SingleLine(textutil.JoinLimited(instance.Hosts, maxCellHosts, ","), maxCellLength)
-			_, _ = fmt.Fprintf(table, "%s.%d\t%s\t%d\t%s\t%s\t%s\n",
-				role.Name, instance.Index, instance.State, instance.Generation, hosts, endpoint, exit)
+			rows = append(rows, []string{
+				fmt.Sprintf("%s.%d", role.Name, instance.Index), string(instance.State), strconv.Itoa(instance.Generation),
+				textutil.SingleLine(textutil.JoinLimited(instance.Hosts, maxCellHosts, ","), maxCellLength), endpoint, exit,
+			})
 		}
 	}
-	_ = table.Flush() // to a strings.Builder
-	// The last column of most lines is empty.
-	for line := range strings.Lines(b.String()) {
-		if _, err := io.WriteString(out, strings.TrimRight(line, " \n")+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeAligned(out, rows)
 }

@@ -400,7 +400,7 @@ func TestRoleWatchFollowsSpares(t *testing.T) {
 			t.Error(err)
 		}
 		got := lines.all()
-		if want := []string{"0=n0:20000 2=n1:20000", "0=n0:20000", "0=n0:20000 2=spare:20000"}; !slices.Equal(got, want) {
+		if want := []string{"0=n0:20000 2=n1:20000", "0=n0:20000 2=spare:20000"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})

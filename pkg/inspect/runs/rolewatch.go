@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,57 +46,45 @@ func (q RoleQuery) watch(ctx context.Context) error {
 		return err
 	}
 	w := &roleWatcher{RoleQuery: q, openedRun: run, planNumber: -1, liveNumber: -1}
-	printed, nextShare := "", time.Now()
-	for isFirst := true; ; isFirst = false {
-		if !time.Now().Before(nextShare) {
-			// Errors of later polls may be temporary.
+	w.Format = cmp.Or(w.Format, "%a")
+	printed, lastShare := "", time.Time{}
+	for !w.hasEnded {
+		// A process of the run reads the file of its node. If that has an endpoint which is not planned, a
+		// spare node has taken a place.
+		pause, interval := shareInterval, shareInterval
+		if isPlanned := w.readFile(); w.EndpointsFile != "" {
+			pause = fileInterval
+			if w.plan != nil && isPlanned {
+				interval = slowShareInterval
+			}
+		}
+		if isFirst := lastShare.IsZero(); time.Since(lastShare) >= interval {
 			err := w.pollShare(ctx)
 			if _, isRefusal := errors.AsType[refusalError](err); err != nil && (isFirst || isRefusal) {
-				return err
+				return err // errors of later polls may be temporary
 			}
-			nextShare = time.Now().Add(w.shareInterval())
+			lastShare = time.Now()
+			w.readFile()
 		}
-		if !w.readFile() && nextShare.After(time.Now().Add(shareInterval)) {
-			nextShare = time.Now().Add(shareInterval) // a spare node may have taken a place
-		}
-		line := w.formatReady()
-		if w.isKnown && line != printed {
+		if line := w.formatReady(); w.isKnown && line != printed {
 			if _, err := io.WriteString(q.Out, line+"\n"); err != nil {
 				return err
 			}
 			printed = line
 		}
-		if w.hasEnded {
-			return nil
-		}
-		pause := shareInterval
-		if w.EndpointsFile != "" {
-			pause = fileInterval
-		}
-		if !ctxutil.SleepContext(ctx, pause) {
+		if !w.hasEnded && !ctxutil.SleepContext(ctx, pause) {
 			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
 func (w *roleWatcher) formatReady() string {
-	format := w.Format
-	if format == "" {
-		format = "%a"
-	}
 	texts := make([]string, len(w.ready))
 	for i, endpoint := range w.ready {
-		texts[i] = format.Of(endpoint)
+		texts[i] = w.Format.Of(endpoint)
 	}
 	return strings.Join(texts, " ")
-}
-
-// shareInterval returns the time until the next look at the run directory.
-func (w *roleWatcher) shareInterval() time.Duration {
-	if w.EndpointsFile != "" && w.plan != nil {
-		return slowShareInterval
-	}
-	return shareInterval
 }
 
 // refusalError reports a mistake of the user, which does not go away.

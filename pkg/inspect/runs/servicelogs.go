@@ -197,12 +197,18 @@ func chooseName(names []string, word string) (string, error) {
 		textutil.SingleLine(word, maxNameLength), textutil.JoinLimited(names, maxAmbiguousNames, ", "))}
 }
 
+// writeAligned writes rows with aligned columns, without spaces at the ends of lines.
 func writeAligned(to io.Writer, rows [][]string) error {
-	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
-			return err
-		}
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // to a strings.Builder
 	}
-	return table.Flush()
+	_ = table.Flush()
+	lines := strings.Split(b.String(), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	_, err := io.WriteString(to, strings.Join(lines, "\n"))
+	return err
 }

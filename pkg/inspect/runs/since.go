@@ -101,8 +101,9 @@ func (l List) summaryText() string {
 	}
 	if len(goodputs) > 0 {
 		slices.Sort(goodputs)
-		fmt.Fprintf(&b, "goodput of %d %s: %s to %s, median %s\n", len(goodputs), textutil.PluralForm(len(goodputs), "run"),
-			progress.FormatGoodput(goodputs[0]), progress.FormatGoodput(goodputs[len(goodputs)-1]), progress.FormatGoodput(goodputs[len(goodputs)/2]))
+		count := len(goodputs)
+		fmt.Fprintf(&b, "goodput of %d %s: %s to %s, median %s\n", count, textutil.PluralForm(count, "run"),
+			progress.FormatGoodput(goodputs[0]), progress.FormatGoodput(goodputs[count-1]), progress.FormatGoodput(goodputs[count/2]))
 	}
 	if len(blamed) > 0 {
 		b.WriteString("nodes blamed, by the number of runs: " + textutil.JoinLimited(describeCounts(blamed), maxBlamedHosts, ", ") + "\n")

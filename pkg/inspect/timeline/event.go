@@ -72,14 +72,13 @@ type decodedLog struct {
 	problems  []string
 }
 
-// decodeEventLog decodes an event log. If the log was too large, its middle is missing.
-// decodeEventLog decodes at most the given number of lines of each part.
+// decodeEventLog decodes an event log. If the log was too large, its middle is missing. At most the
+// given number of lines of each part are decoded.
 func decodeEventLog(name string, content signal.FileContent, most int) decodedLog {
 	var t decodedLog
 	t.nodeIndex, t.daemon, _ = signal.ParseEventsName(name)
-	damaged, other, more := 0, 0, content.Tail != nil
+	damaged, other, isCut := 0, 0, content.Tail != nil
 	_, end, _ := bytes.Cut(content.Tail, []byte("\n")) // it starts in the middle of a line
-	// Decode both parts, and count the lines that cannot be used.
 	for _, part := range [][]byte{content.Data, end} {
 		taken := 0
 		for line := range bytes.Lines(part) {
@@ -87,35 +86,34 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 				continue
 			}
 			if taken++; taken > most {
-				more = true
+				isCut = true
 				break
 			}
 			if !bytes.HasSuffix(line, []byte("\n")) {
 				break // the line is still being written
 			}
 			e, version, ok := decodeLine(line)
-			if !ok || len(line) > maxLineLength {
+			switch {
+			case !ok || len(line) > maxLineLength:
 				damaged++
-				continue
-			}
-			// A line about lost lines has no version.
-			if version != 0 && version != eventlog.FormatVersion {
+			case version != 0 && version != eventlog.FormatVersion: // a line about lost lines has no version
 				other = version
-				continue
+			default:
+				e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
+				t.events = append(t.events, e)
 			}
-			e.NodeIndex, e.Daemon = t.nodeIndex, t.daemon
-			t.events = append(t.events, e)
 		}
 	}
-	// Describe what is missing.
+	note := func(format string, args ...any) { t.problems = append(t.problems, fmt.Sprintf(format, args...)) }
 	if damaged > 0 {
-		t.problems = append(t.problems, fmt.Sprintf("%d lines of events/%s are not events", damaged, name))
+		note("%d lines of events/%s are not events", damaged, name)
 	}
-	if more {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s is large: part of it is not shown", name))
+	if isCut {
+		note("events/%s is large: part of it is not shown", name)
 	}
 	if other != 0 {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s has lines of version %d, and this bringupd supports %d: they are not shown", name, other, eventlog.FormatVersion))
+		note("events/%s has lines of version %d, and this bringupd supports %d: they are not shown",
+			name, other, eventlog.FormatVersion)
 	}
 	t.normalizeTimes()
 	return t
@@ -125,7 +123,6 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 // start time, because its wall clock may have been set in the meantime. Each event implies a start
 // time; the median of them is used.
 func (t *decodedLog) normalizeTimes() {
-	// Each event with both times implies a start; take the median.
 	var starts []time.Time
 	for _, e := range t.events {
 		if !e.At.IsZero() && e.Since > 0 {

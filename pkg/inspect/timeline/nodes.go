@@ -15,7 +15,10 @@ import (
 )
 
 // stateOrder lists the states of a node in the sequence in which it reaches them.
-var stateOrder = []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateSandboxFailed, record.StateFailed, record.StateDone}
+var stateOrder = []record.State{
+	record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp,
+	record.StateSandboxFailed, record.StateFailed, record.StateDone,
+}
 
 // stateIndex returns the position of a state in order. Unknown states come last.
 func stateIndex(state record.State) int {
@@ -54,7 +57,8 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 			quick++
 		}
 		// A quick read includes only the first maxQuickRecords failures and events.
-		if r.opts.Depth == DepthFull && state != record.StateSandboxReady || failed && r.opts.Depth == DepthQuick && quick <= maxQuickRecords {
+		isQuick := r.opts.Depth == DepthQuick
+		if !isQuick && state != record.StateSandboxReady || isQuick && failed && quick <= maxQuickRecords {
 			files = append(files, nodeRecordFile{name, state, &r.Nodes[node]})
 		}
 	}
@@ -63,8 +67,9 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 	}
 	forEachConcurrently(r.ctx, len(files), func(i int) { r.readNodeRecord(nodes, files[i]) })
 	for i := range r.Nodes {
-		slices.SortFunc(r.Nodes[i].Failures, func(a, b record.Failure) int { return a.WrittenAt.Compare(b.WrittenAt) })
-		slices.SortFunc(r.Nodes[i].EventRecords, func(a, b record.Event) int { return a.WrittenAt.Compare(b.WrittenAt) })
+		node := &r.Nodes[i]
+		slices.SortFunc(node.Failures, func(a, b record.Failure) int { return a.WrittenAt.Compare(b.WrittenAt) })
+		slices.SortFunc(node.EventRecords, func(a, b record.Event) int { return a.WrittenAt.Compare(b.WrittenAt) })
 	}
 }
 
@@ -90,7 +95,8 @@ func (n *Node) noteName(state record.State, count int64) (recorded bool) {
 // generations, it keeps the newest.
 func (n *Node) sortStates() {
 	slices.SortFunc(n.States, func(a, b NodeState) int {
-		return cmp.Or(cmp.Compare(stateIndex(a.Word), stateIndex(b.Word)), cmp.Compare(a.Word, b.Word), cmp.Compare(b.Generation, a.Generation))
+		return cmp.Or(cmp.Compare(stateIndex(a.Word), stateIndex(b.Word)), cmp.Compare(a.Word, b.Word),
+			cmp.Compare(b.Generation, a.Generation))
 	})
 	n.States = slices.CompactFunc(n.States, func(a, b NodeState) bool { return a.Word == b.Word })
 }
@@ -151,7 +157,8 @@ func (r *runReader) keepCheckReport(f nodeRecordFile, data json.RawMessage) {
 		return
 	}
 	if report.Version > check.ReportVersion && len(r.Problems) < maxProblems {
-		r.Problems = append(r.Problems, fmt.Sprintf("the check results in %s have version %d, and this bringupd supports %d", f.name, report.Version, check.ReportVersion))
+		r.Problems = append(r.Problems, fmt.Sprintf("the check results in %s have version %d, and this bringupd supports %d",
+			f.name, report.Version, check.ReportVersion))
 	}
 	if f.node.Check == nil || f.state != record.StateChecked {
 		f.node.Check = report

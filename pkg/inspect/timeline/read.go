@@ -19,18 +19,15 @@ import (
 // Options configures Read.
 type Options struct {
 	Depth ReadDepth
-	// FileLimit and TotalLimit are the maximum numbers of bytes that are read of one event log and of
-	// all logs together; 0 selects the default. Each log may have a minimum size even if the total
-	// exceeds TotalLimit then. Of larger logs, the beginning and the end are read.
-	FileLimit, TotalLimit int64
 	// Now returns the reader's current time; nil selects time.Now.
 	Now func() time.Time
 }
 
 const (
-	defaultFileLimit  = 1 << 20
-	defaultTotalLimit = 128 << 20
-	minFileLimit      = 16 << 10
+	// maxFileBytes is the maximum number of bytes that are read of one event log, maxTotalBytes that of
+	// all logs together, and minFileBytes the minimum that each of many logs may have. Of larger logs, the
+	// beginning and the end are read.
+	maxFileBytes, minFileBytes, maxTotalBytes = 1 << 20, 16 << 10, 128 << 20
 	// maxFileLines is the maximum number of events of one file (twice that if its middle is left out),
 	// maxTotalLines that of all files together, and minFileLines the minimum that each of many files
 	// may have.
@@ -63,7 +60,6 @@ type runReader struct {
 // there is no run directory, or if ctx ends. All else that cannot be read is listed in the run's
 // Problems.
 func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
-	opts.FileLimit, opts.TotalLimit = cmp.Or(opts.FileLimit, defaultFileLimit), cmp.Or(opts.TotalLimit, defaultTotalLimit)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -187,20 +183,17 @@ func (r *runReader) createNodes(names []string) {
 		r.Nodes[node].NodeIndex = node
 	}
 	// Take over the hosts, if there is one per node. Those of the result take precedence.
+	var hosts []string
 	if r.Job != nil && r.Job.Hosts != "" {
-		hosts, err := launcher.ExpandNodeList(r.Job.Hosts, maxNodes)
-		if err == nil && len(hosts) == size {
-			r.setHosts(hosts)
-		}
+		hosts, _ = launcher.ExpandNodeList(r.Job.Hosts, maxNodes)
 	}
 	if r.Result != nil && len(r.Result.Hosts) == size {
-		r.setHosts(r.Result.Hosts)
+		hosts = r.Result.Hosts
 	}
-}
-
-func (r *runReader) setHosts(hosts []string) {
 	for node, host := range hosts {
-		r.Nodes[node].Host = host
+		if len(hosts) == size {
+			r.Nodes[node].Host = host
+		}
 	}
 }
 

@@ -327,10 +327,6 @@ func TestManyNodes(t *testing.T) {
 			t.Errorf("there are %d events", len(run.Events))
 		}
 	}
-	run, err := Read(t.Context(), dir, Options{Depth: DepthFull, TotalLimit: 1, FileLimit: 1000})
-	if err != nil || len(run.Events) == 0 || len(run.Problems) != maxProblems+1 {
-		t.Errorf("by tight bounds it has %d events and %d problems: %v", len(run.Events), len(run.Problems), err)
-	}
 }
 
 func BenchmarkRead(b *testing.B) {

@@ -14,7 +14,6 @@ const maxTextLength = 400
 // untrusted: it may move the cursor, reverse the writing direction, or be very long.
 func sanitizeText(text string) string { return textutil.SingleLine(text, maxTextLength) }
 
-// sanitizeAll applies tame to each text.
 func sanitizeAll(texts []string) []string {
 	var all []string
 	for _, text := range texts {

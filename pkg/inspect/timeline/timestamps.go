@@ -26,24 +26,21 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 		}
 	}
 	// Share the total limits among the files. The head's log always gets the full limit.
-	limit, most := r.opts.FileLimit, maxFileLines
-	if n := len(names); n > 1 {
-		limit = min(limit, max(r.opts.TotalLimit/int64(n), minFileLimit))
-		most = min(most, max(maxTotalLines/n, minFileLines))
-	}
+	count := max(1, len(names))
 	forEachConcurrently(r.ctx, len(names), func(i int) {
-		name, limit, most := names[i], limit, most
-		if node, _, _ := signal.ParseEventsName(name); node == 0 {
-			limit, most = r.opts.FileLimit, maxFileLines
+		name, bytes, lines := names[i], int64(maxFileBytes), maxFileLines
+		if node, _, _ := signal.ParseEventsName(name); node != 0 {
+			bytes = min(bytes, max(int64(maxTotalBytes/count), minFileBytes))
+			lines = min(lines, max(maxTotalLines/count, minFileLines))
 		}
-		content, err := events.ReadFile(r.ctx, name, limit)
+		content, err := events.ReadFile(r.ctx, name, bytes)
 		if err != nil {
 			r.noteProblem(err)
 			return
 		}
-		t := decodeEventLog(name, content, most)
+		decoded := decodeEventLog(name, content, lines)
 		r.mu.Lock()
-		r.eventLogs = append(r.eventLogs, t)
+		r.eventLogs = append(r.eventLogs, decoded)
 		r.mu.Unlock()
 	})
 	// The order must not depend on which file was read first.
