@@ -30,16 +30,18 @@ func (a *Summary) causeSteps() []string {
 	case health.DaemonDied:
 		return slices.Concat(a.findKiller(a.Cause.FaultyNodes()), a.lostDaemonLog(), a.excludeNodes())
 	case health.HostLost:
-		return slices.Concat(a.askAdmins(), a.excludeNodes(), a.startAgain())
+		return append(a.askAdmins(), a.excludeNodes()...)
 	case health.HostHangs:
-		return append([]string{a.onNodes(a.Cause.FaultyNodes()) + "check for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
-			a.excludeNodes()...)
+		hangs := "check for swapping or a mount that hangs: free -m; ps -eo state,pid,wchan:30,args | grep ^D"
+		return append([]string{a.onNodes(a.Cause.FaultyNodes()) + hangs}, a.excludeNodes()...)
 	case health.CutOff:
-		return slices.Concat([]string{a.onNodes(a.Cause.FaultyNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.excludeNodes())
+		network := a.onNodes(a.Cause.FaultyNodes()) + "check its network: ip -s link; dmesg -T | grep -i link"
+		return slices.Concat([]string{network}, a.askAdmins(), a.excludeNodes())
 	case health.PeerLost:
-		return slices.Concat(a.findKiller(a.Cause.FaultyNodes()), a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
+		return slices.Concat(a.lostDaemonLog(), a.askAdmins(), a.excludeNodes())
 	case health.NotReturned:
-		return append([]string{"request one node more than the driver needs, and give --nnodes: another attempt then continues without a lost node"}, a.excludeNodes()...)
+		return append([]string{"request one node more than the driver needs, and give --nnodes: another attempt then " +
+			"continues without a lost node"}, a.excludeNodes()...)
 	case health.ServiceDied, health.SandboxDied, health.SetupFailed, health.RankFailed:
 		return a.adviseChild(kind)
 	case health.RankAborted:
@@ -65,9 +67,11 @@ func (a *Summary) causeSteps() []string {
 	case health.Usage, health.Launch:
 		return []string{"bringupd --dry-run with the same flags shows the settings in effect, and changes nothing"}
 	case health.RequeuesExhausted:
-		return []string{"see the result.json of each earlier run: ls -d " + textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"}
+		runs := textutil.QuoteShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"
+		return []string{"see the result.json of each earlier run: ls -d " + runs}
 	default:
-		return append(a.daemonLog(a.Cause.NodeIndex), "if the message does not explain it, this is a bug in bringupd: keep the run directory and report it")
+		return append(a.daemonLog(a.Cause.NodeIndex), "if the message does not explain it, this is a bug in bringupd: "+
+			"keep the run directory and report it")
 	}
 }
 
@@ -120,9 +124,11 @@ func (a *Summary) drainSteps() (steps []string) {
 		if !ok || event.Next != gpu.NextUnfit || drained[record.Host] || len(drained) == maxDrainedNodes {
 			continue
 		}
-		if line := check.DrainCommand(check.Report{Host: record.Host, Findings: []check.Finding{event.ToFinding()}}, drain); line != "" {
+		report := check.Report{Host: record.Host, Findings: []check.Finding{event.ToFinding()}}
+		if line := check.DrainCommand(report, drain); line != "" {
 			drained[record.Host] = true
-			steps = append(steps, "ask an administrator to drain "+record.Host+", which is not fit for further jobs: "+textutil.TerminalLine(line))
+			steps = append(steps, "ask an administrator to drain "+record.Host+", which is not fit for further jobs: "+
+				textutil.TerminalLine(line))
 		}
 	}
 	return steps
@@ -212,10 +218,10 @@ func (a *Summary) fullLogStep() []string {
 
 // adviseChild returns the steps for a setup command, a service, a sandbox or a rank.
 func (a *Summary) adviseChild(kind health.Kind) []string {
-	c, w := a.Cause, a.launcherWords()
-	steps := a.fullLogStep()
+	c, steps := a.Cause, a.fullLogStep()
 	if a.Framework.LogsProgram != "" && kind == health.ServiceDied && c.Child != "" {
-		steps = append(steps, "read "+a.Framework.LogsProgram+", which are kept in "+a.logPath(strings.TrimSuffix(c.Log, ".log")+".d"))
+		kept := a.logPath(strings.TrimSuffix(c.Log, ".log") + ".d")
+		steps = append(steps, "read "+a.Framework.LogsProgram+", which are kept in "+kept)
 	}
 	switch {
 	case c.OOM != nil:
@@ -226,9 +232,11 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 	case c.Child == "" && c.Code == 127:
 		steps = append(steps, a.findProgram())
 	case c.Code == 127 || c.Code == 126:
-		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
+		steps = append(steps, fmt.Sprintf("check that %s has the command that code %d refers to: "+
+			"PATH is the job's there, not your login's", a.nodeName(c.NodeIndex), c.Code))
 	case c.ExitText != "" && c.Code == 0 && c.Signal == "" && kind != health.SetupFailed:
-		steps = append(steps, "keep the command in the foreground as long as the job runs: no \"&\" at its end, no option that makes it a daemon")
+		steps = append(steps, "keep the command in the foreground as long as the job runs: "+
+			"no \"&\" at its end, no option that makes it a daemon")
 	case strings.Contains(c.Message, " had not ended after "): // a setup command or a oneshot role
 		steps = append(steps, a.longerChildTimeout(kind, "role ")...)
 	case c.ExitText == "" && c.Child != "" && a.AtPhase == record.PhaseDriver: // a part of a service has ended
@@ -238,9 +246,6 @@ func (a *Summary) adviseChild(kind health.Kind) []string {
 		steps = append(steps, strings.TrimSuffix("give another port; "+a.Framework.FreePortAdvice, "; "))
 	case c.Child == "":
 		steps = append(steps, a.daemonLog(c.NodeIndex)...)
-	}
-	if w.ExcludeNodes != nil && kind == health.SetupFailed && c.ExitText != "" {
-		steps = append(steps, "if only this node is affected: "+w.ExcludeNodes(a.hostName(c.NodeIndex)))
 	}
 	return steps
 }
@@ -274,10 +279,13 @@ func timedOutPhase(kind health.Kind) record.Phase {
 func (a *Summary) adviseShare() []string {
 	var steps []string
 	if each := a.launcherWords().RunOnEachNode; each != "" && a.Cause.Phase == record.PhaseJoin {
-		steps = append(steps, "see the file system of each node, by a line of the script before bringupd: "+each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
+		steps = append(steps, "see the file system of each node, by a line of the script before bringupd: "+
+			each+" stat -f -c %T "+textutil.QuoteShellWord(a.LogDir))
 	}
 	if a.RunDir != "" && a.Cause.Phase != record.PhaseJoin {
-		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, and hangs if the file system does", a.onNodes(a.Cause.FaultyNodes()), textutil.QuoteShellWord(a.LogDir), textutil.QuoteShellWord(a.LogDir)))
+		dir := textutil.QuoteShellWord(a.LogDir)
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, and hangs if the file system does",
+			a.onNodes(a.Cause.FaultyNodes()), dir, dir))
 	}
 	return append(steps, "or give another place with --log-dir")
 }
@@ -290,7 +298,8 @@ func (a *Summary) adviseTerminated() []string {
 	}
 	return []string{
 		"see whether it was " + w.WhyEnded,
-		fmt.Sprintf("if it was the time limit: %s for more; to save its work, the driver had %s", w.MoreTime, a.ID.Launcher.DescribeGrace(a.DriverGrace, a.GivenGrace)),
+		fmt.Sprintf("if it was the time limit: %s for more; to save its work, the driver had %s",
+			w.MoreTime, a.ID.Launcher.DescribeGrace(a.DriverGrace, a.GivenGrace)),
 	}
 }
 
@@ -299,13 +308,15 @@ func (a *Summary) longerTimeout(phase record.Phase) []string {
 	if !known {
 		return nil
 	}
-	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", bound.Flag, textutil.FlagDuration(2*bound.Timeout), textutil.FlagDuration(bound.Timeout))}
+	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)",
+		bound.Flag, textutil.FlagDuration(2*bound.Timeout), textutil.FlagDuration(bound.Timeout))}
 }
 
 // findKiller returns the step that finds out whether the kernel has killed a process on these
 // nodes.
 func (a *Summary) findKiller(nodes []int) []string {
-	return []string{a.onNodes(nodes) + "check whether the kernel killed it because memory ran out: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+	return []string{a.onNodes(nodes) + "check whether the kernel killed it because memory ran out: " +
+		"dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
 
 // findProgram returns the step for a framework's program that is not in the job's PATH.
@@ -329,7 +340,8 @@ func (a *Summary) enoughMemory() string {
 // out.
 func (a *Summary) moreMemory() []string {
 	if w := a.launcherWords(); w.MemoryUsed != "" {
-		return []string{fmt.Sprintf("if it was memory, which %s shows: %s for more, %s for all of a node", w.MemoryUsed, w.MoreMemory, w.AllMemory)}
+		return []string{fmt.Sprintf("if it was memory, which %s shows: %s for more, %s for all of a node",
+			w.MemoryUsed, w.MoreMemory, w.AllMemory)}
 	}
 	return []string{"if it was memory: give it more, or reduce its use"}
 }
@@ -346,7 +358,8 @@ func (a *Summary) daemonLog(member int) []string {
 		return nil
 	}
 	kind := launcher.DaemonLogKind(a.ID.StepNameOf(member))
-	return []string{"read the log of " + a.nodeName(member) + "'s daemon: " + a.logPath(signal.LogName(kind, record.NodeOfMember(member, a.ID.Size), a.ID.Size))}
+	name := signal.LogName(kind, record.NodeOfMember(member, a.ID.Size), a.ID.Size)
+	return []string{"read the log of " + a.nodeName(member) + "'s daemon: " + a.logPath(name)}
 }
 
 // askAdmins returns the step for nodes that only administrators can examine.
@@ -368,16 +381,6 @@ func (a *Summary) excludeNodes() []string {
 	}
 	nodes := launcher.CompactNodeList(a.BadNodes)
 	return []string{"try again without " + nodes + ": " + exclude(nodes)}
-}
-
-// startAgain returns the step that makes Slurm start the job again by itself after a node failure,
-// unless bringupd does.
-func (a *Summary) startAgain() []string {
-	if a.ID.Launcher != launcher.LauncherSlurm || a.NextAttempt > 0 || a.Requeue != nil {
-		return nil
-	}
-	return []string{"to start it again by itself: bringupd --on-failure=requeue with sbatch --requeue, or, from Slurm 25.11 on, " +
-		"sbatch --requeue=expedite, which keeps the job's nodes and starts it at once when Slurm considers a node down"}
 }
 
 // onNodes returns the beginning of a step for these nodes, or an empty string if all nodes are on

@@ -27,12 +27,13 @@ func (a *Summary) HeadMessage() []string {
 	if health.IsRequestedEnd(a.Cause.Kind) {
 		verb = "was ended"
 	}
+	reason := textutil.TerminalLine(a.Reason)
 	lines := slices.Concat([]string{
-		fmt.Sprintf("bringupd: the job %s with code %d%s: %s", verb, a.Code, a.progressText(), textutil.TerminalLine(a.Reason)),
+		fmt.Sprintf("bringupd: the job %s with code %d%s: %s", verb, a.Code, a.progressText(), reason),
 		"  where: " + a.locationText(),
 		"  when: " + a.timeText(),
-	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.stepLines(), a.leftoverLines(), a.nextLines(len(a.Advice)),
-		[]string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)})
+	}, a.QuoteLog(), a.consequenceLines(), a.otherFailures(), a.eventLines(), a.stepLines(), a.leftoverLines(),
+		a.nextLines(len(a.Advice)), []string{"  requeue: " + string(health.OutcomeOfKind(a.Cause.Kind).Requeue)})
 	if a.RunDir != "" {
 		lines = append(lines, "  details: "+filepath.Join(a.RunDir, signal.NameResult))
 	}
@@ -69,13 +70,17 @@ func (a *Summary) NodeMessage() []string {
 	if a.Cause == nil {
 		return a.leftoverLines()
 	}
-	const line = "bringupd: %s %s, code %d: %s"
-	// a signal to this node has not ended the job
-	if health.IsRequestedEnd(a.Cause.Kind) || !slices.Contains(a.Cause.FaultyNodes(), a.ID.NodeIndex) {
-		words := fmt.Sprintf(line, a.nodeName(a.ID.NodeIndex), "ends with the job", a.Code, textutil.TerminalLine(a.Reason))
-		return append([]string{textutil.TruncateText(words, maxMessageLength)}, a.leftoverLines()...)
+	// A signal to this node has not ended the job.
+	isCause := !health.IsRequestedEnd(a.Cause.Kind) && slices.Contains(a.Cause.FaultyNodes(), a.ID.NodeIndex)
+	verb := "ends with the job"
+	if isCause {
+		verb = "has ended the job"
 	}
-	lines := append([]string{fmt.Sprintf(line, a.nodeName(a.ID.NodeIndex), "has ended the job", a.Code, textutil.TerminalLine(a.Reason))}, a.leftoverLines()...)
+	line := fmt.Sprintf("bringupd: %s %s, code %d: %s", a.nodeName(a.ID.NodeIndex), verb, a.Code, textutil.TerminalLine(a.Reason))
+	if !isCause {
+		return append([]string{textutil.TruncateText(line, maxMessageLength)}, a.leftoverLines()...)
+	}
+	lines := append([]string{line}, a.leftoverLines()...)
 	if len(a.Cause.Lines) > 0 {
 		return append(lines, "  its log: "+a.logPath(a.Cause.Log))
 	}
@@ -85,7 +90,8 @@ func (a *Summary) NodeMessage() []string {
 // StandaloneMessage returns the final message of a daemon without a run directory. No other daemon
 // can print the advice.
 func (a *Summary) StandaloneMessage() []string {
-	line := fmt.Sprintf("bringupd: %s ends with code %d: %s", a.nodeName(a.ID.NodeIndex), a.Code, textutil.TerminalLine(a.Reason))
+	line := fmt.Sprintf("bringupd: %s ends with code %d: %s",
+		a.nodeName(a.ID.NodeIndex), a.Code, textutil.TerminalLine(a.Reason))
 	return append([]string{line}, a.nextLines(2)...)
 }
 
@@ -167,7 +173,8 @@ func worldRankText(rank record.WorldRank) string {
 func (a *Summary) timeText() string {
 	text := "the job took " + formatDuration(a.Duration)
 	if !a.Cause.WrittenAt.IsZero() {
-		text = a.Cause.WrittenAt.Format(time.DateTime) + " by the clock of " + cmp.Or(a.Cause.Host, a.nodeName(a.Cause.NodeIndex)) + "; " + text
+		clock := cmp.Or(a.Cause.Host, a.nodeName(a.Cause.NodeIndex))
+		text = a.Cause.WrittenAt.Format(time.DateTime) + " by the clock of " + clock + "; " + text
 	}
 	return text
 }
@@ -190,13 +197,14 @@ func (a *Summary) QuoteLog() []string {
 // consequenceLines returns what has died as a consequence.
 func (a *Summary) consequenceLines() []string {
 	var parts []string
+	endsDriver := a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind)
 	switch {
 	case a.Cause.Kind == health.DriverFailed:
 	case a.Cause.WorldRank != nil:
 		parts = append(parts, "the other ranks")
-	case a.HasRanks && a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind):
+	case a.HasRanks && endsDriver:
 		parts = append(parts, "the ranks")
-	case a.Driver != "" && a.AfterGate > 0 && !health.IsRequestedEnd(a.Cause.Kind):
+	case a.Driver != "" && endsDriver:
 		parts = append(parts, "the driver")
 	}
 	dragged := make(map[health.Kind][]int)
@@ -246,7 +254,8 @@ func (a *Summary) otherFailures() (lines []string) {
 	}
 	for _, world := range slices.Sorted(maps.Keys(ofWorlds)) {
 		slices.Sort(ofWorlds[world])
-		lines = append(lines, "  also failed: "+textutil.FormatIndices("rank", slices.Compact(ofWorlds[world]))+" of "+cmp.Or(world, "the world"))
+		ranks := textutil.FormatIndices("rank", slices.Compact(ofWorlds[world]))
+		lines = append(lines, "  also failed: "+ranks+" of "+cmp.Or(world, "the world"))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(others)) {
 		lines = append(lines, fmt.Sprintf("  also failed: %s (%s)", a.nodeNames(others[kind]), kind))
@@ -260,7 +269,8 @@ const maxEventLines = 5
 // eventLines returns events of nodes that may have made the driver fail.
 func (a *Summary) eventLines() (lines []string) {
 	for _, event := range a.Events[:min(len(a.Events), maxEventLines)] {
-		lines = append(lines, "  before that: "+event.WrittenAt.Format(time.TimeOnly)+" "+textutil.TruncateText(textutil.TerminalLine(event.Message), maxMessageLength))
+		message := textutil.TruncateText(textutil.TerminalLine(event.Message), maxMessageLength)
+		lines = append(lines, "  before that: "+event.WrittenAt.Format(time.TimeOnly)+" "+message)
 	}
 	if more := len(a.Events) - len(lines); more > 0 {
 		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s", more, signal.NameResult))

@@ -556,33 +556,3 @@ func TestAloneWords(t *testing.T) {
 		})
 	}
 }
-
-// TestStartAgain verifies that the step for jobs that start again by themselves is for jobs on Slurm
-// that do not start again already, and that it states which version of Slurm has expedited requeues.
-func TestStartAgain(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		launcher launcher.Launcher
-		result   record.Result
-		want     bool
-	}{
-		{"a job on Slurm", launcher.LauncherSlurm, record.Result{}, true},
-		{"another attempt follows", launcher.LauncherSlurm, record.Result{Succession: record.Succession{NextAttempt: 1}}, false},
-		{
-			"it is requeued", launcher.LauncherSlurm,
-			record.Result{Succession: record.Succession{Requeue: &record.RequeueDecision{Wanted: true}}}, false,
-		},
-		{"a job on Kubernetes", launcher.LauncherKubernetes, record.Result{}, false},
-		{"a job on this machine", launcher.LauncherLocal, record.Result{}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			a := &Summary{Result: &tc.result, ID: launcher.Identity{Launcher: tc.launcher}}
-			steps := strings.Join(a.startAgain(), "\n")
-			if strings.Contains(steps, "--on-failure=requeue with sbatch --requeue") != tc.want ||
-				strings.Contains(steps, "expedite") != tc.want ||
-				tc.want && !strings.Contains(steps, "from Slurm 25.11 on, sbatch --requeue=expedite") {
-				t.Errorf("the steps are %q", steps)
-			}
-		})
-	}
-}
