@@ -85,11 +85,9 @@ type FrameworkVersion struct {
 
 // Leftovers lists what earlier runs have left on the node.
 type Leftovers struct {
-	Runs      []signal.StaleRun `json:"runs,omitempty"` // searched only by the head
-	RunsErr   string            `json:"runs_error,omitempty"`
-	Processes []Process         `json:"processes,omitempty"` // processes without a daemon
-	Shm       []File            `json:"shm,omitempty"`       // unused files in /dev/shm
-	Temp      []string          `json:"temp,omitempty"`      // unused directories of runs
+	Processes []Process `json:"processes,omitempty"` // processes without a daemon
+	Shm       []File    `json:"shm,omitempty"`       // unused files in /dev/shm
+	Temp      []string  `json:"temp,omitempty"`      // unused directories of runs
 }
 
 // Process is a process that has outlived its daemon.

@@ -63,11 +63,6 @@ func (d *examiner) findLeftovers(ctx context.Context) Leftovers {
 	l, _ := ctxutil.CallBounded(ctx, 0, func() (Leftovers, error) {
 		return scanLeftovers(d.Root, d.TempDir, os.Geteuid()), nil
 	})
-	if d.Identity.NodeIndex == 0 {
-		location := signal.Location{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}
-		runs, err := signal.FindStaleRuns(ctx, location, staleRunAge)
-		l.Runs, l.RunsErr = runs, errorText(err)
-	}
 	return l
 }
 
@@ -81,8 +76,6 @@ func errorText(err error) string {
 
 const (
 	collectTimeout = 10 * time.Second // time limit for each collection of facts
-	// staleRunAge is the time without changes after which a run without a result is reported.
-	staleRunAge = 24 * time.Hour
 )
 
 var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)

@@ -178,10 +178,6 @@ func TestPlantedFaults(t *testing.T) {
 		}, "left.processes", check.Warn, []string{"n1"}, "77 (raylet of run 6.0)", 1},
 		{"shared memory that is left", func(c *launchState) { c.Facts[1].Leftovers.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB in leftover shared memory files: /dev/shm/plasma", 1},
 		{"directories that are left", func(c *launchState) { c.Facts[1].Leftovers.Temp = []string{"/tmp/bu-1"} }, "left.temp", check.Warn, []string{"n1"}, "/tmp/bu-1", 1},
-		{"runs that are left", func(c *launchState) {
-			c.Facts[0].Leftovers.Runs = []signal.StaleRun{{Path: "/share/logs/6.0", UnchangedFor: 49 * time.Hour}}
-		}, "left.runs", check.Warn, nil, "/share/logs/6.0 (unchanged for 49h)", 1},
-		{"a log directory that can't be read", func(c *launchState) { c.Facts[0].Leftovers.RunsErr = "no answer" }, "left.runs", check.Unknown, nil, "no answer", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := well()

@@ -33,7 +33,6 @@ var launchChecks = []reportRow{
 		"check that LOGDIR is mounted in the same way there: findmnt -T LOGDIR",
 		func(f Facts) string { return f.Share.FileSystem })},
 	{"host.share", checkShareSpace},
-	{"left.runs", checkStaleRuns},
 }
 
 // checkLaunch checks the number and placement of the daemons that the launcher has started.
@@ -263,25 +262,4 @@ func checkShareSpace(p *checkContext) {
 	if f.Share.SpaceErr != "" {
 		p.AddFinding(check.Unknown, check.ClassNode, f.Share.SpaceErr, "", "")
 	}
-}
-
-// checkStaleRuns reports old runs in the log directory that have no result.
-func checkStaleRuns(p *checkContext) {
-	f, known := p.headFacts()
-	switch {
-	case !known:
-		return
-	case f.Leftovers.RunsErr != "":
-		p.AddFinding(check.Unknown, check.ClassNode, f.Leftovers.RunsErr, "", "")
-		return
-	}
-	var runs, paths []string
-	for _, run := range f.Leftovers.Runs {
-		age := strings.TrimSuffix(run.UnchangedFor.Round(time.Hour).String(), "0m0s")
-		runs = append(runs, fmt.Sprintf("%s (unchanged for %s)", run.Path, age))
-		paths = append(paths, run.Path)
-	}
-	gone := p.Identity.Launcher.JobGoneSign(p.Identity.LauncherJob())
-	p.reportLeftovers("unfinished runs", runs, gone+": "+removalCommand(paths),
-		"no unfinished runs in "+p.LogDir)
 }

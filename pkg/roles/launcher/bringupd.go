@@ -16,11 +16,9 @@ var hostsLauncher = launcherSpec{
 	claims:   givenIf(func(want Overrides) bool { return len(want.Hosts) > 0 }),
 	identify: identifyHosts,
 	hints: CommandHints{
-		NestedAdvice:    nestedNameAdvice,
 		StartOnNodes:    forCount("bringupd hosts with %d of them in --hosts"),
 		ExcludeNodes:    func(string) string { return "leave them out of --hosts" },
 		AttachShell:     func(host string) []string { return []string{"ssh", "--", host} },
-		JobGoneSign:     "once no machine runs one of its daemons",
 		NoRequeueReason: "bringupd hosts does not restart jobs",
 	},
 }
@@ -62,8 +60,8 @@ var localLauncher = launcherSpec{
 // plainHints returns the words of a launcher without its own: the user names the runs.
 func plainHints(start string) CommandHints {
 	return CommandHints{
-		NestedAdvice: nestedNameAdvice, StartOnNodes: forCount(start),
-		JobGoneSign: "once none of its daemons is running", NoRequeueReason: noSlurmReason,
+		StartOnNodes:    forCount(start),
+		NoRequeueReason: noSlurmReason,
 	}
 }
 

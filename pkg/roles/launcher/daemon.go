@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,7 +49,7 @@ func nestedError(id Identity) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, node %d on %s): "+
 			"this process is a child of that run's daemon", run, RunVariable, run, id.NodeIndex, id.Host),
-		Fix: id.Launcher.CommandHints(id.Job).NestedAdvice,
+		Fix: cmp.Or(id.Launcher.CommandHints(id.Job).NestedAdvice, nestedNameAdvice),
 	}
 }
 

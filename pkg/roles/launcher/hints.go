@@ -16,7 +16,7 @@ import (
 type CommandHints struct {
 	Title        string             // its display name
 	StartOnNodes func(n int) string // command that starts daemons on n nodes
-	// what to do about a daemon that was started inside its own run
+	// what to do about a daemon that was started inside its own run, besides another --job-id
 	NestedAdvice string
 	ExcludeNodes func(nodes string) string // how to start the job on other nodes
 	// MoreMemory and AllMemory request more memory on a node, and all of it; MoreTime requests more
@@ -32,8 +32,6 @@ type CommandHints struct {
 	DrainNode     func(host, reason string) string // how to drain a node
 	// how to open a shell on a node of the job
 	AttachShell func(host string) []string
-	// when the job of a run without an end is over, as in "once …"
-	JobGoneSign string
 	// why its jobs have no Requeuer, as a sentence
 	NoRequeueReason string
 }
@@ -49,7 +47,7 @@ func (l Launcher) CommandHints(job string) CommandHints {
 		job = spec.formatJob(job)
 	}
 	h := spec.hints
-	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.JobGoneSign, &h.NoRequeueReason} {
+	for _, text := range []*string{&h.WhyEnded, &h.MemoryUsed, &h.NoRequeueReason} {
 		*text = strings.ReplaceAll(*text, jobMark, job)
 	}
 	if attach := spec.hints.AttachShell; attach != nil {
@@ -67,12 +65,6 @@ func (l Launcher) CommandHints(job string) CommandHints {
 // NoRequeueReason explains, as a sentence, why a job with this id cannot be requeued here.
 func (l Launcher) NoRequeueReason(job string) string {
 	return cmp.Or(l.CommandHints(job).NoRequeueReason, noSlurmReason)
-}
-
-// JobGoneSign describes how to see that the job of a run without an end is over. It uses Slurm's
-// program if the launcher is unknown.
-func (l Launcher) JobGoneSign(job string) string {
-	return cmp.Or(l.CommandHints(job).JobGoneSign, slurmLauncher.hints.JobGoneSign)
 }
 
 // nestedNameAdvice is the fix for a daemon inside its own run if the user can name runs.

@@ -27,12 +27,10 @@ var kubernetesLauncher = launcherSpec{
 	},
 	hints: CommandHints{
 		Title: "Kubernetes", StartOnNodes: forCount("a Job of completions: %[1]d, parallelism: %[1]d"),
-		NestedAdvice: nestedNameAdvice,
-		MoreMemory:   "resources.limits.memory: … of the pods", AllMemory: "no limit",
+		MoreMemory: "resources.limits.memory: … of the pods", AllMemory: "no limit",
 		MoreTime:        "activeDeadlineSeconds: … of the Job",
 		WhyEnded:        "activeDeadlineSeconds, an eviction or kubectl delete: kubectl describe job {job}",
 		MemoryUsed:      "kubectl top pod -l job-name={job}",
-		JobGoneSign:     "once kubectl get job {job} finds none",
 		NoRequeueReason: "Kubernetes itself restarts failed pods, by the Job's backoffLimit",
 	},
 	claims: claims{

@@ -31,7 +31,7 @@ var lsfLauncher = launcherSpec{
 	},
 	formatJob: formatLSFJob,
 	hints: CommandHints{
-		Title: "LSF", NestedAdvice: nestedNameAdvice,
+		Title:        "LSF",
 		StartOnNodes: forCount(`blaunch, in a job of bsub -n %d -R "span[ptile=1]"`),
 		ExcludeNodes: forHosts(`bsub -R "select[hname!='%s']" …`, "' && hname!='"),
 		MoreMemory:   `bsub -R "rusage[mem=…]" -M …`, AllMemory: "bsub -x without -M",
@@ -41,7 +41,6 @@ var lsfLauncher = launcherSpec{
 		ShowNode:      forHosts("bhosts -l %s", " "),
 		RunOnEachNode: "blaunch",
 		DrainNode:     forHost(`badmin hclose -C "%[2]s" %[1]s`),
-		JobGoneSign:   "once bjobs shows no such job",
 		NoRequeueReason: "it is a job of LSF's, which is requeued by hand (brequeue {job}) " +
 			"or by exit codes of its queue (REQUEUE_EXIT_VALUES)",
 	},

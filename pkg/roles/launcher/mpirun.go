@@ -35,8 +35,7 @@ var openMPILauncher = launcherSpec{
 
 func mpirunHints(title, start string) CommandHints {
 	return CommandHints{
-		Title: title, StartOnNodes: forCount(start), NestedAdvice: nestedNameAdvice,
-		JobGoneSign:     "once its mpirun has ended",
+		Title: title, StartOnNodes: forCount(start),
 		NoRequeueReason: "an mpirun started it, which cannot restart jobs",
 	}
 }

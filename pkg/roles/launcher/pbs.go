@@ -18,7 +18,7 @@ var pbsFacts = Facts{
 // pbsHints are the words of PBS for a launcher that starts daemons with these commands.
 func pbsHints(start, onEach string) CommandHints {
 	return CommandHints{
-		Title: "PBS", StartOnNodes: forCount(start), NestedAdvice: nestedNameAdvice,
+		Title: "PBS", StartOnNodes: forCount(start),
 		MoreMemory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=",
 		MoreTime:      "qsub -l walltime=…",
 		WhyEnded:      "the walltime, a preemption or qdel: qstat -xf {job}",
@@ -26,7 +26,6 @@ func pbsHints(start, onEach string) CommandHints {
 		ShowNode:      forHosts("pbsnodes %s", " "),
 		RunOnEachNode: onEach,
 		DrainNode:     forHost(`pbsnodes -C "%[2]s" -o %[1]s`),
-		JobGoneSign:   "once qstat shows no such job",
 		NoRequeueReason: "PBS lets only its operators rerun a job (qrerun {job}), " +
 			"or does so itself after a node failure",
 	}

@@ -44,11 +44,11 @@ var slurmLauncher = launcherSpec{
 		MoreMemory:   "sbatch --mem=…", AllMemory: "--mem=0", MoreTime: "sbatch --time=…",
 		WhyEnded: "the time limit, preemption or scancel: " +
 			"sacct -j {job} --format=JobID,State,Elapsed,Timelimit",
-		MemoryUsed:    "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
-		ShowNode:      forNodes("scontrol show node %s"),
-		RunOnEachNode: "srun --label",
-		DrainNode:     forHost(`scontrol update nodename=%[1]s state=drain reason="%[2]s"`),
-		JobGoneSign:   "once squeue shows no such job", NoRequeueReason: noSlurmReason,
+		MemoryUsed:      "sacct -j {job} --format=JobID,State,MaxRSS,ReqMem",
+		ShowNode:        forNodes("scontrol show node %s"),
+		RunOnEachNode:   "srun --label",
+		DrainNode:       forHost(`scontrol update nodename=%[1]s state=drain reason="%[2]s"`),
+		NoRequeueReason: noSlurmReason,
 		AttachShell: func(host string) []string {
 			return []string{
 				"srun", "--overlap", "--jobid={job}", "--nodelist=" + host, "--nodes=1", "--ntasks=1",
