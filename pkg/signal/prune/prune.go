@@ -1,3 +1,5 @@
+// Package prune removes old runs from a log directory: only those that belong to this user, look
+// exactly as bringupd makes them, and are over.
 package prune
 
 import (
@@ -9,9 +11,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -31,24 +35,43 @@ const (
 	// hiddenPrefix is the prefix of the name of a run that is being removed. Readers ignore names with
 	// a leading dot.
 	hiddenPrefix = ".gone-"
+	// historyDir is a directory of earlier releases, which has the mode of a run.
+	historyDir = "history"
 	// runDirMode is the mode of a run directory, as made by signal.CreateRun.
 	runDirMode = 0o700
 	// maxJobSize is the maximum size of a job record in bytes.
 	maxJobSize = 16 << 20
+
+	day = 24 * time.Hour
 )
+
+// ParseAge parses an age of at least a nanosecond: "30d", or "36h" as for [time.ParseDuration].
+func ParseAge(text string) (time.Duration, error) {
+	age, err := time.ParseDuration(text)
+	if digits, isDays := strings.CutSuffix(text, "d"); isDays {
+		var days int
+		if days, err = strconv.Atoi(digits); days > int(math.MaxInt64/day) {
+			days = 0
+		}
+		age = time.Duration(days) * day
+	}
+	if err != nil || age <= 0 {
+		return 0, errors.New("give an age with its unit: 30d or 36h")
+	}
+	return age, nil
+}
 
 // Options selects a log directory and the runs to remove from it.
 type Options struct {
-	LogDir string // absolute
-	Keep   KeepPolicy
-	DryRun bool              // remove nothing
-	Meter  *signal.CallMeter // counts the calls; may be nil
+	LogDir string        // absolute
+	MaxAge time.Duration // runs that ended less than this time ago are kept
+	DryRun bool          // remove nothing
 	// Report is called for each run that is removed, or kept for another reason than its age.
 	// It must not be nil.
 	Report func(run, what string)
 }
 
-// PruneCounts are the results of Options.Run.
+// PruneCounts are the results of [Options.PruneRuns].
 type PruneCounts struct {
 	Removed      int // runs, or those that would be removed
 	Recent       int // kept: they are over, and new enough
@@ -76,12 +99,9 @@ type pruner struct {
 // them again. Its error is the reason why it stopped early. It ends soon after ctx, except for a
 // file system call that hangs.
 func (o Options) PruneRuns(ctx context.Context) (PruneCounts, error) {
-	if o.Meter == nil {
-		o.Meter = new(signal.CallMeter)
-	}
 	p := &pruner{Options: o}
 	var err error
-	if p.root, err = meteredCall(p, signal.OpOpen, func() (*os.Root, error) { return os.OpenRoot(o.LogDir) }); err != nil {
+	if p.root, err = os.OpenRoot(o.LogDir); err != nil {
 		return p.PruneCounts, fmt.Errorf("cannot look for old runs: %v", err)
 	}
 	defer func() { _ = p.root.Close() }()
@@ -89,50 +109,37 @@ func (o Options) PruneRuns(ctx context.Context) (PruneCounts, error) {
 	if err != nil {
 		return p.PruneCounts, fmt.Errorf("cannot look for old runs in %s: %v", o.LogDir, err)
 	}
-	// Removals that an earlier call has begun are finished, and runs that are over are collected.
-	var all []finishedRun
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return p.PruneCounts, context.Cause(ctx)
 		}
 		switch {
 		case strings.HasPrefix(name, hiddenPrefix):
-			p.removeHidden(ctx, name)
+			p.removeHidden(ctx, name) // an earlier call has begun its removal
 		case name[0] == '.' || name == signal.LatestLink || name == signal.BadNodesDir:
 		default:
-			if run, over := p.inspectRun(name); over {
-				all = append(all, run)
-			}
+			p.pruneName(ctx, name)
 		}
-	}
-	// Then the runs that are not kept are removed.
-	for _, run := range p.selectRemovable(all) {
-		if ctx.Err() != nil {
-			return p.PruneCounts, context.Cause(ctx)
-		}
-		p.removeRun(ctx, run)
 	}
 	return p.PruneCounts, nil
 }
 
-// meteredCall makes a file system call, and counts it.
-func meteredCall[T any](p *pruner, op signal.Op, call func() (T, error)) (T, error) {
-	return signal.MeteredCall(p.Meter, op, p.LogDir, call)
-}
-
-func (p *pruner) meteredDo(op signal.Op, call func() error) error {
-	_, err := meteredCall(p, op, func() (struct{}, error) { return struct{}{}, call() })
-	return err
-}
-
-func (p *pruner) lstatName(root *os.Root, name string) (fs.FileInfo, error) {
-	return meteredCall(p, signal.OpStat, func() (fs.FileInfo, error) { return root.Lstat(name) })
+// pruneName removes the run of that name if it is one, is over and is old enough.
+func (p *pruner) pruneName(ctx context.Context, name string) {
+	run, over := p.inspectRun(name)
+	switch {
+	case !over:
+	case p.serverNow.Sub(run.endedAt) <= p.MaxAge:
+		p.Recent++
+	default:
+		p.removeRun(ctx, run)
+	}
 }
 
 // prepareLogDir refuses a directory in which other users could create names, determines the
 // server's time, and lists the directory.
 func (p *pruner) prepareLogDir() ([]string, error) {
-	info, err := meteredCall(p, signal.OpStat, func() (fs.FileInfo, error) { return p.root.Stat(".") })
+	info, err := p.root.Stat(".")
 	switch {
 	case err != nil:
 		return nil, err
@@ -142,12 +149,12 @@ func (p *pruner) prepareLogDir() ([]string, error) {
 	if p.serverNow, err = p.serverTime(); err != nil {
 		return nil, err
 	}
-	dir, err := meteredCall(p, signal.OpOpen, func() (*os.File, error) { return p.root.Open(".") })
+	dir, err := p.root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	names, err := meteredCall(p, signal.OpList, func() ([]string, error) { return dir.Readdirnames(-1) })
+	names, err := dir.Readdirnames(-1)
 	slices.Sort(names)
 	return names, err
 }
@@ -156,17 +163,15 @@ func (p *pruner) prepareLogDir() ([]string, error) {
 // with it.
 func (p *pruner) serverTime() (now time.Time, err error) {
 	name := ".probe-" + rand.Text()
-	file, err := meteredCall(p, signal.OpOpen, func() (*os.File, error) {
-		return p.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	})
+	file, err := p.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return now, err
 	}
-	info, err := meteredCall(p, signal.OpStat, file.Stat)
+	info, err := file.Stat()
 	if err == nil {
 		now = info.ModTime()
 	}
-	return now, errors.Join(err, file.Close(), p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(name) }))
+	return now, errors.Join(err, file.Close(), p.root.Remove(name))
 }
 
 func hasOwnUser(info fs.FileInfo) bool {
@@ -176,38 +181,37 @@ func hasOwnUser(info fs.FileInfo) bool {
 
 // inspectRun reports whether the name is a finished run of this user.
 func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
-	strange := func(why string) (finishedRun, bool) {
+	refuse := func(why string) (finishedRun, bool) {
 		p.Unrecognized++
 		p.Report(name, "kept: "+why)
 		return run, false
 	}
 	// Only a directory of this user with the mode of a run directory can be a run.
-	info, err := p.lstatName(p.root, name)
+	info, err := p.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return run, false // another process was faster
 	case err != nil:
-		return strange(err.Error())
+		return refuse(err.Error())
 	case info.Mode().IsRegular():
 		return run, false // for example Slurm's own output
 	case !info.IsDir() || info.Mode().Perm() != runDirMode || !hasOwnUser(info):
-		return strange("it is not a directory of yours with mode 0700, as run directories are")
+		return refuse("it is not a directory of yours with mode 0700, as run directories are")
 	case name == historyDir:
 		return run, false
 	}
 	// Everything below is read in the directory that was just inspected, even if it is renamed.
-	dir, err := meteredCall(p, signal.OpOpen, func() (*os.Root, error) { return p.root.OpenRoot(name) })
+	dir, err := p.root.OpenRoot(name)
 	if err != nil {
-		return strange(err.Error())
+		return refuse(err.Error())
 	}
 	defer func() { _ = dir.Close() }()
-	opened, err := meteredCall(p, signal.OpStat, func() (fs.FileInfo, error) { return dir.Stat(".") })
-	if err != nil || !os.SameFile(info, opened) {
-		return strange("it has changed in the meantime")
+	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
+		return refuse("it has changed in the meantime")
 	}
-	job, err := p.readJob(dir)
+	job, err := readJob(dir)
 	if err != nil || job.Run != name || job.Nonce == "" {
-		return strange("it has no job record of a run of that name")
+		return refuse("it has no job record of a run of that name")
 	}
 	run = finishedRun{name: name, info: info}
 	if run.endedAt, run.evidence, over = p.findEnd(dir, job); !over {
@@ -217,21 +221,18 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	return run, over
 }
 
-// historyDir is a directory that earlier releases have written; it has the mode of a run.
-const historyDir = "history"
-
 // readJob reads the job record of a run.
-func (p *pruner) readJob(dir *os.Root) (job record.Job, err error) {
+func readJob(dir *os.Root) (job record.Job, err error) {
 	name := path.Join(signal.ControlDir, signal.NameJob)
-	if info, err := p.lstatName(dir, name); err != nil || !info.Mode().IsRegular() || info.Size() > maxJobSize {
+	if info, err := dir.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() > maxJobSize {
 		return job, cmp.Or(err, errors.New("it is not a regular file"))
 	}
-	file, err := meteredCall(p, signal.OpOpen, func() (*os.File, error) { return dir.Open(name) })
+	file, err := dir.Open(name)
 	if err != nil {
 		return job, err
 	}
 	defer func() { _ = file.Close() }()
-	data, err := meteredCall(p, signal.OpRead, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxJobSize)) })
+	data, err := io.ReadAll(io.LimitReader(file, maxJobSize))
 	if err != nil {
 		return job, err
 	}
@@ -241,21 +242,24 @@ func (p *pruner) readJob(dir *os.Root) (job record.Job, err error) {
 // findEnd returns when a run has ended and the evidence for it, or why it may be live.
 func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string, over bool) {
 	// A run with a result is over when the result is old enough.
-	result, err := p.lstatName(dir, signal.NameResult)
+	result, err := dir.Lstat(signal.NameResult)
 	switch {
-	case err == nil && p.serverNow.Sub(result.ModTime()) >= minResultAge:
-		return result.ModTime(), "its result is " + formatAge(p.serverNow.Sub(result.ModTime())) + " old", true
 	case err == nil:
-		return at, "it has ended less than 10 minutes ago", false
+		age := p.serverNow.Sub(result.ModTime())
+		if age < minResultAge {
+			return at, "it has ended less than 10 minutes ago", false
+		}
+		return result.ModTime(), "its result is " + formatAge(age) + " old", true
 	case !errors.Is(err, fs.ErrNotExist):
 		return at, err.Error(), false
 	case job.Version != record.FormatVersion: // the longest pause between its heartbeats is unknown
-		return at, fmt.Sprintf("it has no result, and format version %d: it may still be running", job.Version), false
+		const format = "it has no result, and format version %d: it may still be running"
+		return at, fmt.Sprintf(format, job.Version), false
 	}
 	// Without a result, the newest change counts. Each record and each heartbeat is a rename, which
 	// changes its directory.
 	for _, sub := range []string{signal.ControlDir, signal.NodesDir} {
-		info, err := p.lstatName(dir, sub)
+		info, err := dir.Lstat(sub)
 		if err != nil {
 			return at, err.Error(), false
 		}
@@ -267,10 +271,11 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 	if job.Plan != nil {
 		bound = max(bound, 10*job.Plan.MaxHeartbeatInterval)
 	}
-	if quiet := p.serverNow.Sub(at); quiet < bound {
+	quiet := p.serverNow.Sub(at)
+	if quiet < bound {
 		return at, "it has no result, and something has changed in it " + formatAge(quiet) + " ago", false
 	}
-	return at, "it has no result, and nothing has changed in it for " + formatAge(p.serverNow.Sub(at)), true
+	return at, "it has no result, and nothing has changed in it for " + formatAge(quiet), true
 }
 
 // formatAge formats an age in days or minutes.
@@ -281,19 +286,6 @@ func formatAge(d time.Duration) string {
 	return d.Round(time.Minute).String()
 }
 
-// selectRemovable returns the runs that are not kept.
-func (p *pruner) selectRemovable(all []finishedRun) (old []finishedRun) {
-	slices.SortFunc(all, func(a, b finishedRun) int { return b.endedAt.Compare(a.endedAt) })
-	for i, run := range all {
-		if p.Keep.MaxRuns > 0 && i >= p.Keep.MaxRuns || p.Keep.MaxAge > 0 && p.serverNow.Sub(run.endedAt) > p.Keep.MaxAge {
-			old = append(old, run)
-			continue
-		}
-		p.Recent++
-	}
-	return old
-}
-
 // removeRun hides a run, and then removes it.
 func (p *pruner) removeRun(ctx context.Context, run finishedRun) {
 	if p.DryRun {
@@ -302,13 +294,13 @@ func (p *pruner) removeRun(ctx context.Context, run finishedRun) {
 		return
 	}
 	hidden := hiddenPrefix + run.name + "-" + rand.Text()
-	// Another run may have taken the name since judge inspected it.
-	info, err := p.lstatName(p.root, run.name)
+	// Another run may have taken the name since inspectRun.
+	info, err := p.root.Lstat(run.name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, run.info) {
 		return
 	}
 	if err == nil {
-		err = p.meteredDo(signal.OpRename, func() error { return p.root.Rename(run.name, hidden) })
+		err = p.root.Rename(run.name, hidden)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -320,12 +312,11 @@ func (p *pruner) removeRun(ctx context.Context, run finishedRun) {
 	p.Removed++
 	p.Report(run.name, "removed: "+run.evidence)
 	// Remove the file and the link in the log directory that refer to the run.
-	if info, err := p.lstatName(p.root, signal.BadNodesDir); err == nil && info.IsDir() {
-		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(path.Join(signal.BadNodesDir, run.name)) })
+	if info, err := p.root.Lstat(signal.BadNodesDir); err == nil && info.IsDir() {
+		_ = p.root.Remove(path.Join(signal.BadNodesDir, run.name))
 	}
-	target, err := meteredCall(p, signal.OpReadlink, func() (string, error) { return p.root.Readlink(signal.LatestLink) })
-	if err == nil && target == run.name {
-		_ = p.meteredDo(signal.OpRemove, func() error { return p.root.Remove(signal.LatestLink) })
+	if target, err := p.root.Readlink(signal.LatestLink); err == nil && target == run.name {
+		_ = p.root.Remove(signal.LatestLink)
 	}
 	p.removeHidden(ctx, hidden)
 }
@@ -335,7 +326,7 @@ func (p *pruner) removeHidden(ctx context.Context, name string) {
 	if p.DryRun {
 		return
 	}
-	info, err := p.lstatName(p.root, name)
+	info, err := p.root.Lstat(name)
 	if err == nil && (!info.IsDir() || !hasOwnUser(info)) {
 		err = errors.New("it is not a directory of yours")
 	}
@@ -344,7 +335,7 @@ func (p *pruner) removeHidden(ctx context.Context, name string) {
 	}
 	if err == nil { // follows no link, and ignores names that another prune removes
 		_, err = ctxutil.CallBounded(ctx, 0, func() (struct{}, error) {
-			return struct{}{}, p.meteredDo(signal.OpRemove, func() error { return p.root.RemoveAll(name) })
+			return struct{}{}, p.root.RemoveAll(name)
 		})
 	}
 	if errors.Is(err, ctxutil.ErrAbandoned) {

@@ -102,7 +102,7 @@ func TestJudgement(t *testing.T) {
 	must(t, os.Symlink(elsewhere, filepath.Join(logs, "old.0", "link")))
 	must(t, os.Rename(leave(t, logs, "half.0", 40*day, true), filepath.Join(logs, hiddenPrefix+"half.0-X")))
 
-	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: 30 * day}, Report: said.say, DryRun: true}
+	order := Options{LogDir: logs, MaxAge: 30 * day, Report: said.say, DryRun: true}
 	counts, err := order.PruneRuns(t.Context())
 	must(t, err)
 	if counts != (PruneCounts{Removed: 2, Recent: 1, Live: 3, Unrecognized: 4}) || !there(t, filepath.Join(logs, "old.0")) {
@@ -145,7 +145,7 @@ func TestOthers(t *testing.T) {
 		mode = 0o700
 	}
 	must(t, os.Chmod(theirs, mode))
-	order := Options{LogDir: logs, Keep: KeepPolicy{MaxRuns: 1}, Report: said.say}
+	order := Options{LogDir: logs, MaxAge: day, Report: said.say}
 	if counts, err := order.PruneRuns(t.Context()); err != nil || counts != (PruneCounts{Unrecognized: 1}) {
 		t.Errorf("got %+v, %v", counts, err)
 	}
@@ -180,12 +180,11 @@ func TestMany(t *testing.T) {
 	defer end()
 	start := time.Now()
 	var both [2]PruneCounts
-	var meter signal.CallMeter
 	var pruning sync.WaitGroup
 	for i := range both {
 		pruning.Go(func() {
 			var err error
-			order := Options{LogDir: logs, Keep: KeepPolicy{MaxRuns: 20}, Meter: &meter, Report: func(run, what string) {
+			order := Options{LogDir: logs, MaxAge: time.Hour + 20*time.Minute - 30*time.Second, Report: func(run, what string) {
 				if run == "live.0" && !strings.HasPrefix(what, "kept") || strings.HasPrefix(what, "kept for now") {
 					t.Errorf("%s is %s", run, what)
 				}
@@ -202,23 +201,7 @@ func TestMany(t *testing.T) {
 	if removed := both[0].Removed + both[1].Removed; removed != runs-20 || len(left) != 21 || !there(t, live.Path()) {
 		t.Errorf("%d are removed, and %d things left", removed, len(left))
 	}
-	t.Logf("%d runs of 5 names beside a live one, by two at once: %s, %d calls into the share", runs, took.Round(time.Millisecond), meter.CallStats().Calls)
-}
-
-// TestCountedCalls verifies that the meter counts all calls for a run that is removed.
-func TestCountedCalls(t *testing.T) {
-	logs := logDir(t)
-	leave(t, logs, "1.0", 40*day, true)
-	must(t, os.Symlink("1.0", filepath.Join(logs, signal.LatestLink)))
-	var meter signal.CallMeter
-	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Meter: &meter, Report: func(string, string) {}}
-	_, err := order.PruneRuns(t.Context())
-	must(t, err)
-	// Stat: log directory, probe, run twice, job record, result, run again, bad nodes and hidden run.
-	// Remove: probe, link and run.
-	if got := meter.CallStats().ByKind; got["stat"] != 9 || got["readlink"] != 1 || got["remove"] != 3 {
-		t.Errorf("counted %v", got)
-	}
+	t.Logf("%d runs of 5 names beside a live one, by two at once: %s", runs, took.Round(time.Millisecond))
 }
 
 // TestEndsEarly verifies that a cancelled call stops early and that the next one continues.
@@ -229,7 +212,7 @@ func TestEndsEarly(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	order := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Report: func(string, string) { cancel(enough) }}
+	order := Options{LogDir: logs, MaxAge: day, Report: func(string, string) { cancel(enough) }}
 	if counts, err := order.PruneRuns(ctx); !errors.Is(err, enough) || counts.Removed != 1 {
 		t.Errorf("got %+v, %v", counts, err)
 	}
@@ -242,17 +225,15 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-func TestParseKeep(t *testing.T) {
-	for text, want := range map[string]KeepPolicy{"": {}, "20": {MaxRuns: 20}, "30d": {MaxAge: 30 * day}, "36h": {MaxAge: 36 * time.Hour}, "48h": {MaxAge: 2 * day}} {
-		got, err := ParseKeepPolicy(text)
-		again, againErr := ParseKeepPolicy(got.String())
-		if err != nil || got != want || againErr != nil || again != want {
-			t.Errorf("%q is %+v, which is %q: %v", text, got, got, err)
+func TestParseAge(t *testing.T) {
+	for text, want := range map[string]time.Duration{"30d": 30 * day, "36h": 36 * time.Hour, "1m30s": 90 * time.Second} {
+		if got, err := ParseAge(text); err != nil || got != want {
+			t.Errorf("%q is %s: %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"0", "-1", "0d", "-1d", "d", "1.5d", "x", "0s", "-1h", "999999999999d"} {
-		if got, err := ParseKeepPolicy(text); err == nil {
-			t.Errorf("%q is %+v", text, got)
+	for _, text := range []string{"", "20", "0", "-1", "0d", "-1d", "d", "1.5d", "x", "0s", "-1h", "999999999999d"} {
+		if got, err := ParseAge(text); err == nil {
+			t.Errorf("%q is %s", text, got)
 		}
 	}
 }
@@ -267,7 +248,7 @@ func TestPruneOtherVersion(t *testing.T) {
 		must(t, err)
 		must(t, os.WriteFile(job, bytes.Replace(data, []byte(`"v":2`), []byte(`"v":1`), 1), 0o600))
 	}
-	_, err := Options{LogDir: logs, Keep: KeepPolicy{MaxAge: day}, Report: heard{}.say}.PruneRuns(t.Context())
+	_, err := Options{LogDir: logs, MaxAge: day, Report: heard{}.say}.PruneRuns(t.Context())
 	must(t, err)
 	if there(t, filepath.Join(logs, "1.0")) || !there(t, filepath.Join(logs, "2.0")) {
 		t.Error("the run with a result is kept, or the other one is not")
