@@ -58,8 +58,9 @@ func (w *rankWorld) runRanks(ctx context.Context, meet *rendezvous.Node, of []ra
 	if w.cfg.Bytes > 0 {
 		running.Go(func() error { return w.gatherFences(own, meet, of) })
 	} else {
+		group := localGroup(of)
 		for _, rank := range of {
-			running.Go(func() error { return w.putAndFence(own, meet, rank.Rank) })
+			running.Go(func() error { return w.putAndFence(own, meet, group, rank.Rank) })
 		}
 	}
 	// Like real ranks, they do not end before ctx does.
@@ -71,7 +72,7 @@ func (w *rankWorld) runRanks(ctx context.Context, meet *rendezvous.Node, of []ra
 }
 
 // putAndFence puts a value before each fence and enters it as one rank.
-func (w *rankWorld) putAndFence(ctx context.Context, meet *rendezvous.Node, rank int) error {
+func (w *rankWorld) putAndFence(ctx context.Context, meet *rendezvous.Node, group rendezvous.Group, rank int) error {
 	var took []time.Duration
 	for fence := range w.cfg.Fences {
 		value := map[string][]byte{fmt.Sprint("key-", fence): []byte("a value of a rank")}
@@ -79,7 +80,7 @@ func (w *rankWorld) putAndFence(ctx context.Context, meet *rendezvous.Node, rank
 			return err
 		}
 		began := time.Now()
-		if err := meet.AwaitFence(ctx, "fence", rank, false); err != nil {
+		if err := meet.EnterGroup(ctx, "fence", group, rank, rendezvous.Exchange{}); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began))
@@ -88,12 +89,17 @@ func (w *rankWorld) putAndFence(ctx context.Context, meet *rendezvous.Node, rank
 	return nil
 }
 
-// gatherFences enters the fences as the server of an MPI library does for all ranks of a node.
-func (w *rankWorld) gatherFences(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
-	var group rendezvous.Group
+// localGroup returns the group of all ranks, of which these are on a node.
+func localGroup(of []ranks.Rank) (group rendezvous.Group) {
 	for _, rank := range of {
 		group.Local = append(group.Local, rank.Rank)
 	}
+	return group
+}
+
+// gatherFences enters the fences as the server of an MPI library does for all ranks of a node.
+func (w *rankWorld) gatherFences(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error {
+	group := localGroup(of)
 	var took []time.Duration
 	for range w.cfg.Fences {
 		began := time.Now()

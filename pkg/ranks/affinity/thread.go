@@ -82,23 +82,21 @@ func setThreadAffinity(cpus IDSet) error {
 const maxMemoryNodes = 1024
 
 type memoryPolicy struct {
-	mode  int                         // MPOL_…, with flags
-	nodes [maxMemoryNodes / 64]uint64 // bit mask
+	mode  int         // MPOL_…, with flags
+	nodes unix.CPUSet // bit mask
 }
 
-func bindPolicy(mems IDSet) (m memoryPolicy) {
-	m.mode = unix.MPOL_BIND
+func bindPolicy(mems IDSet) memoryPolicy {
+	m := memoryPolicy{mode: unix.MPOL_BIND}
 	for _, node := range mems {
-		if node < maxMemoryNodes {
-			m.nodes[node/64] |= 1 << (node % 64)
-		}
+		m.nodes.Set(node)
 	}
 	return m
 }
 
 func (m memoryPolicy) nodeSet() (mems IDSet) {
 	for node := range maxMemoryNodes {
-		if m.nodes[node/64]&(1<<(node%64)) != 0 {
+		if m.nodes.IsSet(node) {
 			mems = append(mems, node)
 		}
 	}
@@ -167,10 +165,8 @@ func memoryPolicyOf(flags uintptr) (m memoryPolicy, err error) {
 }
 
 func setMemoryPolicy(m memoryPolicy) error {
-	_, _, errno := unix.RawSyscall(unix.SYS_SET_MEMPOLICY, uintptr(m.mode), uintptr(unsafe.Pointer(&m.nodes)),
-		maxMemoryNodes+1)
-	if errno != 0 {
-		return fmt.Errorf("cannot bind memory to %v: set_mempolicy: %w", m.nodeSet(), errno)
+	if err := unix.SetMemPolicy(m.mode, &m.nodes); err != nil {
+		return fmt.Errorf("cannot bind memory to %v: set_mempolicy: %w", m.nodeSet(), err)
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 // Handler executes a named operation that the other side of the connection requests. node is the
@@ -172,32 +170,17 @@ func (n *Node) executeOrderLocked(m *message) {
 // that they use.
 func (n *Node) GatherGroup(ctx context.Context, name string, of Group, data []byte) ([]byte, error) {
 	name = of.fenceName(name)
-	n.mu.Lock()
-	// Enter the fence for all local ranks.
-	f := n.ensureFenceLocked(name, of)
-	f.rounds++
-	gen := f.rounds
-	m := f.ensureRoundLocked(gen)
-	m.arrivalSent = true
+	var gen int
+	var m *fenceRound
 	for _, rank := range of.Local {
-		f.entryCounts[rank], f.waiting[rank] = max(f.entryCounts[rank], gen), gen
-	}
-	n.active = true
-	n.queueRequestLocked(&message{Kind: kindEnter, Name: name,
-		FenceFields: FenceFields{Number: gen, Group: of.Ranks}, Data: data})
-	n.mu.Unlock()
-	// Wait for the release by the head, and clean up in any case.
-	passed := ctxutil.AwaitDone(ctx, m.done)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, rank := range of.Local {
-		if f.waiting[rank] == gen {
-			delete(f.waiting, rank)
+		var err error
+		gen, m, err = n.enterFence(name, of, rank, false, Exchange{Send: func() []byte { return data }})
+		if err != nil {
+			return nil, err
 		}
 	}
-	delete(f.openRounds, gen)
-	if !passed {
-		return nil, context.Cause(ctx)
+	if err := n.awaitRound(ctx, name, gen, m, of.Local...); err != nil {
+		return nil, err
 	}
-	return m.data, m.err
+	return m.data, nil
 }

@@ -15,7 +15,6 @@ import (
 // complete when all ranks of the group have entered that many times.
 type fence struct {
 	Group
-	rounds      int                 // number of times that [Node.GatherGroup] entered all local ranks
 	entryCounts map[int]int         // number of entries of each rank
 	waiting     map[int]int         // round in which a rank waits
 	interrupted map[int]int         // round in which a rank stopped waiting before its release
@@ -47,7 +46,7 @@ func (n *Node) EnterGroup(ctx context.Context, name string, of Group, rank int, 
 	if err != nil {
 		return err
 	}
-	return n.awaitRound(ctx, name, rank, gen, m)
+	return n.awaitRound(ctx, name, gen, m, rank)
 }
 
 // enterFence enters a rank into a fence and returns the round. If the rank's previous wait in this
@@ -159,30 +158,38 @@ func (n *Node) finishRoundLocked(name string, gen int, failed string, data ...by
 	}
 }
 
-// awaitRound waits until a round that the rank has entered is released, or until ctx ends. If the
+// awaitRound waits until a round that these ranks have entered is released, or until ctx ends. If the
 // deadline passes, the error names the missing ranks.
-func (n *Node) awaitRound(ctx context.Context, name string, rank, gen int, m *fenceRound) error {
-	if ctxutil.AwaitDone(ctx, m.done) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		f := n.fences[name]
+func (n *Node) awaitRound(ctx context.Context, name string, gen int, m *fenceRound, ranks ...int) error {
+	passed := ctxutil.AwaitDone(ctx, m.done)
+	n.mu.Lock()
+	f := n.fences[name]
+	for _, rank := range ranks {
 		delete(f.waiting, rank)
-		if m.waiters--; m.waiters == 0 && len(f.missingRanks(f.Local, gen)) == 0 {
+		if !passed {
+			f.interrupted[rank] = gen
+		}
+	}
+	if passed {
+		defer n.mu.Unlock()
+		if m.waiters -= len(ranks); m.waiters == 0 && len(f.missingRanks(f.Local, gen)) == 0 {
 			delete(f.openRounds, gen)
 		}
 		return m.err
 	}
-	n.mu.Lock()
-	f := n.fences[name]
-	delete(f.waiting, rank)
-	f.interrupted[rank] = gen
 	n.mu.Unlock()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	words, _ := n.queryMissing(fenceID{name, gen, f.Ranks}.missingRequest())
-	return fmt.Errorf("cannot pass the fence %s in time: missing: %s", name, words)
+	return timeoutError(fmt.Sprintf("cannot pass the fence %s in time: missing: %s", name, words))
 }
+
+// timeoutError is the error of a fence whose deadline has passed.
+type timeoutError string
+
+func (e timeoutError) Error() string        { return string(e) }
+func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // PendingWaits returns what the programs of this node wait for, in the order of their ranks. It
 // queries the head for the ranks that are missing in each fence, which takes at most twice

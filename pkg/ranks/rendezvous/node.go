@@ -322,16 +322,6 @@ func (n *Node) PutValues(rank int, values map[string][]byte) error {
 	return n.commitValues(n.self.ownerName(rank), n.self.describeRank(rank), values)
 }
 
-// AwaitFence waits until all ranks of the world have entered the named fence as often as this rank,
-// or until ctx ends.
-func (n *Node) AwaitFence(ctx context.Context, name string, rank int, collect bool) error {
-	gen, m, err := n.enterFence(name, n.initialGroup, rank, collect, Exchange{})
-	if err != nil {
-		return err
-	}
-	return n.awaitRound(ctx, name, rank, gen, m)
-}
-
 // commitValues makes values available to other programs. owner is the name for requests, writer the
 // description for error messages. It commits either all values or, with an error, none.
 func (n *Node) commitValues(owner, writer string, values map[string][]byte) error {

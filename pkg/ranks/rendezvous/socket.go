@@ -244,7 +244,7 @@ func (g *programConn) enterFence(ctx context.Context, ask Request) error {
 		return err
 	}
 	return g.answerLater(ctx, ask, func(ctx context.Context) (Response, error) {
-		return Response{}, g.node.awaitRound(ctx, name, rank, gen, m)
+		return Response{}, g.node.awaitRound(ctx, name, gen, m, rank)
 	})
 }
 
