@@ -1,13 +1,9 @@
 package eventlog
 
 import (
-	"fmt"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
@@ -52,68 +48,4 @@ func (a *JoinTimes) SampleNodes(n int) []int {
 func (a *JoinTimes) RoundTrip(node int, joined record.Joined) (record.RoundTrip, bool) {
 	took := a.seenAt[node].Sub(a.probePublished) - joined.TimeToAnswer
 	return record.RoundTrip{NodeIndex: node, Took: max(0, took)}, joined.HasWaited
-}
-
-// CallCounts counts the calls that the daemons of a run have made to the shared file system.
-type CallCounts struct {
-	Rows       []CallCount // types of call that were made, then totals
-	Slowest    record.SlowCall
-	RoundTrips []record.RoundTrip
-	Workers    int // number of workers that have reported
-}
-
-// CallCount is the count of one type of call: by the head, the workers, and all of them.
-type CallCount struct {
-	Call                          string
-	Head, Min, Median, Max, Total int64
-}
-
-// CountCalls returns the statistics of the head and of the workers that have reported theirs.
-func CountCalls(report *record.FileSystemReport, workers []record.CallStats) CallCounts {
-	a := CallCounts{Slowest: report.Head.Slowest, RoundTrips: report.RoundTrips, Workers: len(workers)}
-	// Each row summarises one counter over all workers.
-	row := func(call string, of func(record.CallStats) int64) {
-		r := CallCount{Call: call, Head: of(report.Head), Total: of(report.Head)}
-		var counts []int64
-		for _, worker := range workers {
-			counts, r.Total = append(counts, of(worker)), r.Total+of(worker)
-		}
-		if n := len(counts); n > 0 {
-			slices.Sort(counts)
-			r.Min, r.Median, r.Max = counts[0], counts[n/2], counts[n-1]
-		}
-		if r.Total > 0 {
-			a.Rows = append(a.Rows, r)
-		}
-	}
-	// A row for each type of call, then totals.
-	for _, op := range signal.AllOps() {
-		row(op.String(), func(s record.CallStats) int64 { return s.ByKind[op.String()] })
-	}
-	row("all", func(s record.CallStats) int64 { return s.Calls })
-	row("recreated", func(s record.CallStats) int64 { return s.Retries })
-	for _, worker := range workers {
-		if worker.Slowest.Took > a.Slowest.Took {
-			a.Slowest = worker.Slowest
-		}
-	}
-	return a
-}
-
-// FormatTable returns the counts as text, for a log.
-func (a CallCounts) FormatTable() string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "calls\thead\tworkers: least\tmedian\tmost\tall %d\t\n", a.Workers)
-	for _, r := range a.Rows {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, r.Min, r.Median, r.Max, r.Total-r.Head)
-	}
-	_ = table.Flush() // writes to memory
-	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path,
-		a.Slowest.Took.Round(time.Microsecond))
-	for _, trip := range a.RoundTrips {
-		fmt.Fprintf(&text, "\nround trip of a record: %s, by node %d", trip.Took.Round(10*time.Microsecond),
-			trip.NodeIndex)
-	}
-	return text.String()
 }

@@ -119,7 +119,7 @@ func (l viewBuilder) formatShareTable() string {
 			workers = append(workers, *done.Share)
 		}
 	}
-	table := eventlog.CountCalls(l.run.Result.Share, workers).FormatTable()
+	table := formatCalls(l.run.Result.Share, workers)
 	return strings.Join(sanitizeLines(strings.Split(strings.TrimRight(table, "\n"), "\n")), "\n")
 }
 
