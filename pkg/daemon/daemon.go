@@ -69,9 +69,12 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	}
 	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: lifecycle.NewLifetime(ctx)}
 	// The parts, each of which needs those before it: records, console, telemetry, checks, children.
-	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(), Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle(), LauncherSignals: cfg.LauncherSignals()}
+	n.Publisher = &lifecycle.Publisher{Lifetime: n.Lifetime, Events: eventlog.New(),
+		Meter: cfg.Access.Meter, PeerTimeout: cfg.Times.Peer, LauncherTitle: n.id.LauncherTitle(),
+		LauncherSignals: cfg.LauncherSignals()}
 	n.Monitor = n.newMonitor()
-	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Events.Log)
+	n.console = console.New(console.Config{Output: cfg.Streams.Err, JSON: cfg.JSONLog,
+		Verbose: cfg.Verbose}, n.id, n.Events.Log)
 	n.Log = n.console.Log
 	n.NodeIndex.Store(int64(n.id.NodeIndex))
 	n.telemetry = telemetry.StartTelemetry(cfg.Telemetry, telemetry.DaemonInfo{
@@ -89,10 +92,13 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 	n.checker = newChecker(n)
 	n.steps = stepwatch.FromConfig(&cfg)
 	n.children = service.NewChildren(
-		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log, OnWriteError: n.LogWriteError, OnExit: n.exits.Add, GracePeriod: cfg.Times.StopGrace, SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
-	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun, StopService: func(service string) {
-		n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
-	}}
+		service.Config{Starter: super, Steps: n.steps, EventLog: n.Events, Log: n.Log,
+			OnWriteError: n.LogWriteError, OnExit: n.exits.Add, GracePeriod: cfg.Times.StopGrace,
+			SharedSignals: launcher.MaySignalAll(cfg.Environ)}, life)
+	n.placement.NodeHooks = membership.NodeHooks{Background: n.Background, EndRun: n.CancelRun,
+		StopService: func(service string) {
+			n.children.StopSelected(cfg.Times.StopGrace, func(child string) bool { return child == service })
+		}}
 	if err := process.RaiseFileLimit(); err != nil {
 		n.Log.Warn("child processes start with the original limit of open files", zap.Error(err))
 	}
@@ -104,7 +110,8 @@ func newNode(ctx context.Context, cfg deps.Config, role roles.DaemonRole) (*node
 func (n *node) newMonitor() lifecycle.Monitor {
 	m := lifecycle.Monitor{
 		Publisher: n.Publisher, Times: n.cfg.Times, Timing: health.WorkerHeartbeatTiming(n.cfg.Times.Peer, n.id.Size),
-		Name: func() string { return n.nodeName(n.id.NodeIndex) }, Address: n.cfg.Address, IsStandby: n.placement.IsStandby,
+		Name: func() string { return n.nodeName(n.id.NodeIndex) }, Address: n.cfg.Address,
+		IsStandby: n.placement.IsStandby,
 	}
 	if n.id.NodeIndex == 0 {
 		m.Timing = health.HeadHeartbeatTiming(n.cfg.Times.Peer, n.id.Size)

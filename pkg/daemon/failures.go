@@ -24,7 +24,8 @@ func (h *head) servePeerLinks(guests peerlink.ClientHandler) {
 	if h.peerLinks == nil {
 		return
 	}
-	cfg := peerlink.Config{Key: h.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.id.CountMembers(), HeartbeatInterval: h.cfg.Times.LinkHeartbeatInterval()}
+	cfg := peerlink.Config{Key: h.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.id.CountMembers(),
+		HeartbeatInterval: h.cfg.Times.LinkHeartbeatInterval()}
 	h.peerLinks.Prepare(cfg, &workerLinkHandler{h}, guests)
 	h.peerLinks.HandleStreams(peerlink.RendezvousStream, h.rendezvous.ServeNode)
 	h.peerLinks.HandleStreams(peerlink.CommandStream, h.broker.ServeConn)
@@ -91,7 +92,8 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 	p.nodeWatch.NotifyChange()
 	switch how {
 	case peerlink.Closed:
-		f := health.NewFailure(health.DaemonDied, "the daemon of %s has died: its host has closed the peer link", p.nodeName(nodeIndex))
+		f := health.NewFailure(health.DaemonDied,
+			"the daemon of %s has died: its host has closed the peer link", p.nodeName(nodeIndex))
 		p.markDaemonDead(f, nodeIndex, known.ShareUnresponsive, time.Now().Add(-peerlink.ReconnectTimeout))
 	case peerlink.Goodbye:
 		left := time.Now()
@@ -107,7 +109,9 @@ func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since
 		return
 	}
 	if sick {
-		f = health.NewFailure(health.HostHangs, "%s hangs: its mount of the shared file system has not responded, and its daemon has ended", h.nodeName(nodeIndex))
+		f = health.NewFailure(health.HostHangs,
+			"%s hangs: its mount of the shared file system has not responded, and its daemon has ended",
+			h.nodeName(nodeIndex))
 	}
 	now := time.Now()
 	f.RecordDelay = now.Sub(since)
@@ -125,8 +129,11 @@ func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, si
 	defer stop()
 	before := h.nodeWatch.LastListing().Polls
 	_, err := h.nodeWatch.FollowListings(looking, func(l signal.Listing) bool { return l.Polls > before+1 })
-	if err == nil || h.ToleratesShareOutage(time.Now()) && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
-		f := health.NewFailure(health.HostHangs, "the daemon of %s has ended and could not record this in the run directory: see its standard error", h.nodeName(nodeIndex))
+	if err == nil || h.ToleratesShareOutage(time.Now()) &&
+		errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive) {
+		f := health.NewFailure(health.HostHangs,
+			"the daemon of %s has ended and could not record this in the run directory: see its "+
+				"standard error", h.nodeName(nodeIndex))
 		h.markDaemonDead(f, nodeIndex, sick, since)
 	}
 }
@@ -170,7 +177,8 @@ func (h *head) followNodes(ctx context.Context) {
 
 // readFailure reads a failure that a node has published, once, and records it. read has the names
 // that have been read; the head's own failures are known.
-func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing, read map[string]bool) {
+func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.State, l signal.Listing,
+	read map[string]bool) {
 	name := signal.NodeName(nodeIndex, h.id.Size, state)
 	if read[name] || name == signal.NodeName(0, h.id.Size, record.StateFailed) {
 		return
@@ -191,7 +199,7 @@ func (h *head) readFailure(ctx context.Context, nodeIndex int, state record.Stat
 		rec = h.unreadableRecordFailure(nodeIndex, kind, "%s failed, and its record cannot be read: %v", err)
 	}
 	// A failed sandbox matters only if too few are left.
-	if state == record.StateSandboxFailed && !h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(l.NodesIn(record.StateSandboxFailed)), h.membership.Count()) {
+	if state == record.StateSandboxFailed && !h.lacksSandboxes(l.NodesIn(record.StateSandboxFailed)) {
 		h.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", rec.Message))
 		return
 	}
@@ -221,7 +229,8 @@ func (h *head) declarePeersLost(ctx context.Context, silent []int, liveness *hea
 
 // verifyShareWritable verifies that this node can write to the shared file system.
 func (h *head) verifyShareWritable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errors.New("all peers are silent, and so is the shared file system"))
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout,
+		errors.New("all peers are silent, and so is the shared file system"))
 	defer cancel()
 	return h.Dir.WriteHeartbeat(ctx, signal.ControlDir, record.StateHeartbeat)
 }
@@ -257,7 +266,8 @@ func (h *head) endByPeerAbort(ctx context.Context, nodeIndex int, at time.Time) 
 		return false
 	}
 	if err != nil {
-		rec.Cause = h.unreadableRecordFailure(nodeIndex, health.Aborted, "%s has aborted the run, and its record cannot be read: %v", err)
+		rec.Cause = h.unreadableRecordFailure(nodeIndex, health.Aborted,
+			"%s has aborted the run, and its record cannot be read: %v", err)
 	}
 	h.recordFailure(health.ObservedFailure{Failure: rec.Cause, ObservedAt: at})
 	return true
@@ -279,7 +289,9 @@ func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	h.Events.WriteEvent(eventlog.NodeDropped, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind, What: seen.Message}})
+	h.Events.WriteEvent(eventlog.NodeDropped,
+		eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &seen.NodeIndex, Kind: seen.Kind,
+			What: seen.Message}})
 	what := "a node is dropped"
 	if len(seen.LostNodes) > 0 && seen.LostNodes[0] >= h.id.Size {
 		what = "a daemon is lost"
@@ -293,7 +305,9 @@ func (h *head) tolerateFailure(seen health.ObservedFailure) bool {
 // see one without the other.
 func (h *head) recordFailure(seen health.ObservedFailure) {
 	record := seen.Failure
-	h.Events.WriteEvent(eventlog.FailureReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex, Kind: record.Kind, What: record.Message}})
+	h.Events.WriteEvent(eventlog.FailureReceived,
+		eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &record.NodeIndex,
+			Kind: record.Kind, What: record.Message}})
 	h.failures.Add(func() { h.CancelRun(&lifecycle.ObservedFailure{Record: record}) }, seen)
 }
 
@@ -351,7 +365,8 @@ func (h *head) awaitFreshListing() {
 	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(h.WorkCtx, min(h.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.WorkCtx,
+		min(h.Timing.MaxPollInterval/2, lifecycle.UnresponsiveTimeout/2), errDeadline)
 	defer cancel()
 	before := h.nodeWatch.PollsBegun()
 	h.nodeWatch.NotifyChange()

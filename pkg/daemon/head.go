@@ -62,15 +62,17 @@ type bringUpProgress struct {
 func newHead(n *node) *head {
 	h := &head{
 		node: n, started: time.Now(),
-		roundTrip:  &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.Timing.MaxPollInterval},
-		membership: membership.NewMembership(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).ReplaceableNodes),
+		roundTrip: &lifecycle.RoundTripProbe{Publisher: n.Publisher, ReadTimeout: n.Timing.MaxPollInterval},
+		membership: membership.NewMembership(n.id.Size, n.cfg.Team,
+			!framework.TraitsOf(n.cfg.Framework).ReplaceableNodes),
 	}
 	h.membership.ExcludeNodes(n.cfg.Previous.UnfitNodes)
 	h.membership.MarkSuspect(n.cfg.Previous.SuspectNodes(&n.id))
 	if !n.id.Launcher.Facts().RelaunchesEachDaemon {
 		h.membership.MarkLost(n.cfg.Previous.NodesEverLost(), n.id.Launcher.LosesDaemonsForGood())
 	}
-	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.Timing.SilenceTimeout, EventLog: n.Events, Log: n.Log}
+	h.gpuEvents = &gpumonitor.GPUEventLog{Size: n.id.Size, ReadTimeout: n.Timing.SilenceTimeout,
+		EventLog: n.Events, Log: n.Log}
 	h.gpuMonitor.OnEvent = h.gpuEvents.AddEvent
 	return h
 }

@@ -65,7 +65,8 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		left = h.stopChildren(end)
 		close(torn)
 		h.copyServiceLogs(end)
-		h.LogWriteError(h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateDone), &record.Done{LeftProcesses: left}, false))
+		h.LogWriteError(h.Publish(signal.NodesDir, signal.NodeName(0, h.id.Size, record.StateDone),
+			&record.Done{LeftProcesses: left}, false))
 		if !awaitFirst {
 			h.awaitNodesDone(end)
 		}
@@ -97,9 +98,10 @@ func (h *head) publishEnd(end *lifecycle.Outcome) {
 		if err != nil && !errors.Is(err, lifecycle.ErrNotAwaited) && h.progress.timeToGate > 0 {
 			// The name of the record is sufficient, and even a full file system may accept a rename. Without
 			// the record the workers would declare the head lost.
-			h.LogWriteError(h.CallFileSystem("publish", signal.NameOrderlyEnd, h.cfg.Times.Peer, func(ctx context.Context) error {
-				return h.Dir.RenameMark(ctx, signal.ControlDir, signal.NameGateOpen, signal.NameOrderlyEnd)
-			}))
+			h.LogWriteError(h.CallFileSystem("publish", signal.NameOrderlyEnd, h.cfg.Times.Peer,
+				func(ctx context.Context) error {
+					return h.Dir.RenameMark(ctx, signal.ControlDir, signal.NameGateOpen, signal.NameOrderlyEnd)
+				}))
 		}
 		return
 	}
@@ -181,9 +183,6 @@ func (h *head) outcomeAfterStop(end *lifecycle.Outcome, code int) *lifecycle.Out
 	return &stopped
 }
 
-// notAllDoneMsg is the warning that nodes have not published in time that they are done.
-const notAllDoneMsg = "not all nodes have reported their end"
-
 // awaitNodesDone waits until all nodes whose daemons are alive have published that their processes
 // have ended, at most for the grace periods of those.
 func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
@@ -194,7 +193,8 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 		}
 	}
 	// The longest time that a worker may need to notice the end, and to end its processes.
-	within := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.LongestGrace() + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
+	graces := h.cfg.Times.StopGrace + h.rankGracePeriod(end) + h.cfg.Roles.LongestGrace()
+	within := graces + health.WorkerHeartbeatTiming(h.cfg.Times.Peer, h.id.Size).MaxPollInterval + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.GraceCtx, within, errDeadline)
 	defer cancel()
 	began := time.Now()
@@ -204,7 +204,8 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 	// blind is set if the records of the nodes cannot be read. Only polls of this directory count:
 	// they may succeed although those of another directory fail.
 	blind := h.nodeWatch.UnresponsiveFor() > lifecycle.UnresponsiveTimeout
-	if slices.ContainsFunc(h.nodesNotDone(time.Now(), lost, blind), func(nodeIndex int) bool { return !h.isConnected(nodeIndex) }) {
+	if slices.ContainsFunc(h.nodesNotDone(time.Now(), lost, blind),
+		func(nodeIndex int) bool { return !h.isConnected(nodeIndex) }) {
 		h.nodeWatch.SpeedUp() // poll often, because nodes without a peer link cannot notify the head
 	}
 	for {
@@ -214,7 +215,8 @@ func (h *head) awaitNodesDone(end *lifecycle.Outcome) {
 			return
 		}
 		if !ctxutil.SleepContext(ctx, statePollInterval) {
-			h.Log.Warn(notAllDoneMsg, zap.String("missing", h.nodeNames(missing)), zap.Duration("waited", within))
+			h.Log.Warn("not all nodes have reported their end", zap.String("missing", h.nodeNames(missing)),
+				zap.Duration("waited", within))
 			return
 		}
 	}
@@ -238,7 +240,8 @@ func (h *head) nodesNotDone(since time.Time, lost map[int]bool, blind bool) []in
 	unjoined := slices.DeleteFunc(h.membership.UnjoinedNodes(last), func(nodeIndex int) bool {
 		return time.Since(since) < lateJoinTimeout || h.Links.Peer(nodeIndex, time.Now()).Known
 	})
-	expected := append(signal.WithoutNodes(last.NodesNotIn(record.StateDone, h.id.Size), unjoined), signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
+	expected := append(signal.WithoutNodes(last.NodesNotIn(record.StateDone, h.id.Size), unjoined),
+		signal.WithoutNodes(steps.NodesIn(record.StateJoined), steps.NodesIn(record.StateDone))...)
 	missing := slices.DeleteFunc(expected, func(nodeIndex int) bool {
 		return nodeIndex == 0 || lost[nodeIndex] || h.Links.Peer(nodeIndex, time.Now()).HasEnded(blind)
 	})
@@ -251,7 +254,8 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 	result = h.buildResult(end)
 	h.addTeamToResult(result)
 	h.drainGPUEvents(h.WorkCtx)
-	result.Hosts, result.TimeToGate, result.Share, result.Links = h.nodeHosts(), h.progress.timeToGate, h.roundTrip.BuildReport(), h.peerLinkReport()
+	result.Hosts, result.TimeToGate, result.Share, result.Links = h.nodeHosts(), h.progress.timeToGate,
+		h.roundTrip.BuildReport(), h.peerLinkReport()
 	hostOf := func(member int) string { // the host of a node, or "" if it is unknown
 		nodeIndex := record.NodeOfMember(member, h.id.Size)
 		// the placeholder of [head.nodeHosts]
@@ -260,7 +264,8 @@ func (h *head) writeResult(end *lifecycle.Outcome) (result *record.Result, taken
 		}
 		return result.Hosts[nodeIndex]
 	}
-	result.Events, result.BadNodes = h.gpuEvents.AllEvents(), h.gpuEvents.BadNodes(health.AddBlamedHosts(result.BadNodes, end.Cause, hostOf), hostOf)
+	result.Events, result.BadNodes = h.gpuEvents.AllEvents(),
+		h.gpuEvents.BadNodes(health.AddBlamedHosts(result.BadNodes, end.Cause, hostOf), hostOf)
 	result.Advice = h.outcomeSummary(end, result).NextSteps()
 	err := h.PublishResult(result)
 	if taken = errors.Is(err, signal.ErrAlreadyPublished); !taken {

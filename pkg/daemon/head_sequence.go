@@ -107,9 +107,11 @@ func (h *head) openRunDirectory() error {
 		return err
 	}
 	job := record.Job{
-		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address}, ProgramVersion: h.cfg.Program, PID: os.Getpid(),
+		ConfigDigest: h.cfg.Digest(), Addresses: []string{address.Address},
+		ProgramVersion: h.cfg.Program, PID: os.Getpid(),
 		Steps: h.id.Steps, LinkAddresses: lifelines, Hosts: launcher.HostList(h.id.Hosts), Plan: h.cfg.PublishedPlan(),
-		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job, LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
+		Launch: record.Launch{Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
+			LaunchAliases: h.id.JobAliases(launcher.EnvironmentOf(h.cfg.Environ))},
 	}
 	plan, others := h.planWorldEarly()
 	made, began := make(chan *signal.Dir, 1), time.Now()
@@ -137,7 +139,9 @@ func (h *head) openRunDirectory() error {
 	h.Reports.Send = func(name string, content []byte) { h.acceptReport(0, name, content) }
 	h.Reports.SendOrder = h.sendOrder
 	h.telemetry.WatchNodes(h.nodeWatch, h.steps.Summary)
-	h.recordTraceContext()
+	trace := h.traceContext()
+	h.Events.WriteEvent(eventlog.TraceDetermined,
+		eventlog.Fields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan})
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.Background(h.nodeWatch.Run)
 	h.requests = exec.NewHead(h.commands, commandNodes{h})
@@ -163,10 +167,12 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	}
 	lines, where, err := peerlink.OpenHead(h.cfg.Network, address, h.id.Host)
 	if err != nil && h.cfg.Lifeline == config.LinkOn {
-		return nil, health.NewFailure(health.Launch, "cannot offer peer links on %s: %v; give --lifeline=auto", h.nodeName(0), err)
+		return nil, health.NewFailure(health.Launch,
+			"cannot offer peer links on %s: %v; give --lifeline=auto", h.nodeName(0), err)
 	}
 	if err != nil {
-		h.Log.Warn("cannot offer peer links: heartbeat files replace them, and failures are detected later", zap.Error(err))
+		h.Log.Warn("cannot offer peer links: heartbeat files replace them, and failures are "+
+			"detected later", zap.Error(err))
 		return nil, nil
 	}
 	h.peerLinks = lines
@@ -181,12 +187,6 @@ func (h *head) offerPeerLinks(address string) ([]string, error) {
 	}
 	h.Links = health.NewLinks(links, time.Now())
 	return where, nil
-}
-
-// recordTraceContext records the trace context of the run in the event log.
-func (h *head) recordTraceContext() {
-	trace := h.traceContext()
-	h.Events.WriteEvent(eventlog.TraceDetermined, eventlog.Fields{TraceParent: trace.String(), ParentSpan: trace.ParentSpan})
 }
 
 // updateLatestLink makes the link "latest" in the log directory point at this run.
@@ -204,14 +204,17 @@ func (h *head) checkDriver(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
 	defer cancel()
-	_, err := service.CallBounded(ctx, func() (struct{}, error) { return struct{}{}, process.CheckProgram(h.cfg.Driver[0], h.cfg.Environ) })
+	_, err := service.CallBounded(ctx, func() (none struct{}, err error) {
+		return none, process.CheckProgram(h.cfg.Driver[0], h.cfg.Environ)
+	})
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
 		return service.DriverStartFailure(h.nodeName(0), err)
 	case !errors.Is(cause, errDeadline):
 		return cause
 	}
-	return health.NewFailure(health.DeadlinePassed, "cannot check the driver on %s: the file system of %s has not responded for %s; check whether it hangs there",
+	return health.NewFailure(health.DeadlinePassed,
+		"cannot check the driver on %s: the file system of %s has not responded for %s; check whether it hangs there",
 		h.nodeName(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
@@ -336,7 +339,9 @@ func (h *head) startHeadService(ctx context.Context) error {
 		}
 		h.progress.serviceUp.Store(true)
 		h.children.CheckOpenAccess(h.running.cluster)
-		return h.Publish(signal.ControlDir, signal.NameHead, &record.Head{Address: h.running.cluster.Endpoint.Address, Env: h.running.cluster.Endpoint.Env, Dashboard: h.running.cluster.Endpoint.Dashboard}, false)
+		return h.Publish(signal.ControlDir, signal.NameHead,
+			&record.Head{Address: h.running.cluster.Endpoint.Address,
+				Env: h.running.cluster.Endpoint.Env, Dashboard: h.running.cluster.Endpoint.Dashboard}, false)
 	})
 }
 
@@ -352,7 +357,8 @@ func (h *head) bringUpWorkers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.running.cluster.Endpoint, h.placement.Slot.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitState(ctx, record.StateServiceUp, h.cfg.CheckTimeout()+2*h.cfg.Times.Start+h.Timing.SilenceTimeout); err != nil {
+		if err := h.awaitState(ctx, record.StateServiceUp,
+			h.cfg.CheckTimeout()+2*h.cfg.Times.Start+h.Timing.SilenceTimeout); err != nil {
 			return err
 		}
 		return h.awaitFrameworkMembers(ctx)
@@ -367,7 +373,9 @@ func (h *head) startOwnWorker(ctx context.Context) {
 		return
 	}
 	place := &membership.Slot{Size: len(members), Generation: members[0].SinceGeneration}
-	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.running.cluster.Endpoint, place) })
+	h.placement.AssignSlot(ctx, place, func(ctx context.Context) error {
+		return h.serveWorker(ctx, h.running.cluster.Endpoint, place)
+	})
 }
 
 // awaitChecks waits until all nodes of the team have passed their checks, and compares their
@@ -376,7 +384,8 @@ func (h *head) awaitChecks(ctx context.Context) error {
 	if !h.cfg.HasNodeChecks() {
 		return nil
 	}
-	if err := h.awaitState(ctx, record.StateChecked, h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateChecked,
+		h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	return h.compareNodes(ctx, h.nodeWatch.LastListing())
@@ -388,8 +397,10 @@ func (h *head) awaitSandboxes(ctx context.Context) error {
 		return nil
 	}
 	return membership.SandboxGate{
-		Quorum: h.cfg.Sandbox.Require, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
-		Timeout: h.cfg.Times.Start, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes, HostNames: h.nodeNames,
+		Quorum: h.cfg.Sandbox.Require, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step,
+		AppearTimeout: h.cfg.SandboxTimeout(h.Events.SinceStart()),
+		Timeout:       h.cfg.Times.Start, ReportSlack: h.Timing.SilenceTimeout, IsMet: h.hasEnoughSandboxes,
+		HostNames:     h.nodeNames,
 		NotReadyNodes: func(l signal.Listing) []int { return h.membership.MissingNodes(l, record.StateSandboxReady) },
 	}.AwaitReady(ctx, h.nodeWatch)
 }
@@ -417,7 +428,8 @@ func (h *head) awaitState(ctx context.Context, state record.State, within time.D
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
-	return health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be %s, which neither happened nor failed",
+	return health.NewFailure(health.DeadlinePassed,
+		"the head waited %s for %s to be %s, which neither happened nor failed",
 		within, h.nodeNames(h.membership.MissingNodes(last, state)), state)
 }
 
@@ -436,7 +448,8 @@ func (h *head) openGate() error {
 	h.nodeWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.ControlWatch.SlowDown(h.Timing.MaxPollInterval)
 	h.Background(h.roundTrip.MeasureRoundTrips)
-	h.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open", zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
+	h.Log.Log(lifecycle.ProgressLevel(h.progress.timeToGate), "the gate is open",
+		zap.Int("nodes", h.membership.Count()), zap.Duration("took", h.progress.timeToGate.Round(time.Millisecond)))
 	return nil
 }
 
@@ -457,8 +470,10 @@ func (h *head) runDriver(ctx context.Context) error {
 	}
 	starting, started := h.ExtendForStart(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
-		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In, Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
-		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ, &membership.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
+		Name: service.DriverName, Argv: h.cfg.Driver, Stdin: h.cfg.Streams.In,
+		Stdout: h.cfg.Streams.Out, Stderr: h.cfg.Streams.Err,
+		Env: h.addRemoteEnv(h.driverEnv(h.childEnv(h.cfg.Environ,
+			&membership.Slot{Size: h.membership.Count()}), h.teamHosts(), h.running.cluster.Endpoint)),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {
@@ -486,7 +501,8 @@ func (h *head) runDriver(ctx context.Context) error {
 		}
 	}
 	// A driver that has succeeded ends the job with success, whatever else has failed at the same
-	// time, except for a service that has ended before it. A failure of the driver may be a consequence of another failure, which then is the cause.
+	// time, except for a service that has ended before it. A failure of the driver may be a
+	// consequence of another failure, which then is the cause.
 	if exit.ShellStatus() != 0 && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -500,7 +516,8 @@ func (h *head) runDriver(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	why, requested := h.children.EndedBySignal(driver)
-	return &lifecycle.Outcome{Orderly: true, Requested: requested, Name: health.DriverOutcomeName, Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String() + why}
+	return &lifecycle.Outcome{Orderly: true, Requested: requested, Name: health.DriverOutcomeName,
+		Code: exit.ShellStatus(), Reason: "the driver has ended: " + exit.String() + why}
 }
 
 // answerTimeout is how long the head waits, at the end, for all nodes to answer.
@@ -513,7 +530,8 @@ func (h *head) awaitExitReports(ctx context.Context) {
 	h.progress.endedAt = asked
 	if h.peerLinks != nil && (h.cfg.Framework.HasServices() || h.cfg.Sandbox.IsRequested() || h.cfg.Roles.AreGiven()) {
 		h.peerLinks.RequestHeartbeats() // they come after the reports
-		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout && ctxutil.SleepContext(ctx, statePollInterval/5) {
+		for h.hasUncertainPeer(time.Now(), asked) && time.Since(asked) < answerTimeout &&
+			ctxutil.SleepContext(ctx, statePollInterval/5) {
 		}
 	}
 	h.progress.reportedAt = time.Now()
@@ -530,7 +548,8 @@ func (h *head) replaceByEarlierExit(ctx context.Context, end error) error {
 	}
 	own, others := h.exits.Await(ctx, h.progress.endedAt), h.remoteExits.Await(ctx, h.progress.reportedAt)
 	cause := context.Cause(ctx)
-	if kind, _ := lifecycle.FailureKind(cause); cause != nil && (own || others) && (kind == health.ServiceDied || kind == health.SandboxDied) {
+	if kind, _ := lifecycle.FailureKind(cause); cause != nil && (own || others) &&
+		(kind == health.ServiceDied || kind == health.SandboxDied) {
 		return cause
 	}
 	return end

@@ -387,7 +387,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 				if cause.RecordDelay <= 0 || tc.what == "has died" && cause.RecordDelay < peerlink.ReconnectTimeout {
 					t.Errorf("it is told to have happened %s before it was told of", cause.RecordDelay)
 				}
-				if said := j.said(); strings.Contains(said, notAllDoneMsg) {
+				if said := j.said(); strings.Contains(said, "not all nodes have reported") {
 					t.Errorf("the end has waited for who is lost:\n%s", said)
 				}
 				if !slices.Equal(cause.LostNodes, []int{1}) || !slices.Equal(j.result().BadNodes, []string{"n1"}) {
@@ -427,7 +427,7 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 		if !slices.Equal(lost, dead) || !slices.Equal(nodes, []string{"n1", "n2", "n3"}) {
 			t.Errorf("lost are %v, and bad nodes are %v; %v died", lost, nodes, dead)
 		}
-		if said := j.said(); strings.Contains(said, notAllDoneMsg) {
+		if said := j.said(); strings.Contains(said, "not all nodes have reported") {
 			t.Errorf("the end has waited for the dead:\n%s", said)
 		}
 	})

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -42,7 +46,8 @@ func (h *head) updateTeam(l signal.Listing) {
 		return
 	}
 	h.membership.ApplyRecord(record)
-	h.Log.Info("selected the team", zap.Int("generation", record.Generation), zap.String("team", h.nodeNames(h.membership.MemberNodes())))
+	h.Log.Info("selected the team", zap.Int("generation", record.Generation),
+		zap.String("team", h.nodeNames(h.membership.MemberNodes())))
 	h.nodeWatch.NotifyChange() // for tasks that wait for the team
 }
 
@@ -67,7 +72,8 @@ func (h *head) dropLateNodes(l signal.Listing) {
 		return
 	}
 	if missing := h.membership.NotKnownGone(l.NodesNotIn(record.StateChecked, h.id.Size)); len(missing) > 0 {
-		f := health.NewFailure(health.DeadlinePassed, "the head waited %s for %s to be checked, which neither happened nor failed", within, h.nodeNames(missing))
+		f := health.NewFailure(health.DeadlinePassed,
+			"the head waited %s for %s to be checked, which neither happened nor failed", within, h.nodeNames(missing))
 		f.LostNodes = missing
 		h.recordLateNodes(f, l.PolledAt)
 	}
@@ -167,7 +173,8 @@ func (h *head) droppedNodes() []record.DroppedNode {
 	}
 	for _, nodeIndex := range h.nodeWatch.LastListing().NodesNotIn(record.StateJoined, h.id.Size) {
 		if !slices.ContainsFunc(dropped, func(d record.DroppedNode) bool { return d.NodeIndex == nodeIndex }) {
-			dropped = append(dropped, record.DroppedNode{NodeIndex: nodeIndex, Host: h.id.HostOf(nodeIndex), Reason: "it did not join"})
+			dropped = append(dropped, record.DroppedNode{NodeIndex: nodeIndex,
+				Host: h.id.HostOf(nodeIndex), Reason: "it did not join"})
 		}
 	}
 	return dropped
@@ -210,15 +217,19 @@ func (h *head) hostOfJoined(nodeIndex int) string {
 // shouldGiveUp reports whether all missing nodes were lost in earlier attempts, had time to come
 // back, and nothing is known to restart them.
 func (h *head) shouldGiveUp(missing []int) bool {
-	return !h.membership.HasSpares() && len(missing) > 0 && h.cfg.Previous.HasLost(missing) && time.Since(h.started) > h.cfg.Times.DaemonReturnTimeout() &&
+	return !h.membership.HasSpares() && len(missing) > 0 && h.cfg.Previous.HasLost(missing) &&
+		time.Since(h.started) > h.cfg.Times.DaemonReturnTimeout() &&
 		!h.id.Launcher.Facts().MayRelaunch
 }
 
 // nodesNotBackFailure returns the failure that the missing nodes, which earlier attempts have lost,
 // have not come back.
 func (h *head) nodesNotBackFailure(missing []int) *health.Failure {
-	f := health.NewFailure(health.NotReturned, "cannot continue without %s: lost in attempt %d, and not restarted within %s; give --nnodes=%d:%d to continue with fewer nodes",
-		h.nodeNames(missing), h.id.Attempt, time.Since(h.started).Round(time.Second/10), max(1, h.id.Size-len(missing)), h.id.Size)
+	f := health.NewFailure(health.NotReturned,
+		"cannot continue without %s: lost in attempt %d, and not restarted within %s; give "+
+			"--nnodes=%d:%d to continue with fewer nodes",
+		h.nodeNames(missing), h.id.Attempt, time.Since(h.started).Round(time.Second/10),
+		max(1, h.id.Size-len(missing)), h.id.Size)
 	f.LostNodes = missing
 	return f
 }
@@ -231,10 +242,77 @@ func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
 	}
 	mend := "check that their tasks have started, and that they see the same file system"
 	if h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that all nodes share", h.Dir.FileSystem().Name)
+		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that "+
+			"all nodes share", h.Dir.FileSystem().Name)
 	}
-	f := health.NewFailure(health.ShareUnusable, "cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
+	f := health.NewFailure(health.ShareUnusable,
+		"cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
 		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir, time.Since(h.started).Round(time.Second/10), mend)
 	f.LostNodes = missing
 	return f
+}
+
+func newChecker(n *node) *lifecycle.Checker {
+	checker := &lifecycle.Checker{Publisher: n.Publisher, ID: &n.id, Checks: n.cfg.Checks,
+		Telemetry: n.telemetry, GPUs: n.gpuMonitor}
+	if n.cfg.Setup != "" {
+		checker.Setup = func(ctx context.Context) error {
+			return n.children.RunSetup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Times.Start)
+		}
+	}
+	return checker
+}
+
+// compareNodes compares the nodes of the team when all have passed their checks. Its error is a
+// difference because of which the driver must not start, unless spares can replace the nodes that
+// differ.
+func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
+	if h.cfg.Checks == nil {
+		return nil
+	}
+	// Consider the members of the team only.
+	kinds := l.NodesByKind()
+	for kind, nodes := range kinds {
+		if kinds[kind] = h.membership.FilterMembers(nodes); len(kinds[kind]) == 0 {
+			delete(kinds, kind)
+		}
+	}
+	c := nodecheck.Comparison{
+		OwnReport: h.checker.Report, ApplyPolicy: h.cfg.Checks.ApplyPolicy, FormatHosts: h.nodeNames,
+		ReadReport: h.readCheckReport, Trail: h.Events, Log: h.Log,
+	}
+	differ, gpus, err := c.CompareNodes(ctx, kinds)
+	h.progress.hasGPUs.Store(gpus)
+	switch {
+	case err != nil:
+		return err
+	case differ == nil:
+		return nil
+	case !h.membership.HasSpares() || len(differ.LostNodes) == 0:
+		return differ
+	}
+	// Spares may take the places of the nodes that differ.
+	differ.Header, differ.Phase = h.recordHeader(), record.PhaseCheck
+	h.handleFailure(differ.Failure, time.Now())
+	return nil
+}
+
+// readCheckReport reads the report of another node's checks. kind is part of the record's name.
+func (h *head) readCheckReport(ctx context.Context, nodeIndex int, kind int64) (report check.Report, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
+	defer cancel()
+	var rec record.Checked
+	err = h.Dir.ReadRecord(ctx, signal.NodesDir, signal.CheckedName(nodeIndex, h.id.Size, kind), &rec)
+	if err == nil && len(rec.Report) > 0 {
+		err = json.Unmarshal(rec.Report, &report)
+	}
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return report, nil
+	case cause != nil && !errors.Is(cause, errDeadline):
+		return report, cause
+	default:
+		return report, health.NewFailure(health.ShareUnusable,
+			"cannot read the check results of %s: %v", h.nodeName(nodeIndex), err)
+	}
 }

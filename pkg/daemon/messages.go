@@ -13,14 +13,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/advice"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // outcomeSummary returns the data of the final message and the advice of this node.
 func (n *node) outcomeSummary(end *lifecycle.Outcome, result *record.Result) *advice.Summary {
 	a := &advice.Summary{
-		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
-		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), GivenGrace: n.cfg.Times.DriverGrace, PhaseTimeouts: n.cfg.PhaseTimeouts(), Framework: framework.TraitsOf(n.cfg.Framework),
+		Result: result, ID: n.id, HostNames: n.id.Hosts, Consequences: end.Consequences,
+		LogDir: n.cfg.LogDir, HasRanks: n.cfg.World.IsRequested(),
+		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), GivenGrace: n.cfg.Times.DriverGrace,
+		PhaseTimeouts: n.cfg.PhaseTimeouts(), Framework: framework.TraitsOf(n.cfg.Framework),
 		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
 	a.DriverEnd, a.DriverLines = n.children.DriverEnd()
@@ -75,7 +78,8 @@ func (n *node) printFinalMessage(end *lifecycle.Outcome, words []string) {
 	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
 	if end.Cause != nil {
 		level = zapcore.ErrorLevel
-		fields = append(fields, zap.String("kind", string(end.Cause.Kind)), zap.String("phase", string(end.Cause.Phase)))
+		fields = append(fields, zap.String("kind", string(end.Cause.Kind)),
+			zap.String("phase", string(end.Cause.Phase)))
 	}
 	n.console.FinalMessage(words, level, end.Reason, fields...)
 }
@@ -89,7 +93,8 @@ func (n *node) exitUnjoined(err error) int {
 	f := health.AsFailure(err)
 	f.NodeIndex, f.Host, f.Phase = n.ownNode(), n.id.Host, n.Events.CurrentPhase()
 	outcome := health.OutcomeOfKind(f.Kind)
-	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message, Cause: &f.Failure})
+	n.printUnjoinedMessage(&lifecycle.Outcome{Code: outcome.Code, Name: outcome.Name, Reason: f.Message,
+		Cause: &f.Failure})
 	if n.cfg.HasSpares() && n.id.NodeIndex > 0 && f.Kind == health.ShareUnusable {
 		n.Log.Warn("the job may continue without this node, which exits with 0 for this reason")
 		return 0
@@ -100,8 +105,44 @@ func (n *node) exitUnjoined(err error) int {
 // buildResult returns the result of the run, as far as this node knows it.
 func (n *node) buildResult(end *lifecycle.Outcome) *record.Result {
 	return &record.Result{
-		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason, Cause: end.Cause, BadNodes: end.BadNodes,
-		FailureContext: record.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime, Consequences: end.TruncatedConsequences()},
-		RunTimings:     record.RunTimings{Duration: n.Events.SinceStart(), ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Progress: end.Progress, Succession: restart.Succession(&n.cfg, end),
+		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Outcome: end.Name, Reason: end.Reason,
+		Cause: end.Cause, BadNodes: end.BadNodes,
+		FailureContext: record.FailureContext{AtPhase: end.Phase, AfterGate: end.GateOpenTime,
+			Consequences: end.TruncatedConsequences()},
+		RunTimings: record.RunTimings{Duration: n.Events.SinceStart(),
+			ProgramVersion: n.cfg.Program, Phases: n.Events.CompletedPhases()}, Progress: end.Progress,
+		Succession: restart.Succession(&n.cfg, end),
 	}
+}
+
+// carryOutRestart carries out the decision of [restart.Decide] on the node that has written the
+// result.
+func (n *node) carryOutRestart(end *lifecycle.Outcome) {
+	if end.TakenOver || end.Requeue == nil && end.NextAttempt.Reason == "" {
+		return
+	}
+	// The final message has been printed; lines after it are still for the user.
+	n.console.UnmuteWarnings()
+	defer n.console.Mute()
+	restart.CarryOut(n.GraceCtx, end, n.cfg.After.Requeue.By, n.EndRequested.Load, n.Log.Warn)
+}
+
+// recordBadNodes records the nodes that the next job should avoid, unless all daemons run on one
+// machine without a launcher.
+func (n *node) recordBadNodes(hosts []string) {
+	if len(hosts) == 0 || n.id.Launcher == launcher.LauncherLocal {
+		return
+	}
+	n.LogWriteError(n.RecordBadNodes(hosts))
+}
+
+// runEndCommand runs the user's command for the end of the run, on the node that has written the
+// result.
+func (n *node) runEndCommand(end *lifecycle.Outcome, result *record.Result) {
+	if n.cfg.After.OnEnd == "" || end.TakenOver {
+		return
+	}
+	n.console.UnmuteWarnings()
+	defer n.console.Mute()
+	lifecycle.RunEndCommand(n.GraceCtx, n.cfg.After.OnEnd, n.childEnv(n.cfg.Environ, n.launchPlace()), result, n.Log)
 }

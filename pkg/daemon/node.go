@@ -2,10 +2,13 @@ package daemon
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/gpumonitor"
@@ -16,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/exec/rsh"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -92,7 +96,8 @@ func (n *node) nodeNames(members []int) string {
 func (n *node) ownNode() int { return record.NodeOfMember(n.id.NodeIndex, n.id.Size) }
 
 func (n *node) recordHeader() record.Header {
-	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.ownNode(), Host: n.id.Host, WrittenAt: time.Now()}
+	return record.Header{Version: record.FormatVersion, Nonce: n.Dir.Nonce(), NodeIndex: n.ownNode(),
+		Host: n.id.Host, WrittenAt: time.Now()}
 }
 
 // publishFailure publishes err durably as a failure of this node, under the given state, and
@@ -106,7 +111,8 @@ func (n *node) publishFailure(err error, state record.State) *health.Failure {
 	if f.Phase == "" {
 		f.Phase = n.Events.CurrentPhase()
 	}
-	n.Events.WriteEvent(eventlog.NodeFailed, eventlog.Fields{FailureFields: eventlog.FailureFields{Kind: f.Kind, What: f.Message}})
+	n.Events.WriteEvent(eventlog.NodeFailed,
+		eventlog.Fields{FailureFields: eventlog.FailureFields{Kind: f.Kind, What: f.Message}})
 	rec := f.Failure
 	member := n.id.NodeIndex
 	if state == record.StateSandboxFailed { // the same name in any step
@@ -154,8 +160,10 @@ func (n *node) stopRoles() {
 
 func newGPUMonitor(n *node) *gpumonitor.Monitor {
 	return gpumonitor.New(gpumonitor.Config{
-		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size, PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
-		RunCtx: n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events, Log: n.Log, Header: n.recordHeader,
+		GPUs: n.cfg.GPUs, Name: n.nodeName(n.id.NodeIndex), NodeIndex: n.id.NodeIndex, Size: n.id.Size,
+		PrivateDir: func() (string, error) { return n.privateDir.EnsureDir() },
+		RunCtx:     n.RunCtx, Background: n.Background, CancelRun: n.CancelRun, EventLog: n.Events,
+		Log: n.Log, Header: n.recordHeader,
 		Publish: func(name string, rec *record.Event) {
 			<-n.Report(name, rec, false)
 		},
@@ -168,4 +176,70 @@ func allChildren(string) bool { return true }
 // directory.
 func (n *node) traceContext() eventlog.TraceContext {
 	return eventlog.NewTraceContext(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
+}
+
+// startRunTasks sets the run directory and starts the tasks that need it. log is the name of the
+// daemon's own log, and pace the polling pace of Control.
+func (n *node) startRunTasks(dir *signal.Dir, log string, pace signal.Pace) {
+	n.Dir = dir
+	pace.MaxPause = min(pace.MaxPause, n.Timing.MaxPollInterval)
+	pace.MinPause = min(pace.MinPause, pace.MaxPause)
+	n.ControlWatch = dir.NewWatch(signal.ControlDir, pace)
+	n.ControlWatch.AllNotified = func() bool { return n.id.NodeIndex > 0 && n.Links.AllOnTime(time.Now()) }
+	n.Events.Open(dir, n.id, log)
+	n.children.OpenLogs(dir, n.ownNode(), n.id.Size, n.nodeName(n.ownNode()))
+	n.initCommands()
+	n.Background(n.ControlWatch.Run)
+	n.Background(n.WatchShare)
+}
+
+// followSteps returns a task that follows the progress of the job. nodes is the head's watch of
+// Nodes, and nil on other nodes.
+func (n *node) followSteps(nodes *signal.Watch) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		n.steps.Run(ctx, stepwatch.Store{Dir: n.Dir, Nodes: nodes,
+			WriteTimeout: n.Timing.SilenceTimeout, OnWriteError: n.LogWriteError})
+	}
+}
+
+// childEnv returns base with the variables for a child of this node. place is nil if the child has
+// none in the team.
+func (n *node) childEnv(base []string, place *membership.Slot) []string {
+	address, _ := n.cfg.Address() // if there is none, the run ends where a peer or a program needs it
+	env := service.Environment{
+		Run: n.Dir.Name(), Dir: n.Dir.Path(), ID: n.id, Address: address, Slot: place,
+		Trace: n.traceContext(), GPUVariables: n.gpuMonitor.TopologyEnv(), NCCLAddress: n.ncclPort.Address(),
+	}
+	if here := n.worldNode.Load(); here != nil {
+		env.Socket = here.SocketPath()
+	}
+	return env.AddTo(base)
+}
+
+// selectedAddress returns this node's address. Without one it fails only if the user has selected
+// the interface: the run may need none.
+func (n *node) selectedAddress() (launcher.NodeAddress, error) {
+	address, err := n.cfg.Address()
+	if err != nil && address.Selected {
+		return address, health.NewFailure(health.Launch, "%s: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	return address, nil
+}
+
+// driverEnv adds the variables for the driver to base: the hosts, the address of the head's
+// service, and the credentials of the services.
+func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
+	more := map[string]string{
+		"BRINGUPD_HOSTS":              strings.Join(hosts, ","),
+		framework.HeadAddressVariable: endpoint.Address,
+	}
+	maps.Copy(more, endpoint.Env)
+	maps.Copy(more, n.privateDir.CredentialEnv())
+	return service.BypassProxy(envlist.With(base, more), append([]string{endpoint.Address}, hosts...)...)
+}
+
+// serviceInfo has the data about the run in the environment of commands from outside.
+type serviceInfo struct {
+	endpoint framework.Endpoint
+	hosts    []string // hosts of the team; set only on the head
 }

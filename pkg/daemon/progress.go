@@ -1,10 +1,19 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
@@ -26,7 +35,8 @@ func (h *head) logGateProgress(ctx context.Context) {
 		}
 		lacks := h.unmetConditions(h.nodeWatch.LastListing())
 		if waited, due := v.CheckDue(lacks, time.Now()); due {
-			h.Log.Info(membership.FormatWait(lacks, h.membership.Count(), waited, h.cfg.Framework.Name(), h.nodeNames, h.waitReasons(ctx, lacks)))
+			h.Log.Info(membership.FormatWait(lacks, h.membership.Count(), waited,
+				h.cfg.Framework.Name(), h.nodeNames, h.waitReasons(ctx, lacks)))
 		}
 	}
 }
@@ -35,14 +45,23 @@ func (h *head) logGateProgress(ctx context.Context) {
 func (h *head) unmetConditions(l signal.Listing) []membership.UnmetStep {
 	asked := membership.Requirements{
 		NeedChecks: h.cfg.HasNodeChecks(), NeedSandboxes: h.cfg.Sandbox.IsRequested() && !h.hasEnoughSandboxes(l),
-		NeedServices: h.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(), FrameworkPending: h.progress.pollingMembers.Load(),
+		NeedServices: h.cfg.Framework.HasServices(), HeadServiceUp: h.progress.serviceUp.Load(),
+		FrameworkPending: h.progress.pollingMembers.Load(),
 	}
-	return asked.UnmetSteps(func(state record.State) []int { return h.membership.NotKnownGone(h.membership.MissingNodes(l, state)) })
+	return asked.UnmetSteps(func(state record.State) []int {
+		return h.membership.NotKnownGone(h.membership.MissingNodes(l, state))
+	})
 }
 
 // hasEnoughSandboxes reports whether enough sandboxes are ready for the gate.
 func (h *head) hasEnoughSandboxes(l signal.Listing) bool {
-	return h.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed))), h.membership.Count())
+	ready := signal.WithoutNodes(l.NodesIn(record.StateSandboxReady), l.NodesIn(record.StateSandboxFailed))
+	return h.cfg.Sandbox.Require.IsMet(h.membership.FilterMembers(ready), h.membership.Count())
+}
+
+// lacksSandboxes reports whether too few sandboxes are left for the gate without those of some nodes.
+func (h *head) lacksSandboxes(failed []int) bool {
+	return h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(failed), h.membership.Count())
 }
 
 // waitReasons returns, by phase, the reasons for waiting that the nodes have published. It returns
@@ -51,6 +70,55 @@ func (h *head) waitReasons(ctx context.Context, lacks []membership.UnmetStep) ma
 	if h.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
-	look := membership.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step, HostNames: h.nodeNames, Timeout: lifecycle.UnresponsiveTimeout}
+	look := membership.ReasonReader{Dir: h.Dir, Size: h.id.Size, SeparateStep: h.cfg.Sandbox.Step,
+		HostNames: h.nodeNames, Timeout: lifecycle.UnresponsiveTimeout}
 	return look.ReadReasons(ctx, lacks)
+}
+
+// enforceDeadline ends the job at its deadline. The driver then has its grace period.
+func (h *head) enforceDeadline(ctx context.Context) {
+	if h.cfg.Times.Deadline == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(h.RunCtx, cancel)()
+	defer cancel()
+	began := cmp.Or(h.cfg.FirstStart, h.started)
+	if ctxutil.SleepContext(ctx, h.cfg.Times.Deadline-time.Since(began)) {
+		h.CancelRun(health.NewFailure(health.JobDeadlinePassed,
+			"the --deadline of %s has passed, and %s", textutil.FlagDuration(h.cfg.Times.Deadline),
+			h.describeUnfinished()))
+	}
+}
+
+// describeUnfinished describes, as a clause, what the job was still doing at its deadline.
+func (h *head) describeUnfinished() string {
+	now := h.Events.PhaseDurations(time.Now())
+	switch last := now[len(now)-1]; {
+	case last.Phase != record.PhaseDriver:
+		return "the gate was " +
+			"not open: " + membership.FormatWait(h.unmetConditions(h.nodeWatch.LastListing()),
+			h.membership.Count(), h.Events.SinceStart(), h.cfg.Framework.Name(), h.nodeNames, nil)
+	case len(h.cfg.Driver) == 0:
+		return "it was not stopped"
+	default:
+		return fmt.Sprintf("the driver had run for %s of it", textutil.FlagDuration(last.Took.Round(time.Second)))
+	}
+}
+
+// keepForInspection keeps all services up for a while after the driver has ended (--clean=none),
+// until a stop is requested or a service fails. It returns err, the end of the driver.
+func (h *head) keepForInspection(ctx context.Context, err error) error {
+	end, ended := errors.AsType[*lifecycle.Outcome](err)
+	if h.cfg.After.Clean != config.CleanNone || !ended || end.Name != health.DriverOutcomeName || end.Requested {
+		return err
+	}
+	h.Log.Warn("the driver has ended, and everything else stays up for inspection (--clean=none): "+
+		"bringupd stop ends it sooner",
+		zap.String("why", end.Reason), zap.Int("code", end.Code), zap.Duration("for", h.cfg.After.Look),
+		zap.String("run", h.Dir.Path()))
+	h.LogWriteError(h.Publish(signal.ControlDir, signal.NameDriverEnded,
+		&record.OrderlyEnd{Code: end.Code, Reason: end.Reason, InspectTime: h.cfg.After.Look}, false))
+	ctxutil.SleepContext(ctx, h.cfg.After.Look)
+	return err
 }

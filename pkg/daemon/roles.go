@@ -28,7 +28,8 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 		gpusOfNode = instances.StepTopology(ctx, n.Log)
 	}
 	if n.layout, err = n.cfg.Simulation.NodeResources(gpusOfNode, launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
-		return health.NewFailure(health.Launch, "cannot determine the resources of %s: %v", n.nodeName(n.id.NodeIndex), err)
+		return health.NewFailure(health.Launch, "cannot determine the resources of %s: %v",
+			n.nodeName(n.id.NodeIndex), err)
 	}
 	if n.cfg.Roles.Step != "" {
 		n.rolePorts = instances.NewPortBlock(n.Background)
@@ -52,7 +53,9 @@ func (n *node) offerResources(ctx context.Context) (err error) {
 		gpus = n.id.GPUs
 	}
 	return n.Publish(signal.NodesDir, signal.NodeName(n.id.NodeIndex, n.id.Size, record.StateOffer), &record.Offer{
-		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ), n.id.Host), GPUs: gpus, FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(), Domain: n.gpuMonitor.NVLinkDomain(),
+		Address: address.Address, Group: launcher.ComponentOf(launcher.EnvironmentOf(n.cfg.Environ),
+			n.id.Host), GPUs: gpus, FirstPort: first, BusyPorts: n.rolePorts.BusyPorts(),
+		Domain: n.gpuMonitor.NVLinkDomain(),
 	}, false)
 }
 
@@ -63,7 +66,8 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 		return nil
 	}
 	_, changed := h.membership.Members()
-	if err := h.awaitState(ctx, record.StateOffer, h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
+	if err := h.awaitState(ctx, record.StateOffer,
+		h.cfg.Times.Join+h.cfg.CheckTimeout()+h.Timing.SilenceTimeout); err != nil {
 		return err
 	}
 	nodes := slices.Sorted(slices.Values(h.membership.MemberNodes()))
@@ -84,7 +88,9 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 	choice.Record.Roles = roles.Describe(h.cfg.Roles.Definitions)
 	roleHead := instances.NewHead(instances.HeadConfig{
 		Hang:      instances.HangConfig{Steps: h.steps, LogName: h.children.LogName("daemon")},
-		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps, SilentDelay: h.cfg.Times.Peer, Links: h.Links, HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
+		Publisher: h.Publisher, NodeChoice: choice, Size: h.id.Size, Steps: h.id.Steps,
+		SilentDelay: h.cfg.Times.Peer, Links: h.Links,
+		HasStandIns: h.cfg.Simulation.RoleProcesses != nil, NodeWatch: h.nodeWatch, Worlds: &h.rendezvous,
 		IsBusy: h.requests.IsBusy,
 		Failed: func(cause record.Failure, at time.Time) {
 			h.recordFailure(health.ObservedFailure{Failure: cause, ObservedAt: at})
@@ -116,8 +122,10 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 // startRoles starts the supervisors of the instances on this node.
 func (n *node) startRoles(rec *record.RolePlan) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
-		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec, Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
-		Host: roleHost{n}, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses, Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
+		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec,
+		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),
+		Host: roleHost{n}, Steps: n.steps, StandIns: n.cfg.Simulation.RoleProcesses,
+		Frameworks: n.cfg.Roles.Frameworks, Ports: n.rolePorts, Out: n.cfg.Streams.Out, Err: n.cfg.Streams.Err,
 	})
 	if err == nil {
 		n.roles.Start()
@@ -133,7 +141,8 @@ func (w *worker) runLocalRoles(ctx context.Context) error {
 	w.setRendezvousLink()
 	// The head takes a silent daemon for lost, and a spare may start its instances.
 	w.children.EndIfSilent(w.cfg.Times.Peer, func() {
-		w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has ended its processes", w.cfg.Times.Peer)))
+		w.CancelRun(w.CutOffFailure(fmt.Sprintf("its daemon did not run for %s, so its guard has "+
+			"ended its processes", w.cfg.Times.Peer)))
 	})
 	rec, err := instances.AwaitPlan(ctx, w.Publisher)
 	if err != nil {
@@ -157,7 +166,8 @@ type roleHost struct{ *node }
 
 // Environ implements [instances.Host].
 func (r roleHost) Environ(more map[string]string) []string {
-	return envlist.With(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts, framework.Endpoint{}), more)
+	return envlist.With(r.driverEnv(r.childEnv(r.cfg.Environ, r.placement.Slot.Load()), r.id.Hosts,
+		framework.Endpoint{}), more)
 }
 
 // ChildEnviron implements [instances.Host].

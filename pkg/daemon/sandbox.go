@@ -26,7 +26,8 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		return nil
 	}
 	return n.RunPhase(record.PhaseSandbox, func() error {
-		service := framework.NewService("sandbox", service.ShellCommand(n.cfg.Sandbox.Command), n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Sandbox.Ready)
+		service := framework.NewService("sandbox", service.ShellCommand(n.cfg.Sandbox.Command),
+			n.childEnv(n.cfg.Environ, n.launchPlace()), n.cfg.Sandbox.Ready)
 		err := n.children.StartService(ctx, service, health.SandboxDied, n.cfg.Times.Start, n.reportSandboxFailure)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // this is not a failure of the sandbox
@@ -89,7 +90,7 @@ func (h *head) recordSandboxLosses(f *health.Failure, members []int, at time.Tim
 		return others
 	}
 	slices.Sort(gone)
-	if !h.cfg.Sandbox.Require.IsUnreachable(h.membership.FilterMembers(slices.Compact(gone)), h.membership.Count()) {
+	if !h.lacksSandboxes(slices.Compact(gone)) {
 		h.Log.Warn("a sandbox is lost that the gate does not require", zap.String("what", f.Message))
 		return others
 	}

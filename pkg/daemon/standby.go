@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -24,7 +25,8 @@ func (w *worker) followTeam(ctx context.Context) error {
 	w.ControlWatch.SpeedUp()
 	for seen := -1; ; { // seen is the generation of the newest team that this node has applied
 		last, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
-			return l.TeamGeneration() > seen || l.HasName(signal.NameGateOpen) && !w.placement.SawOpenGate.Load() && seen >= 0
+			return l.TeamGeneration() > seen || l.HasName(signal.NameGateOpen) &&
+				!w.placement.SawOpenGate.Load() && seen >= 0
 		})
 		if err != nil {
 			return context.Cause(w.RunCtx)
@@ -79,7 +81,8 @@ func (w *worker) applyTeam(ctx context.Context, rec *record.Team) {
 				}
 			})
 		}
-		next := &membership.Slot{TeamIndex: place, Size: len(rec.Members), Generation: rec.Members[place].SinceGeneration}
+		next := &membership.Slot{TeamIndex: place, Size: len(rec.Members),
+			Generation: rec.Members[place].SinceGeneration}
 		w.placement.AssignSlot(ctx, next, func(ctx context.Context) error { return w.serveWorkerInPlace(ctx, next) })
 	}
 }
@@ -164,7 +167,8 @@ func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, erro
 		w.ControlWatch.NotifyChange() // poll at once, because it may be up already
 		_, err := w.ControlWatch.WaitListing(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
-			return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+			return health.NewFailure(health.DeadlinePassed,
+				"%s waited %s for the service of the head, %s, which neither came up nor failed",
 				w.nodeName(w.id.NodeIndex), within, w.nodeName(0))
 		}
 		if err != nil {
@@ -183,4 +187,79 @@ func (w *worker) awaitHeadService(ctx context.Context) (framework.Endpoint, erro
 		return nil
 	})
 	return endpoint, err
+}
+
+// launchPlace returns the place of this node in the team, or nil if the head assigns the places.
+func (n *node) launchPlace() *membership.Slot {
+	if n.cfg.AssignsPlaces() {
+		return nil
+	}
+	return &membership.Slot{TeamIndex: n.ownNode(), Size: n.id.Size}
+}
+
+// workerService returns the framework's worker service for this node in a place, or nil if it has
+// none.
+func (n *node) workerService(endpoint framework.Endpoint, place *membership.Slot) (*framework.Service, error) {
+	self, err := n.describeForFramework(n.cfg.Framework, place)
+	if err != nil {
+		return nil, err
+	}
+	service, err := framework.Cluster{Framework: n.cfg.Framework, Endpoint: endpoint}.WorkerService(self)
+	if service != nil {
+		service.Env = n.childEnv(service.Env, place)
+	}
+	return service, err
+}
+
+// serveWorker starts the node's worker service, if there is one, and publishes that this node is
+// up in the place.
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *membership.Slot) error {
+	service, err := n.workerService(endpoint, place)
+	if err != nil {
+		return err
+	}
+	if service != nil {
+		n.placement.SetService(service.Name)
+		err = n.children.StartService(ctx, service, health.ServiceDied, n.cfg.Times.Start, func(f *health.Failure) {
+			if n.placement.Slot.Load() == place { // otherwise the daemon has ended it for another place
+				n.CancelRun(f)
+			}
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return n.PublishState(signal.ServiceUpState(place.Generation))
+}
+
+func (n *node) describeForFramework(f framework.Framework, place *membership.Slot) (framework.Node, error) {
+	address, err := n.cfg.Address()
+	if err != nil {
+		return framework.Node{}, health.NewFailure(health.Launch, "%v; give --interface", err)
+	}
+	if place == nil {
+		place = new(membership.Slot) // the head, before a team has been chosen
+	}
+	temp, err := n.privateDir.EnsureShortDir(framework.TraitsOf(f).MaxTempDir)
+	if n.RunCtx.Err() != nil {
+		return framework.Node{}, context.Cause(n.RunCtx)
+	}
+	if err != nil {
+		return framework.Node{}, health.NewFailure(health.CheckEnvironment,
+			"cannot create a private directory on %s: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	self := framework.Node{
+		RunName: n.Dir.Name(), TeamIndex: place.TeamIndex, Size: place.Size,
+		LaunchIndex: n.id.NodeIndex, Host: n.id.Host, Address: address.Address,
+		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs,
+		MaxMemory: framework.GrantedMemory(n.cfg.Environ), SharesHost: n.id.LocalSize > 1,
+		NVLinkDomain: n.gpuMonitor.NVLinkDomain(), Environ: n.cfg.Environ,
+	}
+	env, err := n.privateDir.WriteCredentials(f, self, n.Dir.DeriveSecret(f.Name()))
+	if err != nil {
+		return self, health.NewFailure(health.ServiceDied,
+			"cannot protect the services of %s from other users: %v", n.nodeName(n.id.NodeIndex), err)
+	}
+	self.Environ = envlist.With(self.Environ, env)
+	return self, nil
 }

@@ -60,7 +60,8 @@ func (w *worker) joinRun(began time.Time) error {
 	}
 	// Start the tasks that need the run directory, so that also a refusal can be published.
 	seen := time.Now()
-	w.Events.WriteEvent(eventlog.RecordSeen, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: signal.NameJob}})
+	w.Events.WriteEvent(eventlog.RecordSeen,
+		eventlog.Fields{ObjectFields: eventlog.ObjectFields{Record: signal.NameJob}})
 	w.headHost = job.Host
 	w.prepareLink(job)
 	w.startRunTasks(dir, launcher.DaemonLogKind(w.cfg.Roles.Step), signal.WorkerPace(w.id.Size))
@@ -68,15 +69,18 @@ func (w *worker) joinRun(began time.Time) error {
 		w.ControlWatch.Relax() // the peer link, which is up soon, notifies each change
 	}
 	if job.Size != w.id.Size {
-		return health.NewFailure(health.Launch, "cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
+		return health.NewFailure(health.Launch,
+			"cannot take part as %s of %d: the head's run has %d nodes; start all nodes with one launch",
 			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
 	}
 	if job.ConfigDigest != w.cfg.Digest() && !w.cfg.IsSandboxDaemon() {
 		mend := "give all nodes the same flags, environment variables and configuration file"
 		if job.ProgramVersion != w.cfg.Program {
-			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.ProgramVersion)
+			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program,
+				job.ProgramVersion)
 		}
-		return health.NewFailure(health.Usage, "cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), mend)
+		return health.NewFailure(health.Usage,
+			"cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), mend)
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, err := w.selectedAddress()
@@ -107,7 +111,8 @@ func (w *worker) findRunDirectory() (dir *signal.Dir, job record.Job, waited boo
 	defer cancelShort()
 	begin := time.Now()
 	dir, job, err = finder.AwaitRun(short)
-	if errors.Is(err, errDeadline) && ctx.Err() == nil && (w.id.Launcher == launcher.LauncherLocal || !finder.FileSystem(ctx).Local) {
+	if errors.Is(err, errDeadline) && ctx.Err() == nil &&
+		(w.id.Launcher == launcher.LauncherLocal || !finder.FileSystem(ctx).Local) {
 		dir, job, err = finder.AwaitRun(ctx)
 	}
 	if errors.Is(err, errDeadline) {
@@ -124,10 +129,12 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 	kind := finder.FileSystem(ctx)
 	mend := "check that the head's task has started, and that this is the same file system as on the head"
 	if kind.Local && w.id.Launcher != launcher.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir that all nodes share", kind.Name)
+		mend = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir "+
+			"that all nodes share", kind.Name)
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot find the head: %s has not seen run %s in %s for %s: %s",
-		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10), mend+health.DeadlineDetail(last))
+		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10),
+		mend+health.DeadlineDetail(last))
 }
 
 // runPhases runs the phases. Its error is an orderly *lifecycle.Outcome, or the failure.

@@ -66,7 +66,8 @@ func (p *headLinkHandler) HeadGone(how peerlink.CloseReason) {
 		p.CancelHeadWait(errHeadLeft)
 		return
 	}
-	p.Events.WriteEvent(eventlog.LinkChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
+	p.Events.WriteEvent(eventlog.LinkChanged,
+		eventlog.Fields{LinkFields: eventlog.LinkFields{Up: new(false), Reason: how.String()}})
 	p.ControlWatch.SpeedUp()
 	p.ControlWatch.NotifyChange()
 	loss := p.headLoss(0)
@@ -237,7 +238,8 @@ func (w *worker) recordHeadLoss(ctx context.Context, f *health.Failure) {
 // Launchers that do not name hosts leave that of the head to its record.
 func (w *worker) headLoss(quiet time.Duration) health.HeadLoss {
 	head := launcher.NodeLabel(0, cmp.Or(w.id.HostOf(0), w.headHost))
-	return health.HeadLoss{Head: head, Observer: w.nodeName(w.id.NodeIndex), Quiet: quiet, Link: w.Links.Peer(0, time.Now())}
+	return health.HeadLoss{Head: head, Observer: w.nodeName(w.id.NodeIndex), Quiet: quiet,
+		Link: w.Links.Peer(0, time.Now())}
 }
 
 // classifyHeadLoss returns the failure that the head has been silent for quiet. It classifies the loss
@@ -277,7 +279,8 @@ func (w *worker) awaitHeadLoss(quiet time.Duration, f *health.Failure) func(ctx 
 			return l.Polls > before.Polls+1 && l.PolledAt.Sub(since) >= quiet
 		})
 		// blind: the file system is unresponsive, and the peer link alone decides.
-		blind := quiet == 0 && w.Links.IsRunning() && w.cfg.Times.ToleratesShareOutage() && errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
+		blind := quiet == 0 && w.Links.IsRunning() && w.cfg.Times.ToleratesShareOutage() &&
+			errors.Is(context.Cause(looking), lifecycle.ErrUnresponsive)
 		switch {
 		case err != nil && !blind:
 		case w.EndKnownCtx.Err() != nil:
@@ -329,7 +332,8 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 func (w *worker) withHeadLoss(f *health.Failure) []health.ObservedFailure {
 	all := []health.ObservedFailure{{Failure: f.Failure, ObservedAt: f.WrittenAt}}
 	lost, ok := errors.AsType[*health.Failure](context.Cause(w.HeadWaitCtx))
-	if ok && slices.Contains(lost.LostNodes, 0) && health.IsRequestedEnd(f.Kind) && time.Since(f.WrittenAt) <= w.cfg.Times.LinkHeartbeatInterval() {
+	if ok && slices.Contains(lost.LostNodes, 0) && health.IsRequestedEnd(f.Kind) &&
+		time.Since(f.WrittenAt) <= w.cfg.Times.LinkHeartbeatInterval() {
 		record := lost.Failure
 		record.Header, record.Phase = w.recordHeader(), f.Phase
 		all = append(all, health.ObservedFailure{Failure: record, ObservedAt: time.Now()})
@@ -412,7 +416,8 @@ func (w *worker) outcomeFromResult() *lifecycle.Outcome {
 	if err != nil || result.Cause == nil {
 		return nil
 	}
-	return lifecycle.OutcomeOfAbort(record.Abort{Code: result.Code, Outcome: result.Outcome, Cause: *result.Cause, BadNodes: result.BadNodes, NextAttempt: result.NextAttempt})
+	return lifecycle.OutcomeOfAbort(record.Abort{Code: result.Code, Outcome: result.Outcome,
+		Cause: *result.Cause, BadNodes: result.BadNodes, NextAttempt: result.NextAttempt})
 }
 
 // leaveRun ends all children of this node, publishes that, waits until the daemon may exit, and

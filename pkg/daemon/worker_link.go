@@ -63,7 +63,8 @@ func (w *worker) startLink(job record.Job) {
 		return
 	}
 	w.link = &headLink{addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{})}
-	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size, HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
+	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size,
+		HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
 	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
 	w.Notify, w.Reports.Send = w.link.worker.NotifyHead, w.link.worker.SendReport
@@ -98,7 +99,8 @@ func (w *worker) acceptHeadReport(_ int, name string, content []byte) {
 
 // headDialer returns a function that opens a further connection to the head for the given purpose.
 func (w *worker) headDialer(purpose peerlink.StreamKind) func(context.Context) (io.ReadWriteCloser, error) {
-	return peerlink.StreamDialer(purpose, w.Dir.DeriveSecret(peerlink.SecretName), w.id.NodeIndex, w.cfg.Network, w.link.addresses)
+	return peerlink.StreamDialer(purpose, w.Dir.DeriveSecret(peerlink.SecretName), w.id.NodeIndex,
+		w.cfg.Network, w.link.addresses)
 }
 
 // watchHeadLink adapts the polling interval of Control to the peer link: once the job runs, polls
@@ -120,7 +122,8 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 		ever := w.Links.Peer(0, now).Known
 		if !ever && !said && now.Sub(w.link.started) > w.cfg.Times.Peer {
 			said = true
-			w.Log.Warn("cannot establish a peer link to the head: heartbeat files replace it, and failures are detected later",
+			w.Log.Warn("cannot establish a peer link to the head: heartbeat files replace it, and "+
+				"failures are detected later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.link.addresses))
 		}
 		if wanted := w.controlPollInterval(now, ever); w.Links.IsRunning() && wanted != pace {
@@ -145,7 +148,8 @@ func (w *worker) controlPollInterval(now time.Time, ever bool) time.Duration {
 
 // newDuplicateError returns the failure of a daemon that is not the first one of its node.
 func (w *worker) newDuplicateError(why string) *lifecycle.DuplicateDaemonError {
-	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start one daemon per node", w.nodeName(w.id.NodeIndex), why)
+	f := health.NewFailure(health.Launch, "cannot take part as %s: %s; start one daemon per node",
+		w.nodeName(w.id.NodeIndex), why)
 	f.Phase = w.Events.CurrentPhase()
 	return &lifecycle.DuplicateDaemonError{Failure: f}
 }

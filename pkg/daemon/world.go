@@ -46,10 +46,12 @@ func (n *node) checkRankResources() (err error) {
 		return nil
 	}
 	n.pmix = world.StartPMIx(world.PMIxConfig{
-		Config: &n.cfg, Argv: n.cfg.Driver, Environ: slices.Concat(n.cfg.Environ, n.cfg.World.Env), ServerNumber: n.id.NodeIndex,
-		PrivateDir: n.privateDir.EnsureDir, DirName: "pmix",
+		Config: &n.cfg, Argv: n.cfg.Driver, Environ: slices.Concat(n.cfg.Environ, n.cfg.World.Env),
+		ServerNumber: n.id.NodeIndex,
+		PrivateDir:   n.privateDir.EnsureDir, DirName: "pmix",
 	}, n.Background, n.Log)
-	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(), launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
+	if n.layout, err = n.cfg.Simulation.NodeResources(n.gpuMonitor.Topology(),
+		launcher.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.NewFailure(health.Launch, "cannot run ranks on %s: %v", n.nodeName(n.id.NodeIndex), err)
 	}
 	count, err := n.cfg.World.NodeRanks(n.rankSlots())
@@ -98,8 +100,10 @@ func (h *head) planWorldEarly() (*world.HeadConfig, []signal.ControlRecord) {
 func (h *head) planWorld(perNode []int, hosts []string) (*world.HeadConfig, error) {
 	address, _ := h.cfg.Address()
 	plan := &world.HeadConfig{
-		LayoutRequest: h.cfg.World.LayoutRequest, MaxRanks: perNode, Hosts: hosts, Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
-		Master: ranks.Master{Address: address.Address, RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts},
+		LayoutRequest: h.cfg.World.LayoutRequest, MaxRanks: perNode, Hosts: hosts,
+		Environ: h.cfg.Environ, Trail: h.Events, Log: h.Log, Background: h.Background,
+		Master: ranks.Master{Address: address.Address,
+			RestartCount: max(h.cfg.Previous.History.Count, h.id.Attempt), MaxRestarts: h.cfg.After.Restarts},
 	}
 	team := h.membership.MemberNodes()
 	return plan, plan.MakePlan(h.EndKnownCtx, func(places []int) string {
@@ -176,7 +180,8 @@ func (h *head) runWorld(ctx context.Context) error {
 				return cmp.Or(err, h.running.world.AwaitSpawned(own), errWorldEnded)
 			}
 			f := world.HungWorld{
-				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, HasSteps: len(h.steps.NodesWithSteps(last)) > 0, Progress: h.steps.Summary(),
+				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang,
+				HasSteps: len(h.steps.NodesWithSteps(last)) > 0, Progress: h.steps.Summary(),
 				LogName: h.children.LogName("daemon"), Log: h.Log,
 			}.DiagnoseFailure(own)
 			if h.allRanksIdle(h.nodeWatch.LastListing()) { // they have not gone on meanwhile
@@ -206,7 +211,8 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 		return nil
 	}
 	// The head publishes the plan before it opens the gate, and mostly with the run directory.
-	if _, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameRanks) }); err != nil {
+	if _, err := w.ControlWatch.FollowListings(ctx,
+		func(l signal.Listing) bool { return l.HasName(signal.NameRanks) }); err != nil {
 		return context.Cause(ctx)
 	}
 	var rec record.Placement
@@ -261,7 +267,8 @@ func (h *head) awaitRankLinks(ctx context.Context) error {
 // ranks that they spawn until ctx ends. Ranks that are left are ended in the background.
 func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record.Placement) error {
 	here := world.OpenNode(ctx, world.Config{
-		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec, NodeIndex: place.TeamIndex, PMIx: n.pmix,
+		NodeConfig: n.WorldConfig(), ID: world.RunID(n.Dir.Name(), n.Dir.Nonce()), Record: rec,
+		NodeIndex: place.TeamIndex, PMIx: n.pmix,
 		BaseEnv: func() []string { return n.rankEnv(place, rec) },
 	})
 	n.worldNode.Store(here)
@@ -287,7 +294,8 @@ func (n *node) runRanks(ctx context.Context, place *membership.Slot, rec *record
 // WorldConfig returns what configures the worlds of this node. It implements [instances.Host].
 func (n *node) WorldConfig() world.NodeConfig {
 	return world.NodeConfig{
-		Config: &n.cfg, RunDir: n.Dir.Path(), Layout: n.layout, BindKinds: n.boundResources(), Children: n.children, Background: n.Background,
+		Config: &n.cfg, RunDir: n.Dir.Path(), Layout: n.layout, BindKinds: n.boundResources(),
+		Children: n.children, Background: n.Background,
 		Trail: n.Events, Log: n.Log, SocketDir: n.privateDir.EnsureSocketDir, RendezvousLink: n.rendezvousLink,
 	}
 }

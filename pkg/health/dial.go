@@ -95,7 +95,8 @@ func (t trustedUsers) checkSockets(proc string, here, there netip.AddrPort) (see
 	for i, s := range sockets {
 		switch {
 		case s.state == stateListening:
-			if rank := s.servingRank(there.Addr()); rank > 0 && (listener == nil || rank > listener.servingRank(there.Addr())) {
+			if rank := s.servingRank(there.Addr()); rank > 0 &&
+				(listener == nil || rank > listener.servingRank(there.Addr())) {
 				listener = &sockets[i]
 			}
 		case s.local == there:
@@ -113,7 +114,8 @@ func (t trustedUsers) checkSockets(proc string, here, there netip.AddrPort) (see
 		addProcessInfo(proc, found)
 		return true, t.refusalError(found[0])
 	case isAccepted:
-		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and the job runs as user %s",
+		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and "+
+			"the job runs as user %s",
 			there, userName(other.user), userName(t.ownUser))
 	case other == nil && !connected, other != nil && listener == nil:
 		return true, fmt.Errorf("connection closed by %s", there)

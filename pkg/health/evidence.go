@@ -65,7 +65,8 @@ func failedEnvironmentChecks(f record.Failure) (ids []string) {
 func hasPassedCheck(f record.Failure, id string) bool {
 	all := parseFindings(f)
 	of := func(found finding) bool { return found.ID == id }
-	return slices.ContainsFunc(all, of) && !slices.ContainsFunc(all, func(found finding) bool { return of(found) && found.Verdict == "FAIL" })
+	return slices.ContainsFunc(all, of) &&
+		!slices.ContainsFunc(all, func(found finding) bool { return of(found) && found.Verdict == "FAIL" })
 }
 
 // PassedNodes returns the nodes whose records show that they have passed their checks: nodes in the
@@ -80,7 +81,8 @@ func PassedNodes(l signal.Listing) []int {
 // Otherwise it becomes CheckUser, also if the run has a single node. Causes of earlier attempts
 // have precedence: if the same check failed on another node before, the launch is at fault. Weigh
 // calls earlier, which returns them, only if they matter. Other failures do not change.
-func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earlier func() []record.Failure) []ObservedFailure {
+func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int,
+	earlier func() []record.Failure) []ObservedFailure {
 	weighed := slices.Clone(failures)
 	for i, o := range failures {
 		if o.Kind != CheckEnvironment {
@@ -89,9 +91,12 @@ func ClassifyEnvironmentFailures(failures []ObservedFailure, passed []int, earli
 		weighed[i].Kind = CheckUser
 		switch ids := failedEnvironmentChecks(o.Failure); {
 		case !otherNodePassed(o, ids, failures, passed):
-			weighed[i].Message += "; no other node is known to have passed this check, so the launch is at fault, not the node"
-		case slices.ContainsFunc(earlier(), func(before record.Failure) bool { return isRepeatElsewhere(before, o.Host, ids) }):
-			weighed[i].Message += "; an earlier attempt failed the same check on another node, so the launch is at fault, not the node"
+			weighed[i].Message += "; no other node is known to have passed this check, so the " +
+				"launch is at fault, not the node"
+		case slices.ContainsFunc(earlier(),
+			func(before record.Failure) bool { return isRepeatElsewhere(before, o.Host, ids) }):
+			weighed[i].Message += "; an earlier attempt failed the same check on another node, so " +
+				"the launch is at fault, not the node"
 		default:
 			weighed[i].Kind = CheckFailed
 		}
@@ -105,14 +110,16 @@ func otherNodePassed(o ObservedFailure, ids []string, failures []ObservedFailure
 		return true
 	}
 	return slices.ContainsFunc(failures, func(other ObservedFailure) bool {
-		return other.NodeIndex != o.NodeIndex && slices.ContainsFunc(ids, func(id string) bool { return hasPassedCheck(other.Failure, id) })
+		return other.NodeIndex != o.NodeIndex &&
+			slices.ContainsFunc(ids, func(id string) bool { return hasPassedCheck(other.Failure, id) })
 	})
 }
 
 // isRepeatElsewhere reports whether an earlier attempt ended because of one of these checks on
 // another host.
 func isRepeatElsewhere(before record.Failure, host string, ids []string) bool {
-	return before.Host != host && slices.ContainsFunc(failedEnvironmentChecks(before), func(id string) bool { return slices.Contains(ids, id) })
+	return before.Host != host && slices.ContainsFunc(failedEnvironmentChecks(before),
+		func(id string) bool { return slices.Contains(ids, id) })
 }
 
 // evidenceDeadline returns until when the verdict must wait for records of other nodes, which

@@ -294,7 +294,8 @@ func (l *Links) IsUncertain(node int, limit time.Duration, now, asked time.Time)
 	if !p.Connected {
 		return p.Known && now.Sub(p.LastHeard) <= limit
 	}
-	return !l.TCPState(node).Connected || p.LastCounted.Before(asked) || now.Sub(p.LastCounted) > maxLateHeartbeats*l.Interval
+	return !l.TCPState(node).Connected || p.LastCounted.Before(asked) ||
+		now.Sub(p.LastCounted) > maxLateHeartbeats*l.Interval
 }
 
 // LossKind classifies the loss of a silent peer according to its link.

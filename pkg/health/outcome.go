@@ -88,14 +88,16 @@ const (
 
 // StoppedOutcome is the outcome if the run was stopped while its driver, or a primary role, neither
 // ran nor had ended. If it ran, the exit code is its own.
-var StoppedOutcome = Outcome{143, "stopped", "bringupd stop, before the driver or a primary role has run", RequeueUserDecides}
+var StoppedOutcome = Outcome{143, "stopped",
+	"bringupd stop, before the driver or a primary role has run", RequeueUserDecides}
 
 // DriverOutcomeName is the word of the outcome if the driver has ended: the exit code is its own.
 const DriverOutcomeName = "driver"
 
 // RankOutcome is the outcome if a rank of the world failed first, or requested the end. The exit
 // code is the rank's: see OutcomeOfCause.
-var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueUserDecides}
+var RankOutcome = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended " +
+	"it), or aborted the job with this code", RequeueUserDecides}
 
 // driverOutcome is the outcome if a driver, or a primary role, has failed. The exit code is its own.
 var driverOutcome = Outcome{0, DriverOutcomeName, "the driver ran and ended", RequeueUserDecides}
@@ -113,14 +115,23 @@ var exitCodeTable = []struct {
 	Outcome
 }{
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
-	{[]Kind{Launch, CheckUser, CheckEnvironment}, Outcome{65, "launch", "the launch is wrong (tasks and nodes do not match, not under srun, no node meets the requirements, …)", RequeueNo}},
-	{[]Kind{ShareUnusable}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not the user's own, too slow", RequeueNo}},
-	{[]Kind{RequeuesExhausted}, Outcome{69, "gave-up", "the job was requeued --max-requeues times and failed again", RequeueNo}},
+	{[]Kind{Launch, CheckUser, CheckEnvironment},
+		Outcome{65, "launch", "the launch is wrong (tasks and nodes do not match, not under srun, " +
+			"no node meets the requirements, …)", RequeueNo}},
+	{[]Kind{ShareUnusable}, Outcome{66, "share",
+		"the log directory is unusable: not shared, not writable, not the user's own, too slow", RequeueNo}},
+	{[]Kind{RequeuesExhausted}, Outcome{69, "gave-up",
+		"the job was requeued --max-requeues times and failed again", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
-	{[]Kind{CheckFailed, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
-	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotReturned, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
-	{[]Kind{SandboxDied, ServiceDied, SetupFailed}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
-	{[]Kind{DeadlinePassed, JobDeadlinePassed}, Outcome{124, "deadline", "a deadline passed without a known cause", RequeueNo}},
+	{[]Kind{CheckFailed, NodesDiffer, GPUFailed},
+		Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
+	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotReturned, Aborted},
+		Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
+	{[]Kind{SandboxDied, ServiceDied, SetupFailed},
+		Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become " +
+			"ready, or died", RequeueNo}},
+	{[]Kind{DeadlinePassed, JobDeadlinePassed},
+		Outcome{124, "deadline", "a deadline passed without a known cause", RequeueNo}},
 	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", RequeueNo}},
 	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", RequeueNo}},
 	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueUserDecides}},

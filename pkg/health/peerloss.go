@@ -10,7 +10,8 @@ import (
 // PeerLossFailures returns the failures for lost nodes, one for each kind of loss. since is the
 // time without a sign of life, name returns the name of one node for messages, and names that of
 // several.
-func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(node int) string, names func(nodes []int) string) []*Failure {
+func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(node int) string,
+	names func(nodes []int) string) []*Failure {
 	var all []*Failure
 	for _, row := range []struct {
 		kind      Kind
@@ -18,9 +19,12 @@ func PeerLossFailures(kinds map[Kind][]int, since time.Duration, name func(node 
 	}{
 		{DaemonDied, "the daemon of %s has died: its host has reset the peer link, and it has not reconnected for %s",
 			"the daemons of %s have died: their hosts have reset the peer links, and they have not reconnected for %s"},
-		{HostLost, "the host of %s is lost: nothing there has responded for %s", "the hosts of %s are lost: nothing there has responded for %s"},
-		{HostHangs, "%s hangs: the kernel of its host responds, but its daemon, or its mount of the shared file system, has not for %s",
-			"%s hang: the kernels of their hosts respond, but their daemons, or their mounts of the shared file system, have not for %s"},
+		{HostLost, "the host of %s is lost: nothing there has responded for %s",
+			"the hosts of %s are lost: nothing there has responded for %s"},
+		{HostHangs, "%s hangs: the kernel of its host responds, but its daemon, or its mount of the " +
+			"shared file system, has not for %s",
+			"%s hang: the kernels of their hosts respond, but their daemons, or their mounts of the " +
+				"shared file system, have not for %s"},
 		{PeerLost, "%s is lost: no heartbeat for %s (the daemon was killed, or the node or its mount hangs)",
 			"%s are lost: no heartbeat for %s (the daemons were killed, or the nodes or their mounts hang)"},
 	} {
@@ -60,15 +64,20 @@ func (h HeadLoss) Failure() *Failure {
 	case h.Refuses:
 		return died("its host accepted a connection and closed it, and nothing listens there any more")
 	case !link.Known && h.PortClosed:
-		return died(fmt.Sprintf("%s has seen no heartbeat of it for %s, and nothing listens at its port any more", h.Observer, quiet))
+		return died(fmt.Sprintf("%s has seen no heartbeat of it for %s, and nothing listens at its "+
+			"port any more", h.Observer, quiet))
 	case !link.Known:
-		return NewFailure(PeerLost, "the head, %s, is lost: %s has seen no heartbeat of it for %s", h.Head, h.Observer, quiet)
+		return NewFailure(PeerLost, "the head, %s, is lost: %s has seen no heartbeat of it for %s",
+			h.Head, h.Observer, quiet)
 	case link.Connected && h.Acknowledges:
-		return NewFailure(HostHangs, "the head, %s, hangs: the kernel of its host responds, but its daemon has not for %s", h.Head, quiet)
+		return NewFailure(HostHangs, "the head, %s, hangs: the kernel of its host responds, but its "+
+			"daemon has not for %s", h.Head, quiet)
 	case link.Connected:
-		return NewFailure(HostLost, "the host of the head, %s, is lost: %s has had no response from it for %s", h.Head, h.Observer, quiet)
+		return NewFailure(HostLost, "the host of the head, %s, is lost: %s has had no response from "+
+			"it for %s", h.Head, h.Observer, quiet)
 	case link.CloseReason == peerlink.Goodbye:
-		return NewFailure(HostHangs, "the head, %s, hangs: its daemon has ended and could not record this in the run directory", h.Head)
+		return NewFailure(HostHangs, "the head, %s, hangs: its daemon has ended and could not "+
+			"record this in the run directory", h.Head)
 	case link.CloseReason == peerlink.Broken: // the kernel of its host is alive, because it has sent the reset
 		return died("its host has reset the peer link, and its heartbeats have stopped")
 	default: // the kernel of its host has closed the link, or refuses another one

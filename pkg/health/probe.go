@@ -24,7 +24,8 @@ const (
 
 var probeSchemes = []string{"tcp", "http", "https", "grpc", "exec", "file"}
 
-const probeSyntax = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
+const probeSyntax = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, " +
+	"grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
 
 // Probe tests whether a service is ready. It is parsed once, never changes, and is safe for
 // concurrent use.
@@ -68,7 +69,8 @@ func ParseProbe(s string) (Probe, error) {
 		if near := textutil.NearestWord(strings.ToLower(scheme), probeSchemes, 3); near != "" {
 			hint = fmt.Sprintf(" (is it %s?)", near)
 		}
-		return Probe{}, fmt.Errorf("cannot read probe %q: %q is not a kind of probe%s; %s", s, scheme, hint, probeSyntax)
+		return Probe{}, fmt.Errorf("cannot read probe %q: %q is not a kind of probe%s; %s", s, scheme,
+			hint, probeSyntax)
 	}
 	if err != nil {
 		return Probe{}, fmt.Errorf("cannot read probe %q: %v", s, err)
@@ -186,7 +188,8 @@ func parseHTTP(s string) (Probe, error) {
 			return Probe{}, err
 		}
 	}
-	return Probe{host: u.Hostname(), port: port, tryOnce: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
+	return Probe{host: u.Hostname(), port: port,
+		tryOnce: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
 }
 
 // parseGRPC parses "//HOST:PORT" and an optional service.

@@ -18,7 +18,10 @@ func tryGRPC(ctx context.Context, address, service string) error {
 	// passthrough leaves name resolution to the dialer, as in the other probes.
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return DialTrusted(ctx, "tcp", address) }),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn,
+			error) {
+			return DialTrusted(ctx, "tcp", address)
+		}),
 		grpc.WithNoProxy(), grpc.WithUserAgent(probeUserAgent), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHeaderBytes)))
 	if err != nil {

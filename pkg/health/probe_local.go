@@ -66,7 +66,8 @@ type probeCommand struct {
 // withEnv returns a function that runs the command with an environment; nil: that of the daemon.
 func (c *probeCommand) withEnv(env []string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		return c.once.runBounded(ctx, killGrace, "the command "+c.argv[0], func() error { return tryExec(ctx, c.argv, env) })
+		return c.once.runBounded(ctx, killGrace, "the command "+c.argv[0],
+			func() error { return tryExec(ctx, c.argv, env) })
 	}
 }
 

@@ -54,7 +54,8 @@ func tryLocalTCP(ctx context.Context, port int) error {
 func tryHTTP(ctx context.Context, u *url.URL) error {
 	// No proxy is used, because it would answer for the service. No connection is kept, so that each
 	// try makes a new one.
-	transport := &http.Transport{DialContext: DialTrusted, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaderBytes}
+	transport := &http.Transport{DialContext: DialTrusted, DisableKeepAlives: true,
+		MaxResponseHeaderBytes: maxHeaderBytes}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: allowSameHostRedirect}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)

@@ -95,7 +95,8 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)
+	return fmt.Errorf("cannot confirm readiness after %s and %d %s: %w; %s",
+		took.Round(time.Millisecond), tries, textutil.PluralForm(tries, "attempt"), cause, seen)
 }
 
 // FindStrangers returns the listeners of untrusted users on these ports of the node, on any address.
@@ -125,7 +126,8 @@ func (w WaitOptions) checkListenerUsers() error {
 func (w WaitOptions) confirmReady() (final bool, err error) {
 	if w.OwnsProcess != nil {
 		found, err := findListenersOn("/proc", w.Ports...)
-		if w.AcceptsBeside && slices.ContainsFunc(found, func(l ListeningSocket) bool { return l.BelongsTo(w.OwnsProcess) }) {
+		if w.AcceptsBeside && slices.ContainsFunc(found,
+			func(l ListeningSocket) bool { return l.BelongsTo(w.OwnsProcess) }) {
 			found = slices.DeleteFunc(found, ListeningSocket.IsBeside)
 		}
 		if err == nil {

@@ -140,7 +140,8 @@ func (t failureEvidence) isProvoked(o ObservedFailure) bool {
 		return true
 	case rankExitCode(o.Failure) == 128+int(syscall.SIGKILL):
 		return slices.ContainsFunc(t.unexplainedLosses, func(loss ObservedFailure) bool {
-			return slices.Contains(loss.LostNodes, o.NodeIndex) && loss.happenedAt().Sub(o.happenedAt()).Abs() <= maxTeardown
+			return slices.Contains(loss.LostNodes, o.NodeIndex) &&
+				loss.happenedAt().Sub(o.happenedAt()).Abs() <= maxTeardown
 		})
 	default:
 		return hasSymptom(o.Failure) && !t.firstTrouble.IsZero() && t.firstTrouble.Sub(o.happenedAt()) <= maxTeardown

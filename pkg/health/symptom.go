@@ -18,7 +18,8 @@ var symptomMessages = []string{
 	// errno ECONNRESET, EPIPE, ECONNREFUSED, ECONNABORTED, ENOTCONN, ETIMEDOUT and EHOSTUNREACH, as
 	// strerror(3) and Python print them
 	"connection reset by peer", "[errno 104]", "broken pipe", "[errno 32]", "connection refused", "[errno 111]",
-	"software caused connection abort", "transport endpoint is not connected", "connection timed out", "no route to host",
+	"software caused connection abort", "transport endpoint is not connected", "connection timed out",
+	"no route to host",
 
 	"connection closed by peer", // gloo: pytorch/pytorch#75512
 	// pytorch's ProcessGroupGloo.cpp; sgl-project/sglang#3226
@@ -77,7 +78,8 @@ var exceptionLine = textutil.CompileLazily(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:
 
 // faultSignals end a process without a request: because of its own fault, or by the kernel if
 // memory runs out. ABRT is not one of them: libraries abort the process when their peers are gone.
-var faultSignals = []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGSYS, syscall.SIGKILL}
+var faultSignals = []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE,
+	syscall.SIGSYS, syscall.SIGKILL}
 
 // requestedSignals are sent to end a process on purpose, or because the reader of its output has
 // gone.

@@ -25,7 +25,8 @@ const (
 // one with many; the rest is for polling and for the end of the others.
 func HeadHeartbeatTiming(peerTimeout time.Duration, size int) HeartbeatTiming {
 	beat := WorkerHeartbeatTiming(peerTimeout, size).HeartbeatInterval
-	return HeartbeatTiming{HeartbeatInterval: peerTimeout / 8, SilenceTimeout: max(peerTimeout*5/8, 2*beat), MaxPollInterval: peerTimeout / 10}
+	return HeartbeatTiming{HeartbeatInterval: peerTimeout / 8,
+		SilenceTimeout: max(peerTimeout*5/8, 2*beat), MaxPollInterval: peerTimeout / 10}
 }
 
 // WorkerHeartbeatTiming returns the timing of the other nodes. With many nodes, each polls less

@@ -76,7 +76,8 @@ func (t trustedUsers) includes(user int) bool {
 		return false
 	}
 	inRange := func(r [2]int) bool { return r[0] <= user && user-r[0] < r[1] }
-	return user == t.ownUser || user == 0 || slices.ContainsFunc(t.subordinate, inRange) || slices.Contains(t.descendantUsers(), user)
+	return user == t.ownUser || user == 0 || slices.ContainsFunc(t.subordinate, inRange) ||
+		slices.Contains(t.descendantUsers(), user)
 }
 
 // BelongsTo reports whether the socket belongs to a child: one of the processes that have it does,

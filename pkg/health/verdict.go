@@ -42,7 +42,8 @@ func DecideVerdict(failures []ObservedFailure, hostOf func(node int) string) Ver
 		ordered = append(ordered, rankedFailure{ObservedFailure: ObservedFailure{Failure: unknown}})
 	}
 	first := ordered[0]
-	verdict := Verdict{Outcome: OutcomeOfCause(first.Failure), Cause: first.Failure, BadNodes: findBadNodes(ordered, hostOf)}
+	verdict := Verdict{Outcome: OutcomeOfCause(first.Failure), Cause: first.Failure,
+		BadNodes: findBadNodes(ordered, hostOf)}
 	for _, failure := range ordered[1:] {
 		verdict.Consequences = append(verdict.Consequences, failure.Failure)
 	}
@@ -136,7 +137,8 @@ type failureEvidence struct {
 
 // collectEvidence collects the facts from all records.
 func collectEvidence(all []ObservedFailure) failureEvidence {
-	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool), abortedRanks: make(map[worldRankID]bool)}
+	t := failureEvidence{selfReported: make(map[int]bool), faulty: make(map[int]bool),
+		abortedRanks: make(map[worldRankID]bool)}
 	for _, o := range all {
 		kind := o.Kind
 		switch {
@@ -187,7 +189,8 @@ func findBadNodes(ordered []rankedFailure, hostOf func(node int) string) []strin
 	var hosts []string
 	speaks := len(blamedHosts(ordered[0].Failure, hostOf)) > 0
 	for _, failure := range ordered {
-		if evident := failure.Kind == GPUFailed || failure.Kind == CheckFailed; !evident && (!speaks || failure.causeDistance > ordered[0].causeDistance) {
+		if evident := failure.Kind == GPUFailed || failure.Kind == CheckFailed; !evident &&
+			(!speaks || failure.causeDistance > ordered[0].causeDistance) {
 			continue
 		}
 		for _, host := range blamedHosts(failure.Failure, hostOf) {

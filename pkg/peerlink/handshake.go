@@ -102,7 +102,8 @@ func newHandshake(key []byte, initiator bool) (*noise.HandshakeState, error) {
 	// ChaCha20-Poly1305 needs 32 bytes for each direction of a connection, AES-GCM about a kilobyte.
 	suite := noise.NewCipherSuite(&ephemeral{DHFunc: noise.DH25519}, noise.CipherChaChaPoly, noise.HashSHA256)
 	return noise.NewHandshakeState(noise.Config{
-		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: []byte(preface), PresharedKey: key,
+		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: []byte(preface),
+		PresharedKey: key,
 	})
 }
 

@@ -49,7 +49,8 @@ type Head struct {
 // NewHead returns the head's side. It accepts no connections before Run.
 func NewHead(cfg Config, listener net.Listener, peers HeadHandler) *Head {
 	return &Head{
-		cfg: cfg, listener: listener, handler: peers, slots: make([]slot, cfg.Nodes), pollRequested: make(chan struct{}, 1), streamHandlers: make(map[StreamKind]StreamHandler),
+		cfg: cfg, listener: listener, handler: peers, slots: make([]slot, cfg.Nodes),
+		pollRequested: make(chan struct{}, 1), streamHandlers: make(map[StreamKind]StreamHandler),
 	}
 }
 

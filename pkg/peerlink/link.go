@@ -54,7 +54,8 @@ type link struct {
 }
 
 func newLink(conn *secureConn, who identity) *link {
-	l := &link{conn: conn, identity: who, created: time.Now(), ended: make(chan struct{}), replaced: make(chan struct{})}
+	l := &link{conn: conn, identity: who, created: time.Now(), ended: make(chan struct{}),
+		replaced: make(chan struct{})}
 	if socket, ok := conn.Conn.(syscall.Conn); ok {
 		l.rawConn, _ = socket.SyscallConn()
 	}
@@ -226,7 +227,8 @@ func (s *slot) dropLink(l *link, tell func()) {
 // serveLink serves l, which must be in the slot. It passes received frames to on until the
 // connection or ctx ends. If the peer does not reconnect in time, it passes the reason for the end
 // of the connection to gone.
-func (s *slot) serveLink(ctx context.Context, cfg Config, l *link, on func(frame byte, report []byte), gone func(CloseReason)) {
+func (s *slot) serveLink(ctx context.Context, cfg Config, l *link, on func(frame byte, report []byte),
+	gone func(CloseReason)) {
 	defer context.AfterFunc(ctx, l.closeInOrder)()
 	l.readLoop(on)
 	patience := time.NewTimer(cfg.reconnectTimeout(l.closeReason))

@@ -67,12 +67,15 @@ func (l *link) tcpState(beat time.Duration) TCPState {
 		return TCPState{Connected: true, SilentFor: l.silentFor()}
 	}
 	var info *unix.TCPInfo
-	err := l.rawConn.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	err := l.rawConn.Control(func(fd uintptr) {
+		info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
 	if err != nil || info == nil {
 		return TCPState{}
 	}
 	quiet := time.Duration(info.Last_ack_recv) * time.Millisecond
-	return TCPState{Connected: true, Acknowledges: info.Retransmits <= 1 && quiet <= 2*beat+maxAckDelay, SilentFor: quiet}
+	return TCPState{Connected: true, Acknowledges: info.Retransmits <= 1 && quiet <= 2*beat+maxAckDelay,
+		SilentFor: quiet}
 }
 
 // IsInterfaceDown reports whether the network interface with this address is down or has no

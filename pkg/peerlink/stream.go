@@ -48,7 +48,8 @@ func StreamDialer(
 // DialStream opens an additional connection of a worker to the head, for the handler that was set
 // by [Head.HandleStreams]. It tries the head's addresses in turn. A head with too many connections
 // before their handshakes closes the oldest, which may be this one: then it tries again.
-func DialStream(ctx context.Context, purpose StreamKind, key []byte, node int, network Network, addresses []string) (net.Conn, error) {
+func DialStream(ctx context.Context, purpose StreamKind, key []byte, node int, network Network,
+	addresses []string) (net.Conn, error) {
 	from := headDialer{network: network, key: key, node: node | int(purpose)}
 	fillRandom(from.identity[:])
 	for wait := minReconnectPause; ; wait *= 2 {

@@ -173,7 +173,8 @@ func (w *Worker) connectLoop(ctx context.Context) {
 			w.awaitEndOrSilence(l)
 		}
 		// The head has sent a goodbye message, or this side needs no connection any more.
-		if parted := l != nil && !l.isOpen() && l.closeReason == Goodbye; parted || w.goodbyeSent.Load() || ctx.Err() != nil {
+		if parted := l != nil && !l.isOpen() && l.closeReason == Goodbye; parted ||
+			w.goodbyeSent.Load() || ctx.Err() != nil {
 			return
 		}
 		// Connect again. Retry soon after a connection was lost, but slowly before the first one.

@@ -136,7 +136,8 @@ type childTraits struct {
 
 // NewChildren returns the Children of a node that has not started any yet.
 func NewChildren(cfg Config, life Contexts) *Children {
-	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool), traits: make(map[string]childTraits), serviceLogs: make(map[string]*serviceLogs)}
+	return &Children{cfg: cfg, contexts: life, expendable: make(map[string]bool),
+		traits: make(map[string]childTraits), serviceLogs: make(map[string]*serviceLogs)}
 }
 
 // OpenLogs sets where children log: into dir, as children of the node with index nodeIndex in a job
@@ -238,7 +239,8 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle
 			c.cfg.OnWriteError(err)
 		}
 	})
-	c.cfg.EventLog.WriteEvent(eventlog.ChildStarted, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: spec.Name, PID: child.PID()}})
+	c.cfg.EventLog.WriteEvent(eventlog.ChildStarted,
+		eventlog.Fields{ObjectFields: eventlog.ObjectFields{Child: spec.Name, PID: child.PID()}})
 	return child, nil
 }
 
@@ -351,7 +353,8 @@ func (c *Children) ForwardSignal(sig syscall.Signal) {
 	if c.starting > 0 {
 		c.pendingSignals = append(c.pendingSignals, sig)
 	}
-	users := slices.DeleteFunc(slices.Clone(c.started), func(child process.Handle) bool { return !c.isUserProgram(child.Name()) })
+	users := slices.DeleteFunc(slices.Clone(c.started),
+		func(child process.Handle) bool { return !c.isUserProgram(child.Name()) })
 	c.mu.Unlock()
 	give := func() {
 		for _, child := range users {
@@ -444,7 +447,8 @@ func (c *Children) Count() int {
 // that could not be ended.
 func (c *Children) StopSelected(grace time.Duration, which func(child string) bool) (left []string) {
 	c.mu.Lock()
-	children := slices.DeleteFunc(slices.Clone(c.started), func(child process.Handle) bool { return !which(child.Name()) })
+	children := slices.DeleteFunc(slices.Clone(c.started),
+		func(child process.Handle) bool { return !which(child.Name()) })
 	abrupt := maps.Clone(c.expendable)
 	c.mu.Unlock()
 	problems := make([]error, len(children))

@@ -21,7 +21,8 @@ func (c *Children) DescribeChildren() []string {
 			continue // not a child of the job, or ended without anything waiting for it
 		}
 		bytes, ago := child.OutputStats()
-		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Socket: own.socket, Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
+		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Socket: own.socket,
+			Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
 		if HasEnded(child) {
 			one.Ended = child.Exit().String()
 		}

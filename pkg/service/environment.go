@@ -64,7 +64,11 @@ func (e Environment) AddTo(base []string) []string {
 func (e Environment) flightRecorderVariables(base func(name string) (string, bool)) map[string]string {
 	more := make(map[string]string)
 	const ownEnd = "/" + signal.LogsDir + "/" + signal.FlightRecorderPrefix // of a run around this one, too
-	for _, names := range []struct{ buffer, dump string }{{"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}} {
+	for _, names := range []struct {
+		buffer,
+		dump string
+	}{{"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE",
+		"TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}} {
 		if place, _ := base(names.dump); place != "" && !strings.HasSuffix(place, ownEnd) {
 			return nil
 		}
@@ -95,7 +99,8 @@ func (e Environment) addNetworkVariables(more map[string]string, base []string) 
 	for _, v := range []struct{ name, value, outer string }{
 		{"VLLM_HOST_IP", e.Address.Address, outerAddress},
 		{"GLOO_SOCKET_IFNAME", e.Address.Interface, outerInterface},
-		{"NCCL_SOCKET_IFNAME", "=" + e.Address.Interface, "=" + outerInterface}, // "=": the name, and not a prefix of it
+		// "=": the name, and not a prefix of it
+		{"NCCL_SOCKET_IFNAME", "=" + e.Address.Interface, "=" + outerInterface},
 	} {
 		if value, isSet := lookup(v.name); isSet && value != v.outer {
 			continue

@@ -52,7 +52,8 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 	if c.serviceLogs[name] != nil { // the service is being started again
 		return
 	}
-	e := &serviceLogs{copier: newLogCopier(c.dir.FS(), service.OwnLogs.Dir, filepath.Join(c.dir.Path(), signal.LogsDir, name)), config: service.OwnLogs}
+	e := &serviceLogs{copier: newLogCopier(c.dir.FS(), service.OwnLogs.Dir,
+		filepath.Join(c.dir.Path(), signal.LogsDir, name)), config: service.OwnLogs}
 	c.serviceLogs[name] = e
 	if e.config.KeepInterval > 0 {
 		c.contexts.Background(func(context.Context) { c.copyPeriodically(e) })

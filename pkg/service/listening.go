@@ -45,5 +45,6 @@ func describeListening(ports []int, expected int) string {
 	if len(ports) == 0 || slices.Contains(ports, expected) {
 		return ""
 	}
-	return fmt.Sprintf("its processes listen on %s %s instead", textutil.PluralForm(len(ports), "port"), textutil.FormatRanges(ports))
+	return fmt.Sprintf("its processes listen on %s %s instead", textutil.PluralForm(len(ports), "port"),
+		textutil.FormatRanges(ports))
 }

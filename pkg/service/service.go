@@ -60,8 +60,10 @@ type Running struct {
 // StartService starts a service and waits until it is ready, within a time limit. From then on it
 // calls onDeath when the service ends. A start that fails for a transient reason is repeated. The
 // error is a *health.Failure of the given kind, or the cause of ctx.
-func (c *Children) StartService(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
-	return c.Serve(ctx, Program{Describe: func() (*framework.Service, error) { return service, nil }, Kind: kind, Within: within}, onDeath)
+func (c *Children) StartService(ctx context.Context, service *framework.Service, kind health.Kind,
+	within time.Duration, onDeath func(*health.Failure)) error {
+	return c.Serve(ctx, Program{Describe: func() (*framework.Service, error) { return service, nil },
+		Kind: kind, Within: within}, onDeath)
 }
 
 // Serve starts a program as [Children.StartProgram] does. From then on it calls onDeath when the
@@ -118,7 +120,8 @@ func (c *Children) StartProgram(ctx context.Context, p Program) (running *Runnin
 		if attempt >= service.MaxStarts || !f.retryable {
 			return running, f.Failure
 		}
-		if service, err = p.Describe(); f.takenPort != 0 && service != nil && slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
+		if service, err = p.Describe(); f.takenPort != 0 && service != nil &&
+			slices.ContainsFunc(servicePorts(service), f.isTakenPort) {
 			return running, f.Failure // no other port is possible
 		}
 		c.cfg.Log.Warn("a start failed temporarily: trying again",
@@ -136,7 +139,8 @@ const portInterval = time.Second
 // the ports are free.
 func awaitPorts(ctx context.Context, service *framework.Service) bool {
 	for ctxutil.SleepContext(ctx, portInterval) {
-		if holders, err := findHolders(service); err == nil && !slices.ContainsFunc(holders, health.ListeningSocket.IsStrangers) {
+		if holders, err := findHolders(service); err == nil &&
+			!slices.ContainsFunc(holders, health.ListeningSocket.IsStrangers) {
 			return true
 		}
 	}
@@ -244,7 +248,8 @@ func (c *Children) attemptStart(ctx context.Context, p Program, service *framewo
 		}
 		f := health.NewFailure(p.Kind, "the %s of %s died before it was ready: %s", service.Name, c.nodeName, exit)
 		transient := service.IsTransient != nil && service.IsTransient(exit, child.LastLines())
-		return running, &startFailure{Failure: addExplanation(c.AddChildInfo(f, child), service.ExitDetection.ExplainExit), retryable: transient}
+		return running, &startFailure{Failure: addExplanation(c.AddChildInfo(f, child),
+			service.ExitDetection.ExplainExit), retryable: transient}
 	}
 	f := health.NewFailure(p.Kind, "the %s of %s is not ready: %v", service.Name, c.nodeName, err)
 	_, byStranger := errors.AsType[*health.StrangerError](err)
@@ -264,7 +269,8 @@ func (c *Children) AwaitOutput(child process.Handle) {
 }
 
 // awaitReady waits until the service is ready. A service without a probe is ready at once.
-func (c *Children) awaitReady(ctx context.Context, service *framework.Service, child process.Handle, acceptsBeside bool) error {
+func (c *Children) awaitReady(ctx context.Context, service *framework.Service, child process.Handle,
+	acceptsBeside bool) error {
 	if service.CheckReady == nil {
 		return nil
 	}
@@ -274,8 +280,10 @@ func (c *Children) awaitReady(ctx context.Context, service *framework.Service, c
 			ports = append(ports, port.Number)
 		}
 	}
-	return health.WaitReady(ctx, c.cfg.EventLog.LogProbe(service.Name, withListeningPorts(service, child)), health.WaitOptions{
-		ChildExited: child.Ended(), OwnsProcess: child.OwnsProcess, Ports: ports, MaxPause: service.MaxCheckInterval, AcceptsBeside: acceptsBeside,
+	return health.WaitReady(ctx, c.cfg.EventLog.LogProbe(service.Name,
+		withListeningPorts(service, child)), health.WaitOptions{
+		ChildExited: child.Ended(), OwnsProcess: child.OwnsProcess, Ports: ports,
+		MaxPause: service.MaxCheckInterval, AcceptsBeside: acceptsBeside,
 	})
 }
 
@@ -304,7 +312,8 @@ func (c *Children) checkPortsFree(service *framework.Service, kind health.Kind, 
 	f := &startFailure{retryable: true, takenPort: first.Port, byStranger: first.IsStrangers()}
 	ports := servicePorts(service)
 	name := ports[slices.IndexFunc(ports, f.isTakenPort)].Name
-	f.Failure = health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s", service.Name, c.nodeName, first.Port, name, first)
+	f.Failure = health.NewFailure(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
+		service.Name, c.nodeName, first.Port, name, first)
 	return f
 }
 
@@ -326,7 +335,8 @@ func findHolders(service *framework.Service) (holders []health.ListeningSocket, 
 func (c *Children) CheckOpenAccess(cluster framework.Cluster) {
 	if guarded, is := cluster.Framework.(framework.Authenticator); is {
 		c.contexts.Background(func(context.Context) {
-			guarded.WarnIfOpen(c.contexts.Run, cluster.Head, cluster.Endpoint, func(sentence string) { c.cfg.Log.Warn(sentence) })
+			guarded.WarnIfOpen(c.contexts.Run, cluster.Head, cluster.Endpoint,
+				func(sentence string) { c.cfg.Log.Warn(sentence) })
 		})
 	}
 }
@@ -445,7 +455,8 @@ func (c *Children) driverEndsAfter(stop string, service process.Handle) bool {
 		return false
 	}
 	c.stopLogged.Do(func() { // once, not for each process of the service
-		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s: it has %s to end", service.Name(), c.nodeName, driverStopTimeout), zap.String("command", stop))
+		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s: it has %s to end",
+			service.Name(), c.nodeName, driverStopTimeout), zap.String("command", stop))
 	})
 	driver := c.findChild(DriverName)
 	if driver == nil {
@@ -484,7 +495,8 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 	defer cancel()
 	setup := framework.NewService("setup", ShellCommand(line), env, nil)
 	running, err := c.StartProgram(ctx, Program{
-		Title: "setup command", Describe: func() (*framework.Service, error) { return setup, nil }, Kind: health.SetupFailed, Within: within, MayEnd: true,
+		Title: "setup command", Describe: func() (*framework.Service, error) { return setup, nil },
+		Kind: health.SetupFailed, Within: within, MayEnd: true,
 	})
 	if err != nil {
 		return err
@@ -492,7 +504,8 @@ func (c *Children) RunSetup(ctx context.Context, line string, env []string, with
 	f := running.AwaitFailure(ctx)
 	if f == nil && ctx.Err() != nil {
 		running.Stop(c.contexts.Grace, c.cfg.GracePeriod, syscall.SIGTERM)
-		f = c.AddChildInfo(health.NewFailure(health.SetupFailed, "the setup command of %s had not ended after %s", c.nodeName, within), running)
+		f = c.AddChildInfo(health.NewFailure(health.SetupFailed,
+			"the setup command of %s had not ended after %s", c.nodeName, within), running)
 	}
 	if cause := nonDeadlineCause(ctx); cause != nil || f == nil {
 		return cause

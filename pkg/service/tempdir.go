@@ -170,7 +170,8 @@ func (p *TempDir) createLinkDir(dir string, maxLen int) (*files.OwnedDir, error)
 		}
 		refused = errors.Join(refused, err)
 	}
-	return nil, fmt.Errorf("cannot create a short path for sockets: %s has %d bytes, at most %d are accepted, and no link to it is possible (%w); "+
+	return nil, fmt.Errorf("cannot create a short path for sockets: %s has %d bytes, at most %d are "+
+		"accepted, and no link to it is possible (%w); "+
 		"give a shorter --temp-dir", dir, len(dir), maxLen, refused)
 }
 
@@ -178,7 +179,8 @@ func (p *TempDir) createLinkDir(dir string, maxLen int) (*files.OwnedDir, error)
 // user's programs can find. It does so once, and returns the environment variables that lead to the
 // files. self describes the node, except for these files. It returns nil variables if the framework
 // has no credentials.
-func (p *TempDir) WriteCredentials(f framework.Framework, self framework.Node, secret []byte) (map[string]string, error) {
+func (p *TempDir) WriteCredentials(f framework.Framework, self framework.Node,
+	secret []byte) (map[string]string, error) {
 	guarded, is := f.(framework.Authenticator)
 	if env := p.CredentialEnv(); !is || env != nil {
 		return env, nil
@@ -250,8 +252,10 @@ func checkOwnDirectory(path string) error {
 	if err != nil {
 		return err
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; !info.IsDir() || int(owner) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("cannot write this run's keys to %s: it exists already (%v, owner uid %d) and is not a private directory of yours; find out who created it",
+	if owner := info.Sys().(*syscall.Stat_t).Uid; !info.IsDir() || int(owner) != os.Geteuid() ||
+		info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("cannot write this run's keys to %s: it exists already (%v, owner uid %d) "+
+			"and is not a private directory of yours; find out who created it",
 			path, info.Mode(), owner)
 	}
 	return nil

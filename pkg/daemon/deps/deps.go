@@ -101,7 +101,8 @@ type SimHooks struct {
 }
 
 // NodeResources returns the resources of this node for ranks and roles.
-func (p SimHooks) NodeResources(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (affinity.Node, error) {
+func (p SimHooks) NodeResources(gpus gpu.Topology,
+	lookup func(name string) (value string, set bool)) (affinity.Node, error) {
 	if p.RunRanks != nil || p.RoleProcesses != nil {
 		return p.Node, nil
 	}

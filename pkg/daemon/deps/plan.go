@@ -30,7 +30,8 @@ func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
 	}
 	add(true, "node %d of %d on %s, launched by %s, is %s", id.NodeIndex, id.Size, id.Host, id.Launcher, role)
 	add(true, "join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join)
-	add(c.AssignsPlaces(), "team: %s of them are the driver's, as soon as they have met and are checked; the others stand by", c.Team.ForSize(id.Size))
+	add(c.AssignsPlaces(), "team: %s of them are the driver's, as soon as they have met and are "+
+		"checked; the others stand by", c.Team.ForSize(id.Size))
 	add(c.Setup != "", "check: run %q within %s", c.Setup, c.Times.Start)
 	if c.Checks != nil {
 		add(true, "check: see within %s whether the node is fit", c.Checks.MaxDuration())
@@ -40,7 +41,8 @@ func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
 	if sandbox.Ready != nil {
 		ready = fmt.Sprintf("ready by %s within %s", sandbox.Ready, c.Times.Start)
 	}
-	add(sandbox.Command != "" && !sandbox.Step, "sandbox: run %q, %s; the gate needs %s", sandbox.Command, ready, sandbox.Require)
+	add(sandbox.Command != "" && !sandbox.Step, "sandbox: run %q, %s; the gate needs %s",
+		sandbox.Command, ready, sandbox.Require)
 	lines = slices.Concat(lines, c.planServices(), c.planRoles(), []string{"gate: open when all of this is proven"})
 	switch {
 	case c.Roles.AreGiven():
@@ -51,7 +53,8 @@ func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
 			}
 		}
 		add(primaries == nil, "end: no role is primary; the job stays up until it is stopped")
-		add(primaries != nil, "end: when all primary roles have ended with 0, or one fails: %s", strings.Join(primaries, ", "))
+		add(primaries != nil, "end: when all primary roles have ended with 0, or one fails: %s",
+			strings.Join(primaries, ", "))
 	case len(c.Driver) == 0:
 		add(true, "driver: none; the job stays up until it is stopped")
 	case c.World.IsRequested():
@@ -59,11 +62,14 @@ func (c Config) DescribePlan(role roles.DaemonRole) (lines []string) {
 	default:
 		add(true, "driver: node 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))
 	}
-	add(c.Times.Deadline > 0, "deadline: the job ends with %d, %s after its start", health.OutcomeOfKind(health.JobDeadlinePassed).Code, c.Times.Deadline)
+	add(c.Times.Deadline > 0, "deadline: the job ends with %d, %s after its start",
+		health.OutcomeOfKind(health.JobDeadlinePassed).Code, c.Times.Deadline)
 	staysUp := after.Clean == config.CleanNone && after.Look > 0
-	add(staysUp, "clean: services and sandboxes stay for %s after the driver, temporary directories for good", after.Look)
+	add(staysUp, "clean: services and sandboxes stay for %s after the driver, temporary directories "+
+		"for good", after.Look)
 	add(!staysUp && after.Clean.KeepsDirectories(), "clean: the temporary directories stay")
-	add(after.Restarts > 0, "restarts: at most %d, after failures that --restart-on=%s selects: the first at once, further ones after 1s or more",
+	add(after.Restarts > 0, "restarts: at most %d, after failures that --restart-on=%s selects: the "+
+		"first at once, further ones after 1s or more",
 		after.Restarts, cmp.Or(after.Rules.On, config.RestartOnNode))
 	add(after.Requeue.OnFailure, "requeue: at most %d, of a job that fails and may be tried again", after.Requeue.Most)
 	return lines
@@ -139,9 +145,11 @@ const (
 // PublishedPlan returns the plan that is published for observers outside of the job.
 func (c *Config) PublishedPlan() *record.Plan {
 	p := &record.Plan{
-		Framework: c.Framework.Name(), Phases: []record.Phase{record.PhaseJoin}, NodesNeeded: c.Team.ForSize(c.Identity.Size).Min,
-		PhaseTimeouts:        map[record.Phase]time.Duration{record.PhaseJoin: c.Times.Join},
-		MaxHeartbeatInterval: c.Times.RelaxedPollInterval() + health.HeadHeartbeatTiming(c.Times.Peer, c.Identity.Size).HeartbeatInterval,
+		Framework: c.Framework.Name(), Phases: []record.Phase{record.PhaseJoin},
+		NodesNeeded:   c.Team.ForSize(c.Identity.Size).Min,
+		PhaseTimeouts: map[record.Phase]time.Duration{record.PhaseJoin: c.Times.Join},
+		MaxHeartbeatInterval: c.Times.RelaxedPollInterval() + health.HeadHeartbeatTiming(c.Times.Peer,
+			c.Identity.Size).HeartbeatInterval,
 	}
 	add := func(step record.Phase, within time.Duration) {
 		p.Phases = append(p.Phases, step)
@@ -180,7 +188,8 @@ func (c *Config) PhaseTimeouts() map[record.Phase]advice.PhaseTimeout {
 	bounds := map[record.Phase]advice.PhaseTimeout{
 		record.PhaseJoin: {Flag: "join-timeout", Timeout: c.Times.Join},
 	}
-	for _, phase := range []record.Phase{record.PhaseCheck, record.PhaseSandbox, record.PhaseHead, record.PhaseWorkers} {
+	for _, phase := range []record.Phase{record.PhaseCheck, record.PhaseSandbox, record.PhaseHead,
+		record.PhaseWorkers} {
 		bounds[phase] = advice.PhaseTimeout{Flag: "start-timeout", Timeout: c.Times.Start}
 	}
 	return bounds
@@ -214,5 +223,6 @@ func (c *Config) SandboxTimeout(age time.Duration) time.Duration {
 // RunLocation returns the location of the run directory, and the identity of this node in it.
 func (c *Config) RunLocation() signal.Location {
 	id := c.Identity
-	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey, NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: c.Access}
+	return signal.Location{LogDir: c.LogDir, Run: id.RunName(), Key: id.LaunchKey,
+		NodeIndex: id.NodeIndex, Size: id.Size, Host: id.Host, Access: c.Access}
 }

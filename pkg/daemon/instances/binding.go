@@ -11,7 +11,8 @@ import (
 // bindToGPUs returns how to bind a process to GPUs of a node, and the variables for that. gpus is
 // nil for a process that is not bound, and empty for one that must see none. It is not bound if
 // other daemons of the machine may use the same GPUs.
-func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), err error), variables map[string]string) {
+func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), err error),
+	variables map[string]string) {
 	if gpus == nil {
 		return nil, nil
 	}

@@ -23,11 +23,13 @@ type cluster struct {
 	service *framework.Service // of the head
 }
 
-func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan, instance *roles.Instance) (c cluster, err error) {
+func describeCluster(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan,
+	instance *roles.Instance) (c cluster, err error) {
 	chosen := cfg.Frameworks[role.Program.Framework]
 	builder, ok := chosen.(framework.ClusterBuilder)
 	if !ok {
-		return c, health.NewFailure(health.Usage, "cannot run role %s: there is no framework %q", role.Name, role.Program.Framework)
+		return c, health.NewFailure(health.Usage, "cannot run role %s: there is no framework %q",
+			role.Name, role.Program.Framework)
 	}
 	first := instance.Processes[0]
 	// The endpoint of the role is the head's port, unless the role has a command that serves there.
@@ -53,12 +55,14 @@ type Member struct {
 
 // memberOf returns the part of the node of a process in the cluster of its instance.
 func memberOf(cfg NodeConfig, role *roles.RolePlan, instance *roles.Instance, p roles.Process) Member {
-	return Member{Cluster: fmt.Sprintf("%s-%s-%d", cfg.Dir.Name(), role.Name, instance.Index), Index: p.Rank, Size: len(instance.Processes)}
+	return Member{Cluster: fmt.Sprintf("%s-%s-%d", cfg.Dir.Name(), role.Name, instance.Index),
+		Index: p.Rank, Size: len(instance.Processes)}
 }
 
 // startMember starts this node's services of a cluster, and on the first node waits until the
 // framework lists all nodes.
-func (s *supervisor) startMember(ctx context.Context, p roles.Process, number int) (started []startedProcess, failure *health.Failure) {
+func (s *supervisor) startMember(ctx context.Context, p roles.Process,
+	number int) (started []startedProcess, failure *health.Failure) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.role.Ready.Timeout, health.ErrDeadline)
 	defer cancel()
 	c, err := describeCluster(s.cfg, s.plans.plan.Load(), s.role, s.instance)
@@ -135,7 +139,8 @@ func (s *supervisor) awaitClusterHead(ctx context.Context, generation int) error
 	if err := context.Cause(ctx); !errors.Is(err, health.ErrDeadline) {
 		return err
 	}
-	return health.NewFailure(health.DeadlinePassed, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+	return health.NewFailure(health.DeadlinePassed,
+		"%s waited %s for the service of the head, %s, which neither came up nor failed",
 		s.cfg.Name, s.role.Ready.Timeout, s.plans.plan.Load().Nodes[s.instance.Processes[0].Place].Host)
 }
 
@@ -154,7 +159,8 @@ func clusterVariables(cfg NodeConfig, plan *roles.Plan, role *roles.RolePlan) (m
 	var found []*roles.RolePlan
 	for i := range plan.Roles {
 		other := &plan.Roles[i]
-		if other.Program.Framework != "" && (slices.Contains(role.After, other.Name) || slices.Contains(role.Placement.With, other.Name)) {
+		if other.Program.Framework != "" &&
+			(slices.Contains(role.After, other.Name) || slices.Contains(role.Placement.With, other.Name)) {
 			found = append(found, other)
 		}
 	}

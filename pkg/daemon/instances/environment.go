@@ -36,17 +36,20 @@ func newEnvironment(cfg NodeConfig, plans *nodePlan) (environment, error) {
 	}
 	private, err := cfg.Host.PrivateDir()
 	if err != nil {
-		return e, health.NewFailure(health.CheckEnvironment, "cannot create a private directory on %s: %v", cfg.Name, err)
+		return e, health.NewFailure(health.CheckEnvironment,
+			"cannot create a private directory on %s: %v", cfg.Name, err)
 	}
 	e.endpointsDir = filepath.Join(private, "endpoints")
 	if err := os.MkdirAll(e.endpointsDir, 0o700); err != nil {
-		return e, health.NewFailure(health.CheckEnvironment, "cannot create a directory for endpoints on %s: %v", cfg.Name, err)
+		return e, health.NewFailure(health.CheckEnvironment,
+			"cannot create a directory for endpoints on %s: %v", cfg.Name, err)
 	}
 	for _, def := range cfg.Defs {
 		name := def.Name
 		file := filepath.Join(e.endpointsDir, name)
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			return e, health.NewFailure(health.CheckEnvironment, "cannot create a file for endpoints on %s: %v", cfg.Name, err)
+			return e, health.NewFailure(health.CheckEnvironment,
+				"cannot create a file for endpoints on %s: %v", cfg.Name, err)
 		}
 		e.shared["BRINGUPD_ENDPOINTS_FILE_"+roles.VariableName(name)] = file
 	}
@@ -86,7 +89,8 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	// Collect the variables: those of the plan, then those of the file.
 	variables := maps.Clone(e.shared)
 	maps.Copy(variables, e.plans.listVariables())
-	maps.Copy(variables, e.plans.plan.Load().OwnVariables(s.role.Name, s.instance.Index, slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
+	maps.Copy(variables, e.plans.plan.Load().OwnVariables(s.role.Name, s.instance.Index,
+		slices.IndexFunc(s.instance.Processes, func(o roles.Process) bool { return o.Rank == p.Rank })))
 	variables["BRINGUPD_GENERATION"] = strconv.Itoa(generation)
 	prepare, bound := bindToGPUs(e.cfg.Host.WorldConfig(), p.GPUs)
 	maps.Copy(variables, bound)
@@ -106,7 +110,8 @@ func (e environment) processStart(s *supervisor, p roles.Process, generation int
 	start.spec = process.Spec{Argv: commandOf(s.role, p), Env: e.cfg.Host.Environ(variables), Prepare: prepare}
 	// Expand the probes with the same variables. Followers have none, unless all are endpoints.
 	for i, port := range s.role.Program.Ports {
-		start.ports = append(start.ports, framework.Port{Name: port.Name, Number: p.Ports[i], LastNumber: lastPort(p.Ports[i], port.Count)})
+		start.ports = append(start.ports,
+			framework.Port{Name: port.Name, Number: p.Ports[i], LastNumber: lastPort(p.Ports[i], port.Count)})
 	}
 	if p.Rank > 0 && !s.role.Program.AllEndpoints {
 		return start, nil

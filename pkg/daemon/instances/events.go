@@ -24,8 +24,9 @@ func (h *Head) logExit(state *instanceState, rec *record.InstanceExit, node int,
 	}
 	h.mu.Unlock()
 	h.cfg.Events.WriteEvent(eventlog.InstanceExited, eventlog.Fields{
-		ObjectFields:  eventlog.ObjectFields{Child: fmt.Sprintf("%s.%d", state.role.Name, state.instance.Index)},
-		FailureFields: eventlog.FailureFields{Subject: &node, Kind: rec.Kind, What: rec.Message, Lines: rec.Lines[max(0, len(rec.Lines)-maxEventLines):]},
-		LinkFields:    eventlog.LinkFields{Reason: follows},
+		ObjectFields: eventlog.ObjectFields{Child: fmt.Sprintf("%s.%d", state.role.Name, state.instance.Index)},
+		FailureFields: eventlog.FailureFields{Subject: &node, Kind: rec.Kind, What: rec.Message,
+			Lines: rec.Lines[max(0, len(rec.Lines)-maxEventLines):]},
+		LinkFields: eventlog.LinkFields{Reason: follows},
 	})
 }

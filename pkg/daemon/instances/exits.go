@@ -67,7 +67,8 @@ func (h *Head) readExit(ctx context.Context, mark record.InstanceMark) (*record.
 		return nil, err
 	}
 	state := h.instances[mark.Instance]
-	rec.Failure = health.NewFailure(health.ServiceDied, "%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
+	rec.Failure = health.NewFailure(health.ServiceDied,
+		"%s.%d has exited, and its record cannot be read: %v", state.role.Name, state.instance.Index, err).Failure
 	rec.NodeIndex, rec.Role, rec.Index = mark.Node, state.role.Name, state.instance.Index
 	return rec, nil
 }
@@ -97,9 +98,11 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect e
 		return
 	case isCommon:
 		cause = first
-		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the first: %s", all, role.Name, role.Restarts.Window, cause.Message)
+		cause.Message = fmt.Sprintf("all %d instances of role %s have exited again within %s; the "+
+			"first: %s", all, role.Name, role.Restarts.Window, cause.Message)
 	case !lacks && lost:
-		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name, all-count.Lost, all, rec.Message))
+		h.cfg.Log.Warn(fmt.Sprintf("role %s goes on with %d of %d instances: %s", role.Name,
+			all-count.Lost, all, rec.Message))
 		return
 	case !lacks:
 		if effect != exitIgnored {
@@ -107,7 +110,8 @@ func (h *Head) evaluate(role *roles.RolePlan, rec *record.InstanceExit, effect e
 		}
 		return
 	case all > 1:
-		cause.Message += fmt.Sprintf("; role %s has %d of %d instances left and needs %d", role.Name, all-count.Lost, all, need.Of(all))
+		cause.Message += fmt.Sprintf("; role %s has %d of %d instances left and needs %d", role.Name,
+			all-count.Lost, all, need.Of(all))
 	}
 	cause.Message += earlier
 	h.cfg.Failed(cause, at)

@@ -26,7 +26,8 @@ type HangConfig struct {
 
 // watchHang publishes whether all processes of a generation on this node are idle, and calls hangs
 // when the head has decided that the instance hangs. stop ends the watch and waits for it.
-func (g *generation) watchHang(ctx context.Context, s *supervisor, number int, hangs func(*health.Failure)) (stop func()) {
+func (g *generation) watchHang(ctx context.Context, s *supervisor, number int,
+	hangs func(*health.Failure)) (stop func()) {
 	if s.role.HangTimeout == 0 || s.cfg.StandIns != nil {
 		return func() {}
 	}
@@ -75,7 +76,8 @@ func (s *supervisor) awaitHang(ctx context.Context, number int) *health.Failure 
 	defer cancel()
 	f := new(health.Failure)
 	if err := s.cfg.Dir.ReadRecord(reading, signal.ControlDir, name, &f.Failure); err != nil {
-		f = health.NewFailure(health.DeadlinePassed, "%s hangs, and the record about that cannot be read: %v", s.instanceName(), err)
+		f = health.NewFailure(health.DeadlinePassed,
+			"%s hangs, and the record about that cannot be read: %v", s.instanceName(), err)
 	}
 	return f
 }
@@ -145,7 +147,8 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	}
 	f := diagnose(ctx, world.HungWorld{
 		Dir: w.cfg.Dir.Path(), Instance: instanceName(state.role, state.instance), Timeout: state.role.HangTimeout,
-		HasSteps: len(w.cfg.Hang.Steps.NodesWithInstanceSteps(w.cfg.NodeWatch.LastListing(), state.instance.Number, generation)) > 0,
+		HasSteps: len(w.cfg.Hang.Steps.NodesWithInstanceSteps(w.cfg.NodeWatch.LastListing(),
+			state.instance.Number, generation)) > 0,
 		Progress: w.cfg.Hang.Steps.Summary(), LogName: w.cfg.Hang.LogName, Log: w.cfg.Log,
 	})
 	f.Phase = w.cfg.Events.CurrentPhase()
@@ -158,7 +161,8 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 	var err error
 	hanging := w.hanging(state, generation, busy, w.cfg.NodeWatch.LastListing())
 	if len(hanging) > 0 {
-		err = w.cfg.Publish(signal.ControlDir, signal.HangName(state.instance.Number, generation, hanging[0]), &f.Failure, false)
+		err = w.cfg.Publish(signal.ControlDir,
+			signal.HangName(state.instance.Number, generation, hanging[0]), &f.Failure, false)
 	}
 	if len(hanging) == 0 || err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {
 		w.cfg.LogWriteError(err)

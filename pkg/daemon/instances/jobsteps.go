@@ -58,7 +58,9 @@ func (h *Head) AwaitSteps(ctx context.Context, within time.Duration) error {
 		return err
 	}
 	first := h.cfg.Steps[record.StepOfMember(missing[0], h.cfg.Size)-1]
-	f := health.NewFailure(health.DeadlinePassed, "%s did not join within %s: check that the step was created, the output of its srun, and that it runs bringupd --step=%s with the same --config and --log-dir",
+	f := health.NewFailure(health.DeadlinePassed,
+		"%s did not join within %s: check that the step was created, the output of its srun, and "+
+			"that it runs bringupd --step=%s with the same --config and --log-dir",
 		h.describeMembers(missing), textutil.FlagDuration(within), first)
 	f.Phase = record.PhaseJoin
 	return f
@@ -93,7 +95,8 @@ func (h *Head) describeMembers(members []int) string {
 			}
 		}
 		if len(hosts) > 0 {
-			parts = append(parts, fmt.Sprintf("the daemons of step %s on %s", step, launcher.CompactNodeList(slices.Compact(hosts))))
+			parts = append(parts, fmt.Sprintf("the daemons of step %s on %s", step,
+				launcher.CompactNodeList(slices.Compact(hosts))))
 		}
 	}
 	return strings.Join(parts, " and ")

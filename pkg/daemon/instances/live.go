@@ -43,7 +43,8 @@ func (h *Head) publishLive(ctx context.Context) {
 		changed := h.await(ctx, func() bool {
 			next := h.currentLive()
 			isOpen = h.gateOpen
-			return !slices.Equal(next.lost, h.live.lost) || next.differsFrom(h.live) && (isOpen || next.satisfied > h.live.satisfied && h.mayWait())
+			return !slices.Equal(next.lost, h.live.lost) || next.differsFrom(h.live) &&
+				(isOpen || next.satisfied > h.live.satisfied && h.mayWait())
 		})
 		if !changed || h.cfg.RunCtx.Err() != nil {
 			return
@@ -86,7 +87,8 @@ func (h *Head) publishList(ctx context.Context) bool {
 // others. The caller holds [Head.mu].
 func (h *Head) mayWait() bool {
 	for _, state := range h.instances {
-		if state.role.MayAwaitOthers() && state.evidence.Started && state.Status != roles.StatusReady && !state.isOver() {
+		if state.role.MayAwaitOthers() && state.evidence.Started && state.Status != roles.StatusReady &&
+			!state.isOver() {
 			return true
 		}
 	}

@@ -91,7 +91,8 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, defs: cfg.Defs, plans: &nodePlan{reading: make(ctxutil.Turn, 1)}, output: newOutputs(cfg, plan)}
+	n := &Node{cfg: cfg, defs: cfg.Defs, plans: &nodePlan{reading: make(ctxutil.Turn, 1)},
+		output: newOutputs(cfg, plan)}
 	n.endpoints.writing = make(ctxutil.Turn, 1)
 	n.plans.set(plan, cfg.Record, n.ownNode())
 	cfg.Steps.SetWorlds(func(number int) string {

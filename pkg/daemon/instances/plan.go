@@ -32,11 +32,13 @@ func ReadOffers(
 	for place, node := range members {
 		reads.Go(func() error {
 			var offer record.Offer
-			if err := dir.ReadRecord(own, signal.NodesDir, signal.NodeName(node, size, record.StateOffer), &offer); err != nil {
+			if err := dir.ReadRecord(own, signal.NodesDir,
+				signal.NodeName(node, size, record.StateOffer), &offer); err != nil {
 				return health.AsFailure(err)
 			}
 			offers[place] = record.PlacedOffer{
-				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
+				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group,
+				GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
 			}
 			return nil
 		})
@@ -63,7 +65,8 @@ func RemainingSpares(spares roles.Spares, members []int, hosts []string, env lau
 
 // AwaitPlan waits until the head has published the plan of the roles, and returns its record.
 func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*record.RolePlan, error) {
-	if _, err := p.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.NewestPlan() >= 0 }); err != nil {
+	if _, err := p.ControlWatch.FollowListings(ctx,
+		func(l signal.Listing) bool { return l.NewestPlan() >= 0 }); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	rec := new(record.RolePlan)

@@ -193,7 +193,8 @@ func needsBlock(defs []roles.Definition) bool {
 // numbers, or of other runs, prefer different blocks. The best one is claimed by no other daemon, and
 // no program has one of its ports; but any user can claim a block or take a port, so that neither
 // excludes it. If no role needs a block, the result has no ports.
-func ClaimPortBlock(background func(task func(ctx context.Context)), defs []roles.Definition, run string, number int) (*PortBlock, error) {
+func ClaimPortBlock(background func(task func(ctx context.Context)), defs []roles.Definition,
+	run string, number int) (*PortBlock, error) {
 	if !needsBlock(defs) {
 		return NewPortBlock(background), nil
 	}
@@ -203,7 +204,8 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 	}
 	blocks := (high - lowestBlockPort) / roles.BlockSize
 	if blocks <= 0 {
-		return nil, fmt.Errorf("the kernel assigns ports from %d: set net.ipv4.ip_local_port_range to begin at 32768", high)
+		return nil, fmt.Errorf("the kernel assigns ports from %d: set net.ipv4.ip_local_port_range "+
+			"to begin at 32768", high)
 	}
 	listening, err := health.PortsOfListeners(lowestBlockPort, high-1)
 	if err != nil {
@@ -212,7 +214,8 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 	sum := fnv.New32a()
 	sum.Write([]byte(run))
 	try := func(i int, insists bool) *PortBlock {
-		return tryBlock(lowestBlockPort+int(uint32(int(sum.Sum32()%uint32(blocks))+number+i)%uint32(blocks))*roles.BlockSize, listening, insists)
+		block := (int(sum.Sum32()%uint32(blocks)) + number + i) % blocks
+		return tryBlock(lowestBlockPort+block*roles.BlockSize, listening, insists)
 	}
 	best, lowest := 0, math.MaxInt
 	for i := range blocks {
@@ -230,7 +233,8 @@ func ClaimPortBlock(background func(task func(ctx context.Context)), defs []role
 	if len(block.Busy) == roles.BlockSize {
 		block.release()
 		holders, _ := health.FindListeners(block.First, block.First)
-		return nil, fmt.Errorf("all %d blocks of %d ports between %d and %d are in use: %v", blocks, roles.BlockSize, lowestBlockPort, high, holders)
+		return nil, fmt.Errorf("all %d blocks of %d ports between %d and %d are in use: %v", blocks,
+			roles.BlockSize, lowestBlockPort, high, holders)
 	}
 	return block.endWith(background), nil
 }
@@ -242,7 +246,8 @@ func tryBlock(first int, listening []int, insists bool) *PortBlock {
 	b.First = first
 	// The claim is an abstract socket, to which nothing is sent: it exists in the network namespace of the
 	// ports, and vanishes with the process.
-	claim, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: fmt.Sprintf("@bringupd-ports-%d", first), Net: "unixgram"})
+	claim, err := net.ListenUnixgram("unixgram",
+		&net.UnixAddr{Name: fmt.Sprintf("@bringupd-ports-%d", first), Net: "unixgram"})
 	if err == nil {
 		b.claim = claim
 	}

@@ -62,7 +62,8 @@ func (r *readiness) forget(rank int) {
 // watchProbes repeats the probes of a ready process: it publishes changes of the node's readiness,
 // and calls hangs with the last error when the alive probe has failed for too long. stop ends the
 // watch and waits for it.
-func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process, generation int, all *readiness) (stop func()) {
+func (s *supervisor) watchProbes(ctx context.Context, hangs func(err error), p roles.Process,
+	generation int, all *readiness) (stop func()) {
 	start, err := s.environment.processStart(s, p, generation)
 	if err != nil || start.alive == nil && start.ready == nil {
 		return func() { hangs(nil) }
@@ -171,9 +172,11 @@ func (s *supervisor) findStranger(ports []int, awaitsListener bool) bool {
 	case len(found) == 0:
 		return false
 	case awaitsListener:
-		s.cfg.Log.Error(fmt.Sprintf("cannot list the endpoint of %s of %s until it listens there itself: %s", s.instanceName(), s.cfg.Name, found[0]))
+		s.cfg.Log.Error(fmt.Sprintf("cannot list the endpoint of %s of %s until it listens there "+
+			"itself: %s", s.instanceName(), s.cfg.Name, found[0]))
 	default:
-		s.cfg.Log.Warn(fmt.Sprintf("another user listens beside %s of %s: %s; what is sent to that address does not reach it", s.instanceName(), s.cfg.Name, found[0]))
+		s.cfg.Log.Warn(fmt.Sprintf("another user listens beside %s of %s: %s; what is sent to that "+
+			"address does not reach it", s.instanceName(), s.cfg.Name, found[0]))
 	}
 	return true
 }

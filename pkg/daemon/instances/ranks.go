@@ -28,7 +28,8 @@ import (
 
 // placeRanks returns the plan of the ranks of a generation, which is a world of its own, and the
 // places of its nodes.
-func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance, generation int) (rec *record.Placement, places []int) {
+func placeRanks(facts []roles.NodeFacts, role *roles.RolePlan, instance *roles.Instance,
+	generation int) (rec *record.Placement, places []int) {
 	rec = &record.Placement{RestartCount: generation, MaxRestarts: role.Restarts.Max}
 	for _, p := range instance.Processes {
 		if len(places) == 0 || places[len(places)-1] != p.Place { // the processes of a node follow each other
@@ -63,7 +64,8 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	plan := s.plans.plan.Load()
 	rec, places := placeRanks(plan.Nodes, s.role, s.instance, number)
 	id := world.GenerationID(s.cfg.Dir.Name(), s.cfg.Dir.Nonce(), s.instanceName(), s.instance.Number, number)
-	w := &generationWorld{supervisor: s, hosts: rec.Hosts, index: slices.Index(places, int(s.plans.place.Load())), isAlone: s.isAloneOnNode(plan)}
+	w := &generationWorld{supervisor: s, hosts: rec.Hosts,
+		index: slices.Index(places, int(s.plans.place.Load())), isAlone: s.isAloneOnNode(plan)}
 	if err := s.refuseMPIProgram(ctx); err != nil {
 		return nil, err
 	}
@@ -84,11 +86,13 @@ func (s *supervisor) openWorld(ctx context.Context, number int, fail func(*healt
 	}
 	if !s.spans {
 		cfg.RendezvousLink = localLink(world.NewHead(world.HeadConfig{
-			Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName, Trail: s.cfg.Events, Log: s.cfg.Log, Background: cfg.Background,
+			Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts,
+			JobName: id.JobName, Trail: s.cfg.Events, Log: s.cfg.Log, Background: cfg.Background,
 		}), cfg.Background)
 	}
 	w.node = world.OpenNode(life, world.Config{
-		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s}, NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
+		NodeConfig: cfg, ID: id, Record: rec, NodeIndex: w.index, Output: rankOutput{s},
+		NoMPI: s.noMPIReason(), ReportStep: s.stepReporter(number),
 		PMIx: world.StartPMIx(s.pmixConfig(&own, rec, w.index, id.Key), cfg.Background, s.cfg.Log),
 	})
 	w.local = w.node.AddRanks()
@@ -130,7 +134,8 @@ func localLink(head *world.Head, background func(task func(ctx context.Context))
 func (s *supervisor) pmixConfig(cfg *deps.Config, rec *record.Placement, index int, key string) world.PMIxConfig {
 	return world.PMIxConfig{
 		Config: cfg, Argv: s.rankProgram(), Environ: s.programEnviron(cfg), Host: world.NodeNames(rec.Hosts)[index],
-		ServerNumber: s.instance.Number*s.cfg.Size + s.ownNode(), DirName: "pmix" + key, PrivateDir: s.cfg.Host.PrivateDir,
+		ServerNumber: s.instance.Number*s.cfg.Size + s.ownNode(), DirName: "pmix" + key,
+		PrivateDir: s.cfg.Host.PrivateDir,
 	}
 }
 
@@ -164,7 +169,8 @@ func (s *supervisor) refuseMPIProgram(ctx context.Context) error {
 		return nil
 	}
 	argv, environ := s.rankProgram(), s.programEnviron(s.cfg.Host.WorldConfig().Config)
-	linked, err := service.CallBounded(ctx, func() (mpidetect.LinkedMPI, error) { return mpidetect.DetectLinked(ctx, argv, environ) })
+	linked, err := service.CallBounded(ctx,
+		func() (mpidetect.LinkedMPI, error) { return mpidetect.DetectLinked(ctx, argv, environ) })
 	if err != nil || linked.MPI == nil || linked.Python != "" {
 		return nil // it is not known to use MPI
 	}
@@ -176,7 +182,8 @@ func (s *supervisor) isAloneOnNode(plan *roles.Plan) bool {
 	for _, role := range plan.Roles {
 		for _, instance := range role.Instances {
 			others := instance.Number != s.instance.Number
-			if others && slices.ContainsFunc(instance.Processes, func(p roles.Process) bool { return p.Place == int(s.plans.place.Load()) }) {
+			if others && slices.ContainsFunc(instance.Processes,
+				func(p roles.Process) bool { return p.Place == int(s.plans.place.Load()) }) {
 				return false
 			}
 		}
@@ -200,7 +207,8 @@ func (w *generationWorld) affinityOf(p roles.Process) affinity.Affinity {
 
 // startRank starts the process of a rank, and returns a function that explains its exit: see
 // [ranks.LocalRanks.AwaitExit].
-func (w *generationWorld) startRank(ctx context.Context, p roles.Process, start processStart) (child process.Handle, explain func(context.Context) error, err error) {
+func (w *generationWorld) startRank(ctx context.Context, p roles.Process,
+	start processStart) (child process.Handle, explain func(context.Context) error, err error) {
 	rank := ranks.Rank{Rank: p.Rank, Node: w.index, Local: p.Local}
 	base := envlist.With(start.spec.Env, w.node.SocketEnviron())
 	// An MPI that reads the launcher's variables must not see the nodes of other worlds.
@@ -262,7 +270,8 @@ func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
 	rec, _ := placeRanks(facts, role, instance, generation)
 	id := world.GenerationID(f.cfg.Dir.Name(), f.cfg.Dir.Nonce(), instanceName(role, instance), number, generation)
 	head := world.NewHead(world.HeadConfig{
-		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName, Trail: f.cfg.Events, Log: f.cfg.Log, Background: f.cfg.Background,
+		Plan: ranks.PlanFromRecord(rec), MaxRanks: rec.PerNode, Hosts: rec.Hosts, JobName: id.JobName,
+		Trail: f.cfg.Events, Log: f.cfg.Log, Background: f.cfg.Background,
 	})
 	for i, node := range nodes { // the daemons that connect
 		nodes[i] = f.memberOf(node, role)

@@ -37,13 +37,15 @@ type nodeLoss struct {
 // instances, if all roles have enough instances without them, and reports whether that is so. The
 // loss of several daemons is one event: an instance that loses several of its nodes is lost once, or
 // starts again with a spare for each of them. silent reports that the nodes have fallen silent, so
-// that their processes may still run for a while, as they may if a peer link was reset. When the run is ending, a loss may be the cause of
+// that their processes may still run for a while, as they may if a peer link was reset. When the
+// run is ending, a loss may be the cause of
 // that, unless no instance is concerned.
 func (h *Head) LoseNodes(members []int, silent bool) bool {
 	if h.cfg.RunCtx.Err() != nil {
 		return !h.loseAtEnd(members)
 	}
-	silent = silent || slices.ContainsFunc(members, func(m int) bool { return h.cfg.Links.Peer(m, time.Now()).IsBroken() })
+	silent = silent || slices.ContainsFunc(members,
+		func(m int) bool { return h.cfg.Links.Peer(m, time.Now()).IsBroken() })
 	canGoOn, delay := true, time.Duration(0)
 	h.update(func() {
 		loss := h.planLoss(members)
@@ -172,7 +174,8 @@ func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*va
 // hasStepInstances reports whether a node has instances of a further step. The caller holds
 // [Head.mu].
 func (h *Head) hasStepInstances(node int) bool {
-	return slices.ContainsFunc(h.instances, func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
+	return slices.ContainsFunc(h.instances,
+		func(s *instanceState) bool { return s.role.Program.Step != "" && s.isOn(node) })
 }
 
 // longestGrace returns the longest grace period of the instances that are concerned.

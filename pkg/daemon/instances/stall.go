@@ -41,7 +41,9 @@ func (h *Head) watchStall(ctx context.Context) {
 			since = now
 		case now.Sub(since) >= stallTimeout:
 			h.cfg.Log.Error("nothing runs, and nothing is due", zap.String("instances", what))
-			f := health.NewFailure(health.Internal, "nothing has run for %s and nothing is due, but the primary roles have not ended: %s; please report this with the log of this daemon", stallTimeout, what)
+			f := health.NewFailure(health.Internal,
+				"nothing has run for %s and nothing is due, but the primary roles have not ended: "+
+					"%s; please report this with the log of this daemon", stallTimeout, what)
 			h.cfg.Failed(f.Failure, now)
 			return
 		}
@@ -59,7 +61,8 @@ func (h *Head) describeStall(now time.Time) string {
 		if len(state.Running) > 0 || now.Before(h.dueAt(state)) {
 			return ""
 		}
-		parts = append(parts, fmt.Sprintf("%s.%d %s in generation %d", state.role.Name, state.instance.Index, state.Status, state.Generation))
+		parts = append(parts, fmt.Sprintf("%s.%d %s in generation %d", state.role.Name,
+			state.instance.Index, state.Status, state.Generation))
 	}
 	return strings.Join(parts, ", ")
 }

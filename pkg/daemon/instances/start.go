@@ -74,7 +74,8 @@ func isFinal(f record.Failure) bool {
 	if f.Kind == health.Signalled {
 		return true
 	}
-	cannotExecute := f.Code == health.OutcomeOfKind(health.NotExecutable).Code || f.Code == health.OutcomeOfKind(health.NotFound).Code
+	cannotExecute := f.Code == health.OutcomeOfKind(health.NotExecutable).Code ||
+		f.Code == health.OutcomeOfKind(health.NotFound).Code
 	return f.ExitText == "" && (cannotExecute || f.Kind == health.Usage || f.Kind == health.Launch)
 }
 
@@ -129,7 +130,8 @@ func (s *supervisor) startCommand(
 // startProgram starts a service as a process of the instance, and waits until it is ready. begin
 // starts the process; nil: by the command of the service.
 func (s *supervisor) startProgram(
-	ctx context.Context, one startedProcess, svc *framework.Service, begin func(context.Context) (process.Handle, error),
+	ctx context.Context, one startedProcess, svc *framework.Service,
+	begin func(context.Context) (process.Handle, error),
 ) (started []startedProcess, failure *health.Failure) {
 	var err error
 	one.Running, err = s.cfg.Children.StartProgram(ctx, service.Program{

@@ -164,7 +164,8 @@ func (s *instanceState) recordExit(mark record.InstanceMark, rec *record.Instanc
 	s.resumeAt = at.Add(rec.Pause)
 	if s.spans() {
 		code := health.OutcomeOfCause(rec.Failure).Code
-		action, pause := s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady, CannotExecute: isFinal(rec.Failure)}, &s.budget, at)
+		action, pause := s.role.Decide(roles.Exit{Code: max(code, 1), WasReady: s.wasReady,
+			CannotExecute: isFinal(rec.Failure)}, &s.budget, at)
 		isLoss = action != roles.ActionRestart
 		s.resumeAt = at.Add(pause)
 	}

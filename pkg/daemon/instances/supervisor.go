@@ -257,7 +257,8 @@ func describeUsed(role *roles.RolePlan, budget *roles.RestartBudget) string {
 }
 
 func (s *supervisor) publishExit(generation int, end *generationEnd) {
-	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name, Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
+	rec := &record.InstanceExit{Failure: end.failure.Failure, Role: s.role.Name,
+		Index: s.instance.Index, WillRestart: end.action == roles.ActionRestart, Pause: end.pause}
 	if end.action == roles.ActionLose && !s.spans {
 		rec.Message += describeUsed(s.role, &s.budget)
 	}
@@ -402,7 +403,8 @@ func (s *supervisor) awaitExit(ctx context.Context, one startedProcess, number i
 	if watched.Err() == nil {
 		return s.endHanging(one.Handle, fmt.Sprintf("had not ended after %s", s.role.Timeout))
 	}
-	return s.endHanging(one.Handle, fmt.Sprintf("hangs: its probe %s has failed for %s: %v", s.role.Alive.Probe, s.role.Alive.After, context.Cause(limited)))
+	return s.endHanging(one.Handle, fmt.Sprintf("hangs: its probe %s has failed for %s: %v",
+		s.role.Alive.Probe, s.role.Alive.After, context.Cause(limited)))
 }
 
 // awaitFailure waits until a process has ended, and returns that as a failure unless it is none. It

@@ -34,7 +34,8 @@ func RunEndCommand(ctx context.Context, command string, env []string, result *re
 		log.Warn("the command of --on-end was not run: the result has no JSON form", zap.Error(err))
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, config.EndCommandTimeout, fmt.Errorf("it took longer than %s", config.EndCommandTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, config.EndCommandTimeout,
+		fmt.Errorf("it took longer than %s", config.EndCommandTimeout))
 	defer cancel()
 	output := &process.HeadBuffer{MaxBytes: maxOutput}
 	began := time.Now()
@@ -44,7 +45,8 @@ func RunEndCommand(ctx context.Context, command string, env []string, result *re
 			Stdin: bytes.NewReader(append(input, '\n')), Stdout: output, Stderr: output,
 		}.Run(ctx)
 	})
-	fields := []zap.Field{zap.Duration("took", time.Since(began)), zap.String("output", textutil.SingleLine(output.String(), maxOutput))}
+	fields := []zap.Field{zap.Duration("took", time.Since(began)),
+		zap.String("output", textutil.SingleLine(output.String(), maxOutput))}
 	if err != nil {
 		log.Warn("the command of --on-end has failed", append(fields, zap.Error(err))...)
 		return

@@ -32,7 +32,8 @@ type Monitor struct {
 // StandbyTiming returns the heartbeat timing of spares, for the head. The loss of a spare must be
 // detected, but may take longer, to reduce the load on the file system.
 func StandbyTiming(timing health.HeartbeatTiming) health.HeartbeatTiming {
-	timing.HeartbeatInterval, timing.SilenceTimeout = standbyFactor*timing.HeartbeatInterval, standbyFactor*timing.SilenceTimeout
+	timing.HeartbeatInterval, timing.SilenceTimeout = standbyFactor*timing.HeartbeatInterval,
+		standbyFactor*timing.SilenceTimeout
 	return timing
 }
 
@@ -64,12 +65,15 @@ func (m *Monitor) WatchShare(ctx context.Context) {
 			return
 		case silence > m.Times.Peer:
 			if outwaited == 0 {
-				m.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Responsive: new(false)}})
-				m.Log.Info("the shared file system does not respond: the job continues, because every peer link is healthy")
+				m.Events.WriteEvent(eventlog.ShareChanged,
+					eventlog.Fields{LinkFields: eventlog.LinkFields{Responsive: new(false)}})
+				m.Log.Info("the shared file system does not respond: the job continues, because " +
+					"every peer link is healthy")
 			}
 			outwaited = silence
 		case outwaited > 0:
-			m.Events.WriteEvent(eventlog.ShareChanged, eventlog.Fields{LinkFields: eventlog.LinkFields{Responsive: new(true)}})
+			m.Events.WriteEvent(eventlog.ShareChanged,
+				eventlog.Fields{LinkFields: eventlog.LinkFields{Responsive: new(true)}})
 			m.Log.Info("the shared file system responds again", zap.Duration("after", outwaited.Round(time.Second/10)))
 			outwaited = 0
 		}
@@ -87,9 +91,11 @@ func (m *Monitor) ToleratesShareOutage(now time.Time) bool {
 // there have been no heartbeats on the peer links either, the failure is that this node is cut off.
 func (m *Monitor) ShareTimeoutFailure(silence time.Duration) *health.Failure {
 	if unheard, ever := m.Links.TotalSilence(time.Now()); ever && unheard > m.Timing.SilenceTimeout {
-		return m.CutOffFailure(fmt.Sprintf("neither another node nor the shared file system has responded for %s", min(unheard, silence).Round(time.Second/10)))
+		return m.CutOffFailure(fmt.Sprintf("neither another node nor the shared file system has "+
+			"responded for %s", min(unheard, silence).Round(time.Second/10)))
 	}
-	return health.NewFailure(health.ShareUnusable, "cannot continue: the shared file system has not responded to %s for %s: check whether %s hangs on that node",
+	return health.NewFailure(health.ShareUnusable,
+		"cannot continue: the shared file system has not responded to %s for %s: check whether %s hangs on that node",
 		m.Name(), silence.Round(time.Second/10), m.Dir.Path())
 }
 
@@ -152,7 +158,8 @@ func (r refusedHeartbeats) duration(beat time.Duration) time.Duration { return t
 
 // WriteHeartbeat writes one heartbeat file of this node.
 func (m *Monitor) WriteHeartbeat(ctx context.Context, sub string, state record.State) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.Timing.SilenceTimeout, errors.New("the peers would miss the heartbeat"))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.Timing.SilenceTimeout,
+		errors.New("the peers would miss the heartbeat"))
 	defer cancel()
 	return m.Dir.WriteHeartbeat(ctx, sub, state)
 }

@@ -89,8 +89,9 @@ func (e *Outcome) TruncatedConsequences() []record.Failure {
 func OutcomeOfVerdict(v health.Verdict) *Outcome {
 	cause := v.Cause
 	return &Outcome{
-		Code: v.Code, Name: v.Name, Reason: cause.Message, Cause: &cause, BadNodes: v.BadNodes, Consequences: v.Consequences,
-		Requested: health.IsRequestedEnd(cause.Kind),
+		Code: v.Code, Name: v.Name, Reason: cause.Message, Cause: &cause, BadNodes: v.BadNodes,
+		Consequences: v.Consequences,
+		Requested:    health.IsRequestedEnd(cause.Kind),
 	}
 }
 

@@ -42,12 +42,14 @@ type Publisher struct {
 
 // Publish publishes a record of this node.
 func (r *Publisher) Publish(sub, name string, rec record.Record, durable bool) error {
-	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.PublishRecord(ctx, sub, name, rec, durable) })
+	return r.publishAndNotify(sub, name,
+		func(ctx context.Context) error { return r.Dir.PublishRecord(ctx, sub, name, rec, durable) })
 }
 
 // ClaimRecord publishes a record that another daemon may have published before.
 func (r *Publisher) ClaimRecord(sub, name string, rec record.Record) error {
-	return r.publishAndNotify(sub, name, func(ctx context.Context) error { return r.Dir.ClaimRecord(ctx, sub, name, rec) })
+	return r.publishAndNotify(sub, name,
+		func(ctx context.Context) error { return r.Dir.ClaimRecord(ctx, sub, name, rec) })
 }
 
 // MarkName publishes a name without content.
@@ -109,7 +111,8 @@ func (r *Publisher) publishAndNotify(sub, name string, request func(ctx context.
 // workers learn of an orderly end by the record that the head sends, and those that only wait for the
 // end of the head by its goodbye message.
 func (r *Publisher) NotifyPeers(sub, name string) {
-	unseen := r.NodeIndex.Load() == 0 && (sub != signal.ControlDir || name == signal.NameHeadFinished || name == signal.NameOrderlyEnd)
+	unseen := r.NodeIndex.Load() == 0 &&
+		(sub != signal.ControlDir || name == signal.NameHeadFinished || name == signal.NameOrderlyEnd)
 	if r.Notify != nil && !unseen {
 		r.Notify()
 	}
@@ -118,7 +121,8 @@ func (r *Publisher) NotifyPeers(sub, name string) {
 // CallFileSystem makes a request to the file system and waits for the answer: while the run lives
 // at most for within, and at its end only for a moment. A request that is not answered by then
 // continues in the background, so that it is completed when the file system answers again.
-func (r *Publisher) CallFileSystem(op, name string, within time.Duration, request func(ctx context.Context) error) error {
+func (r *Publisher) CallFileSystem(op, name string, within time.Duration,
+	request func(ctx context.Context) error) error {
 	patience := max(0, UnresponsiveTimeout-r.FileSystemSilence())
 	ctx, cancel := context.WithTimeoutCause(r.WorkCtx, within, health.ErrDeadline)
 	answer := make(chan error, 1)
@@ -233,7 +237,8 @@ func (r *Publisher) RunPhase(name record.Phase, part func() error) error {
 		return err
 	}
 	took := time.Since(begin)
-	r.Log.Log(ProgressLevel(took), "phase "+string(name)+" is over", zap.Duration("took", took.Round(10*time.Microsecond)))
+	r.Log.Log(ProgressLevel(took), "phase "+string(name)+" is over",
+		zap.Duration("took", took.Round(10*time.Microsecond)))
 	return nil
 }
 

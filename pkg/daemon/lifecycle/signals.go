@@ -18,7 +18,8 @@ import (
 // HandleSignals handles signals until ctx ends: it ends the run at TERM, INT or the launcher's ALRM
 // and if the launch has failed, ends the grace periods according to the notices, and forwards other signals to the
 // driver. host is this node's, and stopGrace the grace period of services.
-func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal, host string, stopGrace time.Duration, passOn func(syscall.Signal)) {
+func (r *Publisher) HandleSignals(ctx context.Context, signals <-chan os.Signal, host string,
+	stopGrace time.Duration, passOn func(syscall.Signal)) {
 	heard := health.SignalHistory{LauncherSignals: r.LauncherSignals}
 	var began time.Time          // when the end was first requested
 	var settled <-chan time.Time // when the meaning of that signal is known

@@ -147,7 +147,8 @@ func decideAttempt(cause record.Failure, p attemptPolicy) (restarts bool, reason
 	case cause.Kind == health.NotReturned:
 		return false, what + ": the lost daemons were not restarted"
 	case p.lostSteps != "" && (slices.Contains(p.unfitNodes, 0) || left < p.minNodes):
-		return false, fmt.Sprintf("%s: nothing restarts %s, and there is no other node for its roles", what, p.lostSteps)
+		return false, fmt.Sprintf("%s: nothing restarts %s, and there is no other node for its roles",
+			what, p.lostSteps)
 	case slices.Contains(p.unfitNodes, 0):
 		return false, what + ": the head's node or its daemon has failed, and the launch requires it"
 	case left < p.minNodes && p.forRoles:

@@ -24,7 +24,9 @@ func (s *supervisor) adoptRun(ctx context.Context) error {
 		if s.cfg.IsSandboxDaemon() {
 			mend = "--sandbox-step"
 		}
-		return health.NewFailure(health.ShareUnusable, "cannot find the run of step %s: %s has seen none of job %s in %s for %s: start the other step with %s and the same --log-dir",
+		return health.NewFailure(health.ShareUnusable,
+			"cannot find the run of step %s: %s has seen none of job %s in %s for %s: start the "+
+				"other step with %s and the same --log-dir",
 			step, id.Host, id.Job, s.cfg.LogDir, s.cfg.Times.Join, mend)
 	}
 	if err != nil {
@@ -36,7 +38,8 @@ func (s *supervisor) adoptRun(ctx context.Context) error {
 		node, err = dir.AwaitNodeIndex(ctx, id.Host, node)
 	}
 	if errors.Is(err, health.ErrDeadline) {
-		return health.NewFailure(health.Launch, "cannot find %s among the nodes of run %s: start step %s on nodes of that run", id.Host, dir.Name(), step)
+		return health.NewFailure(health.Launch,
+			"cannot find %s among the nodes of run %s: start step %s on nodes of that run", id.Host, dir.Name(), step)
 	}
 	if err != nil {
 		return err

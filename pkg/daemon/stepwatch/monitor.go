@@ -87,8 +87,10 @@ type publishedState struct {
 // FromConfig returns the monitor of a daemon with this configuration, which must be valid.
 func FromConfig(cfg *deps.Config) *Monitor {
 	c := Config{
-		NodeIndex: record.NodeOfMember(cfg.Identity.NodeIndex, cfg.Identity.Size), Size: cfg.Identity.Size, Attempt: cfg.Identity.Attempt, Before: cfg.Previous.History.Progress,
-		HasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), JobStart: cfg.FirstStart, Earlier: cfg.Previous.EarlierDuration,
+		NodeIndex: record.NodeOfMember(cfg.Identity.NodeIndex, cfg.Identity.Size),
+		Size:      cfg.Identity.Size, Attempt: cfg.Identity.Attempt, Before: cfg.Previous.History.Progress,
+		HasRanks: cfg.World.IsRequested() || cfg.Roles.AreGiven(), JobStart: cfg.FirstStart,
+		Earlier: cfg.Previous.EarlierDuration,
 	}
 	if cfg.Progress != "" {
 		c.Pattern, _ = progress.ParsePattern(cfg.Progress) // the flag has been validated
@@ -99,7 +101,8 @@ func FromConfig(cfg *deps.Config) *Monitor {
 // New returns the monitor of a daemon.
 func New(cfg Config) *Monitor {
 	m := &Monitor{
-		cfg: cfg, started: time.Now(), first: make(chan struct{}), own: newOwnSteps(), processes: make(map[string]Process), published: make(map[int]publishedName),
+		cfg: cfg, started: time.Now(), first: make(chan struct{}), own: newOwnSteps(),
+		processes: make(map[string]Process), published: make(map[int]publishedName),
 	}
 	if m.cfg.JobStart.IsZero() {
 		m.cfg.JobStart = m.started
@@ -237,7 +240,8 @@ func (m *Monitor) Summary() *record.Progress {
 		return nil
 	}
 	if slowest, median, count := m.job.findSlowest(m.own.list(m.cfg.NodeIndex)); count > 1 {
-		p.Slowest = &record.SlowestRank{Rank: slowest.Rank, NodeIndex: slowest.Node, Step: slowest.Step, Median: median, Count: count}
+		p.Slowest = &record.SlowestRank{Rank: slowest.Rank, NodeIndex: slowest.Node, Step: slowest.Step,
+			Median: median, Count: count}
 		if slowest.Instance != noInstance && m.worlds != nil {
 			p.Slowest.World = m.worlds(slowest.Instance)
 		}

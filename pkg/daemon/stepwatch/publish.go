@@ -127,7 +127,8 @@ func (m *Monitor) publishJob(ctx context.Context, store Store) int {
 	number := m.number
 	m.number++
 	err := m.call(ctx, store, func(ctx context.Context) error {
-		err := store.Dir.PublishRecord(ctx, signal.ControlDir, signal.ProgressName(number), &record.ProgressMark{Progress: *p}, false)
+		err := store.Dir.PublishRecord(ctx, signal.ControlDir, signal.ProgressName(number),
+			&record.ProgressMark{Progress: *p}, false)
 		if err == nil && number > 0 {
 			err = store.Dir.RemoveNames(ctx, signal.ControlDir, signal.ProgressName(number-1))
 		}

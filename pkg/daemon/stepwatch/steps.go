@@ -85,7 +85,8 @@ func (o *ownSteps) list(node int) (steps []knownStep) {
 			continue
 		}
 		step, _ := series.Last()
-		steps = append(steps, knownStep{Node: node, Instance: key.instance, Generation: series.generation, NodeStep: signal.NodeStep{Rank: key.rank, Step: step}})
+		steps = append(steps, knownStep{Node: node, Instance: key.instance,
+			Generation: series.generation, NodeStep: signal.NodeStep{Rank: key.rank, Step: step}})
 	}
 	return steps
 }
@@ -139,7 +140,8 @@ type jobInstance struct {
 }
 
 func newJobSteps(account *progress.Account) jobSteps {
-	return jobSteps{account: account, others: make(map[instanceOnNode]knownStep), ended: make(map[instanceOnNode]int), instances: make(map[int]*jobInstance)}
+	return jobSteps{account: account, others: make(map[instanceOnNode]knownStep),
+		ended: make(map[instanceOnNode]int), instances: make(map[int]*jobInstance)}
 }
 
 // addListing takes over the steps of other daemons from a listing of [signal.NodesDir], and which
@@ -154,7 +156,8 @@ func (j *jobSteps) addListing(l signal.Listing, self int) {
 		j.others[instanceOnNode{step.Node, step.Instance}] = knownStep(step)
 	}
 	for _, mark := range l.Instances() {
-		if mark.State == record.InstanceDone || mark.State == record.InstanceStopped || mark.State == record.InstanceExited {
+		if mark.State == record.InstanceDone || mark.State == record.InstanceStopped ||
+			mark.State == record.InstanceExited {
 			at := instanceOnNode{mark.Node, mark.Instance}
 			if newest, there := j.ended[at]; !there || mark.Generation > newest {
 				j.ended[at] = mark.Generation
@@ -213,7 +216,9 @@ func (j *jobSteps) findSlowest(own []knownStep) (slowest knownStep, median float
 		newest, hasEnded := j.ended[instanceOnNode{s.Node, s.Instance}]
 		return hasEnded && newest >= s.Generation
 	})
-	slices.SortFunc(compared, func(a, b knownStep) int { return cmp.Or(a.Instance-b.Instance, a.Node-b.Node, a.Rank-b.Rank) })
+	slices.SortFunc(compared, func(a, b knownStep) int {
+		return cmp.Or(a.Instance-b.Instance, a.Node-b.Node, a.Rank-b.Rank)
+	})
 	steps := make(map[int]float64)
 	for i, s := range compared {
 		steps[i] = s.Step

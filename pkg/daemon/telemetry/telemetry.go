@@ -63,7 +63,8 @@ func StartTelemetry(cfg config.Telemetry, self DaemonInfo, own func(files.OwnedP
 	}
 	if cfg.MetricsDir != "" {
 		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.NodeIndex)
-		s.file = StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics, func(err error) { self.Log.Warn(err.Error()) })
+		s.file = StartFile(filepath.Join(cfg.MetricsDir, name), s.collectMetrics,
+			func(err error) { self.Log.Warn(err.Error()) })
 		own(files.OwnedPath{Path: s.file.Path()})
 	}
 	if cfg.MetricsListen != "" {
@@ -155,7 +156,8 @@ func (s *Telemetry) collectMetrics() []byte {
 	s.addCheckMetrics(t)
 	s.addProgressMetrics(t)
 	spent := s.daemon.Meter.OpStats()
-	t.StartFamily("bringupd_share_operations_total", "counter", "Calls of this daemon to the shared file system of the log directory.")
+	t.StartFamily("bringupd_share_operations_total", "counter",
+		"Calls of this daemon to the shared file system of the log directory.")
 	for _, calls := range spent {
 		t.AddSample(float64(calls.Calls), "op", calls.Op.String())
 	}
@@ -175,7 +177,8 @@ func (s *Telemetry) addNodeMetrics(t *Text) {
 	t.StartFamily("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as seen by the head.")
 	t.AddSample(float64(s.daemon.ID.Size), "state", "launched")
 	last := nodes.LastListing()
-	for _, state := range []record.State{record.StateJoined, record.StateChecked, record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateDone} {
+	for _, state := range []record.State{record.StateJoined, record.StateChecked,
+		record.StateSandboxReady, record.StateServiceUp, record.StateFailed, record.StateDone} {
 		t.AddSample(float64(len(last.NodesIn(state))), "state", string(state))
 	}
 }
@@ -225,7 +228,8 @@ func (s *Telemetry) addCheckMetrics(t *Text) {
 		counts[[2]string{f.ID, string(f.Verdict)}]++
 	}
 	t.StartFamily("bringupd_check", "gauge", "Findings of a check of this node, by severity.")
-	for _, of := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+	for _, of := range slices.SortedFunc(maps.Keys(counts),
+		func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		t.AddSample(counts[of], "id", of[0], "verdict", of[1])
 	}
 }
