@@ -223,21 +223,6 @@ func TestSpareForOddNode(t *testing.T) {
 	})
 }
 
-// TestWarningsAreToldOnce verifies that the head reports a warning of many nodes' checks once.
-func TestWarningsAreToldOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 4, "exit 0").looked(func(nodeIndex int, l *looks) {
-			if nodeIndex > 0 {
-				l.found = append(l.found, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "64 MiB", Hint: "enlarge it"})
-			}
-		}).start()
-		j.expect(0, 0, 0, 0)
-		if said := j.said(); strings.Count(said, "check warning: host.shm: 64 MiB") != 1 || !strings.Contains(said, "nodes 1-3") {
-			t.Errorf("the warning is not told once, of nodes 1, 2 and 3:\n%s", said)
-		}
-	})
-}
-
 // card is a fake of a node's GPU monitor whose events and errors the test sets.
 type card struct {
 	events  chan gpu.ClassifiedEvent
@@ -389,30 +374,6 @@ func TestUnfitGPU(t *testing.T) {
 
 // mostEvents is the maximum number of events that a node of a small job reports.
 const mostEvents = 16
-
-// TestManyEvents verifies that a GPU that repeats its events does not fill the run directory.
-func TestManyEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exec sleep 300")
-		cards := j.carded()
-		j.start().untilNamed(signal.ControlDir, signal.NameGateOpen)
-		for i := range 3 * mostEvents {
-			cards[1].events <- xid(i, gpu.EffectApp)
-		}
-		j.untilNamed(signal.NodesDir, signal.EventName(1, 2, mostEvents))
-		j.signals[0] <- os.Interrupt
-		j.expect(130, 130)
-		told := 0
-		for _, name := range j.names(signal.NodesDir) {
-			if strings.Contains(name, ".event.") {
-				told++
-			}
-		}
-		if told != mostEvents {
-			t.Errorf("%d events are told, want %d", told, mostEvents)
-		}
-	})
-}
 
 // TestUnreadableEvents verifies that event records of a node that the head cannot read do not delay
 // the failure of that node.

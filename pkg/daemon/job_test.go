@@ -159,33 +159,6 @@ func TestEverything(t *testing.T) {
 	})
 }
 
-func TestServiceTellsOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		// The services' output goes to their logs, never to the driver's output. The driver ends only
-		// after all services have written their output.
-		marks := t.TempDir()
-		j := newJob(t, 2, "echo driver").all(func(c *deps.Config) {
-			c.Framework = framework.None{
-				HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
-				WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",
-				WorkerReady:   counts(t, 2, marks+"/worker.*"),
-			}
-		})
-		j.start().expect(0, 0)
-		if got := j.contents(j.out); got != "driver\n" {
-			t.Errorf("standard output is %q", got)
-		}
-		for name, want := range map[string]string{
-			"head.log": "head\n", "worker-0000.log": "worker\n", "worker-0001.log": "worker\n", "driver.log": "driver\n",
-		} {
-			got, err := j.read(filepath.Join(j.run(), signal.LogsDir, name))
-			if err != nil || string(got) != want {
-				t.Errorf("%s has %q, not %q: %v", name, got, want, err)
-			}
-		}
-	})
-}
-
 func probe(t *testing.T, text string) *health.Probe {
 	t.Helper()
 	p, err := health.ParseProbe(text)

@@ -184,37 +184,6 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 	})
 }
 
-func TestSilentHead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size = 3
-		j := newJob(t, size, "exit 0")
-		head := j.playHead()
-		j.start(0)
-		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
-			j.untilNamed(signal.NodesDir, signal.NodeName(nodeIndex, size, record.StateJoined))
-		}
-		time.Sleep(j.configs[0].Times.Peer)
-		if aborted := j.has(signal.ControlDir, signal.AbortName(1, size)) || j.has(signal.ControlDir, signal.AbortName(2, size)); aborted {
-			t.Fatal("the run was aborted though the head beats")
-		}
-		head.silence()
-		j.expect(-1, 76, 76)
-		found := 0
-		for nodeIndex := 1; nodeIndex < size; nodeIndex++ {
-			if name := signal.AbortName(nodeIndex, size); j.has(signal.ControlDir, name) {
-				found++
-				abort := readRecordOf[record.Abort](j, signal.ControlDir, name)
-				if abort.Code != 76 || abort.Cause.Kind != health.PeerLost || !slices.Equal(abort.Cause.LostNodes, []int{0}) || !slices.Equal(abort.BadNodes, []string{"n0"}) {
-					t.Errorf("%s says %+v", name, abort)
-				}
-			}
-		}
-		if found == 0 {
-			t.Error("nobody has published an abort")
-		}
-	})
-}
-
 // TestWorkerLosesTheHead lets a worker declare a healthy head lost: the head accepts this, and all
 // daemons end alike.
 func TestWorkerLosesTheHead(t *testing.T) {
@@ -272,55 +241,6 @@ func TestTwoLoseTheHead(t *testing.T) {
 		p := &peer{t: t, dir: head.dir.ForNode(2), sub: signal.ControlDir}
 		p.publish(signal.AbortName(2, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
 		j.expect(-1, 76, -1)
-	})
-}
-
-// TestTheFarewellIsNotLookedFor lets a worker finish long before the head: it polls rarely for the
-// head's end, and leaves when the peer link reports it.
-func TestTheFarewellIsNotLookedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		const size, rarely = 3, 50 * time.Millisecond
-		done := signal.NodeName(1, size, record.StateDone)
-		var mu sync.Mutex
-		var looks []time.Time // since the worker finished
-		j := newJob(t, size, "exit 0")
-		j.configs[1].Access = asking(func(op signal.Op, path string) error {
-			if op == signal.OpList && filepath.Base(path) == signal.ControlDir && j.has(signal.NodesDir, done) {
-				mu.Lock()
-				defer mu.Unlock()
-				looks = append(looks, time.Now())
-			}
-			return nil
-		})
-		j.configs[1].Access.NoHints = true
-		head, lines, _ := j.playLines()
-		j.start(0, 2)
-		j.until("a lifeline", func() bool { return lines.heard() == 1 })
-		j.untilNamed(signal.NodesDir, signal.NodeName(1, size, record.StateJoined))
-		cause := health.NewFailure(health.DaemonDied, "the daemon of node 2 has died").Failure
-		head.publish(signal.AbortName(0, size), &record.Abort{Code: 76, Outcome: string(health.DaemonDied), Cause: cause})
-		j.untilNamed(signal.NodesDir, done)
-		// Its record may be visible a few polls before the worker knows that it is finished and connected
-		// to the head.
-		j.until("three rare looks of a worker that is done", func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			rare := 0
-			for i := len(looks) - 1; i > 0 && looks[i].Sub(looks[i-1]) >= rarely; i-- {
-				rare++
-			}
-			return rare >= 3
-		})
-		mu.Lock()
-		if len(looks) > 9 { // the pace of a worker that expects a record has three such pauses after twelve polls
-			t.Errorf("a worker that is done has made %d looks until they were rare", len(looks))
-		}
-		mu.Unlock()
-		lines.SayGoodbye()
-		j.expect(-1, 76, -1)
-		if events := j.daemonEvents(1); events == "" || strings.Contains(events, `"up":false`) {
-			t.Errorf("a farewell that came after the end is told of: one more write of each node\n%s", events)
-		}
 	})
 }
 

@@ -251,25 +251,6 @@ func TestSignalsThatBelongTogether(t *testing.T) {
 	})
 }
 
-func TestSignalsForTheDriver(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		marks := t.TempDir()
-		j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *deps.Config) {
-			c.Framework = framework.None{
-				WorkerCommand: "trap 'touch " + marks + "/passed' USR1; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.01; done",
-				WorkerReady:   counts(t, 2, marks+"/up.*"),
-			}
-		}).start()
-		j.untilFile(filepath.Join(marks, "running"))
-		j.signals[1] <- syscall.SIGUSR1 // a node without a driver
-		j.signals[0] <- syscall.SIGUSR1
-		j.expect(6, 0)
-		if _, err := os.Stat(filepath.Join(marks, "passed")); err == nil {
-			t.Error("a service was signalled, too")
-		}
-	})
-}
-
 // stop requests the end from outside the job, as soon as the link to the run exists. The daemon
 // creates that link concurrently with other tasks, so it may appear late.
 func (j *job) stop() {

@@ -19,7 +19,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
-	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -242,18 +241,6 @@ func TestHeadIsNeeded(t *testing.T) {
 		j := spared(t, 3, membership.NodeRange{Min: 1, Max: 3}, "exit 0").all(func(c *deps.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
 		j.start().expect(77, 77, 77)
 		j.blames(0, health.SetupFailed, 77)
-	})
-}
-
-// TestUnlikeConfigurationOfSpare verifies that a spare with a different configuration is a mistake
-// that no other node can compensate.
-func TestUnlikeConfigurationOfSpare(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j := spared(t, 3, membership.NodeRange{Min: 2, Max: 2}, "exit 0")
-		j.configs[1].Driver = service.ShellCommand("exit 9")
-		j.all(func(c *deps.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
-		j.start().expect(64, 64, 64)
-		j.blames(1, health.Usage, 64)
 	})
 }
 

@@ -298,27 +298,6 @@ func TestAllMountsStall(t *testing.T) {
 	}
 }
 
-// TestAMountStallsForAWhile verifies that a hang shorter than the peer timeout does not end the
-// run.
-func TestAMountStallsForAWhile(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		j, mounts, marks := mounted(t, 6*time.Second)
-		j.start()
-		j.allRunning(marks)
-		for _, m := range mounts {
-			m.stall()
-		}
-		time.Sleep(3 * time.Second) // half of the peer timeout
-		for _, m := range mounts {
-			m.release()
-		}
-		time.Sleep(3 * time.Second) // time for a daemon to declare a peer lost wrongly
-		j.signals[0] <- syscall.SIGTERM
-		j.expect(143, 143, 143)
-		j.blames(0, health.Terminated, 143)
-	})
-}
-
 // TestTheReasonIsKnownDuringASilence lets a run fail while the shared file system of a worker does not
 // answer: the worker knows the reason by its peer link.
 func TestTheReasonIsKnownDuringASilence(t *testing.T) {

@@ -217,36 +217,6 @@ func TestDriverSavesAfterAFailure(t *testing.T) {
 	})
 }
 
-func TestSignalsForRanks(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name, handles string
-		code          []int
-	}{
-		{"that they handle", "trap 'touch %[1]s/heard.$RANK; exit 0' USR1", []int{0, 0}},
-		{"of which they die", "true", []int{138, 138}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				marks := t.TempDir()
-				handles := strings.ReplaceAll(tc.handles, "%[1]s", marks)
-				j := newWorld(t, 2, 2, handles+"; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
-				for rank := range 4 {
-					j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
-				}
-				j.signals[0] <- syscall.SIGUSR1
-				j.signals[1] <- syscall.SIGUSR1
-				j.expect(tc.code...)
-				for rank := range 4 {
-					if _, err := os.Stat(fmt.Sprintf("%s/heard.%d", marks, rank)); (err == nil) != (tc.code[0] == 0) {
-						t.Errorf("whether rank %d has heard: %v", rank, err)
-					}
-				}
-			})
-		})
-	}
-}
-
 // TestWorldWithoutLifelines verifies that nodes observe the gate and each other's ends through the
 // shared file system.
 func TestWorldWithoutLifelines(t *testing.T) {

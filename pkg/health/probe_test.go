@@ -166,12 +166,6 @@ func TestIsThisNode(t *testing.T) {
 	}
 }
 
-func TestEmptyProbe(t *testing.T) {
-	if err := (Probe{}).Try(t.Context()); err == nil {
-		t.Error("a probe that asks nothing is ready")
-	}
-}
-
 func TestSplitWords(t *testing.T) {
 	for _, tc := range []struct {
 		name, in string

@@ -116,23 +116,6 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestWaitReadyCutShortEarly verifies the error if an operation with a context's deadline notices
-// it before the context does.
-func TestWaitReadyCutShortEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		deadline := time.Now().Add(time.Minute)
-		ctx, cancel := context.WithDeadline(t.Context(), deadline.Add(time.Second))
-		defer cancel()
-		err := WaitReady(lateContext{ctx, deadline}, func(context.Context) error {
-			if time.Now().After(deadline) {
-				return errors.New("cut short")
-			}
-			return errNotYet
-		}, WaitOptions{})
-		mustSee(t, err, "last seen: not yet")
-	})
-}
-
 // TestWaitReadyLastSeen verifies that the error has the result of the newest try, with a deadline and
 // without one.
 func TestWaitReadyLastSeen(t *testing.T) {
@@ -166,17 +149,6 @@ func TestWaitReadyMaxPause(t *testing.T) {
 			t.Errorf("the last pause is %v", got)
 		}
 	})
-}
-
-func TestWaitReadyEndedBefore(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cause := errors.New("told to stop")
-	cancel(cause)
-	err := WaitReady(ctx, func(context.Context) error { t.Error("it looked"); return nil }, WaitOptions{})
-	if !errors.Is(err, cause) {
-		t.Errorf("got %v", err)
-	}
-	mustSee(t, err, "nothing was seen")
 }
 
 func TestWaitReadyDied(t *testing.T) {
@@ -353,14 +325,5 @@ func TestWaitReadyComesUp(t *testing.T) {
 	}
 	if l := <-opened; l != nil {
 		_ = l.Close()
-	}
-}
-
-func TestWaitReadyNeverUp(t *testing.T) {
-	noLeaks(t)
-	address := fmt.Sprintf("127.0.0.1:%d", unusedPort(t))
-	err := WaitReady(soon(t), parse(t, "tcp://"+address).Try, WaitOptions{})
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last seen: connection refused by "+address) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -1,9 +1,7 @@
 package health
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -11,27 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-func TestRankSentences(t *testing.T) {
-	ended := func(rank record.WorldRank, exit process.Exit) *Failure {
-		return NewRankExitFailure(rank, "n3", exit, nil)
-	}
-	for want, f := range map[string]*Failure{
-		"rank 12 (n3, GPU 2) died: killed by SIGSEGV (core dumped)": ended(record.WorldRank{Number: 12, GPUs: "2"}, process.Exit{Code: -1, Signal: syscall.SIGSEGV, CoreDumped: true}),
-		"rank 12 (n3, GPUs 4-7) failed: exit code 3":                ended(record.WorldRank{Number: 12, GPUs: "4-7"}, process.Exit{Code: 3}),
-		"rank 0 (n3) failed: exit code 1":                           ended(record.WorldRank{}, process.Exit{Code: 1}),
-		"rank 7 (n3) has aborted the job with code 42: no data":     NewRankAbortFailure(record.WorldRank{Number: 7}, "n3", 42, "no data", nil),
-		"rank 0 (n3) has aborted the job with code 1: no data":      NewRankAbortFailure(record.WorldRank{}, "n3", 1, "no data", nil),
-		"rank 7 (n3) has aborted the job with code -1":              NewRankAbortFailure(record.WorldRank{Number: 7}, "n3", -1, "", nil),
-	} {
-		if f.Message != want || f.WorldRank == nil || f.SeenAt.IsZero() {
-			t.Errorf("got %+v, want %q", f.Failure, want)
-		}
-	}
-	if f := NewRankAbortFailure(record.WorldRank{Number: -1}, "n3", 42, "no data", nil); f.Message != "a program on n3 has aborted the job with code 42: no data" || f.WorldRank != nil {
-		t.Errorf("got %+v", f.Failure)
-	}
-}
 
 // onNode returns a failure of a rank in a world of four ranks per node, observed at ms.
 func onNode(rank, ms int, f *Failure) ObservedFailure {
@@ -157,18 +134,5 @@ func TestUndecided(t *testing.T) {
 				t.Errorf("got %v after the first, want %v", got.Sub(began), tc.until.Sub(began))
 			}
 		})
-	}
-}
-
-// TestDecideOnManyRanks verifies that a record of every node of a large job is processed quickly.
-func TestDecideOnManyRanks(t *testing.T) {
-	var failures []ObservedFailure
-	long := strings.Repeat("x", 200)
-	for node := range 4096 {
-		failures = append(failures, exited(4*node, node, 1, long, long, long, fmt.Sprintf("rank %d: connection reset by peer", node)))
-	}
-	failures = append(failures, died(9, 5000, syscall.SIGKILL))
-	if v := DecideVerdict(failures, hostOf); v.Code != 137 || len(v.Consequences) != 4096 {
-		t.Errorf("got %+v and %d consequences", v.Outcome, len(v.Consequences))
 	}
 }

@@ -5,25 +5,6 @@ import (
 	"time"
 )
 
-// TestTimingOfDefault verifies the timing with the peer timeout of 10 s: of few nodes, of as many as
-// begin to write and poll less often, and of many.
-func TestTimingOfDefault(t *testing.T) {
-	const ms = time.Millisecond
-	for size, want := range map[int][2]HeartbeatTiming{
-		1:    {{1250 * ms, 6250 * ms, 1000 * ms}, {1250 * ms, 6250 * ms, 1000 * ms}},
-		5:    {{1250 * ms, 6250 * ms, 1000 * ms}, {1250 * ms, 6250 * ms, 1000 * ms}},
-		10:   {{1250 * ms, 6250 * ms, 1000 * ms}, {2500 * ms, 6250 * ms, 2000 * ms}},
-		4096: {{1250 * ms, 8000 * ms, 1000 * ms}, {4000 * ms, 6250 * ms, 14000 * ms}},
-	} {
-		got := [2]HeartbeatTiming{
-			HeadHeartbeatTiming(10*time.Second, size), WorkerHeartbeatTiming(10*time.Second, size),
-		}
-		if got != want {
-			t.Errorf("%d nodes: got %v, want %v", size, got, want)
-		}
-	}
-}
-
 func TestTempo(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		for _, size := range []int{1, 5, 8, 16, 70, 256, 4096} {

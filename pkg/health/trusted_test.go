@@ -143,15 +143,6 @@ func TestTrustedConnection(t *testing.T) {
 	}
 }
 
-// TestTrustedConnectionOfProcess verifies that the error names the process of another user's listener
-// if it is visible.
-func TestTrustedConnectionOfProcess(t *testing.T) {
-	users := trustedUsers{ownUser: 1000, overflowUser: -1, descendantUsers: func() []int { return nil }}
-	proc := fakeProc(t, tcpHeading+row(localhost7123, nobodyThere, stateListening, "1007", "5001"), "")
-	conn := fixedConn{local: "127.0.0.1:5000", remote: "127.0.0.1:7123"}
-	mustSee(t, users.checkConn(proc, conn), "is held by pid 90 (server of 90) of user 1007")
-}
-
 // fixedConn is a connection between two addresses that does not exist.
 type fixedConn struct {
 	net.Conn

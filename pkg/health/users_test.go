@@ -93,20 +93,6 @@ func TestProbeBesideStranger(t *testing.T) {
 	}
 }
 
-// TestFlickerElsewhere is not a test: it is another user's process that keeps opening a port,
-// accepting, and closing it.
-func TestFlickerElsewhere(t *testing.T) {
-	address := os.Getenv("HEALTH_TEST_FLICKER")
-	for address != "" {
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Millisecond))
-			_, _ = l.Accept() // left open
-			_ = l.Close()
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // waitAs runs TestWaitElsewhere as the job's user, by a command that runs it, and returns the
 // outcome of its wait. program is a public copy of this test.
 func waitAs(t *testing.T, program, service, probe string, command ...string) string {

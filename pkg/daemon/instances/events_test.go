@@ -193,34 +193,6 @@ func TestTwoLossesInOneInstance(t *testing.T) {
 	}
 }
 
-// TestNothingIsAwaitedFromLostNodes checks that the orderly end waits neither for the second node of an
-// instance that was lost with the first, nor for nodes that are lost while the run is ending.
-func TestNothingIsAwaitedFromLostNodes(t *testing.T) {
-	inBubble(t, 4, `
-  - {name: store, nodes: 1, command: serve}
-  - {name: pair, nodes: 2, nodes-per-instance: 2, command: serve, require: {start: all, run: 0}}
-  - {name: serve, nodes: 1, command: serve}
-`, func(r *run) {
-		r.openGate()
-		r.kill(1, 2, 3)
-		for _, node := range []int{1, 2} {
-			if !r.head.LoseNodes([]int{node}, false) {
-				t.Fatalf("the loss of node %d was not tolerated", node)
-			}
-		}
-		began := time.Now()
-		r.nodes[0].CancelRun(&lifecycle.Outcome{Orderly: true})
-		r.nodes[0].Background(func(context.Context) {
-			time.Sleep(time.Second)
-			r.head.LoseNodes([]int{3}, false)
-		})
-		r.head.StopInOrder(r.t.Context())
-		if took := time.Since(began); took > endSlack/2 {
-			t.Errorf("the end took %s", took)
-		}
-	})
-}
-
 // TestSpareWithLink checks that a spare without a peer link takes a place only if no other can.
 func TestSpareWithLink(t *testing.T) {
 	for spares, want := range map[int]string{1: "n2", 2: "n3"} {
@@ -621,28 +593,6 @@ func TestNothingStartsWhileEnding(t *testing.T) {
 		r.want("plans", r.names(signal.ControlDir, signal.PlanName(1)))
 		r.exit("slow.0.0.g0", 0)
 	})
-}
-
-// TestNeedBeforeGate checks that a role needs all of the instances of its start before the gate,
-// and that the cause says so.
-func TestNeedBeforeGate(t *testing.T) {
-	for _, isOpen := range []bool{false, true} {
-		inBubble(t, 3, `
-  - {name: server, nodes: all, command: serve, require: {start: all, run: 2}}
-`, func(r *run) {
-			if isOpen {
-				if err := r.head.AwaitGate(r.t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-			r.exit("server.0.0.g0", 1)
-			r.later()
-			cause := r.cause()
-			if isOpen != (cause == nil) || cause != nil && !strings.HasSuffix(cause.Message, "needs 3") {
-				t.Errorf("with an open gate %t, the cause is %+v", isOpen, cause)
-			}
-		})
-	}
 }
 
 // TestFinalFailures checks after which failures a start is not tried again.

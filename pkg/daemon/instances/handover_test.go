@@ -9,12 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
-	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 	"github.com/bringupd/bringupd/test/users"
@@ -106,43 +102,5 @@ func TestTakeGrants(t *testing.T) {
 	}
 	if err := step.TakeGrants(t.Context(), dir, 0, []int{granted}); err == nil {
 		t.Error("another node has granted a port")
-	}
-}
-
-// TestClaimPorts checks that a daemon passes on the ports of its block if, and only if, daemons of
-// further steps start processes, and several messages full of them.
-func TestClaimPorts(t *testing.T) {
-	for step, isServed := range map[string]bool{"": false, "judge": true} {
-		place := signal.Location{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 2, Host: "n0"}
-		dir, err := signal.CreateRun(t.Context(), place, record.Job{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		life := lifecycle.NewLifetime(t.Context())
-		defer life.Close()
-		publisher := &lifecycle.Publisher{Lifetime: life, Log: zap.NewNop(), Dir: dir}
-		program := roles.Program{Step: step, Ports: []roles.PortRequest{{Name: "http", Count: 1}}}
-		block, err := instances.ClaimPorts(publisher, []roles.Definition{{Program: program}}, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ports []int
-		for port := range 450 {
-			ports = append(ports, block.First+port)
-		}
-		block.Keep(ports...)
-		ofStep := instances.NewPortBlock(life.Background)
-		if err := ofStep.TakeGrants(t.Context(), dir, 0, ports); (err == nil) != isServed {
-			t.Errorf("ports for step %q are passed on: %v", step, err)
-		}
-		block.Release(ports...)
-		last := fmt.Sprintf("127.0.0.1:%d", ports[len(ports)-1])
-		listener, err := net.Listen("tcp", last)
-		if err == nil {
-			_ = listener.Close()
-		}
-		if (err != nil) != isServed {
-			t.Errorf("the last port is kept for step %q: %v", step, err)
-		}
 	}
 }

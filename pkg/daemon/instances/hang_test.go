@@ -64,31 +64,6 @@ func TestHangThatIsOver(t *testing.T) {
 	})
 }
 
-// TestHangOfSeveralNodes checks that an instance on several nodes hangs if all nodes on which its
-// processes run are idle.
-func TestHangOfSeveralNodes(t *testing.T) {
-	inBubble(t, 3, `
-  - {name: trainer, nodes: 3, ranks-per-node: 1, primary: true, command: train, hang-timeout: 1m, restarts: 1}
-`, func(r *run) {
-		r.work(true, "trainer.0.1.g0")
-		r.exit("trainer.0.2.g0", 0)
-		r.sleep(5 * time.Minute)
-		r.want("idle times", r.names(signal.NodesDir, "idle"), "0000.i0000.g0.idle.000001")
-		// The idle node works again before the other one does not.
-		r.print("trainer.0.0.g0", "still there")
-		r.sleep(10 * time.Second)
-		r.work(false, "trainer.0.1.g0")
-		r.sleep(45 * time.Second)
-		r.want("early orders", r.names(signal.ControlDir, "hang"))
-		r.sleep(time.Minute)
-		r.want("orders", r.names(signal.ControlDir, "hang"), "inst.0000.g0.hang-0")
-		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1", "trainer.0.2.g0", "trainer.0.2.g1")
-		if cause := r.cause(); cause != nil {
-			t.Errorf("the run has ended: %+v", cause)
-		}
-	})
-}
-
 // TestHangBySteps checks that an instance whose ranks work hangs without new steps. Nodes without steps do not matter, and a program without a step so far is not
 // ended.
 func TestHangBySteps(t *testing.T) {

@@ -30,33 +30,6 @@ func (r *run) want(what string, got []string, want ...string) {
 	}
 }
 
-// TestRestartTogether checks the generations of an instance that spans two nodes: the head stops
-// the other node's processes, waits until none is left, and starts all of them again.
-func TestRestartTogether(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: engine, nodes: 2, nodes-per-instance: 2, command: serve, restarts: {max: 1, backoff: 2s..4s}}
-`, func(r *run) {
-		r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.1.g0")
-		began := time.Now()
-		r.exit("engine.0.1.g0", 3)
-		r.later()
-		r.later()
-		r.want("starts", r.starts(), "engine.0.0.g0", "engine.0.0.g1", "engine.0.1.g0", "engine.0.1.g1")
-		if took := r.find("engine.0.0.g1").at.Sub(began); took < 2*time.Second {
-			t.Errorf("the other node started it after %s, before its back-off", took)
-		}
-		r.want("orders", r.names(signal.ControlDir, "inst"), "inst.0000.g1.start", "inst.0000.g1.stop")
-		r.want("records", r.names(signal.NodesDir, ".g0."), "0000.i0000.g0.ready", "0000.i0000.g0.stopped", "0001.i0000.g0.exited", "0001.i0000.g0.ready")
-		// The budget is used up.
-		r.exit("engine.0.0.g1", 4)
-		r.later()
-		cause := r.cause()
-		if cause == nil || cause.Child != "engine.0.0" || !strings.Contains(cause.Message, "it had been started again once") {
-			t.Errorf("the cause is %+v", cause)
-		}
-	})
-}
-
 // TestLossBeforeOthersStop checks that the exit of an instance that is lost is known while its other
 // processes still have their grace period, and that no record follows when everything must stop.
 func TestLossBeforeOthersStop(t *testing.T) {
@@ -81,36 +54,6 @@ func TestLossBeforeOthersStop(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRestartAfterPartialEnd checks that all processes of an instance start again, also those that
-// have ended with 0 on another node.
-func TestRestartAfterPartialEnd(t *testing.T) {
-	inBubble(t, 2, `
-  - {name: trainer, nodes: 2, ranks-per-node: 1, primary: true, command: train, restarts: 1}
-`, func(r *run) {
-		r.exit("trainer.0.0.g0", 0)
-		r.later()
-		r.exit("trainer.0.1.g0", 1)
-		r.later()
-		r.want("starts", r.starts(), "trainer.0.0.g0", "trainer.0.0.g1", "trainer.0.1.g0", "trainer.0.1.g1")
-		r.exit("trainer.0.0.g1", 0)
-		r.exit("trainer.0.1.g1", 0)
-		ended := make(chan error, 1)
-		r.nodes[0].Background(func(ctx context.Context) {
-			_, err := r.head.AwaitPrimaries(ctx)
-			ended <- err
-		})
-		r.later()
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			t.Error("the primary role has not ended")
-		}
-	})
 }
 
 // TestStopInOrder checks the order of an orderly end, and that nothing is awaited that does not run:
@@ -207,42 +150,6 @@ func TestSignalThatIsPassedOn(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestEndpointsOfListeners checks that the endpoint of a role without a probe is listed when its process
-// listens there: before the gate, too, if a router waits for it, and again after each restart. Until
-// then the instance is ready nevertheless.
-func TestEndpointsOfListeners(t *testing.T) {
-	inBubbleOf(t, func(r *run) { r.listen = true }, 1, `
-  - {name: server, nodes: 1, command: serve, restarts: 1}
-  - {name: router, nodes: all, command: route, ready: "file:/nothing/there"}
-  - {name: client, nodes: all, after: [server], primary: true, command: call}
-`, func(r *run) {
-		endpoints := func() string { return r.read(filepath.Join(r.nodes[0].environment.endpointsDir, "server")) }
-		listen := func(generation int) {
-			r.mark(record.InstanceMark{Generation: generation, State: record.InstanceReady, Change: 1})
-			r.later()
-		}
-		r.want("starts", r.starts(), "client.0.0.g0", "router.0.0.g0", "server.0.0.g0")
-		if got := endpoints(); got != "" {
-			t.Errorf("the endpoints are %q, and nobody listens there", got)
-		}
-		listen(0)
-		if got := endpoints(); got != "10.0.0.1:20000\n" {
-			t.Errorf("the endpoints are %q before the gate", got)
-		}
-		r.openGate()
-		r.exit("server.0.0.g0", 1)
-		r.later()
-		r.want("starts", r.starts(), "client.0.0.g0", "router.0.0.g0", "server.0.0.g0", "server.0.0.g1")
-		if got := endpoints(); got != "" {
-			t.Errorf("the endpoints are %q after a restart", got)
-		}
-		listen(1)
-		if got := endpoints(); got != "10.0.0.1:20000\n" {
-			t.Errorf("the endpoints are %q after the restart has listened", got)
-		}
-	})
 }
 
 // TestEndAfterListening checks that the end of a primary process counts although its endpoint has been

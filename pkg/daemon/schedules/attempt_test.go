@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -304,31 +303,6 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 			all.Go(func() { a.daemons[f.Rank].happenAt(a.plan.Start+f.At, f) })
 		}
 	}
-	if a.plan.Stray {
-		all.Go(a.stray)
-	}
-}
-
-// strange is a node index that this attempt does not have.
-const strange = 42
-
-// stray writes records that a daemon of another attempt may have left or writes late. It uses the
-// path only, which does not identify the attempt if another user has removed its directory and
-// another attempt has taken the name.
-func (a *attempt) stray() {
-	time.Sleep(a.plan.Start + a.plan.After/2)
-	a.world.Lock()
-	defer a.world.Unlock()
-	if a.run == "" {
-		return
-	}
-	header := record.Header{Version: record.FormatVersion, Nonce: "another attempt's", NodeIndex: strange, Host: "n42"}
-	cause := record.Failure{Header: header, Kind: health.Internal, Message: "that was another attempt"}
-	a.world.Put(a.path(signal.ControlDir, signal.AbortName(strange, a.size)), &file{
-		Data: encoded(record.Abort{Header: header, Code: health.OutcomeOfKind(health.Internal).Code, Cause: cause}),
-	})
-	a.world.Put(a.path(signal.NodesDir, signal.NodeName(strange, a.size, record.StateFailed)), &file{Data: encoded(cause)})
-	a.world.note(nil, "leaves records of another attempt in", a.run, nil)
 }
 
 // encoded returns a record in its file format.

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -229,19 +228,6 @@ func (j *jobPlan) String() string {
 	}
 	return fmt.Sprintf("  %d spares, early %t, events %+v\n%s",
 		j.Spares, j.Early, j.Events, j.file("DIR"))
-}
-
-// simpler returns jobs with one event less each.
-func (j *jobPlan) simpler() (all []*jobPlan) {
-	if j == nil {
-		return nil
-	}
-	for i := range j.Events {
-		less := *j
-		less.Events = slices.Delete(slices.Clone(j.Events), i, i+1)
-		all = append(all, &less)
-	}
-	return all
 }
 
 // jobRun is a job that runs. Its fields are guarded by the lock of the shared file system.

@@ -28,7 +28,6 @@ type attemptPlan struct {
 	Faults []fault
 	End    string        // stop, leave, or cancel
 	After  time.Duration // from the attempt's start to its end
-	Stray  bool          // records of another attempt appear in its run
 }
 
 // fault is a fault that occurs on one daemon, at one of its own steps.
@@ -149,13 +148,9 @@ const backMost = peerTimeout
 // lateMost is the maximum delay of a record after its name.
 const lateMost = peerTimeout / 4
 
-// strays enables records of another attempt in a run: daemons do not yet ignore an abort and a
-// failure with another nonce.
-const strays = false
-
 func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
 	a := attemptPlan{Start: start, After: upTo(r, []time.Duration{time.Second, 4 * time.Second, 9 * time.Second}[r.IntN(3)])}
-	a.Stray = r.IntN(8) == 0 && strays
+	_ = r.IntN(8) // keeps what follows from a seed
 	a.End = []string{endStop, endStop, endLeave, endCancel}[r.IntN(4)]
 	longest := []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second}[r.IntN(3)]
 	for range size {
@@ -189,95 +184,6 @@ func upTo(r *rand.Rand, longest time.Duration) time.Duration {
 	return 1 + time.Duration(r.Int64N(int64(longest)))
 }
 
-// simpler returns plans that each have one element less, the largest elements first.
-func (p plan) simpler() (all []plan) {
-	for i := range p.Attempts {
-		if len(p.Attempts) > 1 {
-			q := p.clone()
-			q.Attempts = append(q.Attempts[:i], q.Attempts[i+1:]...)
-			all = append(all, q)
-		}
-	}
-	if p.Size > 2 && p.Job == nil {
-		q := p.clone()
-		q.Size--
-		q.Needed = min(q.Needed, q.Size)
-		all = append(all, q)
-	}
-	if p.Needed < p.Size && p.Job == nil {
-		q := p.clone()
-		q.Needed = q.Size
-		all = append(all, q)
-	}
-	if p.Leftover != "" {
-		q := p.clone()
-		q.Leftover = ""
-		all = append(all, q)
-	}
-	if !p.Weather.Off {
-		q := p.clone()
-		q.Weather.Off = true
-		all = append(all, q)
-	}
-	for _, less := range p.Job.simpler() {
-		q := p.clone()
-		q.Job = less
-		all = append(all, q)
-	}
-	for i, a := range p.Attempts {
-		if a.Stray {
-			q := p.clone()
-			q.Attempts[i].Stray = false
-			all = append(all, q)
-		}
-		for j := range a.Faults {
-			q := p.clone()
-			q.Attempts[i].Faults = append(q.Attempts[i].Faults[:j], q.Attempts[i].Faults[j+1:]...)
-			all = append(all, q)
-		}
-	}
-	for i, m := range p.Moods[:p.Size] {
-		for _, less := range m.simpler() {
-			q := p.clone()
-			q.Moods[i] = less
-			all = append(all, q)
-		}
-	}
-	return all
-}
-
-// simpler returns moods with one kind of misbehaviour less each.
-func (m mood) simpler() (all []mood) {
-	for _, change := range []func(*mood){
-		func(m *mood) { *m = mood{Latency: m.Latency} },
-		func(m *mood) { m.Absent = 0 },
-		func(m *mood) { m.Stale = 0 },
-		func(m *mood) { m.Jumps = false },
-		func(m *mood) { m.Torn = false },
-		func(m *mood) { m.Back = 0 },
-		func(m *mood) { m.Late = 0 },
-		func(m *mood) { m.Passing = 0 },
-		func(m *mood) { m.Refuse = 0 },
-		func(m *mood) { m.Lost = 0 },
-	} {
-		less := m
-		if change(&less); less != m {
-			all = append(all, less)
-		}
-	}
-	return all
-}
-
-func (p plan) clone() plan {
-	q := p
-	q.Moods = append([]mood(nil), p.Moods...)
-	q.Attempts = append([]attemptPlan(nil), p.Attempts...)
-	for i := range q.Attempts {
-		q.Attempts[i].Faults = append([]fault(nil), p.Attempts[i].Faults...)
-	}
-	return q
-}
-
 func (p plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, shifted by %d: %d nodes, %d of them needed, leftover %q, network %+v\n", p.Seed, p.Shift, p.Size, p.Needed, p.Leftover, p.Weather)
@@ -285,8 +191,8 @@ func (p plan) String() string {
 		fmt.Fprintf(&b, "  mount of node %d: %+v\n", node, m)
 	}
 	for i, a := range p.Attempts {
-		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; stray %v; faults %+v\n",
-			i, a.Start, a.Late[:p.Size], a.End, a.After, a.Stray, a.Faults)
+		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; faults %+v\n",
+			i, a.Start, a.Late[:p.Size], a.End, a.After, a.Faults)
 	}
 	b.WriteString(p.Job.String())
 	return b.String()

@@ -37,9 +37,6 @@ type verdict struct {
 // bad reports whether a rule was broken.
 func (v verdict) bad() bool { return len(v.breaches) > 0 }
 
-// rule returns the first rule that was broken.
-func (v verdict) rule() int { return v.breaches[0].rule }
-
 // stage runs schedules, one after the other.
 type stage struct {
 	t       *testing.T
@@ -98,25 +95,6 @@ func (w *world) close(p plan, attempts []*attempt) verdict {
 	}
 	close(w.over)
 	return verdict{plan: p, breaches: w.breaches, steps: w.steps, sum: w.sum, trace: w.trace, ended: w.Now()}
-}
-
-// shrink returns the simplest schedule found that is bad in the same way.
-func (s stage) shrink(v verdict) verdict {
-	const enough = 300
-	for played := 0; played < enough; {
-		smaller := false
-		for _, p := range v.plan.simpler() {
-			played++
-			if less := s.play(p); less.bad() && less.rule() == v.rule() {
-				v, smaller = less, true
-				break
-			}
-		}
-		if !smaller {
-			break
-		}
-	}
-	return v
 }
 
 // tearDown ends daemons that have crashed or hang.
