@@ -29,9 +29,8 @@ type worker struct {
 const (
 	// pollCost is the time that one poll, which is three calls, takes of a file system that answers
 	// about ten thousand calls a second.
-	pollCost = 300 * time.Microsecond
-	// maxSimultaneousPolls is the number of nodes that may poll at the same time.
-	maxSimultaneousPolls = 64
+	pollCost             = 300 * time.Microsecond
+	maxSimultaneousPolls = 64 // the number of nodes that may poll at the same time
 )
 
 // headLink is a worker's peer link.

@@ -18,11 +18,10 @@ const maxLateHeartbeats = 2
 type Links struct {
 	LinksConfig
 
-	mu      sync.Mutex
-	peers   map[int]PeerState // guarded by mu
-	running bool              // the job runs; guarded by mu
-	// the job tolerates an unresponsive shared file system; guarded by mu
-	toleratesOutage bool
+	mu              sync.Mutex
+	peers           map[int]PeerState // guarded by mu
+	running         bool              // the job runs; guarded by mu
+	toleratesOutage bool              // the job tolerates an unresponsive shared file system; guarded by mu
 	// After a pause (this daemon was stopped, or had no processor) all peers seem to have been silent
 	// for long. The time of the pause must not count, because the daemon has not yet received the data
 	// that has arrived meanwhile.

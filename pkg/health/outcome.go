@@ -25,9 +25,8 @@ const (
 	CheckEnvironment Kind = "check-environment"
 	// NodesDiffer is reported by the head about nodes that pass their checks: it lists those that
 	// differ from the majority, or none if there is no majority.
-	NodesDiffer Kind = "nodes-differ"
-	// GPUFailed is a GPU that has failed while the driver ran.
-	GPUFailed     Kind = "gpu"
+	NodesDiffer   Kind = "nodes-differ"
+	GPUFailed     Kind = "gpu" // a GPU that has failed while the driver ran
 	SetupFailed   Kind = "setup"
 	SandboxDied   Kind = "sandbox"
 	ServiceDied   Kind = "service"
@@ -60,9 +59,8 @@ const (
 	// JobDeadlinePassed is the deadline of the whole job, with the driver's grace period.
 	JobDeadlinePassed Kind = "time-up"
 	Terminated        Kind = "terminated"
-	// PeerLost is a loss whose only evidence is the absence of heartbeat files.
-	PeerLost Kind = "peer-lost"
-	Aborted  Kind = "aborted"
+	PeerLost          Kind = "peer-lost" // a loss whose only evidence is the absence of heartbeat files
+	Aborted           Kind = "aborted"
 	// RequeuesExhausted ends a job that has reached the maximum number of requeues.
 	RequeuesExhausted Kind = "gave-up"
 )

@@ -31,8 +31,7 @@ type WaitOptions struct {
 	Ports []int
 	// AcceptsBeside reports that an untrusted user may listen on other addresses than the child.
 	AcceptsBeside bool
-	// MaxPause is the maximum pause between two tries; 0 means half a second.
-	MaxPause time.Duration
+	MaxPause      time.Duration // the maximum pause between two tries; 0 means half a second
 	// OwnsProcess reports whether a process belongs to the child. If it is nil, listeners are not
 	// checked.
 	OwnsProcess func(pid int) bool

@@ -108,14 +108,6 @@ func TestWaitReadyCutShort(t *testing.T) {
 	})
 }
 
-// lateContext is a context that ends some time after its deadline.
-type lateContext struct {
-	context.Context
-	deadline time.Time
-}
-
-func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
 // TestWaitReadyLastSeen verifies that the error has the result of the newest try, with a deadline and
 // without one.
 func TestWaitReadyLastSeen(t *testing.T) {

@@ -27,8 +27,7 @@ type Verdict struct {
 	Outcome
 	Cause        record.Failure
 	Consequences []record.Failure // the nearest to the cause first
-	// BadNodes are the hosts that a requeued job should avoid.
-	BadNodes []string
+	BadNodes     []string         // the hosts that a requeued job should avoid
 }
 
 // DecideVerdict returns the verdict on failures, as one observer knows them. A cause has precedence

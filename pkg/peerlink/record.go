@@ -43,9 +43,8 @@ type secureConn struct {
 	end           int
 	largeRecord   *[maxRecord]byte // buffer of a record that does not fit into in; nil once it is read
 	largeReceived int              // number of bytes received into large
-	// decrypted data that Read has not returned yet, in one of the two buffers
-	plaintext []byte
-	readErr   error // errForged after a record that cannot be decrypted
+	plaintext     []byte           // decrypted data that Read has not returned yet, in one of the two buffers
+	readErr       error            // errForged after a record that cannot be decrypted
 
 	writeMu    sync.Mutex
 	encrypter  *noise.CipherState // guarded by the write mutex

@@ -33,8 +33,7 @@ type WorkerHandler interface {
 }
 
 const (
-	// dialTimeout is the timeout for one address.
-	dialTimeout = time.Second
+	dialTimeout = time.Second // the timeout for one address
 	// The pauses between two tries double: after a connection was lost, from minReconnectPause to half
 	// a heartbeat interval; before the first connection, from minFirstConnectPause to
 	// maxFirstConnectPause.

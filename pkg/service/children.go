@@ -52,18 +52,16 @@ type Contexts struct {
 
 // Config configures the children of a node.
 type Config struct {
-	Starter  process.Starter
-	EventLog *eventlog.EventLog
-	Log      *zap.Logger
-	// OnWriteError reports an error of writing, unless err is nil.
-	OnWriteError func(err error)
+	Starter      process.Starter
+	EventLog     *eventlog.EventLog
+	Log          *zap.Logger
+	OnWriteError func(err error) // reports an error of writing, unless err is nil
 	// OnExit is called when a service or another program of [Children.StartProgram] has ended that
 	// may not, before it is known whether that is a failure; nil: not needed. The returned function is
 	// called if it is none.
 	OnExit      func() (explained func())
 	GracePeriod time.Duration // time from SIGTERM to SIGKILL
-	// Steps watches the progress of the programs of the user; nil if nothing does.
-	Steps StepObserver
+	Steps       StepObserver  // watches the progress of the programs of the user; nil if nothing does
 	// SharedSignals reports that the launcher may signal either the daemon alone or all processes of
 	// its step.
 	SharedSignals bool
@@ -111,10 +109,9 @@ type Children struct {
 
 	stopLogged sync.Once // protects the message that the driver has ended a service
 
-	mu      sync.Mutex
-	started []process.Handle // in the order of their start; guarded by mu
-	// starts in progress of driver and ranks, which may run already; guarded by mu
-	starting int
+	mu       sync.Mutex
+	started  []process.Handle // in the order of their start; guarded by mu
+	starting int              // starts in progress of driver and ranks, which may run already; guarded by mu
 	// signals for driver and ranks that arrived meanwhile; guarded by mu
 	pendingSignals []syscall.Signal
 	passedOn       []syscall.Signal   // all signals that driver and ranks have got; guarded by mu

@@ -31,13 +31,11 @@ const (
 	// last messages of the service are there. fullTailSize is the same if the user wants the logs.
 	failedTailSize = 1 << 20
 	fullTailSize   = 16 << 20
-	// maxFinalCopy bounds the bytes copied at the end of a run.
-	maxFinalCopy = 256 << 20
+	maxFinalCopy   = 256 << 20 // bounds the bytes copied at the end of a run
 	// maxCopyRate bounds the copying of a node during a run, in bytes per second: at most one gigabyte
 	// per second for a thousand nodes.
-	maxCopyRate = 1 << 20
-	// copyRoundTimeout is the time after which one round of copying is abandoned.
-	copyRoundTimeout = time.Minute
+	maxCopyRate      = 1 << 20
+	copyRoundTimeout = time.Minute // the time after which one round of copying is abandoned
 )
 
 // RegisterLogs registers the directory of the logs that a service writes itself. If the service

@@ -51,10 +51,8 @@ type copyLimits struct {
 }
 
 const (
-	// maxCopiedFiles is the maximum number of files that are copied from a directory.
-	maxCopiedFiles = 4096
-	// maxCopyDepth is the number of levels of subdirectories that are searched.
-	maxCopyDepth = 3
+	maxCopiedFiles = 4096 // the maximum number of files that are copied from a directory
+	maxCopyDepth   = 3    // the number of levels of subdirectories that are searched
 	// maxCopiedBytes is the maximum total size of the copies: a shared file system is no place for
 	// logs that grow without limit.
 	maxCopiedBytes = 1 << 30

@@ -42,10 +42,9 @@ type Program struct {
 	MayEnd bool          // an end with 0 is no failure
 	// AwaitsPorts reports that a start waits while another user has a port of the program, and is repeated
 	// if that user has taken it from the process.
-	AwaitsPorts bool
-	StartsOnce  bool // a process that has been started is not started again
-	// AcceptsBeside reports that another user may listen on other addresses of the ports.
-	AcceptsBeside bool
+	AwaitsPorts   bool
+	StartsOnce    bool // a process that has been started is not started again
+	AcceptsBeside bool // reports that another user may listen on other addresses of the ports
 }
 
 // Running is the process of a program that has been started.
@@ -189,10 +188,9 @@ func callInTime[T any](ctx context.Context, look func() T) T {
 // startFailure is a failed start. It also holds whether another attempt may succeed.
 type startFailure struct {
 	*health.Failure
-	retryable bool
-	takenPort int // the port that another process has, which is the reason; otherwise 0
-	// byStranger reports that another user has the port.
-	byStranger bool
+	retryable  bool
+	takenPort  int  // the port that another process has, which is the reason; otherwise 0
+	byStranger bool // reports that another user has the port
 }
 
 func (f *startFailure) isTakenPort(port framework.Port) bool {

@@ -32,8 +32,7 @@ type TempDir struct {
 	log       *zap.Logger
 	timeout   time.Duration // time limit for creating the directory, because its disk may hang
 	contexts  Contexts
-	// NoSockets makes [TempDir.EnsureSocketDir] fail, for simulations without sockets.
-	NoSockets bool
+	NoSockets bool // makes [TempDir.EnsureSocketDir] fail, for simulations without sockets
 
 	credentialsMu sync.Mutex // locked before mu; held during disk access, which may hang
 

@@ -89,8 +89,7 @@ type ProcessStarter interface {
 // SimHooks replaces a node, its sockets and the processes of ranks in a simulation. The zero value
 // means no simulation.
 type SimHooks struct {
-	// NoSockets makes the daemon open no sockets for programs of the node.
-	NoSockets bool
+	NoSockets bool // makes the daemon open no sockets for programs of the node
 	Node      affinity.Node
 	// runs until ctx ends
 	RunRanks func(ctx context.Context, meet *rendezvous.Node, of []ranks.Rank) error
@@ -114,9 +113,8 @@ func (p SimHooks) NodeResources(gpus gpu.Topology,
 type PreviousAttempts struct {
 	UnfitNodes []record.DroppedNode // nodes with a fault, which only stand by
 	LostNodes  []record.DroppedNode // nodes whose daemons were lost in the last attempt
-	// Failures are the failures of all earlier attempts.
-	Failures []record.Failure
-	History  record.RestartHistory
+	Failures   []record.Failure     // the failures of all earlier attempts
+	History    record.RestartHistory
 	// EarlierDuration is how long the job has run before the start of this process: before a requeue,
 	// or before its launcher has restarted this daemon.
 	EarlierDuration time.Duration

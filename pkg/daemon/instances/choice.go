@@ -22,8 +22,7 @@ type NodeChoice struct {
 type UnlinkedNodes func(nodes []int) map[int]bool
 
 const (
-	// linkDelay is how long the choice of nodes waits for peer links.
-	linkDelay = 250 * time.Millisecond
+	linkDelay = 250 * time.Millisecond // how long the choice of nodes waits for peer links
 	// linkPollInterval is the interval between two looks at the peer links, which are in memory.
 	linkPollInterval = 5 * time.Millisecond
 )

@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// grantTimeout limits the time for passing on ports.
-	grantTimeout = 10 * time.Second
-	// maxGranted is the number of ports in a message: the kernel passes on at most 253 files.
-	maxGranted = 200
+	grantTimeout = 10 * time.Second // limits the time for passing on ports
+	maxGranted   = 200              // the number of ports in a message: the kernel passes on at most 253 files
 )
 
 // grantAddress returns the abstract socket at which the daemon of a node passes on ports to those of

@@ -17,9 +17,8 @@ import (
 
 // HangConfig configures how the head decides that an instance hangs.
 type HangConfig struct {
-	Steps *stepwatch.Monitor
-	// LogName is the file to which the head logs what the processes of an instance do.
-	LogName string
+	Steps   *stepwatch.Monitor
+	LogName string // the file to which the head logs what the processes of an instance do
 	// Diagnose logs what they do, and returns the failure of the instance; nil: as for a world.
 	Diagnose func(ctx context.Context, hung world.HungWorld) *health.Failure
 }

@@ -28,9 +28,8 @@ type HeadConfig struct {
 	HasStandIns bool          // the processes are stand-ins, which never listen
 	NodeWatch   *signal.Watch
 	Hang        HangConfig
-	// Worlds gets the worlds of the instances that span several nodes.
-	Worlds *rendezvous.Worlds
-	Failed func(cause record.Failure, at time.Time)
+	Worlds      *rendezvous.Worlds // gets the worlds of the instances that span several nodes
+	Failed      func(cause record.Failure, at time.Time)
 	// IsBusy reports whether the run does something besides its roles, such as a command of
 	// bringupd exec; nil: it never does.
 	IsBusy func() bool

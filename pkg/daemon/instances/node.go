@@ -37,8 +37,7 @@ type NodeConfig struct {
 	// own.
 	Step string
 	Name string // of this node, for messages
-	// Host gives the processes what they get from their node.
-	Host Host
+	Host Host   // gives the processes what they get from their node
 	// StandIns starts stand-ins in place of the processes; nil: there are none.
 	StandIns   deps.ProcessStarter
 	Frameworks map[string]framework.Framework // by name, of the roles that are clusters

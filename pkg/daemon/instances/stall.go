@@ -15,11 +15,9 @@ import (
 
 const (
 	// stallTimeout is how long nothing may run and nothing be due in a run that has not ended.
-	stallTimeout = time.Minute
-	// stallInterval is the interval between two looks.
-	stallInterval = 10 * time.Second
-	// dueSlack is how much later than planned a node's record may appear.
-	dueSlack = time.Minute
+	stallTimeout  = time.Minute
+	stallInterval = 10 * time.Second // the interval between two looks
+	dueSlack      = time.Minute      // how much later than planned a node's record may appear
 )
 
 // watchStall ends the run, with its state in the log, if nothing runs and nothing is due although

@@ -19,10 +19,8 @@ import (
 )
 
 const (
-	// killTimeout is how long a killed command may take to end.
-	killTimeout = time.Second
-	// maxOutput is the maximum amount of output that is logged, in bytes.
-	maxOutput = 4 << 10
+	killTimeout = time.Second // how long a killed command may take to end
+	maxOutput   = 4 << 10     // the maximum amount of output that is logged, in bytes
 )
 
 // RunEndCommand runs a shell command with the result of the run on its standard input, and with the

@@ -11,11 +11,10 @@ import (
 
 // Outcome describes how and why a run ends. It is the cause of all contexts that end with the run.
 type Outcome struct {
-	Code    int
-	Name    string
-	Orderly bool // nothing failed
-	// Requested reports that the driver has its grace period before anything else stops.
-	Requested bool
+	Code      int
+	Name      string
+	Orderly   bool // nothing failed
+	Requested bool // reports that the driver has its grace period before anything else stops
 	Reason    string
 	Cause     *record.Failure // nil if orderly
 	BadNodes  []string        // bad nodes, which the next job should avoid
@@ -29,9 +28,8 @@ type Outcome struct {
 	// Requeue is the decision about a requeue. It is nil if the user does not want requeues, or if
 	// another node has decided on the end.
 	Requeue     *record.RequeueDecision
-	NextAttempt NextAttempt // the decision about another attempt within this launch
-	// Progress is that of the job, if the head knows it.
-	Progress *record.Progress
+	NextAttempt NextAttempt      // the decision about another attempt within this launch
+	Progress    *record.Progress // that of the job, if the head knows it
 }
 
 // ResultState describes which node decides the end of a run, and writes and prints the result.
@@ -39,8 +37,7 @@ type ResultState struct {
 	Result        *record.Result // set if this node writes it instead of the head
 	ClaimedResult bool           // on a worker: this node has written the result
 	ByHead        bool           // on a worker: the head has decided the end, and prints it
-	// another node has written the result for a head that it has declared lost
-	TakenOver bool
+	TakenOver     bool           // another node has written the result for a head that it has declared lost
 }
 
 // NextAttempt is the decision about another attempt.

@@ -15,9 +15,8 @@ import (
 // numbers of calls.
 type RoundTripProbe struct {
 	*Publisher
-	JoinTimes *eventlog.JoinTimes // times at which the answers to the job record have arrived
-	// ReadTimeout is the timeout for reading a record that is only for information.
-	ReadTimeout time.Duration
+	JoinTimes   *eventlog.JoinTimes // times at which the answers to the job record have arrived
+	ReadTimeout time.Duration       // the timeout for reading a record that is only for information
 
 	roundTrips atomic.Pointer[[]record.RoundTrip] // nil before they are known
 }

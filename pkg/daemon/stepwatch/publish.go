@@ -18,8 +18,7 @@ const (
 	// publishIntervalPerNode extends the interval for many nodes: all together publish at most a
 	// hundred times per second.
 	publishIntervalPerNode = 10 * time.Millisecond
-	// flushTimeout is how long Flush waits for the file system.
-	flushTimeout = time.Second
+	flushTimeout           = time.Second // how long Flush waits for the file system
 )
 
 // publishPause returns the pause until the next publication, in a job of size nodes, that long after
