@@ -198,6 +198,33 @@ func TestActiveIDs(t *testing.T) {
 	}
 }
 
+// runShipped runs a script of deploy/checks that calls the given program, in whose place another one
+// prints a text and ends with a code. It returns the finding, and the arguments that the program got.
+// The program does not exist if the code is negative.
+func runShipped(t *testing.T, script, program, text string, code int, env ...string) (f Finding, asked string) {
+	t.Helper()
+	t.Parallel()
+	path, err := filepath.Abs("../../deploy/checks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := activeOf(t, path+"/"+script)
+	a.Env = append(env, "PATH="+a.Dir+":/usr/bin:/bin")
+	if code >= 0 {
+		text = fmt.Sprintf("#!/bin/sh\necho \"$*\" >asked\n"+
+			"[ \"${NCCL_RAS_ENABLE-0}\" = 0 ] || exit 99\ncat <<'END'\n%sEND\nexit %d\n", text, code)
+		if err := os.WriteFile(filepath.Join(a.Dir, program), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := a.Run(t.Context(), true)
+	if len(found) != 1 {
+		t.Fatalf("found %+v", found)
+	}
+	arguments, _ := os.ReadFile(filepath.Join(a.Dir, "asked"))
+	return found[0], strings.TrimSpace(string(arguments))
+}
+
 // diagnosed returns the output of dcgmi diag for tests with these results.
 func diagnosed(results ...string) string {
 	text := "Successfully ran diagnostic for group.\n" +
@@ -215,10 +242,6 @@ func diagnosed(results ...string) string {
 // TestDCGM verifies that the shipped script converts dcgmi's exit codes to those of an active
 // check.
 func TestDCGM(t *testing.T) {
-	script, err := filepath.Abs("../../deploy/checks/dcgm.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tc := range []struct {
 		name, args string
 		said       string // by dcgmi
@@ -249,25 +272,9 @@ func TestDCGM(t *testing.T) {
 			"", Unknown, "cannot find dcgmi in PATH: install DCGM (datacenter-gpu-manager)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			a := activeOf(t, script+tc.args)
-			path := a.Dir
-			if tc.code >= 0 {
-				path += ":" + os.Getenv("PATH")
-				text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >asked\ncat <<'END'\n%sEND\nexit %d\n", tc.said, tc.code)
-				if err := os.WriteFile(filepath.Join(a.Dir, "dcgmi"), []byte(text), 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
-			a.Env = []string{"PATH=" + path}
-			found := a.Run(t.Context(), true)
-			if len(found) != 1 || found[0].ID != "active.dcgm.sh" || found[0].Verdict != tc.verdict ||
-				found[0].Observed != tc.observed {
-				t.Errorf("found %+v", found)
-			}
-			asked, _ := os.ReadFile(filepath.Join(a.Dir, "asked"))
-			if got := strings.TrimSpace(string(asked)); got != tc.asked {
-				t.Errorf("dcgmi was asked for %q", got)
+			f, asked := runShipped(t, "dcgm.sh"+tc.args, "dcgmi", tc.said, tc.code)
+			if f.ID != "active.dcgm.sh" || f.Verdict != tc.verdict || f.Observed != tc.observed || asked != tc.asked {
+				t.Errorf("found %+v; dcgmi was asked for %q", f, asked)
 			}
 		})
 	}
@@ -276,10 +283,6 @@ func TestDCGM(t *testing.T) {
 // TestNCCL verifies that the shipped script converts the results of all_reduce_perf to the exit codes
 // of an active check.
 func TestNCCL(t *testing.T) {
-	script, err := filepath.Abs("../../deploy/checks/nccl.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
 	measured := func(wrong, bandwidth string) string {
 		return "# nThread 1 nGpus 8 minBytes 1073741824 maxBytes 1073741824\n" +
 			"  1073741824     268435456     float     sum      -1   4027.3  266.61  466.57      0   4029.1  266.50  466.37      0\n" +
@@ -306,22 +309,9 @@ func TestNCCL(t *testing.T) {
 		{"it does not exist", "", "0,1", "", -1, "", Unknown, "cannot find all_reduce_perf: build nccl-tests or rccl-tests, and add it to PATH or set ALL_REDUCE_PERF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			a := activeOf(t, script+tc.args)
-			if tc.code >= 0 {
-				text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >asked\n[ \"$NCCL_RAS_ENABLE\" = 0 ] || exit 99\ncat <<'END'\n%sEND\nexit %d\n", tc.said, tc.code)
-				if err := os.WriteFile(filepath.Join(a.Dir, "all_reduce_perf"), []byte(text), 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
-			a.Env = []string{"PATH=" + a.Dir + ":" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=" + tc.gpus}
-			found := a.Run(t.Context(), true)
-			if len(found) != 1 || found[0].ID != "active.nccl.sh" || found[0].Verdict != tc.verdict || found[0].Observed != tc.observed {
-				t.Errorf("found %+v", found)
-			}
-			asked, _ := os.ReadFile(filepath.Join(a.Dir, "asked"))
-			if got := strings.TrimSpace(string(asked)); got != tc.asked {
-				t.Errorf("all_reduce_perf was asked for %q", got)
+			f, asked := runShipped(t, "nccl.sh"+tc.args, "all_reduce_perf", tc.said, tc.code, "CUDA_VISIBLE_DEVICES="+tc.gpus)
+			if f.ID != "active.nccl.sh" || f.Verdict != tc.verdict || f.Observed != tc.observed || asked != tc.asked {
+				t.Errorf("found %+v; all_reduce_perf was asked for %q", f, asked)
 			}
 		})
 	}

@@ -110,18 +110,6 @@ func TestOutputPassesAtOnce(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
-// TestUnfinishedLineCounts verifies that an unfinished line replaces the oldest one.
-func TestUnfinishedLineCounts(t *testing.T) {
-	s := newSupervisor(t)
-	spec := shell("printf '1\\n2\\n3'; exec sleep " + nap())
-	spec.KeepLines = 2
-	c := start(t, s, spec)
-	until(t, "the last two lines", func() (bool, any) {
-		return slices.Equal(c.LastLines(), []string{"2", "3"}), c.LastLines()
-	})
-	c.Stop(t.Context(), 0, unix.SIGKILL)
-}
-
 // TestOutputThatNobodyReads verifies that a child whose output is no longer read ends as it would
 // without the daemon: by SIGPIPE.
 func TestOutputThatNobodyReads(t *testing.T) {
@@ -175,6 +163,7 @@ func TestLastLines(t *testing.T) {
 		{"as many as there are by default", "seq 21", 0, strings.Fields("2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21")},
 		{"none wanted", "seq 21", -1, nil},
 		{"without an end", "printf '1\\n2'", 0, []string{"1", "2"}},
+		{"without an end, in place of the oldest", "printf '1\\n2\\n3'", 2, []string{"2", "3"}},
 		{"an empty line", "echo; echo 2", 0, []string{"", "2"}},
 		{"a progress bar", "printf 'a\\r10%%\\r20%%\\r\\nend\\r\\n'", 0, []string{"20%", "end"}},
 		{"a long line", "printf '%01025d\\n' 0 | tr 0 x", 0, []string{long + "…"}},

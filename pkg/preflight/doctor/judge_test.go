@@ -56,7 +56,7 @@ func well() launchState {
 }
 
 func TestAllIsWell(t *testing.T) {
-	r := buildReport(new(well()))
+	r := buildReport(new(well()), time.Second)
 	for _, f := range r.Findings {
 		if !slices.Contains(slices.Concat(ListIDs(), nodecheck.ListIDs(nil)), f.ID) {
 			t.Errorf("no rule can be for %s", f.ID)
@@ -182,7 +182,7 @@ func TestPlantedFaults(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := well()
 			tc.plant(&c)
-			r := buildReport(&c)
+			r := buildReport(&c, time.Second)
 			at := slices.IndexFunc(r.Findings, func(f check.Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
 			if at < 0 {
 				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.FormatText(check.TextStyle{}))
@@ -209,11 +209,11 @@ func TestRulesApply(t *testing.T) {
 	c := well()
 	c.Facts[1].Leftovers.Temp = []string{"/tmp/bu-1"}
 	c.Policy = check.Policy{Rules: []check.Rule{{Pattern: "left.*", Effect: check.EffectOff}}}
-	if r := buildReport(&c); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
+	if r := buildReport(&c, time.Second); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
 		t.Errorf("%+v", r.Findings)
 	}
 	c.Policy.Rules[0].Effect = check.EffectFail
-	if r := buildReport(&c); r.Code != 2 {
+	if r := buildReport(&c, time.Second); r.Code != 2 {
 		t.Errorf("code %d", r.Code)
 	}
 }
@@ -224,7 +224,7 @@ func TestAlone(t *testing.T) {
 	c := well()
 	c.AloneReason = &launcher.LaunchError{Problem: "cannot tell", Fix: "start it with: srun bringupd …", LocalFix: "or on this machine alone with: bringupd local", InShell: true}
 	c.Identity.Launcher, c.Identity.Size, c.Facts, c.RoundTrips = launcher.LauncherLocal, 1, c.Facts[:1], nil
-	r := buildReport(&c)
+	r := buildReport(&c, time.Second)
 	if r.Code != 0 || r.Subject != "n0 only" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
 	}
@@ -248,7 +248,7 @@ func TestMergeNamesEach(t *testing.T) {
 	for i := range c.Facts {
 		c.Facts[i].Leftovers.Temp = []string{"/tmp/bu-" + c.Identity.Hosts[i]}
 	}
-	text := buildReport(&c).FormatText(check.TextStyle{})
+	text := buildReport(&c, time.Second).FormatText(check.TextStyle{})
 	const want = "n0: directories of earlier runs: /tmp/bu-n0; n1: directories of earlier runs: /tmp/bu-n1; n2: directories of earlier runs: /tmp/bu-n2; and 1 more\n" +
 		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and more\n"
 	if !strings.Contains(text, want) {
@@ -260,7 +260,7 @@ func TestMergeNamesEach(t *testing.T) {
 		c.Facts[i].Host = "vm"
 	}
 	c.Facts[2].Framework.Version = "2.8.0"
-	if text = buildReport(&c).FormatText(check.TextStyle{}); !strings.Contains(text, "ray 2.8.0 on node 2\n") {
+	if text = buildReport(&c, time.Second).FormatText(check.TextStyle{}); !strings.Contains(text, "ray 2.8.0 on node 2\n") {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }

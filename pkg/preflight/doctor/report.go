@@ -73,8 +73,9 @@ func (r Report) FormatText(style check.TextStyle) string {
 	return shown.FormatText(style)
 }
 
-// buildReport runs all checks on the facts and returns the report.
-func buildReport(c *launchState) Report {
+// buildReport runs all checks on the facts and returns the report. took is the duration of the
+// examination.
+func buildReport(c *launchState, took time.Duration) Report {
 	slices.SortFunc(c.Facts, func(a, b Facts) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) })
 	// Check the launch as a whole.
 	var all, each []check.Finding
@@ -104,7 +105,7 @@ func buildReport(c *launchState) Report {
 	}
 	all = c.Policy.Apply(all)
 	report := Report{
-		Version: ReportVersion, Subject: c.subjectText(), At: time.Now(), Took: c.Took,
+		Version: ReportVersion, Subject: c.subjectText(), At: time.Now(), Took: took,
 		Verdict: check.WorstVerdict(all), Findings: all, Facts: c.Facts,
 	}
 	report.Code = c.exitCodeFor(report.Verdict)
@@ -146,7 +147,6 @@ type launchState struct {
 	WithoutFacts []int                 // nodes that have joined but sent no facts
 	Facts        []Facts               // facts of the nodes that have sent them, sorted by node index
 	RoundTrips   map[int]time.Duration // round-trip times by node index
-	Took         time.Duration         // duration of the examination
 }
 
 // hasPeers reports whether the launch has other nodes.

@@ -136,7 +136,7 @@ func (d *examiner) runHead(ctx context.Context, show func(Report) error) (int, e
 		return 0, context.Cause(ctx)
 	case err != nil:
 		c.ShareErr, c.Facts = err, []Facts{d.gatherFacts(ctx, nil, nil)}
-		report := d.finishReport(&c)
+		report := buildReport(&c, time.Since(d.began))
 		return report.Code, show(report)
 	}
 	// Collect the facts of all nodes.
@@ -149,14 +149,8 @@ func (d *examiner) runHead(ctx context.Context, show func(Report) error) (int, e
 		// The nodes have no faults of their own: the shared file system has failed.
 		return 0, m.publishEnd(ctx, health.OutcomeOfKind(health.ShareUnusable).Code, err)
 	}
-	report := d.finishReport(&c)
+	report := buildReport(&c, time.Since(d.began))
 	return report.Code, m.publishEnd(ctx, report.Code, show(report))
-}
-
-// finishReport runs all checks on the facts.
-func (d *examiner) finishReport(c *launchState) Report {
-	c.Took = time.Since(d.began)
-	return buildReport(c)
 }
 
 // directoryExists reports whether a directory exists. It lists the parent directory instead of

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -408,42 +407,5 @@ func TestCallOfAStranger(t *testing.T) {
 				t.Errorf("got %s", got)
 			}
 		})
-	}
-}
-
-// TestStrangersAtTheHead verifies that idle connections of other programs, in any number, do not
-// prevent a node from reaching the head.
-func TestStrangersAtTheHead(t *testing.T) {
-	key := bytes.Repeat([]byte{1}, peerlink.KeySize)
-	d := &examiner{Config: Config{Env: Env{Network: dialer{}}}}
-	d.Identity.Size = 2
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var greeting sync.WaitGroup
-	greeting.Go(func() { d.serveConnections(ctx, listener, key) })
-	defer greeting.Wait()
-	defer cancel()
-	var dropped atomic.Int64
-	for range 200 {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		go func() {
-			_, _ = io.Copy(io.Discard, conn)
-			dropped.Add(1)
-		}()
-	}
-	if got := d.tryConnect(t.Context(), listener.Addr().String(), key); got != "" {
-		t.Errorf("got %s", got)
-	}
-	for end := time.Now().Add(ceiling); dropped.Load() < 200-66; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d of 200 idle connections were dropped", dropped.Load())
-		}
 	}
 }

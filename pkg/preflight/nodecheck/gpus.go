@@ -49,7 +49,7 @@ type GPUs struct {
 	Table gpu.XidTable
 
 	mu        sync.Mutex
-	facts     gpu.Facts   // from the last query; guarded by mu
+	facts     gpu.Facts      // from the last query; guarded by mu
 	cudaFacts *gpu.CUDAFacts // from the last query of the CUDA driver; guarded by mu
 }
 

@@ -123,12 +123,4 @@ func TestIdleWithoutSteps(t *testing.T) {
 			}
 		})
 	}
-	// A suspension is no pause between steps.
-	idle := IdleTracker{}
-	for i, second := range []int{0, 2, 4, 7200, 7202} {
-		idle.AddSample(at(second), Sample{map[int]Usage{0: {}}, int64(i)})
-	}
-	if got := idle.MinTimeout(); got != 4*time.Second {
-		t.Errorf("after a suspension the minimum timeout is %s", got)
-	}
 }

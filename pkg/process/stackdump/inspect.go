@@ -232,8 +232,8 @@ func findSocket(dir string, inode uint64) string {
 	if err != nil {
 		return ""
 	}
-	tcp4, _ := namespace.NetTCP()
-	tcp6, _ := namespace.NetTCP6()
+	tcp4, _ := namespace.NetTCP()  //nolint:staticcheck // netlink shows this process's own namespace
+	tcp6, _ := namespace.NetTCP6() //nolint:staticcheck // as above
 	udp4, _ := namespace.NetUDP()
 	udp6, _ := namespace.NetUDP6()
 	for _, table := range []struct {

@@ -95,24 +95,6 @@ stack of rank 0 on n0, by py-spy:
 	}
 }
 
-// TestStacksOfInstances verifies the stacks of processes of instances of roles.
-func TestStacksOfInstances(t *testing.T) {
-	p := NewRunSnapshot("demo", 2, []ChildReport{
-		aSeen(1, inCall("read", ""), at(reads...), called("trainer.0.1")), aSeen(0, inCall("read", ""), at(reads...), called("trainer.0.0")),
-		aSeen(0, inCall("futex", ""), at(allReduce...), called("judge.0")), aSeen(0, inCall("read", ""), at(allReduce...), called("worker")),
-	}, nil)
-	const want = `stack of judge.0 on n0, by py-spy:
-    wrapper (c10d_logger.py:81)
-    main (train.py:210)
-stack of rank 0 of trainer.0 on n0, by py-spy:
-    load (data.py:88)
-    main (train.py:200)
-`
-	if got := p.FormatStacks(); got != want {
-		t.Errorf("the stacks are\n%s\nwant\n%s", got, want)
-	}
-}
-
 // TestSelectChildren verifies which children are processes of an instance, and how they are described.
 func TestSelectChildren(t *testing.T) {
 	var children []Child
