@@ -91,6 +91,7 @@ func (c Child) childEnv() []string {
 	if env == nil {
 		env = os.Environ()
 	}
-	env = slices.DeleteFunc(slices.Clone(env), func(entry string) bool { return strings.HasPrefix(entry, "LD_BIND_NOW=") })
+	env = slices.DeleteFunc(slices.Clone(env),
+		func(entry string) bool { return strings.HasPrefix(entry, "LD_BIND_NOW=") })
 	return append(env, childEnvVariable+"=1", "GOTRACEBACK=none")
 }

@@ -80,7 +80,8 @@ func serveRequests(d deviceLibrary, in io.Reader, out io.Writer) int {
 	}
 	// Requests that are being answered have until childGracePeriod is over. A call to a driver that
 	// hangs cannot be interrupted either.
-	if _, err := ctxutil.CallBounded(ctx, childGracePeriod, func() (any, error) { return nil, answering.Wait() }); errors.Is(err, ctxutil.ErrAbandoned) {
+	wait := func() (any, error) { return nil, answering.Wait() }
+	if _, err := ctxutil.CallBounded(ctx, childGracePeriod, wait); errors.Is(err, ctxutil.ErrAbandoned) {
 		return 1
 	}
 	return 0

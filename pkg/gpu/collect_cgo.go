@@ -67,7 +67,8 @@ func (c *collector) collectFacts(tell func(Progress)) Facts {
 	}
 	s := &inspector{collector: c, slot: systemSlot}
 	facts.Driver = callNVML(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
-	facts.CUDA = mapReading(callNVML(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), formatCUDAVersion)
+	facts.CUDA = mapReading(
+		callNVML(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), formatCUDAVersion)
 	facts.Count = callNVML(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
 	facts.GPUs, facts.Pairs = c.queryGPUs(facts.Count.OrZero(), tell)
 	facts.Slots = sysfs{os.DirFS(c.root)}.readSlots()
@@ -281,7 +282,9 @@ func (c *collector) overdueCalls(after time.Duration) (all []*pendingCall) {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, func(a, b *pendingCall) int { return cmp.Or(cmp.Compare(a.slot, b.slot), a.started.Compare(b.started)) })
+	slices.SortFunc(all, func(a, b *pendingCall) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), a.started.Compare(b.started))
+	})
 	return all
 }
 

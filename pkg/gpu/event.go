@@ -64,7 +64,8 @@ func (j ClassifiedEvent) ToFinding() check.Finding {
 	if j.Kind == KindXid {
 		what = fmt.Sprintf("Xid %d: %s", j.Xid, j.Meaning)
 	}
-	return check.Finding{ID: "gpu." + string(j.Kind), Device: &device, Verdict: check.Fail, Class: check.ClassNode, Observed: what, Hint: j.Action}
+	return check.Finding{ID: "gpu." + string(j.Kind), Device: &device, Verdict: check.Fail,
+		Class: check.ClassNode, Observed: what, Hint: j.Action}
 }
 
 // ClassifyEvent classifies an event: it returns the event with its effects on this job and on the
@@ -73,44 +74,46 @@ func (t XidTable) ClassifyEvent(e Event) ClassifiedEvent {
 	return ClassifiedEvent{Event: e, EventVerdict: t.eventVerdict(e)}
 }
 
+// kindVerdicts are the classifications of events that depend on their kind alone.
+var kindVerdicts = map[EventKind]EventVerdict{
+	KindLost: {EffectFatal, NextUnfit,
+		"drain the node, and reboot it; if it recurs, check the GPU's seating and power", "the GPU is lost"},
+	KindLink: {EffectFatal, NextUnfit,
+		"drain the node, and reset the GPUs of the fabric; if it recurs, test the link and its peer",
+		"NVLinks that were active have gone down"},
+	KindC2C: {EffectFatal, NextUnfit,
+		"drain the node, and reset the GPU; if it recurs, replace the GPU (RMA)",
+		"the link to the CPU (C2C) has gone down"},
+	KindUnwatched: {EffectWarn, NextFit,
+		"a failure of this GPU is now noticed only if the job's program fails", "cannot watch the events of this GPU"},
+	KindSilent: {EffectWarn, NextFit,
+		"check whether nvidia-smi responds on the node: if not, reboot it", "the NVIDIA driver does not respond: it may hang"},
+	KindRestarted: {EffectWarn, NextFit, "nothing", "the GPU watcher ended and is restarted"},
+}
+
 // eventVerdict returns the effects of an event on this job and on the next one, its meaning, and
 // the action that an operator must take.
 func (t XidTable) eventVerdict(e Event) EventVerdict {
-	switch e.Kind {
-	case KindXid:
-		verdict := t.lookUpXid(e.Xid)
+	verdict, known := kindVerdicts[e.Kind]
+	switch {
+	case e.Kind == KindXid:
+		verdict = t.lookUpXid(e.Xid)
 		if verdict.Effect == EffectAsk {
 			verdict.Effect = EffectWarn // the watch polls the GPU, and reports another event if it must end the job
 		}
-		return verdict
-	case KindRecovery:
+	case e.Kind == KindRecovery:
 		return recoveryVerdict(e.Recovery)
-	case KindLost:
-		if e.Detail == string(ResetRequired) {
-			return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU", "the GPU is unusable until it is reset"}
-		}
-		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reboot it; if it recurs, check the GPU's seating and power", "the GPU is lost"}
-	case KindLink:
-		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPUs of the fabric; if it recurs, test the link and its peer", "NVLinks that were active have gone down"}
-	case KindC2C:
-		return EventVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU; if it recurs, replace the GPU (RMA)", "the link to the CPU (C2C) has gone down"}
-	case KindUnwatched:
-		return EventVerdict{EffectWarn, NextFit, "a failure of this GPU is now noticed only if the job's program fails", "cannot watch the events of this GPU"}
-	case KindSilent:
-		if e.GPU >= 0 {
-			return EventVerdict{EffectWarn, NextFit, "check whether nvidia-smi responds on the node: if not, reboot it", "the NVIDIA driver does not respond for this GPU: it may hang"}
-		}
-		return EventVerdict{EffectWarn, NextFit, "check whether nvidia-smi responds on the node: if not, reboot it", "the GPU watcher no longer responds: the NVIDIA driver may hang"}
-	case KindRestarted:
-		return EventVerdict{EffectWarn, NextFit, "nothing", "the GPU watcher ended and is restarted"}
-	default:
+	case e.Kind == KindLost && e.Detail == string(ResetRequired):
+		verdict.Action, verdict.Meaning = "drain the node, and reset the GPU", "the GPU is unusable until it is reset"
+	case !known:
 		return EventVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of an unknown kind: %s", e.Kind)}
 	}
+	return verdict
 }
 
 // recoveryVerdict returns the effects of a recovery action that a GPU requests. An action that is
-// not in Recoveries is fatal. (DCGM, in contrast, drops the values that it does not know, such as
-// 5.)
+// not in RecoveryActions is fatal. (DCGM, in contrast, drops the values that it does not know, such
+// as 5.)
 func recoveryVerdict(recovery int) EventVerdict {
 	if recovery == 0 {
 		return EventVerdict{EffectIgnore, NextFit, "nothing", "the GPU requests no action"}
@@ -118,7 +121,8 @@ func recoveryVerdict(recovery int) EventVerdict {
 	if known, ok := RecoveryActions[recovery]; ok {
 		return EventVerdict{known.JobEffect, NextUnfit, known.Action, known.Meaning}
 	}
-	return EventVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU requests the recovery action %d", recovery)}
+	return EventVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action",
+		fmt.Sprintf("the GPU requests the recovery action %d", recovery)}
 }
 
 // String returns one line for a log or a terminal: which GPU, what happened, and what to do.

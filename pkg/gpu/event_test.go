@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 		"C2C down":                          {Event{Kind: KindC2C}, EffectFatal, NextUnfit, "C2C"},
 		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "cannot watch"},
 		"silent":                            {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
-		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "for this GPU"},
+		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "respond"},
 		"begins anew":                       {Event{Kind: KindRestarted, GPU: -1}, EffectWarn, NextFit, "is restarted"},
 		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
 		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "not in the table of Xids"},

@@ -33,7 +33,8 @@ func (i *inspector) openDevice() {
 
 // queryHandle queries the handle of the GPU.
 func (i *inspector) queryHandle() Reading[nvml.Device] {
-	return callNVML(i, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, "nvmlDeviceGetHandleByIndex")
+	open := func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }
+	return callNVML(i, open, "nvmlDeviceGetHandleByIndex")
 }
 
 // inspectDevice queries everything about the GPU. It calls came as soon as the GPU is initialised.
@@ -83,7 +84,8 @@ func (i *inspector) queryMemory() {
 	d, g := i.device, i.gpu
 	g.Memory = i.memoryInfo(d)
 	g.Processes = i.computeProcesses(d)
-	g.GraphicsProcesses = mapReading(callNVML(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), convertProcesses)
+	g.GraphicsProcesses = mapReading(
+		callNVML(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), convertProcesses)
 }
 
 // memoryInfo queries the memory of a GPU or of an instance.
@@ -93,13 +95,15 @@ func (i *inspector) memoryInfo(d nvml.Device) Reading[Memory] {
 	})
 	// older function, before r510: reserved memory is included in the used memory
 	return firstSupported(newer, func() Reading[Memory] {
-		return mapReading(callNVML(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
+		return mapReading(callNVML(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"),
+			func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
 	})
 }
 
 // computeProcesses queries the compute processes on a GPU or on an instance.
 func (i *inspector) computeProcesses(d nvml.Device) Reading[[]Process] {
-	return mapReading(callNVML(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), convertProcesses)
+	return mapReading(
+		callNVML(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), convertProcesses)
 }
 
 // convertProcesses converts NVML's list of processes.
@@ -128,7 +132,8 @@ func (i *inspector) recoveryAction() Reading[int] {
 	if i.device == nil {
 		return missingReading[int](i.gpu.Handle)
 	}
-	return callNVML(i, func() (int, nvml.Return) { return queryIntField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 0) }, "nvmlDeviceGetFieldValues")
+	action := func() (int, nvml.Return) { return queryIntField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 0) }
+	return callNVML(i, action, "nvmlDeviceGetFieldValues")
 }
 
 // queryErrors queries the recovery action and the error counters.
@@ -166,7 +171,8 @@ func retiredPages(d nvml.Device) (RetiredPages, nvml.Return) {
 	single, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS)
 	double, next := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
 	pending, last := d.GetRetiredPagesPendingStatus()
-	return RetiredPages{SingleBit: len(single), DoubleBit: len(double), Pending: isEnabled(pending)}, cmp.Or(ret, next, last)
+	return RetiredPages{SingleBit: len(single), DoubleBit: len(double),
+		Pending: isEnabled(pending)}, cmp.Or(ret, next, last)
 }
 
 // c2cLinks queries how many of the links to the CPU are active. If one of them cannot be read, the
@@ -189,35 +195,38 @@ func (i *inspector) c2cLinks() Reading[LinkCount] {
 // construct the result of GetGpuFabricInfoV.
 func (i *inspector) queryFabric() Reading[Fabric] {
 	const versioned = "nvmlDeviceGetGpuFabricInfoV"
-	v3 := mapReading(callNVML(i, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
-		func(v nvml.GpuFabricInfo_v3) Fabric {
-			f, summary := newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId), int(v.HealthSummary)
-			f.Summary, f.Mask = &summary, &v.HealthMask
+	third := func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }
+	second := func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }
+	newest := mapReading(callNVML(i, third, versioned), func(v nvml.GpuFabricInfo_v3) Fabric {
+		f, summary := newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId), int(v.HealthSummary)
+		f.Summary, f.Mask = &summary, &v.HealthMask
+		return f
+	})
+	return firstSupported(newest, func() Reading[Fabric] {
+		return mapReading(callNVML(i, second, versioned), func(v nvml.GpuFabricInfo_v2) Fabric {
+			f := newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId)
+			f.Mask = &v.HealthMask
 			return f
 		})
-	v2 := func() Reading[Fabric] {
-		return mapReading(callNVML(i, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }, versioned),
-			func(v nvml.GpuFabricInfo_v2) Fabric {
-				f := newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId)
-				f.Mask = &v.HealthMask
-				return f
-			})
-	}
-	return firstSupported(v3, v2, func() Reading[Fabric] {
-		return mapReading(callNVML(i, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo"), func(v nvml.GpuFabricInfo) Fabric {
+	}, func() Reading[Fabric] {
+		oldest := callNVML(i, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo")
+		return mapReading(oldest, func(v nvml.GpuFabricInfo) Fabric {
 			return newFabric(v.State, v.Status, v.ClusterUuid, v.CliqueId)
 		})
 	})
 }
 
 func newFabric(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabric {
-	return Fabric{State: int(state), Status: returnName(nvml.Return(status)), Cluster: formatClusterUUID(cluster), Clique: clique}
+	return Fabric{
+		State: int(state), Status: returnName(nvml.Return(status)), Cluster: formatClusterUUID(cluster), Clique: clique,
+	}
 }
 
 // queryNVLinks queries the links by number, up to the first that the GPU does not have.
 func (i *inspector) queryNVLinks() (all []NVLink) {
 	for link := range nvml.NVLINK_MAX_LINKS {
-		active := callNVML(i, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
+		state := func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }
+		active := callNVML(i, state, "nvmlDeviceGetNvLinkState")
 		switch active.Reason {
 		case NotSupported, InvalidArgument, FunctionNotFound:
 			return all
@@ -248,7 +257,8 @@ func (i *inspector) queryInstances() {
 			continue // count is the possible number of instances; there may be fewer
 		}
 		i.gpu.MIGInstances = append(i.gpu.MIGInstances, MIGInstance{
-			UUID: callNVML(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(), Name: callNVML(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
+			UUID:   callNVML(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(),
+			Name:   callNVML(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
 			Memory: i.memoryInfo(instance), Processes: i.computeProcesses(instance),
 		})
 	}

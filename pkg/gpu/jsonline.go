@@ -76,10 +76,12 @@ func decodeMessage(text []byte) (message, error) {
 		return message{}, errInvalidMessage
 	}
 	if l.Version != protocolVersion {
-		return message{}, fmt.Errorf("%w (protocol version %d, expected %d)", errOtherVersion, l.Version, protocolVersion)
+		return message{}, fmt.Errorf("%w (protocol version %d, expected %d)", errOtherVersion,
+			l.Version, protocolVersion)
 	}
 	if l.Facts != nil && l.Facts.Version != FactsVersion {
-		return message{}, fmt.Errorf("%w (facts version %d, expected %d)", errOtherVersion, l.Facts.Version, FactsVersion)
+		return message{}, fmt.Errorf("%w (facts version %d, expected %d)", errOtherVersion,
+			l.Facts.Version, FactsVersion)
 	}
 	l.EndReason = textutil.SingleLine(l.EndReason, maxTextLength)
 	if e := l.Event; e != nil {
@@ -115,7 +117,8 @@ func (l *outputTail) addLine(text []byte) {
 	if said == "" || l.crashed && len(l.kept) == maxKeptLines {
 		return
 	}
-	if !l.crashed && slices.ContainsFunc(crashPrefixes, func(begin string) bool { return strings.HasPrefix(said, begin) }) {
+	if !l.crashed && slices.ContainsFunc(crashPrefixes,
+		func(begin string) bool { return strings.HasPrefix(said, begin) }) {
 		l.crashed, l.kept = true, nil
 	}
 	l.kept = append(l.kept, said)

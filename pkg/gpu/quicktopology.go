@@ -36,7 +36,8 @@ func QuickTopology(root string) (t Topology, ok bool) {
 		if err != nil || len(uuid) != uuidLength || strings.Contains(uuid, "?") || sys.isPartitioned(minor) {
 			return Topology{}, false
 		}
-		g := GPU{Index: len(facts.GPUs), Handle: NoPermission, UUID: newReading(uuid), Bus: newReading(bus), Name: newReading(told["Model"])}
+		g := GPU{Index: len(facts.GPUs), Handle: NoPermission, UUID: newReading(uuid),
+			Bus: newReading(bus), Name: newReading(told["Model"])}
 		// This call fails if a cgroup denies access to the GPU. It does not initialise the GPU.
 		if unix.Access(path.Join(root, fmt.Sprintf("dev/nvidia%d", minor)), unix.R_OK|unix.W_OK) == nil {
 			g.Handle, ok = Success, true

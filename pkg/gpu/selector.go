@@ -43,11 +43,13 @@ func ParseVisibleDevices(value string) ([]Selector, error) {
 		s, err := parseSelector(strings.TrimSpace(entry))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), err)
+			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable,
+				textutil.TruncateText(value, maxShownText), err)
 		case s.UUID == "" && s.Index < 0:
 			return visible, nil
 		case slices.Contains(visible, s):
-			return nil, fmt.Errorf("cannot use %s=%s: it lists %s twice, so CUDA would show no GPU at all", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), s)
+			return nil, fmt.Errorf("cannot use %s=%s: it lists %s twice, so CUDA would "+
+				"show no GPU at all", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), s)
 		}
 		visible = append(visible, s)
 	}
@@ -70,7 +72,8 @@ func parseSelector(entry string) (Selector, error) {
 	case strings.Trim(entry, "0123456789-") == "":
 		return Selector{}, fmt.Errorf("%q is not an index; CUDA does not accept ranges: list them as 0,1,2,3", entry)
 	default:
-		return Selector{}, fmt.Errorf("%q is not an index or a UUID (GPU-… or MIG-…)", textutil.TruncateText(entry, maxShownText))
+		return Selector{}, fmt.Errorf("%q is not an index or a UUID (GPU-… or MIG-…)",
+			textutil.TruncateText(entry, maxShownText))
 	}
 }
 

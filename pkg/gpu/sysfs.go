@@ -40,7 +40,8 @@ func FindNVIDIASigns(root string) (signs []string) {
 // HasOnlyPCIDevices reports whether the signs, which FindNVIDIASigns has returned, are only PCI
 // devices: there is a GPU, but neither a driver nor a device file for it.
 func HasOnlyPCIDevices(signs []string) bool {
-	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
+	return len(signs) > 0 && !slices.ContainsFunc(signs,
+		func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
 }
 
 // deviceFiles returns the device files of GPUs and of the driver: nvidia0, nvidiactl.
@@ -83,7 +84,8 @@ func (s sysfs) gpuAddresses() []string {
 	}
 	return slices.DeleteFunc(s.listNames(pciDevices), func(bus string) bool {
 		device := path.Join(pciDevices, bus)
-		return s.readText(path.Join(device, "vendor")) != nvidiaVendorID || !matchesPattern(gpuClasses, s.readText(path.Join(device, "class")))
+		return s.readText(path.Join(device, "vendor")) != nvidiaVendorID ||
+			!matchesPattern(gpuClasses, s.readText(path.Join(device, "class")))
 	})
 }
 
@@ -96,7 +98,8 @@ func (s sysfs) lacksNVIDIA() bool {
 	}
 	for line := range strings.Lines(string(list)) {
 		// For example "3b00\t10de2330\t1f\t…": bus and function, vendor and device.
-		if fields := strings.Fields(line); len(fields) < 2 || "0x"+fields[1][:min(4, len(fields[1]))] == nvidiaVendorID {
+		if fields := strings.Fields(line); len(fields) < 2 ||
+			"0x"+fields[1][:min(4, len(fields[1]))] == nvidiaVendorID {
 			return false
 		}
 	}
@@ -225,7 +228,8 @@ type RDMADevice struct {
 func FindRDMADevices(root string) (all []RDMADevice) {
 	sys := sysfs{os.DirFS(root)}
 	for _, c := range sys.classDevices(rdmaDevices) {
-		all = append(all, RDMADevice{Name: c.name, Bus: c.position.bus, NUMA: c.position.numa, Ports: sys.linkedPorts(c.name)})
+		all = append(all, RDMADevice{Name: c.name, Bus: c.position.bus, NUMA: c.position.numa,
+			Ports: sys.linkedPorts(c.name)})
 	}
 	return all
 }

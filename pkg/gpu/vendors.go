@@ -202,9 +202,13 @@ func selectUnits(all []Unit, variable, value string) (units []Unit, err error) {
 	}
 	for entry := range strings.SplitSeq(value, ",") {
 		entry = strings.TrimSpace(entry)
-		at := slices.IndexFunc(all, func(u Unit) bool { return u.Name == entry || u.UUID != "" && strings.EqualFold(u.UUID, entry) })
+		at := slices.IndexFunc(all, func(u Unit) bool {
+			return u.Name == entry || u.UUID != "" &&
+				strings.EqualFold(u.UUID, entry)
+		})
 		if at < 0 {
-			return nil, fmt.Errorf("cannot use %s=%s: GPU %s is not one of the %d GPUs that this process may use", variable, value, entry, len(all))
+			return nil, fmt.Errorf("cannot use %s=%s: GPU %s is not one of the %d GPUs that this "+
+				"process may use", variable, value, entry, len(all))
 		}
 		units = append(units, all[at])
 	}

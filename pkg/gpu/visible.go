@@ -41,7 +41,8 @@ func (t Topology) VisibleUnits(lookup func(name string) (value string, set bool)
 	for _, s := range selectors {
 		of, err := t.unitsForSelector(s)
 		if err != nil {
-			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable, textutil.TruncateText(value, maxShownText), err)
+			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleDevicesVariable,
+				textutil.TruncateText(value, maxShownText), err)
 		}
 		units = append(units, of...)
 	}
@@ -114,7 +115,8 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	case s.UUID == "" && s.Index < len(counted):
 		return counted[s.Index].assignableUnits(s.Index, false), nil
 	case s.UUID == "":
-		return nil, fmt.Errorf("there is no GPU %d, only %d %s", s.Index, len(counted), textutil.PluralForm(len(counted), "GPU"))
+		return nil, fmt.Errorf("there is no GPU %d, only %d %s", s.Index, len(counted),
+			textutil.PluralForm(len(counted), "GPU"))
 	}
 	var found []Unit
 	matches := 0
@@ -128,7 +130,8 @@ func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	case 1:
 		return found, nil
 	}
-	return nil, fmt.Errorf("%d GPUs have a UUID that begins with %s: give more of the UUID", matches, textutil.TruncateText(s.UUID, maxShownText))
+	return nil, fmt.Errorf("%d GPUs have a UUID that begins with %s: give more of the UUID",
+		matches, textutil.TruncateText(s.UUID, maxShownText))
 }
 
 // matchSelector returns the units of a GPU that the UUID in an entry, or its prefix, selects, and

@@ -92,7 +92,8 @@ func watchGPUs(ctx context.Context, c *collector, what request, tell func(messag
 	}
 	w := &watcher{collector: c, send: tell, resumed: what == requestResume}
 	for i := range count {
-		w.gpus = append(w.gpus, &watchedGPU{inspector: inspector{collector: c, slot: i, gpu: &GPU{Index: i}}, send: tell})
+		w.gpus = append(w.gpus, &watchedGPU{inspector: inspector{collector: c, slot: i,
+			gpu: &GPU{Index: i}}, send: tell})
 	}
 	return w.run(ctx)
 }
@@ -183,7 +184,8 @@ func (w *watcher) reportHanging(told map[*pendingCall]bool) map[*pendingCall]boo
 	hanging := map[*pendingCall]bool{}
 	for _, call := range late {
 		if hanging[call] = true; !told[call] && call.slot != systemSlot {
-			sendEvent(w.send, Event{Kind: KindSilent, GPU: call.slot, Detail: fmt.Sprintf("%s has not returned for %v", call.function, hangThreshold)})
+			sendEvent(w.send, Event{Kind: KindSilent, GPU: call.slot,
+				Detail: fmt.Sprintf("%s has not returned for %v", call.function, hangThreshold)})
 		}
 	}
 	return hanging
@@ -271,7 +273,8 @@ func (g *watchedGPU) run(ctx context.Context) {
 			if failed++; failed < maxFailedWaits {
 				ctxutil.SleepContext(ctx, min(minFailPause<<(failed-1), maxFailPause))
 			} else {
-				sendEvent(g.send, g.newEvent(KindUnwatched, fmt.Sprintf("%d consecutive waits returned %s", failed, returnName(ret))))
+				sendEvent(g.send, g.newEvent(KindUnwatched,
+					fmt.Sprintf("%d consecutive waits returned %s", failed, returnName(ret))))
 				g.unregisterEvents()
 			}
 		}

@@ -107,7 +107,8 @@ func (t XidTable) WithOverrides(data []byte) (XidTable, error) {
 // name
 const maxXid = 65535
 
-var errXidFormat = errors.New("give a number, a verdict, fit or unfit, and optionally an action and a meaning, separated by tabs")
+var errXidFormat = errors.New("give a number, a verdict, fit or unfit, and optionally an action " +
+	"and a meaning, separated by tabs")
 
 // parseXidLine parses one line of a table. Action and meaning are optional; if they are missing,
 // those in was are kept.

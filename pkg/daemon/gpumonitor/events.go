@@ -116,7 +116,8 @@ func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 				c.Log.Warn("cannot read a node's GPU events", zap.Int("of", node), zap.Error(err))
 				continue
 			}
-			c.EventLog.WriteEvent(eventlog.GPUEventReceived, eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &node, What: rec.Message}})
+			c.EventLog.WriteEvent(eventlog.GPUEventReceived,
+				eventlog.Fields{FailureFields: eventlog.FailureFields{Subject: &node, What: rec.Message}})
 			c.AddEvent(rec)
 		}
 	}

@@ -41,7 +41,8 @@ func (c *Monitor) StartWatch(ctx context.Context) error {
 		}
 		if err != nil && c.cfg.RunCtx.Err() == nil {
 			c.cfg.EventLog.WriteEvent(eventlog.GPUWatch, eventlog.Fields{Error: err.Error()})
-			c.cfg.Log.Warn("cannot watch the GPUs any more: their faults are seen only if the driver fails", zap.Error(err))
+			c.cfg.Log.Warn("cannot watch the GPUs any more: their faults are seen only if "+
+				"the driver fails", zap.Error(err))
 		}
 	})
 	// Wait until the watch is ready, for a limited time.

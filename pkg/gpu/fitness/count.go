@@ -18,13 +18,16 @@ const (
 
 // lostHints are the hints for a GPU without a handle, or one that is lost during the inspection.
 var lostHints = map[gpu.NVMLReturn]string{
-	gpu.GPUIsLost:          "drain the node: the GPU has fallen off the bus; a reboot may help for a while, a permanent fix needs a power cycle or a new card",
-	gpu.ResetRequired:      hintReset,
-	gpu.UnknownError:       "drain the node, see dmesg for NVRM lines of this GPU, and reboot",
-	"INSUFFICIENT_POWER":   "drain the node and check the power cables of this GPU",
-	"IRQ_ISSUE":            "drain the node: the GPU's interrupts are not delivered, see dmesg",
-	gpu.DriverUnresponsive: "drain and reboot the node: processes that access this GPU cannot be killed, so the job step may hang until the reboot",
-	"CORRUPTED_INFOROM":    "drain the node: the GPU's InfoROM is corrupted, see nvidia-smi and the vendor's RMA process",
+	gpu.GPUIsLost: "drain the node: the GPU has fallen off the bus; a reboot may help " +
+		"for a while, a permanent fix needs a power cycle or a new card",
+	gpu.ResetRequired:    hintReset,
+	gpu.UnknownError:     "drain the node, see dmesg for NVRM lines of this GPU, and reboot",
+	"INSUFFICIENT_POWER": "drain the node and check the power cables of this GPU",
+	"IRQ_ISSUE":          "drain the node: the GPU's interrupts are not delivered, see dmesg",
+	gpu.DriverUnresponsive: "drain and reboot the node: processes that access this GPU cannot be " +
+		"killed, so the job step may hang until the reboot",
+	"CORRUPTED_INFOROM": "drain the node: the GPU's InfoROM is corrupted, see nvidia-smi and " +
+		"the vendor's RMA process",
 }
 
 // countFindings returns the findings on whether the job has all GPUs that it should have.
@@ -36,7 +39,8 @@ func (s evaluation) countFindings() []check.Finding {
 	}
 	switch want := e.want.Count; {
 	case want > 0:
-		f := e.AddFinding(check.Pass, "", fmt.Sprintf("%d of %d", min(e.usableUnits, want), want), fmt.Sprintf("%d (%s)", want, e.want.countSourceText()), "")
+		f := e.AddFinding(check.Pass, "", fmt.Sprintf("%d of %d", min(e.usableUnits, want), want),
+			fmt.Sprintf("%d (%s)", want, e.want.countSourceText()), "")
 		if e.permittedUnits > want {
 			f.Observed += fmt.Sprintf("; NVML shows %d", e.permittedUnits)
 		}
@@ -55,15 +59,18 @@ func (e *gpuCheck) checkCount() {
 		e.addNodeFinding(check.Unknown, "cannot count the GPUs: "+e.facts.Count.Reason.DisplayText(), "run nvidia-smi on the node, and see dmesg for NVRM lines")
 		return
 	}
-	e.addFindingIf(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, but %d were checked", counted, len(e.facts.GPUs)),
+	e.addFindingIf(counted != len(e.facts.GPUs), check.Unknown,
+		fmt.Sprintf("NVML counts %d GPUs, but %d were checked", counted, len(e.facts.GPUs)),
 		"run \"bringupd check\" on the node again")
 	e.reportLostGPUs()
 	e.reportFallenGPUs()
 	e.reportMissingGPUs()
 	e.reportShortage()
 	e.addFindingIf(e.hasAmbiguousIndex, check.Warn,
-		fmt.Sprintf("%s has indices, which are ambiguous with %d GPU models (CUDA numbers the fastest GPU first): all GPUs are checked", gpu.VisibleDevicesVariable, len(modelNames(e.gpus))),
-		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", withExpected("CUDA_DEVICE_ORDER=PCI_BUS_ID"), blameVisibleList)
+		fmt.Sprintf("%s has indices, which are ambiguous with %d GPU models (CUDA numbers the "+
+			"fastest GPU first): all GPUs are checked", gpu.VisibleDevicesVariable, len(modelNames(e.gpus))),
+		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs",
+		withExpected("CUDA_DEVICE_ORDER=PCI_BUS_ID"), blameVisibleList)
 }
 
 // blameVisibleList attributes the finding to the job's own CUDA_VISIBLE_DEVICES.
@@ -97,7 +104,8 @@ func (e *gpuCheck) reportLostGPUs() {
 func (e *gpuCheck) reportFallenGPUs() {
 	needed := e.needsFallenGPU()
 	for _, bus := range e.fallenAddresses() {
-		f := e.addNodeFinding(check.Fail, "has fallen off the bus: its configuration space reads "+gpu.OffBus, lostHints[gpu.GPUIsLost])
+		f := e.addNodeFinding(check.Fail, "has fallen off the bus: its "+
+			"configuration space reads "+gpu.OffBus, lostHints[gpu.GPUIsLost])
 		f.Device, f.Source, f.Expected = &check.Device{Index: -1, Bus: bus}, sourceSlots, "a GPU that responds"
 		if !needed {
 			f.Verdict = check.Warn
@@ -111,7 +119,8 @@ func (e *gpuCheck) reportFallenGPUs() {
 func (s evaluation) fallenAddresses() (addresses []string) {
 	for _, slot := range s.facts.Slots {
 		told := slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool {
-			return g.Bus.OrZero() == slot.Bus && (g.IsUsable() || slices.ContainsFunc(s.gpus, func(own gpu.GPU) bool { return own.Index == g.Index }))
+			return g.Bus.OrZero() == slot.Bus && (g.IsUsable() || slices.ContainsFunc(s.gpus,
+				func(own gpu.GPU) bool { return own.Index == g.Index }))
 		})
 		if slot.ID == gpu.OffBus && !told {
 			addresses = append(addresses, slot.Bus)
@@ -160,8 +169,10 @@ func (s evaluation) countOnBus() (n int) {
 // show.
 func (e *gpuCheck) reportMissingGPUs() {
 	for _, selector := range e.missingSelectors {
-		lists := fmt.Sprintf("%s lists %s", gpu.VisibleDevicesVariable, textutil.TruncateText(selector.String(), maxTextLength))
-		f := e.addNodeFinding(check.Fail, fmt.Sprintf("%s, which is none of the %d GPUs that NVML shows", lists, len(e.facts.GPUs)),
+		lists := fmt.Sprintf("%s lists %s", gpu.VisibleDevicesVariable,
+			textutil.TruncateText(selector.String(), maxTextLength))
+		f := e.addNodeFinding(check.Fail,
+			fmt.Sprintf("%s, which is none of the %d GPUs that NVML shows", lists, len(e.facts.GPUs)),
 			"compare with nvidia-smi -L on the node: a GPU is missing, or the list is from another node")
 		f.Source, f.Expected, f.Class = gpu.VisibleDevicesVariable, "GPUs of this node", check.ClassEnvironment
 		switch {
@@ -186,7 +197,8 @@ func (e *gpuCheck) reportShortage() {
 		return
 	}
 	// Report the shortage. If no number was granted, the user's request is at fault.
-	f := e.AddFailure(check.ClassEnvironment, fmt.Sprintf("%d of %d", e.usableUnits, least), fmt.Sprintf("%d (%s)", least, e.want.countSourceText()),
+	f := e.AddFailure(check.ClassEnvironment, fmt.Sprintf("%d of %d", e.usableUnits, least),
+		fmt.Sprintf("%d (%s)", least, e.want.countSourceText()),
 		"drain the node and see dmesg and lspci for the missing GPUs, or correct --gpus-per-node")
 	if e.want.Count <= 0 {
 		f.Expected, f.Class = "at least 1", check.ClassUser
@@ -196,15 +208,18 @@ func (e *gpuCheck) reportShortage() {
 	switch {
 	case e.want.Visible != nil && e.permittedUnits >= least:
 		blameVisibleList(f)
-		f.Observed += fmt.Sprintf(": %s lists %d, but NVML shows %d", gpu.VisibleDevicesVariable, len(e.want.Visible), e.permittedUnits)
+		f.Observed += fmt.Sprintf(": %s lists %d, but NVML shows %d", gpu.VisibleDevicesVariable,
+			len(e.want.Visible), e.permittedUnits)
 		f.Hint = "let " + gpu.VisibleDevicesVariable + " list all GPUs of the job, or unset it"
 	case e.hiddenCount > 0:
 		f.Observed += fmt.Sprintf("; %d not accessible to this process", e.hiddenCount)
 		f.Hint = "request that many GPUs from Slurm: its cgroup hides the others from this step"
 	case e.countOnBus() >= least && e.countOnBus() > len(e.facts.GPUs):
 		f.Source = sourceSlots
-		f.Observed += fmt.Sprintf(": the node has %d GPUs on its PCI bus, but this process sees %d", e.countOnBus(), len(e.facts.GPUs))
-		f.Hint = "give the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step (srun --gpus-per-node, Slurm's cgroup) all GPUs; " +
-			"if they have them, see dmesg for NVRM lines and nvidia-smi -B for GPUs that the NVIDIA driver excludes"
+		f.Observed += fmt.Sprintf(": the node has %d GPUs on its PCI bus, but this process sees %d",
+			e.countOnBus(), len(e.facts.GPUs))
+		f.Hint = "give the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step " +
+			"(srun --gpus-per-node, Slurm's cgroup) all GPUs; if they have them, see dmesg for " +
+			"NVRM lines and nvidia-smi -B for GPUs that the NVIDIA driver excludes"
 	}
 }

@@ -68,12 +68,15 @@ func (r gpuRule) newFindings() check.FindingBuilder {
 var gpuRules = []gpuRule{
 	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", checkRecovery},
 	{"gpu.remap", "nvmlDeviceGetRemappedRows", "no failure, nothing pending", checkRemapped},
-	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus", "no uncorrectable errors since the last reset", checkUncorrected},
+	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus",
+		"no uncorrectable errors since the last reset", checkUncorrected},
 	{"gpu.retired", "nvmlDeviceGetRetiredPages", "fewer than 63 pages, none pending", checkRetired},
 
 	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined and healthy", checkFabric},
-	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as the node's other GPUs, and P2P with them", checkNVLink},
-	{"gpu.c2c", "nvmlDeviceGetFieldValues(NVML_FI_DEV_C2C_LINK_COUNT, NVML_FI_DEV_C2C_LINK_GET_STATUS)", "all links to the CPU active", checkC2C},
+	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus",
+		"as many active links as the node's other GPUs, and P2P with them", checkNVLink},
+	{"gpu.c2c", "nvmlDeviceGetFieldValues(NVML_FI_DEV_C2C_LINK_COUNT, " +
+		"NVML_FI_DEV_C2C_LINK_GET_STATUS)", "all links to the CPU active", checkC2C},
 	{"gpu.mig", "nvmlDeviceGetMigMode", "usable by the job, no change pending", checkMIG},
 	{"gpu.compute_mode", "nvmlDeviceGetComputeMode", "default", checkComputeMode},
 	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "not in use", checkBusy},

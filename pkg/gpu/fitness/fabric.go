@@ -27,8 +27,10 @@ var fabricFields = []fabricField{
 	{4, 0x3, check.Fail, []string{1: "unhealthy route", 2: ""}},
 	{6, 0x3, check.Wait, []string{1: "access timeout recovery in progress", 2: ""}},
 	{8, 0xf, check.Fail, []string{
-		2: "incorrect configuration: SysGUID", 3: "incorrect configuration: chassis serial number", 4: "incorrect configuration: no partition",
-		5: "incorrect configuration: too few NVLinks", 6: "incorrect configuration: GPU firmware", 7: "incorrect configuration: location",
+		2: "incorrect configuration: SysGUID", 3: "incorrect configuration: chassis serial number",
+		4: "incorrect configuration: no partition",
+		5: "incorrect configuration: too few NVLinks", 6: "incorrect configuration: GPU firmware",
+		7: "incorrect configuration: location",
 		8: "incorrect configuration: GPU state",
 	}},
 }
@@ -43,7 +45,8 @@ func checkFabric(e *gpuCheck) {
 	if !ok {
 		return
 	}
-	const waits = "start nvidia-fabricmanager on the node, or see its log for what it waits for (on NVL72, also check nvidia-imex and the switches)"
+	const waits = "start nvidia-fabricmanager on the node, or see its log for what it waits for " +
+		"(on NVL72, also check nvidia-imex and the switches)"
 	switch {
 	case fabric.State == gpu.FabricNotSupported:
 		e.addUnreadable("fabric", gpu.NotSupported)
@@ -69,7 +72,8 @@ func (e *gpuCheck) checkFabricHealth(fabric gpu.Fabric) {
 		for _, field := range fabricFields {
 			switch value := *fabric.Mask >> field.shift & field.width; {
 			case int(value) >= len(field.texts):
-				e.AddFinding(check.Unknown, check.ClassNode, fmt.Sprintf("health mask 0x%x has unknown values", *fabric.Mask), "healthy", fabricHint)
+				e.AddFinding(check.Unknown, check.ClassNode,
+					fmt.Sprintf("health mask 0x%x has unknown values", *fabric.Mask), "healthy", fabricHint)
 			case field.texts[value] != "":
 				e.AddFinding(field.verdict, check.ClassNode, field.texts[value], "healthy", fabricHint)
 			}

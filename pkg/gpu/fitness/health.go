@@ -44,10 +44,13 @@ func checkUncorrected(e *gpuCheck) {
 	contained := asked && action == 0
 	some := !sram.ThresholdExceeded && sram.Uncorrected > 0
 	e.addFindingIf(sram.ThresholdExceeded, check.Fail,
-		fmt.Sprintf("the GPU reports that its SRAM has exceeded the threshold of uncorrectable errors (%d since the last reset)", sram.Uncorrected),
+		fmt.Sprintf("the GPU reports that its SRAM has exceeded the threshold of uncorrectable "+
+			"errors (%d since the last reset)", sram.Uncorrected),
 		"drain the node and replace the GPU (RMA)")
-	e.addFindingIf(some && !contained, check.Fail, fmt.Sprintf("uncorrectable SRAM errors: %d", sram.Uncorrected), hintReset+"; replace it (RMA) if they occur again")
-	e.addFindingIf(some && contained, check.Warn, fmt.Sprintf("uncorrectable SRAM errors: %d, contained (the NVIDIA driver requests no action)", sram.Uncorrected),
+	e.addFindingIf(some && !contained, check.Fail, fmt.Sprintf("uncorrectable SRAM errors: %d",
+		sram.Uncorrected), hintReset+"; replace it (RMA) if they occur again")
+	e.addFindingIf(some && contained, check.Warn, fmt.Sprintf("uncorrectable SRAM errors: %d, "+
+		"contained (the NVIDIA driver requests no action)", sram.Uncorrected),
 		hintResetLater+"; replace the GPU (RMA) if they occur again", withStrict)
 	e.addFindingIf(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable DRAM errors: %d", dram.Uncorrected),
 		hintResetLater+", which remaps the row", withStrict)
@@ -69,6 +72,7 @@ func checkRetired(e *gpuCheck) {
 	pages, _ := readValue(e, "retired pages", e.gpu.Retired)
 	all := max(pages.SingleBit, 0) + max(pages.DoubleBit, 0)
 	observed := fmt.Sprintf("%d retired pages (%d after double-bit errors)", all, pages.DoubleBit)
-	e.addFindingIf(all >= maxRetiredPages, check.Fail, observed, "drain the node and replace the GPU (RMA): no more pages can be retired")
+	e.addFindingIf(all >= maxRetiredPages, check.Fail, observed,
+		"drain the node and replace the GPU (RMA): no more pages can be retired")
 	e.addFindingIf(pages.Pending, check.Fail, "a page retirement is pending until a reset", hintReset)
 }

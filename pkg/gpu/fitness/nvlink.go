@@ -34,8 +34,8 @@ func checkNVLink(e *gpuCheck) {
 	siblings := e.nvlinkSiblings(g)
 	usual := usualCount(g, siblings, func(one gpu.GPU) int { n, _, _ := countActiveLinks(one); return n })
 	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), formatIndices(down))
-	const hint = "drain the node and reset its GPUs or reboot; if a link stays down, check bridge, baseboard or switch: " +
-		"NCCL would silently use PCIe"
+	const hint = "drain the node and reset its GPUs or reboot; if a link stays down, check " +
+		"bridge, baseboard or switch: NCCL would silently use PCIe"
 	switch dead := known && active == 0; {
 	case active < usual && (known || len(down) > 0):
 		e.addLinkFault(isSwitchedBoard(g), text, fmt.Sprintf("%d active links", usual), hint)
@@ -98,8 +98,10 @@ func (e *gpuCheck) checkPairs() {
 	usual := usualCount(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reachableSiblings(one); return n })
 	if len(broken) > 0 && (own < usual || own == 0) {
 		e.addLinkFault(isSwitchedBoard(e.gpu) && !isMeshedBoard(e.gpu),
-			fmt.Sprintf("P2P over NVLink works with %d of %d other GPUs, not with %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(usual, 1)),
-			"drain the node, restart nvidia-fabricmanager or reboot, and check nvidia-smi topo -p2p n: NCCL would silently use PCIe")
+			fmt.Sprintf("P2P over NVLink works with %d of %d other GPUs, not with %s", own,
+				len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(usual, 1)),
+			"drain the node, restart nvidia-fabricmanager or reboot, and check nvidia-smi topo "+
+				"-p2p n: NCCL would silently use PCIe")
 	}
 }
 
@@ -111,7 +113,8 @@ func (s evaluation) reachableSiblings(g gpu.GPU) (n int, broken []string) {
 		case ok && status == p2pOK:
 			n++
 		case ok:
-			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, cmp.Or(p2pStatusTexts[status], fmt.Sprintf("status %d", status))))
+			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index,
+				cmp.Or(p2pStatusTexts[status], fmt.Sprintf("status %d", status))))
 		}
 	}
 	return n, broken
@@ -121,7 +124,8 @@ func (s evaluation) reachableSiblings(g gpu.GPU) (n int, broken []string) {
 // not partitioned by MIG.
 func (s evaluation) nvlinkSiblings(g gpu.GPU) []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(s.facts.GPUs), func(other gpu.GPU) bool {
-		return other.Index == g.Index || other.Name.OrZero() != g.Name.OrZero() || !other.IsUsable() || other.MIG.OrZero().Current || len(other.Links) == 0
+		return other.Index == g.Index || other.Name.OrZero() != g.Name.OrZero() ||
+			!other.IsUsable() || other.MIG.OrZero().Current || len(other.Links) == 0
 	})
 }
 
@@ -169,7 +173,8 @@ const p2pOK = 0
 
 // p2pStatusTexts are the meanings of the other values.
 var p2pStatusTexts = map[int]string{
-	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported", 4: "disabled by a registry key", 5: "not supported", 6: "unknown",
+	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported",
+	4: "disabled by a registry key", 5: "not supported", 6: "unknown",
 }
 
 // formatIndices formats the list as "1, 2, 3", or "none" if it is empty.

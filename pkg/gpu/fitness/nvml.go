@@ -25,23 +25,31 @@ type initFailure struct {
 var initFailures = map[gpu.NVMLReturn]initFailure{
 	// explainMissingLibrary may replace this text
 	gpu.LibraryNotFound: {check.Fail, check.Skip, "libnvidia-ml.so.1 not found",
-		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without the NVIDIA driver, " +
-			"choose nodes with GPUs, or drop --gpus-per-node, or use --gpu-check=off"},
+		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a " +
+			"node without the NVIDIA driver, choose nodes with GPUs, or drop --gpus-per-node, or use --gpu-check=off"},
 	gpu.DriverNotLoaded: {check.Wait, check.Skip, "the NVIDIA driver is not loaded",
 		"load it (modprobe nvidia), see dmesg for the reason, or use --gpu-check=off if the job needs no GPU"},
-	gpu.LibRMVersionMismatch: {check.Fail, check.Fail, "the version of the NVML library differs from that of the loaded NVIDIA driver",
-		"reboot the node after a driver update; a container must use the host's libnvidia-ml.so.1, which the NVIDIA container runtime mounts"},
-	gpu.OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup denies this process access to /dev/nvidiactl",
-		"give the container or the job step access to the /dev/nvidia* devices: request GPUs from Slurm, or run the container with --gpus or --nv"},
+	gpu.LibRMVersionMismatch: {check.Fail, check.Fail, "the version of the NVML library differs " +
+		"from that of the loaded NVIDIA driver",
+		"reboot the node after a driver update; a container must use the host's " +
+			"libnvidia-ml.so.1, which the NVIDIA container runtime mounts"},
+	gpu.OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup denies this " +
+		"process access to /dev/nvidiactl",
+		"give the container or the job step access to the /dev/nvidia* devices: request GPUs from " +
+			"Slurm, or run the container with --gpus or --nv"},
 	gpu.NoPermission: {check.Fail, check.Warn, "this user has no permission to use the NVIDIA driver",
-		"give this user access to /dev/nvidiactl and /dev/nvidia* (NVreg_DeviceFileMode, the group of the device files)"},
+		"give this user access to /dev/nvidiactl and /dev/nvidia* (NVreg_DeviceFileMode, the " +
+			"group of the device files)"},
 	gpu.NoCgo: {check.Unknown, check.Skip, "this bringupd was built without cgo and cannot query GPUs",
 		"use a bringupd built with CGO_ENABLED=1, or use --gpu-check=off"},
 	gpu.DriverUnresponsive: {check.Fail, check.Fail, "the NVIDIA driver does not respond",
-		"drain and reboot the node: processes that access a hung driver cannot be killed, so the job step may hang until the reboot"},
+		"drain and reboot the node: processes that access a hung driver cannot be killed, so the " +
+			"job step may hang until the reboot"},
 	gpu.ProbeDied: {check.Unknown, check.Unknown, "the process that queried NVML died",
-		"run \"bringupd check\" and nvidia-smi on the node: if they crash too, the NVIDIA driver or its library is broken"},
-	gpu.UnknownError: {check.Fail, check.Unknown, "cannot initialise NVML: UNKNOWN, an internal error of the NVIDIA driver",
+		"run \"bringupd check\" and nvidia-smi on the node: if they crash too, the NVIDIA driver " +
+			"or its library is broken"},
+	gpu.UnknownError: {check.Fail, check.Unknown, "cannot initialise NVML: UNKNOWN, an internal " +
+		"error of the NVIDIA driver",
 		"see dmesg for NVRM lines and reboot the node"},
 }
 
@@ -49,11 +57,13 @@ var initFailures = map[gpu.NVMLReturn]initFailure{
 func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 	a, known := initFailures[f.Init]
 	if !known {
-		a = initFailure{check.Unknown, check.Unknown, "cannot initialise NVML: " + f.Init.DisplayText(), "see dmesg for NVRM lines, and run nvidia-smi on the node"}
+		a = initFailure{check.Unknown, check.Unknown, "cannot initialise NVML: " +
+			f.Init.DisplayText(), "see dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
 	// Choose the verdict by whether the job needs GPUs.
 	finding := check.Finding{
-		ID: "gpu.nvml", Verdict: a.verdictOtherwise, Observed: a.observed, Expected: "nvmlInit succeeds", Source: sourceInit, Hint: a.hint, Class: check.ClassEnvironment,
+		ID: "gpu.nvml", Verdict: a.verdictOtherwise, Observed: a.observed,
+		Expected: "nvmlInit succeeds", Source: sourceInit, Hint: a.hint, Class: check.ClassEnvironment,
 	}
 	switch {
 	case want.NeedsGPUs():
@@ -92,8 +102,10 @@ func AttachingFinding(p gpu.Progress) check.Finding {
 		observed += "; waiting for " + textutil.TruncateText(p.SlowCalls, maxTextLength)
 	}
 	return check.Finding{
-		ID: "gpu.nvml", Verdict: check.Wait, Class: check.ClassNode, Source: sourceInit, Observed: observed, Expected: "all GPUs",
-		Hint: "run nvidia-persistenced on the node: without persistence mode the NVIDIA driver initialises the GPUs one by one for each job",
+		ID: "gpu.nvml", Verdict: check.Wait, Class: check.ClassNode, Source: sourceInit,
+		Observed: observed, Expected: "all GPUs",
+		Hint: "run nvidia-persistenced on the node: without persistence mode the NVIDIA driver " +
+			"initialises the GPUs one by one for each job",
 	}
 }
 
@@ -106,7 +118,8 @@ func warnIfSigns(f *check.Finding, want Expectation) {
 	if f.Verdict == check.Skip {
 		f.Verdict = check.Warn
 	}
-	f.Observed += ", but there are signs of GPUs: " + textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
+	f.Observed += ", but there are signs of GPUs: " +
+		textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
 }
 
 // explainMissingLibrary adds the most likely reason for the missing library to the finding.
@@ -117,7 +130,8 @@ func explainMissingLibrary(f *check.Finding, facts gpu.Facts, want Expectation) 
 	warnIfSigns(f, want)
 	switch signs := len(want.Signs) > 0; {
 	case signs && !gpu.HasOnlyPCIDevices(want.Signs):
-		f.Hint = "the NVIDIA driver is loaded but its library is missing, as in a container: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or use --nv"
+		f.Hint = "the NVIDIA driver is loaded but its library is missing, as in a container: set " +
+			"NVIDIA_DRIVER_CAPABILITIES=compute,utility, or use --nv"
 	case signs:
 		f.Hint = "install and load the NVIDIA driver on this node, or use --gpu-check=off if the job needs no GPU"
 	}

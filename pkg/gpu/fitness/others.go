@@ -16,7 +16,8 @@ import (
 // environment variable that selects GPUs.
 func otherUnits(f gpu.Facts, want Expectation) (units []gpu.Unit, count int, err error) {
 	// The position of a GPU in the machine's topology does not matter here.
-	units, err = gpu.BuildTopology("", f).VisibleUnits(func(name string) (string, bool) { return envlist.Lookup(want.Environ, name) })
+	lookup := func(name string) (string, bool) { return envlist.Lookup(want.Environ, name) }
+	units, err = gpu.BuildTopology("", f).VisibleUnits(lookup)
 	count = len(distinctValues(units, func(u gpu.Unit) string { return strconv.Itoa(u.Index) }))
 	if want.Count > count {
 		count = len(units)
@@ -46,20 +47,25 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 		s.Template.ID = "gpu.count"
 		switch {
 		case want.HasNoGPUs():
-			s.AddSkip(fmt.Sprintf("the job uses none of the node's %d GPUs (%s)", len(f.OtherGPUs), want.countSourceText()))
+			s.AddSkip(fmt.Sprintf("the job uses none of the node's %d GPUs (%s)", len(f.OtherGPUs),
+				want.countSourceText()))
 		case err != nil:
-			s.AddWarning(check.ClassEnvironment, err.Error(), expected, "list only GPUs that this process may use in the variable, or unset it")
+			s.AddWarning(check.ClassEnvironment, err.Error(), expected,
+				"list only GPUs that this process may use in the variable, or unset it")
 		case have < want.Count || len(units) == 0 && want.NeedsGPUs():
 			hidden := slices.DeleteFunc(slices.Clone(f.OtherGPUs), func(o gpu.OtherGPU) bool { return o.Reason == "" })
-			s.AddWarning(check.ClassEnvironment, fmt.Sprintf("%d of %d, and %d not accessible to this process", have, max(want.Count, 1), len(hidden)), expected,
-				"compare rocm-smi or xpu-smi with the GPUs granted to the job, and give the step and the container access to "+
+			s.AddWarning(check.ClassEnvironment, fmt.Sprintf("%d of %d, and %d not accessible "+
+				"to this process", have, max(want.Count, 1), len(hidden)), expected,
+				"compare rocm-smi or xpu-smi with the GPUs granted to the job, and give the step "+
+					"and the container access to "+
 					"/dev/kfd and /dev/dri/renderD* (on most systems, the groups render and video)")
 		default:
 			s.AddFinding(check.Pass, "", strconv.Itoa(have), expected, "")
 		}
 	}
+	required := want.Mode == check.ModeRequire || want.Mode == check.ModeStrict
 	for i := range s.Findings {
-		if required := want.Mode == check.ModeRequire || want.Mode == check.ModeStrict; required && s.Findings[i].Verdict == check.Warn {
+		if required && s.Findings[i].Verdict == check.Warn {
 			s.Findings[i].Verdict = check.Fail
 		}
 	}

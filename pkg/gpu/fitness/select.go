@@ -36,7 +36,8 @@ type gpuSelection struct {
 // ("fastest first") is the same.
 func selectGPUs(f gpu.Facts, want Expectation) gpuSelection {
 	allowed := slices.DeleteFunc(slices.Clone(f.GPUs), func(g gpu.GPU) bool { return g.Handle == gpu.NoPermission })
-	c := gpuSelection{gpus: allowed, hiddenCount: len(f.GPUs) - len(allowed), hasUnreadableUUID: slices.ContainsFunc(allowed, func(g gpu.GPU) bool { return g.UUID.Value == nil })}
+	c := gpuSelection{gpus: allowed, hiddenCount: len(f.GPUs) - len(allowed),
+		hasUnreadableUUID: slices.ContainsFunc(allowed, func(g gpu.GPU) bool { return g.UUID.Value == nil })}
 	for _, g := range allowed {
 		c.permittedUnits += countUnits(g)
 	}
@@ -147,7 +148,7 @@ func Attributes(f gpu.Facts, want Expectation) []check.Attribute {
 		return nil
 	case len(f.OtherGPUs) > 0:
 		return otherAttributes(f, want)
-	case f.Init == gpu.LibraryNotFound && want.Count > 0: // no sign of a GPU on this node, but other nodes may have some
+	case f.Init == gpu.LibraryNotFound && want.Count > 0: // other nodes may have GPUs
 		return []check.Attribute{{ID: check.AttrGPUCount, Value: "0"}}
 	case f.Init != gpu.Success:
 		return nil

@@ -33,7 +33,8 @@ func checkMIG(e *gpuCheck) {
 	mig, _ := readValue(e, "MIG mode", e.gpu.MIG)
 	switch {
 	case mig.Current != mig.Pending:
-		e.addNodeFinding(check.Fail, fmt.Sprintf("MIG is %s, but %s after the next reset", formatOnOff(mig.Current, true), formatOnOff(mig.Pending, true)),
+		e.addNodeFinding(check.Fail, fmt.Sprintf("MIG is %s, but %s after the next reset",
+			formatOnOff(mig.Current, true), formatOnOff(mig.Pending, true)),
 			hintReset+", or revert the change with nvidia-smi -mig")
 	case mig.Current && len(e.gpu.MIGInstances) == 0:
 		e.addNodeFinding(check.Fail, "MIG is on, but there are no instances",
@@ -47,7 +48,8 @@ func checkComputeMode(e *gpuCheck) {
 	switch mode, _ := readValue(e, "compute mode", e.gpu.ComputeMode); mode {
 	case 0: // default mode
 	case 1, 3:
-		e.addNodeFinding(check.Warn, "exclusive: a second process that opens the GPU gets an error, for example helper processes of Ray or NCCL", hint)
+		e.addNodeFinding(check.Warn, "exclusive: a second process that opens the GPU gets an "+
+			"error, for example helper processes of Ray or NCCL", hint)
 	case 2:
 		e.addNodeFinding(check.Fail, "prohibited: no process can use the GPU", hint)
 	default:
@@ -68,7 +70,8 @@ func checkBusy(e *gpuCheck) {
 	// The job uses the instances listed by UUID, or all if there is no list. If an entry names only
 	// the GPU, CUDA uses one of its instances, but it is not documented which one.
 	instances := slices.DeleteFunc(slices.Clone(e.gpu.MIGInstances), func(m gpu.MIGInstance) bool {
-		return e.want.Visible != nil && !slices.ContainsFunc(e.want.Visible, func(v gpu.Selector) bool { return v.UUID != "" && v.MatchesPrefix(m.UUID) })
+		return e.want.Visible != nil && !slices.ContainsFunc(e.want.Visible,
+			func(v gpu.Selector) bool { return v.UUID != "" && v.MatchesPrefix(m.UUID) })
 	})
 	if len(instances) == 0 {
 		e.addSkip("MIG is on, and the job's instances are not known")
@@ -105,7 +108,8 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 	// decide whether the GPU is in use.
 	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
 		return strings.HasPrefix(path.Base(p.Name), mpsNamePrefix) ||
-			slices.ContainsFunc(e.gpu.GraphicsProcesses.OrZero(), func(drawing gpu.Process) bool { return drawing.PID == p.PID })
+			slices.ContainsFunc(e.gpu.GraphicsProcesses.OrZero(),
+				func(drawing gpu.Process) bool { return drawing.PID == p.PID })
 	})
 	alive := slices.ContainsFunc(procs, func(p gpu.Process) bool { return p.Name != "" })
 	full := memoryOK && memory.Used > maxIdleMemory+e.graphicsMemory(memory.Used)
@@ -114,12 +118,14 @@ func (e *gpuCheck) checkUse(whose string, running gpu.Reading[[]gpu.Process], fi
 	}
 	// Wait for processes to end, unless they may belong to another job or do not exist any more.
 	f := e.addNodeFinding(check.Wait, whose+describeUse(procs, memory, memoryOK),
-		"find the processes with nvidia-smi, and kill what is left of the last job (PIDs are those of the host, not of a container)")
+		"find the processes with nvidia-smi, and kill what is left of the last job (PIDs are "+
+			"those of the host, not of a container)")
 	f.MaxWait = maxBusyWait
 	switch {
 	case e.want.Visible == nil && e.want.Count > 0 && e.permittedUnits > e.want.Count:
 		f.Verdict, f.MaxWait, f.Class = check.Warn, 0, check.ClassUser
-		f.Hint = fmt.Sprintf("list the job's GPUs in %s: it has %d of the node's %d, and this one may belong to another job", gpu.VisibleDevicesVariable, e.want.Count, e.permittedUnits)
+		f.Hint = fmt.Sprintf("list the job's GPUs in %s: it has %d of the node's %d, and this one "+
+			"may belong to another job", gpu.VisibleDevicesVariable, e.want.Count, e.permittedUnits)
 	case !full && !alive && memoryOK:
 		// GCM ignores processes that do not exist in /proc. In a container none of them exists, so report
 		// them as a warning.
@@ -158,7 +164,8 @@ func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	if !memoryOK {
 		return text
 	}
-	return strings.TrimPrefix(text+fmt.Sprintf(", %s of %s in use", formatBytes(memory.Used), formatBytes(memory.Total)), ", ")
+	return strings.TrimPrefix(text+fmt.Sprintf(", %s of %s in use", formatBytes(memory.Used),
+		formatBytes(memory.Total)), ", ")
 }
 
 // formatBytes formats a number of bytes in MiB or GiB.

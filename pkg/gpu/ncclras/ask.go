@@ -27,7 +27,8 @@ var ErrNoJSON = errors.New("this NCCL is older than 2.28.7, which is the first v
 func Ask(ctx context.Context, address string) (Report, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() || at.Port() == defaultPort {
-		return Report{}, fmt.Errorf("cannot ask NCCL at %q: a loopback address with another port than %d is needed", address, defaultPort)
+		return Report{}, fmt.Errorf("cannot ask NCCL at %q: a loopback address with another port "+
+			"than %d is needed", address, defaultPort)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("it has not answered within %s", askTimeout))
 	defer cancel()
@@ -52,7 +53,10 @@ func exchange(ctx context.Context, at netip.AddrPort) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	reader := bufio.NewReader(io.LimitReader(conn, maxAnswer+1))
-	for _, step := range []struct{ request, answer string }{{"CLIENT PROTOCOL 2", "SERVER PROTOCOL "}, {"SET FORMAT json", "OK"}} {
+	steps := []struct{ request, answer string }{
+		{"CLIENT PROTOCOL 2", "SERVER PROTOCOL "}, {"SET FORMAT json", "OK"},
+	}
+	for _, step := range steps {
 		if _, err := io.WriteString(conn, step.request+"\n"); err != nil {
 			return nil, err
 		}

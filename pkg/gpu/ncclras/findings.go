@@ -110,7 +110,8 @@ func (c Communicator) findings() (all []Finding) {
 		delete(groups, [2]string{string(FindingLeaving), "finalising the communicator, which others still use"})
 	}
 	c.compareCounts(func(text string, m Member) { add(FindingBehind, text, m) })
-	for _, key := range slices.SortedFunc(maps.Keys(groups), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(groups),
+		func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		all = append(all, c.newFinding(FindingKind(key[0]), key[1], groups[key]))
 	}
 	return all
@@ -118,17 +119,18 @@ func (c Communicator) findings() (all []Finding) {
 
 // compareCounts reports the ranks that have started fewer collectives of a kind than others.
 func (c Communicator) compareCounts(add func(text string, m Member)) {
-	most := make(map[string]uint64)
+	newest := make(map[string]uint64)
 	for _, rank := range c.Ranks {
 		for operation, count := range rank.Counts {
-			most[operation] = max(most[operation], count)
+			newest[operation] = max(newest[operation], count)
 		}
 	}
-	for _, operation := range slices.Sorted(maps.Keys(most)) {
+	format := func(count uint64) string { return textutil.GroupThousands(int64(count)) } //nolint:gosec // a count
+	for _, operation := range slices.Sorted(maps.Keys(newest)) {
 		for _, rank := range c.Ranks {
-			if count, is := rank.Counts[operation]; is && count < most[operation] {
-				add(fmt.Sprintf("started %s of the %s that others have started", textutil.GroupThousands(int64(count)), //nolint:gosec // a count
-					textutil.GroupThousands(int64(most[operation]))+" "+clean(operation)), rank.Member) //nolint:gosec // a count
+			if count, is := rank.Counts[operation]; is && count < newest[operation] {
+				add(fmt.Sprintf("started %s of the %s %s that others have started",
+					format(count), format(newest[operation]), clean(operation)), rank.Member)
 			}
 		}
 	}
@@ -150,7 +152,8 @@ func (c Communicator) newFinding(kind FindingKind, text string, members []Member
 
 // describeResult returns the meaning of a result of NCCL's functions.
 func describeResult(result int) string {
-	words := map[int]string{1: "a CUDA or HIP error", 2: "a system error", 3: "an internal error", 4: "an invalid argument", 5: "invalid usage", 6: "an error of another rank's process"}
+	words := map[int]string{1: "a CUDA or HIP error", 2: "a system error", 3: "an internal error",
+		4: "an invalid argument", 5: "invalid usage", 6: "an error of another rank's process"}
 	if text := words[result]; text != "" {
 		return text
 	}
@@ -179,7 +182,8 @@ func (s Summary) FormatText(worldRank func(m Member) int) string {
 		b.WriteString(": none\n")
 		return b.String()
 	case len(s.Findings) == 0:
-		fmt.Fprintf(&b, ": %d; no rank is missing in any, and all ranks have started the same collectives\n", s.Communicators)
+		fmt.Fprintf(&b, ": %d; no rank is missing in any, and all ranks have started the "+
+			"same collectives\n", s.Communicators)
 		return b.String()
 	}
 	fmt.Fprintf(&b, ": %d\n", s.Communicators)
@@ -211,7 +215,8 @@ func (f Finding) formatText(worldRank func(m Member) int) string {
 	if f.Kind == FindingMissing {
 		verb = " lacks "
 	}
-	words := fmt.Sprintf("communicator %s of %d %s%s%s: %s", f.Communicator, f.Size, textutil.PluralForm(f.Size, "rank"), verb, ranges, f.Text)
+	words := fmt.Sprintf("communicator %s of %d %s%s%s: %s", f.Communicator, f.Size,
+		textutil.PluralForm(f.Size, "rank"), verb, ranges, f.Text)
 	// Name the processes of a few.
 	const maxNamed = 3
 	var names []string
