@@ -352,8 +352,8 @@ func (p *planner) countOn(def *Definition, place int, key string, count int) (in
 func (p *planner) checkQuorums() error {
 	for _, role := range p.Roles {
 		count := len(role.Instances)
-		if most := max(role.Required.Start.Of(count), role.Required.Run.Of(count)); most > count {
-			return role.refuse("it requires %d instances, and has %d on %s", most, count, countNodes(len(role.Nodes)))
+		if highest := max(role.Required.Start.Of(count), role.Required.Run.Of(count)); highest > count {
+			return role.refuse("it requires %d instances, and has %d on %s", highest, count, countNodes(len(role.Nodes)))
 		}
 	}
 	return nil

@@ -37,11 +37,11 @@ func WorkerPace(size int) Pace {
 	return Pace{MinPause: max(minPause, n*minPausePerNode), MaxPause: max(maxPause, n*maxPausePerNode), Divisor: 2}
 }
 
-// nextPause returns the pause until the next poll. The parameter look is the duration of the last
+// nextPause returns the pause until the next poll. The parameter took is the duration of the last
 // poll, and waited the time waited so far. The pause is at least as long as the last poll, so that
 // a slow file system is not slowed down further. Then jitter, at least 0 and less than 1, shortens
 // the pause by up to a quarter, so that a thousand daemons do not poll at once.
-func (p Pace) nextPause(waited, look time.Duration, jitter float64) time.Duration {
-	pause := min(max(p.MinPause, waited/time.Duration(p.Divisor), look), p.MaxPause)
+func (p Pace) nextPause(waited, took time.Duration, jitter float64) time.Duration {
+	pause := min(max(p.MinPause, waited/time.Duration(p.Divisor), took), p.MaxPause)
 	return pause - time.Duration(jitter/4*float64(pause))
 }

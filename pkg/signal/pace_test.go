@@ -1,14 +1,9 @@
 package signal
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
 func TestPaceNext(t *testing.T) {
@@ -89,19 +84,4 @@ func TestWorkerPace(t *testing.T) {
 	if WorkerPace(8) != WorkerPace(1) {
 		t.Errorf("8 nodes: %v, want the pace of one", WorkerPace(8))
 	}
-}
-
-func TestSleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		if !ctxutil.SleepContext(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
-			t.Errorf("slept %s", time.Since(begin))
-		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("over"))
-		defer cancel()
-		begin = time.Now()
-		if ctxutil.SleepContext(ctx, time.Hour) || time.Since(begin) != time.Minute {
-			t.Errorf("slept %s though the context ended after a minute", time.Since(begin))
-		}
-	})
 }

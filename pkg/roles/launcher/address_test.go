@@ -3,9 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -173,34 +171,5 @@ func TestLocalAddressCancelled(t *testing.T) {
 	cancel(cause)
 	if got, err := LocalAddress(ctx, Identity{Launcher: LauncherSlurm, Size: 2}, ""); !errors.Is(err, cause) {
 		t.Errorf("got %v, %v; want the cause of the end", got, err)
-	}
-}
-
-// TestSystemInterfaces verifies that one query of all addresses finds the same as one per interface.
-func TestSystemInterfaces(t *testing.T) {
-	found, err := systemInterfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range found {
-		system, err := net.InterfaceByName(i.name)
-		if err != nil {
-			t.Logf("%s has disappeared: %v", i.name, err)
-			continue
-		}
-		addrs, err := system.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []netip.Addr
-		for _, addr := range addrs {
-			want = append(want, netip.MustParsePrefix(addr.String()).Addr())
-		}
-		if !slices.Equal(i.addrs, want) {
-			t.Errorf("%s: got %v, want %v", i.name, i.addrs, want)
-		}
-	}
-	if len(found) == 0 || !slices.ContainsFunc(found, func(i netInterface) bool { return len(i.addrs) > 0 }) {
-		t.Errorf("got %v: no interface with an address", found)
 	}
 }

@@ -46,8 +46,8 @@ func Schema() []byte {
 	return append(text, '\n')
 }
 
-func wholeNumber(least, most int) schema {
-	return schema{"type": "integer", "minimum": least, "maximum": most}
+func wholeNumber(least, limit int) schema {
+	return schema{"type": "integer", "minimum": least, "maximum": limit}
 }
 
 func oneOf(words ...string) schema { return schema{"enum": words} }
@@ -99,8 +99,8 @@ func probeSchema(limitKey string) schema {
 
 func restartsSchema() schema {
 	pauses := schema{"type": "string", "description": "the first and the longest pause, such as 1s..30s"}
-	most := wholeNumber(0, maxRestarts)
-	return anyOf(most, mappingOf(schema{"max": most, "window": durationSchema(), "backoff": pauses}, "max"))
+	count := wholeNumber(0, maxRestarts)
+	return anyOf(count, mappingOf(schema{"max": count, "window": durationSchema(), "backoff": pauses}, "max"))
 }
 
 func requireSchema() schema {

@@ -64,10 +64,10 @@ func (l *errorList) word(what string, node *yaml.Node, accepted ...string) strin
 
 // number returns a whole number, or the number that a word stands for. It returns least after it
 // has refused another value.
-func (l *errorList) number(what string, node *yaml.Node, least, most int, words ...namedNumber) int {
-	accepted := []string{fmt.Sprintf("a whole number from %d to %d", least, most)}
+func (l *errorList) number(what string, node *yaml.Node, least, limit int, words ...namedNumber) int {
+	accepted := []string{fmt.Sprintf("a whole number from %d to %d", least, limit)}
 	if node.Kind == yaml.ScalarNode {
-		if n, err := strconv.Atoi(node.Value); err == nil && n >= least && n <= most {
+		if n, err := strconv.Atoi(node.Value); err == nil && n >= least && n <= limit {
 			return n
 		}
 		for _, w := range words {
