@@ -93,7 +93,6 @@ func (r *Membership) MarkLost(lost []int, forGood bool) {
 	r.lost, r.lostForGood = nodeSet(lost), forGood
 }
 
-// nodeSet returns a set of nodes.
 func nodeSet(nodes []int) map[int]bool {
 	set := make(map[int]bool)
 	for _, node := range nodes {

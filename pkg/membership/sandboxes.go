@@ -50,7 +50,6 @@ func (s SandboxGate) AwaitReady(ctx context.Context, nodes *signal.Watch) error 
 	return s.timeoutFailure(last, time.Since(began))
 }
 
-// timeoutFailure returns the failure of a gate whose sandboxes are not ready after waited.
 func (s SandboxGate) timeoutFailure(l signal.Listing, waited time.Duration) *health.Failure {
 	notReady := s.NotReadyNodes(l)
 	what := fmt.Sprintf("the gate requires the sandbox of %s, and after %s the sandbox of %s is not ready "+

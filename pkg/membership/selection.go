@@ -191,7 +191,6 @@ func (m *teamSelection) isEnough() bool {
 	return len(fit) >= m.bounds.Min && fit[0] == 0
 }
 
-// countFunc returns the number of nodes that match.
 func countFunc(nodes []int, match func(node int) bool) (count int) {
 	for _, node := range nodes {
 		if match(node) {

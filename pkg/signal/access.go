@@ -105,7 +105,6 @@ type Access struct {
 	serverClock *clockOffset // the server's, common to all nodes with this access
 }
 
-// withDefaults returns the access with all defaults set.
 func (a Access) withDefaults() Access {
 	if a.Meter == nil {
 		a.Meter = new(CallMeter)
@@ -154,7 +153,6 @@ func MeteredCall[T any](by Interceptor, op Op, path string, call func() (T, erro
 	return call()
 }
 
-// meteredDo is like [MeteredCall], for calls without a result.
 func (d diskFS) meteredDo(op Op, path string, call func() error) error {
 	_, err := MeteredCall(d.interceptor, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err

@@ -102,7 +102,6 @@ func (a Access) removeGuarded(ctx context.Context, path string) error {
 	})
 }
 
-// listNames returns the sorted names of one listing of a directory.
 func (a Access) listNames(ctx context.Context, path string, vet func(FileAttributes) error) ([]string, error) {
 	list := func(path string) ([]string, error) { return a.FS.ListDir(path, vet) }
 	names, err := guardedQuery(ctx, a, "list", path, list)

@@ -32,7 +32,6 @@ func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, reco
 	return Location{LogDir: absolute, NodeIndex: outsideIndex, Host: host, Access: a}.openExistingRun(ctx)
 }
 
-// openExistingRun opens the run directory at p.LogDir.
 func (p Location) openExistingRun(ctx context.Context) (*Dir, record.Job, error) {
 	var job record.Job
 	p.Access = p.withDefaults()

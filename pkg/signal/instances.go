@@ -82,7 +82,6 @@ func sizeOfWidth(width int) int {
 	return size
 }
 
-// parseLettered parses a number after a letter.
 func parseLettered(text, letter string) (int, bool) {
 	digits, is := strings.CutPrefix(text, letter)
 	number, ok := parseNumber(digits, 31)

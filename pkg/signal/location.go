@@ -66,7 +66,6 @@ func (p Location) listLogDir(ctx context.Context, met bool) ([]string, error) {
 	})
 }
 
-// logDirFileSystem returns the file system of the log directory.
 func (p Location) logDirFileSystem(ctx context.Context) (files.FileSystem, error) {
 	return guardedAt(ctx, p.Access, "inspect", p.LogDir, p.FS.FileSystemOf)
 }

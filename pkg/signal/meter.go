@@ -169,7 +169,6 @@ func (m *CallMeter) beginRequest(op, path string) *pendingRequest {
 	return r
 }
 
-// endRequest records the end of a request.
 func (m *CallMeter) endRequest(r *pendingRequest) { m.update(func() { delete(m.pending, r) }) }
 
 // BeginCall counts a call, and returns the present time.

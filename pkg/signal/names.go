@@ -259,7 +259,6 @@ func parseNumbered(name, kind string) (int, bool) {
 	return parseIndex(digits)
 }
 
-// parseIndex parses the padded index of a node.
 func parseIndex(digits string) (int, bool) {
 	index, ok := parseNumber(digits, 31)
 	return int(index), ok && len(digits) >= IndexWidth(1)

@@ -231,7 +231,6 @@ func (p Location) explainBuild(path string, err error) error {
 	}
 }
 
-// randomTag returns a random name.
 func randomTag() string {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
@@ -336,7 +335,6 @@ func (d *Dir) PublishOnce(ctx context.Context, name string, rec record.Record) e
 // fileWriter writes a file, such as [Access.publishFile].
 type fileWriter func(dir, name string, data []byte, durable bool) error
 
-// writeRecord encodes a record and writes it by calling the parameter write.
 func (d *Dir) writeRecord(
 	ctx context.Context, sub, name string, rec record.Record, durable bool, write fileWriter,
 ) error {
@@ -357,7 +355,6 @@ func (d *Dir) writeData(
 	})
 }
 
-// changePath makes a call that changes path, and explains its error.
 func (d *Dir) changePath(ctx context.Context, op, path string, call func() error) error {
 	return d.explainWrite(path, guardedDo(ctx, d.access.Meter, op, path, call))
 }

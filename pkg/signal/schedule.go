@@ -41,12 +41,10 @@ func newPollSchedule(pace Pace, jitter func() float64, now time.Time) pollSchedu
 	return s
 }
 
-// pause returns the pause after a poll of the given duration.
 func (s *pollSchedule) pause(now time.Time, took time.Duration) time.Duration {
 	return s.pace.nextPause(now.Sub(s.waitBegan), took, s.jitter())
 }
 
-// beginPoll records that a poll begins.
 func (s *pollSchedule) beginPoll() {
 	s.answers, s.isOnce = s.notified, s.pollingOnce
 	s.notified, s.pollingOnce = false, false

@@ -148,7 +148,6 @@ func (w *Watch) awaitNextPoll(ctx context.Context, hints <-chan struct{}) bool {
 	return false
 }
 
-// reschedule changes the schedule.
 func (w *Watch) reschedule(change func(s *pollSchedule)) {
 	w.mu.Lock()
 	change(&w.schedule)

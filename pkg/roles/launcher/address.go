@@ -70,7 +70,6 @@ func LocalAddress(ctx context.Context, id Identity, wanted string) (NodeAddress,
 // noAddress is the beginning of the error for a node without an address.
 const noAddress = "cannot find the address that peers reach this node by: "
 
-// nodeAddress adds the name of its interface to an address.
 func nodeAddress(found []netInterface, addr netip.Addr) NodeAddress {
 	at := slices.IndexFunc(found, func(i netInterface) bool { return slices.Contains(i.addrs, addr) })
 	if at < 0 {

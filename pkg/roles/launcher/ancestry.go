@@ -58,7 +58,6 @@ func (o starterOrigin) ancestorDistance(env Environment, ancestors []Ancestor) i
 	return -1
 }
 
-// visibleAncestors returns the ancestors, or none if nothing is visible.
 func (a Ancestry) visibleAncestors() []Ancestor {
 	if a == nil {
 		return nil

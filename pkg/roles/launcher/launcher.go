@@ -211,7 +211,6 @@ func IsPrivateVariable(variable string) bool {
 	})
 }
 
-// hasPrefix reports whether a text begins with one of the prefixes.
 func hasPrefix(text string, prefixes []string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
 	return slices.ContainsFunc(prefixes, begins)
@@ -279,7 +278,6 @@ func IsReportingTask(env Environment, ancestry Ancestry) bool {
 	return rank == "" || rank == "0"
 }
 
-// launcherVariables returns the variables that the launchers have for a purpose.
 func launcherVariables(of func(Traits) string) []string {
 	var names []string
 	for _, l := range allLaunchers {

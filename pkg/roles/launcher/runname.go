@@ -53,7 +53,6 @@ type runParts struct {
 	restart, attempt int
 }
 
-// parseRunName splits the name of a run of a job.
 func parseRunName(run, job string) (parts runParts, ok bool) {
 	rest, is := strings.CutPrefix(run, job)
 	found := runSuffix.FindStringSubmatch(rest)

@@ -75,7 +75,6 @@ func claimSlurm(env Environment, _ Overrides) claimLevel {
 	}
 }
 
-// slurmJob returns the job of an environment, with or without a step.
 func slurmJob(env Environment) string {
 	_, job := env.firstSet("SLURM_JOB_ID", "SLURM_JOBID")
 	return job
@@ -281,7 +280,6 @@ func (s slurmStep) buildIdentity(hostname string) (Identity, error) {
 	return id, nil
 }
 
-// readVariables reads the step's variables.
 func (s *slurmStep) readVariables() (err error) {
 	// They become the name of a directory.
 	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
@@ -306,7 +304,6 @@ func (s *slurmStep) readVariables() (err error) {
 	return nil
 }
 
-// checkOneTaskPerNode returns nil if the step has one task on each of its nodes.
 func (s slurmStep) checkOneTaskPerNode() error {
 	highest, err := maxTaskCount(s.tasksPerNode)
 	if err != nil {
@@ -428,7 +425,6 @@ func SlurmComponents(env Environment) (components [][]string, err error) {
 	return components, nil
 }
 
-// expandVariable returns the hosts in the node list of a variable.
 func expandVariable(name, list string) ([]string, error) {
 	hosts, err := ExpandNodeList(list, 0)
 	if err != nil {

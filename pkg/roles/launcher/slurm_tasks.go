@@ -110,7 +110,6 @@ func slurmTaskVariables(env Environment, t Task) map[string]string {
 	return set
 }
 
-// addNodeVariables adds the variables about nodes that have tasks.
 func addNodeVariables(env Environment, t Task, set map[string]string) {
 	nodes, err := ExpandNodeList(env.valueOf("SLURM_STEP_NODELIST"), len(t.TasksPerNode))
 	if err != nil || len(nodes) != len(t.TasksPerNode) {

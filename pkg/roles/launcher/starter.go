@@ -106,7 +106,6 @@ func IdentifyRank(env Environment, ancestry Ancestry) (StartedRank, error) {
 	return r, nil
 }
 
-// hasStarted reports whether the starter has started the process with this environment.
 func (s rankStarter) hasStarted(env Environment) bool {
 	if s.customCheck != nil {
 		return s.customCheck(env)

@@ -40,7 +40,6 @@ func (e Errors) InFile(path string) string {
 	})
 }
 
-// describe returns a line for each error.
 func (e Errors) describe(text func(*Error) string) string {
 	var lines []string
 	for _, wrong := range e[:min(len(e), maxShownErrors)] {

@@ -12,7 +12,6 @@ type field struct{ key, value *yaml.Node }
 // maxKeys is the number of keys of one mapping.
 const maxKeys = 500
 
-// resolveAlias returns the node to which an alias refers.
 func resolveAlias(node *yaml.Node) *yaml.Node {
 	for node.Kind == yaml.AliasNode && node.Alias != nil {
 		node = node.Alias

@@ -59,7 +59,6 @@ func valueKey[T any](
 	}}
 }
 
-// durationKey returns a key whose value is a duration.
 func durationKey(
 	name, doc string, least time.Duration, to func(r *roleReader) *time.Duration,
 ) key {

@@ -40,7 +40,6 @@ func definitionsOf(readers []*roleReader) []roles.Definition {
 	return defs
 }
 
-// readRoles reads each item of the list.
 func (l *errorList) readRoles(node *yaml.Node) (readers []*roleReader) {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		l.refuse(node, "%s is %s: give a list of roles, such as [{name: judge, nodes: 2, command: …}]",

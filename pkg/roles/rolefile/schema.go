@@ -92,7 +92,6 @@ func portsSchema() schema {
 	}
 }
 
-// probeSchema returns the schema of a probe, alone or with a duration.
 func probeSchema(limitKey string) schema {
 	return anyOf(textSchema(), mappingOf(schema{"probe": textSchema(), limitKey: durationSchema()}, "probe"))
 }

@@ -42,7 +42,6 @@ func show(node *yaml.Node) string {
 	return strconv.Quote(node.Value)
 }
 
-// suggestNearest returns a clause with the known word that is nearest to an unknown one.
 func suggestNearest(word string, known []string) string {
 	if len(word) > 2*maxNameLength {
 		return ""

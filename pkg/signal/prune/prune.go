@@ -179,7 +179,6 @@ func hasOwnUser(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// inspectRun reports whether the name is a finished run of this user.
 func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	refuse := func(why string) (finishedRun, bool) {
 		p.Unrecognized++
@@ -221,7 +220,6 @@ func (p *pruner) inspectRun(name string) (run finishedRun, over bool) {
 	return run, over
 }
 
-// readJob reads the job record of a run.
 func readJob(dir *os.Root) (job record.Job, err error) {
 	name := path.Join(signal.ControlDir, signal.NameJob)
 	if info, err := dir.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() > maxJobSize {
@@ -278,7 +276,6 @@ func (p *pruner) findEnd(dir *os.Root, job record.Job) (at time.Time, why string
 	return at, "it has no result, and nothing has changed in it for " + formatAge(quiet), true
 }
 
-// formatAge formats an age in days or minutes.
 func formatAge(d time.Duration) string {
 	if d >= 2*day {
 		return fmt.Sprintf("%d days", d/day)
