@@ -54,15 +54,15 @@ func NewLogFormatter() *LogFormatter {
 }
 
 // FormatNext returns the readable form of the lines that are completed by piece.
-func (e *LogFormatter) FormatNext(piece []byte) (said []byte) {
-	e.splitter.Add(piece, func(line []byte, _ bool) { said = append(said, formatLine(line)...) })
-	return said
+func (e *LogFormatter) FormatNext(piece []byte) (text []byte) {
+	e.splitter.Add(piece, func(line []byte, _ bool) { text = append(text, formatLine(line)...) })
+	return text
 }
 
 // FormatRest returns the readable form of an incomplete last line.
-func (e *LogFormatter) FormatRest() (said []byte) {
-	e.splitter.Flush(func(line []byte, _ bool) { said = formatLine(line) })
-	return said
+func (e *LogFormatter) FormatRest() (text []byte) {
+	e.splitter.Flush(func(line []byte, _ bool) { text = formatLine(line) })
+	return text
 }
 
 func formatLine(line []byte) []byte {

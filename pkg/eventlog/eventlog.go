@@ -170,8 +170,8 @@ const (
 // of them entered it. err is nil if the fence was complete.
 func (t *EventLog) LogFence(fence string, round int, took time.Duration, err error) {
 	t.mu.Lock()
-	told := t.loggedFences < maxFences || (took >= slowFenceTime || err != nil) && t.loggedFences < maxSlowFences
-	if told {
+	logged := t.loggedFences < maxFences || (took >= slowFenceTime || err != nil) && t.loggedFences < maxSlowFences
+	if logged {
 		t.loggedFences++
 	}
 	t.mu.Unlock()
@@ -179,7 +179,7 @@ func (t *EventLog) LogFence(fence string, round int, took time.Duration, err err
 	if err != nil {
 		fields.Error = err.Error()
 	}
-	if told {
+	if logged {
 		t.WriteEvent(FenceLeft, fields)
 	}
 }
@@ -194,10 +194,10 @@ func (t *EventLog) LogSpawn(by, first, count int, hosts []string) string {
 	what := fmt.Sprintf("rank %d has spawned %s on %s", by, textutil.FormatIndices("rank", ranks),
 		textutil.JoinLimited(hosts, 16, ", "))
 	t.mu.Lock()
-	told := t.spawnCalls < maxSpawns
+	logged := t.spawnCalls < maxSpawns
 	t.spawnCalls++
 	t.mu.Unlock()
-	if told {
+	if logged {
 		t.WriteEvent(RanksSpawned, Fields{FailureFields: FailureFields{Subject: &by, What: what},
 			ObjectFields: ObjectFields{Ranks: textutil.FormatRanges(ranks)}})
 	}
@@ -264,7 +264,7 @@ const (
 // LogProbe wraps the probe look of a child. The returned function records results that differ from
 // the previous one.
 func (t *EventLog) LogProbe(child string, look func(context.Context) error) func(context.Context) error {
-	told, events := "", 0
+	logged, events := "", 0
 	return func(ctx context.Context) error {
 		err := look(ctx)
 		if ctx.Err() != nil {
@@ -274,8 +274,8 @@ func (t *EventLog) LogProbe(child string, look func(context.Context) error) func
 			t.WriteEvent(ProbeChanged, Fields{ObjectFields: ObjectFields{Child: child}, OK: new(true)})
 			return nil
 		}
-		if seen := err.Error(); seen != told && events < maxProbeEvents {
-			told, events = seen, events+1
+		if seen := err.Error(); seen != logged && events < maxProbeEvents {
+			logged, events = seen, events+1
 			t.WriteEvent(ProbeChanged, Fields{ObjectFields: ObjectFields{Child: child}, OK: new(false),
 				Seen: seen[:min(len(seen), maxProbeResult)]})
 		}

@@ -77,7 +77,7 @@ func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 		}
 		// The command is this launcher. Inspect its flags.
 		own, program := splitProgram(args)
-		if _, told := flagValue(own, l.spans); told {
+		if _, isSet := flagValue(own, l.spans); isSet {
 			return NodeLauncher{}, false
 		}
 		found.Program = program
@@ -140,7 +140,7 @@ func splitProgram(args []string) (own []string, program string) {
 // flagValue returns the value of the first argument that is one of the flags in names. The value
 // follows after = or as the next argument. A node count of 1 or 1:1 is ignored, as if the flag were
 // absent.
-func flagValue(args, names []string) (value string, told bool) {
+func flagValue(args, names []string) (value string, isSet bool) {
 	for at, arg := range args {
 		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		name = strings.ReplaceAll(name, "_", "-")
@@ -174,19 +174,19 @@ func CheckCommand(argv []string, nodes int, ranked bool) error {
 		perNode = "N"
 	}
 	// Suggest corrections.
-	mend := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
+	fix := fmt.Sprintf("leave it out, because ranks get the variables that it sets: bringupd "+
 		"--ranks-per-node=%s -- %s", perNode, program)
 	if l.Name != "rrun" {
-		mend += "; or run it once per node with its multi-node flags: bringupd --ranks-per-node=1 -- sh -c " +
+		fix += "; or run it once per node with its multi-node flags: bringupd --ranks-per-node=1 -- sh -c " +
 			`'exec ` + l.Name + spanningFlags(l.Name) + ` …'`
 	}
-	mend += "; or give --allow-launcher to run it unchanged"
+	fix += "; or give --allow-launcher to run it unchanged"
 	if ranked {
 		return fmt.Errorf("cannot run %s in each rank: it starts processes only on its own node, so each rank "+
-			"would be a separate world; %s", l.Name, mend)
+			"would be a separate world; %s", l.Name, fix)
 	}
 	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes only on the head's node, "+
-		"and the other nodes would be idle; %s", l.Name, nodes, mend)
+		"and the other nodes would be idle; %s", l.Name, nodes, fix)
 }
 
 func spanningFlags(name string) string {

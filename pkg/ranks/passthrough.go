@@ -69,10 +69,10 @@ func mergeVariables(set map[string]string, more []map[string]string) {
 // ParseVariables parses variables in the form NAME=VALUE. If a name occurs twice, the last value
 // counts.
 func ParseVariables(entries []string) map[string]string {
-	told := make(map[string]string, len(entries))
+	values := make(map[string]string, len(entries))
 	for _, entry := range entries {
 		name, value, _ := strings.Cut(entry, "=")
-		told[name] = value
+		values[name] = value
 	}
-	return told
+	return values
 }

@@ -77,14 +77,14 @@ type NodeSlots struct {
 // node has, what was requested, and how to permit it.
 func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 	// The limit is the number of GPUs if each rank gets its own, otherwise the number of cores.
-	most, what := s.Cores, "core"
+	limit, what := s.Cores, "core"
 	if s.GPUs > 0 && s.OwnGPUs {
-		most, what = s.GPUs, "GPU"
+		limit, what = s.GPUs, "GPU"
 	}
 	var asked int
 	switch w.PerNode {
 	case "":
-		return max(most, 1), nil
+		return max(limit, 1), nil
 	case PerGPU:
 		if s.GPUs == 0 {
 			return 0, fmt.Errorf("it has no GPU for the job, and --ranks-per-node=%s needs one per rank: give a "+
@@ -98,13 +98,13 @@ func (w LayoutRequest) NodeRanks(s NodeSlots) (int, error) {
 	default:
 		asked, _ = strconv.Atoi(w.PerNode) // validated by ValidatePerNode
 	}
-	if asked <= most || most == 0 || w.Oversubscribe { // 0 means unknown
+	if asked <= limit || limit == 0 || w.Oversubscribe { // 0 means unknown
 		return asked, nil
 	}
-	mend := "give --oversubscribe to let them share"
+	fix := "give --oversubscribe to let them share"
 	if what == "GPU" {
-		mend += ", or --bind without gpu if they need no GPU"
+		fix += ", or --bind without gpu if they need no GPU"
 	}
-	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s means %d ranks: %s", most,
-		textutil.PluralForm(most, what), w.PerNode, asked, mend)
+	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s means %d ranks: %s", limit,
+		textutil.PluralForm(limit, what), w.PerNode, asked, fix)
 }

@@ -243,16 +243,16 @@ func (s *mpiServers) prepareRank(ctx context.Context, rank pmi.ProcID) (g rankRe
 		maps.Copy(g.env, s.openMPIHints(len(job.LocalRanks(s.node.cfg.NodeIndex))))
 	}
 	// PMI-1 uses a socket pair; one end is a file descriptor of the rank.
-	ours, theirs, err := pmi.NewConnPair()
+	server, client, err := pmi.NewConnPair()
 	if err != nil {
 		return rankResources{}, fmt.Errorf("cannot serve PMI-1 to rank %d: %w", job.FirstNumber+rank.Rank, err)
 	}
-	g.files = []*os.File{theirs}
+	g.files = []*os.File{client}
 	var parting pmi.SessionState
 	left := make(chan struct{})
 	s.node.cfg.Background(func(ctx context.Context) {
 		defer close(left)
-		parting = space.ServeRank(ctx, rank.Rank, ours)
+		parting = space.ServeRank(ctx, rank.Rank, server)
 	})
 	// After the rank's end, verify that it has finalized MPI.
 	s.singletons.recordEnv(rank, g.env)

@@ -99,7 +99,7 @@ func (l *singletonDetector) hasSilentRanks() bool {
 }
 
 // inspectRank inspects one rank. It reports whether the warning has been logged.
-func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (told bool) {
+func (l *singletonDetector) inspectRank(ctx context.Context, rank, pid int) (warned bool) {
 	who := pmi.ProcID{Job: l.node.cfg.JobName, Rank: rank}
 	// Spawned ranks need no inspection: a spawn succeeds only if MPI works.
 	if rank >= l.node.plan.RankCount() || l.node.hasContacted(who) {

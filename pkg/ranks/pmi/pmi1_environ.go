@@ -30,20 +30,20 @@ func PMI1Environ(job *Job, rank, fd int) map[string]string {
 	}
 }
 
-// NewConnPair returns the two ends of a connection: ours for [PMI1Server.ServeRank], theirs for the
-// rank's file descriptor. Both are closed on exec. The caller must close theirs once the rank has
+// NewConnPair returns the two ends of a connection: server for [PMI1Server.ServeRank], client for the
+// rank's file descriptor. Both are closed on exec. The caller must close client once the rank has
 // been started; otherwise the end of the rank's connection is never detected.
-func NewConnPair() (ours net.Conn, theirs *os.File, err error) {
+func NewConnPair() (server net.Conn, client *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot connect a rank to its PMI server: %v", err)
 	}
 	near := os.NewFile(uintptr(fds[0]), "pmi")
 	defer near.Close()
-	theirs = os.NewFile(uintptr(fds[1]), "pmi")
-	if ours, err = net.FileConn(near); err != nil {
-		_ = theirs.Close()
+	client = os.NewFile(uintptr(fds[1]), "pmi")
+	if server, err = net.FileConn(near); err != nil {
+		_ = client.Close()
 		return nil, nil, fmt.Errorf("cannot connect a rank to its PMI server: %v", err)
 	}
-	return ours, theirs, nil
+	return server, client, nil
 }

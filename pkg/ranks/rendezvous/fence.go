@@ -230,12 +230,12 @@ func (n *Node) collectWaits() (waits []Wait, in map[fenceID][]int) {
 	return waits, in
 }
 
-func nextWarningDelay(told int) time.Duration {
+func nextWarningDelay(warned int) time.Duration {
 	early := []time.Duration{15 * time.Second, 30 * time.Second}
-	if told < len(early) {
-		return early[told]
+	if warned < len(early) {
+		return early[warned]
 	}
-	return time.Duration(told-len(early)+1) * time.Minute
+	return time.Duration(warned-len(early)+1) * time.Minute
 }
 
 // maxDiagnoses is the number of warnings that include a diagnosis of the missing ranks. The
@@ -246,33 +246,33 @@ const maxDiagnoses = 3
 // names the missing ranks. It runs until ctx ends. If several nodes are due to warn, only the first
 // of them that queries the head does so.
 func (n *Node) warnOverdueFences(ctx context.Context) {
-	told := make(map[*fenceRound]int) // number of warnings of each round
+	warned := make(map[*fenceRound]int) // number of warnings of each round
 	for ctxutil.SleepContext(ctx, time.Second) {
-		for id, m := range n.overdueRounds(told) {
-			told[m]++
+		for id, m := range n.overdueRounds(warned) {
+			warned[m]++
 			question := id.missingRequest()
-			question.Warning = told[m]
+			question.Warning = warned[m]
 			words, ranks := n.queryMissing(question)
 			if words == "" { // another node has warned, or all ranks have entered
 				continue
 			}
-			if told[m] <= maxDiagnoses && n.cfg.DescribeRanks != nil {
+			if warned[m] <= maxDiagnoses && n.cfg.DescribeRanks != nil {
 				words += "\n" + n.cfg.DescribeRanks(ctx, ranks)
 			}
 			n.cfg.Log.Warn(fmt.Sprintf("ranks have been waiting in the fence %s since %s; missing: %s", id.name,
 				m.started.Format(time.TimeOnly), words))
 		}
-		maps.DeleteFunc(told, func(m *fenceRound, _ int) bool { return ctxutil.AwaitDoneFor(m.done, 0) })
+		maps.DeleteFunc(warned, func(m *fenceRound, _ int) bool { return ctxutil.AwaitDoneFor(m.done, 0) })
 	}
 }
 
-func (n *Node) overdueRounds(told map[*fenceRound]int) map[fenceID]*fenceRound {
+func (n *Node) overdueRounds(warned map[*fenceRound]int) map[fenceID]*fenceRound {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	late := make(map[fenceID]*fenceRound)
 	for name, f := range n.fences {
 		for gen, m := range f.openRounds {
-			if !ctxutil.AwaitDoneFor(m.done, 0) && time.Since(m.started) >= nextWarningDelay(told[m]) {
+			if !ctxutil.AwaitDoneFor(m.done, 0) && time.Since(m.started) >= nextWarningDelay(warned[m]) {
 				late[fenceID{name, gen, f.Ranks}] = m
 			}
 		}

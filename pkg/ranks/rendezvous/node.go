@@ -162,7 +162,7 @@ func (n *Node) maintainConn(ctx context.Context) {
 	if len(n.initialGroup.Local) == 0 { // the head may order this node to start ranks, so connect now
 		ctxutil.NotifyChannel(n.wake)
 	}
-	const first, most = 10 * time.Millisecond, time.Second
+	const first, longest = 10 * time.Millisecond, time.Second
 	wait := first
 	for awaitSignal(ctx, n.wake) {
 		for ctx.Err() == nil {
@@ -173,7 +173,7 @@ func (n *Node) maintainConn(ctx context.Context) {
 			if !ctxutil.SleepContext(ctx, wait/2+rand.N(wait)) {
 				return
 			}
-			wait = min(2*wait, most)
+			wait = min(2*wait, longest)
 		}
 	}
 }

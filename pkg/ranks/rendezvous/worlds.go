@@ -143,9 +143,9 @@ func (w *Worlds) LocalDialer(name string, node int,
 		if ctx.Err() != nil {
 			return nil, errors.Join(errRunOver, ctx.Err())
 		}
-		ours, theirs := net.Pipe()
-		background(func(ctx context.Context) { w.serveWorld(ctx, name, node, theirs) })
-		return ours, nil
+		near, far := net.Pipe()
+		background(func(ctx context.Context) { w.serveWorld(ctx, name, node, far) })
+		return near, nil
 	}
 }
 

@@ -188,10 +188,10 @@ func (r *frameReader) readRank() int {
 }
 
 // readCount reads the length of a list. It sets [frameReader.malformed] and returns 0 if the length
-// exceeds most, or the number of items that fit into the rest of the frame.
-func (r *frameReader) readCount(most int) int {
+// exceeds maxCount, or the number of items that fit into the rest of the frame.
+func (r *frameReader) readCount(maxCount int) int {
 	n := int(r.readNumber())
-	if n > min(most, len(r.rest)/4) { // each item begins with a number of 4 bytes
+	if n > min(maxCount, len(r.rest)/4) { // each item begins with a number of 4 bytes
 		r.malformed = true
 		return 0
 	}

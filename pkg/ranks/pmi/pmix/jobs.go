@@ -64,11 +64,11 @@ func (s *Server) RemoveJob(ctx context.Context, job string) error {
 		}
 	}
 	s.mu.Unlock()
-	told := s.notifyEnd(ctx, pmi.ProcID{Job: job, Rank: pmi.AllRanks}, pmi.Ended, nil, s.NotifyRanks)
-	if _, err := s.requestChild(ctx, doRemoveJob, func(f *frame) { f.addText(job) }); err != nil {
-		return err
+	err := s.notifyEnd(ctx, pmi.ProcID{Job: job, Rank: pmi.AllRanks}, pmi.Ended, nil, s.NotifyRanks)
+	if _, failed := s.requestChild(ctx, doRemoveJob, func(f *frame) { f.addText(job) }); failed != nil {
+		return failed
 	}
-	return errors.Join(told, s.cfg.Dir.Root().RemoveAll(job))
+	return errors.Join(err, s.cfg.Dir.Root().RemoveAll(job))
 }
 
 // RankEnviron returns the environment variables, as NAME=VALUE, with which a rank connects to its

@@ -280,7 +280,7 @@ func (s *Server) queryValue(key string, by pmi.ProcID, with requestAttributes) (
 		return attribute{key, typeString, ""}, true
 	}
 	name := by.Job
-	if other, told := with.lookupKey("pmix.nspace"); told {
+	if other, isNamed := with.lookupKey("pmix.nspace"); isNamed {
 		name = other
 	}
 	job := s.jobs[name]

@@ -156,14 +156,14 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	// Create the command. By default, the child runs this executable.
-	out, theirs, err := os.Pipe()
+	out, childOut, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("cannot start a PMIx server: %w", err)
 	}
 	s.child, err = process.StartHelper(ctx, &exec.Cmd{
 		Path: cmp.Or(cfg.Program, process.OwnBinary), Args: []string{"bringupd", ChildCommand, "--pmix=" +
 			cfg.Library.Path}, Env: cfg.Library.childEnviron(cfg.Environ),
-		Dir: "/", Stdout: theirs, Stderr: &s.stderrTail,
+		Dir: "/", Stdout: childOut, Stderr: &s.stderrTail,
 	}, func() {})
 	if err != nil {
 		_ = out.Close()
