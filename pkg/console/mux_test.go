@@ -187,26 +187,3 @@ func TestReaderOfRanksGone(t *testing.T) {
 		t.Errorf("wrote with %v", err)
 	}
 }
-
-func BenchmarkShortLines(b *testing.B) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer null.Close()
-	c := NewMux(MuxConfig{Out: null, Err: null, Mode: AllRanks, Ranks: 8})
-	data := bytes.Repeat([]byte("a line of a rank, as programs print them, and its end\n"), 1000)
-	b.SetBytes(8 * int64(len(data)))
-	var writers []io.Writer
-	for rank := range 8 {
-		writers = append(writers, c.RankWriter(rank, false))
-	}
-	for b.Loop() {
-		var ranks sync.WaitGroup
-		for _, to := range writers {
-			ranks.Go(func() { _, _ = to.Write(data) })
-		}
-		ranks.Wait()
-	}
-	_ = c.Close(b.Context())
-}

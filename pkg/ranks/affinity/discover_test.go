@@ -74,11 +74,3 @@ func TestCardThatIsDown(t *testing.T) {
 		t.Errorf("the first have %v and %v", places[0].NICs, places[1].NICs)
 	}
 }
-
-func BenchmarkDiscoverHere(b *testing.B) {
-	for b.Loop() {
-		if _, err := DiscoverNode("/", gpu.Topology{}, unset); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +22,6 @@ import (
 // use it. It cannot be used after a call has ended with its context.
 type client struct {
 	rank, size int
-	spawned    bool
 	name       string // of the key-value space, returned by init
 
 	conn  io.ReadWriteCloser
@@ -48,7 +46,7 @@ func dial(environ func(name string) string) (*client, error) {
 		return nil, err
 	}
 	c := over(conn)
-	c.rank, c.size, c.spawned = rank, size, environ("PMI_SPAWNED") == "1"
+	c.rank, c.size = rank, size
 	return c, nil
 }
 
@@ -75,46 +73,6 @@ func (c *client) get(ctx context.Context, key string) (string, error) {
 
 func (c *client) barrier(ctx context.Context) error {
 	_, err := c.ask(ctx, "barrier_in", "barrier_out")
-	return err
-}
-
-func (c *client) universe(ctx context.Context) (int, error) {
-	m, err := c.ask(ctx, "get_universe_size", "universe_size")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(m.fields["size"])
-}
-
-// spawn starts a job, whose key-value space contains preput.
-func (c *client) spawn(ctx context.Context, commands []Command, preput map[string]string) error {
-	var b strings.Builder
-	numbered := func(kind string, pairs map[string]string) {
-		fmt.Fprintf(&b, "%s_num=%d\n", kind, len(pairs))
-		for n, key := range keysOf(pairs) {
-			fmt.Fprintf(&b, "%s_key_%d=%s\n%s_val_%d=%s\n", kind, n, key, kind, n, pairs[key])
-		}
-	}
-	for i, command := range commands {
-		fmt.Fprintf(&b, "mcmd=spawn\nnprocs=%d\nexecname=%s\ntotspawns=%d\nspawnssofar=%d\nargcnt=%d\n",
-			command.Ranks, command.Argv[0], len(commands), i+1, len(command.Argv)-1)
-		for n, arg := range command.Argv[1:] {
-			fmt.Fprintf(&b, "arg%d=%s\n", n+1, arg)
-		}
-		if i > 0 {
-			preput = nil
-		}
-		numbered("preput", preput)
-		numbered("info", command.Info)
-		b.WriteString("endcmd\n")
-	}
-	_, err := c.exchange(ctx, b.String(), "spawn_result")
-	return err
-}
-
-// abort requests the end of all ranks, including this one; there is no answer.
-func (c *client) abort(code int, message string) error {
-	_, err := io.WriteString(c.conn, formatLine("abort", "exitcode", strconv.Itoa(code), "message", message))
 	return err
 }
 
@@ -166,9 +124,7 @@ func TestDescriptor(t *testing.T) {
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		t.Fatal(err)
 	}
-	var spawned SpawnRequest
-	h, aborts := newHall(), make(chan aborted, 1)
-	h.spawn = func(_ *hall, s SpawnRequest) (string, error) { spawned = s; return "job.1", nil }
+	h := newHall()
 	j := job(0)
 	environ := PMI1Environ(j, 0, fd)
 	c, err := dial(func(name string) string { return environ[name] })
@@ -176,38 +132,19 @@ func TestDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
-	space := NewPMI1Server(PMI1Config{Job: j, Log: zap.NewNop(), Handlers: Handlers{Peers: h, AbortJob: func(by ProcID, code int, words string) {
-		aborts <- aborted{by.Rank, code, words}
-	}}})
+	space := NewPMI1Server(PMI1Config{Job: j, Log: zap.NewNop(), Handlers: Handlers{Peers: h}})
 	serving.Go(func() { space.ServeRank(t.Context(), 0, ours) })
 	defer serving.Wait()
 	defer c.close()
 	h.jobs[j.Name] = j
 	ctx := t.Context()
-	commands := []Command{
-		{Argv: []string{"a", "", "b c"}, Ranks: 2, Info: map[string]string{"host": "h"}},
-		{Argv: []string{"d"}, Ranks: 1, Info: map[string]string{}},
-	}
-	for name, err := range map[string]error{
-		"init": c.init(ctx), "put": c.put(ctx, "k", "a value"), "barrier": c.barrier(ctx),
-		"spawn": c.spawn(ctx, commands, map[string]string{"p": "q"}), "abort": c.abort(7, "it is enough"),
-	} {
+	for name, err := range map[string]error{"init": c.init(ctx), "put": c.put(ctx, "k", "a value"), "barrier": c.barrier(ctx)} {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if value, err := c.get(ctx, "k"); err != nil || value != "a value" {
 		t.Errorf("it gets %q: %v", value, err)
-	}
-	if size, err := c.universe(ctx); err != nil || size != 16 {
-		t.Errorf("the universe has %d: %v", size, err)
-	}
-	want := SpawnRequest{Requester: ProcID{Job: "job"}, Commands: commands, Preput: map[string]string{"p": "q"}}
-	if diff := cmp.Diff(want, spawned); diff != "" {
-		t.Error(diff)
-	}
-	if got := <-aborts; got != (aborted{0, 7, "it is enough"}) {
-		t.Errorf("the abort is %+v", got)
 	}
 	if err := c.finalize(ctx); err != nil {
 		t.Error(err)

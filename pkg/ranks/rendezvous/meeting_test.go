@@ -25,22 +25,6 @@ func put(t testing.TB, c *Client, key, value string) {
 	must(t, c.CommitValues(t.Context()))
 }
 
-func TestGetWaits(t *testing.T) {
-	s := raise(t, 3, 2, false)
-	all := s.all()
-	var gets sync.WaitGroup
-	for rank, c := range all[1:] {
-		gets.Go(func() {
-			value, from, err := c.GetValue(t.Context(), "addr", "", ceiling)
-			if string(value) != "x:1" || from != "0" || err != nil {
-				t.Errorf("rank %d got %q of %s: %v", rank+1, value, from, err)
-			}
-		})
-	}
-	put(t, all[0], "addr", "x:1")
-	gets.Wait()
-}
-
 func TestPutIsTheCallersUntilCommit(t *testing.T) {
 	s := raise(t, 2, 1, false)
 	a, b := s.rank(0), s.rank(1)
@@ -364,25 +348,4 @@ func TestUsed(t *testing.T) {
 	if !ctxutil.AwaitDoneFor(s.head.FirstUse(), 0) {
 		t.Error("a fence is not taken for a use")
 	}
-}
-
-// BenchmarkFence measures a fence of 64 ranks on 8 nodes, over the programs' real sockets and the
-// peer links' port, from the first entry until all have left. All ranks and nodes run on this
-// machine.
-func BenchmarkFence(b *testing.B) {
-	s := raise(b, 8, 8, true)
-	all := s.all()
-	var took []time.Duration
-	for b.Loop() {
-		began := time.Now()
-		var ranks sync.WaitGroup
-		for _, c := range all {
-			ranks.Go(func() { must(b, c.AwaitFence(b.Context(), "f", false, ceiling)) })
-		}
-		ranks.Wait()
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	b.ReportMetric(took[len(took)/2].Seconds()*1000, "p50-ms")
-	b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "p99-ms")
 }
