@@ -187,7 +187,8 @@ func (a *Summary) adviseNotFound() []string {
 	}
 	var steps []string
 	if strings.HasSuffix(a.Driver, ".py") && !strings.Contains(a.Driver, "/") {
-		steps = append(steps, "give a Python program to its interpreter, as in: -- python "+textutil.QuoteShellWord(a.Driver))
+		steps = append(steps,
+			"give a Python program to its interpreter, as in: -- python "+textutil.QuoteShellWord(a.Driver))
 	}
 	if words := strings.Fields(a.Driver); len(words) > 1 {
 		steps = append(steps, fmt.Sprintf("if %s is a whole command line, it was quoted as one word: "+
@@ -200,8 +201,8 @@ func (a *Summary) adviseNotFound() []string {
 		return append(steps, fmt.Sprintf(
 			"check that %s exists on %s: its file system may not be mounted on the nodes", a.Driver, a.nodeName(0)))
 	}
-	return append(steps, fmt.Sprintf("give the driver's path: %s is searched for in the job's PATH on %s, not in your login's",
-		a.Driver, a.nodeName(0)))
+	return append(steps, fmt.Sprintf("give the driver's path: %s is searched for in the job's PATH on %s, "+
+		"not in your login's", a.Driver, a.nodeName(0)))
 }
 
 // sigkillExitCode is the exit code after SIGKILL, which the kernel sends if memory runs out.
@@ -284,8 +285,8 @@ func (a *Summary) adviseShare() []string {
 	}
 	if a.RunDir != "" && a.Cause.Phase != record.PhaseJoin {
 		dir := textutil.QuoteShellWord(a.LogDir)
-		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, and hangs if the file system does",
-			a.onNodes(a.Cause.FaultyNodes()), dir, dir))
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: this shows a full file system, "+
+			"and hangs if the file system does", a.onNodes(a.Cause.FaultyNodes()), dir, dir))
 	}
 	return append(steps, "or give another place with --log-dir")
 }
@@ -369,7 +370,8 @@ func (a *Summary) askAdmins() []string {
 		return nil
 	}
 	hosts := a.nodeNames(a.Cause.FaultyNodes())
-	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s", w.Title, hosts, w.ShowNode(hosts))}
+	return []string{fmt.Sprintf("see what %s reports about %s, and ask the administrators: %s",
+		w.Title, hosts, w.ShowNode(hosts))}
 }
 
 // excludeNodes returns the step that starts the job again without the nodes that caused the

@@ -76,7 +76,8 @@ func (a *Summary) NodeMessage() []string {
 	if isCause {
 		verb = "has ended the job"
 	}
-	line := fmt.Sprintf("bringupd: %s %s, code %d: %s", a.nodeName(a.ID.NodeIndex), verb, a.Code, textutil.TerminalLine(a.Reason))
+	line := fmt.Sprintf("bringupd: %s %s, code %d: %s",
+		a.nodeName(a.ID.NodeIndex), verb, a.Code, textutil.TerminalLine(a.Reason))
 	if !isCause {
 		return append([]string{textutil.TruncateText(line, maxMessageLength)}, a.leftoverLines()...)
 	}
@@ -154,7 +155,8 @@ func (a *Summary) locationText() string {
 // isTimeOfJob reports whether the cause is a time limit of the whole job, or a hang of its ranks,
 // which is about no node.
 func (a *Summary) isTimeOfJob() bool {
-	return a.Cause.Kind == health.JobDeadlinePassed || a.Cause.Kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
+	kind := a.Cause.Kind
+	return kind == health.JobDeadlinePassed || kind == health.DeadlinePassed && a.Cause.Phase == record.PhaseDriver
 }
 
 // worldRankText returns a rank of the world with its resources.
@@ -273,7 +275,8 @@ func (a *Summary) eventLines() (lines []string) {
 		lines = append(lines, "  before that: "+event.WrittenAt.Format(time.TimeOnly)+" "+message)
 	}
 	if more := len(a.Events) - len(lines); more > 0 {
-		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s", more, signal.NameResult))
+		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s",
+			more, signal.NameResult))
 	}
 	return lines
 }

@@ -172,7 +172,8 @@ func (l viewBuilder) keyFigures(v *View) (facts []Fact) {
 		slow := count(func(n NodeRow) bool { return len(n.Slow) > 0 })
 		facts = append(facts, Fact{Name: "stragglers", Value: slow, Note: "more than twice the median"})
 	}
-	return append(facts, Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")})
+	started := Fact{Name: "started", Value: v.Begin.Format(time.TimeOnly), Note: v.Begin.Format("2006-01-02 MST")}
+	return append(facts, started)
 }
 
 func (l viewBuilder) gateFact(v *View) Fact {

@@ -90,7 +90,8 @@ func NewView(run *timeline.Run, logs []LogTail, touched time.Time) *View {
 	l.status = timeline.SummarizeRun(run, timeline.Observation{Now: run.ReadAt, Verbose: true})
 	v := &View{
 		runIdentity: runIdentity{
-			ViewVersion, sanitizeLine(run.Name, 200), sanitizeLine(run.Path, 1000), run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
+			ViewVersion, sanitizeLine(run.Name, 200), sanitizeLine(run.Path, 1000),
+			run.ReadAt.UTC(), l.startedAt.UTC(), run.Size(),
 		},
 		milestoneTimes: milestoneTimes{Gate: l.gateAfter, End: end, Last: last},
 		roleExits:      roleExits{l.status.Roles, l.listExits()},
@@ -193,7 +194,7 @@ func (l viewBuilder) buildNodes(logs []LogTail) []NodeRow {
 		}
 	}
 	slices.SortStableFunc(nodes, func(a, b NodeRow) int {
-		return cmp.Or(cmp.Compare(class(a), class(b)), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.NodeIndex, b.NodeIndex))
+		return cmp.Or(class(a)-class(b), cmp.Compare(b.Ready, a.Ready), a.NodeIndex-b.NodeIndex)
 	})
 	return nodes
 }
@@ -322,8 +323,8 @@ func (l viewBuilder) listExits() (exits []RoleExit) {
 			continue
 		}
 		exits = append(exits, RoleExit{
-			Instance: sanitizeLine(event.Child, maxNameLength), NodeIndex: *event.Subject, Host: l.hostName(*event.Subject),
-			At: l.sinceStart(event.At), What: sanitizeSentence(event.What),
+			Instance: sanitizeLine(event.Child, maxNameLength), NodeIndex: *event.Subject,
+			Host: l.hostName(*event.Subject), At: l.sinceStart(event.At), What: sanitizeSentence(event.What),
 			Follows: sanitizeLine(event.Reason, maxNameLength), Lines: sanitizeLines(event.Lines),
 		})
 	}

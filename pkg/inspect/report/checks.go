@@ -44,8 +44,9 @@ func (l viewBuilder) groupChecks() []CheckGroup {
 	}) {
 		f, on := same[0], check.NodesOf(same)
 		g := CheckGroup{
-			ID: sanitizeLine(f.ID, maxNameLength), Verdict: sanitizeLine(string(f.Verdict), 10), Tone: severityOf(f.Verdict),
-			Observed: sanitizeSentence(f.Observed), Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint),
+			ID: sanitizeLine(f.ID, maxNameLength), Verdict: sanitizeLine(string(f.Verdict), 10),
+			Tone: severityOf(f.Verdict), Observed: sanitizeSentence(f.Observed),
+			Expected: sanitizeSentence(f.Expected), Hint: sanitizeSentence(f.Hint),
 			Count: len(on), On: l.formatNodes(on),
 		}
 		if slices.ContainsFunc(same, func(o check.Finding) bool { return sanitizeSentence(o.Observed) != g.Observed }) {
@@ -54,8 +55,8 @@ func (l viewBuilder) groupChecks() []CheckGroup {
 		groups = append(groups, g)
 	}
 	slices.SortStableFunc(groups, func(a, b CheckGroup) int {
-		byVerdict := slices.Index(verdictOrder, check.Verdict(a.Verdict)) - slices.Index(verdictOrder, check.Verdict(b.Verdict))
-		return cmp.Or(byVerdict, cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
+		at := func(g CheckGroup) int { return slices.Index(verdictOrder, check.Verdict(g.Verdict)) }
+		return cmp.Or(at(a)-at(b), cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
 	})
 	return groups
 }

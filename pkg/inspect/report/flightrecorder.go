@@ -71,7 +71,7 @@ func DescribeFlightRecorder(ctx context.Context, runDir string) (sentences []str
 	sentences = limitSentences(mapSlice(findHungCollectives(dumps), collectiveFinding.String), maxFindings,
 		"groups in which ranks differ")
 	if len(sentences) == 0 && len(dumps) > 0 {
-		sentences = append(sentences, fmt.Sprintf("all %d ranks with a dump have entered the same collectives", len(dumps)))
+		sentences = []string{fmt.Sprintf("all %d ranks with a dump have entered the same collectives", len(dumps))}
 	}
 	sentences = append(sentences, limitSentences(problems, maxDumpProblems, "dumps that cannot be read")...)
 	if unread > 0 {
@@ -100,7 +100,9 @@ func rankOfDump(name string) int {
 	return rank
 }
 
-func readDumps(ctx context.Context, folder *signal.DirSnapshot, names []string) (dumps []flightDump, problems []string) {
+func readDumps(
+	ctx context.Context, folder *signal.DirSnapshot, names []string,
+) (dumps []flightDump, problems []string) {
 	all, failed := make([]flightDump, len(names)), make([]error, len(names))
 	var reads errgroup.Group
 	reads.SetLimit(maxConcurrentDumps)

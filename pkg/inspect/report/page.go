@@ -81,8 +81,9 @@ func (v *View) writePage(w io.Writer, interval time.Duration) error {
 	css, _ := templateFiles.ReadFile("page.css") // embedded, so it cannot fail
 	js, _ := templateFiles.ReadFile("page.js")
 	p := pageTemplateData{
-		View: v, timeScale: newTimeScale(v), CSS: template.CSS(css), JS: template.JS(js), //nolint:gosec // our own files
-		Policy: contentSecurityPolicy(js), Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
+		View: v, timeScale: newTimeScale(v), Policy: contentSecurityPolicy(js),
+		CSS: template.CSS(css), JS: template.JS(js), //nolint:gosec // our own files
+		Rows: v.Nodes, ReloadMS: interval.Milliseconds(),
 	}
 	// Large runs have rows for some nodes only, and a map of all.
 	if len(v.Nodes) > MaxFullRows {
@@ -152,7 +153,8 @@ func (p pageTemplateData) Layout(n NodeRow) (row pageRow) {
 		row.Bars = append(row.Bars, laneBar{
 			PhaseLane: lane, Style: p.Span(lane.From, lane.To) + template.CSS(vertical), //nolint:gosec // numbers
 			// A name would be unreadable on a pattern, and without space for it.
-			Named: !lane.Failed && lane.Phase != phaseDrain && p.Wide(lane.From, lane.To) && (tracks == 1 || row.Height > 0),
+			Named: !lane.Failed && lane.Phase != phaseDrain && p.Wide(lane.From, lane.To) &&
+				(tracks == 1 || row.Height > 0),
 		})
 	}
 	return row

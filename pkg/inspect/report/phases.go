@@ -98,10 +98,12 @@ func (l viewBuilder) criticalPath() (steps []CriticalStep) {
 		}
 	}
 	// Up to the gate, each step ends when the last node has completed it.
-	checked, hasSandbox := l.latestNode("check", record.StateChecked), l.latestNode("sandbox", record.StateSandboxReady)
-	headUp := CriticalStep{Phase: "head", To: l.sinceStart(l.run.Control.Head.At)}
+	prepared := []CriticalStep{
+		l.latestNode("check", record.StateChecked), l.latestNode("sandbox", record.StateSandboxReady),
+		{Phase: "head", To: l.sinceStart(l.run.Control.Head.At)},
+	}
 	add(l.latestNode("join", record.StateJoined))
-	add(slices.MaxFunc([]CriticalStep{checked, hasSandbox, headUp}, func(a, b CriticalStep) int { return cmp.Compare(a.To, b.To) }))
+	add(slices.MaxFunc(prepared, func(a, b CriticalStep) int { return cmp.Compare(a.To, b.To) }))
 	add(l.latestNode("workers", record.StateServiceUp))
 	if l.gateAfter == 0 || len(l.run.Nodes) == 0 {
 		return steps

@@ -20,7 +20,8 @@ const (
 // number of characters.
 func sanitizeLine(text string, most int) string {
 	if len(text) > 8*most { // do not process the part that is cut off anyway
-		return sanitizeLine(strings.ToValidUTF8(text[:8*most], ""), most) + fmt.Sprintf(" (%d bytes in total)", len(text))
+		begin := sanitizeLine(strings.ToValidUTF8(text[:8*most], ""), most)
+		return begin + fmt.Sprintf(" (%d bytes in total)", len(text))
 	}
 	return strings.TrimRight(textutil.TruncateText(textutil.StripControls(text), most+1), " ")
 }

@@ -28,7 +28,8 @@ type NoRunError struct {
 
 // Error describes what was found, and what would be accepted.
 func (e *NoRunError) Error() string {
-	return fmt.Sprintf("cannot find %s in %s: %s: give a run, the number of its job, or another --log-dir", e.Wanted(), e.LogDir, e.Found())
+	return fmt.Sprintf("cannot find %s in %s: %s: give a run, the number of its job, or another --log-dir",
+		e.Wanted(), e.LogDir, e.Found())
 }
 
 // Wanted describes the run that the user means.
@@ -146,7 +147,8 @@ func runAtOrBelow(ctx context.Context, parent, name string) (string, error) {
 // name does not exist if it was looked up without a listing that shows it.
 func isListed(ctx context.Context, parent, name string) bool {
 	folder, err := listLogDir(ctx, parent)
-	return err != nil || name == signal.LatestLink || strings.HasPrefix(name, ".") || slices.Contains(folder.Names, name)
+	return err != nil || name == signal.LatestLink || strings.HasPrefix(name, ".") ||
+		slices.Contains(folder.Names, name)
 }
 
 func listLogDir(ctx context.Context, path string) (*signal.DirSnapshot, error) {
@@ -171,7 +173,8 @@ func isRun(ctx context.Context, logDir, name string) bool {
 func newestIn(ctx context.Context, logDir string, folder *signal.DirSnapshot) (string, error) {
 	if slices.Contains(folder.Names, signal.LatestLink) {
 		target, err := folder.ReadLink(ctx, signal.LatestLink)
-		if err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".") && isRun(ctx, logDir, target) {
+		isName := err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".")
+		if isName && isRun(ctx, logDir, target) {
 			return filepath.Join(logDir, target), nil
 		}
 	}

@@ -60,7 +60,8 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 			return last, err
 		}
 		logDir, next := filepath.Dir(path), launcher.NextAttempt(last.Run)
-		path, err = Await(ctx, func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }, func(*NoRunError) {})
+		find := func(ctx context.Context) (string, error) { return findIn(ctx, logDir, next) }
+		path, err = Await(ctx, find, func(*NoRunError) {})
 		if err != nil {
 			return last, err
 		}
@@ -68,5 +69,7 @@ func AwaitGoal(ctx context.Context, path string, goal Goal) (last timeline.Statu
 }
 
 func isRestarting(status timeline.Status) bool {
-	return status.Over() && slices.ContainsFunc(status.Conditions, func(c timeline.Condition) bool { return c.Type == timeline.ConditionRestarting && c.Status })
+	return status.Over() && slices.ContainsFunc(status.Conditions, func(c timeline.Condition) bool {
+		return c.Type == timeline.ConditionRestarting && c.Status
+	})
 }

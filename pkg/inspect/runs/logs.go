@@ -80,7 +80,9 @@ type nameFilter = func(name string, index int) bool
 // a node, whose index is returned by node. An empty word selects the driver's log, or those of all
 // ranks, or the head's if there is neither. The error is a *SelectionError, an error of node, or one of
 // the file system.
-func SelectByWord(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder) (Selector, error) {
+func SelectByWord(
+	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder,
+) (Selector, error) {
 	wanted, err := logFilter(ctx, run, plan, word, node)
 	if err != nil {
 		return nil, err
@@ -112,7 +114,9 @@ func isRankLog(name string, _ int) bool {
 	return ok && what == signal.RankLogPrefix
 }
 
-func logFilter(ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder) (nameFilter, error) {
+func logFilter(
+	ctx context.Context, run *signal.Dir, plan *record.Plan, word string, node nodeFinder,
+) (nameFilter, error) {
 	if plan != nil && len(plan.Roles) > 0 {
 		return roleLogFilter(ctx, run, plan, word, node)
 	}

@@ -31,7 +31,9 @@ func withPollTimeout(ctx context.Context) (context.Context, context.CancelFunc) 
 // Await calls find until the run exists, and returns its directory. If it does not exist at first,
 // Await calls onWait once, and waits until ctx ends; later errors of the file system may be
 // temporary.
-func Await(ctx context.Context, find func(context.Context) (string, error), onWait func(none *NoRunError)) (string, error) {
+func Await(
+	ctx context.Context, find func(context.Context) (string, error), onWait func(none *NoRunError),
+) (string, error) {
 	for isFirst := true; ; isFirst = false {
 		polling, cancel := withPollTimeout(ctx)
 		path, err := find(polling)
@@ -103,7 +105,9 @@ func (o *Observer) unchangedFor(run *timeline.Run, look timeline.Observation) ti
 // Watch calls show with the status of the run, which is first at first, until isDone reports that it
 // is enough, or ctx ends. Errors of later polls may be temporary, and are among the problems of the
 // status.
-func (o *Observer) Watch(ctx context.Context, first timeline.Status, show func(timeline.Status) error, isDone func(timeline.Status) bool) error {
+func (o *Observer) Watch(
+	ctx context.Context, first timeline.Status, show func(timeline.Status) error, isDone func(timeline.Status) bool,
+) error {
 	for status := first; ; {
 		if err := show(status); err != nil || isDone(status) {
 			return err

@@ -182,9 +182,10 @@ func (r rolesReport) writeText(out io.Writer) error {
 			if instance.LastExit != nil {
 				exit = textutil.SingleLine(instance.LastExit.Message, maxCellLength)
 			}
+			hosts := textutil.SingleLine(textutil.JoinLimited(instance.Hosts, maxCellHosts, ","), maxCellLength)
 			rows = append(rows, []string{
-				fmt.Sprintf("%s.%d", role.Name, instance.Index), string(instance.State), strconv.Itoa(instance.Generation),
-				textutil.SingleLine(textutil.JoinLimited(instance.Hosts, maxCellHosts, ","), maxCellLength), endpoint, exit,
+				fmt.Sprintf("%s.%d", role.Name, instance.Index), string(instance.State),
+				strconv.Itoa(instance.Generation), hosts, endpoint, exit,
 			})
 		}
 	}

@@ -94,14 +94,16 @@ func SelectNodes(ctx context.Context, path string, words []string) (nodes, env [
 	for _, word := range words {
 		parsed, ok := parseRoleWord(word)
 		if !ok || parsed.process >= 0 {
-			return nil, nil, fmt.Errorf("cannot use role %q: give a role or an instance, such as judge or judge.1", word)
+			return nil, nil, fmt.Errorf(
+				"cannot use role %q: give a role or an instance, such as judge or judge.1", word)
 		}
 		role, err := placed.FindRole(parsed.role)
 		if err != nil {
 			return nil, nil, err
 		}
 		if parsed.index >= len(role.Instances) {
-			return nil, nil, fmt.Errorf("cannot use %s: the role has the instances 0 to %d", word, len(role.Instances)-1)
+			return nil, nil, fmt.Errorf(
+				"cannot use %s: the role has the instances 0 to %d", word, len(role.Instances)-1)
 		}
 		prefix := ""
 		if step := role.Program.Step; step != "" {

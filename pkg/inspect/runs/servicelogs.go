@@ -104,10 +104,8 @@ func (k ServiceLogs) WriteNodes(ctx context.Context, to io.Writer, size int) (in
 	var rows [][]string
 	for _, node := range slices.Sorted(maps.Keys(sums)) {
 		label := launcher.NodeLabel(node, textutil.SingleLine(hosts[node], maxNameLength))
-		count := sums[node].files
-		rows = append(rows, []string{
-			label, fmt.Sprintf("%d %s", count, textutil.PluralForm(count, "file")), textutil.FormatSize(uint64(sums[node].bytes)),
-		})
+		count, size := sums[node].files, textutil.FormatSize(uint64(sums[node].bytes))
+		rows = append(rows, []string{label, fmt.Sprintf("%d %s", count, textutil.PluralForm(count, "file")), size})
 	}
 	return len(rows), writeAligned(to, rows)
 }

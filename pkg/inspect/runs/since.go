@@ -24,7 +24,9 @@ const (
 
 // sinceLayouts are the forms of a date that ParseSince accepts, in this machine's time zone unless
 // they have one.
-var sinceLayouts = []string{time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateTime, time.RFC3339}
+var sinceLayouts = []string{
+	time.DateOnly, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateTime, time.RFC3339,
+}
 
 var errSince = errors.New("give a duration with its unit, or a date: 36h, 7d, 2026-11-20 or 2026-11-20T08:00")
 
@@ -69,7 +71,8 @@ func (l *List) KeepSince(since time.Time) {
 // the restarts among them, their goodput, and the nodes that caused the end of most runs.
 func (l List) summaryText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s since %s", len(l.Runs), textutil.PluralForm(len(l.Runs), "run"), l.Since.Format(time.DateTime))
+	count := len(l.Runs)
+	fmt.Fprintf(&b, "%d %s since %s", count, textutil.PluralForm(count, "run"), l.Since.Format(time.DateTime))
 	// Count the states, and the verdicts of the failed runs.
 	states, verdicts, blamed := make(map[string]int), make(map[string]int), make(map[string]int)
 	restarts := 0
@@ -101,12 +104,13 @@ func (l List) summaryText() string {
 	}
 	if len(goodputs) > 0 {
 		slices.Sort(goodputs)
-		count := len(goodputs)
+		count, format := len(goodputs), progress.FormatGoodput
 		fmt.Fprintf(&b, "goodput of %d %s: %s to %s, median %s\n", count, textutil.PluralForm(count, "run"),
-			progress.FormatGoodput(goodputs[0]), progress.FormatGoodput(goodputs[count-1]), progress.FormatGoodput(goodputs[count/2]))
+			format(goodputs[0]), format(goodputs[count-1]), format(goodputs[count/2]))
 	}
 	if len(blamed) > 0 {
-		b.WriteString("nodes blamed, by the number of runs: " + textutil.JoinLimited(describeCounts(blamed), maxBlamedHosts, ", ") + "\n")
+		hosts := textutil.JoinLimited(describeCounts(blamed), maxBlamedHosts, ", ")
+		b.WriteString("nodes blamed, by the number of runs: " + hosts + "\n")
 	}
 	return b.String()
 }

@@ -39,7 +39,8 @@ func (v *statusView) listConditions(s Status) []Condition {
 		reason, message := "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes)
 		if s.DriverCode != nil {
 			reason = "look"
-			message = fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection", *s.DriverCode)
+			message = fmt.Sprintf("the driver has ended with code %d, and everything else stays up for inspection",
+				*s.DriverCode)
 		}
 		all[1] = metCondition(ConditionRunning, reason, message, v.run.Control.Go.At)
 	case s.State == StateUnknown:

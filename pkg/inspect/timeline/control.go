@@ -22,7 +22,9 @@ type recordPointer[T any] interface {
 // readAttemptRecord reads a record of this attempt (of any attempt as long as no job record is
 // known) and returns the time at which it was written. The error wraps errEmptyRecord if the record
 // has no content.
-func readAttemptRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot, name string) (rec R, at time.Time, err error) {
+func readAttemptRecord[T any, R recordPointer[T]](
+	r *runReader, in *signal.DirSnapshot, name string,
+) (rec R, at time.Time, err error) {
 	rec = new(T)
 	at, err = in.ReadRecord(r.ctx, name, r.nonce, rec)
 	if header := record.HeaderOf(rec); err == nil && header.Version > 0 {
@@ -45,7 +47,9 @@ func readRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot,
 }
 
 // readListedRecord is like record, but for a name that may be missing from the listing.
-func readListedRecord[T any, R recordPointer[T]](r *runReader, in *signal.DirSnapshot, name string) (rec R, m RecordTime) {
+func readListedRecord[T any, R recordPointer[T]](
+	r *runReader, in *signal.DirSnapshot, name string,
+) (rec R, m RecordTime) {
 	if _, there := slices.BinarySearch(in.Names, name); !there {
 		return nil, m
 	}
@@ -94,7 +98,8 @@ func (r *runReader) readRoles(control, nodes *signal.DirSnapshot) {
 // back.
 func (r *runReader) readMembership(control *signal.DirSnapshot, newest int) {
 	for generation := newest; generation >= max(0, newest-maxQuickRecords); generation-- {
-		if r.Control.Membership, _ = readRecord[record.Team](r, control, signal.TeamName(generation)); r.Control.Membership != nil {
+		team, _ := readRecord[record.Team](r, control, signal.TeamName(generation))
+		if r.Control.Membership = team; team != nil {
 			return
 		}
 	}

@@ -157,8 +157,8 @@ func (r *runReader) keepCheckReport(f nodeRecordFile, data json.RawMessage) {
 		return
 	}
 	if report.Version > check.ReportVersion && len(r.Problems) < maxProblems {
-		r.Problems = append(r.Problems, fmt.Sprintf("the check results in %s have version %d, and this bringupd supports %d",
-			f.name, report.Version, check.ReportVersion))
+		r.Problems = append(r.Problems, fmt.Sprintf("the check results in %s have version %d, "+
+			"and this bringupd supports %d", f.name, report.Version, check.ReportVersion))
 	}
 	if f.node.Check == nil || f.state != record.StateChecked {
 		f.node.Check = report

@@ -73,7 +73,8 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 		return nil, err
 	}
 	if !slices.Contains(top.Names, signal.ControlDir) {
-		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: give the directory of a run", dir, signal.ControlDir)
+		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: give the directory of a run",
+			dir, signal.ControlDir)
 	}
 	r := &runReader{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
 	r.readAll(reader, top)

@@ -35,7 +35,8 @@ func deriveSpans(events []Event, orderly bool) []PhaseSpan {
 				spans[at].closeAt(e, e.Succeeded())
 			} else if e.EndedPhase != "" { // its start was left out or lost
 				spans = append(spans, PhaseSpan{
-					Phase: string(e.EndedPhase), Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Succeeded(),
+					Phase: string(e.EndedPhase), Daemon: e.Daemon, OK: e.Succeeded(),
+					From: e.At.Add(-e.Took()), To: e.At,
 				})
 			}
 		case eventlog.DaemonEnded:
@@ -94,7 +95,8 @@ func (r *Run) SpansOfStates(n *Node) (spans []PhaseSpan) {
 		}
 		if isPlanned(phase) {
 			spans = append(spans, PhaseSpan{
-				Phase: string(phase), Daemon: mainDaemonKind, From: from, To: laterTime(from, to), Open: !isOver, OK: isOver,
+				Phase: string(phase), Daemon: mainDaemonKind, Open: !isOver, OK: isOver,
+				From: from, To: laterTime(from, to),
 			})
 		}
 		return to, isOver

@@ -191,7 +191,9 @@ const (
 )
 
 // marksBySeverity lists the marks, the worst first.
-var marksBySeverity = []string{markFailed, markLost, markLeftover, markWaiting, markEvent, markDropped, markSlow, markOK}
+var marksBySeverity = []string{
+	markFailed, markLost, markLeftover, markWaiting, markEvent, markDropped, markSlow, markOK,
+}
 
 // RunEnd is the outcome of a run that has ended or is about to end.
 type RunEnd struct {

@@ -84,7 +84,8 @@ func (v *statusView) describeFirstDeadline(waits []GateWait) (what string, deadl
 			}
 		}
 	}
-	labels, who := membership.LabelsOf(record.Phase(step)), textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
+	labels := membership.LabelsOf(record.Phase(step))
+	who := textutil.TruncateText(v.formatNodeList(nodes), maxNodeListLength)
 	what = "the job fails unless "
 	if v.need < len(v.nodes) && step != stepHead {
 		what = "late nodes are dropped: the job waits until "

@@ -188,7 +188,8 @@ func (v *statusView) waitingRoles() *GateWait {
 	if len(parts) == 0 {
 		return nil
 	}
-	return &GateWait{Step: stepWorkers, What: sanitizeText("waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", "))}
+	what := sanitizeText("waiting for " + textutil.JoinLimited(parts, maxRolesShown, ", "))
+	return &GateWait{Step: stepWorkers, What: what}
 }
 
 // maxRolesShown is the maximum number of roles in a sentence.
@@ -214,7 +215,8 @@ func (v *statusView) roleEnd(path string) string {
 	if v.run.Roles != nil && len(primaries) == 0 {
 		return untilStopped + path
 	}
-	return sanitizeText("the job ends when its primary roles have ended: " + textutil.JoinLimited(primaries, maxRolesShown, ", "))
+	names := textutil.JoinLimited(primaries, maxRolesShown, ", ")
+	return sanitizeText("the job ends when its primary roles have ended: " + names)
 }
 
 // RoleLines returns a line for each role, and below it one for each instance that needs attention.

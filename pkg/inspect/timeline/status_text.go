@@ -3,6 +3,7 @@ package timeline
 import (
 	_ "embed" // embeds status.tmpl
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
@@ -19,11 +20,19 @@ type TextStyle struct {
 	Width int
 }
 
-// ansiColours maps states and marks to ANSI colours. The text is complete without them.
-var ansiColours = map[string]string{
-	string(StateBringingUp): "36", string(StateUp): "32", string(StateFinished): "32", string(StateEnding): "33", string(StateFailed): "1;31",
-	markLost: "1;31", markLeftover: "31", markWaiting: "36", markEvent: "33", markDropped: "33", markSlow: "33",
-}
+// markSymbols has the symbols before the nodes, which allow a quick scan of the table, and ansiColours
+// their colours, and those of states. The text is complete without them.
+var (
+	markSymbols = map[string]string{
+		markFailed: "✗", markLost: "✗", markLeftover: "!", markWaiting: "…", markEvent: "!", markDropped: "-",
+		markSlow: "~", markOK: "✓",
+	}
+	ansiColours = map[string]string{
+		string(StateBringingUp): "36", string(StateUp): "32", string(StateFinished): "32", string(StateEnding): "33",
+		string(StateFailed): "1;31", markLost: "1;31", markLeftover: "31", markWaiting: "36", markEvent: "33",
+		markDropped: "33", markSlow: "33",
+	}
+)
 
 // applyColour returns the text in the colour of a state or mark, if colours are enabled.
 func (s TextStyle) applyColour(word, text string) string {
@@ -43,8 +52,9 @@ var statusTemplateText string
 // start would slow down every command.
 var parsedStatusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
-		"clock": formatClock, "span": formatDuration, "seconds": func(d time.Duration) string { return formatDuration(d.Truncate(time.Second)) },
-		"cut": func(nodes string) string { return textutil.TruncateText(nodes, maxNodeListLength) },
+		"clock": formatClock, "span": formatDuration,
+		"seconds": func(d time.Duration) string { return formatDuration(d.Truncate(time.Second)) },
+		"cut":     func(nodes string) string { return textutil.TruncateText(nodes, maxNodeListLength) },
 	}).Parse(statusTemplateText))
 })
 
@@ -116,8 +126,10 @@ func (s Status) textLines(style TextStyle) []string {
 		unread = 0 // the summary is the problem
 	}
 	of := statusTemplateData{
-		Status: s, Word: strings.ToUpper(strings.ReplaceAll(string(s.State), "-", " ")), Since: max(0, s.Elapsed-s.ToGate),
-		Table: append(formatHistogram(s.Steps), style.nodeLines(shown)...), Unread: s.Problems[:unread], MoreUnread: max(0, len(s.Problems)-maxProblemsShown),
+		Status: s, Since: max(0, s.Elapsed-s.ToGate),
+		Word:  strings.ToUpper(strings.ReplaceAll(string(s.State), "-", " ")),
+		Table: append(formatHistogram(s.Steps), style.nodeLines(slices.Clone(shown))...), Unread: s.Problems[:unread],
+		MoreUnread: max(0, len(s.Problems)-maxProblemsShown),
 	}
 	lines := strings.Split(strings.TrimSuffix(executeTemplate("status", of), "\n"), "\n")
 	for i, line := range lines {
@@ -154,38 +166,27 @@ func formatHistogram(steps []StepCount) []string {
 	return []string{"  phase" + head.String(), "  nodes" + counts.String()}
 }
 
-// markSymbols maps the marks to the symbols before the nodes, which allow a quick scan of the
-// table.
-var markSymbols = map[string]string{markFailed: "✗", markLost: "✗", markLeftover: "!", markWaiting: "…", markEvent: "!", markDropped: "-", markSlow: "~", markOK: "✓"}
-
 // maxHostLength is the maximum length in characters of a host name in the table.
 const maxHostLength = 40
 
-func (s TextStyle) nodeLines(nodes []NodeStatus) []string {
+func (s TextStyle) nodeLines(nodes []NodeStatus) (lines []string) {
 	var hosts, steps, indices int
-	for _, n := range nodes {
-		indices, hosts = max(indices, len(fmt.Sprint(n.NodeIndex))), max(hosts, utf8.RuneCountInString(textutil.TruncateText(n.Host, maxHostLength)))
-		steps = max(steps, len(n.Step))
+	for i, n := range nodes {
+		nodes[i].Host = textutil.TruncateText(n.Host, maxHostLength)
+		hosts = max(hosts, utf8.RuneCountInString(nodes[i].Host))
+		indices, steps = max(indices, len(fmt.Sprint(n.NodeIndex))), max(steps, len(n.Step))
 	}
-	var lines []string
 	for _, n := range nodes {
-		how := n.Mark
+		how, symbol := n.Mark, markSymbols[n.Mark]
 		if n.For > 0 {
 			how += " " + formatClock(n.For)
 		}
-		plain := fmt.Sprintf("  %s node %-*d  %-*s  %-*s  %-15s  %s", markSymbols[n.Mark], indices, n.NodeIndex, hosts, textutil.TruncateText(n.Host, maxHostLength), steps, n.Step, how, n.What)
-		plain = strings.TrimRight(s.cutLine(plain), " ")
-		lines = append(lines, s.colourMark(plain, n.Mark))
+		line := fmt.Sprintf("  %s node %-*d  %-*s  %-*s  %-15s  %s",
+			symbol, indices, n.NodeIndex, hosts, n.Host, steps, n.Step, how, n.What)
+		line = strings.TrimRight(s.cutLine(line), " ")
+		lines = append(lines, strings.Replace(line, "  "+symbol, "  "+s.applyColour(n.Mark, symbol), 1))
 	}
 	return lines
-}
-
-// colourMark colours the symbol of a node's line, unless the line was cut before it.
-func (s TextStyle) colourMark(line, mark string) string {
-	if sign := markSymbols[mark]; s.Colour {
-		line = strings.Replace(line, "  "+sign, "  "+s.applyColour(mark, sign), 1)
-	}
-	return line
 }
 
 // formatClock formats a duration like a clock: 00:42, 1:02:03.

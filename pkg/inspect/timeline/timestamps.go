@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -45,7 +46,7 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 	})
 	// The order must not depend on which file was read first.
 	slices.SortFunc(r.eventLogs, func(a, b decodedLog) int {
-		return strings.Compare(signal.EventsName(a.daemon, a.nodeIndex, maxNodes), signal.EventsName(b.daemon, b.nodeIndex, maxNodes))
+		return cmp.Or(strings.Compare(a.daemon, b.daemon), a.nodeIndex-b.nodeIndex)
 	})
 	for _, t := range r.eventLogs {
 		for _, problem := range t.problems {
@@ -64,7 +65,8 @@ func (r *runReader) convertTimes() {
 	published, reached, exchanges := r.collectTimestamps()
 	c := &r.Control
 	for name, mark := range map[string]*RecordTime{
-		signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over, signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain,
+		signal.NameGateOpen: &c.Go, signal.NameHeadFinished: &c.Over,
+		signal.NameHead: &c.Head, signal.NameOrderlyEnd: &c.Drain,
 	} {
 		if at, known := published[name]; known && mark.Exists {
 			mark.At = at // a mark itself has only the file system's time
@@ -113,8 +115,11 @@ type stateObservation struct {
 // collectTimestamps collects times from all events: when the head began to publish each record in
 // control/, when it first observed each node in each state, and the exchanges between each node and
 // the head.
-func (r *runReader) collectTimestamps() (published map[string]time.Time, reached map[stateObservation]time.Time, exchanges [][]clockExchange) {
-	published, reached, exchanges = r.recordedTimes(), make(map[stateObservation]time.Time), make([][]clockExchange, len(r.Nodes))
+func (r *runReader) collectTimestamps() (
+	published map[string]time.Time, reached map[stateObservation]time.Time, exchanges [][]clockExchange,
+) {
+	published, reached = r.recordedTimes(), make(map[stateObservation]time.Time)
+	exchanges = make([][]clockExchange, len(r.Nodes))
 	saw := func(node int, x clockExchange) {
 		if node > 0 {
 			exchanges[node] = append(exchanges[node], x)
