@@ -155,21 +155,3 @@ func (b *browser) prints(path string, size int) {
 	b.shoot(fmt.Sprintf("%d-print", size), true)
 	b.call("Emulation.setEmulatedMedia", map[string]any{"media": ""}, nil)
 }
-
-// TestShoot takes screenshots of existing pages, for work on the page:
-// BRINGUPD_TEST_SHOOT=a.html,b.html BRINGUPD_TEST_SHOTS=folder.
-func TestShoot(t *testing.T) {
-	files := os.Getenv("BRINGUPD_TEST_SHOOT")
-	if files == "" {
-		t.Skip("no pages to take pictures of: BRINGUPD_TEST_SHOOT names none")
-	}
-	if os.Getenv("BRINGUPD_TEST_SHOTS") == "" {
-		t.Fatal("no folder for the pictures: name it by BRINGUPD_TEST_SHOTS")
-	}
-	b := startBrowser(t)
-	for file := range strings.SplitSeq(files, ",") {
-		name := strings.TrimSuffix(filepath.Base(file), ".html")
-		b.load(file, 1280, 900, false)
-		b.shoot(name, true)
-	}
-}

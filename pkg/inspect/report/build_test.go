@@ -78,12 +78,6 @@ func TestCriticalPath(t *testing.T) {
 	}
 }
 
-func TestTheFailedComeFirst(t *testing.T) {
-	if v := look(8, true); v.Nodes[0].Host != "n7" || v.Nodes[0].State != "failed" || v.Nodes[1].Host != "n6" {
-		t.Errorf("the first rows are %s and %s", v.Nodes[0].Host, v.Nodes[1].Host)
-	}
-}
-
 func TestChecksAreGrouped(t *testing.T) {
 	report := func(findings ...check.Finding) *check.Report { return &check.Report{Findings: findings} }
 	pass := check.Finding{ID: "a", Verdict: check.Pass, Observed: "8"}

@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -62,58 +60,6 @@ func planOf(t *testing.T, defs []roles.Definition, nodes int) *record.RolePlan {
 		t.Fatal(err)
 	}
 	return read
-}
-
-// TestObserversMakeTheSamePlan verifies for published jobs that the record of a plan is enough to
-// make it again, and that it has neither commands nor variables.
-func TestObserversMakeTheSamePlan(t *testing.T) {
-	files, err := filepath.Glob("../../roles/rolefile/testdata/topologies/*.yaml")
-	if err != nil || len(files) < 10 {
-		t.Fatalf("found %v, %v", files, err)
-	}
-	texts := map[string]string{"test": testRoles}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[filepath.Base(file)] = string(data)
-	}
-	planned := 0
-	for name, text := range texts {
-		defs := parse(t, text)
-		rec := planOf(t, defs, 16)
-		want, err := roles.MakePlan(defs, roles.NodesOf(rec))
-		if err != nil {
-			continue // it needs other nodes
-		}
-		planned++
-		got, err := roles.PlanFromRecord(rec)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		for i := range want.Roles {
-			if diff := cmp.Diff(want.Roles[i].Instances, got.Roles[i].Instances); diff != "" {
-				t.Errorf("%s: role %s: %s", name, want.Roles[i].Name, diff)
-			}
-		}
-		if diff := cmp.Diff(want.ListVariables(), got.ListVariables()); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-	if planned < 5 {
-		t.Errorf("only %d of %d files could be planned", planned, len(texts))
-	}
-	text, err := json.Marshal(planOf(t, parse(t, testRoles), 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, secret := range []string{"serve", "SECRET", "abcdefghijklmnop"} {
-		if bytes.Contains(text, []byte(secret)) {
-			t.Errorf("the record has %s: %s", secret, text)
-		}
-	}
 }
 
 // writeRun writes a run directory with these files, of which those without content are marks.

@@ -142,25 +142,3 @@ func TestFieldsAreDocumented(t *testing.T) {
 		}
 	}
 }
-
-func FuzzDecodeTrail(f *testing.F) {
-	f.Add([]byte(`{"at":"2026-11-21T12:00:00Z","event":"leave","v":2,"ended_phase":"join","took_ns":5,"ok":true,"since_start_ns":5}`+"\n"), []byte(nil))
-	f.Add([]byte(`{"dropped":3}`+"\n"+`{"at":"2026-11-21T12:00:00Z","event":"gpu","gpu":{"xid":79}}`+"\n"), []byte("x\n{}"))
-	f.Add([]byte(`{"at":"0000-01-01T00:00:00Z","event":"enter","since_start_ns":-9223372036854775808,"took_ns":9223372036854775807}`+"\n"), []byte(nil))
-	f.Fuzz(func(t *testing.T, begin, end []byte) {
-		got := decodeEventLog("0001.jsonl", signal.FileContent{Data: begin, Tail: end}, 50)
-		for _, e := range got.events {
-			if _, err := json.Marshal(e); err != nil {
-				t.Errorf("an event can't be written again: %v", err)
-			}
-			if e.Name != eventlog.LinesLost && !isPlausibleTime(e.Wrote) && !isPlausibleTime(e.Wrote.Add(maxDaemonLifetime)) && !isPlausibleTime(e.Wrote.Add(-maxDaemonLifetime)) {
-				t.Errorf("an event was at %s", e.Wrote)
-			}
-		}
-		for _, span := range deriveSpans(got.events, true) {
-			if span.Took() < 0 {
-				t.Errorf("%+v ends before it begins", span)
-			}
-		}
-	})
-}

@@ -176,9 +176,6 @@ func TestStatus(t *testing.T) {
 			"workers: 1 ready of 3, 2 needed after 00:42: waiting for n2 (workers)\n", "… node 2  n2  workers",
 			"- node 1  n1  dropped  dropped          its GPU is lost\n", "late nodes are dropped: the job waits until the service is up on n2",
 		}, nil},
-		{"up", func() *Run { return open(up(4)) }, 0, 0, []string{
-			"UP  4711.0  4/4 ready, for 00:37, the gate opened after 5s: the driver train.py runs\n", "next: the job ends when the driver ends\n",
-		}, []string{"…"}},
 		{"up with a world", func() *Run {
 			run := open(up(4))
 			run.Job.Plan.HasRanks = true
@@ -225,17 +222,6 @@ func TestStatus(t *testing.T) {
 			run.Nodes[0].Failures = []record.Failure{run.Control.Aborts[0].Cause}
 			return run
 		}, 2, 0, []string{"ENDING  4711.0  after 00:42: code 76 (peer-lost)\n", "first cause: n1 is lost\n  lost: n1\n  seen by: n0, node 0 of 2, in phase driver\n", "✗ node 1  n1  lost"}, []string{"node 0  n0"}},
-		{"it has failed", func() *Run {
-			run := open(up(2))
-			run.Nodes[1].Failures = []record.Failure{{Message: "the sandbox died", Phase: "driver"}}
-			run.Result = &record.Result{Code: 77, Outcome: "service", Reason: "the sandbox died",
-				RunTimings: record.RunTimings{Duration: 40 * time.Second, TimeToGate: 5 * time.Second}, FailureContext: record.FailureContext{Advice: []string{"read it"}},
-				Cause: &record.Failure{Header: record.Header{NodeIndex: 1, Host: "n1"}, Message: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
-			return run
-		}, 1, time.Hour, []string{
-			"FAILED  4711.0  code 77 (service); took 40s, the gate opened after 5s\n  first cause: the sandbox died\n  seen by: n1, node 1 of 2\n",
-			"  its log: /logs/4711.0/logs/sandbox-0001.log\n  | Killed\n  do: read it\n", "✗ node 1  n1  driver  failed           the sandbox died\n",
-		}, []string{"gone", "next:"}},
 		{"it is over, and nobody could write the result", func() *Run {
 			run := open(up(2))
 			run.Control.Drain, run.Control.Over = RecordTime{Exists: true}, RecordTime{Exists: true}
