@@ -12,7 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config/setting"
-	"github.com/bringupd/bringupd/pkg/exec/query"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -67,7 +67,7 @@ func (a *attachCmd) runAttach(args []string) error {
 	for _, name := range frameworkNames() {
 		prefixes = append(prefixes, strings.ToUpper(name)+"_")
 	}
-	variables, err := query.ReadVariables(ctx, run.Dir, run.jobRecord, node, prefixes)
+	variables, err := exec.ReadVariables(ctx, run.Dir, run.jobRecord, node, prefixes)
 	if err != nil {
 		a.printMessage("cannot read the variables of run %s on node %s: %v; the shell has none of them", run.Name(), node, err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/exec/rsh"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -30,13 +30,13 @@ func (inv *invocation) runRsh(args []string) error {
 	if len(args) < 2 || strings.HasPrefix(args[0], "-") {
 		return usageErrorf("cannot use these arguments: give HOST COMMAND..., without options before them")
 	}
-	if site := rsh.OtherJobCommand(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
+	if site := exec.OtherJobCommand(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
 		inv.printMessage("cannot run a command on %s: %v", args[0], process.ReplaceSelf(site, os.Environ()))
-		inv.exitCode = rsh.NoCode
+		inv.exitCode = exec.NoCode
 		return nil
 	}
 	return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
-		agent := rsh.Agent{Socket: os.Getenv(rsh.SocketVariable), Out: inv.streams.Out, Err: inv.streams.Err}
+		agent := exec.Agent{Socket: os.Getenv(exec.SocketVariable), Out: inv.streams.Out, Err: inv.streams.Err}
 		code, err := agent.Run(ctx, args[0], strings.Join(args[1:], " "))
 		if inv.exitCode = code; err != nil && ctx.Err() == nil {
 			inv.printMessage("%v", err)

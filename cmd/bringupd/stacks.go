@@ -14,7 +14,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/exec/query"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
@@ -85,7 +84,7 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyTimeout)
 	defer cancel()
-	snapshot, err := query.CollectSnapshot(waiting, again, run.Dir, run.jobRecord, order)
+	snapshot, err := exec.CollectSnapshot(waiting, again, run.Dir, run.jobRecord, order)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -96,9 +95,9 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 		a.printMessage("cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: see bringupd status", run.Name(), err)
 		return nil
 	}
-	diagnosis := query.Diagnosis{RunSnapshot: snapshot}
+	diagnosis := exec.Diagnosis{RunSnapshot: snapshot}
 	if len(a.nodeNames) == 0 {
-		diagnosis.NCCL = query.AskNCCL(ctx, again, run.Dir, run.jobRecord, order, snapshot)
+		diagnosis.NCCL = exec.AskNCCL(ctx, again, run.Dir, run.jobRecord, order, snapshot)
 	}
 	// What the roles wait for is in the run directory.
 	roles, err := runs.ReadRoles(ctx, run.Path(), run.jobRecord.Plan)
@@ -108,13 +107,13 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 	return a.showDiagnosis(diagnosis, roles)
 }
 
-func (a *whyCmd) showDiagnosis(snapshot query.Diagnosis, roles []timeline.RoleStatus) error {
+func (a *whyCmd) showDiagnosis(snapshot exec.Diagnosis, roles []timeline.RoleStatus) error {
 	if len(snapshot.Unreachable) > 0 {
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
 	}
 	if a.asJSON {
 		return writeJSON(a.streams.Out, struct {
-			query.Diagnosis
+			exec.Diagnosis
 			Roles []timeline.RoleStatus `json:"roles,omitempty"`
 		}{snapshot, roles})
 	}
@@ -130,7 +129,7 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 	all := setting.List{
 		setting.NewText("instance", "NAME", &instance, "only the processes of this instance").ExcludeSources(setting.SourceVariable),
 		setting.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch(strings.TrimPrefix(query.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(setting.SourceVariable),
+		setting.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(setting.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: whyNodeCommandName, Usage: "print the state of the children of this node's daemon, as JSON lines",
@@ -139,7 +138,7 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 	}, all, func([]string) error {
 		return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 			if askNCCL {
-				return json.NewEncoder(inv.streams.Out).Encode(query.AskNodeNCCL(ctx, os.LookupEnv))
+				return json.NewEncoder(inv.streams.Out).Encode(exec.AskNodeNCCL(ctx, os.LookupEnv))
 			}
 			return inv.inspectNode(ctx, instance, stacks)
 		})
@@ -154,7 +153,7 @@ func (inv *invocation) inspectNode(ctx context.Context, instance string, stacks 
 	}
 	children, err := stackdump.ParseChildren(value)
 	children = stackdump.SelectChildren(children, instance)
-	hasNCCL := query.NodeHasNCCL(os.LookupEnv)
+	hasNCCL := exec.NodeHasNCCL(os.LookupEnv)
 	out := json.NewEncoder(inv.streams.Out)
 	waits := func(ctx context.Context) ([]stackdump.Wait, error) { return rendezvous.ListLocalWaits(ctx, children) }
 	stackdump.NodeInspection{Children: children, ListWaits: waits, ReadStacks: stacks, Duration: whySampleTime}.InspectChildren(ctx, func(seen stackdump.ChildReport) {

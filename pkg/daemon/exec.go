@@ -14,7 +14,6 @@ import (
 	"github.com/bringupd/bringupd/internal/envlist"
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -29,13 +28,13 @@ func (n *node) initCommands() {
 	daemon := exec.Daemon{
 		NodeIndex: n.id.NodeIndex, Dir: n.Dir, Control: n.ControlWatch, Log: n.Log, Trail: n.Events,
 		LogWriteError: n.LogWriteError, FileTimeout: n.cfg.Times.Peer, RunCtx: n.RunCtx,
-		WorkCtx: n.WorkCtx, Go: n.Background, OwnProgramEnv: n.children.DescribeChildren,
-		Start: n.commandStarter(n.children.StartWithLog),
+		Go: n.Background, OwnProgramEnv: n.children.DescribeChildren,
+		Start: n.commandStarter(n.children.StartWithLog), StartRemote: n.commandStarter(n.children.Start),
+		Local: exec.Local{
+			PrivateDir: n.privateDir.EnsureDir, SocketDir: n.privateDir.EnsureSocketDir, Environ: n.cfg.Environ,
+		},
 	}
 	n.commands = exec.NewNode(daemon)
-	daemon.Start = n.commandStarter(n.children.Start)
-	n.remote = &rsh.Node{Daemon: daemon, PrivateDir: n.privateDir.EnsureDir,
-		SocketDir: n.privateDir.EnsureSocketDir, Environ: n.cfg.Environ}
 }
 
 // commandStarter returns a function that starts a command, unless the run is ending, and returns
@@ -131,6 +130,9 @@ func (t commandNodes) Address(nodeIndex int) string {
 	return joined.Address
 }
 
+// HasLink implements [exec.Team].
+func (t commandNodes) HasLink(nodeIndex int) bool { return t.head.isConnected(nodeIndex) }
+
 // RequestConn asks a worker, on its peer link, to connect to the head and receive a command.
 func (t commandNodes) RequestConn(nodeIndex int) error {
 	if !t.head.isConnected(nodeIndex) {
@@ -149,7 +151,7 @@ func (h *head) addRemoteEnv(env []string) []string {
 		h.Log.Warn("the driver's mpirun is not told how to reach the nodes", zap.Error(err))
 	}
 	quiet := err != nil || h.cfg.Framework.Name() != framework.None{}.Name()
-	return envlist.With(env, h.remote.PrepareDriver(rsh.DriverInfo{
+	return envlist.With(env, h.commands.PrepareDriver(exec.DriverInfo{
 		Program: program, Hosts: h.teamHosts(), Slots: h.slotsPerNode(), HostsOnly: quiet,
 		Argv: h.cfg.Driver, IsMPIRun: mpidetect.IsLauncher(h.cfg.Driver),
 	}, env))

@@ -156,17 +156,10 @@ func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string
 		Argv  []string `json:"argv"`
 		Nodes []string `json:"nodes"`
 	}{Argv: service.ShellCommand(line), Nodes: nodes}
-	if err := dir.PublishRecord(context.Background(), signal.ExecDir, id+".request", order, false); err != nil {
+	if err := dir.PublishRecord(context.Background(), signal.ControlDir, "call."+id, order, false); err != nil {
 		t.Fatal(err)
 	}
 	return id
-}
-
-func call(t *testing.T, dir *signal.Dir, id string) {
-	t.Helper()
-	if err := dir.WriteMark(context.Background(), signal.ControlDir, "call."+id); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestExecForeign(t *testing.T) {
@@ -185,17 +178,17 @@ func TestExecForeign(t *testing.T) {
 			},
 		}
 		for name, spoil := range rows {
+			j.share.Change(filepath.Join(j.run(), signal.ControlDir), func(f *memory.File) { f.Kind &^= fs.ModePerm })
 			id := ask(t, dir, "touch "+ran, "all")
-			j.share.Change(filepath.Join(j.run(), signal.ExecDir, id+".request"), spoil)
-			call(t, dir, id)
-			j.untilNamed(signal.ExecDir, id+".taken")
-			taken, err := j.read(filepath.Join(j.run(), signal.ExecDir, id+".taken"))
+			j.share.Change(filepath.Join(j.run(), signal.ControlDir, "call."+id), spoil)
+			j.untilNamed(signal.ControlDir, "exec."+id)
+			taken, err := j.read(filepath.Join(j.run(), signal.ControlDir, "exec."+id))
 			if err != nil || !strings.Contains(string(taken), `"refused":"`) || strings.Contains(string(taken), `"nodes"`) {
 				t.Errorf("%s: it was taken: %s, %v", name, taken, err)
 			}
 		}
 		good := filepath.Join(t.TempDir(), "good")
-		call(t, dir, ask(t, dir, "touch "+good, "1"))
+		ask(t, dir, "touch "+good, "1")
 		j.untilFile(good)
 		if _, err := os.Stat(ran); err == nil {
 			t.Error("what was refused has run")
@@ -210,12 +203,9 @@ func TestExecUnsafeDirectory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		j := newJob(t, 1, "").start()
 		dir, _ := j.outside()
-		id := ask(t, dir, "true", "all")
-		j.share.Change(filepath.Join(j.run(), signal.ExecDir), func(f *memory.File) { f.Kind |= 0o722 })
-		call(t, dir, id)
+		j.share.Change(filepath.Join(j.run(), signal.ControlDir), func(f *memory.File) { f.Kind |= 0o722 })
+		ask(t, dir, "true", "all")
 		j.until("a word of it", func() bool { return strings.Contains(j.said(), "other users could create files there") })
-		j.share.Change(filepath.Join(j.run(), signal.ExecDir), func(f *memory.File) { f.Kind &^= fs.ModePerm })
-		j.untilNamed(signal.ExecDir, id+".0000.end")
 		j.dismiss()
 		j.expect(0)
 	})
@@ -226,7 +216,7 @@ func TestExecUnsafeDirectory(t *testing.T) {
 func TestExecIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		h := aHead(t, "unused")
-		call(t, h.Dir, ask(t, h.Dir, "exit 3", "head"))
+		ask(t, h.Dir, "exit 3", "head")
 		until := func(what string, so func() bool) {
 			t.Helper()
 			for deadline := time.Now().Add(ceiling); !so(); time.Sleep(time.Millisecond) {

@@ -18,17 +18,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// servePeerLinks accepts peer links, and connections of clients that request commands (guests), if
-// peer links are offered.
-func (h *head) servePeerLinks(guests peerlink.ClientHandler) {
+// servePeerLinks accepts peer links, and connections of callers that request commands, if peer links
+// are offered.
+func (h *head) servePeerLinks() {
 	if h.peerLinks == nil {
 		return
 	}
 	cfg := peerlink.Config{Key: h.Dir.DeriveSecret(peerlink.SecretName), Nodes: h.id.CountMembers(),
 		HeartbeatInterval: h.cfg.Times.LinkHeartbeatInterval()}
-	h.peerLinks.Prepare(cfg, &workerLinkHandler{h}, guests)
+	h.peerLinks.Prepare(cfg, &workerLinkHandler{h})
 	h.peerLinks.HandleStreams(peerlink.RendezvousStream, h.rendezvous.ServeNode)
-	h.peerLinks.HandleStreams(peerlink.CommandStream, h.broker.ServeConn)
+	h.peerLinks.HandleStreams(peerlink.CommandStream, h.requests.ServeConn)
+	h.peerLinks.HandleStreams(peerlink.CallerStream, h.requests.ServeCaller)
 	h.peerLinks.HandleReports(h.acceptReport)
 	h.Notify = h.peerLinks.NotifyWorkers
 	h.Background(h.peerLinks.Run)

@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/lifecycle"
 	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -30,7 +29,6 @@ type head struct {
 	failureState
 
 	rendezvous rendezvous.Worlds // the worlds of ranks
-	broker     *rsh.Broker
 	requests   *exec.Head
 	gpuEvents  *gpumonitor.GPUEventLog
 	roundTrip  *lifecycle.RoundTripProbe

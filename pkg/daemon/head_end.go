@@ -72,6 +72,7 @@ func (h *head) endRun(end *lifecycle.Outcome) *lifecycle.Outcome {
 		}
 	})
 	ends.Wait()
+	h.requests.AwaitCallers(h.GraceCtx)
 	end.TakenOver, end.BadNodes = taken, result.BadNodes
 	h.removeOrders()
 	h.logDroppedNodes()

@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -145,8 +144,7 @@ func (h *head) openRunDirectory() error {
 	h.Log.Info("created the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.Background(h.nodeWatch.Run)
 	h.requests = exec.NewHead(h.commands, commandNodes{h})
-	h.broker = rsh.NewBroker(commandNodes{h}, h.remote)
-	h.servePeerLinks(h.requests)
+	h.servePeerLinks()
 	h.Background(h.followNodes)
 	h.gpuEvents.Dir, h.gpuEvents.Nodes = dir, h.nodeWatch
 	h.Background(h.gpuEvents.FollowEvents)
@@ -496,7 +494,7 @@ func (h *head) runDriver(ctx context.Context) error {
 	h.children.AwaitOutput(driver) // its last step decides about a restart
 	// Success ends the job, but commands of an mpirun may have been lost on other nodes.
 	if exit.ShellStatus() == 0 {
-		if broken := h.broker.DescribeBroken(ctx); broken != "" {
+		if broken := h.requests.DescribeBroken(ctx); broken != "" {
 			h.Log.Warn("the driver has ended with 0, but " + broken)
 		}
 	}

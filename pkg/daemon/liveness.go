@@ -54,7 +54,7 @@ func (h *head) recordLoss(f *health.Failure, nodes []int, at time.Time) {
 	record := f.Failure
 	record.Header, record.Phase, record.LostNodes = h.recordHeader(), h.Events.CurrentPhase(), nodes
 	for _, nodeIndex := range nodes {
-		h.broker.CloseNodeConns(nodeIndex)
+		h.requests.CloseNodeConns(nodeIndex)
 		h.rendezvous.MarkNodeLost(nodeIndex, record.Message)
 	}
 	h.handleFailure(record, at)

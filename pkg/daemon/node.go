@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/eventlog"
 	"github.com/bringupd/bringupd/pkg/exec"
-	"github.com/bringupd/bringupd/pkg/exec/rsh"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -45,8 +44,7 @@ type node struct {
 	localWorld
 	roles *instances.Node // nil before the roles of this node start
 
-	commands    *exec.Node                  // commands from outside; nil without a run directory
-	remote      *rsh.Node                   // commands of an mpirun; nil without a run directory
+	commands    *exec.Node                  // from outside and of an mpirun; nil without a run directory
 	serviceInfo atomic.Pointer[serviceInfo] // nil until the service is up
 }
 

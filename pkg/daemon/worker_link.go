@@ -68,8 +68,8 @@ func (w *worker) startLink(job record.Job) {
 	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
 	w.Notify, w.Reports.Send = w.link.worker.NotifyHead, w.link.worker.SendReport
 	w.exits.ForwardTo(w.link.worker.NotifyExit)
-	w.remote.Dial = w.headDialer(peerlink.CommandStream)
-	w.link.worker.HandleStreamRequests(w.remote.HandleConnRequest)
+	w.commands.Dial = w.headDialer(peerlink.CommandStream)
+	w.link.worker.HandleStreamRequests(w.commands.HandleConnRequest)
 	w.link.worker.HandleReports(w.acceptHeadReport)
 	w.Background(w.link.worker.Run)
 	w.Background(w.watchHeadLink)

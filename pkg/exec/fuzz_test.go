@@ -1,32 +1,66 @@
 package exec
 
 import (
+	"bytes"
+	"encoding/gob"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// FuzzRequestsShown parses any names in exec/ or control/: everything that it returns for a request
-// exists under exactly these names.
-func FuzzRequestsShown(f *testing.F) {
-	f.Add("", "0123456789abcdef.request\n0123456789abcdef.beat.000003\n0123456789ABCDEF.request\n.0123456789abcdef.taken.17")
+// FuzzRequestNames parses any names in control/: everything that it returns for a request exists
+// under exactly these names.
+func FuzzRequestNames(f *testing.F) {
 	f.Add(callPrefix, "call.0123456789abcdef\ncall.call.0123456789abcdef\ncall.\njob")
-	f.Add(orderPrefix, "exec.0123456789abcdef\nexec.0123456789abcdef.cancel\nexec.0123456789abcde")
-	f.Fuzz(func(t *testing.T, kind, listing string) {
+	f.Add(orderPrefix, "exec.0123456789abcdef\nexec.0123456789abcdef.beat.000003\nexec.0123456789ABCDEF\nexec.0123456789abcde")
+	f.Fuzz(func(t *testing.T, prefix, listing string) {
 		names := strings.Split(listing, "\n")
-		for id, what := range groupByRequest(names, kind) {
-			if raw, ok := id.decode(); !ok || requestIDFrom(raw) != id {
-				t.Errorf("%q is no id", id)
+		for id, shown := range groupByRequest(names, prefix) {
+			if !id.isValid() || shown.newestBeat() < 0 {
+				t.Errorf("%q has %v", id, shown)
 			}
-			for _, name := range what.fileNames(id) {
-				// A name that consists of the ID alone has no dot.
-				if plain := strings.TrimSuffix(name, "."); !slices.Contains(names, kind+name) && !slices.Contains(names, kind+plain) {
-					t.Errorf("%q is in none of %q", kind+name, names)
+			for suffix := range shown {
+				name := prefix + string(id)
+				if !slices.Contains(names, name+"."+suffix) && (suffix != "" || !slices.Contains(names, name)) {
+					t.Errorf("%q %q is in none of %q", id, suffix, names)
 				}
 			}
-			if what.newestBeat() < 0 {
-				t.Errorf("%q has beat %d", id, what.newestBeat())
-			}
+		}
+	})
+}
+
+// FuzzMessage reads messages of programs: whatever they send, a message does not exceed the accepted
+// size.
+func FuzzMessage(f *testing.F) {
+	f.Add([]byte(`{"host":"n1","command":"true"}` + "\n"))
+	f.Add([]byte(`{"awaits_command":true}` + "\n" + `more`))
+	f.Add([]byte("{\n"))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		m, _, err := readMessage(bytes.NewReader(sent))
+		// An invalid byte becomes a character of three bytes.
+		if err == nil && len(m.Host)+len(m.Command) > 3*maxMessageSize {
+			t.Errorf("a message of %d bytes", len(m.Host)+len(m.Command))
+		}
+	})
+}
+
+// FuzzOutput lets an agent read answers that no daemon sends: it forwards no more data than it
+// received, and ends.
+func FuzzOutput(f *testing.F) {
+	for _, last := range []*Exit{nil, {}, {Code: 3}} {
+		var sent bytes.Buffer
+		pieces := []Piece{{Stream: 1, Data: []byte("abc")}, {Stream: 2, Data: []byte("d")}}
+		_ = gob.NewEncoder(&sent).Encode(Output{Pieces: pieces, End: last})
+		f.Add(sent.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		var out bytes.Buffer
+		ended, failed := receiveOutput(bytes.NewReader(sent), func(o Output) { _ = o.Forward(&out, &out) })
+		if out.Len() > len(sent) {
+			t.Errorf("it passes on %d bytes of %d", out.Len(), len(sent))
+		}
+		if failed != nil && ended != (Exit{Code: NoCode}) {
+			t.Errorf("it ends as %+v without being told", ended)
 		}
 	})
 }

@@ -2,41 +2,19 @@ package exec
 
 import (
 	"context"
+	"encoding/gob"
+	"encoding/json"
 	"errors"
-	"maps"
-	"math"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
-	"github.com/bringupd/bringupd/pkg/peerlink"
-	"github.com/bringupd/bringupd/pkg/signal"
-)
-
-const (
-	// clientSilenceTimeout is how long a caller may send no heartbeat. After that its commands are
-	// ended.
-	clientSilenceTimeout = 8 * time.Second
-	// maxCountedSilence is the maximum time between two polls that counts as silence of a caller. A
-	// longer interval may be the fault of this daemon or of the file system.
-	maxCountedSilence = time.Second
-	// announcedTimeout is how long the head polls for an announced request.
-	announcedTimeout = 30 * time.Second
-	// requestPollInterval is the polling interval while requests are handled. firstPollDelay is the
-	// pause before the first poll for an announced request.
-	requestPollInterval = 500 * time.Millisecond
-	firstPollDelay      = 5 * time.Millisecond
-	// missingRequestTimeout is how long the head retries to read a request that a listing shows, but
-	// that is missing or incomplete. A request with the nonce of another attempt never becomes valid.
-	missingRequestTimeout = 2 * time.Second
-	// lostNodeExitCode is the exit code for a lost node. It is the same as that of bringupd itself.
-	lostNodeExitCode = 76
 )
 
 // Team provides information about the run's nodes to the head.
@@ -49,395 +27,306 @@ type Team interface {
 	AbsentNodes() []int
 	// NotifyWorker makes a worker poll the control directory now, if it has a peer link.
 	NotifyWorker(node int)
+	Hosts() (nodes []int, hosts []string) // the driver's nodes, in order
+	Address(node int) string              // address that other nodes can use; empty if unknown
+	// RequestConn asks a node, by its peer link, for a connection. It returns an error if the node has
+	// no peer link.
+	RequestConn(node int) error
+	HasLink(node int) bool // a node has a peer link
 }
 
-// Head is the head's side. It accepts requests, makes the nodes run them (including the head
-// itself), and removes their files.
+// Head is the head's side: it connects callers and agents with the nodes that run their commands.
 type Head struct {
 	Daemon
-	node          *Node
-	team          Team
-	pollRequested chan struct{} // buffered by one: poll now
+	node *Node
+	team Team
 
-	mu       sync.Mutex
-	requests map[requestID]*activeRequest // guarded by mu
+	activeAgents  atomic.Int32   // number of agents being served
+	activeCallers atomic.Int32   // number of callers with a connection
+	calls         recentRequests // used by the goroutine of HandleRequests
 
-	// The following fields are used only by the goroutine of HandleRequests.
-	execDirSeen bool      // a listing has shown the exec directory
-	lastPoll    time.Time // time of the last poll
+	mu          sync.Mutex
+	arrived     map[int]chan Conn // unbuffered, by node; guarded by mu
+	running     map[int][]Conn    // connections of running commands, by node; guarded by mu
+	brokenHosts []string          // hosts of killed or cut off commands, each once; guarded by mu
 }
 
-// activeRequest is the head's state of one request.
-type activeRequest struct {
-	id requestID
-
-	// The following fields are guarded by Head's mu.
-	stage       requestStage
-	callSeen    bool          // a listing of the control directory has shown its call
-	announcedAt time.Time     // when it was announced
-	lastEvent   time.Time     // time of the last event
-	silentFor   time.Duration // time since the last heartbeat of the caller, counted between polls
-	clientGone  bool          // the caller has closed its connection
-
-	// The following fields are used by the goroutine of HandleRequests, and by [Head.acceptRequests]
-	// for the requests that it handles.
-	// nodes that run the command and have not answered; empty after a refusal
-	unanswered    map[int]bool
-	newestBeat    int // number of the newest heartbeat in a listing
-	canceled      bool
-	finished      bool         // it is finished; the next listing shows all its remaining files
-	orders        []string     // names of its orders in the control directory
-	pendingWrites atomic.Int32 // number of pending writes of the head for it
-}
-
-// requestStage is the progress of a request.
-type requestStage int
-
-const (
-	// the caller is connected, or a listing has shown a file of the request
-	stageUnknown   requestStage = iota
-	stageAnnounced              // the head polls for it
-	stageAccepted               // the head has answered: the command runs, or is refused
-	stageRemoved                // its files are removed, but an old listing may still show them
-)
-
-// NewHead returns the head's side. node is the head's own [Node]. Polling begins with
-// HandleRequests.
+// NewHead returns the head's side. node is the head's own [Node]: the head also serves its agents.
 func NewHead(node *Node, team Team) *Head {
-	return &Head{Daemon: node.Daemon, node: node, team: team, pollRequested: make(chan struct{}, 1), requests: make(map[requestID]*activeRequest)}
-}
-
-// IsBusy reports whether a request runs, or has been announced.
-func (h *Head) IsBusy() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, q := range h.requests {
-		if q.stage == stageAnnounced || q.stage == stageAccepted {
-			return true
-		}
+	h := &Head{
+		Daemon: node.Daemon, node: node, team: team, calls: make(recentRequests),
+		arrived: make(map[int]chan Conn), running: make(map[int][]Conn),
 	}
-	return false
+	node.head = h
+	return h
 }
 
-// recordEvent calls sign with the state of a request, which it creates if necessary. mu is held
-// during the call.
-func (h *Head) recordEvent(id requestID, sign func(*activeRequest)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	q := h.requests[id]
-	if q == nil {
-		q = &activeRequest{id: id}
-		h.requests[id] = q
-	}
-	q.lastEvent = time.Now()
-	sign(q)
-}
-
-// startPolling makes the head poll for a request, unless it does already. mu must be held.
-func (q *activeRequest) startPolling() {
-	if q.stage == stageUnknown {
-		q.stage, q.announcedAt = stageAnnounced, q.lastEvent
-	}
-}
-
-// ClientActive handles a heartbeat or a notification (look) on a caller's connection. It implements
-// [peerlink.ClientHandler].
-func (h *Head) ClientActive(raw peerlink.ClientID, look bool) {
-	h.recordEvent(requestIDFrom(raw), func(q *activeRequest) {
-		q.silentFor = 0
-		if look {
-			q.startPolling()
-		}
-	})
-	if look {
-		ctxutil.NotifyChannel(h.pollRequested)
-	}
-}
-
-// ClientGone handles the end of a caller's connection. It implements [peerlink.ClientHandler].
-// After a goodbye message, or if the caller's kernel has closed the connection, the caller has
-// gone. Otherwise its heartbeat files decide.
-func (h *Head) ClientGone(raw peerlink.ClientID, how peerlink.CloseReason) {
-	h.recordEvent(requestIDFrom(raw), func(q *activeRequest) {
-		q.clientGone = q.clientGone || how == peerlink.Goodbye || how == peerlink.Closed
-	})
-	ctxutil.NotifyChannel(h.pollRequested)
-}
-
-// HandleRequests handles requests from outside the job until ctx ends.
-func (h *Head) HandleRequests(ctx context.Context) {
-	h.Go(func(context.Context) { h.watchAnnouncements(ctx) })
-	refused := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.pollRequested:
-		case <-time.After(h.nextPollDelay()):
-		}
-		shown, err := h.pollRequests(ctx)
-		switch {
-		case err == nil:
-			h.acceptRequests(ctx, shown)
-			h.updateRequests(shown)
-		case err.Error() != refused && ctx.Err() == nil:
-			refused = err.Error()
-			h.Log.Warn("cannot read requests of other bringupd commands", zap.Error(err))
-		}
-	}
-}
-
-// watchAnnouncements watches the control directory for announced requests, makes the head poll the
-// exec directory for them, and removes the announcements.
-func (h *Head) watchAnnouncements(ctx context.Context) {
-	_, _ = h.Control.FollowListings(ctx, func(l signal.Listing) bool {
-		for id := range groupByRequest(l.AllNames(), callPrefix) {
-			before := false
-			h.recordEvent(id, func(q *activeRequest) {
-				before, q.callSeen = q.callSeen, true
-				q.startPolling()
-			})
-			if before {
-				continue
-			}
-			ctxutil.NotifyChannel(h.pollRequested)
-			h.removeAsync(signal.ControlDir, []string{callPrefix + string(id)})
-		}
-		return false
-	})
-}
-
-// nextPollDelay returns the time until the next poll, or [noPollDue] if none is due. It drops
-// announced requests that were not found in time.
-func (h *Head) nextPollDelay() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	shortest := noPollDue
-	for _, q := range h.requests {
-		switch waited := time.Since(q.announcedAt); {
-		case q.stage == stageAnnounced && waited > announcedTimeout:
-			q.stage = stageUnknown
-		case q.stage == stageAnnounced:
-			shortest = min(shortest, max(firstPollDelay, waited/2), requestPollInterval)
-		case q.stage == stageAccepted:
-			shortest = min(shortest, requestPollInterval)
-		}
-	}
-	return shortest
-}
-
-const noPollDue = time.Duration(math.MaxInt64)
-
-// pollRequests lists the exec directory, and groups its names by request. It does not open the
-// directory before a listing of the run directory has shown it, because the first caller makes it,
-// and a client may cache that the name is missing.
-func (h *Head) pollRequests(ctx context.Context) (map[requestID]requestFiles, error) {
-	ctx, cancel := h.withFileTimeout(ctx)
-	defer cancel()
-	if !h.execDirSeen {
-		names, err := h.Dir.ListNames(ctx, "")
-		if h.execDirSeen = slices.Contains(names, signal.ExecDir); !h.execDirSeen {
-			return nil, err
-		}
-	}
-	names, err := h.Dir.ListOwnedNames(ctx, signal.ExecDir)
-	return groupByRequest(names, ""), err
-}
-
-// acceptRequests reads the announced requests in a listing, publishes the head's answers, and starts
-// the commands. A request that cannot be read now is read at the next poll.
-func (h *Head) acceptRequests(ctx context.Context, all map[requestID]requestFiles) {
-	ctx, cancel := h.withFileTimeout(ctx)
-	defer cancel()
-	var reads errgroup.Group
-	reads.SetLimit(maxConcurrentReads)
-	for id, s := range all {
-		var unread *activeRequest
-		h.recordEvent(id, func(q *activeRequest) {
-			if s[requestSuffix] {
-				q.startPolling()
-			}
-			if s[requestSuffix] && q.stage == stageAnnounced {
-				unread = q
-			}
-		})
-		if unread == nil {
-			continue
-		}
-		reads.Go(func() error {
-			var record requestRecord
-			err := h.Dir.ReadOwnedRecord(ctx, signal.ExecDir, id.fileName(requestSuffix), &record)
-			late := time.Since(unread.announcedAt) >= missingRequestTimeout
-			if !signal.IsStalled(err) && (!signal.IsTransient(err) || late) {
-				h.answerRequest(unread, record.Request, err)
-			}
-			return nil
-		})
-	}
-	_ = reads.Wait()
-}
-
-// answerRequest publishes the nodes that run a request, and starts the command there; or it
-// publishes the reason for a refusal. err is the error of reading the request, or nil.
-func (h *Head) answerRequest(q *activeRequest, order Request, err error) {
-	// Select the nodes, or find the reason for a refusal.
-	var nodes []int
-	switch {
+// ServeConn handles a connection from a node, which either carries the request of an agent there,
+// or was requested by the head.
+func (h *Head) ServeConn(ctx context.Context, node int, conn Conn) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	m, further, err := readMessage(conn)
+	switch stop(); {
 	case err != nil:
+		_ = conn.Close()
+	case m.AwaitsCommand:
+		ctx, cancel := context.WithTimeout(ctx, connRetryInterval)
+		defer cancel()
+		select {
+		case h.arrivals(node) <- conn:
+		case <-ctx.Done(): // no command waits for it any more
+			_ = conn.Close()
+		}
+	default:
+		h.serveAgent(ctx, node, conn, m, further)
+		_ = conn.Close()
+	}
+}
+
+// ServeCaller handles the connection of a caller, a process outside the job.
+func (h *Head) ServeCaller(ctx context.Context, _ int, conn Conn) {
+	defer conn.Close()
+	h.activeCallers.Add(1)
+	defer h.activeCallers.Add(-1)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	m, further, err := readMessage(conn)
+	if stop(); err != nil || m.Request == nil {
+		return
+	}
+	// Answer with the nodes.
+	to := &callerConn{to: gob.NewEncoder(conn)}
+	taken := h.acceptRequest(m.ID, *m.Request)
+	taken.UseFiles = slices.ContainsFunc(taken.members(), func(node int) bool { return node > 0 && !h.team.HasLink(node) })
+	if to.send(answer{Accepted: taken}) != nil || taken.UseFiles {
+		return
+	}
+	// The commands end if the caller cancels them, or has gone.
+	wanted, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if further.Decode(&message{}) != nil {
+			_ = conn.Close()
+		}
+		cancel()
+	}()
+	var nodes sync.WaitGroup
+	for i, node := range taken.Nodes {
+		nodes.Go(func() {
+			h.runOn(ctx, wanted, node.NodeIndex, m, func(o Output) error { return to.send(answer{Node: i, Output: o}) })
+		})
+	}
+	nodes.Wait()
+	_ = conn.Close()
+	<-gone
+}
+
+// callerConn sends the answers of several nodes.
+type callerConn struct {
+	mu sync.Mutex
+	to *gob.Encoder
+}
+
+func (c *callerConn) send(a answer) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.to.Encode(a)
+}
+
+// acceptRequest selects the nodes that run a request, or finds the reason for a refusal.
+func (h *Head) acceptRequest(id string, request Request) (taken accepted) {
+	var nodes []int
+	var err error
+	switch {
 	case h.RunCtx.Err() != nil:
-		err = errors.New("the run is ending")
-	case len(order.Argv) == 0:
+		err = errEnding
+	case len(request.Argv) == 0:
 		err = errors.New("no command was given")
 	default:
-		nodes, err = h.team.SelectNodes(order.Nodes)
+		nodes, err = h.team.SelectNodes(request.Nodes)
 	}
-	var answer acceptedRecord
-	if err != nil {
-		nodes, answer.Refused = nil, err.Error()
-		h.Log.Warn("a request of another bringupd command is refused", zap.String("request", string(q.id)), zap.Error(err))
-	}
-	// Publish the answer.
-	q.unanswered = make(map[int]bool)
-	for _, node := range nodes {
-		q.unanswered[node] = true
-		answer.Nodes = append(answer.Nodes, Result{NodeIndex: node, Host: h.team.OutputPrefix(node)})
-	}
-	h.mu.Lock()
-	q.stage = stageAccepted
-	h.mu.Unlock()
-	h.Trail.WriteEvent(eventlog.RequestAccepted, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Request: string(q.id), Nodes: new(len(nodes))}, OK: new(err == nil)})
-	h.writeAsync(q, func(ctx context.Context) error {
-		return h.Dir.PublishRecord(ctx, signal.ExecDir, q.id.fileName(acceptedSuffix), &answer, false)
-	})
-	// Start the command on the head itself, and order the workers to start it.
-	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, OwnProgram: order.OwnProgram, Nodes: nodes}
-	if q.unanswered[0] {
-		h.node.startCommand(begin)
-	}
-	h.orderWorkers(q, "", func(ctx context.Context, name string) error {
-		return h.Dir.PublishRecord(ctx, signal.ControlDir, name, &begin, false)
-	})
+	return h.newAnswer(id, nodes, err)
 }
 
-// orderWorkers orders the workers that have not answered to start a request or to cancel it (what).
-// It writes the order to the control directory, and notifies the workers to poll it.
-func (h *Head) orderWorkers(q *activeRequest, what string, write func(ctx context.Context, name string) error) {
-	workers := slices.DeleteFunc(slices.Collect(maps.Keys(q.unanswered)), func(node int) bool { return node == 0 })
-	if len(workers) == 0 {
+// newAnswer returns the answer to a request, and logs it.
+func (h *Head) newAnswer(id string, nodes []int, err error) (taken accepted) {
+	if err != nil {
+		nodes, taken.Refused = nil, err.Error()
+		h.Log.Warn("a request of another bringupd command is refused", zap.String("request", id), zap.Error(err))
+	}
+	for _, node := range nodes {
+		taken.Nodes = append(taken.Nodes, Result{NodeIndex: node, Host: h.team.OutputPrefix(node)})
+	}
+	h.Trail.WriteEvent(eventlog.RequestAccepted, eventlog.Fields{
+		ObjectFields: eventlog.ObjectFields{Request: id, Nodes: new(len(nodes))}, OK: new(err == nil),
+	})
+	return taken
+}
+
+// lostExit is the exit of a command on a lost node. Its code is that of bringupd itself.
+var lostExit = Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}
+
+// runOn runs the command of a caller on a node, and passes on its output and its exit.
+func (h *Head) runOn(ctx, wanted context.Context, node int, m message, pass func(Output) error) {
+	if node == 0 {
+		h.node.runRequest(wanted, m.ID, *m.Request, pass)
 		return
 	}
-	name := q.id.orderName(what)
-	q.orders = append(q.orders, name)
-	h.writeAsync(q, func(ctx context.Context) error {
-		ctx, cancel := h.withFileTimeout(ctx)
-		defer cancel()
-		err := write(ctx, name)
-		for _, node := range workers {
-			h.team.NotifyWorker(node)
-		}
-		return err
-	})
+	conn, err := h.requestConn(ctx, node)
+	if err == nil {
+		defer h.releaseConn(node, conn)
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+		err = writeMessage(conn, message{Request: m.Request, ID: m.ID})
+	}
+	if err != nil {
+		_ = pass(Output{End: &Exit{Code: notStartedCode, Exit: "not started", Failed: err.Error()}})
+		return
+	}
+	defer context.AfterFunc(wanted, func() { _ = writeMessage(conn, message{Cancel: true}) })()
+	// If the caller has gone, the output is discarded until the command has ended.
+	if _, err := receiveOutput(conn, func(o Output) { _ = pass(o) }); err != nil && ctx.Err() == nil {
+		_ = pass(Output{End: &lostExit})
+	}
 }
 
-// writeAsync runs the given function, which writes a file of the request, in the background. The
-// request's files are not removed before it has ended.
-func (h *Head) writeAsync(q *activeRequest, write func(ctx context.Context) error) {
-	q.pendingWrites.Add(1)
-	h.Go(func(ctx context.Context) {
-		defer q.pendingWrites.Add(-1)
-		h.LogWriteError(write(ctx))
-	})
-}
-
-// updateRequests updates the requests after a poll: it cancels the commands of callers that have
-// gone, removes the files of finished requests, and forgets requests that no listing can show any
-// more.
-func (h *Head) updateRequests(all map[requestID]requestFiles) {
-	now := time.Now()
-	since := min(now.Sub(h.lastPoll), maxCountedSilence)
-	h.lastPoll = now
+// serveAgent runs the command of an agent on the node from, and returns after its end.
+func (h *Head) serveAgent(ctx context.Context, from int, agent Conn, m message, further *json.Decoder) {
+	h.activeAgents.Add(1)
+	defer h.activeAgents.Add(-1)
+	node, err := FindNode(m.Host, from, h.team)
+	// The head runs the command itself.
+	if err == nil && node == 0 {
+		h.node.serveCommand(ctx, agent, message{Command: m.Command}, further)
+		return
+	}
+	// Ask the other node for a connection, and forward the request.
+	var conn Conn
+	if err == nil {
+		conn, err = h.requestConn(ctx, node)
+	}
+	if err == nil {
+		defer h.releaseConn(node, conn)
+		err = writeMessage(conn, message{Host: m.Host, Command: m.Command})
+	}
+	if err != nil {
+		refuse(agent, err)
+		return
+	}
+	// A code above 128 means that a signal ended the command, or (255) that its exit is unknown.
+	ended := joinConns(ctx, agent, conn)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, q := range h.requests {
-		if q.stage != stageAccepted {
-			if now.Sub(q.lastEvent) > maxListingAge {
-				delete(h.requests, id)
+	if ended.Code > 128 && !slices.Contains(h.brokenHosts, m.Host) {
+		h.brokenHosts = append(h.brokenHosts, m.Host)
+	}
+}
+
+const (
+	// settleTimeout is how long the end of a driver waits for its agents, and that of a run for the
+	// callers. Agents have ended before the driver, but if an mpirun ends because its agent was killed,
+	// this daemon may notice the end of the agent later. settlePollInterval is the polling interval.
+	settleTimeout      = time.Second
+	settlePollInterval = 2 * time.Millisecond
+)
+
+// DescribeBroken describes the hosts on which commands were killed, or cut off from their agents.
+// It returns an empty string if there are none. It should be called when the driver has ended,
+// because an mpirun may report success nevertheless: that of Open MPI 5 does. It waits at most a
+// second for agents that are still served, but not longer, because a driver may leave agents
+// behind.
+func (h *Head) DescribeBroken(ctx context.Context) string {
+	awaitZero(ctx, &h.activeAgents)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch hosts := h.brokenHosts; len(hosts) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("a command that it ran on %s with bringupd rsh was killed or disconnected", hosts[0])
+	default:
+		return fmt.Sprintf("commands that it ran on %s and %d more with bringupd rsh were killed or disconnected",
+			hosts[0], len(hosts)-1)
+	}
+}
+
+const (
+	// connRetryInterval is the time after which the head asks a node again for a connection, and
+	// connTimeout the timeout for all tries.
+	connRetryInterval = time.Second
+	connTimeout       = 10 * time.Second
+	// linkTimeout is how long the head tolerates that a node has no peer link, because a driver may
+	// start faster than the first connection. linkRetryInterval is the retry interval.
+	linkTimeout       = time.Second
+	linkRetryInterval = 10 * time.Millisecond
+)
+
+var errNotResponding = errors.New("it does not respond on its peer link")
+
+// requestConn asks a node for a connection until it arrives, and returns it.
+func (h *Head) requestConn(ctx context.Context, node int) (Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, connTimeout, errNotResponding)
+	defer cancel()
+	// Repeat the request, because it may get lost with a peer link.
+	for began := time.Now(); ; {
+		pace, err := connRetryInterval, h.team.RequestConn(node)
+		if err != nil {
+			pace = linkRetryInterval
+		}
+		select {
+		case conn := <-h.arrivals(node):
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.running[node] = append(h.running[node], conn)
+			return conn, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pace):
+			if err != nil && time.Since(began) >= linkTimeout {
+				return nil, err
 			}
-			continue
-		}
-		// Count the silence of the caller.
-		s := all[id]
-		q.silentFor += since
-		if beat := s.newestBeat(); beat > q.newestBeat {
-			q.newestBeat, q.silentFor = beat, 0
-		}
-		// Find the nodes that have answered.
-		maps.DeleteFunc(q.unanswered, func(node int, _ bool) bool { return s[endSuffix(h.Dir, node)] })
-		h.answerForLost(q)
-		// Cancel the commands if the caller has gone or requests it.
-		gone := q.clientGone || q.silentFor > clientSilenceTimeout
-		if len(q.unanswered) > 0 && (gone || s[cancelSuffix]) && !q.canceled {
-			q.canceled = true
-			h.node.cancelCommand(id)
-			h.orderWorkers(q, cancelSuffix, func(ctx context.Context, name string) error { return h.Dir.WriteMark(ctx, signal.ControlDir, name) })
-		}
-		// Remove the files if all nodes have answered.
-		if len(q.unanswered) > 0 || q.pendingWrites.Load() > 0 {
-			continue
-		}
-		if len(q.orders) > 0 { // orders may contain secrets
-			h.removeAsync(signal.ControlDir, q.orders)
-			q.orders = nil
-		}
-		switch {
-		case !gone:
-		case !q.finished: // this listing may lack the newest files: wait for the next one
-			q.finished = true
-			ctxutil.NotifyChannel(h.pollRequested)
-		default:
-			h.requests[id] = &activeRequest{id: id, stage: stageRemoved, callSeen: q.callSeen, lastEvent: now}
-			h.removeAsync(signal.ExecDir, s.fileNames(id))
 		}
 	}
 }
 
-// answerForLost publishes the last record of nodes that are lost, if all other nodes have answered,
-// because the job continues without them.
-func (h *Head) answerForLost(q *activeRequest) {
-	if len(q.unanswered) == 0 {
+// arrivals returns the channel for the connections of a node, from which its waiting commands read.
+func (h *Head) arrivals(node int) chan Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.arrived[node] == nil {
+		h.arrived[node] = make(chan Conn)
+	}
+	return h.arrived[node]
+}
+
+// releaseConn closes a node's connection after the end of its command.
+func (h *Head) releaseConn(node int, conn Conn) {
+	_ = conn.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running[node] = slices.DeleteFunc(h.running[node], func(other Conn) bool { return other == conn })
+}
+
+// CloseNodeConns closes the connections of commands on a lost node, so that those who wait for them
+// get an error instead of waiting for an unresponsive host. It does nothing if h is nil.
+func (h *Head) CloseNodeConns(node int) {
+	if h == nil {
 		return
 	}
-	absent := h.team.AbsentNodes()
-	for node := range q.unanswered {
-		if !slices.Contains(absent, node) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, conn := range h.running[node] {
+		_ = conn.Close()
+	}
+}
+
+// AwaitCallers waits at most a second until all callers have the answers of their nodes.
+func (h *Head) AwaitCallers(ctx context.Context) { awaitZero(ctx, &h.activeCallers) }
+
+// awaitZero waits until a number is zero, at most for settleTimeout.
+func awaitZero(ctx context.Context, number *atomic.Int32) {
+	for end := time.Now().Add(settleTimeout); number.Load() > 0 && time.Now().Before(end); {
+		if !ctxutil.SleepContext(ctx, settlePollInterval) {
 			return
-		}
-	}
-	for node := range q.unanswered {
-		lost := &outputRecord{Output: Output{
-			End: &Exit{Code: lostNodeExitCode, Exit: "lost", Failed: "the node is lost"},
-		}}
-		h.writeAsync(q, func(ctx context.Context) error {
-			err := h.Dir.ClaimRecord(ctx, signal.ExecDir, q.id.fileName(endSuffix(h.Dir, node)), lost)
-			if errors.Is(err, signal.ErrAlreadyPublished) { // its own record is newer than this listing
-				return nil
-			}
-			return err
-		})
-	}
-	clear(q.unanswered)
-}
-
-// removeAsync removes names from a directory in the background.
-func (h *Head) removeAsync(sub string, names []string) {
-	h.Go(func(ctx context.Context) { h.LogWriteError(h.Dir.RemoveNames(ctx, sub, names...)) })
-}
-
-// RemoveOrders removes the remaining orders from the control directory at the end of the run.
-func (h *Head) RemoveOrders(ctx context.Context) {
-	for id, s := range groupByRequest(h.Control.LastListing().AllNames(), orderPrefix) {
-		for what := range s {
-			h.LogWriteError(h.Dir.RemoveNames(ctx, signal.ControlDir, id.orderName(what)))
 		}
 	}
 }

@@ -2,17 +2,23 @@ package exec
 
 import (
 	"context"
+	"encoding/gob"
+	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
+	"fmt"
+	"math"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -27,15 +33,27 @@ type Daemon struct {
 	LogWriteError func(error)
 	// FileTimeout is the timeout of calls to the shared file system.
 	FileTimeout time.Duration
-	// RunCtx ends with the run. [Daemon.WorkCtx] ends later, after all remaining work. Go runs a task
-	// in a goroutine; its context is [Daemon.WorkCtx].
-	RunCtx, WorkCtx context.Context
-	Go              func(task func(ctx context.Context))
-	// Start starts a command. The stop function that it returns is called at least once.
-	Start StartFunc
+	// RunCtx ends with the run. Go runs a task in a goroutine; its context ends after all remaining
+	// work.
+	RunCtx context.Context
+	Go     func(task func(ctx context.Context))
+	// Start starts the command of a caller, and StartRemote that of an agent. The stop function that
+	// they return is called at least once.
+	Start, StartRemote StartFunc
 	// OwnProgramEnv returns environment variables that describe the node. Commands of the daemon's own
 	// program receive them: see [Request]. It may be nil.
 	OwnProgramEnv func() []string
+	Local
+}
+
+// Local is how agents on this node reach their daemon, and the daemon the head.
+type Local struct {
+	// PrivateDir returns a directory that only this user can access, and SocketDir a path of it which
+	// is short enough for sockets. The first call makes it.
+	PrivateDir, SocketDir func() (string, error)
+	// Dial opens an additional connection to the head. It is nil on the head, and without a peer link.
+	Dial    func(ctx context.Context) (Conn, error)
+	Environ []string // the daemon's environment
 }
 
 // withFileTimeout returns a context with the timeout of calls to the shared file system.
@@ -45,122 +63,193 @@ func (d Daemon) withFileTimeout(ctx context.Context) (context.Context, context.C
 
 var errDeadline = errors.New("the timeout expired")
 
-// Node is the side of every node: it runs commands, and publishes their output.
+// Node is the side of every node: it accepts requests of agents, and runs commands.
 type Node struct {
 	Daemon
+	head         *Head // nil except on the head
+	commandCount atomic.Int32
+	listenOnce   sync.Once
+	socketPath   string // the socket's path; empty if it cannot be made
 
-	mu            sync.Mutex
-	stopped       bool                             // no further commands may start; guarded by mu
-	running       map[requestID]context.CancelFunc // guarded by mu
-	canceledEarly recentRequests                   // cancelled before their start; guarded by mu
-	pending       sync.WaitGroup                   // commands without a published end
+	mu      sync.Mutex
+	stopped bool                 // no further commands of callers may start; guarded by mu
+	orders  map[requestID]*order // guarded by mu
+	pending sync.WaitGroup       // commands of callers without a published end
 }
 
 // NewNode returns a node without commands.
 func NewNode(daemon Daemon) *Node {
-	return &Node{Daemon: daemon, running: make(map[requestID]context.CancelFunc), canceledEarly: make(recentRequests)}
+	return &Node{Daemon: daemon, orders: make(map[requestID]*order)}
 }
 
-// recentRequests has recent requests, each with the time of the last listing that has shown it. It
-// exists because a listing may be stale, and show a request again.
-type recentRequests map[requestID]time.Time
+// SocketVariable is the environment variable with the path of the daemon's socket, for programs of
+// a node.
+const SocketVariable = "BRINGUPD_RSH_SOCKET"
 
-// maxListingAge is how long a client of a shared file system may show names that were removed, with
-// a large margin.
-const maxListingAge = 10 * time.Minute
-
-// addIfNew adds a request that a listing shows, and reports whether it is new. It also removes
-// requests that no listing can show any more.
-func (l recentRequests) addIfNew(id requestID, at time.Time) bool {
-	_, before := l[id]
-	l[id] = at
-	maps.DeleteFunc(l, func(_ requestID, shown time.Time) bool { return at.Sub(shown) > maxListingAge })
-	return !before
-}
-
-// HandleOrders watches the control directory for the head's orders, and carries them out, until ctx
-// ends.
-func (n *Node) HandleOrders(ctx context.Context) {
-	read := make(recentRequests)
-	_, _ = n.Control.FollowListings(ctx, func(l signal.Listing) bool {
-		for id, s := range groupByRequest(l.AllNames(), orderPrefix) {
-			if s[cancelSuffix] {
-				n.cancelCommand(id)
-			}
-			if s[""] && read.addIfNew(id, l.PolledAt) {
-				n.Go(func(ctx context.Context) { n.handleStartOrder(ctx, id) })
-			}
-		}
-		return false
-	})
-}
-
-// handleStartOrder reads an order to start a command, and starts the command if the order is for
-// this node. If the file system does not respond in time, it reads the order again at each listing
-// that shows it. The head may have removed an order for other nodes already.
-func (n *Node) handleStartOrder(ctx context.Context, id requestID) {
-	for {
-		var command startRecord
-		err := n.readOrder(ctx, id, &command)
+// SocketPath returns the path of the socket for agents, which the first call makes. If that has
+// failed, it returns an empty string.
+func (n *Node) SocketPath() string {
+	n.listenOnce.Do(func() {
+		dir, err := n.SocketDir()
+		var listener net.Listener
 		if err == nil {
-			if _, ours := slices.BinarySearch(command.Nodes, n.NodeIndex); ours {
-				n.startCommand(command)
-			}
+			listener, err = peerlink.ListenLocal(dir, "rsh")
+		}
+		if err != nil {
+			n.Log.Warn(fmt.Sprintf("programs of this node can't use bringupd rsh: %v", err))
 			return
 		}
-		n.Log.Debug("cannot read a request of another bringupd command", zap.Error(err))
-		if !errors.Is(err, errDeadline) {
-			return
+		n.socketPath = listener.Addr().String()
+		n.Go(func(ctx context.Context) { peerlink.ServeLocal(ctx, listener, n.handleAgent) })
+	})
+	return n.socketPath
+}
+
+// errNoPeerLink is the reason for a refusal on a node without a peer link.
+var errNoPeerLink = errors.New("bringupd rsh needs a peer link to the head, and this node has none: " +
+	"check --lifeline, and that the node reaches the head's ports")
+
+// handleAgent reads the request of an agent, and serves it. It refuses agents of other users.
+func (n *Node) handleAgent(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	_, err := peerlink.AuthenticatePeer(conn)
+	var m message
+	var further *json.Decoder
+	if err == nil {
+		m, further, err = readMessage(conn)
+	}
+	stop() // from here on, the end of ctx ends the command, and this connection after it
+	var head Conn
+	switch {
+	case err != nil:
+	case n.head != nil:
+		n.head.serveAgent(ctx, 0, conn, m, further)
+		return
+	case n.Dial == nil:
+		err = errNoPeerLink
+	default:
+		if head, err = n.Dial(ctx); err == nil {
+			defer head.Close()
+			err = writeMessage(head, message{Host: m.Host, Command: m.Command})
 		}
-		before := n.Control.LastListing().Polls
-		next, err := n.Control.FollowListings(ctx, func(l signal.Listing) bool { return l.Polls > before })
-		if err != nil || !next.HasName(id.orderName("")) {
-			return
+		if err != nil {
+			err = fmt.Errorf("cannot reach the head: %v", err)
 		}
 	}
-}
-
-// readOrder reads an order to start a command.
-func (n *Node) readOrder(ctx context.Context, id requestID, command *startRecord) error {
-	ctx, cancel := n.withFileTimeout(ctx)
-	defer cancel()
-	return n.Dir.ReadRecord(ctx, signal.ControlDir, id.orderName(""), command)
-}
-
-// startCommand starts a command in the background. It does nothing if the command was started
-// before, or if no further commands may start.
-func (n *Node) startCommand(command startRecord) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, twice := n.running[command.ID]; twice || n.stopped {
+	if err != nil {
+		refuse(conn, err)
 		return
 	}
-	wanted, cancel := context.WithCancel(n.WorkCtx)
-	if _, early := n.canceledEarly[command.ID]; early {
-		cancel()
-	}
-	n.running[command.ID] = cancel
-	n.pending.Add(1)
+	joinConns(ctx, conn, head)
+}
+
+// HandleConnRequest is called when the head requests a connection. In the background, it connects
+// to the head, and runs the command that the head sends.
+func (n *Node) HandleConnRequest() {
 	n.Go(func(ctx context.Context) {
-		defer n.pending.Done()
-		n.runCommand(ctx, wanted, command)
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.running, command.ID)
-		cancel()
+		conn, err := n.Dial(ctx)
+		if err != nil {
+			return // the head asks again
+		}
+		defer conn.Close()
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		var m message
+		var further *json.Decoder
+		if err = writeMessage(conn, message{AwaitsCommand: true}); err == nil {
+			m, further, err = readMessage(conn)
+		}
+		if stop(); err == nil { // otherwise the connection is not needed any more
+			n.serveCommand(ctx, conn, m, further)
+		}
 	})
 }
 
-// cancelCommand ends a command, or prevents its start.
-func (n *Node) cancelCommand(id requestID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if cancel, there := n.running[id]; there {
+// serveCommand runs a command until it ends, the connection ends, a further message cancels it, or
+// ctx ends. It sends the command's output and its exit.
+func (n *Node) serveCommand(ctx context.Context, conn Conn, m message, further *json.Decoder) {
+	wanted, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if further.Decode(&message{}) != nil {
+			_ = conn.Close() // discard further output
+		}
 		cancel()
+	}()
+	to := gob.NewEncoder(conn)
+	publish := func(o Output) error { return to.Encode(o) }
+	if m.Request != nil {
+		n.runRequest(wanted, m.ID, *m.Request, publish)
+	} else {
+		n.runRemote(wanted, m.Command, publish)
+	}
+	_ = conn.Close()
+	<-gone
+}
+
+// runRemote runs the command of an agent, and passes on its output and its exit.
+func (n *Node) runRemote(wanted context.Context, line string, publish func(Output) error) {
+	last, stop := command{
+		Spec: process.Spec{
+			Name: fmt.Sprintf("rsh %d", n.commandCount.Add(1)), Argv: process.WithKeeper("/bin/sh", "-c", line),
+			Env: []string{
+				SocketVariable + "=" + n.SocketPath(),
+				jobVariable + "=" + launcher.JobIdentity(launcher.EnvironmentOf(n.Environ)),
+			},
+		},
+		start: n.StartRemote, maxOutput: math.MaxInt, publish: publish,
+	}.run(wanted)
+	stop()
+	if last.End.Failed != "" {
+		last.End.Code = NoCode
+	}
+	_ = publish(last) // the agent may have gone
+}
+
+// ChildName is the name of each command of a caller as a child process of its daemon.
+const ChildName = "the command"
+
+// runRequest runs the command of a caller, and passes on its output and its exit. Its arguments are
+// not logged, because they may contain secrets.
+func (n *Node) runRequest(wanted context.Context, id string, request Request, publish func(Output) error) {
+	c := n.requestCommand(request)
+	c.publish, c.maxDelay, c.maxOutput = publish, maxPublishDelay, math.MaxInt
+	n.runCommand(wanted, id, c, publish)
+}
+
+// requestCommand returns the command of a request.
+func (n *Node) requestCommand(request Request) command {
+	env := request.Env
+	if request.OwnProgram && n.OwnProgramEnv != nil {
+		env = append(env, n.OwnProgramEnv()...)
+	}
+	spec := process.Spec{Name: ChildName, Argv: request.commandLine(), Env: env, KeepLines: -1}
+	return command{Spec: spec, start: n.Start}
+}
+
+// runCommand runs the command of a caller, and passes on what is left of its output, with its exit,
+// unless no further commands may start.
+func (n *Node) runCommand(wanted context.Context, id string, c command, publish func(Output) error) {
+	n.mu.Lock()
+	if n.stopped {
+		n.mu.Unlock()
+		_ = publish(Output{End: &Exit{Code: notStartedCode, Exit: "not started", Failed: errEnding.Error()}})
 		return
 	}
-	n.canceledEarly.addIfNew(id, time.Now())
+	n.pending.Add(1)
+	n.mu.Unlock()
+	defer n.pending.Done()
+	object := eventlog.ObjectFields{Request: id}
+	n.Trail.WriteEvent(eventlog.ExecStarted, eventlog.Fields{ObjectFields: object})
+	last, stop := c.run(wanted)
+	n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
+	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{ObjectFields: object, Exit: last.End.Exit})
+	_ = publish(last) // the caller may have gone
 }
+
+// errEnding is the reason for a refusal at the end of the run.
+var errEnding = errors.New("the run is ending")
 
 // AwaitPublished prevents further commands from starting, and waits at most within until the end of
 // each command is published. The commands must have been ended before.
@@ -168,48 +257,10 @@ func (n *Node) AwaitPublished(within time.Duration) {
 	n.mu.Lock()
 	n.stopped = true
 	n.mu.Unlock()
-	told := make(chan struct{})
+	published := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(published)
 		n.pending.Wait()
 	}()
-	ctxutil.AwaitDoneFor(told, within)
+	ctxutil.AwaitDoneFor(published, within)
 }
-
-// runCommand runs a command, and publishes its output and its exit. Its arguments are not logged,
-// because they may contain secrets. wanted ends when the command is cancelled.
-func (n *Node) runCommand(ctx, wanted context.Context, command startRecord) {
-	n.Trail.WriteEvent(eventlog.ExecStarted, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Request: string(command.ID)}})
-	if command.OwnProgram && n.OwnProgramEnv != nil {
-		command.Env = append(command.Env, n.OwnProgramEnv()...)
-	}
-	parts := 0
-	rest, exit, stop := Command{
-		Spec: process.Spec{
-			Name: ChildName, Argv: command.commandLine(), Env: command.Env, KeepLines: -1,
-		},
-		Start: n.Start, MaxDelay: maxPublishDelay, MaxOutput: maxOutput,
-		Publish: func(pieces []Piece) error {
-			name := command.ID.fileName(partSuffix(n.Dir, n.NodeIndex, parts))
-			record := &outputRecord{Output: Output{Pieces: pieces}}
-			err := n.Dir.PublishRecord(wanted, signal.ExecDir, name, record, false)
-			if err == nil {
-				parts++
-			} else if wanted.Err() == nil {
-				n.LogWriteError(err)
-			}
-			return err
-		},
-	}.Run(wanted)
-	n.Go(func(context.Context) { stop() }) // in the background: the command itself has ended
-	exit.Parts = parts
-	n.Trail.WriteEvent(eventlog.ExecEnded, eventlog.Fields{ObjectFields: eventlog.ObjectFields{Request: string(command.ID)}, Exit: exit.Exit})
-	ctx, cancel := n.withFileTimeout(ctx)
-	defer cancel()
-	name := command.ID.fileName(endSuffix(n.Dir, n.NodeIndex))
-	last := &outputRecord{Output: Output{Pieces: rest, End: &exit}}
-	n.LogWriteError(n.Dir.PublishRecord(ctx, signal.ExecDir, name, last, false))
-}
-
-// ChildName is the name of each command as a child process of its daemon.
-const ChildName = "the command"

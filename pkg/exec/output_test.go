@@ -9,29 +9,37 @@ import (
 	"time"
 )
 
-// said runs a command that writes output and ends, and returns the records of its output; the last
+// writeOutput runs a command that writes output and ends, and returns the records of its output; the last
 // one was not published.
-func said(t *testing.T, o *outputBuffer, say func(), publish func([]Piece) error) (records [][]Piece) {
+func writeOutput(t *testing.T, o *outputBuffer, say func(), publish func([]Piece) error) (records [][]Piece) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		say()
 	}()
-	rest := o.publishLoop(ended, nil, func(pieces []Piece) error {
-		records = append(records, pieces)
-		return publish(pieces)
-	})
-	return append(records, rest)
+	o.publish = func(part Output) error {
+		records = append(records, part.Pieces)
+		return publish(part.Pieces)
+	}
+	return append(records, o.publishLoop(ended, nil))
 }
 
 func published([]Piece) error { return nil }
 
+// outputLimit is the maximum output of the tests.
+const outputLimit = 64 << 20
+
+func newOutputBuffer() *outputBuffer {
+	c := command{maxDelay: maxPublishDelay, maxOutput: outputLimit}
+	return &outputBuffer{command: c, incoming: make(chan Piece), closed: make(chan struct{})}
+}
+
 // TestOutputKept verifies that consecutive output of one stream is a single piece.
 func TestOutputKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutputBuffer(maxPublishDelay, maxOutput)
-		records := said(t, o, func() {
+		o := newOutputBuffer()
+		records := writeOutput(t, o, func() {
 			for _, text := range []string{"a", "b"} {
 				_, _ = outputStream{o, 1}.Write([]byte(text))
 			}
@@ -54,8 +62,8 @@ func TestOutputKept(t *testing.T) {
 // accepted output is lost.
 func TestOutputCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutputBuffer(maxPublishDelay, maxOutput)
-		records := said(t, o, func() {
+		o := newOutputBuffer()
+		records := writeOutput(t, o, func() {
 			for _, size := range []int{1, maxPartSize - 1, 1, 3*maxPartSize + 7} {
 				if n, err := (outputStream{o, 1}).Write(make([]byte, size)); n != size || err != nil {
 					t.Errorf("%d bytes of %d were taken: %v", n, size, err)
@@ -82,16 +90,16 @@ func TestOutputCut(t *testing.T) {
 func TestOutputDropped(t *testing.T) {
 	t.Parallel()
 	t.Run("not wanted", func(t *testing.T) {
-		o, unwanted := newOutputBuffer(maxPublishDelay, maxOutput), make(chan struct{})
+		o, unwanted := newOutputBuffer(), make(chan struct{})
 		close(unwanted)
-		o.publishLoop(nil, unwanted, published)
+		o.publishLoop(nil, unwanted)
 		if n, err := (outputStream{o, 1}).Write(make([]byte, 3*maxPartSize)); n != 3*maxPartSize || err != nil || o.dropped.Load() != 3*maxPartSize {
 			t.Errorf("%d bytes were taken, dropped %d, %v", n, o.dropped.Load(), err)
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		o := newOutputBuffer(maxPublishDelay, maxOutput)
-		records := said(t, o, func() { _, _ = outputStream{o, 1}.Write(make([]byte, 4*maxPartSize)) }, func([]Piece) error { return errors.New("full") })
+		o := newOutputBuffer()
+		records := writeOutput(t, o, func() { _, _ = outputStream{o, 1}.Write(make([]byte, 4*maxPartSize)) }, func([]Piece) error { return errors.New("full") })
 		if len(records) != 2 || len(records[1]) > 0 || o.dropped.Load() != 3*maxPartSize {
 			t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
 		}
@@ -100,15 +108,15 @@ func TestOutputDropped(t *testing.T) {
 
 func TestOutputBounded(t *testing.T) {
 	t.Parallel()
-	o := newOutputBuffer(maxPublishDelay, maxOutput)
+	o := newOutputBuffer()
 	chunk := make([]byte, maxPartSize)
-	records := said(t, o, func() {
-		for range maxOutput / maxPartSize {
+	records := writeOutput(t, o, func() {
+		for range outputLimit / maxPartSize {
 			_, _ = outputStream{o, 1}.Write(chunk)
 		}
 		_, _ = outputStream{o, 1}.Write([]byte("more"))
 	}, published)
-	if len(records) != maxOutput/maxPartSize+1 || o.dropped.Load() != 4 {
+	if len(records) != outputLimit/maxPartSize+1 || o.dropped.Load() != 4 {
 		t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
 	}
 }
@@ -117,9 +125,9 @@ func TestOutputBounded(t *testing.T) {
 // larger intervals.
 func TestOutputPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOutputBuffer(maxPublishDelay, maxOutput)
+		o := newOutputBuffer()
 		var written, records []time.Time
-		said(t, o, func() {
+		writeOutput(t, o, func() {
 			for _, pause := range []time.Duration{0, time.Second, 10 * time.Second} {
 				time.Sleep(pause)
 				written = append(written, time.Now())

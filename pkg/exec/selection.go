@@ -3,12 +3,23 @@ package exec
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
+)
+
+// Special values in the list of nodes of a request.
+const (
+	AllNodes = "all"
+	HeadNode = "head"
+	// StepsSuffix, after the name of a node or AllNodes, also selects the daemons of further job steps
+	// there.
+	StepsSuffix = "/*"
 )
 
 // Selection selects members of a run by the words of a [Request].
@@ -80,4 +91,34 @@ func (s Selection) stepsOn(nodes []int) (members []int) {
 		}
 	}
 	return members
+}
+
+// FindNode returns the node that word names, as seen from the node from. word is a host with or
+// without its domain, an address, localhost, or a node index. If a host has several daemons, their
+// first node is returned. If no node matches, the error lists the nodes.
+func FindNode(word string, from int, team Team) (node int, err error) {
+	if ip := net.ParseIP(word); word == "localhost" || ip != nil && ip.IsLoopback() {
+		return from, nil
+	}
+	nodes, hosts := team.Hosts()
+	for _, same := range []func(at int) bool{
+		func(at int) bool { return strings.EqualFold(hosts[at], word) },
+		func(at int) bool { return net.ParseIP(word) == nil && isSameHost(hosts[at], word) },
+		func(at int) bool { return strconv.Itoa(nodes[at]) == word },
+		func(at int) bool { return net.ParseIP(word) != nil && team.Address(nodes[at]) == word },
+	} {
+		for at := range nodes {
+			if same(at) {
+				return nodes[at], nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("it is not one of this run's nodes: %s", launcher.HostList(slices.Compact(hosts)))
+}
+
+// isSameHost reports whether two names are those of one host. One of them may lack the domain.
+func isSameHost(a, b string) bool {
+	shortA, domainA, _ := strings.Cut(a, ".")
+	shortB, domainB, _ := strings.Cut(b, ".")
+	return strings.EqualFold(shortA, shortB) && (domainA == "" || domainB == "")
 }

@@ -35,7 +35,6 @@ type Head struct {
 	slots          []slot // indexed by node
 	pollRequested  chan struct{}
 	tasks          sync.WaitGroup
-	clients        ClientHandler                // may be nil
 	streamHandlers map[StreamKind]StreamHandler // handlers of additional connections, by purpose
 	onReport       ReportHandler                // may be nil
 
@@ -73,10 +72,10 @@ func OpenHead(network Network, hosts ...string) (h *Head, where []string, err er
 	return NewHead(Config{}, listener, nil), where, nil
 }
 
-// Prepare sets the configuration and the handlers of the events of workers, and of guests that request
-// commands. It must be called before Run.
-func (h *Head) Prepare(cfg Config, workers HeadHandler, guests ClientHandler) {
-	h.cfg, h.handler, h.clients, h.slots = cfg, workers, guests, make([]slot, cfg.Nodes)
+// Prepare sets the configuration and the handler of the events of workers. It must be called before
+// Run.
+func (h *Head) Prepare(cfg Config, workers HeadHandler) {
+	h.cfg, h.handler, h.slots = cfg, workers, make([]slot, cfg.Nodes)
 }
 
 // Close sends goodbye messages on all links, and closes the port. It does nothing if h is nil.
@@ -198,10 +197,6 @@ func (h *Head) handleConn(ctx context.Context, conn net.Conn, unproven *list.Ele
 	}
 	// The link is served by a new goroutine, because the stack of this one has grown during the
 	// handshake.
-	if node == clientIndex {
-		h.tasks.Go(func() { h.serveClient(ctx, l) })
-		return
-	}
 	h.tasks.Go(func() { h.serveWorker(ctx, node, l) })
 }
 
@@ -238,8 +233,6 @@ func (h *Head) identifyPeer(ctx context.Context, conn net.Conn, unproven *list.E
 	l := newLink(sealed, who.identity())
 	purpose := StreamKind(who.nodeIndex() & streamKindMask)
 	switch node := int64(who.nodeIndex()); {
-	case node == clientIndex && h.clients != nil:
-		err = sendVerdict(sealed, verdictAccepted)
 	case h.streamHandlers[purpose] != nil && node&^int64(purpose) < int64(h.cfg.Nodes):
 		err = sendVerdict(sealed, verdictAccepted)
 	case node < 1 || node >= int64(h.cfg.Nodes):

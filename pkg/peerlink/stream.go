@@ -12,7 +12,7 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 )
 
-// StreamKind is what an additional connection of a worker is for. Additional connections exist so
+// StreamKind is what an additional connection is for, of a worker or of a process outside the job. Additional connections exist so
 // that other data does not delay heartbeats.
 type StreamKind uint32
 
@@ -21,10 +21,11 @@ const (
 	RendezvousStream StreamKind = 1 << 31 // the rendezvous of ranks
 	CommandStream    StreamKind = 1 << 30 // commands on other nodes
 	DoctorStream     StreamKind = 1 << 29 // connection tests and clock comparison of bringupd doctor
+	CallerStream     StreamKind = 1 << 28 // of a process outside the job: commands on the nodes
 )
 
 // streamKindMask is a mask of all purposes.
-const streamKindMask = uint32(RendezvousStream | CommandStream | DoctorStream)
+const streamKindMask = uint32(RendezvousStream | CommandStream | DoctorStream | CallerStream)
 
 // StreamHandler handles an additional connection of a worker until the other side or ctx ends, and
 // closes it.

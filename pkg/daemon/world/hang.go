@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/exec/query"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/progress"
@@ -37,7 +37,7 @@ const (
 
 // askNodes asks all nodes what their ranks are doing. A debugger stops a process for a moment, so the
 // processes of other instances are left alone: they could be taken for idle.
-func (h HungWorld) askNodes(ctx context.Context) (diagnosis query.Diagnosis, err error) {
+func (h HungWorld) askNodes(ctx context.Context) (diagnosis exec.Diagnosis, err error) {
 	text, err := stackdump.RunCommand(ctx, h.Dir, "--stacks", "--json", "--instance="+h.Instance)
 	if err == nil {
 		err = json.NewDecoder(strings.NewReader(text)).Decode(&diagnosis)
@@ -72,7 +72,7 @@ func (h HungWorld) DiagnoseFailure(ctx context.Context) *health.Failure {
 
 // describeSteps describes the newest step of the job, which ranks are behind, and where they are. If
 // that does not follow from the steps, it describes where all ranks are.
-func (h HungWorld) describeSteps(diagnosis query.Diagnosis) (text string) {
+func (h HungWorld) describeSteps(diagnosis exec.Diagnosis) (text string) {
 	if h.Progress != nil {
 		text = "; the newest step is " + progress.FormatStep(h.Progress.Step)
 	}

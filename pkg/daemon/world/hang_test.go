@@ -3,7 +3,7 @@ package world
 import (
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/exec/query"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -40,7 +40,7 @@ func TestDescribeSteps(t *testing.T) {
 		{"no steps", nil, []stackdump.ChildReport{rank("rank 0", 0, -1)}, "; rank 0 on n1: running"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			diagnosis := query.Diagnosis{RunSnapshot: stackdump.NewRunSnapshot("demo", 1, tc.reports, nil)}
+			diagnosis := exec.Diagnosis{RunSnapshot: stackdump.NewRunSnapshot("demo", 1, tc.reports, nil)}
 			if got := (HungWorld{Progress: tc.progress}).describeSteps(diagnosis); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}

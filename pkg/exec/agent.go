@@ -1,4 +1,4 @@
-package rsh
+package exec
 
 import (
 	"context"
@@ -29,12 +29,13 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 	} else {
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-		err = writeRequest(conn, request{Host: host, Command: command})
+		err = writeMessage(conn, message{Host: host, Command: command})
 	}
 	if err != nil {
 		return NoCode, fmt.Errorf("cannot run a command on %s: %v", host, err)
 	}
-	ended, err := forwardOutput(conn, a.Out, a.Err)
+	// The exit matters even if the output cannot be written.
+	ended, err := receiveOutput(conn, func(o Output) { _ = o.Forward(a.Out, a.Err) })
 	switch {
 	case ctx.Err() != nil:
 		return NoCode, context.Cause(ctx)
@@ -58,8 +59,10 @@ func OtherJobCommand(environ []string, host, command string) []string {
 	case made == "" || !launcher.IsOtherJob(env, made):
 		return nil
 	case launcher.IsSlurmJob(env):
-		return []string{"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap", "--cpu-bind=none", "--mpi=none",
-			"--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command}
+		return []string{
+			"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap",
+			"--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command,
+		}
 	default:
 		return []string{"ssh", "-x", host, command}
 	}

@@ -1,4 +1,4 @@
-package rsh
+package exec
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ const ceiling = 20 * time.Second
 // link.
 type stage struct {
 	t        testing.TB
-	exchange *Broker
+	exchange *Head
 	nodes    []*Node
 	ctx      context.Context
 	deaf     bool // nodes that should connect are not notified
@@ -41,7 +41,12 @@ type stage struct {
 func (s *stage) Hosts() ([]int, []string) {
 	return []int{0, 1, 2, 3}, []string{"n0", "n1.site", "n2", "n3"}
 }
-func (s *stage) Address(rank int) string { return fmt.Sprintf("10.0.0.%d", rank+1) }
+func (*stage) SelectNodes([]string) ([]int, error) { return nil, nil }
+func (*stage) OutputPrefix(int) string             { return "" }
+func (*stage) AbsentNodes() []int                  { return nil }
+func (*stage) NotifyWorker(int)                    {}
+func (*stage) HasLink(rank int) bool               { return rank < 3 }
+func (s *stage) Address(rank int) string           { return fmt.Sprintf("10.0.0.%d", rank+1) }
 func (s *stage) RequestConn(rank int) error {
 	if rank == 3 {
 		return errors.New("n3 holds no lifeline")
@@ -71,10 +76,11 @@ func raise(t testing.TB) *stage {
 	background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
 	for rank := range 4 {
 		dir := t.TempDir()
-		node := &Node{PrivateDir: func() (string, error) { return dir, nil }}
+		node := NewNode(Daemon{})
+		node.PrivateDir = func() (string, error) { return dir, nil }
 		node.SocketDir = node.PrivateDir
 		node.Go, node.Log = background, zap.NewNop()
-		node.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
+		node.StartRemote = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 			// The environment of keepers.
 			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...)
 			child, err := super.AsStarter().Start(ctx, spec)
@@ -89,7 +95,7 @@ func raise(t testing.TB) *stage {
 		}
 		s.nodes = append(s.nodes, node)
 	}
-	s.exchange = NewBroker(s, s.nodes[0])
+	s.exchange = NewHead(s.nodes[0], s)
 	return s
 }
 

@@ -1,4 +1,4 @@
-package query
+package exec
 
 import (
 	"bytes"
@@ -8,10 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/gpu/ncclras"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/peerlink"
 	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -68,7 +69,7 @@ func (d Diagnosis) worldRank(m ncclras.Member) int {
 
 // AskNCCL asks the NCCL of the run once, on one node that runs it, about all communicators. request is
 // that of the snapshot. It returns nil if no node runs NCCL.
-func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job record.Job, request exec.Request, seen stackdump.RunSnapshot) *ncclras.Summary {
+func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job record.Job, request Request, seen stackdump.RunSnapshot) *ncclras.Summary {
 	member, host := selectNCCLMember(seen)
 	if member < 0 {
 		return nil
@@ -77,7 +78,7 @@ func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job re
 	defer cancel()
 	request.Argv, request.Nodes = []string{request.Argv[0], NCCLFlag}, []string{memberWord(job, member)}
 	var out bytes.Buffer
-	answers, err := exec.New(dir, job, request, peerlink.TCP{}, snapshotTimeouts, &out, io.Discard).Execute(ctx, again)
+	answers, err := New(dir, job, request, peerlink.TCP{}, snapshotTimeouts, &out, io.Discard).Execute(ctx, again)
 	for _, answer := range answers {
 		if end := answer.Exit; err == nil && (end.Failed != "" || end.Code != 0) {
 			err = errors.New(cmp.Or(end.Failed, end.Exit))
@@ -120,4 +121,35 @@ func selectNCCLMember(seen stackdump.RunSnapshot) (member int, host string) {
 		}
 	}
 	return member, host
+}
+
+// localNCCL returns the address of this node's NCCL according to the variables of a child of the
+// daemon. It returns an empty string if there is none, or if the job's NCCL uses an address of the
+// user, at which any job may answer.
+func localNCCL(lookup func(name string) (string, bool)) string {
+	reserved, _ := lookup(ncclras.ReservedVariable)
+	if used, _ := lookup(ncclras.AddressVariable); used != reserved {
+		return ""
+	}
+	return reserved
+}
+
+// NodeHasNCCL reports whether NCCL runs in processes of this node, and can be asked. It connects to
+// none of them.
+func NodeHasNCCL(lookup func(name string) (string, bool)) bool {
+	at, err := netip.ParseAddrPort(localNCCL(lookup))
+	if err != nil {
+		return false
+	}
+	listeners, err := health.FindListeners(int(at.Port()), int(at.Port()))
+	return err == nil && len(listeners) > 0
+}
+
+// AskNodeNCCL asks the NCCL of this node's processes, and returns what is worth passing on.
+func AskNodeNCCL(ctx context.Context, lookup func(name string) (string, bool)) ncclras.Summary {
+	report, err := ncclras.Ask(ctx, localNCCL(lookup))
+	if err != nil {
+		return ncclras.Summary{Problem: err.Error(), Findings: []ncclras.Finding{}}
+	}
+	return report.Summarize()
 }

@@ -1,4 +1,4 @@
-package rsh
+package exec
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func TestStrangerAtTheSocket(t *testing.T) {
 			}
 			conns = append(conns, conn)
 			if i%2 == 0 {
-				_ = writeRequest(conn, request{Host: "n1", Command: "touch " + mark})
+				_ = writeMessage(conn, message{Host: "n1", Command: "touch " + mark})
 			}
 		}
 	})

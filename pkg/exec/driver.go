@@ -1,4 +1,4 @@
-package rsh
+package exec
 
 import (
 	"fmt"
@@ -41,22 +41,22 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	inSlurm, inherited := launcher.SlotVariables(own, d.Hosts, d.Slots), inheritedVariables(own)
 	// If an mpirun does not find the host file, its error contains this name, which shows the origin
 	// of the file.
-	ours, hydras := filepath.Join(dir, "bringupd-hostfile"), ""
+	hostfile, hydras := filepath.Join(dir, "bringupd-hostfile"), ""
 	if err == nil {
-		err = os.WriteFile(ours, []byte(formatHostfile(d.Hosts, d.Slots, "%s slots=%d\n")), 0o600)
+		err = os.WriteFile(hostfile, []byte(formatHostfile(d.Hosts, d.Slots, "%s slots=%d\n")), 0o600)
 	}
 	// Hydra prefers its host file to the hosts of its job, even in another job that has inherited the
 	// variable. Within a Slurm job, and on one machine, Hydra needs no file.
 	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && launcher.JobIdentity(own) == launcher.NoJob
 	if err == nil && inSlurm == nil && !oneMachine {
-		hydras = ours + hydraSuffix
+		hydras = hostfile + hydraSuffix
 		err = os.WriteFile(hydras, []byte(formatHostfile(d.Hosts, d.Slots, "%s:%d\n")), 0o600)
 	}
 	if err != nil {
 		n.Log.Warn(fmt.Sprintf("cannot set %s for the driver, so mpirun in it does not know the run's nodes: %v", HostfileVariable, err))
 		return nil
 	}
-	set := map[string]string{HostfileVariable: ours, SocketVariable: n.SocketPath()}
+	set := map[string]string{HostfileVariable: hostfile, SocketVariable: n.SocketPath()}
 	if d.HostsOnly || set[SocketVariable] == "" {
 		return set
 	}
@@ -75,9 +75,9 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 		n.Log.Warn(idle)
 	}
 	// Set the variables for the launchers, unless the user has set them.
-	for name, value := range launcherVariables(d.Program, ours, hydras) {
-		_, told := own(name)
-		if _, stale := inherited[name]; !told || stale {
+	for name, value := range launcherVariables(d.Program, hostfile, hydras) {
+		_, isSet := own(name)
+		if _, stale := inherited[name]; !isSet || stale {
 			set[name] = value
 		}
 	}

@@ -1,4 +1,4 @@
-package rsh
+package exec
 
 import (
 	"os"
@@ -115,7 +115,8 @@ func TestOutside(t *testing.T) {
 }
 
 func TestNoPrivateDirectory(t *testing.T) {
-	n := &Node{PrivateDir: func() (string, error) { return "/nowhere", os.ErrNotExist }}
+	n := NewNode(Daemon{})
+	n.PrivateDir = func() (string, error) { return "/nowhere", os.ErrNotExist }
 	n.SocketDir = n.PrivateDir
 	n.Log = zap.NewNop()
 	if set := n.PrepareDriver(DriverInfo{Hosts: []string{"n0"}, Slots: 1}, nil); set != nil || n.SocketPath() != "" {
