@@ -85,10 +85,8 @@ var errCollectTimeout = fmt.Errorf("no response within %s", collectTimeout)
 func (d *examiner) testShare(ctx context.Context, dir *signal.Dir, s *ShareFacts) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectTimeout, errCollectTimeout)
 	defer cancel()
-	trial, err := dir.TestCapabilities(ctx)
-	if s.TrialErr = errorText(err); err == nil {
-		s.Trial = &trial
-	}
+	problem, err := dir.TestRename(ctx)
+	s.RenameErr, s.TrialErr = problem, errorText(err)
 	if d.Identity.NodeIndex != 0 {
 		return
 	}

@@ -39,7 +39,7 @@ func well() launchState {
 				{To: "n0:4711", ByName: true},
 			},
 			EphemeralPorts: [2]int{32768, 60999},
-			Share:          ShareFacts{FileSystem: "nfs", RecordTime: 3 * time.Millisecond, Trial: &signal.Capabilities{}, Offset: &none},
+			Share:          ShareFacts{FileSystem: "nfs", RecordTime: 3 * time.Millisecond, Offset: &none},
 			Framework:      &FrameworkVersion{Name: "ray", Version: "2.9.0"},
 			Report: &check.Report{
 				Findings: []check.Finding{
@@ -121,9 +121,8 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[3].MPI.MPI.Version = "4.0.2"
 		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},
 		{"a slow share", func(c *launchState) { c.Facts[1].Share.RecordTime = 4 * time.Second }, "share.record", check.Warn, []string{"n1"}, "takes 4s", 1},
-		{"no hard links", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Link: "operation not permitted"} }, "share.links", check.Warn, []string{"n1"}, "not permitted", 1},
-		{"no rename", func(c *launchState) { c.Facts[1].Share.Trial = &signal.Capabilities{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
-		{"a node can't write", func(c *launchState) { c.Facts[1].Share.Trial, c.Facts[1].Share.TrialErr = nil, "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
+		{"no rename", func(c *launchState) { c.Facts[1].Share.RenameErr = "lost" }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
+		{"a node can't write", func(c *launchState) { c.Facts[1].Share.TrialErr = "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
 		{"another kind of share", func(c *launchState) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, []string{"n3"}, "nfs on n[0-2]; ext4 on n3", 1},
 		{"a share that is full", func(c *launchState) { c.Facts[0].Share.Space = &files.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
 		{"room that can't be told", func(c *launchState) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},

@@ -23,7 +23,6 @@ var nodeChecks = []reportRow{
 	{"ports.given", checkEphemeralPorts},
 	{"share.record", checkRecordTime},
 	{"share.rename", checkRename},
-	{"share.links", checkHardLinks},
 	{"framework", checkFrameworkProgram},
 	{"mpi", checkMPI},
 	{"left.processes", checkStrayProcesses},
@@ -226,30 +225,17 @@ func roundUpDuration(d time.Duration) string {
 	return textutil.RoundedDuration(d, time.Minute)
 }
 
-// checkRename checks whether files can be written and renamed on the shared file system.
+// checkRename checks whether files can be written and renamed on the shared file system. Without a
+// run directory, it was not tested.
 func checkRename(p *checkContext) {
 	switch s := p.nodeFacts.Share; {
 	case s.TrialErr != "":
 		p.AddFailure(check.ClassNode, s.TrialErr, "", "use a --log-dir that every node can write to")
-	case s.Trial == nil: // not tested
-	case s.Trial.Rename != "":
-		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.Trial.Rename,
+	case s.RenameErr != "":
+		p.AddFailure(check.ClassUser, "cannot rename a file over another one: "+s.RenameErr,
 			"an atomic rename", "use a --log-dir on another file system")
-	default:
+	case p.ShareErr == nil:
 		p.AddPass("rename replaces a file atomically")
-	}
-}
-
-// checkHardLinks checks whether the shared file system supports hard links.
-func checkHardLinks(p *checkContext) {
-	switch s := p.nodeFacts.Share; {
-	case s.TrialErr != "" || s.Trial == nil: // not tested
-	case s.Trial.Link != "":
-		p.AddWarning(check.ClassUser, "hard links do not work: "+s.Trial.Link,
-			"hard links, which decide between concurrent writers",
-			"no action needed; if the head dies, a result may be written twice")
-	default:
-		p.AddPass("hard links work")
 	}
 }
 
