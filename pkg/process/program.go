@@ -297,54 +297,37 @@ func describeDenial(path string) string {
 		link, info.Mode(), os.Geteuid(), remedy)
 }
 
-// findDenial follows a path and its symbolic links. It returns the path to which they lead, and the
-// first directory on the way that this user may not enter, or that path if this user may not execute
-// it; empty if there is neither. The path is complete except for links behind the directory.
+// findDenial returns the file to which a path and its symbolic links lead, as far as they can be
+// followed, and the first directory on the way that this user may not enter, or that file if this
+// user may not execute it; empty if there is neither.
 func findDenial(path string) (target, denied string) {
 	target, err := filepath.Abs(path)
 	if err != nil {
 		return path, ""
 	}
 	for range maxLinks {
-		next, denied := followLink(target)
-		if denied != "" || next == "" {
-			return target, denied
-		}
-		target = next
-	}
-	return target, ""
-}
-
-// followLink returns a path with its first symbolic link replaced by the link's target, or the first
-// part of the path that this user may not enter or execute. Both are empty if there is neither.
-func followLink(path string) (next, denied string) {
-	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	at := "/"
-	for i, part := range parts {
-		if !mayExecute(at) {
-			return "", at
-		}
-		at = filepath.Join(at, part)
-		info, err := os.Lstat(at)
+		to, err := os.Readlink(target)
 		if err != nil {
-			return "", "" // it has vanished
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
-			continue
-		}
-		to, err := os.Readlink(at)
-		if err != nil {
-			return "", ""
+			break
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(at), to)
+			dir, err := filepath.EvalSymlinks(filepath.Dir(target)) // ".." in the link is relative to it
+			if err != nil {
+				break
+			}
+			to = filepath.Join(dir, to)
 		}
-		return filepath.Join(to, filepath.Join(parts[i+1:]...)), ""
+		target = to
 	}
-	if !mayExecute(at) {
-		return "", at
+	_, err = filepath.EvalSymlinks(target)
+	failed, isPath := errors.AsType[*fs.PathError](err)
+	switch {
+	case isPath && errors.Is(err, fs.ErrPermission):
+		return target, filepath.Dir(failed.Path) // which contains what could not be inspected
+	case err == nil && !mayExecute(target):
+		return target, target
 	}
-	return "", ""
+	return target, ""
 }
 
 // mayExecute reports whether this user may enter a directory, or execute a file.
