@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -426,12 +425,9 @@ func (h *Host) cpuModelName() string {
 		return ""
 	}
 	defer func() { _ = file.Close() }()
-	lines := bufio.NewScanner(io.LimitReader(file, cpuinfoReadLimit))
-	for lines.Scan() {
-		name, value, found := strings.Cut(lines.Text(), ":")
-		if found && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+	text, _ := io.ReadAll(io.LimitReader(file, cpuinfoReadLimit)) // what can be read
+	_, rest, _ := strings.Cut(string(text), "\nmodel name")
+	line, _, _ := strings.Cut(rest, "\n")
+	_, name, _ := strings.Cut(line, ":")
+	return strings.TrimSpace(name)
 }

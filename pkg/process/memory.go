@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
@@ -107,17 +109,15 @@ func cgroupPath(text, controller string) (path string, in bool) {
 // cgroupMount returns the mount point of a controller's hierarchy, and the part of the hierarchy
 // that is mounted there, from the text of /proc/self/mountinfo.
 func cgroupMount(text, kind, controller string) (part, at string, mounted bool) {
-	for line := range strings.Lines(text) {
-		before, after, whole := strings.Cut(line, " - ")
-		mount, source := strings.Fields(before), strings.Fields(after)
-		if !whole || len(mount) < 5 || len(source) < 3 || source[0] != kind {
-			continue
-		}
-		if controller == "" || hasWord(source[2], controller) {
-			return mount[3], mount[4], true
-		}
+	isWanted := func(m *mountinfo.Info) (skip, stop bool) {
+		is := m.FSType == kind && (controller == "" || hasWord(m.VFSOptions, controller))
+		return !is, is
 	}
-	return "", "", false
+	found, err := mountinfo.GetMountsFromReader(strings.NewReader(text), isWanted)
+	if err != nil || len(found) == 0 {
+		return "", "", false
+	}
+	return found[0].Root, found[0].Mountpoint, true
 }
 
 // hasWord reports whether a comma-separated list contains word.

@@ -2,9 +2,7 @@ package signal
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 )
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Facts is the state that one node has found: of itself, of the shared file system and of the path
