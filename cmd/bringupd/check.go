@@ -49,13 +49,10 @@ func (c *checkCmd) runChecks() error {
 	if c.bindingOnly {
 		return c.checkBinding()
 	}
-	if err := validateChecks(c.allSettings, c.opts.checks, c.opts.gpus); err != nil {
+	if err := validateChecks(c.opts.checks, c.opts.gpus); err != nil {
 		return err
 	}
-	cfg, err := c.opts.checkConfig()
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
+	cfg := c.opts.checkConfig()
 	at, err := c.opts.readinessConfig()
 	if err != nil {
 		return err

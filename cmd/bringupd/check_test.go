@@ -85,7 +85,7 @@ func TestCheckRecords(t *testing.T) {
 	forget(t)
 	// This runs in a separate process: the process that queries GPUs is released only by the end of
 	// the program.
-	command := program(t, "check", "--nvml=/nonexistent/libnvidia-ml.so.1", "--check=host.*=off", "--check=net.*=off",
+	command := program(t, "check", "--check=host.*=off", "--check=net.*=off",
 		"--active-check=echo hunter2; exit 1", "--record=r.json")
 	command.Env = append(command.Env, "SLURMD_NODENAME=n7", "CUDA_PROFILE=hunter2")
 	var said strings.Builder
@@ -152,7 +152,6 @@ func TestCheckRefuses(t *testing.T) {
 			"the removed work of the GPUs", []string{"--active=short"},
 			"cannot use --active=short: this flag was removed: for the GPUs, give --active-check",
 		},
-		{"a policy that does not exist", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that exists"},
 		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -22,14 +19,7 @@ func checkSettings(to *check.Config) setting.List {
 			"ID may be a pattern, for example net.*=off; the last match has precedence (repeatable)"),
 		commandsSetting("active-check", &to.ActiveCommands, "your own shell command that checks the node after all other checks have passed; exit code "+
 			"0 means passed, 1 warning, 3 unknown, any other failed (repeatable)"),
-		setting.NewText("xid-policy", "FILE", &to.XidPolicy, "file that overrides the severity of NVIDIA's Xid errors, in the format of pkg/gpu/xid.tsv"),
-		nvmlSetting(&to.NVML),
 	}
-}
-
-// nvmlSetting returns the setting that selects the NVML library.
-func nvmlSetting(to *string) *setting.Setting {
-	return setting.NewText("nvml", "FILE", to, "path of NVML (default: libnvidia-ml.so.1 in the library path)")
 }
 
 // rulesSetting returns a setting that accepts rules for findings.
@@ -72,7 +62,7 @@ var removedChecks = []string{
 
 // validateChecks returns an error for contradictory settings of the checks. gpus is -1 if the
 // expected number of GPUs is not known.
-func validateChecks(all setting.List, cfg check.Config, gpus int) error {
+func validateChecks(cfg check.Config, gpus int) error {
 	for _, rule := range cfg.Policy.Rules {
 		if ids := nodecheck.ListIDs(cfg.ActiveCommands); !rule.Matches(ids...) {
 			if rule.Matches(removedChecks...) {
@@ -82,33 +72,15 @@ func validateChecks(all setting.List, cfg check.Config, gpus int) error {
 			return usageErrorf("cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
 		}
 	}
-	switch mode := cfg.Policy.Mode; {
-	case gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict):
+	if mode := cfg.Policy.Mode; gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict) {
 		return usageErrorf("cannot use --gpu-check=%s with --gpus-per-node=0: it requires GPUs", mode)
-	case mode == check.ModeOff && all.FindSetting("nvml").Source == setting.SourceFlag:
-		return usageErrorf("cannot use --nvml with --gpu-check=off: no GPU is checked")
-	case mode == check.ModeOff && all.FindSetting("xid-policy").Source == setting.SourceFlag:
-		return usageErrorf("cannot use --xid-policy with --gpu-check=off: no GPU is checked")
 	}
 	return nil
 }
 
-// checkConfig returns the configuration of the checks, with absolute paths and within the timeout
-// of the start.
-func (o *options) checkConfig() (cfg check.Config, err error) {
-	cfg = o.checks
+// checkConfig returns the configuration of the checks, within the timeout of the start.
+func (o *options) checkConfig() check.Config {
+	cfg := o.checks
 	cfg.ActiveTimeout, cfg.Timeout = o.cfg.Times.Start, min(cfg.Timeout, o.cfg.Times.Start)
-	if cfg.XidPolicy != "" {
-		if cfg.XidPolicy, err = filepath.Abs(cfg.XidPolicy); err != nil {
-			return cfg, err
-		}
-		if info, err := os.Stat(cfg.XidPolicy); err != nil || !info.Mode().IsRegular() {
-			return cfg, fmt.Errorf("cannot use --xid-policy=%s: give a file that exists", cfg.XidPolicy)
-		}
-	}
-	// The linker searches for a name without a slash.
-	if strings.Contains(cfg.NVML, "/") {
-		cfg.NVML, err = filepath.Abs(cfg.NVML)
-	}
-	return cfg, err
+	return cfg
 }

@@ -24,7 +24,6 @@ type rankCmd struct {
 	variables     []string
 	resources     affinity.ResourceKinds
 	allowLauncher bool
-	nvmlPath      string
 }
 
 // rankCommand returns the subcommand for a rank that a launcher has started. The process becomes
@@ -35,8 +34,8 @@ func (inv *invocation) rankCommand() *cli.Command {
 		variablesSetting("env", &b.variables, "environment variable of the rank; overrides all others except BRINGUPD_…; an empty value removes it (repeatable)").ExcludeSources(setting.SourceVariable),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
 		setting.NewSwitch("allow-launcher", &b.allowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the app"),
-		nvmlSetting(&b.nvmlPath),
 	)
+	own = append(own, removedSettings(nvmlFlag, bindStrictFlag)...)
 	return inv.completeCommand(cli.Command{
 		Name: "rank", Usage: "set up a process that srun or mpirun started as a rank",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
@@ -78,9 +77,9 @@ func (b *rankCmd) bindThread(rank launcher.StartedRank) (place affinity.Affinity
 		return place, func() error { return nil }, nil
 	}
 	gpus, seen := gpu.QuickTopology("/")
-	if !seen || b.nvmlPath != "" {
+	if !seen {
 		if _, err = b.runAbandonable(nil, func(ctx context.Context) (err error) {
-			gpus, _, err = gpu.Child{Library: b.nvmlPath}.ProbeTopology(ctx)
+			gpus, _, err = gpu.Child{Library: gpu.FindLibrary(os.Getenv)}.ProbeTopology(ctx)
 			return err
 		}); err != nil || b.exitCode != 0 {
 			return place, nil, err

@@ -27,11 +27,15 @@ var removedRunFlags = []removedFlag{
 	{"share-stats", "", "result.json and bringupd report always have the calls"},
 	{"merge-identical", "", "--output=rank0 prints the lines of one rank"},
 	bindStrictFlag,
+	nvmlFlag,
+	{"xid-policy", "FILE", "--check=ID=WORD sets the severity of checks"},
 	{"hang-signs", "WORD", "steps count once there is one, and before that CPU time and output"},
 	{"rank-order", "WORD", "ranks are numbered node by node"},
 	{"stdin", "N", "rank 0 gets standard input"},
 	{"mpirun", "WORD", "an mpirun of the driver is supported with --framework=none and without ranks; variables that you have set are not changed"},
 }
+
+var nvmlFlag = removedFlag{"nvml", "FILE", "put its directory into LD_LIBRARY_PATH"}
 
 var bindStrictFlag = removedFlag{"bind-strict", "", "--bind with a list of kinds is strict, and auto is not"}
 

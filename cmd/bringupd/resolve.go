@@ -59,10 +59,7 @@ func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string
 
 // addChecks adds the checks of the node and the monitoring of its GPUs.
 func (o *options) addChecks(cfg *deps.Config) error {
-	checkCfg, err := o.checkConfig()
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
+	checkCfg := o.checkConfig()
 	traits := framework.TraitsOf(cfg.Framework)
 	checks, err := nodecheck.New(nodecheck.Config{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
@@ -134,11 +131,8 @@ func (o *options) validateSettings(all setting.List) error {
 			return usageErrorf("%v", err)
 		}
 	}
-	if err := validateChecks(all, o.checks, o.gpus); err != nil {
+	if err := validateChecks(o.checks, o.gpus); err != nil {
 		return err
-	}
-	if _, err := o.checkConfig(); err != nil {
-		return usageErrorf("%v", err)
 	}
 	for _, s := range all {
 		if !s.IsForFramework(o.framework) && s.IsGivenForJob() && !o.cfg.Roles.NeedsFramework(s.Framework) {

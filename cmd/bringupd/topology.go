@@ -18,7 +18,6 @@ import (
 type topologyCmd struct {
 	*invocation
 	asJSON       bool
-	nvmlPath     string // NVML; empty: found by the linker
 	ranksPerNode string // empty: one per GPU or, without GPUs, one per NUMA node
 	resources    affinity.ResourceKinds
 }
@@ -41,14 +40,14 @@ func (s *topologyCmd) newSettings() setting.List {
 	bind := bindSetting(&s.resources, "what each rank is bound to")
 	return slices.Concat(
 		setting.AssignCategory("Ranks", perNode, bind),
-		setting.AssignCategory("GPUs", nvmlSetting(&s.nvmlPath)),
+		removedSettings(nvmlFlag),
 		setting.AssignCategory(outputHeading, setting.NewSwitch("json", &s.asJSON, "print JSON").ExcludeSources(setting.SourceVariable)),
 	)
 }
 
 // printTopology inspects the node and prints the result.
 func (s *topologyCmd) printTopology(ctx context.Context) error {
-	gpus, noGPUs, err := gpu.Child{Library: s.nvmlPath}.ProbeTopology(ctx)
+	gpus, noGPUs, err := gpu.Child{Library: gpu.FindLibrary(os.Getenv)}.ProbeTopology(ctx)
 	if err != nil {
 		return err
 	}

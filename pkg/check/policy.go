@@ -179,9 +179,7 @@ type Config struct {
 	ActiveCommands []string
 	ActiveTimeout  time.Duration // for each command
 	// Timeout limits how long the checks wait for what is not ready yet.
-	Timeout   time.Duration
-	XidPolicy string // path of a table of Xids; empty: only the built-in table
-	NVML      string // path of the NVML library; empty: found by the linker
+	Timeout time.Duration
 }
 
 // DefaultConfig returns the settings that apply if the user sets nothing.

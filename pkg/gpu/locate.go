@@ -3,6 +3,8 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -26,4 +28,19 @@ func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err e
 		why = "NVML shows no GPU"
 	}
 	return BuildTopology("/", facts), why, nil
+}
+
+// nvmlFileName is the name by which the loader finds NVML.
+const nvmlFileName = "libnvidia-ml.so.1"
+
+// FindLibrary returns the path of NVML in LD_LIBRARY_PATH, or an empty string. It is queried even if
+// the machine shows no sign of an NVIDIA GPU.
+func FindLibrary(getenv func(name string) string) string {
+	for _, dir := range filepath.SplitList(getenv("LD_LIBRARY_PATH")) {
+		path := filepath.Join(dir, nvmlFileName)
+		if info, err := os.Stat(path); dir != "" && err == nil && info.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
 }

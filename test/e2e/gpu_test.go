@@ -43,9 +43,10 @@ func (bed *lane) onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
 	must(t, err)
 	name, value, _ := strings.Cut(built.In(dir).Env(), "=")
 	bed.setenv(name, value)
+	bed.setenv("LD_LIBRARY_PATH", filepath.Dir(built.Library))
 	return launch{
 		nodes:  4,
-		flags:  []string{"--gpu-check=require", "--gpus-per-node=8", "--nvml=" + built.Library},
+		flags:  []string{"--gpu-check=require", "--gpus-per-node=8"},
 		driver: driver,
 	}, built.In(dir)
 }
@@ -320,16 +321,17 @@ func TestNoNVMLOnANode(t *testing.T) {
 	l, _ := bed.onGPUs(t, "echo", "started")
 	built, err := library()
 	must(t, err)
-	link := "/tmp/libnvidia-ml-" + filepath.Base(bed.place(t)) // each node has its own /tmp
+	dir := "/tmp/" + filepath.Base(bed.place(t)) // each node has its own /tmp
+	link := dir + "/libnvidia-ml.so.1"
 	for node := range 4 {
 		if node != 1 {
-			bed.onNode(t, node, "ln", "-s", built.Library, link)
-			t.Cleanup(func() { bed.onNode(t, node, "rm", link) })
+			bed.onNode(t, node, "sh", "-c", "mkdir "+dir+" && ln -s "+built.Library+" "+link)
+			t.Cleanup(func() { bed.onNode(t, node, "rm", "-r", dir) })
 		}
 	}
-	l.flags[len(l.flags)-1] = "--nvml=" + link
+	bed.setenv("LD_LIBRARY_PATH", dir)
 	j := bed.run(t, l)
-	j.blames(health.CheckFailed, 1, "n1", "gpu.nvml", link)
+	j.blames(health.CheckFailed, 1, "n1", "gpu.nvml")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}

@@ -33,8 +33,8 @@ func TestRecording(t *testing.T) {
 			fake := saying(t, tc.lines)
 			file := filepath.Join(t.TempDir(), "recording.json")
 			command := exec.CommandContext(t.Context(), program, "check", "--json",
-				"--nvml="+fake.Library, "--start-timeout=1s", "--record="+file)
-			command.Env = append(os.Environ(), fake.Env(),
+				"--start-timeout=1s", "--record="+file)
+			command.Env = append(os.Environ(), fake.Env(), "LD_LIBRARY_PATH="+filepath.Dir(fake.Library),
 				gpu.VisibleDevicesVariable+"="+tc.visible)
 			out, err := command.Output()
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

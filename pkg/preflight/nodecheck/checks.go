@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"github.com/bringupd/bringupd/internal/envlist"
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -40,8 +38,8 @@ type Config struct {
 	Root    string // directory that contains /dev, /proc and /sys; empty: /
 }
 
-// New returns the checks of this node. It returns an error if the user's settings are wrong: if the
-// table of Xids cannot be read or CUDA_VISIBLE_DEVICES is malformed.
+// New returns the checks of this node. It returns an error if the user's settings are wrong: if
+// CUDA_VISIBLE_DEVICES is malformed.
 func New(cfg Config) (*Checks, error) {
 	cfg.Root = cmp.Or(cfg.Root, "/")
 	c := &Checks{Config: cfg, maxDuration: cfg.Timeout + passiveTimeout}
@@ -50,13 +48,11 @@ func New(cfg Config) (*Checks, error) {
 		return nil, err
 	}
 	if cfg.Policy.Mode != check.ModeOff {
-		table, err := loadXidTable(cfg.XidPolicy)
-		if err != nil {
-			return nil, err
-		}
 		expect.Mode = cfg.Policy.Mode
+		library := cfg.nvmlLibrary()
 		c.gpus = &GPUs{
-			Prober: gpu.Child{Library: cfg.NVML}.NewSession(), CUDA: cfg.cudaProber(), Expect: expect, LibraryNamed: cfg.NVML != "", Root: cfg.Root, Table: table,
+			Prober: gpu.Child{Library: library}.NewSession(), CUDA: cfg.cudaProber(), Expect: expect,
+			LibraryNamed: library != "", Root: cfg.Root, Table: gpu.BuiltinXidTable(),
 		}
 		c.nodeChecks = append(c.nodeChecks, c.gpus)
 		// the last round may wait for NVML's driver, and then for CUDA's
@@ -96,36 +92,21 @@ const (
 	activeStopTimeout = 5 * time.Second
 )
 
+// nvmlLibrary returns the path of NVML in the library path of the job's programs, or an empty string.
+func (cfg Config) nvmlLibrary() string {
+	return gpu.FindLibrary(func(name string) string {
+		value, _ := envlist.Lookup(cfg.Environ, name)
+		return value
+	})
+}
+
 // cudaProber returns the function that queries the CUDA driver in the environment of the job's
 // programs. It returns nil if the policy turns off all checks that use the result.
 func (cfg Config) cudaProber() func(context.Context) (gpu.CUDAFacts, error) {
 	if !slices.ContainsFunc(fitness.CUDACheckIDs(), func(id string) bool { return !cfg.Policy.IsOff(id) }) {
 		return nil
 	}
-	return gpu.Child{Library: cfg.NVML, Env: cfg.Environ}.ProbeCUDA
-}
-
-// maxXidTableSize is the maximum size of a site's table of Xids, in bytes.
-const maxXidTableSize = 1 << 20
-
-// loadXidTable returns the built-in table of Xids, merged with the site's table at path. path may
-// be empty.
-func loadXidTable(path string) (gpu.XidTable, error) {
-	table := gpu.BuiltinXidTable()
-	if path == "" {
-		return table, nil
-	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), passiveTimeout, health.ErrDeadline)
-	defer cancel()
-	data, err := files.ReadLimited(ctx, path, maxXidTableSize)
-	if err != nil {
-		return table, fmt.Errorf("cannot read the Xid policy: %w", err)
-	}
-	table, err = table.WithOverrides(data)
-	if err != nil {
-		return table, fmt.Errorf("cannot use the Xid policy %s: %w", path, err)
-	}
-	return table, nil
+	return gpu.Child{Library: cfg.nvmlLibrary(), Env: cfg.Environ}.ProbeCUDA
 }
 
 var errActiveDone = errors.New("timed out while stopping the active checks")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
-	"github.com/bringupd/bringupd/test/nvml"
 )
 
 // scenario is a run to record.
@@ -82,8 +81,8 @@ func with(more ...string) []string { return append(append([]string(nil), service
 
 // scenarios returns all scenarios: one for each exit code that is possible here, and some other
 // instructive ones.
-func scenarios(fake nvml.Fake) []scenario {
-	gpus := []string{"--gpu-check=require", "--gpus-per-node=8", "--nvml=" + fake.Library}
+func scenarios() []scenario {
+	gpus := []string{"--gpu-check=require", "--gpus-per-node=8"}
 	train := sh("for i in 1 2 3; do echo step $i; sleep 0.2; done")
 	return []scenario{
 		{name: "good", flags: services, driver: train},
