@@ -121,7 +121,7 @@ func TestCheckRecords(t *testing.T) {
 
 // TestCheckReadsTheFileOfAJob verifies that check accepts the configuration file of a job.
 func TestCheckReadsTheFileOfAJob(t *testing.T) {
-	config := file(t, "job.yaml", "framework: ray\nray-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
+	config := file(t, "job.yaml", "framework: ray\nframework-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
 	got := call(t, nil, checkArgs("--config="+config)...)
 	// Flags take precedence over the list of the file.
 	if got.code != 2 || !strings.Contains(got.out, "active.exit-2") {

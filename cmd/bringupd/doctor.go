@@ -31,7 +31,7 @@ const (
 func (inv *invocation) doctorCommand() *cli.Command {
 	e := doctorCmd{inv.newNodeCheckCmd("print the report as JSON, with all facts of all nodes", "also print skipped checks")}
 	e.opts.cfg.Times.Join = doctorJoinTimeout
-	headings := []string{checkHeading, outputHeading}
+	headings := []string{checkHeading, outputHeading, "With --framework=ray or dask"}
 	for _, name := range frameworkNames() {
 		headings = append(headings, frameworkHeading(name))
 	}

@@ -28,7 +28,7 @@ func doctorArgs(args ...string) []string {
 
 func TestDoctorAlone(t *testing.T) {
 	t.Chdir(t.TempDir())
-	got := call(t, nil, doctorArgs("--framework=ray", "--ray=/nowhere/ray")...)
+	got := call(t, nil, doctorArgs("--framework=ray", "--framework-port=0")...)
 	if got.code != 2 || got.err != "" || !strings.Contains(got.out, "  FAIL     framework  ") || !strings.Contains(got.out, "SKIP     launch") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
 	}
@@ -127,7 +127,7 @@ func TestDoctorRefuses(t *testing.T) {
 				"dcgmi diag, see docs/checks.md; for the network, run nccl-tests or perftest",
 		},
 		{"no time at all", []string{"--join-timeout=0s"}, "cannot use --join-timeout=0s: give 1s to "},
-		{"another framework's flag", []string{"--ray-port=1"}, "cannot use --ray-port"},
+		{"another framework's flag", []string{"--framework-port=1"}, "cannot use --framework-port"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -96,13 +96,19 @@ func helpText(command *cli.Command) string {
 	}
 	if flags := visibleSettings(command); len(flags) > 0 {
 		b.WriteString("\n" + wrapText(describeSources(flags), ""))
-		heading := ""
+		heading, hasFile := "", flags.FindSetting("config") != nil
 		for _, s := range flags {
 			if s.Category != heading {
 				heading = s.Category
 				fmt.Fprintf(&b, "\n%s:\n", heading)
 			}
-			writeEntry(&b, s.HelpSyntax(), s.HelpText())
+			text := s.HelpText()
+			if hasFile && s.HasEnvVariable() {
+				text = s.UsageText() // the variable follows from the name
+			} else if hasFile {
+				text += " (no variable)"
+			}
+			writeEntry(&b, s.HelpSyntax(), text)
 		}
 	}
 	return b.String()
@@ -122,7 +128,7 @@ func visibleSettings(command *cli.Command) (all setting.List) {
 func describeSources(flags setting.List) string {
 	switch {
 	case flags.FindSetting("config") != nil:
-		return "A flag has precedence over its environment variable (in brackets), which has precedence over a line of the --config file."
+		return "A flag has precedence over its environment variable (BRINGUPD_LOG_DIR for --log-dir), which has precedence over a line of the --config file."
 	case slices.ContainsFunc(flags, (*setting.Setting).HasEnvVariable):
 		return "A flag has precedence over its environment variable (in brackets)."
 	}

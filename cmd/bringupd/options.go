@@ -20,15 +20,15 @@ import (
 // options are the values of the settings, before they are resolved.
 type options struct {
 	launchOptions
-	cfg           config.Config // values that need no resolution
-	framework     string
-	configFile    string // the configuration file
-	dedicatedHead bool
-	frameworks    []framework.Factory
-	checks        check.Config
-	onFailure     string
-	dryRun        bool
-	logFormat     string
+	cfg        config.Config // values that need no resolution
+	framework  string
+	configFile string            // the configuration file
+	shared     framework.Options // of all frameworks
+	frameworks []framework.Factory
+	checks     check.Config
+	onFailure  string
+	dryRun     bool
+	logFormat  string
 }
 
 // launchOptions are the settings about the launch and this node's part in it, in addition to the
@@ -45,7 +45,7 @@ type launchOptions struct {
 func newOptions() *options {
 	o := &options{
 		launchOptions: launchOptions{requestedRole: "auto", nodeIndex: -1, gpus: -1},
-		framework:     "none", frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
+		framework:     "none", shared: framework.Options{Port: framework.DefaultPort, Auth: framework.AuthAuto}, frameworks: allFrameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
 		cfg: config.Config{Workload: config.Workload{World: config.RankOptions{PMIx: pmix.Auto, Bind: affinity.AllKinds(), Output: console.AllRanks}}, Times: config.DefaultTimeouts(), Lifeline: config.LinkAuto, After: config.PostRun{Rules: config.RestartRules{On: config.RestartOnNode}, Requeue: config.RequeueConfig{Most: 3}, Clean: config.CleanAll, Look: config.DefaultInspectionTime}},
 	}
 	o.cfg.Sandbox.Require, _ = membership.ParseSandboxQuorum("all")
@@ -67,6 +67,11 @@ func (o *options) daemonSettings() setting.List {
 	for _, f := range o.frameworks {
 		all = append(all, frameworkSettings(f)...)
 	}
+	all = append(all, setting.AssignCategory("With --framework=ray or dask",
+		setting.NewNumber("framework-port", &o.shared.Port, 0, math.MaxUint16, "port of the head's service; 0 picks a free one (default: 6379 for Ray, 8786 for Dask)"),
+		setting.NewChoice("framework-auth", []string{framework.AuthAuto, framework.AuthOwn, framework.AuthOff}, &o.shared.Auth,
+			"who may connect: auto (only holders of this run's token or certificate), own (Ray only: as set by RAY_AUTH_MODE), off (anyone)"),
+	)...)
 	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings(removedRunFlags...))
 }
 
@@ -106,8 +111,8 @@ func (o *options) jobSettings() setting.List {
 		),
 		setting.AssignCategory(checkHeading, checkSettings(&o.checks)...),
 		setting.AssignCategory("Timeouts, for example 90s or 5m",
-			setting.NewDuration("driver-grace", &t.DriverGrace, "time between SIGTERM and SIGKILL for the driver; at most 1h, and less if Slurm kills the job sooner"),
-			setting.NewDuration("join-timeout", &t.Join, "maximum time until all nodes have joined"),
+			setting.NewDuration("driver-grace", &t.DriverGrace, "from SIGTERM to SIGKILL of the driver; at most 1h, and less if Slurm kills the job sooner"),
+			setting.NewDuration("join-timeout", &t.Join, "time until all nodes have joined"),
 			setting.NewDuration(startTimeoutFlag, &t.Start, "maximum time of each part of the start: the setup command, an active check, a sandbox or a service until it is ready"),
 			setting.NewDuration("peer-timeout", &t.Peer, "maximum time from the loss of a node to the end of the job"),
 		),
@@ -126,17 +131,17 @@ func (o *options) nodeSettings() setting.List {
 	return slices.Concat(
 		setting.AssignCategory("Nodes",
 			setting.NewText("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that runs first on every node; if it fails, the node fails"),
-			setting.NewSwitch("dedicated-head", &o.dedicatedHead, "run no worker on the head's node, and offer none of its GPUs"),
+			setting.NewSwitch("dedicated-head", &o.shared.DedicatedHead, "run no worker on the head's node, and offer none of its GPUs"),
 			setting.NewText("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for temporary files (default: TMPDIR, or /tmp)"),
 		),
 		setting.AssignCategory(launchHeading,
 			setting.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole, "auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step of its own)"),
-			setting.NewText("step", "NAME", &o.cfg.Roles.Step, "name of a further job step of the run, to which this daemon belongs: it starts the roles with this key step").ExcludeSources(setting.SourceVariable, setting.SourceFile),
+			setting.NewText("step", "NAME", &o.cfg.Roles.Step, "further job step of the run, to which this daemon belongs").ExcludeSources(setting.SourceVariable, setting.SourceFile),
 			runNameSetting("job-id", &o.overrides.JobID, "name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
 			setting.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32, "index of this node, if there is no launcher").ExcludeSources(setting.SourceVariable, setting.SourceFile),
 			setting.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, func(list string) any { return list },
-				"network interface that other nodes use to reach this one: a name (ib0), a pattern (ib*) or a subnet (10.1.0.0/16), or several with commas between them, the preferred one first (default: that of the route to the submit host)"),
-			setting.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline), "TCP connections from workers to the head, which detect a lost node at once: auto (heartbeat files if they fail), on (required), or off (heartbeat files only)"),
+				"network interface for other nodes: a name (ib0), a pattern (ib*) or a subnet (10.1.0.0/16), or several, the preferred one first (default: that of the route to the submit host)"),
+			setting.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline), "TCP connections from workers to the head: auto (heartbeat files if they fail), on (required), or off (heartbeat files only)"),
 			setting.NewSwitch("launched-locally", &o.overrides.Local, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
 			setting.NewValue("launched-on", "LIST", &o.overrides.Hosts, func(list string) ([]string, error) { return strings.Split(list, ","), nil },
 				func(hosts []string) any { return strings.Join(hosts, ",") }, "").ExcludeSources(setting.SourceVariable, setting.SourceFile).HideFromHelp(),
@@ -146,7 +151,7 @@ func (o *options) nodeSettings() setting.List {
 			setting.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of messages on standard error: console or json"),
 			recovery.ProgressSetting(&o.cfg.Progress),
 			setting.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir, "node-local directory for node-exporter's textfile collector; each daemon writes a file there and removes it at its end"),
-			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address on which each daemon serves /metrics for Prometheus; with port 0 the log has the port"),
+			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address of /metrics for Prometheus on each node; with port 0 the log has it"),
 		),
 	)
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestDryRunTouchesNothing(t *testing.T) {
@@ -175,7 +178,7 @@ func TestHelp(t *testing.T) {
 	}
 	for args, parts := range map[string][]string{
 		"":      {"Usage: bringupd", "Examples:", "\n  local  ", "help SUBCOMMAND"},
-		"run":   {"Usage:", "Common:", "--sandbox-require=", "(default: 10s) [BRINGUPD_PEER_TIMEOUT]", "brackets"},
+		"run":   {"Usage:", "Common:", "--sandbox-require=", "BRINGUPD_LOG_DIR for"},
 		"local": {"--nodes=N"},
 		"codes": {"  127  ", "requeue: "},
 	} {
@@ -187,6 +190,25 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	untouched(t)
+}
+
+// TestHelpOfRun compares the help of run with testdata/help-run.txt, which -update writes, and bounds
+// its size.
+func TestHelpOfRun(t *testing.T) {
+	const path, maxFlags, maxLines = "testdata/help-run.txt", 62, 190
+	command := (&invocation{}).newApp().Command("run")
+	text := helpText(command)
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(contents(t, path), text); diff != "" {
+		t.Errorf("the help has changed (-update accepts it): %s", diff)
+	}
+	if flags, lines := len(visibleSettings(command)), strings.Count(text, "\n"); flags > maxFlags || lines > maxLines {
+		t.Errorf("there are %d flags on %d lines, more than %d on %d", flags, lines, maxFlags, maxLines)
+	}
 }
 
 // TestHelpFitsTerminal verifies the width of all help texts, and that the overview fits a page.

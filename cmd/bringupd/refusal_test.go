@@ -51,7 +51,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"negative duration", append([]string{"--driver-grace=-1s"}, rank0...), []string{"cannot use --driver-grace=-1s: give at least"}},
 		{"driver's grace too long", append([]string{"--driver-grace=2h"}, rank0...), []string{"cannot use --driver-grace=2h0m0s: give at most 1h0m0s"}},
 		{"no number", []string{"--gpus-per-node=many"}, []string{"cannot use --gpus-per-node=many: give a whole number from 0 to"}},
-		{"number out of range", []string{"--ray-port=65536"}, []string{"cannot use --ray-port=65536: give a whole number from 0 to 65535"}},
+		{"number out of range", []string{"--framework-port=65536"}, []string{"cannot use --framework-port=65536: give a whole number from 0 to 65535"}},
 		{"negative rank", []string{"--rank=-1"}, []string{"cannot use --rank=-1: give a whole number from 0"}},
 		{"no team", []string{"--nnodes=0"}, []string{"cannot use --nnodes=0: give a number of nodes, or minimum and maximum, as in 4:6"}},
 		{"a team turned round", []string{"--nnodes=6:4"}, []string{"cannot use --nnodes=6:4"}},
@@ -76,7 +76,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"sandbox without a command", append([]string{"--role=sandbox"}, rank0...), []string{"cannot use --role=sandbox without a command: give --sandbox-cmd"}},
 		{"sandbox with a driver", append(append([]string{"--role=sandbox", "--sandbox-cmd=x"}, rank0...), "--", "true"), []string{"cannot run a driver with --role=sandbox"}},
 		{"another framework's command", append([]string{"--framework=ray", "--head-cmd=x"}, rank0...), []string{"cannot use --head-cmd", "it is for --framework=none"}},
-		{"another framework's port", append([]string{"--ray-port=1"}, rank0...), []string{"cannot use --ray-port", "it is for --framework=ray"}},
+		{"another framework's port", append([]string{"--framework-port=1"}, rank0...), []string{"cannot use --framework-port", "it is for Ray and Dask"}},
 		{"our own flag of ray start", append([]string{"--framework=ray", "--ray-head-args=--head"}, rank0...), []string{"cannot pass --head to ray start: bringupd chooses the head"}},
 		{"a head's flag for workers", append([]string{"--framework=ray", "--ray-worker-args=--include-dashboard=true"}, rank0...), []string{"cannot pass --include-dashboard to a worker's ray start"}},
 		{"resources that are none", append([]string{"--framework=ray", "--ray-worker-args=--resources=disk"}, rank0...), []string{"cannot parse --resources=disk", `such as {"disk": 2}`}},
@@ -120,7 +120,7 @@ func TestRefusesCommandLine(t *testing.T) {
 func TestRefusesVariables(t *testing.T) {
 	for _, tc := range []struct{ name, variable, says string }{
 		{"duration without a unit", "BRINGUPD_PEER_TIMEOUT=10", "cannot use BRINGUPD_PEER_TIMEOUT=10: the unit is missing"},
-		{"no number", "BRINGUPD_RAY_PORT=none", "cannot use BRINGUPD_RAY_PORT=none: give a whole number"},
+		{"no number", "BRINGUPD_FRAMEWORK_PORT=none", "cannot use BRINGUPD_FRAMEWORK_PORT=none: give a whole number"},
 		{"switch", "BRINGUPD_VERBOSE=loud", "cannot use BRINGUPD_VERBOSE=loud: give true or false"},
 		{"framework", "BRINGUPD_FRAMEWORK=rya", "cannot use BRINGUPD_FRAMEWORK=rya: give one of none, ray, dask; did you mean ray?"},
 		{"probe", "BRINGUPD_HEAD_READY=80", "cannot use BRINGUPD_HEAD_READY=80: cannot read probe"},
@@ -147,7 +147,7 @@ func TestRefusesFile(t *testing.T) {
 		{"a rank in the file", "rank: 1\n", "cannot use job.yaml:1: rank cannot be set in the file"},
 		{"key twice", "deadline: 1s\nrole: auto\ndeadline: 2s\n", `cannot use job.yaml:3: deadline is already set in line 1`},
 		{"duration without a unit", "\npeer-timeout: 10\n", "cannot use job.yaml:2 (peer-timeout: 10): the unit is missing"},
-		{"no number", "ray-port: high\n", "cannot use job.yaml:1 (ray-port: high): give a whole number"},
+		{"no number", "framework-port: high\n", "cannot use job.yaml:1 (framework-port: high): give a whole number"},
 		{"no switch", "verbose: loud\n", "cannot use job.yaml:1 (verbose: loud): give true or false"},
 		{"list for one value", "framework: [ray]\n", "cannot use job.yaml:1: framework takes one value"},
 		{"map for one value", "framework:\n  name: ray\n", "cannot use job.yaml:1: framework takes one value"},
@@ -162,7 +162,7 @@ func TestRefusesFile(t *testing.T) {
 		{"a check as a map", "check: {gpu.busy: off}\n", "cannot use job.yaml:1: check takes a list of values"},
 		{"a check that is none", "check: [gpu.busy=off, gpu.busy=of]\n", "cannot use job.yaml:1 (check: gpu.busy=of): give gpu.busy=fail"},
 		{"no mode of the checks", "gpu-check: no\n", "cannot use job.yaml:1 (gpu-check: no): give one of off"},
-		{"another framework's setting", "framework: none\nray-port: 1\n", "cannot use --ray-port (given by job.yaml:2) with --framework=none"},
+		{"another framework's setting", "framework: none\nframework-port: 1\n", "cannot use --framework-port with --framework=none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := file(t, "job.yaml", tc.text)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
@@ -98,10 +99,10 @@ func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, er
 // baseConfig returns the parts of the configuration that need no validation.
 func (o *options) baseConfig(inv *invocation) deps.Config {
 	cfg := deps.Config{Config: o.cfg, Set: deps.Set{Signals: inv.signalChan}}
-	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.dedicatedHead)
+	cfg.Program, cfg.Framework = programVersion(), o.chosenFramework().BuildFramework(o.shared)
 	cfg.Roles.Frameworks = make(map[string]framework.Framework)
 	for _, f := range o.frameworks {
-		cfg.Roles.Frameworks[f.Name()] = f.BuildFramework(o.dedicatedHead)
+		cfg.Roles.Frameworks[f.Name()] = f.BuildFramework(o.shared)
 	}
 	cfg.After.Requeue.OnFailure = o.onFailure == recovery.OnFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
@@ -130,6 +131,17 @@ func (o *options) validateSettings(all setting.List) error {
 		if err := checked.ValidateSettings(); err != nil {
 			return usageErrorf("%v", err)
 		}
+	}
+	hasCluster := o.framework != "none" || slices.ContainsFunc(frameworkNames(), o.cfg.Roles.NeedsFramework)
+	for name, isDefault := range map[string]bool{
+		"framework-port": o.shared.Port == framework.DefaultPort, "framework-auth": o.shared.Auth == framework.AuthAuto,
+	} {
+		if all.FindSetting(name).IsGivenForJob() && !isDefault && !hasCluster {
+			return usageErrorf("cannot use --%s with --framework=%s: it is for Ray and Dask", name, o.framework)
+		}
+	}
+	if o.shared.Auth == framework.AuthOwn && o.framework == "dask" {
+		return usageErrorf("cannot use --framework-auth=own with --framework=dask: give auto or off")
 	}
 	if err := validateChecks(o.checks, o.gpus); err != nil {
 		return err

@@ -42,7 +42,7 @@ func TestDigest(t *testing.T) {
 		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
 		{"the framework's settings", func(c *Config) { c.Framework = framework.None{WorkerCommand: "x"} }, false},
 		{"the framework's probes", func(c *Config) { c.Framework = framework.None{HeadCommand: "x", HeadReady: probe(t, "tcp:1")} }, false},
-		{"the framework", func(c *Config) { c.Framework = ray.Cluster{Program: "x"} }, false},
+		{"the framework", func(c *Config) { c.Framework = ray.Cluster{Logs: "end"} }, false},
 		{"the setup", func(c *Config) { c.Setup = "" }, false},
 		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
 		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe(t, "tcp:1") }, false},
@@ -54,7 +54,7 @@ func TestDigest(t *testing.T) {
 		{"how often it may", func(c *Config) { c.After.Requeue.Most = 1 }, false},
 		{"the team", func(c *Config) { c.Team = membership.NodeRange{Min: 1, Max: 2} }, false},
 		{"a team of all, told", func(c *Config) { c.Team = membership.NodeRange{Min: 2, Max: 2} }, true},
-		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{NVML: "x"} }, false},
+		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{ActiveCommands: []string{"x"}} }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			one, two := base(), base()

@@ -7,9 +7,33 @@ type Factory interface {
 	// OwnFlags returns its own settings, which no other framework has.
 	OwnFlags() []Flag
 	// BuildFramework returns the framework with the present settings. It is a plain value, whose
-	// fields show whether two nodes have the same settings. With dedicatedHead the head's node gets no
-	// work.
-	BuildFramework(dedicatedHead bool) Framework
+	// fields show whether two nodes have the same settings.
+	BuildFramework(Options) Framework
+}
+
+// Options are the settings that all frameworks have.
+type Options struct {
+	DedicatedHead bool   // the head's node gets no work
+	Port          int    // of the head's service; 0: a free one; DefaultPort: the framework's usual one
+	Auth          string // AuthAuto, AuthOwn or AuthOff; empty: AuthAuto
+}
+
+// DefaultPort is the value of [Options] for the usual port of a framework.
+const DefaultPort = -1
+
+// The values of --framework-auth.
+const (
+	AuthAuto = "auto" // clients with the token or certificate of this run
+	AuthOwn  = "own"  // the user's own variables decide
+	AuthOff  = "off"  // all clients
+)
+
+// HeadPort returns the port of the head's service, where usual is the framework's own.
+func (o Options) HeadPort(usual int) int {
+	if o.Port == DefaultPort {
+		return usual
+	}
+	return o.Port
 }
 
 // Flag is a setting of a single framework.

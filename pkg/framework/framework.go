@@ -175,7 +175,6 @@ type Traits struct {
 	// MinTasks is the number of processes and threads that its services need on a node; 0 means a few.
 	MinTasks uint64
 
-	ProgramFlag    string // the flag that names its program
 	FreePortAdvice string // how it picks a free port, after "give another port; "
 	LogsProgram    string // the program whose own logs a service leaves as ServiceLogs
 	// AdviseDriver returns what to do about a failed driver with these last lines, or an empty string.

@@ -51,9 +51,9 @@ func (n *None) ValidateSettings() error {
 }
 
 // BuildFramework returns the framework with the present settings.
-func (n *None) BuildFramework(dedicatedHead bool) Framework {
+func (n *None) BuildFramework(o Options) Framework {
 	chosen := *n
-	chosen.DedicatedHead = dedicatedHead
+	chosen.DedicatedHead = o.DedicatedHead
 	return chosen
 }
 

@@ -106,7 +106,8 @@ func (r rayTrack) starters() []rayStarter {
 			more = append(more, "--ray-head-args="+arg, "--ray-worker-args="+arg)
 		}
 		return func(driver, logs string) *exec.Cmd {
-			run := []string{r.program, "--log-dir=" + logs, "--framework=ray", "--ray=" + r.ray}
+			run := []string{r.program, "--log-dir=" + logs, "--framework=ray"}
+			run = append([]string{"env", "PATH=" + filepath.Dir(r.ray) + ":" + os.Getenv("PATH")}, run...)
 			return r.bed.Command(context.Background(), "srun",
 				slices.Concat(srun, run, more, []string{"--", "sh", "-c", driver})...)
 		}
@@ -115,6 +116,7 @@ func (r rayTrack) starters() []rayStarter {
 		{"bringupd", bringupd()},
 		{"symmetric-run", func(driver, _ string) *exec.Cmd {
 			run := []string{r.ray, "symmetric-run", "--address", "n0:6379", "--min-nodes", n}
+			run = append([]string{"env", "PATH=" + filepath.Dir(r.ray) + ":" + os.Getenv("PATH")}, run...)
 			return r.bed.Command(context.Background(), "srun",
 				slices.Concat(srun, run, size, []string{"--", "sh", "-c", driver})...)
 		}},

@@ -75,7 +75,7 @@ func finds(t *testing.T, r doctor.Report, id string, verdict check.Verdict, says
 func TestDoctorFindsNothing(t *testing.T) {
 	bed := claim(t, fewNodes)
 	j, report := bed.examine(t, nil,
-		launch{nodes: 4, flags: []string{"--ray-port=6379", "--check=host.shm=off"}})
+		launch{nodes: 4, flags: []string{"--framework-port=6379", "--check=host.shm=off"}})
 	j.wantCode(0)
 	finds(t, report, "share.seen", check.Pass, "all 4 nodes can read and write")
 	finds(t, report, "framework", check.Pass, "ray 2.9.0 (all 4 nodes)")
@@ -98,7 +98,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 			2)+"\\1/' /etc/hosts > /tmp/hosts && mount --bind /tmp/hosts /etc/hosts")
 	t.Cleanup(func() { bed.onNode(t, 1, "umount", "/etc/hosts") })
 	j, report := bed.examine(t, []int{1},
-		launch{nodes: 4, flags: []string{"--ray-port=" + slurmdPort}})
+		launch{nodes: 4, flags: []string{"--framework-port=" + slurmdPort}})
 	j.wantCode(2)
 	finds(t, report, "ports", check.Fail, "Ray's GCS cannot use port "+slurmdPort, "n0")
 	finds(t, report, "framework", check.Fail, "not found in PATH", "n1")

@@ -205,11 +205,11 @@ func TestRayStartThatFailsWithSpare(t *testing.T) {
 		"exec " + rayProgram(t) + " \"$@\"\n"
 	ray := filepath.Join(path, "ray")
 	must(t, os.WriteFile(ray, []byte(script), 0o755))
-	bed.prependPath(filepath.Dir(rayProgram(t)))
+	bed.prependPath(path + ":" + filepath.Dir(rayProgram(t)))
 	bed.setenv("EXIT_WITH", "0")
 	j := bed.start(t, launch{
 		nodes: 4,
-		flags: []string{"--nnodes=2:3", "--framework=ray", "--ray=" + ray,
+		flags: []string{"--nnodes=2:3", "--framework=ray",
 			// The spare joins late, when the other nodes are up except for one.
 			`--setup-cmd=[ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 3`},
 		driver: []string{"python", copyFile(t, "../../examples/ray_hosts.py", bed.Bin())},
@@ -327,9 +327,10 @@ func TestRayRanks(t *testing.T) {
 ray.init(logging_level="error")
 own = ray.get_runtime_context().get_node_id()
 print(os.environ["RANK"], *[node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == own], len(ray.nodes()))`
+	bed.prependPath(filepath.Dir(rayProgram(t)))
 	j := bed.start(t, launch{
 		nodes: 2, container: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"},
-		flags:  []string{"--framework=ray", "--ray=" + rayProgram(t), "--ranks-per-node=1"},
+		flags:  []string{"--framework=ray", "--ranks-per-node=1"},
 		driver: []string{filepath.Join(filepath.Dir(rayProgram(t)), "python"), "-c", rank},
 	})
 	within(t, rayEnd, func() string {

@@ -36,7 +36,7 @@ func TestRecipes(t *testing.T) {
 				}
 				env.Setenv(name, has)
 			}
-			env.Setenv("DASK_PROGRAM", filepath.Join(filepath.Dir(env.Getenv("DASK")), "dask"))
+			env.Setenv("PATH", filepath.Dir(env.Getenv("DASK"))+":"+env.Getenv("PATH"))
 			err := setup(env)
 			env.Setenv("PATH", env.Getenv("PATH")+string(filepath.ListSeparator)+os.Getenv(
 				"BRINGUPD_TEST_PYSPY"))

@@ -52,7 +52,7 @@ func ProgressSetting(to *string) *setting.Setting {
 		}
 		_, err := progress.ParsePattern(text)
 		return text, err
-	}, setting.ShowUnchanged, "regular expression with one group around the number of a step, which is searched for in the lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress, goodput and lost steps, and ends restarts that gain no step")
+	}, setting.ShowUnchanged, "regular expression with one group around the number of a step in lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress and lost steps, and ends restarts that gain none")
 }
 
 // codesSetting accepts a list of exit codes and ranges of them.

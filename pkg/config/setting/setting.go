@@ -105,12 +105,17 @@ func (s *Setting) HelpSyntax() string {
 
 // HelpText returns the usage text with the default and the environment variable.
 func (s *Setting) HelpText() string {
+	if s.HasEnvVariable() {
+		return s.UsageText() + " [" + s.EnvVariable() + "]"
+	}
+	return s.UsageText()
+}
+
+// UsageText returns the usage text with the default.
+func (s *Setting) UsageText() string {
 	text, value := s.Usage, s.CurrentValue()
 	if value != nil && s.Placeholder != "" && !s.IsRepeatable && value != "" && !strings.Contains(text, "(default:") {
 		text += fmt.Sprintf(" (default: %v)", value)
-	}
-	if s.HasEnvVariable() {
-		text += " [" + s.EnvVariable() + "]"
 	}
 	return text
 }

@@ -34,11 +34,11 @@ var valuelessFlags = []string{
 var reservedFlags = map[string]string{
 	"--host":            "use bringupd's --interface",
 	"--interface":       "use bringupd's --interface",
-	"--port":            "use --dask-port",
-	"--protocol":        "use --dask-tls",
-	"--tls-ca-file":     "bringupd makes a certificate for each run; use --dask-tls=off to run without TLS",
-	"--tls-cert":        "bringupd makes a certificate for each run; use --dask-tls=off to run without TLS",
-	"--tls-key":         "bringupd makes a certificate for each run; use --dask-tls=off to run without TLS",
+	"--port":            "use --framework-port",
+	"--protocol":        "use --framework-auth",
+	"--tls-ca-file":     "bringupd makes a certificate for each run; use --framework-auth=off to run without TLS",
+	"--tls-cert":        "bringupd makes a certificate for each run; use --framework-auth=off to run without TLS",
+	"--tls-key":         "bringupd makes a certificate for each run; use --framework-auth=off to run without TLS",
 	"--jupyter":         "anyone who can connect to its pages could run code, and the pages do not use TLS",
 	"--scheduler-file":  "workers and the driver get the scheduler's address from bringupd",
 	"--name":            "bringupd identifies workers by the names that it sets",
@@ -60,7 +60,7 @@ func (d Cluster) schedulerArgv(node framework.Node, port, pages int) ([]string, 
 	if hasDashboard(extra) {
 		at = dashboardFlag + "=127.0.0.1:" + strconv.Itoa(pages)
 	}
-	return append([]string{d.programName(), "scheduler"}, mergeFlags(framework.Arguments{
+	return append([]string{programName, "scheduler"}, mergeFlags(framework.Arguments{
 		"--host=" + node.Address, "--port=" + strconv.Itoa(port), "--protocol=" + d.urlScheme(), "--no-dashboard", at,
 	}, extra)...), nil
 }
@@ -120,7 +120,7 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	for i, name := range workerNames(name, n) {
 		wanted[i] = expectedWorker(name, flags)
 	}
-	return append([]string{d.programName(), "worker", scheduler}, flags...), wanted, nil
+	return append([]string{programName, "worker", scheduler}, flags...), wanted, nil
 }
 
 // workersPerNode returns the number of workers on each node according to the user's arguments.

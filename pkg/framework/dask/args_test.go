@@ -29,8 +29,8 @@ func TestDaskScheduler(t *testing.T) {
 			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
 		},
 		{
-			"open to all", Cluster{Program: "/opt/dask", Port: 80, TLS: tlsOff},
-			[]string{"/opt/dask", "scheduler", "--host=127.0.0.1", "--port=80", "--protocol=tcp", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
+			"open to all", Cluster{Port: 80, Auth: framework.AuthOff},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=80", "--protocol=tcp", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
 		},
 		{
 			"with a dashboard for the node's users", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard"}},
@@ -156,9 +156,9 @@ func TestDaskRefuses(t *testing.T) {
 	}{
 		{"the name", []string{"--name=a"}, "cannot pass --name to dask "},
 		{"the address", []string{"--listen-address", "tcp://0.0.0.0:1"}, "use bringupd's --interface"},
-		{"the port", []string{"--port=1"}, "use --dask-port"},
-		{"another way to speak", []string{"--protocol", "tcp"}, "use --dask-tls"},
-		{"another certificate", []string{"--tls-cert=/x"}, "use --dask-tls=off"},
+		{"the port", []string{"--port=1"}, "use --framework-port"},
+		{"another way to speak", []string{"--protocol", "tcp"}, "use --framework-auth"},
+		{"another certificate", []string{"--tls-cert=/x"}, "use --framework-auth=off"},
 		{"a notebook", []string{"--jupyter"}, "run code"},
 		{"help", []string{"-h"}, "yourself"},
 		{"no flag", []string{"tcp://h:1"}, "only flags are accepted"},

@@ -30,7 +30,7 @@ const (
 )
 
 // NodeCredentials returns the certificate of the run with its key, in one file, and the variables
-// by which Dask's scheduler, workers and clients find it. It returns nothing with --dask-tls=off.
+// by which Dask's scheduler, workers and clients find it. It returns nothing with --framework-auth=off.
 func (d Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.Credentials, error) {
 	if !d.usesTLS() {
 		return framework.Credentials{}, nil
@@ -47,7 +47,7 @@ func (d Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.
 }
 
 // WarnIfOpen does nothing: with a certificate Dask accepts no other clients, and with
-// --dask-tls=off the user wants open access.
+// --framework-auth=off the user wants open access.
 func (Cluster) WarnIfOpen(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
 // makeCertificate derives a key from the secret and makes a certificate for it, which is its own

@@ -3,6 +3,7 @@ package dask
 import (
 	"bytes"
 	"crypto/tls"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"net"
 	"testing"
 )
@@ -65,8 +66,8 @@ func TestDaskCredentials(t *testing.T) {
 			t.Errorf("%s=%s", name, value)
 		}
 	}
-	if off, err := (Cluster{TLS: tlsOff}).NodeCredentials(testNode(1), []byte("one")); err != nil || len(off.Files)+len(off.Env) > 0 {
-		t.Errorf("with --dask-tls=off: %+v, %v", off, err)
+	if off, err := (Cluster{Auth: framework.AuthOff}).NodeCredentials(testNode(1), []byte("one")); err != nil || len(off.Files)+len(off.Env) > 0 {
+		t.Errorf("with --framework-auth=off: %+v, %v", off, err)
 	}
 	if _, err := clientTLSConfig([]byte("none")); err == nil {
 		t.Error("no certificate is one")

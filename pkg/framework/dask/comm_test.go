@@ -102,7 +102,7 @@ func TestDaskReadyAndFleet(t *testing.T) {
 		head, worker, fleet string
 	}{
 		{name: "all are counted", answers: well},
-		{name: "without TLS", answers: well, dask: Cluster{TLS: tlsOff}},
+		{name: "without TLS", answers: well, dask: Cluster{Auth: framework.AuthOff}},
 		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 }, worker: "the worker job.0-1-0 has nthreads 1, expected 2"},
 		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 }, worker: "the worker job.0-1-0 has GPU 1, expected 2"},
 		{

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"slices"
@@ -22,18 +21,10 @@ import (
 // maxStarts is the maximum number of starts of a scheduler or a worker.
 const maxStarts = 3
 
-// The values of --dask-tls.
-const (
-	tlsAuto = "auto"
-	tlsOff  = "off"
-)
-
 // Cluster runs a Dask cluster: its scheduler on the head, and a worker on every node.
 type Cluster struct {
-	Program string // the dask command; empty: dask
-	Port    int    // of the scheduler; 0: a free one
-	// accepted clients: auto, those with the certificate of this run, or off, all; empty: auto
-	TLS           string
+	Port          int      // of the scheduler; 0: a free one
+	Auth          string   // accepted clients: see [framework.Options]
 	DedicatedHead bool     // the head's node has no worker
 	SchedulerArgs []string // additional arguments for dask scheduler
 	WorkerArgs    []string // the same for dask worker
@@ -48,25 +39,21 @@ var (
 	_ framework.Validator     = (*Cluster)(nil)
 )
 
-// New returns a Dask cluster with default settings, which its flags change.
-func New() *Cluster { return &Cluster{Program: "dask", Port: 8786, TLS: tlsAuto} }
+// New returns a Dask cluster, which its flags change.
+func New() *Cluster { return new(Cluster) }
 
 // Traits describes Dask's program and port. Its workers do not know their index, and its logs are
 // its output.
 func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		ReplaceableNodes: true, VersionCommand: []string{d.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("dask, version "),
-		ProgramFlag: "--dask", FreePortAdvice: "with --framework=dask, --dask-port=0 picks a free port",
+		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"}, ParseVersion: framework.FindVersionAfter("dask, version "),
+		FreePortAdvice: "--framework-port=0 picks a free port",
 	}
 }
 
-// OwnFlags returns the settings for Dask's program, the scheduler's port, TLS, and additional
-// arguments.
+// OwnFlags returns the settings for additional arguments.
 func (d *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "dask", Placeholder: "PROGRAM", Target: &d.Program, Usage: "path of the dask program"},
-		{Name: "dask-port", Target: &d.Port, Max: math.MaxUint16, Usage: "port of the Dask scheduler; 0 picks a free one"},
-		{Name: "dask-tls", Target: &d.TLS, AcceptedWords: []string{tlsAuto, tlsOff}, Usage: "TLS between clients, scheduler and workers: auto (only clients with this run's certificate) or off (anyone who can connect)"},
 		{Name: "dask-scheduler-args", Placeholder: "ARG", Target: &d.SchedulerArgs, Usage: "extra argument for dask scheduler (repeatable)"},
 		{Name: "dask-worker-args", Placeholder: "ARG", Target: &d.WorkerArgs, Usage: "extra argument for dask worker (repeatable)"},
 	}
@@ -82,9 +69,9 @@ func (d *Cluster) ValidateSettings() error {
 }
 
 // BuildFramework returns the cluster with the present settings.
-func (d *Cluster) BuildFramework(dedicatedHead bool) framework.Framework {
+func (d *Cluster) BuildFramework(o framework.Options) framework.Framework {
 	chosen := *d
-	chosen.DedicatedHead = dedicatedHead
+	chosen.DedicatedHead, chosen.Port, chosen.Auth = o.DedicatedHead, o.HeadPort(8786), o.Auth
 	return chosen
 }
 
@@ -94,9 +81,9 @@ func (Cluster) Name() string { return "dask" }
 // HasServices returns true: the head runs a scheduler, and the nodes run workers.
 func (Cluster) HasServices() bool { return true }
 
-func (d Cluster) programName() string { return cmp.Or(d.Program, "dask") }
+const programName = "dask"
 
-func (d Cluster) usesTLS() bool { return d.TLS != tlsOff }
+func (d Cluster) usesTLS() bool { return d.Auth != framework.AuthOff }
 
 // HeadService returns the scheduler, and its address for workers and the driver.
 func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework.Endpoint, error) {

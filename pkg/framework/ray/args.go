@@ -28,7 +28,7 @@ func (r Cluster) startArgv(node framework.Node, place framework.Arguments, args 
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{r.programName(), "start"}
+	argv := []string{programName, "start"}
 	for _, flag := range r.defaultFlags(node, place, extra) {
 		if !extra.HasFlag(framework.FlagName(flag)) {
 			argv = append(argv, flag)
@@ -50,9 +50,6 @@ func (r Cluster) defaultFlags(node framework.Node, place, extra framework.Argume
 		"--node-name=" + framework.NodeName(node.RunName, node.LaunchIndex), "--temp-dir=" + node.TempDir,
 	}, place...)
 	ports := framework.Arguments{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
-	if r.Ports > 0 {
-		ports = portBlockFlags(r.Ports, place.HasFlag("--head"))
-	}
 	if extra.HasFlag("--min-worker-port") || extra.HasFlag("--max-worker-port") || extra.HasFlag("--worker-port-list") {
 		ports = slices.DeleteFunc(ports, func(flag string) bool { return strings.Contains(flag, "-worker-port=") })
 	}
@@ -104,7 +101,7 @@ var reservedFlags = map[string]string{
 	"--block":           "bringupd always sets it",
 	"--help":            "run ray start --help yourself",
 	"--address":         "workers get the head's address from bringupd",
-	"--port":            "use --ray-port",
+	"--port":            "use --framework-port",
 	"--node-name":       "bringupd identifies nodes by the names that it sets",
 	"--node-ip-address": "use bringupd's --interface",
 	"--temp-dir":        "use bringupd's --temp-dir",

@@ -37,25 +37,25 @@ func TestRayArgv(t *testing.T) {
 		extra []string
 		want  []string
 	}{
-		{"head", head, nil, join([]string{"/opt/ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
+		{"head", head, nil, join([]string{"ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
 			[]string{"--num-cpus=16", "--num-gpus=8", ours})},
-		{"worker that counts for itself", worker, nil, join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks, []string{plain})},
+		{"worker that counts for itself", worker, nil, join([]string{"ray", "start"}, common, workerIs, kernelPicks, []string{plain})},
 		{"the user's value wins", worker, []string{"--num-gpus", "4", "--dashboard-agent-listen-port=1311"},
-			join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks[:2], []string{plain, "--num-gpus=4", "--dashboard-agent-listen-port=1311"})},
+			join([]string{"ray", "start"}, common, workerIs, kernelPicks[:2], []string{plain, "--num-gpus=4", "--dashboard-agent-listen-port=1311"})},
 		{"one end of a range is the user's", worker, []string{"--min-worker-port=2000", "--max-worker-port=2999"},
-			join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks[2:], []string{plain, "--min-worker-port=2000", "--max-worker-port=2999"})},
+			join([]string{"ray", "start"}, common, workerIs, kernelPicks[2:], []string{plain, "--min-worker-port=2000", "--max-worker-port=2999"})},
 		{"a list is the user's", worker, []string{"--worker-port-list=2000,2001"},
-			join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks[2:], []string{plain, "--worker-port-list=2000,2001"})},
+			join([]string{"ray", "start"}, common, workerIs, kernelPicks[2:], []string{plain, "--worker-port-list=2000,2001"})},
 		{"resources are merged", head, []string{`--resources={"disk": 2, "worker_units": 4}`},
-			join([]string{"/opt/ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
+			join([]string{"ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
 				[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"disk":2,"topo_rank":1,"worker_units":4}`})},
 		{"switches and the dashboard", head, []string{"--include-dashboard=true", "--no-monitor", "-v"},
-			join([]string{"/opt/ray", "start"}, common, headIs, kernelPicks,
+			join([]string{"ray", "start"}, common, headIs, kernelPicks,
 				[]string{"--num-cpus=16", "--num-gpus=8", ours, "--include-dashboard=true", "--no-monitor", "-v"})},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Cluster{Program: "/opt/ray"}.startArgv(tc.node, placeOf(tc.node.TeamIndex == 0), tc.extra)
+			got, err := Cluster{}.startArgv(tc.node, placeOf(tc.node.TeamIndex == 0), tc.extra)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,13 +8,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-// The modes of access to the cluster.
-const (
-	authAuto = "auto" // clients with this run's token, unless the user's variables set another mode
-	authOwn  = "own"  // the user's variables decide
-	authOff  = "off"  // all clients
-)
-
 // Ray's own variables for it, and the mode with a token. Ray supports them since 2.52.
 const (
 	authModeVariable  = "RAY_AUTH_MODE"
@@ -32,9 +25,9 @@ func (r Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.
 	env := launcher.EnvironmentOf(node.Environ)
 	isSet := func(name string) bool { value, _ := env(name); return value != "" }
 	switch {
-	case r.Auth == authOff:
+	case r.Auth == framework.AuthOff:
 		return framework.Credentials{Env: map[string]string{authModeVariable: "disabled"}}, nil
-	case r.Auth == authOwn || isSet(authModeVariable) || isSet(tokenVariable) || isSet(tokenPathVariable):
+	case r.Auth == framework.AuthOwn || isSet(authModeVariable) || isSet(tokenVariable) || isSet(tokenPathVariable):
 		return framework.Credentials{Env: map[string]string{}}, nil
 	}
 	return framework.Credentials{

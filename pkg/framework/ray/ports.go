@@ -85,53 +85,8 @@ func dashboardURL(node framework.Node, flags framework.Arguments) string {
 	return framework.DashboardURL(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265"))
 }
 
-// A block has a port for each of portFlags, in their order, and ports of worker processes from
-// workerPortOffset on. portBlockSize is its number of ports.
-const (
-	workerPortOffset = 10
-	portBlockSize    = 1010
-)
-
-// workerPorts returns the ports of the worker processes in the block that begins at base. Ray skips
-// ports that are taken.
-func workerPorts(base int) framework.Port {
-	return framework.Port{Name: "Ray's worker processes", Number: base + workerPortOffset, LastNumber: base + portBlockSize - 1}
-}
-
-// portBlockFlags returns the flags that move all ports of a node into the block that begins at
-// base, except those that the head gets in any case.
-func portBlockFlags(base int, head bool) framework.Arguments {
-	var flags framework.Arguments
-	for i, known := range portFlags {
-		if !known.ofHead || head && known.name == dashboardPortFlag {
-			flags = append(flags, fmt.Sprintf("%s=%d", known.name, base+i))
-		}
-	}
-	workers := workerPorts(base)
-	return append(flags, fmt.Sprintf("--min-worker-port=%d", workers.Number), fmt.Sprintf("--max-worker-port=%d", workers.LastNumber))
-}
-
-// checkPortsReserved returns an error if the kernel could assign a port of the block that begins at
-// base to another process: it assigns ports from given[0] to given[1] that are not reserved.
-func checkPortsReserved(base int, host string, given [2]int, reserved [][2]int) error {
-	taken := func(port int) bool {
-		return given[0] <= port && port <= given[1] &&
-			!slices.ContainsFunc(reserved, func(r [2]int) bool { return r[0] <= port && port <= r[1] })
-	}
-	for port := base; port < base+portBlockSize; port++ {
-		if taken(port) {
-			return fmt.Errorf("cannot use --ray-ports=%d: port %d on %s is in the ephemeral range, %d to %d (net.ipv4.ip_local_port_range); "+
-				"choose a block of %d ports outside that range, or reserve the block (net.ipv4.ip_local_reserved_ports)", base, port, host, given[0], given[1], portBlockSize)
-		}
-	}
-	return nil
-}
-
 // checkSharedHost returns an error if every raylet of the host would need the same fixed port.
-func (r Cluster) checkSharedHost(flags framework.Arguments) error {
-	if r.Ports > 0 {
-		return fmt.Errorf("cannot use --ray-ports=%d for several nodes on one host: omit it, and the kernel picks free ports", r.Ports)
-	}
+func checkSharedHost(flags framework.Arguments) error {
 	perNode := []string{"--min-worker-port", "--max-worker-port"}
 	for _, known := range portFlags {
 		if !known.ofHead {

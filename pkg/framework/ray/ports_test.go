@@ -1,8 +1,6 @@
 package ray
 
 import (
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,93 +65,18 @@ func TestRayPorts(t *testing.T) {
 func TestAloneOnHost(t *testing.T) {
 	tests := []struct {
 		name  string
-		block int
 		args  []string
 		alone bool
 	}{
-		{"the kernel's choice", 0, []string{"--node-manager-port=0", "--min-worker-port=0", "--max-worker-port=0"}, false},
-		{"the head's ports", 0, []string{"--head", "--port=6379", "--dashboard-port=8266"}, false},
-		{"a node's port", 0, []string{"--node-manager-port=1301"}, true},
-		{"a range", 0, []string{"--min-worker-port=2000", "--max-worker-port=2999"}, true},
-		{"a block", 20000, nil, true},
+		{"the kernel's choice", []string{"--node-manager-port=0", "--min-worker-port=0", "--max-worker-port=0"}, false},
+		{"the head's ports", []string{"--head", "--port=6379", "--dashboard-port=8266"}, false},
+		{"a node's port", []string{"--node-manager-port=1301"}, true},
+		{"a range", []string{"--min-worker-port=2000", "--max-worker-port=2999"}, true},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := (Cluster{Ports: tc.block}).checkSharedHost(flagsOf(t, tc.args)); (err != nil) != tc.alone {
+			if err := checkSharedHost(flagsOf(t, tc.args)); (err != nil) != tc.alone {
 				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
-// TestPortBlock verifies that all ports of a node are distinct and within its block, and that the
-// workers' ports are the last thousand.
-func TestPortBlock(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		rank int
-		want []string
-	}{
-		{"the head", 0, []string{
-			"--port=7000", "--ray-client-server-port=7001", "--dashboard-port=7002", "--object-manager-port=7003", "--node-manager-port=7004",
-			"--dashboard-agent-grpc-port=7005", "--dashboard-agent-listen-port=7006", "--runtime-env-agent-port=7007", "--metrics-export-port=7008",
-			"--min-worker-port=7010", "--max-worker-port=8009",
-		}},
-		{"a worker", 1, []string{
-			"--object-manager-port=7003", "--node-manager-port=7004",
-			"--dashboard-agent-grpc-port=7005", "--dashboard-agent-listen-port=7006", "--runtime-env-agent-port=7007", "--metrics-export-port=9999",
-			"--min-worker-port=7010", "--max-worker-port=8009",
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			ray := Cluster{Ports: 7000, Port: 6379, WorkerArgs: []string{"--metrics-export-port=9999"}}
-			service, _, err := ray.HeadService(testNode(t, 0))
-			if tc.rank > 0 {
-				service, err = ray.WorkerService(testNode(t, tc.rank), framework.Endpoint{Address: "n0:7000"})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, flag := range service.Argv {
-				if strings.Contains(flag, "port=") {
-					got = append(got, flag)
-				}
-			}
-			slices.Sort(got)
-			slices.Sort(tc.want)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Error(diff)
-			}
-			if !slices.Contains(service.Ports, framework.Port{Name: "Ray's worker processes", Number: 7010, LastNumber: 8009}) {
-				t.Errorf("it is not seen whether they are free: %v", service.Ports)
-			}
-		})
-	}
-}
-
-func TestKeptFree(t *testing.T) {
-	usual := [2]int{32768, 60999}
-	for _, tc := range []struct {
-		name     string
-		base     int
-		given    [2]int
-		reserved [][2]int
-		says     string // empty: it is free
-	}{
-		{"below", 7000, usual, nil, ""},
-		{"up to the first", 32768 - 1010, usual, nil, ""},
-		{"one too far", 32768 - 1009, usual, nil, "port 32768 on n1 is in the ephemeral range"},
-		{"above", 61000, usual, nil, ""},
-		{"within", 40000, usual, nil, "port 40000"},
-		{"kept free", 40000, usual, [][2]int{{39000, 40499}, {40500, 42000}}, ""},
-		{"kept free but for one", 40000, usual, [][2]int{{39000, 40499}, {40501, 42000}}, "port 40500"},
-		{"not known", 40000, [2]int{}, nil, ""},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			err := checkPortsReserved(tc.base, "n1", tc.given, tc.reserved)
-			if (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("it says %v", err)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"net"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -25,11 +23,8 @@ const maxStarts = 3
 // Cluster runs a Ray cluster: its head on node 0, which is also a node of the cluster, and a worker
 // on every other node.
 type Cluster struct {
-	Program string // the ray command; empty: ray
-	Port    int    // of the head's GCS; 0: a free one
-	Ports   int    // the first of a block with all of Ray's ports; 0: the kernel picks them
-	Tuning  string // settings for many nodes: auto or off; empty: auto
-	Auth    string // accepted clients: auto, own or off; empty: auto
+	Port int    // of the head's GCS; 0: a free one
+	Auth string // accepted clients: see [framework.Options]
 	// which of Ray's own logs are kept: failure, end or a duration; empty: failure
 	Logs          string
 	DedicatedHead bool     // the head's node offers no GPUs
@@ -54,25 +49,20 @@ const minTasks = 128
 // Traits describes Ray's program, ports, object store and logs. Its nodes do not know their index.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		ReplaceableNodes: true, VersionCommand: []string{r.programName(), "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
-		ProgramFlag: "--ray", FreePortAdvice: "with --framework=ray, --ray-port=0 picks a free port", LogsProgram: "Ray's own logs",
+		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
+		FreePortAdvice: "--framework-port=0 picks a free port", LogsProgram: "Ray's own logs",
 		AdviseDriver: r.adviseDriver,
 	}
 }
 
 // New returns a Ray cluster with default settings, which its flags change.
 func New() *Cluster {
-	return &Cluster{Program: "ray", Port: 6379, Tuning: tuningAuto, Auth: authAuto, Logs: logsFailure}
+	return &Cluster{Logs: logsFailure}
 }
 
-// OwnFlags returns the settings for Ray's program, the head's port, and additional arguments.
+// OwnFlags returns the settings for Ray's logs and additional arguments.
 func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "ray", Placeholder: "PROGRAM", Target: &r.Program, Usage: "path of the ray program"},
-		{Name: "ray-port", Target: &r.Port, Max: math.MaxUint16, Usage: "port of the Ray head (GCS); 0 picks a free one"},
-		{Name: "ray-ports", Target: &r.Ports, Max: math.MaxUint16 - portBlockSize + 1, Usage: "first of the 1010 ports that Ray uses on each node, see docs/ray.md; 0: the kernel picks them"},
-		{Name: "ray-tuning", Target: &r.Tuning, AcceptedWords: []string{tuningAuto, tuningOff}, Usage: "Ray settings for large clusters, see docs/ray.md: auto or off; your own settings take precedence"},
-		{Name: "ray-auth", Target: &r.Auth, AcceptedWords: []string{authAuto, authOwn, authOff}, Usage: "who may connect to Ray: auto (only holders of this run's token), own (as set by RAY_AUTH_MODE), off (anyone)"},
 		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs, Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes concerned), end (of every run), or also at an interval, such as 60s"},
 		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs, Usage: "extra argument for the head's ray start (repeatable)"},
 		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs, Usage: "extra argument for the workers' ray start (repeatable)"},
@@ -108,9 +98,9 @@ const (
 )
 
 // BuildFramework returns the cluster with the present settings.
-func (r *Cluster) BuildFramework(dedicatedHead bool) framework.Framework {
+func (r *Cluster) BuildFramework(o framework.Options) framework.Framework {
 	chosen := *r
-	chosen.DedicatedHead = dedicatedHead
+	chosen.DedicatedHead, chosen.Port, chosen.Auth = o.DedicatedHead, o.HeadPort(6379), o.Auth
 	return chosen
 }
 
@@ -127,9 +117,6 @@ func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework
 		return nil, framework.Endpoint{}, err
 	}
 	port, client := cmp.Or(r.Port, free[0]), free[1]
-	if r.Ports > 0 {
-		port, client = r.Ports, r.Ports+1
-	}
 	place := framework.Arguments{
 		"--head", "--port=" + strconv.Itoa(port),
 		// Ray always starts the server of the Ray Client.
@@ -140,7 +127,7 @@ func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework
 	address := net.JoinHostPort(node.Address, strconv.Itoa(port))
 	// The driver keeps all other variables of the launcher. Without RAY_ADDRESS, ray.init would start
 	// its own cluster if it finds none.
-	endpoint := framework.Endpoint{Address: address, Env: r.applicableTunings(node, clusterTunings)}
+	endpoint := framework.Endpoint{Address: address, Env: applicableTunings(node, clusterTunings)}
 	endpoint.Env["RAY_ADDRESS"] = address
 	if findAuthToken(node.Environ) != "" {
 		endpoint.Env["RAY_AUTH_MODE"] = "token"
@@ -156,7 +143,7 @@ func (r Cluster) HeadService(node framework.Node) (*framework.Service, framework
 
 // WithHeadPort implements [framework.ClusterBuilder].
 func (r Cluster) WithHeadPort(port int) framework.Framework {
-	r.Port, r.Ports = port, 0
+	r.Port = port
 	return r
 }
 
@@ -185,7 +172,7 @@ func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint
 	})
 }
 
-func (r Cluster) programName() string { return cmp.Or(r.Program, "ray") }
+const programName = "ray"
 
 func (r Cluster) isDedicatedHead(node framework.Node) bool {
 	return r.DedicatedHead && node.TeamIndex == 0
@@ -220,27 +207,23 @@ func (r Cluster) newService(
 	flags := framework.Arguments(argv[2:])
 	ports, err := fixedPorts(flags)
 	if err == nil && node.SharesHost {
-		err = r.checkSharedHost(flags)
-	}
-	if err == nil && r.Ports > 0 {
-		ports = append(ports, workerPorts(r.Ports))
-		err = checkPortsReserved(r.Ports, node.Host, health.EphemeralPorts("/"), health.ReservedPorts("/"))
+		err = checkSharedHost(flags)
 	}
 	if err != nil {
 		return nil, err
 	}
-	env := framework.ServiceEnviron(node.Environ, r.daemonVariables(node), endpoint.Env, staleVariables)
+	env := framework.ServiceEnviron(node.Environ, daemonVariables(node), endpoint.Env, staleVariables)
 	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
 	interval, _ := time.ParseDuration(r.Logs) // 0 unless it is a duration
 	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
 	explain := func() []string { return failureLines(node.TempDir) }
 	if !place.HasFlag("--head") {
-		explain = func() []string { return append(at.versionLines(r.programName(), env), failureLines(node.TempDir)...) }
+		explain = func() []string { return append(at.versionLines(programName, env), failureLines(node.TempDir)...) }
 	}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, MaxStarts: maxStarts, NeedsNoGrace: true,
-		WarmCommand: func() []string { return warmCommand(r.programName(), env) },
-		WarmInput:   encodeStartOrder(argv, args, r.Ports > 0),
+		WarmCommand: func() []string { return warmCommand(programName, env) },
+		WarmInput:   encodeStartOrder(argv, args),
 		ExitDetection: framework.ExitDetection{
 			VitalProcesses: []string{"gcs_server", "raylet"}, // ray start checks them once a second
 			ExplainExit:    explain,

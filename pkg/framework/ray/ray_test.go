@@ -51,9 +51,9 @@ func TestRayServices(t *testing.T) {
 			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":9,"worker_units":0}`},
 		},
 		{
-			"the user's ray and ports", Cluster{Program: "/opt/ray", Port: 1200, WorkerArgs: []string{"--node-manager-port=1301"}},
-			[]string{"/opt/ray", "start", "--port=1200"},
-			[]string{"/opt/ray", "start", "--node-manager-port=1301"},
+			"the user's ray and ports", Cluster{Port: 1200, WorkerArgs: []string{"--node-manager-port=1301"}},
+			[]string{"ray", "start", "--port=1200"},
+			[]string{"ray", "start", "--node-manager-port=1301"},
 		},
 	}
 	for _, tc := range tests {
@@ -136,12 +136,12 @@ func TestRayCredentials(t *testing.T) {
 		want map[string]string
 	}{
 		{"by default", "", "", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
-		{"auto", authAuto, "RAY_AUTH_MODE=", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
-		{"the user's mode", authAuto, "RAY_AUTH_MODE=disabled", false, map[string]string{}},
-		{"the user's token", authAuto, "RAY_AUTH_TOKEN=abc", false, map[string]string{}},
-		{"the user's file", authAuto, "RAY_AUTH_TOKEN_PATH=/home/u/token", false, map[string]string{}},
-		{"own", authOwn, "", false, map[string]string{}},
-		{"off", authOff, "RAY_AUTH_MODE=token", false, map[string]string{"RAY_AUTH_MODE": "disabled"}},
+		{"auto", framework.AuthAuto, "RAY_AUTH_MODE=", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
+		{"the user's mode", framework.AuthAuto, "RAY_AUTH_MODE=disabled", false, map[string]string{}},
+		{"the user's token", framework.AuthAuto, "RAY_AUTH_TOKEN=abc", false, map[string]string{}},
+		{"the user's file", framework.AuthAuto, "RAY_AUTH_TOKEN_PATH=/home/u/token", false, map[string]string{}},
+		{"own", framework.AuthOwn, "", false, map[string]string{}},
+		{"off", framework.AuthOff, "RAY_AUTH_MODE=token", false, map[string]string{"RAY_AUTH_MODE": "disabled"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := testNode(t, 0)
@@ -333,7 +333,7 @@ func TestRayVersion(t *testing.T) {
 	if got := (Cluster{}).Traits().VersionCommand; !slices.Equal(got, []string{"ray", "--version"}) {
 		t.Errorf("the command is %q", got)
 	}
-	if got := (Cluster{Program: "/opt/ray"}).Traits().VersionCommand[0]; got != "/opt/ray" {
+	if got := (Cluster{}).Traits().VersionCommand[0]; got != "ray" {
 		t.Errorf("the program is %q", got)
 	}
 	for _, tc := range []struct {

@@ -38,7 +38,8 @@ func newRealRay(t *testing.T) realRay {
 		t.Fatal("set BRINGUPD_TEST_RAY to the ray command to test with")
 	}
 	small := []string{"--object-store-memory=80000000"}
-	return realRay{t: t, ray: Cluster{Program: program, HeadArgs: small, WorkerArgs: small}}
+	t.Setenv("PATH", filepath.Dir(program)+":"+os.Getenv("PATH"))
+	return realRay{t: t, ray: Cluster{HeadArgs: small, WorkerArgs: small}}
 }
 
 func (r realRay) node(rank int) framework.Node {
@@ -145,7 +146,7 @@ func (r realRay) drive(self framework.Node, endpoint framework.Endpoint) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(r.ray.Program), "python"), "-c", driver)
+	cmd := exec.CommandContext(ctx, "python", "-c", driver)
 	cmd.Env = self.Environ
 	for name, value := range endpoint.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -29,14 +29,14 @@ type startOrder struct {
 }
 
 // encodeStartOrder returns the instructions for a ray start. user are the flags that the user has
-// given; block reports that all ports are fixed.
-func encodeStartOrder(argv, user framework.Arguments, block bool) []byte {
+// given.
+func encodeStartOrder(argv, user framework.Arguments) []byte {
 	o := startOrder{Args: argv[1:], SkippedMethods: []string{}, DeferredMethods: []string{"start_log_monitor", "start_monitor"}}
 	if !hasDashboard(argv) {
 		// Even without a dashboard Ray starts its process, to send usage statistics, which are off.
 		o.SkippedMethods = append(o.SkippedMethods, "start_api_server")
 	}
-	if !user.HasFlag(clientPortFlag) && !block {
+	if !user.HasFlag(clientPortFlag) {
 		// its port is not published
 		o.SkippedMethods = append(o.SkippedMethods, "start_ray_client_server")
 	}

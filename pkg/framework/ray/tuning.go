@@ -8,12 +8,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// The modes of the settings for many nodes.
-const (
-	tuningAuto = "auto"
-	tuningOff  = "off"
-)
-
 // A tuningSetting is a setting of Ray for jobs with many nodes.
 type tuningSetting struct {
 	minNodes int // minimum number of nodes
@@ -62,19 +56,16 @@ func gcsTunings(cpus int) []tuningSetting {
 }
 
 // daemonVariables returns variables for the daemons of a node, which the user can override.
-func (r Cluster) daemonVariables(node framework.Node) map[string]string {
-	set := r.applicableTunings(node, append(gcsTunings(node.CPUs), clusterTunings...))
+func daemonVariables(node framework.Node) map[string]string {
+	set := applicableTunings(node, append(gcsTunings(node.CPUs), clusterTunings...))
 	maps.Copy(set, daemonSettings)
 	return set
 }
 
 // applicableTunings returns the tunings for the number of nodes that the user does not set. If
 // there are spares, the head does not know the number, and many nodes are assumed.
-func (r Cluster) applicableTunings(node framework.Node, all []tuningSetting) map[string]string {
+func applicableTunings(node framework.Node, all []tuningSetting) map[string]string {
 	set := map[string]string{}
-	if r.Tuning == tuningOff {
-		return set
-	}
 	for _, t := range all {
 		if _, users := envlist.Lookup(node.Environ, t.name); !users && (node.Size == 0 || node.Size >= t.minNodes) {
 			set[t.name] = t.value

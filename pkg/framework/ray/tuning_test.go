@@ -27,18 +27,16 @@ func TestTuning(t *testing.T) {
 		"RAY_health_check_period_ms": "10000", "RAY_enable_timeline": "false", "RAY_event_stats": "false",
 	})
 	for _, tc := range []struct {
-		name   string
-		tuning string
-		size   int
-		env    string
-		want   map[string]string
+		name string
+		size int
+		env  string
+		want map[string]string
 	}{
-		{"a few nodes", "", 7, "", map[string]string{}},
-		{"some", tuningAuto, 8, "", waits},
-		{"the user's own", tuningAuto, 31, "RAY_gcs_server_request_timeout_seconds=60", less},
-		{"many", tuningAuto, 32, "", all},
-		{"it is not known how many", tuningAuto, 0, "", all},
-		{"off", tuningOff, 1000, "", map[string]string{}},
+		{"a few nodes", 7, "", map[string]string{}},
+		{"some", 8, "", waits},
+		{"the user's own", 31, "RAY_gcs_server_request_timeout_seconds=60", less},
+		{"many", 32, "", all},
+		{"it is not known how many", 0, "", all},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := testNode(t, 0)
@@ -48,7 +46,7 @@ func TestTuning(t *testing.T) {
 			}
 			want := maps.Clone(tc.want)
 			maps.Copy(want, daemonSettings)
-			if diff := cmp.Diff(want, Cluster{Tuning: tc.tuning}.daemonVariables(node)); diff != "" {
+			if diff := cmp.Diff(want, daemonVariables(node)); diff != "" {
 				t.Error(diff)
 			}
 		})

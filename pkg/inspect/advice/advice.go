@@ -322,12 +322,8 @@ func (a *Summary) findKiller(nodes []int) []string {
 
 // findProgram returns the step for a framework's program that is not in the job's PATH.
 func (a *Summary) findProgram() string {
-	step := fmt.Sprintf("activate the program's environment in the job's script: "+
+	return fmt.Sprintf("activate the program's environment in the job's script: "+
 		"PATH on %s is the job's, not your login's", a.nodeName(a.Cause.NodeIndex))
-	if a.Framework.ProgramFlag != "" {
-		step += "; or give its path with " + a.Framework.ProgramFlag
-	}
-	return step
 }
 
 func (a *Summary) enoughMemory() string {

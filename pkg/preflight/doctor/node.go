@@ -245,9 +245,8 @@ func checkFrameworkProgram(p *checkContext) {
 	case t == nil: // the framework has no program
 	case t.Missing:
 		p.AddFailure(check.ClassUser, t.Err, t.Name+" on every node",
-			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", install it on all "+
-				"nodes or on the shared file system, or give its full path ("+
-				framework.TraitsOf(p.Framework).ProgramFlag+")")
+			"activate its environment before "+p.Identity.Launcher.StarterProgram()+", or install it on all "+
+				"nodes or on the shared file system")
 	case t.Err != "":
 		p.AddFailure(check.ClassUser, t.Name+": "+t.Err, "a version",
 			"run it there by hand: "+t.Name+" --version").Lines = t.Lines
