@@ -173,8 +173,8 @@ func (h *head) watchDriver(ctx context.Context, pid int) {
 // slotsPerNode returns the number of slots of a node. It assumes that all nodes are like the
 // head's.
 func (h *head) slotsPerNode() int {
-	if told := h.cfg.World.MaxPerNode; told > 0 {
-		return told
+	if given := h.cfg.World.MaxPerNode; given > 0 {
+		return given
 	}
 	var err error
 	if h.layout, err = h.cfg.Simulation.NodeResources(h.gpuMonitor.Topology(),

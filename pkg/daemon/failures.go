@@ -75,8 +75,8 @@ func (p *workerLinkHandler) WorkerConnected(nodeIndex int) {
 
 // WorkerHeartbeat records a heartbeat of a worker, and whether the worker's file system is
 // unresponsive.
-func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareSick bool) {
-	p.Links.RecordHeartbeat(nodeIndex, shareSick, time.Now())
+func (p *workerLinkHandler) WorkerHeartbeat(nodeIndex int, shareUnresponsive bool) {
+	p.Links.RecordHeartbeat(nodeIndex, shareUnresponsive, time.Now())
 }
 
 // WorkerNotified handles a worker's notification of a new record: the head polls Nodes.
@@ -103,13 +103,13 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 }
 
 // markDaemonDead records that a worker's daemon has died since a time, unless the worker has
-// published its end, or the result is final. If sick is set, its file system was unresponsive: its
+// published its end, or the result is final. If shareUnresponsive is set, its file system was unresponsive: its
 // host hangs.
-func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since time.Time) {
+func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, shareUnresponsive bool, since time.Time) {
 	if h.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
 		return
 	}
-	if sick {
+	if shareUnresponsive {
 		f = health.NewFailure(health.HostHangs,
 			"%s hangs: its mount of the shared file system has not responded, and its daemon has ended",
 			h.nodeName(nodeIndex))
@@ -122,7 +122,7 @@ func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, sick bool, since
 // awaitSilentExit records that a worker's daemon has died if it has said goodbye, but does not
 // publish its end in time: it cannot write, or the head cannot read while the job runs without the
 // file system.
-func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, since time.Time) {
+func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, shareUnresponsive bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
 	// Wait for two polls: the first may have started before the worker's last record appeared.
@@ -135,7 +135,7 @@ func (h *head) awaitSilentExit(ctx context.Context, nodeIndex int, sick bool, si
 		f := health.NewFailure(health.HostHangs,
 			"the daemon of %s has ended and could not record this in the run directory: see its "+
 				"standard error", h.nodeName(nodeIndex))
-		h.markDaemonDead(f, nodeIndex, sick, since)
+		h.markDaemonDead(f, nodeIndex, shareUnresponsive, since)
 	}
 }
 

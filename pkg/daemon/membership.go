@@ -21,10 +21,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// teamPatienceDivisor is the divisor of the join timeout that gives the head's patience: if no
+// teamWaitDivisor is the divisor of the join timeout that gives how long the head waits: if no
 // further node has become ready for that long, the head accepts the minimum number of nodes that
 // the driver needs instead of waiting for the maximum.
-const teamPatienceDivisor = 8
+const teamWaitDivisor = 8
 
 // errTeamChanged is the cause of contexts that end because the team has changed.
 var errTeamChanged = errors.New("the team was changed by another head")
@@ -36,8 +36,8 @@ func (h *head) updateTeam(l signal.Listing) {
 		return
 	}
 	h.dropLateNodes(l)
-	ready, patience := l.NodesIn(h.requiredState()), h.cfg.Times.Join/teamPatienceDivisor
-	record := h.membership.NextRecord(ready, h.Links.Unlinked(ready, time.Now()), l.PolledAt, patience)
+	ready, within := l.NodesIn(h.requiredState()), h.cfg.Times.Join/teamWaitDivisor
+	record := h.membership.NextRecord(ready, h.Links.Unlinked(ready, time.Now()), l.PolledAt, within)
 	if record == nil {
 		return
 	}
@@ -240,14 +240,14 @@ func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
 	if h.cfg.Previous.HasLost(missing) && !h.membership.HasSpares() {
 		return h.nodesNotBackFailure(missing)
 	}
-	mend := "check that their tasks have started, and that they see the same file system"
+	remedy := "check that their tasks have started, and that they see the same file system"
 	if h.Dir.FileSystem().Local && h.id.Launcher != launcher.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that "+
+		remedy = fmt.Sprintf("it is on %s, which exists on one machine only: give a --log-dir that "+
 			"all nodes share", h.Dir.FileSystem().Name)
 	}
 	f := health.NewFailure(health.ShareUnusable,
 		"cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
-		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir, time.Since(h.started).Round(time.Second/10), mend)
+		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir, time.Since(h.started).Round(time.Second/10), remedy)
 	f.LostNodes = missing
 	return f
 }

@@ -74,13 +74,13 @@ func (w *worker) joinRun(began time.Time) error {
 			w.nodeName(w.id.NodeIndex), w.id.Size, job.Size)
 	}
 	if job.ConfigDigest != w.cfg.Digest() && !w.cfg.IsSandboxDaemon() {
-		mend := "give all nodes the same flags, environment variables and configuration file"
+		remedy := "give all nodes the same flags, environment variables and configuration file"
 		if job.ProgramVersion != w.cfg.Program {
-			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program,
+			remedy += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program,
 				job.ProgramVersion)
 		}
 		return health.NewFailure(health.Usage,
-			"cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), mend)
+			"cannot take part as %s: its configuration differs from the head's; %s", w.nodeName(w.id.NodeIndex), remedy)
 	}
 	// Publish that this node has joined, unless another daemon has done so under this index.
 	address, err := w.selectedAddress()
@@ -127,14 +127,14 @@ func (w *worker) runDirNotFoundFailure(waited time.Duration, finder *signal.Find
 	ctx, cancel := context.WithTimeoutCause(w.WorkCtx, lifecycle.UnresponsiveTimeout, errDeadline)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
-	mend := "check that the head's task has started, and that this is the same file system as on the head"
+	remedy := "check that the head's task has started, and that this is the same file system as on the head"
 	if kind.Local && w.id.Launcher != launcher.LauncherLocal {
-		mend = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir "+
+		remedy = fmt.Sprintf("it is on %s there, which exists on one machine only: give a --log-dir "+
 			"that all nodes share", kind.Name)
 	}
 	return health.NewFailure(health.ShareUnusable, "cannot find the head: %s has not seen run %s in %s for %s: %s",
 		w.nodeName(w.id.NodeIndex), w.id.RunName(), w.cfg.LogDir, waited.Round(time.Second/10),
-		mend+health.DeadlineDetail(last))
+		remedy+health.DeadlineDetail(last))
 }
 
 // runPhases runs the phases. Its error is an orderly *lifecycle.Outcome, or the failure.
@@ -179,12 +179,12 @@ func (w *worker) awaitRequiredLink(ctx context.Context) error {
 	if w.cfg.Lifeline != config.LinkOn {
 		return nil
 	}
-	const what, mend = "cannot keep the peer link", ", or give --lifeline=auto"
+	const what, remedy = "cannot keep the peer link", ", or give --lifeline=auto"
 	if w.link == nil {
 		return health.NewFailure(health.Launch, "%s: the head, %s, offers none; %s%s",
-			what, w.nodeName(0), openPortsAdvice, mend)
+			what, w.nodeName(0), openPortsAdvice, remedy)
 	}
-	return w.awaitFirstConnection(ctx, what, mend)
+	return w.awaitFirstConnection(ctx, what, remedy)
 }
 
 // openPortsAdvice is the advice to the user if a peer link cannot be made.
@@ -192,7 +192,7 @@ const openPortsAdvice = "allow connections between the nodes' ports"
 
 // awaitFirstConnection waits for the first connection, at most for the peer timeout from the first
 // attempt. Its failure begins with what needs the link, and ends with a remedy.
-func (w *worker) awaitFirstConnection(ctx context.Context, what, mend string) error {
+func (w *worker) awaitFirstConnection(ctx context.Context, what, remedy string) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.link.started.Add(w.cfg.Times.Peer), errDeadline)
 	defer cancel()
 	if ctxutil.AwaitDone(ctx, w.link.connected) {
@@ -202,5 +202,5 @@ func (w *worker) awaitFirstConnection(ctx context.Context, what, mend string) er
 		return cause
 	}
 	return health.NewFailure(health.Launch, "%s: %s could not reach the head at %v within %s; %s%s",
-		what, w.nodeName(w.id.NodeIndex), w.link.addresses, w.cfg.Times.Peer, openPortsAdvice, mend)
+		what, w.nodeName(w.id.NodeIndex), w.link.addresses, w.cfg.Times.Peer, openPortsAdvice, remedy)
 }

@@ -34,14 +34,14 @@ func (p *headLinkHandler) HeadConnected() {
 
 // HeadHeartbeat records a heartbeat of the head. At a notification, and after the first one of a
 // connection, the node polls Control. The polls of many nodes are spread over time at random.
-func (p *headLinkHandler) HeadHeartbeat(nudge bool) {
+func (p *headLinkHandler) HeadHeartbeat(poll bool) {
 	p.Links.RecordHeartbeat(0, false, time.Now())
 	within := time.Duration(p.id.Size) * pollCost
 	if p.id.Size <= maxSimultaneousPolls {
 		within = 0
 	}
 	switch first := p.link.isNew.Swap(false); {
-	case nudge:
+	case poll:
 		p.ControlWatch.NotifyChangeWithin(within)
 	case first:
 		p.ControlWatch.PollOnceWithin(within)
@@ -313,15 +313,15 @@ func (w *worker) negotiateOutcome(err error) *lifecycle.Outcome {
 	if w.isDispensable(f) {
 		return w.awaitEndAfterDrop(f)
 	}
-	if told := w.awaitHeadOutcome(f); told != nil {
-		return told
+	if published := w.awaitHeadOutcome(f); published != nil {
+		return published
 	}
 	// There is none, so the head is lost or out of reach: this node decides.
 	end = lifecycle.OutcomeOfVerdict(health.DecideVerdict(w.withHeadLoss(f), w.id.HostOf))
 	end = restart.Decide(&w.cfg, end, w.EndRequested.Load())
 	end.Phase = f.Phase
-	if told := w.publishResultAsHead(end); told != nil {
-		return told
+	if published := w.publishResultAsHead(end); published != nil {
+		return published
 	}
 	_ = w.publishAbort(end) // publishAbort logs the error
 	return end
@@ -351,23 +351,23 @@ func (w *worker) awaitHeadOutcome(f *health.Failure) *lifecycle.Outcome {
 	if w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return nil
 	}
-	patience, most := w.Timing.SilenceTimeout+health.ExtraOutcomeWait(kind), w.Timing.SilenceTimeout/2
+	within, limit := w.Timing.SilenceTimeout+health.ExtraOutcomeWait(kind), w.Timing.SilenceTimeout/2
 	if health.IsRequestedEnd(kind) {
 		// The run was asked to end. While the driver saves its work, it needs the services on this node,
 		// so wait for its grace period, and tolerate an unresponsive file system for up to the peer
 		// timeout.
-		patience += w.cfg.Times.DriverGrace
-		most = max(most, min(w.cfg.Times.DriverGrace, w.Timing.SilenceTimeout))
+		within += w.cfg.Times.DriverGrace
+		limit = max(limit, min(w.cfg.Times.DriverGrace, w.Timing.SilenceTimeout))
 	}
-	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, patience, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, within, errDeadline)
 	defer cancel()
-	return w.awaitPublishedEnd(ctx, most)
+	return w.awaitPublishedEnd(ctx, limit)
 }
 
 // awaitPublishedEnd returns the published end of the run, or nil if ctx ends, or the file system
 // does not answer for longer than limit.
-func (w *worker) awaitPublishedEnd(ctx context.Context, most time.Duration) *lifecycle.Outcome {
-	ctx, stop := w.WithResponsiveShare(ctx, most)
+func (w *worker) awaitPublishedEnd(ctx context.Context, limit time.Duration) *lifecycle.Outcome {
+	ctx, stop := w.WithResponsiveShare(ctx, limit)
 	defer stop()
 	w.ControlWatch.SpeedUp()
 	// If nothing is published within this time, it may take as long as the driver's grace period.
@@ -397,14 +397,14 @@ func (w *worker) publishResultAsHead(end *lifecycle.Outcome) *lifecycle.Outcome 
 	}
 	ctx, cancel := context.WithTimeoutCause(w.GraceCtx, w.Timing.SilenceTimeout, errDeadline)
 	defer cancel()
-	if told := w.awaitPublishedEnd(ctx, w.Timing.SilenceTimeout/2); told != nil {
-		return told
+	if published := w.awaitPublishedEnd(ctx, w.Timing.SilenceTimeout/2); published != nil {
+		return published
 	}
-	told := w.outcomeFromResult()
-	if told != nil {
-		_ = w.publishAbort(told) // publishAbort logs the error
+	published := w.outcomeFromResult()
+	if published != nil {
+		_ = w.publishAbort(published) // publishAbort logs the error
 	}
-	return told
+	return published
 }
 
 // outcomeFromResult returns the outcome in the result of a node that died before it could publish
@@ -474,13 +474,13 @@ func (w *worker) awaitRunClosed(end *lifecycle.Outcome) (closed bool) {
 	if headLost || !end.Requested && w.FileSystemSilence() > lifecycle.UnresponsiveTimeout {
 		return false
 	}
-	most := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace + w.cfg.Roles.LongestGrace()
+	limit := w.cfg.Times.DriverGrace + w.cfg.Times.StopGrace + w.cfg.Roles.LongestGrace()
 	aborts := w.ControlWatch.LastListing().NodesWithAbort()
 	if len(aborts) > 0 && aborts[0] == 0 && end.Requested && !w.cfg.World.IsRequested() {
 		// such a head publishes the end after its driver has ended
-		most = health.FinalTermTimeout
+		limit = health.FinalTermTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, most+w.cfg.After.MaxDelay(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.HeadWaitCtx, limit+w.cfg.After.MaxDelay(), errDeadline)
 	defer cancel()
 	if !end.Requested {
 		var stop context.CancelFunc

@@ -64,8 +64,8 @@ func (w *worker) startLink(job record.Job) {
 	w.link = &headLink{addresses: job.LinkAddresses, started: time.Now(), connected: make(chan struct{})}
 	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size,
 		HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
-	sick := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
-	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, sick)
+	unresponsive := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
+	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, unresponsive)
 	w.Notify, w.Reports.Send = w.link.worker.NotifyHead, w.link.worker.SendReport
 	w.exits.ForwardTo(w.link.worker.NotifyExit)
 	w.commands.Dial = w.headDialer(peerlink.CommandStream)
@@ -107,7 +107,7 @@ func (w *worker) headDialer(purpose peerlink.StreamKind) func(context.Context) (
 func (w *worker) watchHeadLink(ctx context.Context) {
 	tick := time.NewTicker(w.cfg.Times.LinkHeartbeatInterval() / 2)
 	defer tick.Stop()
-	said, pace := false, w.Timing.MaxPollInterval // [worker.slowPolling] sets this pace
+	warned, pace := false, w.Timing.MaxPollInterval // [worker.slowPolling] sets this pace
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,8 +119,8 @@ func (w *worker) watchHeadLink(ctx context.Context) {
 		w.Links.RecordTick(now)
 		w.CheckNetworkLink(now)
 		ever := w.Links.Peer(0, now).Known
-		if !ever && !said && now.Sub(w.link.started) > w.cfg.Times.Peer {
-			said = true
+		if !ever && !warned && now.Sub(w.link.started) > w.cfg.Times.Peer {
+			warned = true
 			w.Log.Warn("cannot establish a peer link to the head: heartbeat files replace it, and "+
 				"failures are detected later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.link.addresses))

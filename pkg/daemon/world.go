@@ -220,12 +220,12 @@ func (w *worker) runLocalRanks(ctx context.Context) error {
 		return health.AsFailure(err)
 	}
 	_, err := w.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool { return l.HasName(signal.NameGateOpen) })
-	seat := w.placement.Slot.Load()
-	if err != nil || seat == nil {
+	place := w.placement.Slot.Load()
+	if err != nil || place == nil {
 		return context.Cause(ctx)
 	}
 	w.setRendezvousLink()
-	return w.runRanks(ctx, seat, &rec)
+	return w.runRanks(ctx, place, &rec)
 }
 
 // setRendezvousLink sets the way from the ranks of this node to the worlds of the run: the peer link.
@@ -346,12 +346,12 @@ func (n *node) rankGracePeriod(why error) time.Duration {
 // newHangDetector returns the hang detector of this node. It publishes a numbered record each time
 // all ranks have become idle, and each time one is active again.
 func (n *node) newHangDetector(here *world.Node) stackdump.HangDetector {
-	told := 0
+	changes := 0
 	return stackdump.HangDetector{
 		Timeout: n.cfg.World.Hang, RunningRanks: here.RunningRanks, CountSteps: n.steps.CountChanges,
 		OnChange: func(bool) {
-			told++
-			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, told)))
+			changes++
+			n.LogWriteError(n.MarkName(signal.NodesDir, signal.IdleName(n.id.NodeIndex, n.id.Size, changes)))
 		},
 	}
 }

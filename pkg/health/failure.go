@@ -29,14 +29,14 @@ func AsFailure(err error) *Failure {
 	var f *Failure
 	var directory *signal.DirError
 	var stall *signal.StallError
-	var twin *signal.DuplicateDaemonError
+	var duplicate *signal.DuplicateDaemonError
 	var version *record.VersionError
 	switch {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &directory), errors.As(err, &stall):
 		return NewFailure(ShareUnusable, "%v", err)
-	case errors.As(err, &twin), errors.As(err, &version):
+	case errors.As(err, &duplicate), errors.As(err, &version):
 		return NewFailure(Launch, "%v", err)
 	default:
 		return NewFailure(Internal, "%v", err)
@@ -46,9 +46,9 @@ func AsFailure(err error) *Failure {
 // DeadlineDetail returns the text of a wait's error without that of [ErrDeadline]. The rest describes
 // the last poll.
 func DeadlineDetail(err error) string {
-	said, only := strings.CutPrefix(err.Error(), ErrDeadline.Error())
+	rest, only := strings.CutPrefix(err.Error(), ErrDeadline.Error())
 	if only {
-		return said
+		return rest
 	}
-	return " (" + said + ")"
+	return " (" + rest + ")"
 }

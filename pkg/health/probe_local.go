@@ -91,8 +91,8 @@ func checkUnexpanded(argv []string) error {
 // tryExec runs a command in a process group of its own, of which no process is left when it
 // returns.
 func tryExec(ctx context.Context, argv, env []string) error {
-	said := &process.HeadBuffer{MaxBytes: maxExcerptBytes}
-	err := process.Command{Argv: argv, Env: env, Stdout: said, Stderr: said}.Run(ctx)
+	output := &process.HeadBuffer{MaxBytes: maxExcerptBytes}
+	err := process.Command{Argv: argv, Env: env, Stdout: output, Stderr: output}.Run(ctx)
 	switch _, ended := errors.AsType[*exec.ExitError](err); {
 	case err == nil:
 		return nil
@@ -101,7 +101,7 @@ func tryExec(ctx context.Context, argv, env []string) error {
 	case !ended:
 		return fmt.Errorf("cannot run %s: %v", strings.Join(argv, " "), err)
 	}
-	if text := printableExcerpt([]byte(said.String())); text != "" {
+	if text := printableExcerpt([]byte(output.String())); text != "" {
 		return fmt.Errorf("%s: %v, after saying: %s", strings.Join(argv, " "), err, text)
 	}
 	return fmt.Errorf("%s: %v", strings.Join(argv, " "), err)

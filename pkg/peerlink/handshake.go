@@ -85,13 +85,13 @@ func (e *ephemeral) GenerateKeypair(io.Reader) (pair noise.DHKey, err error) {
 
 // DH implements noise.DHFunc for the generated pair. It can be called only once.
 func (e *ephemeral) DH(_, public []byte) ([]byte, error) {
-	theirs, err := ecdh.X25519().NewPublicKey(public)
+	peer, err := ecdh.X25519().NewPublicKey(public)
 	if err != nil {
 		return nil, err
 	}
 	key := e.key
 	e.key = nil
-	return key.ECDH(theirs)
+	return key.ECDH(peer)
 }
 
 // newHandshake returns the initial state of one side's handshake. The worker is the initiator.

@@ -18,7 +18,7 @@ type HeadHandler interface {
 	// the worker has proven itself: for the first time, or again
 	WorkerConnected(node int)
 	// a heartbeat; shareUnresponsive: the shared file system is unresponsive on the worker
-	WorkerHeartbeat(node int, shareSick bool)
+	WorkerHeartbeat(node int, shareUnresponsive bool)
 	// WorkerNotified is called when the worker asks the head to poll the run directory.
 	WorkerNotified(node int)
 	// WorkerExit is called when a service of the worker has ended, which may be a failure.

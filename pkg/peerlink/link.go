@@ -231,10 +231,10 @@ func (s *slot) serveLink(ctx context.Context, cfg Config, l *link, on func(frame
 	gone func(CloseReason)) {
 	defer context.AfterFunc(ctx, l.closeInOrder)()
 	l.readLoop(on)
-	patience := time.NewTimer(cfg.reconnectTimeout(l.closeReason))
-	defer patience.Stop()
+	reconnect := time.NewTimer(cfg.reconnectTimeout(l.closeReason))
+	defer reconnect.Stop()
 	select {
-	case <-patience.C:
+	case <-reconnect.C:
 		if ctx.Err() == nil { // not if this side has ended it
 			s.dropLink(l, func() { gone(l.closeReason) })
 		}

@@ -21,7 +21,7 @@ type WorkerHandler interface {
 	// the head has proven itself: for the first time, or again. Reports on an earlier connection may
 	// be lost.
 	HeadConnected()
-	HeadHeartbeat(nudge bool) // a heartbeat, or a notification to poll
+	HeadHeartbeat(poll bool) // a heartbeat, or a notification to poll
 	// HeadGone is called when the connection has ended for good. If the connection was broken, it is
 	// called with [Broken] as soon as the head refuses a new connection, and
 	// [WorkerHandler.HeadConnected] may follow. It is called with [Refused] even if there never was a
@@ -69,11 +69,11 @@ type Worker struct {
 // to one of the head's addresses (host and port). Before each heartbeat, shareUnresponsive reports
 // whether the shared file system is unresponsive on this node.
 func NewWorker(
-	cfg Config, node int, network Network, addresses []string, head WorkerHandler, shareSick func() bool,
+	cfg Config, node int, network Network, addresses []string, head WorkerHandler, shareUnresponsive func() bool,
 ) *Worker {
 	w := &Worker{
 		headDialer: headDialer{network: network, key: cfg.Key, node: node}, cfg: cfg, handler: head,
-		headAddresses: slices.Clone(addresses), shareUnresponsive: shareSick,
+		headAddresses: slices.Clone(addresses), shareUnresponsive: shareUnresponsive,
 		pollRequested: make(chan struct{}, 1), heartbeatRequested: make(chan struct{}, 1),
 	}
 	w.done, w.finish = context.WithCancel(context.Background())
@@ -166,7 +166,7 @@ func (w *Worker) heartbeatFrame() byte {
 func (w *Worker) connectLoop(ctx context.Context) {
 	var l *link
 	order := slices.Clone(w.headAddresses)
-	wait, most := minFirstConnectPause, maxFirstConnectPause
+	wait, longest := minFirstConnectPause, maxFirstConnectPause
 	for {
 		if l != nil && l.isOpen() {
 			w.awaitEndOrSilence(l)
@@ -182,7 +182,7 @@ func (w *Worker) connectLoop(ctx context.Context) {
 		switch {
 		case fresh != nil:
 			l = fresh
-			wait, most = minReconnectPause, max(w.cfg.HeartbeatInterval/2, minReconnectPause)
+			wait, longest = minReconnectPause, max(w.cfg.HeartbeatInterval/2, minReconnectPause)
 			continue
 		case before != w.firstContact.acceptedAddress: // a connection was accepted: retry soon
 			wait = minReconnectPause
@@ -191,7 +191,7 @@ func (w *Worker) connectLoop(ctx context.Context) {
 		if !ctxutil.SleepContext(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) {
 			return
 		}
-		wait = min(2*wait, most)
+		wait = min(2*wait, longest)
 	}
 }
 

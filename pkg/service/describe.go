@@ -14,7 +14,7 @@ func (c *Children) DescribeChildren() []string {
 	c.mu.Lock()
 	all, traits := slices.Clone(c.started), maps.Clone(c.traits)
 	c.mu.Unlock()
-	var told []stackdump.Child
+	var children []stackdump.Child
 	for _, child := range all {
 		own := traits[child.Name()]
 		if child.Name() == exec.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) && !own.isUserProgram {
@@ -31,7 +31,7 @@ func (c *Children) DescribeChildren() []string {
 				one.Step = &step
 			}
 		}
-		told = append(told, one)
+		children = append(children, one)
 	}
-	return []string{stackdump.FormatChildren(told)}
+	return []string{stackdump.FormatChildren(children)}
 }

@@ -61,16 +61,16 @@ func (c *Children) RegisterLogs(service *framework.Service) {
 // copyPeriodically copies new log data as long as the run goes on. It logs each new error once.
 func (c *Children) copyPeriodically(e *serviceLogs) {
 	limits := copyLimits{MaxFileTail: fullTailSize, MaxTotal: int64(maxCopyRate * e.config.KeepInterval.Seconds())}
-	told := ""
+	logged := ""
 	for ctxutil.SleepContext(c.contexts.Run, e.config.KeepInterval) {
 		ctx, cancel := context.WithTimeoutCause(c.contexts.Run, copyRoundTimeout, health.ErrDeadline)
 		err := e.copier.copyNew(ctx, limits)
 		cancel()
 		switch {
 		case err == nil || c.contexts.Run.Err() != nil:
-			told = ""
-		case err.Error() != told:
-			told = err.Error()
+			logged = ""
+		case err.Error() != logged:
+			logged = err.Error()
 			c.cfg.Log.Warn("cannot keep the logs of a service at present: the job continues", zap.Error(err))
 		}
 	}

@@ -181,8 +181,8 @@ func (c *Children) withBoundedCalls(service *framework.Service) *framework.Servi
 func callInTime[T any](ctx context.Context, look func() T) T {
 	ctx, cancel := context.WithTimeoutCause(ctx, fileReadTimeout, health.ErrDeadline)
 	defer cancel()
-	said, _ := CallBounded(ctx, func() (T, error) { return look(), nil })
-	return said
+	value, _ := CallBounded(ctx, func() (T, error) { return look(), nil })
+	return value
 }
 
 // startFailure is a failed start. It also holds whether another attempt may succeed.

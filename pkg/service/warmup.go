@@ -52,12 +52,12 @@ func (c *Children) startWaiting(ctx context.Context, service *framework.Service)
 	if err != nil || argv == nil {
 		return nil, err
 	}
-	told, order, err := os.Pipe()
+	input, order, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	child, err := c.Start(ctx, process.Spec{Name: service.Name, Argv: argv, Env: service.Env, Stdin: told})
-	_ = told.Close()
+	child, err := c.Start(ctx, process.Spec{Name: service.Name, Argv: argv, Env: service.Env, Stdin: input})
+	_ = input.Close()
 	if err != nil {
 		_ = order.Close()
 		return nil, err

@@ -122,9 +122,9 @@ func (w *generationWorld) close(ctx context.Context) {
 func localLink(head *world.Head, background func(task func(ctx context.Context))) world.RendezvousLink {
 	return world.RendezvousLink{
 		Dial: func(context.Context, string) (io.ReadWriteCloser, error) {
-			ours, theirs := net.Pipe()
-			background(func(ctx context.Context) { head.Rendezvous.ServeNode(ctx, 0, theirs) })
-			return ours, nil
+			near, far := net.Pipe()
+			background(func(ctx context.Context) { head.Rendezvous.ServeNode(ctx, 0, far) })
+			return near, nil
 		},
 		Await: func(context.Context) error { return nil },
 	}

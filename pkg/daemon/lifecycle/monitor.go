@@ -55,12 +55,12 @@ func (m *Monitor) WatchShare(ctx context.Context) {
 		case <-tick.C:
 		}
 		// Compare with the present limit, which may change at any time.
-		silence, most := m.FileSystemSilence(), m.Times.Peer
+		silence, limit := m.FileSystemSilence(), m.Times.Peer
 		if m.ToleratesShareOutage(time.Now()) {
-			most = m.Times.Share
+			limit = m.Times.Share
 		}
 		switch {
-		case silence > most:
+		case silence > limit:
 			m.CancelRun(m.ShareTimeoutFailure(silence))
 			return
 		case silence > m.Times.Peer:
@@ -134,11 +134,11 @@ func (m *Monitor) HeartbeatTask(sub string, state record.State) func(ctx context
 				if refused == refusalsBeforeLog {
 					m.LogWriteError(err) // explains it in case the peers declare this node lost
 				}
-				most := m.Timing.SilenceTimeout
+				limit := m.Timing.SilenceTimeout
 				if m.ToleratesShareOutage(now) {
-					most = m.Times.Share
+					limit = m.Times.Share
 				}
-				if refused.duration(m.Timing.HeartbeatInterval) > most {
+				if refused.duration(m.Timing.HeartbeatInterval) > limit {
 					m.CancelRun(health.AsFailure(err))
 					return
 				}

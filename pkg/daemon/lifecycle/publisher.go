@@ -123,7 +123,7 @@ func (r *Publisher) NotifyPeers(sub, name string) {
 // continues in the background, so that it is completed when the file system answers again.
 func (r *Publisher) CallFileSystem(op, name string, within time.Duration,
 	request func(ctx context.Context) error) error {
-	patience := max(0, UnresponsiveTimeout-r.FileSystemSilence())
+	atEnd := max(0, UnresponsiveTimeout-r.FileSystemSilence())
 	ctx, cancel := context.WithTimeoutCause(r.WorkCtx, within, health.ErrDeadline)
 	answer := make(chan error, 1)
 	r.Background(func(context.Context) {
@@ -135,10 +135,10 @@ func (r *Publisher) CallFileSystem(op, name string, within time.Duration,
 		return shareError(err)
 	case <-r.RunCtx.Done():
 	}
-	if IsOrderly(context.Cause(r.RunCtx)) && patience > 0 {
-		patience = r.PeerTimeout // all nodes end at once, and the server needs time for that
+	if IsOrderly(context.Cause(r.RunCtx)) && atEnd > 0 {
+		atEnd = r.PeerTimeout // all nodes end at once, and the server needs time for that
 	}
-	moment := time.NewTimer(patience)
+	moment := time.NewTimer(atEnd)
 	defer moment.Stop()
 	select {
 	case err := <-answer:
@@ -185,8 +185,8 @@ func (r *Publisher) FileSystemSilence() time.Duration {
 }
 
 // WithResponsiveShare returns a context that also ends, with ErrUnresponsive as its cause, when the
-// file system has not answered for longer than most.
-func (r *Publisher) WithResponsiveShare(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+// file system has not answered for longer than limit.
+func (r *Publisher) WithResponsiveShare(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r.Background(func(context.Context) {
 		tick := time.NewTicker(UnresponsiveTimeout / 10)
@@ -197,7 +197,7 @@ func (r *Publisher) WithResponsiveShare(ctx context.Context, most time.Duration)
 				return
 			case <-tick.C:
 			}
-			if r.FileSystemSilence() > most {
+			if r.FileSystemSilence() > limit {
 				cancel(ErrUnresponsive)
 				return
 			}

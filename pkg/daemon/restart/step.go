@@ -20,14 +20,14 @@ func (s *supervisor) adoptRun(ctx context.Context) error {
 	defer cancel()
 	dir, job, err := signal.NewStepFinder(s.cfg.RunLocation(), id.IsRunOfJob, step).AwaitRun(ctx)
 	if errors.Is(err, health.ErrDeadline) {
-		mend := "the same --config"
+		remedy := "the same --config"
 		if s.cfg.IsSandboxDaemon() {
-			mend = "--sandbox-step"
+			remedy = "--sandbox-step"
 		}
 		return health.NewFailure(health.ShareUnusable,
 			"cannot find the run of step %s: %s has seen none of job %s in %s for %s: start the "+
 				"other step with %s and the same --log-dir",
-			step, id.Host, id.Job, s.cfg.LogDir, s.cfg.Times.Join, mend)
+			step, id.Host, id.Job, s.cfg.LogDir, s.cfg.Times.Join, remedy)
 	}
 	if err != nil {
 		return err

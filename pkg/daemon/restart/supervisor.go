@@ -95,10 +95,10 @@ func (e *endSignalError) Error() string { return e.sig.String() }
 // runAttempts runs the attempts, and returns the exit code.
 func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int {
 	s.continueHistory(ctx)
-	var told os.Signal // a head whose peers wait for it was asked to end
+	var requested os.Signal // a head whose peers wait for it was asked to end
 	for {
 		attempt := s.minAttempt
-		if told == nil {
+		if requested == nil {
 			err := s.untilSignal(ctx, func(ctx context.Context) (err error) {
 				attempt, err = s.nextAttempt(ctx)
 				return err
@@ -106,14 +106,14 @@ func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int
 			// A head that is asked to end still makes the attempt, and ends it for all nodes, because
 			// the others wait for it.
 			if by, is := errors.AsType[*endSignalError](err); is && s.isHead && s.lastResult != nil {
-				told, err = by.sig, nil
+				requested, err = by.sig, nil
 			}
 			if err != nil {
 				return s.reportEnd(err)
 			}
 		}
 		// Take part in the attempt, and decide by its end whether another attempt follows.
-		exit := s.runAttempt(ctx, role, attempt, told)
+		exit := s.runAttempt(ctx, role, attempt, requested)
 		switch {
 		case exit.Duplicate && !exit.EndRequested: // the daemon that died there may have been this node's
 			err := s.untilSignal(ctx, func(ctx context.Context) error {
@@ -122,13 +122,13 @@ func (s *supervisor) runAttempts(ctx context.Context, role roles.DaemonRole) int
 			if err != nil {
 				return s.reportEnd(err)
 			}
-		case exit.Outcome == nil || exit.Outcome.NextAttempt.Number == 0 || told != nil ||
+		case exit.Outcome == nil || exit.Outcome.NextAttempt.Number == 0 || requested != nil ||
 			exit.EndRequested && !s.isHead || ctx.Err() != nil:
 			return exit.Code
 		default:
 			s.prepareNext(exit)
 			if exit.EndRequested { // after the decision
-				told = syscall.SIGTERM
+				requested = syscall.SIGTERM
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (s *supervisor) reportEnd(err error) int {
 // runAttempt takes part in an attempt. A signal that has arrived before is passed to the daemon
 // first.
 func (s *supervisor) runAttempt(
-	ctx context.Context, role roles.DaemonRole, attempt int, told os.Signal,
+	ctx context.Context, role roles.DaemonRole, attempt int, requested os.Signal,
 ) lifecycle.Exit {
 	cfg := s.cfg
 	cfg.Identity.Attempt = attempt
@@ -219,11 +219,11 @@ func (s *supervisor) runAttempt(
 		s.cfg.Checks = cfg.Checks
 	}
 	s.hasStarted = true
-	if told == nil {
+	if requested == nil {
 		return s.runDaemon(ctx, cfg, role)
 	}
 	all, ended := make(chan os.Signal, 1), make(chan struct{})
-	all <- told
+	all <- requested
 	cfg.Signals = all
 	var forwarding sync.WaitGroup
 	forwarding.Go(func() {

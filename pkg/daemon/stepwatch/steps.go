@@ -185,7 +185,7 @@ func (j *jobSteps) addToAccount(at time.Duration, own []knownStep) {
 			furthest[s.Instance] = s
 		}
 	}
-	most, any := 0.0, false
+	highest, any := 0.0, false
 	for number, s := range furthest {
 		instance, isKnown := j.instances[number]
 		if !isKnown {
@@ -197,10 +197,10 @@ func (j *jobSteps) addToAccount(at time.Duration, own []knownStep) {
 			instance.generation = s.Generation
 		}
 		instance.reached = max(instance.reached, s.Step)
-		most, any = max(most, s.Step), true
+		highest, any = max(highest, s.Step), true
 	}
 	if any {
-		j.account.Add(at, most)
+		j.account.Add(at, highest)
 	}
 }
 
