@@ -103,8 +103,7 @@ func (p *workerLinkHandler) WorkerGone(nodeIndex int, how peerlink.CloseReason) 
 }
 
 // markDaemonDead records that a worker's daemon has died since a time, unless the worker has
-// published its end, or the result is final. If shareUnresponsive is set, its file system was unresponsive: its
-// host hangs.
+// published its end, or the result is final. If its file system was unresponsive, its host hangs.
 func (h *head) markDaemonDead(f *health.Failure, nodeIndex int, shareUnresponsive bool, since time.Time) {
 	if h.nodeWatch.LastListing().IsIn(nodeIndex, record.StateDone, record.StateFailed) {
 		return

@@ -114,11 +114,12 @@ func readSockets(proc string, wanted func(socket) bool) (found []socket, err err
 	if err != nil {
 		return nil, err
 	}
-	table, err := self.NetTCP()
+	// Kernels that answer queries by netlink are asked by queryListeners.
+	table, err := self.NetTCP() //nolint:staticcheck // it is deprecated in favour of netlink
 	if err != nil {
 		return nil, err
 	}
-	table6, err := self.NetTCP6()
+	table6, err := self.NetTCP6()                      //nolint:staticcheck // the same
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -163,7 +162,7 @@ func (w *hangWatch) endHanging(ctx context.Context, state *instanceState, genera
 		err = w.cfg.Publish(signal.ControlDir,
 			signal.HangName(state.instance.Number, generation, hanging[0]), &f.Failure, false)
 	}
-	if len(hanging) == 0 || err != nil && !errors.Is(err, signal.ErrAlreadyPublished) {
+	if len(hanging) == 0 || err != nil {
 		w.cfg.LogWriteError(err)
 		w.mu.Lock()
 		delete(w.decided, state) // it is decided again when it hangs again, or the share responds

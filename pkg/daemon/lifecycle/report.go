@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -108,9 +107,6 @@ func (r *Reports) sendAgain(one *report) {
 // far as they have some, and the caller tries again.
 func (r *Publisher) Order(name string) error {
 	err := r.MarkName(signal.ControlDir, name)
-	if errors.Is(err, signal.ErrAlreadyPublished) {
-		return nil
-	}
 	r.LogWriteError(err)
 	if err != nil && r.Reports.SendOrder != nil {
 		r.Reports.SendOrder(name, nil)
