@@ -59,35 +59,69 @@ func TestBoundsOfLaunch(t *testing.T) {
 	}
 }
 
+// choice is a choice of the members, and what it should be.
+type choice struct {
+	name           string
+	size           int // 0: 4
+	bounds         NodeRange
+	ready          []int // nil with size 0: all
+	gone, unlinked []int
+	lost, suspect  []int // by an earlier attempt
+	idle, settled  bool
+	acceptMinimum  bool
+	team           []int // the present members
+	want           []int
+	impossible     bool
+}
+
+func (c choice) check(t *testing.T) {
+	if c.size == 0 {
+		c.size = 4
+		if c.ready == nil {
+			c.ready = []int{0, 1, 2, 3}
+		}
+	}
+	m := teamSelection{
+		size: c.size, bounds: c.bounds, ready: c.ready, unlinked: nodeSet(c.unlinked), idle: c.idle,
+		acceptMinimum: c.acceptMinimum, settled: c.settled, members: c.team,
+		gone: make(map[int]record.DroppedNode),
+	}
+	m.lost, m.suspect = nodeSet(c.lost), nodeSet(c.suspect)
+	for _, node := range c.gone {
+		m.gone[node] = record.DroppedNode{NodeIndex: node}
+	}
+	before := slices.Clone(c.ready)
+	if team, possible := m.chooseMembers(); !slices.Equal(team, c.want) || possible == c.impossible {
+		t.Errorf("the team is %v, not %v; possible: %t", team, c.want, possible)
+	}
+	if !slices.Equal(before, c.ready) {
+		t.Errorf("the caller's nodes were changed to %v", c.ready)
+	}
+}
+
+// TestChoose verifies the choice of the members. The first choice does not wait for nodes that an
+// earlier attempt has lost, unless they come back at once, nor for fewer nodes than the driver needs.
+// Nodes that have failed repeatedly become members only if there are no others, except for the head.
+// A node without a peer link comes after those that have one; its link is awaited for a moment, and
+// nothing changes if no node has a link.
 func TestChoose(t *testing.T) {
-	for _, tc := range []struct {
-		name       string
-		size       int
-		bounds     NodeRange
-		ready      []int
-		gone       []int
-		patient    bool
-		settled    bool
-		team       []int // the present membership
-		want       []int
-		impossible bool
-	}{
+	for _, c := range []choice{
 		{name: "nobody yet", size: 6, bounds: NodeRange{4, 4}},
-		{name: "too few yet", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2}, patient: true},
+		{name: "too few yet", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2}, acceptMinimum: true},
 		{name: "as many as needed, in this moment", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 5}},
 		{name: "as many as needed, and no others can come", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 5}, gone: []int{3, 4}, want: []int{0, 1, 2, 5}},
 		{name: "as many as needed", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, settled: true, want: []int{0, 1, 2, 3}},
 		{name: "those that came", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 2, 4, 5}, settled: true, want: []int{0, 2, 4, 5}},
 		{name: "the lowest of more", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 4, 5}, settled: true, want: []int{0, 1, 2, 4}},
-		{name: "not without the head", size: 6, bounds: NodeRange{4, 4}, ready: []int{1, 2, 3, 4, 5}, patient: true, settled: true},
+		{name: "not without the head", size: 6, bounds: NodeRange{4, 4}, ready: []int{1, 2, 3, 4, 5}, acceptMinimum: true, settled: true},
 		{name: "settled, and one is gone since", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, settled: true},
 		{name: "more may come", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}},
-		{name: "more have not come for long", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}, patient: true, want: []int{0, 1, 2, 3}},
+		{name: "more have not come for long", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}, acceptMinimum: true, want: []int{0, 1, 2, 3}},
 		{name: "more can't come", size: 6, bounds: NodeRange{4, 6}, ready: []int{0, 1, 2, 3}, gone: []int{4, 5}, want: []int{0, 1, 2, 3}},
 		{name: "settled, and one is gone since, of as many as may", size: 6, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, settled: true},
 		{name: "as many as it may get", size: 6, bounds: NodeRange{4, 5}, ready: []int{0, 1, 2, 3, 4, 5}, want: []int{0, 1, 2, 3, 4}},
 		{name: "gone after it was ready", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3, 4}, gone: []int{2}, settled: true, want: []int{0, 1, 3, 4}},
-		{name: "gone, and too few yet", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, patient: true},
+		{name: "gone, and too few yet", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2, 3}, gone: []int{2}, acceptMinimum: true},
 		{name: "too few are left", size: 6, bounds: NodeRange{4, 4}, ready: []int{0, 1, 2}, gone: []int{3, 4, 5}, impossible: true},
 		{name: "the head is gone", size: 6, bounds: NodeRange{1, 6}, ready: []int{1, 2}, gone: []int{0}, impossible: true},
 
@@ -104,134 +138,25 @@ func TestChoose(t *testing.T) {
 		{name: "a spare first, then it shrinks", size: 5, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2, 3, 4}, gone: []int{1, 2}, team: []int{0, 1, 2, 3}, want: []int{0, 4, 3}},
 		{name: "no smaller than needed", size: 4, bounds: NodeRange{3, 4}, ready: []int{0, 1, 2, 3}, gone: []int{1, 2}, team: []int{0, 1, 2, 3}, want: []int{0, 1, 2, 3}, impossible: true},
 		{name: "the head of a team is gone", size: 4, bounds: NodeRange{1, 4}, ready: []int{0, 1}, gone: []int{0}, team: []int{0, 1}, want: []int{0, 1}, impossible: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			m := teamSelection{size: tc.size, bounds: tc.bounds, ready: tc.ready, acceptMinimum: tc.patient, settled: tc.settled, members: tc.team, gone: map[int]record.DroppedNode{}}
-			for _, node := range tc.gone {
-				m.gone[node] = record.DroppedNode{NodeIndex: node}
-			}
-			before := slices.Clone(tc.ready)
-			team, possible := m.chooseMembers()
-			if !slices.Equal(team, tc.want) || possible == tc.impossible {
-				t.Errorf("the team is %v, possible %v", team, possible)
-			}
-			if !slices.Equal(before, tc.ready) {
-				t.Errorf("the caller's ranks were changed to %v", tc.ready)
-			}
-		})
-	}
-}
 
-func TestSeated(t *testing.T) {
-	old := []record.Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
-	for _, tc := range []struct {
-		name   string
-		old    []record.Member
-		team   []int
-		ranked bool
-		want   []record.Member
-	}{
-		{"the first", nil, []int{0, 3}, true, []record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
-		{"another in one's place", old, []int{0, 4, 2}, true, []record.Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
-		{"a smaller team is new to all", old, []int{0, 2}, true, []record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
-		{"and not to those who are told nothing", old, []int{0, 2}, false, []record.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, memberRecords(tc.old, tc.team, 2, tc.ranked)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
+		{name: "all others are ready", size: 4, bounds: NodeRange{3, 4}, ready: []int{0, 1, 3}, lost: []int{2}, idle: true, want: []int{0, 1, 3}},
+		{name: "in this moment", size: 4, bounds: NodeRange{3, 4}, ready: []int{0, 1, 3}, lost: []int{2}},
+		{name: "one that lives is missing", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1}, lost: []int{2}, idle: true},
+		{name: "it is back", size: 4, bounds: NodeRange{3, 4}, ready: []int{0, 1, 2, 3}, lost: []int{2}, want: []int{0, 1, 2, 3}},
+		{name: "it is back, and one that lives is missing", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1, 2}, lost: []int{2}, idle: true},
+		{name: "too few are left", size: 4, bounds: NodeRange{3, 4}, ready: []int{0, 1}, lost: []int{2, 3}, idle: true},
+		{name: "lost and another unfit", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1}, gone: []int{3}, lost: []int{2}, idle: true, want: []int{0, 1}},
+		{name: "lost, and gone since", size: 4, bounds: NodeRange{2, 4}, ready: []int{0, 1, 3}, gone: []int{2}, lost: []int{2}, idle: true, want: []int{0, 1, 3}},
+		{name: "an exact number", size: 4, bounds: NodeRange{3, 3}, ready: []int{0, 1, 3}, lost: []int{2}, idle: true, want: []int{0, 1, 3}},
 
-// TestChooseWithoutLost verifies that the first choice does not wait for nodes that an earlier
-// attempt has lost, unless they come back at once, nor for fewer nodes than the driver needs.
-func TestChooseWithoutLost(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		bounds NodeRange
-		ready  []int
-		gone   []int
-		lost   []int
-		idle   bool
-		want   []int
-	}{
-		{"all others are ready", NodeRange{3, 4}, []int{0, 1, 3}, nil, []int{2}, true, []int{0, 1, 3}},
-		{"in this moment", NodeRange{3, 4}, []int{0, 1, 3}, nil, []int{2}, false, nil},
-		{"one that lives is missing", NodeRange{2, 4}, []int{0, 1}, nil, []int{2}, true, nil},
-		{"it is back", NodeRange{3, 4}, []int{0, 1, 2, 3}, nil, []int{2}, false, []int{0, 1, 2, 3}},
-		{"it is back, and one that lives is missing", NodeRange{2, 4}, []int{0, 1, 2}, nil, []int{2}, true, nil},
-		{"too few are left", NodeRange{3, 4}, []int{0, 1}, nil, []int{2, 3}, true, nil},
-		{"lost and another unfit", NodeRange{2, 4}, []int{0, 1}, []int{3}, []int{2}, true, []int{0, 1}},
-		{"lost, and gone since", NodeRange{2, 4}, []int{0, 1, 3}, []int{2}, []int{2}, true, []int{0, 1, 3}},
-		{"an exact number", NodeRange{3, 3}, []int{0, 1, 3}, nil, []int{2}, true, []int{0, 1, 3}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			m := teamSelection{size: 4, bounds: tc.bounds, ready: tc.ready, idle: tc.idle, gone: map[int]record.DroppedNode{}, earlierAttempts: earlierAttempts{lost: map[int]bool{}}}
-			for _, node := range tc.gone {
-				m.gone[node] = record.DroppedNode{NodeIndex: node}
-			}
-			for _, node := range tc.lost {
-				m.lost[node] = true
-			}
-			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
-				t.Errorf("the team is %v, not %v", team, tc.want)
-			}
-		})
-	}
-}
+		{name: "a spare instead of it", size: 5, settled: true, bounds: NodeRange{3, 3}, ready: []int{0, 1, 2, 3, 4}, suspect: []int{1}, want: []int{0, 2, 3}},
+		{name: "two", size: 5, settled: true, bounds: NodeRange{3, 3}, ready: []int{0, 1, 2, 3, 4}, suspect: []int{1, 3}, want: []int{0, 2, 4}},
+		{name: "no other one", size: 5, settled: true, bounds: NodeRange{3, 3}, ready: []int{0, 1, 2}, gone: []int{3, 4}, suspect: []int{1}, want: []int{0, 1, 2}},
+		{name: "as many as come", size: 5, settled: true, bounds: NodeRange{3, 5}, ready: []int{0, 1, 2, 3, 4}, suspect: []int{1}, want: []int{0, 1, 2, 3, 4}},
+		{name: "the head", size: 5, settled: true, bounds: NodeRange{3, 3}, ready: []int{0, 1, 2, 3, 4}, suspect: []int{0}, want: []int{0, 1, 2}},
+		{name: "it does not replace another", size: 5, settled: true, bounds: NodeRange{2, 2}, ready: []int{0, 1, 2, 3}, gone: []int{1}, suspect: []int{2}, team: []int{0, 1}, want: []int{0, 3}},
+		{name: "it replaces another if nobody else can", size: 5, settled: true, bounds: NodeRange{2, 2}, ready: []int{0, 1, 2}, gone: []int{1, 3, 4}, suspect: []int{2}, team: []int{0, 1}, want: []int{0, 2}},
 
-// TestChooseTrusted verifies that nodes that have failed repeatedly become members only if there are
-// no others, except for the head.
-func TestChooseTrusted(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		bounds  NodeRange
-		ready   []int
-		gone    []int
-		suspect []int
-		team    []int // the present members
-		want    []int
-	}{
-		{"a spare instead of it", NodeRange{3, 3}, []int{0, 1, 2, 3, 4}, nil, []int{1}, nil, []int{0, 2, 3}},
-		{"two", NodeRange{3, 3}, []int{0, 1, 2, 3, 4}, nil, []int{1, 3}, nil, []int{0, 2, 4}},
-		{"no other one", NodeRange{3, 3}, []int{0, 1, 2}, []int{3, 4}, []int{1}, nil, []int{0, 1, 2}},
-		{"as many as come", NodeRange{3, 5}, []int{0, 1, 2, 3, 4}, nil, []int{1}, nil, []int{0, 1, 2, 3, 4}},
-		{"the head", NodeRange{3, 3}, []int{0, 1, 2, 3, 4}, nil, []int{0}, nil, []int{0, 1, 2}},
-		{"it does not replace another", NodeRange{2, 2}, []int{0, 1, 2, 3}, []int{1}, []int{2}, []int{0, 1}, []int{0, 3}},
-		{"it replaces another if nobody else can", NodeRange{2, 2}, []int{0, 1, 2}, []int{1, 3, 4}, []int{2}, []int{0, 1}, []int{0, 2}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			m := teamSelection{size: 5, bounds: tc.bounds, ready: tc.ready, settled: true, members: tc.team, gone: map[int]record.DroppedNode{}, earlierAttempts: earlierAttempts{suspect: map[int]bool{}}}
-			for _, node := range tc.gone {
-				m.gone[node] = record.DroppedNode{NodeIndex: node}
-			}
-			for _, node := range tc.suspect {
-				m.suspect[node] = true
-			}
-			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
-				t.Errorf("the team is %v, not %v", team, tc.want)
-			}
-		})
-	}
-}
-
-// TestChooseLinked verifies that a node without a peer link comes after those that have one, that
-// its link is awaited for a moment, and that nothing changes if no node has a link.
-func TestChooseLinked(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		bounds   NodeRange
-		ready    []int // nil: all
-		unlinked []int
-		lost     []int // by an earlier attempt
-		suspect  []int
-		idle     bool
-		settled  bool
-		gone     []int
-		team     []int // the present members
-		want     []int
-	}{
 		{name: "all links are there", bounds: NodeRange{3, 3}, want: []int{0, 1, 2}},
 		{name: "a link may come", bounds: NodeRange{3, 3}, unlinked: []int{1}},
 		{
@@ -324,21 +249,27 @@ func TestChooseLinked(t *testing.T) {
 			unlinked: []int{1}, team: []int{0, 1, 2}, want: []int{0, 1, 2},
 		},
 	} {
+		t.Run(c.name, c.check)
+	}
+}
+
+func TestSeated(t *testing.T) {
+	old := []record.Member{{NodeIndex: 0}, {NodeIndex: 1}, {NodeIndex: 2, SinceGeneration: 1}}
+	for _, tc := range []struct {
+		name   string
+		old    []record.Member
+		team   []int
+		ranked bool
+		want   []record.Member
+	}{
+		{"the first", nil, []int{0, 3}, true, []record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 3, SinceGeneration: 2}}},
+		{"another in one's place", old, []int{0, 4, 2}, true, []record.Member{{NodeIndex: 0}, {NodeIndex: 4, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 1}}},
+		{"a smaller team is new to all", old, []int{0, 2}, true, []record.Member{{NodeIndex: 0, SinceGeneration: 2}, {NodeIndex: 2, SinceGeneration: 2}}},
+		{"and not to those who are told nothing", old, []int{0, 2}, false, []record.Member{{NodeIndex: 0}, {NodeIndex: 2, SinceGeneration: 1}}},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.ready == nil {
-				tc.ready = []int{0, 1, 2, 3}
-			}
-			m := teamSelection{
-				size: 4, bounds: tc.bounds, ready: tc.ready, unlinked: nodeSet(tc.unlinked),
-				idle: tc.idle, settled: tc.settled, members: tc.team,
-				gone: map[int]record.DroppedNode{},
-			}
-			m.lost, m.suspect = nodeSet(tc.lost), nodeSet(tc.suspect)
-			for _, node := range tc.gone {
-				m.gone[node] = record.DroppedNode{NodeIndex: node}
-			}
-			if team, _ := m.chooseMembers(); !slices.Equal(team, tc.want) {
-				t.Errorf("the team is %v, not %v", team, tc.want)
+			if diff := cmp.Diff(tc.want, memberRecords(tc.old, tc.team, 2, tc.ranked)); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import "time"
 // change likely: a new wait, a notification or a failure.
 type pollSchedule struct {
 	pace    Pace
-	initial Pace           // the pace at first, which slowDown does not change
+	initial Pace           // the pace at first, which [Watch.SlowDown] does not change
 	jitter  func() float64 // as in [Access]
 
 	next      time.Time // when the next poll is due
