@@ -70,7 +70,6 @@ func (c Child) probeTimeout() time.Duration { return cmp.Or(max(c.Timeout, 0), D
 
 func (c Child) programPath() string { return cmp.Or(c.Program, process.OwnBinary) }
 
-// childArgs returns the command line of the child.
 func (c Child) childArgs() []string {
 	name := c.programPath()
 	if c.Program == "" && len(os.Args) > 0 {

@@ -20,7 +20,6 @@ import (
 // parent gets the facts about the other GPUs, with the name of the call that hangs.
 const gpuProgressTimeout = 100 * time.Second
 
-// progressInterval is the interval of progress reports while an inspection takes long.
 const progressInterval = 5 * time.Second
 
 // collector reads everything in Facts from NVML. It lives as long as the process, like NVML itself,
@@ -132,7 +131,6 @@ func (c *collector) queryGPUs(count int, tell func(Progress)) (gpus []GPU, pairs
 	return gpus, queryPairs(all)
 }
 
-// queryPairs queries the NVLink status of each pair of GPUs with a handle.
 func queryPairs(all []*inspector) (pairs []GPUPair) {
 	for a, one := range all {
 		for b := a + 1; b < len(all); b++ {
@@ -156,7 +154,6 @@ func (c *collector) tryMarkBusy(gpu int) bool {
 	return true
 }
 
-// clearBusy marks a GPU as no longer busy.
 func (c *collector) clearBusy(gpu int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,12 +203,10 @@ func firstSupported[T any](first Reading[T], older ...func() Reading[T]) Reading
 	return first
 }
 
-// formatCUDAVersion formats 12080 as 12.8.
 func formatCUDAVersion(version int) string {
 	return fmt.Sprintf("%d.%d", version/1000, version%1000/10)
 }
 
-// formatClusterUUID formats the UUID of an NVLink domain.
 func formatClusterUUID(id [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
@@ -242,7 +237,6 @@ const (
 	slowCallInterval  = slowCallThreshold / 4 // interval of the checks for slow calls
 )
 
-// pendingCall is a call of the library that has not returned.
 type pendingCall struct {
 	slot     int
 	function string
@@ -288,7 +282,6 @@ func (c *collector) overdueCalls(after time.Duration) (all []*pendingCall) {
 	return all
 }
 
-// slowCallNames returns the names of the slow calls, separated by commas.
 func (c *collector) slowCallNames() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,7 +292,6 @@ func (c *collector) slowCallNames() string {
 	return strings.Join(late, ", ")
 }
 
-// hangingCall returns the name of the call that has not returned for this GPU.
 func (c *collector) hangingCall(gpu int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,130 +185,58 @@ var codes = map[nvml.Return]NVMLReturn{
 	18: LibRMVersionMismatch, 27: "NOT_READY", 999: UnknownError, 12345: "CODE_12345",
 }
 
-func TestInitThatFails(t *testing.T) {
+// TestFailures verifies that each failure affects only its own reading, with its own reason, and
+// that nothing is called after a failed initialisation.
+func TestFailures(t *testing.T) {
 	for code, want := range codes {
 		server := mockDGX()
 		server.InitFunc = func() nvml.Return { return code }
-		server.LookupSymbolFunc = nil // panics, because any other call would end the process
-		server.ShutdownFunc = nil
+		server.LookupSymbolFunc, server.ShutdownFunc = nil, nil // any other call panics
 		if diff := cmp.Diff(Facts{Version: FactsVersion, Init: want}, collectFrom(server)); diff != "" {
-			t.Errorf("%d: %s", code, diff)
+			t.Errorf("init %d: %s", code, diff)
 		}
-	}
-}
-
-func TestHandleThatFails(t *testing.T) {
-	for code, want := range codes {
-		server := mockDGX()
-		handle := server.DeviceGetHandleByIndexFunc
-		server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
-			if index == 3 {
-				return nil, code
-			}
-			return handle(index)
-		}
-		f := collectFrom(server)
-		if diff := cmp.Diff(GPU{Index: 3, Handle: want}, f.GPUs[3]); diff != "" {
-			t.Errorf("%d: %s", code, diff)
-		}
-		if len(f.GPUs) != 8 || f.GPUs[7].Handle != Success || len(f.Pairs) != 21 {
-			t.Errorf("%d: %d GPUs, the last %+v, %d pairs", code, len(f.GPUs), f.GPUs[7], len(f.Pairs))
-		}
-	}
-}
-
-func TestCountThatFails(t *testing.T) {
-	for code, want := range codes {
-		server := mockDGX()
+		server = mockDGX()
 		server.DeviceGetCountFunc = func() (int, nvml.Return) { return 8, code }
-		f := collectFrom(server)
-		if f.Count.Reason != want || f.Count.Value != nil || len(f.GPUs) != 0 || f.Init != Success {
-			t.Errorf("%d: got %+v", code, f)
+		if f := collectFrom(server); f.Count != missingReading[int](want) || len(f.GPUs) != 0 || f.Init != Success {
+			t.Errorf("count %d: got %+v", code, f)
 		}
-	}
-}
-
-// TestReadingThatFails verifies that each reading fails individually, with its own reason and
-// without a value.
-func TestReadingThatFails(t *testing.T) {
-	for code, want := range codes {
-		fail := map[string]func(*dgxa100.Device){
-			"uuid":     func(d *dgxa100.Device) { d.GetUUIDFunc = func() (string, nvml.Return) { return "x", code } },
-			"memory":   failMemory(code),
-			"recovery": func(d *dgxa100.Device) { d.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return code } },
-			"field": func(d *dgxa100.Device) {
+		server = withHandles(mockDGX(), nvml.SUCCESS, code, nvml.SUCCESS)
+		if f := collectFrom(server); len(f.GPUs) != 3 || f.GPUs[2].Handle != Success || len(f.Pairs) != 1 || cmp.Diff(GPU{Index: 1, Handle: want}, f.GPUs[1]) != "" {
+			t.Errorf("handle %d: %+v", code, f)
+		}
+		for name, tc := range map[string]struct {
+			fail    func(*dgxa100.Device)
+			reading func(GPU) (why NVMLReturn, none bool)
+		}{
+			"uuid": {func(d *dgxa100.Device) { d.GetUUIDFunc = func() (string, nvml.Return) { return "x", code } },
+				func(g GPU) (NVMLReturn, bool) { return g.UUID.Reason, g.UUID.Value == nil }},
+			"field": {func(d *dgxa100.Device) {
 				d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
 					values[0].NvmlReturn = uint32(code)
 					return nvml.SUCCESS
 				}
-			},
-			"remapped": func(d *dgxa100.Device) {
+			}, func(g GPU) (NVMLReturn, bool) { return g.Recovery.Reason, g.Recovery.Value == nil }},
+			"fields": {func(d *dgxa100.Device) { d.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return code } },
+				func(g GPU) (NVMLReturn, bool) { return g.Recovery.Reason, g.Recovery.Value == nil }},
+			"remapped": {func(d *dgxa100.Device) {
 				d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 1, true, true, code }
-			},
-			"retired": func(d *dgxa100.Device) {
+			}, func(g GPU) (NVMLReturn, bool) { return g.Remapped.Reason, g.Remapped.Value == nil }},
+			"retired": {func(d *dgxa100.Device) {
 				d.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return 1, code }
-			},
-			"dram": failCounters(code),
-			"fabric": func(d *dgxa100.Device) {
-				d.GetGpuFabricInfoFunc = func() (f nvml.GpuFabricInfo, ret nvml.Return) { return f, code }
-			},
-			"mig": func(d *dgxa100.Device) { d.GetMigModeFunc = func() (int, int, nvml.Return) { return 1, 1, code } },
-			"processes": func(d *dgxa100.Device) {
-				d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, code }
-			},
-		}
-		reading := func(name string, g GPU) (NVMLReturn, bool) {
-			switch name {
-			case "uuid":
-				return g.UUID.Reason, g.UUID.Value == nil
-			case "memory":
-				return g.Memory.Reason, g.Memory.Value == nil
-			case "recovery", "field":
-				return g.Recovery.Reason, g.Recovery.Value == nil
-			case "remapped":
-				return g.Remapped.Reason, g.Remapped.Value == nil
-			case "retired":
-				return g.Retired.Reason, g.Retired.Value == nil
-			case "dram":
-				return g.DRAM.Reason, g.DRAM.Value == nil
-			case "fabric":
-				return g.Fabric.Reason, g.Fabric.Value == nil
-			case "mig":
-				return g.MIG.Reason, g.MIG.Value == nil
-			default:
-				return g.Processes.Reason, g.Processes.Value == nil
-			}
-		}
-		for _, broken := range slices.Sorted(maps.Keys(fail)) {
+			}, func(g GPU) (NVMLReturn, bool) { return g.Retired.Reason, g.Retired.Value == nil }},
+			"mig": {func(d *dgxa100.Device) { d.GetMigModeFunc = func() (int, int, nvml.Return) { return 1, 1, code } },
+				func(g GPU) (NVMLReturn, bool) { return g.MIG.Reason, g.MIG.Value == nil }},
+		} {
 			server := mockDGX()
-			fail[broken](server.Devices[2].(*dgxa100.Device))
+			tc.fail(server.Devices[2].(*dgxa100.Device))
 			g := collectFrom(server).GPUs[2]
-			for name := range fail {
-				expected := NVMLReturn("")
-				if name == broken || broken == "field" && name == "recovery" || broken == "recovery" && name == "field" {
-					expected = want
-				}
-				if why, none := reading(name, g); why != expected || none != (expected != "") {
-					t.Errorf("%s returns %d: %s has the reason %q, no value: %v", broken, code, name, why, none)
-				}
+			if why, none := tc.reading(g); why != want || !none {
+				t.Errorf("%s returns %d: the reason is %q, no value: %t", name, code, why, none)
+			}
+			if g.Name.Value == nil || g.Memory.Value == nil || g.Processes.Value == nil {
+				t.Errorf("%s returns %d: another reading is missing: %+v", name, code, g)
 			}
 		}
-	}
-}
-
-func failMemory(code nvml.Return) func(*dgxa100.Device) {
-	return func(d *dgxa100.Device) {
-		d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) { return nvml.Memory_v2{Total: 1}, code }
-		d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 1}, code }
-	}
-}
-
-func failCounters(code nvml.Return) func(*dgxa100.Device) {
-	return func(d *dgxa100.Device) {
-		d.GetMemoryErrorCounterFunc = func(nvml.MemoryErrorType, nvml.EccCounterType, nvml.MemoryLocation) (uint64, nvml.Return) {
-			return 1, code
-		}
-		d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 1, code }
 	}
 }
 
@@ -365,38 +292,6 @@ func TestSlicedGPU(t *testing.T) {
 	}
 	if diff := cmp.Diff(newReading(ModeState{Current: true, Pending: true}), g.MIG); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// TestRealLibrary verifies that a query on a machine without NVML is harmless: go-nvml's Shutdown
-// would end this process.
-func TestRealLibrary(t *testing.T) {
-	facts := openLibrary("/nonexistent/libnvidia-ml.so.1").inspectGPUs(func(message) {})
-	if facts.Init != LibraryNotFound || facts.Library != "/nonexistent/libnvidia-ml.so.1" ||
-		facts.Detail != "/nonexistent/libnvidia-ml.so.1: cannot open shared object file: No such file or directory" {
-		t.Errorf("got %+v", facts)
-	}
-}
-
-// TestCollectFromOlderDriver verifies that a missing function is replaced by its older form, if
-// there is one: the newer one panics if it is called.
-func TestCollectFromOlderDriver(t *testing.T) {
-	server := mockDGX()
-	without(server, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetGspFirmwareVersion", "nvmlDeviceGetSramEccErrorStatus",
-		"nvmlDeviceGetGpuFabricInfo")
-	d := server.Devices[1].(*dgxa100.Device)
-	d.GetMemoryInfo_v2Func, d.GetGspFirmwareVersionFunc, d.GetSramEccErrorStatusFunc = nil, nil, nil
-	d.GetGpuFabricInfoFunc = nil
-	d.MemoryInfo = nvml.Memory{Total: 80, Used: 2}
-	g := collectFrom(withHandles(server, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS)).GPUs[1]
-	if diff := cmp.Diff(newReading(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
-		t.Error("memory", diff)
-	}
-	if diff := cmp.Diff(newReading(MemoryErrors{Uncorrected: 71}), g.SRAM); diff != "" {
-		t.Error("SRAM", diff)
-	}
-	if g.GSP.Reason != FunctionNotFound || g.Fabric.Reason != FunctionNotFound {
-		t.Errorf("GSP %+v, fabric %+v", g.GSP, g.Fabric)
 	}
 }
 

@@ -69,7 +69,6 @@ func queryCUDA(library string, f *CUDAFacts) {
 	}
 }
 
-// lookUp returns the address of a function, or nil if the library lacks it.
 func (l cudaLibrary) lookUp(function string) unsafe.Pointer {
 	name := C.CString(function)
 	defer C.free(unsafe.Pointer(name))

@@ -43,7 +43,6 @@ type runningChild struct {
 	pendingInspections int
 }
 
-// responseStream are the answers to one request.
 type responseStream struct {
 	*runningChild
 	number   int
@@ -51,7 +50,6 @@ type responseStream struct {
 	stopped  chan struct{} // closed by the reader when it stops reading
 }
 
-// startChild starts a child.
 func (c Child) startChild(ctx context.Context) (_ *runningChild, err error) {
 	if os.Getenv(childEnvVariable) != "" {
 		return nil, fmt.Errorf("cannot start it from another child process: there is no subcommand %s", ChildCommand)

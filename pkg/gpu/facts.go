@@ -57,10 +57,8 @@ type Reading[T any] struct {
 	Reason NVMLReturn `json:"why,omitempty"` // the reason if there is no value
 }
 
-// newReading returns a Reading with a value.
 func newReading[T any](value T) Reading[T] { return Reading[T]{Value: &value} }
 
-// missingReading returns a Reading without a value.
 func missingReading[T any](why NVMLReturn) Reading[T] { return Reading[T]{Reason: why} }
 
 // Get returns the value, and whether there is one.

@@ -31,7 +31,6 @@ func (i *inspector) openDevice() {
 	i.gpu.Handle = cmp.Or(handle.Reason, Success)
 }
 
-// queryHandle queries the handle of the GPU.
 func (i *inspector) queryHandle() Reading[nvml.Device] {
 	open := func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }
 	return callNVML(i, open, "nvmlDeviceGetHandleByIndex")
@@ -52,7 +51,6 @@ func (i *inspector) inspectDevice(came func()) {
 	i.queryInstances()
 }
 
-// queryAddress queries the UUID and the bus address.
 func (i *inspector) queryAddress() {
 	i.gpu.UUID = callNVML(i, i.device.GetUUID, "nvmlDeviceGetUUID")
 	i.gpu.Bus = mapReading(callNVML(i, i.device.GetPciInfo, "nvmlDeviceGetPciInfo"), formatBusAddress)
@@ -61,7 +59,6 @@ func (i *inspector) queryAddress() {
 	}
 }
 
-// queryIdentity queries the model, the firmware versions and the modes of the GPU.
 func (i *inspector) queryIdentity() {
 	d, g := i.device, i.gpu
 	g.Name = callNVML(i, d.GetName, "nvmlDeviceGetName")
@@ -79,7 +76,6 @@ func (i *inspector) queryIdentity() {
 
 func isEnabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
 
-// queryMemory queries the memory and the processes that use it.
 func (i *inspector) queryMemory() {
 	d, g := i.device, i.gpu
 	g.Memory = i.memoryInfo(d)
@@ -88,7 +84,6 @@ func (i *inspector) queryMemory() {
 		callNVML(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), convertProcesses)
 }
 
-// memoryInfo queries the memory of a GPU or of an instance.
 func (i *inspector) memoryInfo(d nvml.Device) Reading[Memory] {
 	newer := mapReading(callNVML(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
 		return Memory{Total: m.Total, Used: m.Used}
@@ -100,13 +95,11 @@ func (i *inspector) memoryInfo(d nvml.Device) Reading[Memory] {
 	})
 }
 
-// computeProcesses queries the compute processes on a GPU or on an instance.
 func (i *inspector) computeProcesses(d nvml.Device) Reading[[]Process] {
 	return mapReading(
 		callNVML(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), convertProcesses)
 }
 
-// convertProcesses converts NVML's list of processes.
 func convertProcesses(infos []nvml.ProcessInfo) []Process {
 	const notAvailable = 1<<64 - 1 // NVML_VALUE_NOT_AVAILABLE, as an unsigned long long
 	all := make([]Process, 0, len(infos))
@@ -127,7 +120,6 @@ func (i *inspector) remappedRows() Reading[RemappedRows] {
 	}, "nvmlDeviceGetRemappedRows")
 }
 
-// recoveryAction queries the recovery action that the driver recommends for the GPU.
 func (i *inspector) recoveryAction() Reading[int] {
 	if i.device == nil {
 		return missingReading[int](i.gpu.Handle)
@@ -136,7 +128,6 @@ func (i *inspector) recoveryAction() Reading[int] {
 	return callNVML(i, action, "nvmlDeviceGetFieldValues")
 }
 
-// queryErrors queries the recovery action and the error counters.
 func (i *inspector) queryErrors() {
 	d, g := i.device, i.gpu
 	g.Recovery = i.recoveryAction()
@@ -157,7 +148,6 @@ func (i *inspector) queryErrors() {
 	g.SRAM = firstSupported(newer, func() Reading[MemoryErrors] { return i.uncorrectedIn(nvml.MEMORY_LOCATION_SRAM) })
 }
 
-// uncorrectedIn queries the number of uncorrectable errors of the memory at a location.
 func (i *inspector) uncorrectedIn(place nvml.MemoryLocation) Reading[MemoryErrors] {
 	count := func() (uint64, nvml.Return) {
 		return i.device.GetMemoryErrorCounter(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC, place)
@@ -236,7 +226,6 @@ func (i *inspector) queryNVLinks() (all []NVLink) {
 	return all
 }
 
-// nvlinkStatusTo queries the NVLink status between two GPUs.
 func (i *inspector) nvlinkStatusTo(other *inspector) Reading[int] {
 	return callNVML(i, func() (int, nvml.Return) {
 		status, ret := i.device.GetP2PStatus(other.device, nvml.P2P_CAPS_INDEX_NVLINK)
@@ -244,7 +233,6 @@ func (i *inspector) nvlinkStatusTo(other *inspector) Reading[int] {
 	}, "nvmlDeviceGetP2PStatus")
 }
 
-// queryInstances queries the instances of a partitioned GPU.
 func (i *inspector) queryInstances() {
 	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
 		return

@@ -10,10 +10,8 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// protocolVersion is the version of the line format between parent and child.
 const protocolVersion = 2
 
-// request is the type of a request to the child.
 type request string
 
 const (
@@ -111,7 +109,6 @@ type outputTail struct {
 	crashed bool // the kept lines begin with a crash
 }
 
-// addLine adds a line.
 func (l *outputTail) addLine(text []byte) {
 	said := textutil.SingleLine(textutil.StripControls(string(text)), maxKeptLineLength)
 	if said == "" || l.crashed && len(l.kept) == maxKeptLines {

@@ -31,7 +31,6 @@ type nvmlLibrary struct {
 
 var _ deviceLibrary = nvmlLibrary{}
 
-// openLibrary returns the driver with the given library. It does not load the library.
 func openLibrary(path string) deviceLibrary {
 	returnNames() // must come before a library is loaded
 	return nvmlLibrary{newCollector(nvml.New(nvml.WithLibraryPath(path)), os.Stderr), path}

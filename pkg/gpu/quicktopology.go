@@ -60,7 +60,6 @@ func (s sysfs) readKeyValues(file string) map[string]string {
 	return told
 }
 
-// isPartitioned reports whether the GPU with this minor number has MIG instances.
 func (s sysfs) isPartitioned(minor int) bool {
 	for _, name := range s.listNames(path.Join(driverCapabilityDir, fmt.Sprintf("gpu%d", minor), "mig")) {
 		if strings.HasPrefix(name, "gi") {

@@ -89,7 +89,6 @@ func (s *Session) requestFacts(ctx context.Context, d *runningChild, tell func(P
 	return Facts{Version: FactsVersion, Init: why, Detail: detail}
 }
 
-// probeDiedFacts returns the facts for a child that could not be started, with an explanation.
 func probeDiedFacts(format string, args ...any) Facts {
 	return Facts{Version: FactsVersion, Init: ProbeDied, Detail: fmt.Sprintf(format, args...)}
 }
@@ -128,7 +127,6 @@ func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event
 	}
 }
 
-// watchListener handles the output of a watching child.
 type watchListener struct {
 	startTimeout, silenceTimeout time.Duration
 	onReady                      func(int)
@@ -175,7 +173,6 @@ func (l *watchListener) runWatch(ctx context.Context, d *runningChild, what requ
 	}
 }
 
-// emitEvent passes an event on, unless it is a frequent repetition.
 func (l *watchListener) emitEvent(e Event) {
 	now := time.Now()
 	if e.At.IsZero() {

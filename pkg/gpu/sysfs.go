@@ -145,7 +145,6 @@ type pciPosition struct {
 	numa       int      // -1: none
 }
 
-// nicPosition is a network card with its position.
 type nicPosition struct {
 	name     string
 	position pciPosition
@@ -200,7 +199,6 @@ func (s sysfs) networkCards() []nicPosition {
 	return cards
 }
 
-// classDevices returns the PCI devices of a device class, by PCI address.
 func (s sysfs) classDevices(class string) []nicPosition {
 	var cards []nicPosition
 	for _, name := range s.listNames(class) {
@@ -277,7 +275,6 @@ func (s sysfs) devicePosition(name string) pciPosition {
 	return at
 }
 
-// matchesPattern reports whether text matches a pattern of path.Match.
 func matchesPattern(pattern, text string) bool {
 	is, _ := path.Match(pattern, text)
 	return is

@@ -114,7 +114,6 @@ func BuildTopology(root string, f Facts) Topology {
 	return t
 }
 
-// instanceUUIDs returns the UUIDs of a GPU's instances, or nil if it is not partitioned.
 func instanceUUIDs(g GPU) []string {
 	if !g.MIG.OrZero().Current {
 		return nil
@@ -136,7 +135,6 @@ func gpuDomain(g GPU) *NVLinkDomain {
 	return &NVLinkDomain{Cluster: fabric.Cluster, Clique: fabric.Clique}
 }
 
-// commonDomain returns the NVLink domain that all GPUs are in, or nil if there is none.
 func commonDomain(gpus []Locality) *NVLinkDomain {
 	if len(gpus) == 0 || slices.ContainsFunc(gpus, func(g Locality) bool {
 		return g.Domain == nil || *g.Domain != *gpus[0].Domain
@@ -170,7 +168,6 @@ func (t Topology) EnvVariables() map[string]string {
 	return env
 }
 
-// nicNames returns the names of the nearest network cards, separated by commas.
 func (l Locality) nicNames() string {
 	return joinEach(l.NICs, ",", func(nic NIC) string { return nic.Name })
 }

@@ -131,7 +131,6 @@ func (s sysfs) intelGPUs(root string) (gpus []OtherGPU) {
 	return gpus
 }
 
-// otherLocalities returns the locations of GPUs of other vendors.
 func (s sysfs) otherLocalities(others []OtherGPU, cards []nicPosition) []Locality {
 	gpus := make([]Locality, 0, len(others))
 	for i, o := range others {

@@ -106,7 +106,6 @@ func (l Locality) assignableUnits(index int, byUUID bool) (units []Unit) {
 	return []Unit{{l, strconv.Itoa(index)}}
 }
 
-// unitsForSelector returns the units that one entry of CUDA_VISIBLE_DEVICES selects.
 func (t Topology) unitsForSelector(s Selector) ([]Unit, error) {
 	counted := t.countedGPUs()
 	switch {

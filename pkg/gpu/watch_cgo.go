@@ -191,7 +191,6 @@ func (w *watcher) reportHanging(told map[*pendingCall]bool) map[*pendingCall]boo
 	return hanging
 }
 
-// sendEvent sends an event, with the present time.
 func sendEvent(tell func(message), e Event) {
 	e.At = time.Now()
 	tell(message{Event: &e})
@@ -239,7 +238,6 @@ func (g *watchedGPU) registerEvents() NVMLReturn {
 	return Success
 }
 
-// activeNVLinks returns the numbers of the active NVLinks.
 func (g *watchedGPU) activeNVLinks() (links []int) {
 	for _, link := range g.queryNVLinks() {
 		if link.Active.OrZero() {
@@ -249,7 +247,6 @@ func (g *watchedGPU) activeNVLinks() (links []int) {
 	return links
 }
 
-// newEvent returns an event of this GPU.
 func (g *watchedGPU) newEvent(kind EventKind, detail string) Event {
 	return Event{Kind: kind, GPU: g.slot, UUID: g.gpu.UUID.OrZero(), Bus: g.gpu.Bus.OrZero(), Detail: detail}
 }
@@ -284,7 +281,6 @@ func (g *watchedGPU) run(ctx context.Context) {
 	}
 }
 
-// unregisterEvents ends the registration for events.
 func (g *watchedGPU) unregisterEvents() {
 	if g.eventSet != nil {
 		_ = g.eventSet.Free()

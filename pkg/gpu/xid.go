@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 )
 
-// xidCatalogue is the URL of NVIDIA's description of all Xids.
 const xidCatalogue = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 // Effect is the effect of an event on the running job.

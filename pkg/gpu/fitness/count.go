@@ -30,7 +30,6 @@ var lostHints = map[gpu.NVMLReturn]string{
 		"the vendor's RMA process",
 }
 
-// countFindings returns the findings on whether the job has all GPUs that it should have.
 func (s evaluation) countFindings() []check.Finding {
 	e := gpuCheck{evaluation: s, FindingBuilder: gpuRule{id: "gpu.count", source: sourceCount}.newFindings()}
 	e.checkCount()
@@ -73,12 +72,10 @@ func (e *gpuCheck) checkCount() {
 		withExpected("CUDA_DEVICE_ORDER=PCI_BUS_ID"), blameVisibleList)
 }
 
-// blameVisibleList attributes the finding to the job's own CUDA_VISIBLE_DEVICES.
 func blameVisibleList(f *check.Finding) {
 	f.Source, f.Class = gpu.VisibleDevicesVariable, check.ClassUser
 }
 
-// reportLostGPUs adds a finding for each GPU that does not answer.
 func (e *gpuCheck) reportLostGPUs() {
 	for _, g := range e.gpus {
 		why, lost := g.LossReason()
@@ -139,7 +136,6 @@ func (s evaluation) needsFallenGPU() bool {
 	return s.want.Visible == nil && s.countOnBus() <= len(s.facts.GPUs)
 }
 
-// minGPUs returns the minimum number of GPUs that the job needs.
 func (s evaluation) minGPUs() int {
 	if s.want.NeedsGPUs() {
 		return max(s.want.Count, 1)

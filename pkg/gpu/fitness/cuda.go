@@ -42,7 +42,6 @@ func CheckCUDA(shown gpu.CUDAFacts, f gpu.Facts, want Expectation) []check.Findi
 	return findings
 }
 
-// cudaInitFinding returns the finding about cuInit.
 func cudaInitFinding(shown gpu.CUDAFacts, f gpu.Facts) check.Finding {
 	if shown.Init == gpu.Success {
 		return check.Finding{ID: idCUDAInit, Source: "cuInit", Verdict: check.Pass, Observed: shown.Loaded}
@@ -70,7 +69,6 @@ func cudaInitFinding(shown gpu.CUDAFacts, f gpu.Facts) check.Finding {
 	return finding
 }
 
-// blameCUDAList attributes a finding to the job's own CUDA_VISIBLE_DEVICES.
 func blameCUDAList(f *check.Finding, visible string) {
 	f.Class = check.ClassUser
 	f.Observed += fmt.Sprintf("; %s is %q", gpu.VisibleDevicesVariable, textutil.TruncateText(visible, maxTextLength))
@@ -106,7 +104,6 @@ func cudaDevicesFinding(shown gpu.CUDAFacts, f gpu.Facts, want Expectation) chec
 	return e.Findings[0]
 }
 
-// cudaFailure is the interpretation of a failure of cuInit.
 type cudaFailure struct {
 	verdict  check.Verdict
 	class    check.Class

@@ -44,7 +44,6 @@ func EvaluateFacts(f gpu.Facts, want Expectation) []check.Finding {
 	return findings
 }
 
-// evaluation is the input of all checks.
 type evaluation struct {
 	facts gpu.Facts
 	want  Expectation
@@ -59,12 +58,10 @@ type gpuRule struct {
 	checkGPU func(*gpuCheck)
 }
 
-// newFindings returns an empty Sheet for the findings of the rule.
 func (r gpuRule) newFindings() check.FindingBuilder {
 	return check.FindingBuilder{Template: check.Finding{ID: r.id, Source: r.source}}
 }
 
-// gpuRules are all rules, in the order of their findings.
 var gpuRules = []gpuRule{
 	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", checkRecovery},
 	{"gpu.remap", "nvmlDeviceGetRemappedRows", "no failure, nothing pending", checkRemapped},
@@ -132,7 +129,6 @@ func (e *gpuCheck) addNodeFinding(verdict check.Verdict, observed, hint string) 
 	return e.AddFinding(verdict, check.ClassNode, observed, e.expected, hint)
 }
 
-// addFindingIf adds a finding if the condition holds. more modifies it.
 func (e *gpuCheck) addFindingIf(is bool, verdict check.Verdict, observed, hint string, more ...findingOption) {
 	if is {
 		f := e.addNodeFinding(verdict, observed, hint)
@@ -142,10 +138,8 @@ func (e *gpuCheck) addFindingIf(is bool, verdict check.Verdict, observed, hint s
 	}
 }
 
-// findingOption modifies a finding.
 type findingOption func(*check.Finding)
 
-// withStrict marks a Warn that becomes a Fail in strict mode.
 func withStrict(f *check.Finding) { f.Strict = true }
 
 // withExpected sets the expected state, if it is more specific than the rule's.
@@ -167,7 +161,6 @@ func readValue[T any](e *gpuCheck, what string, r gpu.Reading[T]) (T, bool) {
 	return value, ok
 }
 
-// applyRule applies a rule to all GPUs of the job and returns the findings.
 func (s evaluation) applyRule(r gpuRule) []check.Finding {
 	var findings []check.Finding
 	var gaps skipReasons
@@ -212,7 +205,6 @@ func (s evaluation) summaryFinding(r gpuRule, well int, gaps skipReasons) []chec
 	return sheet.Findings
 }
 
-// findingDevice returns the identity of a GPU for findings.
 func findingDevice(g gpu.GPU) *check.Device {
 	return &check.Device{Index: g.Index, UUID: g.UUID.OrZero(), Bus: g.Bus.OrZero()}
 }
@@ -221,13 +213,11 @@ func findingDevice(g gpu.GPU) *check.Device {
 // with its GPUs.
 type skipReasons []skipReason
 
-// skipReason is one reason and the indices of the GPUs that it applies to.
 type skipReason struct {
 	text string
 	gpus []int
 }
 
-// addGPU adds a GPU to a reason. A new reason is appended.
 func (t *skipReasons) addGPU(what string, gpu int) {
 	at := slices.IndexFunc(*t, func(g skipReason) bool { return g.text == what })
 	if at < 0 {

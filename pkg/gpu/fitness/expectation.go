@@ -62,7 +62,6 @@ func (e Expectation) NeedsGPUs() bool {
 // HasNoGPUs reports whether the job is known to have no GPUs.
 func (e Expectation) HasNoGPUs() bool { return e.Count == 0 && !e.NeedsGPUs() }
 
-// countSourceText returns the source of the expected number of GPUs, for messages.
 func (e Expectation) countSourceText() string { return cmp.Or(e.CountSource, "expected") }
 
 // maxTextLength is the maximum number of characters of a foreign text in a finding.

@@ -158,7 +158,6 @@ func countActiveLinks(g gpu.GPU) (active int, down []int, known bool) {
 	return active, down, known
 }
 
-// p2pStatus returns the P2P status of two GPUs as NVML has reported it.
 func (s evaluation) p2pStatus(a, b int) gpu.Reading[int] {
 	for _, p := range s.facts.Pairs {
 		if p.A == a && p.B == b || p.A == b && p.B == a {

@@ -53,7 +53,6 @@ var initFailures = map[gpu.NVMLReturn]initFailure{
 		"see dmesg for NVRM lines and reboot the node"},
 }
 
-// initFailureFinding returns the finding for a failed nvmlInit.
 func initFailureFinding(f gpu.Facts, want Expectation) check.Finding {
 	a, known := initFailures[f.Init]
 	if !known {
@@ -122,7 +121,6 @@ func warnIfSigns(f *check.Finding, want Expectation) {
 		textutil.TruncateText(strings.Join(want.Signs, ", "), maxTextLength)
 }
 
-// explainMissingLibrary adds the most likely reason for the missing library to the finding.
 func explainMissingLibrary(f *check.Finding, facts gpu.Facts, want Expectation) {
 	if facts.Library != "" {
 		f.Observed = facts.Library + " not found"

@@ -72,7 +72,6 @@ func evaluateOtherGPUs(f gpu.Facts, want Expectation) []check.Finding {
 	return s.Findings
 }
 
-// otherAttributes returns the attributes by which nodes with GPUs of AMD or Intel are compared.
 func otherAttributes(f gpu.Facts, want Expectation) []check.Attribute {
 	units, count, _ := otherUnits(f, want)
 	attributes := []check.Attribute{{ID: check.AttrGPUCount, Value: strconv.Itoa(count)}}

@@ -48,7 +48,6 @@ func selectGPUs(f gpu.Facts, want Expectation) gpuSelection {
 	return c
 }
 
-// answeringGPUs returns the job's GPUs that answer.
 func (c gpuSelection) answeringGPUs() []gpu.GPU {
 	return slices.DeleteFunc(slices.Clone(c.gpus), func(g gpu.GPU) bool { return !g.IsUsable() })
 }
@@ -124,7 +123,6 @@ func countUnits(g gpu.GPU) int {
 	}
 }
 
-// modelNames returns the sorted model names of the GPUs, without duplicates.
 func modelNames(gpus []gpu.GPU) []string {
 	return distinctValues(gpus, func(g gpu.GPU) string { return g.Name.OrZero() })
 }
@@ -187,7 +185,6 @@ func memoryAttribute(g gpu.GPU) string {
 	return fmt.Sprintf("%d GiB", (memory.Total+1<<29)>>30)
 }
 
-// fabricAttribute returns the NVLink domain and clique of a GPU, or "" if it is in none.
 func fabricAttribute(g gpu.GPU) string {
 	f := g.Fabric.OrZero()
 	if f.State != gpu.FabricCompleted || f.IsSingleNode() {
@@ -206,7 +203,6 @@ func linksAttribute(g gpu.GPU) string {
 	return strconv.Itoa(active)
 }
 
-// formatOnOff returns "on" or "off", or "" if the mode is not known.
 func formatOnOff(on, known bool) string {
 	switch {
 	case !known:

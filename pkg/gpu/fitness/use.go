@@ -146,7 +146,6 @@ func (e *gpuCheck) graphicsMemory(used uint64) (sum uint64) {
 	return sum
 }
 
-// describeUse returns a text with the processes that use a GPU and the amount of memory in use.
 func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	var users []string
 	for _, p := range procs {
@@ -168,7 +167,6 @@ func describeUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 		formatBytes(memory.Total)), ", ")
 }
 
-// formatBytes formats a number of bytes in MiB or GiB.
 func formatBytes(n uint64) string {
 	if n >= 10<<30 {
 		return fmt.Sprintf("%d GiB", n>>30)

@@ -73,7 +73,6 @@ func (r Report) Summarize() Summary {
 	return s
 }
 
-// findings returns the findings about one communicator.
 func (c Communicator) findings() (all []Finding) {
 	groups := make(map[[2]string][]Member)
 	add := func(kind FindingKind, text string, m Member) {
@@ -136,7 +135,6 @@ func (c Communicator) compareCounts(add func(text string, m Member)) {
 	}
 }
 
-// newFinding returns a finding about some members.
 func (c Communicator) newFinding(kind FindingKind, text string, members []Member) Finding {
 	slices.SortFunc(members, func(a, b Member) int { return a.Rank - b.Rank })
 	f := Finding{Kind: kind, Communicator: clean(c.Hash), Size: c.Size, Text: text}
@@ -150,7 +148,6 @@ func (c Communicator) newFinding(kind FindingKind, text string, members []Member
 	return f
 }
 
-// describeResult returns the meaning of a result of NCCL's functions.
 func describeResult(result int) string {
 	words := map[int]string{1: "a CUDA or HIP error", 2: "a system error", 3: "an internal error",
 		4: "an invalid argument", 5: "invalid usage", 6: "an error of another rank's process"}
@@ -204,7 +201,6 @@ func (s Summary) FormatFindings(worldRank func(m Member) int) (findings []string
 	return findings
 }
 
-// formatText returns the finding as a sentence.
 func (f Finding) formatText(worldRank func(m Member) int) string {
 	const maxRanges = 60
 	ranges := textutil.FormatIndices("rank", f.Ranks)
