@@ -26,16 +26,20 @@ var nodeLaunchers = []struct {
 		count: torchCounts,
 	}, {
 		command: "accelerate", module: "accelerate.commands.accelerate_cli", verb: "launch",
-		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"},
-		count: []string{"num-processes"},
+		spans: accelerateSpans, count: accelerateCounts,
 	}, {
 		command: "accelerate-launch", module: "accelerate.commands.launch",
-		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"},
-		count: []string{"num-processes"},
+		spans: accelerateSpans, count: accelerateCounts,
 	}, {
 		command: "rrun", needs: []string{"n", "nranks"}, spans: []string{"slurm"}, count: []string{"n", "nranks"},
 	},
 }
+
+// Flags of Hugging Face's accelerate launch.
+var (
+	accelerateSpans  = []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}
+	accelerateCounts = []string{"num-processes"}
+)
 
 // Flags of PyTorch's torch/distributed/run.py, which accepts - and _ alike.
 var (

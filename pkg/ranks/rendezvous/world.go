@@ -27,19 +27,14 @@ type Layout struct {
 // NewLayout returns the world of the given nodes, which must be sorted by node index. Ranks are
 // numbered from 0.
 func NewLayout(places []NodeRanks) Layout {
-	w := Layout{nodes: places}
-	for i := range places {
-		place := &places[i]
-		for _, rank := range place.Ranks {
-			if rank >= len(w.nodeByRank) {
-				w.nodeByRank = append(w.nodeByRank, make([]*NodeRanks, rank+1-len(w.nodeByRank))...)
-			}
-			w.nodeByRank[rank] = place
-		}
+	w := Layout{nodes: make([]NodeRanks, len(places))}
+	for i, place := range places {
+		w.nodes[i] = NodeRanks{Node: place.Node, Host: place.Host}
 		if len(place.Ranks) > 0 {
 			w.initialNodes++
 		}
 	}
+	w.addRanks(places)
 	w.initialRanks = len(w.nodeByRank)
 	return w
 }
