@@ -8,31 +8,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
-
-// TestPrinter verifies which words name a program of a run with a given plan.
-func TestPrinter(t *testing.T) {
-	withDriver, withRanks := &record.Plan{Driver: "train.py"}, &record.Plan{Driver: "train.py", HasRanks: true}
-	for _, tc := range []struct {
-		word string
-		plan *record.Plan
-		want string
-	}{
-		{"driver", withDriver, "the driver"},
-		{"driver", withRanks, ""},
-		{"driver", &record.Plan{}, ""},
-		{"driver", nil, ""},
-		{"ranks", withRanks, "the ranks"},
-		{"ranks", withDriver, ""},
-		{"rank-7", withRanks, ""},
-		{"3", withDriver, ""},
-	} {
-		if got := DescribePrinters(tc.word, tc.plan); got != tc.want {
-			t.Errorf("%s of %+v is of %q, want %q", tc.word, tc.plan, got, tc.want)
-		}
-	}
-}
 
 // TestWantedBy verifies which logs a word selects, by their names.
 func TestWantedBy(t *testing.T) {

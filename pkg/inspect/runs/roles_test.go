@@ -245,7 +245,7 @@ func (c lineChannel) all() (lines []string) {
 	return lines
 }
 
-// TestWatch verifies that a watch prints each change and ends with the run, outside of the job and by
+// TestRoleWatch verifies that a watch prints each change and ends with the run, outside of the job and by
 // the file of a node.
 func TestRoleWatch(t *testing.T) {
 	for _, hasFile := range []bool{false, true} {
@@ -324,7 +324,7 @@ func TestSelectNodes(t *testing.T) {
 	}
 }
 
-// TestWatchFollowsSpares verifies that a process of the run soon learns the address of a spare node
+// TestRoleWatchFollowsSpares verifies that a process of the run soon learns the address of a spare node
 // that takes a place in the plan.
 func TestRoleWatchFollowsSpares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

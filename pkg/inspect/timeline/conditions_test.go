@@ -21,13 +21,9 @@ func TestConditions(t *testing.T) {
 		want string // conditions that are true, besides Created
 		says string // text of that condition, or of Running
 	}{
-		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: nodes 0-1"},
-		{"it is up", func(run *Run) { run.Control.Go = open }, ConditionRunning, "2 of 2 nodes are ready, and the gate is open"},
 		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.LingerRecord = open, &record.OrderlyEnd{Code: 3} }, ConditionRunning,
 			"the driver has ended with code 3, and everything else stays up for inspection"},
 		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
-		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, ConditionSucceeded, "n1 is lost"},
-		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, ConditionFailed, "code 76: n1 is lost"},
 		{"it has failed, and another attempt follows", func(run *Run) { run.Result = result(76, 2) }, ConditionRestarting, "attempt 2 follows: n1 is lost"},
 		{"it fails, and another attempt will follow", func(run *Run) {
 			run.Control.Aborts = []record.Abort{{Code: 76, Outcome: "peer-lost", NextAttempt: 1, Cause: record.Failure{Message: "n1 is lost"}}}

@@ -16,34 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-func TestDecodeLine(t *testing.T) {
-	for _, test := range []struct {
-		name, line string
-		want       eventlog.EventType
-		ok         bool
-	}{
-		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":2,"phase":"join","since_start_ns":5}`, eventlog.PhaseEntered, true},
-		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, eventlog.PhaseEntered, true},
-		{"a word that we don't know", `{"at":"2026-11-21T12:00:00Z","event":"sings","v":7}`, "sings", true},
-		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, eventlog.ChildExited, true},
-		{"lines that are missing", `{"dropped":3}`, eventlog.LinesLost, true},
-		{"no time", `{"event":"enter"}`, "", false},
-		{"a time that can't be", `{"at":"9026-11-21T12:00:00Z","event":"enter"}`, "", false},
-		{"no name", `{"at":"2026-11-21T12:00:00Z"}`, "", false},
-		{"half a line", `{"at":"2026-11-21T12:00:00Z","ev`, "", false},
-		{"no object", `[1,2]`, "", false},
-		{"null", `null`, "", false},
-		{"text", `hello`, "", false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			e, _, ok := decodeLine([]byte(test.line))
-			if ok != test.ok || ok && e.Name != test.want {
-				t.Errorf("it is %+v, %v", e, ok)
-			}
-		})
-	}
-}
-
 func TestDecodeTrail(t *testing.T) {
 	line := func(ms int, at time.Time) string {
 		return fmt.Sprintf(`{"at":%q,"event":"enter","v":2,"phase":"p%d","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), ms, ms*1_000_000)
@@ -60,6 +32,10 @@ func TestDecodeTrail(t *testing.T) {
 		{"damaged", signal.FileContent{Data: []byte("\x00\x00\n" + good + "{}\n\n")}, 3, []string{"2 lines of events/0007.jsonl are not events"}},
 		{"its middle left out", signal.FileContent{Data: []byte(good + `{"at`), Tail: []byte(`"event":"x"}` + "\n" + good)}, 6, []string{"part of it is not shown"}},
 		{"a huge line", signal.FileContent{Data: []byte(strings.Repeat("x", maxLineLength+1) + "\n" + good)}, 3, []string{"1 lines"}},
+		{"odd events", signal.FileContent{Data: []byte(`{"at":"2026-11-21T12:00:00Z","event":"sings","v":2}` + "\n" +
+			`{"at":"2026-11-21T12:00:00Z","event":"exit","v":2,"pid":"many","of":{},"ok":3}` + "\n" + `{"dropped":3}` + "\n")}, 3, nil},
+		{"no events", signal.FileContent{Data: []byte(`{"event":"enter"}` + "\n" + `{"at":"9026-11-21T12:00:00Z","event":"enter"}` + "\n" +
+			`{"at":"2026-11-21T12:00:00Z"}` + "\n[1,2]\nnull\nhello\n")}, 0, []string{"6 lines"}},
 		{"of another version", signal.FileContent{Data: []byte(strings.Replace(good, `"v":2`, `"v":3`, 1))}, 2, []string{"of version 3"}},
 		{"nothing", signal.FileContent{}, 0, nil},
 	} {
