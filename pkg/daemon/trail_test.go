@@ -35,7 +35,7 @@ func TestEventsTellOfAJob(t *testing.T) {
 		if err := j.share.Export(j.run(), dir); err != nil {
 			t.Fatal(err)
 		}
-		run, err := timeline.Read(t.Context(), dir, timeline.Options{Depth: timeline.DepthFull})
+		run, err := timeline.Read(t.Context(), dir, timeline.DepthFull)
 		if err != nil || len(run.Problems) > 0 {
 			t.Fatalf("cannot read the run: %v, %q", err, run.Problems)
 		}

@@ -53,7 +53,7 @@ func (l viewBuilder) hostName(node int) string {
 
 // ReadView reads the run in the directory and the ends of its logs.
 func ReadView(ctx context.Context, path string) (*View, error) {
-	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthFull})
+	run, err := timeline.Read(ctx, path, timeline.DepthFull)
 	if err != nil {
 		return nil, err
 	}

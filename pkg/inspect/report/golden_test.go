@@ -51,11 +51,11 @@ func recorded(t *testing.T, name string) (*timeline.Run, []LogTail) {
 	if name == "cut-off" {
 		later = 24 * time.Hour
 	}
-	now := func() time.Time { return job.At.Add(later) }
-	run, err := timeline.Read(context.Background(), dir, timeline.Options{Depth: timeline.DepthFull, Now: now})
+	run, err := timeline.Read(context.Background(), dir, timeline.DepthFull)
 	if err != nil {
 		t.Fatal(err)
 	}
+	run.ReadAt = job.At.Add(later)
 	logs := ReadLogs(context.Background(), run)
 	for i := range run.Problems {
 		run.Problems[i] = strings.ReplaceAll(run.Problems[i], dir, "/logs/"+name)

@@ -93,7 +93,7 @@ func ListRuns(ctx context.Context, logDir string) (list List, err error) {
 
 // summarize reads a run. A run that cannot be read has a zero Summary.
 func summarize(ctx context.Context, path string) (s Summary, err error) {
-	run, err := timeline.Read(ctx, path, timeline.Options{Depth: timeline.DepthQuick})
+	run, err := timeline.Read(ctx, path, timeline.DepthQuick)
 	if err != nil {
 		return s, context.Cause(ctx)
 	}

@@ -66,9 +66,9 @@ func (o *Observer) ReadStatus(ctx context.Context) (status timeline.Status, err 
 	ctx, cancel := withPollTimeout(ctx)
 	defer cancel()
 	began := time.Now()
-	run, err := timeline.Read(ctx, o.Path, timeline.Options{Depth: timeline.DepthQuick})
+	run, err := timeline.Read(ctx, o.Path, timeline.DepthQuick)
 	if err == nil && run.Size() <= maxFullReadNodes {
-		run, err = timeline.Read(ctx, o.Path, timeline.Options{Depth: timeline.DepthFull})
+		run, err = timeline.Read(ctx, o.Path, timeline.DepthFull)
 	}
 	if err != nil {
 		return status, err

@@ -57,7 +57,7 @@ func (r *runReader) readNodes(nodes *signal.DirSnapshot) {
 			quick++
 		}
 		// A quick read includes only the first maxQuickRecords failures and events.
-		isQuick := r.opts.Depth == DepthQuick
+		isQuick := r.depth == DepthQuick
 		if !isQuick && state != record.StateSandboxReady || isQuick && failed && quick <= maxQuickRecords {
 			files = append(files, nodeRecordFile{name, state, &r.Nodes[node]})
 		}

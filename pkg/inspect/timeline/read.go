@@ -16,13 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Options configures Read.
-type Options struct {
-	Depth ReadDepth
-	// Now returns the reader's current time; nil selects time.Now.
-	Now func() time.Time
-}
-
 const (
 	// maxFileBytes is the maximum number of bytes that are read of one event log, maxTotalBytes that of
 	// all logs together, and minFileBytes the minimum that each of many logs may have. Of larger logs, the
@@ -47,7 +40,7 @@ const (
 // runReader is the state of one call of Read.
 type runReader struct {
 	ctx   context.Context
-	opts  Options
+	depth ReadDepth
 	nonce string
 	*Run
 
@@ -59,10 +52,7 @@ type runReader struct {
 // Read reads the run directory at dir, which runs.Find has returned. It returns an error only if
 // there is no run directory, or if ctx ends. All else that cannot be read is listed in the run's
 // Problems.
-func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
+func Read(ctx context.Context, dir string, depth ReadDepth) (*Run, error) {
 	reader, err := signal.OpenReader(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -76,7 +66,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: give the directory of a run",
 			dir, signal.ControlDir)
 	}
-	r := &runReader{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
+	r := &runReader{ctx: ctx, depth: depth, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: time.Now()}}
 	r.readAll(reader, top)
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read %s to the end: %w", dir, err)

@@ -77,13 +77,13 @@ func TestQuickLookTellsTimes(t *testing.T) {
 // TestClockOff verifies that a clock that is wrong by an hour is corrected.
 func TestClockOff(t *testing.T) {
 	dir, _ := recorded(t, "good")
-	before, err := Read(t.Context(), dir, Options{Depth: DepthFull})
+	before, err := Read(t.Context(), dir, DepthFull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	shift(t, filepath.Join(dir, signal.EventsDir, "0002.jsonl"), time.Hour)
 	shift(t, filepath.Join(dir, signal.NodesDir, "0002.joined"), time.Hour)
-	after, err := Read(t.Context(), dir, Options{Depth: DepthFull})
+	after, err := Read(t.Context(), dir, DepthFull)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestPlantedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
-		run, err := Read(t.Context(), dir, Options{Depth: depth})
+		run, err := Read(t.Context(), dir, depth)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestWithoutSomething(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
-				run, err := Read(t.Context(), dir, Options{Depth: depth})
+				run, err := Read(t.Context(), dir, depth)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -220,7 +220,7 @@ func TestManyNodes(t *testing.T) {
 	const size = 1024
 	dir := many(t, size)
 	for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
-		run, err := Read(t.Context(), dir, Options{Depth: depth})
+		run, err := Read(t.Context(), dir, depth)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,10 +234,10 @@ func TestManyNodes(t *testing.T) {
 }
 
 func TestReadRefusesWhatIsNoRun(t *testing.T) {
-	if _, err := Read(t.Context(), t.TempDir(), Options{}); err == nil || !strings.Contains(err.Error(), "it has no control") {
+	if _, err := Read(t.Context(), t.TempDir(), DepthQuick); err == nil || !strings.Contains(err.Error(), "it has no control") {
 		t.Errorf("an empty directory is a run: %v", err)
 	}
-	if _, err := Read(t.Context(), filepath.Join(t.TempDir(), "none"), Options{}); err == nil {
+	if _, err := Read(t.Context(), filepath.Join(t.TempDir(), "none"), DepthQuick); err == nil {
 		t.Error("what is not there is a run")
 	}
 }
@@ -263,7 +263,7 @@ func FuzzRead(f *testing.F) {
 		// The data may be an invalid name.
 		_ = os.WriteFile(filepath.Join(dir, signal.NodesDir, filepath.Base(name)), record, 0o600)
 		for _, depth := range []ReadDepth{DepthQuick, DepthFull} {
-			run, err := Read(t.Context(), dir, Options{Depth: depth})
+			run, err := Read(t.Context(), dir, depth)
 			if err != nil || len(run.Nodes) > maxNodes {
 				t.Fatalf("it is %+v: %v", run, err)
 			}

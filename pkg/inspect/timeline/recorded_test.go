@@ -16,7 +16,7 @@ func recorded(t testing.TB, name string) (dir string, now time.Time) {
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	run, err := Read(t.Context(), dir, Options{Depth: DepthFull})
+	run, err := Read(t.Context(), dir, DepthFull)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +57,10 @@ func recordings(t testing.TB) (names []string) {
 func read(t testing.TB, name string, depth ReadDepth) *Run {
 	t.Helper()
 	dir, now := recorded(t, name)
-	run, err := Read(t.Context(), dir, Options{Depth: depth, Now: func() time.Time { return now }})
+	run, err := Read(t.Context(), dir, depth)
 	if err != nil {
 		t.Fatal(err)
 	}
+	run.ReadAt = now
 	return run
 }

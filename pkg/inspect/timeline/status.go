@@ -297,15 +297,11 @@ const minOldAge = time.Minute
 // Age returns how long ago the run ended, for people: "3 min 07 s", "4 days". It is empty if the run
 // is not over, or has just ended.
 func (s Status) Age() string {
+	const day = 24 * time.Hour
 	if s.EndedAt == nil || s.At.Sub(*s.EndedAt) < minOldAge {
 		return ""
 	}
-	return FormatAge(s.At.Sub(*s.EndedAt))
-}
-
-// FormatAge formats the age of something that may be days old.
-func FormatAge(age time.Duration) string {
-	const day = 24 * time.Hour
+	age := s.At.Sub(*s.EndedAt)
 	if age < 2*day {
 		return textutil.BriefDuration(age.Truncate(time.Second))
 	}

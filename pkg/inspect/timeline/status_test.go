@@ -26,7 +26,7 @@ func TestStatusGolden(t *testing.T) {
 	for _, name := range recordings(t) {
 		t.Run(name, func(t *testing.T) {
 			dir, now := recorded(t, name)
-			run, err := Read(t.Context(), dir, Options{Depth: DepthFull, Now: func() time.Time { return now }})
+			run, err := Read(t.Context(), dir, DepthFull)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func (r *runReader) readEventLogs(events *signal.DirSnapshot) {
 		if !ok || node >= len(r.Nodes) || len(name) > 64 {
 			continue
 		}
-		if r.opts.Depth == DepthFull || node == 0 && kind == mainDaemonKind {
+		if r.depth == DepthFull || node == 0 && kind == mainDaemonKind {
 			names = append(names, name)
 		}
 	}
@@ -203,7 +203,7 @@ func (r *runReader) convertEventTimes() {
 	for _, t := range r.eventLogs {
 		total += len(t.events)
 	}
-	if r.opts.Depth == DepthFull {
+	if r.depth == DepthFull {
 		r.Events = make([]Event, 0, total)
 	}
 	// A drain record counts unless the head has aborted the run.
@@ -221,7 +221,7 @@ func (r *runReader) convertEventTimes() {
 		if len(t.events) > 0 {
 			node.noteSignOfLife(t.events[len(t.events)-1].At)
 		}
-		if r.opts.Depth == DepthFull {
+		if r.depth == DepthFull {
 			r.Events = append(r.Events, t.events...)
 		}
 	}
