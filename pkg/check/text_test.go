@@ -86,18 +86,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestColourSaysNothingMore verifies that no information is conveyed by colour alone.
-func TestColourSaysNothingMore(t *testing.T) {
-	bare := sick().FormatText(TextStyle{Verbose: true})
-	coloured := sick().FormatText(TextStyle{Verbose: true, Colour: true})
-	for _, code := range verdictColours {
-		coloured = strings.ReplaceAll(coloured, "\x1b["+code+"m", "")
-	}
-	if coloured = strings.ReplaceAll(coloured, "\x1b[0m", ""); coloured != bare {
-		t.Errorf("without colours it is\n%s\nnot\n%s", coloured, bare)
-	}
-}
-
 func TestHostileTextIsPlain(t *testing.T) {
 	r := hostile()
 	r.Host = "n7"

@@ -96,7 +96,10 @@ func (g *guardLink) keepRunning() {
 	for {
 		began := time.Now()
 		g.runOnce()
-		if g.ctx.Err() != nil || time.Since(began) < guardRestartDelay && !ctxutil.SleepContext(g.ctx, guardRestartDelay) {
+		if g.ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) < guardRestartDelay && !ctxutil.SleepContext(g.ctx, guardRestartDelay) {
 			return
 		}
 	}

@@ -56,7 +56,8 @@ func StartHelper(ctx context.Context, spec *exec.Cmd, onEnd func()) (*Helper, er
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, ctxutil.ErrAbandoned):
-		return nil, fmt.Errorf("cannot start it within %v: the file system of %s may hang", helperStartTimeout, spec.Path)
+		return nil, fmt.Errorf("cannot start it within %v: the file system of %s may hang",
+			helperStartTimeout, spec.Path)
 	}
 	return nil, fmt.Errorf("cannot start it: %w", err)
 }

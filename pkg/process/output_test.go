@@ -246,27 +246,6 @@ func TestLogMarksWhatCameBetween(t *testing.T) {
 	}
 }
 
-func TestGrandchildHoldsThePipe(t *testing.T) {
-	takesSeconds(t)
-	s := newSupervisor(t)
-	arg := nap()
-	killNaps(t, arg)
-	stdout := &buffer{}
-	spec := shell(fmt.Sprintf("sleep %s & echo last words; exit 3", arg))
-	spec.Stdout = stdout
-	c := start(t, s, spec)
-	if exit := finished(t, c); exit.Code != 3 || exit.Err != nil || stdout.text() != "last words\n" {
-		t.Errorf("%#v, output %q", exit, stdout.text())
-	}
-	sleepers(t, arg, 1)
-	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Requested {
-		t.Errorf("%#v, want code 3, not asked", exit)
-	}
-	if left := naps(t, arg); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
-}
-
 // TestGrandchildHoldsBackNoEnd verifies that a child's end is reported at once, even if another
 // process keeps its output open, and that later output is passed on nevertheless.
 func TestGrandchildHoldsBackNoEnd(t *testing.T) {

@@ -272,8 +272,8 @@ func parseStat(text []byte) (procStat, error) {
 		}
 	}
 	if found < wanted {
-		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least %d expected",
-			string(text), found, wanted)
+		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, "+
+			"at least %d expected", string(text), found, wanted)
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(text[:open])))
 	if err != nil {

@@ -213,7 +213,8 @@ func (p Program) describeMissingFile() string {
 	switch {
 	case strings.HasSuffix(name, "\r"):
 		return fmt.Sprintf("its first line ends in a carriage return, so that the interpreter is %q: "+
-			`save it with Unix line endings, for example by: sed -i 's/\r$//' %s`, name, textutil.QuoteShellWord(p.file))
+			`save it with Unix line endings, for example by: sed -i 's/\r$//' %s`,
+			name, textutil.QuoteShellWord(p.file))
 	case name != "":
 		return fmt.Sprintf("its interpreter %s (first line) does not exist: use one that this node has", name)
 	case bytes.HasPrefix(p.head, []byte("\x7fELF")):

@@ -144,18 +144,6 @@ func TestStopWithImpatience(t *testing.T) {
 	}
 }
 
-func TestStopLeavesOtherChildren(t *testing.T) {
-	s := newSupervisor(t)
-	arg := nap()
-	killNaps(t, arg)
-	other := start(t, s, shell(fmt.Sprintf(strays[3].script, arg)))
-	sleepers(t, arg, strays[3].sleepers)
-	c := start(t, s, shell("sleep "+nap()))
-	c.Stop(t.Context(), 0, unix.SIGKILL)
-	sleepers(t, arg, strays[3].sleepers)
-	other.Stop(t.Context(), 0, unix.SIGKILL)
-}
-
 // TestStopLeavesTheNextJob covers a driver whose last action is to submit the next job, with its
 // environment; that job may start on this node at once.
 func TestStopLeavesTheNextJob(t *testing.T) {
