@@ -81,7 +81,7 @@ func isHelpFlag(arg string) bool {
 }
 
 // runArgCommands are the subcommands that accept a run as an argument.
-var runArgCommands = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv", "list", "wait", "roles"}
+var runArgCommands = []string{"status", "report", "logs", "why", "exec", "stop", "kv", "list", "wait", "roles"}
 
 // takeNotifySocket returns the socket of the service manager, and removes it from the environment:
 // a child could otherwise send notifications for the service.
@@ -157,10 +157,11 @@ func (inv *invocation) newApp() *cli.App {
 	}
 	addCommands(app, "Start a job", inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand())
 	addCommands(app, "Look at a run", inv.listCommand(), inv.statusCommand(), inv.waitCommand(), inv.logsCommand(), inv.whyCommand(), inv.reportCommand())
-	addCommands(app, "Act on a run", inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
+	addCommands(app, "Act on a run", inv.execCommand(), inv.stopCommand(), inv.kvCommand(), inv.rshCommand(), inv.pruneCommand())
 	addCommands(app, "Check and prepare", inv.checkCommand(), inv.doctorCommand(), inv.topologyCommand(), inv.rolesCommand(),
 		inv.scriptCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand())
 	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
+		removedCommand("attach", "bringupd status prints the launcher's own command for a shell on a node"),
 		removedCommand("pmi", "use a program of your MPI instead, see docs/mpi.md"),
 		removedCommand("simulate", "use bringupd roles --dry-run=FILE --fail=WHAT for what follows from a failure, and bringupd doctor for a log directory"))
 	return app
@@ -198,8 +199,6 @@ func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(
 			return usageErrorf("cannot use %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
 		case inv.hasDashes && c.Name == "stop":
 			return usageErrorf("cannot stop a driver: give the run directory, without --")
-		case inv.hasDashes && c.Name == "attach":
-			return usageErrorf("cannot run a command: use bringupd exec; attach opens a shell")
 		case inv.hasDashes && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
 			return usageErrorf("cannot use a driver: bringupd %s starts none", c.Name)
 		}

@@ -55,7 +55,7 @@ func TestWhichRun(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			touch(t, ".", "", "4711.0") // as Slurm's own output may be named
-			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"}, {"logs"}, {"exec"}, {"attach"}, {"stop"}, {"why"}} {
+			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"}, {"logs"}, {"exec"}, {"stop"}, {"why"}} {
 				args := append(append([]string{}, by...), way.args...)
 				if by[0] == "exec" {
 					args = append(args, "--", "true")
@@ -139,10 +139,10 @@ func TestNodeOrRun(t *testing.T) {
 	}
 	refused(t, call(t, []string{logs}, "logs", "n7"), 64, `no node "n7"`, "a number of 0 to 1")
 	refused(t, call(t, []string{logs}, "logs", "2"), 64, `no node "2"`, "a number of 0 to 1")
-	for _, args := range [][]string{{"status", "4"}, {"report", "4"}, {"logs", "driver", "4"}, {"exec", "4", "--", "true"}, {"attach", "0", "4"}, {"stop", "4"}, {"why", "4"}} {
+	for _, args := range [][]string{{"status", "4"}, {"report", "4"}, {"logs", "driver", "4"}, {"exec", "4", "--", "true"}, {"stop", "4"}, {"why", "4"}} {
 		refused(t, call(t, []string{logs}, args...), 64, "cannot find run 4 in "+filepath.Dir(dir)+": the newest runs there are 4711.0: give ")
 	}
 	refused(t, call(t, []string{logs}, "logs", "a/b"), 64, "cannot find run b in ")
 	refused(t, call(t, nil, "logs", "n7"), 64, "cannot find run n7 in ")
-	refused(t, call(t, []string{logs}, "attach", "1", dir, "more"), 64, "3 arguments")
+	refused(t, call(t, []string{logs}, "logs", "1", dir, "more"), 64, "3 arguments")
 }

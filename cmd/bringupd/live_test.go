@@ -17,71 +17,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// TestAttachRun verifies that attach executes the command that it prints: a shell started by srun,
-// which a script simulates. The shell has the node's variables of the run, and not its mark, by
-// which the daemon would take it for its child. If no daemon answers, the shell starts without them.
-func TestAttachRun(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	forget(t)
-	writeFile(t, "srun", "#!/bin/sh\necho srun \"$@\"\necho run $BRINGUPD_RUN node $BRINGUPD_NODE_RANK x $RAY_X mark $BRINGUPD_GUARD\nexit 7\n")
-	if err := os.Chmod("srun", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	daemon := program(t, "--log-dir=logs", "--gpu-check=off", "--", "sleep", "1000")
-	daemon.Env = append(daemon.Env, "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_NTASKS=1", "SLURM_NNODES=1", "SLURM_PROCID=0", "SLURM_LOCALID=0",
-		"SLURM_STEP_NODELIST=node0000", "SLURMD_NODENAME=node0000", "SLURM_STEP_TASKS_PER_NODE=1", "RAY_X=a\nb")
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	const want = "srun --overlap --jobid=4711 --nodelist=node0000 --nodes=1 --ntasks=1 --export=ALL --pty bash\n"
-	for began := time.Now(); call(t, nil, "status", "logs").code != 0 && time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
-	}
-	if got := call(t, nil, "attach", "logs"); got.code != 0 || got.out != want {
-		t.Errorf("it prints %+v, want %s", got, want)
-	}
-	attach := func() string {
-		command := program(t, "attach", "node0000", "logs", "--run")
-		command.Env = append(command.Env, "PATH="+dir+":"+os.Getenv("PATH"))
-		out, err := command.Output()
-		if command.ProcessState.ExitCode() != 7 {
-			t.Errorf("it has ended with %v, not with the command's 7", err)
+// TestShellCommand verifies that the status of an active run has the launcher's command for a shell,
+// in which the host and the job of a record are quoted and contain no terminal control sequences.
+func TestShellCommand(t *testing.T) {
+	for by, want := range map[string]string{
+		"slurm": `srun --overlap $'--jobid=$(touch x)\x1b[2J' --nodelist=node0000 --nodes=1 --ntasks=1 --export=ALL --pty bash`,
+		"hosts": "ssh -- node0000", "local": "",
+	} {
+		dir := runDir(t, 2, -1)
+		put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
+			Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2,
+			Launch: record.Launch{Launcher: by, LaunchID: "$(touch x)\x1b[2J"},
+		})
+		got := call(t, nil, "status", dir)
+		if strings.Contains(got.out, "  shell: ") != (want != "") || !strings.Contains(got.out, want) {
+			t.Errorf("%s: it prints %+v", by, got)
 		}
-		return string(out)
-	}
-	if out := attach(); out != want+"run 4711.0 node 0 x a b mark\n" {
-		t.Errorf("it has run %s", out)
-	}
-	if err := daemon.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = daemon.Wait() // it was killed
-	if out := attach(); out != want+"run node x mark\n" {
-		t.Errorf("without a daemon it has run %s", out)
-	}
-	t.Setenv("PATH", t.TempDir())
-	refused(t, call(t, nil, "attach", "--run", "0", "logs"), 64, "cannot run srun", "PATH")
-}
-
-// TestAttachQuotes verifies that the host and the job in a record are quoted for a shell, and that
-// they contain no terminal control sequences.
-func TestAttachQuotes(t *testing.T) {
-	dir := runDir(t, 2, -1)
-	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0", Size: 2, Launch: record.Launch{Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J"},
-	})
-	const want = `srun --overlap $'--jobid=$(touch x)\x1b[2J' --nodelist=node0001 --nodes=1 --ntasks=1 --export=ALL --pty bash` + "\n"
-	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
-		t.Errorf("it prints %+v, want %s", got, want)
-	}
-	put(t, dir, signal.ControlDir, signal.NameJob, &record.Job{
-		Header: record.Header{Version: record.FormatVersion, Nonce: "n0", WrittenAt: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launch: record.Launch{Launcher: "hosts"},
-	})
-	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != "ssh -- node0001\n" {
-		t.Errorf("it prints %+v", got)
-	}
-	if got := call(t, nil, "status", "\x1b[2J"); got.code == 0 || strings.Contains(got.err, "\x1b") {
-		t.Errorf("the error is %+v", got)
 	}
 }
 

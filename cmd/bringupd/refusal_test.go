@@ -21,6 +21,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"positional", []string{"python", "train.py"}, []string{`cannot use "python": give the driver and its arguments after --`}},
 		{"removed subcommand", []string{"pmi", "test", "--fence"}, []string{"cannot run bringupd pmi: this subcommand was removed: use a program of your MPI"}},
 		{"another removed subcommand", []string{"simulate", "--nodes=4"}, []string{"cannot run bringupd simulate: this subcommand was removed: use bringupd roles --dry-run"}},
+		{"removed shell", []string{"attach", "1"}, []string{"cannot run bringupd attach: this subcommand was removed: bringupd status"}},
 		{"removed subcommand with a driver", []string{"pmi", "test", "--", "x"}, []string{"this subcommand was removed"}},
 		{"a removed subcommand is no suggestion", []string{"help", "pm"}, []string{`cannot help with "pm": there is no such subcommand or topic`}},
 		{"mistyped subcommand", []string{"lcoal", "--nodes=2"}, []string{`cannot use "lcoal"`, "did you mean subcommand local?"}},

@@ -8,6 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/roles/launcher"
+
 	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/inspect/report"
@@ -73,11 +76,28 @@ func (s *statusCmd) runStatus(args []string) error {
 		if s.asJSON {
 			show = writer.WriteJSON
 		}
-		return observer.Watch(ctx, first, func(status timeline.Status) error {
+		err = observer.Watch(ctx, first, func(status timeline.Status) error {
 			s.exitCode = status.Code
 			return show(status)
 		}, func(status timeline.Status) bool { return !s.keepWatching || status.Over() })
+		if err == nil && !s.keepWatching && !s.asJSON && !first.Over() {
+			s.showShellCommand(ctx, args)
+		}
+		return err
 	})
+}
+
+// showShellCommand prints the launcher's own command for a shell on the head's node, if there is one
+// and the node has joined.
+func (s *statusCmd) showShellCommand(ctx context.Context, args []string) {
+	run, err := s.selector.openSelected(ctx, args, true)
+	if err != nil {
+		return // the status has been shown
+	}
+	attach := launcher.Launcher(run.jobRecord.Launcher).CommandHints(run.jobRecord.LaunchID).AttachShell
+	if _, host, err := run.findNode(ctx, "0"); err == nil && host != "" && attach != nil {
+		_, _ = fmt.Fprintf(s.streams.Out, "  shell: %s\n", textutil.FormatCommand(attach(host)...))
+	}
 }
 
 // servePage serves the page of a run, and prints its address.

@@ -63,9 +63,9 @@ func TestContained(t *testing.T) {
 				!strings.Contains(out, "2 of sandbox on n0, n1: asleep in ") {
 				t.Errorf("why ended with %d: %s%s", code, out, errs)
 			}
-			if code, out, errs, _ := bed.outside(t, "attach", "n1", j.logs); code != 0 ||
-				!strings.HasPrefix(out, "srun --overlap --jobid=") {
-				t.Errorf("attach ended with %d: %s%s", code, out, errs)
+			if code, out, errs, _ := bed.outside(t, "status", j.logs); code != 0 ||
+				!strings.Contains(out, "  shell: srun --overlap --jobid=") {
+				t.Errorf("status ended with %d: %s%s", code, out, errs)
 			}
 			kill(t, bed.find(t, 1, "sleep", "1005"), syscall.SIGKILL)
 			if kind.orphan {

@@ -89,11 +89,6 @@ func TestExec(t *testing.T) {
 			}
 			foreign(t, j)
 			killed(t, j)
-			code, out, errs, _ = bed.outside(t, "attach", "n3", j.logs)
-			if want := " --nodelist=n3 "; code != 0 ||
-				!strings.HasPrefix(out, "srun --overlap --jobid=") || !strings.Contains(out, want) {
-				t.Errorf("attach ended with %d: %s%s", code, out, errs)
-			}
 			if code, _, errs, _ := bed.outside(t, "stop", j.logs); code != 0 {
 				t.Errorf("stop ended with %d: %s", code, errs)
 			}
