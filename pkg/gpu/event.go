@@ -70,8 +70,8 @@ func (j ClassifiedEvent) ToFinding() check.Finding {
 
 // ClassifyEvent classifies an event: it returns the event with its effects on this job and on the
 // next one.
-func (t XidTable) ClassifyEvent(e Event) ClassifiedEvent {
-	return ClassifiedEvent{Event: e, EventVerdict: t.eventVerdict(e)}
+func ClassifyEvent(e Event) ClassifiedEvent {
+	return ClassifiedEvent{Event: e, EventVerdict: eventVerdict(e)}
 }
 
 // kindVerdicts are the classifications of events that depend on their kind alone.
@@ -93,11 +93,11 @@ var kindVerdicts = map[EventKind]EventVerdict{
 
 // eventVerdict returns the effects of an event on this job and on the next one, its meaning, and
 // the action that an operator must take.
-func (t XidTable) eventVerdict(e Event) EventVerdict {
+func eventVerdict(e Event) EventVerdict {
 	verdict, known := kindVerdicts[e.Kind]
 	switch {
 	case e.Kind == KindXid:
-		verdict = t.lookUpXid(e.Xid)
+		verdict = lookUpXid(e.Xid)
 		if verdict.Effect == EffectAsk {
 			verdict.Effect = EffectWarn // the watch polls the GPU, and reports another event if it must end the job
 		}

@@ -42,7 +42,7 @@ func TestJudge(t *testing.T) {
 		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
 		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "not in the table of Xids"},
 	} {
-		got := BuiltinXidTable().ClassifyEvent(c.event)
+		got := ClassifyEvent(c.event)
 		if got.Effect != c.want || got.Next != c.next || !strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
 			t.Errorf("%s: %+v, want %s, %s and %q", name, got, c.want, c.next, c.says)
 		}
@@ -52,12 +52,12 @@ func TestJudge(t *testing.T) {
 // TestJudgeEveryXid verifies that an event gets the values of its row in the table, except that
 // EffectAsk is a warning until the driver has reported more.
 func TestJudgeEveryXid(t *testing.T) {
-	for xid, row := range BuiltinXidTable().rows {
+	for xid, row := range xidTable() {
 		want := row
 		if row.Effect == EffectAsk {
 			want.Effect = EffectWarn
 		}
-		got := BuiltinXidTable().ClassifyEvent(Event{Kind: KindXid, Xid: xid})
+		got := ClassifyEvent(Event{Kind: KindXid, Xid: xid})
 		if got.EventVerdict != want || strings.ContainsAny(got.String(), "\n\r") {
 			t.Errorf("Xid %d: %s", xid, got)
 		}
@@ -68,7 +68,7 @@ func TestJudgeEveryXid(t *testing.T) {
 }
 
 func TestReadJudged(t *testing.T) {
-	told := BuiltinXidTable().ClassifyEvent(Event{Kind: KindXid, Xid: 64, GPU: 3, Bus: "0000:5d:00.0"})
+	told := ClassifyEvent(Event{Kind: KindXid, Xid: 64, GPU: 3, Bus: "0000:5d:00.0"})
 	record, err := json.Marshal(told)
 	if err != nil || !strings.Contains(string(record), `"next":"unfit"`) {
 		t.Fatalf("%s, %v", record, err)
@@ -113,7 +113,7 @@ func TestJudgedString(t *testing.T) {
 			"GPU 0: the GPU is unusable until it is reset (RESET_REQUIRED); drain the node, and reset the GPU",
 		},
 	} {
-		if got := BuiltinXidTable().ClassifyEvent(c.event).String(); got != c.want {
+		if got := ClassifyEvent(c.event).String(); got != c.want {
 			t.Errorf("%s:\n%s\n%s", name, got, c.want)
 		}
 	}

@@ -63,7 +63,7 @@ func FuzzLine(f *testing.F) {
 			return
 		}
 		if line.Event != nil {
-			judged := BuiltinXidTable().ClassifyEvent(*line.Event)
+			judged := ClassifyEvent(*line.Event)
 			if said := judged.String(); strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Errorf("%q can't be shown", said)
 			}

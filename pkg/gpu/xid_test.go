@@ -4,10 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/bringupd/bringupd/internal/textutil"
 )
 
 // policy lists the chosen classification of each Xid, independently of the file.
@@ -29,16 +25,12 @@ var policy = map[Effect]map[NextJobFitness][]int{
 }
 
 func TestXids(t *testing.T) {
-	table, err := XidTable{}.WithOverrides(xidTableData)
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := 0
 	for effect, byNext := range policy {
 		for next, xids := range byNext {
 			all += len(xids)
 			for _, xid := range xids {
-				verdict := table.lookUpXid(xid)
+				verdict := lookUpXid(xid)
 				if verdict.Effect != effect || verdict.Next != next {
 					t.Errorf("Xid %d is %s, and then %s, want %s and %s", xid, verdict.Effect, verdict.Next, effect, next)
 				}
@@ -48,11 +40,8 @@ func TestXids(t *testing.T) {
 			}
 		}
 	}
-	if len(table.rows) != all {
-		t.Errorf("the file has %d Xids, want %d", len(table.rows), all)
-	}
-	if diff := cmp.Diff(table.rows, BuiltinXidTable().rows); diff != "" {
-		t.Error(diff)
+	if len(xidTable()) != all {
+		t.Errorf("the file has %d Xids, want %d", len(xidTable()), all)
 	}
 }
 
@@ -67,7 +56,7 @@ func TestXidsOfTheDriver(t *testing.T) {
 		}
 	}
 	for _, xid := range named {
-		if _, known := BuiltinXidTable().rows[xid]; known == slices.Contains(unused, xid) {
+		if _, known := xidTable()[xid]; known == slices.Contains(unused, xid) {
 			t.Errorf("Xid %d is in the table: %v", xid, known)
 		}
 	}
@@ -76,14 +65,11 @@ func TestXidsOfTheDriver(t *testing.T) {
 // TestXidsAreInOrder verifies the order of the file, in which people look numbers up.
 func TestXidsAreInOrder(t *testing.T) {
 	last := 0
-	for line := range strings.Lines(string(xidTableData)) {
+	for line := range strings.Lines(xidTableData) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		if strings.Count(line, "\t") != 4 {
-			t.Errorf("%q has not five fields", line)
-		}
-		xid, _, err := parseXidLine(strings.TrimSpace(line), nil)
+		xid, _, err := parseXidLine(strings.TrimSpace(line))
 		if err != nil || xid <= last {
 			t.Errorf("%q comes after Xid %d: %v", line, last, err)
 		}
@@ -92,95 +78,8 @@ func TestXidsAreInOrder(t *testing.T) {
 }
 
 func TestUnknownXid(t *testing.T) {
-	unknown := BuiltinXidTable().lookUpXid(4711)
+	unknown := lookUpXid(4711)
 	if unknown.Meaning != "not in the table of Xids" || !strings.Contains(unknown.Action, xidCatalogue) {
 		t.Errorf("an unknown Xid is described as %+v", unknown)
 	}
-	if got := (XidTable{}).lookUpXid(79); got.Effect != EffectWarn {
-		t.Errorf("the zero table says %+v", got)
-	}
-}
-
-func TestOverlay(t *testing.T) {
-	was := BuiltinXidTable().lookUpXid(109)
-	table, err := BuiltinXidTable().WithOverrides([]byte("# ours\n\n109\tfatal\tunfit\r\n4711\tfatal\tfit\tsay goodbye\tthe end\n63\tfatal\tunfit\t\tnot here\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for xid, want := range map[int]EventVerdict{
-		109:  {EffectFatal, NextUnfit, was.Action, was.Meaning},
-		4711: {EffectFatal, NextFit, "say goodbye", "the end"},
-		63:   {EffectFatal, NextUnfit, BuiltinXidTable().lookUpXid(63).Action, "not here"},
-		79:   BuiltinXidTable().lookUpXid(79),
-	} {
-		if diff := cmp.Diff(want, table.lookUpXid(xid)); diff != "" {
-			t.Errorf("Xid %d: %s", xid, diff)
-		}
-	}
-	if got := BuiltinXidTable().lookUpXid(109); got != was {
-		t.Errorf("the table under it has changed: %+v", got)
-	}
-}
-
-func TestOverlayRefuses(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		says []string
-	}{
-		"no tabs":       {"79 warn", []string{"line 1", "79 warn", "tabs"}},
-		"a word only":   {"# x\n79", []string{"line 2", "tabs"}},
-		"too much":      {"79\twarn\tfit\ta\tb\tc", []string{"6 fields", "tabs"}},
-		"an old file":   {"79\twarn\tpower it off\tit is off the bus", []string{"power it off", "neither fit nor unfit", "fit or unfit", "action"}},
-		"an old line":   {"79\twarn", []string{"2 fields", "fit or unfit"}},
-		"unfit, FIT":    {"79\twarn\tFIT", []string{"FIT", "fit or unfit"}},
-		"no number":     {"XID79\twarn\tfit", []string{"XID79", "integer from 1 to 65535"}},
-		"a range":       {"144-150\twarn\tfit", []string{"144-150", "integer"}},
-		"zero":          {"0\twarn\tfit", []string{"integer"}},
-		"too large":     {"70000\twarn\tfit", []string{"integer"}},
-		"another form":  {"079\twarn\tfit", []string{"integer"}},
-		"no verdict":    {"79\tWARN\tfit", []string{"WARN", "fatal, ask, app, warn or ignore"}},
-		"twice":         {"79\twarn\tfit\n80\twarn\tfit\n79\tfatal\tunfit", []string{"line 3", "line 1 already has Xid 79"}},
-		"not text":      {"79\twarn\tfit\t\xff", []string{"UTF-8"}},
-		"for terminals": {"79\twarn\tfit\t\x1b[2J", []string{"plain text"}},
-	} {
-		_, err := BuiltinXidTable().WithOverrides([]byte(c.text))
-		if err == nil {
-			t.Errorf("%s: is taken", name)
-			continue
-		}
-		for _, word := range append(c.says, "cannot use line") {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %q does not say %q", name, err, word)
-			}
-		}
-	}
-}
-
-func FuzzOverlay(f *testing.F) {
-	f.Add([]byte("79\twarn\tfit\tdo\tmeans\n# x\n\n109\tapp\tunfit"))
-	f.Add([]byte("79\tfatal\tunfit\n79\tfatal\tunfit"))
-	f.Add([]byte("1\task\tfit\t \t\r\n"))
-	f.Add([]byte("144-150\twarn\tfit"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		table, err := BuiltinXidTable().WithOverrides(data)
-		if err != nil {
-			if len(err.Error()) > 1000 {
-				t.Errorf("an error of %d bytes", len(err.Error()))
-			}
-			return
-		}
-		for xid, verdict := range table.rows {
-			known := []Effect{EffectFatal, EffectAsk, EffectApp, EffectWarn, EffectIgnore}
-			if xid < 1 || xid > maxXid || !slices.Contains(known, verdict.Effect) || !slices.Contains([]NextJobFitness{NextFit, NextUnfit}, verdict.Next) {
-				t.Errorf("Xid %d: %+v", xid, verdict)
-			}
-			if textutil.StripControls(verdict.Action) != verdict.Action || textutil.StripControls(verdict.Meaning) != verdict.Meaning {
-				t.Errorf("Xid %d can't be shown: %+q", xid, verdict)
-			}
-		}
-		again, err := table.WithOverrides(data)
-		if diff := cmp.Diff(table.rows, again.rows); err != nil || diff != "" {
-			t.Errorf("the second time: %v %s", err, diff)
-		}
-	})
 }

@@ -150,7 +150,7 @@ func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
 	})
 	c.OnEvent = func(rec record.Event) { own = append(own, rec) }
 	befalls := func(xid int) {
-		c.handleEvent(gpu.BuiltinXidTable().ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: xid}))
+		c.handleEvent(gpu.ClassifyEvent(gpu.Event{Kind: gpu.KindXid, Xid: xid}))
 	}
 	for range maxNodeEvents + 3 {
 		befalls(31)

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/bringupd/bringupd/internal/envlist"
 	"slices"
 	"time"
+
+	"github.com/bringupd/bringupd/internal/envlist"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -52,7 +53,7 @@ func New(cfg Config) (*Checks, error) {
 		library := cfg.nvmlLibrary()
 		c.gpus = &GPUs{
 			Prober: gpu.Child{Library: library}.NewSession(), CUDA: cfg.cudaProber(), Expect: expect,
-			LibraryNamed: library != "", Root: cfg.Root, Table: gpu.BuiltinXidTable(),
+			LibraryNamed: library != "", Root: cfg.Root,
 		}
 		c.nodeChecks = append(c.nodeChecks, c.gpus)
 		// the last round may wait for NVML's driver, and then for CUDA's

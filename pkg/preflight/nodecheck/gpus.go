@@ -45,8 +45,6 @@ type GPUs struct {
 	LibraryNamed bool
 	// Root is the directory that contains /dev, /proc and /sys.
 	Root string
-	// Table classifies the events of the GPUs.
-	Table gpu.XidTable
 
 	mu        sync.Mutex
 	facts     gpu.Facts      // from the last query; guarded by mu
@@ -157,7 +155,7 @@ func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.C
 	}
 	defer g.Close()
 	return g.Prober.Watch(ctx, ready, func(e gpu.Event) {
-		classified := g.Table.ClassifyEvent(e)
+		classified := gpu.ClassifyEvent(e)
 		if !fitness.ConcernsJob(facts, g.Expect, e) {
 			classified.Effect = gpu.EffectIgnore
 		}

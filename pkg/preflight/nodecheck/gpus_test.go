@@ -55,7 +55,7 @@ func TestWatchOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver := &twoGPUs{}
-			g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir(), Table: gpu.BuiltinXidTable()}
+			g := &GPUs{Prober: driver, Expect: tc.want, LibraryNamed: true, Root: t.TempDir()}
 			synctest.Test(t, func(t *testing.T) { g.Inspect(t.Context(), func([]check.Finding) {}) })
 			if driver.closed {
 				t.Error("the GPUs are let go of before they are watched")
@@ -75,7 +75,7 @@ func TestWatchOfOthers(t *testing.T) {
 // TestGPUsThatComeSlowly verifies that a driver that attaches GPUs slowly is waited for, and that
 // its progress is reported.
 func TestGPUsThatComeSlowly(t *testing.T) {
-	g := &GPUs{Prober: &twoGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir(), Table: gpu.BuiltinXidTable()}
+	g := &GPUs{Prober: &twoGPUs{}, Expect: fitness.Expectation{Count: -1}, LibraryNamed: true, Root: t.TempDir()}
 	node := &Checks{Config: Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}}, nodeChecks: []nodeCheck{g}, gpus: g}
 	var told []check.Finding
 	var report check.Report
