@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -276,17 +275,10 @@ func sourceAddressTo(ctx context.Context, destination string) netip.Addr {
 	return addr.Addr().Unmap()
 }
 
-// addressTimeout is the timeout for finding this node's own address.
-const addressTimeout = 10 * time.Second
-
-var errAddressTimeout = errors.New("finding this node's address timed out")
-
 // AddressFinder returns a function that finds this node's address at its first call. wanted selects
-// network interfaces as for [LocalAddress].
+// network interfaces as for [LocalAddress]. The timeout of each of its route lookups bounds it.
 func AddressFinder(id Identity, wanted string) func() (NodeAddress, error) {
 	return sync.OnceValues(func() (NodeAddress, error) {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errAddressTimeout)
-		defer cancel()
-		return LocalAddress(ctx, id, wanted)
+		return LocalAddress(context.Background(), id, wanted)
 	})
 }

@@ -213,15 +213,7 @@ func TestStartedAsByAncestry(t *testing.T) {
 				}
 				return
 			}
-			var launch *LaunchError
-			if !errors.As(err, &launch) {
-				t.Fatalf("got %+v, %v; want a LaunchError", r, err)
-			}
-			for _, part := range tc.says {
-				if !strings.Contains(launch.Error(), part) {
-					t.Errorf("%q is missing in: %s", part, launch)
-				}
-			}
+			wantLaunchError(t, err, tc.says)
 		})
 	}
 }

@@ -3,6 +3,7 @@ package launcher
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -102,27 +103,12 @@ func TestIdentifyRecorded(t *testing.T) {
 }
 
 func TestIdentifySixtyNodes(t *testing.T) {
-	for _, tc := range []struct {
-		file string
-		rank int
-		host string
-	}{
-		{file: "sixty-rank0", rank: 0, host: "w1"},
-		{file: "sixty-rank5", rank: 5, host: "w6"},
-		{file: "sixty-rank59", rank: 59, host: "w60"},
-	} {
-		t.Run(tc.file, func(t *testing.T) {
-			id, err := IdentifyDaemon(fromMap(recorded(t, tc.file)), "", Overrides{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if id.NodeIndex != tc.rank || id.Size != 60 || id.Host != tc.host || id.GPUs != 2 || len(id.Hosts) != 60 {
-				t.Errorf("got %+v", id)
-			}
-			if got := id.HostOf(59); got != "w60" {
-				t.Errorf("host of node 59 is %q", got)
-			}
-		})
+	for file, node := range map[string]int{"sixty-rank0": 0, "sixty-rank5": 5, "sixty-rank59": 59} {
+		id, err := IdentifyDaemon(fromMap(recorded(t, file)), "", Overrides{})
+		if err != nil || id.NodeIndex != node || id.Size != 60 || id.Host != fmt.Sprint("w", node+1) ||
+			id.GPUs != 2 || len(id.Hosts) != 60 || id.HostOf(59) != "w60" {
+			t.Errorf("%s: got %+v, %v", file, id, err)
+		}
 	}
 }
 
@@ -246,20 +232,26 @@ func TestIdentifyMistakes(t *testing.T) {
 		{name: "flags of a huge size", want: Overrides{NodeIndex: new(0), Size: new(1 << 40), JobID: "j"}, says: []string{"the number of nodes is 1099511627776"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			id, err := IdentifyDaemon(fromMap(tc.env), cmp.Or(tc.host, "h"), tc.want)
-			var launch *LaunchError
-			if !errors.As(err, &launch) {
-				t.Fatalf("got %+v, %v; want a LaunchError", id, err)
-			}
-			for _, part := range tc.says {
-				if !strings.Contains(launch.Error(), part) {
-					t.Errorf("%q is missing in: %s", part, launch)
-				}
-			}
-			if !strings.HasPrefix(launch.Problem, "cannot ") || launch.Fix == "" {
-				t.Errorf("the error is %+v", launch)
-			}
+			_, err := IdentifyDaemon(fromMap(tc.env), cmp.Or(tc.host, "h"), tc.want)
+			wantLaunchError(t, err, tc.says)
 		})
+	}
+}
+
+// wantLaunchError verifies that an error is a complete LaunchError with these parts.
+func wantLaunchError(t *testing.T, err error, parts []string) {
+	t.Helper()
+	var launch *LaunchError
+	if !errors.As(err, &launch) {
+		t.Fatalf("got %v; want a LaunchError", err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(launch.Error(), part) {
+			t.Errorf("%q is missing in: %s", part, launch)
+		}
+	}
+	if !strings.HasPrefix(launch.Problem, "cannot ") || launch.Fix == "" {
+		t.Errorf("the error is %+v", launch)
 	}
 }
 

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -245,19 +244,8 @@ func TestLaunchersMistakes(t *testing.T) {
 			if tc.host == "" {
 				tc.host = "n2"
 			}
-			id, err := IdentifyDaemon(fromMap(tc.env), tc.host, tc.want)
-			var launch *LaunchError
-			if !errors.As(err, &launch) {
-				t.Fatalf("got %+v, %v; want a LaunchError", id, err)
-			}
-			for _, part := range tc.says {
-				if !strings.Contains(launch.Error(), part) {
-					t.Errorf("%q is missing in: %s", part, launch)
-				}
-			}
-			if !strings.HasPrefix(launch.Problem, "cannot ") || launch.Fix == "" {
-				t.Errorf("the error is %+v", launch)
-			}
+			_, err := IdentifyDaemon(fromMap(tc.env), tc.host, tc.want)
+			wantLaunchError(t, err, tc.says)
 		})
 	}
 }
