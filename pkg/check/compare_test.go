@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 )
 
-// bySeparateNames names nodes as roles.CompactNodeList might.
+// bySeparateNames names nodes as launcher.CompactNodeList might.
 func bySeparateNames(nodes []int) string {
 	var names []string
 	for _, nodeIndex := range nodes {

@@ -18,7 +18,7 @@ type nodeCheck interface {
 	// finding. If the checks take long, it may call soFar with findings that say what it waits for.
 	Inspect(ctx context.Context, soFar func([]check.Finding)) []check.Finding
 	// Attributes returns the attributes by which nodes are compared, as of the last call of
-	// [nodeCheck.Look].
+	// [nodeCheck.Inspect].
 	Attributes() []check.Attribute
 }
 
