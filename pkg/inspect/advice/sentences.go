@@ -96,8 +96,8 @@ func (a *Summary) StandaloneMessage() []string {
 	return append([]string{line}, a.nextLines(2)...)
 }
 
-func (a *Summary) nextLines(most int) (lines []string) {
-	for _, step := range a.Advice[:min(most, len(a.Advice))] {
+func (a *Summary) nextLines(limit int) (lines []string) {
+	for _, step := range a.Advice[:min(limit, len(a.Advice))] {
 		lines = append(lines, "  next: "+step)
 	}
 	return lines

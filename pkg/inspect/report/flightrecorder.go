@@ -81,9 +81,9 @@ func DescribeFlightRecorder(ctx context.Context, runDir string) (sentences []str
 }
 
 // limitSentences replaces all but the first sentences by one with their number.
-func limitSentences(sentences []string, most int, what string) []string {
-	if more := len(sentences) - most; more > 0 {
-		return append(sentences[:most], fmt.Sprintf("and %d more %s", more, what))
+func limitSentences(sentences []string, limit int, what string) []string {
+	if more := len(sentences) - limit; more > 0 {
+		return append(sentences[:limit], fmt.Sprintf("and %d more %s", more, what))
 	}
 	return sentences
 }

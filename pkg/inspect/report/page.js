@@ -51,13 +51,13 @@
       parts.push(el('p', {}, el('b', { class: 'bad' }, '✕ ' + f.kind), ' ' + f.what));
       if (f.lines && f.lines.length) parts.push(el('pre', {}, f.lines.join('\n')));
     }
-    const said = (n.g || []).map((name) => [name, [...document.querySelectorAll('[data-log]')].find((p) => p.dataset.log === name)]).filter(([, pre]) => pre);
-    said.forEach(([name, pre], i) => {
+    const logs = (n.g || []).map((name) => [name, [...document.querySelectorAll('[data-log]')].find((p) => p.dataset.log === name)]).filter(([, pre]) => pre);
+    logs.forEach(([name, pre], i) => {
       const log = el('details', { class: 'log' }, el('summary', {}, el('span', { class: 'mono' }, 'logs/' + name)), el('pre', {}, pre.textContent || '(empty)'));
       log.open = i === 0;
       parts.push(log);
     });
-    if (!said.length) parts.push(el('p', { class: 'mute' }, 'Its logs are not in this page: see logs/ in the run directory.'));
+    if (!logs.length) parts.push(el('p', { class: 'mute' }, 'Its logs are not in this page: see logs/ in the run directory.'));
     return parts;
   }
 

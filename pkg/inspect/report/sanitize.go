@@ -18,12 +18,12 @@ const (
 // sanitizeLine removes from a line all that a terminal or a page would interpret: escape sequences,
 // control characters, and marks that change the writing direction. It cuts the line after the given
 // number of characters.
-func sanitizeLine(text string, most int) string {
-	if len(text) > 8*most { // do not process the part that is cut off anyway
-		begin := sanitizeLine(strings.ToValidUTF8(text[:8*most], ""), most)
+func sanitizeLine(text string, limit int) string {
+	if len(text) > 8*limit { // do not process the part that is cut off anyway
+		begin := sanitizeLine(strings.ToValidUTF8(text[:8*limit], ""), limit)
 		return begin + fmt.Sprintf(" (%d bytes in total)", len(text))
 	}
-	return strings.TrimRight(textutil.TruncateText(textutil.StripControls(text), most+1), " ")
+	return strings.TrimRight(textutil.TruncateText(textutil.StripControls(text), limit+1), " ")
 }
 
 func sanitizeSentence(text string) string {

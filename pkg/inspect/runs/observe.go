@@ -91,13 +91,13 @@ func ReadRoles(ctx context.Context, path string, plan *record.Plan) ([]timeline.
 	return status.Roles, err
 }
 
-func (o *Observer) unchangedFor(run *timeline.Run, look timeline.Observation) time.Duration {
-	signs := []int64{look.LastSign.UnixNano(), run.Control.Heartbeat, int64(len(run.Events))}
+func (o *Observer) unchangedFor(run *timeline.Run, seen timeline.Observation) time.Duration {
+	signs := []int64{seen.LastSign.UnixNano(), run.Control.Heartbeat, int64(len(run.Events))}
 	for i := range run.Nodes {
 		signs = append(signs, run.Nodes[i].Heartbeat, int64(len(run.Nodes[i].States)))
 	}
-	if seen := fmt.Sprint(signs); seen != o.lastSeen {
-		o.lastSeen, o.changedAt = seen, time.Now()
+	if now := fmt.Sprint(signs); now != o.lastSeen {
+		o.lastSeen, o.changedAt = now, time.Now()
 	}
 	return time.Since(o.changedAt)
 }

@@ -38,8 +38,8 @@ type clockExchange struct {
 // Contradictory exchanges mean that a clock was set in the meantime. The offset then lies between
 // the two bounds, and the residual covers both.
 func estimateOffset(exchanges []clockExchange, sameHost bool) Clock {
-	var least, most time.Duration // bounds of the possible offsets
-	var above, below bool         // whether most and least are known
+	var lower, upper time.Duration // bounds of the possible offsets
+	var above, below bool         // whether upper and lower are known
 	// Narrow the bounds by each exchange.
 	for _, x := range exchanges {
 		if !isPlausibleTime(x.writtenAt) || !isPlausibleTime(x.readAt) {
@@ -47,24 +47,24 @@ func estimateOffset(exchanges []clockExchange, sameHost bool) Clock {
 		}
 		gap := x.readAt.Sub(x.writtenAt) // apparent delay: the real delay, plus or minus the offset
 		switch {
-		case x.fromNode && (!below || -gap > least):
-			least, below = -gap, true
-		case !x.fromNode && (!above || gap < most):
-			most, above = gap, true
+		case x.fromNode && (!below || -gap > lower):
+			lower, below = -gap, true
+		case !x.fromNode && (!above || gap < upper):
+			upper, above = gap, true
 		}
 	}
 	// The offset 0 of a shared machine is possible unless a bound excludes it.
-	possible := (!below || least <= 0) && (!above || most >= 0)
+	possible := (!below || lower <= 0) && (!above || upper >= 0)
 	switch {
 	case sameHost && possible:
 		return Clock{Known: true}
 	case below && above:
-		half := (most - least) / 2
-		return Clock{Known: true, Offset: least + half, Residual: half.Abs()}
+		half := (upper - lower) / 2
+		return Clock{Known: true, Offset: lower + half, Residual: half.Abs()}
 	case below:
-		return Clock{Offset: max(0, least)}
+		return Clock{Offset: max(0, lower)}
 	case above:
-		return Clock{Offset: min(0, most)}
+		return Clock{Offset: min(0, upper)}
 	default:
 		return Clock{}
 	}

@@ -74,7 +74,7 @@ type decodedLog struct {
 
 // decodeEventLog decodes an event log. If the log was too large, its middle is missing. At most the
 // given number of lines of each part are decoded.
-func decodeEventLog(name string, content signal.FileContent, most int) decodedLog {
+func decodeEventLog(name string, content signal.FileContent, maxLines int) decodedLog {
 	var t decodedLog
 	t.nodeIndex, t.daemon, _ = signal.ParseEventsName(name)
 	damaged, other, isCut := 0, 0, content.Tail != nil
@@ -85,7 +85,7 @@ func decodeEventLog(name string, content signal.FileContent, most int) decodedLo
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
-			if taken++; taken > most {
+			if taken++; taken > maxLines {
 				isCut = true
 				break
 			}

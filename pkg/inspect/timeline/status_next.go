@@ -14,15 +14,15 @@ import (
 // gateWaits returns the steps that the gate waits for, in the order of the sequence. It lists each
 // node once, with the first step that the node lacks.
 func (v *statusView) gateWaits() (waits []GateWait) {
-	for _, lack := range v.unmetSteps {
-		step := string(lack.Step)
+	for _, unmet := range v.unmetSteps {
+		step := string(unmet.Step)
 		isElsewhere := func(node int) bool { return v.nodes[node].step != step }
-		nodes := slices.DeleteFunc(slices.Clone(lack.Nodes), isElsewhere)
-		wait := GateWait{Step: step, What: membership.LabelsOf(lack.Step).OneMissing, NodeIndices: nodes}
+		nodes := slices.DeleteFunc(slices.Clone(unmet.Nodes), isElsewhere)
+		wait := GateWait{Step: step, What: membership.LabelsOf(unmet.Step).OneMissing, NodeIndices: nodes}
 		switch {
 		case len(nodes) > 0:
 			wait.Nodes = v.formatNodeList(nodes)
-		case len(lack.Nodes) > 0:
+		case len(unmet.Nodes) > 0:
 			continue // each node lacks an earlier step
 		case step != stepHead:
 			framework := textutil.TruncateText(sanitizeText(v.plan.Framework), maxNodeListLength)

@@ -118,10 +118,10 @@ func (v *statusView) isRequired(n *Node, state record.State) bool {
 // assignSteps determines the step of each node, and since when the node is at it.
 func (v *statusView) assignSteps() {
 	// A node is at the first step that it lacks.
-	for _, lack := range v.unmetSteps {
-		for _, node := range lack.Nodes {
+	for _, unmet := range v.unmetSteps {
+		for _, node := range unmet.Nodes {
 			if n := v.nodes[node]; n.step == "" {
-				n.step = string(lack.Step)
+				n.step = string(unmet.Step)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (v *statusView) assignSteps() {
 func (v *statusView) setStepTimes(n *nodeView) {
 	n.since = v.start
 	isReady, isKnown := true, true
-	for _, way := range []struct {
+	for _, goal := range []struct {
 		state record.State
 		asked bool
 	}{
@@ -154,10 +154,10 @@ func (v *statusView) setStepTimes(n *nodeView) {
 		{record.StateSandboxReady, v.requirements.NeedSandboxes},
 		{record.StateServiceUp, v.requirements.NeedServices},
 	} {
-		if !way.asked || !v.isRequired(n.Node, way.state) {
+		if !goal.asked || !v.isRequired(n.Node, goal.state) {
 			continue
 		}
-		s, there := v.reachedState(n.Node, way.state)
+		s, there := v.reachedState(n.Node, goal.state)
 		if !there {
 			isReady = false
 			break
