@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -71,12 +72,21 @@ func (v *View) splitChecks() (wrong, passed []CheckGroup) {
 	return v.Checks[:at], v.Checks[at:]
 }
 
-// formatNodes names nodes.
+// maxNodeList is the maximum length of a list of nodes in characters: it has no spaces, at which a
+// line of the page could break.
+const maxNodeList = 40
+
+// formatNodes names nodes, and their number if the list is cut.
 func (l viewBuilder) formatNodes(nodes []int) string {
-	if size := l.run.Size(); len(nodes) < size {
-		return launcher.Identity{Size: size}.FormatNodes(nodes, l.hostName)
+	size := l.run.Size()
+	if len(nodes) == size {
+		return fmt.Sprintf("all %d", size)
 	}
-	return fmt.Sprintf("all %d", len(nodes))
+	list := launcher.Identity{Size: size}.FormatNodes(nodes, l.hostName)
+	if short := textutil.TruncateText(list, maxNodeList); short != list {
+		return fmt.Sprintf("%d: %s", len(nodes), short)
+	}
+	return list
 }
 
 // nodeName names a node. Hosts may be equal, so the name includes the node index.

@@ -39,7 +39,7 @@ type clockExchange struct {
 // the two bounds, and the residual covers both.
 func estimateOffset(exchanges []clockExchange, sameHost bool) Clock {
 	var lower, upper time.Duration // bounds of the possible offsets
-	var above, below bool         // whether upper and lower are known
+	var above, below bool          // whether upper and lower are known
 	// Narrow the bounds by each exchange.
 	for _, x := range exchanges {
 		if !isPlausibleTime(x.writtenAt) || !isPlausibleTime(x.readAt) {
