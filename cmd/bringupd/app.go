@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -61,11 +60,11 @@ func runMain(args []string, signals <-chan os.Signal, files config.Streams) int 
 	case slices.ContainsFunc(args, isHelpFlag): // only then, because it takes a millisecond
 		command.CustomHelpTemplate = verbatimTemplate(helpText(command))
 	case slices.Contains(runArgCommands, args[1]):
-		args = slices.Concat(args[:2], setting.FlagsFirst(command, args[2:]))
+		args = slices.Concat(args[:2], config.FlagsFirst(command, args[2:]))
 	}
 	if err := app.Run(args); err != nil {
 		code := exitCodeOf(err)
-		if setting.IsUsageError(err) && !inv.logsJSON {
+		if config.IsUsageError(err) && !inv.logsJSON {
 			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
 		console.ReportStartError(files.Err, inv.logsJSON, err, code)
@@ -129,7 +128,7 @@ func exitCodeOf(err error) int {
 	switch {
 	case errors.As(err, &by):
 		return by.exitCode()
-	case setting.IsUsageError(err):
+	case config.IsUsageError(err):
 		return health.OutcomeOfKind(health.Usage).Code
 	case errors.As(err, &launch):
 		return health.OutcomeOfKind(health.Launch).Code
@@ -191,7 +190,7 @@ func removedCommand(name, instead string) *cli.Command {
 // completeCommand completes a subcommand that runs no driver: do gets its arguments after its
 // settings are resolved, with these blocks in a configuration file. Only subcommands that accept a
 // run take arguments.
-func (inv *invocation) completeCommand(c cli.Command, all setting.List, do func(args []string) error, blocks ...setting.Block) *cli.Command {
+func (inv *invocation) completeCommand(c cli.Command, all config.List, do func(args []string) error, blocks ...config.Block) *cli.Command {
 	c.Flags = all.CLIFlags()
 	c.Action = func(ctx *cli.Context) error {
 		switch takes := slices.Contains(runArgCommands, c.Name); {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
@@ -30,8 +30,8 @@ func (inv *invocation) checkCommand() *cli.Command {
 	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd("print the report as JSON", "also print passed and skipped checks")}
 	// This setting overrides a job's setting of that name, which may be in a configuration file for
 	// jobs.
-	c.allSettings = append(c.allSettings, setting.AssignCategory(outputHeading, setting.NewText("record", "FILE", &c.recordPath, "also write the data that the checks have read to a new file, for a bug report").ExcludeSources(setting.SourceVariable, setting.SourceFile), setting.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
-		"is bound to the CPUs, memory and GPUs of that rank").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
+	c.allSettings = append(c.allSettings, config.AssignCategory(outputHeading, config.NewText("record", "FILE", &c.recordPath, "also write the data that the checks have read to a new file, for a bug report").ExcludeSources(config.SourceVariable, config.SourceFile), config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
+		"is bound to the CPUs, memory and GPUs of that rank").ExcludeSources(config.SourceVariable, config.SourceFile))...)
 	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all nodes share (default: none)"
 	return c.completeCheckCommand(cli.Command{
 		Name: "check", Usage: "check this node as a job would",

@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 )
 
 // checkSettings returns the settings of a node's checks, for a daemon and for "bringupd check".
-func checkSettings(to *check.Config) setting.List {
-	return setting.List{
-		setting.NewChoice("gpu-check", check.ModeNames, (*string)(&to.Policy.Mode),
+func checkSettings(to *check.Config) config.List {
+	return config.List{
+		config.NewChoice("gpu-check", check.ModeNames, (*string)(&to.Policy.Mode),
 			"GPU checks: off, auto (if the node has or should have GPUs), require (GPUs are required, and all must be healthy), "+
 				"or strict (some warnings are failures; for acceptance tests)"),
 		rulesSetting("check", &to.Policy.Rules, "severity of the check ID: fail, warn, or off; "+
@@ -23,8 +23,8 @@ func checkSettings(to *check.Config) setting.List {
 }
 
 // rulesSetting returns a setting that accepts rules for findings.
-func rulesSetting(name string, to *[]check.Rule, usage string) *setting.Setting {
-	s := setting.NewValue(name, "ID=WORD", to, func(value string) ([]check.Rule, error) {
+func rulesSetting(name string, to *[]check.Rule, usage string) *config.Setting {
+	s := config.NewValue(name, "ID=WORD", to, func(value string) ([]check.Rule, error) {
 		rule, err := check.ParseRule(value)
 		return append(*to, rule), err
 	}, func(rules []check.Rule) any {
@@ -39,8 +39,8 @@ func rulesSetting(name string, to *[]check.Rule, usage string) *setting.Setting 
 }
 
 // commandsSetting returns a setting that accepts shell commands, none of which may be empty.
-func commandsSetting(name string, to *[]string, usage string) *setting.Setting {
-	s := setting.NewWordList(name, "COMMAND", to, usage)
+func commandsSetting(name string, to *[]string, usage string) *config.Setting {
+	s := config.NewWordList(name, "COMMAND", to, usage)
 	take := s.SetValue
 	s.SetValue = func(value string) error {
 		if strings.TrimSpace(value) == "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 func TestCheckConfig(t *testing.T) {
@@ -15,7 +15,7 @@ func TestCheckConfig(t *testing.T) {
 	for name, values := range map[string][]string{
 		"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"}, "active-check": {"a b", "c"}, "start-timeout": {"10s"},
 	} {
-		all.FindSetting(name).OfferValues(setting.SourceFlag, "", values...)
+		all.FindSetting(name).OfferValues(config.SourceFlag, "", values...)
 	}
 	if _, err := all.ResolveAll(func(string) (string, bool) { return "", false }, nil); err != nil {
 		t.Fatal(err)

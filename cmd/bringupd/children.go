@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/ranks/pmi/pmix/child"
@@ -13,7 +13,7 @@ import (
 // its events: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
-	all := setting.List{setting.NewText("nvml", "FILE", &library, "path of NVML")}
+	all := config.List{config.NewText("nvml", "FILE", &library, "path of NVML")}
 	return inv.completeCommand(cli.Command{
 		Name: gpu.ChildCommand, Usage: "answer NVML queries from standard input as JSON lines",
 		UsageText: "bringupd gpu-child [--nvml=FILE]",
@@ -27,7 +27,7 @@ func (inv *invocation) gpuChildCommand() *cli.Command {
 // pmixChildCommand returns the subcommand that a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
 	var library string
-	all := setting.List{setting.NewText("pmix", "FILE", &library, "path of libpmix")}
+	all := config.List{config.NewText("pmix", "FILE", &library, "path of libpmix")}
 	return inv.completeCommand(cli.Command{
 		Name: pmix.ChildCommand, Usage: "serve PMIx as configured by standard input",
 		UsageText: "bringupd pmix-child --pmix=FILE",

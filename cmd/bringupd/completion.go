@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // completionFlag is the last argument of a call by a completion script: see cli.App.
@@ -30,7 +30,7 @@ func (inv *invocation) completionCommand() *cli.Command {
 			script, err := textFiles.ReadFile("completion/" + shell)
 			if err != nil {
 				return usageErrorf("cannot print a completion script for %q: give one of %s%s",
-					shell, strings.Join(supportedShells, ", "), setting.SuggestNearest("", shell, supportedShells))
+					shell, strings.Join(supportedShells, ", "), config.SuggestNearest("", shell, supportedShells))
 			}
 			_, err = inv.streams.Out.Write(script)
 			return err

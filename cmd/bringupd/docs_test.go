@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -32,7 +32,7 @@ func TestDocs(t *testing.T) {
 var about, _, _ = strings.Cut(strings.ReplaceAll(overviewText(&cli.App{}), "\n", " "), "  ")
 
 // sameAsRun reports whether run has the flag, too, with the same description.
-func sameAsRun(s *setting.Setting) bool {
+func sameAsRun(s *config.Setting) bool {
 	of := newOptions().daemonSettings().FindSetting(s.Name)
 	return of != nil && !of.Hidden && of.Usage == s.Usage
 }
@@ -71,7 +71,7 @@ func markdown(app *cli.App) string {
 }
 
 // sharedFlags names the flags of a subcommand that run has, too.
-func sharedFlags(flags setting.List, show func(name string) string) string {
+func sharedFlags(flags config.List, show func(name string) string) string {
 	var names []string
 	for _, s := range flags {
 		if sameAsRun(s) {

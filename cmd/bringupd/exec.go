@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
@@ -33,12 +33,12 @@ type execCmd struct {
 
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execCmd{invocation: inv}
-	own := setting.List{
-		setting.NewWordList("node", "NODE", &e.nodeNames, "node, by its index or host name (repeatable)").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("all", &e.allNodes, "all nodes").ExcludeSources(setting.SourceVariable),
-		setting.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords, "the nodes of a role, or of an instance of it, such as judge.1, with its variables (repeatable)").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("head", &e.onHead, "the head (default)").ExcludeSources(setting.SourceVariable),
-		setting.NewWordList("env", "NAME[=VALUE]", &e.variables, "environment variable for the command; without VALUE, its current value (repeatable)").ExcludeSources(setting.SourceVariable),
+	own := config.List{
+		config.NewWordList("node", "NODE", &e.nodeNames, "node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("all", &e.allNodes, "all nodes").ExcludeSources(config.SourceVariable),
+		config.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords, "the nodes of a role, or of an instance of it, such as judge.1, with its variables (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("head", &e.onHead, "the head (default)").ExcludeSources(config.SourceVariable),
+		config.NewWordList("env", "NAME[=VALUE]", &e.variables, "environment variable for the command; without VALUE, its current value (repeatable)").ExcludeSources(config.SourceVariable),
 		e.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
@@ -47,7 +47,7 @@ func (inv *invocation) execCommand() *cli.Command {
 		Description: runArgHelp + " The command has the environment of the node's other processes and no standard input. It is ended when this program or the run ends. " +
 			"Its output is printed here; with several nodes each line is prefixed with the node's name. " +
 			"Exits with the highest exit code of all nodes; 76 if a node is lost or does not answer; 125 if the command cannot be started; 143 if the run ended first.",
-	}, setting.AssignCategory("Nodes and environment", own...), e.runExec)
+	}, config.AssignCategory("Nodes and environment", own...), e.runExec)
 }
 
 func (e *execCmd) runExec(args []string) error {
@@ -82,7 +82,7 @@ func (e *execCmd) newRequest() (exec.Request, error) {
 	if e.onHead || len(order.Nodes)+len(e.roleWords) == 0 {
 		order.Nodes = append(order.Nodes, exec.HeadNode)
 	}
-	env, err := setting.ResolveVariables("env", e.variables)
+	env, err := config.ResolveVariables("env", e.variables)
 	if err != nil {
 		return order, usageErrorf("%v", err)
 	}

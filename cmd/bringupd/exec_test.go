@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/exec"
 )
 
@@ -50,7 +49,7 @@ func TestExecConclude(t *testing.T) {
 		})
 	}
 	e := &execCmd{invocation: &invocation{}}
-	if err := e.reportAnswers(nil, fmt.Errorf("%w: no", exec.ErrRefused)); !setting.IsUsageError(err) {
+	if err := e.reportAnswers(nil, fmt.Errorf("%w: no", exec.ErrRefused)); !config.IsUsageError(err) {
 		t.Errorf("a refusal is %v", err)
 	}
 	odd := errors.New("odd")

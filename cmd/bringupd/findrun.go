@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -22,12 +22,12 @@ const runArgHelp = "RUN is a run directory, the name of a run in the log directo
 // runSelector selects the run of a subcommand.
 type runSelector struct {
 	logDir        string
-	logDirSetting *setting.Setting
+	logDirSetting *config.Setting
 }
 
 // newLogDirSetting returns the setting --log-dir.
-func (w *runSelector) newLogDirSetting() *setting.Setting {
-	w.logDirSetting = setting.NewText("log-dir", "DIR", &w.logDir, "log directory; without RUN its newest run is selected (default: bringupd-logs in the directory where the job was submitted)").ExcludeSources(setting.SourceFile)
+func (w *runSelector) newLogDirSetting() *config.Setting {
+	w.logDirSetting = config.NewText("log-dir", "DIR", &w.logDir, "log directory; without RUN its newest run is selected (default: bringupd-logs in the directory where the job was submitted)").ExcludeSources(config.SourceFile)
 	return w.logDirSetting
 }
 
@@ -40,7 +40,7 @@ func (w *runSelector) findRun(ctx context.Context, args []string) (string, error
 	}
 	arg, logDir := strings.Join(args, ""), w.logDir
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own != "" {
-		if arg == "" && w.logDirSetting.Source != setting.SourceFlag {
+		if arg == "" && w.logDirSetting.Source != config.SourceFlag {
 			arg = own
 		}
 		if logDir == "" {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/dask"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
@@ -32,8 +32,8 @@ func frameworkNames() (names []string) {
 }
 
 // frameworkSetting returns the setting --framework.
-func frameworkSetting(to *string) *setting.Setting {
-	s := setting.NewChoice("framework", frameworkNames(), to,
+func frameworkSetting(to *string) *config.Setting {
+	s := config.NewChoice("framework", frameworkNames(), to,
 		"services to start: "+strings.Join(frameworkNames()[1:], ", ")+", or none (your own --head-cmd and --worker-cmd, or nothing)")
 	choose := s.SetValue
 	s.SetValue = func(value string) error {
@@ -52,28 +52,28 @@ func frameworkSetting(to *string) *setting.Setting {
 func frameworkHeading(name string) string { return "With --framework=" + name }
 
 // frameworkSettings returns the settings that only one framework has.
-func frameworkSettings(f framework.Factory) setting.List {
-	var all setting.List
+func frameworkSettings(f framework.Factory) config.List {
+	var all config.List
 	for _, flag := range f.OwnFlags() {
 		all = append(all, flagSetting(flag))
 	}
-	for _, s := range setting.AssignCategory(frameworkHeading(f.Name()), all...) {
+	for _, s := range config.AssignCategory(frameworkHeading(f.Name()), all...) {
 		s.Framework = f.Name()
 	}
 	return all
 }
 
-func flagSetting(flag framework.Flag) *setting.Setting {
+func flagSetting(flag framework.Flag) *config.Setting {
 	switch to := flag.Target.(type) {
 	case *string:
 		if flag.AcceptedWords != nil {
-			return setting.NewChoice(flag.Name, flag.AcceptedWords, to, flag.Usage)
+			return config.NewChoice(flag.Name, flag.AcceptedWords, to, flag.Usage)
 		}
-		return setting.NewText(flag.Name, flag.Placeholder, to, flag.Usage)
+		return config.NewText(flag.Name, flag.Placeholder, to, flag.Usage)
 	case *[]string:
-		return setting.NewWordList(flag.Name, flag.Placeholder, to, flag.Usage)
+		return config.NewWordList(flag.Name, flag.Placeholder, to, flag.Usage)
 	case *int:
-		return setting.NewNumber(flag.Name, to, 0, flag.Max, flag.Usage)
+		return config.NewNumber(flag.Name, to, 0, flag.Max, flag.Usage)
 	case **health.Probe:
 		return probeSetting(flag.Name, to, flag.Usage)
 	default:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -47,7 +47,7 @@ func (inv *invocation) helpCommand() *cli.Command {
 				text = overviewText(c.App)
 			case c.NArg() > 1 || err != nil && command == nil && name != codesTopic:
 				return usageErrorf("cannot help with %q: there is no such subcommand or topic%s", strings.Join(c.Args().Slice(), " "),
-					setting.SuggestNearest("", name, append(commandNames(c.App), helpTopics...)))
+					config.SuggestNearest("", name, append(commandNames(c.App), helpTopics...)))
 			case name == codesTopic:
 				text = exitCodeTable()
 			case command != nil:
@@ -115,9 +115,9 @@ func helpText(command *cli.Command) string {
 }
 
 // visibleSettings returns the flags of a subcommand without the hidden ones.
-func visibleSettings(command *cli.Command) (all setting.List) {
+func visibleSettings(command *cli.Command) (all config.List) {
 	for _, flag := range command.Flags {
-		if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
+		if s, ours := flag.(*config.Setting); ours && !s.Hidden {
 			all = append(all, s)
 		}
 	}
@@ -125,11 +125,11 @@ func visibleSettings(command *cli.Command) (all setting.List) {
 }
 
 // describeSources describes how flags can be set, and which source has precedence.
-func describeSources(flags setting.List) string {
+func describeSources(flags config.List) string {
 	switch {
 	case flags.FindSetting("config") != nil:
 		return "A flag has precedence over its environment variable (BRINGUPD_LOG_DIR for --log-dir), which has precedence over a line of the --config file."
-	case slices.ContainsFunc(flags, (*setting.Setting).HasEnvVariable):
+	case slices.ContainsFunc(flags, (*config.Setting).HasEnvVariable):
 		return "A flag has precedence over its environment variable (in brackets)."
 	}
 	return "These flags can only be given on the command line."

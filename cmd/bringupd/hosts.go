@@ -15,7 +15,6 @@ import (
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/launch"
@@ -41,15 +40,15 @@ type hostsCmd struct {
 
 func (inv *invocation) hostsCommand() *cli.Command {
 	h := &hostsCmd{localCmd: &localCmd{invocation: inv, opts: newOptions()}, sshCommand: "ssh"}
-	own := setting.AssignCategory("Hosts",
-		setting.NewText("hosts", "LIST", &h.hostList, "hosts, in the order of node indexes, for example a,me@b,node[01-04]"),
-		setting.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line"),
-		setting.NewText("ssh", "COMMAND", &h.sshCommand, "ssh command with options; the host name is appended"),
-		setting.NewText("remote-program", "PATH", &h.remoteProgram, "path of bringupd on the hosts (default: the same as here)"),
-		setting.NewWordList("export", "NAME[=VALUE]", &h.exportedVars, "environment variable for daemons and driver; without VALUE, its current value (repeatable)"),
+	own := config.AssignCategory("Hosts",
+		config.NewText("hosts", "LIST", &h.hostList, "hosts, in the order of node indexes, for example a,me@b,node[01-04]"),
+		config.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line"),
+		config.NewText("ssh", "COMMAND", &h.sshCommand, "ssh command with options; the host name is appended"),
+		config.NewText("remote-program", "PATH", &h.remoteProgram, "path of bringupd on the hosts (default: the same as here)"),
+		config.NewWordList("export", "NAME[=VALUE]", &h.exportedVars, "environment variable for daemons and driver; without VALUE, its current value (repeatable)"),
 	)
 	for _, s := range own {
-		s.ExcludeSources(setting.SourceFile)
+		s.ExcludeSources(config.SourceFile)
 	}
 	h.allSettings = append(own, h.opts.daemonSettings()...)
 	return &cli.Command{
@@ -92,7 +91,7 @@ func (h *hostsCmd) parseHosts() (err error) {
 		return usageErrorf("cannot determine the hosts: give one of --hosts=a,b,c and --hostfile=FILE")
 	case h.hostList != "":
 		if h.opts.overrides.Hosts, err = launch.ParseHosts(h.hostList); err != nil {
-			return usageErrorf("cannot use --hosts=%s: %v", setting.EscapeLineEnds(h.hostList), err)
+			return usageErrorf("cannot use --hosts=%s: %v", config.EscapeLineEnds(h.hostList), err)
 		}
 	default:
 		text, err := h.readUserFile("the hostfile", h.hostFile)
@@ -171,8 +170,8 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 	own := []string{"hosts", "hostfile", "ssh", "remote-program", "export", "role", "rank", "job-id", "log-dir", "config"}
 	for _, s := range h.allSettings {
 		switch {
-		case s.Source == setting.SourceDefault || s.Source == setting.SourceCommand || slices.Contains(own, s.Name):
-		case s.Source == setting.SourceVariable:
+		case s.Source == config.SourceDefault || s.Source == config.SourceCommand || slices.Contains(own, s.Name):
+		case s.Source == config.SourceVariable:
 			order.Env = append(order.Env, s.EnvVariable()+"="+strings.Join(s.RawValues, "\n"))
 		default:
 			for _, value := range s.RawValues {
@@ -183,7 +182,7 @@ func (h *hostsCmd) newDaemonSpec(cfg deps.Config) (order launch.DaemonSpec, err 
 	if len(cfg.Driver) > 0 {
 		order.Args = append(append(order.Args, "--"), cfg.Driver...)
 	}
-	exported, err := setting.ResolveVariables("export", h.exportedVars)
+	exported, err := config.ResolveVariables("export", h.exportedVars)
 	if err != nil {
 		return order, usageErrorf("%v", err)
 	}

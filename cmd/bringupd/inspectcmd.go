@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/preflight/nodecheck"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
@@ -21,7 +21,7 @@ import (
 // of a monitoring plugin: check or doctor.
 type nodeCheckCmd struct {
 	*invocation
-	allSettings setting.List
+	allSettings config.List
 	opts        *options
 	asJSON      bool
 	isVerbose   bool
@@ -36,18 +36,18 @@ const manualCheckTimeout = 10 * time.Second
 func (inv *invocation) newNodeCheckCmd(jsonUsage, verboseUsage string) *nodeCheckCmd {
 	l := &nodeCheckCmd{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = manualCheckTimeout
-	l.allSettings = slices.DeleteFunc(l.opts.daemonSettings(), func(s *setting.Setting) bool { return s.Name == "verbose" })
-	own := setting.AssignCategory(outputHeading, setting.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(setting.SourceVariable), setting.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(setting.SourceVariable))
+	l.allSettings = slices.DeleteFunc(l.opts.daemonSettings(), func(s *config.Setting) bool { return s.Name == "verbose" })
+	own := config.AssignCategory(outputHeading, config.NewSwitch("json", &l.asJSON, jsonUsage).ExcludeSources(config.SourceVariable), config.NewSwitch("verbose", &l.isVerbose, verboseUsage).ExcludeSources(config.SourceVariable))
 	l.allSettings = append(l.allSettings, own...)
-	l.allSettings = append(l.allSettings, setting.AssignCategory(checkHeading, setting.NewRemoved("active", "WORD", "for the GPUs, "+
+	l.allSettings = append(l.allSettings, config.AssignCategory(checkHeading, config.NewRemoved("active", "WORD", "for the GPUs, "+
 		"give --active-check with dcgmi diag, see docs/checks.md; for the network, run nccl-tests "+
-		"or perftest, see docs/doctor.md").ExcludeSources(setting.SourceVariable, setting.SourceFile))...)
+		"or perftest, see docs/doctor.md").ExcludeSources(config.SourceVariable, config.SourceFile))...)
 	return l
 }
 
 // unlistedFlag is a flag of bringupd run that a subcommand accepts, and that has no effect there. It
 // is not in the subcommand's help.
-type unlistedFlag struct{ *setting.Setting }
+type unlistedFlag struct{ *config.Setting }
 
 // completeCheckCommand completes such a subcommand. It accepts all flags of a job, and its help
 // lists those of the given categories and names. A flag of its own overrides a job's of that name.

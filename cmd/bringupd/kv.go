@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/progress"
@@ -32,10 +32,10 @@ const defaultKVTimeout = 5 * time.Minute
 
 func (inv *invocation) kvCommand() *cli.Command {
 	k := &kvCmd{invocation: inv, timeout: defaultKVTimeout}
-	own := setting.List{
-		setting.NewDuration("timeout", &k.timeout, "how long get and fence wait; 0: forever").ExcludeSources(setting.SourceVariable),
-		setting.NewText("owner", "RANK", &k.ownerRank, "get: rank that has put the value (default: any)").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("collect", &k.collectData, "fence: send all values to every node, for ranks that need most of them").ExcludeSources(setting.SourceVariable),
+	own := config.List{
+		config.NewDuration("timeout", &k.timeout, "how long get and fence wait; 0: forever").ExcludeSources(config.SourceVariable),
+		config.NewText("owner", "RANK", &k.ownerRank, "get: rank that has put the value (default: any)").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("collect", &k.collectData, "fence: send all values to every node, for ranks that need most of them").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
@@ -44,7 +44,7 @@ func (inv *invocation) kvCommand() *cli.Command {
 		Description: "For programs that bringupd has started as ranks. A value is available to all ranks once put returns; get waits until a value exists, and fence until all ranks have called it. " +
 			"abort ends the job with CODE; progress reports the step that the rank has reached. Exits with 0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has ended; " +
 			"65 if the node has no peer link (--lifeline=off); 64 if the arguments are wrong.",
-	}, setting.AssignCategory("Flags of the operations", own...), k.runKV)
+	}, config.AssignCategory("Flags of the operations", own...), k.runKV)
 }
 
 // kvOperations are the operations, with the minimum and maximum number of their arguments.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 )
 
@@ -16,18 +16,18 @@ func (inv *invocation) listCommand() *cli.Command {
 	asJSON := false
 	var since time.Time
 	parseSince := func(text string) (time.Time, error) { return runs.ParseSince(text, time.Now()) }
-	own := setting.List{
+	own := config.List{
 		which.newLogDirSetting(),
-		setting.NewValue("since", "TIME", &since, parseSince, func(time.Time) any { return "" },
-			"only runs that had not ended by then, with a summary: a duration until now (36h, 7d) or a date (2026-11-20, 2026-11-20T08:00)").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(setting.SourceVariable),
+		config.NewValue("since", "TIME", &since, parseSince, func(time.Time) any { return "" },
+			"only runs that had not ended by then, with a summary: a duration until now (36h, 7d) or a date (2026-11-20, 2026-11-20T08:00)").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
 		UsageText: "bringupd list [flags] [LOG-DIRECTORY]",
 		Description: "The newest run is the last one, as with sacct. AGE is the time since the start. The command only reads the log directory. " +
 			"Exits with 0, and 64 if there is no such directory.",
-	}, setting.AssignCategory(outputHeading, own...), func(args []string) error {
+	}, config.AssignCategory(outputHeading, own...), func(args []string) error {
 		if len(args) > 1 {
 			return usageErrorf("cannot list %d directories: give one log directory", len(args))
 		}

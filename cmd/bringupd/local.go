@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -31,7 +31,7 @@ const maxLocalDaemons = 1024
 type localCmd struct {
 	*invocation
 	opts             *options
-	allSettings      setting.List
+	allSettings      config.List
 	nodeCount        int
 	hasGeneratedName bool // true if the name was chosen here and is unique
 	runDir           launch.RunDir
@@ -43,9 +43,9 @@ type localCmd struct {
 
 func (inv *invocation) localCommand() *cli.Command {
 	l := &localCmd{invocation: inv, opts: newOptions(), nodeCount: 1}
-	count := setting.NewNumber("nodes", &l.nodeCount, 1, maxLocalDaemons, "number of nodes to simulate: daemons on this machine").ExcludeSources(setting.SourceVariable, setting.SourceFile)
+	count := config.NewNumber("nodes", &l.nodeCount, 1, maxLocalDaemons, "number of nodes to simulate: daemons on this machine").ExcludeSources(config.SourceVariable, config.SourceFile)
 	count.Category = commonHeading
-	l.allSettings = append(setting.List{count}, l.opts.daemonSettings()...)
+	l.allSettings = append(config.List{count}, l.opts.daemonSettings()...)
 	return &cli.Command{
 		Name: "local", Usage: "run a job on this machine",
 		UsageText: "bringupd local --nodes=4 [flags] -- driver [args]",
@@ -120,7 +120,7 @@ func (l *localCmd) handleDaemonEnd(node int, child *process.Child) (process.Exit
 
 // resolveSettings resolves the settings of the user and of this launcher.
 func (l *localCmd) resolveSettings() (driver []string, err error) {
-	l.allSettings.FindSetting("launched-locally").OfferValues(setting.SourceCommand, "", "true")
+	l.allSettings.FindSetting("launched-locally").OfferValues(config.SourceCommand, "", "true")
 	if driver, err = l.resolveForAllNodes(); err != nil {
 		return nil, err
 	}
@@ -133,11 +133,11 @@ func (l *localCmd) resolveSettings() (driver []string, err error) {
 // role in a variable or a file is ignored: it is for another launcher.
 func (l *localCmd) resolveForAllNodes() (driver []string, err error) {
 	role := l.allSettings.FindSetting("role")
-	if role.Source == setting.SourceFlag && role.RawValues[0] != "auto" {
-		return nil, usageErrorf("cannot use --role=%s: this subcommand starts the daemons of all roles; omit it", setting.EscapeLineEnds(role.RawValues[0]))
+	if role.Source == config.SourceFlag && role.RawValues[0] != "auto" {
+		return nil, usageErrorf("cannot use --role=%s: this subcommand starts the daemons of all roles; omit it", config.EscapeLineEnds(role.RawValues[0]))
 	}
-	role.OfferValues(setting.SourceCommand, "", "auto")
-	l.allSettings.FindSetting("rank").OfferValues(setting.SourceCommand, "", "0")
+	role.OfferValues(config.SourceCommand, "", "auto")
+	l.allSettings.FindSetting("rank").OfferValues(config.SourceCommand, "", "0")
 	return l.allSettings.ResolveAll(os.LookupEnv, l.readUserFile, l.opts.cfg.Roles.Blocks()...)
 }
 
@@ -145,7 +145,7 @@ func (l *localCmd) resolveForAllNodes() (driver []string, err error) {
 func (l *localCmd) ensureRunName(prefix string) {
 	if l.opts.overrides.JobID == "" {
 		l.opts.overrides.JobID = prefix + time.Now().Format("20060102-150405-") + rand.Text()[:4]
-		l.allSettings.FindSetting("job-id").Source = setting.SourceCommand
+		l.allSettings.FindSetting("job-id").Source = config.SourceCommand
 		l.hasGeneratedName = true
 	}
 }
@@ -183,7 +183,7 @@ func (l *localCmd) daemonCommand(self string, node int, step string) process.Spe
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.overrides.JobID,
 		"--rank=" + strconv.Itoa(node), "--launched-of=" + strconv.Itoa(l.nodeCount), "--step=" + step}
 	for _, s := range l.allSettings {
-		if s.Source != setting.SourceFlag || s.Name == "nodes" || s.Name == "job-id" {
+		if s.Source != config.SourceFlag || s.Name == "nodes" || s.Name == "job-id" {
 			continue
 		}
 		for _, value := range s.RawValues {

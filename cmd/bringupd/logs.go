@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -28,9 +28,9 @@ type logsCmd struct {
 
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &logsCmd{invocation: inv}
-	own := setting.List{
-		setting.NewSwitch("follow", &r.followLogs, "follow the log until the run ends").ExcludeSources(setting.SourceVariable).WithShortName("f"),
-		setting.NewSwitch("raw", &r.rawOutput, "do not escape control characters on a terminal").ExcludeSources(setting.SourceVariable),
+	own := config.List{
+		config.NewSwitch("follow", &r.followLogs, "follow the log until the run ends").ExcludeSources(config.SourceVariable).WithShortName("f"),
+		config.NewSwitch("raw", &r.rawOutput, "do not escape control characters on a terminal").ExcludeSources(config.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
@@ -41,7 +41,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 			" Without a selection the command prints the log of the driver or, if there is none, those of all ranks, of the primary roles, or of the head's service. " +
 			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
 			"On a terminal, control characters are escaped.",
-	}, setting.AssignCategory(outputHeading, own...), r.runLogs)
+	}, config.AssignCategory(outputHeading, own...), r.runLogs)
 }
 
 func (r *logsCmd) runLogs(args []string) error {
@@ -115,7 +115,7 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 		what = fmt.Sprintf(" of node %d", rank)
 		shown, err = kept.WriteFiles(ctx, r.streams.Out, rank)
 	default:
-		what = fmt.Sprintf(" of node %d named %s", rank, setting.EscapeLineEnds(file))
+		what = fmt.Sprintf(" of node %d named %s", rank, config.EscapeLineEnds(file))
 		shown, err = r.newLogPrinter(run).PrintLogs(ctx, kept.SelectFile(rank, file))
 	}
 	if err == nil && shown == 0 {

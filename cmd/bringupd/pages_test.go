@@ -3,7 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -167,7 +167,7 @@ func TestFlagsInPages(t *testing.T) {
 		"strip-components ignore-missing purge no-index only-binary find-links")
 	for _, command := range (&invocation{}).newApp().Commands {
 		for _, flag := range command.Flags {
-			if s, is := flag.(*setting.Setting); !is || !s.Hidden { // a page names no removed flag
+			if s, is := flag.(*config.Setting); !is || !s.Hidden { // a page names no removed flag
 				known = append(known, flag.Names()...)
 			}
 		}

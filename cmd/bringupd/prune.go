@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/textutil"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
@@ -23,22 +23,22 @@ type pruneCmd struct {
 
 func (inv *invocation) pruneCommand() *cli.Command {
 	p := &pruneCmd{invocation: inv}
-	own := setting.List{
+	own := config.List{
 		p.selector.newLogDirSetting(),
-		setting.NewValue("keep", "AGE", &p.maxAge, prune.ParseAge, func(age time.Duration) any {
+		config.NewValue("keep", "AGE", &p.maxAge, prune.ParseAge, func(age time.Duration) any {
 			if age == 0 {
 				return nil
 			}
 			return textutil.FlagDuration(age)
-		}, "keep runs that ended less than this time ago: 30d or 36h").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("dry-run", &p.dryRun, "only print what would be removed").ExcludeSources(setting.SourceVariable),
+		}, "keep runs that ended less than this time ago: 30d or 36h").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("dry-run", &p.dryRun, "only print what would be removed").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",
 		UsageText: "bringupd prune --keep=30d [flags]\nsrun … bringupd --on-end='bringupd prune --keep=30d' -- driver",
 		Description: "A run counts as finished 10 minutes after its result was written or, without a result, " +
 			"if its directory has not changed for a day. Only your own runs are removed.",
-	}, setting.AssignCategory(commonHeading, own...), func([]string) error { return p.runPrune() })
+	}, config.AssignCategory(commonHeading, own...), func([]string) error { return p.runPrune() })
 }
 
 func (p *pruneCmd) runPrune() error {

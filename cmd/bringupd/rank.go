@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -30,10 +30,10 @@ type rankCmd struct {
 // the program, and no part of bringupd remains.
 func (inv *invocation) rankCommand() *cli.Command {
 	b := &rankCmd{invocation: inv, resources: affinity.AllKinds()}
-	own := setting.AssignCategory("Environment and binding",
-		variablesSetting("env", &b.variables, "environment variable of the rank; overrides all others except BRINGUPD_…; an empty value removes it (repeatable)").ExcludeSources(setting.SourceVariable),
+	own := config.AssignCategory("Environment and binding",
+		variablesSetting("env", &b.variables, "environment variable of the rank; overrides all others except BRINGUPD_…; an empty value removes it (repeatable)").ExcludeSources(config.SourceVariable),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
-		setting.NewSwitch("allow-launcher", &b.allowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the app"),
+		config.NewSwitch("allow-launcher", &b.allowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the app"),
 	)
 	own = append(own, removedSettings(nvmlFlag, bindStrictFlag)...)
 	return inv.completeCommand(cli.Command{

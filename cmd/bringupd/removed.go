@@ -1,6 +1,6 @@
 package main
 
-import "github.com/bringupd/bringupd/pkg/config/setting"
+import "github.com/bringupd/bringupd/pkg/config"
 
 // removedFlag is a flag that this release no longer has. It is refused for one release, with a
 // clause that names the replacement.
@@ -48,9 +48,9 @@ var nvmlFlag = removedFlag{"nvml", "FILE", "put its directory into LD_LIBRARY_PA
 var bindStrictFlag = removedFlag{"bind-strict", "", "--bind with a list of kinds is strict, and auto is not"}
 
 // removedSettings returns the settings of those removed flags, which --help does not list.
-func removedSettings(flags ...removedFlag) (all setting.List) {
+func removedSettings(flags ...removedFlag) (all config.List) {
 	for _, flag := range flags {
-		all = append(all, setting.NewRemoved(flag.name, flag.shape, flag.instead))
+		all = append(all, config.NewRemoved(flag.name, flag.shape, flag.instead))
 	}
 	return all
 }

@@ -9,14 +9,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/report"
 )
 
 // reportCmd is one execution of bringupd report.
 type reportCmd struct {
 	*invocation
-	outputSetting *setting.Setting
+	outputSetting *config.Setting
 	selector      runSelector
 	outputPath    string // output file; "-": standard output
 	runDir        string
@@ -28,12 +28,12 @@ const reportReadTimeout = 2 * time.Minute
 
 func (inv *invocation) reportCommand() *cli.Command {
 	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
-	r.outputSetting = setting.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of json").WithShortName("o")
-	own := setting.List{
-		r.outputSetting.ExcludeSources(setting.SourceVariable),
-		r.formatSetting().ExcludeSources(setting.SourceVariable),
-		setting.NewRemoved("compare", "DIR",
-			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(setting.SourceVariable),
+	r.outputSetting = config.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of json").WithShortName("o")
+	own := config.List{
+		r.outputSetting.ExcludeSources(config.SourceVariable),
+		r.formatSetting().ExcludeSources(config.SourceVariable),
+		config.NewRemoved("compare", "DIR",
+			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(config.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
@@ -41,7 +41,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest run)\nbringupd report --format=json [RUN]",
 		Description: runArgHelp + " The command only needs the run directory, during the job or later. " +
 			"The HTML page is a single file without external resources. Exits with 0 if the report was written, and 64 if there is no such run.",
-	}, setting.AssignCategory(outputHeading, own...), r.runReport)
+	}, config.AssignCategory(outputHeading, own...), r.runReport)
 }
 
 // removedFormats has the formats that this release no longer has, and what replaces each.
@@ -51,9 +51,9 @@ var removedFormats = map[string]string{
 }
 
 // formatSetting returns the setting --format.
-func (r *reportCmd) formatSetting() *setting.Setting {
+func (r *reportCmd) formatSetting() *config.Setting {
 	formats := []string{string(report.FormatHTML), string(report.FormatJSON)}
-	s := setting.NewChoice("format", formats, &r.formatName, "html, or json for programs")
+	s := config.NewChoice("format", formats, &r.formatName, "html, or json for programs")
 	accept := s.SetValue
 	s.SetValue = func(value string) error {
 		if instead := removedFormats[value]; instead != "" {

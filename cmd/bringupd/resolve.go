@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/internal/files"
-	"github.com/bringupd/bringupd/pkg/config/recovery"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -24,7 +23,7 @@ import (
 // newConfig makes the validated configuration from the settings and the launcher's environment. It
 // creates no directory and starts no process. If only the launch is wrong, it returns the
 // configuration with the error.
-func (inv *invocation) newConfig(all setting.List, o *options, fromFile []string) (deps.Config, roles.DaemonRole, error) {
+func (inv *invocation) newConfig(all config.List, o *options, fromFile []string) (deps.Config, roles.DaemonRole, error) {
 	cfg := o.baseConfig(inv)
 	var err error
 	if dir := cfg.Telemetry.MetricsDir; dir != "" {
@@ -104,7 +103,7 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 	for _, f := range o.frameworks {
 		cfg.Roles.Frameworks[f.Name()] = f.BuildFramework(o.shared)
 	}
-	cfg.After.Requeue.OnFailure = o.onFailure == recovery.OnFailureRequeue
+	cfg.After.Requeue.OnFailure = o.onFailure == config.OnFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.FirstStart = o.localTempDir(), os.Environ(), time.Now()
 	cfg.Telemetry.NotifySocket = inv.notifySocket
 	cfg.Streams, cfg.JSONLog = inv.streams, o.logFormat == jsonFormat
@@ -115,16 +114,16 @@ func (o *options) baseConfig(inv *invocation) deps.Config {
 func (o *options) localTempDir() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
 // validateSettings returns an error for settings that contradict each other.
-func (o *options) validateSettings(all setting.List) error {
+func (o *options) validateSettings(all config.List) error {
 	switch {
 	case o.requestedRole == string(roles.RoleSandbox) && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --role=sandbox without a command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
 		return usageErrorf("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
-	case all.FindSetting("sandbox-require").Source == setting.SourceFlag && !o.cfg.Sandbox.IsRequested():
+	case all.FindSetting("sandbox-require").Source == config.SourceFlag && !o.cfg.Sandbox.IsRequested():
 		return usageErrorf("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
 	}
-	if err := recovery.Validate(all, &o.cfg.After, o.onFailure); err != nil {
+	if err := config.ValidateRecovery(all, &o.cfg.After, o.onFailure); err != nil {
 		return usageErrorf("%v", err)
 	}
 	if checked, is := o.chosenFramework().(framework.Validator); is {

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/preflight/roleplan"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
@@ -30,23 +30,23 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		}
 		return newOptions().identifyDaemon(host)
 	}
-	own := setting.AssignCategory("Roles",
-		setting.NewText("dry-run", "FILE", &previewPath, "print which instance of each role in the file would run on which node, with which GPUs and ports"),
-		setting.NewText("fail", "WHAT", &request.Fault, "with --dry-run, print what follows if this fails after the gate has opened: an instance of a role, such as judge.1, or a node, such as node:3"),
-		setting.NewText("sbatch", "FILE", &scriptPath, "print a job script for Slurm with an srun for the daemons and for each step in the file"),
-		setting.NewSwitch("schema", &printsSchema, "print the JSON schema of the file, for editors"),
-		setting.NewNumberList("nodes", &request.Counts, 1, 1_000_000, "number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
-		setting.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024, "GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
+	own := config.AssignCategory("Roles",
+		config.NewText("dry-run", "FILE", &previewPath, "print which instance of each role in the file would run on which node, with which GPUs and ports"),
+		config.NewText("fail", "WHAT", &request.Fault, "with --dry-run, print what follows if this fails after the gate has opened: an instance of a role, such as judge.1, or a node, such as node:3"),
+		config.NewText("sbatch", "FILE", &scriptPath, "print a job script for Slurm with an srun for the daemons and for each step in the file"),
+		config.NewSwitch("schema", &printsSchema, "print the JSON schema of the file, for editors"),
+		config.NewNumberList("nodes", &request.Counts, 1, 1_000_000, "number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
+		config.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024, "GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
 	)
-	own = append(own, setting.AssignCategory("A run",
-		setting.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, func(f runs.EndpointFormat) any { return string(f) },
+	own = append(own, config.AssignCategory("A run",
+		config.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, func(f runs.EndpointFormat) any { return string(f) },
 			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, %i the index of the instance, %% a percent sign"),
-		setting.NewSwitch("watch", &query.Watch, "print the endpoints of the role that are ready in one line, whenever they change, until the run ends"),
-		setting.NewSwitch("json", &query.AsJSON, "print JSON"))...)
+		config.NewSwitch("watch", &query.Watch, "print the endpoints of the role that are ready in one line, whenever they change, until the run ends"),
+		config.NewSwitch("json", &query.AsJSON, "print JSON"))...)
 	for _, s := range own {
-		s.ExcludeSources(setting.SourceVariable, setting.SourceFile)
+		s.ExcludeSources(config.SourceVariable, config.SourceFile)
 	}
-	own = append(own, setting.AssignCategory("A run", which.newLogDirSetting())...)
+	own = append(own, config.AssignCategory("A run", which.newLogDirSetting())...)
 	return inv.completeCommand(cli.Command{
 		Name: "roles", Usage: "show the roles of a run, or where those of a file would run",
 		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | --watch} ROLE [RUN | LOG-DIRECTORY]\n" +

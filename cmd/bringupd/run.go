@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/daemon/deps"
 	"github.com/bringupd/bringupd/pkg/daemon/restart"
@@ -75,7 +75,7 @@ func checkLimits(need process.ResourceNeeds, host string) error {
 
 // planOrRun validates the configuration. It prints the plan if that is requested, and otherwise
 // calls run.
-func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, run func(deps.Config, roles.DaemonRole) error) error {
+func (inv *invocation) planOrRun(all config.List, o *options, driver []string, run func(deps.Config, roles.DaemonRole) error) error {
 	inv.logsJSON = o.logFormat == jsonFormat
 	cfg, role, err := inv.newConfig(all, o, driver)
 	switch {
@@ -84,7 +84,7 @@ func (inv *invocation) planOrRun(all setting.List, o *options, driver []string, 
 			inv.exitCode = exitCodeOf(err)
 		}
 		return nil
-	case o.dryRun && !setting.IsUsageError(err):
+	case o.dryRun && !config.IsUsageError(err):
 		return inv.printPlan(all, cfg, role, err)
 	case err != nil:
 		return err

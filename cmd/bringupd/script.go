@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/deploy"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 func (inv *invocation) scriptCommand() *cli.Command {
@@ -32,7 +32,7 @@ func (inv *invocation) scriptCommand() *cli.Command {
 			case c.NArg() == 0:
 				_, err = fmt.Fprint(inv.streams.Out, listScripts(scripts))
 			case at < 0:
-				return usageErrorf("cannot print the script %q: give one of %s%s", name, strings.Join(names, ", "), setting.SuggestNearest("", name, names))
+				return usageErrorf("cannot print the script %q: give one of %s%s", name, strings.Join(names, ", "), config.SuggestNearest("", name, names))
 			default:
 				_, err = inv.streams.Out.Write(scripts[at].Text())
 			}

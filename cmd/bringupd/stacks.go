@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
@@ -45,19 +45,19 @@ type whyCmd struct {
 
 func (inv *invocation) whyCommand() *cli.Command {
 	a := &whyCmd{invocation: inv}
-	own := setting.List{
+	own := config.List{
 		a.selector.newLogDirSetting(),
-		setting.NewWordList("node", "NODE", &a.nodeNames, "only this node, by its index or host name (repeatable)").ExcludeSources(setting.SourceVariable),
-		setting.NewText("instance", "NAME", &a.instance, "only the processes of this instance of a role, such as trainer.0").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("stacks", &a.readStacks, "also show stacks, by py-spy for Python and gdb for other programs, if installed").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("json", &a.asJSON, "print JSON").ExcludeSources(setting.SourceVariable),
+		config.NewWordList("node", "NODE", &a.nodeNames, "only this node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewText("instance", "NAME", &a.instance, "only the processes of this instance of a role, such as trainer.0").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("stacks", &a.readStacks, "also show stacks, by py-spy for Python and gdb for other programs, if installed").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("json", &a.asJSON, "print JSON").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "why", Usage: "show what the processes of a running job do, to explain a hang",
 		UsageText: "bringupd why [flags] [RUN | LOG-DIRECTORY]",
 		Description: runArgHelp + " Processes in the same state form a group; the smallest group comes first: usually all others wait for it. " +
 			"Exits with 0, or 76 if a node or the head does not answer.",
-	}, setting.AssignCategory(outputHeading, own...), a.runWhy)
+	}, config.AssignCategory(outputHeading, own...), a.runWhy)
 }
 
 func (a *whyCmd) runWhy(args []string) error {
@@ -126,10 +126,10 @@ func (a *whyCmd) showDiagnosis(snapshot exec.Diagnosis, roles []timeline.RoleSta
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks, askNCCL bool
 	var instance string
-	all := setting.List{
-		setting.NewText("instance", "NAME", &instance, "only the processes of this instance").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(setting.SourceVariable),
+	all := config.List{
+		config.NewText("instance", "NAME", &instance, "only the processes of this instance").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(config.SourceVariable),
+		config.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: whyNodeCommandName, Usage: "print the state of the children of this node's daemon, as JSON lines",

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/inspect/report"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
@@ -31,13 +31,13 @@ type statusCmd struct {
 
 func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusCmd{invocation: inv}
-	own := setting.List{
+	own := config.List{
 		s.selector.newLogDirSetting(),
-		setting.NewSwitch("watch", &s.keepWatching, "wait for the run, and update until it ends: the whole view on a terminal, otherwise only changes").ExcludeSources(setting.SourceVariable).WithShortName("w"),
-		setting.NewDuration("timeout", &s.timeout, "with --watch: end with 124 if the run has not ended by then; 0: never").ExcludeSources(setting.SourceVariable),
-		loopbackSetting("serve", &s.serveAddress, "serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, for ssh -L; with port 0 the kernel picks one").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("json", &s.asJSON, "print JSON; with --watch, one line for each change").ExcludeSources(setting.SourceVariable),
-		setting.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(setting.SourceVariable).WithShortName("v"),
+		config.NewSwitch("watch", &s.keepWatching, "wait for the run, and update until it ends: the whole view on a terminal, otherwise only changes").ExcludeSources(config.SourceVariable).WithShortName("w"),
+		config.NewDuration("timeout", &s.timeout, "with --watch: end with 124 if the run has not ended by then; 0: never").ExcludeSources(config.SourceVariable),
+		loopbackSetting("serve", &s.serveAddress, "serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, for ssh -L; with port 0 the kernel picks one").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("json", &s.asJSON, "print JSON; with --watch, one line for each change").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(config.SourceVariable).WithShortName("v"),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",
@@ -45,7 +45,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 		Description: runArgHelp + " The command only reads the run directory. " +
 			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or gives no sign of life, " +
 			"64 if there is no such run, and 124 after --timeout.",
-	}, setting.AssignCategory(outputHeading, own...), s.runStatus)
+	}, config.AssignCategory(outputHeading, own...), s.runStatus)
 }
 
 func (s *statusCmd) runStatus(args []string) error {

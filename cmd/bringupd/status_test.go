@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 	"github.com/bringupd/bringupd/pkg/inspect/timeline"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -286,7 +285,7 @@ func TestFlagsFirst(t *testing.T) {
 		"dir --log-dir":      "--log-dir dir",
 		"a b --unknown c":    "--unknown a b c",
 	} {
-		if got := strings.Join(setting.FlagsFirst(command, strings.Fields(args)), " "); got != want {
+		if got := strings.Join(config.FlagsFirst(command, strings.Fields(args)), " "); got != want {
 			t.Errorf("%q becomes %q, not %q", args, got, want)
 		}
 	}

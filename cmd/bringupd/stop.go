@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
@@ -18,10 +18,10 @@ func (inv *invocation) stopCommand() *cli.Command {
 		Name: "stop", Usage: "end a running job cleanly",
 		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (newest run)\nbringupd stop                 (inside a job: the current run)",
 		Description: "RUN is a run directory or the name of a run in the log directory. Inside a job the default is the current run; outside, give a run or a log directory.",
-	}, setting.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
+	}, config.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
 		// A pod of a Job has the name of its run, and a process of the run its directory.
 		job := ""
-		if len(args) == 0 && which.logDirSetting.Source != setting.SourceFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
+		if len(args) == 0 && which.logDirSetting.Source != config.SourceFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
 			job = os.Getenv("BRINGUPD_JOB_ID")
 			if job == "" {
 				return errNoRunToStop

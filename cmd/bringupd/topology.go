@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -35,13 +35,13 @@ func (inv *invocation) topologyCommand() *cli.Command {
 	})
 }
 
-func (s *topologyCmd) newSettings() setting.List {
+func (s *topologyCmd) newSettings() config.List {
 	perNode := ranksPerNodeSetting(&s.ranksPerNode, "number of ranks on this node, or one per gpu, numa (NUMA node) or core (default: gpu, or numa without GPUs)")
 	bind := bindSetting(&s.resources, "what each rank is bound to")
 	return slices.Concat(
-		setting.AssignCategory("Ranks", perNode, bind),
+		config.AssignCategory("Ranks", perNode, bind),
 		removedSettings(nvmlFlag),
-		setting.AssignCategory(outputHeading, setting.NewSwitch("json", &s.asJSON, "print JSON").ExcludeSources(setting.SourceVariable)),
+		config.AssignCategory(outputHeading, config.NewSwitch("json", &s.asJSON, "print JSON").ExcludeSources(config.SourceVariable)),
 	)
 }
 

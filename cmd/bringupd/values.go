@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon/telemetry"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/membership"
@@ -11,18 +11,18 @@ import (
 // The constructors below return settings whose values only this program has.
 
 // loopbackSetting accepts an address that only this machine can reach.
-func loopbackSetting(name string, to *string, usage string) *setting.Setting {
-	return setting.NewValue(name, "ADDRESS:PORT", to, func(value string) (string, error) {
+func loopbackSetting(name string, to *string, usage string) *config.Setting {
+	return config.NewValue(name, "ADDRESS:PORT", to, func(value string) (string, error) {
 		if value == "" {
 			return "", nil
 		}
 		return value, telemetry.CheckLoopback(value)
-	}, setting.ShowUnchanged, usage)
+	}, config.ShowUnchanged, usage)
 }
 
 // probeSetting accepts a probe. An empty string means none.
-func probeSetting(name string, to **health.Probe, usage string) *setting.Setting {
-	return setting.NewValue(name, "PROBE", to, func(value string) (*health.Probe, error) {
+func probeSetting(name string, to **health.Probe, usage string) *config.Setting {
+	return config.NewValue(name, "PROBE", to, func(value string) (*health.Probe, error) {
 		if value == "" {
 			return nil, nil
 		}
@@ -37,26 +37,26 @@ func probeSetting(name string, to **health.Probe, usage string) *setting.Setting
 }
 
 // quorumSetting accepts the number of sandboxes that the gate needs.
-func quorumSetting(name string, to *membership.SandboxQuorum, usage string) *setting.Setting {
-	s := setting.NewValue(name, "WHICH", to, membership.ParseSandboxQuorum, func(r membership.SandboxQuorum) any { return r.String() }, usage)
+func quorumSetting(name string, to *membership.SandboxQuorum, usage string) *config.Setting {
+	s := config.NewValue(name, "WHICH", to, membership.ParseSandboxQuorum, func(r membership.SandboxQuorum) any { return r.String() }, usage)
 	s.AcceptedWords = []string{"all", "any", "head"}
 	return s
 }
 
 // runNameSetting accepts a valid name of a run. An empty string means that the launcher provides
 // it.
-func runNameSetting(name string, to *string, usage string) *setting.Setting {
-	return setting.NewValue(name, "NAME", to, func(value string) (string, error) {
+func runNameSetting(name string, to *string, usage string) *config.Setting {
+	return config.NewValue(name, "NAME", to, func(value string) (string, error) {
 		if value == "" {
 			return "", nil
 		}
 		return value, launcher.CheckRunName(value)
-	}, setting.ShowUnchanged, usage)
+	}, config.ShowUnchanged, usage)
 }
 
 // nodeRangeSetting accepts a number of nodes, or a minimum and a maximum.
-func nodeRangeSetting(name string, to *membership.NodeRange, usage string) *setting.Setting {
-	return setting.NewValue(name, "MIN[:MAX]", to, membership.ParseNodeRange, func(b membership.NodeRange) any {
+func nodeRangeSetting(name string, to *membership.NodeRange, usage string) *config.Setting {
+	return config.NewValue(name, "MIN[:MAX]", to, membership.ParseNodeRange, func(b membership.NodeRange) any {
 		if b.Min == 0 {
 			return nil
 		}

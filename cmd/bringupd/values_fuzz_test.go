@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // FuzzSetting sets one of all settings to any value, and then to the resulting text.
 func FuzzSetting(f *testing.F) {
 	give := func(name, value string) (shown any, err error) {
 		s := newOptions().daemonSettings().FindSetting(name)
-		s.OfferValues(setting.SourceFlag, "", value)
+		s.OfferValues(config.SourceFlag, "", value)
 		err = s.ApplyValues()
 		return s.CurrentValue(), err
 	}
@@ -27,7 +27,7 @@ func FuzzSetting(f *testing.F) {
 		}
 		shown, err := give(name, value)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+setting.EscapeLineEnds(value)+": ") || strings.Contains(err.Error(), "\n") {
+			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+config.EscapeLineEnds(value)+": ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v", err)
 			}
 			return

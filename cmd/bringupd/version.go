@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/internal/buildinfo"
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // stamped is set by release builds, with -ldflags "-X main.stamped=v1.2.3", and so is commit.
@@ -22,7 +22,7 @@ func programVersion() string {
 
 func (inv *invocation) versionCommand() *cli.Command {
 	asJSON := false
-	own := setting.AssignCategory(outputHeading, setting.NewSwitch("json", &asJSON, "print JSON, with build information").ExcludeSources(setting.SourceVariable))
+	own := config.AssignCategory(outputHeading, config.NewSwitch("json", &asJSON, "print JSON, with build information").ExcludeSources(config.SourceVariable))
 	return inv.completeCommand(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
 		if !asJSON {
 			_, err := fmt.Fprintln(inv.streams.Out, "bringupd", programVersion())

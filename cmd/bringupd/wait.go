@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/inspect/runs"
 )
@@ -15,9 +15,9 @@ func (inv *invocation) waitCommand() *cli.Command {
 	var which runSelector
 	var timeout time.Duration
 	goal := string(runs.GoalEnd)
-	own := setting.List{
-		setting.NewChoice("for", runs.Goals(), &goal, "up: until the gate is open and the driver starts; end: until the run has ended").ExcludeSources(setting.SourceVariable),
-		setting.NewDuration("timeout", &timeout, "end with 124 after this time; 0: never").ExcludeSources(setting.SourceVariable),
+	own := config.List{
+		config.NewChoice("for", runs.Goals(), &goal, "up: until the gate is open and the driver starts; end: until the run has ended").ExcludeSources(config.SourceVariable),
+		config.NewDuration("timeout", &timeout, "end with 124 after this time; 0: never").ExcludeSources(config.SourceVariable),
 		which.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
@@ -25,7 +25,7 @@ func (inv *invocation) waitCommand() *cli.Command {
 		UsageText: "bringupd wait [flags] [RUN | JOB | LOG-DIRECTORY]",
 		Description: runArgHelp + " A run that does not exist yet is waited for, and so is the next attempt of a run with --restarts. " +
 			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if its daemons may be gone, and 124 after --timeout.",
-	}, setting.AssignCategory(outputHeading, own...), func(args []string) error {
+	}, config.AssignCategory(outputHeading, own...), func(args []string) error {
 		return inv.withTimeout(timeout, func(ctx context.Context) error {
 			path, err := which.awaitRun(ctx, args, inv.printMessage)
 			if err != nil {

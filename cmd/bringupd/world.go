@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/console"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/ranks/affinity"
@@ -18,18 +18,18 @@ import (
 )
 
 // rankSettings returns the settings of a driver that runs as ranks on all nodes.
-func (o *options) rankSettings() setting.List {
+func (o *options) rankSettings() config.List {
 	w := &o.cfg.World
-	return setting.AssignCategory("Ranks",
-		variablesSetting("env", &w.Env, "environment variable of the ranks; overrides all others except BRINGUPD_… (repeatable)").ExcludeSources(setting.SourceVariable),
-		setting.NewChoice("output", console.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
-		setting.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
-		setting.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank makes a step (see --progress) for this time, or before the first step uses CPU time or prints (default: never)"),
+	return config.AssignCategory("Ranks",
+		variablesSetting("env", &w.Env, "environment variable of the ranks; overrides all others except BRINGUPD_… (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewChoice("output", console.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
+		config.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
+		config.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank makes a step (see --progress) for this time, or before the first step uses CPU time or prints (default: never)"),
 		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "if a rank fails: end (the job), or continue"),
 		bindSetting(&w.Bind, "what each rank is bound to"),
-		setting.NewSwitch("oversubscribe", &w.Oversubscribe, "allow more ranks than GPUs or cores, and spawns beyond the slots"),
-		setting.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32, "maximum number of ranks per node, including those that MPI programs spawn or the driver's mpirun starts (default: one per GPU, or one per core without GPUs)"),
-		setting.NewSwitch("allow-launcher", &w.AllowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the driver or the program of ranks"),
+		config.NewSwitch("oversubscribe", &w.Oversubscribe, "allow more ranks than GPUs or cores, and spawns beyond the slots"),
+		config.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32, "maximum number of ranks per node, including those that MPI programs spawn or the driver's mpirun starts (default: one per GPU, or one per core without GPUs)"),
+		config.NewSwitch("allow-launcher", &w.AllowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the driver or the program of ranks"),
 		pmixSetting(&w.PMIx),
 	)
 }
@@ -43,7 +43,7 @@ func replaceUsageError(c *cli.Context, err error, isSubcommand bool) error {
 	if hint := foreignFlagHint(name); unknown && isJob && hint != "" {
 		return usageErrorf("cannot use --%s: this flag is %s", name, hint)
 	}
-	return setting.ReplaceUsageError(c, err, isSubcommand)
+	return config.ReplaceUsageError(c, err, isSubcommand)
 }
 
 // foreignFlagHint returns the owner of a flag of another program, and the replacement.
@@ -86,8 +86,8 @@ func foreignFlagHint(name string) string {
 }
 
 // eitherSetting accepts one of two words, the second of which means true.
-func eitherSetting(name, no, yes string, to *bool, usage string) *setting.Setting {
-	s := setting.NewValue(name, "WORD", to, func(value string) (bool, error) {
+func eitherSetting(name, no, yes string, to *bool, usage string) *config.Setting {
+	s := config.NewValue(name, "WORD", to, func(value string) (bool, error) {
 		if value != no && value != yes {
 			return false, fmt.Errorf("give %s or %s", no, yes)
 		}
@@ -98,21 +98,21 @@ func eitherSetting(name, no, yes string, to *bool, usage string) *setting.Settin
 }
 
 // pmixSetting accepts the mode of the PMIx server, or the path of its library.
-func pmixSetting(to *string) *setting.Setting {
+func pmixSetting(to *string) *config.Setting {
 	words := []string{pmix.Auto, pmix.On, pmix.Off}
-	s := setting.NewValue("pmix", "FILE", to, func(value string) (string, error) {
+	s := config.NewValue("pmix", "FILE", to, func(value string) (string, error) {
 		if !slices.Contains(words, value) && !filepath.IsAbs(value) {
 			return "", errors.New("give auto, on, off, or the absolute path of a libpmix.so.2")
 		}
 		return value, nil
-	}, setting.ShowUnchanged, "PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is found), on, off, or the path of a libpmix")
+	}, config.ShowUnchanged, "PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is found), on, off, or the path of a libpmix")
 	s.AcceptedWords = words
 	return s
 }
 
 // variablesSetting accepts environment variables, as NAME=VALUE.
-func variablesSetting(name string, to *[]string, usage string) *setting.Setting {
-	s := setting.NewValue(name, "NAME=VALUE", to, func(value string) ([]string, error) {
+func variablesSetting(name string, to *[]string, usage string) *config.Setting {
+	s := config.NewValue(name, "NAME=VALUE", to, func(value string) ([]string, error) {
 		switch variable, _, given := strings.Cut(value, "="); {
 		case variable == "" || !given:
 			return nil, errors.New("give NAME=VALUE")
@@ -120,14 +120,14 @@ func variablesSetting(name string, to *[]string, usage string) *setting.Setting 
 			return nil, errors.New("variables that begin with BRINGUPD_ are reserved")
 		}
 		return append(*to, value), nil
-	}, setting.ShowUnchanged, usage)
+	}, config.ShowUnchanged, usage)
 	s.IsRepeatable = true
 	return s
 }
 
 // ranksPerNodeSetting accepts the number of ranks of a node.
-func ranksPerNodeSetting(to *string, usage string) *setting.Setting {
-	s := setting.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, func(count string) any {
+func ranksPerNodeSetting(to *string, usage string) *config.Setting {
+	s := config.NewValue("ranks-per-node", "N", to, ranks.ValidatePerNode, func(count string) any {
 		if count == "" {
 			return nil
 		}
@@ -138,8 +138,8 @@ func ranksPerNodeSetting(to *string, usage string) *setting.Setting {
 }
 
 // bindSetting accepts the resources to which ranks are bound.
-func bindSetting(to *affinity.ResourceKinds, usage string) *setting.Setting {
-	s := setting.NewValue("bind", "KINDS", to, affinity.ParseKinds, func(k affinity.ResourceKinds) any { return k.String() },
+func bindSetting(to *affinity.ResourceKinds, usage string) *config.Setting {
+	s := config.NewValue("bind", "KINDS", to, affinity.ParseKinds, func(k affinity.ResourceKinds) any { return k.String() },
 		usage+": auto (all that apply), none, or a list of cpu,memory,network,gpu, without which a rank fails (75)")
 	s.AcceptedWords = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s

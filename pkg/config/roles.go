@@ -12,7 +12,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/membership"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -34,12 +33,12 @@ type RoleSet struct {
 
 // Blocks returns the keys of the configuration file that define roles and spares. Reading the file
 // fills the set.
-func (s *RoleSet) Blocks() []setting.Block {
-	block := func(key string, parse func(value *yaml.Node) error) setting.Block {
-		return setting.Block{Key: key, Read: func(path string, value *yaml.Node) error {
+func (s *RoleSet) Blocks() []Block {
+	block := func(key string, parse func(value *yaml.Node) error) Block {
+		return Block{Key: key, Read: func(path string, value *yaml.Node) error {
 			err := parse(value)
 			if wrong, ok := errors.AsType[rolefile.Errors](err); ok {
-				return setting.UsageErrorf("%s", wrong.InFile(path))
+				return UsageErrorf("%s", wrong.InFile(path))
 			}
 			text, failed := yaml.Marshal(value)
 			sum := sha256.Sum256(append([]byte(s.Digest), text...))
@@ -47,7 +46,7 @@ func (s *RoleSet) Blocks() []setting.Block {
 			return cmp.Or(err, failed)
 		}}
 	}
-	return []setting.Block{
+	return []Block{
 		block(rolefile.RolesKey, func(value *yaml.Node) (err error) {
 			s.Definitions, err = rolefile.Parse(value)
 			return err
@@ -61,11 +60,11 @@ func (s *RoleSet) Blocks() []setting.Block {
 
 // ReadFile reads the roles in a configuration file as a run does, and so refuses a mistake in its
 // settings, too. all are the settings of a run, and read reads a file.
-func (s *RoleSet) ReadFile(path string, all setting.List, read func(what, path string) ([]byte, error)) error {
-	all.FindSetting("config").OfferValues(setting.SourceFlag, "", path)
+func (s *RoleSet) ReadFile(path string, all List, read func(what, path string) ([]byte, error)) error {
+	all.FindSetting("config").OfferValues(SourceFlag, "", path)
 	_, err := all.ResolveAll(func(string) (string, bool) { return "", false }, read, s.Blocks()...)
 	if err == nil && !s.AreGiven() {
-		err = setting.UsageErrorf("cannot use %s: there is no key %s: give a list of roles", path, rolefile.RolesKey)
+		err = UsageErrorf("cannot use %s: there is no key %s: give a list of roles", path, rolefile.RolesKey)
 	}
 	return err
 }

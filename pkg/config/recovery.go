@@ -1,5 +1,4 @@
-// Package recovery has the settings about what follows a failure.
-package recovery
+package config
 
 import (
 	"fmt"
@@ -8,30 +7,28 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/config/setting"
 	"github.com/bringupd/bringupd/pkg/progress"
 )
 
 // OnFailureRequeue is the value of --on-failure that requeues the job.
 const OnFailureRequeue = "requeue"
 
-// Settings returns the settings, which set after, and onFailure, what the launcher is asked to do.
-func Settings(after *config.PostRun, onFailure *string) setting.List {
-	return setting.List{
-		setting.NewNumber("restarts", &after.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that --restart-on selects"),
-		setting.NewChoice("restart-on", config.RestartTriggers, (*string)(&after.Rules.On),
+// RecoverySettings returns the settings about what follows a failure, which set after, and onFailure, what the launcher is asked to do.
+func RecoverySettings(after *PostRun, onFailure *string) List {
+	return List{
+		NewNumber("restarts", &after.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that --restart-on selects"),
+		NewChoice("restart-on", RestartTriggers, (*string)(&after.Rules.On),
 			"failures that lead to a restart: node (a node was lost or failed a check), service (also a service that dies while the driver runs), rank (as node, and a rank that fails), or any (all of these, and a driver that fails)"),
 		codesSetting("no-restart-codes", &after.Rules.NoCodes, "exit codes after which there is no restart, for example 2,70-79; 64 to 66, 126 and 127 always are"),
-		setting.NewChoice("on-failure", []string{"exit", OnFailureRequeue}, onFailure,
+		NewChoice("on-failure", []string{"exit", OnFailureRequeue}, onFailure,
 			"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
-		setting.NewNumber("max-requeues", &after.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
+		NewNumber("max-requeues", &after.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
 	}
 }
 
-// Validate returns an error for settings that contradict each other.
-func Validate(all setting.List, after *config.PostRun, onFailure string) error {
-	isFlag := func(name string) bool { return all.FindSetting(name).Source == setting.SourceFlag }
+// ValidateRecovery returns an error for settings that contradict each other.
+func ValidateRecovery(all List, after *PostRun, onFailure string) error {
+	isFlag := func(name string) bool { return all.FindSetting(name).Source == SourceFlag }
 	for _, name := range []string{"restart-on", "no-restart-codes"} {
 		if isFlag(name) && after.Restarts == 0 {
 			return fmt.Errorf("cannot use --%s without restarts: give --restarts", name)
@@ -45,19 +42,19 @@ func Validate(all setting.List, after *config.PostRun, onFailure string) error {
 }
 
 // ProgressSetting returns the setting of the expression that finds steps.
-func ProgressSetting(to *string) *setting.Setting {
-	return setting.NewValue("progress", "REGEX", to, func(text string) (string, error) {
+func ProgressSetting(to *string) *Setting {
+	return NewValue("progress", "REGEX", to, func(text string) (string, error) {
 		if text == "" {
 			return "", nil
 		}
 		_, err := progress.ParsePattern(text)
 		return text, err
-	}, setting.ShowUnchanged, "regular expression with one group around the number of a step in lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress and lost steps, and ends restarts that gain none")
+	}, ShowUnchanged, "regular expression with one group around the number of a step in lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress and lost steps, and ends restarts that gain none")
 }
 
 // codesSetting accepts a list of exit codes and ranges of them.
-func codesSetting(name string, to *[]int, usage string) *setting.Setting {
-	return setting.NewValue(name, "LIST", to, ParseCodes, func(codes []int) any { return FormatCodes(codes) }, usage)
+func codesSetting(name string, to *[]int, usage string) *Setting {
+	return NewValue(name, "LIST", to, ParseCodes, func(codes []int) any { return FormatCodes(codes) }, usage)
 }
 
 // ParseCodes parses a list of exit codes from 1 to 255 and ranges of them, such as "2,70-79", and

@@ -1,4 +1,4 @@
-package setting
+package config
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DriverFileKey is the only key of the configuration file that is not a setting.
+// DriverFileKey is the only key of the configuration file that is not a
 const DriverFileKey = "driver"
 
-// Block is a key of the configuration file whose value is not that of a setting.
+// Block is a key of the configuration file whose value is not that of a
 type Block struct {
 	Key string
 	// Read reads the value, in a file with this path. Its error names the place in the file.
@@ -100,7 +100,7 @@ func unknownKeyError(at, key string, all List, blocks []Block) error {
 	return UsageErrorf("cannot use %s: there is no key %q%s", at, key, SuggestNearest("", key, append(known, DriverFileKey)))
 }
 
-// offerFileValue offers the value in the file to the setting. A key without a value is ignored.
+// offerFileValue offers the value in the file to the  A key without a value is ignored.
 func (s *Setting) offerFileValue(at string, value *yaml.Node) error {
 	if value.Tag == "!!null" {
 		return nil

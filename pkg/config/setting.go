@@ -1,6 +1,4 @@
-// Package setting resolves settings that can be given by a flag, by an environment variable or by a
-// line of a file: their precedence, their validation, and the error messages.
-package setting
+package config
 
 import (
 	"flag"
@@ -23,7 +21,7 @@ const (
 	SourceCommand // the subcommand itself determines the value
 )
 
-// Setting is a single setting. It has a flag, and usually also a variable and a key of the
+// Setting is a single  It has a flag, and usually also a variable and a key of the
 // configuration file.
 type Setting struct {
 	cli.GenericFlag          // name, aliases, category and usage text
@@ -128,7 +126,7 @@ func AssignCategory(category string, all ...*Setting) List {
 	return all
 }
 
-// ExcludeSources excludes sources for the setting.
+// ExcludeSources excludes sources for the
 func (s *Setting) ExcludeSources(barred ...Source) *Setting {
 	s.excludedSources = append(s.excludedSources, barred...)
 	return s
@@ -140,7 +138,7 @@ func (s *Setting) HideFromHelp() *Setting {
 	return s
 }
 
-// WithShortName adds a short form of one letter to the setting.
+// WithShortName adds a short form of one letter to the
 func (s *Setting) WithShortName(letter string) *Setting {
 	s.Aliases = []string{letter}
 	return s
