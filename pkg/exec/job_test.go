@@ -97,7 +97,7 @@ type job struct {
 	endRun     context.CancelFunc
 	endLinks   context.CancelFunc // closes all connections
 	vanished   atomic.Bool        // callers cannot access the file system
-	end        func() // ends everything and waits for it
+	end        func()             // ends everything and waits for it
 
 	mu      sync.Mutex
 	started []process.Spec
