@@ -53,8 +53,9 @@ type Report struct {
 // values that a release build has set.
 func NewReport(info *debug.BuildInfo, stamp Stamp) Report {
 	b := Report{
-		Module: info.Main.Path, Version: stamp.ProgramVersion(info), Commit: stamp.Commit, Dirty: strings.HasSuffix(stamp.Version, "-dirty"),
-		Go: info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Module: info.Main.Path, Version: stamp.ProgramVersion(info), Commit: stamp.Commit,
+		Dirty: strings.HasSuffix(stamp.Version, "-dirty"),
+		Go:    info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH,
 	}
 	for _, s := range info.Settings {
 		switch s.Key {

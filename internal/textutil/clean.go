@@ -62,7 +62,8 @@ func TerminalLine(line string) string {
 
 // changesDirection reports whether a rune changes the direction of the text, or ends a line.
 func changesDirection(r rune) bool {
-	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f ||
+		r == 0x2028 || r == 0x2029
 }
 
 // escapeSequence matches a terminal's escape sequence: a control sequence, a title or similar up to a

@@ -56,7 +56,8 @@ func ParseRanges(list string, most int) ([]int, error) {
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > most {
-			return nil, fmt.Errorf("cannot read the list %q: %q is neither a number nor a range, as in 0-3,8", TruncateText(list, 80), part)
+			return nil, fmt.Errorf("cannot read the list %q: %q is neither a number nor a "+
+				"range, as in 0-3,8", TruncateText(list, 80), part)
 		}
 		for n := from; n <= to; n++ {
 			numbers = append(numbers, n)

@@ -228,7 +228,8 @@ func (n *nodeAnswer) receive(o Output) error {
 // ended.
 func (c *Client) useFiles(ctx context.Context, tasks *errgroup.Group) error {
 	defer c.cleanUp()
-	control := c.dir.NewWatch(signal.ControlDir, signal.Pace{MinPause: time.Second / 2, MaxPause: time.Second, Divisor: 8})
+	control := c.dir.NewWatch(signal.ControlDir,
+		signal.Pace{MinPause: time.Second / 2, MaxPause: time.Second, Divisor: 8})
 	ends := c.dir.NewWatch(signal.ExecDir, signal.HeadPace)
 	if err := c.publishCall(ctx); err != nil {
 		return err

@@ -47,13 +47,15 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	}
 	// Hydra prefers its host file to the hosts of its job, even in another job that has inherited the
 	// variable. Within a Slurm job, and on one machine, Hydra needs no file.
-	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 && launcher.JobIdentity(own) == launcher.NoJob
+	oneMachine := len(slices.Compact(slices.Sorted(slices.Values(d.Hosts)))) == 1 &&
+		launcher.JobIdentity(own) == launcher.NoJob
 	if err == nil && inSlurm == nil && !oneMachine {
 		hydras = hostfile + hydraSuffix
 		err = os.WriteFile(hydras, []byte(formatHostfile(d.Hosts, d.Slots, "%s:%d\n")), 0o600)
 	}
 	if err != nil {
-		n.Log.Warn(fmt.Sprintf("cannot set %s for the driver, so mpirun in it does not know the run's nodes: %v", HostfileVariable, err))
+		n.Log.Warn(fmt.Sprintf("cannot set %s for the driver, so mpirun in it does not know the "+
+			"run's nodes: %v", HostfileVariable, err))
 		return nil
 	}
 	set := map[string]string{HostfileVariable: hostfile, SocketVariable: n.SocketPath()}
@@ -69,7 +71,8 @@ func (n *Node) PrepareDriver(d DriverInfo, environ []string) map[string]string {
 	}
 	// Log what an mpirun of the driver can use.
 	if d.IsMPIRun {
-		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), launcher.CompactNodeList(d.Hosts)))
+		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)",
+			filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), launcher.CompactNodeList(d.Hosts)))
 	}
 	if idle := launcher.IdleNodesHint(own); idle != "" {
 		n.Log.Warn(idle)
@@ -128,10 +131,13 @@ func formatHostfile(hosts []string, slots int, form string) string {
 func launcherVariables(program, hosts, hydras string) map[string]string {
 	agent := program + " rsh"
 	set := map[string]string{
-		"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": agent, "OMPI_MCA_orte_default_hostfile": hosts, "OMPI_MCA_orte_leave_session_attached": "1",
-		"PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": agent, "PRTE_MCA_prte_default_hostfile": hosts, "PRTE_MCA_prte_leave_session_attached": "1",
+		"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": agent,
+		"OMPI_MCA_orte_default_hostfile": hosts, "OMPI_MCA_orte_leave_session_attached": "1",
+		"PRTE_MCA_plm": "ssh", "PRTE_MCA_plm_ssh_agent": agent,
+		"PRTE_MCA_prte_default_hostfile": hosts, "PRTE_MCA_prte_leave_session_attached": "1",
 		"HYDRA_LAUNCHER": "rsh", "HYDRA_LAUNCHER_EXEC": program, "HYDRA_LAUNCHER_EXTRA_ARGS": "rsh",
-		"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": program, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "rsh",
+		"I_MPI_HYDRA_BOOTSTRAP": "rsh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": program,
+		"I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "rsh",
 	}
 	if hydras != "" {
 		set["HYDRA_HOST_FILE"], set["I_MPI_HYDRA_HOST_FILE"] = hydras, hydras

@@ -96,7 +96,8 @@ func (h *Head) ServeCaller(ctx context.Context, _ int, conn Conn) {
 	// Answer with the nodes.
 	to := &callerConn{to: gob.NewEncoder(conn)}
 	taken := h.acceptRequest(m.ID, *m.Request)
-	taken.UseFiles = slices.ContainsFunc(taken.members(), func(node int) bool { return node > 0 && !h.team.HasLink(node) })
+	taken.UseFiles = slices.ContainsFunc(taken.members(),
+		func(node int) bool { return node > 0 && !h.team.HasLink(node) })
 	if to.send(answer{Accepted: taken}) != nil || taken.UseFiles {
 		return
 	}

@@ -69,7 +69,8 @@ func (d Diagnosis) worldRank(m ncclras.Member) int {
 
 // AskNCCL asks the NCCL of the run once, on one node that runs it, about all communicators. request is
 // that of the snapshot. It returns nil if no node runs NCCL.
-func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job record.Job, request Request, seen stackdump.RunSnapshot) *ncclras.Summary {
+func AskNCCL(ctx context.Context, again <-chan struct{}, dir *signal.Dir, job record.Job,
+	request Request, seen stackdump.RunSnapshot) *ncclras.Summary {
 	member, host := selectNCCLMember(seen)
 	if member < 0 {
 		return nil

@@ -317,7 +317,8 @@ func (h *Head) followCallers(shown map[requestID]requestNames) {
 			}
 			o.claimed = append(o.claimed, node)
 			h.Go(func(ctx context.Context) {
-				err := h.Dir.ClaimRecord(ctx, signal.ExecDir, id.endName(h.Dir, node), &endRecord{Output: Output{End: &lostExit}})
+				err := h.Dir.ClaimRecord(ctx, signal.ExecDir, id.endName(h.Dir, node),
+					&endRecord{Output: Output{End: &lostExit}})
 				if !errors.Is(err, signal.ErrAlreadyPublished) {
 					h.LogWriteError(err)
 				}

@@ -78,7 +78,8 @@ func (s Selection) selectWord(word string) ([]int, error) {
 		return nil, err
 	}
 	if !s.Nodes.IsIn(member, record.StateJoined) || slices.Contains(s.Absent, member) {
-		return nil, fmt.Errorf("%s is not available: it has not joined, or is lost", s.ID.MemberLabel(member, s.ID.HostOf(member)))
+		return nil, fmt.Errorf("%s is not available: it has not joined, or is lost",
+			s.ID.MemberLabel(member, s.ID.HostOf(member)))
 	}
 	return []int{member}, nil
 }

@@ -45,9 +45,13 @@ func (c Cluster) AwaitMembers(ctx context.Context, members []Member, within time
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
-	err := awaitNil(ctx, func(ctx context.Context) error { return lister.CheckMembers(ctx, c.Head, c.Endpoint, members) })
+	err := awaitNil(ctx, func(ctx context.Context) error {
+		return lister.CheckMembers(ctx, c.Head,
+			c.Endpoint, members)
+	})
 	if errors.Is(err, health.ErrDeadline) {
-		return health.NewFailure(health.ServiceDied, "%s does not report all %d nodes after %s: %v", c.Framework.Name(), len(members), within, err)
+		return health.NewFailure(health.ServiceDied, "%s does not report all %d nodes after %s: %v",
+			c.Framework.Name(), len(members), within, err)
 	}
 	return err
 }

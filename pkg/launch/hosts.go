@@ -76,7 +76,8 @@ func ReadHosts(name, text string) (all []string, slots bool, err error) {
 		}
 		// Only slots may follow the host.
 		for _, word := range words[1:] {
-			if key, _, _ := strings.Cut(word, "="); err == nil && key != "slots" && key != "max_slots" && key != "max-slots" {
+			if key, _, _ := strings.Cut(word, "="); err == nil && key != "slots" &&
+				key != "max_slots" && key != "max-slots" {
 				err = fmt.Errorf("%q is neither a comment nor slots=N: give one host per line", word)
 			}
 			slots = true

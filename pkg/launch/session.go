@@ -163,7 +163,8 @@ func (t *SSHSession) Write(data []byte) (int, error) {
 
 // mayBeMessage reports whether the held text may be the beginning of a message to the launcher.
 func (t *SSHSession) mayBeMessage() bool {
-	return strings.HasPrefix(t.mark+startedMessage, string(t.heldText)) || strings.HasPrefix(t.mark+exit255Message, string(t.heldText))
+	return strings.HasPrefix(t.mark+startedMessage, string(t.heldText)) ||
+		strings.HasPrefix(t.mark+exit255Message, string(t.heldText))
 }
 
 // handleMessage handles a line if it is a message to the launcher. Otherwise it returns false.
@@ -195,7 +196,8 @@ func ReadDaemonSpec(from io.Reader, stderr io.Writer) (*LauncherSession, error) 
 		err = json.Unmarshal(bytes.TrimSpace(line), &t.DaemonSpec)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read this daemon's settings from standard input (%v): only bringupd hosts starts this command", err)
+		return nil, fmt.Errorf("cannot read this daemon's settings from standard input (%v): "+
+			"only bringupd hosts starts this command", err)
 	}
 	return t, nil
 }
@@ -207,13 +209,15 @@ func (s DaemonSpec) ApplyTo(version string) error {
 	host, _ := os.Hostname()
 	if s.Program != version {
 		return &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot start on %s: bringupd is version %s there, and %s on the launching host", host, version, s.Program),
-			Fix:     "install the same version on all hosts, or give --remote-program",
+			Problem: fmt.Sprintf("cannot start on %s: bringupd is version %s there, and %s on "+
+				"the launching host", host, version, s.Program),
+			Fix: "install the same version on all hosts, or give --remote-program",
 		}
 	}
 	if err := os.Chdir(s.Dir); err != nil {
 		return &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot start on %s in the directory of the launch: %v", host, err), Fix: "launch it from a directory that exists on all hosts",
+			Problem: fmt.Sprintf("cannot start on %s in the directory of the launch: %v", host,
+				err), Fix: "launch it from a directory that exists on all hosts",
 		}
 	}
 	// The settings that count are those of the launcher.

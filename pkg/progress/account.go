@@ -119,7 +119,8 @@ func (a *Account) addLoss(reached, first float64, inAttempt bool) {
 		stride = 1
 	}
 	a.total.Lost = append(a.total.Lost, record.LostSteps{
-		Attempt: a.attempt, InAttempt: inAttempt, Reached: reached, Resumed: first, Steps: max(0, reached-max(0, first-stride)),
+		Attempt: a.attempt, InAttempt: inAttempt, Reached: reached, Resumed: first,
+		Steps: max(0, reached-max(0, first-stride)),
 	})
 }
 

@@ -20,12 +20,14 @@ func Describe(p record.Progress, nodeName func(node int) string) string {
 	if p.Rate > 0 {
 		parts = append(parts, FormatRate(p.Rate))
 	}
-	parts = append(parts, fmt.Sprintf("goodput %s of %s", FormatGoodput(p.Goodput), textutil.FlagDuration(p.Elapsed.Round(time.Second))))
+	parts = append(parts, fmt.Sprintf("goodput %s of %s", FormatGoodput(p.Goodput),
+		textutil.FlagDuration(p.Elapsed.Round(time.Second))))
 	if lost := DescribeLost(p); lost != "" {
 		parts = append(parts, lost)
 	}
 	if slow := p.Slowest; slow != nil && IsStraggler(p) {
-		parts = append(parts, fmt.Sprintf("slowest %s: step %s, the median is %s", describeSlowest(*slow, nodeName(slow.NodeIndex)), FormatStep(slow.Step), FormatStep(slow.Median)))
+		parts = append(parts, fmt.Sprintf("slowest %s: step %s, the median is %s",
+			describeSlowest(*slow, nodeName(slow.NodeIndex)), FormatStep(slow.Step), FormatStep(slow.Median)))
 	}
 	return strings.Join(parts, ", ")
 }

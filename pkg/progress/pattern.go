@@ -25,7 +25,8 @@ func ParsePattern(text string) (*Pattern, error) {
 		return nil, fmt.Errorf("%w: give an expression of RE2's syntax, as 'step (\\d+)'", err)
 	}
 	if expr.NumSubexp() != 1 {
-		return nil, fmt.Errorf("it has %d groups: give one, around the number, as in 'step (\\d+)'; (?:…) does not count", expr.NumSubexp())
+		return nil, fmt.Errorf("it has %d groups: give one, around the number, as in 'step "+
+			"(\\d+)'; (?:…) does not count", expr.NumSubexp())
 	}
 	return &Pattern{expr}, nil
 }

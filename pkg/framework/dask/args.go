@@ -103,7 +103,8 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	}
 	name := framework.NodeName(node.RunName, node.LaunchIndex)
 	flags := framework.Arguments{
-		"--name=" + name, "--host=" + node.Address, nanny, "--local-directory=" + filepath.Join(node.TempDir, "dask"), "--no-dashboard", hiddenDashboard,
+		"--name=" + name, "--host=" + node.Address, nanny, "--local-directory=" +
+			filepath.Join(node.TempDir, "dask"), "--no-dashboard", hiddenDashboard,
 	}
 	// Both are values per worker, so the node's are divided.
 	if node.CPUs > 0 {
@@ -135,7 +136,8 @@ func (d Cluster) workersPerNode() (int, error) {
 	}
 	n, err := strconv.Atoi(given)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("cannot pass --nworkers=%s to dask worker: give a number of 1 or more, because bringupd counts the workers", given)
+		return 0, fmt.Errorf("cannot pass --nworkers=%s to dask worker: give a number of 1 or "+
+			"more, because bringupd counts the workers", given)
 	}
 	return n, nil
 }

@@ -40,7 +40,8 @@ func (d Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.
 		return framework.Credentials{}, fmt.Errorf("cannot make the certificate of this run: %v", err)
 	}
 	env := make(map[string]string)
-	for _, part := range []string{"CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY", "WORKER__CERT", "WORKER__KEY", "CLIENT__CERT", "CLIENT__KEY"} {
+	for _, part := range []string{"CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY", "WORKER__CERT",
+		"WORKER__KEY", "CLIENT__CERT", "CLIENT__KEY"} {
 		env[tlsVariablePrefix+part] = filepath.Join(node.TempDir, certificateFile)
 	}
 	return framework.Credentials{Files: map[string][]byte{certificateFile: text}, Env: env}, nil
@@ -102,5 +103,6 @@ func clientTLSConfig(text []byte) (*tls.Config, error) {
 	if !roots.AppendCertsFromPEM(text) {
 		return nil, errors.New("it contains no certificate")
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: certificateName, MinVersion: tls.VersionTLS12}, nil
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots,
+		ServerName: certificateName, MinVersion: tls.VersionTLS12}, nil
 }

@@ -50,7 +50,8 @@ func compareMembers(attempt string, members []framework.Member, perNode int, cou
 		for _, name := range workerNames(framework.NodeName(attempt, member.NodeIndex), perNode) {
 			ours[name] = true
 			if gap := workerGap(workerInfo{Name: name}, counted); gap != "" {
-				gaps = append(gaps, fmt.Sprintf("node %d (%s): its worker %s %s", member.NodeIndex, member.Host, name, gap))
+				gaps = append(gaps, fmt.Sprintf("node %d (%s): its worker %s %s", member.NodeIndex,
+					member.Host, name, gap))
 			}
 		}
 	}

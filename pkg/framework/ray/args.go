@@ -46,7 +46,8 @@ func (r Cluster) startArgv(node framework.Node, place framework.Arguments, args 
 // defaultFlags returns the default flags, without those in extra and without resources.
 func (r Cluster) defaultFlags(node framework.Node, place, extra framework.Arguments) framework.Arguments {
 	flags := append(framework.Arguments{
-		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false", "--node-ip-address=" + node.Address,
+		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false",
+		"--node-ip-address=" + node.Address,
 		"--node-name=" + framework.NodeName(node.RunName, node.LaunchIndex), "--temp-dir=" + node.TempDir,
 	}, place...)
 	ports := framework.Arguments{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
@@ -76,7 +77,8 @@ func mergeResources(ours map[string]float64, extra framework.Arguments) (string,
 			err = errors.New("null is not an object")
 		}
 		if err != nil {
-			return "", fmt.Errorf(`cannot parse --resources=%s: %v; give a JSON object of names and amounts, such as {"disk": 2}`, given, err)
+			return "", fmt.Errorf("cannot parse --resources=%s: %v; give a JSON object of names "+
+				`and amounts, such as {"disk": 2}`, given, err)
 		}
 		maps.Copy(ours, theirs)
 	}
@@ -87,7 +89,8 @@ func mergeResources(ours map[string]float64, extra framework.Arguments) (string,
 // valuelessFlags are the flags of "ray start" without a value; all others have one.
 var valuelessFlags = []string{
 	"--head", "--block", "--no-redirect-output", "--enable-object-reconstruction", "--no-monitor",
-	"--ray-debugger-external", "--disable-usage-stats", "--enable-resource-isolation", "--verbose", "-v", "-vv", "-vvv", "--help",
+	"--ray-debugger-external", "--disable-usage-stats", "--enable-resource-isolation", "--verbose",
+	"-v", "-vv", "-vvv", "--help",
 }
 
 // parseFlags parses the user's arguments of "ray start".

@@ -32,6 +32,7 @@ func (r Cluster) NodeCredentials(node framework.Node, secret []byte) (framework.
 	}
 	return framework.Credentials{
 		Files: map[string][]byte{tokenFile: []byte(hex.EncodeToString(secret))},
-		Env:   map[string]string{authModeVariable: tokenMode, tokenPathVariable: filepath.Join(node.TempDir, tokenFile)},
+		Env: map[string]string{authModeVariable: tokenMode,
+			tokenPathVariable: filepath.Join(node.TempDir, tokenFile)},
 	}, nil
 }

@@ -22,7 +22,8 @@ var adviceForDriver = []struct {
 	{
 		// of ray symmetric-run, and of ray start --head
 		messages: []string{"Ray is already started on this node", "does not match persisted value"},
-		step:     "leave out ray start and ray symmetric-run: bringupd has started the cluster, and ray.init() finds it by RAY_ADDRESS",
+		step: "leave out ray start and ray symmetric-run: bringupd has started the cluster, " +
+			"and ray.init() finds it by RAY_ADDRESS",
 	},
 }
 
@@ -34,7 +35,8 @@ func (r Cluster) adviseDriver(lines []string) string {
 			continue
 		}
 		if slices.ContainsFunc(lines, func(line string) bool {
-			return slices.ContainsFunc(advice.messages, func(message string) bool { return strings.Contains(line, message) })
+			return slices.ContainsFunc(advice.messages,
+				func(message string) bool { return strings.Contains(line, message) })
 		}) {
 			return advice.step
 		}

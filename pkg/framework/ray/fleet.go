@@ -36,7 +36,8 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		if alive := aliveEntries(byName[name]); len(alive) > 0 {
-			gaps = append(gaps, fmt.Sprintf("%s (%s, %s) is not a node of this job", cmp.Or(name, "an unnamed node"), alive[0].Host, alive[0].Address))
+			gaps = append(gaps, fmt.Sprintf("%s (%s, %s) is not a node of this job",
+				cmp.Or(name, "an unnamed node"), alive[0].Host, alive[0].Address))
 		}
 	}
 	if len(gaps) == 0 {
@@ -58,7 +59,8 @@ func nodeGap(member expectedNode, entries []tableEntry) string {
 		return "is DEAD in Ray's node table: " + cmp.Or(last.DeathReason, "no reason given")
 	case len(alive) > 1:
 		// Work of the driver could go to either of them.
-		return fmt.Sprintf("is %d times in Ray's node table: Ray has not yet detected the death of an earlier start", len(alive))
+		return fmt.Sprintf("is %d times in Ray's node table: Ray has not yet detected the death "+
+			"of an earlier start", len(alive))
 	}
 	var short []string
 	for _, name := range slices.Sorted(maps.Keys(member.MinResources)) {

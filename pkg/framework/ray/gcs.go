@@ -53,7 +53,8 @@ func dialGCS(address, token string) (*gcsClient, error) {
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6,
+				Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: gcsCallTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(gcsCodec{}), grpc.MaxCallRecvMsgSize(gcsReplyLimit)),
@@ -77,7 +78,8 @@ func withGCSClient(address, token string, ask func(*gcsClient) error) error {
 // checkHealth returns nil if the server at the address answers its health check with SERVING. That
 // proves that it is a Ray server, but not that it belongs to this run.
 func (c *gcsClient) checkHealth(ctx context.Context) error {
-	_, err := callAndParse(ctx, c, "cannot verify that Ray at %s is healthy", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
+	_, err := callAndParse(ctx, c, "cannot verify that Ray at %s is healthy",
+		grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
 	return err
 }
 
@@ -85,18 +87,21 @@ func (c *gcsClient) checkHealth(ctx context.Context) error {
 // has set it, a moment after the start of the GCS.
 func (c *gcsClient) sessionName(ctx context.Context) (string, error) {
 	request := &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")}
-	return callAndParse(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod, request, parseSession)
+	return callAndParse(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod,
+		request, parseSession)
 }
 
 // nodeTable returns the node table, or its entries with these names: one request for all nodes, or
 // a small one per node.
 func (c *gcsClient) nodeTable(ctx context.Context, names ...string) ([]tableEntry, error) {
-	return callAndParse(ctx, c, "cannot get the node table from Ray's GCS at %s", nodeInfoMethod, newNodesRequest(names), parseNodesReply)
+	return callAndParse(ctx, c, "cannot get the node table from Ray's GCS at %s", nodeInfoMethod,
+		newNodesRequest(names), parseNodesReply)
 }
 
 // callAndParse makes a call and returns the parsed response. failed is the format of the error's
 // beginning, with a place for the address.
-func callAndParse[T any](ctx context.Context, c *gcsClient, failed, method string, request proto.Message, parse func([]byte) (T, error)) (value T, err error) {
+func callAndParse[T any](ctx context.Context, c *gcsClient, failed, method string,
+	request proto.Message, parse func([]byte) (T, error)) (value T, err error) {
 	reply, err := c.invokeMethod(ctx, method, request)
 	if err == nil {
 		value, err = parse(reply)
@@ -120,7 +125,8 @@ func (c *gcsClient) invokeMethod(ctx context.Context, method string, request pro
 	case codes.OK:
 		return reply, nil
 	case codes.Unauthenticated:
-		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, said.Message())
+		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or "+
+			"RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, said.Message())
 	default:
 		return nil, fmt.Errorf("%s: %s", said.Code(), said.Message())
 	}

@@ -98,8 +98,10 @@ func parseNodesReply(b []byte) ([]tableEntry, error) {
 	var nodes []tableEntry
 	for _, node := range reply.NodeInfoList {
 		nodes = append(nodes, tableEntry{
-			ID: hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]), Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
-			Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort), Alive: node.State == gcs.GcsNodeInfo_ALIVE,
+			ID:   hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]),
+			Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
+			Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort),
+			Alive:     node.State == gcs.GcsNodeInfo_ALIVE,
 			Resources: node.ResourcesTotal, DeathReason: formatDeathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
 		})
 	}

@@ -41,7 +41,8 @@ func (l readinessCheck) checkHead(ctx context.Context) error {
 			return err
 		}
 		if theirs != ours {
-			return fmt.Errorf("cannot use Ray's GCS at %s: its session is %s, but this attempt started %s", l.gcsAddress, theirs, ours)
+			return fmt.Errorf("cannot use Ray's GCS at %s: its session is %s, but this attempt "+
+				"started %s", l.gcsAddress, theirs, ours)
 		}
 		return l.checkNode(ctx, gcs)
 	})

@@ -31,7 +31,8 @@ type startOrder struct {
 // encodeStartOrder returns the instructions for a ray start. user are the flags that the user has
 // given.
 func encodeStartOrder(argv, user framework.Arguments) []byte {
-	o := startOrder{Args: argv[1:], SkippedMethods: []string{}, DeferredMethods: []string{"start_log_monitor", "start_monitor"}}
+	o := startOrder{Args: argv[1:], SkippedMethods: []string{},
+		DeferredMethods: []string{"start_log_monitor", "start_monitor"}}
 	if !hasDashboard(argv) {
 		// Even without a dashboard Ray starts its process, to send usage statistics, which are off.
 		o.SkippedMethods = append(o.SkippedMethods, "start_api_server")

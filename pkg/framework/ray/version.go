@@ -72,7 +72,8 @@ func installedVersion(program string, env []string) (path, version string) {
 // rayVersion returns the version of Ray that the head has recorded.
 func (c *gcsClient) rayVersion(ctx context.Context) (string, error) {
 	request := &gcs.InternalKVGetRequest{Namespace: []byte("cluster"), Key: []byte("CLUSTER_METADATA")}
-	return callAndParse(ctx, c, "cannot get the version of Ray from Ray's GCS at %s", kvGetMethod, request, parseVersion)
+	return callAndParse(ctx, c, "cannot get the version of Ray from Ray's GCS at %s", kvGetMethod,
+		request, parseVersion)
 }
 
 // parseVersion returns the version in the cluster's metadata.

@@ -83,7 +83,8 @@ func (q Request) discoverNodes() ([]roles.NodeFacts, error) {
 	default:
 		// The nodes of a step follow one component after the other.
 		for at, hosts := range components {
-			components[at] = slices.DeleteFunc(hosts, func(host string) bool { return !slices.Contains(id.Hosts, host) })
+			components[at] = slices.DeleteFunc(hosts,
+				func(host string) bool { return !slices.Contains(id.Hosts, host) })
 		}
 	}
 	return nameNodes(components, gpus), nil

@@ -64,7 +64,8 @@ func countClaimed(file rolefile.File) ([]int, error) {
 	}
 	for group := range counts {
 		if counts[group] == 0 {
-			return nil, fmt.Errorf("cannot determine the number of nodes: no role of group %d claims a number of them; %s",
+			return nil, fmt.Errorf("cannot determine the number of nodes: no role of group %d "+
+				"claims a number of them; %s",
 				group, remedy)
 		}
 		counts[group] += file.Spares[group]

@@ -20,14 +20,16 @@ func (p *Preview) formatTable() string {
 		role := &p.Plan.Roles[at]
 		for _, instance := range role.Instances {
 			for _, place := range instance.Places() {
-				own := slices.DeleteFunc(slices.Clone(instance.Processes), func(p roles.Process) bool { return p.Place != place })
+				own := slices.DeleteFunc(slices.Clone(instance.Processes),
+					func(p roles.Process) bool { return p.Place != place })
 				fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%s\n", role.Name, instance.Index, p.Plan.Nodes[place].Host,
 					len(own), describeGPUs(own), describePorts(role.Definition))
 			}
 		}
 	}
 	_ = table.Flush() // a strings.Builder accepts everything
-	fmt.Fprintf(&b, "\nstart: %s\nend:   %s\n", describeLevels(roles.StartLevels(p.roles)), describeLevels(roles.EndLevels(p.roles)))
+	fmt.Fprintf(&b, "\nstart: %s\nend:   %s\n", describeLevels(roles.StartLevels(p.roles)),
+		describeLevels(roles.EndLevels(p.roles)))
 	for _, step := range roles.StepNames(p.roles) {
 		var hosts []string
 		for place, node := range p.Plan.Nodes {
@@ -121,7 +123,8 @@ func (p *Preview) describeExceptions(b *strings.Builder) {
 		fmt.Fprintf(b, "spare: %s\n", listHosts(spare))
 	}
 	if len(spare) > 0 && restarts {
-		b.WriteString("A spare replaces a lost node only with sbatch --no-kill and srun --no-kill --kill-on-bad-exit=0.\n")
+		b.WriteString("A spare replaces a lost node only with sbatch --no-kill and srun " +
+			"--no-kill --kill-on-bad-exit=0.\n")
 	}
 }
 
