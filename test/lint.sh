@@ -10,9 +10,9 @@ code=0
 
 unformatted=$(gofmt -l cmd deploy internal pkg test tools)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted"; code=1; }
-cp pkg/framework/ray/gcs/gcs.proto "$generated" &&
+cp pkg/framework/ray/gcs.proto "$generated" &&
     go run -C tools ./genproto "$generated/gcs.proto" || code=1
-cmp "$generated/gcs.pb.go" pkg/framework/ray/gcs/gcs.pb.go ||
+cmp "$generated/gcs.pb.go" pkg/framework/ray/gcs.pb.go ||
     { echo "stale: run go generate ./pkg/framework/ray"; code=1; }
 go vet ./... || code=1
 go run ./test/cmd/comments cmd internal pkg test || code=1

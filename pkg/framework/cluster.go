@@ -46,8 +46,7 @@ func (c Cluster) AwaitMembers(ctx context.Context, members []Member, within time
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
 	err := awaitNil(ctx, func(ctx context.Context) error {
-		return lister.CheckMembers(ctx, c.Head,
-			c.Endpoint, members)
+		return lister.CheckMembers(ctx, c.Head, c.Endpoint, members)
 	})
 	if errors.Is(err, health.ErrDeadline) {
 		return health.NewFailure(health.ServiceDied, "%s does not report all %d nodes after %s: %v",

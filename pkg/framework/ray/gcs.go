@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -86,7 +85,7 @@ func (c *gcsClient) checkHealth(ctx context.Context) error {
 // sessionName returns the name of the session to which the GCS belongs. It fails until ray start
 // has set it, a moment after the start of the GCS.
 func (c *gcsClient) sessionName(ctx context.Context) (string, error) {
-	request := &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")}
+	request := &InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")}
 	return callAndParse(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod,
 		request, parseSession)
 }

@@ -11,11 +11,9 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
-//go:generate go run -C ../../../tools ./genproto ../pkg/framework/ray/gcs/gcs.proto
+//go:generate go run -C ../../../tools ./genproto ../pkg/framework/ray/gcs.proto
 
 const (
 	kvGetMethod    = "/ray.rpc.InternalKVGcsService/InternalKVGet"
@@ -52,7 +50,7 @@ func parseMessage(b []byte, into proto.Message) error {
 
 // parseSession returns the session's name, or an error if the GCS has none yet.
 func parseSession(b []byte) (string, error) {
-	var reply gcs.InternalKVGetReply
+	var reply InternalKVGetReply
 	err := parseReply(b, &reply)
 	if err == nil && len(reply.Value) == 0 {
 		err = errors.New("it has no session yet")
@@ -63,7 +61,7 @@ func parseSession(b []byte) (string, error) {
 // parseReply parses a reply. A status other than success is an error.
 func parseReply(b []byte, into interface {
 	proto.Message
-	GetStatus() *gcs.GcsStatus
+	GetStatus() *GcsStatus
 }) error {
 	err := parseMessage(b, into)
 	if status := into.GetStatus(); err == nil && status.GetCode() != 0 {
@@ -73,10 +71,10 @@ func parseReply(b []byte, into interface {
 }
 
 // newNodesRequest returns a request for all nodes, or for those with these names.
-func newNodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
-	request := &gcs.GetAllNodeInfoRequest{}
+func newNodesRequest(names []string) *GetAllNodeInfoRequest {
+	request := &GetAllNodeInfoRequest{}
 	for _, name := range names {
-		request.NodeSelectors = append(request.NodeSelectors, &gcs.GetAllNodeInfoRequest_NodeSelector{NodeName: name})
+		request.NodeSelectors = append(request.NodeSelectors, &GetAllNodeInfoRequest_NodeSelector{NodeName: name})
 	}
 	return request
 }
@@ -91,7 +89,7 @@ func parseNodesReply(b []byte) ([]tableEntry, error) {
 	if countNodes(b) > maxTableNodes {
 		return nil, fmt.Errorf("more than %d nodes", maxTableNodes)
 	}
-	var reply gcs.GetAllNodeInfoReply
+	var reply GetAllNodeInfoReply
 	if err := parseReply(b, &reply); err != nil {
 		return nil, err
 	}
@@ -101,7 +99,7 @@ func parseNodesReply(b []byte) ([]tableEntry, error) {
 			ID:   hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]),
 			Name: shortenText(node.NodeName), Host: shortenText(node.NodeManagerHostname),
 			Address: shortenText(node.NodeManagerAddress), Port: int(node.NodeManagerPort),
-			Alive:     node.State == gcs.GcsNodeInfo_ALIVE,
+			Alive:     node.State == GcsNodeInfo_ALIVE,
 			Resources: node.ResourcesTotal, DeathReason: formatDeathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
 		})
 	}
@@ -139,7 +137,7 @@ var deathReasons = map[int32]string{
 	4: "idle, terminated by the autoscaler",
 }
 
-func formatDeathReason(death *gcs.NodeDeathInfo) string {
+func formatDeathReason(death *NodeDeathInfo) string {
 	kind, message := deathReasons[death.GetReason()], shortenText(death.GetReasonMessage())
 	if kind == "" || message == "" {
 		return kind + message

@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -250,7 +249,7 @@ func TestRayFleetAsksTheGCS(t *testing.T) {
 func TestRayServiceLooksAndClassifies(t *testing.T) {
 	raylet := portOf(t, &fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}})
 	fake := recordedGCS(t, "alive")
-	fake.replies[nodeInfoMethod] = tableOf(t, &gcs.GcsNodeInfo{
+	fake.replies[nodeInfoMethod] = tableOf(t, &GcsNodeInfo{
 		NodeName: "job.0-1", NodeManagerAddress: "127.0.0.1", NodeManagerPort: raylet, ResourcesTotal: map[string]float64{"CPU": 4, "GPU": 7},
 	})
 	endpoint := framework.Endpoint{Address: fake.serve(t)}

@@ -11,14 +11,12 @@ import (
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
 // tableOf returns the reply of a GCS with these nodes.
-func tableOf(t *testing.T, nodes ...*gcs.GcsNodeInfo) []byte {
+func tableOf(t *testing.T, nodes ...*GcsNodeInfo) []byte {
 	t.Helper()
-	return marshalled(t, &gcs.GetAllNodeInfoReply{NodeInfoList: nodes})
+	return marshalled(t, &GetAllNodeInfoReply{NodeInfoList: nodes})
 }
 
 func marshalled(t *testing.T, message proto.Message) []byte {
@@ -48,37 +46,37 @@ func portOf(t *testing.T, server *fakeGCS) int32 {
 func TestRayReady(t *testing.T) {
 	well := &fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}}
 	up, killed := portOf(t, well), portOf(t, nil)
-	node := func(change func(*gcs.GcsNodeInfo)) *gcs.GcsNodeInfo {
-		n := &gcs.GcsNodeInfo{
+	node := func(change func(*GcsNodeInfo)) *GcsNodeInfo {
+		n := &GcsNodeInfo{
 			NodeName: "job.0-1", NodeManagerAddress: "127.0.0.1", NodeManagerPort: up, StartTimeMs: 5, ResourcesTotal: map[string]float64{"CPU": 4},
 		}
 		change(n)
 		return n
 	}
-	alive := node(func(*gcs.GcsNodeInfo) {})
-	other := node(func(n *gcs.GcsNodeInfo) { n.NodeName = "job.0-2" })
-	dead := node(func(n *gcs.GcsNodeInfo) { n.State = gcs.GcsNodeInfo_DEAD })
-	small := node(func(n *gcs.GcsNodeInfo) { n.ResourcesTotal = map[string]float64{"CPU": 2} })
-	gone := node(func(n *gcs.GcsNodeInfo) { n.NodeManagerPort = killed })
-	newer := node(func(n *gcs.GcsNodeInfo) { n.StartTimeMs = 9 })
-	newerGone := node(func(n *gcs.GcsNodeInfo) { n.StartTimeMs, n.NodeManagerPort = 9, killed })
+	alive := node(func(*GcsNodeInfo) {})
+	other := node(func(n *GcsNodeInfo) { n.NodeName = "job.0-2" })
+	dead := node(func(n *GcsNodeInfo) { n.State = GcsNodeInfo_DEAD })
+	small := node(func(n *GcsNodeInfo) { n.ResourcesTotal = map[string]float64{"CPU": 2} })
+	gone := node(func(n *GcsNodeInfo) { n.NodeManagerPort = killed })
+	newer := node(func(n *GcsNodeInfo) { n.StartTimeMs = 9 })
+	newerGone := node(func(n *GcsNodeInfo) { n.StartTimeMs, n.NodeManagerPort = 9, killed })
 	tests := []struct {
 		name    string
 		session string
-		nodes   []*gcs.GcsNodeInfo // nil: no answer
-		head    bool               // whether the head is ready
+		nodes   []*GcsNodeInfo // nil: no answer
+		head    bool           // whether the head is ready
 		worker  bool
 	}{
-		{"up", "session_1", []*gcs.GcsNodeInfo{alive, other}, true, true},
+		{"up", "session_1", []*GcsNodeInfo{alive, other}, true, true},
 		{"no answer", "", nil, false, false},
-		{"no session yet", "", []*gcs.GcsNodeInfo{alive}, false, true},
-		{"another's session", "session_2", []*gcs.GcsNodeInfo{alive}, false, true},
-		{"another node only", "session_1", []*gcs.GcsNodeInfo{other}, false, false},
-		{"dead", "session_1", []*gcs.GcsNodeInfo{dead}, false, false},
-		{"too small", "session_1", []*gcs.GcsNodeInfo{small}, false, false},
-		{"killed, which the GCS does not know yet", "session_1", []*gcs.GcsNodeInfo{gone}, false, false},
-		{"an earlier start that was killed", "session_1", []*gcs.GcsNodeInfo{newer, gone}, true, true},
-		{"started again, and killed", "session_1", []*gcs.GcsNodeInfo{newerGone, alive}, false, false},
+		{"no session yet", "", []*GcsNodeInfo{alive}, false, true},
+		{"another's session", "session_2", []*GcsNodeInfo{alive}, false, true},
+		{"another node only", "session_1", []*GcsNodeInfo{other}, false, false},
+		{"dead", "session_1", []*GcsNodeInfo{dead}, false, false},
+		{"too small", "session_1", []*GcsNodeInfo{small}, false, false},
+		{"killed, which the GCS does not know yet", "session_1", []*GcsNodeInfo{gone}, false, false},
+		{"an earlier start that was killed", "session_1", []*GcsNodeInfo{newer, gone}, true, true},
+		{"started again, and killed", "session_1", []*GcsNodeInfo{newerGone, alive}, false, false},
 	}
 	temp := withLogs(t, "session_1")
 	if err := os.WriteFile(filepath.Join(temp, "session_1", "sockets", "raylet"), nil, 0o600); err != nil {
@@ -91,7 +89,7 @@ func TestRayReady(t *testing.T) {
 				fake = *well
 				fake.replies = maps.Clone(well.replies)
 				fake.replies[nodeInfoMethod] = tableOf(t, tc.nodes...)
-				fake.replies[kvGetMethod] = marshalled(t, &gcs.InternalKVGetReply{Value: []byte(tc.session)})
+				fake.replies[kvGetMethod] = marshalled(t, &InternalKVGetReply{Value: []byte(tc.session)})
 			}
 			at := readinessCheck{gcsAddress: fake.serve(t), tempDir: temp, ownNode: expectedNode{Name: "job.0-1", MinResources: map[string]float64{"CPU": 4}}}
 			if err := at.checkHead(t.Context()); (err == nil) != tc.head {

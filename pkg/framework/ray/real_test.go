@@ -22,7 +22,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -251,8 +250,8 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	r.wantLogs(self, map[string]bool{"log_monitor.log": true, "monitor.log": true, "dashboard.log": false, "ray_client_server.err": false})
 	record(t, endpoint, "alive", nodeInfoMethod, newNodesRequest(nil))
 	record(t, endpoint, "selected", nodeInfoMethod, newNodesRequest([]string{"job.0-1"}))
-	record(t, endpoint, "session", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
-	record(t, endpoint, "nokey", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("nothing")})
+	record(t, endpoint, "session", kvGetMethod, &InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
+	record(t, endpoint, "nokey", kvGetMethod, &InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("nothing")})
 	record(t, endpoint, "health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
 
 	// A worker that is killed and restarted is listed twice until the GCS detects that the earlier one

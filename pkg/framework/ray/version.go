@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -71,14 +70,14 @@ func installedVersion(program string, env []string) (path, version string) {
 
 // rayVersion returns the version of Ray that the head has recorded.
 func (c *gcsClient) rayVersion(ctx context.Context) (string, error) {
-	request := &gcs.InternalKVGetRequest{Namespace: []byte("cluster"), Key: []byte("CLUSTER_METADATA")}
+	request := &InternalKVGetRequest{Namespace: []byte("cluster"), Key: []byte("CLUSTER_METADATA")}
 	return callAndParse(ctx, c, "cannot get the version of Ray from Ray's GCS at %s", kvGetMethod,
 		request, parseVersion)
 }
 
 // parseVersion returns the version in the cluster's metadata.
 func parseVersion(b []byte) (string, error) {
-	var reply gcs.InternalKVGetReply
+	var reply InternalKVGetReply
 	if err := parseReply(b, &reply); err != nil {
 		return "", err
 	}

@@ -7,14 +7,12 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-
-	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
 // TestVersionsDiffer verifies that both versions are named if a worker's start has failed and the
 // head has another one.
 func TestVersionsDiffer(t *testing.T) {
-	reply, err := proto.Marshal(&gcs.InternalKVGetReply{Value: []byte(`{"ray_version": "2.60.0", "python_version": "3.11.2"}`)})
+	reply, err := proto.Marshal(&InternalKVGetReply{Value: []byte(`{"ray_version": "2.60.0", "python_version": "3.11.2"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

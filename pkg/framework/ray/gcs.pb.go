@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: gcs.proto
 
-package gcs
+package ray
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -564,7 +564,7 @@ const file_gcs_proto_rawDesc = "" +
 	"\x04DEAD\x10\x01\"N\n" +
 	"\rNodeDeathInfo\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\x05R\x06reason\x12%\n" +
-	"\x0ereason_message\x18\x02 \x01(\tR\rreasonMessageB;Z2github.com/bringupd/bringupd/pkg/framework/ray/gcs\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x0ereason_message\x18\x02 \x01(\tR\rreasonMessageB7Z.github.com/bringupd/bringupd/pkg/framework/ray\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_gcs_proto_rawDescOnce sync.Once

@@ -1,2 +1,0 @@
-// Package gcs has the messages of Ray's GCS, generated from gcs.proto.
-package gcs
