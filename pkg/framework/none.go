@@ -32,10 +32,14 @@ func (None) Name() string { return "none" }
 // OwnFlags returns the settings for the commands and their probes.
 func (n *None) OwnFlags() []Flag {
 	return []Flag{
-		{Name: "head-cmd", Placeholder: "COMMAND", Target: &n.HeadCommand, Usage: "shell command that starts the head's service"},
-		{Name: "head-ready", Placeholder: "PROBE", Target: &n.HeadReady, Usage: "readiness probe of the head's service: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
-		{Name: "worker-cmd", Placeholder: "COMMAND", Target: &n.WorkerCommand, Usage: "shell command that starts each node's service"},
-		{Name: "worker-ready", Placeholder: "PROBE", Target: &n.WorkerReady, Usage: "readiness probe of each node's service"},
+		{Name: "head-cmd", Placeholder: "COMMAND", Target: &n.HeadCommand,
+			Usage: "shell command that starts the head's service"},
+		{Name: "head-ready", Placeholder: "PROBE", Target: &n.HeadReady,
+			Usage: "readiness probe of the head's service: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
+		{Name: "worker-cmd", Placeholder: "COMMAND", Target: &n.WorkerCommand,
+			Usage: "shell command that starts each node's service"},
+		{Name: "worker-ready", Placeholder: "PROBE", Target: &n.WorkerReady,
+			Usage: "readiness probe of each node's service"},
 	}
 }
 

@@ -46,7 +46,8 @@ func New() *Cluster { return new(Cluster) }
 // its output.
 func (d Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"}, ParseVersion: framework.FindVersionAfter("dask, version "),
+		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"},
+		ParseVersion:   framework.FindVersionAfter("dask, version "),
 		FreePortAdvice: "--framework-port=0 picks a free port",
 	}
 }
@@ -54,8 +55,10 @@ func (d Cluster) Traits() framework.Traits {
 // OwnFlags returns the settings for additional arguments.
 func (d *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "dask-scheduler-args", Placeholder: "ARG", Target: &d.SchedulerArgs, Usage: "extra argument for dask scheduler (repeatable)"},
-		{Name: "dask-worker-args", Placeholder: "ARG", Target: &d.WorkerArgs, Usage: "extra argument for dask worker (repeatable)"},
+		{Name: "dask-scheduler-args", Placeholder: "ARG", Target: &d.SchedulerArgs,
+			Usage: "extra argument for dask scheduler (repeatable)"},
+		{Name: "dask-worker-args", Placeholder: "ARG", Target: &d.WorkerArgs,
+			Usage: "extra argument for dask worker (repeatable)"},
 	}
 }
 
@@ -97,7 +100,8 @@ func (d Cluster) HeadService(node framework.Node) (*framework.Service, framework
 		return nil, framework.Endpoint{}, err
 	}
 	address := d.urlScheme() + "://" + net.JoinHostPort(node.Address, strconv.Itoa(port))
-	endpoint := framework.Endpoint{Address: address, Env: map[string]string{schedulerVariable: address}, Dashboard: dashboardURL(node, argv[2:])}
+	endpoint := framework.Endpoint{Address: address,
+		Env: map[string]string{schedulerVariable: address}, Dashboard: dashboardURL(node, argv[2:])}
 	service := d.newService("dask head", node, endpoint, argv)
 	service.ReadyPort = port
 	service.CheckReady = func(ctx context.Context) error {
@@ -132,24 +136,29 @@ func (d Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint)
 }
 
 // newService returns the service of a Dask program. A scheduler or worker logs only to its output.
-func (d Cluster) newService(name string, node framework.Node, endpoint framework.Endpoint, argv []string) *framework.Service {
+func (d Cluster) newService(name string, node framework.Node, endpoint framework.Endpoint,
+	argv []string) *framework.Service {
 	return &framework.Service{
-		Name: name, Argv: argv, Env: framework.ServiceEnviron(node.Environ, d.envSettings(argv), endpoint.Env, nil), MaxStarts: maxStarts,
+		Name: name, Argv: argv, Env: framework.ServiceEnviron(node.Environ, d.envSettings(argv),
+			endpoint.Env, nil), MaxStarts: maxStarts,
 		// A worker that closes because the scheduler does, and gets TERM meanwhile, hangs: with 2026.8.0,
 		// four of seven jobs needed the whole grace period of 5 s.
 		NeedsNoGrace: true,
 		IsTransient: func(exit process.Exit, lines []string) bool {
 			// Another process was faster on a port that was free a moment before.
-			return exit.Signal == 0 && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "Address already in use") })
+			return exit.Signal == 0 && slices.ContainsFunc(lines,
+				func(line string) bool { return strings.Contains(line, "Address already in use") })
 		},
 	}
 }
 
 // CheckMembers returns nil if the scheduler lists every worker of every member by its name, and no
 // other worker.
-func (d Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
+func (d Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint,
+	members []framework.Member) error {
 	if d.DedicatedHead {
-		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.NodeIndex == head.LaunchIndex })
+		members = slices.DeleteFunc(slices.Clone(members),
+			func(m framework.Member) bool { return m.NodeIndex == head.LaunchIndex })
 	}
 	perNode, err := d.workersPerNode()
 	if err != nil {

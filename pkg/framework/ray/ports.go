@@ -55,10 +55,12 @@ func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
 			continue
 		}
 		if other, taken := holder[number]; taken {
-			return nil, fmt.Errorf("cannot use port %d for both %s and %s: choose another one (Ray reserves 10001 and 8265, also on workers)", number, other, known.name)
+			return nil, fmt.Errorf("cannot use port %d for both %s and %s: choose another one "+
+				"(Ray reserves 10001 and 8265, also on workers)", number, other, known.name)
 		}
 		if low > 0 && low <= number && number <= high {
-			return nil, fmt.Errorf("cannot use port %d for %s: it is in the range of the worker processes, %d to %d", number, known.name, low, high)
+			return nil, fmt.Errorf("cannot use port %d for %s: it is in the range of the worker "+
+				"processes, %d to %d", number, known.name, low, high)
 		}
 		holder[number] = known.name
 		if !known.ofHead || flags.HasFlag("--head") && (known.name != dashboardPortFlag || hasDashboard(flags)) {
@@ -95,7 +97,8 @@ func checkSharedHost(flags framework.Arguments) error {
 	}
 	for _, name := range perNode {
 		if number, err := flags.PortValue(name, 0); err != nil || number != 0 {
-			return fmt.Errorf("cannot use %s=%d for several nodes on one host: omit it, and the kernel picks free ports", name, number)
+			return fmt.Errorf("cannot use %s=%d for several nodes on one host: omit it, and the "+
+				"kernel picks free ports", name, number)
 		}
 	}
 	return nil

@@ -49,7 +49,9 @@ const minTasks = 128
 // Traits describes Ray's program, ports, object store and logs. Its nodes do not know their index.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"}, ParseVersion: framework.FindVersionAfter("ray, version "), ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
+		ReplaceableNodes: true, VersionCommand: []string{programName, "--version"},
+		ParseVersion:     framework.FindVersionAfter("ray, version "),
+		ObjectStoreBytes: r.objectStoreBytes(), MinTasks: minTasks, MaxTempDir: maxTempDir,
 		FreePortAdvice: "--framework-port=0 picks a free port", LogsProgram: "Ray's own logs",
 		AdviseDriver: r.adviseDriver,
 	}
@@ -63,9 +65,13 @@ func New() *Cluster {
 // OwnFlags returns the settings for Ray's logs and additional arguments.
 func (r *Cluster) OwnFlags() []framework.Flag {
 	return []framework.Flag{
-		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs, Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes concerned), end (of every run), or also at an interval, such as 60s"},
-		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs, Usage: "extra argument for the head's ray start (repeatable)"},
-		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs, Usage: "extra argument for the workers' ray start (repeatable)"},
+		{Name: "ray-logs", Placeholder: "WHEN", Target: &r.Logs,
+			Usage: "when to copy Ray's own logs to the run directory: failure (from the nodes " +
+				"concerned), end (of every run), or also at an interval, such as 60s"},
+		{Name: "ray-head-args", Placeholder: "ARG", Target: &r.HeadArgs,
+			Usage: "extra argument for the head's ray start (repeatable)"},
+		{Name: "ray-worker-args", Placeholder: "ARG", Target: &r.WorkerArgs,
+			Usage: "extra argument for the workers' ray start (repeatable)"},
 	}
 }
 
@@ -74,7 +80,8 @@ func (r *Cluster) OwnFlags() []framework.Flag {
 func (r *Cluster) ValidateSettings() error {
 	every, err := time.ParseDuration(r.Logs)
 	if r.Logs != logsFailure && r.Logs != logsEnd && (err != nil || every < time.Second) {
-		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of at least a second, such as 60s", r.Logs, logsFailure, logsEnd)
+		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of at least a "+
+			"second, such as 60s", r.Logs, logsFailure, logsEnd)
 	}
 	for _, of := range []struct {
 		args []string
@@ -153,15 +160,18 @@ func (r Cluster) WorkerService(node framework.Node, endpoint framework.Endpoint)
 	if node.TeamIndex == 0 {
 		return nil, nil
 	}
-	return r.newService("ray worker", node, endpoint, framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, readinessCheck.checkWorker)
+	return r.newService("ray worker", node, endpoint,
+		framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, readinessCheck.checkWorker)
 }
 
 // CheckMembers returns nil if Ray's node table has every member alive, and no other node.
-func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
+func (r Cluster) CheckMembers(ctx context.Context, head framework.Node, endpoint framework.Endpoint,
+	members []framework.Member) error {
 	wanted := make([]expectedNode, len(members))
 	for i, m := range members {
 		// Each node has verified its own resources.
-		wanted[i] = expectedNode{TeamIndex: m.NodeIndex, Host: m.Host, Name: framework.NodeName(head.RunName, m.NodeIndex)}
+		wanted[i] = expectedNode{TeamIndex: m.NodeIndex, Host: m.Host,
+			Name: framework.NodeName(head.RunName, m.NodeIndex)}
 	}
 	return withGCSClient(endpoint.Address, findAuthToken(head.Environ), func(gcs *gcsClient) error {
 		nodes, err := gcs.nodeTable(ctx)
@@ -198,7 +208,8 @@ func (r Cluster) nodeResources(node framework.Node) map[string]float64 {
 
 // newService returns the service of a ray start that look proves to be up.
 func (r Cluster) newService(
-	name string, node framework.Node, endpoint framework.Endpoint, place framework.Arguments, args []string, look func(readinessCheck, context.Context) error,
+	name string, node framework.Node, endpoint framework.Endpoint, place framework.Arguments,
+	args []string, look func(readinessCheck, context.Context) error,
 ) (*framework.Service, error) {
 	argv, err := r.startArgv(node, place, args)
 	if err != nil {
@@ -213,7 +224,8 @@ func (r Cluster) newService(
 		return nil, err
 	}
 	env := framework.ServiceEnviron(node.Environ, daemonVariables(node), endpoint.Env, staleVariables)
-	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host, Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
+	self := expectedNode{TeamIndex: node.LaunchIndex, Host: node.Host,
+		Name: framework.NodeName(node.RunName, node.LaunchIndex), MinResources: offeredResources(flags)}
 	interval, _ := time.ParseDuration(r.Logs) // 0 unless it is a duration
 	at := readinessCheck{gcsAddress: endpoint.Address, token: findAuthToken(env), tempDir: node.TempDir, ownNode: self}
 	explain := func() []string { return failureLines(node.TempDir) }
@@ -233,7 +245,8 @@ func (r Cluster) newService(
 		CheckReady:       func(ctx context.Context) error { return withLogLines(look(at, ctx), node.TempDir) },
 		MaxCheckInterval: readyInterval(node.Size),
 		OwnLogs: framework.ServiceLogs{
-			Dir: filepath.Join(node.TempDir, "session_latest", "logs"), KeepAlways: r.Logs == logsEnd || interval > 0, KeepInterval: interval,
+			Dir:        filepath.Join(node.TempDir, "session_latest", "logs"),
+			KeepAlways: r.Logs == logsEnd || interval > 0, KeepInterval: interval,
 		},
 		IsTransient: func(exit process.Exit, lines []string) bool {
 			return isTransient(exit, append(slices.Clip(lines), failureLines(node.TempDir)...))
