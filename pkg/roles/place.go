@@ -353,7 +353,8 @@ func (p *planner) checkQuorums() error {
 	for _, role := range p.Roles {
 		count := len(role.Instances)
 		if highest := max(role.Required.Start.Of(count), role.Required.Run.Of(count)); highest > count {
-			return role.refuse("it requires %d instances, and has %d on %s", highest, count, countNodes(len(role.Nodes)))
+			return role.refuse("it requires %d instances, and has %d on %s",
+				highest, count, countNodes(len(role.Nodes)))
 		}
 	}
 	return nil
