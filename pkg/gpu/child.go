@@ -14,7 +14,7 @@ import (
 const (
 	// ChildCommand is the subcommand that queries NVML and prints the answers.
 	ChildCommand = "gpu-child"
-	// DefaultProbeTimeout is the default of Child.Deadline. A driver without persistence mode
+	// DefaultProbeTimeout is the default of Child.Timeout. A driver without persistence mode
 	// initialises its GPUs one after the other: more than 25 s were seen with A100s in a virtual
 	// machine (Azure/AgentBaker#2829), and with 8 B200 under confidential computing. There a KILL
 	// during the initialisation left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call to a
@@ -24,7 +24,7 @@ const (
 	// countTimeout is the timeout until the number of GPUs is known, before any is initialised: the
 	// driver may have to be loaded.
 	countTimeout = time.Minute
-	// defaultSilenceTimeout is the default of Child.Silence: the child prints a line at each poll of
+	// defaultSilenceTimeout is the default of Child.SilenceTimeout: the child prints a line at each poll of
 	// the GPUs.
 	defaultSilenceTimeout = 6 * pollInterval
 	pollInterval          = 10 * time.Second // interval at which the watch polls a GPU

@@ -53,18 +53,18 @@ var errInputEnded = errors.New("standard input was closed")
 // serveRequests answers the requests in in until in ends or out fails, and returns the exit code.
 // Each request has a goroutine of its own.
 func serveRequests(d deviceLibrary, in io.Reader, out io.Writer) int {
-	deaf, unheard := context.WithCancelCause(context.Background())
-	defer unheard(nil)
+	outputCtx, outputFailed := context.WithCancelCause(context.Background())
+	defer outputFailed(nil)
 	var mu sync.Mutex
 	tell := func(l message) {
 		mu.Lock()
 		defer mu.Unlock()
 		if _, err := out.Write(l.encodeLine()); err != nil {
-			unheard(err)
+			outputFailed(err)
 		}
 	}
 	// The context ends with the reason: in has ended, a request is invalid, or out has failed.
-	answering, ctx := errgroup.WithContext(deaf)
+	answering, ctx := errgroup.WithContext(outputCtx)
 	// ends with the process at the latest, because a read cannot be interrupted
 	answering.Go(func() error {
 		for questions := bufio.NewScanner(in); questions.Scan(); {

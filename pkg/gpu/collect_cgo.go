@@ -80,7 +80,7 @@ func (c *collector) collectFacts(tell func(Progress)) Facts {
 const systemSlot = -1
 
 // queryGPUs queries each GPU, and each pair of GPUs with a handle. It gives up once there was no
-// progress for the collector's patience. The goroutine of a GPU that hangs remains, because a call
+// progress for gpuProgressTimeout. The goroutine of a GPU that hangs remains, because a call
 // cannot be ended.
 func (c *collector) queryGPUs(count int, tell func(Progress)) (gpus []GPU, pairs []GPUPair) {
 	// Start a goroutine for each GPU. A GPU in which an earlier inspection hangs keeps

@@ -19,7 +19,7 @@ const maxInstances = 64
 // inspector queries one GPU, or NVML itself, and sets the fields of [inspector.gpu].
 type inspector struct {
 	*collector
-	slot   int // the GPU's index, or system0
+	slot   int // the GPU's index, or systemSlot
 	gpu    *GPU
 	device nvml.Device // nil if the GPU cannot be opened
 }

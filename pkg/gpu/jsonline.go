@@ -110,15 +110,15 @@ type outputTail struct {
 }
 
 func (l *outputTail) addLine(text []byte) {
-	said := textutil.SingleLine(textutil.StripControls(string(text)), maxKeptLineLength)
-	if said == "" || l.crashed && len(l.kept) == maxKeptLines {
+	line := textutil.SingleLine(textutil.StripControls(string(text)), maxKeptLineLength)
+	if line == "" || l.crashed && len(l.kept) == maxKeptLines {
 		return
 	}
 	if !l.crashed && slices.ContainsFunc(crashPrefixes,
-		func(begin string) bool { return strings.HasPrefix(said, begin) }) {
+		func(begin string) bool { return strings.HasPrefix(line, begin) }) {
 		l.crashed, l.kept = true, nil
 	}
-	l.kept = append(l.kept, said)
+	l.kept = append(l.kept, line)
 	l.kept = l.kept[max(0, len(l.kept)-maxKeptLines):]
 }
 

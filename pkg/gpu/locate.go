@@ -10,7 +10,7 @@ import (
 
 // ProbeTopology returns the topology of this node's GPUs. It starts a child only if there is a sign
 // of an NVIDIA GPU. If the result has no GPUs, why explains why there are none, or why they are
-// unknown. Locate returns an error only if the context has ended: its cause.
+// unknown. ProbeTopology returns an error only if the context has ended: its cause.
 func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err error) {
 	if c.Library == "" && len(FindNVIDIASigns("/")) == 0 {
 		if t = BuildTopology("/", NonNVIDIAFacts("/")); t.GPUs == nil {
@@ -23,7 +23,8 @@ func (c Child) ProbeTopology(ctx context.Context) (t Topology, why string, err e
 	case err != nil:
 		return t, "", err
 	case facts.Init != Success:
-		return t, strings.TrimSuffix(fmt.Sprintf("cannot query NVML for GPUs: %s: %s", facts.Init, facts.Detail), ": "), nil
+		return t, strings.TrimSuffix(fmt.Sprintf("cannot query NVML for GPUs: %s: %s", facts.Init,
+			facts.Detail), ": "), nil
 	case len(facts.GPUs) == 0:
 		why = "NVML shows no GPU"
 	}

@@ -19,8 +19,8 @@ import (
 // libraryName is the library that the loader searches if no file is named.
 const libraryName = "libnvidia-ml.so.1"
 
-// nvmlLibrary implements driver by NVML. path is the file of the library, or empty if the loader
-// finds it. The library is not loaded before Init.
+// nvmlLibrary implements deviceLibrary by NVML. path is the file of the library, or empty if the loader
+// finds it. The library is not loaded before initNVML.
 //
 // All functions of NVML except Init may be called only after a successful Init, and only if the
 // library has them. Otherwise the loader ends the process.

@@ -26,18 +26,18 @@ func QuickTopology(root string) (t Topology, ok bool) {
 	sys := sysfs{os.DirFS(root)}
 	facts := Facts{Version: FactsVersion, Init: Success}
 	for _, bus := range sys.listNames(driverGPUDir) { // in bus order, which is NVML's order
-		told := sys.readKeyValues(path.Join(driverGPUDir, bus, "information"))
+		values := sys.readKeyValues(path.Join(driverGPUDir, bus, "information"))
 		// excluded by a setting of the driver, and so missing in NVML, too
-		if cmp.Or(told["GPU Excluded"], told["Blacklisted"]) == "Yes" {
+		if cmp.Or(values["GPU Excluded"], values["Blacklisted"]) == "Yes" {
 			continue
 		}
-		minor, err := strconv.Atoi(told["Device Minor"])
-		uuid := told["GPU UUID"]
+		minor, err := strconv.Atoi(values["Device Minor"])
+		uuid := values["GPU UUID"]
 		if err != nil || len(uuid) != uuidLength || strings.Contains(uuid, "?") || sys.isPartitioned(minor) {
 			return Topology{}, false
 		}
 		g := GPU{Index: len(facts.GPUs), Handle: NoPermission, UUID: newReading(uuid),
-			Bus: newReading(bus), Name: newReading(told["Model"])}
+			Bus: newReading(bus), Name: newReading(values["Model"])}
 		// This call fails if a cgroup denies access to the GPU. It does not initialise the GPU.
 		if unix.Access(path.Join(root, fmt.Sprintf("dev/nvidia%d", minor)), unix.R_OK|unix.W_OK) == nil {
 			g.Handle, ok = Success, true
@@ -52,12 +52,12 @@ func QuickTopology(root string) (t Topology, ok bool) {
 
 // readKeyValues parses a file with lines of the form NAME: VALUE.
 func (s sysfs) readKeyValues(file string) map[string]string {
-	told := make(map[string]string)
+	values := make(map[string]string)
 	for line := range strings.Lines(s.readText(file)) {
 		name, value, _ := strings.Cut(line, ":")
-		told[strings.TrimSpace(name)] = strings.TrimSpace(value)
+		values[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
-	return told
+	return values
 }
 
 func (s sysfs) isPartitioned(minor int) bool {

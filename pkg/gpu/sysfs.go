@@ -47,8 +47,8 @@ func HasOnlyPCIDevices(signs []string) bool {
 // deviceFiles returns the device files of GPUs and of the driver: nvidia0, nvidiactl.
 func (s sysfs) deviceFiles() (names []string) {
 	for _, name := range s.listNames("dev") {
-		number, ours := strings.CutPrefix(name, "nvidia")
-		if ours && (number == "ctl" || number != "" && strings.Trim(number, "0123456789") == "") {
+		number, isNVIDIA := strings.CutPrefix(name, "nvidia")
+		if isNVIDIA && (number == "ctl" || number != "" && strings.Trim(number, "0123456789") == "") {
 			names = append(names, name)
 		}
 	}

@@ -21,7 +21,7 @@ type Unit struct {
 // VisibleUnits returns the units that this process may use, in CUDA's order. lookup returns the
 // values of environment variables: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. GPUs that do not
 // answer are left out. If the GPUs are unknown, the listed ones are returned, without a location.
-// Visible returns an error if the list is invalid, or if a listed GPU is missing.
+// VisibleUnits returns an error if the list is invalid, or if a listed GPU is missing.
 //
 // GPUs of other vendors are selected by the variable of their vendor.
 func (t Topology) VisibleUnits(lookup func(name string) (value string, set bool)) ([]Unit, error) {

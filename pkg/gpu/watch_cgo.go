@@ -135,7 +135,7 @@ func (w *watcher) run(ctx context.Context) error {
 }
 
 // reportWatching reports how many GPUs are watched. It waits until all GPUs have registered, or
-// until there was no progress for the collector's patience. GPUs that are not watched are then
+// until there was no progress for gpuProgressTimeout. GPUs that are not watched are then
 // reported as events of KindUnwatched.
 func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watchedGPU) {
 	watching := 0
@@ -177,13 +177,13 @@ func (w *watcher) reportWatching(ctx context.Context, registered <-chan *watched
 
 // reportHanging reports the calls that have not returned for hangThreshold, except those in its
 // argument, which were reported earlier. It returns all of them, as the argument of the next call.
-func (w *watcher) reportHanging(told map[*pendingCall]bool) map[*pendingCall]bool {
+func (w *watcher) reportHanging(reported map[*pendingCall]bool) map[*pendingCall]bool {
 	w.mu.Lock()
 	late := w.overdueCalls(hangThreshold)
 	w.mu.Unlock()
 	hanging := map[*pendingCall]bool{}
 	for _, call := range late {
-		if hanging[call] = true; !told[call] && call.slot != systemSlot {
+		if hanging[call] = true; !reported[call] && call.slot != systemSlot {
 			sendEvent(w.send, Event{Kind: KindSilent, GPU: call.slot,
 				Detail: fmt.Sprintf("%s has not returned for %v", call.function, hangThreshold)})
 		}

@@ -93,7 +93,7 @@ func (c *GPUEventLog) FollowEvents(ctx context.Context) {
 func (c *GPUEventLog) readNewEvents(ctx context.Context, l signal.Listing) {
 	for node, numbers := range l.EventNumbers() {
 		if node == 0 {
-			continue // the head receives its own events by Monitor.Witness
+			continue // the head receives its own events by Monitor.OnEvent
 		}
 		for _, number := range numbers {
 			name := signal.EventName(node, c.Size, number)

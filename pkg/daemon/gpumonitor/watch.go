@@ -20,7 +20,7 @@ import (
 const watchReadyTimeout = 10 * time.Second
 
 // StartWatch reads the topology, starts to watch the GPUs, and returns when no further events can
-// be missed. If the watch fails, that is only reported. Watch returns an error, the cause of ctx,
+// be missed. If the watch fails, that is only reported. StartWatch returns an error, the cause of ctx,
 // only if ctx ends.
 func (c *Monitor) StartWatch(ctx context.Context) error {
 	if c.cfg.GPUs == nil {

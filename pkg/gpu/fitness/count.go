@@ -115,11 +115,11 @@ func (e *gpuCheck) reportFallenGPUs() {
 // NVML shows and that are reported elsewhere.
 func (s evaluation) fallenAddresses() (addresses []string) {
 	for _, slot := range s.facts.Slots {
-		told := slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool {
+		reported := slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool {
 			return g.Bus.OrZero() == slot.Bus && (g.IsUsable() || slices.ContainsFunc(s.gpus,
 				func(own gpu.GPU) bool { return own.Index == g.Index }))
 		})
-		if slot.ID == gpu.OffBus && !told {
+		if slot.ID == gpu.OffBus && !reported {
 			addresses = append(addresses, slot.Bus)
 		}
 	}

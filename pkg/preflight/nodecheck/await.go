@@ -30,7 +30,7 @@ type Checks struct {
 	// called once, at the end. fit reports whether no other check has failed.
 	activeChecks func(ctx context.Context, fit bool) []check.Finding
 	activePassed passedChecks
-	maxDuration  time.Duration // maximum duration of [Checks.Await]
+	maxDuration  time.Duration // maximum duration of [Checks.AwaitReady]
 	gpus         *GPUs         // nil if GPUs are not checked
 }
 
@@ -59,7 +59,7 @@ func (c *Checks) ApplyPolicy(findings []check.Finding) []check.Finding {
 	return c.Policy.Apply(findings)
 }
 
-// MaxDuration returns the maximum duration of [Checks.Await].
+// MaxDuration returns the maximum duration of [Checks.AwaitReady].
 func (c *Checks) MaxDuration() time.Duration { return c.maxDuration }
 
 // GPUs returns the node's GPUs, or nil if GPUs are not checked.
@@ -104,7 +104,8 @@ func (c *Checks) AwaitReady(ctx context.Context, progress func(check.Report)) ch
 // runChecks runs those parts concurrently for which chosen returns true on their last findings. It
 // stores the new findings in seen, also the intermediate ones of a part that is still running;
 // after each of these it calls the callback. The calls are serialised.
-func (c *Checks) runChecks(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool, told func()) {
+func (c *Checks) runChecks(ctx context.Context, seen [][]check.Finding,
+	chosen func([]check.Finding) bool, changed func()) {
 	var mu sync.Mutex // guards seen
 	var looks sync.WaitGroup
 	for i, part := range c.nodeChecks {
@@ -116,7 +117,7 @@ func (c *Checks) runChecks(ctx context.Context, seen [][]check.Finding, chosen f
 				mu.Lock()
 				defer mu.Unlock()
 				seen[i] = soFar
-				told()
+				changed()
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -135,11 +136,11 @@ func hasWaiting(findings []check.Finding) bool {
 // the first round, and within is the overall limit. It modifies and returns findings.
 func failOverdue(findings []check.Finding, waited, within time.Duration) []check.Finding {
 	for i, f := range findings {
-		patience := within
+		limit := within
 		if f.MaxWait > 0 {
-			patience = min(f.MaxWait, within)
+			limit = min(f.MaxWait, within)
 		}
-		if f.Verdict == check.Wait && waited >= patience {
+		if f.Verdict == check.Wait && waited >= limit {
 			findings[i].Verdict = check.Fail
 			findings[i].Observed += fmt.Sprintf(" (still after %s)", waited.Round(time.Second/10))
 		}
@@ -164,7 +165,8 @@ func (c *Checks) runFinalChecks(ctx context.Context, began time.Time, report che
 func (c *Checks) newReport(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
 		Version: check.ReportVersion, Host: c.Host, NodeIndex: c.NodeIndex, At: time.Now(), Took: time.Since(began),
-		Verdict: check.WorstVerdict(findings), Findings: findings, Attributes: []check.Attribute{{ID: check.AttrBringupd, Value: c.Program}},
+		Verdict: check.WorstVerdict(findings), Findings: findings,
+		Attributes: []check.Attribute{{ID: check.AttrBringupd, Value: c.Program}},
 	}
 	for _, part := range c.nodeChecks {
 		report.Attributes = append(report.Attributes, part.Attributes()...)

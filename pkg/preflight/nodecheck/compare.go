@@ -41,7 +41,9 @@ const (
 // CompareNodes compares the nodes, grouped by their kind, and reports warnings and differences. It
 // returns a failure if a difference must prevent the start of the driver, and whether any node has
 // GPUs. If ctx ends, it returns its cause.
-func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (differ *health.Failure, gpus bool, err error) {
+func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (
+	differ *health.Failure, gpus bool, err error,
+) {
 	groups, err := c.readGroups(ctx, kinds)
 	if err != nil {
 		return nil, false, err
@@ -53,7 +55,10 @@ func (c *Comparison) CompareNodes(ctx context.Context, kinds map[int64][]int) (d
 	}
 	found := c.ApplyPolicy(check.CompareNodes(groups, c.FormatHosts))
 	for _, f := range check.FilterByVerdict(found, check.Warn, check.Unknown) {
-		c.Trail.WriteEvent(eventlog.NodesDiffer, eventlog.Fields{CheckFields: eventlog.CheckFields{Check: f.ID}, FailureFields: eventlog.FailureFields{What: f.Observed}})
+		c.Trail.WriteEvent(eventlog.NodesDiffer,
+			eventlog.Fields{
+				CheckFields: eventlog.CheckFields{Check: f.ID}, FailureFields: eventlog.FailureFields{What: f.Observed},
+			})
 		c.Log.Warn("the nodes differ: "+check.FormatSentence([]check.Finding{f}), zap.String("next", f.Hint))
 	}
 	return differenceFailure(check.FilterByVerdict(found, check.Fail)), gpus, nil
@@ -86,7 +91,8 @@ func differenceFailure(fails []check.Finding) *health.Failure {
 func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]check.NodeGroup, error) {
 	order := slices.SortedFunc(maps.Keys(kinds), func(a, b int64) int { return cmp.Compare(kinds[a][0], kinds[b][0]) })
 	if len(order) > maxComparedKinds {
-		c.Log.Warn("too many different kinds of nodes: not all are compared", zap.Int("kinds", len(order)), zap.Int("compared", maxComparedKinds))
+		c.Log.Warn("too many different kinds of nodes: not all are compared",
+			zap.Int("kinds", len(order)), zap.Int("compared", maxComparedKinds))
 		order = order[:maxComparedKinds]
 	}
 	groups := make([]check.NodeGroup, len(order))
@@ -106,7 +112,8 @@ func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]c
 				return context.Cause(ctx)
 			}
 			if err != nil { // the nodes have passed their own checks, but cannot be compared
-				c.Log.Warn("cannot compare some nodes with the others", zap.String("nodes", c.FormatHosts(kinds[kind])), zap.Error(err))
+				c.Log.Warn("cannot compare some nodes with the others",
+					zap.String("nodes", c.FormatHosts(kinds[kind])), zap.Error(err))
 			}
 			return nil
 		})
@@ -119,7 +126,8 @@ func (c *Comparison) readGroups(ctx context.Context, kinds map[int64][]int) ([]c
 func (c *Comparison) logWarnings(groups []check.NodeGroup) {
 	var found []check.Finding
 	for _, g := range groups {
-		found = append(found, check.FilterByVerdict(g.Report.FindingsOn(g.NodeIndices...), check.Warn, check.Unknown)...)
+		found = append(found, check.FilterByVerdict(g.Report.FindingsOn(g.NodeIndices...),
+			check.Warn, check.Unknown)...)
 	}
 	slices.SortStableFunc(found, func(a, b check.Finding) int { return strings.Compare(a.ID, b.ID) })
 	for _, same := range check.GroupFindings(found, func(f check.Finding) string { return f.ID }) {

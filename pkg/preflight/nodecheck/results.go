@@ -15,18 +15,19 @@ import (
 // NewWaitLogger returns a function that logs what the node's checks wait for. The caller passes
 // each report in turn; the function logs only changes.
 func NewWaitLogger(events *eventlog.EventLog, log *zap.Logger) func(check.Report) {
-	var told string
+	var last string
 	return func(report check.Report) {
 		waits := check.SummarizeFindings(report.Findings, check.Wait)
-		if waits == told {
+		if waits == last {
 			return
 		}
 		level := zapcore.DebugLevel // later changes are often only a number
-		if told == "" {
+		if last == "" {
 			level = zapcore.InfoLevel
 		}
-		told = waits
-		log.Log(level, "waiting for checks that are not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
+		last = waits
+		log.Log(level, "waiting for checks that are not ready yet", zap.String("checks", waits),
+			zap.Duration("for", report.Took.Round(time.Second/10)))
 		events.WriteEvent(eventlog.ChecksWaiting, eventlog.Fields{CheckFields: eventlog.CheckFields{Checks: waits}})
 	}
 }
@@ -40,9 +41,17 @@ func RecordEvents(events *eventlog.EventLog, report check.Report) {
 			passed++
 			continue
 		}
-		events.WriteEvent(eventlog.CheckNotPassed, eventlog.Fields{CheckFields: eventlog.CheckFields{Check: found.ID, Verdict: string(found.Verdict)}, FailureFields: eventlog.FailureFields{What: found.Observed}})
+		events.WriteEvent(eventlog.CheckNotPassed,
+			eventlog.Fields{
+				CheckFields:   eventlog.CheckFields{Check: found.ID, Verdict: string(found.Verdict)},
+				FailureFields: eventlog.FailureFields{What: found.Observed},
+			})
 	}
-	events.WriteEvent(eventlog.ChecksDone, eventlog.Fields{CheckFields: eventlog.CheckFields{Verdict: string(report.Verdict), Passed: &passed}, TookNS: report.Took.Nanoseconds()})
+	events.WriteEvent(eventlog.ChecksDone,
+		eventlog.Fields{
+			CheckFields: eventlog.CheckFields{Verdict: string(report.Verdict), Passed: &passed},
+			TookNS:      report.Took.Nanoseconds(),
+		})
 }
 
 // UnfitFailure returns the failure of a node that has not passed its checks. node is its name in

@@ -34,13 +34,14 @@ const shareTimeout = 5 * time.Second
 // Inspect checks the free space, and reads the server's clock from a temporary file, which it
 // removes. If the file system is unresponsive, the goroutine is left behind.
 func (s shareCheck) Inspect(ctx context.Context, _ func([]check.Finding)) []check.Finding {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("the shared file system did not respond within %v", s.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout,
+		fmt.Errorf("the shared file system did not respond within %v", s.timeout))
 	defer cancel()
-	told, err := ctxutil.CallBounded(ctx, 0, func() (check.ShareFacts, error) { return s.readFacts(s.dir), nil })
+	facts, err := ctxutil.CallBounded(ctx, 0, func() (check.ShareFacts, error) { return s.readFacts(s.dir), nil })
 	if err != nil {
-		told = check.ShareFacts{Path: s.dir, SpaceErr: context.Cause(ctx)}
+		facts = check.ShareFacts{Path: s.dir, SpaceErr: context.Cause(ctx)}
 	}
-	return check.CheckShare(told)
+	return check.CheckShare(facts)
 }
 
 // Attributes returns nil. Only a run can prove that all nodes see the same directory.
