@@ -247,7 +247,8 @@ func (h *head) joinTimeoutFailure(missing []int) *health.Failure {
 	}
 	f := health.NewFailure(health.ShareUnusable,
 		"cannot reach %d of %d nodes: %s did not join through %s within %s: %s",
-		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir, time.Since(h.started).Round(time.Second/10), remedy)
+		len(missing), h.id.Size, h.nodeNames(missing), h.cfg.LogDir,
+		time.Since(h.started).Round(time.Second/10), remedy)
 	f.LostNodes = missing
 	return f
 }

@@ -65,7 +65,8 @@ func (w *worker) startLink(job record.Job) {
 	cfg := peerlink.Config{Key: w.Dir.DeriveSecret(peerlink.SecretName), Nodes: w.id.Size,
 		HeartbeatInterval: w.cfg.Times.LinkHeartbeatInterval(), Jitter: w.cfg.Access.Jitter}
 	unresponsive := func() bool { return w.FileSystemSilence() > lifecycle.UnresponsiveTimeout }
-	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses, &headLinkHandler{w}, unresponsive)
+	w.link.worker = peerlink.NewWorker(cfg, w.id.NodeIndex, w.cfg.Network, job.LinkAddresses,
+		&headLinkHandler{w}, unresponsive)
 	w.Notify, w.Reports.Send = w.link.worker.NotifyHead, w.link.worker.SendReport
 	w.exits.ForwardTo(w.link.worker.NotifyExit)
 	w.commands.Dial = w.headDialer(peerlink.CommandStream)

@@ -20,8 +20,10 @@ import (
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/files"
 	"github.com/bringupd/bringupd/pkg/eventlog"
+	"github.com/bringupd/bringupd/pkg/exec"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/process/stackdump"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -510,4 +512,32 @@ func CallBounded[T any](ctx context.Context, calls func() (T, error)) (T, error)
 		err = fmt.Errorf("its disk does not respond: %w", context.Cause(ctx))
 	}
 	return value, err
+}
+
+// DescribeChildren returns an environment variable that describes the children to the program that
+// collects stack dumps.
+func (c *Children) DescribeChildren() []string {
+	c.mu.Lock()
+	all, traits := slices.Clone(c.started), maps.Clone(c.traits)
+	c.mu.Unlock()
+	var children []stackdump.Child
+	for _, child := range all {
+		own := traits[child.Name()]
+		if child.Name() == exec.ChildName || HasEnded(child) && !IsUserProgram(child.Name()) && !own.isUserProgram {
+			continue // not a child of the job, or ended without anything waiting for it
+		}
+		bytes, ago := child.OutputStats()
+		one := stackdump.Child{Name: child.Name(), PID: child.PID(), Socket: own.socket,
+			Output: stackdump.Output{Bytes: bytes, AgoS: ago.Seconds()}}
+		if HasEnded(child) {
+			one.Ended = child.Exit().String()
+		}
+		if c.cfg.Steps != nil {
+			if step, known := c.cfg.Steps.LastStep(child.Name()); known {
+				one.Step = &step
+			}
+		}
+		children = append(children, one)
+	}
+	return []string{stackdump.FormatChildren(children)}
 }

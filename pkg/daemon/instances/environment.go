@@ -1,19 +1,28 @@
 package instances
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/internal/textutil"
+	"github.com/bringupd/bringupd/pkg/daemon/world"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks/affinity"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // environment makes the variables of the processes of a node.
@@ -175,4 +184,108 @@ func rendezvousPort(first roles.NodeFacts, instance *roles.Instance, generation 
 		return first.FirstPort + roles.BlockSize - 1
 	}
 	return free[generation%len(free)]
+}
+
+// bindToGPUs returns how to bind a process to GPUs of a node, and the variables for that. gpus is
+// nil for a process that is not bound, and empty for one that must see none. It is not bound if
+// other daemons of the machine may use the same GPUs.
+func bindToGPUs(cfg world.NodeConfig, gpus []int) (prepare func() (undo func(), err error),
+	variables map[string]string) {
+	if gpus == nil {
+		return nil, nil
+	}
+	variables = map[string]string{"BRINGUPD_GPUS": textutil.FormatRanges(gpus)}
+	node := cfg.Layout
+	if len(node.GPUs) == 0 || cfg.Identity.LocalSize > 1 {
+		return nil, variables
+	}
+	if len(gpus) == 0 {
+		variables[node.GPUs[0].Vendor.EnvVariable()] = noGPUs
+		return nil, variables
+	}
+	bound := node.BindGPUs(gpus, affinity.AllKinds())
+	for _, entry := range bound.Environ(func(string) bool { return false }) {
+		name, value, _ := strings.Cut(entry, "=")
+		variables[name] = value
+	}
+	return func() (func(), error) {
+		restore, _, err := bound.BindThread()
+		return func() { _ = restore() }, err
+	}, variables
+}
+
+// noGPUs is the value of a vendor's variable that hides all GPUs: it selects an index that does not
+// exist. An empty value would remove the variable.
+const noGPUs = "-1"
+
+// endpointFiles has the state of the files of endpoints of a node.
+type endpointFiles struct {
+	writing ctxutil.Turn // held while the files are written
+	next    int          // number of the first list that is newer than the files; guarded by writing
+}
+
+// followEndpoints replaces the files of endpoints at each new list of ready instances. Before the
+// gate a node reads only lists that it may need: when one of its instances starts, and while one
+// is not ready.
+func (n *Node) followEndpoints(ctx context.Context) {
+	_, _ = n.cfg.ControlWatch.FollowListings(ctx, func(l signal.Listing) bool {
+		if n.waiting.Load() > 0 || l.HasName(signal.NameGateOpen) {
+			n.loadEndpoints(ctx, l)
+		}
+		return false
+	})
+}
+
+// loadEndpoints reads the newest list of ready instances in a listing of the control directory,
+// unless it is known, and replaces the files of endpoints.
+func (n *Node) loadEndpoints(ctx context.Context, l signal.Listing) {
+	if !n.endpoints.writing.Take(ctx) {
+		return
+	}
+	defer n.endpoints.writing.Leave()
+	number := l.NewestLive()
+	if number < n.endpoints.next {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
+	defer cancel()
+	var live record.LiveInstances
+	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.LiveName(number), &live); err != nil {
+		return // a newer one follows, or the share does not respond
+	}
+	if err := n.loadPlan(ctx, l); err != nil {
+		return // the next listing shows both again
+	}
+	n.endpoints.next = number + 1
+	n.writeEndpoints(live.Ready)
+}
+
+// writeEndpoints writes the endpoints of the ready instances into the file of each role.
+func (n *Node) writeEndpoints(ready []int) {
+	if n.environment.endpointsDir == "" {
+		return
+	}
+	plan := n.plans.plan.Load()
+	isReady := make(map[int]bool, len(ready))
+	for _, number := range ready {
+		isReady[number] = true
+	}
+	for i := range plan.Roles {
+		role := &plan.Roles[i]
+		var lines strings.Builder
+		for _, endpoint := range plan.Endpoints(role) {
+			if isReady[role.Instances[endpoint.Instance].Number] {
+				lines.WriteString(endpoint.HostPort() + "\n")
+			}
+		}
+		file := filepath.Join(n.environment.endpointsDir, role.Name)
+		// A reader sees the file before or after the change.
+		err := os.WriteFile(file+".new", []byte(lines.String()), 0o600)
+		if err == nil {
+			err = os.Rename(file+".new", file)
+		}
+		if err != nil {
+			n.cfg.Log.Warn("cannot write the endpoints of a role", zap.String("role", role.Name), zap.Error(err))
+		}
+	}
 }

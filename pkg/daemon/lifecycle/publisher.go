@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -186,7 +187,8 @@ func (r *Publisher) FileSystemSilence() time.Duration {
 
 // WithResponsiveShare returns a context that also ends, with ErrUnresponsive as its cause, when the
 // file system has not answered for longer than limit.
-func (r *Publisher) WithResponsiveShare(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+func (r *Publisher) WithResponsiveShare(ctx context.Context, limit time.Duration) (context.Context,
+	context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r.Background(func(context.Context) {
 		tick := time.NewTicker(UnresponsiveTimeout / 10)
@@ -258,4 +260,84 @@ func ProgressLevel(took time.Duration) zapcore.Level {
 func IsOrderly(err error) bool {
 	var end *Outcome
 	return errors.As(err, &end) && end.Orderly
+}
+
+// LogLostResult logs why the result of the run cannot be written, unless err is nil. Unlike
+// [Publisher.LogWriteError], it also looks for the reason if the file system does not respond: all
+// calls fail if a person, or a program that tidies, has removed the run directory.
+func (r *Publisher) LogLostResult(err error) {
+	if err == nil || !r.reportsRemoval() {
+		r.LogWriteError(err)
+	}
+}
+
+// reportsRemoval reports whether the run directory was removed. The head says so, once.
+func (r *Publisher) reportsRemoval() bool {
+	ctx, cancel := context.WithTimeoutCause(r.WorkCtx, UnresponsiveTimeout, health.ErrDeadline)
+	defer cancel()
+	logDir, run := filepath.Split(r.Dir.Path())
+	runs, err := r.Dir.ListNames(ctx, "..")
+	if err != nil || slices.Contains(runs, run) {
+		return false
+	}
+	level := zapcore.DebugLevel
+	if r.NodeIndex.Load() == 0 {
+		level = zapcore.WarnLevel
+	}
+	r.removal.Do(func() {
+		r.Log.Log(level, "the run directory was removed while the job ran: there is no result.json, "+
+			"and bringupd status, stop and report do not find the run",
+			zap.String("run", run), zap.String("removed from", logDir))
+	})
+	return true
+}
+
+// RoundTripProbe has the head's measurements of the file system: the delay of records, and the
+// numbers of calls.
+type RoundTripProbe struct {
+	*Publisher
+	JoinTimes   *eventlog.JoinTimes // times at which the answers to the job record have arrived
+	ReadTimeout time.Duration       // the timeout for reading a record that is only for information
+
+	roundTrips atomic.Pointer[[]record.RoundTrip] // nil before they are known
+}
+
+// roundTripSample is the number of nodes for which the canary's round trip is measured: each costs
+// the head the reading of a record.
+const roundTripSample = 4
+
+// ReadJoined reads the answer of a node that has joined.
+func (c *RoundTripProbe) ReadJoined(ctx context.Context, node int) (joined record.Joined, err error) {
+	err = c.readRecord(ctx, node, record.StateJoined, &joined)
+	return joined, err
+}
+
+func (c *RoundTripProbe) readRecord(ctx context.Context, node int, state record.State, rec record.Record) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.ReadTimeout, health.ErrDeadline)
+	defer cancel()
+	return c.Dir.ReadRecord(ctx, signal.NodesDir, c.Dir.NodeName(node, state), rec)
+}
+
+// MeasureRoundTrips computes the delay of records on this file system.
+func (c *RoundTripProbe) MeasureRoundTrips(ctx context.Context) {
+	var trips []record.RoundTrip
+	for _, node := range c.JoinTimes.SampleNodes(roundTripSample) {
+		joined, err := c.ReadJoined(ctx, node)
+		if err != nil {
+			return // a record that is only for information is not read twice
+		}
+		if trip, ok := c.JoinTimes.RoundTrip(node, joined); ok {
+			trips = append(trips, trip)
+		}
+	}
+	c.roundTrips.Store(&trips)
+}
+
+// BuildReport returns the measurements.
+func (c *RoundTripProbe) BuildReport() *record.FileSystemReport {
+	report := &record.FileSystemReport{Head: c.Meter.CallStats()}
+	if trips := c.roundTrips.Load(); trips != nil {
+		report.RoundTrips = *trips
+	}
+	return report
 }
