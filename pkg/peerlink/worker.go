@@ -382,8 +382,7 @@ func (w *Worker) IsHeadPortClosed(ctx context.Context) bool {
 }
 
 // StreamKind is what an additional connection is for, of a worker or of a process outside the job.
-// Additional connections exist so
-// that other data does not delay heartbeats.
+// Additional connections exist so that other data does not delay heartbeats.
 type StreamKind uint32
 
 // The purposes. Each is a bit in the node index that a worker claims.
