@@ -162,7 +162,9 @@ func (inv *invocation) newApp() *cli.App {
 	addCommands(app, "", inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
 		removedCommand("attach", "bringupd status prints the launcher's own command for a shell on a node"),
 		removedCommand("pmi", "use a program of your MPI instead, see docs/mpi.md"),
-		removedCommand("simulate", "use bringupd roles --dry-run=FILE --fail=WHAT for what follows from a failure, and bringupd doctor for a log directory"))
+		removedCommand("simulate",
+			"use bringupd roles --dry-run=FILE --fail=WHAT for what follows from a failure, and bringupd "+
+				"doctor for a log directory"))
 	return app
 }
 

@@ -27,17 +27,24 @@ type checkCmd struct {
 }
 
 func (inv *invocation) checkCommand() *cli.Command {
-	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd("print the report as JSON", "also print passed and skipped checks")}
+	c := &checkCmd{nodeCheckCmd: inv.newNodeCheckCmd("print the report as JSON",
+		"also print passed and skipped checks")}
 	// This setting overrides a job's setting of that name, which may be in a configuration file for
 	// jobs.
-	c.allSettings = append(c.allSettings, config.AssignCategory(outputHeading, config.NewText("record", "FILE", &c.recordPath, "also write the data that the checks have read to a new file, for a bug report").ExcludeSources(config.SourceVariable, config.SourceFile), config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
-		"is bound to the CPUs, memory and GPUs of that rank").ExcludeSources(config.SourceVariable, config.SourceFile))...)
-	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all nodes share (default: none)"
+	c.allSettings = append(c.allSettings, config.AssignCategory(outputHeading, config.NewText("record", "FILE", &c.recordPath,
+		"also write the data that the checks have read to a new file, for a bug "+
+			"report").ExcludeSources(config.SourceVariable, config.SourceFile), config.NewSwitch("bind", &c.bindingOnly, "check instead whether this process, which a rank has started, "+
+		"is bound to the CPUs, memory and GPUs of that "+
+		"rank").ExcludeSources(config.SourceVariable, config.SourceFile))...)
+	c.allSettings.FindSetting("log-dir").Usage = "also check this directory, on a file system that all " +
+		"nodes share (default: none)"
 	return c.completeCheckCommand(cli.Command{
 		Name: "check", Usage: "check this node as a job would",
-		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
+		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check " +
+			"--record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
 		Description: "Exits with 0 if the node is usable, 1 if there are warnings, 2 if a job would not start on it, " +
-			"3 if that is unknown, and 64 if the command line is wrong. The report is printed to standard output; its first line is a summary.",
+			"3 if that is unknown, and 64 if the command line is wrong. The report is printed to standard " +
+			"output; its first line is a summary.",
 	}, []string{checkHeading, outputHeading}, []string{"gpus-per-node", "log-dir", "temp-dir", "config", startTimeoutFlag}, c.runChecks)
 }
 
@@ -63,7 +70,9 @@ func (c *checkCmd) runChecks() error {
 		return usageErrorf("%v", err)
 	}
 	if len(cfg.ActiveCommands) > 0 {
-		c.printMessage("checking the node; if it passes, active checks (%d) follow, for up to %s each", len(cfg.ActiveCommands), textutil.FlagDuration(cfg.ActiveTimeout))
+		c.printMessage(
+			"checking the node; if it passes, active checks (%d) follow, for up to %s each",
+			len(cfg.ActiveCommands), textutil.FlagDuration(cfg.ActiveTimeout))
 	}
 	var report check.Report
 	if !c.runUntilSignal(func(ctx context.Context) { report = checks.AwaitReady(ctx, c.waitReporter(cfg.Timeout)) }) {

@@ -13,12 +13,14 @@ import (
 func checkSettings(to *check.Config) config.List {
 	return config.List{
 		config.NewChoice("gpu-check", check.ModeNames, (*string)(&to.Policy.Mode),
-			"GPU checks: off, auto (if the node has or should have GPUs), require (GPUs are required, and all must be healthy), "+
+			"GPU checks: off, auto (if the node has or should have GPUs), require (GPUs are required, and "+
+				"all must be healthy), "+
 				"or strict (some warnings are failures; for acceptance tests)"),
 		rulesSetting("check", &to.Policy.Rules, "severity of the check ID: fail, warn, or off; "+
 			"ID may be a pattern, for example net.*=off; the last match has precedence (repeatable)"),
-		commandsSetting("active-check", &to.ActiveCommands, "your own shell command that checks the node after all other checks have passed; exit code "+
-			"0 means passed, 1 warning, 3 unknown, any other failed (repeatable)"),
+		commandsSetting("active-check", &to.ActiveCommands,
+			"your own shell command that checks the node after all other checks have passed; exit code "+
+				"0 means passed, 1 warning, 3 unknown, any other failed (repeatable)"),
 	}
 }
 
@@ -69,7 +71,8 @@ func validateChecks(cfg check.Config, gpus int) error {
 				return usageErrorf("cannot use --check=%s: this check was removed: give --active-check with a command "+
 					"of your own, see docs/checks.md", rule)
 			}
-			return usageErrorf("cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
+			return usageErrorf(
+				"cannot use --check=%s: no check has this id; the ids are %s", rule, strings.Join(ids, ", "))
 		}
 	}
 	if mode := cfg.Policy.Mode; gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict) {

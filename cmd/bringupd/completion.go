@@ -24,7 +24,8 @@ func (inv *invocation) completionCommand() *cli.Command {
 		BashComplete: completeWords(supportedShells...),
 		Action: func(c *cli.Context) error {
 			if inv.hasDashes || c.NArg() != 1 {
-				return usageErrorf("cannot print a completion script: give one of %s", strings.Join(supportedShells, ", "))
+				return usageErrorf(
+					"cannot print a completion script: give one of %s", strings.Join(supportedShells, ", "))
 			}
 			shell := c.Args().First()
 			script, err := textFiles.ReadFile("completion/" + shell)

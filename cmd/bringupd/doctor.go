@@ -29,7 +29,8 @@ const (
 )
 
 func (inv *invocation) doctorCommand() *cli.Command {
-	e := doctorCmd{inv.newNodeCheckCmd("print the report as JSON, with all facts of all nodes", "also print skipped checks")}
+	e := doctorCmd{inv.newNodeCheckCmd(
+		"print the report as JSON, with all facts of all nodes", "also print skipped checks")}
 	e.opts.cfg.Times.Join = doctorJoinTimeout
 	headings := []string{checkHeading, outputHeading, "With --framework=ray or dask"}
 	for _, name := range frameworkNames() {
@@ -37,10 +38,15 @@ func (inv *invocation) doctorCommand() *cli.Command {
 	}
 	return e.completeCheckCommand(cli.Command{
 		Name: "doctor", Usage: "check launch, nodes and file system before a large job",
-		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\nbringupd doctor [flags] [-- driver]   (this node alone)",
-		Description: "Give the flags of the job, and its driver, which is not started but examined for its MPI library. Node 0 prints one report for all nodes to standard output, most severe findings first; its first line is a summary. " +
-			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if that is unknown, " +
-			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of earlier runs without removing them.",
+		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\nbringupd doctor [flags] " +
+			"[-- driver]   (this node alone)",
+		Description: "Give the flags of the job, and its driver, which is not started but examined for its " +
+			"MPI library. Node 0 prints one report for all nodes to standard output, most severe findings " +
+			"first; its first line is a summary. " +
+			"Exits with 0 if everything passed, 1 if there are warnings, 2 if the job would fail, 3 if " +
+			"that is unknown, " +
+			"and 64, 65 or 66 as described by bringupd help codes. It leaves no files, and lists those of " +
+			"earlier runs without removing them.",
 	}, headings, []string{
 		"framework", "dedicated-head", "rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "join-timeout", startTimeoutFlag, "pmix",
 	}, e.runDoctor)
@@ -74,7 +80,9 @@ func (e doctorCmd) newDoctorConfig() (doctor.Config, error) {
 		return cfg, err
 	}
 	if cfg.JoinTimeout < time.Second || cfg.JoinTimeout > maxDoctorJoinTimeout {
-		return cfg, usageErrorf("cannot use --join-timeout=%v: give 1s to %v", cfg.JoinTimeout, textutil.FlagDuration(maxDoctorJoinTimeout))
+		return cfg, usageErrorf(
+			"cannot use --join-timeout=%v: give 1s to %v",
+			cfg.JoinTimeout, textutil.FlagDuration(maxDoctorJoinTimeout))
 	}
 	var err error
 	if cfg.LogDir, err = resolveLogDir(o.cfg.LogDir); err != nil {

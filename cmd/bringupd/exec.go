@@ -34,19 +34,26 @@ type execCmd struct {
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execCmd{invocation: inv}
 	own := config.List{
-		config.NewWordList("node", "NODE", &e.nodeNames, "node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewWordList("node", "NODE", &e.nodeNames,
+			"node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
 		config.NewSwitch("all", &e.allNodes, "all nodes").ExcludeSources(config.SourceVariable),
-		config.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords, "the nodes of a role, or of an instance of it, such as judge.1, with its variables (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewWordList("role", "ROLE[.INSTANCE]", &e.roleWords,
+			"the nodes of a role, or of an instance of it, such as judge.1, with its variables "+
+				"(repeatable)").ExcludeSources(config.SourceVariable),
 		config.NewSwitch("head", &e.onHead, "the head (default)").ExcludeSources(config.SourceVariable),
-		config.NewWordList("env", "NAME[=VALUE]", &e.variables, "environment variable for the command; without VALUE, its current value (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewWordList("env", "NAME[=VALUE]", &e.variables,
+			"environment variable for the command; without VALUE, its current value "+
+				"(repeatable)").ExcludeSources(config.SourceVariable),
 		e.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "exec", Usage: "run a command on nodes of a running job",
 		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
-		Description: runArgHelp + " The command has the environment of the node's other processes and no standard input. It is ended when this program or the run ends. " +
+		Description: runArgHelp + " The command has the environment of the node's other processes and no " +
+			"standard input. It is ended when this program or the run ends. " +
 			"Its output is printed here; with several nodes each line is prefixed with the node's name. " +
-			"Exits with the highest exit code of all nodes; 76 if a node is lost or does not answer; 125 if the command cannot be started; 143 if the run ended first.",
+			"Exits with the highest exit code of all nodes; 76 if a node is lost or does not answer; 125 " +
+			"if the command cannot be started; 143 if the run ended first.",
 	}, config.AssignCategory("Nodes and environment", own...), e.runExec)
 }
 
@@ -74,7 +81,8 @@ func (e *execCmd) runExec(args []string) error {
 func (e *execCmd) newRequest() (exec.Request, error) {
 	order := exec.Request{Argv: e.driver, Nodes: e.nodeNames}
 	if len(e.driver) == 0 {
-		return order, usageErrorf("cannot run without a command: give one after --, for example: bringupd exec --all -- hostname")
+		return order, usageErrorf(
+			"cannot run without a command: give one after --, for example: bringupd exec --all -- hostname")
 	}
 	if e.allNodes {
 		order.Nodes = append(order.Nodes, exec.AllNodes)
@@ -88,7 +96,8 @@ func (e *execCmd) newRequest() (exec.Request, error) {
 	}
 	order.Env = append(order.Env, env...)
 	if length := len(strings.Join(slices.Concat(order.Argv, order.Env), "")); length > maxCommandBytes {
-		return order, usageErrorf("cannot pass on a command of %d bytes: at most %d; use a script", length, maxCommandBytes)
+		return order, usageErrorf(
+			"cannot pass on a command of %d bytes: at most %d; use a script", length, maxCommandBytes)
 	}
 	return order, nil
 }
@@ -118,7 +127,9 @@ func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
 			e.printMessage("%s: %s", node.Host, cmp.Or(node.Exit.Failed, node.Exit.Exit))
 		}
 		if node.Exit.Dropped > 0 {
-			e.printMessage("%s: %d bytes of output were dropped: redirect large output to a file", node.Host, node.Exit.Dropped)
+			e.printMessage(
+				"%s: %d bytes of output were dropped: redirect large output to a file",
+				node.Host, node.Exit.Dropped)
 		}
 		e.exitCode = max(e.exitCode, code)
 	}
@@ -131,7 +142,9 @@ func (e *execCmd) reportAnswers(answers []exec.Result, err error) error {
 	case errors.Is(err, exec.ErrNoAnswer), errors.Is(err, exec.ErrRunOver):
 		e.exitCode = max(e.exitCode, lost)
 		if len(answers) == 0 {
-			e.printMessage("cannot run the command: %v; check the run with bringupd status; its bringupd may also be older than exec", err)
+			e.printMessage(
+				"cannot run the command: %v; check the run with bringupd status; its bringupd may also be "+
+					"older than exec", err)
 		}
 		return nil
 	}

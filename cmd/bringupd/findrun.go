@@ -17,7 +17,9 @@ import (
 )
 
 // runArgHelp explains how a run can be named.
-const runArgHelp = "RUN is a run directory, the name of a run in the log directory, or the number of a job, of which the newest run is used. The default is the current run inside a job, and otherwise the newest run."
+const runArgHelp = "RUN is a run directory, the name of a run in the log directory, or the number of a " +
+	"job, of which the newest run is used. The default is the current run inside a job, and otherwise the " +
+	"newest run."
 
 // runSelector selects the run of a subcommand.
 type runSelector struct {
@@ -27,7 +29,9 @@ type runSelector struct {
 
 // newLogDirSetting returns the setting --log-dir.
 func (w *runSelector) newLogDirSetting() *config.Setting {
-	w.logDirSetting = config.NewText("log-dir", "DIR", &w.logDir, "log directory; without RUN its newest run is selected (default: bringupd-logs in the directory where the job was submitted)").ExcludeSources(config.SourceFile)
+	w.logDirSetting = config.NewText("log-dir", "DIR", &w.logDir,
+		"log directory; without RUN its newest run is selected (default: bringupd-logs in the directory "+
+			"where the job was submitted)").ExcludeSources(config.SourceFile)
 	return w.logDirSetting
 }
 
@@ -111,7 +115,8 @@ func (w *runSelector) openSelected(ctx context.Context, args []string, refuseEnd
 func (w *runSelector) openNode(ctx context.Context, args []string, refuseEnded bool) (node string, run openedRun, err error) {
 	switch {
 	case len(args) > 2:
-		return "", run, usageErrorf("cannot use %d arguments: give a node, and one run directory or log directory", len(args))
+		return "", run, usageErrorf(
+			"cannot use %d arguments: give a node, and one run directory or log directory", len(args))
 	case len(args) == 2 || len(args) == 1 && (runs.IsKindWord(args[0]) || w.isNodeOrRole(ctx, args[0])):
 		node, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):

@@ -46,7 +46,9 @@ func (inv *invocation) helpCommand() *cli.Command {
 			case c.NArg() == 0:
 				text = overviewText(c.App)
 			case c.NArg() > 1 || err != nil && command == nil && name != codesTopic:
-				return usageErrorf("cannot help with %q: there is no such subcommand or topic%s", strings.Join(c.Args().Slice(), " "),
+				return usageErrorf(
+					"cannot help with %q: there is no such subcommand or topic%s",
+					strings.Join(c.Args().Slice(), " "),
 					config.SuggestNearest("", name, append(commandNames(c.App), helpTopics...)))
 			case name == codesTopic:
 				text = exitCodeTable()
@@ -128,7 +130,8 @@ func visibleSettings(command *cli.Command) (all config.List) {
 func describeSources(flags config.List) string {
 	switch {
 	case flags.FindSetting("config") != nil:
-		return "A flag has precedence over its environment variable (BRINGUPD_LOG_DIR for --log-dir), which has precedence over a line of the --config file."
+		return "A flag has precedence over its environment variable (BRINGUPD_LOG_DIR for --log-dir), " +
+			"which has precedence over a line of the --config file."
 	case slices.ContainsFunc(flags, (*config.Setting).HasEnvVariable):
 		return "A flag has precedence over its environment variable (in brackets)."
 	}
@@ -166,7 +169,9 @@ func wrapText(text, indent string) string {
 // exitCodeTable returns the table of exit codes.
 func exitCodeTable() string {
 	var b strings.Builder
-	b.WriteString(wrapText("Exit codes: that of the driver if it ran and ended, or of the first rank that failed (128+n if signal n ended it); otherwise:", ""))
+	b.WriteString(wrapText(
+		"Exit codes: that of the driver if it ran and ended, or of the first rank that failed (128+n if "+
+			"signal n ended it); otherwise:", ""))
 	for _, o := range health.OutcomeTable() {
 		meaning := wrapText(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
 		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))

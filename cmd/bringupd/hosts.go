@@ -41,11 +41,14 @@ type hostsCmd struct {
 func (inv *invocation) hostsCommand() *cli.Command {
 	h := &hostsCmd{localCmd: &localCmd{invocation: inv, opts: newOptions()}, sshCommand: "ssh"}
 	own := config.AssignCategory("Hosts",
-		config.NewText("hosts", "LIST", &h.hostList, "hosts, in the order of node indexes, for example a,me@b,node[01-04]"),
+		config.NewText("hosts", "LIST", &h.hostList,
+			"hosts, in the order of node indexes, for example a,me@b,node[01-04]"),
 		config.NewText("hostfile", "FILE", &h.hostFile, "file with one host per line"),
 		config.NewText("ssh", "COMMAND", &h.sshCommand, "ssh command with options; the host name is appended"),
-		config.NewText("remote-program", "PATH", &h.remoteProgram, "path of bringupd on the hosts (default: the same as here)"),
-		config.NewWordList("export", "NAME[=VALUE]", &h.exportedVars, "environment variable for daemons and driver; without VALUE, its current value (repeatable)"),
+		config.NewText("remote-program", "PATH", &h.remoteProgram,
+			"path of bringupd on the hosts (default: the same as here)"),
+		config.NewWordList("export", "NAME[=VALUE]", &h.exportedVars,
+			"environment variable for daemons and driver; without VALUE, its current value (repeatable)"),
 	)
 	for _, s := range own {
 		s.ExcludeSources(config.SourceFile)
@@ -53,8 +56,9 @@ func (inv *invocation) hostsCommand() *cli.Command {
 	h.allSettings = append(own, h.opts.daemonSettings()...)
 	return &cli.Command{
 		Name: "hosts", Usage: "run a job on several machines over ssh, without a batch system",
-		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\nbringupd hosts --hostfile=FILE [flags] -- driver [args]",
-		Flags:     h.jobFlags(),
+		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\nbringupd hosts --hostfile=FILE " +
+			"[flags] -- driver [args]",
+		Flags: h.jobFlags(),
 		Action: func(c *cli.Context) error {
 			if err := rejectPositional(c); err != nil {
 				return err
@@ -208,11 +212,15 @@ func (h *hostsCmd) handleSSHEnd(node int, child *process.Child) (exit process.Ex
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
 	case exit.Code == 255:
 		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		reason = fmt.Sprintf("cannot reach %s: %s; try: %s", host, reason, textutil.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
+		reason = fmt.Sprintf(
+			"cannot reach %s: %s; try: %s",
+			host, reason, textutil.FormatCommand(append(strings.Fields(h.sshCommand), "-o", "BatchMode=yes", host, "true")...))
 		h.printMessage("%s", reason)
 	case exit.Code == 127 || exit.Code == 126:
 		exit.Code = health.OutcomeOfKind(health.Launch).Code
-		reason = fmt.Sprintf("cannot find bringupd on %s: %s; install it there at %s, or give --remote-program", host, reason, h.remoteProgram)
+		reason = fmt.Sprintf(
+			"cannot find bringupd on %s: %s; install it there at %s, or give --remote-program",
+			host, reason, h.remoteProgram)
 		h.printMessage("%s", reason)
 	default: // the daemon has reported it itself
 		reason = fmt.Sprintf("cannot start on %s: %s", host, reason)

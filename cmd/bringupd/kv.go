@@ -33,16 +33,24 @@ const defaultKVTimeout = 5 * time.Minute
 func (inv *invocation) kvCommand() *cli.Command {
 	k := &kvCmd{invocation: inv, timeout: defaultKVTimeout}
 	own := config.List{
-		config.NewDuration("timeout", &k.timeout, "how long get and fence wait; 0: forever").ExcludeSources(config.SourceVariable),
-		config.NewText("owner", "RANK", &k.ownerRank, "get: rank that has put the value (default: any)").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("collect", &k.collectData, "fence: send all values to every node, for ranks that need most of them").ExcludeSources(config.SourceVariable),
+		config.NewDuration("timeout", &k.timeout,
+			"how long get and fence wait; 0: forever").ExcludeSources(config.SourceVariable),
+		config.NewText("owner", "RANK", &k.ownerRank,
+			"get: rank that has put the value (default: any)").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("collect", &k.collectData,
+			"fence: send all values to every node, for ranks that need most of "+
+				"them").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "kv", Usage: "exchange values and synchronize, from within a rank",
-		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] [--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
+		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] " +
+			"[--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
 			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch\nbringupd kv progress STEP",
-		Description: "For programs that bringupd has started as ranks. A value is available to all ranks once put returns; get waits until a value exists, and fence until all ranks have called it. " +
-			"abort ends the job with CODE; progress reports the step that the rank has reached. Exits with 0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has ended; " +
+		Description: "For programs that bringupd has started as ranks. A value is available to all ranks " +
+			"once put returns; get waits until a value exists, and fence until all ranks have called it. " +
+			"abort ends the job with CODE; progress reports the step that the rank has reached. Exits with " +
+			"0; 124 after the timeout, with the ranks that are missing; 76 if such a rank or the run has " +
+			"ended; " +
 			"65 if the node has no peer link (--lifeline=off); 64 if the arguments are wrong.",
 	}, config.AssignCategory("Flags of the operations", own...), k.runKV)
 }
@@ -66,7 +74,9 @@ func (k *kvCmd) runKV(args []string) error {
 	}
 	verb, known := kvOperations[args[0]]
 	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
-		return usageErrorf("cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], watch, or progress STEP")
+		return usageErrorf(
+			"cannot use these arguments: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], " +
+				"watch, or progress STEP")
 	}
 	err := k.withSignals(func(ctx context.Context, _ <-chan struct{}) error {
 		c, err := rendezvous.Dial(ctx)

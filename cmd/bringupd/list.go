@@ -19,13 +19,15 @@ func (inv *invocation) listCommand() *cli.Command {
 	own := config.List{
 		which.newLogDirSetting(),
 		config.NewValue("since", "TIME", &since, parseSince, func(time.Time) any { return "" },
-			"only runs that had not ended by then, with a summary: a duration until now (36h, 7d) or a date (2026-11-20, 2026-11-20T08:00)").ExcludeSources(config.SourceVariable),
+			"only runs that had not ended by then, with a summary: a duration until now (36h, 7d) or a "+
+				"date (2026-11-20, 2026-11-20T08:00)").ExcludeSources(config.SourceVariable),
 		config.NewSwitch("json", &asJSON, "print JSON").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "list", Usage: "list the runs of a log directory",
 		UsageText: "bringupd list [flags] [LOG-DIRECTORY]",
-		Description: "The newest run is the last one, as with sacct. AGE is the time since the start. The command only reads the log directory. " +
+		Description: "The newest run is the last one, as with sacct. AGE is the time since the start. The " +
+			"command only reads the log directory. " +
 			"Exits with 0, and 64 if there is no such directory.",
 	}, config.AssignCategory(outputHeading, own...), func(args []string) error {
 		if len(args) > 1 {

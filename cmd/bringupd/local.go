@@ -43,7 +43,8 @@ type localCmd struct {
 
 func (inv *invocation) localCommand() *cli.Command {
 	l := &localCmd{invocation: inv, opts: newOptions(), nodeCount: 1}
-	count := config.NewNumber("nodes", &l.nodeCount, 1, maxLocalDaemons, "number of nodes to simulate: daemons on this machine").ExcludeSources(config.SourceVariable, config.SourceFile)
+	count := config.NewNumber("nodes", &l.nodeCount, 1, maxLocalDaemons,
+		"number of nodes to simulate: daemons on this machine").ExcludeSources(config.SourceVariable, config.SourceFile)
 	count.Category = commonHeading
 	l.allSettings = append(config.List{count}, l.opts.daemonSettings()...)
 	return &cli.Command{
@@ -134,7 +135,9 @@ func (l *localCmd) resolveSettings() (driver []string, err error) {
 func (l *localCmd) resolveForAllNodes() (driver []string, err error) {
 	role := l.allSettings.FindSetting("role")
 	if role.Source == config.SourceFlag && role.RawValues[0] != "auto" {
-		return nil, usageErrorf("cannot use --role=%s: this subcommand starts the daemons of all roles; omit it", config.EscapeLineEnds(role.RawValues[0]))
+		return nil, usageErrorf(
+			"cannot use --role=%s: this subcommand starts the daemons of all roles; omit it",
+			config.EscapeLineEnds(role.RawValues[0]))
 	}
 	role.OfferValues(config.SourceCommand, "", "auto")
 	l.allSettings.FindSetting("rank").OfferValues(config.SourceCommand, "", "0")

@@ -29,17 +29,22 @@ type logsCmd struct {
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &logsCmd{invocation: inv}
 	own := config.List{
-		config.NewSwitch("follow", &r.followLogs, "follow the log until the run ends").ExcludeSources(config.SourceVariable).WithShortName("f"),
-		config.NewSwitch("raw", &r.rawOutput, "do not escape control characters on a terminal").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("follow", &r.followLogs,
+			"follow the log until the run ends").ExcludeSources(config.SourceVariable).WithShortName("f"),
+		config.NewSwitch("raw", &r.rawOutput,
+			"do not escape control characters on a terminal").ExcludeSources(config.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "logs", Usage: "print logs of the driver, ranks, services, roles or nodes",
 		UsageText: "bringupd logs [flags] [driver|head|ranks|rank-N|ROLE|NODE] [RUN | LOG-DIR]\n" +
 			"bringupd logs [flags] FRAMEWORK [NODE [FILE]] [RUN | LOG-DIR]",
-		Description: "NODE is a node's index or host name, and ROLE a role, its instance such as judge.1, or a process of it. " + runArgHelp +
-			" Without a selection the command prints the log of the driver or, if there is none, those of all ranks, of the primary roles, or of the head's service. " +
-			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
+		Description: "NODE is a node's index or host name, and ROLE a role, its instance such as judge.1, " +
+			"or a process of it. " + runArgHelp +
+			" Without a selection the command prints the log of the driver or, if there is none, those of " +
+			"all ranks, of the primary roles, or of the head's service. " +
+			"With the name of a framework, for example ray, it lists the nodes whose framework logs are in " +
+			"the run directory, lists the files of NODE, or prints FILE (a name or its beginning). " +
 			"On a terminal, control characters are escaped.",
 	}, config.AssignCategory(outputHeading, own...), r.runLogs)
 }
@@ -60,7 +65,9 @@ func (r *logsCmd) runLogs(args []string) error {
 			return nil
 		}
 		if err == nil && shown == 0 {
-			r.printMessage("cannot print that log: it is empty, or %s has no log of that name", filepath.Join(run.Path(), signal.LogsDir))
+			r.printMessage(
+				"cannot print that log: it is empty, or %s has no log of that name",
+				filepath.Join(run.Path(), signal.LogsDir))
 			r.exitCode = 1
 		}
 		return err
@@ -99,7 +106,9 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 		return err
 	}
 	if r.followLogs && file == "" {
-		return usageErrorf("cannot follow a list: give a node and one of its files, for example: bringupd logs -f %s head FILE", framework)
+		return usageErrorf(
+			"cannot follow a list: give a node and one of its files, for example: bringupd logs -f %s head "+
+				"FILE", framework)
 	}
 	rank := 0
 	if node != "" && node != "head" {
@@ -119,7 +128,9 @@ func (r *logsCmd) showServiceLogs(ctx context.Context, framework string, args []
 		shown, err = r.newLogPrinter(run).PrintLogs(ctx, kept.SelectFile(rank, file))
 	}
 	if err == nil && shown == 0 {
-		r.printMessage("cannot print logs of %s: there are none%s in %s%s", framework, what, filepath.Join(run.Path(), signal.LogsDir), describeCopyTime(framework))
+		r.printMessage(
+			"cannot print logs of %s: there are none%s in %s%s",
+			framework, what, filepath.Join(run.Path(), signal.LogsDir), describeCopyTime(framework))
 		r.exitCode = 1
 	}
 	return err

@@ -66,9 +66,11 @@ func (o *options) daemonSettings() config.List {
 		all = append(all, frameworkSettings(f)...)
 	}
 	all = append(all, config.AssignCategory("With --framework=ray or dask",
-		config.NewNumber("framework-port", &o.shared.Port, 0, math.MaxUint16, "port of the head's service; 0 picks a free one (default: 6379 for Ray, 8786 for Dask)"),
+		config.NewNumber("framework-port", &o.shared.Port, 0, math.MaxUint16,
+			"port of the head's service; 0 picks a free one (default: 6379 for Ray, 8786 for Dask)"),
 		config.NewChoice("framework-auth", []string{framework.AuthAuto, framework.AuthOwn, framework.AuthOff}, &o.shared.Auth,
-			"who may connect: auto (only holders of this run's token or certificate), own (Ray only: as set by RAY_AUTH_MODE), off (anyone)"),
+			"who may connect: auto (only holders of this run's token or certificate), own (Ray only: as "+
+				"set by RAY_AUTH_MODE), off (anyone)"),
 	)...)
 	return slices.Concat(all, o.jobSettings(), o.nodeSettings(), removedSettings(removedRunFlags...))
 }
@@ -79,15 +81,27 @@ func (o *options) commonSettings() config.List {
 	w := &o.cfg.World
 	return config.AssignCategory(commonHeading,
 		frameworkSetting(&o.framework),
-		ranksPerNodeSetting(&w.PerNode, "run the driver as ranks on every node: a number per node, or one per gpu, numa (NUMA node) or core").ExcludeSources(config.SourceVariable),
-		config.NewNumber("ranks", &w.Total, 1, math.MaxInt32, "run the driver as this number of ranks in total, placed node by node: one per GPU, or one per core without GPUs").ExcludeSources(config.SourceVariable),
-		nodeRangeSetting("nnodes", &o.cfg.Team, "number of nodes for the driver, or minimum and maximum; other nodes are spares (default: all; "+
-			"without a launcher, the number of daemons)").ExcludeSources(config.SourceVariable),
-		config.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs required on each node (default: as reported by the launcher)"),
-		config.NewText("log-dir", "DIR", &o.cfg.LogDir, "directory for records and logs, on a file system that all nodes share (default: bringupd-logs in the directory where the job was submitted)"),
-		config.NewText("config", "FILE", &o.configFile, "YAML file with settings, named like the flags, and the driver as a list").ExcludeSources(config.SourceFile),
-		config.NewDuration("deadline", &o.cfg.Times.Deadline, "maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
-		config.NewSwitch("dry-run", &o.dryRun, "print the configuration and the plan, and do nothing").ExcludeSources(config.SourceFile),
+		ranksPerNodeSetting(&w.PerNode,
+			"run the driver as ranks on every node: a number per node, or one per gpu, numa (NUMA node) or "+
+				"core").ExcludeSources(config.SourceVariable),
+		config.NewNumber("ranks", &w.Total, 1, math.MaxInt32,
+			"run the driver as this number of ranks in total, placed node by node: one per GPU, or one per "+
+				"core without GPUs").ExcludeSources(config.SourceVariable),
+		nodeRangeSetting("nnodes", &o.cfg.Team,
+			"number of nodes for the driver, or minimum and maximum; other nodes are spares (default: all; "+
+				"without a launcher, the number of daemons)").ExcludeSources(config.SourceVariable),
+		config.NewNumber("gpus-per-node", &o.gpus, 0, math.MaxInt16,
+			"GPUs required on each node (default: as reported by the launcher)"),
+		config.NewText("log-dir", "DIR", &o.cfg.LogDir,
+			"directory for records and logs, on a file system that all nodes share (default: bringupd-logs "+
+				"in the directory where the job was submitted)"),
+		config.NewText("config", "FILE", &o.configFile,
+			"YAML file with settings, named like the flags, and the driver as a "+
+				"list").ExcludeSources(config.SourceFile),
+		config.NewDuration("deadline", &o.cfg.Times.Deadline,
+			"maximum duration of the job, for example 90m; it then ends with 124 (default: none)"),
+		config.NewSwitch("dry-run", &o.dryRun,
+			"print the configuration and the plan, and do nothing").ExcludeSources(config.SourceFile),
 		config.NewSwitch("verbose", &o.cfg.Verbose, "print detailed messages of all nodes"),
 	)
 }
@@ -102,22 +116,32 @@ func (o *options) jobSettings() config.List {
 	return slices.Concat(
 		config.AssignCategory("After a failure", config.RecoverySettings(&o.cfg.After, &o.onFailure)...),
 		config.AssignCategory("Sandboxes",
-			config.NewText("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command that starts each node's sandbox"),
-			probeSetting("sandbox-ready", &o.cfg.Sandbox.Ready, "readiness probe of the sandbox (default: ready once it runs)"),
-			quorumSetting("sandbox-require", &o.cfg.Sandbox.Require, "sandboxes that the driver needs: all, any, head (that of node 0), or a number"),
-			config.NewSwitch("sandbox-step", &o.cfg.Sandbox.Step, "wait for sandboxes that are a job step of their own (--role=sandbox)"),
+			config.NewText("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command,
+				"shell command that starts each node's sandbox"),
+			probeSetting("sandbox-ready", &o.cfg.Sandbox.Ready,
+				"readiness probe of the sandbox (default: ready once it runs)"),
+			quorumSetting("sandbox-require", &o.cfg.Sandbox.Require,
+				"sandboxes that the driver needs: all, any, head (that of node 0), or a number"),
+			config.NewSwitch("sandbox-step", &o.cfg.Sandbox.Step,
+				"wait for sandboxes that are a job step of their own (--role=sandbox)"),
 		),
 		config.AssignCategory(checkHeading, checkSettings(&o.checks)...),
 		config.AssignCategory("Timeouts, for example 90s or 5m",
-			config.NewDuration("driver-grace", &t.DriverGrace, "from SIGTERM to SIGKILL of the driver; at most 1h, and less if Slurm kills the job sooner"),
+			config.NewDuration("driver-grace", &t.DriverGrace,
+				"from SIGTERM to SIGKILL of the driver; at most 1h, and less if Slurm kills the job sooner"),
 			config.NewDuration("join-timeout", &t.Join, "time until all nodes have joined"),
-			config.NewDuration(startTimeoutFlag, &t.Start, "maximum time of each part of the start: the setup command, an active check, a sandbox or a service until it is ready"),
+			config.NewDuration(startTimeoutFlag, &t.Start,
+				"maximum time of each part of the start: the setup command, an active check, a sandbox or a "+
+					"service until it is ready"),
 			config.NewDuration("peer-timeout", &t.Peer, "maximum time from the loss of a node to the end of the job"),
 		),
 		config.AssignCategory("After the driver",
 			config.NewChoice("clean", config.CleanupPolicies, (*string)(&o.cfg.After.Clean),
-				"what to remove after the driver has ended: all, running (processes, but not the nodes' temporary directories), or none (services keep running for 10m, for inspection)"),
-			config.NewText("on-end", "COMMAND", &o.cfg.After.OnEnd, "shell command that the head runs when the run has ended, with result.json on standard input, for example to send a message; at most 20s"),
+				"what to remove after the driver has ended: all, running (processes, but not the nodes' "+
+					"temporary directories), or none (services keep running for 10m, for inspection)"),
+			config.NewText("on-end", "COMMAND", &o.cfg.After.OnEnd,
+				"shell command that the head runs when the run has ended, with result.json on standard "+
+					"input, for example to send a message; at most 20s"),
 		),
 	)
 }
@@ -128,28 +152,45 @@ func (o *options) jobSettings() config.List {
 func (o *options) nodeSettings() config.List {
 	return slices.Concat(
 		config.AssignCategory("Nodes",
-			config.NewText("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that runs first on every node; if it fails, the node fails"),
-			config.NewSwitch("dedicated-head", &o.shared.DedicatedHead, "run no worker on the head's node, and offer none of its GPUs"),
-			config.NewText("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for temporary files (default: TMPDIR, or /tmp)"),
+			config.NewText("setup-cmd", "COMMAND", &o.cfg.Setup,
+				"shell command that runs first on every node; if it fails, the node fails"),
+			config.NewSwitch("dedicated-head", &o.shared.DedicatedHead,
+				"run no worker on the head's node, and offer none of its GPUs"),
+			config.NewText("temp-dir", "DIR", &o.cfg.TempDir,
+				"node-local directory for temporary files (default: TMPDIR, or /tmp)"),
 		),
 		config.AssignCategory(launchHeading,
-			config.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole, "auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step of its own)"),
-			config.NewText("step", "NAME", &o.cfg.Roles.Step, "further job step of the run, to which this daemon belongs").ExcludeSources(config.SourceVariable, config.SourceFile),
-			runNameSetting("job-id", &o.overrides.JobID, "name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
-			config.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32, "index of this node, if there is no launcher").ExcludeSources(config.SourceVariable, config.SourceFile),
+			config.NewChoice("role", []string{"auto", "head", "worker", "sandbox"}, &o.requestedRole,
+				"auto (head on node 0, worker on others), head, worker, or sandbox (a sandbox in a job step "+
+					"of its own)"),
+			config.NewText("step", "NAME", &o.cfg.Roles.Step,
+				"further job step of the run, to which this daemon "+
+					"belongs").ExcludeSources(config.SourceVariable, config.SourceFile),
+			runNameSetting("job-id", &o.overrides.JobID,
+				"name of the run, the same on all nodes and new for each launch (default: from the launcher)"),
+			config.NewNumber("rank", &o.nodeIndex, 0, math.MaxInt32,
+				"index of this node, if there is no launcher").ExcludeSources(config.SourceVariable, config.SourceFile),
 			config.NewValue("interface", "LIST", &o.interfaces, launcher.ParseInterfaces, func(list string) any { return list },
-				"network interface for other nodes: a name (ib0), a pattern (ib*) or a subnet (10.1.0.0/16), or several, the preferred one first (default: that of the route to the submit host)"),
-			config.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline), "TCP connections from workers to the head: auto (heartbeat files if they fail), on (required), or off (heartbeat files only)"),
+				"network interface for other nodes: a name (ib0), a pattern (ib*) or a subnet "+
+					"(10.1.0.0/16), or several, the preferred one first (default: that of the route to the "+
+					"submit host)"),
+			config.NewChoice("lifeline", config.LinkModes, (*string)(&o.cfg.Lifeline),
+				"TCP connections from workers to the head: auto (heartbeat files if they fail), on "+
+					"(required), or off (heartbeat files only)"),
 			config.NewSwitch("launched-locally", &o.overrides.Local, "").ExcludeSources(config.SourceVariable, config.SourceFile).HideFromHelp(),
 			config.NewValue("launched-on", "LIST", &o.overrides.Hosts, func(list string) ([]string, error) { return strings.Split(list, ","), nil },
 				func(hosts []string) any { return strings.Join(hosts, ",") }, "").ExcludeSources(config.SourceVariable, config.SourceFile).HideFromHelp(),
 			config.NewNumber("launched-of", &o.localSize, 1, maxLocalDaemons, "").ExcludeSources(config.SourceVariable, config.SourceFile).HideFromHelp(),
 		),
 		config.AssignCategory("Logging and metrics",
-			config.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of messages on standard error: console or json"),
+			config.NewChoice("log-format", []string{"console", jsonFormat}, &o.logFormat,
+				"format of messages on standard error: console or json"),
 			config.ProgressSetting(&o.cfg.Progress),
-			config.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir, "node-local directory for node-exporter's textfile collector; each daemon writes a file there and removes it at its end"),
-			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen, "loopback address of /metrics for Prometheus on each node; with port 0 the log has it"),
+			config.NewText("metrics-dir", "DIR", &o.cfg.Telemetry.MetricsDir,
+				"node-local directory for node-exporter's textfile collector; each daemon writes a file "+
+					"there and removes it at its end"),
+			loopbackSetting("metrics-listen", &o.cfg.Telemetry.MetricsListen,
+				"loopback address of /metrics for Prometheus on each node; with port 0 the log has it"),
 		),
 	)
 }

@@ -31,7 +31,8 @@ func (inv *invocation) pruneCommand() *cli.Command {
 			}
 			return textutil.FlagDuration(age)
 		}, "keep runs that ended less than this time ago: 30d or 36h").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("dry-run", &p.dryRun, "only print what would be removed").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("dry-run", &p.dryRun,
+			"only print what would be removed").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "prune", Usage: "remove old runs from a log directory",

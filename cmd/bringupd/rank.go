@@ -31,24 +31,31 @@ type rankCmd struct {
 func (inv *invocation) rankCommand() *cli.Command {
 	b := &rankCmd{invocation: inv, resources: affinity.AllKinds()}
 	own := config.AssignCategory("Environment and binding",
-		variablesSetting("env", &b.variables, "environment variable of the rank; overrides all others except BRINGUPD_…; an empty value removes it (repeatable)").ExcludeSources(config.SourceVariable),
+		variablesSetting("env", &b.variables,
+			"environment variable of the rank; overrides all others except BRINGUPD_…; an empty value "+
+				"removes it (repeatable)").ExcludeSources(config.SourceVariable),
 		bindSetting(&b.resources, "what the rank is bound to, unless the launcher has bound it"),
-		config.NewSwitch("allow-launcher", &b.allowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the app"),
+		config.NewSwitch("allow-launcher", &b.allowLauncher,
+			"accept torchrun or a similar program, which starts processes only on its own node, as the app"),
 	)
 	own = append(own, removedSettings(nvmlFlag, bindStrictFlag)...)
 	return inv.completeCommand(cli.Command{
 		Name: "rank", Usage: "set up a process that srun or mpirun started as a rank",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
-		Description: "The command reads the rank from the environment that srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS or torchrun sets " +
+		Description: "The command reads the rank from the environment that srun, Open MPI's mpirun, " +
+			"MPICH's mpiexec, flux run, PALS or torchrun sets " +
 			"(or from RANK and WORLD_SIZE), binds the process to its part of the node (docs/binding.md), sets " +
 			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md), and executes the app in its own place. " +
-			"The launcher's variables are kept, and those of enclosing launches are removed. It needs no daemon, and no process of bringupd remains.",
+			"The launcher's variables are kept, and those of enclosing launches are removed. It needs no " +
+			"daemon, and no process of bringupd remains.",
 	}, own, b.becomeRank)
 }
 
 func (b *rankCmd) becomeRank([]string) error {
 	if len(b.driver) == 0 {
-		return usageErrorf("cannot start a rank without a command: give it after --, for example: srun bringupd rank -- ./app")
+		return usageErrorf(
+			"cannot start a rank without a command: give it after --, for example: srun bringupd rank -- " +
+				"./app")
 	}
 	environ := os.Environ()
 	rank, err := launcher.IdentifyRank(launcher.EnvironmentOf(environ), processAncestry)

@@ -15,7 +15,8 @@ var removedRunFlags = []removedFlag{
 	{"setup-timeout", "TIME", useStartTimeout},
 	{"sandbox-timeout", "TIME", useStartTimeout},
 	{"service-timeout", "TIME", useStartTimeout},
-	{"restart-backoff", "TIME", "restarts follow at once, after 1s, 2s and so on up to 1m; a role has the key restarts.backoff"},
+	{"restart-backoff", "TIME",
+		"restarts follow at once, after 1s, 2s and so on up to 1m; a role has the key restarts.backoff"},
 	{"restart-window", "TIME", "all restarts count; a role has the key restarts.window"},
 	{"restart-needs-progress", "", "--progress implies it"},
 	{"settle", "TIME", "Ray and Dask count their nodes before the driver starts"},
@@ -40,7 +41,9 @@ var removedRunFlags = []removedFlag{
 	{"hang-signs", "WORD", "steps count once there is one, and before that CPU time and output"},
 	{"rank-order", "WORD", "ranks are numbered node by node"},
 	{"stdin", "N", "rank 0 gets standard input"},
-	{"mpirun", "WORD", "an mpirun of the driver is supported with --framework=none and without ranks; variables that you have set are not changed"},
+	{"mpirun", "WORD",
+		"an mpirun of the driver is supported with --framework=none and without ranks; variables that you " +
+			"have set are not changed"},
 }
 
 var nvmlFlag = removedFlag{"nvml", "FILE", "put its directory into LD_LIBRARY_PATH"}

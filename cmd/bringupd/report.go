@@ -28,26 +28,31 @@ const reportReadTimeout = 2 * time.Minute
 
 func (inv *invocation) reportCommand() *cli.Command {
 	r := &reportCmd{invocation: inv, outputPath: "report.html", formatName: string(report.FormatHTML)}
-	r.outputSetting = config.NewText("output", "FILE", &r.outputPath, "output file (-o for short); - is standard output, the default of json").WithShortName("o")
+	r.outputSetting = config.NewText("output", "FILE", &r.outputPath,
+		"output file (-o for short); - is standard output, the default of json").WithShortName("o")
 	own := config.List{
 		r.outputSetting.ExcludeSources(config.SourceVariable),
 		r.formatSetting().ExcludeSources(config.SourceVariable),
 		config.NewRemoved("compare", "DIR",
-			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").ExcludeSources(config.SourceVariable),
+			"run bringupd report --format=json for each of the two runs, and compare these by jq or "+
+				"diff").ExcludeSources(config.SourceVariable),
 		r.selector.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "report", Usage: "write a report of a run, with the cause of its failure",
-		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest run)\nbringupd report --format=json [RUN]",
+		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (newest " +
+			"run)\nbringupd report --format=json [RUN]",
 		Description: runArgHelp + " The command only needs the run directory, during the job or later. " +
-			"The HTML page is a single file without external resources. Exits with 0 if the report was written, and 64 if there is no such run.",
+			"The HTML page is a single file without external resources. Exits with 0 if the report was " +
+			"written, and 64 if there is no such run.",
 	}, config.AssignCategory(outputHeading, own...), r.runReport)
 }
 
 // removedFormats has the formats that this release no longer has, and what replaces each.
 var removedFormats = map[string]string{
 	"text": "bringupd status RUN shows a run on a terminal, and --format=json has the rest",
-	"md":   "attach the page, or give --format=json", "chrome-trace": "the page has the timeline, and --format=json its times",
+	"md":   "attach the page, or give --format=json", "chrome-trace": "the page has the timeline, and " +
+		"--format=json its times",
 }
 
 // formatSetting returns the setting --format.
@@ -107,6 +112,7 @@ func (r *reportCmd) writeReport(view *report.View, format report.Format) error {
 	if err != nil {
 		return usageErrorf("%v; give another file by -o", err)
 	}
-	_, err = fmt.Fprintf(r.streams.Err, "bringupd: %s: %s\n  the report is in %s\n", view.Banner.Word, view.Banner.Title, at)
+	_, err = fmt.Fprintf(r.streams.Err,
+		"bringupd: %s: %s\n  the report is in %s\n", view.Banner.Word, view.Banner.Title, at)
 	return err
 }

@@ -85,7 +85,8 @@ func (inv *invocation) selectDriver(o *options, fromFile []string) ([]string, er
 	case inv.hasDashes && len(inv.driver) == 0:
 		return nil, usageErrorf("cannot run an empty driver: nothing follows --; omit it to run without a driver")
 	case inv.hasDashes && o.requestedRole == string(roles.RoleSandbox):
-		return nil, usageErrorf("cannot run a driver with --role=sandbox: the driver belongs to the step of the other daemons")
+		return nil, usageErrorf(
+			"cannot run a driver with --role=sandbox: the driver belongs to the step of the other daemons")
 	case inv.hasDashes:
 		return inv.driver, nil
 	case o.requestedRole == string(roles.RoleSandbox):
@@ -227,8 +228,12 @@ func (o *options) neededNodes(id launcher.Identity) (membership.NodeRange, error
 	team := o.cfg.Team
 	if team.Min > id.Size {
 		return team, &launcher.LaunchError{
-			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one per node", team.Min, id.Size),
-			Fix:     fmt.Sprintf("start at least %d (%s), or reduce --nnodes", team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
+			Problem: fmt.Sprintf(
+				"cannot gather %d nodes (--nnodes): the launch has %d daemons, one per node",
+				team.Min, id.Size),
+			Fix: fmt.Sprintf(
+				"start at least %d (%s), or reduce --nnodes",
+				team.Min, id.Launcher.CommandHints(id.Job).StartOnNodes(team.Min)),
 		}
 	}
 	team.Max = min(team.Max, id.Size)

@@ -31,17 +31,26 @@ func (inv *invocation) rolesCommand() *cli.Command {
 		return newOptions().identifyDaemon(host)
 	}
 	own := config.AssignCategory("Roles",
-		config.NewText("dry-run", "FILE", &previewPath, "print which instance of each role in the file would run on which node, with which GPUs and ports"),
-		config.NewText("fail", "WHAT", &request.Fault, "with --dry-run, print what follows if this fails after the gate has opened: an instance of a role, such as judge.1, or a node, such as node:3"),
-		config.NewText("sbatch", "FILE", &scriptPath, "print a job script for Slurm with an srun for the daemons and for each step in the file"),
+		config.NewText("dry-run", "FILE", &previewPath,
+			"print which instance of each role in the file would run on which node, with which GPUs and ports"),
+		config.NewText("fail", "WHAT", &request.Fault,
+			"with --dry-run, print what follows if this fails after the gate has opened: an instance of a "+
+				"role, such as judge.1, or a node, such as node:3"),
+		config.NewText("sbatch", "FILE", &scriptPath,
+			"print a job script for Slurm with an srun for the daemons and for each step in the file"),
 		config.NewSwitch("schema", &printsSchema, "print the JSON schema of the file, for editors"),
-		config.NewNumberList("nodes", &request.Counts, 1, 1_000_000, "number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
-		config.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024, "GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
+		config.NewNumberList("nodes", &request.Counts, 1, 1_000_000,
+			"number of nodes, or of each component of a heterogeneous job (default: those of this job)"),
+		config.NewNumberList("gpus-per-node", &request.GPUs, 0, 1024,
+			"GPUs of each node, or of each component's nodes (default: those of this job, or 0)"),
 	)
 	own = append(own, config.AssignCategory("A run",
 		config.NewValue("format", "TEXT", &query.Format, runs.ParseEndpointFormat, func(f runs.EndpointFormat) any { return string(f) },
-			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, %i the index of the instance, %% a percent sign"),
-		config.NewSwitch("watch", &query.Watch, "print the endpoints of the role that are ready in one line, whenever they change, until the run ends"),
+			"print each planned endpoint of the role in this form: %h is its host, %p its port, %a both, "+
+				"%i the index of the instance, %% a percent sign"),
+		config.NewSwitch("watch", &query.Watch,
+			"print the endpoints of the role that are ready in one line, whenever they change, until the run "+
+				"ends"),
 		config.NewSwitch("json", &query.AsJSON, "print JSON"))...)
 	for _, s := range own {
 		s.ExcludeSources(config.SourceVariable, config.SourceFile)
@@ -49,22 +58,30 @@ func (inv *invocation) rolesCommand() *cli.Command {
 	own = append(own, config.AssignCategory("A run", which.newLogDirSetting())...)
 	return inv.completeCommand(cli.Command{
 		Name: "roles", Usage: "show the roles of a run, or where those of a file would run",
-		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | --watch} ROLE [RUN | LOG-DIRECTORY]\n" +
-			"bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8 [--fail=judge.1]\nbringupd roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > roles.schema.json",
+		UsageText: "bringupd roles [--json] [ROLE] [RUN | LOG-DIRECTORY]\nbringupd roles {--format=TEXT | " +
+			"--watch} ROLE [RUN | LOG-DIRECTORY]\n" +
+			"bringupd roles --dry-run job.yaml --nodes=8 --gpus-per-node=8 [--fail=judge.1]\nbringupd " +
+			"roles --sbatch job.yaml --nodes=8 --gpus-per-node=8 > job.sbatch\nbringupd roles --schema > " +
+			"roles.schema.json",
 		Description: "Roles are several named programs in one job: docs/roles.md describes the file. " + runArgHelp +
-			" Without --format and --watch, the command prints the state of each instance. A file with a mistake, and roles that do not fit on the nodes, end with 64.",
+			" Without --format and --watch, the command prints the state of each instance. A file with a " +
+			"mistake, and roles that do not fit on the nodes, end with 64.",
 	}, own, func(args []string) error {
 		request.Path = previewPath + scriptPath
 		switch {
 		case request.Fault != "" && previewPath == "":
-			return usageErrorf("cannot show what follows from a failure: give the file with the roles, for example --dry-run=job.yaml")
+			return usageErrorf(
+				"cannot show what follows from a failure: give the file with the roles, for example " +
+					"--dry-run=job.yaml")
 		case !printsSchema && request.Path == "":
 			return inv.withSignals(func(ctx context.Context, _ <-chan struct{}) error { return which.printRoles(ctx, query, args) })
 		case printsSchema && request.Path == "":
 			_, err := inv.streams.Out.Write(rolefile.Schema())
 			return err
 		case printsSchema || (previewPath == "") == (scriptPath == ""):
-			return usageErrorf("cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema, or none for those of a run")
+			return usageErrorf(
+				"cannot show roles: give one of --dry-run=FILE, --sbatch=FILE and --schema, or none for " +
+					"those of a run")
 		}
 		opts := newOptions()
 		set := &opts.cfg.Roles
@@ -96,7 +113,8 @@ func (w *runSelector) printRoles(ctx context.Context, query runs.RoleQuery, args
 		query.Role, args = args[0], args[1:]
 	}
 	if query.Watch && query.Role == "" {
-		return usageErrorf("cannot watch the roles of a run: give one of them, for example: bringupd roles --watch judge")
+		return usageErrorf(
+			"cannot watch the roles of a run: give one of them, for example: bringupd roles --watch judge")
 	}
 	if query.Path, err = w.findRun(ctx, args); err != nil {
 		return runArgError(err)

@@ -17,8 +17,11 @@ func (inv *invocation) rshCommand() *cli.Command {
 	return inv.completeCommand(cli.Command{
 		Name: "rsh", Usage: "run a command on a node, for an mpirun that the driver starts",
 		UsageText: "bringupd rsh HOST COMMAND...",
-		Description: "The command replaces rsh and ssh for launchers that start their own daemons: see docs/mpirun.md. COMMAND runs on a node of the current run, and is ended when this program ends. " +
-			"It has the node's environment and no standard input. In another job that has inherited this setting, srun or ssh is run instead. Exits with the command's exit code; 255 if the host is not a node of the run, its node is lost, or the run has ended.",
+		Description: "The command replaces rsh and ssh for launchers that start their own daemons: see " +
+			"docs/mpirun.md. COMMAND runs on a node of the current run, and is ended when this program ends. " +
+			"It has the node's environment and no standard input. In another job that has inherited this " +
+			"setting, srun or ssh is run instead. Exits with the command's exit code; 255 if the host is " +
+			"not a node of the run, its node is lost, or the run has ended.",
 		SkipFlagParsing: true,
 	}, nil, inv.runRsh)
 }

@@ -20,7 +20,8 @@ func (inv *invocation) scriptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "script", Usage: "print a job script to adapt, for Slurm and others",
 		UsageText: "bringupd script   (lists the scripts)\nbringupd script ray > ray.sbatch",
-		Description: "Adapt the lines below \"Your site\" in the script (account, partition, GPUs, modules, virtual environment), and submit it as its first comment shows. " +
+		Description: "Adapt the lines below \"Your site\" in the script (account, partition, GPUs, " +
+			"modules, virtual environment), and submit it as its first comment shows. " +
 			"The scripts are: " + strings.Join(names, ", ") + ".",
 		BashComplete: completeWords(names...),
 		Action: func(c *cli.Context) (err error) {
@@ -32,7 +33,9 @@ func (inv *invocation) scriptCommand() *cli.Command {
 			case c.NArg() == 0:
 				_, err = fmt.Fprint(inv.streams.Out, listScripts(scripts))
 			case at < 0:
-				return usageErrorf("cannot print the script %q: give one of %s%s", name, strings.Join(names, ", "), config.SuggestNearest("", name, names))
+				return usageErrorf(
+					"cannot print the script %q: give one of %s%s",
+					name, strings.Join(names, ", "), config.SuggestNearest("", name, names))
 			default:
 				_, err = inv.streams.Out.Write(scripts[at].Text())
 			}

@@ -47,15 +47,20 @@ func (inv *invocation) whyCommand() *cli.Command {
 	a := &whyCmd{invocation: inv}
 	own := config.List{
 		a.selector.newLogDirSetting(),
-		config.NewWordList("node", "NODE", &a.nodeNames, "only this node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
-		config.NewText("instance", "NAME", &a.instance, "only the processes of this instance of a role, such as trainer.0").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("stacks", &a.readStacks, "also show stacks, by py-spy for Python and gdb for other programs, if installed").ExcludeSources(config.SourceVariable),
+		config.NewWordList("node", "NODE", &a.nodeNames,
+			"only this node, by its index or host name (repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewText("instance", "NAME", &a.instance,
+			"only the processes of this instance of a role, such as trainer.0").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("stacks", &a.readStacks,
+			"also show stacks, by py-spy for Python and gdb for other programs, if "+
+				"installed").ExcludeSources(config.SourceVariable),
 		config.NewSwitch("json", &a.asJSON, "print JSON").ExcludeSources(config.SourceVariable),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "why", Usage: "show what the processes of a running job do, to explain a hang",
 		UsageText: "bringupd why [flags] [RUN | LOG-DIRECTORY]",
-		Description: runArgHelp + " Processes in the same state form a group; the smallest group comes first: usually all others wait for it. " +
+		Description: runArgHelp + " Processes in the same state form a group; the smallest group comes " +
+			"first: usually all others wait for it. " +
 			"Exits with 0, or 76 if a node or the head does not answer.",
 	}, config.AssignCategory(outputHeading, own...), a.runWhy)
 }
@@ -92,7 +97,9 @@ func (a *whyCmd) collectSnapshots(ctx context.Context, run openedRun, again <-ch
 		return usageErrorf("%v", err)
 	case err != nil:
 		a.exitCode = health.OutcomeOfKind(health.PeerLost).Code
-		a.printMessage("cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: see bringupd status", run.Name(), err)
+		a.printMessage(
+			"cannot query run %s: %v; the head's daemon may be stopped, hang, or be older than this program: "+
+				"see bringupd status", run.Name(), err)
 		return nil
 	}
 	diagnosis := exec.Diagnosis{RunSnapshot: snapshot}
@@ -127,7 +134,8 @@ func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks, askNCCL bool
 	var instance string
 	all := config.List{
-		config.NewText("instance", "NAME", &instance, "only the processes of this instance").ExcludeSources(config.SourceVariable),
+		config.NewText("instance", "NAME", &instance,
+			"only the processes of this instance").ExcludeSources(config.SourceVariable),
 		config.NewSwitch("stacks", &stacks, "also read stacks").ExcludeSources(config.SourceVariable),
 		config.NewSwitch(strings.TrimPrefix(exec.NCCLFlag, "--"), &askNCCL, "ask NCCL instead").ExcludeSources(config.SourceVariable),
 	}

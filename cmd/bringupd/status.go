@@ -33,17 +33,26 @@ func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusCmd{invocation: inv}
 	own := config.List{
 		s.selector.newLogDirSetting(),
-		config.NewSwitch("watch", &s.keepWatching, "wait for the run, and update until it ends: the whole view on a terminal, otherwise only changes").ExcludeSources(config.SourceVariable).WithShortName("w"),
-		config.NewDuration("timeout", &s.timeout, "with --watch: end with 124 if the run has not ended by then; 0: never").ExcludeSources(config.SourceVariable),
-		loopbackSetting("serve", &s.serveAddress, "serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, for ssh -L; with port 0 the kernel picks one").ExcludeSources(config.SourceVariable),
-		config.NewSwitch("json", &s.asJSON, "print JSON; with --watch, one line for each change").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("watch", &s.keepWatching,
+			"wait for the run, and update until it ends: the whole view on a terminal, otherwise only "+
+				"changes").ExcludeSources(config.SourceVariable).WithShortName("w"),
+		config.NewDuration("timeout", &s.timeout,
+			"with --watch: end with 124 if the run has not ended by then; 0: "+
+				"never").ExcludeSources(config.SourceVariable),
+		loopbackSetting("serve", &s.serveAddress,
+			"serve the page of bringupd report on this loopback address until Ctrl-C, and follow the run, "+
+				"for ssh -L; with port 0 the kernel picks one").ExcludeSources(config.SourceVariable),
+		config.NewSwitch("json", &s.asJSON,
+			"print JSON; with --watch, one line for each change").ExcludeSources(config.SourceVariable),
 		config.NewSwitch("verbose", &s.isVerbose, "show all nodes").ExcludeSources(config.SourceVariable).WithShortName("v"),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "status", Usage: "show the state of a run, and what it waits for",
-		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
+		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] " +
+			"RUN | LOG-DIRECTORY",
 		Description: runArgHelp + " The command only reads the run directory. " +
-			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is starting or gives no sign of life, " +
+			"Exits with 0 if the job is running or has ended with 0, 1 if it has failed, 2 if it is " +
+			"starting or gives no sign of life, " +
 			"64 if there is no such run, and 124 after --timeout.",
 	}, config.AssignCategory(outputHeading, own...), s.runStatus)
 }
@@ -53,7 +62,9 @@ func (s *statusCmd) runStatus(args []string) error {
 		return usageErrorf("cannot use --timeout without --watch: the command does not wait")
 	}
 	if s.serveAddress != "" && (s.asJSON || s.timeout > 0) {
-		return usageErrorf("cannot use --serve with --json or --timeout: the page is for a browser, and it is served until Ctrl-C")
+		return usageErrorf(
+			"cannot use --serve with --json or --timeout: the page is for a browser, and it is served until " +
+				"Ctrl-C")
 	}
 	return s.withTimeout(s.timeout, func(ctx context.Context) error {
 		path, err := s.findStatusRun(ctx, args)
@@ -69,7 +80,9 @@ func (s *statusCmd) runStatus(args []string) error {
 			return runArgError(err)
 		}
 		if s.keepWatching && len(args) == 0 && first.Over() {
-			s.printMessage("run %s has already ended; to wait for a job that has not started yet, give its number: bringupd status -w JOB", first.Run)
+			s.printMessage(
+				"run %s has already ended; to wait for a job that has not started yet, give its number: "+
+					"bringupd status -w JOB", first.Run)
 		}
 		writer := runs.StatusWriter{Out: s.streams.Out, Style: timeline.TextStyle{Colour: console.ShowsColour(s.streams.Out)}, Updates: s.keepWatching}
 		show := writer.WriteText
@@ -107,7 +120,9 @@ func (s *statusCmd) servePage(ctx context.Context, path string) error {
 		return usageErrorf("%v", err)
 	}
 	host, _ := os.Hostname() // it is only part of a hint
-	s.printMessage("on your own machine: ssh -N -L %d:%s %s; Ctrl-C here ends the page", server.Port(), server.Address(), host)
+	s.printMessage(
+		"on your own machine: ssh -N -L %d:%s %s; Ctrl-C here ends the page",
+		server.Port(), server.Address(), host)
 	if _, err := fmt.Fprintln(s.streams.Out, server.URL()); err != nil {
 		return err
 	}

@@ -10,14 +10,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles/launcher"
 )
 
-var errNoRunToStop = usageErrorf("cannot select a run to stop: give its directory, or a log directory to stop the newest run")
+var errNoRunToStop = usageErrorf(
+	"cannot select a run to stop: give its directory, or a log directory to stop the newest run")
 
 func (inv *invocation) stopCommand() *cli.Command {
 	var which runSelector
 	return inv.completeCommand(cli.Command{
 		Name: "stop", Usage: "end a running job cleanly",
-		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (newest run)\nbringupd stop                 (inside a job: the current run)",
-		Description: "RUN is a run directory or the name of a run in the log directory. Inside a job the default is the current run; outside, give a run or a log directory.",
+		UsageText: "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (newest run)\nbringupd stop         " +
+			"        (inside a job: the current run)",
+		Description: "RUN is a run directory or the name of a run in the log directory. Inside a job the " +
+			"default is the current run; outside, give a run or a log directory.",
 	}, config.AssignCategory(runHeading, which.newLogDirSetting()), func(args []string) error {
 		// A pod of a Job has the name of its run, and a process of the run its directory.
 		job := ""

@@ -36,7 +36,9 @@ func (inv *invocation) topologyCommand() *cli.Command {
 }
 
 func (s *topologyCmd) newSettings() config.List {
-	perNode := ranksPerNodeSetting(&s.ranksPerNode, "number of ranks on this node, or one per gpu, numa (NUMA node) or core (default: gpu, or numa without GPUs)")
+	perNode := ranksPerNodeSetting(&s.ranksPerNode,
+		"number of ranks on this node, or one per gpu, numa (NUMA node) or core (default: gpu, or numa "+
+			"without GPUs)")
 	bind := bindSetting(&s.resources, "what each rank is bound to")
 	return slices.Concat(
 		config.AssignCategory("Ranks", perNode, bind),

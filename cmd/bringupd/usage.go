@@ -16,8 +16,10 @@ func rejectPositional(c *cli.Context) error {
 	case first == "":
 		return nil
 	case c.App.Command(first) != nil:
-		return usageErrorf("cannot use %q here: the subcommand comes first, for example: bringupd %s [flags]", first, first)
+		return usageErrorf(
+			"cannot use %q here: the subcommand comes first, for example: bringupd %s [flags]", first, first)
 	}
-	return usageErrorf("cannot use %q: give the driver and its arguments after --, for example: bringupd [flags] -- %s%s",
+	return usageErrorf(
+		"cannot use %q: give the driver and its arguments after --, for example: bringupd [flags] -- %s%s",
 		first, first, config.SuggestNearest("subcommand ", first, commandNames(c.App)))
 }

@@ -16,15 +16,20 @@ func (inv *invocation) waitCommand() *cli.Command {
 	var timeout time.Duration
 	goal := string(runs.GoalEnd)
 	own := config.List{
-		config.NewChoice("for", runs.Goals(), &goal, "up: until the gate is open and the driver starts; end: until the run has ended").ExcludeSources(config.SourceVariable),
-		config.NewDuration("timeout", &timeout, "end with 124 after this time; 0: never").ExcludeSources(config.SourceVariable),
+		config.NewChoice("for", runs.Goals(), &goal,
+			"up: until the gate is open and the driver starts; end: until the run has "+
+				"ended").ExcludeSources(config.SourceVariable),
+		config.NewDuration("timeout", &timeout,
+			"end with 124 after this time; 0: never").ExcludeSources(config.SourceVariable),
 		which.newLogDirSetting(),
 	}
 	return inv.completeCommand(cli.Command{
 		Name: "wait", Usage: "wait until a run is up or has ended",
 		UsageText: "bringupd wait [flags] [RUN | JOB | LOG-DIRECTORY]",
-		Description: runArgHelp + " A run that does not exist yet is waited for, and so is the next attempt of a run with --restarts. " +
-			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if its daemons may be gone, and 124 after --timeout.",
+		Description: runArgHelp + " A run that does not exist yet is waited for, and so is the next " +
+			"attempt of a run with --restarts. " +
+			"Exits with the exit code of the run if it has ended, and 0 if it is up with --for=up, 76 if " +
+			"its daemons may be gone, and 124 after --timeout.",
 	}, config.AssignCategory(outputHeading, own...), func(args []string) error {
 		return inv.withTimeout(timeout, func(ctx context.Context) error {
 			path, err := which.awaitRun(ctx, args, inv.printMessage)
@@ -38,7 +43,8 @@ func (inv *invocation) waitCommand() *cli.Command {
 			inv.printMessage("run %s: %s", last.Run, last.Summary())
 			if inv.exitCode = runs.Goal(goal).ExitCode(last); last.Silent {
 				inv.exitCode = health.OutcomeOfKind(health.PeerLost).Code
-				inv.printMessage("cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)
+				inv.printMessage(
+					"cannot wait for run %s: it gives no sign of life, and its daemons may be gone", last.Run)
 			}
 			return nil
 		})

@@ -21,15 +21,25 @@ import (
 func (o *options) rankSettings() config.List {
 	w := &o.cfg.World
 	return config.AssignCategory("Ranks",
-		variablesSetting("env", &w.Env, "environment variable of the ranks; overrides all others except BRINGUPD_… (repeatable)").ExcludeSources(config.SourceVariable),
-		config.NewChoice("output", console.Modes, (*string)(&w.Output), "whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
+		variablesSetting("env", &w.Env,
+			"environment variable of the ranks; overrides all others except BRINGUPD_… "+
+				"(repeatable)").ExcludeSources(config.SourceVariable),
+		config.NewChoice("output", console.Modes, (*string)(&w.Output),
+			"whose output to print: all (line by line), rank0 (unbuffered), or none; the logs have everything"),
 		config.NewSwitch("tag", &w.Tag, "prefix each line with rank and node: [12 n3]"),
-		config.NewDuration("hang-timeout", &w.Hang, "end the job with 124 if no rank makes a step (see --progress) for this time, or before the first step uses CPU time or prints (default: never)"),
+		config.NewDuration("hang-timeout", &w.Hang,
+			"end the job with 124 if no rank makes a step (see --progress) for this time, or before the "+
+				"first step uses CPU time or prints (default: never)"),
 		eitherSetting("on-rank-failure", "end", "continue", &w.GoOn, "if a rank fails: end (the job), or continue"),
 		bindSetting(&w.Bind, "what each rank is bound to"),
-		config.NewSwitch("oversubscribe", &w.Oversubscribe, "allow more ranks than GPUs or cores, and spawns beyond the slots"),
-		config.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32, "maximum number of ranks per node, including those that MPI programs spawn or the driver's mpirun starts (default: one per GPU, or one per core without GPUs)"),
-		config.NewSwitch("allow-launcher", &w.AllowLauncher, "accept torchrun or a similar program, which starts processes only on its own node, as the driver or the program of ranks"),
+		config.NewSwitch("oversubscribe", &w.Oversubscribe,
+			"allow more ranks than GPUs or cores, and spawns beyond the slots"),
+		config.NewNumber("slots-per-node", &w.MaxPerNode, 1, math.MaxInt32,
+			"maximum number of ranks per node, including those that MPI programs spawn or the driver's "+
+				"mpirun starts (default: one per GPU, or one per core without GPUs)"),
+		config.NewSwitch("allow-launcher", &w.AllowLauncher,
+			"accept torchrun or a similar program, which starts processes only on its own node, as the "+
+				"driver or the program of ranks"),
 		pmixSetting(&w.PMIx),
 	)
 }
@@ -105,7 +115,9 @@ func pmixSetting(to *string) *config.Setting {
 			return "", errors.New("give auto, on, off, or the absolute path of a libpmix.so.2")
 		}
 		return value, nil
-	}, config.ShowUnchanged, "PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is found), on, off, or the path of a libpmix")
+	}, config.ShowUnchanged,
+		"PMIx server for ranks, which Open MPI needs: auto (if the program may use it and a libpmix is "+
+			"found), on, off, or the path of a libpmix")
 	s.AcceptedWords = words
 	return s
 }

@@ -138,7 +138,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("cannot use log directory %q: give an absolute path", c.LogDir)
 	}
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
-		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
+		return fmt.Errorf(
+			"cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): " +
+				"give one")
 	}
 	if size := c.Team.ForSize(c.Identity.Size).Min; c.Sandbox.Require.ExceedsSize(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
@@ -196,7 +198,9 @@ func (t Timeouts) validateRanges() error {
 		}
 	}
 	if t.DriverGrace > maxDriverGrace {
-		return fmt.Errorf("cannot use --driver-grace=%s: give at most %s, because a job that is told to end should", t.DriverGrace, maxDriverGrace)
+		return fmt.Errorf(
+			"cannot use --driver-grace=%s: give at most %s, because a job that is told to end should",
+			t.DriverGrace, maxDriverGrace)
 	}
 	return nil
 }

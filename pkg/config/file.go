@@ -37,11 +37,14 @@ func readConfig(path string, read func(what, path string) ([]byte, error), all L
 		return nil, UsageErrorf("cannot read the configuration %s: %v", path, err)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, UsageErrorf("cannot read the configuration %s: give one document, without a second one after ---", path)
+		return nil, UsageErrorf(
+			"cannot read the configuration %s: give one document, without a second one after ---", path)
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, UsageErrorf("cannot read the configuration %s:%d: use the flags' names as keys, for example \"%s: …\"", path, top.Line, all.FilterSettings((*Setting).IsFileKey)[0].Name)
+		return nil, UsageErrorf(
+			"cannot read the configuration %s:%d: use the flags' names as keys, for example \"%s: …\"",
+			path, top.Line, all.FilterSettings((*Setting).IsFileKey)[0].Name)
 	}
 	return applyConfig(path, top, all, blocks)
 }
@@ -97,7 +100,8 @@ func unknownKeyError(at, key string, all List, blocks []Block) error {
 	for _, s := range all.FilterSettings((*Setting).IsFileKey) {
 		known = append(known, s.Name)
 	}
-	return UsageErrorf("cannot use %s: there is no key %q%s", at, key, SuggestNearest("", key, append(known, DriverFileKey)))
+	return UsageErrorf(
+		"cannot use %s: there is no key %q%s", at, key, SuggestNearest("", key, append(known, DriverFileKey)))
 }
 
 // offerFileValue offers the value in the file to the  A key without a value is ignored.

@@ -38,7 +38,9 @@ func (w RankOptions) validateRanks(driver []string) error {
 		return nil
 	}
 	if len(driver) == 0 {
-		return fmt.Errorf("cannot start ranks without a command: give it after --, for example: bringupd --ranks-per-node=4 -- ./app")
+		return fmt.Errorf(
+			"cannot start ranks without a command: give it after --, for example: bringupd " +
+				"--ranks-per-node=4 -- ./app")
 	}
 	if w.Hang != 0 && w.Hang < time.Second {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
@@ -59,9 +61,11 @@ func (w RankOptions) DescribePlan(driver []string) []string {
 	if w.GoOn {
 		failure = "where one fails the others go on"
 	}
-	lines := []string{fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; %s", many, strings.Join(driver, " "), w.Bind, failure)}
+	lines := []string{fmt.Sprintf(
+		"ranks: every node runs %s of %s, bound to %s; %s", many, strings.Join(driver, " "), w.Bind, failure)}
 	if w.Hang > 0 {
-		lines = append(lines, fmt.Sprintf("hang: when no rank shows a sign of activity for %s, report why and end", w.Hang))
+		lines = append(lines, fmt.Sprintf(
+			"hang: when no rank shows a sign of activity for %s, report why and end", w.Hang))
 	}
 	return lines
 }

@@ -16,13 +16,20 @@ const OnFailureRequeue = "requeue"
 // RecoverySettings returns the settings about what follows a failure, which set after, and onFailure, what the launcher is asked to do.
 func RecoverySettings(after *PostRun, onFailure *string) List {
 	return List{
-		NewNumber("restarts", &after.Restarts, 0, 1000, "maximum number of restarts within the allocation, on the remaining nodes, after a failure that --restart-on selects"),
+		NewNumber("restarts", &after.Restarts, 0, 1000,
+			"maximum number of restarts within the allocation, on the remaining nodes, after a failure that "+
+				"--restart-on selects"),
 		NewChoice("restart-on", RestartTriggers, (*string)(&after.Rules.On),
-			"failures that lead to a restart: node (a node was lost or failed a check), service (also a service that dies while the driver runs), rank (as node, and a rank that fails), or any (all of these, and a driver that fails)"),
-		codesSetting("no-restart-codes", &after.Rules.NoCodes, "exit codes after which there is no restart, for example 2,70-79; 64 to 66, 126 and 127 always are"),
+			"failures that lead to a restart: node (a node was lost or failed a check), service (also a "+
+				"service that dies while the driver runs), rank (as node, and a rank that fails), or any "+
+				"(all of these, and a driver that fails)"),
+		codesSetting("no-restart-codes", &after.Rules.NoCodes,
+			"exit codes after which there is no restart, for example 2,70-79; 64 to 66, 126 and 127 always "+
+				"are"),
 		NewChoice("on-failure", []string{"exit", OnFailureRequeue}, onFailure,
 			"exit, or requeue: let Slurm requeue the job without the failed nodes, after a failure that permits it"),
-		NewNumber("max-requeues", &after.Requeue.Most, 0, math.MaxInt16, "maximum number of requeues; then the job ends with 69"),
+		NewNumber("max-requeues", &after.Requeue.Most, 0, math.MaxInt16,
+			"maximum number of requeues; then the job ends with 69"),
 	}
 }
 
@@ -49,7 +56,10 @@ func ProgressSetting(to *string) *Setting {
 		}
 		_, err := progress.ParsePattern(text)
 		return text, err
-	}, ShowUnchanged, "regular expression with one group around the number of a step in lines of the driver, of ranks or of primary roles, for example 'iteration +(\\d+)/': shows progress and lost steps, and ends restarts that gain none")
+	}, ShowUnchanged,
+		"regular expression with one group around the number of a step in lines of the driver, of ranks or "+
+			"of primary roles, for example 'iteration +(\\d+)/': shows progress and lost steps, and ends "+
+			"restarts that gain none")
 }
 
 // codesSetting accepts a list of exit codes and ranges of them.

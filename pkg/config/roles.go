@@ -78,7 +78,9 @@ func (c *Config) validateStep() error {
 	case len(names) == 0:
 		return fmt.Errorf("cannot use --step=%s: no role has the key step", step)
 	}
-	return fmt.Errorf("cannot use --step=%s: no role has this step; the steps of the roles are: %s", step, strings.Join(names, ", "))
+	return fmt.Errorf(
+		"cannot use --step=%s: no role has this step; the steps of the roles are: %s",
+		step, strings.Join(names, ", "))
 }
 
 // AreGiven reports whether the job has roles.
@@ -144,10 +146,14 @@ func (c *Config) validateRoles() error {
 	}
 	for _, d := range c.Roles.Definitions {
 		if d.Program.Framework != "" && (d.Primary || d.Oneshot) {
-			return fmt.Errorf("cannot run role %s (line %d): the key framework of a primary or oneshot role is not supported by this version", d.Name, d.Line)
+			return fmt.Errorf(
+				"cannot run role %s (line %d): the key framework of a primary or oneshot role is not "+
+					"supported by this version", d.Name, d.Line)
 		}
 		if err := c.validateRankProgram(d); err != nil {
-			return fmt.Errorf("cannot run role %s (line %d): %s", d.Name, d.Line, strings.TrimPrefix(err.Error(), "cannot run "))
+			return fmt.Errorf(
+				"cannot run role %s (line %d): %s",
+				d.Name, d.Line, strings.TrimPrefix(err.Error(), "cannot run "))
 		}
 	}
 	return nil

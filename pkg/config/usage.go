@@ -32,7 +32,8 @@ func ReplaceUsageError(c *cli.Context, err error, _ bool) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		name = strings.TrimLeft(name, "-")
-		return UsageErrorf("cannot use --%s: there is no such flag%s", name, SuggestNearest("--", name, flagNames(c.Command)))
+		return UsageErrorf(
+			"cannot use --%s: there is no such flag%s", name, SuggestNearest("--", name, flagNames(c.Command)))
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		return UsageErrorf("cannot use --%s: it needs a value", name)

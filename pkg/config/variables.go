@@ -14,7 +14,8 @@ func ResolveVariables(flag string, entries []string) (env []string, err error) {
 	for _, entry := range entries {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
-			return nil, fmt.Errorf("cannot use --%s=%s: give NAME or NAME=VALUE", flag, EscapeLineEnds(textutil.RedactText(entry)))
+			return nil, fmt.Errorf(
+				"cannot use --%s=%s: give NAME or NAME=VALUE", flag, EscapeLineEnds(textutil.RedactText(entry)))
 		}
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value
