@@ -175,7 +175,7 @@ func (l *localCmd) runDaemons() error {
 
 // newJob returns a job without daemons.
 func (l *localCmd) newJob(onExit func(int, *process.Child) (process.Exit, syscall.Signal)) launch.Job {
-	return launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: onExit, RunDir: l.runDir, Patience: l.patience, OnKill: func(node int) {
+	return launch.Job{Signals: l.signalChan, Output: l.outputMux, OnExit: onExit, RunDir: l.runDir, EndTimeout: l.patience, OnKill: func(node int) {
 		l.printMessage("daemon %d has not ended %s after the others: killing it", node, l.patience)
 	}}
 }

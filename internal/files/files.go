@@ -16,18 +16,18 @@ import (
 )
 
 // ReadLimited returns the contents of a file, which may be a named pipe or the result of "<(...)"
-// in a shell. It fails if the file has more than `most` bytes, and, with the cause of ctx, if ctx
+// in a shell. It fails if the file has more than `maxBytes` bytes, and, with the cause of ctx, if ctx
 // ends before the end of the file.
-func ReadLimited(ctx context.Context, path string, most int64) ([]byte, error) {
+func ReadLimited(ctx context.Context, path string, maxBytes int64) ([]byte, error) {
 	text, err := ctxutil.CallBounded(ctx, 0, func() ([]byte, error) {
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = file.Close() }() // it was only read
-		text, err := io.ReadAll(io.LimitReader(file, most+1))
-		if err == nil && int64(len(text)) > most {
-			err = fmt.Errorf("%s is larger than %d bytes", path, most)
+		text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+		if err == nil && int64(len(text)) > maxBytes {
+			err = fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
 		}
 		return text, err
 	})

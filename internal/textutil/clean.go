@@ -10,20 +10,20 @@ import (
 
 // TruncateText limits a text to the given number of characters. If the text is longer, the last
 // character of the result is an ellipsis.
-func TruncateText(text string, most int) string {
-	if len(text) <= most {
+func TruncateText(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:max(0, most-1)]) + "…"
+	if runes := []rune(text); len(runes) > limit {
+		return string(runes[:max(0, limit-1)]) + "…"
 	}
 	return text
 }
 
 // SingleLine makes a text fit on one line of a terminal, limited to the given number of characters.
 // The text may come from a device, a file or another node, and contain anything.
-func SingleLine(text string, most int) string {
-	if enough := most * utf8.UTFMax; len(text) > enough {
+func SingleLine(text string, limit int) string {
+	if enough := limit * utf8.UTFMax; len(text) > enough {
 		text = text[:enough] // the rest is not needed
 	}
 	return TruncateText(strings.Map(func(r rune) rune {
@@ -35,7 +35,7 @@ func SingleLine(text string, most int) string {
 		default:
 			return r
 		}
-	}, strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))), most)
+	}, strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))), limit)
 }
 
 // StripControls returns a text that a program has written for a terminal, without what a terminal

@@ -14,9 +14,9 @@ import (
 
 // JoinLimited joins parts with a separator. If there are more parts than the given limit, it adds
 // only the number of the others: "a; b; and 3 more".
-func JoinLimited(parts []string, most int, separator string) string {
-	if more := len(parts) - most; more > 0 {
-		parts = append(slices.Clone(parts[:most]), fmt.Sprintf("and %d more", more))
+func JoinLimited(parts []string, limit int, separator string) string {
+	if more := len(parts) - limit; more > 0 {
+		parts = append(slices.Clone(parts[:limit]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, separator)
 }
@@ -42,7 +42,7 @@ func FormatRanges(numbers []int) string {
 // ParseRanges parses numbers in the format of FormatRanges, which the kernel also uses: 0-3,8; an
 // empty text has none. It returns them sorted, without duplicates. A number above the limit is an
 // error.
-func ParseRanges(list string, most int) ([]int, error) {
+func ParseRanges(list string, limit int) ([]int, error) {
 	list = strings.TrimSpace(list)
 	if list == "" {
 		return nil, nil
@@ -55,7 +55,7 @@ func ParseRanges(list string, most int) ([]int, error) {
 		}
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
-		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > most {
+		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > limit {
 			return nil, fmt.Errorf("cannot read the list %q: %q is neither a number nor a "+
 				"range, as in 0-3,8", TruncateText(list, 80), part)
 		}

@@ -12,10 +12,10 @@ import (
 // launcher's MPI variables, which the service's own workers would inherit, and without stale
 // variables, which refer to another cluster. The user can override settings; variables from the
 // head override everything.
-func ServiceEnviron(environ []string, settings, told map[string]string, stale []string) []string {
+func ServiceEnviron(environ []string, settings, fromHead map[string]string, stale []string) []string {
 	set := make(map[string]string)
 	maps.Copy(set, settings)
-	maps.Copy(set, told)
+	maps.Copy(set, fromHead)
 	maps.DeleteFunc(set, func(name, _ string) bool { return slices.Contains(stale, name) })
 	var out []string
 	for _, entry := range environ {
@@ -23,7 +23,7 @@ func ServiceEnviron(environ []string, settings, told map[string]string, stale []
 		if launcher.IsPrivateVariable(name) || slices.Contains(stale, name) {
 			continue
 		}
-		if _, replaced := told[name]; replaced {
+		if _, replaced := fromHead[name]; replaced {
 			continue
 		}
 		delete(set, name)

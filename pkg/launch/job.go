@@ -34,10 +34,10 @@ type Job struct {
 	OnExit func(node int, child *process.Child) (process.Exit, syscall.Signal)
 	// RunDir is where the head learns that a daemon has ended before it joined.
 	RunDir RunDir
-	// Patience is how long the other daemons may take to end after that of the head, and that of the
+	// EndTimeout is how long the other daemons may take to end after that of the head, and that of the
 	// head after the others have lost it. Those that take longer are killed, which OnKill is told of.
-	Patience time.Duration
-	OnKill   func(node int)
+	EndTimeout time.Duration
+	OnKill     func(node int)
 }
 
 // Run starts the daemons, and returns their exits, by node, when all have ended. If a daemon cannot
@@ -75,16 +75,16 @@ func (j Job) awaitExits(super *process.Supervisor, daemons []*process.Child) []p
 	}
 	// Handle the daemons' ends and this process's signals.
 	exits, ended, signalled := make([]process.Exit, len(daemons)), make([]bool, len(daemons)), false
-	var patience <-chan time.Time
+	var deadline <-chan time.Time
 	for left := len(daemons); left > 0; {
 		select {
-		case <-patience:
+		case <-deadline:
 			j.killRest(daemons, ended)
 		case node := <-over:
 			left--
 			exits[node], ended[node] = daemons[node].Exit(), true
-			if patience == nil && isOver(exits, ended) {
-				patience = time.After(j.Patience)
+			if deadline == nil && isOver(exits, ended) {
+				deadline = time.After(j.EndTimeout)
 			}
 			if j.OnExit != nil {
 				var sig syscall.Signal

@@ -52,7 +52,7 @@ func TestPatience(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			var killed []int
-			job := Job{Patience: 300 * time.Millisecond, OnKill: func(node int) { killed = append(killed, node) }}
+			job := Job{EndTimeout: 300 * time.Millisecond, OnKill: func(node int) { killed = append(killed, node) }}
 			for _, line := range tc.lines {
 				job.Specs = append(job.Specs, process.Spec{Name: "daemon", Argv: []string{"sh", "-c", line}, Env: os.Environ()})
 			}

@@ -36,8 +36,8 @@ const runDirPollInterval = 50 * time.Millisecond
 // run, in its place: it has left no record, and the head would wait for it. It waits for the run
 // directory until ctx ends, and does nothing if the daemon has joined, or was told to end.
 func (r RunDir) ReportUnjoined(ctx context.Context, node int, exit process.Exit) error {
-	told := []int{0, health.OutcomeOfKind(health.Interrupted).Code, health.OutcomeOfKind(health.Terminated).Code}
-	if slices.Contains(told, exit.ShellStatus()) {
+	requested := []int{0, health.OutcomeOfKind(health.Interrupted).Code, health.OutcomeOfKind(health.Terminated).Code}
+	if slices.Contains(requested, exit.ShellStatus()) {
 		return nil
 	}
 	dir, _, err := signal.OpenExisting(ctx, r.Path, r.Hosts[node])

@@ -163,14 +163,14 @@ func parseUserFlags(program string, args []string) (framework.Arguments, error) 
 }
 
 // mergeFlags returns our flags, without those that the user replaces, followed by the user's.
-func mergeFlags(ours, extra framework.Arguments) framework.Arguments {
+func mergeFlags(own, extra framework.Arguments) framework.Arguments {
 	replaced := func(flag string) bool {
 		name := framework.FlagName(flag)
 		return extra.HasFlag(name) || slices.ContainsFunc(switchPairs, func(pair [2]string) bool {
 			return slices.Contains(pair[:], name) && (extra.HasFlag(pair[0]) || extra.HasFlag(pair[1]))
 		})
 	}
-	return append(slices.DeleteFunc(ours, replaced), extra...)
+	return append(slices.DeleteFunc(own, replaced), extra...)
 }
 
 // envSettings returns variables for Dask's programs, which the user can override.

@@ -45,10 +45,10 @@ func expectedWorker(name string, flags framework.Arguments) workerInfo {
 // has verified the properties of its own workers.
 func compareMembers(attempt string, members []framework.Member, perNode int, counted []workerInfo) error {
 	var gaps []string
-	ours := make(map[string]bool)
+	known := make(map[string]bool)
 	for _, member := range members {
 		for _, name := range workerNames(framework.NodeName(attempt, member.NodeIndex), perNode) {
-			ours[name] = true
+			known[name] = true
 			if gap := workerGap(workerInfo{Name: name}, counted); gap != "" {
 				gaps = append(gaps, fmt.Sprintf("node %d (%s): its worker %s %s", member.NodeIndex,
 					member.Host, name, gap))
@@ -56,7 +56,7 @@ func compareMembers(attempt string, members []framework.Member, perNode int, cou
 		}
 	}
 	for _, w := range counted {
-		if !ours[w.Name] {
+		if !known[w.Name] {
 			gaps = append(gaps, fmt.Sprintf("%s (%s) is not a worker of this job", w.Name, w.Address))
 		}
 	}
@@ -122,9 +122,9 @@ func parseWorkers(answer []byte) ([]workerInfo, error) {
 }
 
 // parseWorker parses one worker of the response.
-func parseWorker(address string, said []byte) (workerInfo, error) {
+func parseWorker(address string, data []byte) (workerInfo, error) {
 	w := workerInfo{Address: address, Resources: map[string]float64{}}
-	err := forEachEntry(said, func(key string, value []byte) error {
+	err := forEachEntry(data, func(key string, value []byte) error {
 		switch key {
 		case "name":
 			w.Name = fmt.Sprint(scalarValue(value)) // a number if it was not named

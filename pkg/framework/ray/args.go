@@ -69,20 +69,20 @@ func (r Cluster) defaultFlags(node framework.Node, place, extra framework.Argume
 }
 
 // mergeResources returns the resources as JSON. The user's have precedence.
-func mergeResources(ours map[string]float64, extra framework.Arguments) (string, error) {
+func mergeResources(own map[string]float64, extra framework.Arguments) (string, error) {
 	if given, ok := extra.LastValue(resourcesFlag); ok {
-		var theirs map[string]float64
-		err := json.Unmarshal([]byte(given), &theirs)
-		if err == nil && theirs == nil {
+		var users map[string]float64
+		err := json.Unmarshal([]byte(given), &users)
+		if err == nil && users == nil {
 			err = errors.New("null is not an object")
 		}
 		if err != nil {
 			return "", fmt.Errorf("cannot parse --resources=%s: %v; give a JSON object of names "+
 				`and amounts, such as {"disk": 2}`, given, err)
 		}
-		maps.Copy(ours, theirs)
+		maps.Copy(own, users)
 	}
-	text, err := json.Marshal(ours)
+	text, err := json.Marshal(own)
 	return string(text), err
 }
 

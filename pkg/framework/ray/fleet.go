@@ -43,8 +43,8 @@ func compareMembers(members []expectedNode, nodes []tableEntry) error {
 	if len(gaps) == 0 {
 		return nil
 	}
-	const most = 8
-	return errors.New(textutil.JoinLimited(gaps, most, "; "))
+	const maxGaps = 8
+	return errors.New(textutil.JoinLimited(gaps, maxGaps, "; "))
 }
 
 // nodeGap describes what is wrong with the entries of a member's name. It returns an empty string

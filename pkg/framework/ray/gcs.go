@@ -119,15 +119,15 @@ func (c *gcsClient) invokeMethod(ctx context.Context, method string, request pro
 	}
 	var reply []byte
 	err := c.conn.Invoke(ctx, method, request, &reply)
-	said := status.Convert(err)
-	switch said.Code() {
+	answer := status.Convert(err)
+	switch answer.Code() {
 	case codes.OK:
 		return reply, nil
 	case codes.Unauthenticated:
 		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or "+
-			"RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, said.Message())
+			"RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, answer.Message())
 	default:
-		return nil, fmt.Errorf("%s: %s", said.Code(), said.Message())
+		return nil, fmt.Errorf("%s: %s", answer.Code(), answer.Message())
 	}
 }
 

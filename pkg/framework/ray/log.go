@@ -14,7 +14,7 @@ import (
 // directory, at most a handful, each with its log's name. ray start itself only reports a timeout.
 // The lines may belong to an earlier start in the same directory.
 func failureLines(tempDir string) []string {
-	const most = 8
+	const maxLines = 8
 	find := func(choose func(log string, text []byte) []string, patterns ...string) (lines []string) {
 		return sessionLines(tempDir, patterns, choose)
 	}
@@ -39,7 +39,7 @@ func failureLines(tempDir string) []string {
 		raylet = find(func(_ string, text []byte) []string { return describeSilentEnd(text) }, "raylet*.out")
 	}
 	lines = slices.Concat(lines, raylet, agents, find(plain, "ray_client_server*.err"))
-	return lines[max(0, len(lines)-most):]
+	return lines[max(0, len(lines)-maxLines):]
 }
 
 // sessionLines returns the lines that choose selects from the ends of a session's logs, each with its

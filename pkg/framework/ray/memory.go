@@ -53,7 +53,7 @@ func storeSize(memory int64, environ []string, shm int64) int64 {
 		return rays
 	}
 	part := min(1, setting("RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION", storeFraction))
-	most := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", maxStoreBytes)
-	size := min(part*float64(memory), most, max(minSlowStoreBytes, shmFraction*float64(shm)))
+	maxSize := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", maxStoreBytes)
+	size := min(part*float64(memory), maxSize, max(minSlowStoreBytes, shmFraction*float64(shm)))
 	return max(int64(size), minStoreBytes)
 }

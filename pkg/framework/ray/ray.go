@@ -286,7 +286,7 @@ func offeredResources(flags framework.Arguments) map[string]float64 {
 // objectStoreBytes returns how many bytes each node keeps in /dev/shm according to the arguments of
 // ray start, the larger value of the head and the workers. It is 0 if Ray decides, which uses less
 // if less is available.
-func (r Cluster) objectStoreBytes() (most int64) {
+func (r Cluster) objectStoreBytes() (largest int64) {
 	for _, args := range [][]string{r.HeadArgs, r.WorkerArgs} {
 		flags, err := parseFlags(args)
 		if err != nil {
@@ -294,8 +294,8 @@ func (r Cluster) objectStoreBytes() (most int64) {
 		}
 		value, _ := flags.LastValue(objectStoreFlag)
 		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
-			most = max(most, bytes)
+			largest = max(largest, bytes)
 		}
 	}
-	return most
+	return largest
 }

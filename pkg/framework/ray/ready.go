@@ -31,18 +31,18 @@ func (l readinessCheck) checkHead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot read Ray's latest session: %v", err)
 	}
-	ours := filepath.Base(target)
+	own := filepath.Base(target)
 	return withGCSClient(l.gcsAddress, l.token, func(gcs *gcsClient) error {
 		if err := gcs.checkHealth(ctx); err != nil {
 			return err
 		}
-		theirs, err := gcs.sessionName(ctx)
+		heads, err := gcs.sessionName(ctx)
 		if err != nil {
 			return err
 		}
-		if theirs != ours {
+		if heads != own {
 			return fmt.Errorf("cannot use Ray's GCS at %s: its session is %s, but this attempt "+
-				"started %s", l.gcsAddress, theirs, ours)
+				"started %s", l.gcsAddress, heads, own)
 		}
 		return l.checkNode(ctx, gcs)
 	})

@@ -62,8 +62,8 @@ func isTransient(exit process.Exit, lines []string) bool {
 	if exit.Signal != 0 || exit.Code == 126 || exit.Code == 127 {
 		return false
 	}
-	said := func(sign string) bool {
+	isPrinted := func(sign string) bool {
 		return slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, sign) })
 	}
-	return !slices.ContainsFunc(permanentMessages, said) && slices.ContainsFunc(transientMessages, said)
+	return !slices.ContainsFunc(permanentMessages, isPrinted) && slices.ContainsFunc(transientMessages, isPrinted)
 }
