@@ -87,7 +87,8 @@ var kindVerdicts = map[EventKind]EventVerdict{
 	KindUnwatched: {EffectWarn, NextFit,
 		"a failure of this GPU is now noticed only if the job's program fails", "cannot watch the events of this GPU"},
 	KindSilent: {EffectWarn, NextFit,
-		"check whether nvidia-smi responds on the node: if not, reboot it", "the NVIDIA driver does not respond: it may hang"},
+		"check whether nvidia-smi responds on the node: if not, reboot it",
+		"the NVIDIA driver does not respond: it may hang"},
 	KindRestarted: {EffectWarn, NextFit, "nothing", "the GPU watcher ended and is restarted"},
 }
 

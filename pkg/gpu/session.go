@@ -95,9 +95,9 @@ func probeDiedFacts(format string, args ...any) Facts {
 
 // Watch watches the GPUs until the context ends, and returns nil then. It calls ready once, when
 // the driver has begun to report the events of n GPUs. It calls event for each event, except for
-// frequent repetitions. Both are called in the goroutine that called Watch. A watch that dies is restarted, which is reported as
-// an event of KindRestarted. Watch returns an error if the GPUs cannot be watched any more; that
-// should not end a job.
+// frequent repetitions. Both are called in the goroutine that called Watch. A watch that dies is
+// restarted, which is reported as an event of KindRestarted. Watch returns an error if the GPUs
+// cannot be watched any more; that should not end a job.
 func (s *Session) Watch(ctx context.Context, ready func(n int), event func(Event)) error {
 	l := &watchListener{
 		silenceTimeout: cmp.Or(s.child.SilenceTimeout, defaultSilenceTimeout), startTimeout: s.child.probeTimeout(),

@@ -55,7 +55,8 @@ func (s evaluation) countFindings() []check.Finding {
 func (e *gpuCheck) checkCount() {
 	counted, ok := e.facts.Count.Get()
 	if !ok {
-		e.addNodeFinding(check.Unknown, "cannot count the GPUs: "+e.facts.Count.Reason.DisplayText(), "run nvidia-smi on the node, and see dmesg for NVRM lines")
+		e.addNodeFinding(check.Unknown, "cannot count the GPUs: "+e.facts.Count.Reason.DisplayText(),
+			"run nvidia-smi on the node, and see dmesg for NVRM lines")
 		return
 	}
 	e.addFindingIf(counted != len(e.facts.GPUs), check.Unknown,

@@ -145,8 +145,9 @@ func (g *GPUs) Attributes() []check.Attribute { return fitness.Attributes(g.last
 func (g *GPUs) Topology() gpu.Topology { return gpu.BuildTopology(g.Root, g.lastFacts()) }
 
 // Watch calls event for each event of the GPUs until ctx ends. It classifies the events; those of
-// GPUs that belong to other jobs have the effect EffectIgnore. It calls ready once with the number of GPUs that it watches. It returns at once if the last query
-// has found no GPU. Before it returns, it detaches the GPUs.
+// GPUs that belong to other jobs have the effect EffectIgnore. It calls ready once with the number
+// of GPUs that it watches. It returns at once if the last query has found no GPU. Before it
+// returns, it detaches the GPUs.
 func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.ClassifiedEvent)) error {
 	facts := g.lastFacts()
 	if len(facts.GPUs) == 0 {
