@@ -111,7 +111,7 @@ func (s *simulatedRoles) addTo(cfg Config, daemon *deps.Config) {
 	daemon.Simulation = deps.SimHooks{NoSockets: true, RoleProcesses: s, FirstPort: simulatedPort}
 }
 
-// Start implements deps.ProcessStarter.
+// Start implements the starter of processes of roles.
 func (s *simulatedRoles) Start(_ context.Context, spec process.Spec) (process.Handle, error) {
 	c := &standIn{name: spec.Name, ended: make(chan struct{})}
 	if role, _, _ := strings.Cut(spec.Name, "."); slices.Contains(s.oneshot, role) {

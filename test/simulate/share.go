@@ -60,7 +60,7 @@ func (s *simulatedShare) EndCall(op signal.Op, path string, began time.Time) {
 	s.job.trace.addCall(TracedCall{s.node, op.String(), path, now - time.Since(began), now})
 }
 
-// WriteFile implements signal.WriteOps. The daemon reports its milestones by the marks that it
+// WriteFile is that of the share. The daemon reports its milestones by the marks that it
 // writes.
 func (s *simulatedShare) WriteFile(path string, data []byte, durable bool) error {
 	err := s.SharedFS.WriteFile(path, data, durable)
