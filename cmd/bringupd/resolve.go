@@ -64,7 +64,7 @@ func (o *options) addChecks(cfg *deps.Config) error {
 	checks, err := nodecheck.New(nodecheck.Config{
 		ObjectStore: traits.ObjectStoreBytes, Tasks: traits.MinTasks,
 		Config: checkCfg, Host: cfg.Identity.Host, NodeIndex: cfg.Identity.NodeIndex, GrantedGPUs: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsSource,
-		Environ: cfg.Environ, Nodes: cfg.Identity.Size, SurvivesNodeLoss: cfg.Roles.Spares.SurvivesNodeLoss(cfg.Roles.Definitions), TempDir: cfg.TempDir, Program: cfg.Program,
+		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {
 		return usageErrorf("%v", err)

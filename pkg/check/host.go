@@ -48,8 +48,6 @@ type Host struct {
 	// other nodes; nil: unknown.
 	Environ []string
 	Nodes   int // number of nodes of the job; 0: unknown
-	// SurvivesNodeLoss reports that the job can go on after the loss of a node.
-	SurvivesNodeLoss bool
 
 	system   hostSystem               // nil: the local machine
 	lastNICs []Attribute              // attributes of the network cards from the last inspection
@@ -271,13 +269,7 @@ func formatLimit(n uint64, format func(uint64) string) string {
 // checkStep checks whether a Slurm step has all the resources of its job.
 func (h *Host) checkStep(s *FindingBuilder) {
 	env := launcher.EnvironmentOf(h.Environ)
-	lacks := launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs())
-	if h.SurvivesNodeLoss {
-		if lack, is := launcher.FindNodeLossShortfall(env, h.listStarters()); is {
-			lacks = append(lacks, lack)
-		}
-	}
-	for _, lack := range lacks {
+	for _, lack := range launcher.FindShortfalls(env, h.allowedCPUs(), h.nodeCPUs()) {
 		s.AddWarning(ClassUser, lack.Problem, "", lack.Fix)
 	}
 	switch {
@@ -287,26 +279,6 @@ func (h *Host) checkStep(s *FindingBuilder) {
 	default:
 		s.AddPass("the step has all resources of its job")
 	}
-}
-
-// listStarters returns the sruns that run on this node and whose environment this process may read.
-func (h *Host) listStarters() (found []launcher.StarterProcess) {
-	names, _ := filepath.Glob(h.hostPath("/proc/[0-9]*/comm")) // the pattern is correct
-	for _, path := range names {
-		if name, err := readTrimmed(path); err != nil || name != "srun" {
-			continue
-		}
-		environ, err := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		if err != nil {
-			continue // it belongs to another user, or has ended
-		}
-		argv, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")) // empty on error
-		split := func(text []byte) []string {
-			return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
-		}
-		found = append(found, launcher.StarterProcess{Argv: split(argv), Environ: split(environ)})
-	}
-	return found
 }
 
 // allowedCPUs returns how many CPUs this process may use, or 0 if that cannot be read.

@@ -27,8 +27,6 @@ type Config struct {
 	GrantedBy   string
 	Environ     []string // environment of the driver
 	Nodes       int      // number of nodes of the job; 0: unknown
-	// SurvivesNodeLoss reports that the job can go on after the loss of a node.
-	SurvivesNodeLoss bool
 	TempDir          string
 	// ObjectStore is the number of bytes that a service will keep in /dev/shm; 0: unknown.
 	ObjectStore int64
@@ -63,7 +61,6 @@ func New(cfg Config) (*Checks, error) {
 	c.nodeChecks = append(c.nodeChecks, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
 		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
-		SurvivesNodeLoss: cfg.SurvivesNodeLoss,
 	})
 	if cfg.LogDir != "" {
 		c.nodeChecks = append(c.nodeChecks, newShareCheck(cfg.LogDir))

@@ -129,7 +129,6 @@ func TestPBSKinds(t *testing.T) {
 		run                     string
 	}{
 		{name: "an element of an array", file: "openpbs/array-rank1", host: "n2", lines: "n1\nn2\n", rank: 1, size: 2, run: "32-5"},
-		{name: "pbsdsh -u of Torque", file: "torque/task-rank1", host: "n2", lines: strings.Repeat("n1\n", 4) + strings.Repeat("n2\n", 4), rank: 1, size: 2, run: "55"},
 		{name: "a job of one host, in its shell", file: "openpbs/shell", host: "n1", lines: "n1\nn1\n", size: 1, run: "0"},
 		{name: "after a chunk with mpiprocs=0", file: "openpbs/task-rank2", host: "n3", lines: "n1\nn3\n", rank: 1, size: 2, run: "0"},
 	} {
@@ -217,8 +216,6 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "an array's shell with --nnodes", env: env("openpbs/array-shell"), want: Overrides{Size: new(2), ReadFile: files("")}, says: []string{"the shell of job 32-5", "pbsdsh -- bringupd"}},
 		{name: "PBS, a process for each CPU", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("n1\nn1\nn2\nn2\n")},
 			says: []string{"4 lines for 2 hosts", "-l select=2:mpiprocs=1 -l place=scatter", "--nnodes=2"}},
-		{name: "Torque, a second task of the host", env: env("torque/task-rank1", "PBS_VNODENUM=5"), want: Overrides{ReadFile: files(strings.Repeat("n1\n", 4) + strings.Repeat("n2\n", 4))},
-			says: []string{"8 lines for 2 hosts", "pbsdsh -u"}},
 		{name: "PBS without a file", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("")}, says: []string{`PBS_NODEFILE ("/var/spool/pbs/aux/0.pbs01")`, "does not exist", "--nnodes"}},
 		{name: "PBS with a file of something else", env: env("openpbs/task-rank1"), want: Overrides{ReadFile: files("#!/bin/sh\n\x7fELF\n")}, says: []string{"where a host name was expected"}},
 		{name: "PBS, a host beyond", env: env("openpbs/task-rank2"), host: "n3", want: Overrides{ReadFile: files("n1\nn2\n")}, says: []string{"the rank is 2"}},

@@ -34,8 +34,8 @@ func pbsHints(start, onEach string) CommandHints {
 // pbsdshFormat is the command that starts one daemon on each of a number of hosts.
 const pbsdshFormat = "pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter"
 
-// pbsLauncher is pbsdsh or pbs_tmrsh of OpenPBS, PBS Professional and Torque: the job's task
-// manager starts the tasks.
+// pbsLauncher is pbsdsh or pbs_tmrsh of OpenPBS and PBS Professional: the job's task manager
+// starts the tasks.
 //
 // A task gets the job, and the index of its host among the job's hosts (PBS_NODENUM: ji_nodeid in
 // OpenPBS's src/resmom/start_exec.c), but not the number of hosts. PBS_NODEFILE has a line for each
@@ -150,15 +150,14 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 	}
 	lines, err := readPBSHosts(env, want)
 	hosts := uniqueHosts(lines)
-	isTorque := env.valueOf("PBS_VNODENUM") != ""
 	// Chunks with mpiprocs=0 have a PBS_NODENUM, but no line.
-	if at := hostIndex(hostname, hosts); at >= 0 && !isTorque {
+	if at := hostIndex(hostname, hosts); at >= 0 {
 		node = at
 	}
 	id := Identity{
 		Launcher: LauncherPBS, NodeIndex: node, Size: len(hosts), Host: hostname, Job: pbsJobName(env),
 	}
-	repeats := len(lines) > len(hosts) && want.Size == nil && !isTorque && !inPBSShell(env)
+	repeats := len(lines) > len(hosts) && want.Size == nil && !inPBSShell(env)
 	switch {
 	case err != nil && want.Size == nil:
 		return Identity{}, &LaunchError{
@@ -173,12 +172,12 @@ func identifyPBS(env Environment, hostname string, want Overrides) (Identity, er
 			"pbsdsh -- bringupd …, or as deploy/pbs/generic.pbs does")
 	case err != nil:
 		id.Size = *want.Size
-	case isRepeatedHost(env, lines), repeats:
+	case repeats:
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for "+
 				"%d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
 			Fix: fmt.Sprintf("start it with: "+pbsdshFormat+"; or, started once a host "+
-				"(pbsdsh -u of Torque, pbs_tmrsh HOST), with --nnodes=%d", len(hosts), len(hosts)),
+				"(pbs_tmrsh HOST), with --nnodes=%d", len(hosts), len(hosts)),
 		}
 	case node < len(hosts) && isSameHost(hostname, hosts[node]):
 		id.Host, id.Hosts = hosts[node], hosts
@@ -211,11 +210,4 @@ func pbsNodeFile(env Environment, want Overrides) string {
 		}
 	}
 	return filepath.Join(cmp.Or(home, "/var/spool/pbs"), "aux", env.valueOf("PBS_JOBID"))
-}
-
-// isRepeatedHost reports whether Torque, which numbers the lines (PBS_VNODENUM), has started this
-// process for a line whose host has an earlier line.
-func isRepeatedHost(env Environment, lines []string) bool {
-	line, err := env.parseNumber(0, "PBS_VNODENUM")
-	return err == nil && line < len(lines) && hostIndex(lines[line], lines) < line
 }
