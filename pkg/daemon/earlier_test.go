@@ -84,7 +84,7 @@ func TestRolesWithoutLink(t *testing.T) {
 				})
 				j.start().expect(0, 0, 0, 0)
 				var nodes []int
-				plan := readRecordOf[record.RolePlan](j, signal.ControlDir, signal.PlanName(0))
+				plan := readRecordOf[roles.PlanRecord](j, signal.ControlDir, signal.PlanName(0))
 				for _, offer := range plan.Offers[:3] {
 					nodes = append(nodes, offer.NodeIndex)
 				}

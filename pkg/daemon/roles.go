@@ -120,7 +120,7 @@ func (h *head) bringUpRoles(ctx context.Context) error {
 }
 
 // startRoles starts the supervisors of the instances on this node.
-func (n *node) startRoles(rec *record.RolePlan) (err error) {
+func (n *node) startRoles(rec *roles.PlanRecord) (err error) {
 	n.roles, err = instances.NewNode(instances.NodeConfig{
 		Publisher: n.Publisher, Children: n.children, Defs: n.cfg.Roles.Definitions, Record: rec,
 		Size: n.id.Size, Step: n.cfg.Roles.Step, Name: n.nodeName(n.ownNode()),

@@ -7,51 +7,52 @@ import (
 )
 
 // Definition defines a role: a named program, the nodes and resources that its instances get, when
-// they start and are ready, and what a failure means.
+// they start and are ready, and what a failure means. Its JSON form is a part of [PlanRecord], and
+// has only what an observer needs to make the plan and to determine the state of the role.
 type Definition struct {
-	Name      string
-	Placement Placement
-	Program   Program
+	Name      string    `json:"name"`
+	Placement Placement `json:"placement"`
+	Program   Program   `json:"program"`
 	// After names the roles that must have their Required.Start instances ready, or done if they are
 	// oneshot, before this role starts.
-	After []string
+	After []string `json:"after,omitempty"`
 	// Oneshot reports that the role's processes end with 0 before the roles after it start.
-	Oneshot bool
+	Oneshot bool `json:"oneshot,omitempty"`
 	// Timeout is how long a process of a oneshot role may run; 0 for other roles.
-	Timeout time.Duration
+	Timeout time.Duration `json:"-"`
 	// HangTimeout is how long the processes of an instance may show no sign of activity; 0: for ever.
-	HangTimeout time.Duration
+	HangTimeout time.Duration `json:"-"`
 	// Primary reports that the run ends when this role and all other primary ones have ended with 0.
-	Primary  bool
-	Ready    ReadyProbe
-	Alive    AliveProbe
-	Restarts RestartPolicy
-	Required Requirement
-	Stop     StopPolicy
-	Line     int // line of the role in its file, from 1; 0 if it has none
+	Primary  bool          `json:"primary,omitempty"`
+	Ready    ReadyProbe    `json:"ready,omitzero"`
+	Alive    AliveProbe    `json:"-"`
+	Restarts RestartPolicy `json:"restarts,omitzero"`
+	Required Requirement   `json:"require"`
+	Stop     StopPolicy    `json:"-"`
+	Line     int           `json:"-"` // line of the role in its file, from 1; 0 if it has none
 }
 
 // Placement states on which nodes the instances of a role run, and which resources they get.
 type Placement struct {
 	// Nodes is the number of nodes; NodesRest, NodesAll or NodesHead.
-	Nodes int
-	Group int // component of a heterogeneous job
+	Nodes int `json:"nodes"`
+	Group int `json:"group,omitempty"` // component of a heterogeneous job
 	// With names the roles whose nodes this role shares. If it is empty and Nodes is a number or
 	// NodesRest, the role claims nodes of its own.
-	With []string
+	With []string `json:"with,omitempty"`
 	// InstancesPerNode is at least 1, or PerGPU.
-	InstancesPerNode int
+	InstancesPerNode int `json:"instances_per_node"`
 	// NodesPerInstance is the number of nodes that one instance spans; NodesAll for one instance on
 	// all nodes of the role.
-	NodesPerInstance int
+	NodesPerInstance int `json:"nodes_per_instance"`
 	// RanksPerNode is the number of processes of an instance on each of its nodes; PerGPU for one per
 	// GPU.
-	RanksPerNode int
+	RanksPerNode int `json:"ranks_per_node"`
 	// HasRanks reports that the processes also get the variables of ranks.
-	HasRanks bool
+	HasRanks bool `json:"has_ranks,omitempty"`
 	// GPUs is the number of GPUs of each process; GPUsDivided, GPUsShared or GPUsAll.
-	GPUs    int
-	Segment int // the nodes are allotted in multiples of this number; 0: 1
+	GPUs    int `json:"gpus"`
+	Segment int `json:"segment,omitempty"` // the nodes are allotted in multiples of this number; 0: 1
 }
 
 // Values of the fields of [Placement] that are not numbers. They have one range, so that none of
@@ -70,33 +71,33 @@ const (
 type Program struct {
 	// Command is run by /bin/sh for each process; if FollowerCommand is set, only for the process of
 	// rank 0 of an instance.
-	Command         string
-	FollowerCommand string
+	Command         string `json:"-"`
+	FollowerCommand string `json:"-"`
 	// Argv is executed without a shell. Only the short forms have it, in place of Command.
-	Argv []string
+	Argv []string `json:"-"`
 	// Env is added to the environment; an empty value removes a variable.
-	Env map[string]string
+	Env map[string]string `json:"-"`
 	// Ports are the ports of each process, in the order of the file. The first is the endpoint.
-	Ports []PortRequest
+	Ports []PortRequest `json:"ports,omitempty"`
 	// AllEndpoints reports that all processes of an instance are endpoints, not only that of rank 0.
-	AllEndpoints bool
-	Framework    string // name of the framework of which each instance is a cluster; empty: none
-	Step         string // name of the job step whose daemons start the processes; empty: this one
+	AllEndpoints bool   `json:"all_endpoints,omitempty"`
+	Framework    string `json:"-"`              // name of the framework of which each instance is a cluster; empty: none
+	Step         string `json:"step,omitempty"` // name of the job step whose daemons start the processes; empty: this one
 }
 
 // PortRequest is a port, or several, of each process of a role.
 type PortRequest struct {
-	Name   string
-	Number int // 0: planned from the block of free ports of the node
-	Count  int // number of consecutive ports, at least 1
+	Name   string `json:"name"`
+	Number int    `json:"number,omitempty"` // 0: planned from the block of free ports of the node
+	Count  int    `json:"count"`            // number of consecutive ports, at least 1
 }
 
 // ReadyProbe states when a process of a role is ready.
 type ReadyProbe struct {
 	// Probe is as the user has written it, such as "http://localhost:$BRINGUPD_PORT/health". It is
 	// empty if the process is ready as soon as it runs.
-	Probe   string
-	Timeout time.Duration // from the start of the process
+	Probe   string        `json:"probe"`
+	Timeout time.Duration `json:"timeout_ns"` // from the start of the process
 }
 
 // AliveProbe states when a process of a role that has been ready counts as hanging.
@@ -107,17 +108,18 @@ type AliveProbe struct {
 
 // RestartPolicy states how often an instance may be started again.
 type RestartPolicy struct {
-	Max    int           // restarts within Window
-	Window time.Duration // always positive
+	Max    int           `json:"max"` // restarts within Window
+	Window time.Duration `json:"-"`   // always positive
 	// The first pause before a restart, which doubles until MaxBackoff. It is MinBackoff again when
 	// Window has passed without an exit.
-	MinBackoff, MaxBackoff time.Duration
+	MinBackoff time.Duration `json:"-"`
+	MaxBackoff time.Duration `json:"-"`
 }
 
 // Requirement states how many instances of a role are needed.
 type Requirement struct {
-	Start Quorum // that are ready, for the gate and for the roles after this one
-	Run   Quorum // that are not lost, for the run to go on
+	Start Quorum `json:"start"` // that are ready, for the gate and for the roles after this one
+	Run   Quorum `json:"run"`   // that are not lost, for the run to go on
 }
 
 // Quorum is a number of instances of a role, or QuorumAll.

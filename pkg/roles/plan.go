@@ -2,12 +2,14 @@ package roles
 
 import "slices"
 
-// NodeFacts is what the placement of roles needs to know about a node.
+// NodeFacts is what the placement of roles needs to know about a node: the offer of a member of the
+// team.
 type NodeFacts struct {
-	Host    string `json:"host"`
-	Address string `json:"address"` // at which other nodes reach it
-	Group   int    `json:"group,omitempty"`
-	GPUs    int    `json:"gpus,omitempty"`
+	NodeIndex int    `json:"node_index"`
+	Host      string `json:"host"`
+	Address   string `json:"address"` // at which other nodes reach it
+	Group     int    `json:"group,omitempty"`
+	GPUs      int    `json:"gpus,omitempty"`
 	// FirstPort is the first of BlockSize ports for the processes of the node.
 	FirstPort int `json:"first_port,omitempty"`
 	// BusyPorts are those of these ports that other programs have.

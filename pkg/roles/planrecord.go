@@ -1,31 +1,37 @@
 package roles
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/internal/textutil"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
-// Describe returns the part of the definitions that is published for observers.
-func Describe(defs []Definition) (planned []record.PlannedRole) {
-	for _, def := range defs {
-		role := record.PlannedRole{
-			Name: def.Name, Primary: def.Primary, Oneshot: def.Oneshot, After: def.After,
-			NeedStart: int(def.Required.Start), NeedRun: int(def.Required.Run), MaxRestarts: def.Restarts.Max,
-			ReadyProbe: describeProbe(def.Ready.Probe), Step: def.Program.Step, AllEndpoints: def.Program.AllEndpoints,
-			Placement: record.RolePlacement(def.Placement),
+// PlanRecord is the record with the facts from which each node makes the same plan of the roles.
+type PlanRecord struct {
+	record.Header
+	// Offers are those of the members of the team, in the order of their places.
+	Offers []NodeFacts `json:"offers"`
+	// Generations has the first generation of each instance that a spare node has taken over, by the
+	// number of the instance.
+	Generations map[int]int `json:"generations,omitempty"`
+	// Roles has what observers need to make the same plan, as [Describe] returns it.
+	Roles []Definition `json:"roles,omitempty"`
+}
+
+// Describe returns the definitions for a [PlanRecord]. Commands and variables, which may contain
+// secrets, are never a part of their JSON form.
+func Describe(defs []Definition) []Definition {
+	described := slices.Clone(defs)
+	for i := range described {
+		ready := &described[i].Ready
+		if ready.Probe == "" {
+			*ready = ReadyProbe{}
 		}
-		if def.Ready.Probe != "" {
-			role.ReadyTimeout = def.Ready.Timeout
-		}
-		for _, port := range def.Program.Ports {
-			role.Ports = append(role.Ports, record.RolePort(port))
-		}
-		planned = append(planned, role)
+		ready.Probe = describeProbe(ready.Probe)
 	}
-	return planned
+	return described
 }
 
 // describeProbe returns a probe without secrets: of a command only that it is one.
@@ -34,43 +40,4 @@ func describeProbe(probe string) string {
 		return kind
 	}
 	return textutil.RedactText(probe)
-}
-
-// definitionsOf returns the definitions as far as they were published.
-func definitionsOf(planned []record.PlannedRole) []Definition {
-	defs := make([]Definition, len(planned))
-	for i, role := range planned {
-		defs[i] = Definition{
-			Name: role.Name, Primary: role.Primary, Oneshot: role.Oneshot, After: role.After,
-			Required:  Requirement{Start: Quorum(role.NeedStart), Run: Quorum(role.NeedRun)},
-			Ready:     ReadyProbe{Probe: role.ReadyProbe, Timeout: role.ReadyTimeout},
-			Restarts:  RestartPolicy{Max: role.MaxRestarts},
-			Placement: Placement(role.Placement), Program: Program{Step: role.Step, AllEndpoints: role.AllEndpoints},
-		}
-		for _, port := range role.Ports {
-			defs[i].Program.Ports = append(defs[i].Program.Ports, PortRequest(port))
-		}
-	}
-	return defs
-}
-
-// NodesOf returns the nodes of a plan's record, in the order of their places.
-func NodesOf(rec *record.RolePlan) []NodeFacts {
-	nodes := make([]NodeFacts, len(rec.Offers))
-	for place, offer := range rec.Offers {
-		nodes[place] = NodeFacts{
-			Host: offer.Host, Address: offer.Address, Group: offer.Group, GPUs: offer.GPUs,
-			FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
-		}
-	}
-	return nodes
-}
-
-// PlanFromRecord makes the plan of a run from its record alone.
-func PlanFromRecord(rec *record.RolePlan) (*Plan, error) {
-	plan, err := MakePlan(definitionsOf(rec.Roles), NodesOf(rec))
-	if err != nil {
-		return nil, fmt.Errorf("cannot plan the roles of the run again: %w", err)
-	}
-	return plan, nil
 }

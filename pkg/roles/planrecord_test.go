@@ -1,13 +1,14 @@
 package roles_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestPlanFromRecord checks that an observer makes the plan of the run from its record, without the
@@ -35,13 +36,13 @@ func TestPlanFromRecord(t *testing.T) {
 			RanksPerNode: roles.PerGPU, HasRanks: true, GPUs: roles.GPUsDivided,
 		},
 	}
-	rec := &record.RolePlan{Offers: []record.PlacedOffer{
+	rec := &roles.PlanRecord{Offers: []roles.NodeFacts{
 		{Host: "a", Address: "10.0.0.1", GPUs: 4, FirstPort: 20000, Domain: "x"},
 		{Host: "b", Address: "10.0.0.2", GPUs: 2, Group: 1, FirstPort: 21000, BusyPorts: []int{21000}},
 		{Host: "c", Address: "10.0.0.3", GPUs: 2, Group: 1, FirstPort: 22000},
 	}}
 	shown := []roles.Definition{server, setup, train}
-	want, err := roles.MakePlan(shown, roles.NodesOf(rec))
+	want, err := roles.MakePlan(shown, rec.Offers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +51,20 @@ func TestPlanFromRecord(t *testing.T) {
 	secret[0].Program.Env = map[string]string{"KEY": "1"}
 	secret[1].Ready.Timeout, secret[1].Timeout = time.Hour, time.Hour // it has no probe
 	rec.Roles = roles.Describe(secret)
-	got, err := roles.PlanFromRecord(rec)
+	text, err := json.Marshal(rec)
+	if err != nil || strings.Contains(string(text), "KEY") {
+		t.Fatalf("published is %s, %v", text, err)
+	}
+	read := new(roles.PlanRecord)
+	if err := json.Unmarshal(text, read); err != nil {
+		t.Fatal(err)
+	}
+	got, err := roles.MakePlan(read.Roles, read.Offers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-	rec.Offers = rec.Offers[:1]
-	if plan, err := roles.PlanFromRecord(rec); err == nil {
-		t.Errorf("a node for two gives %+v", plan)
 	}
 }
 
@@ -73,7 +78,7 @@ func TestDescribeProbe(t *testing.T) {
 		"http://localhost:80/?api_key=1234": "http://localhost:80/?api_key=…",
 	} {
 		def := roles.Definition{Ready: roles.ReadyProbe{Probe: probe}}
-		if got := roles.Describe([]roles.Definition{def})[0].ReadyProbe; got != want {
+		if got := roles.Describe([]roles.Definition{def})[0].Ready.Probe; got != want {
 			t.Errorf("%q is published as %q", probe, got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/record"
 )
@@ -57,7 +58,7 @@ func wantLines(t *testing.T, b *batchJob, result record.Result, want []string) {
 }
 
 // rolePlan returns the first plan of the roles of a job.
-func (b *batchJob) rolePlan(logs string) (plan record.RolePlan) {
+func (b *batchJob) rolePlan(logs string) (plan roles.PlanRecord) {
 	b.t.Helper()
 	readJSON(b.t, filepath.Join(logs, b.id+".0", signal.ControlDir, signal.PlanName(0)), &plan)
 	return plan

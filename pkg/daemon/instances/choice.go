@@ -8,14 +8,13 @@ import (
 
 	"github.com/bringupd/bringupd/internal/ctxutil"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // NodeChoice states which nodes the roles use.
 type NodeChoice struct {
 	Plan   *roles.Plan
-	Record *record.RolePlan     // with the offers of the nodes of the plan, by place
-	Spares []record.PlacedOffer // offers of the spare nodes, the preferred ones first
+	Record *roles.PlanRecord // with the offers of the nodes of the plan, by place
+	Spares []roles.NodeFacts // offers of the spare nodes, the preferred ones first
 }
 
 // UnlinkedNodes returns those of the nodes that have no peer link: see [detector.Links.Unlinked].
@@ -32,7 +31,7 @@ const (
 // without a peer link are not used, unless none has one or the roles do not fit on the others. If
 // this changes the plan, it waits a moment for their links.
 func ChooseNodes(
-	ctx context.Context, defs []roles.Definition, offers []record.PlacedOffer, spares roles.Spares,
+	ctx context.Context, defs []roles.Definition, offers []roles.NodeFacts, spares roles.Spares,
 	unlinked UnlinkedNodes,
 ) (*NodeChoice, error) {
 	first, err := chooseLinked(defs, offers, spares, nil)
@@ -60,18 +59,18 @@ func ChooseNodes(
 
 // chooseLinked plans the roles on nodes, preferably those that are not in missing.
 func chooseLinked(
-	defs []roles.Definition, offers []record.PlacedOffer, spares roles.Spares, missing map[int]bool,
+	defs []roles.Definition, offers []roles.NodeFacts, spares roles.Spares, missing map[int]bool,
 ) (*NodeChoice, error) {
-	choice := &NodeChoice{Record: new(record.RolePlan)}
+	choice := &NodeChoice{Record: new(roles.PlanRecord)}
 	preferred := preferLinked(offers, missing)
-	used, spare := spares.Split(roles.NodesOf(&record.RolePlan{Offers: preferred}))
+	used, spare := spares.Split(preferred)
 	for _, place := range used {
 		choice.Record.Offers = append(choice.Record.Offers, preferred[place])
 	}
 	for _, place := range spare {
 		choice.Spares = append(choice.Spares, preferred[place])
 	}
-	inOrder := func(a, b record.PlacedOffer) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) }
+	inOrder := func(a, b roles.NodeFacts) int { return cmp.Compare(a.NodeIndex, b.NodeIndex) }
 	slices.SortFunc(choice.Record.Offers, inOrder)
 	plan, err := MakePlan(defs, choice.Record)
 	if err != nil {
@@ -83,7 +82,7 @@ func chooseLinked(
 	if before == 0 || len(plan.IdleNodes()) == 0 {
 		return choice, nil
 	}
-	sorted := &record.RolePlan{Offers: preferLinked(choice.Record.Offers, missing)}
+	sorted := &roles.PlanRecord{Offers: preferLinked(choice.Record.Offers, missing)}
 	other := &NodeChoice{Record: sorted, Spares: choice.Spares}
 	other.Plan, err = MakePlan(defs, sorted)
 	if err != nil || other.countUsed(missing) >= before {
@@ -112,8 +111,8 @@ func (c *NodeChoice) countUsed(missing map[int]bool) (count int) {
 }
 
 // preferLinked returns offers with those of the nodes in missing behind the others.
-func preferLinked(offers []record.PlacedOffer, missing map[int]bool) (sorted []record.PlacedOffer) {
-	var last []record.PlacedOffer
+func preferLinked(offers []roles.NodeFacts, missing map[int]bool) (sorted []roles.NodeFacts) {
+	var last []roles.NodeFacts
 	for _, offer := range offers {
 		if missing[offer.NodeIndex] {
 			last = append(last, offer)

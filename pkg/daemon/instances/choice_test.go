@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon/instances"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/roles/rolefile"
-	"github.com/bringupd/bringupd/pkg/signal/record"
 )
 
 // TestChooseNodes verifies which nodes the roles use if there are more than they need and some have
@@ -86,7 +85,7 @@ func TestChooseNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			offers := make([]record.PlacedOffer, 4)
+			offers := make([]roles.NodeFacts, 4)
 			for node := range offers {
 				offers[node].NodeIndex, offers[node].FirstPort = node, 20000
 				if tc.gpus != nil {
@@ -127,7 +126,7 @@ func TestChooseNodes(t *testing.T) {
 }
 
 // nodesOf returns the nodes that have made these offers.
-func nodesOf(offers []record.PlacedOffer) (nodes []int) {
+func nodesOf(offers []roles.NodeFacts) (nodes []int) {
 	for _, offer := range offers {
 		nodes = append(nodes, offer.NodeIndex)
 	}

@@ -46,9 +46,9 @@ type Head struct {
 	endLevels [][]string
 
 	mu         sync.Mutex
-	spares     []record.PlacedOffer     // that are left; guarded by mu
+	spares     []roles.NodeFacts        // that are left; guarded by mu
 	vacancies  []*vacancy               // places that spares are about to take; guarded by mu
-	plan       *record.RolePlan         // the newest; guarded by mu
+	plan       *roles.PlanRecord        // the newest; guarded by mu
 	number     int                      // of the newest plan; guarded by mu
 	instances  []*instanceState         // by number; guarded by mu
 	gateOpen   bool                     // guarded by mu
@@ -83,7 +83,7 @@ func NewHead(cfg HeadConfig) *Head {
 }
 
 // membersOf returns the nodes that have made these offers.
-func membersOf(offers []record.PlacedOffer) (members []int) {
+func membersOf(offers []roles.NodeFacts) (members []int) {
 	for _, offer := range offers {
 		members = append(members, offer.NodeIndex)
 	}

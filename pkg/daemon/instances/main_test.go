@@ -150,10 +150,10 @@ func (r *run) begin(size int, defs []roles.Definition) {
 		r.t.Fatal(err)
 	}
 	r.dir = dir
-	rec := new(record.RolePlan)
-	var spares []record.PlacedOffer
+	rec := new(roles.PlanRecord)
+	var spares []roles.NodeFacts
 	for node := range size {
-		offer := record.PlacedOffer{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000), GPUs: len(r.layout.GPUs)}
+		offer := roles.NodeFacts{NodeIndex: node, Host: "n" + string(rune('0'+node)), Address: cmp.Or(r.address, "10.0.0."+string(rune('1'+node))), FirstPort: cmp.Or(r.firstPort, 20000), GPUs: len(r.layout.GPUs)}
 		if node >= size-r.spares {
 			offer.FirstPort = 30000
 			spares = append(spares, offer)
@@ -248,7 +248,7 @@ func (r *run) setFault(fault func(op signal.Op, path string) error) {
 }
 
 // newNode returns a node, or another member, of a step. Nothing runs yet.
-func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec *record.RolePlan) *testNode {
+func (r *run) newNode(node, size int, step string, defs []roles.Definition, rec *roles.PlanRecord) *testNode {
 	r.t.Helper()
 	n := &testNode{}
 	life := lifecycle.NewLifetime(r.t.Context())

@@ -31,8 +31,8 @@ type NodeConfig struct {
 	*lifecycle.Publisher
 	Children *service.Children
 	Defs     []roles.Definition
-	Record   *record.RolePlan // the first plan
-	Size     int              // number of nodes of the launch
+	Record   *roles.PlanRecord // the first plan
+	Size     int               // number of nodes of the launch
 	// Step is the further job step of this daemon, which starts the roles of that step; empty: the run's
 	// own.
 	Step string

@@ -25,8 +25,8 @@ const maxParallelReads = 64
 // ReadOffers reads the offers of all members of the team, in a run of size nodes.
 func ReadOffers(
 	ctx context.Context, dir *signal.Dir, members []int, size int,
-) ([]record.PlacedOffer, error) {
-	offers := make([]record.PlacedOffer, len(members))
+) ([]roles.NodeFacts, error) {
+	offers := make([]roles.NodeFacts, len(members))
 	reads, own := errgroup.WithContext(ctx)
 	reads.SetLimit(maxParallelReads)
 	for place, node := range members {
@@ -36,7 +36,7 @@ func ReadOffers(
 				signal.NodeName(node, size, record.StateOffer), &offer); err != nil {
 				return health.AsFailure(err)
 			}
-			offers[place] = record.PlacedOffer{
+			offers[place] = roles.NodeFacts{
 				NodeIndex: node, Host: offer.Host, Address: offer.Address, Group: offer.Group,
 				GPUs: offer.GPUs, FirstPort: offer.FirstPort, BusyPorts: offer.BusyPorts, Domain: offer.Domain,
 			}
@@ -64,12 +64,12 @@ func RemainingSpares(spares roles.Spares, members []int, hosts []string, env lau
 }
 
 // AwaitPlan waits until the head has published the plan of the roles, and returns its record.
-func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*record.RolePlan, error) {
+func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*roles.PlanRecord, error) {
 	if _, err := p.ControlWatch.FollowListings(ctx,
 		func(l signal.Listing) bool { return l.NewestPlan() >= 0 }); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	rec := new(record.RolePlan)
+	rec := new(roles.PlanRecord)
 	if err := p.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(0), rec); err != nil {
 		return nil, health.AsFailure(err)
 	}
@@ -77,16 +77,16 @@ func AwaitPlan(ctx context.Context, p *lifecycle.Publisher) (*record.RolePlan, e
 }
 
 // MakePlan makes the plan of the roles on nodes with these offers.
-func MakePlan(defs []roles.Definition, rec *record.RolePlan) (*roles.Plan, error) {
-	plan, err := roles.MakePlan(defs, roles.NodesOf(rec))
+func MakePlan(defs []roles.Definition, rec *roles.PlanRecord) (*roles.Plan, error) {
+	plan, err := roles.MakePlan(defs, rec.Offers)
 	if err != nil {
 		return nil, health.NewFailure(health.Launch, "%v", err)
 	}
 	return plan, nil
 }
 
-func placeOf(rec *record.RolePlan, node int) int {
-	return slices.IndexFunc(rec.Offers, func(o record.PlacedOffer) bool { return o.NodeIndex == node })
+func placeOf(rec *roles.PlanRecord, node int) int {
+	return slices.IndexFunc(rec.Offers, func(o roles.NodeFacts) bool { return o.NodeIndex == node })
 }
 
 // nodePlan is the newest plan that a node knows, and its own place there.
@@ -117,7 +117,7 @@ func (p *nodePlan) isOver(instance int) bool {
 	return p.generations[instance] == noGeneration
 }
 
-func (p *nodePlan) set(plan *roles.Plan, rec *record.RolePlan, node int) {
+func (p *nodePlan) set(plan *roles.Plan, rec *roles.PlanRecord, node int) {
 	p.mu.Lock()
 	p.generations = rec.Generations
 	p.mu.Unlock()
@@ -144,7 +144,7 @@ func (n *Node) loadPlan(ctx context.Context, l signal.Listing) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordReadTimeout, health.ErrDeadline)
 	defer cancel()
-	rec := new(record.RolePlan)
+	rec := new(roles.PlanRecord)
 	if err := n.cfg.Dir.ReadRecord(ctx, signal.ControlDir, signal.PlanName(number), rec); err != nil {
 		return err
 	}

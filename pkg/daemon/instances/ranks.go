@@ -262,7 +262,7 @@ func (f *worldFinder) find(key string) (found rendezvous.World, ok bool) {
 	f.Head.mu.Lock()
 	state := f.instances[number]
 	role, instance, isPresent := state.role, state.instance, state.Generation == generation
-	nodes, facts := slices.Clone(state.evidence.Nodes), roles.NodesOf(f.plan)
+	nodes, facts := slices.Clone(state.evidence.Nodes), f.plan.Offers
 	f.Head.mu.Unlock()
 	if known := f.open[number]; !isPresent || !role.Placement.HasRanks || known.key == key {
 		return known.world, isPresent && known.key == key

@@ -17,7 +17,7 @@ import (
 type vacancy struct {
 	place  int
 	node   int // the lost one
-	spare  record.PlacedOffer
+	spare  roles.NodeFacts
 	fillAt time.Time // before that, processes of the lost node may still run
 
 	isFilling   bool // a plan in which the spare has the place is being published
@@ -27,7 +27,7 @@ type vacancy struct {
 // nodeLoss is what follows from the loss of several daemons at once.
 type nodeLoss struct {
 	members   []int                    // of the lost daemons
-	spares    []record.PlacedOffer     // that are left
+	spares    []roles.NodeFacts        // that are left
 	vacancies []*vacancy               // new ones
 	parts     map[*instanceState][]int // lost nodes of each instance
 	lost      []*instanceState         // those that do not start again
@@ -112,7 +112,7 @@ func (h *Head) nodesIn(s *instanceState, members []int) (nodes []int) {
 // if there is a spare of the same component for each of its lost nodes, first those with a peer
 // link. The caller holds [Head.mu].
 func (h *Head) planLoss(members []int) nodeLoss {
-	isLost := func(o record.PlacedOffer) bool { return slices.Contains(members, o.NodeIndex) }
+	isLost := func(o roles.NodeFacts) bool { return slices.Contains(members, o.NodeIndex) }
 	loss := nodeLoss{
 		members: members, spares: slices.DeleteFunc(slices.Clone(h.spares), isLost),
 		parts: make(map[*instanceState][]int),
@@ -153,7 +153,7 @@ func (h *Head) assignSpares(state *instanceState, nodes []int, taken map[int]*va
 		if taken[place] != nil {
 			continue
 		}
-		at := slices.IndexFunc(left, func(o record.PlacedOffer) bool { return o.Group == h.plan.Offers[place].Group })
+		at := slices.IndexFunc(left, func(o roles.NodeFacts) bool { return o.Group == h.plan.Offers[place].Group })
 		if h.hasStepInstances(node) || state.role.DecideLoss(at >= 0) != roles.ActionRestart {
 			return false
 		}
@@ -288,7 +288,7 @@ func (h *Head) fillVacancies(context.Context) {
 // nextPlan returns the plan in which spares have taken the places of these vacancies. A spare
 // starts the next generation of each instance there, but none that is over, except what has
 // prepared the lost node. The caller holds [Head.mu].
-func (h *Head) nextPlan(filled []*vacancy) *record.RolePlan {
+func (h *Head) nextPlan(filled []*vacancy) *roles.PlanRecord {
 	next := *h.plan
 	next.Header = record.Header{}
 	next.Offers, next.Generations = slices.Clone(h.plan.Offers), maps.Clone(h.plan.Generations)

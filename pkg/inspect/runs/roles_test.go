@@ -44,18 +44,18 @@ func parse(t *testing.T, text string) []roles.Definition {
 }
 
 // planOf returns the record of a plan on nodes of four GPUs, the way observers read it.
-func planOf(t *testing.T, defs []roles.Definition, nodes int) *record.RolePlan {
+func planOf(t *testing.T, defs []roles.Definition, nodes int) *roles.PlanRecord {
 	t.Helper()
-	rec := &record.RolePlan{Header: testHeader, Roles: roles.Describe(defs)}
+	rec := &roles.PlanRecord{Header: testHeader, Roles: roles.Describe(defs)}
 	for i := range nodes {
 		host := "n" + string(rune('0'+i%10))
-		rec.Offers = append(rec.Offers, record.PlacedOffer{NodeIndex: i, Host: host, Address: host, GPUs: 4, FirstPort: 20000})
+		rec.Offers = append(rec.Offers, roles.NodeFacts{NodeIndex: i, Host: host, Address: host, GPUs: 4, FirstPort: 20000})
 	}
 	text, err := json.Marshal(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := new(record.RolePlan)
+	read := new(roles.PlanRecord)
 	if err := json.Unmarshal(text, read); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestInstanceStates(t *testing.T) {
 		{"nodes are lost, of which one has no spare", map[string]any{
 			"nodes/0000.i0000.g0.ready": nil, "nodes/0000.i0001.g0.ready": nil, "nodes/0001.i0002.g0.ready": nil, "nodes/0001.i0003.g0.ready": nil, "nodes/0004.i0003.g1.ready": nil,
 			"control/live.000001": &record.LiveInstances{Header: testHeader, Lost: []int{0, 1}},
-			"control/plan.0001": func() *record.RolePlan {
+			"control/plan.0001": func() *roles.PlanRecord {
 				plan := planOf(t, parse(t, testRoles), 4)
 				plan.Offers[1].NodeIndex, plan.Generations = 4, map[int]int{2: 1, 3: 1}
 				return plan

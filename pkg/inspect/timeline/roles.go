@@ -111,20 +111,23 @@ type RoleFiles struct {
 }
 
 // ReadPlan reads the newest plan of the roles. If there is none, the error is [ErrNoPlan].
-func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *record.RolePlan, error) {
+func (f RoleFiles) ReadPlan(ctx context.Context) (*roles.Plan, *roles.PlanRecord, error) {
 	newest := f.Control.ParseListing(f.Size).NewestPlan()
 	if newest < 0 {
 		return nil, nil, ErrNoPlan
 	}
-	rec := new(record.RolePlan)
+	rec := new(roles.PlanRecord)
 	if _, err := f.Control.ReadRecord(ctx, signal.PlanName(newest), f.Nonce, rec); err != nil {
 		return nil, nil, err
 	}
 	if len(rec.Roles) == 0 {
 		return nil, nil, ErrNoPlan
 	}
-	plan, err := roles.PlanFromRecord(rec)
-	return plan, rec, err
+	plan, err := roles.MakePlan(rec.Roles, rec.Offers)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot plan the roles of the run again: %w", err)
+	}
+	return plan, rec, nil
 }
 
 // roleEvidence has what the run directory says about the instances.
