@@ -82,7 +82,7 @@ func (j *job) start(file string, env []string, flags ...string) {
 	if j.s.has(fillShare) {
 		words = j.withShare(words)
 	}
-	j.Job.Start(env, words...)
+	j.Start(env, words...)
 }
 
 // nameOf returns the name of a generation of the process of a fault.

@@ -54,8 +54,8 @@ type Monitor struct {
 	OnEvent func(record.Event)
 
 	mu             sync.Mutex
-	eventCount     int  // number of events of this node, not counting UnfitEvent; guarded by mu
-	unfitPublished bool // UnfitEvent was published; guarded by mu
+	eventCount     int  // number of events of this node, not counting the unfit one; guarded by mu
+	unfitPublished bool // signal.UnfitEventNumber was published; guarded by mu
 }
 
 // New returns the monitor of a node. Its topology is not known yet.

@@ -82,8 +82,8 @@ func (c *Monitor) handleEvent(event gpu.ClassifiedEvent) {
 
 // Limits of the reported events. A node reports at most maxNodeEvents, or fewer if all nodes
 // together would exceed maxJobEvents: a faulty driver causes events on all GPUs at once, and the
-// head reads only maxResultEvents. Further events are only in the node's own event log. UnfitEvent
-// is always reported.
+// head reads only maxResultEvents. Further events are only in the node's own event log. The event
+// that makes a GPU unfit is always reported.
 const (
 	maxNodeEvents = 16
 	minNodeEvents = 2

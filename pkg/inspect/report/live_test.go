@@ -85,7 +85,7 @@ func TestServeLive(t *testing.T) {
 	}
 }
 
-// TestRefuse verifies that all requests without the token, with another name of this machine, or with
+// TestLiveRefuses verifies that all requests without the token, with another name of this machine, or with
 // another method get the same answer.
 func TestLiveRefuses(t *testing.T) {
 	read := 0
@@ -127,7 +127,7 @@ func TestLiveRefuses(t *testing.T) {
 	}
 }
 
-// TestReadOnce verifies that many requests read the run once, and that a failure is reported.
+// TestLiveReadsOnce verifies that many requests read the run once, and that a failure is reported.
 func TestLiveReadsOnce(t *testing.T) {
 	read := 0
 	s := startLive(t, func(ctx context.Context) (*View, error) {

@@ -76,11 +76,12 @@ func (p *Preview) describeLoss(node int) string {
 	}
 	effects := p.Plan.LossEffects(node, len(p.spare) > 0)
 	ends := slices.ContainsFunc(effects, func(e roles.Effect) bool { return e.EndsRun })
-	text := title + "\n"
+	var text strings.Builder
+	text.WriteString(title + "\n")
 	for _, e := range effects {
-		text += fmt.Sprintf("  %s: %s\n", e.Role.Name, p.describeRoleLoss(e, ends))
+		fmt.Fprintf(&text, "  %s: %s\n", e.Role.Name, p.describeRoleLoss(e, ends))
 	}
-	return text + describeRun(ends, codeOf(health.PeerLost))
+	return text.String() + describeRun(ends, codeOf(health.PeerLost))
 }
 
 // describeRoleLoss describes what follows for a role from the loss of a node. ends reports that the

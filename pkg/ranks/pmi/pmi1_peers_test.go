@@ -188,5 +188,3 @@ func (w *world) end() []SessionState {
 	w.serving.Wait()
 	return w.parting
 }
-
-func keysOf(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

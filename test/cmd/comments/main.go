@@ -85,7 +85,8 @@ func check(file *ast.File, names map[string]bool) (all []finding) {
 	for _, group := range file.Comments {
 		for _, word := range identifier.FindAllString(group.Text(), -1) {
 			_, name, isQualified := strings.Cut(word, ".")
-			if !names[word] && !(isQualified && names[name]) && !foreign.MatchString(word) {
+			isKnown := names[word] || isQualified && names[name]
+			if !isKnown && !foreign.MatchString(word) {
 				all = append(all, finding{group.Pos(), "there is no " + word})
 			}
 		}
